@@ -1,0 +1,30 @@
+"""parcade: deep reinforcement learning on Atari 2600 games from pixels, massively in parallel.
+
+The public names, listed once. They are imported when they are first used, so that ``import parcade`` is quick.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "EnvSettings": "parcade.envs",
+    "TrainConfig": "parcade.config",
+    "RunConfig": "parcade.config",
+    "UsageError": "parcade.errors",
+    "load": "parcade.agent",
+    "make_vec": "parcade.envs",
+    "run_training": "parcade.train",
+    "start_run": "parcade.train",
+}
+
+__all__ = [*_HOMES, "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'parcade' has no attribute {name!r}")

@@ -1,0 +1,82 @@
+"""A trained agent from Python: ``parcade.load(DIR).act(observations)``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import gymnasium.vector
+import numpy as np
+import torch
+
+from parcade import run_directory
+from parcade.algorithms.table import algorithm_row
+from parcade.config import TrainConfig, from_json
+from parcade.envs import make_vec
+from parcade.policy import Policy
+from parcade.precision import Precision
+
+
+def load_config(run: Path) -> TrainConfig:
+    """The config of a run. Errors: UsageError when there is none or it is of another version."""
+    return from_json(run_directory.read_json(run / "config.json"))
+
+
+class Agent:
+    """A policy as its last checkpoint left it, with its memory of the games it is in.
+
+    Attributes: ``config`` of its run, ``policy``, ``frames`` it was trained for.
+    """
+
+    def __init__(self, run: str | Path) -> None:
+        run = Path(run)
+        self.config = load_config(run)
+        directory, state, _ = run_directory.newest_checkpoint(run)
+        self.frames = int(state["progress"]["frames"])
+        spaces = self.make_env(1)
+        observation = spaces.single_observation_space
+        self.policy = Policy(
+            observation.shape,
+            observation.dtype,
+            int(spaces.single_action_space.n),
+            self.config.hyper.network,
+            algorithm_row(self.config.run.algorithm).make.head,
+        )
+        spaces.close()
+        tensors = run_directory.read_rank_file(directory, 0)
+        prefix = "policy."
+        self.policy.load_state_dict({n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)})
+        self.policy.eval()
+        self._precision = Precision(self.config.run.precision)
+        self._generator = torch.Generator().manual_seed(0)
+        self._state: torch.Tensor | None = None
+
+    def make_env(self, num_envs: int) -> gymnasium.vector.VectorEnv:
+        """The environments this agent was trained on, ``num_envs`` of them."""
+        return make_vec(self.config.game, num_envs, self.config.run.backend, settings=self.config.env)
+
+    def reset(self) -> None:
+        """Forget the games so far (only a recurrent policy remembers any)."""
+        self._state = None
+
+    def act(self, observations: np.ndarray, starts: np.ndarray | None = None, greedy: bool = False) -> np.ndarray:
+        """Actions for n games. Shapes: observations ``[n, ...]`` as the env gives them; returns ``[n]`` int64.
+
+        Args:
+            starts: ``[n]`` bool, true where an episode has just begun; a recurrent policy needs to be told.
+            greedy: the likeliest action instead of one drawn from the policy.
+        """
+        observations = torch.as_tensor(np.asarray(observations))
+        n = len(observations)
+        begun = torch.zeros(n, dtype=torch.bool) if starts is None else torch.as_tensor(starts)
+        uniforms = None if greedy else torch.rand(n, 2, generator=self._generator)
+        if self._state is not None and self._state.shape[1] != n:
+            self._state = None
+        with self._precision.autocast():
+            acted = self.policy.act(observations, uniforms, self._state, begun)
+        self._state = acted.state
+        return acted.actions.numpy()
+
+
+def load(run: str | Path) -> Agent:
+    """The trained agent of a run directory. Errors: UsageError when it holds no usable checkpoint."""
+    return Agent(run)

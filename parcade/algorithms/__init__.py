@@ -1,0 +1,1 @@
+"""One file an algorithm; ``table.py`` lists them."""

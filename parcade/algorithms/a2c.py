@@ -1,0 +1,96 @@
+"""A2C: the synchronous form of A3C, one update a rollout.
+
+Paper: Mnih 2016, "Asynchronous Methods for Deep Reinforcement Learning", arXiv 1602.01783, section 4 and algorithm S3.
+Notation: R_t the longest n-step return the rollout holds, A_t = R_t - V(x_t).
+Deviations: (1) GAE's lambda mixes the n-step returns; lambda 1 is the paper. (2) Adam is offered beside RMSProp, and
+advantages may be normalised. Left out: asynchrony (``a3c``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from parcade.algorithms.base import (
+    AlgorithmConfig,
+    AlgorithmContext,
+    bootstrap_value,
+    normalized,
+    rewards_with_truncation,
+    update_statistics,
+)
+from parcade.exchange.base import Exchange, OptimizerFactory, learning_rate_of
+from parcade.experience.batch import Batch
+from parcade.rl.losses import entropy_of, log_prob_of, policy_gradient_loss, squared_error_loss
+from parcade.rl.returns import generalized_advantages
+from parcade.rl.schedules import linear
+
+
+@dataclass(frozen=True)
+class A2CConfig(AlgorithmConfig):
+    """Hyper-parameters of A2C."""
+
+    num_envs: int = 32
+    """Environments over all ranks."""
+    learning_rate: float = 7e-4
+    """Optimiser step size."""
+    final_learning_rate: float = 7e-4
+    """What the step size falls to, in a straight line over total_frames."""
+    unroll_length: int = 8
+    """T: steps per environment between updates."""
+    gae_lambda: float = 1.0
+    """GAE's lambda; 1 is the n-step return."""
+    entropy_weight: float = 0.01
+    """Weight of the entropy bonus."""
+    value_weight: float = 0.25
+    """Weight of the squared error of V."""
+    normalize_advantages: bool = False
+    """Advantages get mean 0 and deviation 1 over the batch of all ranks."""
+    optimizer: Literal["adam", "rmsprop"] = "rmsprop"
+    """RMSProp is the paper's."""
+    max_grad_norm: float | None = 0.5
+    """Gradients longer than this are shortened to it."""
+
+
+class A2C:
+    """One policy-gradient update for every rollout."""
+
+    source_kind: ClassVar[str] = "rollout"
+    head: ClassVar[str] = "actor_critic"
+
+    def __init__(self, context: AlgorithmContext, config: A2CConfig) -> None:
+        self.policy = context.policy
+        self.precision = context.precision
+        self.device = context.device
+        self.generator = context.generator
+        self.config = config
+
+    def optimizer(self) -> OptimizerFactory:
+        if self.config.optimizer == "adam":
+            return lambda parameters: torch.optim.Adam(parameters, self.config.learning_rate, eps=1e-5)
+        return lambda parameters: torch.optim.RMSprop(parameters, self.config.learning_rate, alpha=0.99, eps=1e-5)
+
+    def update(self, batch: Batch, exchange: Exchange, progress: float) -> dict[str, Tensor]:
+        c, policy = self.config, self.policy
+        learning_rate_of(exchange.optimizer, linear(c.learning_rate, c.final_learning_rate, progress))
+        update_statistics(policy, batch.observations, exchange)
+        with self.precision.autocast(self.device):
+            scores, values, state = policy(batch.observations, batch.initial_policy_state, batch.starts)
+            v_T = bootstrap_value(batch, policy, None if state is None else state.detach())
+            rewards = rewards_with_truncation(batch, policy, c.gamma)
+        advantages = generalized_advantages(rewards, batch.discounts(c.gamma), values.detach(), v_T, c.gae_lambda)
+        returns = advantages + values.detach()
+        if c.normalize_advantages:
+            advantages = normalized(advantages, exchange)
+        policy_loss = policy_gradient_loss(log_prob_of(scores, batch.actions), advantages)
+        value_loss = squared_error_loss(values, returns)
+        entropy = entropy_of(scores).mean()
+        exchange.step(policy_loss + c.value_weight * value_loss - c.entropy_weight * entropy)
+        return {
+            "loss/policy": policy_loss.detach(),
+            "loss/value": value_loss.detach(),
+            "policy/entropy": entropy.detach(),
+        }

@@ -1,0 +1,107 @@
+"""What every algorithm is: a policy, an optimiser and one ``update``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar, Literal, Protocol
+
+import torch
+from torch import Tensor
+
+from parcade.exchange.base import Exchange, OptimizerFactory
+from parcade.experience.batch import Batch
+from parcade.policy import NetworkConfig, Policy
+from parcade.precision import Precision
+
+
+@dataclass(frozen=True)
+class AlgorithmConfig:
+    """Hyper-parameters every algorithm has. Steps are decisions, not frames."""
+
+    num_envs: int = 32
+    """Environments over all ranks."""
+    network: NetworkConfig = NetworkConfig()
+    """The policy's network."""
+    learning_rate: float = 1e-3
+    """Optimiser step size."""
+    gamma: float = 0.99
+    """Discount per step."""
+
+
+class Algorithm(Protocol):
+    """Learns a policy from batches. Knows no environment and no other process."""
+
+    source_kind: ClassVar[Literal["rollout", "games"]]
+    """The experience source it takes."""
+    policy: Policy
+
+    def optimizer(self) -> OptimizerFactory:
+        """Makes the optimiser for the flat parameter vector."""
+
+    def update(self, batch: Batch, exchange: Exchange, progress: float) -> dict[str, Tensor]:
+        """Learn from one batch; progress is the share of the run that is over. Returns metrics, left on their device."""
+
+
+def rewards_with_truncation(batch: Batch, policy: Policy, gamma: float) -> Tensor:
+    """The batch's rewards, gamma * V(final observation) added where a step was truncated. Shape ``[T, B]``."""
+    if not len(batch.truncated_at):
+        return batch.rewards
+    rewards = batch.rewards.clone()
+    with torch.no_grad():
+        values = policy(batch.truncated_observations[None], batch.truncated_states).values[0]
+    t, b = batch.truncated_at.unbind(1)
+    rewards[t, b] += gamma * values
+    return rewards
+
+
+def bootstrap_value(batch: Batch, policy: Policy, state: Tensor | None) -> Tensor:
+    """V(x_T), ``[B]``, by the policy as it is now. ``state`` is its memory after x_{T-1}."""
+    with torch.no_grad():
+        return policy(batch.bootstrap_observations[None], state, batch.bootstrap_starts[None]).values[0]
+
+
+def update_statistics(policy: Policy, observations: Tensor, exchange: Exchange) -> None:
+    """Let the policy's input statistics see ``[T, B, ...]`` observations of every rank."""
+    if policy.statistics is not None:
+        policy.statistics.merge(exchange.sum(policy.statistics.moments_of(observations)))
+
+
+def normalized(x: Tensor, exchange: Exchange, mask: Tensor | None = None) -> Tensor:
+    """x ``[T, B]`` with mean 0 and deviation 1 over the real steps of the whole batch of every rank."""
+    real = x if mask is None else x[mask]
+    moments = torch.tensor([real.numel(), real.sum(), real.square().sum()], dtype=torch.float64)
+    count, total, squares = exchange.sum(moments)
+    mean = total / count
+    deviation = (squares / count - mean.square()).clamp(min=0).sqrt()
+    return (x - mean.float()) / (deviation.float() + 1e-8)
+
+
+def shuffled_minibatches(
+    batch: Batch, columns: tuple[Tensor, ...], num_minibatches: int, generator: torch.Generator
+) -> Iterator[tuple[Tensor, ...]]:
+    """One pass over a batch in random order: the columns ``[T, B, ...]`` of one minibatch after another, and its state.
+
+    A feed-forward policy's minibatches are single steps ``[1, n, ...]`` with state None; a recurrent one's are whole
+    unrolls ``[T, b, ...]`` with the state ``[2, b, H]`` they began from. Parts are equal but for the rest of a division.
+    """
+    T, B = batch.actions.shape
+    if batch.initial_policy_state is None:
+        flat = [column.flatten(0, 1) for column in columns]
+        for index in torch.randperm(T * B, generator=generator).tensor_split(num_minibatches):
+            yield (*(column[index][None] for column in flat), None)
+    else:
+        for index in torch.randperm(B, generator=generator).tensor_split(num_minibatches):
+            yield (*(column[:, index] for column in columns), batch.initial_policy_state[:, index])
+
+
+@dataclass(frozen=True)
+class AlgorithmContext:
+    """What a constructor of an algorithm is given beside its own hyper-parameters."""
+
+    policy: Policy
+    precision: Precision
+    device: str
+    generator: torch.Generator
+    """Draws minibatch orders; saved with a checkpoint. Different on every rank."""
+

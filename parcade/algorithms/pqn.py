@@ -1,0 +1,113 @@
+"""PQN: Q(lambda) from rollouts of many environments, with neither replay nor target network.
+
+Paper: Gallici 2024, "Simplifying Deep Temporal Difference Learning", arXiv 2407.04811, algorithm 1.
+Notation: targets are lambda-returns over max_a Q(x_{t+1}, a); layer normalisation takes the place of a target network.
+Deviations: (1) the targets' Q values are those the behaviour policy computed when it acted, but for the last step of a
+rollout and for truncated ones, where they are computed anew; (2) inputs may be normalised by running statistics.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from parcade.algorithms.base import (
+    AlgorithmConfig,
+    AlgorithmContext,
+    bootstrap_value,
+    rewards_with_truncation,
+    shuffled_minibatches,
+    update_statistics,
+)
+from parcade.exchange.base import Exchange, OptimizerFactory, learning_rate_of
+from parcade.experience.batch import Batch
+from parcade.policy import NetworkConfig
+from parcade.rl.losses import squared_error_loss
+from parcade.rl.returns import q_lambda_returns
+from parcade.rl.schedules import linear
+
+
+@dataclass(frozen=True)
+class PQNConfig(AlgorithmConfig):
+    """Hyper-parameters of PQN."""
+
+    num_envs: int = 32
+    """Environments over all ranks."""
+    network: NetworkConfig = NetworkConfig(layer_norm=True)
+    """The policy's network."""
+    learning_rate: float = 1e-3
+    """RAdam's step size."""
+    final_learning_rate: float = 1e-3
+    """What the step size falls to, in a straight line over total_frames."""
+    unroll_length: int = 32
+    """T: steps per environment between learning turns."""
+    epochs: int = 2
+    """Passes over a batch."""
+    num_minibatches: int = 4
+    """Updates per pass."""
+    q_lambda: float = 0.65
+    """Share of the longer return in every target."""
+    epsilon_start: float = 1.0
+    """Share of random actions at the first frame."""
+    epsilon_end: float = 0.001
+    """Share of random actions once it has fallen."""
+    epsilon_until: float = 0.1
+    """The share of the run over which epsilon falls."""
+    max_grad_norm: float | None = 10.0
+    """Gradients longer than this are shortened to it."""
+
+
+class PQN:
+    """Epochs of minibatch regression to Q(lambda) targets on every rollout."""
+
+    source_kind: ClassVar[str] = "rollout"
+    head: ClassVar[str] = "q"
+
+    def __init__(self, context: AlgorithmContext, config: PQNConfig) -> None:
+        self.policy = context.policy
+        self.precision = context.precision
+        self.device = context.device
+        self.generator = context.generator
+        self.config = config
+        self.policy.epsilon.fill_(config.epsilon_start)
+
+    def optimizer(self) -> OptimizerFactory:
+        return lambda parameters: torch.optim.RAdam(parameters, self.config.learning_rate)
+
+    def update(self, batch: Batch, exchange: Exchange, progress: float) -> dict[str, Tensor]:
+        c, policy = self.config, self.policy
+        learning_rate_of(exchange.optimizer, linear(c.learning_rate, c.final_learning_rate, progress))
+        policy.epsilon.fill_(linear(c.epsilon_start, c.epsilon_end, progress, until=c.epsilon_until))
+        targets = self._targets(batch)
+        update_statistics(policy, batch.observations, exchange)
+        loss_total = torch.zeros(())
+        for _ in range(c.epochs):
+            columns = (batch.observations, batch.starts, batch.actions, targets)
+            for observations, starts, actions, target, state in shuffled_minibatches(
+                batch, columns, c.num_minibatches, self.generator
+            ):
+                with self.precision.autocast(self.device):
+                    q = policy(observations, state, starts).scores
+                loss = squared_error_loss(q.gather(-1, actions.unsqueeze(-1)).squeeze(-1), target)
+                exchange.step(loss)
+                loss_total += loss.detach()
+        return {
+            "loss/value": loss_total / (c.epochs * c.num_minibatches),
+            "policy/q_mean": batch.behaviour_values.mean(),
+            "policy/epsilon": policy.epsilon.clone(),
+        }
+
+    def _targets(self, batch: Batch) -> Tensor:
+        """Q(lambda) targets ``[T, B]``."""
+        c, policy = self.config, self.policy
+        state = None
+        with torch.no_grad(), self.precision.autocast(self.device):
+            if batch.initial_policy_state is not None:
+                state = policy(batch.observations, batch.initial_policy_state, batch.starts).state
+            q_T = bootstrap_value(batch, policy, state)
+            rewards = rewards_with_truncation(batch, policy, c.gamma)
+        max_q_tp1 = torch.cat([batch.behaviour_values[1:], q_T[None]])
+        return q_lambda_returns(rewards, batch.discounts(c.gamma), max_q_tp1, c.q_lambda)

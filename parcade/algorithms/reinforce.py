@@ -1,0 +1,108 @@
+"""REINFORCE on complete games: Karpathy's Pong learner, in parallel.
+
+Papers: Williams 1992, "Simple statistical gradient-following algorithms"; Karpathy 2016, "Deep Reinforcement Learning:
+Pong from Pixels" (http://karpathy.github.io/2016/05/31/rl/). Notation: G_t the discounted return of one point.
+Deviations from Karpathy: (1) a softmax over two actions takes the place of one sigmoid; (2) the gradient is the mean
+over the games' steps, not their sum, which RMSProp's scaling makes the same but for its epsilon; (3) the games of one
+update are played side by side, by one policy, instead of one after another.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from parcade.algorithms.base import AlgorithmConfig, AlgorithmContext, normalized, update_statistics
+from parcade.exchange.base import Exchange, OptimizerFactory
+from parcade.experience.batch import Batch
+from parcade.policy import NetworkConfig
+from parcade.rl.losses import entropy_of, log_prob_of
+from parcade.rl.returns import discounted_returns, point_discounts
+
+
+@dataclass(frozen=True)
+class ReinforceConfig(AlgorithmConfig):
+    """Hyper-parameters of REINFORCE; the defaults are Karpathy's."""
+
+    num_envs: int = 10
+    """Environments over all ranks."""
+    network: NetworkConfig = NetworkConfig(network="karpathy_mlp", normalize_input=False)
+    """The policy's network."""
+    learning_rate: float = 1e-3
+    """RMSProp's step size."""
+    rmsprop_decay: float = 0.99
+    """RMSProp's memory of squared gradients."""
+    games_per_update: int = 10
+    """Complete games in a batch, over all ranks."""
+    reset_at_points: bool = True
+    """A return ends at each point scored, as rallies do not depend on one another."""
+    standardize_over: Literal["game", "batch"] = "game"
+    """Returns get mean 0 and deviation 1 over each game (Karpathy) or over the batch of all ranks.
+
+    Over a game nothing is left to learn from where a game is a single point."""
+    entropy_weight: float = 0.0
+    """Weight of the entropy bonus; Karpathy had none."""
+    max_grad_norm: float | None = None
+    """Gradients longer than this are shortened to it; None leaves them."""
+    chunk_steps: int = 4096
+    """Steps that go through the network at a time; bounds memory, changes nothing else."""
+
+
+class Reinforce:
+    """One update for every batch of complete games."""
+
+    source_kind: ClassVar[str] = "games"
+    head: ClassVar[str] = "actor_critic"
+
+    def __init__(self, context: AlgorithmContext, config: ReinforceConfig) -> None:
+        self.policy = context.policy
+        self.precision = context.precision
+        self.device = context.device
+        self.generator = context.generator
+        self.config = config
+
+    def optimizer(self) -> OptimizerFactory:
+        c = self.config
+        return lambda parameters: torch.optim.RMSprop(parameters, c.learning_rate, alpha=c.rmsprop_decay, eps=1e-5)
+
+    def update(self, batch: Batch, exchange: Exchange, progress: float) -> dict[str, Tensor]:
+        c = self.config
+        update_statistics(self.policy, batch.observations[batch.mask][None], exchange)
+        advantages = self._advantages(batch, exchange)
+        steps_everywhere = float(exchange.sum(torch.tensor([float(batch.num_steps)], dtype=torch.float64)))
+        loss_total, entropy_total = torch.zeros(()), torch.zeros(())
+        for observations, actions, advantage in self._chunks(batch, advantages):
+            with self.precision.autocast(self.device):
+                scores = self.policy(observations).scores
+            entropy = entropy_of(scores).sum()
+            loss = -(advantage * log_prob_of(scores, actions)).sum()
+            # The exchange takes the mean over ranks: the factor makes it the mean over all steps of all ranks.
+            share = exchange.world_size / steps_everywhere
+            exchange.accumulate((loss - c.entropy_weight * entropy) * share)
+            loss_total += loss.detach() / batch.num_steps
+            entropy_total += entropy.detach() / batch.num_steps
+        exchange.apply()
+        return {"loss/policy": loss_total, "policy/entropy": entropy_total}
+
+    def _advantages(self, batch: Batch, exchange: Exchange) -> Tensor:
+        """Standardised returns ``[T, B]``; what stands in the padding means nothing."""
+        c = self.config
+        discounts = batch.discounts(c.gamma)
+        if c.reset_at_points:
+            discounts = point_discounts(batch.rewards, discounts)
+        returns = discounted_returns(batch.rewards, discounts, torch.zeros(batch.rewards.shape[1]))
+        if c.standardize_over == "batch":
+            return normalized(returns, exchange, batch.mask)
+        steps = batch.mask.sum(0)
+        mean = (returns * batch.mask).sum(0) / steps
+        deviation = (((returns - mean) * batch.mask).square().sum(0) / steps).sqrt()
+        return (returns - mean) / deviation.clamp(min=1e-6)
+
+    def _chunks(self, batch: Batch, advantages: Tensor):
+        """The real steps in chunks ``[1, n]``: observations, actions, advantages."""
+        columns = [column[batch.mask] for column in (batch.observations, batch.actions, advantages)]
+        for part in zip(*(column.split(self.config.chunk_steps) for column in columns), strict=True):
+            yield tuple(column[None] for column in part)

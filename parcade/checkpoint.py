@@ -1,0 +1,139 @@
+"""Saving a run and going on from it: every rank writes its own part, rank 0 seals the whole.
+
+A resumed run ends bit-identical to an uninterrupted one where the environments give their state and machine, torch,
+threads and ranks are the same; these are recorded, and a difference is said.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from parcade import run_directory
+from parcade.algorithms.base import Algorithm
+from parcade.config import TrainConfig
+from parcade.errors import UsageError
+from parcade.exchange.base import Exchange
+from parcade.experience.source import Source
+from parcade.parameters import state_tensors
+from parcade.report.machine import machine
+from parcade.report.progress import Progress
+
+
+class Checkpointer:
+    """Saves and restores policy, optimiser, random states, counters and experience of one rank among all."""
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        run: Path,
+        exchange: Exchange,
+        algorithm: Algorithm,
+        source: Source,
+        progress: Progress,
+        *,
+        say: Callable[[str], None] | None,
+    ) -> None:
+        self.config = config
+        self.run = run
+        self.exchange = exchange
+        self.algorithm = algorithm
+        self.source = source
+        self.progress = progress
+        self.say = say or (lambda line: None)
+
+    def conditions(self) -> dict[str, Any]:
+        """What must be the same for a resume to be exact."""
+        return {**machine(), "threads": torch.get_num_threads(), "world_size": self.exchange.world_size}
+
+    def save(self) -> None:
+        """Write a checkpoint. Collective. A disk that is full is reported; the run and its last checkpoint stay."""
+        final = run_directory.checkpoint_directory(self.run, self.progress.frames)
+        making = final.with_name(final.name + ".making")
+        digest = np.zeros(32, np.uint8)
+        failed = ""
+        try:
+            sha256 = run_directory.write_rank_file(making, self.exchange.rank, self._rank_tensors())
+            digest[:] = np.frombuffer(sha256, np.uint8)
+        except (OSError, RuntimeError) as error:  # safetensors reports a full disk as its own error
+            failed = str(error)
+        any_failed = self.exchange.maximum(np.array([float(bool(failed))]))[0]
+        digests = self.exchange.gather_on_first(digest)
+        if digests is not None and not any_failed:
+            try:
+                state = {
+                    "progress": self.progress.get_state(),
+                    "conditions": self.conditions(),
+                    "exact": self.source.can_resume_exactly,
+                }
+                keep = self.config.run.keep_checkpoints
+                run_directory.finish_checkpoint(making, final, state, [d.tobytes() for d in digests], keep)
+            except OSError as error:
+                failed = str(error)
+        if failed or any_failed:
+            self.say(f"warning: no checkpoint could be written ({failed or 'on another rank'}); training goes on")
+            shutil.rmtree(making, ignore_errors=True)
+
+    def _rank_tensors(self) -> dict[str, Any]:
+        tensors: dict[str, Any] = {f"source.{name}": value for name, value in self.source.get_state().items()}
+        tensors["random.torch"] = torch.get_rng_state()
+        tensors["random.minibatches"] = self.algorithm.generator.get_state()
+        if self.exchange.rank == 0:
+            tensors |= {f"policy.{name}": tensor for name, tensor in state_tensors(self.algorithm.policy).items()}
+            optimizer = self.exchange.optimizer.state[self.exchange.parameters.data]
+            tensors |= {f"optimizer.{name}": torch.as_tensor(value) for name, value in optimizer.items()}
+        return tensors
+
+    def restore(self) -> None:
+        """Go on from the newest whole checkpoint. Errors: UsageError when there is none or the ranks differ."""
+        directory, state, refused = run_directory.newest_checkpoint(self.run)
+        for line in refused:
+            self.say(f"warning: {line}")
+        self._compare(state["conditions"])
+        tensors = run_directory.read_rank_file(directory, self.exchange.rank)
+        shared = tensors if self.exchange.rank == 0 else run_directory.read_rank_file(directory, 0)
+        self.algorithm.policy.load_state_dict(_part(shared, "policy."))
+        optimizer = _part(shared, "optimizer.")
+        if optimizer:
+            self.exchange.optimizer.state[self.exchange.parameters.data] = optimizer
+        self.progress.set_state(state["progress"])
+        self.exchange.updates = self.progress.updates
+        self.source.publish(self.algorithm.policy)
+        self.source.set_state(_part(tensors, "source."))
+        torch.set_rng_state(tensors["random.torch"])
+        self.algorithm.generator.set_state(tensors["random.minibatches"])
+        self.say(f"resumed {directory}: {self.progress.frames:,} frames, {self.progress.updates:,} updates")
+        if not self.source.can_resume_exactly:
+            self.say(
+                "note: this backend cannot give the state of its consoles; "
+                f"the {self.source.cut_games} games under way were cut and fresh ones begun"
+            )
+
+    def _compare(self, saved: dict[str, Any]) -> None:
+        now = self.conditions()
+        if saved["world_size"] != now["world_size"]:
+            raise UsageError(
+                f"{self.run} was trained by {saved['world_size']} rank(s), got {now['world_size']}; "
+                f"resume with --ranks {saved['world_size']}"
+            )
+        different = [f"{name}: {saved.get(name)} then, {now[name]} now" for name in now if saved.get(name) != now[name]]
+        if different:
+            self.say(f"warning: the resumed run will not be bit-identical ({'; '.join(different)})")
+
+
+def _part(tensors: dict[str, Any], prefix: str) -> dict[str, Any]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def remove_unfinished(run: Path) -> None:
+    """Delete checkpoints that a kill left half made."""
+    for making in (run / "checkpoints").glob("*.making"):
+        shutil.rmtree(making, ignore_errors=True)
+    if (run / "stop").exists():
+        os.unlink(run / "stop")

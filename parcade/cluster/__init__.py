@@ -1,0 +1,1 @@
+"""Who runs where: launching, signals, threads. No reinforcement learning in here."""

@@ -1,0 +1,158 @@
+"""Everything that decides a run, in frozen dataclasses: what the flags are made from and what ``config.json`` holds."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from parcade.algorithms.base import AlgorithmConfig
+from parcade.algorithms.ppo import PPOConfig
+from parcade.algorithms.table import algorithm_row
+from parcade.envs.games import canonical_game
+from parcade.envs.settings import EnvSettings
+from parcade.errors import UsageError
+from parcade.policy import NetworkConfig
+
+SCHEMA_VERSION = 1
+
+_DURATION = re.compile(r"^(\d+(?:\.\d+)?)\s*(s|m|h)?$")
+_SECONDS_PER = {"s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
+
+
+def parse_duration(text: str) -> float:
+    """Seconds in ``90``, ``90s``, ``10m`` or ``1.5h``. Errors: UsageError for anything else."""
+    match = _DURATION.match(text.strip())
+    if match is None:
+        raise UsageError(f"time {text!r} is not a duration; expected a number with s, m or h, e.g. 10m")
+    return float(match[1]) * _SECONDS_PER[match[2]]
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """How a run is carried out."""
+
+    algorithm: str = "ppo"
+    """reinforce, a2c, ppo or pqn."""
+    backend: Literal["ale", "native"] = "ale"
+    """Who emulates the console."""
+    device: Literal["cpu", "cuda"] = "cpu"
+    """Where the network and its tensors live."""
+    engine: Literal["local", "serial", "mpi"] = "local"
+    """local: one process with threads; serial: the same results with neither threads nor overlap; mpi: many ranks."""
+    ranks: int = 1
+    """Processes of the mpi engine."""
+    total_frames: int = 40_000_000
+    """Stop after this many emulated frames over all ranks; schedules run over it."""
+    target_score: float | None = None
+    """Stop when the mean score of the last 100 games reaches this."""
+    time_limit: str = ""
+    """Stop after this time, e.g. 90s, 10m, 1.5h."""
+    seed: int = 0
+    """Everything random follows from it."""
+    run_dir: str = ""
+    """Where results go; empty makes runs/GAME-ALGORITHM-SEED-TIME."""
+    overlap: bool = False
+    """Two groups of environments: one plays while the other is learned from, the policy's lag one iteration."""
+    threads_per_rank: int = 0
+    """Threads for emulation and for the network in each process; 0 shares the cores out evenly."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """What the network computes in."""
+    report_seconds: float = 5.0
+    """Time between reports."""
+    checkpoint_seconds: float = 60.0
+    """Time between checkpoints: what a kill can cost at most."""
+    keep_checkpoints: int = 3
+    """Older ones are deleted."""
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """A whole run: the game, how it is carried out, what the agent sees, and the algorithm's hyper-parameters."""
+
+    game: str
+    run: RunConfig = field(default_factory=RunConfig)
+    env: EnvSettings = field(default_factory=EnvSettings)
+    hyper: AlgorithmConfig = field(default_factory=PPOConfig)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "game", canonical_game(self.game))
+        run, row = self.run, algorithm_row(self.run.algorithm)
+        if not isinstance(self.hyper, row.config):
+            raise UsageError(
+                f"algorithm {run.algorithm} takes {row.config.__name__}, got {type(self.hyper).__name__}; "
+                "use the hyper-parameters of the algorithm"
+            )
+        if run.engine not in row.engines:
+            raise UsageError(f"algorithm {run.algorithm} runs on engines {', '.join(row.engines)}; got {run.engine}")
+        for name, value in (("total_frames", run.total_frames), ("ranks", run.ranks), ("num_envs", self.hyper.num_envs)):
+            if value < 1:
+                raise UsageError(f"{name}={value} is below 1; use 1 or more")
+        if run.seed < 0 or run.threads_per_rank < 0:
+            raise UsageError(f"seed={run.seed}, threads_per_rank={run.threads_per_rank}: expected 0 or more")
+        if run.report_seconds <= 0 or run.checkpoint_seconds <= 0 or run.keep_checkpoints < 1:
+            raise UsageError(
+                f"report_seconds={run.report_seconds}, checkpoint_seconds={run.checkpoint_seconds}, "
+                f"keep_checkpoints={run.keep_checkpoints}: expected times above 0 and 1 checkpoint or more"
+            )
+        if run.ranks > 1 and run.engine != "mpi":
+            raise UsageError(f"ranks={run.ranks} needs --engine mpi; engine {run.engine} is one process")
+        if run.backend == "native":
+            raise UsageError("backend 'native' is not part of this version; use backend 'ale'")
+        if run.device == "cuda":
+            raise UsageError("device 'cuda' is not part of this version; use device 'cpu'")
+        if row.make.source_kind == "games" and (self.hyper.network.lstm or run.overlap):
+            raise UsageError(f"algorithm {run.algorithm} takes neither --lstm nor --overlap; leave them out")
+        if run.time_limit:
+            parse_duration(run.time_limit)
+
+    @property
+    def time_limit_seconds(self) -> float | None:
+        """The time limit in seconds, None without one."""
+        return parse_duration(self.run.time_limit) if self.run.time_limit else None
+
+
+def check_divisible(config: TrainConfig, world_size: int) -> None:
+    """Refuse sizes that do not share out evenly over ranks, groups and minibatches, before anything starts."""
+    hyper = config.hyper
+    groups = 2 if config.run.overlap else 1
+    parts = [("num_envs", hyper.num_envs, world_size * groups, f"world_size={world_size} x {groups} group(s)")]
+    if hasattr(hyper, "games_per_update"):
+        parts.append(("games_per_update", hyper.games_per_update, hyper.num_envs, f"num_envs={hyper.num_envs}"))
+    if hasattr(hyper, "num_minibatches"):
+        per_group = hyper.num_envs // (world_size * groups)
+        items = per_group if hyper.network.lstm else per_group * hyper.unroll_length
+        what = "environments" if hyper.network.lstm else "steps"
+        if items < hyper.num_minibatches:
+            raise UsageError(
+                f"num_minibatches={hyper.num_minibatches} is more than the {items} {what} of a rank's batch; "
+                f"use {max(items, 1)} or fewer"
+            )
+    for name, value, divisor, reason in parts:
+        if value % divisor:
+            below, above = value // divisor * divisor, (value // divisor + 1) * divisor
+            choice = f"{below} or {above}" if below else f"{above}"
+            raise UsageError(f"{name}={value} is not divisible by {reason}; use {choice}")
+
+
+def to_json(config: TrainConfig) -> dict[str, Any]:
+    """The config as plain JSON values, with a ``schema_version``."""
+    return {"schema_version": SCHEMA_VERSION, **dataclasses.asdict(config)}
+
+
+def from_json(data: dict[str, Any]) -> TrainConfig:
+    """The inverse of ``to_json``. Errors: UsageError naming what does not fit."""
+    version = data.get("schema_version")
+    if version != SCHEMA_VERSION:
+        raise UsageError(
+            f"config.json has schema_version {version!r}, expected {SCHEMA_VERSION}; "
+            "it was written by another version of parcade; use that version"
+        )
+    try:
+        run = RunConfig(**data["run"])
+        env = EnvSettings(**{**data["env"], "action_subset": tuple(data["env"]["action_subset"])})
+        hyper = {**data["hyper"], "network": NetworkConfig(**data["hyper"]["network"])}
+        return TrainConfig(data["game"], run, env, algorithm_row(run.algorithm).config(**hyper))
+    except (KeyError, TypeError) as error:
+        raise UsageError(f"config.json does not fit this version of parcade: {error}; use the version that wrote it") from error

@@ -1,0 +1,93 @@
+"""The compatible backend: ale-py's C++ ``AtariVectorEnv`` behind parcade's settings and infos.
+
+ale-py's own life-loss episodes and reward clipping stay off: what a lost life or a large reward means to a learner is
+the learner's business, and scores must be raw points of whole games.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from parcade.envs.settings import EnvSettings
+from parcade.errors import UsageError
+
+
+class AleVectorEnv(VectorEnv):
+    """``num_envs`` Atari games emulated by ale-py on a pool of threads. Infos as ``make_vec`` says."""
+
+    def __init__(self, game: str, num_envs: int, settings: EnvSettings, *, num_threads: int = 0) -> None:
+        import ale_py
+        from ale_py.vector_env import AtariVectorEnv
+
+        if settings.mode is not None or settings.difficulty is not None:
+            raise UsageError(
+                f"mode={settings.mode}, difficulty={settings.difficulty}: ale-py's vector env can set neither; "
+                "leave both out, or use backend 'native'"
+            )
+        ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+        self._env = AtariVectorEnv(
+            game,
+            num_envs,
+            num_threads=min(num_threads, num_envs),
+            max_num_frames_per_episode=settings.frame_limit,
+            repeat_action_probability=settings.sticky_actions,
+            full_action_space=settings.full_action_set,
+            autoreset_mode=AutoresetMode.SAME_STEP,
+            img_height=settings.image_height,
+            img_width=settings.image_width,
+            grayscale=settings.view != "rgb",
+            stack_num=settings.frame_stack,
+            frameskip=settings.frame_skip,
+            maxpool=settings.max_pool,
+            noop_max=settings.noop_max,
+            episodic_life=False,
+            life_loss_info=False,
+            reward_clipping=False,
+            use_fire_reset=settings.fire_reset,
+        )
+        self.num_envs = num_envs
+        self.single_observation_space = self._env.single_observation_space
+        self.single_action_space = self._env.single_action_space
+        self.observation_space = self._env.observation_space
+        self.action_space = self._env.action_space
+        self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
+        self._frame_number = np.zeros(num_envs, np.int64)
+
+    def reset(
+        self, *, seed: int | np.ndarray | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Start every game anew. ``seed`` ``[n]`` int32 seeds each console; an int seeds env i with seed + i."""
+        if isinstance(seed, np.ndarray):
+            seed = seed.astype(np.int64)
+        observations, infos = self._env.reset(seed=seed, options=options)
+        self._frame_number = infos["frame_number"].astype(np.int64)
+        started = {
+            "lives": infos["lives"],
+            "frames": np.zeros(self.num_envs, np.int64),
+            "reset_frames": infos["episode_frame_number"].astype(np.int64),
+        }
+        return observations, started
+
+    def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+        """One step of every game. Shapes: actions ``[n]`` int; returns as ``make_vec`` says."""
+        observations, rewards, terminated, truncated, raw = self._env.step(np.ascontiguousarray(actions, np.int64))
+        ended = terminated | truncated
+        frame_number = raw["frame_number"].astype(np.int64)
+        # After a restart ale-py reports the new game's numbers: what it emulated to get there is not part of the step.
+        reset_frames = np.where(ended, raw["episode_frame_number"], 0)
+        infos = {
+            "lives": raw["lives"],
+            "frames": frame_number - self._frame_number - reset_frames,
+            "reset_frames": reset_frames,
+        }
+        self._frame_number = frame_number
+        if ended.any():
+            infos["final_obs"] = raw["final_obs"]
+            infos["_final_obs"] = ended
+        return observations, rewards, terminated, truncated, infos
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Nothing to release: the C++ threads end with the object."""

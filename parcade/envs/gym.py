@@ -1,0 +1,62 @@
+"""Any Gymnasium environment id, stepped one after the other behind the same infos as the Atari backends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+
+from parcade.errors import UsageError
+
+
+class GymVectorEnv(VectorEnv):
+    """``num_envs`` copies of a registered environment; a frame is one of its steps and there are no lives."""
+
+    def __init__(self, game: str, num_envs: int) -> None:
+        make_one = lambda: gymnasium.make(game)  # noqa: E731
+        try:
+            self._env = SyncVectorEnv([make_one] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
+        except gymnasium.error.DependencyNotInstalled as error:
+            raise UsageError(f"{game} cannot be made: {error}") from error
+        self.num_envs = num_envs
+        self.single_observation_space = self._env.single_observation_space
+        self.single_action_space = self._env.single_action_space
+        self.observation_space = self._env.observation_space
+        self.action_space = self._env.action_space
+        self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
+        if not isinstance(self.single_action_space, Discrete) or not isinstance(self.single_observation_space, Box):
+            raise UsageError(
+                f"{game} has actions {self.single_action_space} and observations {self.single_observation_space}; "
+                "expected Discrete actions and Box observations"
+            )
+
+    def reset(
+        self, *, seed: int | np.ndarray | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Start every environment anew. ``seed`` ``[n]`` seeds each."""
+        if isinstance(seed, np.ndarray):
+            seed = [int(s) for s in seed]
+        observations, _ = self._env.reset(seed=seed, options=options)
+        zeros = np.zeros(self.num_envs, np.int64)
+        return observations, {"lives": zeros, "frames": zeros, "reset_frames": zeros}
+
+    def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+        """One step of every environment; returns as ``make_vec`` says."""
+        observations, rewards, terminated, truncated, raw = self._env.step(actions)
+        zeros = np.zeros(self.num_envs, np.int64)
+        infos = {"lives": zeros, "frames": np.ones(self.num_envs, np.int64), "reset_frames": zeros}
+        ended = terminated | truncated
+        if ended.any():
+            final = observations.copy()
+            for i in np.flatnonzero(ended):
+                final[i] = raw["final_obs"][i]
+            infos["final_obs"] = final
+            infos["_final_obs"] = ended
+        return observations, rewards, terminated, truncated, infos
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Close the environments below."""
+        self._env.close(**kwargs)

@@ -1,0 +1,80 @@
+"""``make_vec``: one call for every game and backend, so that nothing above can tell which it holds."""
+
+from __future__ import annotations
+
+import gymnasium.vector
+
+from parcade.envs.games import canonical_game, is_atari
+from parcade.envs.settings import EnvSettings, env_preset
+from parcade.errors import UsageError
+
+BACKENDS = ("ale", "native")
+DEVICES = ("cpu", "cuda")
+
+
+def make_vec(
+    game: str,
+    num_envs: int,
+    backend: str = "ale",
+    device: str = "cpu",
+    *,
+    preset: str = "dqn_2015",
+    settings: EnvSettings | None = None,
+    num_threads: int = 0,
+    **overrides: object,
+) -> gymnasium.vector.VectorEnv:
+    """A vector of environments that restart by themselves (SAME_STEP autoreset).
+
+    Args:
+        game: a name as people type it: ``pong``, ``SpaceInvaders``, ``ALE/Pong-v5``, a built-in task, a Gymnasium id.
+        num_envs: how many, n below.
+        backend: ``ale`` (ale-py's C++ vector env) or ``native`` (parcade's own consoles).
+        device: where observations live.
+        preset: an environment preset, ``dqn_2015`` or ``machado_2018`` or ``karpathy_2016``.
+        settings: a whole EnvSettings, instead of preset and overrides.
+        num_threads: threads that emulate; 0 lets the backend choose.
+        **overrides: single EnvSettings fields, e.g. ``image_height=42``.
+
+    Returns:
+        A VectorEnv. ``step`` returns observations ``[n, ...]``, raw rewards ``[n]`` (points, unclipped), terminated
+        and truncated ``[n]`` bool, and infos with ``lives`` ``[n]``, ``frames`` ``[n]`` (emulated by this step),
+        ``reset_frames`` ``[n]`` (emulated by a restart inside this step) and, when something ended, ``final_obs``
+        ``[n, ...]`` with ``_final_obs`` ``[n]`` bool saying which rows mean something.
+
+    Errors:
+        UsageError, one line, when the name is unknown or the backend cannot serve a setting.
+    """
+    if backend not in BACKENDS:
+        raise UsageError(f"unknown backend {backend!r}; expected one of {', '.join(BACKENDS)}")
+    if device not in DEVICES:
+        raise UsageError(f"unknown device {device!r}; expected one of {', '.join(DEVICES)}")
+    if num_envs < 1:
+        raise UsageError(f"num_envs={num_envs} is below 1; use 1 or more")
+    game = canonical_game(game)
+    if settings is None:
+        settings = env_preset(preset, **overrides)
+    elif overrides:
+        raise UsageError(f"got settings and also {', '.join(overrides)}; put them into settings")
+    if backend == "native":
+        raise UsageError("backend 'native' is not part of this version; use backend 'ale'")
+    if device == "cuda":
+        raise UsageError(f"backend {backend!r} emulates on the CPU only; use device 'cpu'")
+    return _make(game, num_envs, settings, num_threads)
+
+
+def _make(game: str, num_envs: int, settings: EnvSettings, num_threads: int) -> gymnasium.vector.VectorEnv:
+    from parcade.testing import TINY_TASKS
+
+    if game in TINY_TASKS:
+        return TINY_TASKS[game](num_envs)
+    if is_atari(game):
+        from parcade.envs.ale import AleVectorEnv
+        from parcade.envs.views import ActionSubset, KarpathyView
+
+        env = AleVectorEnv(game, num_envs, settings, num_threads=num_threads)
+        if settings.view == "karpathy_2016":
+            env = KarpathyView(env)
+        return ActionSubset(env, settings.action_subset) if settings.action_subset else env
+    from parcade.envs.gym import GymVectorEnv
+
+    return GymVectorEnv(game, num_envs)

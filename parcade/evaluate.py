@@ -1,0 +1,180 @@
+"""Playing a trained agent: scores of whole games on seeds it has never seen, and video of them."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from parcade.agent import Agent
+from parcade.envs import make_vec
+from parcade.envs.games import is_atari
+from parcade.envs.settings import in_colour
+from parcade.errors import UsageError
+from parcade.experience.env_group import EnvGroup
+from parcade.experience.episodes import ENV, SCORE, STEPS
+from parcade.precision import Precision
+from parcade.random import env_seeds
+from parcade.report.timing import Timer
+
+# Environments are numbered from here on, far beyond any that trains: seeds of training and evaluation share nothing.
+FIRST_UNSEEN_ENV = 1 << 40
+# An ale-py console takes about half a second of CPU to build: a few that play many games beat many that play one.
+MAX_ENVS = 8
+FRAMES_PER_SECOND = 60
+
+
+def _group(agent: Agent, num_envs: int, seed: int) -> EnvGroup:
+    console_seeds, noise_keys = env_seeds(seed, FIRST_UNSEEN_ENV, num_envs)
+    group = EnvGroup(
+        agent.make_env(num_envs),
+        np.arange(num_envs),
+        console_seeds,
+        noise_keys,
+        clip_rewards=False,
+        life_loss=False,
+        precision=Precision(agent.config.run.precision),
+        timer=Timer(),
+    )
+    group.start(agent.policy)
+    return group
+
+
+def evaluate(agent: Agent, episodes: int, *, seed: int = 0, greedy: bool = False) -> dict[str, Any]:
+    """Play whole games on unseen seeds; every environment plays its share, so that short games are not favoured.
+
+    Returns scores ``[episodes]`` in the order (environment, game), their mean, median and deviation, and the steps.
+    Errors: UsageError when episodes is below 1.
+    """
+    if episodes < 1:
+        raise UsageError(f"episodes={episodes} is below 1; use 1 or more")
+    num_envs = min(episodes, MAX_ENVS)
+    share = np.full(num_envs, episodes // num_envs)
+    share[: episodes % num_envs] += 1
+    group = _group(agent, num_envs, seed)
+    finished: list[list[np.ndarray]] = [[] for _ in range(num_envs)]
+    while any(len(games) < wanted for games, wanted in zip(finished, share, strict=True)):
+        group.step(_greedily(agent, group) if greedy else group.decide(agent.policy))
+        for row in group.log.take_new():
+            finished[int(row[ENV])].append(row)
+    group.close()
+    rows = np.array([row for games, wanted in zip(finished, share, strict=True) for row in games[:wanted]])
+    scores = rows[:, SCORE]
+    return {
+        "game": agent.config.game,
+        "episodes": episodes,
+        "seed": seed,
+        "greedy": greedy,
+        "trained_frames": agent.frames,
+        "score_mean": float(scores.mean()),
+        "score_median": float(np.median(scores)),
+        "score_deviation": float(scores.std()),
+        "score_min": float(scores.min()),
+        "score_max": float(scores.max()),
+        "steps_mean": float(rows[:, STEPS].mean()),
+        "scores": scores.tolist(),
+    }
+
+
+def _greedily(agent: Agent, group: EnvGroup):
+    return agent.policy.act(group.observations, None, group.policy_state, group.starts)
+
+
+def played_frames(agent: Agent, *, seed: int = 0, greedy: bool = False) -> Iterator[tuple[np.ndarray, float, bool]]:
+    """Watch one game after another in colour: picture ``[210, 160, 3]`` uint8, score so far, whether the game ended.
+
+    A second console with the same seeds and actions plays the same games and is shown, whatever the agent sees.
+    Errors: UsageError for a task that has no console to show.
+    """
+    config = agent.config
+    if not is_atari(config.game):
+        raise UsageError(f"{config.game} has no screen; only Atari games can be watched")
+    group = _group(agent, 1, seed)
+    shown = make_vec(config.game, 1, config.run.backend, settings=in_colour(config.env))
+    picture, _ = shown.reset(seed=group.console_seeds)
+    yield picture[0, 0], 0.0, False
+    try:
+        while True:
+            acted = _greedily(agent, group) if greedy else group.decide(agent.policy)
+            group.step(acted)
+            picture, _, terminated, truncated, _ = shown.step(acted.actions.numpy())
+            ended = bool(terminated[0] | truncated[0])
+            rows = group.log.take_new()
+            score = float(rows[0, SCORE]) if ended else float(group.log.score[0])
+            yield picture[0, 0], score, ended
+    finally:
+        group.close()
+        shown.close()
+
+
+def record_video(agent: Agent, path: Path, *, games: int = 1, seed: int = 0, greedy: bool = False) -> list[float]:
+    """Write whole games as an MP4 (H.264, twice the console's size, at the speed of the console); returns their scores.
+
+    Errors: UsageError when the file cannot be written.
+    """
+    import imageio_ffmpeg
+
+    if path.suffix.lower() != ".mp4":
+        raise UsageError(f"video {path} does not end in .mp4; use a name that does")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"")
+    except OSError as error:
+        raise UsageError(f"video {path} cannot be written ({error.strerror}); use another path") from error
+    scale = 2
+    writer = imageio_ffmpeg.write_frames(
+        str(path),
+        (160 * scale, 210 * scale),
+        fps=FRAMES_PER_SECOND / agent.config.env.frame_skip,
+        codec="libx264",
+        macro_block_size=1,
+        quality=8,
+    )
+    writer.send(None)
+    scores: list[float] = []
+    for picture, score, ended in played_frames(agent, seed=seed, greedy=greedy):
+        writer.send(np.ascontiguousarray(picture.repeat(scale, axis=0).repeat(scale, axis=1)))
+        if ended:
+            scores.append(score)
+            if len(scores) == games:
+                break
+    writer.close()
+    return scores
+
+
+def watch(agent: Agent, *, games: int = 1, seed: int = 0, greedy: bool = False) -> None:
+    """Show games in the terminal, two pixels a character, at the speed of the console. Errors: UsageError without one."""
+    if not sys.stdout.isatty():
+        raise UsageError("watch needs a terminal; use: parcade eval DIR --video out.mp4")
+    step_seconds = agent.config.env.frame_skip / FRAMES_PER_SECOND
+    sys.stdout.write("\x1b[2J\x1b[?25l")
+    try:
+        due = time.perf_counter()
+        for picture, score, ended in played_frames(agent, seed=seed, greedy=greedy):
+            sys.stdout.write("\x1b[H" + half_blocks(picture[::2, ::2]) + f"\x1b[0m\nscore {score:g}   Ctrl-C ends \n")
+            sys.stdout.flush()
+            due = max(due + step_seconds, time.perf_counter())
+            time.sleep(max(0.0, due - time.perf_counter()))
+            games -= ended
+            if games == 0:
+                break
+    except KeyboardInterrupt:
+        pass
+    finally:
+        sys.stdout.write("\x1b[0m\x1b[?25h\n")
+
+
+def half_blocks(picture: np.ndarray) -> str:
+    """A picture ``[height, width, 3]`` uint8 as lines of text, the upper pixel in the foreground, the lower behind it."""
+    height = picture.shape[0] // 2 * 2
+    lines = []
+    for upper, lower in zip(picture[0:height:2], picture[1:height:2], strict=True):
+        cells = (
+            f"\x1b[38;2;{u[0]};{u[1]};{u[2]}m\x1b[48;2;{v[0]};{v[1]};{v[2]}m▀" for u, v in zip(upper, lower, strict=True)
+        )
+        lines.append("".join(cells) + "\x1b[0m")
+    return "\n".join(lines)

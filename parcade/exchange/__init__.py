@@ -1,0 +1,1 @@
+"""How gradients meet: the gradient-exchange seam and its implementations."""

@@ -1,0 +1,66 @@
+"""Synchronous data parallelism: the gradient of every rank averaged by one MPI Allreduce an update.
+
+Every rank plays its own environments and holds the same parameters. The mean of equal-sized shards' gradients is the
+gradient of the mean over all of them, so N ranks with B environments each learn as one rank with N * B would.
+Objects never travel: arrays alone, through MPI's buffer interface.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from torch import Tensor
+
+from parcade.exchange.base import Exchange
+from parcade.report.timing import Timer
+
+
+class AllreduceExchange(Exchange):
+    """All ranks of MPI's world. Tensors live on the CPU: MPI reads and writes their memory directly."""
+
+    def __init__(self, timer: Timer) -> None:
+        from mpi4py import MPI
+
+        super().__init__(timer)
+        self._mpi = MPI
+        self._comm = MPI.COMM_WORLD
+        self.rank = self._comm.Get_rank()
+        self.world_size = self._comm.Get_size()
+        host = self._comm.Split_type(MPI.COMM_TYPE_SHARED)
+        self.local_size = host.Get_size()
+        host.Free()
+
+    def average_gradient(self, grad: Tensor) -> None:
+        with self.timer.scope("communicate"):
+            self._comm.Allreduce(self._mpi.IN_PLACE, grad.numpy())
+            grad /= self.world_size
+        self.bytes_moved += grad.numel() * grad.element_size()
+
+    def sum(self, x: Tensor) -> Tensor:
+        with self.timer.scope("communicate"):
+            self._comm.Allreduce(self._mpi.IN_PLACE, x.numpy())
+        return x
+
+    def maximum(self, x: np.ndarray) -> np.ndarray:
+        with self.timer.scope("communicate"):
+            self._comm.Allreduce(self._mpi.IN_PLACE, x, op=self._mpi.MAX)
+        return x
+
+    def broadcast(self, x: Tensor) -> Tensor:
+        with self.timer.scope("communicate"):
+            self._comm.Bcast(x.numpy(), root=0)
+        return x
+
+    def gather_rows(self, rows: np.ndarray) -> np.ndarray:
+        rows = np.ascontiguousarray(rows, np.float64)
+        counts = np.empty(self.world_size, np.int64)
+        with self.timer.scope("communicate"):
+            self._comm.Allgather(np.array([rows.size], np.int64), counts)
+            gathered = np.empty(counts.sum(), np.float64)
+            self._comm.Allgatherv(rows, [gathered, counts])
+        return gathered.reshape(-1, rows.shape[1])
+
+    def gather_on_first(self, x: np.ndarray) -> np.ndarray | None:
+        gathered = np.empty((self.world_size, *x.shape), x.dtype) if self.rank == 0 else None
+        with self.timer.scope("communicate"):
+            self._comm.Gather(np.ascontiguousarray(x), gathered, root=0)
+        return gathered

@@ -1,0 +1,1 @@
+"""Where batches come from: the experience-source seam and its implementations."""

@@ -1,0 +1,93 @@
+"""The typed batch that every source gives and every loss takes."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass
+class Batch:
+    """T steps of B environments; ``B`` is a game where a batch is complete games.
+
+    | field | shape | what |
+    |---|---|---|
+    | observations | ``[T, B, ...]`` | x_t, in the environment's own type |
+    | actions | ``[T, B]`` int64 | a_t |
+    | rewards | ``[T, B]`` float32 | what followed a_t, as the learner sees it |
+    | terminated, truncated, life_lost | ``[T, B]`` bool | how step t ended, if it did |
+    | starts | ``[T, B]`` bool | x_t begins an episode |
+    | mask | ``[T, B]`` bool | the step is real and not padding |
+    | behaviour_log_prob | ``[T, B]`` float32 | log of the probability the behaviour policy gave a_t |
+    | behaviour_values | ``[T, B]`` float32 | its V(x_t), or max_a Q(x_t, a) |
+    | policy_version | ``[T, B]`` int64 | updates inside the weights that acted |
+    | bootstrap_observations | ``[B, ...]`` | x_T |
+    | bootstrap_starts | ``[B]`` bool | x_T begins an episode |
+    | initial_policy_state | ``[2, B, H]`` or None | recurrent state before x_0 |
+    | truncated_at | ``[K, 2]`` int64 | (t, b) of every truncated step |
+    | truncated_observations | ``[K, ...]`` | the final observation of each |
+    | truncated_states | ``[2, K, H]`` or None | recurrent state after x_t of each |
+    """
+
+    observations: Tensor
+    actions: Tensor
+    rewards: Tensor
+    terminated: Tensor
+    truncated: Tensor
+    life_lost: Tensor
+    starts: Tensor
+    mask: Tensor
+    behaviour_log_prob: Tensor
+    behaviour_values: Tensor
+    policy_version: Tensor
+    bootstrap_observations: Tensor
+    bootstrap_starts: Tensor
+    initial_policy_state: Tensor | None
+    truncated_at: Tensor
+    truncated_observations: Tensor
+    truncated_states: Tensor | None
+
+    @property
+    def num_steps(self) -> int:
+        """Real steps in the batch."""
+        return int(self.mask.sum())
+
+    def discounts(self, gamma: float) -> Tensor:
+        """gamma * (1 - done), a lost life counting as done. Shape ``[T, B]`` float32."""
+        return gamma * (~(self.terminated | self.truncated | self.life_lost)).float()
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The fields that are there, by name: what a checkpoint stores."""
+        pairs = ((field.name, getattr(self, field.name)) for field in dataclasses.fields(self))
+        return {name: tensor for name, tensor in pairs if tensor is not None}
+
+    @classmethod
+    def from_tensors(cls, tensors: dict[str, Tensor]) -> Batch:
+        """The inverse of ``tensors``."""
+        return cls(**{field.name: tensors.get(field.name) for field in dataclasses.fields(cls)})
+
+
+def empty_batch(T: int, B: int, observation_shape: tuple[int, ...], observation_dtype: torch.dtype) -> Batch:
+    """A batch of zeros to be filled in place."""
+    return Batch(
+        observations=torch.zeros(T, B, *observation_shape, dtype=observation_dtype),
+        actions=torch.zeros(T, B, dtype=torch.int64),
+        rewards=torch.zeros(T, B),
+        terminated=torch.zeros(T, B, dtype=torch.bool),
+        truncated=torch.zeros(T, B, dtype=torch.bool),
+        life_lost=torch.zeros(T, B, dtype=torch.bool),
+        starts=torch.zeros(T, B, dtype=torch.bool),
+        mask=torch.ones(T, B, dtype=torch.bool),
+        behaviour_log_prob=torch.zeros(T, B),
+        behaviour_values=torch.zeros(T, B),
+        policy_version=torch.zeros(T, B, dtype=torch.int64),
+        bootstrap_observations=torch.zeros(B, *observation_shape, dtype=observation_dtype),
+        bootstrap_starts=torch.zeros(B, dtype=torch.bool),
+        initial_policy_state=None,
+        truncated_at=torch.zeros(0, 2, dtype=torch.int64),
+        truncated_observations=torch.zeros(0, *observation_shape, dtype=observation_dtype),
+        truncated_states=None,
+    )

@@ -1,0 +1,129 @@
+"""A group of environments and all that plays on between batches: clocks, lives, memory, scores."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from gymnasium.vector import VectorEnv
+from torch import Tensor
+
+from parcade.experience.episodes import EpisodeLog
+from parcade.policy import Acted, Policy
+from parcade.precision import Precision
+from parcade.random import uniforms
+from parcade.report.timing import Timer
+
+
+class EnvGroup:
+    """``n`` environments stepped together; a policy is passed in for every step.
+
+    Attributes: ``observations`` ``[n, ...]`` tensor x_t; ``starts`` ``[n]`` bool; ``policy_state`` ``[2, n, H]`` or
+    None; ``env_steps`` steps each environment has taken; ``log`` the scores. Env i of the group draws its action noise
+    from (seed, global index, env_steps), so it plays the same games in whatever group or rank it is.
+    """
+
+    def __init__(
+        self,
+        env: VectorEnv,
+        env_indices: np.ndarray,
+        console_seeds: np.ndarray,
+        noise_keys: np.ndarray,
+        *,
+        clip_rewards: bool,
+        life_loss: bool,
+        precision: Precision,
+        timer: Timer,
+    ) -> None:
+        self.env = env
+        self.env_indices = env_indices
+        self.console_seeds = console_seeds
+        self.noise_keys = noise_keys
+        self.clip_rewards = clip_rewards
+        self.life_loss = life_loss
+        self.precision = precision
+        self.timer = timer
+        self.log = EpisodeLog(env_indices)
+        self.env_steps = 0
+        self.frames = 0
+        self.reset_frames = 0
+        self.policy_state: Tensor | None = None
+        self.observations: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.env_indices)
+
+    @property
+    def gives_state(self) -> bool:
+        """Whether the environments can be saved and continued exactly."""
+        return hasattr(self.env, "get_state")
+
+    def start(self, policy: Policy, seeds: np.ndarray | None = None) -> None:
+        """Reset all environments, from the run's seeds unless told others."""
+        observations, infos = self.env.reset(seed=self.console_seeds if seeds is None else seeds)
+        self.observations = torch.from_numpy(np.array(observations))
+        self.starts = torch.ones(len(self), dtype=torch.bool)
+        self.lives = np.array(infos["lives"])
+        self.reset_frames += int(infos["reset_frames"].sum())
+        self.policy_state = policy.initial_state(len(self))
+
+    def decide(self, policy: Policy) -> Acted:
+        """The policy's actions for the current observations; nothing changes."""
+        noise = torch.from_numpy(uniforms(self.noise_keys, np.full(len(self), self.env_steps), 2)).float()
+        with self.timer.scope("infer"), self.precision.autocast():
+            return policy.act(self.observations, noise, self.policy_state, self.starts)
+
+    def step(self, acted: Acted) -> dict[str, np.ndarray]:
+        """Take one step; returns rewards as the learner sees them, terminated, truncated, life_lost and final_obs."""
+        with self.timer.scope("emulate"):
+            observations, raw_rewards, terminated, truncated, infos = self.env.step(acted.actions.numpy())
+        ended = terminated | truncated
+        life_lost = (infos["lives"] < self.lives) & ~ended
+        self.lives = np.array(infos["lives"])
+        self.env_steps += 1
+        self.frames += int(infos["frames"].sum())
+        self.reset_frames += int(infos["reset_frames"].sum())
+        self.log.record(raw_rewards, infos["frames"], ended, self.env_steps)
+        self.policy_state = acted.state
+        self.observations = torch.from_numpy(np.asarray(observations))
+        self.starts = torch.from_numpy(ended)
+        return {
+            "rewards": np.clip(raw_rewards, -1, 1) if self.clip_rewards else raw_rewards,
+            "terminated": terminated,
+            "truncated": truncated,
+            "life_lost": life_lost if self.life_loss else np.zeros_like(ended),
+            "final_obs": infos.get("final_obs"),
+        }
+
+    def get_state(self) -> dict[str, np.ndarray | Tensor]:
+        """Counters, and everything else when the environments give their state."""
+        state = {f"log.{name}": value for name, value in self.log.get_state().items()}
+        state["counters"] = np.array([self.env_steps, self.frames, self.reset_frames], np.int64)
+        if self.gives_state:
+            state |= {f"env.{name}": value for name, value in self.env.get_state().items()}
+            state |= {"starts": self.starts, "lives": self.lives}
+            if self.policy_state is not None:
+                state["policy_state"] = self.policy_state
+        return state
+
+    def set_state(self, state: dict[str, np.ndarray | Tensor], policy: Policy) -> int:
+        """Go on from a state; returns the games that could not be continued and were started afresh."""
+        self.env_steps, self.frames, self.reset_frames = (int(x) for x in np.asarray(state["counters"]))
+        if not self.gives_state:
+            # Fresh games, but not the ones this run has already begun with: the step count makes the seed new.
+            # The scores so far of the cut games are dropped with them, or they would count towards the next ones.
+            fresh = uniforms(self.noise_keys, np.full(len(self), -1 - self.env_steps), 1)[:, 0]
+            self.start(policy, seeds=(fresh * 2**31).astype(np.int32))
+            return len(self)
+        self.log.set_state({name[4:]: np.asarray(v) for name, v in state.items() if name.startswith("log.")})
+        # A reset first: it puts environments that need one into a state that set_state may overwrite.
+        self.env.reset(seed=self.console_seeds)
+        observations = self.env.set_state({n[4:]: np.asarray(v) for n, v in state.items() if n.startswith("env.")})
+        self.observations = torch.from_numpy(np.array(observations))
+        self.starts = torch.as_tensor(state["starts"])
+        self.lives = np.array(state["lives"])
+        self.policy_state = state.get("policy_state", policy.initial_state(len(self)))
+        return 0
+
+    def close(self) -> None:
+        """Close the environments."""
+        self.env.close()

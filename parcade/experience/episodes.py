@@ -1,0 +1,95 @@
+"""Scores of whole games, as people read them: raw points, one row a finished episode."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+
+# Columns of a row of the log.
+SCORE, STEPS, FRAMES, ENV, FINISHED_AT_STEP = range(5)
+NUM_COLUMNS = 5
+
+
+class EpisodeLog:
+    """Adds up raw scores per environment and keeps a row for every finished episode.
+
+    The source owns it. A row is ``[score, steps, frames, global env index, step of the env at which it ended]``
+    float64. ``take_new`` hands rows out once, for merging over ranks; ``recent`` is the merged last 100.
+    """
+
+    def __init__(self, env_indices: np.ndarray) -> None:
+        self.env_indices = env_indices
+        self.score = np.zeros(len(env_indices))
+        self.steps = np.zeros(len(env_indices), np.int64)
+        self.frames = np.zeros(len(env_indices), np.int64)
+        self._new: list[np.ndarray] = []
+
+    def record(self, rewards: np.ndarray, frames: np.ndarray, ended: np.ndarray, env_steps: int) -> None:
+        """Count one step of every environment. Shapes ``[n]``; rewards raw; env_steps since the run began."""
+        self.score += rewards
+        self.steps += 1
+        self.frames += frames
+        for i in np.flatnonzero(ended):
+            self._new.append(
+                np.array([self.score[i], self.steps[i], self.frames[i], self.env_indices[i], env_steps], np.float64)
+            )
+        self.score[ended] = 0
+        self.steps[ended] = 0
+        self.frames[ended] = 0
+
+    def take_new(self) -> np.ndarray:
+        """Rows finished since the last call, ``[k, 5]`` float64."""
+        rows = np.array(self._new, np.float64).reshape(-1, NUM_COLUMNS)
+        self._new = []
+        return rows
+
+    def get_state(self) -> dict[str, np.ndarray]:
+        """Running sums ``[n]`` and rows not yet taken ``[k, 5]``."""
+        new = np.array(self._new, np.float64).reshape(-1, NUM_COLUMNS)
+        return {"score": self.score.copy(), "steps": self.steps.copy(), "frames": self.frames.copy(), "new": new}
+
+    def set_state(self, state: dict[str, np.ndarray]) -> None:
+        """Take what ``get_state`` gave."""
+        self.score[:], self.steps[:], self.frames[:] = state["score"], state["steps"], state["frames"]
+        self._new = list(np.asarray(state["new"]))
+
+
+class ScoreBoard:
+    """The finished episodes of all ranks: how many, and the last 100 scores, which is what a target is held against."""
+
+    WINDOW = 100
+
+    def __init__(self) -> None:
+        self.episodes = 0
+        self.recent: deque[np.ndarray] = deque(maxlen=self.WINDOW)
+
+    def add(self, rows: np.ndarray) -> None:
+        """Add rows ``[k, 5]`` of all ranks, in the order the games ended (ties by environment)."""
+        order = np.lexsort((rows[:, ENV], rows[:, FINISHED_AT_STEP]))
+        self.recent.extend(rows[order])
+        self.episodes += len(rows)
+
+    @property
+    def score_mean(self) -> float | None:
+        """Mean raw score of the last 100 finished episodes, of fewer while there are fewer, None while there is none."""
+        return float(np.mean([row[SCORE] for row in self.recent])) if self.recent else None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether 100 episodes have finished: only then does a target count as reached."""
+        return len(self.recent) == self.WINDOW
+
+    @property
+    def steps_mean(self) -> float | None:
+        """Mean length in steps of the same episodes."""
+        return float(np.mean([row[STEPS] for row in self.recent])) if self.recent else None
+
+    def get_state(self) -> dict[str, np.ndarray]:
+        """Count and rows as arrays."""
+        return {"episodes": np.int64(self.episodes), "recent": np.array(self.recent).reshape(-1, NUM_COLUMNS)}
+
+    def set_state(self, state: dict[str, np.ndarray]) -> None:
+        """Take what ``get_state`` gave."""
+        self.episodes = int(state["episodes"])
+        self.recent = deque(np.asarray(state["recent"]), maxlen=self.WINDOW)

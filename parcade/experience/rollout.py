@@ -1,0 +1,161 @@
+"""On-policy rollouts: ``[T, B]`` blocks of consecutive steps.
+
+Without overlap one group of environments plays T steps with the newest policy, then waits while the learner learns.
+With overlap there are two groups and a fixed schedule: while the learner learns from one group's rollout, the other
+group plays its next one with the policy of the last iteration. What is played depends on the schedule alone, never on
+timing, so a threaded source and a serial one give the same batches bit for bit; the policy's lag is one iteration at
+most and stands in every batch (``policy_version``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from parcade.experience.batch import Batch, empty_batch
+from parcade.experience.env_group import EnvGroup
+from parcade.experience.episodes import EpisodeLog
+from parcade.parameters import copy_module_state
+from parcade.policy import Policy
+from parcade.report.timing import Timer
+
+# Longer than any rollout takes, shorter than anybody waits.
+PLAY_TIMEOUT_SECONDS = 600
+
+
+def play_rollout(group: EnvGroup, policy: Policy, unroll_length: int) -> Batch:
+    """Play T steps in every environment of a group and write down what happened."""
+    batch = empty_batch(unroll_length, len(group), tuple(group.observations.shape[1:]), group.observations.dtype)
+    batch.policy_version.fill_(int(policy.version))
+    batch.initial_policy_state = None if group.policy_state is None else group.policy_state.clone()
+    truncated_at, final_observations, final_states = [], [], []
+    for t in range(unroll_length):
+        acted = group.decide(policy)
+        batch.observations[t] = group.observations
+        batch.starts[t] = group.starts
+        batch.actions[t] = acted.actions
+        batch.behaviour_log_prob[t] = acted.log_prob
+        batch.behaviour_values[t] = acted.values
+        outcome = group.step(acted)
+        batch.rewards[t] = torch.from_numpy(outcome["rewards"].astype(np.float32))
+        for name in ("terminated", "truncated", "life_lost"):
+            getattr(batch, name)[t] = torch.from_numpy(outcome[name])
+        for b in np.flatnonzero(outcome["truncated"]):
+            truncated_at.append((t, int(b)))
+            final_observations.append(torch.from_numpy(outcome["final_obs"][b].copy()))
+            if acted.state is not None:
+                final_states.append(acted.state[:, b].clone())
+    batch.bootstrap_observations = group.observations.clone()
+    batch.bootstrap_starts = group.starts.clone()
+    if truncated_at:
+        batch.truncated_at = torch.tensor(truncated_at)
+        batch.truncated_observations = torch.stack(final_observations)
+        batch.truncated_states = torch.stack(final_states, dim=1) if final_states else None
+    return batch
+
+
+class RolloutSource:
+    """Rollouts from one group of environments, or from two in turns (see the module's head).
+
+    Args:
+        groups: one group, or two of equal size to play and learn at the same time.
+        unroll_length: T.
+        policy: acted with until the first ``publish``; copied.
+        threaded: with two groups, whether the second really plays in a thread; results do not depend on it.
+    """
+
+    def __init__(
+        self, groups: list[EnvGroup], unroll_length: int, policy: Policy, *, threaded: bool, timer: Timer
+    ) -> None:
+        self.groups = groups
+        self.unroll_length = unroll_length
+        self.timer = timer
+        self.cut_games = 0
+        self._policy = copy.deepcopy(policy).eval()
+        self._turn = 0
+        self._pending: Future[Batch] | Batch | None = None
+        self._pool = ThreadPoolExecutor(1, "parcade-actor") if threaded and len(groups) == 2 else None
+        for group in groups:
+            group.start(self._policy)
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether one group plays while the other is learned from."""
+        return len(self.groups) == 2
+
+    @property
+    def can_resume_exactly(self) -> bool:
+        return all(group.gives_state for group in self.groups)
+
+    @property
+    def episode_logs(self) -> list[EpisodeLog]:
+        return [group.log for group in self.groups]
+
+    @property
+    def frames(self) -> int:
+        return sum(group.frames for group in self.groups)
+
+    @property
+    def reset_frames(self) -> int:
+        return sum(group.reset_frames for group in self.groups)
+
+    @property
+    def steps(self) -> int:
+        return sum(group.env_steps * len(group) for group in self.groups)
+
+    def publish(self, policy: Policy) -> None:
+        self._settle()
+        copy_module_state(policy, self._policy)
+
+    def next_batch(self) -> Batch:
+        batch = self._settle()
+        self._pending = None
+        if batch is None:
+            # In the thread even when nothing overlaps yet, so that one thread alone touches the groups' timer.
+            with self.timer.scope("wait") if self._pool else contextlib.nullcontext():
+                batch = self._pool.submit(self._play).result(PLAY_TIMEOUT_SECONDS) if self._pool else self._play()
+        if self.overlaps:
+            self._turn = 1 - self._turn
+            self._pending = self._pool.submit(self._play) if self._pool else self._play()
+        return batch
+
+    def _play(self) -> Batch:
+        return play_rollout(self.groups[self._turn], self._policy, self.unroll_length)
+
+    def _settle(self) -> Batch | None:
+        """Wait for the rollout under way, if there is one, and return it."""
+        if isinstance(self._pending, Future):
+            with self.timer.scope("wait"):
+                self._pending = self._pending.result(timeout=PLAY_TIMEOUT_SECONDS)
+        return self._pending
+
+    def get_state(self) -> dict[str, np.ndarray | Tensor]:
+        pending = self._settle()
+        state: dict[str, np.ndarray | Tensor] = {"turn": np.int64(self._turn), "cut_games": np.int64(self.cut_games)}
+        for i, group in enumerate(self.groups):
+            state |= {f"group{i}.{name}": value for name, value in group.get_state().items()}
+        if pending is not None and self.can_resume_exactly:
+            state |= {f"pending.{name}": tensor for name, tensor in pending.tensors().items()}
+        return state
+
+    def set_state(self, state: dict[str, np.ndarray | Tensor]) -> None:
+        self._settle()
+        self._turn = int(state["turn"])
+        self.cut_games = int(state["cut_games"])
+        for i, group in enumerate(self.groups):
+            prefix = f"group{i}."
+            part = {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
+            self.cut_games += group.set_state(part, self._policy)
+        pending = {n.removeprefix("pending."): torch.as_tensor(v) for n, v in state.items() if n.startswith("pending.")}
+        self._pending = Batch.from_tensors(pending) if pending else None
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+        for group in self.groups:
+            group.close()

@@ -1,0 +1,118 @@
+"""Command-line flags made from dataclasses, with errors of one line."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import sys
+from dataclasses import dataclass, make_dataclass
+from typing import Any, TypeVar
+
+from parcade.algorithms.table import algorithm_row
+from parcade.config import RunConfig, TrainConfig
+from parcade.envs.settings import EnvSettings, env_preset
+from parcade.errors import UsageError
+from parcade.presets import preset_flags
+
+T = TypeVar("T")
+
+
+def parse(flags: type[T], arguments: list[str], *, prog: str, default: T | None = None) -> T:
+    """A dataclass from command-line arguments, nested fields flattened into flags of one level.
+
+    Errors: UsageError of one line with got, expected and the nearest name. ``--help`` prints and exits with 0.
+    """
+    import tyro
+
+    if any(word in ("-h", "--help") for word in arguments):
+        return _parse(flags, arguments, prog, default)
+    out = io.StringIO()
+    columns = os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = "2000"  # so that tyro does not break the line this becomes
+    try:
+        with contextlib.redirect_stderr(out), contextlib.redirect_stdout(out):
+            return _parse(flags, arguments, prog, default)
+    except SystemExit as error:
+        if error.code in (0, None):
+            raise
+        raise UsageError(_one_line(out.getvalue(), prog)) from None
+    except tyro.UnsupportedTypeAnnotationError as error:  # a programming error, never the user's
+        raise AssertionError(str(error)) from error
+    finally:
+        os.environ.pop("COLUMNS") if columns is None else os.environ.update(COLUMNS=columns)
+
+
+def _parse(flags: type[T], arguments: list[str], prog: str, default: T | None) -> T:
+    import tyro
+
+    words = {} if default is None else {"default": default}
+    return tyro.cli(flags, args=arguments, prog=prog, config=(tyro.conf.OmitArgPrefixes,), **words)
+
+
+def _one_line(box: str, prog: str) -> str:
+    """What tyro says in a box, as one line: the message, then the nearest flag when it offers some."""
+    box = re.sub(r"\x1b\[[0-9;]*m", "", box)
+    lines = [line.strip(" │┃|").strip() for line in box.splitlines()]
+    lines = [line for line in lines if line and not re.match(r"^[╭╰─━]", line)]
+    message = lines[0].rstrip(".") if lines else "the flags could not be read"
+    offered = [line.split()[0] for line in lines[1:] if line.startswith("--")]
+    unknown = re.match(r"Unrecognized options: (\S+)", message)
+    if unknown:
+        import difflib
+
+        near = difflib.get_close_matches(unknown[1], offered, n=1, cutoff=0.0)
+        advice = f"did you mean {near[0]}?" if near else f"see {prog} --help"
+        return f"unknown flag {unknown[1]}; {advice}"
+    return f"{message}; see {prog} --help"
+
+
+@dataclass(frozen=True)
+class PresetFlags:
+    """Where the defaults come from."""
+
+    preset: str = ""
+    """Flags that were found to belong together, by name; those you give beside it win."""
+    env_preset: str = "dqn_2015"
+    """dqn_2015, machado_2018 or karpathy_2016: what the other environment flags start from."""
+
+
+def _value_of(flag: str, arguments: list[str], otherwise: str) -> str:
+    """The last value a flag is given, before the real parsing, which depends on it."""
+    value = otherwise
+    for i, word in enumerate(arguments):
+        if word.startswith(f"--{flag}="):
+            value = word.split("=", 1)[1]
+        elif word == f"--{flag}" and i + 1 < len(arguments):
+            value = arguments[i + 1]
+    return value
+
+
+def parse_training(arguments: list[str]) -> TrainConfig:
+    """``parcade train``'s config. The algorithm, the preset and the environment preset decide which flags there are."""
+    import tyro
+
+    arguments = [word.replace("_", "-") if word.startswith("--") and "=" not in word else word for word in arguments]
+    preset = _value_of("preset", arguments, "")
+    if preset:
+        # The game stays first, then the preset, then what the user gave, which wins.
+        arguments = preset_flags(preset) + arguments
+    row = algorithm_row(_value_of("algorithm", arguments, RunConfig().algorithm))
+    env_default = env_preset(_value_of("env-preset", arguments, PresetFlags().env_preset))
+    fields: list[tuple[str, Any]] = [
+        ("game", tyro.conf.Positional[str]),
+        ("presets", PresetFlags),
+        ("run", RunConfig),
+        ("env", EnvSettings),
+        ("hyper", row.config),
+    ]
+    Flags = make_dataclass("Flags", fields, frozen=True)
+    default = Flags(tyro.MISSING, PresetFlags(), RunConfig(), env_default, row.config())
+    flags = parse(Flags, arguments, prog="parcade train", default=default)
+    return TrainConfig(flags.game, flags.run, flags.env, flags.hyper)
+
+
+def say_error(error: BaseException) -> None:
+    """The one line of a user's error, on stderr."""
+    print(f"parcade: {error}", file=sys.stderr)

@@ -1,0 +1,168 @@
+"""Networks from observations to features, and the policy that holds one.
+
+Shapes: T steps, B environments, A actions, F features, H recurrent width. Initial weights are orthogonal (Saxe 2014)
+with the gains PPO made customary: sqrt(2) in the body, 0.01 at the actor, 1 at the critic.
+
+Sources: Karpathy 2016 (MLP); Mnih 2015, Nature 518:529 (NatureCNN); Espeholt 2018, arXiv 1802.01561, figure 3 right
+(ImpalaResNet); Mnih 2013, arXiv 1312.5602 (the small CNN's layers, here on smaller pictures for CPUs).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from parcade.errors import UsageError, unknown_name
+
+
+def orthogonal(layer: nn.Module, gain: float = math.sqrt(2)) -> nn.Module:
+    """The layer with orthogonal weights of this gain and zero biases."""
+    nn.init.orthogonal_(layer.weight, gain)
+    if layer.bias is not None:
+        nn.init.zeros_(layer.bias)
+    return layer
+
+
+class LayerNormReLU(nn.Module):
+    """ReLU of the layer-normalised input; over channels, rows and columns together when it is a picture."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(shape)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(self.norm(x))
+
+
+class ConvNet(nn.Module):
+    """Convolutions ``(channels, size, stride)`` and one dense layer. Input ``[N, C, height, width]``, output ``[N, F]``."""
+
+    def __init__(
+        self,
+        observation_shape: tuple[int, ...],
+        layers: tuple[tuple[int, int, int], ...],
+        hidden: int,
+        layer_norm: bool,
+    ) -> None:
+        super().__init__()
+        channels, height, width = observation_shape
+        body: list[nn.Module] = []
+        for out_channels, size, stride in layers:
+            body.append(orthogonal(nn.Conv2d(channels, out_channels, size, stride)))
+            channels, height, width = out_channels, (height - size) // stride + 1, (width - size) // stride + 1
+            if height < 1 or width < 1:
+                raise UsageError(
+                    f"observations of {observation_shape[1]}x{observation_shape[2]} are too small for this network; "
+                    "use a larger image, --network small_cnn or --network mlp"
+                )
+            body.append(LayerNormReLU((channels, height, width)) if layer_norm else nn.ReLU())
+        self.body = nn.Sequential(*body)
+        self.dense = orthogonal(nn.Linear(channels * height * width, hidden))
+        self.out = LayerNormReLU((hidden,)) if layer_norm else nn.ReLU()
+        self.num_features = hidden
+
+    def forward(self, x: Tensor) -> Tensor:
+        # Channels last is 1.2 to 1.5 times faster on CPUs at these sizes.
+        x = self.body(x.contiguous(memory_format=torch.channels_last))
+        return self.out(self.dense(x.flatten(1)))
+
+
+class ResidualBlock(nn.Module):
+    """Two 3x3 convolutions added to their input, ``[N, C, height, width]`` to the same."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.conv_1 = orthogonal(nn.Conv2d(channels, channels, 3, padding=1))
+        self.conv_2 = orthogonal(nn.Conv2d(channels, channels, 3, padding=1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.conv_2(F.relu(self.conv_1(F.relu(x))))
+
+
+class ImpalaResNet(nn.Module):
+    """IMPALA's deep network: three stages of convolution, max-pooling and two residual blocks, then a dense layer."""
+
+    def __init__(self, observation_shape: tuple[int, ...], hidden: int) -> None:
+        super().__init__()
+        channels, height, width = observation_shape
+        stages: list[nn.Module] = []
+        for out_channels in (16, 32, 32):
+            stages += [
+                orthogonal(nn.Conv2d(channels, out_channels, 3, padding=1)),
+                nn.MaxPool2d(3, stride=2, padding=1),
+                ResidualBlock(out_channels),
+                ResidualBlock(out_channels),
+            ]
+            channels, height, width = out_channels, (height + 1) // 2, (width + 1) // 2
+        self.body = nn.Sequential(*stages, nn.ReLU())
+        self.dense = orthogonal(nn.Linear(channels * height * width, hidden))
+        self.num_features = hidden
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.body(x.contiguous(memory_format=torch.channels_last))
+        return F.relu(self.dense(x.flatten(1)))
+
+
+class MLP(nn.Module):
+    """Dense layers with one activation. Input ``[N, ...]`` is flattened, output ``[N, F]``."""
+
+    def __init__(self, num_inputs: int, widths: tuple[int, ...], activation: Callable[[], nn.Module]) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        for width in widths:
+            layers += [orthogonal(nn.Linear(num_inputs, width)), activation()]
+            num_inputs = width
+        self.body = nn.Sequential(*layers)
+        self.num_features = num_inputs
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.body(x.flatten(1))
+
+
+class KarpathyMLP(nn.Module):
+    """Karpathy's 200 ReLU units without biases, with his initial scale: weights of deviation 1 / sqrt(inputs)."""
+
+    def __init__(self, num_inputs: int) -> None:
+        super().__init__()
+        self.dense = nn.Linear(num_inputs, 200, bias=False)
+        nn.init.normal_(self.dense.weight, std=1 / math.sqrt(num_inputs))
+        self.num_features = 200
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(self.dense(x.flatten(1)))
+
+
+NETWORKS = ("auto", "small_cnn", "nature_cnn", "impala_resnet", "karpathy_mlp", "mlp")
+SMALL_CNN = ((16, 8, 4), (32, 4, 2))
+NATURE_CNN = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
+
+
+def build_torso(network: str, observation_shape: tuple[int, ...], hidden: int, layer_norm: bool = False) -> nn.Module:
+    """The network of this name, from ``[N, *observation_shape]`` to ``[N, torso.num_features]``.
+
+    ``auto`` takes the small CNN for pictures of 36 rows or more and an MLP for anything else.
+
+    Errors: UsageError for an unknown name or a picture the network cannot take.
+    """
+    if network == "auto":
+        network = "small_cnn" if len(observation_shape) == 3 and observation_shape[1] >= 36 else "mlp"
+    num_inputs = math.prod(observation_shape)
+    if network == "mlp":
+        return MLP(num_inputs, (hidden, hidden), nn.Tanh)
+    if network == "karpathy_mlp":
+        return KarpathyMLP(num_inputs)
+    if network not in NETWORKS:
+        raise unknown_name("network", network, NETWORKS)
+    if len(observation_shape) != 3:
+        raise UsageError(
+            f"network {network} needs pictures [channels, height, width]; got {observation_shape}; use --network mlp"
+        )
+    if network == "small_cnn":
+        return ConvNet(observation_shape, SMALL_CNN, hidden, layer_norm)
+    if network == "nature_cnn":
+        return ConvNet(observation_shape, NATURE_CNN, hidden, layer_norm)
+    return ImpalaResNet(observation_shape, hidden)

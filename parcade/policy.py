@@ -1,0 +1,200 @@
+"""The policy: input statistics, network, memory and heads in one module that acts, learns, is saved and is shipped.
+
+Shapes: T steps, B environments, A actions, H recurrent width. A recurrent state is ``[2, B, H]`` (hidden and cell);
+a feed-forward policy has none. ``starts[t]`` ``[B]`` is true where observation t begins an episode.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from parcade.networks import build_torso, orthogonal
+from parcade.rl.losses import log_prob_of
+
+
+@dataclass(frozen=True)
+class NetworkConfig:
+    """The policy's network."""
+
+    network: Literal["auto", "small_cnn", "nature_cnn", "impala_resnet", "karpathy_mlp", "mlp"] = "auto"
+    """Which body; auto takes the small CNN for pictures and an MLP for vectors."""
+    hidden: int = 256
+    """Width of the dense layer."""
+    layer_norm: bool = False
+    """Normalise the layers of a CNN (PQN needs it)."""
+    lstm: int = 0
+    """Width of an LSTM between network and heads; 0 is none."""
+    normalize_input: bool = True
+    """Subtract a running mean and divide by a running deviation, pixel by pixel."""
+    input_clip: float = 5.0
+    """Normalised inputs are cut off at plus and minus this."""
+
+
+class RunningStatistics(nn.Module):
+    """Mean and deviation of every input seen so far, kept as policy state.
+
+    Buffers: ``count`` scalar float64, ``mean`` and ``sum_of_squares`` (about the mean) ``[*shape]`` float64, and what
+    acting reads, ``offset`` and ``scale`` float32. Merging of parts: Chan, Golub & LeVeque 1979, eq. 2.1.
+    """
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros((), dtype=torch.float64))
+        self.register_buffer("mean", torch.zeros(shape, dtype=torch.float64))
+        self.register_buffer("sum_of_squares", torch.zeros(shape, dtype=torch.float64))
+        self.register_buffer("offset", torch.zeros(shape))
+        self.register_buffer("scale", torch.ones(shape))
+
+    def moments_of(self, x: Tensor) -> Tensor:
+        """The part that other ranks need: ``[1 + 2 * size]`` float64, namely count, sums and sums of squares."""
+        x = x.flatten(end_dim=x.ndim - self.mean.ndim - 1)
+        total = torch.zeros_like(self.mean)
+        squares = torch.zeros_like(self.mean)
+        for part in x.split(1024):  # keeps the float copy of a large batch out of memory
+            part = part.float()
+            total += part.sum(0)
+            squares += part.square_().sum(0)
+        count = torch.tensor([float(x.shape[0])], dtype=torch.float64, device=x.device)
+        return torch.cat([count, total.flatten(), squares.flatten()])
+
+    def merge(self, moments: Tensor) -> None:
+        """Add moments, already summed over ranks."""
+        count = moments[0]
+        total, squares = moments[1:].view(2, *self.mean.shape)
+        mean = total / count
+        delta = mean - self.mean
+        merged = self.count + count
+        self.sum_of_squares += squares - count * mean.square() + delta.square() * (self.count * count / merged)
+        self.mean += delta * (count / merged)
+        self.count.copy_(merged)
+        deviation = (self.sum_of_squares / merged).clamp(min=0).sqrt()
+        self.offset.copy_(self.mean)
+        # An input that never varied stays 0; when it first varies it must not come out as a huge number.
+        self.scale.copy_(1 / deviation.clamp(min=1e-2))
+
+
+class PolicyOutput(NamedTuple):
+    """What the heads say: scores ``[T, B, A]`` (logits, or Q values), values ``[T, B]``, the state after the last step."""
+
+    scores: Tensor
+    values: Tensor
+    state: Tensor | None
+
+
+class Acted(NamedTuple):
+    """One decision: actions ``[B]`` int64, log_prob ``[B]`` of each, values ``[B]``, the state to act from next."""
+
+    actions: Tensor
+    log_prob: Tensor
+    values: Tensor
+    state: Tensor | None
+
+
+class Policy(nn.Module):
+    """Acts and is learned. ``head`` says what the scores are: ``actor_critic`` logits, or ``q`` values.
+
+    Args:
+        observation_shape: of one observation, e.g. ``(4, 42, 42)``.
+        observation_dtype: numpy dtype; unsigned bytes are scaled to [0, 1] when input is not normalised.
+        num_actions: A.
+        config: the network.
+        head: ``actor_critic`` samples from the softmax of its scores; ``q`` is epsilon-greedy.
+    """
+
+    def __init__(
+        self,
+        observation_shape: tuple[int, ...],
+        observation_dtype: np.dtype,
+        num_actions: int,
+        config: NetworkConfig,
+        head: Literal["actor_critic", "q"],
+    ) -> None:
+        super().__init__()
+        self.head = head
+        self.num_actions = num_actions
+        self.observation_shape = observation_shape
+        self.torso = build_torso(config.network, observation_shape, config.hidden, config.layer_norm)
+        num_features = self.torso.num_features
+        self.lstm = None
+        if config.lstm:
+            self.lstm = nn.LSTMCell(num_features, config.lstm)
+            for name, parameter in self.lstm.named_parameters():
+                nn.init.zeros_(parameter) if "bias" in name else nn.init.orthogonal_(parameter)
+            num_features = config.lstm
+        plain = config.network == "karpathy_mlp"
+        self.actor = orthogonal(nn.Linear(num_features, num_actions), 0.01 if head == "actor_critic" else 1.0)
+        self.critic = None
+        if head == "actor_critic" and not plain:
+            self.critic = orthogonal(nn.Linear(num_features, 1), 1.0)
+        self.statistics = RunningStatistics(observation_shape) if config.normalize_input and not plain else None
+        self.input_clip = config.input_clip
+        self.byte_scale = 1 / 255 if np.dtype(observation_dtype) == np.uint8 else 1.0
+        self.register_buffer("version", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("epsilon", torch.zeros(()))
+
+    def initial_state(self, batch_size: int) -> Tensor | None:
+        """The recurrent state before an episode, ``[2, B, H]`` zeros; None for a feed-forward policy."""
+        if self.lstm is None:
+            return None
+        return torch.zeros(2, batch_size, self.lstm.hidden_size, device=self.version.device)
+
+    def _prepare(self, observations: Tensor) -> Tensor:
+        x = observations.float()
+        if self.statistics is None:
+            return x * self.byte_scale if self.byte_scale != 1.0 else x
+        return x.sub_(self.statistics.offset).mul_(self.statistics.scale).clamp_(-self.input_clip, self.input_clip)
+
+    def forward(self, observations: Tensor, state: Tensor | None = None, starts: Tensor | None = None) -> PolicyOutput:
+        """Scores and values of T steps. Shapes: observations ``[T, B, ...]``, state ``[2, B, H]``, starts ``[T, B]``."""
+        T, B = observations.shape[:2]
+        features = self.torso(self._prepare(observations.flatten(0, 1)))  # [T * B, F]
+        if self.lstm is not None:
+            features, state = self._remember(features.view(T, B, -1), state, starts)
+        scores = self.actor(features).float().view(T, B, -1)
+        if self.critic is not None:
+            values = self.critic(features).float().view(T, B)
+        else:
+            values = scores.amax(-1) if self.head == "q" else torch.zeros_like(scores[..., 0])
+        return PolicyOutput(scores, values, state)
+
+    def _remember(self, features: Tensor, state: Tensor | None, starts: Tensor | None) -> tuple[Tensor, Tensor]:
+        T, B = features.shape[:2]
+        hidden, cell = self.initial_state(B) if state is None else state
+        outputs = []
+        for t in range(T):
+            if starts is not None:
+                carried = (~starts[t]).unsqueeze(-1)
+                hidden, cell = hidden * carried, cell * carried
+            hidden, cell = self.lstm(features[t].float(), (hidden, cell))
+            outputs.append(hidden)
+        return torch.stack(outputs).flatten(0, 1), torch.stack([hidden, cell])
+
+    @torch.no_grad()
+    def act(
+        self,
+        observations: Tensor,
+        uniforms: Tensor | None,
+        state: Tensor | None = None,
+        starts: Tensor | None = None,
+    ) -> Acted:
+        """One decision for each of B environments.
+
+        Shapes: observations ``[B, ...]``, uniforms ``[B, 2]`` in [0, 1) (None acts greedily), starts ``[B]`` bool.
+        """
+        scores, values, state = self(observations[None], state, None if starts is None else starts[None])
+        scores, values = scores[0], values[0]
+        greedy = scores.argmax(-1)
+        if uniforms is None:
+            actions = greedy
+        elif self.head == "q":
+            explored = (uniforms[:, 1] * self.num_actions).long()
+            actions = torch.where(uniforms[:, 0] < self.epsilon, explored, greedy)
+        else:
+            cumulative = scores.softmax(-1).cumsum(-1)
+            actions = (cumulative < uniforms[:, :1] * cumulative[:, -1:]).sum(-1).clamp_(max=self.num_actions - 1)
+        return Acted(actions, log_prob_of(scores, actions), values, state)

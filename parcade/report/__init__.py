@@ -1,0 +1,1 @@
+"""What a run tells: timing scopes, metrics, the live view, plots."""

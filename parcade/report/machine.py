@@ -1,0 +1,53 @@
+"""What a result was measured on, and the code that measured it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+
+def available_cores() -> int:
+    """CPU cores this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def machine() -> dict[str, Any]:
+    """CPU model, cores, memory and software of this machine, by what they are and not by what they are called."""
+    import torch
+
+    model = platform.processor() or platform.machine()
+    memory_gib = None
+    try:
+        with open("/proc/cpuinfo") as file:
+            model = next(line.split(":", 1)[1].strip() for line in file if line.startswith("model name"))
+        memory_gib = round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
+    except (OSError, StopIteration, ValueError):
+        pass
+    return {
+        "cpu": model,
+        "cores": available_cores(),
+        "memory_gib": memory_gib,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "system": f"{platform.system()} {platform.machine()}",
+    }
+
+
+def commit() -> str | None:
+    """The commit of the source tree this package is imported from, ``-dirty`` when it was changed; None outside one."""
+    root = Path(__file__).resolve().parents[2]
+    if not (root / ".git").exists():
+        return None
+    run = lambda *words: subprocess.run(  # noqa: E731
+        ["git", "-C", str(root), *words], capture_output=True, text=True, timeout=10
+    )
+    try:
+        head = run("rev-parse", "--short=12", "HEAD")
+        if head.returncode:
+            return None
+        return head.stdout.strip() + ("-dirty" if run("status", "--porcelain", "-uno").stdout.strip() else "")
+    except (OSError, subprocess.TimeoutExpired):
+        return None

@@ -1,0 +1,42 @@
+"""The names of all metrics: documented API, the same in ``metrics.jsonl``, in TensorBoard and in the live view.
+
+Counters are over all ranks; means are over all ranks and over the iterations since the last report.
+"""
+
+METRICS: dict[str, str] = {
+    "frames": "emulated frames that belong to steps, so far",
+    "reset_frames": "emulated frames spent on restarting games, so far; not part of frames",
+    "steps": "decisions taken, so far",
+    "updates": "optimiser steps, so far",
+    "iterations": "turns of the loop (collect and learn), so far",
+    "episodes": "finished games, so far",
+    "wall_seconds": "wall clock since the process began, resumes added up",
+    "cpu_seconds": "CPU time of all ranks with their threads, resumes added up",
+    "frames_per_second": "emulated frames per second of wall clock since the last report",
+    "steps_per_second": "decisions per second of wall clock since the last report",
+    "updates_per_second": "optimiser steps per second of wall clock since the last report",
+    "score_mean": "mean raw score of the last 100 finished games",
+    "score_last": "mean raw score of the games finished since the last report",
+    "episode_steps_mean": "mean length in steps of the last 100 finished games",
+    "policy_lag": "updates between the weights that played a batch and those that began to learn from it",
+    "loss/policy": "policy-gradient or surrogate loss",
+    "loss/value": "mean squared error of V or Q",
+    "policy/entropy": "entropy of the policy in nats",
+    "policy/kl": "approximate KL divergence of the learned policy from the one that acted",
+    "policy/clipped": "share of steps whose ratio lies outside PPO's clip range",
+    "policy/q_mean": "mean of max_a Q over the batch",
+    "policy/epsilon": "share of random actions",
+    "time/emulate": "share of the learner's wall clock in emulation",
+    "time/infer": "... in choosing actions",
+    "time/learn": "... in losses, gradients and optimiser steps",
+    "time/communicate": "... in exchanging with other ranks",
+    "time/wait": "... in waiting for the actor thread",
+    "time/evaluate": "... in evaluation",
+    "time/checkpoint": "... in writing checkpoints",
+    "time/other": "... in everything else",
+    "actor_time/emulate": "share of the actor thread's wall clock in emulation (only with overlap)",
+    "actor_time/infer": "... in choosing actions",
+    "actor_time/other": "... in writing batches down",
+    "actor_time/wait": "... in waiting for the learner",
+    "communicated_bytes": "bytes of gradients each rank has handed to Allreduce, so far",
+}

@@ -1,0 +1,99 @@
+"""How far a run has come, over all ranks and over all its resumes."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from parcade.experience.episodes import ScoreBoard
+
+_IMPORTED_AT = time.perf_counter()
+
+
+def process_seconds() -> float:
+    """Wall-clock seconds since this process began: imports and start-up count towards a time to score."""
+    try:
+        with open("/proc/self/stat") as file:
+            start_ticks = int(file.read().rsplit(")", 1)[1].split()[19])
+        return time.clock_gettime(time.CLOCK_BOOTTIME) - start_ticks / os.sysconf("SC_CLK_TCK")
+    except (OSError, AttributeError):  # not Linux: from the first import on
+        return time.perf_counter() - _IMPORTED_AT
+
+
+def process_cpu_seconds() -> float:
+    """CPU seconds of this process, its threads and its ended children."""
+    return sum(os.times()[:4])
+
+
+@dataclass
+class Progress:
+    """Counters over all ranks. Seconds count from the start of the process and add up over resumes."""
+
+    total_frames: int
+    milestone_scores: tuple[float, ...]
+    frames: int = 0
+    reset_frames: int = 0
+    steps: int = 0
+    updates: int = 0
+    iterations: int = 0
+    cut_games: int = 0
+    cpu_seconds: float = 0.0
+    board: ScoreBoard = field(default_factory=ScoreBoard)
+    milestones: dict[float, dict[str, float]] = field(default_factory=dict)
+    seconds_before: float = 0.0
+    cpu_seconds_before: float = 0.0
+
+    @property
+    def share(self) -> float:
+        """Share of the run's frames that are played: what schedules run over."""
+        return min(self.frames / self.total_frames, 1.0)
+
+    @property
+    def wall_seconds(self) -> float:
+        """Wall clock so far."""
+        return self.seconds_before + process_seconds()
+
+    def mark_milestones(self) -> list[float]:
+        """Record the scores that the mean of the last 100 games has reached for the first time; returns them."""
+        mean = self.board.score_mean
+        if mean is None or not self.board.is_full:
+            return []
+        new = [score for score in self.milestone_scores if score <= mean and score not in self.milestones]
+        for score in new:
+            self.milestones[score] = {
+                "seconds": round(self.wall_seconds, 3),
+                "cpu_seconds": round(self.cpu_seconds, 3),
+                "frames": self.frames,
+                "steps": self.steps,
+            }
+        return new
+
+    def get_state(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        board = self.board.get_state()
+        return {
+            "frames": self.frames,
+            "reset_frames": self.reset_frames,
+            "steps": self.steps,
+            "updates": self.updates,
+            "iterations": self.iterations,
+            "cut_games": self.cut_games,
+            "wall_seconds": self.wall_seconds,
+            "cpu_seconds": self.cpu_seconds,
+            "episodes": int(board["episodes"]),
+            "recent": board["recent"].tolist(),
+            "milestones": {str(score): mark for score, mark in self.milestones.items()},
+        }
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Take what ``get_state`` gave; time goes on from there."""
+        for name in ("frames", "reset_frames", "steps", "updates", "iterations", "cut_games"):
+            setattr(self, name, int(state[name]))
+        self.seconds_before = float(state["wall_seconds"])
+        self.cpu_seconds_before = float(state["cpu_seconds"])
+        self.board.set_state({"episodes": state["episodes"], "recent": np.array(state["recent"], np.float64)})
+        self.milestones = {float(score): mark for score, mark in state["milestones"].items()}

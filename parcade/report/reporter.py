@@ -1,0 +1,183 @@
+"""The reporter: counts over all ranks, says when to stop, report and save, and writes all of it down.
+
+Every rank has one, and every rank takes the same decisions: what depends on a clock, a signal or a file is decided by
+one small Allreduce an iteration, so that no rank leaves the loop while another waits for it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from parcade.config import TrainConfig
+from parcade.exchange.base import Exchange
+from parcade.experience.source import Source
+from parcade.report.progress import Progress, process_cpu_seconds
+from parcade.report.terminal import PlainView
+from parcade.report.timing import SCOPES, Timer
+from parcade.report.writers import MetricsWriter
+
+REPORT, CHECKPOINT, STOP, TIME_UP = range(4)
+
+
+class Reporter:
+    """Follows one run. ``finished`` is None while it goes on, then the reason it ended.
+
+    Args:
+        view, writer: where reports go; None on every rank but the first.
+        save: writes a checkpoint; called on every rank at once.
+        stop_requested: polled every iteration (a signal, a file); true on any rank stops all.
+    """
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        run: Path,
+        exchange: Exchange,
+        progress: Progress,
+        *,
+        timer: Timer,
+        actor_timer: Timer | None,
+        view: PlainView | None,
+        writer: MetricsWriter | None,
+        save: Callable[[], None],
+        stop_requested: Callable[[], bool],
+    ) -> None:
+        self.config = config
+        self.run = run
+        self.exchange = exchange
+        self.progress = progress
+        self.timer = timer
+        self.actor_timer = actor_timer
+        self.view = view
+        self.writer = writer
+        self.save = save
+        self.stop_requested = stop_requested
+        self.finished: str | None = None
+        self._last_report = self._last_checkpoint = time.perf_counter()
+        self._last_counts = (progress.frames, progress.steps, progress.updates)
+        self._last_seconds = (timer.snapshot(), actor_timer.snapshot() if actor_timer else {})
+        self._sums: dict[str, Tensor] = {}
+        self._iterations_since = 0
+        self._new_scores: list[float] = []
+
+    def record(self, source: Source, metrics: dict[str, Tensor]) -> None:
+        """Take in one iteration; reports, saves and decides whether the run is over."""
+        for name, value in metrics.items():
+            self._sums[name] = self._sums.get(name, 0.0) + value
+        self._iterations_since += 1
+        report, checkpoint = self._synchronise(source)
+        if report or self.finished:
+            self._report()
+        if checkpoint or self.finished:
+            self._checkpoint()
+
+    def _synchronise(self, source: Source) -> tuple[bool, bool]:
+        """Add up counters over ranks and agree on what is due."""
+        p, now = self.progress, time.perf_counter()
+        counts = torch.tensor(
+            [source.frames, source.reset_frames, source.steps, source.cut_games, process_cpu_seconds()],
+            dtype=torch.float64,
+        )
+        counts = self.exchange.sum(counts)
+        p.frames, p.reset_frames, p.steps, p.cut_games = (int(x) for x in counts[:4])
+        p.cpu_seconds = p.cpu_seconds_before + float(counts[4])
+        p.updates = self.exchange.updates
+        p.iterations += 1
+        rows = self.exchange.gather_rows(np.concatenate([log.take_new() for log in source.episode_logs]))
+        p.board.add(rows)
+        self._new_scores += rows[:, 0].tolist()
+        is_first = self.exchange.rank == 0
+        limit = self.config.time_limit_seconds
+        due = np.zeros(4)
+        due[REPORT] = is_first and now - self._last_report >= self.config.run.report_seconds
+        due[CHECKPOINT] = is_first and now - self._last_checkpoint >= self.config.run.checkpoint_seconds
+        due[STOP] = self.stop_requested()
+        due[TIME_UP] = is_first and limit is not None and p.wall_seconds >= limit
+        due = self.exchange.maximum(due)
+        for score in p.mark_milestones():
+            self.say(f"mean score {score:g} reached after {p.wall_seconds:.0f} s and {p.frames:,} frames")
+        self.finished = self._reason_to_finish(due)
+        return bool(due[REPORT]), bool(due[CHECKPOINT])
+
+    def _reason_to_finish(self, due: np.ndarray) -> str | None:
+        p, target = self.progress, self.config.run.target_score
+        if target is not None and p.board.is_full and p.board.score_mean >= target:
+            return "target_score"
+        if p.frames >= self.config.run.total_frames:
+            return "total_frames"
+        if due[TIME_UP]:
+            return "time_limit"
+        return "stopped" if due[STOP] else None
+
+    def _report(self) -> None:
+        self.exchange.check_parameters()
+        means = self._mean_metrics()
+        seconds = self._time_shares()
+        p, now = self.progress, time.perf_counter()
+        elapsed = max(now - self._last_report, 1e-9)
+        frames, steps, updates = (
+            count - last for count, last in zip((p.frames, p.steps, p.updates), self._last_counts, strict=True)
+        )
+        metrics: dict[str, Any] = {
+            "frames": p.frames,
+            "reset_frames": p.reset_frames,
+            "steps": p.steps,
+            "updates": p.updates,
+            "iterations": p.iterations,
+            "episodes": p.board.episodes,
+            "wall_seconds": round(p.wall_seconds, 3),
+            "cpu_seconds": round(p.cpu_seconds, 3),
+            "frames_per_second": frames / elapsed,
+            "steps_per_second": steps / elapsed,
+            "updates_per_second": updates / elapsed,
+            "score_mean": p.board.score_mean,
+            "score_last": float(np.mean(self._new_scores)) if self._new_scores else None,
+            "episode_steps_mean": p.board.steps_mean,
+            "communicated_bytes": self.exchange.bytes_moved,
+            **means,
+            **seconds,
+        }
+        if self.view is not None:
+            self.view.update(metrics)
+            self.writer.write(metrics)
+        self._last_report, self._last_counts = now, (p.frames, p.steps, p.updates)
+        self._sums, self._iterations_since, self._new_scores = {}, 0, []
+
+    def _mean_metrics(self) -> dict[str, float]:
+        """Means of the algorithm's metrics over iterations and ranks, fetched from the device here and only here."""
+        names = sorted(self._sums)
+        if not names:
+            return {}
+        stacked = torch.stack([torch.as_tensor(self._sums[name]).double().cpu() for name in names])
+        total = self.exchange.sum(stacked) / (self._iterations_since * self.exchange.world_size)
+        return dict(zip(names, total.tolist(), strict=True))
+
+    def _time_shares(self) -> dict[str, float]:
+        """Share of wall clock per scope since the last report, mean over ranks."""
+        shares: dict[str, float] = {}
+        snapshots = (self.timer.snapshot(), self.actor_timer.snapshot() if self.actor_timer else {})
+        for prefix, now, last in zip(("time/", "actor_time/"), snapshots, self._last_seconds, strict=True):
+            if now:
+                spent = torch.tensor([now[s] - last[s] for s in SCOPES], dtype=torch.float64)
+                spent = self.exchange.sum(spent)
+                for scope, share in zip(SCOPES, (spent / spent.sum()).tolist(), strict=True):
+                    shares[prefix + scope] = round(share, 5)
+        self._last_seconds = snapshots
+        return shares
+
+    def _checkpoint(self) -> None:
+        with self.timer.scope("checkpoint"):
+            self.save()
+        self._last_checkpoint = time.perf_counter()
+
+    def say(self, line: str) -> None:
+        """A line for the user, from the first rank alone."""
+        if self.view is not None:
+            self.view.say(line)

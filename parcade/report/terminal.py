@@ -1,0 +1,148 @@
+"""The live view in a terminal, and plain lines where there is none."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from typing import Any, TextIO
+
+from parcade.report.timing import SCOPES
+
+_BARS = "▁▂▃▄▅▆▇█"
+
+
+def human(number: float) -> str:
+    """1234567 as ``1.23M``."""
+    for limit, suffix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(number) >= limit:
+            return f"{number / limit:.3g}{suffix}"
+    return f"{number:.3g}"
+
+
+def clock(seconds: float) -> str:
+    """Seconds as ``1:23:45`` or ``2:05``."""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def sparkline(values: list[float], width: int = 40) -> str:
+    """The last ``width`` values as bars between their least and greatest."""
+    values = values[-width:]
+    if not values:
+        return ""
+    low, high = min(values), max(values)
+    return "".join(_BARS[int((v - low) / (high - low or 1.0) * (len(_BARS) - 1))] for v in values)
+
+
+class Trend:
+    """Scores over time, and when a target would be reached if the trend of the last reports went on."""
+
+    def __init__(self, target: float | None) -> None:
+        self.target = target
+        self.scores: list[float] = []
+        self._recent: deque[tuple[float, float]] = deque(maxlen=12)
+
+    def add(self, wall_seconds: float, score: float) -> None:
+        """Add the score mean at a time."""
+        self.scores.append(score)
+        self._recent.append((wall_seconds, score))
+
+    def seconds_to_target(self) -> float | None:
+        """Seconds until the target by a straight line through the last reports; None without one that rises."""
+        if self.target is None or len(self._recent) < 3:
+            return None
+        (t0, s0), (t1, s1) = self._recent[0], self._recent[-1]
+        if s1 <= s0 or t1 <= t0 or s1 >= self.target:
+            return None
+        return (self.target - s1) * (t1 - t0) / (s1 - s0)
+
+
+def plain_line(metrics: dict[str, Any], trend: Trend) -> str:
+    """One report as one line of text."""
+    score = "-" if metrics.get("score_mean") is None else f"{metrics['score_mean']:.2f}"
+    eta = trend.seconds_to_target()
+    parts = [
+        clock(metrics["wall_seconds"]),
+        f"frames {human(metrics['frames'])}",
+        f"score {score}" + (f" of {trend.target:g}" if trend.target is not None else ""),
+        f"games {metrics['episodes']}",
+        f"{human(metrics['frames_per_second'])} frames/s",
+        f"{human(metrics['steps_per_second'])} steps/s",
+        " ".join(f"{s} {metrics[f'time/{s}']:.0%}" for s in SCOPES if metrics.get(f"time/{s}", 0) >= 0.005),
+    ]
+    if eta is not None:
+        parts.append(f"target in {clock(eta)}")
+    return "  ".join(parts)
+
+
+class PlainView:
+    """One line a report; for logs, pipes and CI."""
+
+    def __init__(self, title: str, target: float | None, stream: TextIO | None = None) -> None:
+        self.trend = Trend(target)
+        self.stream = stream or sys.stdout
+        self.say(title)
+
+    def say(self, line: str) -> None:
+        """A message between reports."""
+        print(line, file=self.stream, flush=True)
+
+    def update(self, metrics: dict[str, Any]) -> None:
+        """Show a report."""
+        if metrics.get("score_mean") is not None:
+            self.trend.add(metrics["wall_seconds"], metrics["score_mean"])
+        self.say(plain_line(metrics, self.trend))
+
+    def close(self) -> None:
+        """Nothing to put back."""
+
+
+class LiveView(PlainView):
+    """A panel that is redrawn in place."""
+
+    def __init__(self, title: str, target: float | None) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self._title = title
+        self._live = Live(console=Console(), auto_refresh=False)
+        self._live.start()
+        super().__init__("", target)
+
+    def say(self, line: str) -> None:
+        if line:
+            self._live.console.print(line, highlight=False, markup=False)
+
+    def update(self, metrics: dict[str, Any]) -> None:
+        from rich.panel import Panel
+        from rich.table import Table
+
+        if metrics.get("score_mean") is not None:
+            self.trend.add(metrics["wall_seconds"], metrics["score_mean"])
+        table = Table.grid(padding=(0, 2))
+        score = metrics.get("score_mean")
+        goal = f" of {self.trend.target:g}" if self.trend.target is not None else ""
+        table.add_row("score", f"[bold]{'-' if score is None else f'{score:.2f}'}[/bold]{goal} (mean of last 100 games)")
+        table.add_row("trend", sparkline(self.trend.scores))
+        table.add_row("games", f"{metrics['episodes']}, {human(metrics.get('episode_steps_mean') or 0)} steps each")
+        table.add_row("played", f"{human(metrics['frames'])} frames, {human(metrics['updates'])} updates")
+        table.add_row(
+            "speed",
+            f"{human(metrics['frames_per_second'])} frames/s, {human(metrics['steps_per_second'])} steps/s",
+        )
+        for prefix, label in (("time/", "learner"), ("actor_time/", "actor")):
+            split = [f"{s} {metrics[prefix + s]:.0%}" for s in SCOPES if metrics.get(prefix + s, 0) >= 0.005]
+            if split:
+                table.add_row(label, ", ".join(split))
+        eta = self.trend.seconds_to_target()
+        table.add_row("time", clock(metrics["wall_seconds"]) + ("" if eta is None else f", target in {clock(eta)}"))
+        self._live.update(Panel(table, title=self._title, expand=False), refresh=True)
+
+    def close(self) -> None:
+        self._live.stop()
+
+
+def make_view(title: str, target: float | None) -> PlainView:
+    """A live view on a terminal, plain lines elsewhere."""
+    return LiveView(title, target) if sys.stdout.isatty() else PlainView(title, target)

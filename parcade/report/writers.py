@@ -1,0 +1,61 @@
+"""Metrics on disk: ``metrics.jsonl`` and TensorBoard events. A disk that is full is reported, and the run goes on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+
+class MetricsWriter:
+    """Appends reports to ``metrics.jsonl`` and to TensorBoard events in the run's directory.
+
+    After a resume, reports beyond the checkpoint are cut off first, so that the file tells one story.
+    """
+
+    def __init__(self, run: Path, say: Callable[[str], None], resumed_at_frames: int | None = None) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._say = say
+        self._path = run / "metrics.jsonl"
+        self._failed = False
+        if resumed_at_frames is not None:
+            self._cut(resumed_at_frames)
+        self._events = SummaryWriter(str(run), purge_step=resumed_at_frames)
+
+    def _cut(self, frames: int) -> None:
+        if not self._path.exists():
+            return
+        kept = []
+        for line in self._path.read_text().splitlines():
+            try:
+                if json.loads(line)["frames"] <= frames:
+                    kept.append(line)
+            except (ValueError, KeyError):
+                continue  # a line that a kill cut in half
+        temporary = self._path.with_suffix(".tmp")
+        temporary.write_text("".join(line + "\n" for line in kept))
+        temporary.replace(self._path)
+
+    def write(self, metrics: dict[str, Any]) -> None:
+        """Append one report."""
+        try:
+            with open(self._path, "a") as file:
+                file.write(json.dumps(metrics) + "\n")
+            for name, value in metrics.items():
+                if value is not None:
+                    self._events.add_scalar(name, value, metrics["frames"])
+            self._events.flush()
+            self._failed = False
+        except OSError as error:
+            if not self._failed:
+                self._say(f"warning: metrics cannot be written ({error.strerror}); training goes on, free some space")
+            self._failed = True
+
+    def close(self) -> None:
+        """Flush and close the event file."""
+        try:
+            self._events.close()
+        except OSError as error:
+            self._say(f"warning: TensorBoard events are incomplete ({error.strerror})")

@@ -1,0 +1,67 @@
+"""Losses and the probabilities in them, on tensors of any one leading shape ``[...]`` and A actions.
+
+Means are over the places where ``mask`` is true (everywhere when it is None).
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def masked_mean(x: Tensor, mask: Tensor | None = None) -> Tensor:
+    """The mean of x ``[...]`` over the true places of mask ``[...]``; a scalar. An empty mask gives 0."""
+    if mask is None:
+        return x.mean()
+    return torch.where(mask, x, torch.zeros_like(x)).sum() / mask.sum().clamp(min=1)
+
+
+def log_prob_of(logits: Tensor, actions: Tensor) -> Tensor:
+    """log pi(a|x) of a categorical policy. Shapes: logits ``[..., A]``, actions ``[...]``; returns ``[...]``."""
+    return F.log_softmax(logits, dim=-1).gather(-1, actions.unsqueeze(-1)).squeeze(-1)
+
+
+def entropy_of(logits: Tensor) -> Tensor:
+    """Entropy in nats of a categorical policy. Shapes: logits ``[..., A]``; returns ``[...]``."""
+    log_probs = F.log_softmax(logits, dim=-1)
+    return -(log_probs.exp() * log_probs).sum(-1)
+
+
+def policy_gradient_loss(log_prob: Tensor, advantages: Tensor, mask: Tensor | None = None) -> Tensor:
+    """-E[A * log pi(a|x)], whose gradient is the policy gradient. Shapes ``[...]``; returns a scalar.
+
+    Source: Williams 1992 (REINFORCE); Mnih 2016, arXiv 1602.01783, section 4, with A = R - V.
+    """
+    return -masked_mean(advantages.detach() * log_prob, mask)
+
+
+def clipped_surrogate_loss(
+    log_prob: Tensor,
+    behaviour_log_prob: Tensor,
+    advantages: Tensor,
+    clip: float,
+    mask: Tensor | None = None,
+) -> Tensor:
+    """-E[min(ratio * A, clip(ratio, 1 - clip, 1 + clip) * A)]. Shapes ``[...]``; returns a scalar.
+
+    Source: Schulman 2017, arXiv 1707.06347, eq. 7.
+    """
+    ratio = (log_prob - behaviour_log_prob).exp()
+    surrogate = ratio * advantages
+    clipped = ratio.clamp(1 - clip, 1 + clip) * advantages
+    return -masked_mean(torch.minimum(surrogate, clipped), mask)  # eq. 7
+
+
+def squared_error_loss(predictions: Tensor, targets: Tensor, mask: Tensor | None = None) -> Tensor:
+    """E[(prediction - target)^2], the target held fixed. Shapes ``[...]``; returns a scalar."""
+    return masked_mean((predictions - targets.detach()).square(), mask)
+
+
+def approximate_kl(log_prob: Tensor, behaviour_log_prob: Tensor, mask: Tensor | None = None) -> Tensor:
+    """KL(behaviour || target) estimated from the actions taken, never negative. Shapes ``[...]``; returns a scalar.
+
+    Source: Schulman 2020, "Approximating KL divergence" (http://joschu.net/blog/kl-approx.html), estimator k3.
+    """
+    log_ratio = log_prob - behaviour_log_prob
+    return masked_mean(log_ratio.exp() - 1 - log_ratio, mask)

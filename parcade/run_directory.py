@@ -1,0 +1,168 @@
+"""What a run leaves on disk, and going on from it.
+
+``config.json``, ``metrics.jsonl``, TensorBoard events, ``result.json`` and ``checkpoints/FRAMES/`` with one
+``rank-K.safetensors`` a rank and a ``checkpoint.json`` that holds their SHA-256 sums. Files are written under a
+temporary name and then moved, so that a name that is there is whole. Nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from parcade.errors import UsageError
+
+CHECKPOINT_SCHEMA_VERSION = 1
+
+
+class BadCheckpoint(Exception):
+    """A checkpoint that is truncated, foreign or changed; the message says which and why."""
+
+
+def write_json(path: Path, data: dict[str, Any]) -> None:
+    """Write JSON so that the name never shows half a file."""
+    temporary = path.with_name(path.name + ".tmp")
+    with open(temporary, "w") as file:
+        json.dump(data, file, indent=2)
+        file.write("\n")
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object. Errors: UsageError when it is not there or is not one."""
+    try:
+        data = json.loads(path.read_text())
+    except FileNotFoundError:
+        raise UsageError(f"{path} does not exist; expected the directory of a parcade run") from None
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path} cannot be read as JSON ({error}); it is damaged or not parcade's") from None
+    if not isinstance(data, dict):
+        raise UsageError(f"{path} holds no JSON object; it is damaged or not parcade's")
+    return data
+
+
+def make_run_directory(path: Path, *, exist_ok: bool = False) -> None:
+    """Create a run's directory and prove that it can be written. Errors: UsageError."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        if (path / "config.json").exists() and not exist_ok:
+            raise UsageError(f"{path} already holds a run; use --resume {path}, or another --run-dir")
+        (path / "checkpoints").mkdir(exist_ok=True)
+        probe = path / ".writable"
+        probe.write_text("")
+        probe.unlink()
+    except OSError as error:
+        raise UsageError(f"run directory {path} cannot be written ({error.strerror}); use another --run-dir") from error
+
+
+def _sha256(path: Path) -> bytes:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").digest()
+
+
+def _sealed(data: dict[str, Any]) -> str:
+    """A digest of a JSON object without its seal."""
+    plain = {name: value for name, value in data.items() if name != "seal"}
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+
+
+def _as_tensor(value: np.ndarray | np.generic | Tensor) -> Tensor:
+    """A tensor safetensors can hold: contiguous and in memory of its own. uint64 travels as int64, bit for bit."""
+    if isinstance(value, Tensor):
+        return value.detach().cpu().contiguous().clone()
+    array = np.array(value, order="C")
+    return torch.from_numpy(array.view(np.int64) if array.dtype == np.uint64 else array)
+
+
+def checkpoint_directory(run: Path, frames: int) -> Path:
+    """Where the checkpoint at this many frames stands."""
+    return run / "checkpoints" / f"{frames:014d}"
+
+
+def write_rank_file(directory: Path, rank: int, tensors: dict[str, Any]) -> bytes:
+    """Write one rank's tensors into a checkpoint that is being made; returns their SHA-256."""
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / f"rank-{rank}.safetensors"
+    safetensors.torch.save_file({name: _as_tensor(value) for name, value in tensors.items()}, path)
+    return _sha256(path)
+
+
+def finish_checkpoint(
+    making: Path, final: Path, state: dict[str, Any], rank_digests: list[bytes], keep: int
+) -> None:
+    """Seal a checkpoint whose rank files are all written, move it to its name and delete the oldest beyond ``keep``."""
+    data = {
+        "schema_version": CHECKPOINT_SCHEMA_VERSION,
+        "world_size": len(rank_digests),
+        "sha256": [digest.hex() for digest in rank_digests],
+        **state,
+    }
+    write_json(making / "checkpoint.json", {**data, "seal": _sealed(data)})
+    if final.exists():
+        shutil.rmtree(final)
+    os.replace(making, final)
+    for old in complete_checkpoints(final.parent.parent)[keep:]:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def complete_checkpoints(run: Path) -> list[Path]:
+    """Checkpoint directories of a run, newest first; those still being made are left out."""
+    found = (run / "checkpoints").glob("*") if (run / "checkpoints").is_dir() else ()
+    return sorted((p for p in found if p.name.isdigit()), reverse=True)
+
+
+def read_checkpoint(directory: Path) -> dict[str, Any]:
+    """The ``checkpoint.json`` of a checkpoint whose every file is whole. Errors: BadCheckpoint naming the file."""
+    path = directory / "checkpoint.json"
+    try:
+        data = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise BadCheckpoint(f"{path} cannot be read ({error})") from None
+    if not isinstance(data, dict) or data.get("schema_version") != CHECKPOINT_SCHEMA_VERSION:
+        version = data.get("schema_version") if isinstance(data, dict) else None
+        raise BadCheckpoint(f"{path} has schema_version {version!r}, expected {CHECKPOINT_SCHEMA_VERSION}")
+    if data.get("seal") != _sealed(data):
+        raise BadCheckpoint(f"{path} was changed after it was written")
+    for rank, digest in enumerate(data["sha256"]):
+        file = directory / f"rank-{rank}.safetensors"
+        if not file.is_file():
+            raise BadCheckpoint(f"{file} is missing")
+        if _sha256(file).hex() != digest:
+            raise BadCheckpoint(f"{file} is truncated or was changed after it was written")
+    return data
+
+
+def read_rank_file(directory: Path, rank: int) -> dict[str, Tensor]:
+    """One rank's tensors. Errors: BadCheckpoint."""
+    path = directory / f"rank-{rank}.safetensors"
+    try:
+        return safetensors.torch.load_file(path)
+    except (OSError, safetensors.SafetensorError) as error:
+        raise BadCheckpoint(f"{path} cannot be read ({error})") from None
+
+
+def newest_checkpoint(run: Path) -> tuple[Path, dict[str, Any], list[str]]:
+    """The newest whole checkpoint, its state, and a line for every newer one that was refused.
+
+    Errors: UsageError when the run has none.
+    """
+    refused: list[str] = []
+    for directory in complete_checkpoints(run):
+        try:
+            return directory, read_checkpoint(directory), refused
+        except BadCheckpoint as error:
+            refused.append(f"checkpoint refused: {error}; trying the one before it")
+    reasons = f" ({'; '.join(refused)})" if refused else ""
+    raise UsageError(f"{run} has no usable checkpoint{reasons}; start it anew with another --run-dir")

@@ -1,0 +1,222 @@
+"""Tiny built-in tasks and slow reference maths, shipped so that users can test their own additions too.
+
+The tasks are vector environments in a few lines of numpy: they learn in seconds, follow the same conventions as the
+Atari backends (SAME_STEP autoreset, the infos of ``make_vec``) and give and take their state exactly.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from parcade.random import uniforms
+
+
+class TinyVectorEnv(VectorEnv):
+    """Base of the built-in tasks: keeps episode clocks, random numbers and autoreset; a task says what happens.
+
+    A task sets ``observation_shape`` and ``num_actions`` and writes ``_start(i, u)`` and ``_advance(actions)``.
+    State: ``key`` ``[n]`` uint64 (the seed), ``episode`` ``[n]``, ``clock`` ``[n]`` steps into the episode, and the
+    task's own arrays named in ``state_names``.
+    """
+
+    observation_shape: tuple[int, ...]
+    num_actions: int
+    state_names: tuple[str, ...] = ()
+
+    def __init__(self, num_envs: int) -> None:
+        self.num_envs = num_envs
+        self.single_observation_space = Box(0, 255, self.observation_shape, np.uint8)
+        self.single_action_space = Discrete(self.num_actions)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
+        self.key = np.arange(num_envs, dtype=np.uint64)
+        self.episode = np.zeros(num_envs, np.int64)
+        self.clock = np.zeros(num_envs, np.int64)
+        for name in self.state_names:
+            setattr(self, name, np.zeros(num_envs, np.int64))
+
+    def _start(self, which: np.ndarray, u: np.ndarray) -> None:
+        """Begin an episode in the envs of mask ``which``; ``u`` ``[n]`` is one uniform number for each."""
+        raise NotImplementedError
+
+    def _advance(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """One step of all; returns rewards, terminated, truncated ``[n]``."""
+        raise NotImplementedError
+
+    def _observe(self) -> np.ndarray:
+        """Observations ``[n, *observation_shape]`` uint8 of all."""
+        raise NotImplementedError
+
+    def _begin(self, which: np.ndarray) -> None:
+        self.episode[which] += 1
+        self.clock[which] = 0
+        self._start(which, uniforms(self.key, self.episode, 1)[:, 0])
+
+    def reset(
+        self, *, seed: int | np.ndarray | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Begin an episode everywhere. ``seed`` ``[n]`` or an int, which seeds env i with seed + i."""
+        if seed is not None:
+            seeds = np.arange(self.num_envs) + seed if np.isscalar(seed) else np.asarray(seed)
+            self.key = seeds.astype(np.uint64)
+            self.episode[:] = 0
+        self._begin(np.ones(self.num_envs, bool))
+        return self._observe(), self._infos(0)
+
+    def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+        """One step of every task; ended ones begin anew at once."""
+        self.clock += 1
+        rewards, terminated, truncated = self._advance(np.asarray(actions))
+        infos = self._infos(1)
+        ended = terminated | truncated
+        if ended.any():
+            infos["final_obs"] = self._observe()
+            infos["_final_obs"] = ended
+            self._begin(ended)
+        return self._observe(), rewards, terminated, truncated, infos
+
+    def _infos(self, frames: int) -> dict[str, np.ndarray]:
+        zeros = np.zeros(self.num_envs, np.int64)
+        return {"lives": zeros, "frames": zeros + frames, "reset_frames": zeros}
+
+    def get_state(self) -> dict[str, np.ndarray]:
+        """Everything that decides the future, as arrays ``[n]``."""
+        return {name: getattr(self, name).copy() for name in ("key", "episode", "clock", *self.state_names)}
+
+    def set_state(self, state: dict[str, np.ndarray]) -> np.ndarray:
+        """Take a state that ``get_state`` gave; returns the observations ``[n, ...]`` it shows."""
+        for name in ("key", "episode", "clock", *self.state_names):
+            getattr(self, name)[...] = state[name]
+        return self._observe()
+
+
+class TinyCatch(TinyVectorEnv):
+    """A ball falls down a 6x5 board; move the paddle (left, stay, right) under it. Scores -1 or 1; chance gives -0.6."""
+
+    observation_shape = (1, 6, 5)
+    num_actions = 3
+    state_names = ("ball", "paddle")
+
+    def _start(self, which: np.ndarray, u: np.ndarray) -> None:
+        self.ball[which] = (u * 5).astype(np.int64)[which]
+        self.paddle[which] = 2
+
+    def _advance(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        self.paddle = np.clip(self.paddle + actions - 1, 0, 4)
+        terminated = self.clock >= 5
+        rewards = np.where(terminated, np.where(self.ball == self.paddle, 1.0, -1.0), 0.0)
+        return rewards, terminated, np.zeros(self.num_envs, bool)
+
+    def _observe(self) -> np.ndarray:
+        board = np.zeros((self.num_envs, 1, 6, 5), np.uint8)
+        envs = np.arange(self.num_envs)
+        board[envs, 0, 5, self.paddle] = 128
+        board[envs, 0, np.minimum(self.clock, 5), self.ball] = 255
+        return board
+
+
+class TinyMemory(TinyVectorEnv):
+    """A cue is shown once; three blank steps later, name it. Scores -1 or 1; without memory no policy beats 0."""
+
+    observation_shape = (4,)
+    num_actions = 2
+    state_names = ("cue",)
+
+    def _start(self, which: np.ndarray, u: np.ndarray) -> None:
+        self.cue[which] = (u * 2).astype(np.int64)[which]
+
+    def _advance(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        terminated = self.clock >= 4
+        rewards = np.where(terminated, np.where(actions == self.cue, 1.0, -1.0), 0.0)
+        return rewards, terminated, np.zeros(self.num_envs, bool)
+
+    def _observe(self) -> np.ndarray:
+        shown = np.zeros((self.num_envs, 4), np.uint8)
+        envs = np.arange(self.num_envs)
+        at_start = self.clock == 0
+        shown[envs[at_start], self.cue[at_start]] = 255
+        shown[self.clock == 3, 2] = 255
+        shown[:, 3] = 255
+        return shown
+
+
+class TinyForever(TinyVectorEnv):
+    """Every step rewards 1 and every tenth step is cut off: with correct truncation V is 1 / (1 - gamma), not 10."""
+
+    observation_shape = (2,)
+    num_actions = 2
+
+    def _start(self, which: np.ndarray, u: np.ndarray) -> None:
+        pass
+
+    def _advance(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return np.ones(self.num_envs), np.zeros(self.num_envs, bool), self.clock >= 10
+
+    def _observe(self) -> np.ndarray:
+        return np.full((self.num_envs, 2), 255, np.uint8)
+
+
+TINY_TASKS: dict[str, type[TinyVectorEnv]] = {
+    "tiny_catch": TinyCatch,
+    "tiny_memory": TinyMemory,
+    "tiny_forever": TinyForever,
+}
+
+
+def slow_discounted_returns(rewards, discounts, bootstrap_value):
+    """``rl.returns.discounted_returns`` from its definition, one sum per place; nested lists or arrays ``[T, B]``."""
+    T, B = np.shape(rewards)
+    returns = np.zeros((T, B))
+    for t in range(T):
+        for b in range(B):
+            weight = 1.0
+            for k in range(t, T):
+                returns[t, b] += weight * rewards[k][b]
+                weight *= discounts[k][b]
+            returns[t, b] += weight * bootstrap_value[b]
+    return returns
+
+
+def slow_generalized_advantages(rewards, discounts, values, bootstrap_value, lambda_):
+    """GAE from its other definition: the (1 - lambda) lambda^(n-1) weighted mean of all n-step advantages ``[T, B]``."""
+    T, B = np.shape(rewards)
+    advantages = np.zeros((T, B))
+    for t in range(T):
+        for b in range(B):
+            total, weight_left = 0.0, 1.0
+            for n in range(1, T - t + 1):
+                target, weight = 0.0, 1.0
+                for k in range(t, t + n):
+                    target += weight * rewards[k][b]
+                    weight *= discounts[k][b]
+                target += weight * (values[t + n][b] if t + n < T else bootstrap_value[b])
+                share = (1 - lambda_) * lambda_ ** (n - 1) if t + n < T else weight_left
+                total += share * (target - values[t][b])
+                weight_left -= share
+            advantages[t, b] = total
+    return advantages
+
+
+def slow_q_lambda_returns(rewards, discounts, max_q_tp1, lambda_):
+    """Q(lambda) as the lambda-weighted mean of n-step targets ``[T, B]``, every one bootstrapped with max_a Q."""
+    T, B = np.shape(rewards)
+    returns = np.zeros((T, B))
+    for t in range(T):
+        for b in range(B):
+            weight_left = 1.0
+            for n in range(1, T - t + 1):
+                target, weight = 0.0, 1.0
+                for k in range(t, t + n):
+                    target += weight * rewards[k][b]
+                    weight *= discounts[k][b]
+                target += weight * max_q_tp1[t + n - 1][b]
+                share = (1 - lambda_) * lambda_ ** (n - 1) if t + n < T else weight_left
+                returns[t, b] += share * target
+                weight_left -= share
+    return returns

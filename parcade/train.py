@@ -1,0 +1,169 @@
+"""Training: the loop, and what it is put together from.
+
+A run is a loss (``algorithms``) x an experience source (``experience``) x a gradient exchange (``exchange``). ``train``
+is the whole loop; ``run_training`` builds the three from a config, on one rank or on each of many, and resumes.
+"""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from parcade import run_directory
+from parcade.algorithms.base import Algorithm, AlgorithmContext
+from parcade.algorithms.table import algorithm_row
+from parcade.checkpoint import Checkpointer
+from parcade.cluster.signals import StopRequest
+from parcade.config import TrainConfig, check_divisible, to_json
+from parcade.envs import make_vec
+from parcade.envs.games import score_milestones
+from parcade.errors import UsageError
+from parcade.exchange.base import Exchange, LocalExchange
+from parcade.experience.build import make_source
+from parcade.experience.source import Source
+from parcade.policy import Policy
+from parcade.precision import Precision
+from parcade.report.machine import available_cores, commit, machine
+from parcade.report.progress import Progress
+from parcade.report.reporter import Reporter
+from parcade.report.terminal import make_view
+from parcade.report.timing import Timer
+from parcade.report.writers import MetricsWriter
+
+
+def train(algorithm: Algorithm, source: Source, exchange: Exchange, reporter: Reporter) -> None:
+    """Collect, learn, publish, report, until the reporter says that the run is over."""
+    while reporter.finished is None:
+        batch = source.next_batch()
+        policy_lag = (algorithm.policy.version - batch.policy_version.min()).float()
+        with reporter.timer.scope("learn"):
+            metrics = algorithm.update(batch, exchange, reporter.progress.share)
+        source.publish(algorithm.policy)
+        reporter.record(source, {"policy_lag": policy_lag, **metrics})
+
+
+def run_training(config: TrainConfig, run: Path, *, resume: bool = False) -> dict[str, Any] | None:
+    """Train as the config says, in a run directory that is there; returns ``result.json``'s content on rank 0.
+
+    Under an MPI launcher every rank calls this. Errors: UsageError for what a user can mend, before anything starts;
+    RuntimeError when ranks disagree.
+    """
+    timer = Timer()
+    exchange = make_exchange(config, timer)
+    check_divisible(config, exchange.world_size)
+    threads = config.run.threads_per_rank or max(1, available_cores() // exchange.local_size)
+    threads = 1 if config.run.engine == "serial" else threads
+    # With overlap the actor's thread and the learner's share the cores.
+    threads = max(1, threads // 2) if config.run.overlap else threads
+    torch.set_num_threads(threads)
+    algorithm = make_algorithm(config, exchange)
+    actor_timer = Timer(outside="wait") if config.run.overlap and config.run.engine != "serial" else None
+    source = make_source(config, algorithm, exchange, timer=actor_timer or timer, learner_timer=timer, threads=threads)
+    progress = Progress(config.run.total_frames, score_milestones(config.game))
+    is_first = exchange.rank == 0
+    view = make_view(f"parcade {config.run.algorithm} on {config.game}", config.run.target_score) if is_first else None
+    checkpointer = Checkpointer(config, run, exchange, algorithm, source, progress, say=view.say if view else None)
+    writer = None
+    try:
+        if resume:
+            checkpointer.restore()
+        if is_first:
+            writer = MetricsWriter(run, view.say, progress.frames if resume else None)
+        with StopRequest(run) as stop:
+            reporter = Reporter(
+                config,
+                run,
+                exchange,
+                progress,
+                timer=timer,
+                actor_timer=actor_timer,
+                view=view,
+                writer=writer,
+                save=checkpointer.save,
+                stop_requested=stop.requested,
+            )
+            train(algorithm, source, exchange, reporter)
+        return write_result(config, run, progress, reporter.finished) if is_first else None
+    finally:
+        source.close()
+        exchange.close()
+        if view is not None:
+            view.close()
+        if writer is not None:
+            writer.close()
+
+
+def make_exchange(config: TrainConfig, timer: Timer) -> Exchange:
+    """The gradient exchange of the config's engine."""
+    if config.run.engine != "mpi":
+        return LocalExchange(timer)
+    from parcade.exchange.allreduce import AllreduceExchange
+
+    exchange = AllreduceExchange(timer)
+    if config.run.ranks > 1 and exchange.world_size != config.run.ranks:
+        raise UsageError(f"--ranks {config.run.ranks}, but {exchange.world_size} ranks were started; make them the same")
+    return exchange
+
+
+def make_algorithm(config: TrainConfig, exchange: Exchange) -> Algorithm:
+    """The algorithm with its policy, attached to the exchange. Every rank starts from the same parameters."""
+    spaces = make_vec(config.game, 1, config.run.backend, settings=config.env)
+    torch.manual_seed(config.run.seed)
+    row = algorithm_row(config.run.algorithm)
+    observation, num_actions = spaces.single_observation_space, int(spaces.single_action_space.n)
+    spaces.close()
+    policy = Policy(observation.shape, observation.dtype, num_actions, config.hyper.network, row.make.head)
+    draws = np.random.SeedSequence([config.run.seed, 2**32 + exchange.rank]).generate_state(1, np.uint64)[0]
+    generator = torch.Generator().manual_seed(int(draws >> np.uint64(1)))
+    context = AlgorithmContext(policy, Precision(config.run.precision), config.run.device, generator)
+    algorithm = row.make(context, config.hyper)
+    exchange.attach(policy, algorithm.optimizer(), config.hyper.max_grad_norm)
+    return algorithm
+
+
+def default_run_directory(config: TrainConfig) -> Path:
+    """runs/GAME-ALGORITHM-sSEED-TIME under the working directory."""
+    now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+    return Path("runs") / f"{config.game.replace('/', '_')}-{config.run.algorithm}-s{config.run.seed}-{now}"
+
+
+def start_run(config: TrainConfig) -> Path:
+    """Make the run's directory and write ``config.json``. Errors: UsageError when it cannot be written."""
+    run = Path(config.run.run_dir) if config.run.run_dir else default_run_directory(config)
+    run_directory.make_run_directory(run)
+    run_directory.write_json(run / "config.json", to_json(config))
+    return run
+
+
+def write_result(config: TrainConfig, run: Path, progress: Progress, reason: str) -> dict[str, Any]:
+    """Write ``result.json``: what the run came to, where and with which code."""
+    p = progress
+    mean = p.board.score_mean
+    result = {
+        "game": config.game,
+        "algorithm": config.run.algorithm,
+        "backend": config.run.backend,
+        "engine": config.run.engine,
+        "ranks": config.run.ranks,
+        "seed": config.run.seed,
+        "finished_by": reason,
+        "frames": p.frames,
+        "reset_frames": p.reset_frames,
+        "steps": p.steps,
+        "updates": p.updates,
+        "wall_seconds": round(p.wall_seconds, 3),
+        "cpu_seconds": round(p.cpu_seconds, 3),
+        "score_mean": mean,
+        "episodes": p.board.episodes,
+        "frames_per_second": round(p.frames / p.wall_seconds, 1),
+        "milestones": {f"{score:g}": mark for score, mark in p.milestones.items()},
+        "games_cut_by_resume": p.cut_games,
+        "commit": commit(),
+        "machine": machine(),
+    }
+    run_directory.write_json(run / "result.json", result)
+    return result
