@@ -86,7 +86,7 @@ class TrainConfig:
             )
         if run.engine not in row.engines:
             raise UsageError(f"algorithm {run.algorithm} runs on engines {', '.join(row.engines)}; got {run.engine}")
-        for name, value in (("total_frames", run.total_frames), ("ranks", run.ranks), ("num_envs", self.hyper.num_envs)):
+        for name, value in (("total_frames", run.total_frames), ("ranks", run.ranks)):
             if value < 1:
                 raise UsageError(f"{name}={value} is below 1; use 1 or more")
         if run.seed < 0 or run.threads_per_rank < 0:
@@ -104,8 +104,27 @@ class TrainConfig:
             raise UsageError("device 'cuda' is not part of this version; use device 'cpu'")
         if row.make.source_kind == "games" and (self.hyper.network.lstm or run.overlap):
             raise UsageError(f"algorithm {run.algorithm} takes neither --lstm nor --overlap; leave them out")
+        self._check_hyper()
         if run.time_limit:
             parse_duration(run.time_limit)
+
+    def _check_hyper(self) -> None:
+        """Refuse hyper-parameters that mean nothing, whatever the algorithm: each name has one range."""
+        at_least_one = ("num_envs", "unroll_length", "epochs", "num_minibatches", "games_per_update", "chunk_steps")
+        shares = ("gamma", "gae_lambda", "q_lambda", "epsilon_start", "epsilon_end", "rmsprop_decay")
+        above_zero = ("learning_rate", "clip", "max_grad_norm", "epsilon_until", "schedule_share")
+        for name, value in vars(self.hyper).items():
+            if name in at_least_one and value < 1:
+                raise UsageError(f"{name}={value} is below 1; use 1 or more")
+            if name in shares and not 0 <= value <= 1:
+                raise UsageError(f"{name}={value} is not in [0, 1]; use a number between them")
+            if name in above_zero and value is not None and value <= 0:
+                raise UsageError(f"{name}={value} is not above 0; use a positive number")
+        if self.hyper.network.hidden < 1 or self.hyper.network.lstm < 0 or self.hyper.network.input_clip <= 0:
+            raise UsageError(
+                f"hidden={self.hyper.network.hidden}, lstm={self.hyper.network.lstm}, "
+                f"input_clip={self.hyper.network.input_clip}: expected hidden >= 1, lstm >= 0 and input_clip > 0"
+            )
 
     @property
     def time_limit_seconds(self) -> float | None:

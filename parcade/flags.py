@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import io
 import os
 import re
@@ -52,19 +53,18 @@ def _parse(flags: type[T], arguments: list[str], prog: str, default: T | None) -
 
 
 def _one_line(box: str, prog: str) -> str:
-    """What tyro says in a box, as one line: the message, then the nearest flag when it offers some."""
+    """What tyro says in a box, as one line: the message, or the flag nearest to one it does not know."""
     box = re.sub(r"\x1b\[[0-9;]*m", "", box)
-    lines = [line.strip(" │┃|").strip() for line in box.splitlines()]
-    lines = [line for line in lines if line and not re.match(r"^[╭╰─━]", line)]
+    lines = [line.strip().strip("│").strip() for line in box.splitlines()]
+    lines = [line for line in lines if line and not re.match(r"^[╭╰]", line)]
+    if len(lines) > 1 and set(lines[1]) <= set("-─"):  # the box's title, where the box is drawn in ASCII
+        del lines[:2]
     message = lines[0].rstrip(".") if lines else "the flags could not be read"
-    offered = [line.split()[0] for line in lines[1:] if line.startswith("--")]
-    unknown = re.match(r"Unrecognized options: (\S+)", message)
+    unknown = re.match(r"Unrecognized options: ([^\s,]+)", message)
     if unknown:
-        import difflib
-
+        offered = [line.split()[0].rstrip(",") for line in lines[1:] if line.startswith("--")]
         near = difflib.get_close_matches(unknown[1], offered, n=1, cutoff=0.0)
-        advice = f"did you mean {near[0]}?" if near else f"see {prog} --help"
-        return f"unknown flag {unknown[1]}; {advice}"
+        return f"unknown flag {unknown[1]}; " + (f"did you mean {near[0]}?" if near else f"see {prog} --help")
     return f"{message}; see {prog} --help"
 
 
@@ -112,7 +112,3 @@ def parse_training(arguments: list[str]) -> TrainConfig:
     flags = parse(Flags, arguments, prog="parcade train", default=default)
     return TrainConfig(flags.game, flags.run, flags.env, flags.hyper)
 
-
-def say_error(error: BaseException) -> None:
-    """The one line of a user's error, on stderr."""
-    print(f"parcade: {error}", file=sys.stderr)

@@ -39,16 +39,16 @@ class RunningStatistics(nn.Module):
     """Mean and deviation of every input seen so far, kept as policy state.
 
     Buffers: ``count`` scalar float64, ``mean`` and ``sum_of_squares`` (about the mean) ``[*shape]`` float64, and what
-    acting reads, ``offset`` and ``scale`` float32. Merging of parts: Chan, Golub & LeVeque 1979, eq. 2.1.
+    acting reads, ``offset`` and ``scale`` float32, which leave inputs at ``initial_scale`` until something was seen. Merging of parts: Chan, Golub & LeVeque 1979, eq. 2.1.
     """
 
-    def __init__(self, shape: tuple[int, ...]) -> None:
+    def __init__(self, shape: tuple[int, ...], initial_scale: float) -> None:
         super().__init__()
         self.register_buffer("count", torch.zeros((), dtype=torch.float64))
         self.register_buffer("mean", torch.zeros(shape, dtype=torch.float64))
         self.register_buffer("sum_of_squares", torch.zeros(shape, dtype=torch.float64))
         self.register_buffer("offset", torch.zeros(shape))
-        self.register_buffer("scale", torch.ones(shape))
+        self.register_buffer("scale", torch.full(shape, initial_scale))
 
     def moments_of(self, x: Tensor) -> Tensor:
         """The part that other ranks need: ``[1 + 2 * size]`` float64, namely count, sums and sums of squares."""
@@ -58,7 +58,7 @@ class RunningStatistics(nn.Module):
         for part in x.split(1024):  # keeps the float copy of a large batch out of memory
             part = part.float()
             total += part.sum(0)
-            squares += part.square_().sum(0)
+            squares += part.square().sum(0)
         count = torch.tensor([float(x.shape[0])], dtype=torch.float64, device=x.device)
         return torch.cat([count, total.flatten(), squares.flatten()])
 
@@ -131,9 +131,11 @@ class Policy(nn.Module):
         self.critic = None
         if head == "actor_critic" and not plain:
             self.critic = orthogonal(nn.Linear(num_features, 1), 1.0)
-        self.statistics = RunningStatistics(observation_shape) if config.normalize_input and not plain else None
-        self.input_clip = config.input_clip
         self.byte_scale = 1 / 255 if np.dtype(observation_dtype) == np.uint8 else 1.0
+        self.statistics = None
+        if config.normalize_input and not plain:
+            self.statistics = RunningStatistics(observation_shape, self.byte_scale)
+        self.input_clip = config.input_clip
         self.register_buffer("version", torch.zeros((), dtype=torch.int64))
         self.register_buffer("epsilon", torch.zeros(()))
 
@@ -144,9 +146,9 @@ class Policy(nn.Module):
         return torch.zeros(2, batch_size, self.lstm.hidden_size, device=self.version.device)
 
     def _prepare(self, observations: Tensor) -> Tensor:
-        x = observations.float()
+        x = observations.to(torch.float32, copy=True)
         if self.statistics is None:
-            return x * self.byte_scale if self.byte_scale != 1.0 else x
+            return x.mul_(self.byte_scale)
         return x.sub_(self.statistics.offset).mul_(self.statistics.scale).clamp_(-self.input_clip, self.input_clip)
 
     def forward(self, observations: Tensor, state: Tensor | None = None, starts: Tensor | None = None) -> PolicyOutput:

@@ -76,7 +76,6 @@ class A2C:
     def update(self, batch: Batch, exchange: Exchange, progress: float) -> dict[str, Tensor]:
         c, policy = self.config, self.policy
         learning_rate_of(exchange.optimizer, linear(c.learning_rate, c.final_learning_rate, progress))
-        update_statistics(policy, batch.observations, exchange)
         with self.precision.autocast(self.device):
             scores, values, state = policy(batch.observations, batch.initial_policy_state, batch.starts)
             v_T = bootstrap_value(batch, policy, None if state is None else state.detach())
@@ -89,6 +88,7 @@ class A2C:
         value_loss = squared_error_loss(values, returns)
         entropy = entropy_of(scores).mean()
         exchange.step(policy_loss + c.value_weight * value_loss - c.entropy_weight * entropy)
+        update_statistics(policy, batch.observations, exchange)
         return {
             "loss/policy": policy_loss.detach(),
             "loss/value": value_loss.detach(),

@@ -62,7 +62,11 @@ def bootstrap_value(batch: Batch, policy: Policy, state: Tensor | None) -> Tenso
 
 
 def update_statistics(policy: Policy, observations: Tensor, exchange: Exchange) -> None:
-    """Let the policy's input statistics see ``[T, B, ...]`` observations of every rank."""
+    """Let the policy's input statistics see ``[T, B, ...]`` observations of every rank.
+
+    Called after the updates from a batch: until then the batch is seen as the behaviour policy saw it, and the first
+    ratio of PPO is 1.
+    """
     if policy.statistics is not None:
         policy.statistics.merge(exchange.sum(policy.statistics.moments_of(observations)))
 

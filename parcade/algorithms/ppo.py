@@ -40,7 +40,7 @@ class PPOConfig(AlgorithmConfig):
     learning_rate: float = 1e-3
     """Adam's step size."""
     final_learning_rate: float = 1e-3
-    """What the step size falls to, in a straight line over total_frames."""
+    """What the step size falls to in a straight line."""
     unroll_length: int = 128
     """T: steps per environment between learning turns."""
     epochs: int = 3
@@ -53,6 +53,10 @@ class PPOConfig(AlgorithmConfig):
     """How far the ratio may move the surrogate."""
     entropy_weight: float = 0.01
     """Weight of the entropy bonus (c2 in the paper)."""
+    final_entropy_weight: float = 0.01
+    """What the weight falls to in a straight line."""
+    schedule_share: float = 1.0
+    """The share of total_frames over which step size and entropy weight fall."""
     value_weight: float = 0.5
     """Weight of the squared error of V (c1 in the paper)."""
     max_grad_norm: float | None = 0.5
@@ -77,16 +81,19 @@ class PPO:
 
     def update(self, batch: Batch, exchange: Exchange, progress: float) -> dict[str, Tensor]:
         c, policy = self.config, self.policy
-        learning_rate_of(exchange.optimizer, linear(c.learning_rate, c.final_learning_rate, progress))
+        learning_rate_of(
+            exchange.optimizer, linear(c.learning_rate, c.final_learning_rate, progress, until=c.schedule_share)
+        )
         advantages, returns = self._targets(batch)
         advantages = normalized(advantages, exchange)
-        update_statistics(policy, batch.observations, exchange)
+        entropy_weight = linear(c.entropy_weight, c.final_entropy_weight, progress, until=c.schedule_share)
         totals: dict[str, Tensor] = {}
         columns = (batch.observations, batch.starts, batch.actions, batch.behaviour_log_prob, advantages, returns)
         for _ in range(c.epochs):
             for part in shuffled_minibatches(batch, columns, c.num_minibatches, self.generator):
-                for name, value in self._update_minibatch(*part, exchange).items():
+                for name, value in self._update_minibatch(*part, entropy_weight, exchange).items():
                     totals[name] = totals.get(name, 0.0) + value
+        update_statistics(policy, batch.observations, exchange)
         return {name: total / (c.epochs * c.num_minibatches) for name, total in totals.items()}
 
     def _targets(self, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -111,6 +118,7 @@ class PPO:
         advantages: Tensor,
         returns: Tensor,
         state: Tensor | None,
+        entropy_weight: float,
         exchange: Exchange,
     ) -> dict[str, Tensor]:
         c = self.config
@@ -120,7 +128,7 @@ class PPO:
         policy_loss = clipped_surrogate_loss(log_prob, behaviour_log_prob, advantages, c.clip)
         value_loss = squared_error_loss(values, returns)
         entropy = entropy_of(scores).mean()
-        exchange.step(policy_loss + c.value_weight * value_loss - c.entropy_weight * entropy)  # eq. 9
+        exchange.step(policy_loss + c.value_weight * value_loss - entropy_weight * entropy)  # eq. 9
         return {
             "loss/policy": policy_loss.detach(),
             "loss/value": value_loss.detach(),

@@ -82,7 +82,6 @@ class PQN:
         learning_rate_of(exchange.optimizer, linear(c.learning_rate, c.final_learning_rate, progress))
         policy.epsilon.fill_(linear(c.epsilon_start, c.epsilon_end, progress, until=c.epsilon_until))
         targets = self._targets(batch)
-        update_statistics(policy, batch.observations, exchange)
         loss_total = torch.zeros(())
         for _ in range(c.epochs):
             columns = (batch.observations, batch.starts, batch.actions, targets)
@@ -94,6 +93,7 @@ class PQN:
                 loss = squared_error_loss(q.gather(-1, actions.unsqueeze(-1)).squeeze(-1), target)
                 exchange.step(loss)
                 loss_total += loss.detach()
+        update_statistics(policy, batch.observations, exchange)
         return {
             "loss/value": loss_total / (c.epochs * c.num_minibatches),
             "policy/q_mean": batch.behaviour_values.mean(),

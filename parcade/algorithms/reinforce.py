@@ -70,7 +70,6 @@ class Reinforce:
 
     def update(self, batch: Batch, exchange: Exchange, progress: float) -> dict[str, Tensor]:
         c = self.config
-        update_statistics(self.policy, batch.observations[batch.mask][None], exchange)
         advantages = self._advantages(batch, exchange)
         steps_everywhere = float(exchange.sum(torch.tensor([float(batch.num_steps)], dtype=torch.float64)))
         loss_total, entropy_total = torch.zeros(()), torch.zeros(())
@@ -85,6 +84,7 @@ class Reinforce:
             loss_total += loss.detach() / batch.num_steps
             entropy_total += entropy.detach() / batch.num_steps
         exchange.apply()
+        update_statistics(self.policy, batch.observations[batch.mask][None], exchange)
         return {"loss/policy": loss_total, "policy/entropy": entropy_total}
 
     def _advantages(self, batch: Batch, exchange: Exchange) -> Tensor:

@@ -60,6 +60,8 @@ def rank_environment(threads_per_rank: int) -> dict[str, str]:
         "OPENBLAS_NUM_THREADS": threads,
         "MKL_NUM_THREADS": threads,
         "OMP_WAIT_POLICY": "PASSIVE",
+        # Launchers give ranks a terminal of their own even where the job's output goes to a file.
+        "PARCADE_PLAIN": "" if sys.stdout.isatty() else "1",
     }
 
 

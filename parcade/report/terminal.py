@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import deque
 from typing import Any, TextIO
@@ -144,5 +145,6 @@ class LiveView(PlainView):
 
 
 def make_view(title: str, target: float | None) -> PlainView:
-    """A live view on a terminal, plain lines elsewhere."""
-    return LiveView(title, target) if sys.stdout.isatty() else PlainView(title, target)
+    """A live view on a terminal, plain lines elsewhere or where PARCADE_PLAIN is set."""
+    live = sys.stdout.isatty() and not os.environ.get("PARCADE_PLAIN")
+    return LiveView(title, target) if live else PlainView(title, target)

@@ -1,0 +1,46 @@
+# parcade: `make pong` learns Pong, `make test` runs the tests. Both make .venv first; a second call starts at once.
+PYTHON ?= $(firstword $(shell for v in 3.12 3.11 3.13; do python$$v -c "import sys" >/dev/null 2>&1 && command -v python$$v; done) python3)
+VENV := .venv
+BIN := $(VENV)/bin
+SEED ?= 0
+
+# A waiting OpenMP thread must not burn a core that emulation could use.
+export OMP_WAIT_POLICY := PASSIVE
+
+.PHONY: pong test quick clean help
+
+help:
+	@echo "make pong    install, then learn Pong until the mean score of 100 games is 18 (SEED=0)"
+	@echo "make test    install what the tests need, then run all of them"
+	@echo "make quick   the unit tests alone"
+
+# torch comes first and alone, so that nothing else chooses its version. On Linux, PyPI's build brings gigabytes of CUDA
+# along; PyTorch's own index has a build for CPUs only:
+#   make pong TORCH_INDEX="--index-url https://download.pytorch.org/whl/cpu"
+TORCH_INDEX ?=
+
+$(VENV)/.torch:
+	$(PYTHON) -c "import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))" || { echo "parcade needs Python 3.11 to 3.13; got $$($(PYTHON) --version); use: make PYTHON=python3.12"; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "torch==2.13.0" $(TORCH_INDEX)
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.torch pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+$(VENV)/.installed-test: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[test]"
+	@touch $@
+
+pong: $(VENV)/.installed
+	$(BIN)/parcade train pong --preset pong_fast --seed $(SEED)
+
+test: $(VENV)/.installed-test
+	$(BIN)/python -m pytest -q tests
+
+quick: $(VENV)/.installed-test
+	$(BIN)/python -m pytest -q -m quick tests
+
+clean:
+	rm -rf $(VENV) build *.egg-info .pytest_cache

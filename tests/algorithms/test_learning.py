@@ -1,0 +1,82 @@
+"""Every algorithm solves a tiny task, and the same test fails for a policy that does not learn."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from parcade.algorithms.table import ALGORITHMS
+from parcade.config import RunConfig, TrainConfig
+from parcade.policy import NetworkConfig
+from parcade.train import run_training, start_run
+
+# What solves tiny_catch (chance: -0.6, perfect: 1) within the frames below.
+SOLVES_CATCH = {
+    "reinforce": {
+        "num_envs": 10,
+        "games_per_update": 50,
+        "learning_rate": 3e-3,
+        "standardize_over": "batch",
+        "network": NetworkConfig(network="mlp", hidden=64),
+    },
+    "a2c": {"learning_rate": 2e-3, "network": NetworkConfig(hidden=64)},
+    "ppo": {"unroll_length": 16, "learning_rate": 3e-3, "network": NetworkConfig(hidden=64)},
+    "pqn": {"unroll_length": 16, "learning_rate": 2e-3, "network": NetworkConfig(hidden=64)},
+}
+SOLVED = 0.9
+
+
+def play(tmp_path, game, algorithm, frames, target=SOLVED, engine="serial", **hyper):
+    run = RunConfig(
+        algorithm=algorithm,
+        engine=engine,
+        total_frames=frames,
+        target_score=target,
+        run_dir=str(tmp_path / "run"),
+        checkpoint_seconds=3600,
+        seed=1,
+    )
+    config = TrainConfig(game, run, hyper=ALGORITHMS[algorithm].config(**hyper))
+    return run_training(config, start_run(config))
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_it_solves_catch(tmp_path, algorithm):
+    result = play(tmp_path, "tiny_catch", algorithm, 60_000, **SOLVES_CATCH[algorithm])
+    assert result["score_mean"] >= SOLVED, result
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_frozen_policy_does_not_solve_catch(tmp_path, algorithm):
+    hyper = {**SOLVES_CATCH[algorithm], "learning_rate": 1e-12}
+    if "final_learning_rate" in {field.name for field in dataclasses.fields(ALGORITHMS[algorithm].config)}:
+        hyper["final_learning_rate"] = 1e-12
+    result = play(tmp_path, "tiny_catch", algorithm, 6_000, **hyper)
+    assert result["score_mean"] < SOLVED, result
+
+
+@pytest.mark.parametrize(("algorithm", "hyper"), [("a2c", {"unroll_length": 8}), ("ppo", {"unroll_length": 16})])
+def test_an_lstm_remembers_the_cue(tmp_path, algorithm, hyper):
+    network = NetworkConfig(network="mlp", hidden=32, lstm=32)
+    result = play(tmp_path, "tiny_memory", algorithm, 80_000, network=network, learning_rate=5e-3, **hyper)
+    assert result["score_mean"] >= SOLVED, result
+
+
+def test_without_memory_the_cue_is_lost(tmp_path):
+    result = play(
+        tmp_path, "tiny_memory", "ppo", 20_000, unroll_length=16, learning_rate=5e-3, network=NetworkConfig(hidden=32)
+    )
+    assert result["score_mean"] < 0.6, result
+
+
+@pytest.mark.parametrize("algorithm", ["a2c", "ppo", "pqn"])
+def test_a_truncated_task_is_worth_what_an_endless_one_is(tmp_path, algorithm):
+    """Reward 1 for ever at gamma 0.8 is worth 5; ending bootstrapping at the cut would give about 4 or less."""
+    from parcade.agent import load
+
+    hyper = {"unroll_length": 8, "learning_rate": 1e-2, "gamma": 0.8, "num_envs": 8}
+    hyper["network"] = NetworkConfig(network="mlp", hidden=32, normalize_input=False)
+    play(tmp_path, "tiny_forever", algorithm, 12_000, target=None, **hyper)
+    agent = load(tmp_path / "run")
+    value = agent.policy(torch.full((1, 1, 2), 255, dtype=torch.uint8)).values.item()
+    assert value == pytest.approx(5.0, abs=0.35)

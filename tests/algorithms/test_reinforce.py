@@ -1,0 +1,70 @@
+"""REINFORCE's advantages and gradient against Karpathy's own arithmetic in numpy."""
+
+import numpy as np
+import pytest
+import torch
+
+from parcade.algorithms.base import AlgorithmContext
+from parcade.algorithms.reinforce import Reinforce, ReinforceConfig
+from parcade.exchange.base import LocalExchange
+from parcade.experience.batch import empty_batch
+from parcade.policy import NetworkConfig, Policy
+from parcade.precision import Precision
+from parcade.report.timing import Timer
+
+pytestmark = pytest.mark.quick
+
+
+def make(**config):
+    torch.manual_seed(0)
+    policy = Policy((3,), np.float32, 2, NetworkConfig(network="karpathy_mlp", normalize_input=False), "actor_critic")
+    config = ReinforceConfig(**config)
+    algorithm = Reinforce(AlgorithmContext(policy, Precision(), "cpu", torch.Generator()), config)
+    exchange = LocalExchange(Timer())
+    return algorithm, exchange
+
+
+def games_batch():
+    """Two games of 5 and 3 steps with points in between, padded to 5."""
+    batch = empty_batch(5, 2, (3,), torch.float32)
+    batch.observations.normal_(generator=torch.Generator().manual_seed(1))
+    batch.actions[:] = torch.tensor([[0, 1], [1, 0], [1, 1], [0, 0], [1, 0]])
+    batch.rewards[:, 0] = torch.tensor([0.0, 1.0, 0.0, 0.0, -1.0])
+    batch.rewards[:3, 1] = torch.tensor([0.0, 0.0, -1.0])
+    batch.terminated[4, 0] = batch.terminated[2, 1] = True
+    batch.mask[3:, 1] = False
+    return batch
+
+
+def karpathy_returns(rewards, gamma):
+    """His loop: a running sum, reset at every point."""
+    out, running = np.zeros(len(rewards)), 0.0
+    for t in reversed(range(len(rewards))):
+        if rewards[t] != 0:
+            running = 0.0
+        running = running * gamma + rewards[t]
+        out[t] = running
+    return (out - out.mean()) / out.std()
+
+
+def test_advantages_equal_karpathys_for_every_game():
+    algorithm, exchange = make()
+    batch = games_batch()
+    advantages = algorithm._advantages(batch, exchange)
+    np.testing.assert_allclose(advantages[:, 0], karpathy_returns(batch.rewards[:, 0].numpy(), 0.99), atol=1e-5)
+    np.testing.assert_allclose(advantages[:3, 1], karpathy_returns(batch.rewards[:3, 1].numpy(), 0.99), atol=1e-5)
+
+
+def test_the_gradient_does_not_depend_on_the_chunks_or_the_padding():
+    gradients = []
+    for chunk in (2, 100):
+        algorithm, exchange = make(chunk_steps=chunk)
+        exchange.attach(algorithm.policy, lambda parameters: torch.optim.SGD(parameters, 1.0), None)
+        before = exchange.parameters.data.detach().clone()
+        batch = games_batch()
+        if chunk == 2:
+            batch.observations[3:, 1] = 1e6  # padding must not matter
+        algorithm.update(batch, exchange, 0.0)
+        gradients.append(before - exchange.parameters.data.detach())
+    torch.testing.assert_close(gradients[0], gradients[1])
+    assert gradients[0].abs().sum() > 0

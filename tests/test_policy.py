@@ -1,0 +1,123 @@
+"""The policy: input statistics, memory, sampling, flat parameters."""
+
+import numpy as np
+import pytest
+import torch
+
+from parcade.errors import UsageError
+from parcade.networks import NETWORKS, build_torso
+from parcade.parameters import FlatParameters, copy_module_state
+from parcade.policy import NetworkConfig, Policy, RunningStatistics
+
+pytestmark = pytest.mark.quick
+
+
+def small_policy(head="actor_critic", **network):
+    torch.manual_seed(0)
+    return Policy((5,), np.float32, 3, NetworkConfig(network="mlp", hidden=16, **network), head)
+
+
+@pytest.mark.parametrize("network", [n for n in NETWORKS if n not in ("mlp", "karpathy_mlp", "auto")])
+def test_every_picture_network_takes_84x84_pictures(network):
+    torso = build_torso(network, (4, 84, 84), 32)
+    assert torso(torch.zeros(2, 4, 84, 84)).shape == (2, torso.num_features)
+
+
+def test_a_picture_too_small_for_a_network_is_refused():
+    with pytest.raises(UsageError, match="too small"):
+        build_torso("nature_cnn", (4, 20, 20), 32)
+    with pytest.raises(UsageError, match="needs pictures"):
+        build_torso("small_cnn", (5,), 32)
+
+
+def test_running_statistics_merged_in_parts_equal_those_of_the_whole():
+    x = torch.randn(300, 7, generator=torch.Generator().manual_seed(1)) * 3 + 5
+    statistics = RunningStatistics((7,), 1.0)
+    for part in x.split(41):
+        statistics.merge(statistics.moments_of(part))
+    torch.testing.assert_close(statistics.mean.float(), x.mean(0))
+    deviation = (statistics.sum_of_squares / statistics.count).sqrt()
+    torch.testing.assert_close(deviation.float(), x.std(0, correction=0))
+
+
+def test_moments_of_two_ranks_add_up_to_those_of_both():
+    x = torch.randn(64, 3, generator=torch.Generator().manual_seed(2))
+    alone, both = RunningStatistics((3,), 1.0), RunningStatistics((3,), 1.0)
+    alone.merge(alone.moments_of(x))
+    both.merge(both.moments_of(x[:30]) + both.moments_of(x[30:]))
+    torch.testing.assert_close(both.offset, alone.offset)
+    torch.testing.assert_close(both.scale, alone.scale)
+
+
+def test_a_recurrent_policy_forgets_at_the_start_of_an_episode():
+    policy = small_policy(lstm=8)
+    x = torch.randn(6, 2, 5, generator=torch.Generator().manual_seed(3))
+    starts = torch.zeros(6, 2, dtype=torch.bool)
+    starts[3, 0] = True
+    whole = policy(x, None, starts).scores
+    anew = policy(x[3:], None, None).scores
+    torch.testing.assert_close(whole[3:, 0], anew[:, 0])
+    assert not torch.allclose(whole[3:, 1], anew[:, 1])
+
+
+def test_an_unroll_equals_acting_step_by_step():
+    policy = small_policy(lstm=8)
+    x = torch.randn(5, 2, 5, generator=torch.Generator().manual_seed(4))
+    starts = torch.tensor([[True, True], [False, False], [False, True], [False, False], [True, False]])
+    state, values = policy.initial_state(2), []
+    for t in range(5):
+        acted = policy.act(x[t], torch.rand(2, 2), state, starts[t])
+        state, values = acted.state, [*values, acted.values]
+    unrolled = policy(x, policy.initial_state(2), starts)
+    torch.testing.assert_close(unrolled.values, torch.stack(values))
+    torch.testing.assert_close(unrolled.state, state)
+
+
+def test_actions_are_drawn_with_the_probabilities_of_the_softmax():
+    policy = small_policy(normalize_input=False)
+    with torch.no_grad():
+        policy.actor.bias.copy_(torch.tensor([0.0, 1.0, -1.0]))
+    x = torch.zeros(30_000, 5)
+    uniforms = torch.rand(30_000, 2, generator=torch.Generator().manual_seed(5))
+    acted = policy.act(x, uniforms)
+    share = torch.bincount(acted.actions, minlength=3) / 30_000
+    expected = policy(x[None, :1]).scores[0, 0].softmax(-1)
+    assert (share - expected).abs().max() < 0.01
+
+
+def test_a_q_policy_explores_epsilon_of_the_time_and_is_greedy_without_noise():
+    policy = small_policy("q", normalize_input=False)
+    policy.epsilon.fill_(0.3)
+    x = torch.zeros(20_000, 5)
+    best = policy(x[None, :1]).scores[0, 0].argmax()
+    drawn = policy.act(x, torch.rand(20_000, 2, generator=torch.Generator().manual_seed(6))).actions
+    assert (drawn != best).float().mean().item() == pytest.approx(0.3 * 2 / 3, abs=0.01)
+    assert (policy.act(x[:50], None).actions == best).all()
+
+
+def test_flat_parameters_share_memory_with_the_module():
+    policy = small_policy()
+    flat = FlatParameters(policy)
+    with torch.no_grad():
+        flat.data.fill_(0.5)
+    assert all((p == 0.5).all() for p in policy.parameters())
+    policy(torch.ones(1, 1, 5)).values.sum().backward()
+    assert flat.grad.abs().sum() > 0
+    assert flat.grad.data_ptr() == flat.data.grad.data_ptr()
+
+
+def test_the_digest_changes_with_one_bit():
+    policy = small_policy()
+    flat = FlatParameters(policy)
+    before = flat.digest()
+    with torch.no_grad():
+        flat.data[3] = torch.nextafter(flat.data[3], torch.tensor(9.0))
+    assert flat.digest() != before
+
+
+def test_copying_module_state_copies_statistics_too():
+    a, b = small_policy(), small_policy()
+    a.statistics.merge(a.statistics.moments_of(torch.randn(10, 5) + 3))
+    copy_module_state(a, b)
+    x = torch.randn(1, 4, 5)
+    torch.testing.assert_close(a(x).scores, b(x).scores)
