@@ -42,8 +42,9 @@ class RunningStatistics(nn.Module):
     acting reads, ``offset`` and ``scale`` float32, which leave inputs at ``initial_scale`` until something was seen. Merging of parts: Chan, Golub & LeVeque 1979, eq. 2.1.
     """
 
-    def __init__(self, shape: tuple[int, ...], initial_scale: float) -> None:
+    def __init__(self, shape: tuple[int, ...], *, initial_scale: float, floor: float) -> None:
         super().__init__()
+        self.floor = floor
         self.register_buffer("count", torch.zeros((), dtype=torch.float64))
         self.register_buffer("mean", torch.zeros(shape, dtype=torch.float64))
         self.register_buffer("sum_of_squares", torch.zeros(shape, dtype=torch.float64))
@@ -72,10 +73,10 @@ class RunningStatistics(nn.Module):
         self.sum_of_squares += squares - count * mean.square() + delta.square() * (self.count * count / merged)
         self.mean += delta * (count / merged)
         self.count.copy_(merged)
-        deviation = (self.sum_of_squares / merged).clamp(min=0).sqrt()
+        # The floor keeps an input that hardly varies from coming out as a huge number when it does.
+        variance = (self.sum_of_squares / merged).clamp(min=0) + self.floor**2
         self.offset.copy_(self.mean)
-        # An input that never varied stays 0; when it first varies it must not come out as a huge number.
-        self.scale.copy_(1 / deviation.clamp(min=1e-2))
+        self.scale.copy_(variance.rsqrt())
 
 
 class PolicyOutput(NamedTuple):
@@ -131,10 +132,12 @@ class Policy(nn.Module):
         self.critic = None
         if head == "actor_critic" and not plain:
             self.critic = orthogonal(nn.Linear(num_features, 1), 1.0)
-        self.byte_scale = 1 / 255 if np.dtype(observation_dtype) == np.uint8 else 1.0
+        is_bytes = np.dtype(observation_dtype) == np.uint8
+        self.byte_scale = 1 / 255 if is_bytes else 1.0
         self.statistics = None
         if config.normalize_input and not plain:
-            self.statistics = RunningStatistics(observation_shape, self.byte_scale)
+            floor = 1.0 if is_bytes else 1e-2  # one grey level
+            self.statistics = RunningStatistics(observation_shape, initial_scale=self.byte_scale, floor=floor)
         self.input_clip = config.input_clip
         self.register_buffer("version", torch.zeros((), dtype=torch.int64))
         self.register_buffer("epsilon", torch.zeros(()))

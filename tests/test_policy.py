@@ -32,7 +32,7 @@ def test_a_picture_too_small_for_a_network_is_refused():
 
 def test_running_statistics_merged_in_parts_equal_those_of_the_whole():
     x = torch.randn(300, 7, generator=torch.Generator().manual_seed(1)) * 3 + 5
-    statistics = RunningStatistics((7,), 1.0)
+    statistics = RunningStatistics((7,), initial_scale=1.0, floor=0.0)
     for part in x.split(41):
         statistics.merge(statistics.moments_of(part))
     torch.testing.assert_close(statistics.mean.float(), x.mean(0))
@@ -42,7 +42,7 @@ def test_running_statistics_merged_in_parts_equal_those_of_the_whole():
 
 def test_moments_of_two_ranks_add_up_to_those_of_both():
     x = torch.randn(64, 3, generator=torch.Generator().manual_seed(2))
-    alone, both = RunningStatistics((3,), 1.0), RunningStatistics((3,), 1.0)
+    alone, both = (RunningStatistics((3,), initial_scale=1.0, floor=0.1) for _ in range(2))
     alone.merge(alone.moments_of(x))
     both.merge(both.moments_of(x[:30]) + both.moments_of(x[30:]))
     torch.testing.assert_close(both.offset, alone.offset)

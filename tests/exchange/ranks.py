@@ -1,0 +1,92 @@
+"""What the ranks of test_allreduce run: ``mpiexec -n N python ranks.py CHECK``. Every check asserts on every rank."""
+
+import sys
+
+import numpy as np
+import torch
+
+from parcade.algorithms.base import normalized
+from parcade.cluster import mpi
+from parcade.exchange.allreduce import AllreduceExchange
+from parcade.exchange.base import LocalExchange
+from parcade.policy import NetworkConfig, Policy
+from parcade.report.timing import Timer
+
+
+def make_policy(seed):
+    torch.manual_seed(seed)
+    return Policy((4,), np.float32, 2, NetworkConfig(network="mlp", hidden=8), "actor_critic")
+
+
+def adam(parameters):
+    return torch.optim.Adam(parameters, 1e-2)
+
+
+def all_data(world_size):
+    return torch.randn(8 * world_size, 4, generator=torch.Generator().manual_seed(1))
+
+
+def loss_of(policy, x):
+    out = policy(x[None])
+    return (out.values - 1).square().mean() + out.scores.square().mean()
+
+
+def check_mean_gradient_equals_one_process():
+    exchange = AllreduceExchange(Timer())
+    policy = make_policy(seed=exchange.rank)  # different on purpose: attaching makes them equal
+    exchange.attach(policy, adam, 0.5)
+    alone, reference = LocalExchange(Timer()), make_policy(seed=0)
+    alone.attach(reference, adam, 0.5)
+    x = all_data(exchange.world_size)
+    mine = x[8 * exchange.rank : 8 * (exchange.rank + 1)]
+    for _ in range(5):
+        exchange.step(loss_of(policy, mine))
+        alone.step(loss_of(reference, x))
+    torch.testing.assert_close(exchange.parameters.data, alone.parameters.data)
+    exchange.check_parameters()
+    assert exchange.bytes_moved == 5 * 4 * exchange.parameters.grad.numel()
+
+
+def check_statistics_and_advantages_are_global():
+    exchange = AllreduceExchange(Timer())
+    x = all_data(exchange.world_size)
+    mine = x[8 * exchange.rank : 8 * (exchange.rank + 1)]
+    statistics, reference = make_policy(0).statistics, make_policy(0).statistics
+    statistics.merge(exchange.sum(statistics.moments_of(mine)))
+    reference.merge(reference.moments_of(x))
+    torch.testing.assert_close(statistics.scale, reference.scale)
+    together = normalized(x, LocalExchange(Timer()))
+    torch.testing.assert_close(normalized(mine, exchange), together[8 * exchange.rank : 8 * (exchange.rank + 1)])
+
+
+def check_rows_of_different_counts_are_gathered_in_rank_order():
+    exchange = AllreduceExchange(Timer())
+    mine = np.full((exchange.rank, 3), float(exchange.rank))
+    rows = exchange.gather_rows(mine)
+    expected = np.concatenate([np.full((rank, 3), float(rank)) for rank in range(exchange.world_size)])
+    np.testing.assert_array_equal(rows, expected)
+    gathered = exchange.gather_on_first(np.array([exchange.rank], np.uint8))
+    assert (gathered is None) == (exchange.rank != 0)
+
+
+def check_a_changed_parameter_is_found():
+    exchange = AllreduceExchange(Timer())
+    exchange.attach(make_policy(0), adam, None)
+    if exchange.rank == 1:
+        with torch.no_grad():
+            exchange.parameters.data[0] += 1
+    try:
+        exchange.check_parameters()
+    except RuntimeError as error:
+        assert "rank 1 differ" in str(error)
+    else:
+        raise AssertionError("the mismatch was not found")
+
+
+if __name__ == "__main__":
+    try:
+        globals()[f"check_{sys.argv[1]}"]()
+    except BaseException as error:
+        print(f"rank {mpi.mpi_rank()}: {error!r}", file=sys.stderr)
+        mpi.abort(1)
+    print("ok", flush=True)

@@ -1,0 +1,184 @@
+"""Real MPI ranks: equality with one process, the same games over any number of ranks, and every way to end."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from parcade.cluster import mpi
+
+pytest.importorskip("mpi4py", reason="the extra parcade[mpi] is not installed")
+
+RANKS = Path(__file__).parent / "exchange" / "ranks.py"
+HARD_LIMIT_SECONDS = 120
+TRAIN = [sys.executable, "-m", "parcade", "train", "tiny_catch", "--unroll-length", "16", "--threads-per-rank", "1"]
+
+
+def run(command, **options):
+    """Run to the end within a hard limit, or end the whole process group."""
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, **options
+    )
+    try:
+        out, err = process.communicate(timeout=HARD_LIMIT_SECONDS)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
+    return process.returncode, out, err
+
+
+def checkpoint_tensors(directory):
+    from parcade.run_directory import newest_checkpoint, read_rank_file
+
+    return read_rank_file(newest_checkpoint(directory)[0], 0)
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        "mean_gradient_equals_one_process",
+        "statistics_and_advantages_are_global",
+        "rows_of_different_counts_are_gathered_in_rank_order",
+        "a_changed_parameter_is_found",
+    ],
+)
+def test_allreduce_on_three_ranks(check):
+    command = [mpi.find_mpiexec(), "-n", "3", sys.executable, str(RANKS), check]
+    code, out, err = run(command, env=mpi.rank_environment(1))
+    assert code == 0, err
+    assert out.count("ok") == 3
+
+
+def test_one_rank_and_two_ranks_play_the_same_games(tmp_path):
+    """With one update a batch, two ranks average to the gradient of one: scores agree until rounding tells them apart."""
+    shape = ["--num-envs", "8", "--epochs", "1", "--num-minibatches", "1", "--total-frames", "1280"]
+    alone, both = tmp_path / "alone", tmp_path / "both"
+    code, _, err = run([*TRAIN, *shape, "--engine", "serial", "--run-dir", str(alone)])
+    assert code == 0, err
+    code, _, err = run([*TRAIN, *shape, "--engine", "mpi", "--ranks", "2", "--run-dir", str(both)])
+    assert code == 0, err
+    one, two = (json.loads((d / "result.json").read_text()) for d in (alone, both))
+    for name in ("frames", "steps", "updates", "episodes", "score_mean"):
+        assert one[name] == two[name], name
+    first, second = checkpoint_tensors(alone), checkpoint_tensors(both)
+    difference = max((first[n] - second[n]).abs().max() for n in first if n.startswith("policy.") and "weight" in n)
+    assert 0 <= difference < 1e-4
+
+
+def test_a_users_own_mpiexec_is_recognised(tmp_path):
+    command = [mpi.find_mpiexec(), "-n", "2", *TRAIN, "--engine", "mpi", "--total-frames", "2048"]
+    code, _, err = run([*command, "--run-dir", str(tmp_path / "run")], env=mpi.rank_environment(1))
+    assert code == 0, err
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["frames"] == 2048
+
+
+def test_what_does_not_divide_is_refused_before_anything_starts(tmp_path):
+    code, _, err = run([*TRAIN, "--engine", "mpi", "--ranks", "3", "--num-envs", "32", "--run-dir", str(tmp_path / "r")])
+    assert code == 2
+    assert err.strip() == "parcade: num_envs=32 is not divisible by world_size=3 x 1 group(s); use 30 or 33"
+    assert not (tmp_path / "r").exists()
+
+
+class Job:
+    """A long job of two ranks in the background."""
+
+    def __init__(self, directory):
+        self.directory = directory
+        flags = ["--engine", "mpi", "--ranks", "2", "--total-frames", "100000000", "--checkpoint-seconds", "1"]
+        self.process = subprocess.Popen(
+            [*TRAIN, *flags, "--run-dir", str(directory)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def wait_for_checkpoint(self):
+        deadline = time.monotonic() + HARD_LIMIT_SECONDS
+        while time.monotonic() < deadline:
+            if list((self.directory / "checkpoints").glob("[0-9]*[0-9]")):
+                return
+            assert self.process.poll() is None, self.process.communicate()[1]
+            time.sleep(0.2)
+        raise AssertionError("no checkpoint was written")
+
+    def rank_pids(self):
+        """The Python ranks among the descendants of this job's launcher."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit() and int(entry.name) != self.process.pid:
+                try:
+                    words = (entry / "cmdline").read_bytes().split(b"\0")
+                except OSError:
+                    continue
+                is_rank = str(self.directory).encode() in words and b"mpiexec" not in words[0]
+                if is_rank and b"OMPI_COMM_WORLD_RANK" in (entry / "environ").read_bytes():
+                    found.append(int(entry.name))
+        return found
+
+    def finish(self):
+        try:
+            return self.process.communicate(timeout=HARD_LIMIT_SECONDS)
+        finally:
+            if self.process.poll() is None:
+                os.killpg(self.process.pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def job(tmp_path):
+    job = Job(tmp_path / "run")
+    yield job
+    if job.process.poll() is None:
+        job.process.terminate()
+        job.finish()
+
+
+def test_a_killed_rank_ends_the_job_with_a_code_and_the_checkpoint_resumes(job):
+    job.wait_for_checkpoint()
+    pids = job.rank_pids()
+    assert len(pids) == 2
+    os.kill(pids[1], signal.SIGKILL)
+    _, err = job.finish()
+    assert job.process.returncode == 1
+    assert "go on with: parcade train --resume" in err
+    assert all(not Path(f"/proc/{pid}").exists() for pid in pids)
+    code, out, err = run(
+        [sys.executable, "-m", "parcade", "train", "--resume", str(job.directory), "--time-limit", "1s"]
+    )
+    assert code == 0, err
+    assert "resumed" in out and "time_limit" in out
+
+
+def test_ctrl_c_leaves_a_checkpoint_of_that_moment(job):
+    job.wait_for_checkpoint()
+    os.kill(job.process.pid, signal.SIGINT)
+    out, err = job.finish()
+    assert job.process.returncode == 0, err
+    assert re.search(r"^stopped: mean score", out, re.MULTILINE)
+    result = json.loads((job.directory / "result.json").read_text())
+    newest = max(int(p.name) for p in (job.directory / "checkpoints").iterdir())
+    assert newest == result["frames"]
+
+
+def test_an_exception_in_one_rank_ends_all_with_its_name(tmp_path):
+    program = (
+        "import sys, parcade.train as t, parcade.cluster.mpi as m\n"
+        "real = t.train\n"
+        "def broken(*a):\n"
+        "    if m.mpi_rank() == 1: raise RuntimeError('made to fail')\n"
+        "    real(*a)\n"
+        "t.train = broken\n"
+        "from parcade.cli import main\n"
+        "sys.exit(main(sys.argv[1:]))\n"
+    )
+    flags = ["--engine", "mpi", "--total-frames", "100000000", "--run-dir", str(tmp_path / "run")]
+    command = [mpi.find_mpiexec(), "-n", "2", sys.executable, "-c", program, "train", "tiny_catch", *flags]
+    code, _, err = run(command, env=mpi.rank_environment(1))
+    assert code != 0
+    assert "parcade: rank 1 failed (made to fail); all ranks are ended" in err
