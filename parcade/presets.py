@@ -11,6 +11,16 @@ PRESETS: dict[str, str] = {
         "--num-minibatches 4 --learning-rate 1e-3 --final-learning-rate 3e-4 --entropy-weight 0.01 "
         "--final-entropy-weight 0.003 --schedule-share 0.3 --total-frames 8000000 --target-score 18"
     ),
+    "pong_pqn": (
+        "--algorithm pqn --image-height 42 --image-width 42 --num-envs 32 --unroll-length 32 --epochs 2 "
+        "--num-minibatches 4 --learning-rate 5e-4 --final-learning-rate 1e-4 --epsilon-until 0.03 --epsilon-end 0.01 "
+        "--total-frames 16000000 --target-score 18"
+    ),
+    "pong_a2c": (
+        "--algorithm a2c --image-height 42 --image-width 42 --num-envs 32 --unroll-length 8 --optimizer adam "
+        "--learning-rate 1e-3 --final-learning-rate 3e-4 --normalize-advantages --gae-lambda 0.95 "
+        "--total-frames 16000000 --target-score 0.01"
+    ),
     # Karpathy 2016, "Deep Reinforcement Learning: Pong from Pixels".
     "karpathy_2016": "--algorithm reinforce --env-preset karpathy_2016 --total-frames 400000000",
 }

@@ -1,0 +1,187 @@
+"""parcade's PPO against Stable-Baselines3's: same network, same hyper-parameters, interleaved in one run.
+
+    python benchmarks/against_sb3.py [--repeats 3] [--iterations 4]
+
+Both learn Pong with the Nature CNN on 84x84x4, 8 environments x 128 steps, 4 epochs x 4 minibatches of 256, Adam 2.5e-4.
+A child process per measurement warms up for one iteration and then reports wall clock and CPU seconds of the next ones.
+Stable-Baselines3 is not a dependency: pip install stable-baselines3 opencv-python-headless.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+RESULTS = Path(__file__).resolve().parent / "results"
+NUM_ENVS, UNROLL, EPOCHS, MINIBATCHES = 8, 128, 4, 4
+STEPS = NUM_ENVS * UNROLL
+
+
+class Clock:
+    """Wall and CPU seconds between the first call of ``tick`` and the last."""
+
+    def __init__(self) -> None:
+        self.marks: list[tuple[float, float]] = []
+
+    def tick(self) -> None:
+        self.marks.append((time.perf_counter(), time.process_time()))
+
+    def result(self) -> dict[str, float]:
+        (wall_0, cpu_0), (wall_1, cpu_1) = self.marks[0], self.marks[-1]
+        steps = STEPS * (len(self.marks) - 1)
+        return {"steps_per_second": steps / (wall_1 - wall_0), "steps_per_cpu_second": steps / (cpu_1 - cpu_0)}
+
+
+def measure_sb3(iterations: int, threads: int) -> dict[str, float]:
+    """Stable-Baselines3 with its own Atari wrappers and DummyVecEnv; threads 0 leaves torch's default."""
+    import ale_py
+    import gymnasium
+    import torch
+    from stable_baselines3 import PPO
+    from stable_baselines3.common.callbacks import BaseCallback
+    from stable_baselines3.common.env_util import make_atari_env
+    from stable_baselines3.common.vec_env import VecFrameStack
+
+    gymnasium.register_envs(ale_py)
+    if threads:
+        torch.set_num_threads(threads)
+    clock = Clock()
+
+    class Ticker(BaseCallback):
+        def _on_rollout_start(self) -> None:
+            clock.tick()
+
+        def _on_step(self) -> bool:
+            return True
+
+    env = VecFrameStack(make_atari_env("PongNoFrameskip-v4", n_envs=NUM_ENVS, seed=0), 4)
+    model = PPO(
+        "CnnPolicy",
+        env,
+        n_steps=UNROLL,
+        batch_size=STEPS // MINIBATCHES,
+        n_epochs=EPOCHS,
+        learning_rate=2.5e-4,
+        clip_range=0.2,
+        ent_coef=0.01,
+        device="cpu",
+    )
+    model.learn(STEPS * (iterations + 2), callback=Ticker())
+    clock.marks = clock.marks[1 : iterations + 2]
+    return clock.result()
+
+
+def measure_parcade(iterations: int, threads: int, precision: str) -> dict[str, float]:
+    """parcade with the ale backend, the loop of ``parcade.train`` but for its reporter."""
+    import torch
+
+    from parcade.algorithms.ppo import PPOConfig
+    from parcade.config import RunConfig, TrainConfig
+    from parcade.experience.build import make_source
+    from parcade.policy import NetworkConfig
+    from parcade.report.machine import available_cores
+    from parcade.report.timing import Timer
+    from parcade.train import make_algorithm, make_exchange
+
+    threads = threads or available_cores()
+    torch.set_num_threads(threads)
+    hyper = PPOConfig(
+        num_envs=NUM_ENVS,
+        unroll_length=UNROLL,
+        epochs=EPOCHS,
+        num_minibatches=MINIBATCHES,
+        learning_rate=2.5e-4,
+        final_learning_rate=2.5e-4,
+        network=NetworkConfig(network="nature_cnn", hidden=512, normalize_input=False),
+    )
+    config = TrainConfig("pong", RunConfig(precision=precision), hyper=hyper)
+    timer, clock = Timer(), Clock()
+    exchange = make_exchange(config, timer)
+    algorithm = make_algorithm(config, exchange)
+    source = make_source(config, algorithm, exchange, timer=timer, learner_timer=timer, threads=threads)
+    for _ in range(iterations + 2):
+        clock.tick()
+        algorithm.update(source.next_batch(), exchange, 0.0)
+        source.publish(algorithm.policy)
+    source.close()
+    clock.marks = clock.marks[1:]
+    return clock.result()
+
+
+SUBJECTS = {
+    "sb3 float32, 1 thread": ("sb3", 1, "float32"),
+    "parcade float32, 1 thread": ("parcade", 1, "float32"),
+    "sb3 float32, its default threads": ("sb3", 0, "float32"),
+    "parcade float32, its default threads": ("parcade", 0, "float32"),
+    "parcade bfloat16, 1 thread": ("parcade", 1, "bfloat16"),
+}
+PAIRS = {
+    "float32, steps per CPU-second, 1 thread": (
+        "parcade float32, 1 thread",
+        "sb3 float32, 1 thread",
+        "steps_per_cpu_second",
+    ),
+    "bfloat16 against float32, steps per CPU-second, 1 thread": (
+        "parcade bfloat16, 1 thread",
+        "sb3 float32, 1 thread",
+        "steps_per_cpu_second",
+    ),
+    "float32, steps per second of wall clock, default threads": (
+        "parcade float32, its default threads",
+        "sb3 float32, its default threads",
+        "steps_per_second",
+    ),
+}
+
+
+def child(subject: str, iterations: int) -> None:
+    """Measure one subject and print JSON."""
+    who, threads, precision = SUBJECTS[subject]
+    measured = (
+        measure_sb3(iterations, threads) if who == "sb3" else measure_parcade(iterations, threads, precision)
+    )
+    print("RESULT " + json.dumps(measured))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--iterations", type=int, default=4)
+    parser.add_argument("--child")
+    arguments = parser.parse_args()
+    if arguments.child:
+        child(arguments.child, arguments.iterations)
+        return 0
+    from parcade.report.machine import commit, machine
+
+    samples: dict[str, list[dict[str, float]]] = {subject: [] for subject in SUBJECTS}
+    for _ in range(arguments.repeats):
+        for subject, (who, _, _) in SUBJECTS.items():
+            # parcade sets this itself; Stable-Baselines3 is measured as it comes.
+            env = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE"} if who == "parcade" else dict(os.environ)
+            if who == "sb3":
+                env.pop("OMP_WAIT_POLICY", None)
+            words = [sys.executable, __file__, "--child", subject, "--iterations", str(arguments.iterations)]
+            out = subprocess.run(words, capture_output=True, text=True, env=env, timeout=1800, check=True).stdout
+            samples[subject].append(json.loads(out.split("RESULT ")[1]))
+            print(subject, samples[subject][-1], flush=True)
+    ratios = {}
+    for name, (ours, theirs, figure) in PAIRS.items():
+        values = [a[figure] / b[figure] for a, b in zip(samples[ours], samples[theirs], strict=True)]
+        ratios[name] = {"median": statistics.median(values), "lowest": min(values), "highest": max(values)}
+        print(f"{name}: {statistics.median(values):.2f} [{min(values):.2f}-{max(values):.2f}]")
+    command = f"python benchmarks/against_sb3.py --repeats {arguments.repeats} --iterations {arguments.iterations}"
+    result = {"command": command, "commit": commit(), "machine": machine(), "ratios": ratios, "samples": samples}
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / "against_sb3.json").write_text(json.dumps(result, indent=2) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

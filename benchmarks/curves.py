@@ -1,0 +1,108 @@
+"""Learning curves on Pong: every algorithm, its seeds, one command; resumable row by row.
+
+    python benchmarks/curves.py [ROW ...] [--list]
+
+A row is NAME-sSEED. A row whose result is in ``benchmarks/results/curves`` is not run again; one that was interrupted
+goes on from its checkpoint. After each row the table and the picture are written anew.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from parcade.report.plots import plot_curves, score_curve
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+RUNS = ROOT / "runs" / "curves"
+
+# name: (flags, seeds). The target score ends a run.
+ROWS: dict[str, tuple[str, tuple[int, ...]]] = {
+    "ppo": ("--preset pong_fast", (0, 1, 2)),
+    "pqn": ("--preset pong_pqn", (0, 1, 2)),
+    "a2c": ("--preset pong_a2c", (0, 1, 2)),
+    "reinforce": ("--preset karpathy_2016 --target-score 0.01", (0,)),
+}
+COMMON = "--threads-per-rank 1 --report-seconds 20 --checkpoint-seconds 60"
+
+
+def command(name: str, seed: int) -> str:
+    """The command of a row, as a user would type it."""
+    return f"parcade train pong {ROWS[name][0]} --seed {seed} {COMMON}"
+
+
+def run_row(name: str, seed: int) -> None:
+    """Run one row to its end and keep its curve."""
+    run = RUNS / f"{name}-s{seed}"
+    started = (run / "checkpoints").is_dir() and any((run / "checkpoints").iterdir())
+    words = ["train", "--resume", str(run)] if started else [*command(name, seed).split()[1:], "--run-dir", str(run)]
+    subprocess.run([sys.executable, "-m", "parcade", *words], check=True, cwd=ROOT)
+    keep(name, seed, run)
+
+
+def keep(name: str, seed: int, run: Path) -> None:
+    """Copy a finished run's result and curve, thinned to 200 points, into the results."""
+    result = json.loads((run / "result.json").read_text())
+    if result["finished_by"] == "stopped":
+        return
+    curve = score_curve(run)
+    every = max(1, len(curve["frames"]) // 200)
+    thinned = {key: values[::every].round(3).tolist() for key, values in curve.items()}
+    (RESULTS / "curves").mkdir(parents=True, exist_ok=True)
+    row = {"command": command(name, seed), **result, "curve": thinned}
+    (RESULTS / "curves" / f"{name}-s{seed}.json").write_text(json.dumps(row) + "\n")
+
+
+def write_table() -> None:
+    """Write ``benchmarks/results/pong.md`` and its picture from the rows that are there."""
+    rows = [json.loads(path.read_text()) for path in sorted((RESULTS / "curves").glob("*.json"))]
+    lines = [
+        "# Pong: time to a score",
+        "",
+        "Mean raw score of the last 100 complete games (`dqn_2015`: no sticky actions; `karpathy_2016` for reinforce).",
+        "CPU-seconds are those of the whole process tree, start-up included; wall clock was shared with other work.",
+        "",
+        "| algorithm | seed | ended by | score | steps | CPU-s | CPU-s to 0 | CPU-s to 18 | commit |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        to = [row["milestones"].get(score, {}).get("cpu_seconds", "-") for score in ("0", "18")]
+        lines.append(
+            f"| {row['algorithm']} | {row['seed']} | {row['finished_by']} | {row['score_mean']:.2f} | {row['steps']:,} "
+            f"| {row['cpu_seconds']:,.0f} | {to[0]} | {to[1]} | {row['commit']} |"
+        )
+    machines = {f"{r['machine']['cpu']}, {r['machine']['cores']} cores, {r['machine']['memory_gib']} GiB" for r in rows}
+    lines += ["", f"Machine: {'; '.join(sorted(machines))}.", "", "Commands:", ""]
+    lines += [f"    {row['command']}" for row in rows]
+    lines += ["", "![curves](pong.png)", ""]
+    (RESULTS / "pong.md").write_text("\n".join(lines))
+    curves: dict[str, list] = {}
+    for row in rows:
+        curves.setdefault(row["algorithm"], []).append(row["curve"])
+    if curves:
+        title = "Pong from pixels"
+        plot_curves(curves, RESULTS / "pong.png", x="cpu_seconds", x_label="CPU-seconds", title=title, target=18)
+
+
+def main(wanted: list[str]) -> int:
+    """Run the rows asked for, all by default."""
+    rows = {f"{name}-s{seed}": (name, seed) for name, (_, seeds) in ROWS.items() for seed in seeds}
+    if "--list" in wanted:
+        print("\n".join(rows))
+        return 0
+    unknown = [row for row in wanted if row not in rows]
+    if unknown:
+        print(f"unknown row {unknown[0]!r}; expected one of {', '.join(rows)}", file=sys.stderr)
+        return 2
+    for row in wanted or rows:
+        if not (RESULTS / "curves" / f"{row}.json").exists():
+            run_row(*rows[row])
+        write_table()
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

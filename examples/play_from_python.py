@@ -1,0 +1,26 @@
+"""Load a trained agent and let it play a game: ``python examples/play_from_python.py RUN_DIR``."""
+
+import sys
+
+import numpy as np
+
+import parcade
+
+
+def main(run: str) -> None:
+    agent = parcade.load(run)
+    env = agent.make_env(1)
+    observations, _ = env.reset(seed=np.array([12345]))
+    starts, score = np.ones(1, bool), 0.0
+    while True:
+        actions = agent.act(observations, starts)
+        observations, rewards, terminated, truncated, _ = env.step(actions)
+        score += float(rewards[0])
+        starts = terminated | truncated
+        if starts[0]:
+            print(f"{agent.config.game}: {score:g} points")
+            return
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
