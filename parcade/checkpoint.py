@@ -105,7 +105,7 @@ class Checkpointer:
         self.progress.set_state(state["progress"])
         self.exchange.updates = self.progress.updates
         self.source.publish(self.algorithm.policy)
-        self.source.set_state(_part(tensors, "source."))
+        self.source.set_state({name: tensor.numpy() for name, tensor in _part(tensors, "source.").items()})
         torch.set_rng_state(tensors["random.torch"])
         self.algorithm.generator.set_state(tensors["random.minibatches"])
         self.say(f"resumed {directory}: {self.progress.frames:,} frames, {self.progress.updates:,} updates")

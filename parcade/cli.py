@@ -193,13 +193,15 @@ class EvalFlags:
 def evaluate(arguments: list[str]) -> int:
     """``parcade eval``."""
     from parcade.agent import load
+    from parcade.evaluate import check_video, record_video
     from parcade.evaluate import evaluate as play
-    from parcade.evaluate import record_video
     from parcade.flags import parse
     from parcade.run_directory import write_json
 
     flags = parse(_positional(EvalFlags), arguments, prog="parcade eval")
     agent = load(flags.run)
+    if flags.video:
+        check_video(agent, Path(flags.video))
     result = play(agent, flags.episodes, seed=flags.seed, greedy=flags.greedy)
     write_json(Path(flags.run) / "eval.json", result)
     if flags.json:

@@ -84,15 +84,31 @@ def _greedily(agent: Agent, group: EnvGroup):
     return agent.policy.act(group.observations, None, group.policy_state, group.starts)
 
 
+def check_video(agent: Agent, path: Path) -> None:
+    """Refuse a video that could not be made, before any game is played. Errors: UsageError."""
+    require_screen(agent)
+    if path.suffix.lower() != ".mp4":
+        raise UsageError(f"video {path} does not end in .mp4; use a name that does")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(path, "ab"):
+            pass
+    except OSError as error:
+        raise UsageError(f"video {path} cannot be written ({error.strerror}); use another path") from error
+
+
+def require_screen(agent: Agent) -> None:
+    """Errors: UsageError for a task that has no console to show."""
+    if not is_atari(agent.config.game):
+        raise UsageError(f"{agent.config.game} has no screen; only Atari games can be watched")
+
+
 def played_frames(agent: Agent, *, seed: int = 0, greedy: bool = False) -> Iterator[tuple[np.ndarray, float, bool]]:
     """Watch one game after another in colour: picture ``[210, 160, 3]`` uint8, score so far, whether the game ended.
 
     A second console with the same seeds and actions plays the same games and is shown, whatever the agent sees.
-    Errors: UsageError for a task that has no console to show.
     """
     config = agent.config
-    if not is_atari(config.game):
-        raise UsageError(f"{config.game} has no screen; only Atari games can be watched")
     group = _group(agent, 1, seed)
     shown = make_vec(config.game, 1, config.run.backend, settings=in_colour(config.env))
     picture, _ = shown.reset(seed=group.console_seeds)
@@ -118,13 +134,7 @@ def record_video(agent: Agent, path: Path, *, games: int = 1, seed: int = 0, gre
     """
     import imageio_ffmpeg
 
-    if path.suffix.lower() != ".mp4":
-        raise UsageError(f"video {path} does not end in .mp4; use a name that does")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(b"")
-    except OSError as error:
-        raise UsageError(f"video {path} cannot be written ({error.strerror}); use another path") from error
+    check_video(agent, path)
     scale = 2
     writer = imageio_ffmpeg.write_frames(
         str(path),
@@ -150,6 +160,7 @@ def watch(agent: Agent, *, games: int = 1, seed: int = 0, greedy: bool = False) 
     """Show games in the terminal, two pixels a character, at the speed of the console. Errors: UsageError without one."""
     if not sys.stdout.isatty():
         raise UsageError("watch needs a terminal; use: parcade eval DIR --video out.mp4")
+    require_screen(agent)
     step_seconds = agent.config.env.frame_skip / FRAMES_PER_SECOND
     sys.stdout.write("\x1b[2J\x1b[?25l")
     try:

@@ -105,25 +105,29 @@ class EnvGroup:
                 state["policy_state"] = self.policy_state
         return state
 
-    def set_state(self, state: dict[str, np.ndarray | Tensor], policy: Policy) -> int:
+    def set_state(self, state: dict[str, np.ndarray], policy: Policy) -> int:
         """Go on from a state; returns the games that could not be continued and were started afresh."""
-        self.env_steps, self.frames, self.reset_frames = (int(x) for x in np.asarray(state["counters"]))
+        self.env_steps, self.frames, self.reset_frames = (int(x) for x in state["counters"])
         if not self.gives_state:
             # Fresh games, but not the ones this run has already begun with: the step count makes the seed new.
             # The scores so far of the cut games are dropped with them, or they would count towards the next ones.
             fresh = uniforms(self.noise_keys, np.full(len(self), -1 - self.env_steps), 1)[:, 0]
             self.start(policy, seeds=(fresh * 2**31).astype(np.int32))
             return len(self)
-        self.log.set_state({name[4:]: np.asarray(v) for name, v in state.items() if name.startswith("log.")})
+        self.log.set_state(_part(state, "log."))
         # A reset first: it puts environments that need one into a state that set_state may overwrite.
         self.env.reset(seed=self.console_seeds)
-        observations = self.env.set_state({n[4:]: np.asarray(v) for n, v in state.items() if n.startswith("env.")})
+        observations = self.env.set_state(_part(state, "env."))
         self.observations = torch.from_numpy(np.array(observations))
-        self.starts = torch.as_tensor(state["starts"])
-        self.lives = np.array(state["lives"])
-        self.policy_state = state.get("policy_state", policy.initial_state(len(self)))
+        self.starts = torch.from_numpy(state["starts"])
+        self.lives = state["lives"]
+        self.policy_state = torch.from_numpy(state["policy_state"]) if "policy_state" in state else None
         return 0
 
     def close(self) -> None:
         """Close the environments."""
         self.env.close()
+
+
+def _part(state: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}

@@ -137,7 +137,7 @@ class GamesSource:
             state |= {f"lane{i}.{name}": value for name, value in lane.get_state().items()}
         return state
 
-    def set_state(self, state: dict[str, np.ndarray | Tensor]) -> None:
+    def set_state(self, state: dict[str, np.ndarray]) -> None:
         # Between batches every game has ended, so even environments that cannot give their state cut none short;
         # they only start from other seeds than an uninterrupted run would have.
         self.cut_games = int(state["cut_games"])

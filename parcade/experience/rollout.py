@@ -143,7 +143,7 @@ class RolloutSource:
             state |= {f"pending.{name}": tensor for name, tensor in pending.tensors().items()}
         return state
 
-    def set_state(self, state: dict[str, np.ndarray | Tensor]) -> None:
+    def set_state(self, state: dict[str, np.ndarray]) -> None:
         self._settle()
         self._turn = int(state["turn"])
         self.cut_games = int(state["cut_games"])
@@ -151,7 +151,7 @@ class RolloutSource:
             prefix = f"group{i}."
             part = {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
             self.cut_games += group.set_state(part, self._policy)
-        pending = {n.removeprefix("pending."): torch.as_tensor(v) for n, v in state.items() if n.startswith("pending.")}
+        pending = {n.removeprefix("pending."): torch.from_numpy(v) for n, v in state.items() if n.startswith("pending.")}
         self._pending = Batch.from_tensors(pending) if pending else None
 
     def close(self) -> None:

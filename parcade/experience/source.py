@@ -39,8 +39,8 @@ class Source(Protocol):
     def get_state(self) -> dict[str, np.ndarray | Tensor]:
         """What a resumed run needs to go on; exact when ``can_resume_exactly``."""
 
-    def set_state(self, state: dict[str, np.ndarray | Tensor]) -> None:
-        """Take what ``get_state`` gave."""
+    def set_state(self, state: dict[str, np.ndarray]) -> None:
+        """Take what ``get_state`` gave, every value as an array."""
 
     def close(self) -> None:
         """End threads and environments."""

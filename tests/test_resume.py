@@ -1,0 +1,157 @@
+"""An interrupted and resumed run ends bit-identical to an uninterrupted one, and nothing but the last moments is lost."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+
+from parcade.algorithms.table import ALGORITHMS
+from parcade.config import RunConfig, TrainConfig
+from parcade.envs.settings import EnvSettings
+from parcade.policy import NetworkConfig
+from parcade.run_directory import newest_checkpoint, read_rank_file
+from parcade.train import run_training, start_run
+
+SMALL = NetworkConfig(network="mlp", hidden=16)
+REMEMBERING = NetworkConfig(network="mlp", hidden=16, lstm=8)
+CASES = {
+    "ppo": ("ppo", "tiny_catch", {"unroll_length": 8, "network": SMALL}, {}),
+    "ppo with overlap": ("ppo", "tiny_catch", {"unroll_length": 8, "network": SMALL}, {"overlap": True}),
+    "ppo with an LSTM": ("ppo", "tiny_memory", {"unroll_length": 8, "network": REMEMBERING}, {}),
+    "a2c with an LSTM and overlap": ("a2c", "tiny_memory", {"network": REMEMBERING}, {"overlap": True}),
+    "pqn": ("pqn", "tiny_forever", {"unroll_length": 8, "network": SMALL}, {}),
+    "reinforce": ("reinforce", "tiny_catch", {"games_per_update": 20, "network": SMALL}, {}),
+}
+# Chosen so that every schedule is still under way when the run is cut in half.
+FRAMES = 4_096
+
+
+def config_for(case, directory, frames, **run):
+    algorithm, game, hyper, options = CASES[case]
+    settings = {"checkpoint_seconds": 3600, "engine": "local", **options, **run}
+    run_config = RunConfig(algorithm=algorithm, total_frames=frames, run_dir=str(directory), seed=3, **settings)
+    return TrainConfig(game, run_config, hyper=ALGORITHMS[algorithm].config(**hyper))
+
+
+def final_state(run):
+    directory, state, _ = newest_checkpoint(run)
+    return read_rank_file(directory, 0), state
+
+
+def assert_same_bits(a, b):
+    assert a.keys() == b.keys()
+    for name in a:
+        assert torch.equal(a[name], b[name]), name
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_resumed_run_ends_bit_identical(tmp_path, case, monkeypatch):
+    whole = config_for(case, tmp_path / "whole", FRAMES)
+    run_training(whole, start_run(whole))
+
+    # The same run, asked to stop (as Ctrl-C would) half-way through its frames, then resumed.
+    halves = config_for(case, tmp_path / "halves", FRAMES)
+    run = start_run(halves)
+    from parcade.report import reporter
+
+    original = reporter.Reporter._reason_to_finish
+
+    def stop_half_way(self, due):
+        return "stopped" if self.progress.frames >= FRAMES // 2 else original(self, due)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(reporter.Reporter, "_reason_to_finish", stop_half_way)
+        assert run_training(halves, run)["finished_by"] == "stopped"
+    result = run_training(halves, run, resume=True)
+
+    assert result["finished_by"] == "total_frames" and result["games_cut_by_resume"] == 0
+    (tensors, state), (other, other_state) = final_state(tmp_path / "whole"), final_state(run)
+    assert_same_bits(tensors, other)
+    for name in ("frames", "steps", "updates", "iterations", "episodes", "recent"):
+        assert state["progress"][name] == other_state["progress"][name], name
+
+
+def test_serial_and_local_with_overlap_give_the_same_bits(tmp_path):
+    states = []
+    for engine in ("serial", "local"):
+        config = config_for("ppo with overlap", tmp_path / engine, FRAMES, engine=engine, threads_per_rank=1)
+        run_training(config, start_run(config))
+        states.append(final_state(tmp_path / engine)[0])
+    assert_same_bits(*states)
+
+
+def test_metrics_beyond_the_checkpoint_are_cut_when_resuming(tmp_path):
+    config = config_for("ppo", tmp_path / "run", FRAMES)
+    run = start_run(config)
+    run_training(config, run)
+    end = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])["frames"]
+    with open(run / "metrics.jsonl", "a") as file:
+        file.write(json.dumps({"frames": end + 1}) + '\n{"frames": 12')
+    longer = config_for("ppo", run, 2 * FRAMES)
+    run_training(longer, run, resume=True)
+    frames = [json.loads(line)["frames"] for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert frames == sorted(frames) and end + 1 not in frames and frames[-1] >= 2 * FRAMES
+
+
+def test_a_resume_over_ale_begins_fresh_games_and_counts_the_cut_ones(tmp_path, capsys):
+    env = EnvSettings(image_height=42, image_width=42, noop_max=0)
+    hyper = ALGORITHMS["a2c"].config(num_envs=2, unroll_length=4)
+    run_config = RunConfig(algorithm="a2c", engine="serial", total_frames=64, run_dir=str(tmp_path / "run"))
+    config = TrainConfig("breakout", run_config, env, hyper)
+    run = start_run(config)
+    run_training(config, run)
+    longer = TrainConfig("breakout", RunConfig(**{**vars(run_config), "total_frames": 128}), env, hyper)
+    result = run_training(longer, run, resume=True)
+    assert result["games_cut_by_resume"] == 2
+    assert result["frames"] == 128
+    assert "2 games under way were cut" in capsys.readouterr().out
+
+
+def test_another_machine_is_warned_about(tmp_path, capsys, monkeypatch):
+    config = config_for("ppo", tmp_path / "run", 512)
+    run = start_run(config)
+    run_training(config, run)
+    monkeypatch.setattr("parcade.checkpoint.machine", lambda: {"cpu": "another"})
+    run_training(config_for("ppo", run, 1024), run, resume=True)
+    assert "will not be bit-identical (cpu:" in capsys.readouterr().out
+
+
+def start(directory, *flags):
+    command = [sys.executable, "-m", "parcade", "train", "tiny_catch", "--threads-per-rank", "1", *flags]
+    command += ["--total-frames", "1000000000", "--checkpoint-seconds", "0.5", "--run-dir", str(directory)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 100
+    while not list((directory / "checkpoints").glob("[0-9]*[0-9]")):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline, "no checkpoint was written"
+        time.sleep(0.1)
+    return process
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_leaves_a_checkpoint_of_that_moment(tmp_path, number):
+    process = start(tmp_path / "run")
+    os.kill(process.pid, number)
+    out, err = process.communicate(timeout=100)
+    assert process.returncode == 0, err
+    assert "go on with: parcade train --resume" in out
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert newest_checkpoint(tmp_path / "run")[1]["progress"]["frames"] == result["frames"]
+
+
+def test_a_kill_loses_only_what_came_after_the_last_checkpoint(tmp_path):
+    from parcade.cli import main
+
+    process = start(tmp_path / "run")
+    process.kill()
+    process.communicate(timeout=100)
+    before = newest_checkpoint(tmp_path / "run")[1]["progress"]["frames"]
+    assert before > 0
+    assert main(["train", "--resume", str(tmp_path / "run"), "--total-frames", str(before + 4096)]) == 0
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert result["frames"] == before + 4096
