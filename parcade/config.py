@@ -7,12 +7,16 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import torch
+
 from parcade.algorithms.base import AlgorithmConfig
 from parcade.algorithms.ppo import PPOConfig
 from parcade.algorithms.table import algorithm_row
-from parcade.envs.games import canonical_game
+from parcade.envs import ale
+from parcade.envs.games import canonical_game, is_atari
 from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError
+from parcade.networks import build_torso
 from parcade.policy import NetworkConfig
 
 SCHEMA_VERSION = 1
@@ -105,6 +109,12 @@ class TrainConfig:
         if row.make.source_kind == "games" and (self.hyper.network.lstm or run.overlap):
             raise UsageError(f"algorithm {run.algorithm} takes neither --lstm nor --overlap; leave them out")
         self._check_hyper()
+        if is_atari(self.game):
+            ale.check_settings(self.env)
+            if self.env.view == "grey":
+                with torch.device("meta"):  # shapes alone: a network that does not fit is refused before anything starts
+                    shape = (self.env.frame_stack, self.env.image_height, self.env.image_width)
+                    build_torso(self.hyper.network.network, shape, self.hyper.network.hidden)
         if run.time_limit:
             parse_duration(run.time_limit)
 

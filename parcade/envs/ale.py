@@ -15,6 +15,15 @@ from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError
 
 
+def check_settings(settings: EnvSettings) -> None:
+    """Refuse what ale-py's vector env cannot serve. Errors: UsageError."""
+    if settings.mode is not None or settings.difficulty is not None:
+        raise UsageError(
+            f"mode={settings.mode}, difficulty={settings.difficulty}: ale-py's vector env can set neither; "
+            "leave both out, or use backend 'native'"
+        )
+
+
 class AleVectorEnv(VectorEnv):
     """``num_envs`` Atari games emulated by ale-py on a pool of threads. Infos as ``make_vec`` says."""
 
@@ -22,11 +31,7 @@ class AleVectorEnv(VectorEnv):
         import ale_py
         from ale_py.vector_env import AtariVectorEnv
 
-        if settings.mode is not None or settings.difficulty is not None:
-            raise UsageError(
-                f"mode={settings.mode}, difficulty={settings.difficulty}: ale-py's vector env can set neither; "
-                "leave both out, or use backend 'native'"
-            )
+        check_settings(settings)
         ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
         self._env = AtariVectorEnv(
             game,

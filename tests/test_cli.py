@@ -1,0 +1,181 @@
+"""The command line as a user calls it: every mistake is one line and exit code 2; every command does what it says."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import parcade
+from parcade.cli import main
+
+BAD = {
+    "an unknown command": (["trian"], "unknown command 'trian'; did you mean 'train'?"),
+    "an unknown game": (["train", "pongg"], "unknown game 'pongg'; did you mean 'pong'?"),
+    "an unknown algorithm": (["train", "pong", "--algorithm", "pp0"], "unknown algorithm 'pp0'; did you mean 'ppo'?"),
+    "an unknown flag": (
+        ["train", "pong", "--learning-rat", "1"],
+        "unknown flag --learning-rat; did you mean --learning-rate?",
+    ),
+    "a flag of another algorithm": (["train", "pong", "--algorithm", "a2c", "--clip", "1"], "unknown flag --clip"),
+    "a word for a number": (["train", "pong", "--num-envs", "many"], "Error parsing --num-envs"),
+    "an unknown engine": (["train", "pong", "--engine", "mip"], "invalid choice 'mip' for argument '--engine'"),
+    "an unknown preset": (["train", "pong", "--preset", "pong_fats"], "did you mean 'pong_fast'?"),
+    "an unknown environment preset": (["train", "pong", "--env-preset", "dqn"], "unknown environment preset 'dqn'"),
+    "an unknown network": (["train", "pong", "--network", "resnet"], "invalid choice 'resnet'"),
+    "no game": (["train"], "train"),
+    "no environments": (["train", "pong", "--num-envs", "0"], "num_envs=0 is below 1"),
+    "a discount above one": (["train", "pong", "--gamma", "1.5"], "gamma=1.5 is not in [0, 1]"),
+    "a time that is none": (["train", "pong", "--time-limit", "soon"], "time 'soon' is not a duration"),
+    "ranks without mpi": (["train", "pong", "--ranks", "2"], "ranks=2 needs --engine mpi"),
+    "what does not divide": (
+        ["train", "pong", "--overlap", "--num-envs", "5"],
+        "num_envs=5 is not divisible by world_size=1 x 2 group(s); use 4 or 6",
+    ),
+    "games that do not divide": (
+        ["train", "tiny_catch", "--algorithm", "reinforce", "--games-per-update", "15"],
+        "games_per_update=15 is not divisible by num_envs=10; use 10 or 20",
+    ),
+    "more minibatches than steps": (
+        ["train", "tiny_catch", "--num-envs", "1", "--unroll-length", "2", "--num-minibatches", "4"],
+        "num_minibatches=4 is more than the 2 steps",
+    ),
+    "an LSTM for whole games": (["train", "pong", "--algorithm", "reinforce", "--lstm", "8"], "neither --lstm"),
+    "a mode over ale": (["train", "pong", "--mode", "1"], "ale-py's vector env can set neither"),
+    "a backend that is not there": (["train", "pong", "--backend", "native"], "backend 'native' is not part"),
+    "a picture too small": (["train", "pong", "--network", "nature_cnn", "--image-height", "20"], "too small"),
+    "a run that is not there": (["eval", "nowhere"], "nowhere/config.json does not exist"),
+    "a resume of nothing": (["train", "--resume", "nowhere"], "nowhere/config.json does not exist"),
+    "an unknown bench": (["bench", "envs"], "unknown bench 'envs'; did you mean 'env'?"),
+    "a bench without time": (["bench", "env", "--seconds", "0"], "seconds=0.0"),
+}
+
+
+@pytest.mark.parametrize("mistake", BAD)
+def test_a_mistake_is_one_line_and_exit_code_2(mistake, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    arguments, says = BAD[mistake]
+    assert main(arguments) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("parcade: ") and says in err, err
+    assert err.count("\n") == 1 and "Traceback" not in err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_mistake_in_a_real_process_prints_no_traceback(tmp_path):
+    command = [sys.executable, "-m", "parcade", "train", "spaceinvader"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == "parcade: unknown game 'spaceinvader'; did you mean 'space_invaders'?\n"
+    assert done.stdout == ""
+
+
+def test_help_of_a_command_explains_its_flags(capsys):
+    with pytest.raises(SystemExit) as leaving:
+        main(["train", "--algorithm", "pqn", "--help"])
+    assert leaving.value.code == 0
+    out = capsys.readouterr().out
+    assert "--q-lambda" in out and "--frame-skip" in out and "--clip " not in out
+
+
+def test_no_command_shows_usage_and_is_a_mistake_while_help_is_not(capsys):
+    assert main([]) == 2 and main(["--help"]) == 0
+    assert capsys.readouterr().out.count("usage: parcade COMMAND") == 2
+
+
+def test_games_lists_what_can_be_trained(capsys):
+    assert main(["games", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert len(listed["atari"]) >= 104 and "tiny_catch" in listed["tiny"]
+    assert main(["games"]) == 0
+    assert "space_invaders" in capsys.readouterr().out
+
+
+def test_an_unwritable_run_directory_is_refused(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert main(["train", "tiny_catch", "--run-dir", str(tmp_path / "file" / "run")]) == 2
+    assert "cannot be written" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def pong_run(tmp_path_factory):
+    """A run of Pong that has hardly learned, but is whole."""
+    run = tmp_path_factory.mktemp("pong") / "run"
+    flags = ["--num-envs", "2", "--unroll-length", "8", "--total-frames", "128", "--engine", "serial"]
+    small = ["--image-height", "42", "--image-width", "42", "--frame-limit", "400"]
+    assert main(["train", "ALE/Pong-v5", *flags, *small, "--run-dir", str(run)]) == 0
+    return run
+
+
+def test_a_run_leaves_what_the_design_lists(pong_run):
+    assert {"config.json", "metrics.jsonl", "result.json", "checkpoints"} <= {p.name for p in pong_run.iterdir()}
+    assert any(p.name.startswith("events.out.tfevents") for p in pong_run.iterdir())
+    result = json.loads((pong_run / "result.json").read_text())
+    expected = "game algorithm backend engine seed frames steps updates wall_seconds score_mean episodes"
+    expected += " frames_per_second milestones games_cut_by_resume commit machine"
+    assert set(expected.split()) <= set(result)
+    assert result["game"] == "pong" and result["frames"] == 128 and result["steps"] == 32
+
+
+def test_every_metric_of_a_run_is_documented(pong_run):
+    from parcade.report.metrics import METRICS
+
+    written = {name for line in (pong_run / "metrics.jsonl").read_text().splitlines() for name in json.loads(line)}
+    assert written and written <= set(METRICS)
+
+
+def test_eval_prints_and_writes_scores_and_makes_a_video_that_plays(pong_run, tmp_path, capsys):
+    import imageio_ffmpeg
+
+    video = tmp_path / "out.mp4"
+    assert main(["eval", str(pong_run), "--episodes", "3", "--json", "--video", str(video)]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed == json.loads((pong_run / "eval.json").read_text())
+    assert len(printed["scores"]) == 3 and all(-21 <= score <= 21 for score in printed["scores"])
+    frames, _ = imageio_ffmpeg.count_frames_and_secs(str(video))
+    assert frames >= 100
+    reader = imageio_ffmpeg.read_frames(str(video))
+    size = next(reader)["size"]
+    picture = np.frombuffer(next(reader), np.uint8)
+    reader.close()
+    assert size == (320, 420) and len(np.unique(picture)) > 3
+
+
+def test_eval_plays_the_same_games_for_the_same_seed(pong_run, capsys):
+    scores = []
+    for seed in ("5", "5", "6"):
+        assert main(["eval", str(pong_run), "--episodes", "1", "--seed", seed, "--json"]) == 0
+        scores.append(json.loads(capsys.readouterr().out)["steps_mean"])
+    assert scores[0] == scores[1]
+
+
+def test_a_video_that_cannot_be_made_is_refused_before_playing(pong_run, capsys):
+    assert main(["eval", str(pong_run), "--video", "out.avi"]) == 2
+    assert "does not end in .mp4" in capsys.readouterr().err
+
+
+def test_watch_without_a_terminal_names_the_video(pong_run, capsys):
+    assert main(["watch", str(pong_run)]) == 2
+    assert "needs a terminal; use: parcade eval DIR --video" in capsys.readouterr().err
+
+
+def test_an_agent_loads_and_acts_from_python(pong_run):
+    agent = parcade.load(pong_run)
+    env = agent.make_env(2)
+    observations, _ = env.reset(seed=np.array([1, 2]))
+    actions = agent.act(observations)
+    assert actions.shape == (2,) and actions.dtype == np.int64 and ((0 <= actions) & (actions < 6)).all()
+    assert (agent.act(observations, greedy=True) == agent.act(observations, greedy=True)).all()
+    env.close()
+
+
+def test_bench_writes_rates_with_their_machine(tmp_path, capsys):
+    path = tmp_path / "bench.json"
+    flags = ["tiny_catch", "--seconds", "0.1", "--repeats", "2", "--json", str(path)]
+    for bench in ("env", "train"):
+        assert main(["bench", bench, *flags]) == 0
+        result = json.loads(path.read_text())
+        assert all(len(values) == 2 and min(values) > 0 for values in result["samples"].values())
+        assert result["machine"]["cores"] >= 1
+    assert "frames_per_cpu_second" in capsys.readouterr().out

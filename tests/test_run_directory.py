@@ -1,0 +1,138 @@
+"""What is on disk is whole, sealed and never unpickled."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+import torch
+
+from parcade import run_directory as rd
+from parcade.config import TrainConfig, from_json, to_json
+from parcade.errors import UsageError
+
+pytestmark = pytest.mark.quick
+
+
+def checkpoint(run, frames, value):
+    final = rd.checkpoint_directory(run, frames)
+    making = final.with_name(final.name + ".making")
+    digest = rd.write_rank_file(making, 0, {"x": torch.full((3,), value), "keys": np.array([2**63 + 5], np.uint64)})
+    rd.finish_checkpoint(making, final, {"progress": {"frames": frames}}, [digest], keep=2)
+    return final
+
+
+@pytest.fixture
+def run(tmp_path):
+    rd.make_run_directory(tmp_path / "run")
+    for frames in (100, 200, 300):
+        checkpoint(tmp_path / "run", frames, float(frames))
+    return tmp_path / "run"
+
+
+def test_the_newest_checkpoint_is_found_and_the_oldest_deleted(run):
+    directory, state, refused = rd.newest_checkpoint(run)
+    assert state["progress"]["frames"] == 300 and refused == []
+    assert [int(p.name) for p in rd.complete_checkpoints(run)] == [300, 200]
+    assert rd.read_rank_file(directory, 0)["x"].tolist() == [300.0] * 3
+
+
+def test_unsigned_keys_keep_their_bits(run):
+    keys = rd.read_rank_file(rd.newest_checkpoint(run)[0], 0)["keys"].numpy().view(np.uint64)
+    assert keys.tolist() == [2**63 + 5]
+
+
+def truncate(directory):
+    path = directory / "rank-0.safetensors"
+    path.write_bytes(path.read_bytes()[:-4])
+
+
+def change_a_bit(directory):
+    path = directory / "rank-0.safetensors"
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+def change_the_json(directory):
+    path = directory / "checkpoint.json"
+    path.write_text(path.read_text().replace('"frames": 300', '"frames": 301'))
+
+
+def make_foreign(directory):
+    (directory / "checkpoint.json").write_text('{"schema_version": 99}')
+
+
+def cut_the_json(directory):
+    path = directory / "checkpoint.json"
+    path.write_text(path.read_text()[:40])
+
+
+def remove_a_file(directory):
+    (directory / "rank-0.safetensors").unlink()
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (truncate, "rank-0.safetensors is truncated or was changed"),
+        (change_a_bit, "rank-0.safetensors is truncated or was changed"),
+        (change_the_json, "checkpoint.json was changed after it was written"),
+        (make_foreign, "checkpoint.json has schema_version 99, expected 1"),
+        (cut_the_json, "checkpoint.json cannot be read"),
+        (remove_a_file, "rank-0.safetensors is missing"),
+    ],
+)
+def test_a_damaged_checkpoint_is_refused_by_name_and_the_one_before_it_used(run, damage, says):
+    damage(rd.checkpoint_directory(run, 300))
+    _, state, refused = rd.newest_checkpoint(run)
+    assert state["progress"]["frames"] == 200
+    assert len(refused) == 1 and says in refused[0] and "00000000000300" in refused[0]
+
+
+def test_a_run_without_a_usable_checkpoint_says_why(run):
+    for frames in (200, 300):
+        truncate(rd.checkpoint_directory(run, frames))
+    with pytest.raises(UsageError, match="no usable checkpoint .*truncated"):
+        rd.newest_checkpoint(run)
+
+
+def test_a_checkpoint_still_being_made_is_not_seen(run):
+    making = rd.checkpoint_directory(run, 400).with_name("00000000000400.making")
+    rd.write_rank_file(making, 0, {"x": torch.zeros(1)})
+    assert rd.newest_checkpoint(run)[1]["progress"]["frames"] == 300
+
+
+def test_json_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
+    path = tmp_path / "config.json"
+    rd.write_json(path, {"a": 1})
+
+    def fail(*arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(OSError):
+        rd.write_json(path, {"a": 2})
+    assert json.loads(path.read_text()) == {"a": 1}
+
+
+def test_a_directory_that_holds_a_run_or_cannot_be_written_is_refused(tmp_path):
+    rd.make_run_directory(tmp_path / "run")
+    (tmp_path / "run" / "config.json").write_text("{}")
+    with pytest.raises(UsageError, match="already holds a run; use --resume"):
+        rd.make_run_directory(tmp_path / "run")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="cannot be written"):
+        rd.make_run_directory(tmp_path / "file" / "run")
+
+
+def test_a_config_survives_json_and_another_schema_is_refused_by_name():
+    config = TrainConfig("pong")
+    data = json.loads(json.dumps(to_json(config)))
+    assert from_json(data) == config
+    with pytest.raises(UsageError, match="schema_version 0, expected 1"):
+        from_json({**data, "schema_version": 0})
+    del data["run"]["seed"]
+    data["run"]["sead"] = 1
+    with pytest.raises(UsageError, match="does not fit this version"):
+        from_json(data)
