@@ -1,0 +1,143 @@
+"""Batches: what stands in them, that schedules decide them and timing does not, and that no game is lost."""
+
+import numpy as np
+import pytest
+import torch
+
+from parcade.algorithms.table import ALGORITHMS
+from parcade.config import RunConfig, TrainConfig
+from parcade.exchange.base import LocalExchange
+from parcade.experience.batch import Batch
+from parcade.experience.build import make_source
+from parcade.policy import NetworkConfig
+from parcade.report.timing import Timer
+from parcade.train import make_algorithm
+
+pytestmark = pytest.mark.quick
+SMALL = NetworkConfig(network="mlp", hidden=16)
+
+
+def build(game, algorithm="ppo", *, overlap=False, engine="serial", network=SMALL, threads=1, **hyper):
+    run = RunConfig(algorithm=algorithm, overlap=overlap, engine=engine)
+    config = TrainConfig(game, run, hyper=ALGORITHMS[algorithm].config(network=network, **hyper))
+    timer = Timer()
+    exchange = LocalExchange(timer)
+    made = make_algorithm(config, exchange)
+    source = make_source(config, made, exchange, timer=timer, learner_timer=timer, threads=threads)
+    return made, exchange, source
+
+
+def assert_same_batches(a: Batch, b: Batch):
+    first, second = a.tensors(), b.tensors()
+    assert first.keys() == second.keys()
+    for name in first:
+        assert torch.equal(first[name], second[name]), name
+
+
+def test_a_rollout_says_what_happened():
+    _, _, source = build("tiny_catch", num_envs=4, unroll_length=12)
+    batch = source.next_batch()
+    assert batch.observations.shape == (12, 4, 1, 6, 5) and batch.observations.dtype == torch.uint8
+    assert batch.terminated.nonzero()[:, 0].unique().tolist() == [4, 9]
+    assert batch.starts[:, 0].nonzero().flatten().tolist() == [0, 5, 10]
+    assert (batch.rewards[4].abs() == 1).all() and (batch.rewards[:4] == 0).all()
+    assert torch.equal(batch.discounts(0.9), 0.9 * (~batch.terminated).float())
+    assert batch.mask.all() and batch.num_steps == 48 and source.frames == source.steps == 48
+    following = source.next_batch()
+    assert torch.equal(following.observations[0], batch.bootstrap_observations)
+    assert torch.equal(following.starts[0], batch.bootstrap_starts)
+    source.close()
+
+
+def test_the_behaviour_log_prob_is_that_of_the_policy_that_acted():
+    algorithm, _, source = build("tiny_catch", num_envs=4, unroll_length=5)
+    batch = source.next_batch()
+    out = algorithm.policy(batch.observations)
+    log_prob = out.scores.log_softmax(-1).gather(-1, batch.actions[..., None])[..., 0]
+    torch.testing.assert_close(batch.behaviour_log_prob, log_prob)
+    torch.testing.assert_close(batch.behaviour_values, out.values)
+    source.close()
+
+
+def test_a_truncated_step_keeps_its_final_observation():
+    _, _, source = build("tiny_forever", num_envs=3, unroll_length=12)
+    batch = source.next_batch()
+    assert batch.truncated_at.tolist() == [[9, 0], [9, 1], [9, 2]]
+    assert (batch.truncated_observations == 255).all() and not batch.terminated.any()
+    source.close()
+
+
+def test_a_recurrent_rollout_carries_its_initial_state():
+    network = NetworkConfig(network="mlp", hidden=16, lstm=8)
+    algorithm, _, source = build("tiny_memory", network=network, num_envs=4, unroll_length=6)
+    first, second = source.next_batch(), source.next_batch()
+    assert (first.initial_policy_state == 0).all()
+    after = algorithm.policy(first.observations, first.initial_policy_state, first.starts).state
+    torch.testing.assert_close(second.initial_policy_state, after)
+    source.close()
+
+
+def learn(engine, iterations=5, game="tiny_catch"):
+    algorithm, exchange, source = build(game, overlap=True, engine=engine, num_envs=8, unroll_length=8)
+    batches, lags = [], []
+    for _ in range(iterations):
+        batch = source.next_batch()
+        lags.append(int(algorithm.policy.version - batch.policy_version.min()))
+        batches.append(batch)
+        algorithm.update(batch, exchange, 0.0)
+        source.publish(algorithm.policy)
+    source.close()
+    return batches, lags
+
+
+def test_overlapped_playing_does_not_depend_on_threads():
+    threaded, lags = learn("local")
+    serial, serial_lags = learn("serial")
+    for a, b in zip(threaded, serial, strict=True):
+        assert_same_batches(a, b)
+    assert lags == serial_lags
+
+
+def test_the_lag_is_one_iteration_at_most_and_recorded():
+    _, lags = learn("serial")
+    updates_per_iteration = 3 * 4
+    assert lags == [0] + [updates_per_iteration] * 4
+
+
+def test_the_two_groups_of_an_overlapped_source_take_turns():
+    batches, _ = learn("serial", iterations=4)
+    assert torch.equal(batches[2].observations[0], batches[0].bootstrap_observations)
+    assert torch.equal(batches[3].observations[0], batches[1].bootstrap_observations)
+
+
+def test_a_batch_of_games_holds_whole_games_of_one_policy():
+    _, _, source = build("CartPole-v1", "reinforce", num_envs=3, games_per_update=6)
+    batch = source.next_batch()
+    assert batch.actions.shape[1] == 6
+    lengths = batch.mask.sum(0)
+    for b, length in enumerate(lengths.tolist()):
+        assert batch.mask[:length, b].all() and not batch.mask[length:, b].any()
+        assert batch.terminated[:, b].nonzero().flatten().tolist() == [length - 1]
+        assert batch.starts[:, b].nonzero().flatten().tolist() == [0]
+        assert batch.rewards[:length, b].sum() == length
+    assert (batch.policy_version == 0).all()
+    rows = np.concatenate([log.take_new() for log in source.episode_logs])
+    assert sorted(rows[:, 1].tolist()) == sorted(lengths.float().tolist())  # every finished game is in the batch
+    assert source.steps == int(lengths.sum())
+    source.close()
+
+
+def test_games_do_not_depend_on_threads():
+    batches = []
+    for threads in (1, 3):
+        _, _, source = build("CartPole-v1", "reinforce", num_envs=3, games_per_update=6, threads=threads)
+        batches.append(source.next_batch())
+        source.close()
+    assert_same_batches(*batches)
+
+
+def test_a_batch_survives_being_taken_apart():
+    _, _, source = build("tiny_forever", num_envs=3, unroll_length=12)
+    batch = source.next_batch()
+    assert_same_batches(batch, Batch.from_tensors(batch.tensors()))
+    source.close()

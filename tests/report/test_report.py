@@ -1,0 +1,102 @@
+"""Timing, the live view's arithmetic, and metrics on a disk that fails."""
+
+import io
+import json
+import time
+
+import pytest
+
+from parcade.report import terminal
+from parcade.report.timing import SCOPES, Timer
+from parcade.report.writers import MetricsWriter
+
+pytestmark = pytest.mark.quick
+
+
+class FakeClock:
+    def __init__(self):
+        self.now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+def test_a_nested_scope_takes_its_time_from_the_outer_one(monkeypatch):
+    clock = FakeClock()
+    monkeypatch.setattr("parcade.report.timing.perf_counter", clock)
+    timer = Timer()
+    clock.now += 1
+    with timer.scope("learn"):
+        clock.now += 2
+        with timer.scope("communicate"):
+            clock.now += 4
+        clock.now += 8
+    clock.now += 16
+    seconds = timer.snapshot()
+    assert (seconds["learn"], seconds["communicate"], seconds["other"]) == (10.0, 4.0, 17.0)
+    assert sum(seconds.values()) == 31.0
+
+
+def test_a_scope_is_left_when_an_exception_passes_and_an_unknown_one_is_refused():
+    timer = Timer()
+    with pytest.raises(RuntimeError), timer.scope("infer"):
+        raise RuntimeError
+    before = timer.snapshot()["infer"]
+    time.sleep(0.01)
+    assert timer.snapshot()["infer"] == before
+    with pytest.raises(KeyError), timer.scope("thinking"):
+        pass
+
+
+def test_numbers_and_times_are_short():
+    assert [terminal.human(x) for x in (7, 1234, 2_345_678, 3e9)] == ["7", "1.23k", "2.35M", "3G"]
+    assert [terminal.clock(x) for x in (5, 125, 3725)] == ["0:05", "2:05", "1:02:05"]
+    assert terminal.sparkline([0.0, 1.0, 2.0]) == "▁▄█" and terminal.sparkline([]) == ""
+    assert terminal.sparkline([5.0, 5.0]) == "▁▁"
+
+
+def test_the_time_to_the_target_is_a_straight_line_through_the_last_reports():
+    trend = terminal.Trend(target=18.0)
+    for seconds, score in ((0, 0.0), (10, 1.0), (20, 4.0)):
+        trend.add(seconds, score)
+    assert trend.seconds_to_target() == pytest.approx((18 - 4) * 20 / 4)
+    trend.add(30, -1.0)
+    assert trend.seconds_to_target() is None
+    assert terminal.Trend(None).seconds_to_target() is None
+
+
+def report(**changes):
+    metrics = {f"time/{scope}": 0.0 for scope in SCOPES}
+    metrics |= {"frames": 1000, "wall_seconds": 61.0, "episodes": 3, "score_mean": -2.5, "frames_per_second": 400.0}
+    return {**metrics, "steps_per_second": 100.0, "time/emulate": 0.75, **changes}
+
+
+def test_a_plain_report_is_one_line_with_score_speed_and_split():
+    stream = io.StringIO()
+    view = terminal.PlainView("title", 18.0, stream)
+    view.update(report())
+    title, line = stream.getvalue().splitlines()
+    assert title == "title"
+    for part in ("1:01", "frames 1k", "score -2.50 of 18", "games 3", "400 frames/s", "100 steps/s", "emulate 75%"):
+        assert part in line
+    view.update(report(score_mean=None))
+    assert "score - of 18" in stream.getvalue().splitlines()[-1]
+
+
+def test_a_full_disk_is_said_once_and_the_run_goes_on(tmp_path, monkeypatch):
+    said = []
+    writer = MetricsWriter(tmp_path, said.append)
+    writer.write({"frames": 1, "score_mean": None})
+
+    def full(*arguments, **options):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("builtins.open", full)
+        writer.write({"frames": 2})
+        writer.write({"frames": 3})
+    writer.write({"frames": 4})
+    writer.close()
+    assert len(said) == 1 and "No space left on device" in said[0]
+    frames = [json.loads(line)["frames"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert frames == [1, 4]

@@ -1,0 +1,42 @@
+"""Random numbers are a pure function of who asks and when."""
+
+import numpy as np
+import pytest
+
+from parcade.random import env_seeds, uniforms
+
+pytestmark = pytest.mark.quick
+
+
+def test_numbers_do_not_depend_on_who_else_asks():
+    keys, steps = np.arange(6, dtype=np.uint64) * 977, np.array([0, 1, 2, 5, 5, 9])
+    together = uniforms(keys, steps, 3)
+    for i in range(6):
+        np.testing.assert_array_equal(uniforms(keys[i : i + 1], steps[i : i + 1], 3)[0], together[i])
+
+
+@pytest.mark.parametrize("axis", ["keys", "steps"])
+def test_numbers_are_uniform_and_uncorrelated_along_every_axis(axis):
+    n = 40_000
+    keys = np.arange(n, dtype=np.uint64) if axis == "keys" else np.full(n, 5, np.uint64)
+    steps = np.arange(n) if axis == "steps" else np.full(n, 3)
+    u = uniforms(keys, steps, 2)
+    assert 0 <= u.min() and u.max() < 1
+    counts = np.histogram(u[:, 0], 20, (0, 1))[0]
+    assert ((counts - n / 20) ** 2 / (n / 20)).sum() < 50  # chi-square with 19 degrees of freedom: 1 in 10,000 exceeds
+    assert abs(np.corrcoef(u[:-1, 0], u[1:, 0])[0, 1]) < 0.02
+    assert abs(np.corrcoef(u[:, 0], u[:, 1])[0, 1]) < 0.02
+
+
+def test_env_seeds_are_the_same_over_any_split_into_ranks():
+    console, keys = env_seeds(3, 0, 8)
+    parts = [env_seeds(3, first, 2) for first in (0, 2, 4, 6)]
+    np.testing.assert_array_equal(np.concatenate([p[0] for p in parts]), console)
+    np.testing.assert_array_equal(np.concatenate([p[1] for p in parts]), keys)
+
+
+def test_two_runs_share_no_seed():
+    first, second = env_seeds(0, 0, 500), env_seeds(1, 0, 500)
+    for a, b in zip(first, second, strict=True):
+        assert len(np.unique(np.concatenate([a, b]))) == 1000
+    assert (first[0] >= 0).all()
