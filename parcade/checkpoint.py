@@ -19,7 +19,7 @@ from parcade import run_directory
 from parcade.algorithms.base import Algorithm
 from parcade.config import TrainConfig
 from parcade.errors import UsageError
-from parcade.exchange.base import Exchange
+from parcade.exchange.base import Exchange, learning_rate, set_learning_rate
 from parcade.experience.source import Source
 from parcade.parameters import state_tensors
 from parcade.report.machine import machine
@@ -88,6 +88,7 @@ class Checkpointer:
             tensors |= {f"policy.{name}": tensor for name, tensor in state_tensors(self.algorithm.policy).items()}
             optimizer = self.exchange.optimizer.state[self.exchange.parameters.data]
             tensors |= {f"optimizer.{name}": torch.as_tensor(value) for name, value in optimizer.items()}
+            tensors["learning_rate"] = torch.tensor(learning_rate(self.exchange.optimizer), dtype=torch.float64)
         return tensors
 
     def restore(self) -> None:
@@ -102,6 +103,7 @@ class Checkpointer:
         optimizer = _part(shared, "optimizer.")
         if optimizer:
             self.exchange.optimizer.state[self.exchange.parameters.data] = optimizer
+        set_learning_rate(self.exchange.optimizer, float(shared["learning_rate"]))
         self.progress.set_state(state["progress"])
         self.exchange.updates = self.progress.updates
         self.source.publish(self.algorithm.policy)

@@ -122,7 +122,7 @@ class TrainConfig:
         """Refuse hyper-parameters that mean nothing, whatever the algorithm: each name has one range."""
         at_least_one = ("num_envs", "unroll_length", "epochs", "num_minibatches", "games_per_update", "chunk_steps")
         shares = ("gamma", "gae_lambda", "q_lambda", "epsilon_start", "epsilon_end", "rmsprop_decay")
-        above_zero = ("learning_rate", "clip", "max_grad_norm", "epsilon_until", "schedule_share")
+        above_zero = ("learning_rate", "clip", "max_grad_norm", "epsilon_until", "schedule_share", "target_kl")
         for name, value in vars(self.hyper).items():
             if name in at_least_one and value < 1:
                 raise UsageError(f"{name}={value} is below 1; use 1 or more")

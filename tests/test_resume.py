@@ -21,6 +21,7 @@ SMALL = NetworkConfig(network="mlp", hidden=16)
 REMEMBERING = NetworkConfig(network="mlp", hidden=16, lstm=8)
 CASES = {
     "ppo": ("ppo", "tiny_catch", {"unroll_length": 8, "network": SMALL}, {}),
+    "ppo following its KL": ("ppo", "tiny_catch", {"unroll_length": 8, "network": SMALL, "target_kl": 0.01}, {}),
     "ppo with overlap": ("ppo", "tiny_catch", {"unroll_length": 8, "network": SMALL}, {"overlap": True}),
     "ppo with an LSTM": ("ppo", "tiny_memory", {"unroll_length": 8, "network": REMEMBERING}, {}),
     "a2c with an LSTM and overlap": ("a2c", "tiny_memory", {"network": REMEMBERING}, {"overlap": True}),

@@ -22,7 +22,7 @@ from parcade.algorithms.base import (
     rewards_with_truncation,
     update_statistics,
 )
-from parcade.exchange.base import Exchange, OptimizerFactory, learning_rate_of
+from parcade.exchange.base import Exchange, OptimizerFactory, set_learning_rate
 from parcade.experience.batch import Batch
 from parcade.rl.losses import entropy_of, log_prob_of, policy_gradient_loss, squared_error_loss
 from parcade.rl.returns import generalized_advantages
@@ -75,7 +75,7 @@ class A2C:
 
     def update(self, batch: Batch, exchange: Exchange, progress: float) -> dict[str, Tensor]:
         c, policy = self.config, self.policy
-        learning_rate_of(exchange.optimizer, linear(c.learning_rate, c.final_learning_rate, progress))
+        set_learning_rate(exchange.optimizer, linear(c.learning_rate, c.final_learning_rate, progress))
         with self.precision.autocast(self.device):
             scores, values, state = policy(batch.observations, batch.initial_policy_state, batch.starts)
             v_T = bootstrap_value(batch, policy, None if state is None else state.detach())

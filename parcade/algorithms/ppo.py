@@ -3,7 +3,8 @@
 Paper: Schulman 2017, "Proximal Policy Optimization Algorithms", arXiv 1707.06347, eq. 7 and 9, algorithm 1.
 Notation: ratio = pi(a|x) / behaviour(a|x); advantages by GAE (arXiv 1506.02438).
 Deviations: (1) advantages are normalised over the whole batch of all ranks, not per minibatch, so that ranks agree;
-(2) the value loss is not clipped; (3) inputs may be normalised by running statistics. A recurrent policy's minibatches
+(2) the value loss is not clipped; (3) inputs may be normalised by running statistics; (4) the step size may follow the
+KL divergence, as the paper's adaptive penalty does with its coefficient (section 4). A recurrent policy's minibatches
 are whole unrolls, begun from the stored state, instead of single steps.
 """
 
@@ -24,11 +25,15 @@ from parcade.algorithms.base import (
     shuffled_minibatches,
     update_statistics,
 )
-from parcade.exchange.base import Exchange, OptimizerFactory, learning_rate_of
+from parcade.exchange.base import Exchange, OptimizerFactory, learning_rate, set_learning_rate
 from parcade.experience.batch import Batch
 from parcade.rl.losses import approximate_kl, clipped_surrogate_loss, entropy_of, log_prob_of, squared_error_loss
 from parcade.rl.returns import generalized_advantages
 from parcade.rl.schedules import linear
+
+
+# Between these the step size may follow the KL divergence.
+SLOWEST, FASTEST = 1e-5, 5e-3
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,9 @@ class PPOConfig(AlgorithmConfig):
     """Weight of the entropy bonus (c2 in the paper)."""
     final_entropy_weight: float = 0.01
     """What the weight falls to in a straight line."""
+    target_kl: float | None = None
+    """The step size follows the policy's change instead of its schedule: divided by 1.5 after an iteration whose KL
+    divergence was above twice this, multiplied by 1.5 after one below half of it. None follows the schedule."""
     schedule_share: float = 1.0
     """The share of total_frames over which step size and entropy weight fall."""
     value_weight: float = 0.5
@@ -81,9 +89,9 @@ class PPO:
 
     def update(self, batch: Batch, exchange: Exchange, progress: float) -> dict[str, Tensor]:
         c, policy = self.config, self.policy
-        learning_rate_of(
-            exchange.optimizer, linear(c.learning_rate, c.final_learning_rate, progress, until=c.schedule_share)
-        )
+        if c.target_kl is None:
+            rate = linear(c.learning_rate, c.final_learning_rate, progress, until=c.schedule_share)
+            set_learning_rate(exchange.optimizer, rate)
         advantages, returns = self._targets(batch)
         advantages = normalized(advantages, exchange)
         entropy_weight = linear(c.entropy_weight, c.final_entropy_weight, progress, until=c.schedule_share)
@@ -94,7 +102,20 @@ class PPO:
                 for name, value in self._update_minibatch(*part, entropy_weight, exchange).items():
                     totals[name] = totals.get(name, 0.0) + value
         update_statistics(policy, batch.observations, exchange)
-        return {name: total / (c.epochs * c.num_minibatches) for name, total in totals.items()}
+        metrics = {name: total / (c.epochs * c.num_minibatches) for name, total in totals.items()}
+        if c.target_kl is not None:
+            self._follow_kl(metrics["policy/kl"], exchange)
+        return {**metrics, "policy/learning_rate": torch.tensor(learning_rate(exchange.optimizer))}
+
+    def _follow_kl(self, kl: Tensor, exchange: Exchange) -> None:
+        """Adapt the step size to the mean KL divergence of the iteration over all ranks."""
+        kl = float(exchange.sum(kl.double().reshape(1))) / exchange.world_size
+        rate = learning_rate(exchange.optimizer)
+        if kl > 2 * self.config.target_kl:
+            rate = max(rate / 1.5, SLOWEST)
+        elif kl < self.config.target_kl / 2:
+            rate = min(rate * 1.5, FASTEST)
+        set_learning_rate(exchange.optimizer, rate)
 
     def _targets(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Advantages and value targets ``[T, B]``, from the values the behaviour policy gave when it acted."""

@@ -22,7 +22,7 @@ from parcade.algorithms.base import (
     shuffled_minibatches,
     update_statistics,
 )
-from parcade.exchange.base import Exchange, OptimizerFactory, learning_rate_of
+from parcade.exchange.base import Exchange, OptimizerFactory, set_learning_rate
 from parcade.experience.batch import Batch
 from parcade.policy import NetworkConfig
 from parcade.rl.losses import squared_error_loss
@@ -79,7 +79,7 @@ class PQN:
 
     def update(self, batch: Batch, exchange: Exchange, progress: float) -> dict[str, Tensor]:
         c, policy = self.config, self.policy
-        learning_rate_of(exchange.optimizer, linear(c.learning_rate, c.final_learning_rate, progress))
+        set_learning_rate(exchange.optimizer, linear(c.learning_rate, c.final_learning_rate, progress))
         policy.epsilon.fill_(linear(c.epsilon_start, c.epsilon_end, progress, until=c.epsilon_until))
         targets = self._targets(batch)
         loss_total = torch.zeros(())

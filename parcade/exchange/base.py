@@ -105,7 +105,12 @@ class LocalExchange(Exchange):
     """One process, no communication."""
 
 
-def learning_rate_of(optimizer: torch.optim.Optimizer, value: float) -> None:
+def learning_rate(optimizer: torch.optim.Optimizer) -> float:
+    """The step size of the one parameter group."""
+    return float(optimizer.param_groups[0]["lr"])
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, value: float) -> None:
     """Set the learning rate of every parameter group."""
     for group in optimizer.param_groups:
         group["lr"] = value

@@ -24,6 +24,7 @@ METRICS: dict[str, str] = {
     "policy/entropy": "entropy of the policy in nats",
     "policy/kl": "approximate KL divergence of the learned policy from the one that acted",
     "policy/clipped": "share of steps whose ratio lies outside PPO's clip range",
+    "policy/learning_rate": "step size of the optimiser",
     "policy/q_mean": "mean of max_a Q over the batch",
     "policy/epsilon": "share of random actions",
     "time/emulate": "share of the learner's wall clock in emulation",
