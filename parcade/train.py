@@ -69,6 +69,8 @@ def run_training(config: TrainConfig, run: Path, *, resume: bool = False) -> dic
     checkpointer = Checkpointer(config, run, exchange, algorithm, source, progress, say=view.say if view else None)
     writer = None
     try:
+        if is_first and not Precision(config.run.precision).is_fast_here():
+            view.say(f"warning: this CPU has no native {config.run.precision}; --precision float32 is faster here")
         if resume:
             checkpointer.restore()
         if is_first:

@@ -14,14 +14,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from parcade.algorithms.base import (
-    AlgorithmConfig,
-    AlgorithmContext,
-    bootstrap_value,
-    normalized,
-    rewards_with_truncation,
-    update_statistics,
-)
+from parcade.algorithms.base import Algorithm, AlgorithmConfig, normalized, update_statistics
 from parcade.exchange.base import Exchange, OptimizerFactory, set_learning_rate
 from parcade.experience.batch import Batch
 from parcade.rl.losses import entropy_of, log_prob_of, policy_gradient_loss, squared_error_loss
@@ -55,18 +48,11 @@ class A2CConfig(AlgorithmConfig):
     """Gradients longer than this are shortened to it."""
 
 
-class A2C:
+class A2C(Algorithm):
     """One policy-gradient update for every rollout."""
 
     source_kind: ClassVar[str] = "rollout"
     head: ClassVar[str] = "actor_critic"
-
-    def __init__(self, context: AlgorithmContext, config: A2CConfig) -> None:
-        self.policy = context.policy
-        self.precision = context.precision
-        self.device = context.device
-        self.generator = context.generator
-        self.config = config
 
     def optimizer(self) -> OptimizerFactory:
         if self.config.optimizer == "adam":
@@ -77,9 +63,8 @@ class A2C:
         c, policy = self.config, self.policy
         set_learning_rate(exchange.optimizer, linear(c.learning_rate, c.final_learning_rate, progress))
         with self.precision.autocast(self.device):
-            scores, values, state = policy(batch.observations, batch.initial_policy_state, batch.starts)
-            v_T = bootstrap_value(batch, policy, None if state is None else state.detach())
-            rewards = rewards_with_truncation(batch, policy, c.gamma)
+            scores, values, _ = policy(batch.observations, batch.initial_policy_state, batch.starts)
+        rewards, v_T = self.bootstrap(batch)
         advantages = generalized_advantages(rewards, batch.discounts(c.gamma), values.detach(), v_T, c.gae_lambda)
         returns = advantages + values.detach()
         if c.normalize_advantages:

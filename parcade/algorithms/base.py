@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -29,36 +29,59 @@ class AlgorithmConfig:
     """Discount per step."""
 
 
-class Algorithm(Protocol):
-    """Learns a policy from batches. Knows no environment and no other process."""
+@dataclass(frozen=True)
+class AlgorithmContext:
+    """What an algorithm is given beside its own hyper-parameters."""
+
+    policy: Policy
+    precision: Precision
+    device: str
+    generator: torch.Generator
+    """Draws minibatch orders; saved with a checkpoint. Different on every rank."""
+
+
+class Algorithm:
+    """Learns a policy from batches. Knows no environment and no other process; each file of this folder has one."""
 
     source_kind: ClassVar[Literal["rollout", "games"]]
     """The experience source it takes."""
-    policy: Policy
+    head: ClassVar[Literal["actor_critic", "q"]]
+    """What the policy's scores are."""
+
+    def __init__(self, context: AlgorithmContext, config: AlgorithmConfig) -> None:
+        self.policy = context.policy
+        self.precision = context.precision
+        self.device = context.device
+        self.generator = context.generator
+        self.config = config
 
     def optimizer(self) -> OptimizerFactory:
         """Makes the optimiser for the flat parameter vector."""
+        raise NotImplementedError
 
     def update(self, batch: Batch, exchange: Exchange, progress: float) -> dict[str, Tensor]:
         """Learn from one batch; progress is the share of the run that is over. Returns metrics, left on their device."""
+        raise NotImplementedError
 
+    @torch.no_grad()
+    def bootstrap(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """What lies beyond the rollout, by the policy as it is now.
 
-def rewards_with_truncation(batch: Batch, policy: Policy, gamma: float) -> Tensor:
-    """The batch's rewards, gamma * V(final observation) added where a step was truncated. Shape ``[T, B]``."""
-    if not len(batch.truncated_at):
-        return batch.rewards
-    rewards = batch.rewards.clone()
-    with torch.no_grad():
-        values = policy(batch.truncated_observations[None], batch.truncated_states).values[0]
-    t, b = batch.truncated_at.unbind(1)
-    rewards[t, b] += gamma * values
-    return rewards
-
-
-def bootstrap_value(batch: Batch, policy: Policy, state: Tensor | None) -> Tensor:
-    """V(x_T), ``[B]``, by the policy as it is now. ``state`` is its memory after x_{T-1}."""
-    with torch.no_grad():
-        return policy(batch.bootstrap_observations[None], state, batch.bootstrap_starts[None]).values[0]
+        Returns: the batch's rewards ``[T, B]`` with gamma * V(final observation) added where a step was truncated, and
+        V(x_T) ``[B]``.
+        """
+        policy, state = self.policy, None
+        with self.precision.autocast(self.device):
+            if batch.initial_policy_state is not None:
+                state = policy(batch.observations, batch.initial_policy_state, batch.starts).state
+            v_T = policy(batch.bootstrap_observations[None], state, batch.bootstrap_starts[None]).values[0]
+            if not len(batch.truncated_at):
+                return batch.rewards, v_T
+            values = policy(batch.truncated_observations[None], batch.truncated_states).values[0]
+        rewards = batch.rewards.clone()
+        t, b = batch.truncated_at.unbind(1)
+        rewards[t, b] += self.config.gamma * values
+        return rewards, v_T
 
 
 def update_statistics(policy: Policy, observations: Tensor, exchange: Exchange) -> None:
@@ -97,15 +120,4 @@ def shuffled_minibatches(
     else:
         for index in torch.randperm(B, generator=generator).tensor_split(num_minibatches):
             yield (*(column[:, index] for column in columns), batch.initial_policy_state[:, index])
-
-
-@dataclass(frozen=True)
-class AlgorithmContext:
-    """What a constructor of an algorithm is given beside its own hyper-parameters."""
-
-    policy: Policy
-    precision: Precision
-    device: str
-    generator: torch.Generator
-    """Draws minibatch orders; saved with a checkpoint. Different on every rank."""
 

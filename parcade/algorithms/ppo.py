@@ -17,11 +17,9 @@ import torch
 from torch import Tensor
 
 from parcade.algorithms.base import (
+    Algorithm,
     AlgorithmConfig,
-    AlgorithmContext,
-    bootstrap_value,
     normalized,
-    rewards_with_truncation,
     shuffled_minibatches,
     update_statistics,
 )
@@ -71,18 +69,11 @@ class PPOConfig(AlgorithmConfig):
     """Gradients longer than this are shortened to it."""
 
 
-class PPO:
+class PPO(Algorithm):
     """Epochs of minibatch updates on every rollout."""
 
     source_kind: ClassVar[str] = "rollout"
     head: ClassVar[str] = "actor_critic"
-
-    def __init__(self, context: AlgorithmContext, config: PPOConfig) -> None:
-        self.policy = context.policy
-        self.precision = context.precision
-        self.device = context.device
-        self.generator = context.generator
-        self.config = config
 
     def optimizer(self) -> OptimizerFactory:
         return lambda parameters: torch.optim.Adam(parameters, self.config.learning_rate, eps=1e-5)
@@ -119,14 +110,8 @@ class PPO:
 
     def _targets(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Advantages and value targets ``[T, B]``, from the values the behaviour policy gave when it acted."""
-        c, policy = self.config, self.policy
-        state = None
-        with torch.no_grad(), self.precision.autocast(self.device):
-            if batch.initial_policy_state is not None:
-                state = policy(batch.observations, batch.initial_policy_state, batch.starts).state
-            v_T = bootstrap_value(batch, policy, state)
-            rewards = rewards_with_truncation(batch, policy, c.gamma)
-        values = batch.behaviour_values
+        c, values = self.config, batch.behaviour_values
+        rewards, v_T = self.bootstrap(batch)
         advantages = generalized_advantages(rewards, batch.discounts(c.gamma), values, v_T, c.gae_lambda)
         return advantages, advantages + values
 

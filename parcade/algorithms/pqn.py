@@ -15,10 +15,9 @@ import torch
 from torch import Tensor
 
 from parcade.algorithms.base import (
+    Algorithm,
     AlgorithmConfig,
     AlgorithmContext,
-    bootstrap_value,
-    rewards_with_truncation,
     shuffled_minibatches,
     update_statistics,
 )
@@ -60,18 +59,14 @@ class PQNConfig(AlgorithmConfig):
     """Gradients longer than this are shortened to it."""
 
 
-class PQN:
+class PQN(Algorithm):
     """Epochs of minibatch regression to Q(lambda) targets on every rollout."""
 
     source_kind: ClassVar[str] = "rollout"
     head: ClassVar[str] = "q"
 
     def __init__(self, context: AlgorithmContext, config: PQNConfig) -> None:
-        self.policy = context.policy
-        self.precision = context.precision
-        self.device = context.device
-        self.generator = context.generator
-        self.config = config
+        super().__init__(context, config)
         self.policy.epsilon.fill_(config.epsilon_start)
 
     def optimizer(self) -> OptimizerFactory:
@@ -102,12 +97,7 @@ class PQN:
 
     def _targets(self, batch: Batch) -> Tensor:
         """Q(lambda) targets ``[T, B]``."""
-        c, policy = self.config, self.policy
-        state = None
-        with torch.no_grad(), self.precision.autocast(self.device):
-            if batch.initial_policy_state is not None:
-                state = policy(batch.observations, batch.initial_policy_state, batch.starts).state
-            q_T = bootstrap_value(batch, policy, state)
-            rewards = rewards_with_truncation(batch, policy, c.gamma)
+        c = self.config
+        rewards, q_T = self.bootstrap(batch)
         max_q_tp1 = torch.cat([batch.behaviour_values[1:], q_T[None]])
         return q_lambda_returns(rewards, batch.discounts(c.gamma), max_q_tp1, c.q_lambda)

@@ -15,7 +15,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from parcade.algorithms.base import AlgorithmConfig, AlgorithmContext, normalized, update_statistics
+from parcade.algorithms.base import Algorithm, AlgorithmConfig, normalized, update_statistics
 from parcade.exchange.base import Exchange, OptimizerFactory
 from parcade.experience.batch import Batch
 from parcade.policy import NetworkConfig
@@ -51,18 +51,11 @@ class ReinforceConfig(AlgorithmConfig):
     """Steps that go through the network at a time; bounds memory, changes nothing else."""
 
 
-class Reinforce:
+class Reinforce(Algorithm):
     """One update for every batch of complete games."""
 
     source_kind: ClassVar[str] = "games"
     head: ClassVar[str] = "actor_critic"
-
-    def __init__(self, context: AlgorithmContext, config: ReinforceConfig) -> None:
-        self.policy = context.policy
-        self.precision = context.precision
-        self.device = context.device
-        self.generator = context.generator
-        self.config = config
 
     def optimizer(self) -> OptimizerFactory:
         c = self.config

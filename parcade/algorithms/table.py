@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from parcade.algorithms.a2c import A2C, A2CConfig
-from parcade.algorithms.base import AlgorithmConfig
+from parcade.algorithms.base import Algorithm, AlgorithmConfig
 from parcade.algorithms.ppo import PPO, PPOConfig
 from parcade.algorithms.pqn import PQN, PQNConfig
 from parcade.algorithms.reinforce import Reinforce, ReinforceConfig
@@ -15,7 +15,7 @@ from parcade.errors import unknown_name
 class AlgorithmRow(NamedTuple):
     """An algorithm, its hyper-parameters, and the engines it runs on."""
 
-    make: type
+    make: type[Algorithm]
     config: type[AlgorithmConfig]
     engines: tuple[str, ...]
 
