@@ -7,12 +7,14 @@ SEED ?= 0
 # A waiting OpenMP thread must not burn a core that emulation could use.
 export OMP_WAIT_POLICY := PASSIVE
 
-.PHONY: pong test quick clean help
+.PHONY: pong test quick curves bench-sb3 bench-ranks clean help
 
 help:
 	@echo "make pong    install, then learn Pong until the mean score of 100 games is 18 (SEED=0)"
 	@echo "make test    install what the tests need, then run all of them"
 	@echo "make quick   the unit tests alone"
+	@echo "make curves  Pong curves of every algorithm into benchmarks/results; resumable, hours"
+	@echo "make bench-sb3, bench-ranks   against Stable-Baselines3; 1 against 2 MPI ranks"
 
 # torch comes first and alone, so that nothing else chooses its version. On Linux, PyPI's build brings gigabytes of CUDA
 # along; PyTorch's own index has a build for CPUs only:
@@ -41,6 +43,16 @@ test: $(VENV)/.installed-test
 
 quick: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -q -m quick tests
+
+curves: $(VENV)/.installed-test
+	$(BIN)/python benchmarks/curves.py
+
+bench-sb3: $(VENV)/.installed-test
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "stable-baselines3==2.9.2" opencv-python-headless
+	$(BIN)/python benchmarks/against_sb3.py
+
+bench-ranks: $(VENV)/.installed-test
+	$(BIN)/python benchmarks/ranks.py
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache

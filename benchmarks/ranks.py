@@ -1,0 +1,88 @@
+"""Speed-up from 1 to 2 MPI ranks, and the share of time in communication: the same job at both sizes, interleaved.
+
+    python benchmarks/ranks.py [--repeats 3] [--seconds 60] [--ranks 1 2]
+
+One thread a rank. Steps per second of wall clock need cores that nobody else uses; the load average at the start stands
+in the result, so that a reader can tell.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+RESULTS = Path(__file__).resolve().parent / "results"
+JOBS = {
+    "ppo": "--preset pong_fast --target-score None",
+    "reinforce": "--preset karpathy_2016",
+}
+
+
+def measure(job: str, ranks: int, seconds: int) -> dict[str, float]:
+    """Rates and time shares of one run, from its second report to its last: start-up is not counted."""
+    with tempfile.TemporaryDirectory() as directory:
+        run = Path(directory) / "run"
+        flags = f"{JOBS[job]} --engine mpi --ranks {ranks} --threads-per-rank 1 --report-seconds 5 --run-dir {run}"
+        # Building the consoles comes first and takes about half a CPU-second each.
+        limit = f"--time-limit {seconds + 30}s --checkpoint-seconds 3600"
+        command = [sys.executable, "-m", "parcade", "train", "pong", *flags.split(), *limit.split()]
+        subprocess.run(command, check=True, capture_output=True, timeout=10 * seconds + 300)
+        reports = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    first, last, counted = reports[0], reports[-1], reports[1:]
+    spans = [b["wall_seconds"] - a["wall_seconds"] for a, b in zip(reports, counted, strict=False)]
+    share = sum(r["time/communicate"] * s for r, s in zip(counted, spans, strict=True)) / sum(spans)
+    steps = last["steps"] - first["steps"]
+    return {
+        "steps_per_second": steps / (last["wall_seconds"] - first["wall_seconds"]),
+        "steps_per_cpu_second": steps / (last["cpu_seconds"] - first["cpu_seconds"]),
+        "communicate_share": share,
+    }
+
+
+def main() -> int:
+    from parcade.report.machine import commit, machine
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--seconds", type=int, default=60)
+    parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2])
+    arguments = parser.parse_args()
+    load = os.getloadavg()[0]
+    samples: dict[str, list[dict[str, float]]] = {}
+    for _ in range(arguments.repeats):
+        for job in JOBS:
+            for ranks in arguments.ranks:
+                measured = measure(job, ranks, arguments.seconds)
+                samples.setdefault(f"{job}, {ranks} rank(s)", []).append(measured)
+                print(job, ranks, measured, flush=True)
+    summary = {
+        name: {figure: statistics.median(sample[figure] for sample in many) for figure in many[0]}
+        for name, many in samples.items()
+    }
+    for job in JOBS:
+        base = summary[f"{job}, {arguments.ranks[0]} rank(s)"]["steps_per_second"]
+        for ranks in arguments.ranks[1:]:
+            row = summary[f"{job}, {ranks} rank(s)"]
+            row["speed_up"] = row["steps_per_second"] / base
+            print(f"{job}: {row['speed_up']:.2f}x on {ranks} ranks, {row['communicate_share']:.1%} communicating")
+    command = f"python benchmarks/ranks.py --repeats {arguments.repeats} --seconds {arguments.seconds}"
+    result = {
+        "command": command,
+        "commit": commit(),
+        "machine": machine(),
+        "load_at_start": load,
+        "medians": summary,
+        "samples": samples,
+    }
+    (RESULTS / "ranks.json").write_text(json.dumps(result, indent=2) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
