@@ -210,6 +210,7 @@ def power_on(s, memory, rom, screen, random):
     pal = votes >= 15
     s[ROM_PAL] = 1 if pal else 0
     s[ROM_MAX_LINES] = 342 if pal else 290
+    system_reset(s, memory, rom, screen, random)
     return pal
 
 
