@@ -8,7 +8,7 @@ reset draws a new timer value, so no two episodes start alike.
 
 import numpy as np
 
-from . import bus, cartridge, cpu6507, mt19937, riot, rules, tia
+from . import bus, cartridge, cpu6507, hot6507, mt19937, riot, rules, tia
 from .jit import kernel, stand_alone
 from .state import (
     ACTION,
@@ -97,10 +97,8 @@ def run_update(s, memory, rom, screen):
         _start_frame(s)
     s[PARTIAL] = 1
     s[FRAME_ENDED] = 0
-    instructions = 0
-    while instructions < INSTRUCTION_LIMIT and s[FRAME_ENDED] == 0 and s[CPU_JAMMED] == 0:
-        cpu6507.step(s, memory, rom, screen)
-        instructions += 1
+    if s[CPU_JAMMED] == 0:
+        hot6507.run(s, memory, rom, screen, INSTRUCTION_LIMIT)
     if s[FRAME_ENDED] != 0:
         s[PARTIAL] = 0
         s[SCANLINES] = (3 * np.int64(s[CYCLES]) - np.int64(s[FRAME_START])) // 228

@@ -728,7 +728,7 @@ def reset(s, screen):
     for i in range(len(screen)):
         screen[i] = ZERO
     for slot in range(3):
-        s[SLOT_DRAWN + slot] = 1
+        s[SLOT_DRAWN + slot] = DRAWN
         s[SLOT_COUNT + slot] = 0
     s[LOG_COUNT] = 0
     s[LOG_DONE] = 0
@@ -764,7 +764,7 @@ def start_frame(s, cycles, colour_loss):
     for i in range(4):
         s[TIA + T_COLUP0 + i] = (s[TIA + T_COLUP0 + i] & 0xFE) | colour_loss
     slot = np.int64(s[LOG_SLOT])
-    s[SLOT_DRAWN + slot] = 0
+    s[SLOT_DRAWN + slot] = DRAWING if s[OBSERVED] != 0 else PENDING
     for i in range(TIA_WORDS):
         s[TIA_SNAPSHOTS + slot * TIA_WORDS + i] = s[TIA + i]
 
@@ -782,6 +782,9 @@ def _last_access_target(s, t, log, count, base):
         target = clock + (PLAYFIELD_DELAY[(hpos // 3) & 3] if delay < 0 else delay)
     return target
 
+
+# SLOT_DRAWN: not drawn, drawn for good, being drawn as it runs while log and snapshot still hold all of it.
+PENDING, DRAWN, DRAWING = 0, 1, 2
 
 # What `serve` can be asked for.
 CATCH_UP, SETTLE, END_FRAME, SHOW = 0, 1, 2, 3
@@ -801,8 +804,9 @@ def serve(s, screen, request):
     slot = np.int64(s[LOG_SLOT])
     two_ago = (slot + 1) % 3
     count = np.int64(s[LOG_COUNT])
-    live_drawn = s[SLOT_DRAWN + slot] != 0
+    status = s[SLOT_DRAWN + slot]
     s[SLOT_COUNT + slot] = count
+    final = False  # the picture must hold the current frame, over what it held before
     # First the live registers, then, if needed, the frame two ago and the current one from their snapshots.
     for stage in range(3):
         t, log, begin, end, base, draw = np.int64(TIA), LOGS + slot * LOG_CAPACITY, np.int64(0), count, np.int64(0), False
@@ -811,21 +815,32 @@ def serve(s, screen, request):
                 continue
             begin = np.int64(s[LOG_DONE])
             base = np.int64(s[LOG_BASE])
-            draw = live_drawn
+            draw = status != PENDING
         else:
-            cut = request == END_FRAME and s[TIA + T_LAST] < s[TIA + T_STOP]
-            wanted = request == SETTLE or cut or (request == SHOW and (s[PARTIAL] != 0 or stage == 2))
-            wanted |= request == END_FRAME and stage == 2 and s[OBSERVED] != 0
-            which = two_ago if stage == 1 else slot
-            if live_drawn or not wanted or s[SLOT_DRAWN + which] != 0:
+            if stage == 1:
+                # A frame cut short, or that may yet be, shows below what its picture held: the frame two ago.
+                cut = request == END_FRAME and s[TIA + T_LAST] < s[TIA + T_STOP]
+                unfinished = request == SETTLE or (request == SHOW and s[PARTIAL] != 0)
+                final = cut or unfinished
+                if status == DRAWN or not final or s[SLOT_DRAWN + two_ago] != PENDING:
+                    continue
+                if status == DRAWING:
+                    status = np.int32(PENDING)  # what is drawn already will be drawn over
+            elif status != PENDING or not (final or request == SHOW):
                 continue
-            # A frame that is cut short, or may yet be, shows below what its picture held before: the frame two ago.
+            which = two_ago if stage == 1 else slot
             t = TIA_SNAPSHOTS + which * TIA_WORDS
             log = LOGS + which * LOG_CAPACITY
             end = np.int64(s[SLOT_COUNT + which])
             draw = True
-            s[SLOT_DRAWN + which] = 1
+            if stage == 1:
+                s[SLOT_DRAWN + which] = DRAWN
+            else:
+                status = np.int32(DRAWN)
         run(s, screen, t, log, begin, end, base, _last_access_target(s, t, log, end, base), draw)
+    if status == DRAWING and (final or request == END_FRAME):
+        status = np.int32(DRAWN)
+    s[SLOT_DRAWN + slot] = status
     s[LOG_DONE] = count
     if request == SETTLE or (request == SHOW and s[PARTIAL] != 0):
         s[LOG_COUNT] = 0
