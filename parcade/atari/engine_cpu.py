@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from . import cartridge, console, games, mt19937, preprocess, rules, tia
-from .jit import kernel, stand_alone
+from .jit import inlined, kernel, stand_alone
 from .state import (
     CART_KIND,
     DIFFICULTY,
@@ -159,18 +159,21 @@ def _capture(s, screen, picture_out):
         picture_out[i] = screen[at + i]
 
 
+@inlined
+def _copy(source, target_out):
+    for i in range(len(source)):
+        target_out[i] = source[i]
+
+
 @kernel
 def _push(e, num_pictures, captured, resize_table, work, stack):
-    """Process captured pictures of env `e` and push the observation on its stack [k, height, width]."""
+    """Process captured pictures of env `e` and push the observation on its stack [k, height * width]."""
     grey, column_start, column_weight, row_start, row_count, row_weight = resize_table
     for k in range(stack.shape[0] - 1):
-        stack[k] = stack[k + 1]
-    observe(
+        _copy(stack[k + 1], stack[k])
+    preprocess.observe(
         captured, num_pictures, grey, column_start, column_weight, row_start, row_count, row_weight, work, stack[stack.shape[0] - 1]
     )
-
-
-observe = preprocess.observe
 
 
 @kernel
@@ -196,7 +199,9 @@ def start_episode(e, state, memory, screen, random, rom, program, fire, noop_max
         console.act(s, memory[e], rom, screen[e], random[e], program, console.NOOP)
         if s[TERMINAL] != 0:
             console.reset_game(s, memory[e], rom, screen[e], random[e], program)
-    observations[e] = np.uint8(0)
+    for k in range(observations.shape[1]):
+        for i in range(observations.shape[2]):
+            observations[e, k, i] = np.uint8(0)
     _capture(s, screen[e], captured[e, 0])
     for i in range(captured.shape[2]):
         captured[e, 1, i] = np.uint64(0)
@@ -212,7 +217,7 @@ def step_many(
 ):  # fmt: skip
     """One step of consoles `first` .. `last` - 1 and the reset of those whose episode ends (SAME_STEP).
 
-    Shapes: actions [n] ale-py action ids, captured [n, 3, height * 20] uint64, observations [n, stack, h, w] uint8,
+    Shapes: actions [n] ale-py action ids, captured [n, 3, height * 20] uint64, observations [n, stack, h * w] uint8,
     counters_out [n, 3] int32: lives, frame number, episode frame number.
     """
     stand_alone()
@@ -251,7 +256,8 @@ def step_many(
         terminated_out[e] = terminated
         truncated_out[e] = elapsed[e] >= frame_limit and not terminated
         if over:
-            final_out[e] = observations[e]
+            for k in range(observations.shape[1]):
+                _copy(observations[e, k], final_out[e, k])
             start_episode(e, state, memory, screen, random, rom, program, fire, noop_max, captured, resize_table, work, observations, elapsed)
         counters_out[e, 0] = s[LIVES]
         counters_out[e, 1] = s[FRAME_NUMBER]

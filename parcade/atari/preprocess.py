@@ -100,12 +100,13 @@ def pooled_line(pictures, num_pictures, line, grey, out):
 
 @kernel
 def observe(pictures, num_pictures, grey, column_start, column_weight, row_start, row_count, row_weight, work, out):
-    """Resize the maximum of pictures into `out` [height, width] uint8.
+    """Resize the maximum of pictures into `out` [height * width] uint8.
 
     `work` float32 [3, 160 + width]: scratch; row 0 the grey line, row 1 its sums along the line, row 2 the accumulated row.
     """
     stand_alone()
-    height, width = out.shape
+    width = len(column_start)
+    height = len(row_start)
     taps = column_weight.shape[0]
     level = work[0]
     sums = work[1]
@@ -143,4 +144,4 @@ def observe(pictures, num_pictures, grey, column_start, column_weight, row_start
                     total[x] += sums[x] * weight
         for x in range(width):
             value = np.rint(total[x])
-            out[row, x] = np.uint8(min(max(value, np.float32(0)), np.float32(255)))
+            out[row * width + x] = np.uint8(min(max(value, np.float32(0)), np.float32(255)))

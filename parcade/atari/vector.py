@@ -67,6 +67,7 @@ class VectorConsoles:
         state[:, DIFFICULTY] = 0 if difficulty is None else difficulty
         self.observations = np.zeros((num_envs, stack_num, img_height, img_width), np.uint8)
         self.captured = np.zeros((num_envs, 3, height * LINE_WORDS), np.uint64)
+        self._planes = self.observations.reshape(num_envs, stack_num, img_height * img_width)
         self.elapsed = np.full(num_envs, max_num_frames_per_episode, np.int32)
         grey = preprocess.grey_table(self.machine.pal)
         self._resize_table = (grey, *preprocess.resize_to(height, img_height, img_width))
@@ -106,7 +107,7 @@ class VectorConsoles:
                     self._loaded[e] = True
                 engine_cpu.start_episode(
                     e, *self._rows(), self.machine.rom, self.machine.program, self._fire, self._noop_max,
-                    self.captured, self._resize_table, self._work[thread], self.observations, self.elapsed,
+                    self.captured, self._resize_table, self._work[thread], self._planes, self.elapsed,
                 )  # fmt: skip
 
         self._split(start)
@@ -129,8 +130,8 @@ class VectorConsoles:
         def play(thread: int, first: int, last: int) -> None:
             engine_cpu.step_many(
                 first, last, *self._rows(), self.machine.rom, self.machine.program, self._fire, self._noop_max, *self._step_settings,
-                ids, self.captured, self._resize_table, self._work[thread], self.observations, self.elapsed,
-                rewards, terminated, truncated, final, counters,
+                ids, self.captured, self._resize_table, self._work[thread], self._planes, self.elapsed,
+                rewards, terminated, truncated, final.reshape(self._planes.shape), counters,
             )  # fmt: skip
 
         self._split(play)
