@@ -13,6 +13,7 @@ import numpy as np
 
 from . import cpu6507, riot
 from .cartridge import PLAIN_END, PLAIN_START
+from .cpu6507 import status
 from .jit import inlined, kernel, stand_alone
 from .state import (
     CART_BANK,
@@ -20,6 +21,7 @@ from .state import (
     CPU_A,
     CPU_C,
     CPU_D,
+    CPU_I,
     CPU_JAMMED,
     CPU_NZ,
     CPU_PC,
@@ -36,6 +38,9 @@ from .state import (
     LOG_COUNT,
     LOG_SLOT,
     LOGS,
+    RIOT_SET_CYCLE,
+    RIOT_SHIFT,
+    RIOT_TIMER,
 )
 
 INTIM = 0x0284
@@ -50,6 +55,20 @@ def _peek(s, memory, rom, address, bank, plain_start, plain_span):
     if address & 0x1280 == 0x80:
         return np.int64(memory[np.uint32(address & 0x7F)])
     return np.int64(-1)
+
+
+@inlined
+def _idle_turns(s, rom, at, pc, cycles, most):
+    """How many turns of a loop that waits for INTIM to reach 0 can be passed over, at 7 cycles a turn.
+
+    The loop is a load of INTIM at image offset `at` and BNE back to it; `cycles` is the time before the load.
+    """
+    waits = rom[np.uint32(at + 3)] == 0xD0 and rom[np.uint32(at + 4)] == 0xFB and (pc ^ (pc + 5)) & 0x1F00 == 0
+    if not waits:
+        return np.int64(0)
+    zero_at = ((np.int64(s[RIOT_TIMER]) - 1) << np.int64(s[RIOT_SHIFT])) + np.int64(s[RIOT_SET_CYCLE])
+    turns = (zero_at - (cycles + 3) + 6) // 7
+    return max(np.int64(0), min(turns, most))
 
 
 @kernel
@@ -68,13 +87,15 @@ def run(s, memory, rom, screen, limit):
     log = LOGS + np.int64(s[LOG_SLOT]) * LOG_CAPACITY
     base = np.int64(s[LOG_BASE])
     count = np.int64(s[LOG_COUNT])
-    for _ in range(limit):
+    n = np.int64(0)
+    while n < limit:
+        n += 1
         if 0 <= (pc & 0x1FFF) - plain_start < plain_span - 2:
             at = bank + (pc & 0xFFF)
             opcode = np.int64(rom[np.uint32(at)])
             low = np.int64(rom[np.uint32(at + 1)])
             high = np.int64(rom[np.uint32(at + 2)])
-            register, value, end, length = np.int64(-1), np.int64(0), np.int64(0), np.int64(0)
+            register, value, end, length, pushed = np.int64(-1), np.int64(0), np.int64(0), np.int64(0), np.int64(0)
             if opcode == 0xA5:  # LDA zp
                 if low >= 0x80:
                     m = np.int64(memory[np.uint32(low & 0x7F)])
@@ -592,6 +613,9 @@ def run(s, memory, rom, screen, limit):
                     cycles += 4
                     continue
                 if address == INTIM:
+                    turns = _idle_turns(s, rom, at, pc, cycles, (limit - n) // 2)
+                    n += 2 * turns
+                    cycles += 7 * turns
                     s[CYCLES] = cycles + 4
                     a = riot.read_timer(s)
                     nz = a
@@ -795,12 +819,32 @@ def run(s, memory, rom, screen, limit):
                     pc += 3
                     cycles += 4
                     continue
+                if address == INTIM:
+                    turns = _idle_turns(s, rom, at, pc, cycles, (limit - n) // 2)
+                    n += 2 * turns
+                    cycles += 7 * turns
+                    s[CYCLES] = cycles + 4
+                    x = riot.read_timer(s)
+                    nz = x
+                    pc += 3
+                    cycles += 4
+                    continue
             elif opcode == 0xAC:  # LDY abs
                 address = low | high << 8
                 m = _peek(s, memory, rom, address, bank, plain_start, plain_span)
                 if m >= 0:
                     y = m
                     nz = m
+                    pc += 3
+                    cycles += 4
+                    continue
+                if address == INTIM:
+                    turns = _idle_turns(s, rom, at, pc, cycles, (limit - n) // 2)
+                    n += 2 * turns
+                    cycles += 7 * turns
+                    s[CYCLES] = cycles + 4
+                    y = riot.read_timer(s)
+                    nz = y
                     pc += 3
                     cycles += 4
                     continue
@@ -912,15 +956,6 @@ def run(s, memory, rom, screen, limit):
                     pc += 3
                     cycles += 4 + (low + x >> 8)
                     continue
-            elif opcode == 0x19:  # ORA absy
-                address = (low + y + (high << 8)) & 0xFFFF
-                m = _peek(s, memory, rom, address, bank, plain_start, plain_span)
-                if m >= 0:
-                    a |= m
-                    nz = a
-                    pc += 3
-                    cycles += 4 + (low + y >> 8)
-                    continue
             elif opcode == 0x3D:  # AND absx
                 address = (low + x + (high << 8)) & 0xFFFF
                 m = _peek(s, memory, rom, address, bank, plain_start, plain_span)
@@ -948,11 +983,79 @@ def run(s, memory, rom, screen, limit):
                     pc += 3
                     cycles += 4 + (low + x >> 8)
                     continue
+            elif opcode == 0x08:  # PHP imp
+                value = status(nz, c, v, d, np.int64(s[CPU_I]))
+                if sp >= 0x80:
+                    memory[np.uint32(sp & 0x7F)] = np.uint8(value)
+                    sp -= 1
+                    pc += 1
+                    cycles += 3
+                    continue
+                register, end, length, pushed = sp & 0x3F, cycles + 3, np.int64(1), np.int64(1)
+            elif opcode == 0x6C:  # JMP ind
+                address = low | high << 8
+                low = _peek(s, memory, rom, address, bank, plain_start, plain_span)
+                high = _peek(s, memory, rom, (address & 0xFF00) | (address + 1) & 0xFF, bank, plain_start, plain_span)
+                if low >= 0 and high >= 0:
+                    pc = low | high << 8
+                    cycles += 5
+                    continue
+            elif opcode == 0xB6:  # LDX zpy
+                low = (low + y) & 0xFF
+                if low >= 0x80:
+                    m = np.int64(memory[np.uint32(low & 0x7F)])
+                    x = m
+                    nz = m
+                    pc += 2
+                    cycles += 4
+                    continue
+            elif opcode == 0x96:  # STX zpy
+                low = (low + y) & 0xFF
+                if low >= 0x80:
+                    memory[np.uint32(low & 0x7F)] = np.uint8(x)
+                    pc += 2
+                    cycles += 4
+                    continue
+                register = low & 0x3F
+                value = x
+                end = cycles + 4
+                length = 2
+            elif opcode == 0xF5:  # SBC zpx
+                low = (low + x) & 0xFF
+                if low >= 0x80 and d == 0:
+                    m = np.int64(memory[np.uint32(low & 0x7F)])
+                    total = a - m - 1 + c
+                    v = ((a ^ m) & (a ^ total)) >> 7 & 1
+                    c = 1 if total >= 0 else 0
+                    a = total & 0xFF
+                    nz = a
+                    pc += 2
+                    cycles += 4
+                    continue
+            elif opcode == 0x0D:  # ORA abs
+                address = low | high << 8
+                m = _peek(s, memory, rom, address, bank, plain_start, plain_span)
+                if m >= 0:
+                    a |= m
+                    nz = a
+                    pc += 3
+                    cycles += 4
+                    continue
+            elif opcode == 0x19:  # ORA absy
+                address = (low + y + (high << 8)) & 0xFFFF
+                m = _peek(s, memory, rom, address, bank, plain_start, plain_span)
+                if m >= 0:
+                    a |= m
+                    nz = a
+                    pc += 3
+                    cycles += 4 + (low + y >> 8)
+                    continue
             # Only stores to the TIA come here with a register, and everything that is not done yet without one.
             if register >= WSYNC and count < LOG_CAPACITY and 3 * end < line_limit:
                 s[np.uint32(log + count)] = (end - base) << 14 | register << 8 | value
                 count += 1
                 pc += length
+                sp -= pushed
                 cycles = end
                 if register == WSYNC:
                     in_line = (end - frame_line) % 76

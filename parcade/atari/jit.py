@@ -6,10 +6,36 @@ a factor of four (`_nrt` is a private option of Numba, so it is only used where 
 With `NUMBA_DISABLE_JIT=1` both leave plain Python functions that can be stepped through.
 """
 
+import hashlib
+from pathlib import Path
+
 import numba
 from numba.extending import intrinsic
 
 OPTIONS = {"cache": True, "nogil": True, "error_model": "numpy"}
+
+
+def _forget_stale_kernels() -> None:
+    """Delete compiled kernels on disk when any source file of this package has changed.
+
+    Numba only looks at the file of the outermost function, and would go on running old code of the functions it calls.
+    """
+    here = Path(__file__).parent
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(here.glob("*.py")))).hexdigest()
+    cache = here / "__pycache__"
+    stamp = cache / "kernels.sha256"
+    try:
+        if stamp.is_file() and stamp.read_text() == digest:
+            return
+        for path in [*cache.glob("*.nbi"), *cache.glob("*.nbc")]:
+            path.unlink(missing_ok=True)
+        cache.mkdir(exist_ok=True)
+        stamp.write_text(digest)
+    except OSError:
+        pass  # a read-only installation never changes
+
+
+_forget_stale_kernels()
 
 
 def _accepts(**options) -> bool:

@@ -94,6 +94,7 @@ from .tia_tables import (
     COPIES,
     DOUBLED,
     HMOVE_MOTION,
+    NEVER_SEEN,
     PIXELS_BELOW,
     PLAYFIELD_DELAY,
     QUADRUPLED,
@@ -148,6 +149,8 @@ def player_mask(shown, nusiz, position, skip_first):
     copies = COPIES[mode]
     if skip_first != 0:
         copies &= ~np.int64(1)
+    elif copies == 1:
+        return _place(bits, (position + (1 if mode == 7 else 0)) % 160)
     word0, word1, word2 = ZERO, ZERO, ZERO
     for k in range(5):
         if copies >> k & 1:
@@ -167,6 +170,8 @@ def missile_mask(size, mode, position):
     stand_alone()
     bits = (ONE << np.uint64(1 << size)) - ONE
     copies = COPIES[mode]
+    if copies == 1:
+        return _place(bits, position)
     word0, word1, word2 = ZERO, ZERO, ZERO
     for k in range(5):
         if copies >> k & 1:
@@ -203,29 +208,28 @@ def playfield_mask(pf, mirrored):
 
 
 @inlined
-def shown_player0(s, t):
+def shown_player0(r):
     """The byte player 0 displays, leftmost pixel in bit 7."""
-    byte = np.int64(s[t + T_DELAYED_GRP0] if s[t + T_VDELP0] != 0 else s[t + T_GRP0])
-    return np.int64(REVERSED[byte]) if s[t + T_REFP0] != 0 else byte
+    byte = np.int64(r[T_DELAYED_GRP0] if r[T_VDELP0] != 0 else r[T_GRP0])
+    return np.int64(REVERSED[byte]) if r[T_REFP0] != 0 else byte
 
 
 @inlined
-def shown_player1(s, t):
+def shown_player1(r):
     """The byte player 1 displays."""
-    byte = np.int64(s[t + T_DELAYED_GRP1] if s[t + T_VDELP1] != 0 else s[t + T_GRP1])
-    return np.int64(REVERSED[byte]) if s[t + T_REFP1] != 0 else byte
+    byte = np.int64(r[T_DELAYED_GRP1] if r[T_VDELP1] != 0 else r[T_GRP1])
+    return np.int64(REVERSED[byte]) if r[T_REFP1] != 0 else byte
 
 
 @inlined
-def ball_enabled(s, t):
+def ball_enabled(r):
     """ENABL or its delayed copy."""
-    return np.int64(s[t + T_DELAYED_ENABL] if s[t + T_VDELBL] != 0 else s[t + T_ENABL])
+    return np.int64(r[T_DELAYED_ENABL] if r[T_VDELBL] != 0 else r[T_ENABL])
 
 
-@kernel
+@inlined
 def _strobe_relation(new, old, nusiz):
     """What RESPx hits: -1 the delay before a copy, +1 a copy being shown, 0 neither."""
-    stand_alone()
     mode = nusiz & 7
     width = 16 if mode == 5 else 32 if mode == 7 else 8
     copies = COPIES[mode]
@@ -264,73 +268,72 @@ def _ball_strobe_position(reg, hpos, since_hmove):
     return position
 
 
-@kernel
-def _is_effective(s, t, reg, value, clock):
+@inlined
+def _is_effective(r, reg, value, clock):
     """Whether a write changes anything that is seen. What it changes besides is done here if it does not."""
-    stand_alone()
     if reg <= CTRLPF:
         if reg == VBLANK:
-            if (s[t + T_VBLANK] ^ value) & 2:
+            if (r[T_VBLANK] ^ value) & 2:
                 return True
-            s[t + T_VBLANK] = value
+            r[T_VBLANK] = value
             return False
         if reg == NUSIZ0:
-            return s[t + T_NUSIZ0] != value or s[t + T_SKIP0] != 0 or s[t + T_M0_SHAPE] != 0
+            return r[T_NUSIZ0] != value or r[T_SKIP0] != 0 or r[T_M0_SHAPE] != 0
         if reg == NUSIZ1:
-            return s[t + T_NUSIZ1] != value or s[t + T_SKIP1] != 0
+            return r[T_NUSIZ1] != value or r[T_SKIP1] != 0
         if COLUP0 <= reg <= COLUBK:
-            return s[t + T_COLUP0 + reg - COLUP0] != (value & 0xFE) | s[t + T_COLOUR_LOSS]
+            return r[np.uint32(T_COLUP0 + reg - COLUP0)] != (value & 0xFE) | r[T_COLOUR_LOSS]
         if reg == CTRLPF:
-            return s[t + T_CTRLPF] != value or s[t + T_MIRRORED] != value & 1
+            return r[T_CTRLPF] != value or r[T_MIRRORED] != value & 1
         return False
     if reg <= PF2:
         if reg == REFP0:
-            return s[t + T_REFP0] != value & 8
+            return r[T_REFP0] != value & 8
         if reg == REFP1:
-            return s[t + T_REFP1] != value & 8
-        return s[t + T_PF] != _playfield_bits(np.int64(s[t + T_PF]), reg, value)
+            return r[T_REFP1] != value & 8
+        return r[T_PF] != _playfield_bits(np.int64(r[T_PF]), reg, value)
     if reg <= RESBL or reg == HMOVE:
         return True
     if reg == GRP0:
-        if s[t + T_VDELP1] != 0 and s[t + T_DELAYED_GRP1] != s[t + T_GRP1]:
+        if r[T_VDELP1] != 0 and r[T_DELAYED_GRP1] != r[T_GRP1]:
             return True
-        if s[t + T_VDELP0] == 0 and s[t + T_GRP0] != value:
+        if r[T_VDELP0] == 0 and r[T_GRP0] != value:
             return True
-        s[t + T_GRP0] = value
-        s[t + T_DELAYED_GRP1] = s[t + T_GRP1]
+        r[T_GRP0] = value
+        r[T_DELAYED_GRP1] = r[T_GRP1]
         return False
     if reg == GRP1:
-        if s[t + T_VDELP0] != 0 and s[t + T_DELAYED_GRP0] != s[t + T_GRP0]:
+        if r[T_VDELP0] != 0 and r[T_DELAYED_GRP0] != r[T_GRP0]:
             return True
-        if s[t + T_VDELP1] == 0 and s[t + T_GRP1] != value:
+        if r[T_VDELP1] == 0 and r[T_GRP1] != value:
             return True
-        if s[t + T_VDELBL] != 0 and s[t + T_DELAYED_ENABL] != s[t + T_ENABL]:
+        if r[T_VDELBL] != 0 and r[T_DELAYED_ENABL] != r[T_ENABL]:
             return True
-        s[t + T_GRP1] = value
-        s[t + T_DELAYED_GRP0] = s[t + T_GRP0]
-        s[t + T_DELAYED_ENABL] = s[t + T_ENABL]
+        r[T_GRP1] = value
+        r[T_DELAYED_GRP0] = r[T_GRP0]
+        r[T_DELAYED_ENABL] = r[T_ENABL]
         return False
     if ENAM0 <= reg <= ENABL:
         bit = value >> 1 & 1
-        if s[t + T_ENAM0 + reg - ENAM0] == bit:
+        if r[np.uint32(T_ENAM0 + reg - ENAM0)] == bit:
             return False
-        if reg == ENABL and s[t + T_VDELBL] != 0:
-            s[t + T_ENABL] = bit
+        if reg == ENABL and r[T_VDELBL] != 0:
+            r[T_ENABL] = bit
             return False
         return True
     if HMP0 <= reg <= HMBL:
         nibble = value >> 4
-        if reg == HMM0 and nibble == 6 and s[t + T_HMM0] == 7 and clock - s[t + T_LAST_HMOVE] == 63:
+        if reg == HMM0 and nibble == 6 and r[T_HMM0] == 7 and clock - r[T_LAST_HMOVE] == 63:
             return True
-        s[t + T_HMP0 + reg - HMP0] = nibble
+        r[np.uint32(T_HMP0 + reg - HMP0)] = nibble
         return False
     if VDELP0 <= reg <= VDELBL:
-        return s[t + T_VDELP0 + reg - VDELP0] != value & 1
+        return r[np.uint32(T_VDELP0 + reg - VDELP0)] != value & 1
     if reg == RESMP0 or reg == RESMP1:
-        return s[t + T_RESMP0 + reg - RESMP0] != value & 2
+        return r[np.uint32(T_RESMP0 + reg - RESMP0)] != value & 2
     if reg == HMCLR:
         for i in range(5):
-            s[t + T_HMP0 + i] = 0
+            r[np.uint32(T_HMP0 + i)] = 0
     elif reg == CXCLR:
         return True
     return False
@@ -353,102 +356,101 @@ def _wrapped(position):
     return position - 160 if position >= 160 else position
 
 
-@kernel
-def _apply(s, t, reg, value, clock, hpos):
+@inlined
+def _apply(r, reg, value, clock, hpos, comb_allowed):
     """Change registers as an effective write does; returns which masks it changes."""
-    stand_alone()
     if reg <= CTRLPF:
         if reg == VBLANK:
-            s[t + T_VBLANK] = value
+            r[T_VBLANK] = value
             return DIRTY_COLOUR
         if reg == NUSIZ0:
-            s[t + T_NUSIZ0] = value
-            s[t + T_SKIP0] = 0
-            s[t + T_M0_SHAPE] = 0
+            r[T_NUSIZ0] = value
+            r[T_SKIP0] = 0
+            r[T_M0_SHAPE] = 0
             return DIRTY_P0 | DIRTY_M0
         if reg == NUSIZ1:
-            s[t + T_NUSIZ1] = value
-            s[t + T_SKIP1] = 0
+            r[T_NUSIZ1] = value
+            r[T_SKIP1] = 0
             return DIRTY_P1 | DIRTY_M1
         if reg == CTRLPF:
-            s[t + T_CTRLPF] = value
+            r[T_CTRLPF] = value
             if hpos < 147:
-                s[t + T_MIRRORED] = value & 1
+                r[T_MIRRORED] = value & 1
             return DIRTY_BL | DIRTY_PF | DIRTY_COLOUR
-        s[t + T_COLUP0 + reg - COLUP0] = (value & 0xFE) | s[t + T_COLOUR_LOSS]
+        r[np.uint32(T_COLUP0 + reg - COLUP0)] = (value & 0xFE) | r[T_COLOUR_LOSS]
         return DIRTY_COLOUR
     if reg <= PF2:
         if reg == REFP0:
-            s[t + T_REFP0] = value & 8
+            r[T_REFP0] = value & 8
             return DIRTY_P0
         if reg == REFP1:
-            s[t + T_REFP1] = value & 8
+            r[T_REFP1] = value & 8
             return DIRTY_P1
-        s[t + T_PF] = _playfield_bits(np.int64(s[t + T_PF]), reg, value)
+        r[T_PF] = _playfield_bits(np.int64(r[T_PF]), reg, value)
         return DIRTY_PF
     if reg == RESP0 or reg == RESP1:
         player = reg - RESP0
         new = 3 if hpos < 68 else (hpos - 68 + 5) % 160
-        old = np.int64(s[t + T_POSP0 + player])
-        relation = _strobe_relation(new, old, np.int64(s[t + T_NUSIZ0 + player]))
-        s[t + T_POSP0 + player] = new
-        s[t + T_SKIP0 + player] = 0 if relation < 0 else 1
+        old = np.int64(r[np.uint32(T_POSP0 + player)])
+        relation = _strobe_relation(new, old, np.int64(r[np.uint32(T_NUSIZ0 + player)]))
+        r[np.uint32(T_POSP0 + player)] = new
+        r[np.uint32(T_SKIP0 + player)] = 0 if relation < 0 else 1
         return DIRTY_P0 << player
     if reg <= RESBL:
-        s[t + T_POSM0 + reg - RESM0] = _ball_strobe_position(reg, hpos, clock - np.int64(s[t + T_LAST_HMOVE]))
+        r[np.uint32(T_POSM0 + reg - RESM0)] = _ball_strobe_position(reg, hpos, clock - np.int64(r[T_LAST_HMOVE]))
         if reg == RESM0:
-            s[t + T_M0_SHAPE] = 0
+            r[T_M0_SHAPE] = 0
         return DIRTY_M0 << (reg - RESM0)
     if reg == GRP0:
-        s[t + T_GRP0] = value
-        s[t + T_DELAYED_GRP1] = s[t + T_GRP1]
+        r[T_GRP0] = value
+        r[T_DELAYED_GRP1] = r[T_GRP1]
         return DIRTY_P0 | DIRTY_P1
     if reg == GRP1:
-        s[t + T_GRP1] = value
-        s[t + T_DELAYED_GRP0] = s[t + T_GRP0]
-        s[t + T_DELAYED_ENABL] = s[t + T_ENABL]
+        r[T_GRP1] = value
+        r[T_DELAYED_GRP0] = r[T_GRP0]
+        r[T_DELAYED_ENABL] = r[T_ENABL]
         return DIRTY_P0 | DIRTY_P1 | DIRTY_BL
     if reg <= ENABL:
-        s[t + T_ENAM0 + reg - ENAM0] = value >> 1 & 1
+        r[np.uint32(T_ENAM0 + reg - ENAM0)] = value >> 1 & 1
         return DIRTY_M0 << (reg - ENAM0)
     if reg == HMM0:
-        s[t + T_HMM0] = value >> 4
-        s[t + T_ARK] = 1
-        s[t + T_ARK_COUNT] = 0
+        r[T_HMM0] = value >> 4
+        r[T_ARK] = 1
+        r[T_ARK_COUNT] = 0
         return 0
     if reg <= VDELBL:
-        s[t + T_VDELP0 + reg - VDELP0] = value & 1
+        r[np.uint32(T_VDELP0 + reg - VDELP0)] = value & 1
         return DIRTY_P0 | DIRTY_P1 | DIRTY_BL
     if reg == RESMP0 or reg == RESMP1:
         player = reg - RESMP0
-        s[t + T_RESMP0 + player] = value & 2
+        r[np.uint32(T_RESMP0 + player)] = value & 2
         if value & 2 == 0:
-            mode = s[t + T_NUSIZ0 + player] & 7
+            mode = r[np.uint32(T_NUSIZ0 + player)] & 7
             middle = 8 if mode == 5 else 16 if mode == 7 else 4
-            s[t + T_POSM0 + player] = _wrapped(np.int64(s[t + T_POSP0 + player]) + middle)
+            r[np.uint32(T_POSM0 + player)] = _wrapped(np.int64(r[np.uint32(T_POSP0 + player)]) + middle)
             if player == 0:
-                s[t + T_M0_SHAPE] = 0
+                r[T_M0_SHAPE] = 0
         return DIRTY_M0 << player
     if reg == HMOVE:
         cycle = hpos // 3
         for i in range(5):
-            position = np.int64(s[t + T_POSP0 + i]) + HMOVE_MOTION[cycle, s[t + T_HMP0 + i]]
-            s[t + T_POSP0 + i] = _wrapped(position)
-        s[t + T_SKIP0] = 0
-        s[t + T_SKIP1] = 0
-        s[t + T_M0_SHAPE] = 0
-        s[t + T_LAST_HMOVE] = clock
-        s[t + T_ARK] = 0
-        if s[ROM_HMOVE_BLANKS] != 0 and (cycle <= 20 or cycle == 75):
-            s[t + T_COMB] = 1
+            position = np.int64(r[np.uint32(T_POSP0 + i)]) + HMOVE_MOTION[cycle, r[np.uint32(T_HMP0 + i)]]
+            r[np.uint32(T_POSP0 + i)] = _wrapped(position)
+        r[T_SKIP0] = 0
+        r[T_SKIP1] = 0
+        r[T_M0_SHAPE] = 0
+        r[T_LAST_HMOVE] = clock
+        r[T_ARK] = 0
+        if comb_allowed and (cycle <= 20 or cycle == 75):
+            r[T_COMB] = 1
         return DIRTY_P0 | DIRTY_P1 | DIRTY_M0 | DIRTY_M1 | DIRTY_BL
     if reg == CXCLR:
-        s[t + T_COLLISIONS] = 0
+        r[T_COLLISIONS] = 0
     return 0
 
 
 @inlined
-def _draw_target(s, t, reg, clock, hpos):
+def _draw_target(r, reg, clock, hpos):
     """Clock up to which the picture is drawn before a write takes effect."""
     delay = WRITE_DELAY[reg]
     if delay < 0:
@@ -456,8 +458,8 @@ def _draw_target(s, t, reg, clock, hpos):
     elif reg == RESP0 or reg == RESP1:
         player = reg - RESP0
         new = 3 if hpos < 68 else (hpos - 68 + 5) % 160
-        old = np.int64(s[t + T_POSP0 + player])
-        if _strobe_relation(new, old, np.int64(s[t + T_NUSIZ0 + player])) > 0:
+        old = np.int64(r[np.uint32(T_POSP0 + player)])
+        if _strobe_relation(new, old, np.int64(r[np.uint32(T_NUSIZ0 + player)])) > 0:
             delay = np.int64(11)
     return clock + delay
 
@@ -469,13 +471,15 @@ def run(s, screen, t, log, begin, end, base, last_clock, draw):
     Times of entries count from cycle `base`. Collisions are ORed into T_COLLISIONS. With `draw` the pixels are written to `screen` as well.
     """
     stand_alone()
-    last = np.int64(s[t + T_LAST])
-    left = np.int64(s[t + T_LEFT])
-    stop = np.int64(s[t + T_STOP])
-    start = np.int64(s[t + T_START])
-    frame_start = np.int64(s[t + T_FRAME_START])
-    line = np.int64(s[t + T_LINE])
-    comb = s[t + T_COMB] != 0
+    r = s[t : t + TIA_WORDS]
+    comb_allowed = s[ROM_HMOVE_BLANKS] != 0
+    last = np.int64(r[T_LAST])
+    left = np.int64(r[T_LEFT])
+    stop = np.int64(r[T_STOP])
+    start = np.int64(r[T_START])
+    frame_start = np.int64(r[T_FRAME_START])
+    line = np.int64(r[T_LINE])
+    comb = r[T_COMB] != 0
     dirty = DIRTY_ALL
     same_as_above = False  # this line has looked like the one above so far, and that one is drawn in full
     collided = False  # the masks of this whole line have been checked for collisions already
@@ -486,14 +490,16 @@ def run(s, screen, t, log, begin, end, base, last_clock, draw):
         reg, value, clock, hpos = np.int64(NOTHING), np.int64(0), np.int64(0), np.int64(0)
         target = np.int64(last_clock)
         if i < end:
-            entry = np.int64(s[log + i])
+            entry = np.int64(s[np.uint32(log + i)])
             reg = entry >> 8 & 0x3F
+            if NEVER_SEEN[np.uint32(reg)]:
+                continue
             value = entry & 0xFF
             clock = 3 * ((entry >> 14) + base)
-            if not _is_effective(s, t, reg, value, clock):
+            if not _is_effective(r, reg, value, clock):
                 continue
             hpos = (clock - frame_start) % LINE_CLOCKS
-            target = _draw_target(s, t, reg, clock, hpos)
+            target = _draw_target(r, reg, clock, hpos)
 
         if start <= target and last < stop and last < target:
             target = min(target, stop)
@@ -510,36 +516,36 @@ def run(s, screen, t, log, begin, end, base, last_clock, draw):
                 x0 = max(position, BLANK_CLOCKS) - BLANK_CLOCKS
                 x1 = position + clocks - BLANK_CLOCKS
                 if x1 > x0:
-                    blanked = s[t + T_VBLANK] & 2 != 0
+                    blanked = r[T_VBLANK] & 2 != 0
                     if dirty & DIRTY_ALL and not blanked:
                         if dirty & DIRTY_P0:
-                            shown = shown_player0(s, t)
+                            shown = shown_player0(r)
                             p0a, p0b, p0c = ZERO, ZERO, ZERO
                             if shown != 0:
-                                p0a, p0b, p0c = player_mask(shown, np.int64(s[t + T_NUSIZ0]), np.int64(s[t + T_POSP0]), s[t + T_SKIP0])
+                                p0a, p0b, p0c = player_mask(shown, np.int64(r[T_NUSIZ0]), np.int64(r[T_POSP0]), r[T_SKIP0])
                         if dirty & DIRTY_P1:
-                            shown = shown_player1(s, t)
+                            shown = shown_player1(r)
                             p1a, p1b, p1c = ZERO, ZERO, ZERO
                             if shown != 0:
-                                p1a, p1b, p1c = player_mask(shown, np.int64(s[t + T_NUSIZ1]), np.int64(s[t + T_POSP1]), s[t + T_SKIP1])
+                                p1a, p1b, p1c = player_mask(shown, np.int64(r[T_NUSIZ1]), np.int64(r[T_POSP1]), r[T_SKIP1])
                         if dirty & DIRTY_M0:
                             m0a, m0b, m0c = ZERO, ZERO, ZERO
-                            shape = s[t + T_M0_SHAPE]
-                            if s[t + T_ENAM0] != 0 and s[t + T_RESMP0] == 0 and shape != 2:
-                                size = np.int64(s[t + T_NUSIZ0]) >> 4 & 3
-                                m0a, m0b, m0c = missile_mask(size | (1 if shape == 1 else 0), np.int64(s[t + T_NUSIZ0]) & 7, np.int64(s[t + T_POSM0]))
+                            shape = r[T_M0_SHAPE]
+                            if r[T_ENAM0] != 0 and r[T_RESMP0] == 0 and shape != 2:
+                                size = np.int64(r[T_NUSIZ0]) >> 4 & 3
+                                m0a, m0b, m0c = missile_mask(size | (1 if shape == 1 else 0), np.int64(r[T_NUSIZ0]) & 7, np.int64(r[T_POSM0]))
                         if dirty & DIRTY_M1:
                             m1a, m1b, m1c = ZERO, ZERO, ZERO
-                            if s[t + T_ENAM1] != 0 and s[t + T_RESMP1] == 0:
-                                m1a, m1b, m1c = missile_mask(np.int64(s[t + T_NUSIZ1]) >> 4 & 3, np.int64(s[t + T_NUSIZ1]) & 7, np.int64(s[t + T_POSM1]))
+                            if r[T_ENAM1] != 0 and r[T_RESMP1] == 0:
+                                m1a, m1b, m1c = missile_mask(np.int64(r[T_NUSIZ1]) >> 4 & 3, np.int64(r[T_NUSIZ1]) & 7, np.int64(r[T_POSM1]))
                         if dirty & DIRTY_BL:
                             bla, blb, blc = ZERO, ZERO, ZERO
-                            if ball_enabled(s, t) != 0:
-                                bla, blb, blc = missile_mask(np.int64(s[t + T_CTRLPF]) >> 4 & 3, np.int64(0), np.int64(s[t + T_POSBL]))
+                            if ball_enabled(r) != 0:
+                                bla, blb, blc = missile_mask(np.int64(r[T_CTRLPF]) >> 4 & 3, np.int64(0), np.int64(r[T_POSBL]))
                         if dirty & DIRTY_PF:
                             pfa, pfb, pfc = ZERO, ZERO, ZERO
-                            if s[t + T_PF] != 0:
-                                pfa, pfb, pfc = playfield_mask(np.int64(s[t + T_PF]), s[t + T_MIRRORED])
+                            if r[T_PF] != 0:
+                                pfa, pfb, pfc = playfield_mask(np.int64(r[T_PF]), r[T_MIRRORED])
                         dirty = 0
                         same_as_above = False
                         collided = False
@@ -576,11 +582,11 @@ def run(s, screen, t, log, begin, end, base, last_clock, draw):
                             hits |= M0_BL if ((bla & qa) | (blb & qb) | (blc & qc)) != ZERO else 0
                         if ((m1a & bla & va) | (m1b & blb & vb) | (m1c & blc & vc)) != ZERO:
                             hits |= M1_BL
-                        s[t + T_COLLISIONS] |= hits
+                        r[T_COLLISIONS] |= hits
                         collided = x0 == 0 and x1 == 160
 
                     if draw:
-                        at = np.int64(s[t + T_PICTURE]) + line * LINE_WORDS
+                        at = np.int64(r[T_PICTURE]) + line * LINE_WORDS
                         if blanked:
                             _draw_blank(screen, at, x0, x1)
                         elif same_as_above and x0 == 0 and x1 == 160:
@@ -588,7 +594,7 @@ def run(s, screen, t, log, begin, end, base, last_clock, draw):
                                 screen[at + word] = screen[at - LINE_WORDS + word]
                         else:
                             _draw_span(
-                                s, screen, t, at, x0, x1,
+                                r, screen, at, x0, x1,
                                 p0a | m0a, p0b | m0b, p0c | m0c, p1a | m1a, p1b | m1b, p1c | m1c,
                                 pfa, pfb, pfc, bla, blb, blc,
                             )  # fmt: skip
@@ -599,42 +605,42 @@ def run(s, screen, t, log, begin, end, base, last_clock, draw):
                             screen[at] = ZERO
                 if comb and position < 76 and position + clocks >= 76:
                     comb = False
-                    s[t + T_COMB] = 0
+                    r[T_COMB] = 0
                     same_as_above = False
 
                 if left == LINE_CLOCKS:
                     line += 1
-                    if s[t + T_MIRRORED] != s[t + T_CTRLPF] & 1:
-                        s[t + T_MIRRORED] = s[t + T_CTRLPF] & 1
+                    if r[T_MIRRORED] != r[T_CTRLPF] & 1:
+                        r[T_MIRRORED] = r[T_CTRLPF] & 1
                         dirty |= DIRTY_PF
-                    if s[t + T_SKIP0] != 0:
-                        s[t + T_SKIP0] = 0
+                    if r[T_SKIP0] != 0:
+                        r[T_SKIP0] = 0
                         dirty |= DIRTY_P0
-                    if s[t + T_SKIP1] != 0:
-                        s[t + T_SKIP1] = 0
+                    if r[T_SKIP1] != 0:
+                        r[T_SKIP1] = 0
                         dirty |= DIRTY_P1
-                    if s[t + T_ARK] != 0:
-                        _move_ark(s, t)
+                    if r[T_ARK] != 0:
+                        _move_ark(r)
                         dirty |= DIRTY_M0
                 if last >= target:
                     break
         if i < end:
-            dirty |= _apply(s, t, reg, value, clock, hpos)
-            comb = s[t + T_COMB] != 0
-    s[t + T_LAST] = last
-    s[t + T_LEFT] = left
-    s[t + T_LINE] = line
+            dirty |= _apply(r, reg, value, clock, hpos, comb_allowed)
+            comb = r[T_COMB] != 0
+    r[T_LAST] = last
+    r[T_LEFT] = left
+    r[T_LINE] = line
 
 
 @kernel
-def _move_ark(s, t):
+def _move_ark(r):
     """The Cosmic Ark effect: missile 0 drifts from line to line."""
     stand_alone()
-    count = (np.int64(s[t + T_ARK_COUNT]) + 1) & 3
-    s[t + T_ARK_COUNT] = count
+    count = (np.int64(r[T_ARK_COUNT]) + 1) & 3
+    r[T_ARK_COUNT] = count
     drift = 18 if count == 0 else 33 if count == 1 else 0 if count == 2 else 17
-    s[t + T_POSM0] = _wrapped(np.int64(s[t + T_POSM0]) - drift)
-    s[t + T_M0_SHAPE] = count if count == 1 or count == 2 else 0
+    r[T_POSM0] = _wrapped(np.int64(r[T_POSM0]) - drift)
+    r[T_M0_SHAPE] = count if count == 1 or count == 2 else 0
 
 
 @kernel
@@ -651,27 +657,27 @@ def _draw_blank(screen, at, x0, x1):
 
 
 @kernel
-def _draw_span(s, screen, t, at, x0, x1, aa, ab, ac, ba, bb, bc, pa, pb, pc, la, lb, lc):
+def _draw_span(r, screen, at, x0, x1, aa, ab, ac, ba, bb, bc, pa, pb, pc, la, lb, lc):
     """Draw pixels x0 .. x1-1 of the line at word `at`, 8 at a time, from back to front.
 
     Masks of three words each: a* player and missile 0, b* player and missile 1, p* playfield, l* ball.
     """
     stand_alone()
-    control = s[t + T_CTRLPF]
-    colour_bk = np.uint64(s[t + T_COLUBK]) * EVERY_BYTE
-    colour_pf = np.uint64(s[t + T_COLUPF]) * EVERY_BYTE
-    colour_p0 = np.uint64(s[t + T_COLUP0]) * EVERY_BYTE
-    colour_p1 = np.uint64(s[t + T_COLUP1]) * EVERY_BYTE
+    control = r[T_CTRLPF]
+    colour_bk = np.uint64(r[T_COLUBK]) * EVERY_BYTE
+    colour_pf = np.uint64(r[T_COLUPF]) * EVERY_BYTE
+    colour_p0 = np.uint64(r[T_COLUP0]) * EVERY_BYTE
+    colour_p1 = np.uint64(r[T_COLUP1]) * EVERY_BYTE
     playfield_first = control & 4 != 0
     score = control & 2 != 0
     if playfield_first and score:
         # Quirk: score colours hold with priority only while the playfield is the one enabled object.
         score = not (
-            shown_player0(s, t) != 0
-            or shown_player1(s, t) != 0
-            or (s[t + T_ENAM0] != 0 and s[t + T_RESMP0] == 0)
-            or (s[t + T_ENAM1] != 0 and s[t + T_RESMP1] == 0)
-            or ball_enabled(s, t) != 0
+            shown_player0(r) != 0
+            or shown_player1(r) != 0
+            or (r[T_ENAM0] != 0 and r[T_RESMP0] == 0)
+            or (r[T_ENAM1] != 0 and r[T_RESMP1] == 0)
+            or ball_enabled(r) != 0
         )
     first = x0 >> 3
     after = (x1 + 7) >> 3
