@@ -108,6 +108,12 @@ def build_machine(game: str | Path, repeat_action_probability: float = 0.0) -> M
     )
 
 
+@inlined
+def _copy(source, target_out):
+    for i in range(len(source)):
+        target_out[i] = source[i]
+
+
 @kernel
 def load_console(e, state, memory, screen, random, state_0, memory_0, random_0, rom, program, seed, mode, difficulty):
     """ale-py's loadROM on console `e`: power on (copied from row 0 of the arrays `*_0`), seed, and a first reset."""
@@ -147,32 +153,24 @@ def show_many(state, screen, pictures_out):
     for e in range(len(state)):
         tia.serve(state[e], screen[e], tia.SHOW)
         at = np.int64(state[e, PICTURE]) * words
-        for i in range(words):
-            pictures_out[e, i] = screen[e, at + i]
+        _copy(screen[e, at : at + words], pictures_out[e])
 
 
 @kernel
 def _capture(s, screen, picture_out):
     tia.serve(s, screen, tia.SHOW)
     at = np.int64(s[PICTURE]) * len(picture_out)
-    for i in range(len(picture_out)):
-        picture_out[i] = screen[at + i]
-
-
-@inlined
-def _copy(source, target_out):
-    for i in range(len(source)):
-        target_out[i] = source[i]
+    _copy(screen[at : at + len(picture_out)], picture_out)
 
 
 @kernel
 def _push(e, num_pictures, captured, resize_table, work, stack):
     """Process captured pictures of env `e` and push the observation on its stack [k, height * width]."""
-    grey, column_start, column_weight, row_start, row_count, row_weight = resize_table
+    grey, column_start, column_weight, row_start, row_count, row_weight, whole = resize_table
     for k in range(stack.shape[0] - 1):
         _copy(stack[k + 1], stack[k])
     preprocess.observe(
-        captured, num_pictures, grey, column_start, column_weight, row_start, row_count, row_weight, work, stack[stack.shape[0] - 1]
+        captured, num_pictures, grey, column_start, column_weight, row_start, row_count, row_weight, whole, work, stack[stack.shape[0] - 1]
     )
 
 
@@ -243,8 +241,7 @@ def step_many(
             elif skip == 1:
                 _capture(s, screen[e], captured[e, 0])
                 if pictures == 3:
-                    for i in range(captured.shape[2]):
-                        captured[e, 1, i] = captured[e, 2, i]
+                    _copy(captured[e, 2], captured[e, 1])
                 pictures = 2
         s[OBSERVED] = 0
         terminal = s[TERMINAL] != 0

@@ -41,6 +41,7 @@ class Resize(NamedTuple):
     row_start: np.ndarray  # int32 [height]
     row_count: np.ndarray  # int32 [height]
     row_weight: np.ndarray  # float32 [height, taps]
+    whole: np.ndarray  # int32 [2]: source lines and columns to an output pixel if both are whole numbers, else 0
 
 
 def _area_weights(source: int, target: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -75,7 +76,10 @@ def resize_to(source_height: int, height: int, width: int) -> Resize:
     """Weights from [source_height, 160] to [height, width]."""
     column_start, _, column_weight = _area_weights(160, width)
     row_start, row_count, row_weight = _area_weights(source_height, height)
-    return Resize(column_start, np.ascontiguousarray(column_weight.T), row_start, row_count, row_weight)
+    whole = (source_height // height, 160 // width) if source_height % height == 0 and 160 % width == 0 else (0, 0)
+    return Resize(
+        column_start, np.ascontiguousarray(column_weight.T), row_start, row_count, row_weight, np.array(whole, np.int32)
+    )
 
 
 @kernel
@@ -99,7 +103,27 @@ def pooled_line(pictures, num_pictures, line, grey, out):
 
 
 @kernel
-def observe(pictures, num_pictures, grey, column_start, column_weight, row_start, row_count, row_weight, work, out):
+def _observe_whole(pictures, num_pictures, grey, lines, columns, width, height, level, total, out):
+    """Whole-number ratios: OpenCV averages blocks of pixels, two by two in integers with halves rounded up."""
+    stand_alone()
+    scale = np.float32(1.0) / np.float32(lines * columns)
+    for row in range(height):
+        for x in range(width):
+            total[x] = np.float32(0)
+        for k in range(lines):
+            pooled_line(pictures, num_pictures, row * lines + k, grey, level)
+            for x in range(width):
+                for j in range(columns):
+                    total[x] += level[x * columns + j]
+        for x in range(width):
+            if lines == 2 and columns == 2:
+                out[row * width + x] = np.uint8((np.int64(total[x]) + 2) >> 2)
+            else:
+                out[row * width + x] = np.uint8(np.rint(total[x] * scale))
+
+
+@kernel
+def observe(pictures, num_pictures, grey, column_start, column_weight, row_start, row_count, row_weight, whole, work, out):
     """Resize the maximum of pictures into `out` [height * width] uint8.
 
     `work` float32 [3, 160 + width]: scratch; row 0 the grey line, row 1 its sums along the line, row 2 the accumulated row.
@@ -111,6 +135,9 @@ def observe(pictures, num_pictures, grey, column_start, column_weight, row_start
     level = work[0]
     sums = work[1]
     total = work[2]
+    if whole[0] > 0:
+        _observe_whole(pictures, num_pictures, grey, whole[0], whole[1], width, height, level, total, out)
+        return
     summed = -1  # the line `sums` belongs to
     for row in range(height):
         for k in range(row_count[row]):
