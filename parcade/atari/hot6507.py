@@ -3,7 +3,8 @@
 The twin of `cpu6507.py`. An instruction is done here when all its bytes come from an unbanked stretch of ROM and it touches
 only ROM, RAM, INTIM and TIA registers without side effects on the 6507 but WSYNC; the registers stay in local variables. Whatever
 else comes up (hotspots, TIA reads, VSYNC and VBLANK, decimal mode, rare opcodes, code in RAM) is left, with nothing
-changed yet, to `cpu6507.step`. Tests run both on the same programs.
+changed yet, to `cpu6507.step`. So are jumps into TIA registers, whose first byte depends on the last one on the bus. Tests run both on
+the same programs.
 
 The long chain of ``elif`` becomes one jump table. Its bodies were written out by opcode because going through tables for
 address and operation costs almost twice the time.
@@ -117,12 +118,14 @@ def run(s, memory, rom, screen, limit):
             elif opcode == 0xD0:  # BNE rel
                 if nz & 0xFF != 0:
                     target = pc + 2 + low - ((low & 0x80) << 1)
-                    cycles += 4 if (target ^ (pc + 2)) & 0x1F00 else 3
-                    pc = target & 0xFFFF
+                    if target & 0x1080:
+                        cycles += 4 if (target ^ (pc + 2)) & 0x1F00 else 3
+                        pc = target & 0xFFFF
+                        continue
+                else:
+                    pc += 2
+                    cycles += 2
                     continue
-                pc += 2
-                cycles += 2
-                continue
             elif opcode == 0xBD:  # LDA absx
                 address = (low + x + (high << 8)) & 0xFFFF
                 m = _peek(s, memory, rom, address, bank, plain_start, plain_span)
@@ -159,12 +162,14 @@ def run(s, memory, rom, screen, limit):
             elif opcode == 0xF0:  # BEQ rel
                 if nz & 0xFF == 0:
                     target = pc + 2 + low - ((low & 0x80) << 1)
-                    cycles += 4 if (target ^ (pc + 2)) & 0x1F00 else 3
-                    pc = target & 0xFFFF
+                    if target & 0x1080:
+                        cycles += 4 if (target ^ (pc + 2)) & 0x1F00 else 3
+                        pc = target & 0xFFFF
+                        continue
+                else:
+                    pc += 2
+                    cycles += 2
                     continue
-                pc += 2
-                cycles += 2
-                continue
             elif opcode == 0xB1:  # LDA indy
                 if 0x80 <= low < 0xFF:
                     target = np.int64(memory[np.uint32(low & 0x7F)]) + y
@@ -219,12 +224,14 @@ def run(s, memory, rom, screen, limit):
             elif opcode == 0x10:  # BPL rel
                 if nz & 0x8080 == 0:
                     target = pc + 2 + low - ((low & 0x80) << 1)
-                    cycles += 4 if (target ^ (pc + 2)) & 0x1F00 else 3
-                    pc = target & 0xFFFF
+                    if target & 0x1080:
+                        cycles += 4 if (target ^ (pc + 2)) & 0x1F00 else 3
+                        pc = target & 0xFFFF
+                        continue
+                else:
+                    pc += 2
+                    cycles += 2
                     continue
-                pc += 2
-                cycles += 2
-                continue
             elif opcode == 0x88:  # DEY imp
                 y = (y - 1) & 0xFF
                 nz = y
@@ -246,9 +253,10 @@ def run(s, memory, rom, screen, limit):
                 cycles += 2
                 continue
             elif opcode == 0x4C:  # JMP abs
-                pc = low | high << 8
-                cycles += 3
-                continue
+                if high << 8 & 0x1000 or low & 0x80:
+                    pc = low | high << 8
+                    cycles += 3
+                    continue
             elif opcode == 0xE6:  # INC zp
                 if low >= 0x80:
                     m = np.int64(memory[np.uint32(low & 0x7F)])
@@ -337,21 +345,25 @@ def run(s, memory, rom, screen, limit):
             elif opcode == 0x90:  # BCC rel
                 if c == 0:
                     target = pc + 2 + low - ((low & 0x80) << 1)
-                    cycles += 4 if (target ^ (pc + 2)) & 0x1F00 else 3
-                    pc = target & 0xFFFF
+                    if target & 0x1080:
+                        cycles += 4 if (target ^ (pc + 2)) & 0x1F00 else 3
+                        pc = target & 0xFFFF
+                        continue
+                else:
+                    pc += 2
+                    cycles += 2
                     continue
-                pc += 2
-                cycles += 2
-                continue
             elif opcode == 0xB0:  # BCS rel
                 if c != 0:
                     target = pc + 2 + low - ((low & 0x80) << 1)
-                    cycles += 4 if (target ^ (pc + 2)) & 0x1F00 else 3
-                    pc = target & 0xFFFF
+                    if target & 0x1080:
+                        cycles += 4 if (target ^ (pc + 2)) & 0x1F00 else 3
+                        pc = target & 0xFFFF
+                        continue
+                else:
+                    pc += 2
+                    cycles += 2
                     continue
-                pc += 2
-                cycles += 2
-                continue
             elif opcode == 0x18:  # CLC imp
                 c = np.int64(0)
                 pc += 1
@@ -461,7 +473,7 @@ def run(s, memory, rom, screen, limit):
                     cycles += 3
                     continue
             elif opcode == 0x20:  # JSR abs
-                if sp >= 0x82:
+                if sp >= 0x82 and (high << 8 & 0x1000 or low & 0x80):
                     memory[np.uint32(sp & 0x7F)] = np.uint8((pc + 2) >> 8 & 0xFF)
                     memory[np.uint32((sp - 1) & 0x7F)] = np.uint8((pc + 2) & 0xFF)
                     sp -= 2
@@ -479,12 +491,14 @@ def run(s, memory, rom, screen, limit):
             elif opcode == 0x30:  # BMI rel
                 if nz & 0x8080 != 0:
                     target = pc + 2 + low - ((low & 0x80) << 1)
-                    cycles += 4 if (target ^ (pc + 2)) & 0x1F00 else 3
-                    pc = target & 0xFFFF
+                    if target & 0x1080:
+                        cycles += 4 if (target ^ (pc + 2)) & 0x1F00 else 3
+                        pc = target & 0xFFFF
+                        continue
+                else:
+                    pc += 2
+                    cycles += 2
                     continue
-                pc += 2
-                cycles += 2
-                continue
             elif opcode == 0xE8:  # INX imp
                 x = (x + 1) & 0xFF
                 nz = x
@@ -634,21 +648,25 @@ def run(s, memory, rom, screen, limit):
             elif opcode == 0x50:  # BVC rel
                 if v == 0:
                     target = pc + 2 + low - ((low & 0x80) << 1)
-                    cycles += 4 if (target ^ (pc + 2)) & 0x1F00 else 3
-                    pc = target & 0xFFFF
+                    if target & 0x1080:
+                        cycles += 4 if (target ^ (pc + 2)) & 0x1F00 else 3
+                        pc = target & 0xFFFF
+                        continue
+                else:
+                    pc += 2
+                    cycles += 2
                     continue
-                pc += 2
-                cycles += 2
-                continue
             elif opcode == 0x70:  # BVS rel
                 if v != 0:
                     target = pc + 2 + low - ((low & 0x80) << 1)
-                    cycles += 4 if (target ^ (pc + 2)) & 0x1F00 else 3
-                    pc = target & 0xFFFF
+                    if target & 0x1080:
+                        cycles += 4 if (target ^ (pc + 2)) & 0x1F00 else 3
+                        pc = target & 0xFFFF
+                        continue
+                else:
+                    pc += 2
+                    cycles += 2
                     continue
-                pc += 2
-                cycles += 2
-                continue
             elif opcode == 0xD5:  # CMP zpx
                 low = (low + x) & 0xFF
                 if low >= 0x80:
@@ -996,7 +1014,7 @@ def run(s, memory, rom, screen, limit):
                 address = low | high << 8
                 low = _peek(s, memory, rom, address, bank, plain_start, plain_span)
                 high = _peek(s, memory, rom, (address & 0xFF00) | (address + 1) & 0xFF, bank, plain_start, plain_span)
-                if low >= 0 and high >= 0:
+                if low >= 0 and high >= 0 and (high << 8 & 0x1000 or low & 0x80):
                     pc = low | high << 8
                     cycles += 5
                     continue
