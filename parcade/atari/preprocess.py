@@ -87,10 +87,11 @@ def pooled_line(pictures, num_pictures, line, grey, out):
     """Grey levels of a line, the maximum over the first `num_pictures` rows of `pictures` [3, height * 20] uint64."""
     stand_alone()
     at = line * LINE_WORDS
+    first = pictures[0, at : at + LINE_WORDS]
+    second = pictures[1 if num_pictures > 1 else 0, at : at + LINE_WORDS]
+    third = pictures[2 if num_pictures > 2 else 0, at : at + LINE_WORDS]
     for word in range(LINE_WORDS):
-        a = pictures[0, at + word]
-        b = pictures[1, at + word] if num_pictures > 1 else a
-        c = pictures[2, at + word] if num_pictures > 2 else a
+        a, b, c = first[word], second[word], third[word]
         if a == b and a == c:
             for k in range(8):
                 out[8 * word + k] = np.float32(grey[np.uint32((a >> np.uint64(8 * k)) & np.uint64(255))])
@@ -132,6 +133,7 @@ def observe(pictures, num_pictures, grey, column_start, column_weight, row_start
     width = len(column_start)
     height = len(row_start)
     taps = column_weight.shape[0]
+    first_weight = column_weight[0]
     level = work[0]
     sums = work[1]
     total = work[2]
@@ -147,20 +149,22 @@ def observe(pictures, num_pictures, grey, column_start, column_weight, row_start
                 if same:
                     at = line * LINE_WORDS
                     for p in range(num_pictures):
+                        here = pictures[p, at : at + LINE_WORDS]
+                        above = pictures[p, at - LINE_WORDS : at]
+                        changed = np.uint64(0)
                         for word in range(LINE_WORDS):
-                            if pictures[p, at + word] != pictures[p, at - LINE_WORDS + word]:
-                                same = False
-                                break
-                        if not same:
-                            break
+                            changed |= here[word] ^ above[word]
+                        if changed != np.uint64(0):
+                            same = False
                 if not same:
                     pooled_line(pictures, num_pictures, line, grey, level)
                     for x in range(width):
-                        sums[x] = level[column_start[x]] * column_weight[0, x]
+                        sums[x] = level[np.uint32(column_start[x])] * first_weight[x]
                     for tap in range(1, taps):
+                        tap_weight = column_weight[tap]
+                        shifted = level[tap:]  # past the line stand zeros
                         for x in range(width):
-                            index = min(column_start[x] + tap, 159)
-                            sums[x] += level[index] * column_weight[tap, x]
+                            sums[x] += shifted[np.uint32(column_start[x])] * tap_weight[x]
                 summed = line
             weight = row_weight[row, k]
             if k == 0:

@@ -656,13 +656,12 @@ def _draw_blank(screen, at, x0, x1):
         screen[at + group] &= keep
 
 
-@kernel
+@inlined
 def _draw_span(r, screen, at, x0, x1, aa, ab, ac, ba, bb, bc, pa, pb, pc, la, lb, lc):
     """Draw pixels x0 .. x1-1 of the line at word `at`, 8 at a time, from back to front.
 
     Masks of three words each: a* player and missile 0, b* player and missile 1, p* playfield, l* ball.
     """
-    stand_alone()
     control = r[T_CTRLPF]
     colour_bk = np.uint64(r[T_COLUBK]) * EVERY_BYTE
     colour_pf = np.uint64(r[T_COLUPF]) * EVERY_BYTE
@@ -690,7 +689,12 @@ def _draw_span(r, screen, at, x0, x1, aa, ab, ac, ba, bb, bc, pa, pb, pc, la, lb
         else:
             a, b, p, l = ac >> shift, bc >> shift, pc >> shift, lc >> shift
         pixels = colour_bk
-        if ((a | b | p | l) & np.uint64(0xFF)) != ZERO:
+        if ((a | b | l) & np.uint64(0xFF)) == ZERO:
+            colour = colour_pf
+            if score:
+                colour = colour_p0 if group < 10 else colour_p1
+            pixels ^= (pixels ^ colour) & SPREAD[np.uint32(p & np.uint64(0xFF))]
+        else:
             mask_a = SPREAD[np.uint32(a & np.uint64(0xFF))]
             mask_b = SPREAD[np.uint32(b & np.uint64(0xFF))]
             mask_p = SPREAD[np.uint32(p & np.uint64(0xFF))]
