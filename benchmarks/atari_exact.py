@@ -56,7 +56,7 @@ def main() -> None:
                 mode=None if mode == "" else mode, difficulty=None if difficulty == "" else difficulty,
             )  # fmt: skip
             with options.out.open("a", newline="") as file:
-                csv.writer(file).writerow([game, mode, difficulty, options.frames, seed, options.sticky, difference or "none"])
+                csv.writer(file, lineterminator="\n").writerow([game, mode, difficulty, options.frames, seed, options.sticky, difference or "none"])
             print(f"{game} mode {mode} difficulty {difficulty}: {difference or 'equal'}", flush=True)
 
 
