@@ -1,0 +1,64 @@
+"""Compare every game with ale-py frame by frame; one row a game in a CSV, resumable.
+
+    python benchmarks/atari_exact.py --frames 100000 --out benchmarks/results/atari_exact.csv
+
+Rows that are already in the file with at least as many frames are skipped, so an interrupted run goes on where it stopped. Seeds
+are drawn anew for each game and written down. `--modes` compares every mode and difficulty instead of the default one.
+"""
+
+import argparse
+import csv
+import secrets
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "atari")]
+
+from parity import play_both  # noqa: E402
+
+from parcade.atari import games  # noqa: E402
+
+COLUMNS = ["game", "mode", "difficulty", "frames", "seed", "sticky", "first_difference"]
+
+
+def cases(game: str, all_modes: bool) -> list[tuple]:
+    """(mode, difficulty) pairs; None is the default."""
+    row = games.load_games()[game]
+    if not all_modes:
+        return [("", "")]
+    return [(mode, difficulty) for mode in games.modes(row) for difficulty in row["difficulties"]]
+
+
+def main() -> None:
+    """Run the sweep."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--frames", type=int, default=100_000)
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "atari_exact.csv")
+    parser.add_argument("--games", nargs="*", default=sorted(games.load_games()))
+    parser.add_argument("--sticky", type=float, default=0.0)
+    parser.add_argument("--modes", action="store_true")
+    options = parser.parse_args()
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    done = {}
+    if options.out.exists():
+        with options.out.open() as file:
+            done = {(row["game"], row["mode"], row["difficulty"], row["sticky"]): int(row["frames"]) for row in csv.DictReader(file)}
+    else:
+        options.out.write_text(",".join(COLUMNS) + "\n")
+    for game in options.games:
+        for mode, difficulty in cases(game, options.modes):
+            if done.get((game, str(mode), str(difficulty), str(options.sticky)), -1) >= options.frames:
+                continue
+            seed = secrets.randbits(30)
+            difference = play_both(
+                game, options.frames, seed, sticky=options.sticky,
+                mode=None if mode == "" else mode, difficulty=None if difficulty == "" else difficulty,
+            )  # fmt: skip
+            with options.out.open("a", newline="") as file:
+                csv.writer(file, lineterminator="\n").writerow([game, mode, difficulty, options.frames, seed, options.sticky, difference or "none"])
+            print(f"{game} mode {mode} difficulty {difficulty}: {difference or 'equal'}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,190 @@
+"""`Arcade`: raw Atari 2600 consoles, frame by frame, equal to ale-py 0.12.1.
+
+`Arcade(game, n)` is ale-py's loadROM on n consoles, its own reset included; `reset()` is reset_game, `reset(seed=s)` sets
+random_seed, loads the ROM anew and resets; `act` is ale-py's act with frame_skip 1.
+"""
+
+from pathlib import Path
+
+import numpy as np
+
+from . import engine_cpu, games
+from .state import (
+    DIFFICULTY,
+    EPISODE_FRAME_NUMBER,
+    FRAME_NUMBER,
+    LINE_WORDS,
+    LIVES,
+    LOG_CAPACITY,
+    LOG_COUNT,
+    LOG_DONE,
+    LOG_SLOT,
+    MODE,
+    PICTURE,
+    ROM_HEIGHT,
+    SLOT_COUNT,
+    T_POSP0,
+    TERMINAL,
+    TIA,
+    VERSION,
+    allocate,
+)
+
+
+class Arcade:
+    """`num_consoles` consoles playing one ROM, given by game name or path.
+
+    Errors: ValueError for an unknown game, device or wrong shapes. A ROM that is no known game runs without rules.
+    """
+
+    def __init__(self, game: str | Path, num_consoles: int, device: str = "cpu", repeat_action_probability: float = 0.0):
+        if device != "cpu":
+            raise ValueError(f"device={device!r}: only 'cpu' is there")
+        if num_consoles < 1:
+            raise ValueError(f"num_consoles={num_consoles}: expected at least 1")
+        self.machine = engine_cpu.build_machine(game, repeat_action_probability)
+        self.num_consoles = num_consoles
+        self.height = self.machine.height
+        self.arrays = allocate(num_consoles, self.height)
+        self.arrays["state"][:] = self.machine.powered["state"]
+        self._load(np.ones(num_consoles, bool), np.zeros(num_consoles, np.int64))
+
+    @property
+    def actions(self) -> list[int]:
+        """ale-py's minimal action set; all 18 for an unknown ROM."""
+        return list(self.machine.row.get("actions", range(18)))
+
+    @property
+    def modes(self) -> list[int]:
+        """Modes of the game."""
+        return games.modes(self.machine.row)
+
+    @property
+    def difficulties(self) -> list[int]:
+        """Difficulties of the game: bit 0 the left switch, bit 1 the right one."""
+        return list(self.machine.row.get("difficulties", [0]))
+
+    def _rows(self):
+        arrays = self.arrays
+        return arrays["state"], arrays["memory"], arrays["screen"], arrays["random"]
+
+    def _load(self, mask: np.ndarray, seeds: np.ndarray) -> None:
+        powered = self.machine.powered
+        state = self.arrays["state"]
+        for e in np.flatnonzero(mask):
+            engine_cpu.load_console(
+                int(e), *self._rows(), powered["state"], powered["memory"], powered["random"],
+                self.machine.rom, self.machine.program, int(seeds[e]), int(state[e, MODE]), int(state[e, DIFFICULTY]),
+            )  # fmt: skip
+
+    def reset(self, seed: int | np.ndarray | None = None, mask: np.ndarray | None = None) -> None:
+        """Start new games: reset_game, after random_seed and loadROM if a seed is given.
+
+        seed: one number for all or int `[n]`; mask: bool `[n]`, the consoles to reset.
+        """
+        chosen = np.ones(self.num_consoles, bool) if mask is None else np.asarray(mask, bool)
+        if chosen.shape != (self.num_consoles,):
+            raise ValueError(f"mask has shape {chosen.shape}; expected ({self.num_consoles},)")
+        if seed is not None:
+            self._load(chosen, np.broadcast_to(np.asarray(seed, np.int64) & 0xFFFFFFFF, (self.num_consoles,)))
+        for e in np.flatnonzero(chosen):
+            engine_cpu.reset_console(int(e), *self._rows(), self.machine.rom, self.machine.program)
+
+    def act(self, actions: np.ndarray) -> np.ndarray:
+        """One video frame with ale-py action ids int `[n]` (0-17); int rewards `[n]`. A game that is over stands still."""
+        actions = np.ascontiguousarray(np.broadcast_to(actions, (self.num_consoles,)), np.int64)
+        if actions.min() < 0 or actions.max() > 17:
+            raise ValueError(f"actions from {actions.min()} to {actions.max()}; expected 0 to 17")
+        rewards = np.zeros(self.num_consoles, np.int32)
+        engine_cpu.act_many(0, self.num_consoles, *self._rows(), self.machine.rom, self.machine.program, actions, rewards)
+        return rewards
+
+    @property
+    def ram(self) -> np.ndarray:
+        """RIOT RAM, uint8 `[n, 128]`; a view: writing pokes the consoles."""
+        return self.arrays["memory"][:, :128]
+
+    @property
+    def screen(self) -> np.ndarray:
+        """Palette indices, uint8 `[n, height, 160]`, a copy."""
+        pictures = np.empty((self.num_consoles, self.height * LINE_WORDS), np.uint64)
+        engine_cpu.show_many(self.arrays["state"], self.arrays["screen"], pictures)
+        return pictures.view(np.uint8).reshape(self.num_consoles, self.height, 160)
+
+    @property
+    def lives(self) -> np.ndarray:
+        """Lives, int32 `[n]`."""
+        return self.arrays["state"][:, LIVES].copy()
+
+    @property
+    def game_over(self) -> np.ndarray:
+        """Whether each game is over, bool `[n]`."""
+        return self.arrays["state"][:, TERMINAL] != 0
+
+    @property
+    def frame_number(self) -> np.ndarray:
+        """Frames acted since the ROM was loaded, int32 `[n]`."""
+        return self.arrays["state"][:, FRAME_NUMBER].copy()
+
+    @property
+    def episode_frame_number(self) -> np.ndarray:
+        """Frames acted since the last reset, int32 `[n]`."""
+        return self.arrays["state"][:, EPISODE_FRAME_NUMBER].copy()
+
+    @property
+    def mode(self) -> np.ndarray:
+        """Game mode, int32 `[n]`; a new one acts from the next reset."""
+        return self.arrays["state"][:, MODE].copy()
+
+    @mode.setter
+    def mode(self, mode: int | np.ndarray) -> None:
+        if not np.isin(mode, self.modes).all():
+            raise ValueError(f"mode={mode}: {self.machine.game} has {self.modes}")
+        self.arrays["state"][:, MODE] = mode
+
+    @property
+    def difficulty(self) -> np.ndarray:
+        """Difficulty switches, int32 `[n]`; new ones act from the next frame."""
+        return self.arrays["state"][:, DIFFICULTY].copy()
+
+    @difficulty.setter
+    def difficulty(self, difficulty: int | np.ndarray) -> None:
+        if not np.isin(difficulty, self.difficulties).all():
+            raise ValueError(f"difficulty={difficulty}: {self.machine.game} has {self.difficulties}")
+        self.arrays["state"][:, DIFFICULTY] = difficulty
+
+    def get_state(self, consoles: np.ndarray | slice = slice(None)) -> dict[str, np.ndarray]:
+        """Copies of the shape table's rows of some consoles (`state.py`), with `version` and the ROM's `md5`.
+
+        Exact between any two frames: setting them continues as if nothing had happened.
+        """
+        saved = {name: array[consoles].copy() for name, array in self.arrays.items()}
+        saved["version"] = np.array(VERSION)
+        saved["md5"] = np.frombuffer(bytes.fromhex(self.machine.md5), np.uint8).copy()
+        return saved
+
+    def set_state(self, saved: dict[str, np.ndarray], consoles: np.ndarray | slice = slice(None)) -> None:
+        """Put rows that `get_state` gave into consoles. Errors: ValueError for another version, ROM, shape or bad contents."""
+        if int(saved["version"]) != VERSION:
+            raise ValueError(f"state of version {int(saved['version'])}; expected {VERSION}")
+        if bytes(saved["md5"]).hex() != self.machine.md5:
+            raise ValueError("state of another ROM")
+        for name, array in self.arrays.items():
+            expected = array[consoles]
+            if saved[name].shape != expected.shape or saved[name].dtype != expected.dtype:
+                raise ValueError(f"{name} is {saved[name].dtype} {saved[name].shape}; expected {expected.dtype} {expected.shape}")
+        _check_rows(saved["state"], self.machine)
+        for name, array in self.arrays.items():
+            array[consoles] = saved[name]
+
+
+def _check_rows(state: np.ndarray, machine: engine_cpu.Machine) -> None:
+    """Refuse rows that would make a kernel index outside its arrays."""
+    limits = [(LOG_SLOT, 1, 2), (LOG_COUNT, 1, LOG_CAPACITY), (LOG_DONE, 1, LOG_CAPACITY), (SLOT_COUNT, 3, LOG_CAPACITY)]
+    limits += [(PICTURE, 1, 1), (TIA + T_POSP0, 5, 159), (0, 4, 255), (4, 1, 0xFFFF)]
+    for at, count, maximum in limits:
+        words = state[:, at : at + count]
+        if words.min() < 0 or words.max() > maximum:
+            raise ValueError(f"state word {at} is {words.min()} to {words.max()}; expected 0 to {maximum}")
+    if (state[:, ROM_HEIGHT] != machine.height).any():
+        raise ValueError(f"state of a picture of another height; expected {machine.height}")

@@ -1,0 +1,382 @@
+"""The console and the arcade around it: frames, controls, power-on, reset and act.
+
+An *update* runs the 6507 until a frame ends or 25,000 instructions have passed; either counts as one video frame.
+Resets and actions follow ale-py 0.12.1 to the order of its random draws: 60 frames without input, 4 with the
+RESET switch, the game's mode selection, 4 more, then the game's starting actions. RIOT RAM survives a reset, and every
+reset draws a new timer value, so no two episodes start alike.
+"""
+
+import numpy as np
+
+from . import bus, cartridge, cpu6507, hot6507, mt19937, riot, rules, tia
+from .jit import kernel, stand_alone
+from .state import (
+    ACTION,
+    CHARGE_AT_ONCE,
+    CHARGE_NEVER,
+    CPU_JAMMED,
+    CYCLES,
+    DIFFICULTY,
+    DPC_MARK_CYCLE,
+    DUMP,
+    DUMP_OFF_CYCLE,
+    EPISODE_FRAME_NUMBER,
+    FRAME_ENDED,
+    FRAME_NUMBER,
+    FRAME_START,
+    IN_CHARGE,
+    IN_INPT4,
+    IN_INPT5,
+    IN_SWCHA,
+    IN_SWCHB,
+    LINE_LIMIT,
+    MODE,
+    PADDLE_A,
+    PADDLE_B,
+    PADDLE_MAX,
+    PADDLE_MIN,
+    PARTIAL,
+    PRESSED_RESET,
+    PRESSED_SELECT,
+    REWARD,
+    RIOT_READ_CYCLE,
+    RIOT_SET_CYCLE,
+    ROM_BOOT_DIFFICULTY,
+    ROM_LEFT_PADDLES,
+    ROM_MAX_LINES,
+    ROM_PAL,
+    ROM_RIGHT_PADDLES,
+    ROM_SWAP_PADDLES,
+    ROM_SWAP_PORTS,
+    SCANLINES,
+    STICKY_STREAM,
+    STICKY_THRESHOLD,
+    SYSTEM_STREAM,
+    TERMINAL,
+    VSYNC_FINISH,
+)
+
+INSTRUCTION_LIMIT = 25000  # instructions in one update
+PADDLE_STEP = 23000  # resistance a paddle moves in a frame
+SYSTEM_SEED = 4753849
+DETECTION_FRAMES = 60
+PAL_SCANLINES = 285  # a frame with more votes for PAL
+
+NOOP, FIRE, UP, RIGHT, LEFT, DOWN = 0, 1, 2, 3, 4, 5
+UPFIRE = 10
+RESET_ACTION = 40
+# Directions and fire of the 18 joystick actions: bits up 1, down 2, left 4, right 8, fire 16.
+JOYSTICK = np.array([0, 16, 1, 8, 4, 2, 9, 5, 10, 6, 17, 24, 20, 18, 25, 21, 26, 22], np.int64)
+
+
+# --- frames -----------------------------------------------------------------------------------------------------------
+
+
+@kernel
+def _start_frame(s):
+    """Count cycles and clocks from here on; the phase within the scanline is kept."""
+    stand_alone()
+    cycles = np.int64(s[CYCLES])
+    phase = (3 * cycles - np.int64(s[FRAME_START])) % 228
+    s[RIOT_SET_CYCLE] -= cycles
+    s[RIOT_READ_CYCLE] -= cycles
+    s[DUMP_OFF_CYCLE] -= cycles
+    s[DPC_MARK_CYCLE] -= cycles
+    s[VSYNC_FINISH] -= 3 * cycles
+    s[CYCLES] = 0
+    s[FRAME_START] = -phase
+    s[LINE_LIMIT] = -phase + 228 * (np.int64(s[ROM_MAX_LINES]) + 1)
+    tia.start_frame(s, cycles, np.int64(s[SCANLINES] & 1 if s[ROM_PAL] != 0 else 0))
+
+
+@kernel
+def run_update(s, memory, rom, screen):
+    """Run to the end of the frame, or for 25,000 instructions."""
+    stand_alone()
+    if s[PARTIAL] == 0:
+        _start_frame(s)
+    s[PARTIAL] = 1
+    s[FRAME_ENDED] = 0
+    if s[CPU_JAMMED] == 0:
+        hot6507.run(s, memory, rom, screen, INSTRUCTION_LIMIT)
+    if s[FRAME_ENDED] != 0:
+        s[PARTIAL] = 0
+        s[SCANLINES] = (3 * np.int64(s[CYCLES]) - np.int64(s[FRAME_START])) // 228
+        tia.serve(s, screen, tia.END_FRAME)
+
+
+# --- controls -----------------------------------------------------------------------------------------------------------
+
+
+@kernel
+def _charge_cycles(resistance):
+    """Cycles until a paddle's capacitor is charged."""
+    stand_alone()
+    return np.int64((1.6 * resistance * 0.01e-6) * 1.19e6)
+
+
+@kernel
+def _set_switches(s, difficulty):
+    stand_alone()
+    switches = 0x3F | (difficulty & 1) << 6 | (difficulty & 2) << 6
+    if s[PRESSED_RESET] != 0:
+        switches &= ~0x01
+    if s[PRESSED_SELECT] != 0:
+        switches &= ~0x02
+    s[IN_SWCHB] = switches
+
+
+@kernel
+def apply_controls(s, action):
+    """Show player A's joystick action or paddle movement and the console switches to the chips."""
+    stand_alone()
+    keys = JOYSTICK[action]
+    fire = keys & 16
+    port_a = np.int64(0xFF)
+    s[IN_INPT4] = 0x80
+    s[IN_INPT5] = 0x80
+    for i in range(4):
+        s[IN_CHARGE + i] = CHARGE_NEVER
+    if s[ROM_LEFT_PADDLES] != 0 or s[ROM_RIGHT_PADDLES] != 0:
+        resistance = np.int64(s[PADDLE_A])
+        if keys & 8:
+            resistance -= PADDLE_STEP
+        if keys & 4:
+            resistance += PADDLE_STEP
+        resistance = min(max(resistance, np.int64(s[PADDLE_MIN])), np.int64(s[PADDLE_MAX]))
+        s[PADDLE_A] = resistance
+        swap = s[ROM_SWAP_PADDLES] != 0
+        if s[ROM_LEFT_PADDLES] != 0:
+            s[IN_CHARGE + (1 if swap else 0)] = _charge_cycles(resistance)
+            s[IN_CHARGE + (0 if swap else 1)] = _charge_cycles(np.int64(s[PADDLE_B]))
+            if fire:
+                port_a &= ~0x40 if swap else ~0x80
+        if s[ROM_RIGHT_PADDLES] != 0:
+            s[IN_CHARGE + 2] = CHARGE_AT_ONCE
+            s[IN_CHARGE + 3] = CHARGE_AT_ONCE
+    else:
+        swap = s[ROM_SWAP_PORTS] != 0
+        port_a &= ~((keys & 15) if swap else (keys & 15) << 4)
+        if fire:
+            s[IN_INPT5 if swap else IN_INPT4] = 0
+    s[IN_SWCHA] = port_a
+    _set_switches(s, np.int64(s[DIFFICULTY]))
+
+
+# --- power-on and system reset ----------------------------------------------------------------------------------------------
+
+
+@kernel
+def system_reset(s, memory, rom, screen, random):
+    """Reset every chip; RIOT RAM is kept and a timer value is drawn."""
+    stand_alone()
+    s[CYCLES] = 0
+    s[FRAME_START] = 0
+    s[VSYNC_FINISH] = bus.VSYNC_NEVER
+    s[LINE_LIMIT] = 228 * (np.int64(s[ROM_MAX_LINES]) + 1)
+    s[SCANLINES] = 0
+    s[DUMP] = 0
+    s[DUMP_OFF_CYCLE] = 0
+    riot.reset(s, random[SYSTEM_STREAM])
+    tia.reset(s, screen)
+    cartridge.reset(s, memory, random[SYSTEM_STREAM])
+    cpu6507.reset(s, memory, rom, screen)
+
+
+@kernel
+def power_on(s, memory, rom, screen, random):
+    """Build the console: random RAM, 60 frames to tell PAL from NTSC, and a system reset. Returns whether it is PAL."""
+    stand_alone()
+    mt19937.seed(random[SYSTEM_STREAM], SYSTEM_SEED)
+    riot.fill_ram(memory, random[SYSTEM_STREAM])
+    cartridge.power_on(s)
+    riot.reset(s, random[SYSTEM_STREAM])
+    system_reset(s, memory, rom, screen, random)
+    s[PARTIAL] = 0
+    s[IN_SWCHA] = 0xFF
+    s[IN_INPT4] = 0x80
+    s[IN_INPT5] = 0x80
+    for i in range(4):
+        paddles = s[ROM_LEFT_PADDLES] if i < 2 else s[ROM_RIGHT_PADDLES]
+        s[IN_CHARGE + i] = CHARGE_AT_ONCE if paddles != 0 else CHARGE_NEVER
+    _set_switches(s, np.int64(s[ROM_BOOT_DIFFICULTY]))
+    votes = 0
+    for frame in range(DETECTION_FRAMES):
+        run_update(s, memory, rom, screen)
+        if frame >= 30 and s[SCANLINES] > PAL_SCANLINES:
+            votes += 1
+    pal = votes >= 15
+    s[ROM_PAL] = 1 if pal else 0
+    s[ROM_MAX_LINES] = 342 if pal else 290
+    system_reset(s, memory, rom, screen, random)
+    return pal
+
+
+# --- reset and act --------------------------------------------------------------------------------------------------------------
+
+
+@kernel
+def _frame_with_rules(s, memory, rom, screen, program, action):
+    stand_alone()
+    apply_controls(s, action)
+    run_update(s, memory, rom, screen)
+    rules.execute(s, memory, program, program[rules.AT_STEP])
+
+
+@kernel
+def _soft_reset(s, memory, rom, screen, program):
+    """Hold the RESET switch for 4 frames."""
+    stand_alone()
+    s[PRESSED_RESET] = 1
+    for _ in range(4):
+        _frame_with_rules(s, memory, rom, screen, program, NOOP)
+    s[PRESSED_RESET] = 0
+    s[ACTION] = NOOP
+
+
+@kernel
+def _press_select(s, memory, rom, screen, program, frames):
+    """Hold SELECT for `frames` frames, which the game rules do not see, then one frame without input."""
+    stand_alone()
+    s[PRESSED_SELECT] = 1
+    for _ in range(frames):
+        apply_controls(s, NOOP)
+        run_update(s, memory, rom, screen)
+    s[PRESSED_SELECT] = 0
+    _frame_with_rules(s, memory, rom, screen, program, NOOP)
+    s[FRAME_NUMBER] += 1
+    s[EPISODE_FRAME_NUMBER] += 1
+
+
+@kernel
+def _mode_reached(s, memory, program):
+    stand_alone()
+    return rules.execute(s, memory, program, program[rules.AT_UNTIL]) != 0
+
+
+@kernel
+def _select_mode(s, memory, rom, screen, random, program):
+    """Press SELECT until the game shows the wanted mode, as the game's row says."""
+    stand_alone()
+    procedure = program[rules.MODE_PROCEDURE]
+    presses = 1000  # a ROM that never shows the mode must not hang
+    if procedure == rules.DOUBLE_DUNK_MODE:
+        _select_double_dunk(s, memory, rom, screen, random, program)
+        return
+    if procedure == rules.VIDEO_CUBE_MODE:
+        _select_video_cube(s, memory, rom, screen, random, program)
+        return
+    if procedure == rules.BERZERK_MODE:
+        for _ in range(20):
+            act(s, memory, rom, screen, random, program, NOOP)
+    if program[rules.SOFT_RESET_FIRST] != 0:
+        _soft_reset(s, memory, rom, screen, program)
+    if program[rules.SELECT_FIRST] != 0:
+        _press_select(s, memory, rom, screen, program, program[rules.SELECT_FIRST])
+    while not _mode_reached(s, memory, program) and presses > 0:
+        presses -= 1
+        if procedure == rules.ADVENTURE_MODE:
+            frames = 2 + (mt19937.draw(random[STICKY_STREAM]) & 0xFF)
+            _press_select(s, memory, rom, screen, program, frames)
+            act(s, memory, rom, screen, random, program, NOOP)
+        else:
+            _press_select(s, memory, rom, screen, program, program[rules.SELECT_FRAMES])
+    rules.execute(s, memory, program, program[rules.AT_AFTER_MODE])
+    _soft_reset(s, memory, rom, screen, program)
+
+
+@kernel
+def _cursor_down(s, memory, rom, screen, random, program):
+    """Double Dunk's menu: press DOWN until the cursor byte $B0 moves."""
+    stand_alone()
+    before = memory[0x30]
+    for _ in range(1000):
+        act(s, memory, rom, screen, random, program, DOWN)
+        act(s, memory, rom, screen, random, program, NOOP)
+        if memory[0x30] != before:
+            break
+
+
+@kernel
+def _select_double_dunk(s, memory, rom, screen, random, program):
+    """Double Dunk: four options in a menu, one bit of the mode each."""
+    stand_alone()
+    _press_select(s, memory, rom, screen, program, 1)
+    _cursor_down(s, memory, rom, screen, random, program)
+    _cursor_down(s, memory, rom, screen, random, program)
+    for option in range(4):
+        if option > 0:
+            _cursor_down(s, memory, rom, screen, random, program)
+        bit = np.int64(0x08 if option == 0 else 0x10 if option == 1 else 0x04 if option == 2 else 0x20)
+        wanted = s[MODE] >> option & 1
+        for _ in range(1000):
+            if (1 if memory[0x00] & bit else 0) == wanted:
+                break
+            act(s, memory, rom, screen, random, program, RIGHT if wanted else LEFT)
+            act(s, memory, rom, screen, random, program, NOOP)
+    _soft_reset(s, memory, rom, screen, program)
+    act(s, memory, rom, screen, random, program, UPFIRE)
+    act(s, memory, rom, screen, random, program, NOOP)
+
+
+@kernel
+def _select_video_cube(s, memory, rom, screen, random, program):
+    """Video Cube: mode 100 * cube + variant."""
+    stand_alone()
+    variant = s[MODE] % 100
+    shown = 0 if variant == 0 else 2 if variant == 1 else 8
+    for _ in range(1000):
+        if memory[0x7B] & 0x1F == shown:
+            break
+        _press_select(s, memory, rom, screen, program, 2)
+    _soft_reset(s, memory, rom, screen, program)
+    if s[MODE] >= 100:
+        cube = s[MODE] // 100
+        for _ in range(1000):
+            if 10 * np.int64(memory[0x1F] >> 4) + np.int64(memory[0x1F] & 15) == cube:
+                break
+            act(s, memory, rom, screen, random, program, RIGHT)
+
+
+@kernel
+def reset_game(s, memory, rom, screen, random, program):
+    """Start a new episode, exactly as ale-py's reset_game."""
+    stand_alone()
+    s[EPISODE_FRAME_NUMBER] = 0
+    s[PADDLE_A] = (np.int64(s[PADDLE_MIN]) + np.int64(s[PADDLE_MAX])) // 2
+    s[PADDLE_B] = s[PADDLE_A]
+    system_reset(s, memory, rom, screen, random)
+    for _ in range(60):
+        _frame_with_rules(s, memory, rom, screen, program, NOOP)
+    _soft_reset(s, memory, rom, screen, program)
+    rules.execute(s, memory, program, program[rules.AT_RESET])
+    if program[rules.MODE_PROCEDURE] != rules.NO_MODES:
+        _select_mode(s, memory, rom, screen, random, program)
+    _soft_reset(s, memory, rom, screen, program)
+    for i in range(program[rules.NUM_STARTS]):
+        action = np.int64(program[program[rules.START_AT] + i])
+        s[PRESSED_RESET] = 1 if action == RESET_ACTION else 0
+        _frame_with_rules(s, memory, rom, screen, program, NOOP if action == RESET_ACTION else action)
+        s[PRESSED_RESET] = 0
+
+
+@kernel
+def act(s, memory, rom, screen, random, program, action):
+    """One video frame with `action` (0-17), possibly replaced by the one before; returns the reward.
+
+    Draws two numbers a frame from the sticky stream, even when nothing repeats and after game over, when nothing runs.
+    """
+    stand_alone()
+    threshold = np.int64(s[STICKY_THRESHOLD + 1]) << 31 | np.int64(s[STICKY_THRESHOLD])
+    if mt19937.draw(random[STICKY_STREAM]) >= threshold:
+        s[ACTION] = action
+    mt19937.skip(random[STICKY_STREAM], 1)
+    if s[TERMINAL] != 0:
+        return np.int64(0)
+    action = np.int64(s[ACTION])
+    if action > 17 or (program[rules.FIRE_ILLEGAL] != 0 and JOYSTICK[action] & 16):
+        action = np.int64(NOOP)
+    _frame_with_rules(s, memory, rom, screen, program, action)
+    s[FRAME_NUMBER] += 1
+    s[EPISODE_FRAME_NUMBER] += 1
+    return np.int64(s[REWARD])

@@ -1,0 +1,514 @@
+"""The 6507, one instruction at a time, in two phases: address, then operand, operation and result.
+
+This is the plain interpreter: every opcode of `opcodes.py`, every access over the bus, in order. It is what runs
+code in unusual places and unusual opcodes; the common ones have a faster twin in `hot6507.py`, which is
+held against this one by tests.
+
+As in ale-py's core an instruction's base cycles count before its first operand is read, so all its accesses see the
+same time; there are no dummy accesses, except the discarded reads of PLA, PLP, RTI, RTS and JSR.
+"""
+
+import numpy as np
+
+from . import bus
+from .jit import inlined, kernel, stand_alone
+from .opcodes import CYCLES as BASE_CYCLES
+from .opcodes import KIND, KINDS, MODE, MODES, OPERATION, OPERATIONS, PAGE_EXTRA
+from .state import (
+    CPU_A,
+    CPU_C,
+    CPU_D,
+    CPU_I,
+    CPU_JAMMED,
+    CPU_NZ,
+    CPU_PC,
+    CPU_SP,
+    CPU_V,
+    CPU_X,
+    CPU_Y,
+    CYCLES,
+)
+
+(IMP, ACC, IMM, ZP, ZPX, ZPY, ABS, ABSX, ABSY, IND, INDX, INDY, REL) = range(len(MODES))
+(NONE, READ, WRITE, RMW, BRANCH, JUMP) = range(len(KINDS))
+# fmt: off
+(HLT, ADC, ANC, AND, ANE, ARR, ASL, ASR, BCC, BCS, BEQ, BIT, BMI, BNE, BPL, BRK, BVC, BVS, CLC, CLD, CLI, CLV, CMP, CPX,
+ CPY, DCP, DEC, DEX, DEY, EOR, INC, INX, INY, ISB, JMP, JSR, LAS, LAX, LDA, LDX, LDY, LSR, LXA, NOP, ORA, PHA, PHP, PLA,
+ PLP, RLA, ROL, ROR, RRA, RTI, RTS, SAX, SBC, SBX, SEC, SED, SEI, SHA, SHS, SHX, SHY, SLO, SRE, STA, STX, STY, TAX, TAY,
+ TSX, TXA, TXS, TYA) = range(len(OPERATIONS))
+# fmt: on
+
+# Decimal mode: what a byte counts as (any byte has a value), and the byte that shows a number 0-99.
+DECIMAL_VALUE = np.array([10 * (byte >> 4) + (byte & 15) for byte in range(256)], np.int64)
+DECIMAL_BYTE = np.array([16 * (number // 10) + number % 10 for number in range(100)], np.int64)
+
+
+@inlined
+def nz_of_flags(negative, zero):
+    """CPU_NZ for given flags: any combination can be shown."""
+    return (0x8000 if negative else 0) | (0 if zero else 1)
+
+
+@inlined
+def status(nz, c, v, d, i):
+    """The flags byte as pushed: N V 1 B D I Z C."""
+    byte = 0x30 | c | v << 6 | d << 3 | i << 2
+    if nz & 0x8080:
+        byte |= 0x80
+    if nz & 0xFF == 0:
+        byte |= 0x02
+    return byte
+
+
+@inlined
+def add(a, m, c, v, d):
+    """ADC: returns (sum, carry, overflow); N and Z follow from the sum."""
+    if d == 0:
+        total = a + m + c
+        return total & 0xFF, total >> 8, ((a ^ total) & (m ^ total)) >> 7 & 1
+    total = DECIMAL_VALUE[a] + DECIMAL_VALUE[m] + c
+    result = DECIMAL_BYTE[(total & 0xFF) % 100]
+    return result, np.int64(1 if total > 99 else 0), ((a ^ result) & (result ^ m)) >> 7 & 1
+
+
+@inlined
+def subtract(a, m, c, v, d):
+    """SBC: returns (difference, carry, overflow)."""
+    if d == 0:
+        total = a - m - 1 + c
+        return total & 0xFF, np.int64(1 if total >= 0 else 0), ((a ^ m) & (a ^ total)) >> 7 & 1
+    total = DECIMAL_VALUE[a] - DECIMAL_VALUE[m] - 1 + c
+    if total < 0:
+        total += 100
+    result = DECIMAL_BYTE[total % 100]
+    return result, np.int64(1 if a >= m + 1 - c else 0), ((a ^ result) & (a ^ m)) >> 7 & 1
+
+
+@inlined
+def _push(s, memory, rom, screen, value, after_read):
+    sp = np.int64(s[CPU_SP])
+    s[CPU_SP] = (sp - 1) & 0xFF
+    bus.write(s, memory, rom, screen, 0x100 | sp, value, after_read)
+
+
+@inlined
+def _pull(s, memory, rom, screen):
+    sp = (np.int64(s[CPU_SP]) + 1) & 0xFF
+    s[CPU_SP] = sp
+    return bus.read(s, memory, rom, screen, 0x100 | sp)
+
+
+@inlined
+def _set_status(s, byte):
+    s[CPU_NZ] = nz_of_flags(byte & 0x80 != 0, byte & 0x02 != 0)
+    s[CPU_V] = byte >> 6 & 1
+    s[CPU_D] = byte >> 3 & 1
+    s[CPU_I] = byte >> 2 & 1
+    s[CPU_C] = byte & 1
+
+
+@kernel
+def reset(s, memory, rom, screen):
+    """System reset: registers 0, stack at the top, PC from the vector $FFFC."""
+    stand_alone()
+    s[CPU_A] = 0
+    s[CPU_X] = 0
+    s[CPU_Y] = 0
+    s[CPU_SP] = 0xFF
+    s[CPU_NZ] = 1
+    s[CPU_C] = 0
+    s[CPU_V] = 0
+    s[CPU_D] = 0
+    s[CPU_I] = 0
+    s[CPU_JAMMED] = 0
+    low = bus.read(s, memory, rom, screen, np.int64(0xFFFC))
+    high = bus.read(s, memory, rom, screen, np.int64(0xFFFD))
+    s[CPU_PC] = low | high << 8
+
+
+@kernel
+def _stack_and_jumps(s, memory, rom, screen, operation, pc):
+    """Operations that move PC or SP; returns PC."""
+    stand_alone()
+    if operation == PHA:
+        _push(s, memory, rom, screen, np.int64(s[CPU_A]), True)
+    elif operation == PHP:
+        flags = status(np.int64(s[CPU_NZ]), np.int64(s[CPU_C]), np.int64(s[CPU_V]), np.int64(s[CPU_D]), np.int64(s[CPU_I]))
+        _push(s, memory, rom, screen, flags, True)
+    elif operation == PLA:
+        bus.read(s, memory, rom, screen, 0x100 | np.int64(s[CPU_SP]))
+        value = _pull(s, memory, rom, screen)
+        s[CPU_A] = value
+        s[CPU_NZ] = value
+    elif operation == PLP:
+        bus.read(s, memory, rom, screen, 0x100 | np.int64(s[CPU_SP]))
+        _set_status(s, _pull(s, memory, rom, screen))
+    elif operation == JSR:
+        low = bus.read(s, memory, rom, screen, pc)
+        pc = (pc + 1) & 0xFFFF
+        bus.read(s, memory, rom, screen, 0x100 | np.int64(s[CPU_SP]))
+        _push(s, memory, rom, screen, pc >> 8, True)
+        _push(s, memory, rom, screen, pc & 0xFF, False)
+        pc = low | bus.read(s, memory, rom, screen, pc) << 8
+    elif operation == RTS:
+        bus.read(s, memory, rom, screen, 0x100 | np.int64(s[CPU_SP]))
+        pc = _pull(s, memory, rom, screen)
+        pc |= _pull(s, memory, rom, screen) << 8
+        bus.read(s, memory, rom, screen, pc)
+        pc = (pc + 1) & 0xFFFF
+    elif operation == RTI:
+        bus.read(s, memory, rom, screen, 0x100 | np.int64(s[CPU_SP]))
+        _set_status(s, _pull(s, memory, rom, screen))
+        pc = _pull(s, memory, rom, screen)
+        pc |= _pull(s, memory, rom, screen) << 8
+    else:  # BRK
+        bus.read(s, memory, rom, screen, pc)
+        pc = (pc + 1) & 0xFFFF
+        flags = status(np.int64(s[CPU_NZ]), np.int64(s[CPU_C]), np.int64(s[CPU_V]), np.int64(s[CPU_D]), np.int64(s[CPU_I]))
+        _push(s, memory, rom, screen, pc >> 8, True)
+        _push(s, memory, rom, screen, pc & 0xFF, False)
+        _push(s, memory, rom, screen, flags, False)
+        s[CPU_I] = 1
+        pc = bus.read(s, memory, rom, screen, np.int64(0xFFFE))
+        pc |= bus.read(s, memory, rom, screen, np.int64(0xFFFF)) << 8
+    return pc
+
+
+@inlined
+def _branch_taken(s, operation):
+    nz = np.int64(s[CPU_NZ])
+    if operation == BNE:
+        return nz & 0xFF != 0
+    if operation == BEQ:
+        return nz & 0xFF == 0
+    if operation == BPL:
+        return nz & 0x8080 == 0
+    if operation == BMI:
+        return nz & 0x8080 != 0
+    if operation == BCC:
+        return s[CPU_C] == 0
+    if operation == BCS:
+        return s[CPU_C] != 0
+    if operation == BVC:
+        return s[CPU_V] == 0
+    return s[CPU_V] != 0
+
+
+@kernel
+def step(s, memory, rom, screen):
+    """Run one instruction."""
+    stand_alone()
+    pc = np.int64(s[CPU_PC])
+    opcode = bus.read(s, memory, rom, screen, pc)
+    pc = (pc + 1) & 0xFFFF
+    operation = np.int64(OPERATION[opcode])
+    mode = np.int64(MODE[opcode])
+    kind = np.int64(KIND[opcode])
+    if operation == HLT:
+        s[CPU_PC] = pc
+        s[CPU_JAMMED] = 1
+        return
+    s[CYCLES] += np.int32(BASE_CYCLES[opcode])
+
+    if kind == BRANCH:
+        offset = bus.read(s, memory, rom, screen, pc)
+        pc = (pc + 1) & 0xFFFF
+        if _branch_taken(s, operation):
+            target = (pc + offset - ((offset & 0x80) << 1)) & 0xFFFF
+            s[CYCLES] += np.int32(1 if (target ^ pc) & 0xFF00 == 0 else 2)
+            pc = target
+        s[CPU_PC] = pc
+        return
+
+    # Phase 1: the effective address.
+    address = np.int64(0)
+    operand = np.int64(0)
+    if mode == IMM:
+        operand = bus.read(s, memory, rom, screen, pc)
+        pc = (pc + 1) & 0xFFFF
+    elif ZP <= mode <= ZPY or mode == INDX or mode == INDY:
+        address = bus.read(s, memory, rom, screen, pc)
+        pc = (pc + 1) & 0xFFFF
+        if mode == ZPX or mode == INDX:
+            address = (address + np.int64(s[CPU_X])) & 0xFF
+        elif mode == ZPY:
+            address = (address + np.int64(s[CPU_Y])) & 0xFF
+        if mode == INDX or mode == INDY:
+            # The pointer's high byte comes from pointer + 1 without wrapping: $FF takes it from $0100.
+            low = bus.read(s, memory, rom, screen, address)
+            address = low | bus.read(s, memory, rom, screen, address + 1) << 8
+    elif ABS <= mode <= IND and operation != JSR:
+        low = bus.read(s, memory, rom, screen, pc)
+        address = low | bus.read(s, memory, rom, screen, (pc + 1) & 0xFFFF) << 8
+        pc = (pc + 2) & 0xFFFF
+    if mode == ABSX or mode == ABSY or mode == INDY:
+        base = address
+        address = (address + np.int64(s[CPU_X] if mode == ABSX else s[CPU_Y])) & 0xFFFF
+        if PAGE_EXTRA[opcode] != 0 and (address ^ base) & 0xFF00:
+            s[CYCLES] += np.int32(1)
+
+    # Phase 2: operand, operation, result.
+    if kind == READ:
+        if mode != IMM:
+            operand = bus.read(s, memory, rom, screen, address)
+        _operate_on_read(s, operation, operand)
+    elif kind == RMW:
+        operand = bus.read(s, memory, rom, screen, address)
+        bus.write(s, memory, rom, screen, address, _modify(s, operation, operand), True)
+    elif kind == WRITE:
+        bus.write(s, memory, rom, screen, address, _stored(s, operation, address), True)
+    elif mode == ACC:
+        s[CPU_A] = _modify(s, operation, np.int64(s[CPU_A]))
+    elif operation == JMP:
+        if mode == IND:
+            low = bus.read(s, memory, rom, screen, address)
+            following = (address & 0xFF00) | (address + 1) & 0xFF  # the pointer wraps inside its page
+            address = low | bus.read(s, memory, rom, screen, following) << 8
+        pc = address
+    elif operation in (JSR, RTS, PHA, PHP, PLA, PLP, RTI, BRK):
+        pc = _stack_and_jumps(s, memory, rom, screen, operation, pc)
+    else:
+        _operate_on_registers(s, operation)
+    s[CPU_PC] = pc
+
+
+@kernel
+def _operate_on_registers(s, operation):
+    """Implied operations."""
+    stand_alone()
+    if operation == DEX:
+        s[CPU_X] = (s[CPU_X] - 1) & 0xFF
+        s[CPU_NZ] = s[CPU_X]
+    elif operation == DEY:
+        s[CPU_Y] = (s[CPU_Y] - 1) & 0xFF
+        s[CPU_NZ] = s[CPU_Y]
+    elif operation == INX:
+        s[CPU_X] = (s[CPU_X] + 1) & 0xFF
+        s[CPU_NZ] = s[CPU_X]
+    elif operation == INY:
+        s[CPU_Y] = (s[CPU_Y] + 1) & 0xFF
+        s[CPU_NZ] = s[CPU_Y]
+    elif operation == TAX:
+        s[CPU_X] = s[CPU_A]
+        s[CPU_NZ] = s[CPU_A]
+    elif operation == TAY:
+        s[CPU_Y] = s[CPU_A]
+        s[CPU_NZ] = s[CPU_A]
+    elif operation == TXA:
+        s[CPU_A] = s[CPU_X]
+        s[CPU_NZ] = s[CPU_X]
+    elif operation == TYA:
+        s[CPU_A] = s[CPU_Y]
+        s[CPU_NZ] = s[CPU_Y]
+    elif operation == TSX:
+        s[CPU_X] = s[CPU_SP]
+        s[CPU_NZ] = s[CPU_SP]
+    elif operation == TXS:
+        s[CPU_SP] = s[CPU_X]
+    elif operation == CLC:
+        s[CPU_C] = 0
+    elif operation == SEC:
+        s[CPU_C] = 1
+    elif operation == CLD:
+        s[CPU_D] = 0
+    elif operation == SED:
+        s[CPU_D] = 1
+    elif operation == CLI:
+        s[CPU_I] = 0
+    elif operation == SEI:
+        s[CPU_I] = 1
+    elif operation == CLV:
+        s[CPU_V] = 0
+
+
+@kernel
+def _operate_on_read(s, operation, m):
+    """Operations on a byte that was read."""
+    stand_alone()
+    a = np.int64(s[CPU_A])
+    x = np.int64(s[CPU_X])
+    c = np.int64(s[CPU_C])
+    if operation == LDA:
+        s[CPU_A] = m
+        s[CPU_NZ] = m
+    elif operation == LDX:
+        s[CPU_X] = m
+        s[CPU_NZ] = m
+    elif operation == LDY:
+        s[CPU_Y] = m
+        s[CPU_NZ] = m
+    elif operation == CMP:
+        s[CPU_C] = 1 if a >= m else 0
+        s[CPU_NZ] = (a - m) & 0xFF
+    elif operation == CPX:
+        s[CPU_C] = 1 if x >= m else 0
+        s[CPU_NZ] = (x - m) & 0xFF
+    elif operation == CPY:
+        s[CPU_C] = 1 if s[CPU_Y] >= m else 0
+        s[CPU_NZ] = (np.int64(s[CPU_Y]) - m) & 0xFF
+    elif operation == AND:
+        s[CPU_A] = a & m
+        s[CPU_NZ] = a & m
+    elif operation == ORA:
+        s[CPU_A] = a | m
+        s[CPU_NZ] = a | m
+    elif operation == EOR:
+        s[CPU_A] = a ^ m
+        s[CPU_NZ] = a ^ m
+    elif operation == ADC:
+        result, carry, overflow = add(a, m, c, np.int64(s[CPU_V]), s[CPU_D])
+        s[CPU_A] = result
+        s[CPU_NZ] = result
+        s[CPU_C] = carry
+        s[CPU_V] = overflow
+    elif operation == SBC:
+        result, carry, overflow = subtract(a, m, c, np.int64(s[CPU_V]), s[CPU_D])
+        s[CPU_A] = result
+        s[CPU_NZ] = result
+        s[CPU_C] = carry
+        s[CPU_V] = overflow
+    elif operation == BIT:
+        s[CPU_NZ] = nz_of_flags(m & 0x80 != 0, a & m == 0)
+        s[CPU_V] = m >> 6 & 1
+    elif operation != NOP:
+        _operate_undocumented(s, operation, m)
+
+
+@kernel
+def _operate_undocumented(s, operation, m):
+    """Undocumented operations on a byte that was read."""
+    stand_alone()
+    a = np.int64(s[CPU_A])
+    x = np.int64(s[CPU_X])
+    if operation == LAX:
+        s[CPU_A] = m
+        s[CPU_X] = m
+        s[CPU_NZ] = m
+    elif operation == ANC:
+        s[CPU_A] = a & m
+        s[CPU_NZ] = a & m
+        s[CPU_C] = (a & m) >> 7
+    elif operation == ASR:
+        s[CPU_C] = a & m & 1
+        s[CPU_A] = (a & m) >> 1
+        s[CPU_NZ] = (a & m) >> 1
+    elif operation == ARR:
+        carry = np.int64(s[CPU_C])
+        value = a & m
+        result = value >> 1 | carry << 7
+        if s[CPU_D] == 0:
+            s[CPU_NZ] = result
+            s[CPU_C] = result >> 6 & 1
+            s[CPU_V] = (result >> 6 ^ result >> 5) & 1
+        else:
+            s[CPU_NZ] = nz_of_flags(carry != 0, result == 0)
+            s[CPU_V] = (value ^ result) >> 6 & 1
+            if (value & 0x0F) + (value & 0x01) > 0x05:
+                result = (result & 0xF0) | (result + 6) & 0x0F
+            if (value & 0xF0) + (value & 0x10) > 0x50:
+                result = (result + 0x60) & 0xFF
+                s[CPU_C] = 1
+            else:
+                s[CPU_C] = 0
+        s[CPU_A] = result
+    elif operation == ANE:
+        s[CPU_A] = (a | 0xEE) & x & m
+        s[CPU_NZ] = s[CPU_A]
+    elif operation == LXA:
+        s[CPU_A] = (a | 0xEE) & m
+        s[CPU_X] = s[CPU_A]
+        s[CPU_NZ] = s[CPU_A]
+    elif operation == SBX:
+        difference = (a & x) - m
+        s[CPU_X] = difference & 0xFF
+        s[CPU_NZ] = difference & 0xFF
+        s[CPU_C] = 1 if difference >= 0 else 0
+    elif operation == LAS:
+        value = np.int64(s[CPU_SP]) & m
+        s[CPU_A] = value
+        s[CPU_X] = value
+        s[CPU_SP] = value
+        s[CPU_NZ] = value
+
+
+@kernel
+def _modify(s, operation, m):
+    """Read-modify-write operations: returns the byte to store."""
+    stand_alone()
+    a = np.int64(s[CPU_A])
+    c = np.int64(s[CPU_C])
+    if operation == INC:
+        result = (m + 1) & 0xFF
+        s[CPU_NZ] = result
+    elif operation == DEC:
+        result = (m - 1) & 0xFF
+        s[CPU_NZ] = result
+    elif operation == ASL or operation == SLO:
+        result = m << 1 & 0xFF
+        s[CPU_C] = m >> 7
+        s[CPU_NZ] = result
+    elif operation == ROL or operation == RLA:
+        result = (m << 1 | c) & 0xFF
+        s[CPU_C] = m >> 7
+        s[CPU_NZ] = result
+    elif operation == LSR or operation == SRE:
+        result = m >> 1
+        s[CPU_C] = m & 1
+        s[CPU_NZ] = result
+    elif operation == ROR or operation == RRA:
+        result = m >> 1 | c << 7
+        s[CPU_C] = m & 1
+        s[CPU_NZ] = result
+    elif operation == DCP:
+        result = (m - 1) & 0xFF
+        s[CPU_C] = 1 if a >= result else 0
+        s[CPU_NZ] = (a - result) & 0xFF
+    else:  # ISB
+        result = (m + 1) & 0xFF
+    if operation == SLO:
+        s[CPU_A] = a | result
+        s[CPU_NZ] = a | result
+    elif operation == RLA:
+        s[CPU_A] = a & result
+        s[CPU_NZ] = a & result
+    elif operation == SRE:
+        s[CPU_A] = a ^ result
+        s[CPU_NZ] = a ^ result
+    elif operation == RRA:
+        total, carry, overflow = add(a, result, m & 1, np.int64(s[CPU_V]), s[CPU_D])
+        s[CPU_A] = total
+        s[CPU_NZ] = total
+        s[CPU_C] = carry
+        s[CPU_V] = overflow
+    elif operation == ISB:
+        total, carry, overflow = subtract(a, result, c, np.int64(s[CPU_V]), s[CPU_D])
+        s[CPU_A] = total
+        s[CPU_NZ] = total
+        s[CPU_C] = carry
+        s[CPU_V] = overflow
+    return result
+
+
+@kernel
+def _stored(s, operation, address):
+    """The byte a store writes."""
+    stand_alone()
+    a = np.int64(s[CPU_A])
+    x = np.int64(s[CPU_X])
+    high = ((address >> 8) + 1) & 0xFF
+    if operation == STA:
+        return a
+    if operation == STX:
+        return x
+    if operation == STY:
+        return np.int64(s[CPU_Y])
+    if operation == SAX:
+        return a & x
+    if operation == SHA:
+        return a & x & high
+    if operation == SHX:
+        return x & high
+    if operation == SHY:
+        return np.int64(s[CPU_Y]) & high
+    s[CPU_SP] = a & x  # SHS
+    return a & x & high

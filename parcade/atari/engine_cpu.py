@@ -1,0 +1,261 @@
+"""Many consoles on CPU cores: the compiled loops over rows, and what is set up once for a ROM.
+
+The kernels take `first` and `last` console and release the GIL, so threads can share the rows of one set of arrays.
+"""
+
+import hashlib
+import warnings
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from . import cartridge, console, games, mt19937, preprocess, rules, tia
+from .jit import inlined, kernel, stand_alone
+from .state import (
+    CART_KIND,
+    DIFFICULTY,
+    EPISODE_FRAME_NUMBER,
+    FRAME_NUMBER,
+    LINE_WORDS,
+    LIVES,
+    MODE,
+    NOOP_STREAM,
+    OBSERVED,
+    PADDLE_MAX,
+    PADDLE_MIN,
+    PICTURE,
+    ROM_BOOT_DIFFICULTY,
+    ROM_HEIGHT,
+    ROM_HMOVE_BLANKS,
+    ROM_LEFT_PADDLES,
+    ROM_MAX_LINES,
+    ROM_RIGHT_PADDLES,
+    ROM_SWAP_PADDLES,
+    ROM_SWAP_PORTS,
+    ROM_YSTART,
+    STICKY_STREAM,
+    STICKY_THRESHOLD,
+    TERMINAL,
+    allocate,
+)
+
+PADDLE_RANGE = (27450, 790196)
+
+
+class Machine(NamedTuple):
+    """A ROM ready to run: constants, and a console as it stands after power-on."""
+
+    game: str | None
+    row: dict  # of games.json, empty for an unknown ROM
+    md5: str
+    rom: np.ndarray  # uint8, `cartridge.expand_image`
+    program: np.ndarray  # int32, `rules.compile_rules`
+    powered: dict[str, np.ndarray]  # arrays of one console, `state.allocate`
+    height: int
+    pal: bool
+
+
+def build_machine(game: str | Path, repeat_action_probability: float = 0.0) -> Machine:
+    """Load a ROM by game name or path and power a console on.
+
+    Errors: ValueError for an unknown game, FileNotFoundError without ROM. An unknown image runs without rules: reward 0, never
+    over, and one warning.
+    """
+    if not 0.0 <= repeat_action_probability <= 1.0:
+        raise ValueError(f"repeat_action_probability={repeat_action_probability}: expected 0 to 1")
+    path = games.find_rom(game)
+    image = path.read_bytes()
+    name = games.game_of_image(image)
+    row = games.load_games()[name] if name else {}
+    if name is None:
+        warnings.warn(f"{path.name} is no known game: it runs without rules (reward 0, never over)", stacklevel=3)
+    kind = cartridge.KIND_OF_TYPE[row.get("cartridge") or cartridge.detect_type(image)]
+    rom = cartridge.expand_image(image, kind)
+    arrays = allocate(1, 250)
+    s = arrays["state"][0]
+    s[CART_KIND] = kind
+    s[ROM_YSTART] = row.get("ystart", 34)
+    s[ROM_HEIGHT] = row.get("height", 210)
+    s[ROM_MAX_LINES] = 290
+    s[ROM_HMOVE_BLANKS] = row.get("hmove_blanks", True)
+    s[ROM_LEFT_PADDLES] = "left" in row.get("paddles", ())
+    s[ROM_RIGHT_PADDLES] = "right" in row.get("paddles", ())
+    s[ROM_SWAP_PADDLES] = row.get("swap_paddles", False)
+    s[ROM_SWAP_PORTS] = row.get("swap_ports", False)
+    s[ROM_BOOT_DIFFICULTY] = row.get("boot_difficulty", 0)
+    s[PADDLE_MIN] = PADDLE_RANGE[0]
+    s[PADDLE_MAX] = row.get("paddle_max", PADDLE_RANGE[1])
+    s[MODE] = row.get("default_mode", 0)
+    # ale-py holds the probability as float32 and compares it with a double drawn as 32 bits / 2**32.
+    threshold = int(np.ceil(float(np.float32(repeat_action_probability)) * 2**32))
+    s[STICKY_THRESHOLD] = threshold & 0x7FFFFFFF
+    s[STICKY_THRESHOLD + 1] = threshold >> 31
+    pal = bool(console.power_on(s, arrays["memory"][0], rom, arrays["screen"][0], arrays["random"][0]))
+    height = row.get("height", 250 if pal else 210)
+    s[ROM_HEIGHT] = height
+    arrays["screen"] = np.zeros((1, 2 * height * LINE_WORDS), np.uint64)
+    tia.reset(s, arrays["screen"][0])
+    return Machine(
+        game=name,
+        row=row,
+        md5=hashlib.md5(image, usedforsecurity=False).hexdigest(),
+        rom=rom,
+        program=rules.compile_rules(row),
+        powered=arrays,
+        height=height,
+        pal=pal,
+    )
+
+
+@inlined
+def _copy(source, target_out):
+    for i in range(len(source)):
+        target_out[i] = source[i]
+
+
+@kernel
+def load_console(e, state, memory, screen, random, state_0, memory_0, random_0, rom, program, seed, mode, difficulty):
+    """ale-py's loadROM on console `e`: power on (copied from row 0 of the arrays `*_0`), seed, and a first reset."""
+    stand_alone()
+    for i in range(state.shape[1]):
+        state[e, i] = state_0[0, i]
+    for i in range(memory.shape[1]):
+        memory[e, i] = memory_0[0, i]
+    for i in range(625):
+        random[e, 0, i] = random_0[0, 0, i]
+    mt19937.seed(random[e, STICKY_STREAM], seed)
+    state[e, MODE] = mode
+    state[e, DIFFICULTY] = difficulty
+    console.reset_game(state[e], memory[e], rom, screen[e], random[e], program)
+
+
+@kernel
+def reset_console(e, state, memory, screen, random, rom, program):
+    """ale-py's reset_game on console `e`."""
+    stand_alone()
+    console.reset_game(state[e], memory[e], rom, screen[e], random[e], program)
+
+
+@kernel
+def act_many(first, last, state, memory, screen, random, rom, program, actions, rewards_out):
+    """One frame of consoles `first` .. `last` - 1 with ale-py action ids."""
+    stand_alone()
+    for e in range(first, last):
+        rewards_out[e] = console.act(state[e], memory[e], rom, screen[e], random[e], program, np.int64(actions[e]))
+
+
+@kernel
+def show_many(state, screen, pictures_out):
+    """Copy every console's current picture, uint64 [n, height * 20], drawing it first where nobody has."""
+    stand_alone()
+    words = pictures_out.shape[1]
+    for e in range(len(state)):
+        tia.serve(state[e], screen[e], tia.SHOW)
+        at = np.int64(state[e, PICTURE]) * words
+        _copy(screen[e, at : at + words], pictures_out[e])
+
+
+@kernel
+def _capture(s, screen, picture_out):
+    tia.serve(s, screen, tia.SHOW)
+    at = np.int64(s[PICTURE]) * len(picture_out)
+    _copy(screen[at : at + len(picture_out)], picture_out)
+
+
+@kernel
+def _push(e, num_pictures, captured, resize_table, work, stack):
+    """Process captured pictures of env `e` and push the observation on its stack [k, height * width]."""
+    grey, column_start, column_weight, row_start, row_count, row_weight, whole = resize_table
+    for k in range(stack.shape[0] - 1):
+        _copy(stack[k + 1], stack[k])
+    preprocess.observe(
+        captured, num_pictures, grey, column_start, column_weight, row_start, row_count, row_weight, whole, work, stack[stack.shape[0] - 1]
+    )
+
+
+@kernel
+def start_episode(e, state, memory, screen, random, rom, program, fire, noop_max, captured, resize_table, work, observations, elapsed):
+    """What AtariVectorEnv does at a reset: reset_game, FIRE, a random number of no-ops, an empty frame stack."""
+    stand_alone()
+    s = state[e]
+    s[OBSERVED] = 0
+    console.reset_game(s, memory[e], rom, screen[e], random[e], program)
+    if fire:
+        console.act(s, memory[e], rom, screen[e], random[e], program, console.FIRE)
+    noops = np.int64(0)
+    if noop_max > 0:
+        # libstdc++'s uniform integer: multiply, and draw again below the bias limit
+        limit = ((1 << 32) - noop_max) % noop_max
+        product = mt19937.draw(random[e, NOOP_STREAM]) * noop_max
+        while product & 0xFFFFFFFF < limit:
+            product = mt19937.draw(random[e, NOOP_STREAM]) * noop_max
+        noops = product >> 32
+        if fire:
+            noops -= 1
+    for _ in range(noops):
+        console.act(s, memory[e], rom, screen[e], random[e], program, console.NOOP)
+        if s[TERMINAL] != 0:
+            console.reset_game(s, memory[e], rom, screen[e], random[e], program)
+    for k in range(observations.shape[1]):
+        for i in range(observations.shape[2]):
+            observations[e, k, i] = np.uint8(0)
+    _capture(s, screen[e], captured[e, 0])
+    for i in range(captured.shape[2]):
+        captured[e, 1, i] = np.uint64(0)
+    _push(e, 1, captured[e], resize_table, work, observations[e])
+    elapsed[e] = 0
+
+
+@kernel
+def step_many(
+    first, last, state, memory, screen, random, rom, program, fire, noop_max, frame_skip, frame_limit, max_pool, clip,
+    life_loss, episodic_life, actions, captured, resize_table, work, observations, elapsed,
+    rewards_out, terminated_out, truncated_out, final_out, counters_out,
+):  # fmt: skip
+    """One step of consoles `first` .. `last` - 1 and the reset of those whose episode ends (SAME_STEP).
+
+    Shapes: actions [n] ale-py action ids, captured [n, 3, height * 20] uint64, observations [n, stack, h * w] uint8,
+    counters_out [n, 3] int32: lives, frame number, episode frame number.
+    """
+    stand_alone()
+    for e in range(first, last):
+        s = state[e]
+        lives = s[LIVES]
+        reward = np.int64(0)
+        life_lost = False
+        over = False
+        pictures = 2  # of `captured` that count: buffer 0, buffer 1, and a new buffer 1 after an early stop
+        for skip in range(frame_skip, 0, -1):
+            s[OBSERVED] = 1 if skip <= 2 else 0
+            reward += console.act(s, memory[e], rom, screen[e], random[e], program, np.int64(actions[e]))
+            elapsed[e] += 1
+            life_lost = s[LIVES] < lives and s[LIVES] > 0
+            over = s[TERMINAL] != 0 or elapsed[e] >= frame_limit or (episodic_life and life_lost)
+            if over:
+                break
+            if skip == 2:
+                # Buffer 0 still holds the maximum of the pictures 0 and 1 of the step before.
+                _capture(s, screen[e], captured[e, 2])
+                pictures = 3
+            elif skip == 1:
+                _capture(s, screen[e], captured[e, 0])
+                if pictures == 3:
+                    _copy(captured[e, 2], captured[e, 1])
+                pictures = 2
+        s[OBSERVED] = 0
+        terminal = s[TERMINAL] != 0
+        _push(e, pictures if max_pool else 1, captured[e], resize_table, work, observations[e])
+        if clip:
+            reward = min(max(reward, np.int64(-1)), np.int64(1))
+        rewards_out[e] = reward
+        terminated = terminal or ((life_loss or episodic_life) and life_lost)
+        terminated_out[e] = terminated
+        truncated_out[e] = elapsed[e] >= frame_limit and not terminated
+        if over:
+            for k in range(observations.shape[1]):
+                _copy(observations[e, k], final_out[e, k])
+            start_episode(e, state, memory, screen, random, rom, program, fire, noop_max, captured, resize_table, work, observations, elapsed)
+        counters_out[e, 0] = s[LIVES]
+        counters_out[e, 1] = s[FRAME_NUMBER]
+        counters_out[e, 2] = s[EPISODE_FRAME_NUMBER]

@@ -1,0 +1,178 @@
+"""From pictures to observations: grey, maximum of two frames, resized by area averaging.
+
+Equal byte for byte to ale-py's `AtariVectorEnv`, which resizes with OpenCV's INTER_AREA: float32 weights, each source
+line first summed along the line, then lines accumulated with their weight, rounded half to even. Lines that equal the
+one above in every picture are converted and summed only once.
+"""
+
+import json
+import math
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from .jit import kernel, stand_alone
+from .state import LINE_WORDS
+
+
+def grey_table(pal: bool) -> np.ndarray:
+    """Grey level of each palette index, uint8 [256], as ale-py's getScreenGrayscale.
+
+    Odd indices appear only on PAL consoles; their grey is the blue byte of the next entry's colour, as in ale-py.
+    """
+    return np.array(_palette()["pal" if pal else "ntsc"]["grey"], np.uint8)
+
+
+def rgb_table(pal: bool) -> np.ndarray:
+    """Colour of each palette index, uint8 [256, 3], as ale-py's getScreenRGB."""
+    return np.array(_palette()["pal" if pal else "ntsc"]["rgb"], np.uint8)
+
+
+def _palette() -> dict:
+    return json.loads(Path(__file__).with_name("palette.json").read_text())
+
+
+class Resize(NamedTuple):
+    """Weights of an area resize: output i sums weight[i, k] * source[start[i] + k] for k < count[i]."""
+
+    column_start: np.ndarray  # int32 [width]
+    column_weight: np.ndarray  # float32 [4, width], zero where unused
+    row_start: np.ndarray  # int32 [height]
+    row_count: np.ndarray  # int32 [height]
+    row_weight: np.ndarray  # float32 [height, taps]
+    whole: np.ndarray  # int32 [2]: source lines and columns to an output pixel if both are whole numbers, else 0
+
+
+def _area_weights(source: int, target: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    if target > source:
+        raise ValueError(f"cannot enlarge {source} pixels to {target}; use at most {source}")
+    scale = source / target
+    starts, lists = [], []
+    for index in range(target):
+        low = index * scale
+        high = low + scale
+        cell = min(scale, source - low)
+        first = math.ceil(low)
+        last = min(math.floor(high), source - 1)
+        first = min(first, last)
+        weights, start = [], first
+        if first - low > 1e-3:
+            weights.append((first - low) / cell)
+            start = first - 1
+        weights += [1.0 / cell] * (last - first)
+        if high - last > 1e-3:
+            weights.append(min(min(high - last, 1.0), cell) / cell)
+        starts.append(start)
+        lists.append(weights)
+    taps = max(map(len, lists))
+    table = np.zeros((target, taps), np.float32)
+    for row, weights in zip(table, lists, strict=True):
+        row[: len(weights)] = weights
+    return np.array(starts, np.int32), np.array([len(weights) for weights in lists], np.int32), table
+
+
+def resize_to(source_height: int, height: int, width: int) -> Resize:
+    """Weights from [source_height, 160] to [height, width]."""
+    column_start, _, column_weight = _area_weights(160, width)
+    row_start, row_count, row_weight = _area_weights(source_height, height)
+    whole = (source_height // height, 160 // width) if source_height % height == 0 and 160 % width == 0 else (0, 0)
+    return Resize(
+        column_start, np.ascontiguousarray(column_weight.T), row_start, row_count, row_weight, np.array(whole, np.int32)
+    )
+
+
+@kernel
+def pooled_line(pictures, num_pictures, line, grey, out):
+    """Grey levels of a line, the maximum over the first `num_pictures` rows of `pictures` [3, height * 20] uint64."""
+    stand_alone()
+    at = line * LINE_WORDS
+    first = pictures[0, at : at + LINE_WORDS]
+    second = pictures[1 if num_pictures > 1 else 0, at : at + LINE_WORDS]
+    third = pictures[2 if num_pictures > 2 else 0, at : at + LINE_WORDS]
+    for word in range(LINE_WORDS):
+        a, b, c = first[word], second[word], third[word]
+        if a == b and a == c:
+            for k in range(8):
+                out[8 * word + k] = np.float32(grey[np.uint32((a >> np.uint64(8 * k)) & np.uint64(255))])
+        else:
+            for k in range(8):
+                level = grey[np.uint32((a >> np.uint64(8 * k)) & np.uint64(255))]
+                level = max(level, grey[np.uint32((b >> np.uint64(8 * k)) & np.uint64(255))])
+                level = max(level, grey[np.uint32((c >> np.uint64(8 * k)) & np.uint64(255))])
+                out[8 * word + k] = np.float32(level)
+
+
+@kernel
+def _observe_whole(pictures, num_pictures, grey, lines, columns, width, height, level, total, out):
+    """Whole-number ratios: OpenCV averages blocks of pixels, two by two in integers with halves rounded up."""
+    stand_alone()
+    scale = np.float32(1.0) / np.float32(lines * columns)
+    for row in range(height):
+        for x in range(width):
+            total[x] = np.float32(0)
+        for k in range(lines):
+            pooled_line(pictures, num_pictures, row * lines + k, grey, level)
+            for x in range(width):
+                for j in range(columns):
+                    total[x] += level[x * columns + j]
+        for x in range(width):
+            if lines == 2 and columns == 2:
+                out[row * width + x] = np.uint8((np.int64(total[x]) + 2) >> 2)
+            else:
+                out[row * width + x] = np.uint8(np.rint(total[x] * scale))
+
+
+@kernel
+def observe(pictures, num_pictures, grey, column_start, column_weight, row_start, row_count, row_weight, whole, work, out):
+    """Resize the maximum of pictures into `out` [height * width] uint8.
+
+    `work` float32 [3, 160 + width]: scratch; row 0 the grey line, row 1 its sums along the line, row 2 the accumulated row.
+    """
+    stand_alone()
+    width = len(column_start)
+    height = len(row_start)
+    taps = column_weight.shape[0]
+    first_weight = column_weight[0]
+    level = work[0]
+    sums = work[1]
+    total = work[2]
+    if whole[0] > 0:
+        _observe_whole(pictures, num_pictures, grey, whole[0], whole[1], width, height, level, total, out)
+        return
+    summed = -1  # the line `sums` belongs to
+    for row in range(height):
+        for k in range(row_count[row]):
+            line = row_start[row] + k
+            if line != summed:
+                same = summed >= 0 and line == summed + 1
+                if same:
+                    at = line * LINE_WORDS
+                    for p in range(num_pictures):
+                        here = pictures[p, at : at + LINE_WORDS]
+                        above = pictures[p, at - LINE_WORDS : at]
+                        changed = np.uint64(0)
+                        for word in range(LINE_WORDS):
+                            changed |= here[word] ^ above[word]
+                        if changed != np.uint64(0):
+                            same = False
+                if not same:
+                    pooled_line(pictures, num_pictures, line, grey, level)
+                    for x in range(width):
+                        sums[x] = level[np.uint32(column_start[x])] * first_weight[x]
+                    for tap in range(1, taps):
+                        tap_weight = column_weight[tap]
+                        shifted = level[tap:]  # past the line stand zeros
+                        for x in range(width):
+                            sums[x] += shifted[np.uint32(column_start[x])] * tap_weight[x]
+                summed = line
+            weight = row_weight[row, k]
+            if k == 0:
+                for x in range(width):
+                    total[x] = sums[x] * weight
+            else:
+                for x in range(width):
+                    total[x] += sums[x] * weight
+        for x in range(width):
+            value = np.rint(total[x])
+            out[row * width + x] = np.uint8(min(max(value, np.float32(0)), np.float32(255)))

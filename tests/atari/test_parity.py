@@ -1,0 +1,65 @@
+"""The native consoles equal ale-py frame by frame."""
+
+import secrets
+
+import numpy as np
+import pytest
+from parity import play_both
+
+from parcade.atari import Arcade, games
+
+pytest.importorskip("ale_py")
+
+SAMPLE = ["pong", "breakout", "seaquest", "ms_pacman", "qbert", "space_invaders", "beam_rider", "pitfall2", "robotank", "elevator_action", "montezuma_revenge", "journey_escape", "adventure", "tetris"]  # fmt: skip
+
+
+@pytest.fixture
+def seed():
+    drawn = secrets.randbits(30)
+    print(f"seed {drawn}")
+    return drawn
+
+
+@pytest.mark.parametrize("game", SAMPLE)
+def test_every_frame_equals_ale_py(game, seed):
+    assert play_both(game, 250, seed) is None
+
+
+@pytest.mark.parametrize("game", ["pong", "breakout"])
+def test_sticky_actions_draw_as_ale_py_draws(game, seed):
+    assert play_both(game, 250, seed, sticky=0.25, hold_frames=1) is None
+
+
+@pytest.mark.parametrize(("game", "mode", "difficulty"), [("space_invaders", 5, 1), ("breakout", 8, 1), ("berzerk", 3, 0), ("double_dunk", 5, 0), ("video_cube", 102, 0)])  # fmt: skip
+def test_modes_and_difficulties_start_as_in_ale_py(game, mode, difficulty, seed):
+    assert play_both(game, 60, seed, mode=mode, difficulty=difficulty) is None
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize("game", sorted(games.load_games()))
+def test_all_games_equal_ale_py(game, seed):
+    assert play_both(game, 1500, seed) is None
+
+
+def test_a_saved_state_continues_exactly():
+    arcade = Arcade("seaquest", 2)
+    arcade.reset()
+    for frame in range(30):
+        arcade.act([frame % 18, 5])
+    saved = arcade.get_state()
+    expected = [(arcade.act([frame % 18, 1]).tolist(), arcade.ram.copy(), arcade.screen) for frame in range(40)]
+    arcade.reset(seed=9)
+    arcade.set_state(saved)
+    for frame, (rewards, ram, screen) in enumerate(expected):
+        assert arcade.act([frame % 18, 1]).tolist() == rewards
+        assert np.array_equal(arcade.ram, ram)
+        assert np.array_equal(arcade.screen, screen)
+
+
+def test_an_unknown_rom_runs_without_rules_and_warns(tmp_path):
+    path = tmp_path / "unknown.bin"
+    path.write_bytes(bytes([0x4C, 0x00, 0xF0]).ljust(4092, b"\xea") + b"\x00\xf0\x00\xf0")
+    with pytest.warns(UserWarning, match="no known game"):
+        arcade = Arcade(path, 1)
+    assert arcade.act([1]).tolist() == [0]
+    assert not arcade.game_over.any()

@@ -1,0 +1,45 @@
+"""Preprocessed consoles equal ale-py's AtariVectorEnv byte for byte."""
+
+import secrets
+
+import numpy as np
+import pytest
+
+from parcade.atari import VectorConsoles
+
+gymnasium = pytest.importorskip("gymnasium")
+vector_env = pytest.importorskip("ale_py.vector_env")
+
+
+@pytest.mark.parametrize(
+    ("game", "settings"),
+    [
+        ("pong", {}),
+        ("breakout", {"img_height": 42, "img_width": 42, "repeat_action_probability": 0.25}),
+        ("breakout", {"img_height": 105, "img_width": 80, "max_num_frames_per_episode": 300}),
+        ("seaquest", {"frameskip": 2, "stack_num": 2, "reward_clipping": False}),
+        ("space_invaders", {"episodic_life": True}),
+        ("qbert", {"full_action_space": True, "noop_max": 7, "use_fire_reset": False}),
+    ],
+)
+def test_observations_rewards_and_flags_equal_atari_vector_env(game, settings):
+    seed = secrets.randbits(20)
+    print(f"seed {seed}")
+    n = 3
+    expected = vector_env.AtariVectorEnv(game, n, autoreset_mode=gymnasium.vector.AutoresetMode.SAME_STEP, num_threads=1, **settings)
+    consoles = VectorConsoles(game, n, num_threads=2, **settings)
+    assert np.array_equal(expected.reset(seed=seed)[0], consoles.reset(seed=seed)[0])
+    player = np.random.default_rng(seed)
+    for _ in range(150):
+        actions = player.integers(0, len(consoles.action_set), n)
+        observations, rewards, terminated, truncated, infos = expected.step(actions)
+        result = consoles.step(actions)
+        assert np.array_equal(observations, result.observations)
+        assert np.array_equal(rewards, result.rewards)
+        assert np.array_equal(terminated, result.terminated)
+        assert np.array_equal(truncated, result.truncated)
+        assert np.array_equal(infos["lives"], result.lives)
+        assert np.array_equal(infos["frame_number"], result.frame_number)
+        ended = terminated | truncated
+        if ended.any():
+            assert np.array_equal(infos["final_obs"][ended], result.final_observations[ended])
