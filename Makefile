@@ -7,11 +7,12 @@ SEED ?= 0
 # A waiting OpenMP thread must not burn a core that emulation could use.
 export OMP_WAIT_POLICY := PASSIVE
 
-.PHONY: pong test quick curves bench-sb3 bench-ranks clean help
+.PHONY: pong test test-exact quick curves bench-sb3 bench-ranks clean help
 
 help:
 	@echo "make pong    install, then learn Pong until the mean score of 100 games is 18 (SEED=0)"
 	@echo "make test    install what the tests need, then run all of them"
+	@echo "make test-exact   every game against ale-py, frame by frame; minutes"
 	@echo "make quick   the unit tests alone"
 	@echo "make curves  Pong curves of every algorithm into benchmarks/results; resumable, hours"
 	@echo "make bench-sb3, bench-ranks   against Stable-Baselines3; 1 against 2 MPI ranks"
@@ -39,7 +40,10 @@ pong: $(VENV)/.installed
 	$(BIN)/parcade train pong --preset pong_fast --seed $(SEED)
 
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -q tests
+	$(BIN)/python -m pytest -q -m "not exact" tests
+
+test-exact: $(VENV)/.installed-test
+	$(BIN)/python -m pytest -q -m exact tests/atari
 
 quick: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -q -m quick tests

@@ -11,6 +11,7 @@ from typing import Any
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Arcade": "parcade.atari",
     "EnvSettings": "parcade.envs",
     "TrainConfig": "parcade.config",
     "RunConfig": "parcade.config",

@@ -12,7 +12,7 @@ import torch
 from parcade.algorithms.base import AlgorithmConfig
 from parcade.algorithms.ppo import PPOConfig
 from parcade.algorithms.table import algorithm_row
-from parcade.envs import ale
+from parcade.envs import ale, native
 from parcade.envs.games import canonical_game, is_atari
 from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError
@@ -102,15 +102,13 @@ class TrainConfig:
             )
         if run.ranks > 1 and run.engine != "mpi":
             raise UsageError(f"ranks={run.ranks} needs --engine mpi; engine {run.engine} is one process")
-        if run.backend == "native":
-            raise UsageError("backend 'native' is not part of this version; use backend 'ale'")
         if run.device == "cuda":
             raise UsageError("device 'cuda' is not part of this version; use device 'cpu'")
         if row.make.source_kind == "games" and (self.hyper.network.lstm or run.overlap):
             raise UsageError(f"algorithm {run.algorithm} takes neither --lstm nor --overlap; leave them out")
         self._check_hyper()
         if is_atari(self.game):
-            ale.check_settings(self.env)
+            (native if run.backend == "native" else ale).check_settings(self.env)
             if self.env.view == "grey":
                 with torch.device("meta"):  # shapes alone: a network that does not fit is refused before anything starts
                     shape = (self.env.frame_stack, self.env.image_height, self.env.image_width)

@@ -55,23 +55,25 @@ def make_vec(
         settings = env_preset(preset, **overrides)
     elif overrides:
         raise UsageError(f"got settings and also {', '.join(overrides)}; put them into settings")
-    if backend == "native":
-        raise UsageError("backend 'native' is not part of this version; use backend 'ale'")
     if device == "cuda":
         raise UsageError(f"backend {backend!r} emulates on the CPU only; use device 'cpu'")
-    return _make(game, num_envs, settings, num_threads)
+    return _make(game, num_envs, backend, settings, num_threads)
 
 
-def _make(game: str, num_envs: int, settings: EnvSettings, num_threads: int) -> gymnasium.vector.VectorEnv:
+def _make(
+    game: str, num_envs: int, backend: str, settings: EnvSettings, num_threads: int
+) -> gymnasium.vector.VectorEnv:
     from parcade.testing import TINY_TASKS
 
     if game in TINY_TASKS:
         return TINY_TASKS[game](num_envs)
     if is_atari(game):
         from parcade.envs.ale import AleVectorEnv
+        from parcade.envs.native import NativeVectorEnv
         from parcade.envs.views import ActionSubset, KarpathyView
 
-        env = AleVectorEnv(game, num_envs, settings, num_threads=num_threads)
+        Backend = NativeVectorEnv if backend == "native" else AleVectorEnv
+        env = Backend(game, num_envs, settings, num_threads=num_threads)
         if settings.view == "karpathy_2016":
             env = KarpathyView(env)
         return ActionSubset(env, settings.action_subset) if settings.action_subset else env

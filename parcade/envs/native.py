@@ -1,0 +1,130 @@
+"""The native backend: parcade's own consoles behind parcade's settings and infos.
+
+Observations, rewards and flags equal the ale backend's byte for byte on the same seeds and actions. Unlike it, this one
+can set modes and difficulties, and gives and takes its state, so that runs on it resume bit-identical.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from parcade.envs.settings import EnvSettings
+from parcade.errors import UsageError, missing_extra
+
+
+def check_settings(settings: EnvSettings) -> None:
+    """Refuse what the native consoles cannot serve. Errors: UsageError."""
+    if settings.view == "rgb":
+        raise UsageError("view=rgb is not served by backend 'native'; use backend 'ale', which plays the same games")
+
+
+class NativeVectorEnv(VectorEnv):
+    """``num_envs`` Atari games on parcade's consoles, on ``num_threads`` threads. Infos as ``make_vec`` says."""
+
+    def __init__(self, game: str, num_envs: int, settings: EnvSettings, *, num_threads: int = 0) -> None:
+        check_settings(settings)
+        try:
+            from parcade.atari.vector import VectorConsoles
+        except ImportError as error:
+            raise missing_extra(error.name or "numba", "native", "backend 'native'") from error
+        try:
+            self._consoles = VectorConsoles(
+                game,
+                num_envs,
+                max_num_frames_per_episode=settings.frame_limit,
+                repeat_action_probability=settings.sticky_actions,
+                full_action_space=settings.full_action_set,
+                img_height=settings.image_height,
+                img_width=settings.image_width,
+                stack_num=settings.frame_stack,
+                frameskip=settings.frame_skip,
+                maxpool=settings.max_pool,
+                noop_max=settings.noop_max,
+                use_fire_reset=settings.fire_reset,
+                episodic_life=False,
+                life_loss_info=False,
+                reward_clipping=False,
+                mode=settings.mode,
+                difficulty=settings.difficulty,
+                num_threads=max(1, num_threads),
+            )
+        except ValueError as error:
+            raise UsageError(str(error)) from error
+        self._check_switches(settings)
+        self.num_envs = num_envs
+        shape = (settings.frame_stack, settings.image_height, settings.image_width)
+        self.single_observation_space = Box(0, 255, shape, np.uint8)
+        self.single_action_space = Discrete(len(self._consoles.action_set))
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
+        self._frame_number = np.zeros(num_envs, np.int64)
+
+    def _check_switches(self, settings: EnvSettings) -> None:
+        """Refuse a mode or difficulty the cartridge does not have: it would search for it for ever."""
+        from parcade.atari import games
+
+        row = self._consoles.machine.row
+        for name, value, known in (
+            ("mode", settings.mode, games.modes(row)),
+            ("difficulty", settings.difficulty, row.get("difficulties", [0])),
+        ):
+            if value is not None and value not in known:
+                raise UsageError(f"{name}={value} is not one of this game's: {', '.join(map(str, known))}")
+
+    def reset(
+        self, *, seed: int | np.ndarray | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Start every game anew. ``seed`` ``[n]`` int32 seeds each console; an int seeds env i with seed + i."""
+        observations, raw = self._consoles.reset(seed)
+        self._frame_number = raw["frame_number"].astype(np.int64)
+        infos = {
+            "lives": raw["lives"],
+            "frames": np.zeros(self.num_envs, np.int64),
+            "reset_frames": raw["episode_frame_number"].astype(np.int64),
+        }
+        return observations, infos
+
+    def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+        """One step of every game. Shapes: actions ``[n]`` int; returns as ``make_vec`` says."""
+        result = self._consoles.step(actions)
+        ended = result.terminated | result.truncated
+        frame_number = result.frame_number.astype(np.int64)
+        reset_frames = np.where(ended, result.episode_frame_number, 0)
+        infos = {
+            "lives": result.lives,
+            "frames": frame_number - self._frame_number - reset_frames,
+            "reset_frames": reset_frames,
+        }
+        self._frame_number = frame_number
+        if ended.any():
+            infos["final_obs"] = result.final_observations
+            infos["_final_obs"] = ended
+        return result.observations, result.rewards, result.terminated, result.truncated, infos
+
+    def _state_arrays(self) -> dict[str, np.ndarray]:
+        consoles = self._consoles
+        arrays = {f"console.{name}": array for name, array in consoles.arrays.items()}
+        return {
+            **arrays,
+            "observations": consoles.observations,
+            "captured": consoles.captured,
+            "elapsed": consoles.elapsed,
+            "frame_number": self._frame_number,
+        }
+
+    def get_state(self) -> dict[str, np.ndarray]:
+        """Everything that decides the future, as arrays with n first: consoles, generators, frame stacks, clocks."""
+        return {name: array.copy() for name, array in self._state_arrays().items()}
+
+    def set_state(self, state: dict[str, np.ndarray]) -> np.ndarray:
+        """Take a state that ``get_state`` gave; returns the observations ``[n, ...]`` it shows."""
+        for name, array in self._state_arrays().items():
+            saved = state[name]
+            array[...] = saved.view(array.dtype) if saved.dtype.itemsize == array.dtype.itemsize else saved
+        return self._consoles.observations.copy()

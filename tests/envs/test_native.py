@@ -1,0 +1,97 @@
+"""The native backend against the ale backend, and going on from its state."""
+
+import numpy as np
+import pytest
+
+from parcade import make_vec
+from parcade.errors import UsageError
+
+pytest.importorskip("numba", reason="the extra parcade[native] is not installed")
+SMALL = {"image_height": 42, "image_width": 42}
+
+
+@pytest.mark.parametrize(
+    ("game", "settings"),
+    [
+        ("pong", {**SMALL, "frame_limit": 300}),
+        ("breakout", {**SMALL, "sticky_actions": 0.25}),
+        ("pong", {"preset": "karpathy_2016", "frame_limit": 200}),
+    ],
+)
+def test_it_says_the_same_as_the_ale_backend(game, settings):
+    """Seeds and actions are drawn anew each time and stand in the failure."""
+    seed = int(np.random.SeedSequence().generate_state(1)[0]) >> 1
+    generator = np.random.default_rng(seed)
+    ale, native = (make_vec(game, 2, backend, **settings) for backend in ("ale", "native"))
+    seeds = generator.integers(0, 2**31, 2)
+    told = [env.reset(seed=seeds) for env in (ale, native)]
+    np.testing.assert_array_equal(told[0][0], told[1][0], err_msg=f"seed {seed}")
+    for step in range(180):
+        actions = generator.integers(0, int(ale.single_action_space.n), 2)
+        one, other = ale.step(actions), native.step(actions)
+        for a, b in zip(one[:4], other[:4], strict=True):
+            np.testing.assert_array_equal(a, b, err_msg=f"seed {seed}, step {step}")
+        assert one[4].keys() == other[4].keys()
+        ended = one[2] | one[3]
+        for name in one[4]:
+            a, b = (infos[name][ended] if name == "final_obs" else infos[name] for infos in (one[4], other[4]))
+            np.testing.assert_array_equal(a, b, err_msg=f"{name}, seed {seed}, step {step}")
+    ale.close(), native.close()
+
+
+def test_it_goes_on_exactly_from_its_state():
+    env, other = (make_vec("pong", 2, "native", sticky_actions=0.25, frame_limit=200, **SMALL) for _ in range(2))
+    env.reset(seed=3), other.reset(seed=4)
+    generator = np.random.default_rng(0)
+    for _ in range(30):
+        env.step(generator.integers(0, 6, 2))
+    state = env.get_state()
+    shown = other.set_state({name: array.view(np.int64) if array.dtype == np.uint64 else array for name, array in state.items()})
+    np.testing.assert_array_equal(shown, state["observations"])
+    for _ in range(60):
+        actions = generator.integers(0, 6, 2)
+        for a, b in zip(env.step(actions)[:4], other.step(actions)[:4], strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_it_sets_modes_and_difficulties_and_refuses_what_the_game_lacks():
+    env = make_vec("pong", 1, "native", mode=1, difficulty=1, **SMALL)
+    observations, _ = env.reset(seed=0)
+    assert observations.shape == (1, 4, 42, 42)
+    with pytest.raises(UsageError):
+        make_vec("pong", 1, "native", mode=77, **SMALL)
+
+
+def test_a_resumed_run_on_real_pong_ends_bit_identical(tmp_path, monkeypatch):
+    import torch
+
+    from parcade.algorithms.ppo import PPOConfig
+    from parcade.config import RunConfig, TrainConfig
+    from parcade.envs.settings import EnvSettings
+    from parcade.report import reporter
+    from parcade.run_directory import newest_checkpoint, read_rank_file
+    from parcade.train import run_training, start_run
+
+    env = EnvSettings(**SMALL, frame_limit=400)
+    hyper = PPOConfig(num_envs=4, unroll_length=16, epochs=1, num_minibatches=2)
+
+    def config(name):
+        run = RunConfig(backend="native", total_frames=2048, overlap=True, run_dir=str(tmp_path / name))
+        return TrainConfig("pong", run, env, hyper)
+
+    whole, halves = config("whole"), config("halves")
+    run_training(whole, start_run(whole))
+    original = reporter.Reporter._reason_to_finish
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            reporter.Reporter,
+            "_reason_to_finish",
+            lambda self, due: "stopped" if self.progress.frames >= 1024 else original(self, due),
+        )
+        run = start_run(halves)
+        assert run_training(halves, run)["finished_by"] == "stopped"
+    assert run_training(halves, run, resume=True)["games_cut_by_resume"] == 0
+    tensors, other = (read_rank_file(newest_checkpoint(tmp_path / n)[0], 0) for n in ("whole", "halves"))
+    assert tensors.keys() == other.keys()
+    for name in tensors:
+        assert torch.equal(tensors[name], other[name]), name
