@@ -8,6 +8,7 @@ import io
 import os
 import re
 import sys
+import typing
 from dataclasses import dataclass, make_dataclass
 from typing import Any, TypeVar
 
@@ -27,6 +28,7 @@ def parse(flags: type[T], arguments: list[str], *, prog: str, default: T | None 
     """
     import tyro
 
+    flags = _with_positionals(flags)
     if any(word in ("-h", "--help") for word in arguments):
         return _parse(flags, arguments, prog, default)
     out = io.StringIO()
@@ -43,6 +45,16 @@ def parse(flags: type[T], arguments: list[str], *, prog: str, default: T | None 
         raise AssertionError(str(error)) from error
     finally:
         os.environ.pop("COLUMNS") if columns is None else os.environ.update(COLUMNS=columns)
+
+
+def _with_positionals(flags: type[T]) -> type[T]:
+    """The dataclass with its fields annotated ``positional`` made so; tyro is imported only where flags are parsed."""
+    import tyro
+
+    for name, hint in typing.get_type_hints(flags, include_extras=True).items():
+        if "positional" in getattr(hint, "__metadata__", ()):
+            flags.__annotations__[name] = tyro.conf.Positional[hint.__origin__]
+    return flags
 
 
 def _parse(flags: type[T], arguments: list[str], prog: str, default: T | None) -> T:
@@ -111,4 +123,3 @@ def parse_training(arguments: list[str]) -> TrainConfig:
     default = Flags(tyro.MISSING, PresetFlags(), RunConfig(), env_default, row.config())
     flags = parse(Flags, arguments, prog="parcade train", default=default)
     return TrainConfig(flags.game, flags.run, flags.env, flags.hyper)
-

@@ -1,0 +1,81 @@
+"""``parcade eval`` and ``parcade watch``: a trained agent plays."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+
+@dataclass(frozen=True)
+class EvalFlags:
+    """Play whole games on unseen seeds and report raw scores; writes eval.json into the run's directory."""
+
+    run: Annotated[str, "positional"]
+    """The run's directory."""
+    episodes: int = 30
+    """Whole games."""
+    seed: int = 0
+    """Decides the games."""
+    greedy: bool = False
+    """Always the likeliest action instead of one drawn from the policy."""
+    video: str = ""
+    """Also write one game as an MP4 to this path."""
+    json: bool = False
+    """Print the result as JSON."""
+
+
+def evaluate(arguments: list[str]) -> int:
+    """``parcade eval``."""
+    from parcade.agent import load
+    from parcade.evaluate import check_video, record_video
+    from parcade.evaluate import evaluate as play
+    from parcade.flags import parse
+    from parcade.run_directory import write_json
+
+    flags = parse(EvalFlags, arguments, prog="parcade eval")
+    agent = load(flags.run)
+    if flags.video:
+        check_video(agent, Path(flags.video))
+    result = play(agent, flags.episodes, seed=flags.seed, greedy=flags.greedy)
+    write_json(Path(flags.run) / "eval.json", result)
+    if flags.json:
+        print(json.dumps(result))
+    else:
+        print(" ".join(f"{score:g}" for score in result["scores"]))
+        print(
+            f"{result['game']}: mean {result['score_mean']:.2f}, median {result['score_median']:g}, deviation "
+            f"{result['score_deviation']:.2f}, {result['score_min']:g} to {result['score_max']:g}, "
+            f"over {result['episodes']} games"
+        )
+    if flags.video:
+        scores = record_video(agent, Path(flags.video), seed=flags.seed, greedy=flags.greedy)
+        if not flags.json:
+            print(f"video of a game that scored {scores[0]:g}: {flags.video}")
+    return 0
+
+
+@dataclass(frozen=True)
+class WatchFlags:
+    """Watch a trained agent play in the terminal."""
+
+    run: Annotated[str, "positional"]
+    """The run's directory."""
+    games: int = 1
+    """How many games."""
+    seed: int = 0
+    """Decides the games."""
+    greedy: bool = False
+    """Always the likeliest action."""
+
+
+def watch(arguments: list[str]) -> int:
+    """``parcade watch``."""
+    from parcade.agent import load
+    from parcade.evaluate import watch as show
+    from parcade.flags import parse
+
+    flags = parse(WatchFlags, arguments, prog="parcade watch")
+    show(load(flags.run), games=flags.games, seed=flags.seed, greedy=flags.greedy)
+    return 0

@@ -1,0 +1,34 @@
+"""``parcade games``: what there is to play."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class GamesFlags:
+    """List the games that can be trained."""
+
+    json: bool = False
+    """As JSON."""
+
+
+def games(arguments: list[str]) -> int:
+    """``parcade games``."""
+    from parcade.envs import game_names
+    from parcade.flags import parse
+    from parcade.testing import TINY_TASKS
+
+    flags = parse(GamesFlags, arguments, prog="parcade games")
+    if flags.json:
+        print(json.dumps({"atari": list(game_names()), "tiny": sorted(TINY_TASKS)}))
+        return 0
+    from rich.columns import Columns
+    from rich.console import Console
+
+    console = Console()
+    console.print(f"{len(game_names())} Atari games (spelled as you like: SpaceInvaders, ALE/Pong-v5):")
+    console.print(Columns(game_names(), equal=True, column_first=True))
+    console.print(f"tiny tasks for tests: {', '.join(sorted(TINY_TASKS))}; and every Gymnasium id, e.g. CartPole-v1")
+    return 0

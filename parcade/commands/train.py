@@ -1,0 +1,111 @@
+"""``parcade train``: in this process, as one rank of many, or as the parent of the ranks it starts."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from parcade.errors import UsageError
+
+
+@dataclass(frozen=True)
+class ResumeFlags:
+    """Go on with a run from its newest checkpoint; nothing else can be changed."""
+
+    resume: str
+    """The run's directory."""
+    total_frames: int | None = None
+    """A new end; schedules run over it."""
+    target_score: float | None = None
+    """A new score to stop at."""
+    time_limit: str | None = None
+    """A new time limit, counted from the run's first start."""
+
+
+def train(arguments: list[str]) -> int:
+    """``parcade train``."""
+    from parcade.flags import parse, parse_training
+
+    if any(word == "--resume" or word.startswith("--resume=") for word in arguments):
+        return _resume(parse(ResumeFlags, arguments, prog="parcade train --resume"))
+    config = parse_training(arguments)
+    return _run(config, arguments, resume=None)
+
+
+def _resume(flags: ResumeFlags) -> int:
+    from parcade.agent import load_config
+    from parcade.checkpoint import remove_unfinished
+    from parcade.cluster import mpi
+    from parcade.run_directory import newest_checkpoint
+
+    run = Path(flags.resume)
+    config = load_config(run)
+    newest_checkpoint(run)
+    if not mpi.launched_by_mpi():
+        remove_unfinished(run)
+    changes = {
+        name: getattr(flags, name)
+        for name in ("total_frames", "target_score", "time_limit")
+        if getattr(flags, name) is not None
+    }
+    config = dataclasses.replace(config, run=dataclasses.replace(config.run, **changes))
+    arguments = ["--resume", str(run)]
+    for name, value in changes.items():
+        arguments += [f"--{name.replace('_', '-')}", str(value)]
+    return _run(config, arguments, resume=run)
+
+
+def _run(config, arguments: list[str], *, resume: Path | None) -> int:
+    """Train in this process, as one rank of many, or as the parent of the ranks it starts."""
+    from parcade.cluster import mpi
+    from parcade.config import check_divisible
+    from parcade.report.machine import available_cores
+    from parcade.train import run_training, start_run
+
+    if config.run.engine != "mpi":
+        check_divisible(config, 1)
+        run = resume or start_run(config)
+        return _finish(run_training(config, run, resume=resume is not None), run)
+    if mpi.launched_by_mpi():
+        run = None
+        if mpi.mpi_rank() == 0:
+            try:
+                # The parent that launched us has made the directory; under a user's own launcher rank 0 makes it.
+                given = os.environ.get("PARCADE_RUN_DIR")
+                run = resume or (Path(given) if given else start_run(config))
+            except UsageError:
+                mpi.share_run_directory(None)
+                raise
+        run = mpi.share_run_directory(run)
+        return _finish(run_training(config, run, resume=resume is not None), run)
+    check_divisible(config, config.run.ranks)
+    mpi.find_mpiexec()
+    run = resume or start_run(config)
+    os.environ["PARCADE_RUN_DIR"] = str(run)
+    code = mpi.run_ranks(
+        ["train", *arguments],
+        config.run.ranks,
+        run,
+        threads_per_rank=config.run.threads_per_rank or max(1, available_cores() // config.run.ranks),
+        time_limit_seconds=config.time_limit_seconds,
+    )
+    if code:
+        print(f"parcade: the job ended with code {code}; go on with: parcade train --resume {run}", file=sys.stderr)
+    return 1 if code else 0
+
+
+def _finish(result: dict | None, run: Path) -> int:
+    if result is None:  # not the first rank
+        return 0
+    mean = result["score_mean"]
+    print(
+        f"{result['finished_by']}: mean score {'-' if mean is None else f'{mean:.2f}'} over the last 100 of "
+        f"{result['episodes']:,} games, {result['frames']:,} frames, {result['wall_seconds']:.0f} s "
+        f"({result['cpu_seconds']:.0f} CPU-s)\nresults in {run}; see it play: parcade watch {run}"
+    )
+    if result["finished_by"] == "stopped":
+        print(f"stopped before its end; go on with: parcade train --resume {run}")
+    return 0
