@@ -220,3 +220,21 @@ def slow_q_lambda_returns(rewards, discounts, max_q_tp1, lambda_):
                 returns[t, b] += share * target
                 weight_left -= share
     return returns
+
+
+def slow_vtrace_targets(log_ratios, rewards, discounts, values, bootstrap_value, lambda_, rho_clip, c_clip):
+    """V-trace targets by the sum of arXiv 1802.01561, eq. 1, every product written out ``[T, B]``."""
+    T, B = np.shape(rewards)
+    ratios = np.exp(log_ratios)
+    targets = np.zeros((T, B))
+    for s in range(T):
+        for b in range(B):
+            targets[s, b] = values[s][b]
+            for t in range(s, T):
+                trace = 1.0  # of discounts and c between s and t
+                for i in range(s, t):
+                    trace *= discounts[i][b] * lambda_ * min(c_clip, ratios[i][b])
+                v_tp1 = values[t + 1][b] if t + 1 < T else bootstrap_value[b]
+                error = rewards[t][b] + discounts[t][b] * v_tp1 - values[t][b]
+                targets[s, b] += trace * min(rho_clip, ratios[t][b]) * error
+    return targets
