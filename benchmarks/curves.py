@@ -21,10 +21,11 @@ RUNS = ROOT / "runs" / "curves"
 
 # name: (flags, seeds). The target score ends a run.
 ROWS: dict[str, tuple[str, tuple[int, ...]]] = {
-    "ppo": ("--preset pong_fast", (0, 1, 2)),
-    "pqn": ("--preset pong_pqn", (0, 1, 2)),
-    "a2c": ("--preset pong_a2c", (0, 1, 2)),
-    "reinforce": ("--preset karpathy_2016 --target-score 0.01", (0,)),
+    "ppo-ale": ("--preset pong_fast --backend ale", (0, 1, 2)),
+    "ppo-native": ("--preset pong_fast --backend native", (0, 1, 2)),
+    "pqn": ("--preset pong_pqn --backend native", (0, 1, 2)),
+    "a2c": ("--preset pong_a2c --backend native", (0, 1, 2)),
+    "reinforce": ("--preset karpathy_2016 --backend native --target-score 0.01", (0,)),
 }
 COMMON = "--threads-per-rank 1 --report-seconds 20 --checkpoint-seconds 60"
 
