@@ -28,6 +28,7 @@ COMMANDS: dict[str, Command] = {
     "eval": Command("evaluate:evaluate", "DIR [flags]", "scores of a trained agent, and video: eval DIR --episodes 30 --video out.mp4"),
     "watch": Command("evaluate:watch", "DIR [flags]", "watch a trained agent play in the terminal"),
     "games": Command("games:games", "[--json]", "the games there are"),
+    "doctor": Command("doctor:doctor", "[flags]", "what this machine offers and what a run should mind: doctor --engine mpi --ranks 4"),
     "bench": Command("bench:bench", "env|train [flags]", "frames and steps a second on this machine: bench env pong --json out.json"),
 }
 

@@ -60,7 +60,8 @@ class RunConfig:
     overlap: bool = False
     """Two groups of environments: one plays while the other is learned from, the policy's lag one iteration."""
     threads_per_rank: int = 0
-    """Threads for emulation and for the network in each process; 0 shares the cores out evenly."""
+    """Threads for emulation and for the network in each process; 0 shares the cores out evenly, -1 leaves every library
+    its own default, which is a thread a core in every process."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """What the network computes in."""
     report_seconds: float = 5.0
@@ -93,8 +94,10 @@ class TrainConfig:
         for name, value in (("total_frames", run.total_frames), ("ranks", run.ranks)):
             if value < 1:
                 raise UsageError(f"{name}={value} is below 1; use 1 or more")
-        if run.seed < 0 or run.threads_per_rank < 0:
-            raise UsageError(f"seed={run.seed}, threads_per_rank={run.threads_per_rank}: expected 0 or more")
+        if run.seed < 0 or run.threads_per_rank < -1:
+            raise UsageError(
+                f"seed={run.seed}, threads_per_rank={run.threads_per_rank}: expected a seed of 0 or more, threads of -1 or more"
+            )
         if run.report_seconds <= 0 or run.checkpoint_seconds <= 0 or run.keep_checkpoints < 1:
             raise UsageError(
                 f"report_seconds={run.report_seconds}, checkpoint_seconds={run.checkpoint_seconds}, "

@@ -19,6 +19,7 @@ from parcade.algorithms.table import algorithm_row
 from parcade.checkpoint import Checkpointer
 from parcade.cluster.signals import StopRequest
 from parcade.config import TrainConfig, check_divisible, to_json
+from parcade.doctor.start import warn_at_start
 from parcade.envs import make_vec
 from parcade.envs.games import score_milestones
 from parcade.errors import UsageError
@@ -27,12 +28,13 @@ from parcade.experience.build import make_source
 from parcade.experience.source import Source
 from parcade.policy import Policy
 from parcade.precision import Precision
-from parcade.report.machine import available_cores, commit, machine
+from parcade.report.machine import commit, machine
 from parcade.report.progress import Progress
 from parcade.report.reporter import Reporter
 from parcade.report.terminal import make_view
 from parcade.report.timing import Timer
 from parcade.report.writers import MetricsWriter
+from parcade.threads import set_threads
 
 
 def train(algorithm: Algorithm, source: Source, exchange: Exchange, reporter: Reporter) -> None:
@@ -55,13 +57,10 @@ def run_training(config: TrainConfig, run: Path, *, resume: bool = False) -> dic
     timer = Timer()
     exchange = make_exchange(config, timer)
     check_divisible(config, exchange.world_size)
-    threads = config.run.threads_per_rank or max(1, available_cores() // exchange.local_size)
-    threads = 1 if config.run.engine == "serial" else threads
-    # With overlap the actor's thread and the learner's share the cores.
-    threads = max(1, threads // 2) if config.run.overlap else threads
-    torch.set_num_threads(threads)
+    is_serial = config.run.engine == "serial"
+    threads = set_threads(config.run.threads_per_rank, exchange.local_size, serial=is_serial, overlap=config.run.overlap)
     algorithm = make_algorithm(config, exchange)
-    actor_timer = Timer(outside="wait") if config.run.overlap and config.run.engine != "serial" else None
+    actor_timer = Timer(outside="wait") if config.run.overlap and not is_serial else None
     source = make_source(config, algorithm, exchange, timer=actor_timer or timer, learner_timer=timer, threads=threads)
     progress = Progress(config.run.total_frames, score_milestones(config.game))
     is_first = exchange.rank == 0
@@ -69,8 +68,8 @@ def run_training(config: TrainConfig, run: Path, *, resume: bool = False) -> dic
     checkpointer = Checkpointer(config, run, exchange, algorithm, source, progress, say=view.say if view else None)
     writer = None
     try:
-        if is_first and not Precision(config.run.precision).is_fast_here():
-            view.say(f"warning: this CPU has no native {config.run.precision}; --precision float32 is faster here")
+        if is_first:
+            warn_at_start(config, exchange.local_size, view.say)
         if resume:
             checkpointer.restore()
         if is_first:

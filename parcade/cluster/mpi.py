@@ -46,8 +46,12 @@ def find_mpiexec() -> str:
 
 
 def rank_environment(threads_per_rank: int) -> dict[str, str]:
-    """The environment of every rank: one pool of threads a rank, and an MPI that shares the machine."""
+    """The environment of every rank: one pool of threads a rank, and an MPI that shares the machine.
+
+    Below 1, the pools of threads are left to the libraries.
+    """
     threads = str(threads_per_rank)
+    pools = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), threads)
     return {
         **os.environ,
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
@@ -56,10 +60,8 @@ def rank_environment(threads_per_rank: int) -> dict[str, str]:
         "PRTE_MCA_hwloc_default_binding_policy": "none",
         # Without this a rank that waits burns the core that the rank it waits for would need.
         "OMPI_MCA_mpi_yield_when_idle": "1",
-        "OMP_NUM_THREADS": threads,
-        "OPENBLAS_NUM_THREADS": threads,
-        "MKL_NUM_THREADS": threads,
         "OMP_WAIT_POLICY": "PASSIVE",
+        **(pools if threads_per_rank > 0 else {}),
         # Launchers give ranks a terminal of their own even where the job's output goes to a file.
         "PARCADE_PLAIN": "" if sys.stdout.isatty() else "1",
     }

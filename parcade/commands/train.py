@@ -62,7 +62,7 @@ def _run(config, arguments: list[str], *, resume: Path | None) -> int:
     """Train in this process, as one rank of many, or as the parent of the ranks it starts."""
     from parcade.cluster import mpi
     from parcade.config import check_divisible
-    from parcade.report.machine import available_cores
+    from parcade.threads import rank_threads
     from parcade.train import run_training, start_run
 
     if config.run.engine != "mpi":
@@ -89,7 +89,7 @@ def _run(config, arguments: list[str], *, resume: Path | None) -> int:
         ["train", *arguments],
         config.run.ranks,
         run,
-        threads_per_rank=config.run.threads_per_rank or max(1, available_cores() // config.run.ranks),
+        threads_per_rank=rank_threads(config.run.threads_per_rank, config.run.ranks),
         time_limit_seconds=config.time_limit_seconds,
     )
     if code:

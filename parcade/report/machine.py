@@ -14,20 +14,26 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def cpu_model() -> str:
+    """The CPU's name as the kernel gives it."""
+    try:
+        with open("/proc/cpuinfo") as file:
+            return next(line.split(":", 1)[1].strip() for line in file if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
 def machine() -> dict[str, Any]:
     """CPU model, cores, memory and software of this machine, by what they are and not by what they are called."""
     import torch
 
-    model = platform.processor() or platform.machine()
     memory_gib = None
     try:
-        with open("/proc/cpuinfo") as file:
-            model = next(line.split(":", 1)[1].strip() for line in file if line.startswith("model name"))
         memory_gib = round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
-    except (OSError, StopIteration, ValueError):
+    except (OSError, ValueError):
         pass
     return {
-        "cpu": model,
+        "cpu": cpu_model(),
         "cores": available_cores(),
         "memory_gib": memory_gib,
         "python": platform.python_version(),

@@ -1,0 +1,120 @@
+"""``parcade doctor``: the machine, what a run would start on it, and what does not fit."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from parcade.errors import UsageError
+
+
+@dataclass(frozen=True)
+class DoctorFlags:
+    """Look at this machine before a run like this, or at a run that is under way."""
+
+    engine: Literal["local", "serial", "mpi", "ray"] = "local"
+    """The engine the run would use."""
+    ranks: int = 1
+    """Its ranks on this machine."""
+    threads_per_rank: int = 0
+    """Its threads a rank; 0 as parcade would choose, -1 as every library would."""
+    backend: Literal["ale", "native"] = "ale"
+    """Who would emulate."""
+    device: Literal["cpu", "cuda"] = "cpu"
+    """Where the network would live."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """What it would compute in."""
+    run: str = ""
+    """A run that is under way here: watch its processes."""
+    seconds: float = 2.0
+    """How long to watch them."""
+    json: bool = False
+    """Print facts and findings as JSON."""
+
+    def __post_init__(self) -> None:
+        if self.ranks < 1 or self.threads_per_rank < -1 or self.seconds <= 0:
+            raise UsageError(
+                f"ranks={self.ranks}, threads_per_rank={self.threads_per_rank}, seconds={self.seconds}: "
+                "expected 1 rank or more, threads of -1 or more and seconds above 0"
+            )
+        if self.ranks > 1 and self.engine != "mpi":
+            raise UsageError(f"ranks={self.ranks} needs --engine mpi; engine {self.engine} is one process")
+
+
+def doctor(arguments: list[str]) -> int:
+    """``parcade doctor``; exit code 1 when there is a problem."""
+    from parcade.doctor.facts import Plan, all_facts
+    from parcade.doctor.rules import examine
+    from parcade.doctor.running import examine_running, look_at_run
+    from parcade.flags import parse
+    from parcade.report.findings import by_gravity
+
+    flags = parse(DoctorFlags, arguments, prog="parcade doctor")
+    running = look_at_run(Path(flags.run), flags.seconds) if flags.run else []
+    names = [field.name for field in dataclasses.fields(Plan)]
+    plan = Plan(**{name: getattr(flags, name) for name in names})
+    facts = all_facts(plan)
+    findings = by_gravity([*examine(facts, plan), *examine_running(running, facts.core_budget)])
+    if flags.json:
+        print(json.dumps({"facts": dataclasses.asdict(facts), "running": [dataclasses.asdict(p) for p in running],
+                          "findings": [finding.to_json() for finding in findings]}, indent=2))  # fmt: skip
+    else:
+        _print(facts, running, findings)
+    return 1 if any(finding.level == "problem" for finding in findings) else 0
+
+
+def _print(facts, running, findings) -> None:
+    for name, value in _table(facts):
+        print(f"{name:<16}{value}")
+    for p in running:
+        print(
+            f"rank {p.rank:<11}{p.cores_used:.2f} cores, {p.busy_threads} busy of {p.threads} threads, cores {_cores(p.affinity)}, "
+            f"{p.memory_bytes >> 20} MiB, {p.involuntary_switches:.0f} involuntary and {p.voluntary_switches:.0f} voluntary switches/s"
+        )
+    print()
+    for finding in findings:
+        print(f"{finding.level}: {finding.says}\n  because {finding.evidence}\n  fix     {finding.fix}")
+    if not findings:
+        print("nothing to mend")
+
+
+def _cores(cores: tuple[int, ...]) -> str:
+    """Cores as the kernel writes them: 0-3,8."""
+    parts: list[str] = []
+    for core in cores:
+        if parts and core == int(parts[-1].split("-")[-1]) + 1:
+            parts[-1] = f"{parts[-1].split('-')[0]}-{core}"
+        else:
+            parts.append(str(core))
+    return ",".join(parts)
+
+
+def _gib(count: int | None) -> str:
+    return "unknown" if count is None else f"{count / 2**30:.1f} GiB"
+
+
+def _table(facts) -> list[tuple[str, str]]:
+    quota = "no CPU limit" if facts.cgroup_cores is None else f"{facts.cgroup_cores:g} cores of CPU time"
+    memory = "no memory limit" if facts.cgroup_memory_bytes is None else f"{_gib(facts.cgroup_memory_bytes)} of memory"
+    missing = "not installed"
+    rows = [
+        ("CPU", f"{facts.cpu}; {' '.join(facts.simd) or 'vector instructions unknown'}"),
+        ("cores", f"{facts.cores}, usable {_cores(facts.usable_cores)}; {len(facts.numa_nodes) or 1} memory node(s); load {facts.load:.1f}"),
+        ("cgroup", f"{quota}, {memory}"),
+        ("memory", f"{_gib(facts.memory_bytes)}; /dev/shm {_gib(facts.shared_memory_free_bytes)} free of {_gib(facts.shared_memory_bytes)}"),
+    ]
+    for group in facts.processes:
+        pools = ", ".join(f"{pool.library} {pool.threads}" for pool in group.pools)
+        rows.append((f"{group.count} process(es)", f"{group.what}: {pools}; OMP_WAIT_POLICY={facts.wait_policy or 'not set'}"))
+    rows += [
+        ("MPI", f"{facts.mpi_library or missing}; launcher {facts.mpi_launcher_version or missing}"),
+        ("Ray", facts.ray or missing),
+        ("Slurm", (facts.slurm or missing) + (f", inside job {facts.slurm_job['SLURM_JOB_ID']}" if "SLURM_JOB_ID" in facts.slurm_job else "")),
+        ("GPU", f"{', '.join(facts.gpus) or 'none'}; driver {facts.gpu_driver or 'none'}; torch for {'CUDA ' + facts.torch_cuda if facts.torch_cuda else 'CPUs only'}"),
+        ("games", f"{facts.games or 'none'} in ale-py"),
+        ("Numba", f"{facts.numba or missing}; cache {facts.numba_cache or '-'}, {facts.numba_kernels_cached} kernels kept"),
+    ]
+    return rows

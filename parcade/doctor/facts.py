@@ -1,0 +1,289 @@
+"""The facts about a machine that decide how fast a run goes, read from where the system keeps them.
+
+Nothing here judges; what cannot be read is None. ``quick_facts`` costs milliseconds and runs at the start of every
+training; ``all_facts`` also starts a process to count its thread pools and asks the launchers for their versions.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from parcade.report.machine import available_cores, cpu_model
+
+# What changes how fast a network or the emulator runs; the kernel's names.
+SIMD_FLAGS = ("avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "asimd", "bf16", "sve")
+ASK_SECONDS = 20
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The run that is asked about: how many processes of which kind."""
+
+    engine: str = "local"
+    ranks: int = 1
+    threads_per_rank: int = 0
+    backend: str = "ale"
+    device: str = "cpu"
+    precision: str = "float32"
+
+
+@dataclass(frozen=True)
+class Pool:
+    """One library's threads in one process."""
+
+    library: str
+    threads: int
+
+
+@dataclass(frozen=True)
+class Processes:
+    """``count`` processes of one kind on this machine, each with the same pools."""
+
+    what: str
+    count: int
+    pools: tuple[Pool, ...]
+
+    @property
+    def widest(self) -> Pool:
+        """The pool with the most threads: pools of one process take turns, so the widest is what it can run at once."""
+        return max(self.pools, key=lambda pool: pool.threads, default=Pool("none", 1))
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What was found. Bytes and counts; None where the system does not tell."""
+
+    cpu: str
+    cores: int
+    usable_cores: tuple[int, ...]
+    cgroup_cores: float | None
+    load: float | None
+    numa_nodes: tuple[tuple[int, ...], ...]
+    simd: tuple[str, ...]
+    memory_bytes: int | None
+    cgroup_memory_bytes: int | None
+    shared_memory_bytes: int | None
+    shared_memory_free_bytes: int | None
+    processes: tuple[Processes, ...] = ()
+    wait_policy: str = ""
+    mpi_library: str | None = None
+    mpi_launcher: str | None = None
+    mpi_launcher_version: str | None = None
+    ray: str | None = None
+    slurm: str | None = None
+    slurm_job: dict[str, str] = field(default_factory=dict)
+    gpus: tuple[str, ...] = ()
+    gpu_driver: str | None = None
+    torch_cuda: str | None = None
+    torch_sees_gpu: bool = False
+    games: int | None = None
+    numba: str | None = None
+    numba_cache: str | None = None
+    numba_cache_writable: bool = False
+    numba_kernels_cached: int = 0
+
+    @property
+    def core_budget(self) -> float:
+        """Cores this process and its children may use at once: the narrowest of affinity and cgroup quota."""
+        return min(len(self.usable_cores), self.cgroup_cores or float("inf"))
+
+
+def quick_facts(processes: tuple[Processes, ...] = ()) -> Facts:
+    """What can be read in milliseconds."""
+    shared = _shared_memory()
+    return Facts(
+        cpu=cpu_model(),
+        cores=os.cpu_count() or 1,
+        usable_cores=tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else tuple(range(available_cores())),
+        cgroup_cores=cgroup_cores(),
+        load=os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
+        numa_nodes=numa_nodes(),
+        simd=simd_flags(),
+        memory_bytes=_memory_bytes(),
+        cgroup_memory_bytes=cgroup_memory_bytes(),
+        shared_memory_bytes=shared[0],
+        shared_memory_free_bytes=shared[1],
+        processes=processes,
+        wait_policy=os.environ.get("OMP_WAIT_POLICY", ""),
+        slurm_job={name: value for name, value in os.environ.items() if name in _SLURM_VARIABLES},
+        **_numba_facts(),
+    )
+
+
+def all_facts(plan: Plan) -> Facts:
+    """Everything; takes seconds, most of them for one process started as the plan's would be."""
+    from dataclasses import replace
+
+    from parcade.doctor.pools import planned_processes
+
+    facts = quick_facts(planned_processes(plan))
+    return replace(facts, **_mpi_facts(), **_gpu_facts(), ray=_version("ray"), slurm=_slurm(), games=_games())
+
+
+_SLURM_VARIABLES = ("SLURM_JOB_ID", "SLURM_CPUS_PER_TASK", "SLURM_NTASKS", "SLURM_JOB_NUM_NODES", "SLURM_CPUS_ON_NODE")
+
+
+def _read(path: str | Path) -> str | None:
+    try:
+        return Path(path).read_text().strip()
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def _cgroup_paths(controller: str) -> list[Path]:
+    """Where this process's limits of a controller stand, innermost first, for cgroup 2 and then cgroup 1."""
+    paths: list[Path] = []
+    for line in (_read("/proc/self/cgroup") or "").splitlines():
+        _, controllers, path = line.split(":", 2)
+        root = Path("/sys/fs/cgroup") if not controllers else Path("/sys/fs/cgroup") / controller
+        if controllers and controller not in controllers.split(","):
+            continue
+        inner = root / path.lstrip("/")
+        paths += [inner, *(parent for parent in inner.parents if parent.is_relative_to(root))]
+    return paths
+
+
+def cgroup_cores() -> float | None:
+    """Cores' worth of CPU time the control group allows; None without a limit."""
+    limits = []
+    for path in _cgroup_paths("cpu"):
+        quota = (_read(path / "cpu.max") or "").split()
+        if len(quota) == 2 and quota[0] != "max":
+            limits.append(int(quota[0]) / int(quota[1]))
+        quota_us, period_us = _read(path / "cpu.cfs_quota_us"), _read(path / "cpu.cfs_period_us")
+        if quota_us and period_us and int(quota_us) > 0:
+            limits.append(int(quota_us) / int(period_us))
+    return min(limits, default=None)
+
+
+def cgroup_memory_bytes() -> int | None:
+    """Memory the control group allows; None without a limit."""
+    limits = []
+    for path in _cgroup_paths("memory"):
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            value = _read(path / name)
+            if value and value.isdigit() and int(value) < 2**60:  # cgroup 1 writes "no limit" as a huge number
+                limits.append(int(value))
+    return min(limits, default=None)
+
+
+def parse_cpu_list(text: str) -> tuple[int, ...]:
+    """The kernel's ``0-3,8`` as ``(0, 1, 2, 3, 8)``."""
+    cores: list[int] = []
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        cores += range(int(first), int(last or first) + 1)
+    return tuple(cores)
+
+
+def numa_nodes() -> tuple[tuple[int, ...], ...]:
+    """The cores of each memory node."""
+    nodes = sorted(Path("/sys/devices/system/node").glob("node[0-9]*"), key=lambda path: int(path.name[4:]))
+    return tuple(parse_cpu_list(_read(node / "cpulist") or "") for node in nodes)
+
+
+def simd_flags() -> tuple[str, ...]:
+    """The vector instructions of SIMD_FLAGS that this CPU has."""
+    lines = (_read("/proc/cpuinfo") or "").splitlines()
+    flags = next((line.split(":", 1)[1].split() for line in lines if line.startswith(("flags", "Features"))), [])
+    return tuple(flag for flag in SIMD_FLAGS if flag in flags)
+
+
+def _memory_bytes() -> int | None:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        return None
+
+
+def _shared_memory() -> tuple[int | None, int | None]:
+    try:
+        found = os.statvfs("/dev/shm")
+    except OSError:
+        return None, None
+    return found.f_frsize * found.f_blocks, found.f_frsize * found.f_bavail
+
+
+def _numba_facts() -> dict:
+    """Where compiled kernels are kept. Numba itself is not imported: that would cost a second."""
+    if importlib.util.find_spec("numba") is None:
+        return {}
+    given = os.environ.get("NUMBA_CACHE_DIR")
+    here = Path(given) if given else Path(__file__).resolve().parents[1] / "atari" / "__pycache__"
+    nearest = next(path for path in (here, *here.parents) if path.exists())
+    return {
+        "numba": _version("numba"),
+        "numba_cache": "NUMBA_CACHE_DIR" if given else "beside the package",
+        "numba_cache_writable": os.access(nearest, os.W_OK),
+        "numba_kernels_cached": len(list(here.rglob("*.nbc"))) if here.exists() else 0,
+    }
+
+
+def _version(package: str) -> str | None:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def ask(*command: str) -> str | None:
+    """The output of a command, None when it is not there, fails or does not answer in time."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=ASK_SECONDS)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _first_line(text: str | None) -> str | None:
+    return text.splitlines()[0].strip() if text else None
+
+
+def _mpi_facts() -> dict[str, str | None]:
+    """The MPI that mpi4py would load, and the launcher parcade would call. In a process of its own: importing starts MPI."""
+    library = None
+    if importlib.util.find_spec("mpi4py") is not None:
+        program = "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; print(MPI.Get_library_version())"
+        library = ask(sys.executable, "-c", program)
+    beside = Path(sys.executable).parent / "mpiexec"
+    launcher = str(beside) if beside.exists() else shutil.which("mpiexec")
+    version = _first_line(ask(launcher, "--version")) if launcher else None
+    return {
+        "mpi_library": library.replace("\0", "").split(",")[0].splitlines()[0].strip() if library else None,
+        "mpi_launcher": launcher,
+        "mpi_launcher_version": version,
+    }
+
+
+def _gpu_facts() -> dict:
+    import torch
+
+    query = ask("nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader")
+    rows = [[word.strip() for word in line.split(",")] for line in (query or "").splitlines() if line.count(",") == 2]
+    return {
+        "gpus": tuple(f"{name} ({memory})" for name, memory, _ in rows),
+        "gpu_driver": rows[0][2] if rows else None,
+        "torch_cuda": torch.version.cuda,
+        "torch_sees_gpu": torch.cuda.is_available(),
+    }
+
+
+def _slurm() -> str | None:
+    return _first_line(ask("sinfo", "--version")) if shutil.which("sinfo") else None
+
+
+def _games() -> int | None:
+    try:
+        from parcade.envs.games import game_names
+
+        return len(game_names())
+    except Exception:  # ale-py missing or broken: the finding says so, whatever the reason
+        return None

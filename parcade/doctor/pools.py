@@ -1,0 +1,63 @@
+"""The thread pools of a process, and of the processes that a run would start.
+
+Pools are sized when their library is loaded, from the environment and the cores the process may use; so the sizes are
+read from a process started just as a run's would be, after one product of matrices has woken them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from parcade.doctor.facts import Plan, Pool, Processes
+
+PROBE_SECONDS = 60
+
+
+def pools_here() -> tuple[Pool, ...]:
+    """The pools of this process: OpenMP and BLAS as threadpoolctl finds them, and torch's own, which it cannot see."""
+    import torch
+    from threadpoolctl import threadpool_info
+
+    from parcade.doctor.facts import Pool
+
+    pools = [Pool(f"{row['internal_api']} ({Path(row['filepath']).name})", row["num_threads"]) for row in threadpool_info()]
+    return (*pools, Pool("torch", torch.get_num_threads()))
+
+
+def planned_processes(plan: Plan) -> tuple[Processes, ...]:
+    """What the plan would start on this machine. Errors: RuntimeError when the probing process fails."""
+    from parcade.cluster.mpi import rank_environment
+    from parcade.doctor.facts import Pool, Processes
+    from parcade.threads import rank_threads
+
+    count = plan.ranks if plan.engine == "mpi" else 1
+    environment = rank_environment(rank_threads(plan.threads_per_rank, count)) if plan.engine == "mpi" else os.environ
+    command = [sys.executable, "-m", "parcade.doctor.pools", str(plan.threads_per_rank), str(count), plan.engine]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PROBE_SECONDS)
+    if done.returncode:
+        raise RuntimeError(f"a process to count thread pools in failed: {done.stderr.strip().splitlines()[-1:]}")
+    pools = tuple(Pool(**row) for row in json.loads(done.stdout.splitlines()[-1]))
+    return (Processes(f"rank of --engine {plan.engine}", count, pools),)
+
+
+def _probe(threads_per_rank: int, local_size: int, engine: str) -> None:
+    """Be such a process: load what training loads, size what it sizes, and print the pools."""
+    import numpy as np
+    import torch
+
+    from parcade.threads import set_threads
+
+    set_threads(threads_per_rank, local_size, serial=engine == "serial", overlap=False)
+    np.ones((64, 64)) @ np.ones((64, 64))
+    torch.ones(64, 64) @ torch.ones(64, 64)
+    print(json.dumps([vars(pool) for pool in pools_here()]))
+
+
+if __name__ == "__main__":
+    _probe(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])

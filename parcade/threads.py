@@ -1,0 +1,30 @@
+"""How many threads a process may use.
+
+BLAS and OpenMP start a thread a core in every process; with a process a core that is cores squared, and all of them
+wait for one another. So a run sizes its pools itself unless told not to.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from parcade.report.machine import available_cores
+
+UNMANAGED = -1
+"""``threads_per_rank`` that leaves every library its own default."""
+
+
+def rank_threads(threads_per_rank: int, local_size: int) -> int:
+    """Threads of each of ``local_size`` ranks that share this machine: an even share of its cores unless one is given."""
+    return threads_per_rank or max(1, available_cores() // local_size)
+
+
+def set_threads(threads_per_rank: int, local_size: int, *, serial: bool, overlap: bool) -> int:
+    """Size torch's pool in this process; returns the threads that emulation may use too."""
+    if threads_per_rank == UNMANAGED:
+        return available_cores()
+    threads = 1 if serial else rank_threads(threads_per_rank, local_size)
+    # With overlap the actor's thread and the learner's share the cores.
+    threads = max(1, threads // 2) if overlap else threads
+    torch.set_num_threads(threads)
+    return threads

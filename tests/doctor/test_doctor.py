@@ -1,0 +1,122 @@
+"""What the doctor reads of a machine, the pools of a process it starts, and its command line."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from parcade.cli import main
+from parcade.doctor import facts, pools
+from parcade.doctor.running import processes_of_run, watch
+from parcade.report.machine import available_cores
+
+LIMITS = {
+    "cgroup 2": ({"/proc/self/cgroup": "0::/box", "/sys/fs/cgroup/box/cpu.max": "150000 100000"}, 1.5),
+    "cgroup 2 of a parent": ({"/proc/self/cgroup": "0::/a/b", "/sys/fs/cgroup/a/cpu.max": "50000 100000",
+                              "/sys/fs/cgroup/a/b/cpu.max": "max 100000"}, 0.5),
+    "cgroup 1": ({"/proc/self/cgroup": "1:cpu,cpuacct:/box", "/sys/fs/cgroup/cpu/box/cpu.cfs_quota_us": "300000",
+                  "/sys/fs/cgroup/cpu/box/cpu.cfs_period_us": "100000"}, 3.0),
+    "cgroup 1 without a limit": ({"/proc/self/cgroup": "1:cpu:/", "/sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1",
+                                  "/sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000"}, None),
+    "no control groups": ({}, None),
+}  # fmt: skip
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("kind", LIMITS)
+def test_the_limit_of_the_control_group_is_read(kind, monkeypatch):
+    files, cores = LIMITS[kind]
+    monkeypatch.setattr(facts, "_read", lambda path: files.get(str(path)))
+    assert facts.cgroup_cores() == cores
+
+
+@pytest.mark.quick
+def test_an_unlimited_memory_group_is_no_limit(monkeypatch):
+    files = {"/proc/self/cgroup": "4:memory:/", "/sys/fs/cgroup/memory/memory.limit_in_bytes": str(2**63 - 4096)}
+    monkeypatch.setattr(facts, "_read", lambda path: files.get(str(path)))
+    assert facts.cgroup_memory_bytes() is None
+    files["/sys/fs/cgroup/memory/memory.limit_in_bytes"] = str(2**30)
+    assert facts.cgroup_memory_bytes() == 2**30
+
+
+@pytest.mark.quick
+def test_lists_of_cores_are_read_and_written_as_the_kernel_does():
+    from parcade.commands.doctor import _cores
+
+    assert facts.parse_cpu_list("0-3,8,10-11") == (0, 1, 2, 3, 8, 10, 11) and facts.parse_cpu_list("") == ()
+    assert _cores((0, 1, 2, 3, 8, 10, 11)) == "0-3,8,10-11"
+
+
+@pytest.mark.quick
+def test_facts_of_this_machine_are_there():
+    found = facts.quick_facts()
+    assert found.cores >= len(found.usable_cores) >= 1 and found.core_budget <= len(found.usable_cores)
+    assert found.cpu and found.memory_bytes > 2**28
+
+
+def test_the_pools_of_a_rank_are_as_wide_as_the_run_would_make_them(monkeypatch):
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    (sized,) = pools.planned_processes(facts.Plan(engine="mpi", ranks=3, threads_per_rank=1))
+    assert sized.count == 3 and {pool.threads for pool in sized.pools} == {1}
+    (unmanaged,) = pools.planned_processes(facts.Plan(engine="mpi", ranks=3, threads_per_rank=-1))
+    assert unmanaged.widest.threads == available_cores()
+    assert {"torch"} < {pool.library for pool in unmanaged.pools}
+
+
+def test_doctor_prints_facts_and_ends_with_1_on_a_problem(capsys, monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    ranks = str(4 * available_cores())
+    code = main(["doctor", "--engine", "mpi", "--ranks", ranks, "--threads-per-rank", "2", "--json"])
+    printed = json.loads(capsys.readouterr().out)
+    rules = {finding["rule"] for finding in printed["findings"]}
+    assert code == 1 and {"threads-oversubscribed", "more-ranks-than-cores"} <= rules
+    assert printed["facts"]["games"] > 50
+
+
+BAD = {
+    "no ranks": (["--ranks", "0"], "ranks=0"),
+    "ranks of one process": (["--ranks", "2"], "ranks=2 needs --engine mpi"),
+    "an unknown flag": (["--rank", "2"], "unknown flag --rank; did you mean --ranks?"),
+    "a run that is not running": (["--run", "nowhere"], "no process of this machine trains in nowhere"),
+}
+
+
+@pytest.mark.parametrize("mistake", BAD)
+def test_a_mistake_is_one_line_and_exit_code_2(mistake, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    arguments, says = BAD[mistake]
+    assert main(["doctor", *arguments]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("parcade: ") and says in err and err.count("\n") == 1
+
+
+def test_a_process_of_a_run_is_found_and_its_busy_threads_are_counted(tmp_path):
+    program = "import threading\ndef spin():\n    while True: sum(range(10**6))\nthreading.Thread(target=spin).start()\nspin()"
+    run = tmp_path / "run"
+    spinning = subprocess.Popen([sys.executable, "-c", program, "--run-dir", str(run)])
+    try:
+        deadline = time.monotonic() + 60
+        while processes_of_run(run) != [spinning.pid] and time.monotonic() < deadline:
+            time.sleep(0.1)
+        (seen,) = watch(processes_of_run(run), 1.0)
+        assert seen.pid == spinning.pid and seen.threads == 2 and seen.cores_used > 0
+        assert seen.affinity == tuple(sorted(os.sched_getaffinity(0)))
+    finally:
+        spinning.kill()
+        spinning.wait()
+
+
+def test_training_warns_of_too_many_threads_in_one_line(tmp_path, capsys):
+    threads = str(8 * available_cores())
+    flags = ["--total-frames", "64", "--unroll-length", "4", "--num-envs", "4", "--threads-per-rank", threads]
+    assert main(["train", "tiny_catch", *flags, "--run-dir", str(tmp_path / "run")]) == 0
+    warnings = [line for line in capsys.readouterr().out.splitlines() if line.startswith(("problem", "warning"))]
+    assert len(warnings) == 1 and f"{threads} threads would compute on" in warnings[0]
+    flags = [*flags[:-1], "1", "--run-dir", str(tmp_path / "sane")]
+    assert main(["train", "tiny_catch", *flags]) == 0
+    assert "threads would compute" not in capsys.readouterr().out

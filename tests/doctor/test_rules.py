@@ -1,0 +1,111 @@
+"""Every rule of the doctor has a machine on which it speaks and one on which it is silent."""
+
+import dataclasses
+
+import pytest
+
+from parcade.doctor import rules
+from parcade.doctor.facts import Facts, Plan, Pool, Processes
+from parcade.doctor.running import RunningProcess, examine_running
+from parcade.report.findings import Finding, by_gravity
+
+pytestmark = pytest.mark.quick
+
+ONE_THREAD = (Processes("rank", 2, (Pool("openblas", 1), Pool("torch", 1))),)
+HEALTHY = Facts(
+    cpu="a CPU",
+    cores=4,
+    usable_cores=(0, 1, 2, 3),
+    cgroup_cores=None,
+    load=0.1,
+    numa_nodes=((0, 1, 2, 3),),
+    simd=("avx2", "avx512_bf16"),
+    memory_bytes=16 * 2**30,
+    cgroup_memory_bytes=None,
+    shared_memory_bytes=8 * 2**30,
+    shared_memory_free_bytes=8 * 2**30,
+    processes=ONE_THREAD,
+    wait_policy="PASSIVE",
+    mpi_library="Open MPI v5.0.11",
+    mpi_launcher="mpiexec",
+    mpi_launcher_version="mpiexec (Open MPI) 5.0.11",
+    games=104,
+    numba="0.68",
+    numba_cache="beside the package",
+    numba_cache_writable=True,
+    numba_kernels_cached=30,
+)
+PLAN = Plan(engine="mpi", ranks=2, backend="native", precision="bfloat16")
+WIDE = (Processes("rank", 4, (Pool("openblas", 4), Pool("torch", 2))),)
+
+# rule: (changes to the facts, changes to the plan, name, level, a word of the evidence, a word of the fix)
+SICK = {
+    rules.threads_against_cores: ({"processes": WIDE}, {}, "threads-oversubscribed", "problem", "4 threads of openblas", "--threads-per-rank 1"),
+    rules.waiting_threads_spin: ({"processes": WIDE, "wait_policy": ""}, {}, "waiting-threads-spin", "warning", "not set", "OMP_WAIT_POLICY=PASSIVE"),
+    rules.ranks_against_cores: ({}, {"ranks": 5}, "more-ranks-than-cores", "warning", "5 ranks on 4", "--ranks 4"),
+    rules.affinity: ({"usable_cores": (0,)}, {}, "pinned-to-few-cores", "warning", "cores 0 of 4", "--bind-to none"),
+    rules.cgroup: ({"cgroup_cores": 2.0}, {}, "cgroup-cpu-limit", "warning", "2 cores' worth", "--threads-per-rank 1"),
+    rules.numa: ({"numa_nodes": ((0, 1), (2, 3))}, {"engine": "local", "ranks": 1}, "numa", "note", "2 memory nodes", "--ranks 2"),
+    rules.simd: ({"simd": ("avx2",)}, {}, "bfloat16-is-slow-here", "warning", "avx2", "--precision float32"),
+    rules.mpi: ({"mpi_launcher_version": "HYDRA build details: MPICH"}, {}, "mpi-mismatch", "problem", "HYDRA", "mpiexec first on PATH"),
+    rules.shared_memory: ({"shared_memory_free_bytes": 2**20}, {}, "shared-memory", "problem", "1 MiB free", "--shm-size"),
+    rules.slurm: ({"slurm_job": {"SLURM_CPUS_PER_TASK": "2"}, "processes": WIDE}, {}, "slurm-cpus-per-task", "warning", "4 threads", "--threads-per-rank 2"),
+    rules.gpu: ({}, {"device": "cuda"}, "gpu-unusable", "problem", "no GPU", "--device cpu"),
+    rules.roms: ({"games": None}, {}, "no-games", "problem", "no ROMs", "ale-py"),
+    rules.numba_cache: ({"numba_cache_writable": False, "numba_kernels_cached": 0}, {}, "numba-cache", "warning", "not writable", "NUMBA_CACHE_DIR"),
+    rules.load: ({"load": 3.0}, {}, "machine-is-busy", "note", "3.0", "CPU-second"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", rules.RULES, ids=lambda rule: rule.__name__)
+def test_a_rule_speaks_where_it_must_and_is_silent_on_a_healthy_machine(rule):
+    assert list(rule(HEALTHY, PLAN)) == []
+    facts, plan, name, level, evidence, fix = SICK[rule]
+    (finding,) = rule(dataclasses.replace(HEALTHY, **facts), dataclasses.replace(PLAN, **plan))
+    assert (finding.rule, finding.level) == (name, level)
+    assert evidence in finding.evidence and fix in finding.fix
+
+
+@pytest.mark.parametrize(
+    "facts, plan, name",
+    [
+        ({"cgroup_memory_bytes": 2**30}, {"ranks": 4}, "memory"),
+        ({"mpi_library": None}, {}, "mpi-missing"),
+        ({"mpi_launcher": None}, {}, "mpiexec-missing"),
+        ({"gpus": ("a GPU (80 GB)",)}, {}, "gpu-idle"),
+        ({"numba": None}, {}, "numba-missing"),
+        ({"numba_kernels_cached": 0}, {}, "numba-cold"),
+        ({}, {"precision": "float32"}, "bfloat16-available"),
+    ],
+)
+def test_the_other_findings_of_rules_that_have_several(facts, plan, name):
+    found = rules.examine(dataclasses.replace(HEALTHY, **facts), dataclasses.replace(PLAN, **plan))
+    assert name in [finding.rule for finding in found]
+    assert name not in [finding.rule for finding in rules.examine(HEALTHY, PLAN)]
+
+
+def test_the_missing_mpi_is_no_matter_to_a_local_run():
+    facts = dataclasses.replace(HEALTHY, mpi_library=None, mpi_launcher=None)
+    assert rules.examine(facts, Plan(engine="local", precision="bfloat16")) == []
+
+
+def test_findings_come_gravest_first_and_fit_one_line():
+    findings = [Finding(level, level, "says", "evidence", "fix") for level in ("note", "problem", "warning")]
+    assert [finding.level for finding in by_gravity(findings)] == ["problem", "warning", "note"]
+    assert findings[0].line() == "note: says (evidence); fix"
+
+
+def process(rank, **changes):
+    shown = {"cores_used": 1.0, "threads": 9, "busy_threads": 1, "affinity": (0, 1)}
+    return RunningProcess(100, rank, **{**shown, **changes}, memory_bytes=1, voluntary_switches=1, involuntary_switches=1)
+
+
+def test_a_run_under_way_is_judged_by_what_its_threads_do():
+    assert list(examine_running([process("0"), process("1")], cores=2)) == []
+    (finding,) = examine_running([process("0", busy_threads=2), process("1", busy_threads=2)], cores=2)
+    assert finding.rule == "threads-oversubscribed" and finding.level == "problem"
+    (finding,) = examine_running([process("0", affinity=(1,)), process("1", affinity=(1,))], cores=2)
+    assert finding.rule == "ranks-share-a-core"
+    assert list(examine_running([process("0", affinity=(0,)), process("1", affinity=(1,))], cores=2)) == []
+    (finding,) = examine_running([process("0", cores_used=0.0, busy_threads=0)], cores=2)
+    assert finding.rule == "nothing-runs" and "py-spy dump --pid 100" in finding.fix
