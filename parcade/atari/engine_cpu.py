@@ -175,32 +175,77 @@ def _push(e, num_pictures, captured, resize_table, work, stack):
 
 
 @kernel
-def start_episode(e, state, memory, screen, random, rom, program, fire, noop_max, captured, resize_table, work, observations, elapsed):
-    """What AtariVectorEnv does at a reset: reset_game, FIRE, a random number of no-ops, an empty frame stack."""
+def begin_episode(s, memory, screen, random, rom, program, fire, noop_max):
+    """reset_game, FIRE and a random number of no-ops, as AtariVectorEnv begins an episode."""
     stand_alone()
-    s = state[e]
     s[OBSERVED] = 0
-    console.reset_game(s, memory[e], rom, screen[e], random[e], program)
+    console.reset_game(s, memory, rom, screen, random, program)
     if fire:
-        console.act(s, memory[e], rom, screen[e], random[e], program, console.FIRE)
+        console.act(s, memory, rom, screen, random, program, console.FIRE)
     noops = np.int64(0)
     if noop_max > 0:
         # libstdc++'s uniform integer: multiply, and draw again below the bias limit
         limit = ((1 << 32) - noop_max) % noop_max
-        product = mt19937.draw(random[e, NOOP_STREAM]) * noop_max
+        product = mt19937.draw(random[NOOP_STREAM]) * noop_max
         while product & 0xFFFFFFFF < limit:
-            product = mt19937.draw(random[e, NOOP_STREAM]) * noop_max
+            product = mt19937.draw(random[NOOP_STREAM]) * noop_max
         noops = product >> 32
         if fire:
             noops -= 1
     for _ in range(noops):
-        console.act(s, memory[e], rom, screen[e], random[e], program, console.NOOP)
+        console.act(s, memory, rom, screen, random, program, console.NOOP)
         if s[TERMINAL] != 0:
-            console.reset_game(s, memory[e], rom, screen[e], random[e], program)
+            console.reset_game(s, memory, rom, screen, random, program)
+
+
+@kernel
+def play_step(s, memory, screen, random, rom, program, action, frame_skip, frames_left, episodic_life, captured, counts_out):
+    """The frames of one step, until it or the episode ends; captures the pictures that are observed.
+
+    captured [3, height * 20]; counts_out [4] int32: reward, frames played, how many rows of `captured` the observation is
+    made of, whether a life was lost. Returns whether the episode is over.
+    """
+    stand_alone()
+    lives = s[LIVES]
+    reward = np.int64(0)
+    frames = np.int64(0)
+    life_lost = False
+    over = False
+    pictures = 2  # of `captured` that count: buffer 0, buffer 1, and a new buffer 1 after an early stop
+    for skip in range(frame_skip, 0, -1):
+        s[OBSERVED] = 1 if skip <= 2 else 0
+        reward += console.act(s, memory, rom, screen, random, program, action)
+        frames += 1
+        life_lost = s[LIVES] < lives and s[LIVES] > 0
+        over = s[TERMINAL] != 0 or frames >= frames_left or (episodic_life and life_lost)
+        if over:
+            break
+        if skip == 2:
+            # Buffer 0 still holds the maximum of the pictures 0 and 1 of the step before.
+            _capture(s, screen, captured[2])
+            pictures = 3
+        elif skip == 1:
+            _capture(s, screen, captured[0])
+            if pictures == 3:
+                _copy(captured[2], captured[1])
+            pictures = 2
+    s[OBSERVED] = 0
+    counts_out[0] = reward
+    counts_out[1] = frames
+    counts_out[2] = pictures
+    counts_out[3] = life_lost
+    return over
+
+
+@kernel
+def start_episode(e, state, memory, screen, random, rom, program, fire, noop_max, captured, resize_table, work, observations, elapsed):
+    """What AtariVectorEnv does at a reset: a new episode and an empty frame stack."""
+    stand_alone()
+    begin_episode(state[e], memory[e], screen[e], random[e], rom, program, fire, noop_max)
     for k in range(observations.shape[1]):
         for i in range(observations.shape[2]):
             observations[e, k, i] = np.uint8(0)
-    _capture(s, screen[e], captured[e, 0])
+    _capture(state[e], screen[e], captured[e, 0])
     for i in range(captured.shape[2]):
         captured[e, 1, i] = np.uint64(0)
     _push(e, 1, captured[e], resize_table, work, observations[e])
@@ -211,45 +256,25 @@ def start_episode(e, state, memory, screen, random, rom, program, fire, noop_max
 def step_many(
     first, last, state, memory, screen, random, rom, program, fire, noop_max, frame_skip, frame_limit, max_pool, clip,
     life_loss, episodic_life, actions, captured, resize_table, work, observations, elapsed,
-    rewards_out, terminated_out, truncated_out, final_out, counters_out,
+    rewards_out, terminated_out, truncated_out, final_out, counters_out, counts_out,
 ):  # fmt: skip
     """One step of consoles `first` .. `last` - 1 and the reset of those whose episode ends (SAME_STEP).
 
     Shapes: actions [n] ale-py action ids, captured [n, 3, height * 20] uint64, observations [n, stack, h * w] uint8,
-    counters_out [n, 3] int32: lives, frame number, episode frame number.
+    counters_out [n, 3] int32: lives, frame number, episode frame number; counts_out [n, 4] int32 as `play_step`'s.
     """
     stand_alone()
     for e in range(first, last):
         s = state[e]
-        lives = s[LIVES]
-        reward = np.int64(0)
-        life_lost = False
-        over = False
-        pictures = 2  # of `captured` that count: buffer 0, buffer 1, and a new buffer 1 after an early stop
-        for skip in range(frame_skip, 0, -1):
-            s[OBSERVED] = 1 if skip <= 2 else 0
-            reward += console.act(s, memory[e], rom, screen[e], random[e], program, np.int64(actions[e]))
-            elapsed[e] += 1
-            life_lost = s[LIVES] < lives and s[LIVES] > 0
-            over = s[TERMINAL] != 0 or elapsed[e] >= frame_limit or (episodic_life and life_lost)
-            if over:
-                break
-            if skip == 2:
-                # Buffer 0 still holds the maximum of the pictures 0 and 1 of the step before.
-                _capture(s, screen[e], captured[e, 2])
-                pictures = 3
-            elif skip == 1:
-                _capture(s, screen[e], captured[e, 0])
-                if pictures == 3:
-                    _copy(captured[e, 2], captured[e, 1])
-                pictures = 2
-        s[OBSERVED] = 0
-        terminal = s[TERMINAL] != 0
-        _push(e, pictures if max_pool else 1, captured[e], resize_table, work, observations[e])
-        if clip:
-            reward = min(max(reward, np.int64(-1)), np.int64(1))
-        rewards_out[e] = reward
-        terminated = terminal or ((life_loss or episodic_life) and life_lost)
+        over = play_step(
+            s, memory[e], screen[e], random[e], rom, program, np.int64(actions[e]), frame_skip,
+            np.int64(frame_limit) - elapsed[e], episodic_life, captured[e], counts_out[e],
+        )  # fmt: skip
+        elapsed[e] += counts_out[e, 1]
+        _push(e, counts_out[e, 2] if max_pool else 1, captured[e], resize_table, work, observations[e])
+        reward = np.int64(counts_out[e, 0])
+        rewards_out[e] = min(max(reward, np.int64(-1)), np.int64(1)) if clip else reward
+        terminated = s[TERMINAL] != 0 or ((life_loss or episodic_life) and counts_out[e, 3] != 0)
         terminated_out[e] = terminated
         truncated_out[e] = elapsed[e] >= frame_limit and not terminated
         if over:

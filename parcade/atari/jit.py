@@ -10,6 +10,8 @@ import hashlib
 from pathlib import Path
 
 import numba
+from llvmlite import ir
+from numba.core import cgutils
 from numba.extending import intrinsic
 
 OPTIONS = {"cache": True, "nogil": True, "error_model": "numpy"}
@@ -60,7 +62,29 @@ if numba.config.DISABLE_JIT:
     def stand_alone():
         """See below; nothing in plain Python."""
 
+    def product(a, b):
+        """See below; numpy rounds every product."""
+        return a * b
+
 else:
+
+    @intrinsic
+    def product(typing_context, a, b):
+        """The product of two float32, rounded by itself.
+
+        A GPU's compiler fuses a product and the sum it goes into, which rounds once instead of twice and gives other bits.
+        """
+
+        def generate(context, builder, signature, arguments):
+            if "nvptx" not in builder.module.triple:
+                return builder.fmul(*arguments)
+            single = arguments[0].type
+            multiply = cgutils.get_or_insert_function(
+                builder.module, ir.FunctionType(single, [single, single]), "llvm.nvvm.mul.rn.f"
+            )
+            return builder.call(multiply, arguments)
+
+        return numba.types.float32(numba.types.float32, numba.types.float32), generate
 
     @intrinsic
     def stand_alone(typing_context):

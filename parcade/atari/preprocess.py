@@ -12,8 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .jit import kernel, stand_alone
+from .jit import inlined, kernel, product, stand_alone
 from .state import LINE_WORDS
+
+TO_WHOLE = np.float32(1.5 * 2**23)  # adding it leaves no bits below 1
 
 
 def grey_table(pal: bool) -> np.ndarray:
@@ -82,6 +84,12 @@ def resize_to(source_height: int, height: int, width: int) -> Resize:
     )
 
 
+@inlined
+def rounded(x):
+    """A float32 of 0 to 2**22, rounded half to even. np.rint does the same, but not on a GPU."""
+    return (x + TO_WHOLE) - TO_WHOLE
+
+
 @kernel
 def pooled_line(pictures, num_pictures, line, grey, out):
     """Grey levels of a line, the maximum over the first `num_pictures` rows of `pictures` [3, height * 20] uint64."""
@@ -120,7 +128,7 @@ def _observe_whole(pictures, num_pictures, grey, lines, columns, width, height, 
             if lines == 2 and columns == 2:
                 out[row * width + x] = np.uint8((np.int64(total[x]) + 2) >> 2)
             else:
-                out[row * width + x] = np.uint8(np.rint(total[x] * scale))
+                out[row * width + x] = np.uint8(rounded(product(total[x], scale)))
 
 
 @kernel
@@ -159,20 +167,20 @@ def observe(pictures, num_pictures, grey, column_start, column_weight, row_start
                 if not same:
                     pooled_line(pictures, num_pictures, line, grey, level)
                     for x in range(width):
-                        sums[x] = level[np.uint32(column_start[x])] * first_weight[x]
+                        sums[x] = product(level[np.uint32(column_start[x])], first_weight[x])
                     for tap in range(1, taps):
                         tap_weight = column_weight[tap]
                         shifted = level[tap:]  # past the line stand zeros
                         for x in range(width):
-                            sums[x] += shifted[np.uint32(column_start[x])] * tap_weight[x]
+                            sums[x] += product(shifted[np.uint32(column_start[x])], tap_weight[x])
                 summed = line
             weight = row_weight[row, k]
             if k == 0:
                 for x in range(width):
-                    total[x] = sums[x] * weight
+                    total[x] = product(sums[x], weight)
             else:
                 for x in range(width):
-                    total[x] += sums[x] * weight
+                    total[x] += product(sums[x], weight)
         for x in range(width):
-            value = np.rint(total[x])
+            value = rounded(total[x])
             out[row * width + x] = np.uint8(min(max(value, np.float32(0)), np.float32(255)))

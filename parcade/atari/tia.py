@@ -780,7 +780,7 @@ def start_frame(s, cycles, colour_loss):
 
 
 @inlined
-def _last_access_target(s, t, log, count, base):
+def last_access_target(s, t, log, count, base):
     """Clock up to which the log's last access draws."""
     target = np.int64(s[t + T_LAST])
     if count > 0:
@@ -847,7 +847,7 @@ def serve(s, screen, request):
                 s[SLOT_DRAWN + which] = DRAWN
             else:
                 status = np.int32(DRAWN)
-        run(s, screen, t, log, begin, end, base, _last_access_target(s, t, log, end, base), draw)
+        run(s, screen, t, log, begin, end, base, last_access_target(s, t, log, end, base), draw)
     if status == DRAWING and (final or request == END_FRAME):
         status = np.int32(DRAWN)
     s[SLOT_DRAWN + slot] = status

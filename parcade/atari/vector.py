@@ -126,12 +126,13 @@ class VectorConsoles:
         truncated = np.zeros(n, np.bool_)
         final = np.zeros_like(self.observations)
         counters = np.zeros((n, 3), np.int32)
+        counts = np.zeros((n, 4), np.int32)
 
         def play(thread: int, first: int, last: int) -> None:
             engine_cpu.step_many(
                 first, last, *self._rows(), self.machine.rom, self.machine.program, self._fire, self._noop_max, *self._step_settings,
                 ids, self.captured, self._resize_table, self._work[thread], self._planes, self.elapsed,
-                rewards, terminated, truncated, final.reshape(self._planes.shape), counters,
+                rewards, terminated, truncated, final.reshape(self._planes.shape), counters, counts,
             )  # fmt: skip
 
         self._split(play)
