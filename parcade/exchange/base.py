@@ -23,7 +23,9 @@ class Exchange:
     calls them in the same order.
 
     Attributes: ``rank``, ``world_size``; ``optimizer``; ``parameters`` the flat vectors; ``updates`` taken so far;
-    ``bytes_moved`` by gradients.
+    ``bytes_moved`` by gradients and the ``allreduce_seconds`` that took; ``on_collective(bytes)``, when set, hears of every
+    collective call before it is made; ``barrier_first`` makes ranks wait for one another before each, so that waiting and
+    communicating can be told apart.
     """
 
     rank = 0
@@ -35,6 +37,9 @@ class Exchange:
         self.timer = timer
         self.updates = 0
         self.bytes_moved = 0
+        self.allreduce_seconds = 0.0
+        self.on_collective: Callable[[int], None] | None = None
+        self.barrier_first = False
 
     def attach(self, policy: Policy, optimizer: OptimizerFactory, max_grad_norm: float | None) -> None:
         """Own the policy's updates from now on; all ranks start from the parameters of rank 0."""
@@ -86,6 +91,10 @@ class Exchange:
     def gather_on_first(self, x: np.ndarray) -> np.ndarray | None:
         """The arrays ``[m]`` of all ranks as ``[world_size, m]`` on rank 0; None elsewhere."""
         return x[None]
+
+    def time_allreduce(self, num_floats: int, repeats: int) -> np.ndarray:
+        """Seconds ``[repeats]`` of an Allreduce of so many float32, ranks starting together; empty with nobody to talk to."""
+        return np.empty(0)
 
     def check_parameters(self) -> None:
         """Compare the parameters of all ranks bit for bit. Errors: RuntimeError naming the ranks that differ."""

@@ -67,6 +67,11 @@ class GamesSource:
         copy_module_state(policy, self._policy)
 
     def next_batch(self) -> Batch:
+        with self.timer.scope("preprocess"):
+            return self._pad(self._play())
+
+    def _play(self) -> list[list[dict[str, Tensor]]]:
+        """The steps of every game, game by game."""
         games: list[list[dict[str, Tensor]]] = []
         playing = {i: [] for i in range(len(self.lanes))}
         games_left = [self.games_per_env] * len(self.lanes)
@@ -79,7 +84,7 @@ class GamesSource:
                     playing[i] = []
                     if not games_left[i]:
                         del playing[i]
-        return self._pad(games)
+        return games
 
     def _step_lanes(self, active: list[int]) -> list[tuple[int, dict[str, Tensor]]]:
         lanes = [self.lanes[i] for i in active]

@@ -125,7 +125,9 @@ class RolloutSource:
         return batch
 
     def _play(self) -> Batch:
-        return play_rollout(self.groups[self._turn], self._policy, self.unroll_length)
+        group = self.groups[self._turn]
+        with group.timer.scope("preprocess"):
+            return play_rollout(group, self._policy, self.unroll_length)
 
     def _settle(self) -> Batch | None:
         """Wait for the rollout under way, if there is one, and return it."""
