@@ -6,6 +6,9 @@ wait for one another. So a run sizes its pools itself unless told not to.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
+
 import torch
 
 from parcade.report.machine import available_cores
@@ -28,3 +31,19 @@ def set_threads(threads_per_rank: int, local_size: int, *, serial: bool, overlap
     threads = max(1, threads // 2) if overlap else threads
     torch.set_num_threads(threads)
     return threads
+
+
+@dataclass(frozen=True)
+class Pool:
+    """One library's threads in one process."""
+
+    library: str
+    threads: int
+
+
+def pools_here() -> tuple[Pool, ...]:
+    """The pools of this process: OpenMP and BLAS as threadpoolctl finds them, and torch's own, which it cannot see."""
+    from threadpoolctl import threadpool_info
+
+    pools = [Pool(f"{row['internal_api']} ({Path(row['filepath']).name})", row["num_threads"]) for row in threadpool_info()]
+    return (*pools, Pool("torch", torch.get_num_threads()))

@@ -28,6 +28,7 @@ from parcade.experience.build import make_source
 from parcade.experience.source import Source
 from parcade.policy import Policy
 from parcade.precision import Precision
+from parcade.profile.recorder import recorder_from_environment
 from parcade.report.machine import commit, machine
 from parcade.report.progress import Progress
 from parcade.report.reporter import Reporter
@@ -74,6 +75,7 @@ def run_training(config: TrainConfig, run: Path, *, resume: bool = False) -> dic
             checkpointer.restore()
         if is_first:
             writer = MetricsWriter(run, view.say, progress.frames if resume else None)
+        recorder = recorder_from_environment(exchange, timer, actor_timer)
         with StopRequest(run) as stop:
             reporter = Reporter(
                 config,
@@ -85,9 +87,12 @@ def run_training(config: TrainConfig, run: Path, *, resume: bool = False) -> dic
                 view=view,
                 writer=writer,
                 save=checkpointer.save,
-                stop_requested=stop.requested,
+                stop_requested=lambda: stop.requested() or (recorder is not None and recorder.is_full),
+                on_iteration=recorder and recorder.end_iteration,
             )
             train(algorithm, source, exchange, reporter)
+        if recorder is not None:
+            recorder.write()
         return write_result(config, run, progress, reporter.finished) if is_first else None
     finally:
         source.close()

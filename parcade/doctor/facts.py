@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from parcade.report.machine import available_cores, cpu_model
+from parcade.threads import Pool
 
 # What changes how fast a network or the emulator runs; the kernel's names.
 SIMD_FLAGS = ("avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "asimd", "bf16", "sve")
@@ -31,14 +32,6 @@ class Plan:
     backend: str = "ale"
     device: str = "cpu"
     precision: str = "float32"
-
-
-@dataclass(frozen=True)
-class Pool:
-    """One library's threads in one process."""
-
-    library: str
-    threads: int
 
 
 @dataclass(frozen=True)

@@ -10,30 +10,20 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from parcade.threads import Pool, pools_here
+
 if TYPE_CHECKING:
-    from parcade.doctor.facts import Plan, Pool, Processes
+    from parcade.doctor.facts import Plan, Processes
 
 PROBE_SECONDS = 60
-
-
-def pools_here() -> tuple[Pool, ...]:
-    """The pools of this process: OpenMP and BLAS as threadpoolctl finds them, and torch's own, which it cannot see."""
-    import torch
-    from threadpoolctl import threadpool_info
-
-    from parcade.doctor.facts import Pool
-
-    pools = [Pool(f"{row['internal_api']} ({Path(row['filepath']).name})", row["num_threads"]) for row in threadpool_info()]
-    return (*pools, Pool("torch", torch.get_num_threads()))
 
 
 def planned_processes(plan: Plan) -> tuple[Processes, ...]:
     """What the plan would start on this machine. Errors: RuntimeError when the probing process fails."""
     from parcade.cluster.mpi import rank_environment
-    from parcade.doctor.facts import Pool, Processes
+    from parcade.doctor.facts import Processes
     from parcade.threads import rank_threads
 
     count = plan.ranks if plan.engine == "mpi" else 1

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from parcade.config import TrainConfig
 from parcade.doctor.facts import Plan, Processes, quick_facts
-from parcade.doctor.pools import pools_here
 from parcade.doctor.rules import QUICK_RULES, examine
+from parcade.threads import pools_here
 
 
 def plan_of(config: TrainConfig) -> Plan:

@@ -33,6 +33,7 @@ class Reporter:
         view, writer: where reports go; None on every rank but the first.
         save: writes a checkpoint; called on every rank at once.
         stop_requested: polled every iteration (a signal, a file); true on any rank stops all.
+        on_iteration: told of every iteration first, with the source; a profile counts there.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class Reporter:
         writer: MetricsWriter | None,
         save: Callable[[], None],
         stop_requested: Callable[[], bool],
+        on_iteration: Callable[[Source], None] | None = None,
     ) -> None:
         self.config = config
         self.run = run
@@ -59,6 +61,7 @@ class Reporter:
         self.writer = writer
         self.save = save
         self.stop_requested = stop_requested
+        self.on_iteration = on_iteration
         self.finished: str | None = None
         self._last_report = self._last_checkpoint = time.perf_counter()
         self._last_counts = (progress.frames, progress.steps, progress.updates)
@@ -69,6 +72,8 @@ class Reporter:
 
     def record(self, source: Source, metrics: dict[str, Tensor]) -> None:
         """Take in one iteration; reports, saves and decides whether the run is over."""
+        if self.on_iteration is not None:
+            self.on_iteration(source)
         for name, value in metrics.items():
             self._sums[name] = self._sums.get(name, 0.0) + value
         self._iterations_since += 1

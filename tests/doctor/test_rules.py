@@ -5,9 +5,10 @@ import dataclasses
 import pytest
 
 from parcade.doctor import rules
-from parcade.doctor.facts import Facts, Plan, Pool, Processes
+from parcade.doctor.facts import Facts, Plan, Processes
 from parcade.doctor.running import RunningProcess, examine_running
 from parcade.report.findings import Finding, by_gravity
+from parcade.threads import Pool
 
 pytestmark = pytest.mark.quick
 

@@ -1,0 +1,262 @@
+"""What runs inside every rank while a profile is taken.
+
+A run records itself when the environment says so, whatever launcher started it: ``PARCADE_PROFILE`` names a folder that
+every rank can write to, ``PARCADE_PROFILE_SECONDS`` how long to record, and ``PARCADE_PROFILE_BARRIER=1`` makes ranks wait for
+one another before every collective call, which tells waiting from communicating. Recording begins after the first
+iterations, which allocate and compile, and ends the run when the time is over.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from collections import deque
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from parcade.errors import UsageError
+from parcade.exchange.base import Exchange
+from parcade.profile.data import WAITING, RankProfile, empty_split, write_rank
+from parcade.report.timing import SCOPES, Timer
+from parcade.threads import pools_here
+
+WARM_UP_ITERATIONS = 2
+TIMELINE_ITERATIONS = 3
+TIMELINE_BINS = 480
+KEPT_SEGMENT_ITERATIONS = 60
+CEILING_REPEATS = 15
+COST_SAMPLES = 2000
+BUSY_SHARE = 0.2
+"""A thread that used this share of a core over the window counts as busy."""
+
+CALL = "call"
+"""Marks a collective call among the spans, its bytes in the place of the start."""
+
+
+class Counts(Protocol):
+    """What a rank has done so far; every experience source counts so."""
+
+    steps: int
+    frames: int
+
+
+Span = tuple[str, float, float]
+
+
+class Recorder:
+    """Records one rank from its ``WARM_UP_ITERATIONS``-th iteration on.
+
+    Every rank calls ``end_iteration`` once an iteration, and ``write`` when the run is over. ``is_full`` says that the time
+    is over; ranks agree among themselves when to stop.
+
+    Args:
+        folder: where the rank's file goes.
+        seconds: length of the window; it is as long as one iteration at least.
+        barrier: whether ranks wait for one another before collective calls.
+    """
+
+    def __init__(
+        self, folder: Path, seconds: float, exchange: Exchange, timer: Timer, actor_timer: Timer | None, *, barrier: bool
+    ) -> None:
+        self.folder = folder
+        self.seconds = seconds
+        self.exchange = exchange
+        self.timer = timer
+        self.actor_timer = actor_timer
+        self.barrier = barrier
+        self.iteration_seconds: list[float] = []
+        self.iteration_cpu_seconds: list[float] = []
+        self.scopes = 0
+        self.split = empty_split()
+        self._iterations_before = WARM_UP_ITERATIONS
+        self._spans: list[Span] = []
+        self._timeline: deque[list[Span]] = deque(maxlen=TIMELINE_ITERATIONS)
+        self._segments: deque[tuple[list[float], list[int]]] = deque(maxlen=KEPT_SEGMENT_ITERATIONS)
+        self._end: dict | None = None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the window is over."""
+        return sum(self.iteration_seconds) >= self.seconds
+
+    def end_iteration(self, source: Counts) -> None:
+        """Mark the end of an iteration. Collective once, when recording begins."""
+        steps, frames = source.steps, source.frames
+        if self._iterations_before > 0:
+            self._iterations_before -= 1
+            if self._iterations_before == 0:
+                self._begin(steps, frames)
+            return
+        self.timer.snapshot()  # books what is open, so that the spans reach to now
+        now, cpu = time.perf_counter(), time.process_time()
+        self.iteration_seconds.append(now - self._since)
+        self.iteration_cpu_seconds.append(cpu - self._cpu_since)
+        self._since, self._cpu_since = now, cpu
+        self._take_spans()
+        self._end = self._counters(steps, frames)
+
+    def _begin(self, steps: int, frames: int) -> None:
+        num_floats = self.exchange.parameters.grad.numel()
+        self._ceiling = self.exchange.time_allreduce(num_floats, CEILING_REPEATS)
+        self._gradient_bytes = num_floats * self.exchange.parameters.grad.element_size()
+        self._scope_cost = scope_cost_seconds()
+        self.exchange.barrier_first = self.barrier
+        self.exchange.maximum(np.zeros(1))  # ranks start together
+        self.exchange.on_collective = self._mark_call
+        self._start = self._counters(steps, frames)
+        self.timer.snapshot()  # what came before is booked and forgotten
+        self.timer.on_span = lambda *span: self._spans.append(span)
+        self._since = time.perf_counter()
+        self._cpu_since = time.process_time()
+
+    def _mark_call(self, num_bytes: int) -> None:
+        self.timer.snapshot()  # books the work before the call, so that its span comes before the mark
+        self._spans.append((CALL, num_bytes, 0.0))
+
+    def _take_spans(self) -> None:
+        """Add up an iteration's spans, and cut its own work at the collective calls."""
+        work, segments, calls = 0.0, [], []
+        for name, start, end in self._spans:
+            if name == CALL:
+                segments.append(work)
+                calls.append(start)
+                work = 0.0
+                continue
+            self.split[name] += end - start
+            if name not in WAITING:
+                work += end - start
+        segments.append(work)
+        self._segments.append((segments, calls))
+        self._timeline.append([span for span in self._spans if span[0] != CALL])
+        self.scopes += len(self._timeline[-1])
+        self._spans.clear()
+
+    def _counters(self, steps: int, frames: int) -> dict:
+        """Everything that is read at the window's two ends."""
+        import psutil
+
+        usage, process = resource.getrusage(resource.RUSAGE_SELF), psutil.Process()
+        return {
+            "steps": steps,
+            "frames": frames,
+            "updates": self.exchange.updates,
+            "bytes": self.exchange.bytes_moved,
+            "allreduce": self.exchange.allreduce_seconds,
+            "voluntary": usage.ru_nvcsw,
+            "involuntary": usage.ru_nivcsw,
+            "threads": {thread.id: thread.user_time + thread.system_time for thread in process.threads()},
+            "actor": dict(self.actor_timer.seconds) if self.actor_timer else {},
+            "checkpoint": self.timer.seconds["checkpoint"],
+        }
+
+    def write(self) -> None:
+        """Leave this rank's file. Errors: UsageError when the run ended before one iteration was recorded."""
+        self.timer.on_span = None
+        self.exchange.on_collective = None
+        if self._end is None:
+            raise UsageError(
+                f"the run ended before iteration {WARM_UP_ITERATIONS + 1}, from which on it is recorded; "
+                "raise --total-frames or lower --unroll-length"
+            )
+        write_rank(self._result(), self.folder)
+
+    def _result(self) -> RankProfile:
+        import psutil
+
+        start, end = self._start, self._end
+        used = [cpu - start["threads"].get(thread, 0.0) for thread, cpu in end["threads"].items()]
+        window = sum(self.iteration_seconds)
+        bins, bin_seconds = binned(list(self._timeline))
+        segments, segment_bytes = usual_segments(list(self._segments))
+        return RankProfile(
+            rank=self.exchange.rank,
+            local_size=self.exchange.local_size,
+            seconds=self.split,
+            actor_seconds={name: seconds - start["actor"][name] for name, seconds in end["actor"].items()},
+            iteration_seconds=self.iteration_seconds,
+            iteration_cpu_seconds=self.iteration_cpu_seconds,
+            steps=end["steps"] - start["steps"],
+            frames=end["frames"] - start["frames"],
+            updates=end["updates"] - start["updates"],
+            scopes=self.scopes,
+            scope_cost_seconds=self._scope_cost,
+            threads=len(end["threads"]),
+            busy_threads=sum(cpu / window > BUSY_SHARE for cpu in used),
+            pools=[[pool.library, pool.threads] for pool in pools_here()],
+            affinity=sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [],
+            memory_bytes=psutil.Process().memory_info().rss,
+            voluntary_switches=end["voluntary"] - start["voluntary"],
+            involuntary_switches=end["involuntary"] - start["involuntary"],
+            gradient_bytes=self._gradient_bytes,
+            bytes_moved=end["bytes"] - start["bytes"],
+            allreduce_seconds=end["allreduce"] - start["allreduce"],
+            ceiling_seconds=self._ceiling.tolist(),
+            # The save at the run's end lies outside the window, so there is always one to tell its price.
+            checkpoint_save_seconds=self.timer.seconds["checkpoint"] - end["checkpoint"],
+            segments=segments,
+            segment_bytes=segment_bytes,
+            timeline=bins,
+            timeline_bin_seconds=bin_seconds,
+        )
+
+
+def recorder_from_environment(exchange: Exchange, timer: Timer, actor_timer: Timer | None = None) -> Recorder | None:
+    """The recorder that ``PARCADE_PROFILE`` asks for; None when it is not set. Errors: UsageError for values that mean nothing."""
+    folder = os.environ.get("PARCADE_PROFILE")
+    if not folder:
+        return None
+    text = os.environ.get("PARCADE_PROFILE_SECONDS", "30")
+    try:
+        seconds = float(text)
+    except ValueError:
+        raise UsageError(f"PARCADE_PROFILE_SECONDS={text!r} is not a number; use seconds, e.g. 30") from None
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    barrier = os.environ.get("PARCADE_PROFILE_BARRIER", "1") == "1"
+    return Recorder(Path(folder), seconds, exchange, timer, actor_timer, barrier=barrier)
+
+
+def scope_cost_seconds() -> float:
+    """What entering and leaving one span costs here and now, the recorder's own work included."""
+    timer, spans = Timer(), []
+    timer.on_span = lambda *span: spans.append(span)
+    split = empty_split()
+    started = time.process_time()
+    for _ in range(COST_SAMPLES):
+        with timer.scope("learn"):
+            pass
+    for name, start, end in spans:
+        split[name] += end - start
+    return (time.process_time() - started) / len(spans)
+
+
+def binned(iterations: list[list[Span]]) -> tuple[list[list[float]], float]:
+    """Consecutive spans as shares of equal bins ``[b][scope]``, and a bin's seconds."""
+    spans = [span for iteration in iterations for span in iteration]
+    if not spans:
+        return [], 0.0
+    starts = np.array([start for _, start, _ in spans])
+    ends = np.array([end for _, _, end in spans])
+    edges = np.linspace(starts[0], ends[-1], TIMELINE_BINS + 1)
+    scopes = np.array([SCOPES.index(name) for name, _, _ in spans])
+    shares = np.zeros((TIMELINE_BINS, len(SCOPES)))
+    for scope in range(len(SCOPES)):
+        own = scopes == scope
+        # Seconds of this scope before each edge: whole spans, and the part of the one the edge falls into.
+        passed = np.clip(edges[:, None] - starts[own], 0, ends[own] - starts[own]).sum(1)
+        shares[:, scope] = np.diff(passed)
+    width = edges[1] - edges[0]
+    return np.round(shares / width, 3).tolist(), float(width)
+
+
+def usual_segments(iterations: list[tuple[list[float], list[int]]]) -> tuple[list[list[float]], list[int]]:
+    """The iterations that made as many collective calls as most did (one with a report makes more): own work before each
+    call and after the last ``[i][k + 1]``, and the calls' bytes ``[k]``."""
+    lengths = [len(calls) for _, calls in iterations]
+    if not lengths:
+        return [], []
+    usual = max(set(lengths), key=lengths.count)
+    kept = [(segments, calls) for segments, calls in iterations if len(calls) == usual]
+    return [[round(s, 7) for s in segments] for segments, _ in kept], kept[0][1]

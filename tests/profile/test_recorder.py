@@ -1,0 +1,141 @@
+"""The recorder on a clock that the test moves: splits, segments between collective calls, timelines and its own price."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from parcade.errors import UsageError
+from parcade.exchange.base import LocalExchange
+from parcade.profile import recorder as module
+from parcade.profile.data import read_ranks
+from parcade.profile.recorder import Recorder, binned, recorder_from_environment, scope_cost_seconds, usual_segments
+from parcade.report.timing import SCOPES, Timer
+
+pytestmark = pytest.mark.quick
+
+
+class World:
+    """A rank whose clock only the test moves."""
+
+    def __init__(self, monkeypatch, folder, seconds=100.0):
+        self.now = 0.0
+        for home in ("parcade.report.timing.perf_counter", "time.perf_counter", "time.process_time"):
+            monkeypatch.setattr(home, lambda: self.now)
+        monkeypatch.setattr(module, "scope_cost_seconds", lambda: 1e-6)
+        self.timer = Timer()
+        self.exchange = LocalExchange(self.timer)
+        self.exchange.parameters = SimpleNamespace(grad=torch.zeros(250))
+        self.counts = SimpleNamespace(steps=0, frames=0)
+        self.recorder = Recorder(folder, seconds, self.exchange, self.timer, None, barrier=True)
+
+    def work(self, scope, seconds):
+        with self.timer.scope(scope):
+            self.now += seconds
+
+    def call(self, num_bytes, seconds):
+        """A collective call as an exchange makes it."""
+        if self.exchange.on_collective is not None:
+            self.exchange.on_collective(num_bytes)
+        self.work("communicate", seconds)
+
+    def iteration(self, *, calls=2):
+        self.work("emulate", 4.0)
+        for _ in range(calls):
+            self.work("learn", 1.0)
+            self.call(1000, 0.5)
+            self.exchange.bytes_moved += 1000
+            self.exchange.allreduce_seconds += 0.5
+        self.now += 0.25
+        self.counts.steps += 10
+        self.counts.frames += 40
+        self.recorder.end_iteration(self.counts)
+
+
+@pytest.fixture
+def world(monkeypatch, tmp_path):
+    return World(monkeypatch, tmp_path)
+
+
+def test_a_window_leaves_out_the_first_iterations_and_splits_the_rest(world, tmp_path):
+    for _ in range(2 + 3):
+        world.iteration()
+    world.work("checkpoint", 2.0)
+    world.recorder.write()
+    (rank,) = read_ranks(tmp_path)
+    assert rank.iteration_seconds == pytest.approx([7.25] * 3)
+    assert rank.seconds == pytest.approx({**dict.fromkeys(SCOPES, 0.0), "emulate": 12, "learn": 6, "communicate": 3, "other": 0.75})
+    assert (rank.steps, rank.frames, rank.allreduces, rank.gradient_bytes) == (30, 120, 6, 1000)
+    assert rank.allreduce_seconds == pytest.approx(3.0)
+    assert rank.checkpoint_save_seconds == pytest.approx(2.0)
+    assert rank.work_seconds == pytest.approx(18.75)
+
+
+def test_own_work_is_cut_at_the_collective_calls(world, tmp_path):
+    for _ in range(4):
+        world.iteration()
+    world.recorder.write()
+    (rank,) = read_ranks(tmp_path)
+    assert np.allclose(rank.segments, [[5.0, 1.0, 0.25]] * 2)
+    assert rank.segment_bytes == [1000, 1000]
+
+
+def test_iterations_that_call_more_often_than_most_are_left_out_of_the_segments():
+    iterations = [([1.0, 2.0], [8]), ([1.0, 2.0, 3.0], [8, 9]), ([3.0, 4.0], [8])]
+    assert usual_segments(iterations) == ([[1.0, 2.0], [3.0, 4.0]], [8])
+    assert usual_segments([]) == ([], [])
+
+
+def test_the_overhead_is_the_scopes_price_over_the_cpu_time(world, tmp_path):
+    for _ in range(3):
+        world.iteration()
+    world.recorder.write()
+    (rank,) = read_ranks(tmp_path)
+    assert rank.scopes == pytest.approx(11, abs=3)
+    assert rank.overhead_share == pytest.approx(1e-6 * rank.scopes / 7.25)
+
+
+def test_the_window_is_full_after_its_seconds(world):
+    world.recorder.seconds = 10.0
+    for _ in range(3):
+        world.iteration()
+    assert not world.recorder.is_full
+    world.iteration()
+    assert world.recorder.is_full
+
+
+def test_a_run_too_short_to_be_recorded_says_so(world):
+    world.iteration()
+    with pytest.raises(UsageError, match="ended before iteration 3"):
+        world.recorder.write()
+
+
+def test_a_timeline_is_shares_of_equal_bins():
+    spans = [("emulate", 10.0, 11.0), ("learn", 11.0, 13.0), ("emulate", 13.0, 14.0)]
+    shares, width = binned([spans[:2], spans[2:]])
+    shares = np.array(shares)
+    assert width == pytest.approx(4.0 / len(shares))
+    assert np.allclose(shares.sum(1), 1.0, atol=2e-3)
+    quarter = len(shares) // 4
+    assert np.allclose(shares[:quarter, SCOPES.index("emulate")], 1.0)
+    assert np.allclose(shares[quarter : 3 * quarter, SCOPES.index("learn")], 1.0)
+    assert binned([]) == ([], 0.0)
+
+
+def test_a_scope_costs_microseconds_not_more():
+    assert 0 < scope_cost_seconds() < 1e-4
+
+
+def test_the_environment_asks_for_a_recorder(monkeypatch, tmp_path):
+    exchange = LocalExchange(Timer())
+    monkeypatch.delenv("PARCADE_PROFILE", raising=False)
+    assert recorder_from_environment(exchange, exchange.timer) is None
+    monkeypatch.setenv("PARCADE_PROFILE", str(tmp_path / "new"))
+    monkeypatch.setenv("PARCADE_PROFILE_SECONDS", "7.5")
+    monkeypatch.setenv("PARCADE_PROFILE_BARRIER", "0")
+    found = recorder_from_environment(exchange, exchange.timer)
+    assert found.seconds == 7.5 and not found.barrier and (tmp_path / "new").is_dir()
+    monkeypatch.setenv("PARCADE_PROFILE_SECONDS", "long")
+    with pytest.raises(UsageError, match="PARCADE_PROFILE_SECONDS='long' is not a number"):
+        recorder_from_environment(exchange, exchange.timer)
