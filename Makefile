@@ -7,11 +7,12 @@ SEED ?= 0
 # A waiting OpenMP thread must not burn a core that emulation could use.
 export OMP_WAIT_POLICY := PASSIVE
 
-.PHONY: pong test test-exact quick curves bench-sb3 bench-ranks clean help
+.PHONY: pong test test-cluster test-exact quick curves bench-sb3 bench-ranks clean help
 
 help:
 	@echo "make pong    install, then learn Pong until the mean score of 100 games is 18 (SEED=0)"
 	@echo "make test    install what the tests need, then run all of them"
+	@echo "make test-cluster   ranks, hosts and Slurm that fail; root, Debian; minutes"
 	@echo "make test-exact   every game against ale-py, frame by frame; minutes"
 	@echo "make quick   the unit tests alone"
 	@echo "make curves  Pong curves of every algorithm into benchmarks/results; resumable, hours"
@@ -40,7 +41,11 @@ pong: $(VENV)/.installed
 	$(BIN)/parcade train pong --preset pong_fast --seed $(SEED)
 
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -q -m "not exact" tests
+	$(BIN)/python -m pytest -q -m "not exact and not cluster" tests
+
+test-cluster: $(VENV)/.installed-test
+	tests/cluster/install.sh $(BIN)/python
+	PARCADE_MPICH=$(CURDIR)/.venv-mpich $(BIN)/python -m pytest -q -m cluster tests/cluster
 
 test-exact: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -q -m exact tests/atari
@@ -59,4 +64,4 @@ bench-ranks: $(VENV)/.installed-test
 	$(BIN)/python benchmarks/ranks.py
 
 clean:
-	rm -rf $(VENV) build *.egg-info .pytest_cache
+	rm -rf $(VENV) .venv-mpich build *.egg-info .pytest_cache

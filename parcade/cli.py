@@ -27,6 +27,7 @@ COMMANDS: dict[str, Command] = {
     "train": Command("train:train", "GAME [flags]", "train an agent, e.g. train pong --target-score 18; train --resume DIR goes on"),
     "eval": Command("evaluate:evaluate", "DIR [flags]", "scores of a trained agent, and video: eval DIR --episodes 30 --video out.mp4"),
     "watch": Command("evaluate:watch", "DIR [flags]", "watch a trained agent play in the terminal"),
+    "stacks": Command("stacks:stacks", "DIR", "where every process of a run stands: Python stacks, on every host"),
     "games": Command("games:games", "[--json]", "the games there are"),
     "doctor": Command("doctor:doctor", "[flags]", "what this machine offers and what a run should mind: doctor --engine mpi --ranks 4"),
     "bench": Command("bench:bench", "env|train [flags]", "frames and steps a second on this machine: bench env pong --json out.json"),

@@ -53,6 +53,8 @@ class RunConfig:
     """Stop when the mean score of the last 100 games reaches this."""
     time_limit: str = ""
     """Stop after this time, e.g. 90s, 10m, 1.5h."""
+    hang_timeout: str = "2m"
+    """End a job of several ranks when none of them gets on for this long; 0 never."""
     seed: int = 0
     """Everything random follows from it."""
     run_dir: str = ""
@@ -118,6 +120,8 @@ class TrainConfig:
                     build_torso(self.hyper.network.network, shape, self.hyper.network.hidden)
         if run.time_limit:
             parse_duration(run.time_limit)
+        if 0 < self.hang_seconds < 2:
+            raise UsageError(f"hang_timeout={run.hang_timeout} is below 2 s; use 2s or more, or 0 for never")
 
     def _check_hyper(self) -> None:
         """Refuse hyper-parameters that mean nothing, whatever the algorithm: each name has one range."""
@@ -141,6 +145,11 @@ class TrainConfig:
     def time_limit_seconds(self) -> float | None:
         """The time limit in seconds, None without one."""
         return parse_duration(self.run.time_limit) if self.run.time_limit else None
+
+    @property
+    def hang_seconds(self) -> float:
+        """How long no rank may make progress, in seconds; 0: for ever."""
+        return parse_duration(self.run.hang_timeout)
 
 
 def check_divisible(config: TrainConfig, world_size: int) -> None:

@@ -17,7 +17,9 @@ from parcade import run_directory
 from parcade.algorithms.base import Algorithm, AlgorithmContext
 from parcade.algorithms.table import algorithm_row
 from parcade.checkpoint import Checkpointer
+from parcade.cluster import mpi
 from parcade.cluster.signals import StopRequest
+from parcade.cluster.watchdog import Signs
 from parcade.config import TrainConfig, check_divisible, to_json
 from parcade.doctor.start import warn_at_start
 from parcade.envs import make_vec
@@ -55,13 +57,28 @@ def run_training(config: TrainConfig, run: Path, *, resume: bool = False) -> dic
     Under an MPI launcher every rank calls this. Errors: UsageError for what a user can mend, before anything starts;
     RuntimeError when ranks disagree.
     """
-    timer = Timer()
+    timers = [Timer()]
+    with mpi.registered(run, config.hang_seconds, lambda: signs(timers)):
+        return _run_training(config, run, timers, resume)
+
+
+def signs(timers: list[Timer]) -> Signs:
+    """How a heartbeat sees a run: a scope entered or left by any of its threads is progress."""
+    scope, _ = timers[0].standing
+    # The first update is under way: from here on no step takes minutes.
+    begun = timers[0].seconds["learn"] > 0
+    return Signs(scope, max(timer.standing[1] for timer in timers), begun)
+
+
+def _run_training(config: TrainConfig, run: Path, timers: list[Timer], resume: bool) -> dict[str, Any] | None:
+    timer = timers[0]
     exchange = make_exchange(config, timer)
     check_divisible(config, exchange.world_size)
     is_serial = config.run.engine == "serial"
     threads = set_threads(config.run.threads_per_rank, exchange.local_size, serial=is_serial, overlap=config.run.overlap)
     algorithm = make_algorithm(config, exchange)
     actor_timer = Timer(outside="wait") if config.run.overlap and not is_serial else None
+    timers += [actor_timer] if actor_timer else []
     source = make_source(config, algorithm, exchange, timer=actor_timer or timer, learner_timer=timer, threads=threads)
     progress = Progress(config.run.total_frames, score_milestones(config.game))
     is_first = exchange.rank == 0

@@ -29,6 +29,7 @@ BAD = {
     "a discount above one": (["train", "pong", "--gamma", "1.5"], "gamma=1.5 is not in [0, 1]"),
     "a time that is none": (["train", "pong", "--time-limit", "soon"], "time 'soon' is not a duration"),
     "ranks without mpi": (["train", "pong", "--ranks", "2"], "ranks=2 needs --engine mpi"),
+    "a hang time that is too short": (["train", "pong", "--hang-timeout", "1s"], "hang_timeout=1s is below 2 s"),
     "what does not divide": (
         ["train", "pong", "--overlap", "--num-envs", "5"],
         "num_envs=5 is not divisible by world_size=1 x 2 group(s); use 4 or 6",

@@ -1,4 +1,4 @@
-"""Starting ranks with ``mpiexec``, and knowing when somebody else has started us.
+"""MPI as a launcher: finding ``mpiexec``, the environment of its ranks, and knowing when it has started us.
 
 Open MPI refuses root, refuses more ranks than cores, pins each rank to one core when they fit and spins while it waits;
 every one of these is right on a cluster and wrong on a laptop or in a container. The environment below says so once.
@@ -7,24 +7,18 @@ MPICH needs none of it and ignores it.
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import shutil
-import signal
-import subprocess
 import sys
-import time
+from collections.abc import Callable
 from pathlib import Path
 
-from parcade.cluster.signals import STOP_FILE
+from parcade.cluster.watchdog import LAUNCHER_GRACE_SECONDS, START_SECONDS, Heartbeat, Signs, Watch, beat_seconds
 from parcade.errors import UsageError, missing_extra
 
 # Set by Open MPI, by PMI launchers (MPICH's hydra, srun --mpi=pmi2) and by PMIx launchers (srun --mpi=pmix, prterun).
 _RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
-
-# How long ranks get to finish their iteration and write a checkpoint once a stop was asked for.
-STOP_GRACE_SECONDS = 60
-# How far past its own time limit a job may run before it is ended from outside.
-LIMIT_GRACE_SECONDS = 120
 
 
 def launched_by_mpi() -> bool:
@@ -67,58 +61,6 @@ def rank_environment(threads_per_rank: int) -> dict[str, str]:
     }
 
 
-def run_ranks(
-    arguments: list[str], ranks: int, run: Path, *, threads_per_rank: int, time_limit_seconds: float | None
-) -> int:
-    """Run ``python -m parcade ARGUMENTS`` on so many ranks of this host; returns the launcher's exit code.
-
-    Ctrl-C and SIGTERM ask the ranks, through the stop file, to finish their iteration and save; what has not ended
-    after a grace time, or overruns its time limit by far, is ended.
-    """
-    command = [find_mpiexec(), "-n", str(ranks), sys.executable, "-m", "parcade", *arguments]
-    # A session of its own: Ctrl-C must not kill ranks that could still save.
-    process = subprocess.Popen(command, env=rank_environment(threads_per_rank), start_new_session=True)
-    asked: list[int] = []
-
-    def ask_to_stop(number: int, frame: object) -> None:
-        asked.append(number)
-        (run / STOP_FILE).touch()
-
-    previous = {number: signal.signal(number, ask_to_stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    started, stop_by = time.monotonic(), None
-    try:
-        while True:
-            try:
-                return process.wait(timeout=0.2)
-            except subprocess.TimeoutExpired:
-                pass
-            now = time.monotonic()
-            if asked and stop_by is None:
-                stop_by = now + STOP_GRACE_SECONDS
-            overrun = time_limit_seconds is not None and now - started > time_limit_seconds + LIMIT_GRACE_SECONDS
-            if overrun or len(asked) > 1 or (stop_by is not None and now > stop_by):
-                reason = "overran its time limit" if overrun else "did not stop"
-                print(f"parcade: the job {reason} and is ended; go on with: parcade train --resume {run}", file=sys.stderr)
-                return 1
-    finally:
-        end_process_group(process)
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-        (run / STOP_FILE).unlink(missing_ok=True)
-
-
-def end_process_group(process: subprocess.Popen) -> None:
-    """End a launcher and all it started: ask first, then insist."""
-    for number, seconds in ((signal.SIGTERM, 5), (signal.SIGKILL, 5)):
-        if process.poll() is not None:
-            return
-        os.killpg(process.pid, number)
-        try:
-            process.wait(timeout=seconds)
-        except subprocess.TimeoutExpired:
-            continue
-
-
 def share_run_directory(run: Path | None) -> Path:
     """Tell every rank the run directory that rank 0 made; rank 0 passes None when it could not make one.
 
@@ -138,10 +80,31 @@ def share_run_directory(run: Path | None) -> Path:
     return Path(path)
 
 
-def mpi_rank() -> int:
-    """This process's rank in MPI's world."""
+def registered(run: Path, hang_seconds: float, signs: Callable[[], Signs]) -> Heartbeat:
+    """The heartbeat of this process, one rank of many or the only one of its run; enter it.
+
+    Ranks that parcade launched leave the ending of a hung job to their parent at first: it collects stacks. A process
+    alone is never ended: nobody waits for it, and it may be in a debugger.
+    """
+    interval = beat_seconds(hang_seconds)
+    if not launched_by_mpi():
+        return Heartbeat(run, "rank", 0, signs, interval_seconds=interval)
     from mpi4py import MPI
 
+    world = MPI.COMM_WORLD
+    watch = Watch(run, world.Get_size(), hang_seconds)
+    grace = LAUNCHER_GRACE_SECONDS if "PARCADE_RUN_DIR" in os.environ else 0.0
+    return Heartbeat(
+        run, "rank", world.Get_rank(), signs, interval_seconds=interval, watch=watch, grace_seconds=grace
+    )
+
+
+def mpi_rank() -> int:
+    """This process's rank in MPI's world. Its first call brings MPI up and ends the process if that takes for ever."""
+    faulthandler.dump_traceback_later(START_SECONDS, exit=True)
+    from mpi4py import MPI
+
+    faulthandler.cancel_dump_traceback_later()
     return MPI.COMM_WORLD.Get_rank()
 
 

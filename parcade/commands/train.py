@@ -17,6 +17,8 @@ class ResumeFlags:
 
     resume: str
     """The run's directory."""
+    hang_timeout: str | None = None
+    """A new time without progress after which the job is ended."""
     total_frames: int | None = None
     """A new end; schedules run over it."""
     target_score: float | None = None
@@ -48,7 +50,7 @@ def _resume(flags: ResumeFlags) -> int:
         remove_unfinished(run)
     changes = {
         name: getattr(flags, name)
-        for name in ("total_frames", "target_score", "time_limit")
+        for name in ("hang_timeout", "total_frames", "target_score", "time_limit")
         if getattr(flags, name) is not None
     }
     config = dataclasses.replace(config, run=dataclasses.replace(config.run, **changes))
@@ -61,6 +63,8 @@ def _resume(flags: ResumeFlags) -> int:
 def _run(config, arguments: list[str], *, resume: Path | None) -> int:
     """Train in this process, as one rank of many, or as the parent of the ranks it starts."""
     from parcade.cluster import mpi
+    from parcade.cluster.launch import Job, run_ranks
+    from parcade.cluster.processes import clear_records
     from parcade.config import check_divisible
     from parcade.threads import rank_threads
     from parcade.train import run_training, start_run
@@ -68,6 +72,7 @@ def _run(config, arguments: list[str], *, resume: Path | None) -> int:
     if config.run.engine != "mpi":
         check_divisible(config, 1)
         run = resume or start_run(config)
+        clear_records(run)
         return _finish(run_training(config, run, resume=resume is not None), run)
     if mpi.launched_by_mpi():
         run = None
@@ -76,6 +81,8 @@ def _run(config, arguments: list[str], *, resume: Path | None) -> int:
                 # The parent that launched us has made the directory; under a user's own launcher rank 0 makes it.
                 given = os.environ.get("PARCADE_RUN_DIR")
                 run = resume or (Path(given) if given else start_run(config))
+                if given is None:
+                    clear_records(run)
             except UsageError:
                 mpi.share_run_directory(None)
                 raise
@@ -84,14 +91,15 @@ def _run(config, arguments: list[str], *, resume: Path | None) -> int:
     check_divisible(config, config.run.ranks)
     mpi.find_mpiexec()
     run = resume or start_run(config)
-    os.environ["PARCADE_RUN_DIR"] = str(run)
-    code = mpi.run_ranks(
-        ["train", *arguments],
+    job = Job(
+        [sys.executable, "-m", "parcade", "train", *arguments],
         config.run.ranks,
         run,
         threads_per_rank=rank_threads(config.run.threads_per_rank, config.run.ranks),
         time_limit_seconds=config.time_limit_seconds,
+        hang_seconds=config.hang_seconds,
     )
+    code = run_ranks(job)
     if code:
         print(f"parcade: the job ended with code {code}; go on with: parcade train --resume {run}", file=sys.stderr)
     return 1 if code else 0

@@ -41,6 +41,11 @@ class Timer:
             self.on_span(name, since, now)
         self._since = now
 
+    @property
+    def standing(self) -> tuple[str, float]:
+        """The scope that is open, and when a scope was last entered or left (perf_counter). For other threads to read."""
+        return self._open[-1], self._since
+
     def snapshot(self) -> dict[str, float]:
         """Seconds per scope so far, those of the open scope up to now included."""
         self._switch()

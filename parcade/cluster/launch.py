@@ -1,0 +1,120 @@
+"""Running a job of many ranks from its parent: start, watch, stop, end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from parcade.cluster import mpi
+from parcade.cluster.processes import DIRECTORY, clear_records, kill_processes_here, read_records
+from parcade.cluster.signals import STOP_FILE
+from parcade.cluster.stacks import render, stacks
+from parcade.cluster.watchdog import Watch, beat_seconds
+from parcade.errors import UsageError
+
+# How long ranks get to finish their iteration and write a checkpoint once a stop was asked for.
+STOP_GRACE_SECONDS = 60
+# How far past its own time limit a job may run before it is ended from outside.
+LIMIT_GRACE_SECONDS = 120
+POLL_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class Job:
+    """A command that several ranks run together."""
+
+    command: list[str]
+    """What every rank runs."""
+    ranks: int
+    run: Path
+    """The run directory: where ranks register, where stops are asked for, what a resume is given."""
+    threads_per_rank: int
+    time_limit_seconds: float | None = None
+    hang_seconds: float = 0.0
+    """How long no rank may make progress before the job is ended; 0: for ever."""
+
+
+def run_ranks(job: Job) -> int:
+    """Run a job to its end; returns the launcher's exit code, or 1 when it had to be ended.
+
+    Ctrl-C and SIGTERM ask the ranks, through the stop file, to finish their iteration and save. What has not ended after
+    a grace time, overruns its time limit by far, or hangs (``watchdog``) is ended, its stacks printed before.
+    """
+    clear_records(job.run)
+    environment = mpi.rank_environment(job.threads_per_rank) | {"PARCADE_RUN_DIR": str(job.run)}
+    command = [mpi.find_mpiexec(), "-n", str(job.ranks), *job.command]
+    # A session of its own: Ctrl-C must not kill ranks that could still save.
+    process = subprocess.Popen(command, env=environment, start_new_session=True)
+    asked: list[int] = []
+
+    def ask_to_stop(number: int, frame: object) -> None:
+        asked.append(number)
+        (job.run / STOP_FILE).touch()
+
+    previous = {number: signal.signal(number, ask_to_stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        reason = _wait(process, job, asked)
+        if reason is None:
+            return process.returncode
+        print(f"{_stacks(job.run)}parcade: {reason}", file=sys.stderr, flush=True)
+        return 1
+    finally:
+        end_process_group(process)
+        kill_processes_here(read_records(job.run))
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+        (job.run / STOP_FILE).unlink(missing_ok=True)
+
+
+def _wait(process: subprocess.Popen, job: Job, asked: list[int]) -> str | None:
+    """Wait for the launcher; None when it has ended, otherwise why it must be ended."""
+    watch = Watch(job.run, job.ranks, job.hang_seconds)
+    started = time.monotonic()
+    next_look, stop_by = started, None
+    while True:
+        try:
+            process.wait(timeout=POLL_SECONDS)
+            return None
+        except subprocess.TimeoutExpired:
+            pass
+        now = time.monotonic()
+        if asked and stop_by is None:
+            stop_by = now + STOP_GRACE_SECONDS
+        if job.time_limit_seconds is not None and now - started > job.time_limit_seconds + LIMIT_GRACE_SECONDS:
+            return f"the job overran its time limit by {LIMIT_GRACE_SECONDS} s"
+        if len(asked) > 1:
+            return "interrupted twice"
+        if stop_by is not None and now > stop_by:
+            return f"the job did not stop within {STOP_GRACE_SECONDS} s"
+        if now >= next_look:
+            next_look = now + beat_seconds(job.hang_seconds)
+            hang = watch.hang()
+            if hang is not None:
+                return hang
+
+
+def _stacks(run: Path) -> str:
+    """The stacks of all processes as text, also kept in the run directory; empty when none has registered yet."""
+    try:
+        text = render(stacks(run)) + "\n"
+    except UsageError:
+        return ""
+    (run / DIRECTORY / "stacks.txt").write_text(text)
+    return text
+
+
+def end_process_group(process: subprocess.Popen) -> None:
+    """End a launcher and all it started: ask first, then insist."""
+    for number, seconds in ((signal.SIGTERM, 5), (signal.SIGKILL, 5)):
+        if process.poll() is not None:
+            return
+        os.killpg(process.pid, number)
+        try:
+            process.wait(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            continue

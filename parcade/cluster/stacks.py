@@ -1,0 +1,96 @@
+"""Where every process of a run stands: Python stacks, read from outside by py-spy, or written by the process itself.
+
+py-spy needs nothing from the process it reads, so it sees one that is stopped or stuck in C as well; it reads processes of
+this host alone. Those of other hosts are asked through the run directory: the thread of their heartbeat answers.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from parcade.cluster.processes import DIRECTORY, ProcessRecord, read_records
+from parcade.cluster.watchdog import ASK_FILE
+from parcade.errors import UsageError
+
+PY_SPY_SECONDS = 15
+ANSWER_SECONDS = 6.0
+"""How long a process has to answer: three of its heartbeats."""
+
+
+def stacks(run: Path) -> list[tuple[ProcessRecord, str]]:
+    """Every process of a run with its stacks, or with a line that says why there are none and what to do.
+
+    Errors: UsageError when the run has registered no process.
+    """
+    records = read_records(run)
+    if not records:
+        raise UsageError(f"{run} has no registered processes; expected the directory of a run that has been started")
+    texts: dict[str, str | None] = {}
+    for record in records:
+        if record.ended:
+            texts[record.name] = "has ended"
+        elif record.is_on_this_host and not record.is_running_here():
+            texts[record.name] = "is gone without having ended: killed, or crashed"
+        else:
+            texts[record.name] = _spied(record) if record.is_on_this_host else None
+    unread = [record for record in records if texts[record.name] is None]
+    answers = _asked(run, unread) if unread else {}
+    return [(record, texts[record.name] or answers[record.name]) for record in records]
+
+
+def render(found: list[tuple[ProcessRecord, str]]) -> str:
+    """Stacks as text, a heading for every process."""
+    parts = []
+    for record, text in found:
+        doing = f", in '{record.scope}'" if record.scope and not record.ended else ""
+        parts.append(f"== {record.name} ({record.place}{doing})\n{text.rstrip()}\n")
+    return "\n".join(parts)
+
+
+def py_spy() -> str | None:
+    """The py-spy that belongs to this Python, or the first on the PATH."""
+    beside_python = Path(sys.executable).parent / "py-spy"
+    return str(beside_python) if beside_python.exists() else shutil.which("py-spy")
+
+
+def _spied(record: ProcessRecord) -> str | None:
+    """The stacks of a process of this host; None when py-spy is not there or may not read it."""
+    program = py_spy()
+    if program is None:
+        return None
+    # Without pausing it: a paused rank makes all others wait, and one that is stopped cannot be paused.
+    command = [program, "dump", "--nonblocking", "--pid", str(record.pid)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PY_SPY_SECONDS)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 and done.stdout.strip() else None
+
+
+def _asked(run: Path, records: list[ProcessRecord]) -> dict[str, str]:
+    """What processes write when asked through the run directory, by name; a line of advice for one that does not."""
+    files = {record.name: run / DIRECTORY / f"{record.role}-{record.number}.stack" for record in records}
+    for file in files.values():
+        file.unlink(missing_ok=True)
+    ask = run / DIRECTORY / ASK_FILE
+    ask.touch()
+    os.utime(ask)
+    deadline = time.monotonic() + ANSWER_SECONDS
+    while time.monotonic() < deadline and not all(file.exists() for file in files.values()):
+        time.sleep(0.1)
+    return {
+        record.name: files[record.name].read_text() if files[record.name].exists() else _advice(record)
+        for record in records
+    }
+
+
+def _advice(record: ProcessRecord) -> str:
+    if record.is_on_this_host and py_spy() is None:
+        return "does not answer, and py-spy, which could read it, is not installed; run: pip install 'parcade[mpi]'"
+    where = "" if record.is_on_this_host else f"; on host {record.host}, run: py-spy dump --nonblocking --pid {record.pid}"
+    return f"does not answer within {ANSWER_SECONDS:.0f} s{where or '; py-spy may not read it (try as root)'}"
