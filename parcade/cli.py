@@ -29,6 +29,7 @@ COMMANDS: dict[str, Command] = {
     "watch": Command("evaluate:watch", "DIR [flags]", "watch a trained agent play in the terminal"),
     "stacks": Command("stacks:stacks", "DIR", "where every process of a run stands: Python stacks, on every host"),
     "games": Command("games:games", "[--json]", "the games there are"),
+    "profile": Command("profile:profile", "GAME [flags]", "where the time of a training goes, with advice: profile pong --engine mpi --ranks 2"),
     "doctor": Command("doctor:doctor", "[flags]", "what this machine offers and what a run should mind: doctor --engine mpi --ranks 4"),
     "bench": Command("bench:bench", "env|train [flags]", "frames and steps a second on this machine: bench env pong --json out.json"),
 }

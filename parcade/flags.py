@@ -9,6 +9,7 @@ import os
 import re
 import sys
 import typing
+from collections.abc import Sequence
 from dataclasses import dataclass, make_dataclass
 from typing import Any, TypeVar
 
@@ -74,7 +75,7 @@ def _one_line(box: str, prog: str) -> str:
     message = lines[0].rstrip(".") if lines else "the flags could not be read"
     unknown = re.match(r"Unrecognized options: ([^\s,]+)", message)
     if unknown:
-        offered = [line.split()[0].rstrip(",") for line in lines[1:] if line.startswith("--")]
+        offered = [line.split()[0].rstrip(",") for line in lines[1:] if re.match(r"--[a-z]", line)]
         near = difflib.get_close_matches(unknown[1], offered, n=1, cutoff=0.0)
         return f"unknown flag {unknown[1]}; " + (f"did you mean {near[0]}?" if near else f"see {prog} --help")
     return f"{message}; see {prog} --help"
@@ -123,3 +124,28 @@ def parse_training(arguments: list[str]) -> TrainConfig:
     default = Flags(tyro.MISSING, PresetFlags(), RunConfig(), env_default, row.config())
     flags = parse(Flags, arguments, prog="parcade train", default=default)
     return TrainConfig(flags.game, flags.run, flags.env, flags.hyper)
+
+
+def split_flags(arguments: list[str], own: Sequence[str], *, switches: Sequence[str] = ()) -> tuple[list[str], list[str]]:
+    """Arguments of a command that passes most of them on: its own flags with their values, and the rest in order.
+
+    ``switches`` are those of its own that take no value. Behind ``--`` everything is the rest, ``--`` included; a lone
+    ``--help`` is the command's own.
+    """
+    mine: list[str] = []
+    rest: list[str] = []
+    words = iter(arguments)
+    for word in words:
+        if word == "--":
+            rest += [word, *words]
+            break
+        name, has_value, _ = word.removeprefix("--").replace("_", "-").partition("=")
+        if word.startswith("--") and name in own:
+            mine.append(word)
+            if not has_value and name not in switches:
+                mine += [value for value in [next(words, None)] if value is not None]
+        else:
+            rest.append(word)
+    if [word for word in rest if word in ("-h", "--help")] and not [word for word in rest if not word.startswith("-")]:
+        return [*mine, "--help"], []
+    return mine, rest

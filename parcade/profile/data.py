@@ -28,6 +28,7 @@ class RankProfile:
     | iteration_seconds, iteration_cpu_seconds | ``[I]`` |
     | segments | ``[i][k + 1]`` seconds of own work before each collective call of iteration i and after the last (newest ones) |
     | segment_bytes | ``[k]`` bytes of those calls |
+    | timeline_start_seconds | of the first bin, on a clock that all ranks started together |
     | timeline | ``[b][scope]`` share of each bin of ``timeline_bin_seconds``, in the order of SCOPES |
     """
 
@@ -58,6 +59,7 @@ class RankProfile:
     segment_bytes: list[int] = field(default_factory=list)
     timeline: list[list[float]] = field(default_factory=list)
     timeline_bin_seconds: float = 0.0
+    timeline_start_seconds: float = 0.0
 
     @property
     def window_seconds(self) -> float:

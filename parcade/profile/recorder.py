@@ -109,7 +109,7 @@ class Recorder:
         self._start = self._counters(steps, frames)
         self.timer.snapshot()  # what came before is booked and forgotten
         self.timer.on_span = lambda *span: self._spans.append(span)
-        self._since = time.perf_counter()
+        self._origin = self._since = time.perf_counter()
         self._cpu_since = time.process_time()
 
     def _mark_call(self, num_bytes: int) -> None:
@@ -200,6 +200,7 @@ class Recorder:
             segment_bytes=segment_bytes,
             timeline=bins,
             timeline_bin_seconds=bin_seconds,
+            timeline_start_seconds=self._timeline[0][0][1] - self._origin,
         )
 
 

@@ -1,0 +1,153 @@
+"""A profile as a page: split, advice, processes, bandwidth, imbalance, and what the numbers stand on."""
+
+from __future__ import annotations
+
+import statistics
+
+from parcade.profile.advice import advise
+from parcade.profile.data import Profile
+from parcade.report.page import Block, Heading, Page, Picture, Table, Text
+from parcade.report.timing import SCOPES
+
+SPLIT_PICTURE, TIMELINE_PICTURE = "split.png", "timeline.png"
+
+
+def describe(profile: Profile, *, pictures: bool) -> Page:
+    """The report's page; ``pictures`` when they have been drawn beside it."""
+    blocks: list[Block] = [Text(_summary(profile)), Heading("Advice"), *_advice(profile), Heading("Where the time went")]
+    blocks += [_split_table(profile)]
+    if pictures:
+        blocks += [Picture(SPLIT_PICTURE, "share of wall clock by scope, a bar a rank")]
+    blocks += [Text(_split_note(profile))]
+    if pictures and any(rank.timeline for rank in profile.ranks):
+        blocks += [
+            Heading("The last iterations, side by side"),
+            Picture(TIMELINE_PICTURE, "timeline of the last iterations of every rank"),
+        ]
+    blocks += [Heading("Processes"), _process_table(profile)]
+    if len(profile.ranks) > 1:
+        blocks += [Heading("Communication"), *_communication(profile), Heading("Imbalance"), *_imbalance(profile)]
+    blocks += [Heading("What these numbers stand on"), Text(_provenance(profile))]
+    game = profile.config.get("game", "")
+    title = f"Profile of {profile.run_setting('algorithm', 'a program')}{' on ' + game if game else ''}, {_ranks(len(profile.ranks))}"
+    return Page(title, tuple(blocks))
+
+
+def _ranks(count: int) -> str:
+    return "1 rank" if count == 1 else f"{count} ranks"
+
+
+def _summary(profile: Profile) -> str:
+    iteration = statistics.median(profile.ranks[0].iteration_seconds)
+    return (
+        f"{profile.steps_per_second:,.0f} steps/s over {profile.window_seconds:.1f} s and {profile.iterations} iterations of "
+        f"{iteration:.3g} s (median); {profile.cores_used:.2f} cores used of {profile.cores}, "
+        f"{profile.steps_per_second / max(profile.cores_used, 1e-9):,.0f} steps per CPU-second."
+    )
+
+
+def _advice(profile: Profile) -> list[Block]:
+    findings = advise(profile)
+    if not findings:
+        return [Text("Nothing stands out: no scope, rank or setting loses more time than changing it would be felt.")]
+    rows = [[f"{finding.level}: {finding.says}", finding.evidence, finding.fix] for finding in findings]
+    return [Table(["finding", "evidence", "what to change"], rows, prose=True)]
+
+
+def _split_table(profile: Profile) -> Table:
+    used = [scope for scope in SCOPES if profile.share(scope) >= 0.0005]
+    rows = [["all", *(f"{profile.share(scope):.1%}" for scope in used)]]
+    for rank in profile.ranks:
+        if len(profile.ranks) > 1:
+            rows.append([f"rank {rank.rank}", *(f"{rank.seconds[scope] / rank.window_seconds:.1%}" for scope in used)])
+    for rank in profile.ranks:
+        if rank.actor_seconds:
+            total = max(sum(rank.actor_seconds.values()), 1e-9)
+            rows.append([f"actor of {rank.rank}", *(f"{rank.actor_seconds.get(scope, 0) / total:.1%}" for scope in used)])
+    return Table(["share of wall clock", *used], rows)
+
+
+def _split_note(profile: Profile) -> str:
+    parts = ["A scope's time is its own: communicating inside learning counts as communicating."]
+    if profile.share("preprocess") and profile.run_setting("backend"):
+        parts.append(
+            "Scaling and stacking pictures happens inside the emulator of both backends and counts as emulate; preprocess is "
+            "the writing of batches."
+        )
+    if len(profile.ranks) > 1:
+        parts.append(
+            "Ranks were made to wait for one another before each collective call, so wait is waiting and communicate is "
+            "communicating."
+            if profile.barrier
+            else "Taken without barriers: communicate includes waiting for slower ranks."
+        )
+    return " ".join(parts)
+
+
+def _process_table(profile: Profile) -> Table:
+    rows = []
+    for rank in profile.ranks:
+        window = rank.window_seconds
+        rows.append(
+            [
+                f"rank {rank.rank}",
+                f"{rank.cores_used:.2f}",
+                f"{rank.busy_threads} of {rank.threads}",
+                str(rank.widest_pool),
+                f"{len(rank.affinity) or '?'} of {profile.cores}",
+                f"{rank.memory_bytes / 2**20:,.0f} MiB",
+                f"{rank.voluntary_switches / window:,.0f}",
+                f"{rank.involuntary_switches / window:,.0f}",
+            ]
+        )
+    headers = ["process", "cores used", "busy threads", "widest pool", "may use cores", "memory", "waits/s", "preempted/s"]
+    return Table(headers, rows)
+
+
+def _communication(profile: Profile) -> list[Block]:
+    rank = profile.ranks[0]
+    achieved, ceiling = profile.achieved_bytes_per_second, profile.ceiling_bytes_per_second
+    share = sum(r.allreduce_seconds for r in profile.ranks) / sum(r.window_seconds for r in profile.ranks)
+    updates = max(rank.updates, 1)
+    rows = [
+        ["gradient buffer", f"{rank.gradient_bytes / 1e6:.3f} MB"],
+        ["Allreduces of it in the window", f"{rank.allreduces}"],
+        ["bytes handed over by each rank", f"{rank.bytes_moved / 1e6:.1f} MB"],
+        ["collective calls an iteration, all kinds", f"{len(rank.segment_bytes)}"],
+        ["an Allreduce took, mean", f"{1e3 * rank.allreduce_seconds / max(rank.allreduces, 1):.2f} ms"],
+        ["share of an update", f"{rank.allreduce_seconds / updates / (rank.window_seconds / updates):.1%}"],
+        ["achieved", f"{achieved / 1e6:,.0f} MB/s" if achieved else "-"],
+        ["measured at start, same buffer, ranks idle", f"{ceiling / 1e6:,.0f} MB/s" if ceiling else "-"],
+    ]
+    note = f"Gradients take {share:.1%} of all ranks' wall clock."
+    if achieved and ceiling:
+        note += f" The link gives {ceiling / achieved:.1f} times what was achieved" + (
+            "." if profile.barrier else ": without barriers the time includes waiting for the last rank."
+        )
+    return [Table(["", "rank 0"], rows), Text(note)]
+
+
+def _imbalance(profile: Profile) -> list[Block]:
+    work = [rank.work_seconds / len(rank.iteration_seconds) for rank in profile.ranks]
+    mean = sum(work) / len(work)
+    rows = [
+        [f"rank {rank.rank}", f"{own:.4g}", f"{own / mean:.2f}", f"{rank.seconds['wait'] / rank.window_seconds:.1%}"]
+        for rank, own in zip(profile.ranks, work, strict=True)
+    ]
+    return [
+        Table(["", "own work an iteration, s", "against the mean", "waits"], rows),
+        Text(f"Imbalance (longest over mean) {max(work) / mean:.2f}: what perfect balance could win at most."),
+    ]
+
+
+def _provenance(profile: Profile) -> str:
+    overhead = max(rank.overhead_share for rank in profile.ranks)
+    scope = max(rank.scope_cost_seconds for rank in profile.ranks)
+    rank = profile.ranks[0]
+    return (
+        f"Command: {profile.command}. Commit {profile.commit or 'unknown'}. {profile.machine.get('cpu', 'unknown CPU')}, "
+        f"{profile.cores} cores, {profile.machine.get('memory_gib', '?')} GiB, torch {profile.machine.get('torch', '?')}; load "
+        f"average {profile.load:.1f} at the start. Overhead of recording: {scope * 1e6:.2f} us a scope x "
+        f"{rank.scopes / max(profile.iterations, 1):,.0f} scopes an iteration over "
+        f"{statistics.mean(rank.iteration_cpu_seconds):.3g} s of CPU time = {overhead:.2%}."
+    )

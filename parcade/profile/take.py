@@ -1,0 +1,114 @@
+"""Running a command under the recorder, for a bounded time, and gathering what its ranks wrote."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from parcade.cluster.mpi import end_process_group
+from parcade.errors import UsageError
+from parcade.profile.data import Profile, read_ranks, to_json
+from parcade.report.machine import available_cores, commit, machine
+
+STOP_SECONDS = 60
+"""How long a command that was asked to stop gets to write its checkpoint."""
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What to run and how: ``command`` as words, the window in seconds, and when to give up."""
+
+    command: list[str]
+    shown: str
+    seconds: float
+    barrier: bool
+    limit_seconds: float
+
+
+def train_command(arguments: list[str], run: Path) -> list[str]:
+    """``parcade train`` of this very Python, with a run directory of our own."""
+    return [sys.executable, "-m", "parcade", "train", *arguments, "--run-dir", str(run)]
+
+
+def take(recording: Recording, folder: Path, run: Path | None) -> Profile:
+    """Run it and read what it recorded; its output goes to ``output.log``.
+
+    Args:
+        folder: where the ranks' files and ``profile.json`` go; files of an earlier profile in it are replaced.
+        run: the run's directory, whose ``config.json`` belongs into the profile; None for a program of the user's.
+
+    Errors: UsageError when the command refuses its flags or records nothing; RuntimeError when it fails.
+    """
+    ranks = folder / "ranks"
+    shutil.rmtree(ranks, ignore_errors=True)
+    ranks.mkdir(parents=True)
+    environment = {
+        **os.environ,
+        "PARCADE_PROFILE": str(ranks.resolve()),
+        "PARCADE_PROFILE_SECONDS": str(recording.seconds),
+        "PARCADE_PROFILE_BARRIER": "1" if recording.barrier else "0",
+        "PARCADE_PLAIN": "1",
+    }
+    environment.pop("PARCADE_RUN_DIR", None)
+    load = os.getloadavg()[0]
+    log = folder / "output.log"
+    with open(log, "w") as output:
+        process = subprocess.Popen(
+            recording.command, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        code = _wait(process, recording.limit_seconds, log)
+    if code == 2:
+        raise UsageError(_last_line(log).removeprefix("parcade: "))
+    if code:
+        raise RuntimeError(f"the command ended with code {code}: {_last_line(log)} (all of its output is in {log})")
+    config = json.loads((run / "config.json").read_text()) if run and (run / "config.json").exists() else {}
+    profile = Profile(
+        command=recording.shown,
+        config=config,
+        barrier=recording.barrier,
+        cores=available_cores(),
+        machine=machine(),
+        commit=commit(),
+        load=load,
+        ranks=read_ranks(ranks),
+    )
+    shutil.rmtree(ranks)
+    (folder / "profile.json").write_text(json.dumps(to_json(profile)) + "\n")
+    return profile
+
+
+def _wait(process: subprocess.Popen, limit_seconds: float, log: Path) -> int:
+    """The command's exit code. Ctrl-C asks it to stop. Errors: RuntimeError when it overruns its limit."""
+    deadline = time.monotonic() + limit_seconds
+    try:
+        while True:
+            try:
+                return process.wait(timeout=0.2)
+            except subprocess.TimeoutExpired:
+                pass
+            if time.monotonic() > deadline:
+                raise RuntimeError(
+                    f"the command did not end within {limit_seconds:.0f} s (--limit); last it said: {_last_line(log)}"
+                )
+    except KeyboardInterrupt:
+        os.killpg(process.pid, signal.SIGINT)
+        try:
+            process.wait(timeout=STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            pass
+        raise
+    finally:
+        end_process_group(process)
+
+
+def _last_line(log: Path) -> str:
+    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith("parcade: ")]
+    return (errors or lines or ["it said nothing"])[0 if errors else -1]

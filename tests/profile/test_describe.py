@@ -1,0 +1,63 @@
+"""The report: its figures, its three forms, its pictures."""
+
+import json
+import re
+
+import pytest
+
+from parcade.errors import UsageError
+from parcade.profile.data import from_json, to_json
+from parcade.profile.describe import describe
+from parcade.profile.pictures import draw_split, draw_timeline
+from parcade.report.page import Heading, Page, Picture, Table, Text, to_html, to_markdown, to_text, write_page
+from parcade.report.timing import SCOPES
+from profiles import profile, rank
+
+pytestmark = pytest.mark.quick
+
+
+def test_the_report_gives_rates_bandwidth_and_its_own_price():
+    text = to_text(describe(profile(), pictures=False))
+    assert "2,000 steps/s over 10.0 s and 10 iterations" in text
+    assert "1.90 cores used of 4" in text
+    # 2 ranks x 30 MB in 2 x 0.25 s; the ceiling is the median of the measured Allreduces of 0.3 MB
+    assert re.search(r"achieved +120 MB/s", text) and re.search(r"ranks idle +150 MB/s", text)
+    assert "1.00 us a scope x 400 scopes an iteration over 0.95 s of CPU time = 0.04%" in text
+    assert "Nothing stands out" in text
+
+
+def test_the_overhead_on_this_runs_figures_is_under_two_per_cent():
+    assert all(0 < r.overhead_share < 0.02 for r in profile().ranks)
+
+
+def test_one_rank_has_no_communication_and_an_actor_has_its_own_row():
+    text = to_text(describe(profile(rank(0, actor_seconds={"emulate": 3.0, "wait": 1.0})), pictures=False))
+    assert "Communication" not in text and re.search(r"actor of 0 +75.0%", text)
+
+
+def test_a_profile_survives_its_file():
+    before = profile(rank(0, segments=[[0.5, 0.25]], segment_bytes=[8]))
+    assert from_json(json.loads(json.dumps(to_json(before)))) == before
+    with pytest.raises(UsageError, match="schema_version 0, expected 1"):
+        from_json({**to_json(before), "schema_version": 0})
+
+
+def test_pictures_are_drawn_and_lie_inside_the_html(tmp_path):
+    pytest.importorskip("matplotlib", reason="the extra parcade[plots] is not installed")
+    bins = [[1.0 if scope == "learn" else 0.0 for scope in SCOPES]] * 10
+    drawn = profile(rank(0, timeline=bins, timeline_bin_seconds=0.1), rank(1, timeline=bins, timeline_bin_seconds=0.1))
+    draw_split(drawn, tmp_path / "split.png")
+    draw_timeline(drawn, tmp_path / "timeline.png")
+    write_page(describe(drawn, pictures=True), tmp_path)
+    page = (tmp_path / "report.html").read_text()
+    assert page.count("data:image/png;base64,iVBOR") == 2 and len(page) < 300_000
+    assert "![timeline" in (tmp_path / "report.md").read_text()
+
+
+def test_one_page_reads_the_same_in_three_forms(tmp_path):
+    (tmp_path / "a.png").write_bytes(b"\x89PNG")
+    blocks = (Heading("Part"), Text("a < b"), Table(["n", "x|y"], [["one", "1"], ["two", "22"]]), Picture("a.png", "alt"))
+    page = Page("Title", (*blocks, Table(["finding", "fix"], [["f|g", "h"]], prose=True)))
+    assert "n    x|y\none    1\ntwo   22" in to_text(page) and "* f|g\n    fix: h" in to_text(page)
+    assert "| one | 1 |" in to_markdown(page) and "f\\|g" in to_markdown(page) and "![alt](a.png)" in to_markdown(page)
+    assert "a &lt; b" in to_html(page, tmp_path) and "<td>22</td>" in to_html(page, tmp_path)

@@ -1,0 +1,117 @@
+"""``parcade profile`` as a user calls it, on one process, on real MPI ranks and on a program of the user's."""
+
+import json
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from parcade.cli import main
+from parcade.cluster import mpi
+from parcade.profile.advice import advise
+from parcade.profile.data import from_json
+
+pytest.importorskip("matplotlib", reason="the extra parcade[plots] is not installed")
+RANKS = Path(__file__).parent / "ranks.py"
+SMALL = ["tiny_catch", "--num-envs", "8", "--unroll-length", "16", "--threads-per-rank", "1"]
+
+BAD = {
+    "no game": ([], "no game; expected parcade profile GAME"),
+    "an unknown game": (["pongg"], "did you mean 'pong'?"),
+    "an unknown flag": (["pong", "--secondz", "3"], "unknown flag --secondz"),
+    "a time that is none": (["pong", "--seconds", "0"], "seconds=0.0 is not above 0"),
+    "a flag without its value": (["pong", "--seconds"], "Missing value for argument '--seconds'"),
+    "a resume": (["--resume", "runs/x"], "takes no --resume"),
+    "ranks that do not divide": (["pong", "--engine", "mpi", "--ranks", "3"], "num_envs=32 is not divisible"),
+    "a profile that is not there": (["--read", "nowhere"], "nowhere does not exist"),
+    "a program that is not given": (["--"], "nothing stands behind --"),
+}
+
+
+@pytest.mark.parametrize("mistake", BAD)
+def test_a_mistake_is_one_line_and_exit_code_2(mistake, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    arguments, says = BAD[mistake]
+    assert main(["profile", *arguments]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("parcade: ") and says in err and err.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def recorded(folder):
+    return from_json(json.loads((folder / "profile.json").read_text()))
+
+
+def test_the_report_is_made_again_from_its_data_and_from_nothing_else(tmp_path, capsys):
+    flags = [*SMALL, "--engine", "serial", "--seconds", "0.3", "--out", str(tmp_path / "out"), "--checkpoint-seconds", "0.01"]
+    assert main(["profile", *flags]) == 0
+    printed = capsys.readouterr().out
+    taken = recorded(tmp_path / "out")
+    assert taken.iterations >= 1 and taken.steps_per_second > 0 and len(taken.ranks) == 1
+    assert "checkpoint-too-frequent" in {finding.rule for finding in advise(taken)}
+    assert {p.name for p in (tmp_path / "out").iterdir()} == {
+        "output.log", "profile.json", "report.html", "report.md", "split.png", "timeline.png"
+    }  # fmt: skip
+    assert main(["profile", "--read", str(tmp_path / "out" / "profile.json"), "--out", str(tmp_path / "again")]) == 0
+    again = capsys.readouterr().out
+    assert again.splitlines()[:5] == printed.splitlines()[1:6]
+    (tmp_path / "bad.json").write_text("[]")
+    assert main(["profile", "--read", str(tmp_path / "bad.json")]) == 2
+
+
+def test_a_real_run_of_two_ranks_is_split_and_its_recording_costs_under_two_per_cent(tmp_path, capsys):
+    pytest.importorskip("mpi4py", reason="the extra parcade[mpi] is not installed")
+    flags = ["--engine", "mpi", "--ranks", "2", "--seconds", "1", "--out", str(tmp_path)]
+    assert main(["profile", *SMALL, *flags]) == 0
+    taken = recorded(tmp_path)
+    assert [rank.rank for rank in taken.ranks] == [0, 1]
+    first, second = taken.ranks
+    assert len(first.iteration_seconds) == len(second.iteration_seconds) >= 1
+    for rank in taken.ranks:
+        assert min(rank.seconds[scope] for scope in ("emulate", "infer", "learn", "communicate", "wait")) > 0
+        assert rank.window_seconds == pytest.approx(sum(rank.iteration_seconds), rel=0.02)
+        assert 0 < rank.overhead_share < 0.02
+        # 3 epochs x 4 minibatches (the defaults of PPO), an Allreduce each
+        assert rank.allreduces == rank.updates == 12 * len(rank.iteration_seconds)
+        assert rank.bytes_moved == rank.allreduces * rank.gradient_bytes and len(rank.ceiling_seconds) >= 10
+        assert all(len(segments) == len(rank.segment_bytes) + 1 for segments in rank.segments)
+        assert rank.segment_bytes.count(rank.gradient_bytes) == 12
+        assert {threads for _, threads in rank.pools} == {1}
+    text = (tmp_path / "report.md").read_text()
+    assert "## Communication" in text and "## Imbalance" in text
+
+
+def test_a_program_with_a_slow_rank_and_a_naive_evaluation_gets_the_advice_of_both(tmp_path, monkeypatch):
+    pytest.importorskip("mpi4py", reason="the extra parcade[mpi] is not installed")
+    for name, value in mpi.rank_environment(1).items():
+        monkeypatch.setenv(name, value)
+    split = [{"emulate": 0.02}, {"emulate": 0.02, "evaluate": 0.06}]
+    program = [mpi.find_mpiexec(), "-n", "2", sys.executable, str(RANKS), json.dumps(split)]
+    assert main(["profile", "--seconds", "1", "--out", str(tmp_path), "--", *program]) == 0
+    taken = recorded(tmp_path)
+    found = {finding.rule: finding for finding in advise(taken)}
+    assert {"straggler", "evaluation-too-frequent"} <= set(found)
+    assert "rank 1" in found["straggler"].says and "most of it in evaluate" in found["straggler"].evidence
+    assert shlex.join(program) in (tmp_path / "report.md").read_text()
+
+
+def test_ranks_that_work_alike_are_called_no_stragglers(tmp_path, monkeypatch):
+    pytest.importorskip("mpi4py", reason="the extra parcade[mpi] is not installed")
+    for name, value in mpi.rank_environment(1).items():
+        monkeypatch.setenv(name, value)
+    split = [{"emulate": 0.2}, {"emulate": 0.2}]
+    program = [mpi.find_mpiexec(), "-n", "2", sys.executable, str(RANKS), json.dumps(split)]
+    assert main(["profile", "--seconds", "1", "--out", str(tmp_path), "--", *program]) == 0
+    rules = {finding.rule for finding in advise(recorded(tmp_path))}
+    assert not {"straggler", "evaluation-too-frequent"} & rules and "environment-bound" in rules
+
+
+def test_a_program_that_records_nothing_or_fails_says_so(tmp_path, capsys):
+    assert main(["profile", "--out", str(tmp_path / "a"), "--", sys.executable, "-c", "pass"]) == 2
+    assert "holds no rank-*.json" in capsys.readouterr().err
+    with pytest.raises(RuntimeError, match="ended with code 3: last words"):
+        main(["profile", "--out", str(tmp_path / "b"), "--", sys.executable, "-c", "print('last words'); raise SystemExit(3)"])
+    with pytest.raises(RuntimeError, match=r"did not end within 1 s \(--limit\)"):
+        program = ["--", sys.executable, "-c", "import time; time.sleep(60)"]
+        main(["profile", "--out", str(tmp_path / "c"), "--limit", "1s", *program])
