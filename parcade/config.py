@@ -18,6 +18,7 @@ from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError
 from parcade.networks import build_torso
 from parcade.policy import NetworkConfig
+from parcade.precision import resolve
 
 SCHEMA_VERSION = 1
 
@@ -64,8 +65,8 @@ class RunConfig:
     threads_per_rank: int = 0
     """Threads for emulation and for the network in each process; 0 shares the cores out evenly, -1 leaves every library
     its own default, which is a thread a core in every process."""
-    precision: Literal["float32", "bfloat16"] = "float32"
-    """What the network computes in."""
+    precision: Literal["float32", "bfloat16", "auto"] = "float32"
+    """What the network computes in; auto: bfloat16 where the CPU has it, else float32. The run keeps what was chosen."""
     report_seconds: float = 5.0
     """Time between reports."""
     checkpoint_seconds: float = 60.0
@@ -85,6 +86,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "game", canonical_game(self.game))
+        object.__setattr__(self, "run", dataclasses.replace(self.run, precision=resolve(self.run.precision)))
         run, row = self.run, algorithm_row(self.run.algorithm)
         if not isinstance(self.hyper, row.config):
             raise UsageError(

@@ -134,10 +134,13 @@ class Policy(nn.Module):
             self.critic = orthogonal(nn.Linear(num_features, 1), 1.0)
         is_bytes = np.dtype(observation_dtype) == np.uint8
         self.byte_scale = 1 / 255 if is_bytes else 1.0
+        # Pictures come as a stack of frames: a pixel has one mean and deviation, whatever its frame's place in the stack.
+        self.is_stack = is_bytes and len(observation_shape) >= 3
         self.statistics = None
         if config.normalize_input and not plain:
             floor = 1.0 if is_bytes else 1e-2  # one grey level
-            self.statistics = RunningStatistics(observation_shape, initial_scale=self.byte_scale, floor=floor)
+            shape = observation_shape[1:] if self.is_stack else observation_shape
+            self.statistics = RunningStatistics(shape, initial_scale=self.byte_scale, floor=floor)
         self.input_clip = config.input_clip
         self.register_buffer("version", torch.zeros((), dtype=torch.int64))
         self.register_buffer("epsilon", torch.zeros(()))
@@ -148,16 +151,38 @@ class Policy(nn.Module):
             return None
         return torch.zeros(2, batch_size, self.lstm.hidden_size, device=self.version.device)
 
-    def _prepare(self, observations: Tensor) -> Tensor:
-        x = observations.to(torch.float32, copy=True)
+    def input_moments(self, observations: Tensor) -> Tensor:
+        """What the input statistics take from observations ``[T, B, ...]``: of a stack, the newest frame alone."""
+        return self.statistics.moments_of(observations[:, :, -1] if self.is_stack else observations)
+
+    def prepare(self, observations: Tensor) -> Tensor:
+        """What the network reads: observations ``[T, B, ...]`` scaled or normalised, float32, pictures channels last.
+
+        Statistics change only between batches, so several epochs over a batch can share one preparation.
+        """
+        T, B = observations.shape[:2]
+        x = observations.flatten(0, 1)
+        if x.ndim == 4:
+            x = x.permute(0, 2, 3, 1)  # [N, height, width, C]: convolutions on CPUs are 1.2 to 1.5 times faster so
+        x = x.to(torch.float32, memory_format=torch.contiguous_format, copy=True)
         if self.statistics is None:
-            return x.mul_(self.byte_scale)
-        return x.sub_(self.statistics.offset).mul_(self.statistics.scale).clamp_(-self.input_clip, self.input_clip)
+            x.mul_(self.byte_scale)
+        else:
+            offset, scale = self.statistics.offset, self.statistics.scale
+            if self.is_stack and x.ndim == 4:
+                offset, scale = offset.unsqueeze(-1), scale.unsqueeze(-1)
+            x.sub_(offset).mul_(scale).clamp_(-self.input_clip, self.input_clip)
+        return x.unflatten(0, (T, B))
 
     def forward(self, observations: Tensor, state: Tensor | None = None, starts: Tensor | None = None) -> PolicyOutput:
         """Scores and values of T steps. Shapes: observations ``[T, B, ...]``, state ``[2, B, H]``, starts ``[T, B]``."""
-        T, B = observations.shape[:2]
-        features = self.torso(self._prepare(observations.flatten(0, 1)))  # [T * B, F]
+        return self.evaluate(self.prepare(observations), state, starts)
+
+    def evaluate(self, inputs: Tensor, state: Tensor | None = None, starts: Tensor | None = None) -> PolicyOutput:
+        """``forward`` on what ``prepare`` made."""
+        T, B = inputs.shape[:2]
+        x = inputs.flatten(0, 1)
+        features = self.torso(x.permute(0, 3, 1, 2) if x.ndim == 4 else x)  # [T * B, F]
         if self.lstm is not None:
             features, state = self._remember(features.view(T, B, -1), state, starts)
         scores = self.actor(features).float().view(T, B, -1)

@@ -23,6 +23,16 @@ class Precision:
 
     def is_fast_here(self) -> bool:
         """Whether this machine's CPU computes in this format natively; when not, bfloat16 is slower than float32."""
-        if self.name == "float32":
-            return True
-        return bool(getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)())
+        return self.name == "float32" or cpu_has_bfloat16()
+
+
+def cpu_has_bfloat16() -> bool:
+    """Whether this CPU multiplies bfloat16 natively (AVX512-BF16)."""
+    return bool(getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)())
+
+
+def resolve(name: str) -> str:
+    """``auto`` as what this machine is faster in; any other name as it is."""
+    if name != "auto":
+        return name
+    return "bfloat16" if cpu_has_bfloat16() else "float32"

@@ -7,14 +7,14 @@ from parcade.errors import unknown_name
 PRESETS: dict[str, str] = {
     # What `make pong` runs: PPO on small pictures, found by the search that docs/LOG.md tells of.
     "pong_fast": (
-        "--algorithm ppo --image-height 42 --image-width 42 --num-envs 32 --unroll-length 64 --epochs 4 "
-        "--num-minibatches 4 --learning-rate 5e-4 --target-kl 0.008 --entropy-weight 0.01 --final-entropy-weight 0.01 "
-        "--total-frames 16000000 --target-score 18"
+        "--algorithm ppo --image-height 42 --image-width 42 --network nature_cnn --hidden 512 --precision auto "
+        "--num-envs 32 --unroll-length 64 --epochs 3 --num-minibatches 4 --learning-rate 1e-3 "
+        "--final-learning-rate 3e-4 --total-frames 6000000 --target-score 18"
     ),
     "pong_pqn": (
-        "--algorithm pqn --image-height 42 --image-width 42 --num-envs 32 --unroll-length 32 --epochs 2 "
-        "--num-minibatches 4 --learning-rate 5e-4 --final-learning-rate 1e-4 --epsilon-until 0.03 --epsilon-end 0.01 "
-        "--total-frames 16000000 --target-score 18"
+        "--algorithm pqn --image-height 42 --image-width 42 --network nature_cnn --hidden 512 --precision auto "
+        "--num-envs 32 --unroll-length 32 --epochs 2 --num-minibatches 8 --learning-rate 2.5e-4 "
+        "--final-learning-rate 1e-4 --epsilon-until 0.05 --epsilon-end 0.001 --total-frames 8000000 --target-score 18"
     ),
     "pong_a2c": (
         "--algorithm a2c --image-height 42 --image-width 42 --num-envs 32 --unroll-length 8 --optimizer adam "

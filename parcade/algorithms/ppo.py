@@ -10,6 +10,7 @@ are whole unrolls, begun from the stored state, instead of single steps.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -20,11 +21,13 @@ from parcade.algorithms.base import (
     Algorithm,
     AlgorithmConfig,
     normalized,
+    prepared_once,
     shuffled_minibatches,
     update_statistics,
 )
 from parcade.exchange.base import Exchange, OptimizerFactory, learning_rate, set_learning_rate
 from parcade.experience.batch import Batch
+from parcade.policy import PolicyOutput
 from parcade.rl.losses import approximate_kl, clipped_surrogate_loss, entropy_of, log_prob_of, squared_error_loss
 from parcade.rl.returns import generalized_advantages
 from parcade.rl.schedules import linear
@@ -87,10 +90,11 @@ class PPO(Algorithm):
         advantages = normalized(advantages, exchange)
         entropy_weight = linear(c.entropy_weight, c.final_entropy_weight, progress, until=c.schedule_share)
         totals: dict[str, Tensor] = {}
-        columns = (batch.observations, batch.starts, batch.actions, batch.behaviour_log_prob, advantages, returns)
+        inputs, evaluate = prepared_once(policy, batch.observations)
+        columns = (inputs, batch.starts, batch.actions, batch.behaviour_log_prob, advantages, returns)
         for _ in range(c.epochs):
             for part in shuffled_minibatches(batch, columns, c.num_minibatches, self.generator):
-                for name, value in self._update_minibatch(*part, entropy_weight, exchange).items():
+                for name, value in self._update_minibatch(evaluate, *part, entropy_weight, exchange).items():
                     totals[name] = totals.get(name, 0.0) + value
         update_statistics(policy, batch.observations, exchange)
         metrics = {name: total / (c.epochs * c.num_minibatches) for name, total in totals.items()}
@@ -117,7 +121,8 @@ class PPO(Algorithm):
 
     def _update_minibatch(
         self,
-        observations: Tensor,
+        evaluate: Callable[..., PolicyOutput],
+        inputs: Tensor,
         starts: Tensor,
         actions: Tensor,
         behaviour_log_prob: Tensor,
@@ -129,7 +134,7 @@ class PPO(Algorithm):
     ) -> dict[str, Tensor]:
         c = self.config
         with self.precision.autocast(self.device):
-            scores, values, _ = self.policy(observations, state, starts)
+            scores, values, _ = evaluate(inputs, state, starts)
         log_prob = log_prob_of(scores, actions)
         policy_loss = clipped_surrogate_loss(log_prob, behaviour_log_prob, advantages, c.clip)
         value_loss = squared_error_loss(values, returns)

@@ -18,6 +18,7 @@ from parcade.algorithms.base import (
     Algorithm,
     AlgorithmConfig,
     AlgorithmContext,
+    prepared_once,
     shuffled_minibatches,
     update_statistics,
 )
@@ -77,14 +78,15 @@ class PQN(Algorithm):
         set_learning_rate(exchange.optimizer, linear(c.learning_rate, c.final_learning_rate, progress))
         policy.epsilon.fill_(linear(c.epsilon_start, c.epsilon_end, progress, until=c.epsilon_until))
         targets = self._targets(batch)
+        inputs, evaluate = prepared_once(policy, batch.observations)
         loss_total = torch.zeros(())
         for _ in range(c.epochs):
-            columns = (batch.observations, batch.starts, batch.actions, targets)
-            for observations, starts, actions, target, state in shuffled_minibatches(
+            columns = (inputs, batch.starts, batch.actions, targets)
+            for part, starts, actions, target, state in shuffled_minibatches(
                 batch, columns, c.num_minibatches, self.generator
             ):
                 with self.precision.autocast(self.device):
-                    q = policy(observations, state, starts).scores
+                    q = evaluate(part, state, starts).scores
                 loss = squared_error_loss(q.gather(-1, actions.unsqueeze(-1)).squeeze(-1), target)
                 exchange.step(loss)
                 loss_total += loss.detach()
