@@ -64,7 +64,7 @@ def run_ranks(job: Job) -> int:
         print(f"{_stacks(job.run)}parcade: {reason}", file=sys.stderr, flush=True)
         return 1
     finally:
-        end_process_group(process)
+        mpi.end_process_group(process)
         kill_processes_here(read_records(job.run))
         for number, handler in previous.items():
             signal.signal(number, handler)
@@ -106,15 +106,3 @@ def _stacks(run: Path) -> str:
         return ""
     (run / DIRECTORY / "stacks.txt").write_text(text)
     return text
-
-
-def end_process_group(process: subprocess.Popen) -> None:
-    """End a launcher and all it started: ask first, then insist."""
-    for number, seconds in ((signal.SIGTERM, 5), (signal.SIGKILL, 5)):
-        if process.poll() is not None:
-            return
-        os.killpg(process.pid, number)
-        try:
-            process.wait(timeout=seconds)
-        except subprocess.TimeoutExpired:
-            continue

@@ -10,6 +10,8 @@ from __future__ import annotations
 import faulthandler
 import os
 import shutil
+import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -61,6 +63,18 @@ def rank_environment(threads_per_rank: int) -> dict[str, str]:
     }
 
 
+def end_process_group(process: subprocess.Popen) -> None:
+    """End a launcher and all it started: ask first, then insist."""
+    for number, seconds in ((signal.SIGTERM, 5), (signal.SIGKILL, 5)):
+        if process.poll() is not None:
+            return
+        os.killpg(process.pid, number)
+        try:
+            process.wait(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            continue
+
+
 def share_run_directory(run: Path | None) -> Path:
     """Tell every rank the run directory that rank 0 made; rank 0 passes None when it could not make one.
 
@@ -80,23 +94,31 @@ def share_run_directory(run: Path | None) -> Path:
     return Path(path)
 
 
-def registered(run: Path, hang_seconds: float, signs: Callable[[], Signs]) -> Heartbeat:
+def registered(
+    run: Path, hang_seconds: float, signs: Callable[[], Signs], *, rank: int = 0, advice: str = ""
+) -> Heartbeat:
     """The heartbeat of this process, one rank of many or the only one of its run; enter it.
 
     Ranks that parcade launched leave the ending of a hung job to their parent at first: it collects stacks. A process
-    alone is never ended: nobody waits for it, and it may be in a debugger.
+    that MPI has not started is never ended: nobody waits for it, it may be in a debugger, or has timeouts of its own (gloo).
+
+    Args:
+        rank: this process's, where MPI cannot tell.
+        advice: how the job can be taken up again; by default, as a training run.
     """
     interval = beat_seconds(hang_seconds)
     if not launched_by_mpi():
-        return Heartbeat(run, "rank", 0, signs, interval_seconds=interval)
+        return Heartbeat(run, "rank", rank, signs, interval_seconds=interval)
     from mpi4py import MPI
 
     world = MPI.COMM_WORLD
     watch = Watch(run, world.Get_size(), hang_seconds)
     grace = LAUNCHER_GRACE_SECONDS if "PARCADE_RUN_DIR" in os.environ else 0.0
-    return Heartbeat(
+    beats = Heartbeat(
         run, "rank", world.Get_rank(), signs, interval_seconds=interval, watch=watch, grace_seconds=grace
     )
+    beats.advice = advice or beats.advice
+    return beats
 
 
 def mpi_rank() -> int:

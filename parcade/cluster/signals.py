@@ -13,10 +13,13 @@ STOP_FILE = "stop"
 
 
 class StopRequest:
-    """While entered, the first SIGINT or SIGTERM asks for a stop after the iteration; the second one interrupts."""
+    """While entered, the first SIGINT or SIGTERM asks for a stop after the iteration; the second one interrupts.
 
-    def __init__(self, run: Path) -> None:
-        self._file = run / STOP_FILE
+    Without a run directory there is no file to ask with.
+    """
+
+    def __init__(self, run: Path | None) -> None:
+        self._file = run / STOP_FILE if run is not None else None
         self._asked = False
         self._previous: dict[int, object] = {}
 
@@ -39,4 +42,4 @@ class StopRequest:
 
     def requested(self) -> bool:
         """Whether a stop was asked for."""
-        return self._asked or self._file.exists()
+        return self._asked or (self._file is not None and self._file.exists())

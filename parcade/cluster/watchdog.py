@@ -169,6 +169,7 @@ class Heartbeat:
         self.interval_seconds = interval_seconds
         self.watch = watch
         self.grace_seconds = grace_seconds
+        self.advice = f"go on with: parcade train --resume {run}"
         self._leave = threading.Event()
         self._answered: float | None = None
         self._thread = threading.Thread(target=self._beat_until_left, name="parcade-heartbeat", daemon=True)
@@ -248,8 +249,7 @@ class Heartbeat:
         if is_first:
             # The process's own: the live view has put itself in the place of sys.stderr.
             sys.__stderr__.write(
-                f"parcade: {reason}\nparcade: the job is ended; stacks stand in {self.run / DIRECTORY}; "
-                f"go on with: parcade train --resume {self.run}\n"
+                f"parcade: {reason}\nparcade: the job is ended; stacks stand in {self.run / DIRECTORY}; {self.advice}\n"
             )
             sys.__stderr__.flush()
         # The launcher ends everybody once one is gone: the others, too, need a moment to write down where they stand.

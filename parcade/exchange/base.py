@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from parcade.parameters import FlatParameters
-from parcade.policy import Policy
 from parcade.report.timing import Timer
 
 OptimizerFactory = Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]
@@ -41,8 +40,8 @@ class Exchange:
         self.on_collective: Callable[[int], None] | None = None
         self.barrier_first = False
 
-    def attach(self, policy: Policy, optimizer: OptimizerFactory, max_grad_norm: float | None) -> None:
-        """Own the policy's updates from now on; all ranks start from the parameters of rank 0."""
+    def attach(self, policy: torch.nn.Module, optimizer: OptimizerFactory, max_grad_norm: float | None) -> None:
+        """Own the updates of a policy, or of any other module; all ranks start from the parameters of rank 0."""
         self.policy = policy
         self.parameters = FlatParameters(policy)
         self.optimizer = optimizer([self.parameters.data])
@@ -67,7 +66,8 @@ class Exchange:
         self.optimizer.step()
         grad.zero_()
         self.updates += 1
-        self.policy.version += 1
+        if hasattr(self.policy, "version"):  # a module that is no policy has nobody to tell
+            self.policy.version += 1
 
     def average_gradient(self, grad: Tensor) -> None:
         """Replace grad ``[P]`` by its mean over ranks. Alone: nothing to do."""

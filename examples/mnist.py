@@ -1,0 +1,171 @@
+"""Handwritten digits, data-parallel: any torch module, any dataset, over MPI, gloo or alone.
+
+    python examples/mnist.py                                       # scikit-learn's 1,797 bundled digits, one process
+    mpiexec -n 4 python examples/mnist.py --data DIR               # MNIST's four IDX files (.gz or not), four ranks
+    torchrun --nproc-per-node 2 examples/mnist.py                  # gloo, without MPI
+    parcade profile -- python examples/mnist.py --evaluate-every 1 # where the time goes when every epoch is evaluated
+
+The error report is what people write first: rank 0 takes every sample once more, training data included, copies inputs and
+outputs, and counts who was taken for whom. With ``--evaluate-every 1`` it costs as much as the learning; all ranks wait for it.
+"""
+
+from __future__ import annotations
+
+import gzip
+import math
+import struct
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.data import TensorDataset
+
+from parcade.data_parallel import Engine, FitConfig, connect, fit
+from parcade.errors import UsageError
+from parcade.flags import parse
+
+IDX_DTYPES = {0x08: np.uint8, 0x09: np.int8, 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+
+
+@dataclass(frozen=True)
+class Flags:
+    """Train a small convolutional network on digits."""
+
+    data: str = ""
+    """A directory with train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-...; empty takes scikit-learn's digits."""
+    epochs: int = 30
+    """Passes over the data."""
+    batch_size: int = 128
+    """Samples of an update, over all ranks."""
+    evaluate_every: int = 30
+    """Epochs between error reports."""
+    learning_rate: float = 1e-3
+    """Adam's step size."""
+    seed: int = 0
+    """Decides weights and order."""
+    engine: Engine = "auto"
+    """Who exchanges gradients; auto asks who started this process."""
+    network_interface: str = ""
+    """What gloo talks over, e.g. eth0."""
+    run_dir: str = ""
+    """Where figures and weights go; empty keeps none."""
+
+
+def read_idx(path: Path) -> np.ndarray:
+    """An IDX file as an array. Errors: UsageError when it is none or is cut short."""
+    try:
+        raw = gzip.open(path).read() if path.suffix == ".gz" else path.read_bytes()
+    except (OSError, EOFError) as error:
+        raise UsageError(f"{path} cannot be read ({error}); expected an IDX file") from None
+    if len(raw) < 4 or raw[:2] != b"\0\0" or raw[2] not in IDX_DTYPES or len(raw) < 4 + 4 * raw[3]:
+        raise UsageError(f"{path} begins with {raw[:4].hex()}; expected an IDX file, which begins with 0000 and a type")
+    shape = struct.unpack_from(f">{raw[3]}I", raw, 4)
+    dtype = np.dtype(IDX_DTYPES[raw[2]])
+    expected = 4 + 4 * raw[3] + math.prod(shape) * dtype.itemsize
+    if len(raw) != expected:
+        raise UsageError(f"{path} has {len(raw)} bytes, expected {expected} for shape {shape}; fetch it again")
+    return np.frombuffer(raw, dtype, offset=4 + 4 * raw[3]).reshape(shape)
+
+
+def mnist(directory: Path) -> tuple[TensorDataset, TensorDataset]:
+    """Training and test data from MNIST's four files: pictures ``[n, 1, 28, 28]`` in [0, 1], digits ``[n]``."""
+
+    def one(kind: str, what: str) -> np.ndarray:
+        for name in (f"{kind}-{what}-ubyte", f"{kind}-{what}-ubyte.gz"):
+            if (directory / name).exists():
+                return read_idx(directory / name)
+        raise UsageError(f"{directory} has no {kind}-{what}-ubyte (or .gz); expected MNIST's four IDX files")
+
+    def pair(kind: str) -> TensorDataset:
+        images, labels = one(kind, "images-idx3"), one(kind, "labels-idx1")
+        if images.ndim != 3 or labels.shape != images.shape[:1]:
+            raise UsageError(f"{kind}: images {images.shape} and labels {labels.shape} do not belong together")
+        return TensorDataset(torch.from_numpy(images / np.float32(255))[:, None], torch.from_numpy(labels.astype(np.int64)))
+
+    return pair("train"), pair("t10k")
+
+
+def bundled_digits() -> tuple[TensorDataset, TensorDataset]:
+    """scikit-learn's digits: pictures ``[n, 1, 8, 8]`` in [0, 1]; every fifth one is for the test."""
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError:
+        raise UsageError("the bundled digits need scikit-learn; pip install scikit-learn, or give --data DIR") from None
+    digits = load_digits()
+    images = torch.from_numpy(digits.images.astype(np.float32) / 16)[:, None]
+    labels = torch.from_numpy(digits.target.astype(np.int64))
+    test = torch.arange(len(labels)) % 5 == 0
+    return TensorDataset(images[~test], labels[~test]), TensorDataset(images[test], labels[test])
+
+
+def network(side: int) -> nn.Module:
+    """Two convolutions and a hidden layer, for pictures ``[n, 1, side, side]``."""
+    half = (side + 1) // 2
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(16, 32, 3, stride=2, padding=1),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(32 * half * half, 64),
+        nn.ReLU(),
+        nn.Linear(64, 10),
+    )
+
+
+def error_report(module: nn.Module, parts: dict[str, TensorDataset]) -> dict[str, float]:
+    """Errors of each part in percent, and the pair of digits that is confused most often."""
+    figures: dict[str, float] = {}
+    for name, data in parts.items():
+        images, labels = (tensor.clone() for tensor in data.tensors)
+        outputs = [module(batch.clone()).clone() for batch in images.split(64)]
+        guesses = torch.cat(outputs).argmax(1)
+        confusion = torch.zeros(10, 10, dtype=torch.int64)
+        for truth, guess in zip(labels.tolist(), guesses.tolist(), strict=True):
+            confusion[truth, guess] += 1
+        figures[f"{name}_error_percent"] = 100.0 * float((guesses != labels).double().mean())
+        confusion.fill_diagonal_(0)
+        figures[f"{name}_most_confused"] = int(confusion.argmax())  # 10 x the digit + what it was taken for
+    return figures
+
+
+def loss(outputs: Tensor, labels: Tensor) -> Tensor:
+    return F.cross_entropy(outputs, labels)
+
+
+def main(arguments: list[str]) -> int:
+    flags = parse(Flags, arguments, prog="examples/mnist.py")
+    train, test = mnist(Path(flags.data)) if flags.data else bundled_digits()
+    exchange = connect(flags.engine, network_interface=flags.network_interface)
+    torch.manual_seed(flags.seed)
+    done = fit(
+        network(train.tensors[0].shape[-1]),
+        train,
+        loss,
+        FitConfig(
+            epochs=flags.epochs,
+            batch_size=flags.batch_size,
+            evaluate_every=flags.evaluate_every,
+            seed=flags.seed,
+        ),
+        exchange=exchange,
+        optimizer=lambda parameters: torch.optim.Adam(parameters, flags.learning_rate),
+        evaluate=lambda module: error_report(module, {"train": train, "test": test}),
+        run=Path(flags.run_dir) if flags.run_dir else None,
+    )
+    if exchange.rank == 0:
+        rate = done.samples / done.seconds
+        print(f"{done.epochs} epochs, {done.updates} updates, {rate:,.0f} samples/s, loss {done.loss:.4f}")
+    exchange.close()
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except UsageError as error:
+        sys.exit(f"mnist.py: {error}")
