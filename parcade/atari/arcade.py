@@ -34,12 +34,20 @@ from .state import (
 class Arcade:
     """`num_consoles` consoles playing one ROM, given by game name or path.
 
+    With ``device="cuda"`` they live on a GPU and what they give are arrays there (`arcade_cuda.py`).
     Errors: ValueError for an unknown game, device or wrong shapes. A ROM that is no known game runs without rules.
     """
 
+    def __new__(cls, game: str | Path, num_consoles: int, device: str = "cpu", *_, **__):
+        if device == "cuda" and cls is Arcade:
+            from .arcade_cuda import DeviceArcade
+
+            return object.__new__(DeviceArcade)
+        return object.__new__(cls)
+
     def __init__(self, game: str | Path, num_consoles: int, device: str = "cpu", repeat_action_probability: float = 0.0):
         if device != "cpu":
-            raise ValueError(f"device={device!r}: only 'cpu' is there")
+            raise ValueError(f"device={device!r}: expected 'cpu' or 'cuda'")
         if num_consoles < 1:
             raise ValueError(f"num_consoles={num_consoles}: expected at least 1")
         self.machine = engine_cpu.build_machine(game, repeat_action_probability)
@@ -87,7 +95,10 @@ class Arcade:
             raise ValueError(f"mask has shape {chosen.shape}; expected ({self.num_consoles},)")
         if seed is not None:
             self._load(chosen, np.broadcast_to(np.asarray(seed, np.int64) & 0xFFFFFFFF, (self.num_consoles,)))
-        for e in np.flatnonzero(chosen):
+        self._reset(chosen)
+
+    def _reset(self, mask: np.ndarray) -> None:
+        for e in np.flatnonzero(mask):
             engine_cpu.reset_console(int(e), *self._rows(), self.machine.rom, self.machine.program)
 
     def act(self, actions: np.ndarray) -> np.ndarray:
@@ -165,17 +176,29 @@ class Arcade:
 
     def set_state(self, saved: dict[str, np.ndarray], consoles: np.ndarray | slice = slice(None)) -> None:
         """Put rows that `get_state` gave into consoles. Errors: ValueError for another version, ROM, shape or bad contents."""
-        if int(saved["version"]) != VERSION:
-            raise ValueError(f"state of version {int(saved['version'])}; expected {VERSION}")
-        if bytes(saved["md5"]).hex() != self.machine.md5:
-            raise ValueError("state of another ROM")
-        for name, array in self.arrays.items():
-            expected = array[consoles]
-            if saved[name].shape != expected.shape or saved[name].dtype != expected.dtype:
-                raise ValueError(f"{name} is {saved[name].dtype} {saved[name].shape}; expected {expected.dtype} {expected.shape}")
-        _check_rows(saved["state"], self.machine)
+        check_saved(saved, {name: array[consoles] for name, array in self.arrays.items()}, self.machine)
         for name, array in self.arrays.items():
             array[consoles] = saved[name]
+
+    def seed_from(self, arcade: "Arcade", first: int, last: int) -> None:
+        """Set every console, in turns, to one of consoles `first` .. `last` - 1 of another arcade of the same ROM, on any device."""
+        if not 0 <= first < last <= arcade.num_consoles:
+            raise ValueError(f"consoles {first} to {last}: the other arcade has 0 to {arcade.num_consoles}")
+        saved = arcade.get_state(slice(first, last))
+        turns = np.arange(self.num_consoles) % (last - first)
+        self.set_state({name: values if name in ("version", "md5") else values[turns] for name, values in saved.items()})
+
+
+def check_saved(saved: dict[str, np.ndarray], places: dict[str, np.ndarray], machine: engine_cpu.Machine) -> None:
+    """Refuse a state that does not fit the rows it shall go to. Errors: ValueError."""
+    if int(saved["version"]) != VERSION:
+        raise ValueError(f"state of version {int(saved['version'])}; expected {VERSION}")
+    if bytes(saved["md5"]).hex() != machine.md5:
+        raise ValueError("state of another ROM")
+    for name, expected in places.items():
+        if saved[name].shape != expected.shape or saved[name].dtype != expected.dtype:
+            raise ValueError(f"{name} is {saved[name].dtype} {saved[name].shape}; expected {expected.dtype} {expected.shape}")
+    _check_rows(saved["state"], machine)
 
 
 def _check_rows(state: np.ndarray, machine: engine_cpu.Machine) -> None:

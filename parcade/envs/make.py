@@ -29,7 +29,7 @@ def make_vec(
         game: a name as people type it: ``pong``, ``SpaceInvaders``, ``ALE/Pong-v5``, a built-in task, a Gymnasium id.
         num_envs: how many, n below.
         backend: ``ale`` (ale-py's C++ vector env) or ``native`` (parcade's own consoles).
-        device: where observations live.
+        device: where observations live; with ``cuda`` everything is torch tensors there and actions are taken from there.
         preset: an environment preset, ``dqn_2015`` or ``machado_2018`` or ``karpathy_2016``.
         settings: a whole EnvSettings, instead of preset and overrides.
         num_threads: threads that emulate; 0 lets the backend choose.
@@ -56,7 +56,11 @@ def make_vec(
     elif overrides:
         raise UsageError(f"got settings and also {', '.join(overrides)}; put them into settings")
     if device == "cuda":
-        raise UsageError(f"backend {backend!r} emulates on the CPU only; use device 'cpu'")
+        if backend != "native" or not is_atari(game) or settings.view != "grey" or settings.action_subset:
+            raise UsageError("device 'cuda' needs an Atari game, backend 'native', view=grey and no action_subset; use device 'cpu'")
+        from parcade.envs.native_cuda import CudaNativeVectorEnv
+
+        return CudaNativeVectorEnv(game, num_envs, settings)
     return _make(game, num_envs, backend, settings, num_threads)
 
 

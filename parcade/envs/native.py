@@ -23,6 +23,18 @@ def check_settings(settings: EnvSettings) -> None:
         raise UsageError("view=rgb is not served by backend 'native'; use backend 'ale', which plays the same games")
 
 
+def check_switches(row: dict[str, Any], settings: EnvSettings) -> None:
+    """Refuse a mode or difficulty the cartridge does not have: the console would search for it for ever. Errors: UsageError."""
+    from parcade.atari import games
+
+    for name, value, known in (
+        ("mode", settings.mode, games.modes(row)),
+        ("difficulty", settings.difficulty, row.get("difficulties", [0])),
+    ):
+        if value is not None and value not in known:
+            raise UsageError(f"{name}={value} is not one of this game's: {', '.join(map(str, known))}")
+
+
 class NativeVectorEnv(VectorEnv):
     """``num_envs`` Atari games on parcade's consoles, on ``num_threads`` threads. Infos as ``make_vec`` says."""
 
@@ -55,7 +67,7 @@ class NativeVectorEnv(VectorEnv):
             )
         except ValueError as error:
             raise UsageError(str(error)) from error
-        self._check_switches(settings)
+        check_switches(self._consoles.machine.row, settings)
         self.num_envs = num_envs
         shape = (settings.frame_stack, settings.image_height, settings.image_width)
         self.single_observation_space = Box(0, 255, shape, np.uint8)
@@ -64,18 +76,6 @@ class NativeVectorEnv(VectorEnv):
         self.action_space = batch_space(self.single_action_space, num_envs)
         self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
         self._frame_number = np.zeros(num_envs, np.int64)
-
-    def _check_switches(self, settings: EnvSettings) -> None:
-        """Refuse a mode or difficulty the cartridge does not have: it would search for it for ever."""
-        from parcade.atari import games
-
-        row = self._consoles.machine.row
-        for name, value, known in (
-            ("mode", settings.mode, games.modes(row)),
-            ("difficulty", settings.difficulty, row.get("difficulties", [0])),
-        ):
-            if value is not None and value not in known:
-                raise UsageError(f"{name}={value} is not one of this game's: {', '.join(map(str, known))}")
 
     def reset(
         self, *, seed: int | np.ndarray | None = None, options: dict[str, Any] | None = None

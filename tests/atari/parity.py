@@ -7,10 +7,10 @@ import numpy as np
 from parcade.atari import Arcade, games
 
 
-def play_both(game: str, num_frames: int, seed: int, *, sticky: float = 0.0, hold_frames: int = 4, mode=None, difficulty=None) -> str | None:
+def play_both(game: str, num_frames: int, seed: int, *, sticky: float = 0.0, hold_frames: int = 4, mode=None, difficulty=None, make=Arcade) -> str | None:
     """Play `num_frames` on ale-py and on `Arcade` and compare after every frame; the first difference in words, or None.
 
-    Compared: RAM, the whole screen, reward, lives, game over, frame numbers. Games that end are reset and go on.
+    `make` builds the arcade. Compared: RAM, the whole screen, reward, lives, game over, frame numbers. Games that end are reset and go on.
     """
     import ale_py
 
@@ -19,7 +19,7 @@ def play_both(game: str, num_frames: int, seed: int, *, sticky: float = 0.0, hol
     ale.setFloat("repeat_action_probability", sticky)
     ale.setInt("random_seed", seed & 0x7FFFFFFF)
     ale.loadROM(games.find_rom(game))
-    arcade = Arcade(game, 1, repeat_action_probability=sticky)
+    arcade = make(game, 1, repeat_action_probability=sticky)
     if mode is not None:
         ale.setMode(mode)
         arcade.mode = mode

@@ -1,0 +1,155 @@
+"""`Arcade` with its consoles on a GPU: same arguments, same games, same states; arrays on the device instead of numpy's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from . import cuda_kernels, engine_cpu, engine_cuda
+from .arcade import Arcade, check_saved
+from .cuda_kernels import LASTING_WORDS
+from .device_rows import rows_from_device, rows_to_device
+from .state import DIFFICULTY, EPISODE_FRAME_NUMBER, FRAME_NUMBER, LINE_WORDS, LIVES, MODE, TERMINAL, VERSION
+
+
+class DeviceArcade(Arcade):
+    """Consoles on the threads of a device; made by ``Arcade(..., device="cuda")``.
+
+    Arrays that are read are views of the device's own, valid until the next call. A frame is drawn when it is acted, since its log is not
+    kept. Errors: `engine_cuda.DeviceUnavailable` and MemoryError, one line each, besides Arcade's.
+    """
+
+    def __init__(
+        self,
+        game: str | Path,
+        num_consoles: int,
+        device: str = "cuda",
+        repeat_action_probability: float = 0.0,
+        *,
+        threads: engine_cuda.GpuThreads | engine_cuda.HostThreads | None = None,
+    ):
+        if num_consoles < 1:
+            raise ValueError(f"num_consoles={num_consoles}: expected at least 1")
+        self.threads = threads or engine_cuda.GpuThreads()
+        self.machine = engine_cpu.build_machine(game, repeat_action_probability)
+        self.num_consoles = num_consoles
+        self.height = self.machine.height
+        free = self.threads.free_bytes()
+        if free is not None:
+            engine_cuda.check_fits(num_consoles, engine_cuda.console_bytes(self.height), free)
+        n, put, zeros = num_consoles, self.threads.put, self.threads.zeros
+        powered = self.machine.powered
+        self._rom, self._program = put(self.machine.rom), put(self.machine.program)
+        self._powered = (put(powered["state"][0, :LASTING_WORDS]), put(powered["memory"][0]), put(powered["random"][0, 0]))
+        self._registers = put(np.repeat(powered["state"][:, :LASTING_WORDS].T, n, axis=1))
+        self._memory = zeros((n, 256), np.uint8)
+        self._pictures = zeros((n, 2 * self.height * LINE_WORDS), np.uint64)
+        self._random = zeros((n, 3, 625), np.uint32)
+        self._rewards = zeros((n,), np.int32)
+        self._load(np.ones(n, bool), np.zeros(n, np.int64))
+
+    @property
+    def _consoles(self) -> tuple:
+        return self._registers, self._memory, self._pictures, self._random
+
+    def _load(self, mask: np.ndarray, seeds: np.ndarray) -> None:
+        put = self.threads.put
+        self.threads.launch(
+            cuda_kernels.power_thread, self.num_consoles, self._rom, self._program, *self._powered,
+            put(np.asarray(mask, bool)), put(np.asarray(seeds, np.int64)), *self._consoles,
+        )  # fmt: skip
+
+    def _reset(self, mask: np.ndarray) -> None:
+        self.threads.launch(
+            cuda_kernels.reset_thread, self.num_consoles, self._rom, self._program, self.threads.put(mask), *self._consoles
+        )
+
+    def act(self, actions: Any) -> Any:
+        """One video frame with ale-py action ids int `[n]`; rewards int32 `[n]` on the device.
+
+        Actions that are on the device already are not looked at on the host: one outside 0-17 acts as 0.
+        """
+        actions = self.threads.take(actions, self.num_consoles)
+        self.threads.launch(
+            cuda_kernels.act_thread, self.num_consoles, self._rom, self._program, actions, *self._consoles, self._rewards
+        )
+        return self.threads.share(self._rewards)
+
+    def _register(self, word: int) -> Any:
+        return self.threads.share(self._registers[word])
+
+    @property
+    def ram(self) -> Any:
+        """RIOT RAM, uint8 `[n, 128]`, a view."""
+        return self.threads.share(self._memory)[:, :128]
+
+    @property
+    def screen(self) -> Any:
+        """Palette indices, uint8 `[n, height, 160]`, a copy."""
+        pictures = self.threads.zeros((self.num_consoles, self.height * LINE_WORDS), np.uint64)
+        words = self.num_consoles * self.height * LINE_WORDS
+        self.threads.launch(cuda_kernels.show_thread, words, self._registers, self._pictures, pictures)
+        return self.threads.share(pictures.view(np.uint8).reshape(self.num_consoles, self.height, 8 * LINE_WORDS))
+
+    @property
+    def lives(self) -> Any:
+        return self._register(LIVES)
+
+    @property
+    def game_over(self) -> Any:
+        return self._register(TERMINAL) != 0
+
+    @property
+    def frame_number(self) -> Any:
+        return self._register(FRAME_NUMBER)
+
+    @property
+    def episode_frame_number(self) -> Any:
+        return self._register(EPISODE_FRAME_NUMBER)
+
+    @property
+    def mode(self) -> Any:
+        return self._register(MODE)
+
+    @mode.setter
+    def mode(self, mode: int | np.ndarray) -> None:
+        if not np.isin(mode, self.modes).all():
+            raise ValueError(f"mode={mode}: {self.machine.game} has {self.modes}")
+        self._write_register(MODE, mode)
+
+    @property
+    def difficulty(self) -> Any:
+        return self._register(DIFFICULTY)
+
+    @difficulty.setter
+    def difficulty(self, difficulty: int | np.ndarray) -> None:
+        if not np.isin(difficulty, self.difficulties).all():
+            raise ValueError(f"difficulty={difficulty}: {self.machine.game} has {self.difficulties}")
+        self._write_register(DIFFICULTY, difficulty)
+
+    def _write_register(self, word: int, values: int | np.ndarray) -> None:
+        registers = self.threads.fetch(self._registers)
+        registers[word] = values
+        self.threads.write(self._registers, registers)
+
+    def _fetched_rows(self) -> dict[str, np.ndarray]:
+        return rows_from_device(*(self.threads.fetch(array) for array in self._consoles))
+
+    def get_state(self, consoles: np.ndarray | slice = slice(None)) -> dict[str, np.ndarray]:
+        """As `Arcade.get_state`, in the host's memory."""
+        saved = {name: array[consoles].copy() for name, array in self._fetched_rows().items()}
+        saved["version"] = np.array(VERSION)
+        saved["md5"] = np.frombuffer(bytes.fromhex(self.machine.md5), np.uint8).copy()
+        return saved
+
+    def set_state(self, saved: dict[str, np.ndarray], consoles: np.ndarray | slice = slice(None)) -> None:
+        """As `Arcade.set_state`; the state may come from either device."""
+        rows = self._fetched_rows()
+        check_saved(saved, {name: array[consoles] for name, array in rows.items()}, self.machine)
+        settled = rows_from_device(*rows_to_device(saved))
+        for name, array in rows.items():
+            array[consoles] = settled[name]
+        for array, values in zip(self._consoles, rows_to_device(rows), strict=True):
+            self.threads.write(array, values)

@@ -1,0 +1,335 @@
+"""Consoles in the memory of a GPU: launching the kernels of `cuda_kernels.py`, and what fits.
+
+`GpuThreads` runs a body on a GPU, one index a thread. `HostThreads` runs the same bodies on the CPU, one index after
+another in an order of its own: it needs no GPU and is what the tests hold against `engine_cpu` and ale-py, bit for bit. Above
+this file nothing can tell which of the two it holds.
+
+Arrays of n consoles with pictures of `height` lines, W = LASTING_WORDS:
+
+| array        | shape                       | dtype  | bytes a console                         |
+|--------------|-----------------------------|--------|-----------------------------------------|
+| registers    | [W, n]                      | int32  | 4 * W                                   |
+| memory       | [n, 256]                    | uint8  | 256                                     |
+| random       | [n, 3, 625]                 | uint32 | 7,500                                   |
+| screen       | [n, 2 * height * 20]        | uint64 | 320 * height                            |
+| captured     | [n, 3, height * 20]         | uint64 | 480 * height (`DeviceConsoles` only)    |
+| observations | [n, stack, rows * columns]  | uint8  | twice: the newest and the final ones    |
+
+Scratch is local memory of the threads that are in flight, `SCRATCH_BYTES` each, however many consoles there are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import inspect
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numba
+import numpy as np
+
+from . import cuda_kernels
+from .cuda_kernels import LASTING_WORDS
+from .jit import OPTIONS
+from .state import LINE_WORDS, MEMORY_BYTES, ROW_WORDS
+
+THREADS_PER_BLOCK = 64
+SCRATCH_BYTES = 4 * ROW_WORDS + MEMORY_BYTES
+OLDEST_DRIVER = (12, 0)  # CUDA version a driver must serve
+RESERVED_BYTES = 1 << 30  # left to the driver, the code and the scratch
+
+
+class DeviceUnavailable(RuntimeError):
+    """There is no GPU that could be used; says in one line what is missing."""
+
+
+def console_bytes(height: int) -> int:
+    """Lasting bytes of one console: registers, memory, generators and two pictures."""
+    return 4 * LASTING_WORDS + MEMORY_BYTES + 3 * 4 * 625 + 2 * 8 * LINE_WORDS * height
+
+
+def environment_bytes(height: int, stack: int, rows: int, columns: int) -> int:
+    """Lasting bytes of one console with preprocessing: `console_bytes`, captured pictures, observations, results."""
+    results = 8 + 4 + 4 * 4 + 4 + 3 + 3 * 4  # actions, elapsed, counts, rewards, three flags, counters
+    return console_bytes(height) + 3 * 8 * LINE_WORDS * height + 2 * stack * rows * columns + results
+
+
+def check_fits(num_consoles: int, bytes_each: int, free_bytes: int) -> None:
+    """Errors: MemoryError saying how many consoles fit."""
+    fit = max(0, free_bytes - RESERVED_BYTES) // bytes_each
+    if num_consoles > fit:
+        raise MemoryError(
+            f"{num_consoles} consoles need {num_consoles * bytes_each / 2**30:.1f} GiB of GPU memory and {free_bytes / 2**30:.1f} GiB are free; "
+            f"use {fit} or fewer"
+        )
+
+
+def check_actions(actions: Any, num_consoles: int) -> None:
+    """Refuse a tensor of another device, type or shape. Errors: ValueError in one line."""
+    device = getattr(actions, "device", None)
+    kind = getattr(device, "type", None)  # of a torch tensor
+    if kind is not None and kind != "cuda":
+        raise ValueError(f"actions are on device {kind!r} and the consoles on 'cuda'; use actions.to('cuda')")
+    interface = getattr(actions, "__cuda_array_interface__", None)
+    if interface is not None and (interface["typestr"] != "<i8" or tuple(interface["shape"]) != (num_consoles,)):
+        got = f"{interface['typestr']} {tuple(interface['shape'])}"
+        raise ValueError(f"actions are {got}; expected int64 ({num_consoles},)")
+
+
+# --- on the CPU ----------------------------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def _host_loop(body: Callable) -> Callable:
+    """All threads of a body, one after another; those with a row share it, filled with rubbish before every thread."""
+    if body in WITH_ROW:
+
+        def loop(order, s, ram, arguments):
+            for i in order:
+                for k in range(len(s)):
+                    s[k] = 0x55555555
+                body(i, s, ram, *arguments)
+    else:
+
+        def loop(order, s, ram, arguments):
+            for i in order:
+                body(i, *arguments)
+
+    return numba.njit(**{**OPTIONS, "cache": False})(loop)
+
+
+class HostThreads:
+    """Runs thread bodies on the CPU, in an order drawn anew for every launch."""
+
+    name = "cpu"
+
+    def __init__(self, seed: int = 0) -> None:
+        self._order = np.random.default_rng(seed)
+
+    def put(self, array: np.ndarray) -> np.ndarray:
+        """A copy in the device's memory."""
+        return np.array(array, order="C")
+
+    def zeros(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        """An array of zeros in the device's memory."""
+        return np.zeros(shape, dtype)
+
+    def fetch(self, array: np.ndarray) -> np.ndarray:
+        """A copy in the host's memory."""
+        return array.copy()
+
+    def write(self, array: np.ndarray, values: np.ndarray) -> None:
+        """Overwrite an array with values from the host."""
+        array[...] = np.reshape(values, array.shape)
+
+    def free_bytes(self) -> int | None:
+        """Bytes that are free, None for no limit."""
+        return None
+
+    def take(self, actions: Any, num_consoles: int) -> np.ndarray:
+        """Actions int64 [n] from a number or an array."""
+        return np.ascontiguousarray(np.broadcast_to(actions, (num_consoles,)), np.int64)
+
+    def share(self, array: np.ndarray) -> np.ndarray:
+        """What the user gets of an array."""
+        return array
+
+    def launch(self, body: Callable, num_threads: int, *arguments: Any) -> None:
+        """Run a body for indices 0 .. num_threads - 1."""
+        order = self._order.permutation(num_threads)
+        s = np.zeros(ROW_WORDS, np.int32)
+        _host_loop(body)(order, s, np.zeros(MEMORY_BYTES, np.uint8), arguments)
+
+
+# --- on a GPU ---------------------------------------------------------------------------------------------------------------------
+
+WITH_ROW = (
+    cuda_kernels.power_thread, cuda_kernels.step_thread, cuda_kernels.restart_thread, cuda_kernels.act_thread, cuda_kernels.reset_thread,
+)  # fmt: skip
+
+
+def kernel_source(body: Callable) -> str:
+    """Python source of the kernel around a body: its thread's index and, where it needs one, its row in local memory."""
+    plain = getattr(body, "py_func", body)  # with the JIT off a body is a plain function already
+    names = list(plain.__code__.co_varnames[: plain.__code__.co_argcount])
+    row = body in WITH_ROW
+    arguments = ", ".join(names[3:] if row else names[1:])
+    scratch = f"s = cuda.local.array({ROW_WORDS}, int32); ram = cuda.local.array({MEMORY_BYTES}, uint8)" if row else "pass"
+    return f"""
+def {plain.__name__}(num_threads, {arguments}):
+    i = cuda.grid(1)
+    if i < num_threads:
+        {scratch}
+        body(i, {"s, ram, " if row else ""}{arguments})
+"""
+
+
+def kernel_function(body: Callable) -> Callable:
+    """The plain function that numba-cuda compiles for a body."""
+    from numba import cuda
+
+    names = {"cuda": cuda, "int32": numba.int32, "uint8": numba.uint8, "body": body}
+    exec(kernel_source(body), names)
+    return names[getattr(body, "py_func", body).__name__]
+
+
+class GpuThreads:
+    """Runs thread bodies on the current CUDA device, on `stream` (a handle; 0 is the legacy default stream).
+
+    `max_registers` limits a thread, which lets more of them run at once and spill; `threads_per_block` shares out blocks.
+    """
+
+    name = "cuda"
+
+    def __init__(self, stream: int = 0, *, threads_per_block: int = THREADS_PER_BLOCK, max_registers: int | None = None) -> None:
+        self.threads_per_block, self._max_registers = threads_per_block, max_registers
+        self._cuda = require_cuda()
+        self._kernels: dict[Callable, Any] = {}
+        self.stream = stream
+
+    def put(self, array: np.ndarray) -> Any:
+        """A copy in the device's memory."""
+        return self._cuda.to_device(np.ascontiguousarray(array))
+
+    def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        """An array of zeros in the device's memory."""
+        array = self._cuda.device_array(shape, dtype)
+        if is_simulated():
+            array[:] = 0
+        else:
+            self._cuda.cudadrv.driver.device_memset(array, 0, array.nbytes)
+        return array
+
+    def fetch(self, array: Any) -> np.ndarray:
+        """A copy in the host's memory; waits for the device."""
+        return array.copy_to_host()
+
+    def write(self, array: Any, values: np.ndarray) -> None:
+        """Overwrite an array with values from the host."""
+        array.copy_to_device(np.ascontiguousarray(values, array.dtype).reshape(array.shape))
+
+    def free_bytes(self) -> int | None:
+        """Bytes that are free on the device; None for numba's simulator."""
+        if is_simulated():
+            return None
+        return int(self._cuda.current_context().get_memory_info().free)
+
+    def take(self, actions: Any, num_consoles: int) -> Any:
+        """Actions int64 [n] on the device: from a tensor there without a copy, or copied from a number, a list, a numpy array."""
+        check_actions(actions, num_consoles)
+        if hasattr(actions, "__cuda_array_interface__"):
+            return self._cuda.as_cuda_array(actions)
+        return self.put(np.ascontiguousarray(np.broadcast_to(actions, (num_consoles,)), np.int64))
+
+    def share(self, array: Any) -> Any:
+        """What the user gets of an array: a torch tensor on the same memory where torch is installed, else the array."""
+        try:
+            import torch
+        except ImportError:
+            return array
+        return torch.as_tensor(array, device="cuda")
+
+    def launch(self, body: Callable, num_threads: int, *arguments: Any) -> None:
+        """Run a body for indices 0 .. num_threads - 1; returns before it has run."""
+        if body not in self._kernels:
+            # Without link-time optimisation the code is the one that `gpu_code.py` measures.
+            options = {"lto": False} if "lto" in inspect.signature(self._cuda.jit).parameters else {}
+            options |= {} if self._max_registers is None else {"max_registers": self._max_registers}
+            self._kernels[body] = self._cuda.jit(kernel_function(body), **options)
+        blocks = -(-num_threads // self.threads_per_block)
+        stream = self._cuda.external_stream(self.stream) if self.stream else 0
+        with contextlib.nullcontext() if is_simulated() else tables_in_global_memory():  # the first launch compiles
+            self._kernels[body][blocks, self.threads_per_block, stream](num_threads, *arguments)
+
+
+@functools.cache
+def require_cuda() -> Any:
+    """numba.cuda, ready. Errors: DeviceUnavailable naming what is missing: numba-cuda, a driver, a device, a newer driver."""
+    try:
+        from numba import cuda
+    except ImportError as error:
+        raise DeviceUnavailable(f"device 'cuda' needs numba-cuda ({error}); run: pip install 'parcade[cuda]'") from error
+    if is_simulated():
+        return cuda
+    try:
+        available = cuda.is_available()
+    except Exception as error:  # a broken driver raises whatever it likes
+        raise DeviceUnavailable(f"device 'cuda': the driver does not start: {error}; use device 'cpu'") from error
+    if not available:
+        raise DeviceUnavailable("device 'cuda': no NVIDIA GPU or driver was found here; use device 'cpu'")
+    version = driver_version(cuda)
+    if version < OLDEST_DRIVER:
+        got, least = ".".join(map(str, version)), ".".join(map(str, OLDEST_DRIVER))
+        raise DeviceUnavailable(f"device 'cuda': the driver serves CUDA {got}, {least} is needed; update the NVIDIA driver")
+    return cuda
+
+
+def is_simulated() -> bool:
+    """Whether numba's simulator stands in for a GPU; it needs NUMBA_DISABLE_JIT=1 as well."""
+    return os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
+
+
+def is_available() -> bool:
+    """Whether `require_cuda` finds what it needs."""
+    try:
+        require_cuda()
+    except DeviceUnavailable:
+        return False
+    return True
+
+
+def driver_version(cuda: Any) -> tuple[int, int]:
+    """The CUDA version the installed driver serves."""
+    version = cuda.cudadrv.driver.driver.get_version()
+    return (int(version[0]), int(version[1]))
+
+
+# --- how kernels are compiled ------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def tables_in_global_memory() -> Iterator[None]:
+    """While kernels compile: constant tables go to global memory, each once.
+
+    numba-cuda puts a copy of a table into constant memory for every place that names it, which came to 110 kB of the 64 kB
+    there are; and constant memory serves lanes that ask for different words one after another.
+    """
+    from llvmlite import ir
+    from numba.cuda import target
+
+    context_class = target.CUDATargetContext
+    original = context_class.make_constant_array
+
+    def make_constant_array(self, builder, array_type, array):
+        array = np.ascontiguousarray(array)
+        content = bytearray(array.tobytes())
+        name = f"table_{hashlib.sha256(content).hexdigest()[:16]}"
+        table = builder.module.globals.get(name)
+        if table is None:
+            kind = ir.ArrayType(ir.IntType(8), len(content))
+            table = ir.GlobalVariable(builder.module, kind, name, addrspace=1)
+            table.linkage = "linkonce_odr"  # every function has a module of its own; the linker keeps one
+            table.global_constant = True
+            table.align = 16
+            table.initializer = ir.Constant(kind, content)
+        result = self.make_array(array_type)(self, builder)
+        generic = builder.addrspacecast(table, ir.PointerType(ir.IntType(8)), "generic")
+        self.populate_array(
+            result,
+            data=builder.bitcast(generic, result.data.type),
+            shape=[self.get_constant(numba.types.intp, length) for length in array.shape],
+            strides=[self.get_constant(numba.types.intp, stride) for stride in array.strides],
+            itemsize=self.get_constant(numba.types.intp, array.itemsize),
+            parent=result.parent,
+            meminfo=None,
+        )
+        return result._getvalue()
+
+    context_class.make_constant_array = make_constant_array
+    try:
+        yield
+    finally:
+        context_class.make_constant_array = original

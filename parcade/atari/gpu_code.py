@@ -1,0 +1,143 @@
+"""The kernels as machine code, made and measured without a GPU: PTX by numba-cuda, SASS by NVIDIA's ptxas.
+
+``pip install 'parcade[cuda]' nvidia-cuda-nvcc`` is all that takes. `figures` reads what a kernel needs (registers,
+spills, stack, instructions, 64-bit operations), which `benchmarks/gpu_static.py` tabulates and the tests bound.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+import struct
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numba
+
+from . import cuda_kernels as kernels
+from .engine_cuda import kernel_function, tables_in_global_memory
+
+ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
+PTX_CAPABILITY = (8, 0)  # PTX of the oldest; ptxas makes any later architecture's code of it
+
+
+class Figures(NamedTuple):
+    """What one kernel needs on one architecture."""
+
+    kernel: str
+    architecture: str
+    registers: int  # a thread
+    stack_bytes: int  # local memory a thread, the console's scratch row included
+    spill_bytes: int  # stored and loaded again, all functions
+    instructions: int
+    wide_operations: int  # PTX arithmetic on 64-bit integers, addresses included
+    float_fusions: int  # multiply-adds that round once
+    constant_bytes: int  # tables in constant memory
+
+
+def signatures() -> dict[Callable, tuple]:
+    """Argument types of every kernel as the engine launches it, the number of threads first."""
+    n, flags = numba.int64, _array(numba.boolean, 1)
+    rom, words, places = _array(numba.uint8, 1), _array(numba.int32, 1), _array(numba.int64, 1)
+    table, memory, pictures = _array(numba.int32, 2), _array(numba.uint8, 2), _array(numba.uint64, 2)
+    consoles = (table, memory, pictures, _array(numba.uint32, 3))
+    captured, planes, weights = _array(numba.uint64, 3), _array(numba.uint8, 3), _array(numba.float32, 2)
+    resize = (rom, words, weights, words, words, weights, words)
+    powered = (words, rom, _array(numba.uint32, 1))
+    return {
+        kernels.power_thread: (n, rom, words, *powered, flags, places, *consoles),
+        kernels.step_thread: (
+            n, rom, words, words, places, places, *consoles, captured, words, table, words, flags, flags, flags, table,
+        ),
+        kernels.restart_thread: (n, rom, words, words, flags, *consoles, captured, words, table),
+        kernels.recall_thread: (n, table, memory, pictures, flags, *consoles, captured, words, table),
+        kernels.act_thread: (n, rom, words, places, *consoles, words),
+        kernels.reset_thread: (n, rom, words, flags, *consoles),
+        kernels.observe_thread: (n, words, table, flags, captured, *resize, planes, planes),
+        kernels.begin_thread: (n, flags, captured, *resize, planes),
+        kernels.show_thread: (n, table, pictures, pictures),
+    }  # fmt: skip
+
+
+def _array(kind: numba.types.Type, dimensions: int) -> numba.types.Array:
+    return numba.types.Array(kind, dimensions, "C")
+
+
+@contextlib.contextmanager
+def pretended_device(compute_capability: tuple[int, int]) -> Iterator[None]:
+    """Lets numba-cuda compile device functions where there is no device to ask for its compute capability."""
+    from numba.cuda import dispatcher
+
+    class Pretended:
+        pass
+
+    Pretended.compute_capability = compute_capability
+    original = dispatcher.get_current_device
+    dispatcher.get_current_device = lambda: Pretended
+    try:
+        yield
+    finally:
+        dispatcher.get_current_device = original
+
+
+def compile_to_ptx(body: Callable, compute_capability: tuple[int, int] = PTX_CAPABILITY) -> str:
+    """PTX of the kernel around a body. Needs numba-cuda, no GPU."""
+    from numba import cuda
+
+    with pretended_device(compute_capability), tables_in_global_memory():
+        signature = numba.void(*signatures()[body])
+        return cuda.compile_ptx(kernel_function(body), signature, device=False, abi="numba", cc=compute_capability)[0]
+
+
+def find_ptxas() -> Path | None:
+    """NVIDIA's assembler: from the pip package nvidia-cuda-nvcc, or on the PATH."""
+    try:
+        import nvidia
+
+        for folder in nvidia.__path__:
+            found = sorted(Path(folder).glob("cu*/bin/ptxas")) + sorted(Path(folder).glob("cuda_nvcc/bin/ptxas"))
+            if found:
+                return found[-1]
+    except ImportError:
+        pass
+    on_path = shutil.which("ptxas")
+    return Path(on_path) if on_path else None
+
+
+def figures(name: str, ptx: str, architecture: str, ptxas: Path) -> Figures:
+    """Assemble PTX and read what the code needs. Errors: RuntimeError with ptxas' own words."""
+    with tempfile.TemporaryDirectory() as folder:
+        source, code = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
+        source.write_text(ptx)
+        command = [str(ptxas), "-v", f"-arch={architecture}", str(source), "-o", str(code)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+        if done.returncode:
+            wrong = [line for line in done.stderr.splitlines() if "error" in line or "fatal" in line]
+            raise RuntimeError(f"ptxas refused {name} for {architecture}: {' '.join(wrong)}")
+        spills = re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", done.stderr)
+        stack = re.search(r"(\d+) bytes cumulative stack size", done.stderr)
+        wide = r"^\s*(?:add|sub|mul|mad|div|rem|and|or|xor|not|shl|shr|setp|selp|min|max)\S*\.[bsu]64\b"
+        return Figures(
+            kernel=name,
+            architecture=architecture,
+            registers=int(re.search(r"Used (\d+) registers", done.stderr)[1]),
+            stack_bytes=int(stack[1]) if stack else 0,
+            spill_bytes=sum(int(stores) + int(loads) for stores, loads in spills),
+            instructions=text_bytes(code.read_bytes()) // 16,
+            wide_operations=len(re.findall(wide, ptx, re.M)),
+            float_fusions=len(re.findall(r"\bfma\.", ptx)),
+            constant_bytes=sum(int(size) for size in re.findall(r"^\.const .*\[(\d+)\]", ptx, re.M)),
+        )
+
+
+def text_bytes(elf: bytes) -> int:
+    """Bytes of machine code in a cubin (64-bit ELF): the sections whose names begin with .text."""
+    (table,) = struct.unpack_from("<Q", elf, 0x28)
+    size, count, names = struct.unpack_from("<HHH", elf, 0x3A)
+    sections = [struct.unpack_from("<IIQQQQ", elf, table + i * size) for i in range(count)]
+    strings = sections[names][4]
+    return sum(section[5] for section in sections if elf[strings + section[0] :].startswith(b".text"))

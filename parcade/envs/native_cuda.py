@@ -1,0 +1,133 @@
+"""The native backend on a GPU: what ``native.py`` serves, as torch tensors that never leave the device.
+
+Observations, rewards and flags equal the CPU's byte for byte on the same seeds and actions. Nothing waits for the
+device: ``step`` launches kernels and returns tensors on the memory they write, which the next step writes again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium.spaces import Box, Discrete
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+from torch import Tensor
+
+from parcade.envs.native import check_settings, check_switches
+from parcade.envs.settings import EnvSettings
+from parcade.errors import UsageError, missing_extra
+
+
+def make_threads() -> Any:
+    """The threads of the current CUDA device. Errors: UsageError naming what is missing."""
+    try:
+        from parcade.atari import engine_cuda
+    except ImportError as error:
+        raise missing_extra(error.name or "numba", "cuda", "device 'cuda'") from error
+    try:
+        return engine_cuda.GpuThreads()
+    except engine_cuda.DeviceUnavailable as error:
+        raise UsageError(str(error)) from error
+
+
+class CudaNativeVectorEnv(VectorEnv):
+    """``num_envs`` Atari games on a GPU. Infos as ``make_vec`` says, every value a tensor; ``final_obs`` is always there.
+
+    ``threads`` runs the kernels; None takes the current CUDA device.
+    """
+
+    def __init__(self, game: str, num_envs: int, settings: EnvSettings, *, threads: Any = None, start_states: str = "exact") -> None:
+        check_settings(settings)
+        threads = threads or make_threads()
+        from parcade.atari.vector_cuda import DeviceConsoles
+
+        try:
+            self._consoles = DeviceConsoles(
+                game,
+                num_envs,
+                threads,
+                max_num_frames_per_episode=settings.frame_limit,
+                repeat_action_probability=settings.sticky_actions,
+                full_action_space=settings.full_action_set,
+                img_height=settings.image_height,
+                img_width=settings.image_width,
+                stack_num=settings.frame_stack,
+                frameskip=settings.frame_skip,
+                maxpool=settings.max_pool,
+                noop_max=settings.noop_max,
+                use_fire_reset=settings.fire_reset,
+                reward_clipping=False,
+                mode=settings.mode,
+                difficulty=settings.difficulty,
+                start_states=start_states,
+            )
+        except (ValueError, MemoryError) as error:
+            raise UsageError(str(error)) from error
+        check_switches(self._consoles.machine.row, settings)
+        self.num_envs = num_envs
+        shape = (settings.frame_stack, settings.image_height, settings.image_width)
+        self.single_observation_space = Box(0, 255, shape, np.uint8)
+        self.single_action_space = Discrete(len(self._consoles.action_set))
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
+        self._threads = threads
+        self.device = torch.device(threads.name)
+        share = self._share
+        c = self._consoles
+        self._observations = share(c.observations).view(num_envs, *shape)
+        self._final = share(c.final_observations).view(num_envs, *shape)
+        self._actions, self._rewards = share(c.actions), share(c.rewards)
+        self._terminated, self._truncated, self._over = share(c.terminated), share(c.truncated), share(c.over)
+        self._counts, self._counters = share(c.counts), share(c.counters)
+
+    def _share(self, array: Any) -> Tensor:
+        return torch.as_tensor(array, device=self.device)
+
+    def _follow_stream(self) -> None:
+        """Kernels run on torch's current stream, so its order is theirs: no waiting is needed between the two."""
+        if self.device.type == "cuda":
+            self._threads.stream = torch.cuda.current_stream(self.device).cuda_stream
+
+    def reset(
+        self, *, seed: int | np.ndarray | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Start every game anew. ``seed`` ``[n]`` int32 seeds each console; an int seeds env i with seed + i."""
+        self._follow_stream()
+        self._consoles.reset(seed)
+        frames = torch.zeros(self.num_envs, dtype=torch.int32, device=self.device)
+        return self._observations, {
+            "lives": self._counters[:, 0],
+            "frames": frames,
+            "reset_frames": self._counters[:, 2].clone(),
+        }
+
+    def step(self, actions: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, dict[str, Tensor]]:
+        """One step of every game. Shapes: actions ``[n]`` int64 on the device. Errors: UsageError for a tensor elsewhere."""
+        if not isinstance(actions, Tensor) or actions.device.type != self.device.type or actions.shape != (self.num_envs,):
+            got = f"{tuple(actions.shape)} on {actions.device.type!r}" if isinstance(actions, Tensor) else type(actions).__name__
+            raise UsageError(f"actions are {got}; expected a tensor ({self.num_envs},) on {self.device.type!r}")
+        self._follow_stream()
+        self._actions.copy_(actions)
+        self._consoles.step()
+        ended = self._over
+        return self._observations, self._rewards, self._terminated, self._truncated, {
+            "lives": self._counters[:, 0],
+            "frames": self._counts[:, 1],
+            "reset_frames": self._counters[:, 2] * ended,
+            "final_obs": self._final,
+            "_final_obs": ended,
+        }
+
+    def get_state(self) -> dict[str, np.ndarray]:
+        """Everything that decides the future, in the host's memory, as the CPU's ``get_state`` gives it."""
+        state = self._consoles.get_state()
+        frame_number = self._consoles.threads.fetch(self._consoles.counters)[:, 1].astype(np.int64)
+        return {**state, "frame_number": frame_number}
+
+    def set_state(self, state: dict[str, np.ndarray]) -> Tensor:
+        """Take a state that ``get_state`` gave, here or on the CPU; returns the observations ``[n, ...]`` it shows."""
+        self._consoles.set_state(state)
+        return self._observations

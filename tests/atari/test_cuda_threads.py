@@ -1,0 +1,168 @@
+"""The GPU's kernels, every thread run on the CPU in an order drawn anew, against the CPU engine and ale-py, bit for bit."""
+
+import functools
+import secrets
+
+import numpy as np
+import pytest
+from parity import play_both
+
+from parcade.atari import Arcade, VectorConsoles, engine_cuda
+from parcade.atari.arcade_cuda import DeviceArcade
+from parcade.atari.engine_cuda import HostThreads
+from parcade.atari.vector_cuda import DeviceConsoles
+
+pytest.importorskip("ale_py")
+
+DeviceArcadeOnHost = functools.partial(DeviceArcade, threads=HostThreads())
+MANY = (
+    "pong breakout seaquest ms_pacman qbert space_invaders beam_rider pitfall2 robotank elevator_action montezuma_revenge journey_escape "
+    "adventure tetris air_raid alien asterix asteroids bank_heist berzerk bowling boxing carnival centipede chopper_command "
+    "double_dunk enduro freeway frostbite gravitar hero kangaroo pooyan riverraid solaris tennis video_cube zaxxon"
+).split()
+
+
+@pytest.fixture
+def seed():
+    drawn = secrets.randbits(30)
+    print(f"seed {drawn}")
+    return drawn
+
+
+def play_steps(game: str, num_steps: int, seed: int, n: int = 2, **settings) -> int:
+    """Play both and compare everything a step gives; returns how many episodes ended."""
+    expected = VectorConsoles(game, n, **settings)
+    consoles = DeviceConsoles(game, n, HostThreads(seed), **settings)
+    assert np.array_equal(expected.reset(seed=seed)[0], consoles.reset(seed=seed)[0])
+    player = np.random.default_rng(seed)
+    episodes = 0
+    for step in range(num_steps):
+        actions = player.integers(0, len(consoles.action_set), n)
+        want, got = expected.step(actions), consoles.step(actions)
+        for name in ("observations", "rewards", "terminated", "truncated"):
+            assert np.array_equal(getattr(want, name), getattr(got, name)), f"{name} of {game}, seed {seed}, step {step}"
+        assert np.array_equal(np.stack([want.lives, want.frame_number, want.episode_frame_number], 1), got.counters)
+        ended = want.terminated | want.truncated
+        assert np.array_equal(ended, got.over)
+        assert np.array_equal(want.final_observations[ended], got.final_observations[ended])
+        episodes += int(ended.sum())
+    return episodes
+
+
+def test_every_frame_of_the_threads_equals_ale_py(seed):
+    assert play_both("seaquest", 60, seed, sticky=0.25, hold_frames=1, make=DeviceArcadeOnHost) is None
+
+
+@pytest.mark.parametrize(
+    ("game", "settings"),
+    [
+        ("pong", {"repeat_action_probability": 0.25, "max_num_frames_per_episode": 90}),
+        ("breakout", {"img_height": 105, "img_width": 80, "frameskip": 3, "stack_num": 2, "maxpool": False}),
+        ("montezuma_revenge", {"img_height": 42, "img_width": 42, "frameskip": 1, "max_num_frames_per_episode": 21}),
+    ],
+)
+def test_steps_equal_the_cpu_engine(game, settings, seed):
+    ended = play_steps(game, 50, seed, **settings)
+    assert ended > 0 or "max_num_frames_per_episode" not in settings
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize("game", MANY)
+def test_the_threads_equal_ale_py_on_many_games(game, seed):
+    assert play_both(game, 300, seed, make=DeviceArcadeOnHost) is None
+    play_steps(game, 150, seed, repeat_action_probability=0.25, max_num_frames_per_episode=400)
+
+
+def test_a_console_moves_between_devices_and_goes_on_identically():
+    arcade = Arcade("space_invaders", 3)
+    for frame in range(40):
+        arcade.act([frame % 18, 5, 1])
+    device = DeviceArcadeOnHost("space_invaders", 4)
+    device.seed_from(arcade, 1, 3)  # consoles 1, 2, 1, 2
+    for frame in range(30):
+        arcade.act([0, frame % 18, 3])
+        device.act([frame % 18, 3, frame % 18, 3])
+        assert np.array_equal(device.ram, arcade.ram[[1, 2, 1, 2]])
+        assert np.array_equal(device.screen, arcade.screen[[1, 2, 1, 2]])
+    back = Arcade("space_invaders", 4)
+    back.set_state(device.get_state())
+    for frame in range(30):
+        rewards = back.act(frame % 18).tolist(), device.act(frame % 18).tolist()
+        assert rewards[0] == rewards[1]
+        assert np.array_equal(back.ram, device.ram)
+        assert np.array_equal(back.screen, device.screen)
+
+
+def test_environments_go_on_from_a_state_of_the_other_device():
+    consoles = VectorConsoles("pong", 2, repeat_action_probability=0.25)
+    consoles.reset(seed=3)
+    for step in range(20):
+        consoles.step(np.array([step % 6, 2]))
+    state = {f"console.{name}": array for name, array in consoles.arrays.items()}
+    state |= {name: getattr(consoles, name) for name in ("observations", "captured", "elapsed")}
+    device = DeviceConsoles("pong", 2, HostThreads(), repeat_action_probability=0.25)
+    device.set_state(state)
+    for step in range(20):
+        want, got = consoles.step(np.array([2, step % 6])), device.step(np.array([2, step % 6]))
+        assert np.array_equal(want.observations, got.observations)
+        assert np.array_equal(want.rewards, got.rewards)
+
+
+def test_cached_starts_are_starts_that_were_played():
+    played = VectorConsoles("breakout", 3)
+    starts = played.reset(seed=0)[0].copy()
+    consoles = DeviceConsoles("breakout", 16, HostThreads(), start_states="cached", num_starts=3)
+    first = np.array(consoles.reset(seed=100)[0])
+    which = [[np.array_equal(observation, start) for start in starts].index(True) for observation in first]
+    assert set(which) == {0, 1, 2}
+    # From a cached start on the game is the one that begins so.
+    got, want = consoles.step(np.full(16, 3)), played.step(np.full(3, 3))
+    for e, k in enumerate(which):
+        assert np.array_equal(got.observations[e], want.observations[k])
+
+
+def test_memory_is_what_the_formula_says():
+    consoles = DeviceConsoles("pong", 5, HostThreads(), img_height=42, img_width=42)
+    arrays = [value for name, value in vars(consoles).items() if isinstance(value, np.ndarray) and value.ndim and len(value) != 0]
+    shared = (consoles.settings, consoles._action_set, consoles._rom, consoles._program, consoles.action_set, consoles._loaded)
+    total = sum(array.nbytes for array in arrays if not any(array is other for other in shared))
+    assert total == 5 * engine_cuda.environment_bytes(consoles.machine.height, 4, 42, 42) == 5 * consoles.bytes_per_env
+    state = engine_cuda.console_bytes(210) - 7500 - 2 * 160 * 210  # without generators and pictures
+    assert state <= 2048
+
+
+def test_too_little_memory_says_how_many_fit():
+    each = engine_cuda.environment_bytes(210, 4, 84, 84)
+    free = engine_cuda.RESERVED_BYTES + 1000 * each + 1
+    engine_cuda.check_fits(1000, each, free)
+    with pytest.raises(MemoryError, match="use 1000 or fewer"):
+        engine_cuda.check_fits(1001, each, free)
+
+
+def test_actions_on_the_wrong_device_are_refused_in_one_line():
+    import torch
+
+    with pytest.raises(ValueError, match=r"on device 'cpu'.*use actions.to\('cuda'\)"):
+        engine_cuda.check_actions(torch.zeros(3, dtype=torch.int64), 3)
+
+    class OnDevice:
+        __cuda_array_interface__ = {"typestr": "<i4", "shape": (3,)}
+
+    with pytest.raises(ValueError, match="expected int64"):
+        engine_cuda.check_actions(OnDevice(), 3)
+
+
+def test_without_a_gpu_one_line_says_so():
+    if engine_cuda.is_available():
+        pytest.skip("there is a GPU here")
+    with pytest.raises(engine_cuda.DeviceUnavailable, match="use device 'cpu'|pip install"):
+        engine_cuda.require_cuda()
+
+
+def test_an_old_driver_is_named_with_the_version_it_needs(monkeypatch):
+    cuda = pytest.importorskip("numba.cuda")
+    monkeypatch.setattr(cuda, "is_available", lambda: True)
+    monkeypatch.setattr(engine_cuda, "driver_version", lambda cuda: (11, 4))
+    engine_cuda.require_cuda.cache_clear()
+    with pytest.raises(engine_cuda.DeviceUnavailable, match="serves CUDA 11.4, 12.0 is needed"):
+        engine_cuda.require_cuda()
