@@ -7,13 +7,14 @@ SEED ?= 0
 # A waiting OpenMP thread must not burn a core that emulation could use.
 export OMP_WAIT_POLICY := PASSIVE
 
-.PHONY: pong test test-cluster test-exact quick curves bench-sb3 bench-ranks clean help
+.PHONY: pong test test-cluster test-exact test-gpu-code quick curves bench-sb3 bench-ranks clean help
 
 help:
 	@echo "make pong    install, then learn Pong until the mean score of 100 games is 18 (SEED=0)"
 	@echo "make test    install what the tests need, then run all of them"
 	@echo "make test-cluster   ranks, hosts and Slurm that fail; root, Debian; minutes"
 	@echo "make test-exact   every game against ale-py, frame by frame; minutes"
+	@echo "make test-gpu-code   compile the GPU's kernels without a GPU, against bounds; minutes"
 	@echo "make quick   the unit tests alone"
 	@echo "make curves  Pong curves of every algorithm into benchmarks/results; resumable, hours"
 	@echo "make bench-sb3, bench-ranks   against Stable-Baselines3; 1 against 2 MPI ranks"
@@ -41,7 +42,7 @@ pong: $(VENV)/.installed
 	$(BIN)/parcade train pong --preset pong_fast --seed $(SEED)
 
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -q -m "not exact and not cluster" tests
+	$(BIN)/python -m pytest -q -m "not exact and not cluster and not gpu_code" tests
 
 test-cluster: $(VENV)/.installed-test
 	tests/cluster/install.sh $(BIN)/python
@@ -49,6 +50,11 @@ test-cluster: $(VENV)/.installed-test
 
 test-exact: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -q -m exact tests/atari
+
+# The GPU's kernels as machine code, made without a GPU.
+test-gpu-code: $(VENV)/.installed-test
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[cuda]" "nvidia-cuda-nvcc>=13"
+	$(BIN)/python -m pytest -q tests/atari/test_gpu_code.py
 
 quick: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -q -m quick tests

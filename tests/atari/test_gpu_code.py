@@ -1,0 +1,79 @@
+"""Every kernel compiles to machine code without a GPU, within the bounds written down here."""
+
+import functools
+
+import pytest
+
+pytest.importorskip("numba.cuda", reason="numba-cuda is not installed; pip install 'parcade[cuda]'")
+from parcade.atari import gpu_code
+
+PTXAS = gpu_code.find_ptxas()
+if PTXAS is None:
+    pytest.skip("ptxas was not found; pip install nvidia-cuda-nvcc", allow_module_level=True)
+
+# The most a kernel may need on any architecture: registers, stack bytes (the console's scratch row is 26,368 of the large
+# ones), spill bytes, instructions, 64-bit operations in PTX. Local memory beyond scratch and spills would be a bug.
+ROW = 4 * 6512 + 256
+BOUNDS = {
+    "power_thread": (255, ROW + 1500, 8000, 32000, 8000),
+    "step_thread": (255, ROW + 1500, 8000, 32000, 8000),
+    "restart_thread": (255, ROW + 1500, 8000, 32000, 8000),
+    "act_thread": (255, ROW + 1500, 8000, 28000, 8000),
+    "reset_thread": (255, ROW + 1500, 8000, 32000, 8000),
+    "recall_thread": (64, 64, 0, 4000, 700),
+    "observe_thread": (96, 64, 0, 4000, 900),
+    "begin_thread": (96, 64, 0, 4000, 800),
+    "show_thread": (48, 64, 0, 800, 120),
+}
+SMALL = ["recall_thread", "observe_thread", "begin_thread", "show_thread"]
+LARGE = [name for name in BOUNDS if name not in SMALL]
+
+
+@functools.cache
+def ptx_of(name: str) -> str:
+    """One compilation serves every architecture."""
+    body = next(body for body in gpu_code.signatures() if body.py_func.__name__ == name)
+    return gpu_code.compile_to_ptx(body)
+
+
+def check(name: str, architecture: str) -> None:
+    found = gpu_code.figures(name, ptx_of(name), architecture, PTXAS)
+    registers, stack, spill, instructions, wide = BOUNDS[name]
+    assert found.registers <= registers, found
+    assert found.stack_bytes <= stack, found
+    assert found.spill_bytes <= spill, found
+    assert 0 < found.instructions <= instructions, found
+    assert found.wide_operations <= wide, found
+    # A fused multiply-add rounds once where ale-py rounds twice; a table in constant memory is read lane by lane.
+    assert (found.float_fusions, found.constant_bytes) == (0, 0), found
+
+
+def test_every_kernel_has_its_bounds():
+    assert sorted(BOUNDS) == sorted(body.py_func.__name__ for body in gpu_code.signatures())
+
+
+@pytest.mark.parametrize("architecture", gpu_code.ARCHITECTURES)
+@pytest.mark.parametrize("name", SMALL)
+def test_small_kernels_stay_within_their_bounds(name, architecture):
+    check(name, architecture)
+
+
+@pytest.mark.gpu_code
+@pytest.mark.parametrize("name", LARGE)
+def test_large_kernels_stay_within_their_bounds(name):
+    for architecture in gpu_code.ARCHITECTURES:
+        check(name, architecture)
+
+
+def test_products_that_are_added_up_are_fused_without_the_remedy():
+    """The reason for `jit.product`: a plain product and sum become one fused operation."""
+    import numba
+    from numba import cuda
+
+    def plain(out, a, b):
+        out[0] += a * b
+
+    with gpu_code.pretended_device(gpu_code.PTX_CAPABILITY):
+        signature = numba.void(numba.types.Array(numba.float32, 1, "C"), numba.float32, numba.float32)
+        ptx, _ = cuda.compile_ptx(plain, signature, device=False, abi="numba", cc=gpu_code.PTX_CAPABILITY)
+    assert "fma." in ptx
