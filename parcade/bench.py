@@ -43,6 +43,10 @@ class BenchFlags:
     """Threads that emulate; 0 lets the backend choose."""
     algorithm: str = "ppo"
     """What learns (bench train)."""
+    device: str = "cpu"
+    """cpu or cuda (with backend native): where consoles and network are."""
+    counts: tuple[int, ...] = ()
+    """Measure each of these numbers of environments instead of num_envs (bench env)."""
     json: str = ""
     """Also write the result to this file."""
 
@@ -59,20 +63,37 @@ def _spread(values: list[float]) -> str:
 
 def bench_env(flags: BenchFlags) -> dict[str, Any]:
     """Random actions in ``num_envs`` games; observations are made, nothing is learned."""
+    results = [_bench_env(flags, count) for count in flags.counts or (flags.num_envs,)]
+    if len(results) == 1:
+        return results[0]
+    return {**results[-1], "rows": [row for result in results for row in result["rows"]], "samples": [result["samples"] for result in results]}
+
+
+def _bench_env(flags: BenchFlags, num_envs: int) -> dict[str, Any]:
     settings = env_preset(flags.preset, **_image(flags))
-    env = make_vec(flags.game, flags.num_envs, flags.backend, settings=settings, num_threads=flags.num_threads)
+    env = make_vec(flags.game, num_envs, flags.backend, flags.device, settings=settings, num_threads=flags.num_threads)
     generator = np.random.default_rng(0)
     env.reset(seed=0)
     num_actions = int(env.single_action_space.n)
+    draw = lambda: generator.integers(0, num_actions, num_envs)  # noqa: E731
 
     def play() -> tuple[int, int]:
-        infos = env.step(generator.integers(0, num_actions, flags.num_envs))[4]
-        return int(infos["frames"].sum()), flags.num_envs
+        infos = env.step(draw())[4]
+        return int(infos["frames"].sum()), num_envs
 
-    samples = _measure(play, flags)
+    def play_on_device() -> tuple[int, int]:
+        """Eight steps, then one number is read, which waits for all of them."""
+        import torch
+
+        frames = 0
+        for _ in range(8):
+            frames = frames + env.step(torch.from_numpy(draw()).to(env.device))[4]["frames"].sum()
+        return int(frames), 8 * num_envs
+
+    samples = _measure(play if flags.device == "cpu" else play_on_device, flags)
     env.close()
-    row = {"what": "emulation and preprocessing, random actions", "game": flags.game, "num_envs": flags.num_envs}
-    return _result(flags, row, samples)
+    row = {"what": "emulation and preprocessing, random actions", "game": flags.game, "num_envs": num_envs}
+    return _result(flags, row | ({} if flags.device == "cpu" else {"device": flags.device}), samples)
 
 
 def bench_train(flags: BenchFlags) -> dict[str, Any]:
@@ -86,7 +107,7 @@ def bench_train(flags: BenchFlags) -> dict[str, Any]:
     from parcade.train import make_algorithm, make_exchange
 
     env = env_preset(flags.preset, **_image(flags))
-    run = RunConfig(algorithm=flags.algorithm, backend=flags.backend)
+    run = RunConfig(algorithm=flags.algorithm, backend=flags.backend, device=flags.device)
     config = TrainConfig(flags.game, run, env, algorithm_row(flags.algorithm).config(num_envs=flags.num_envs))
     check_divisible(config, 1)
     threads = flags.num_threads or available_cores()

@@ -39,7 +39,7 @@ class RunConfig:
     """How a run is carried out."""
 
     algorithm: str = "ppo"
-    """reinforce, a2c, ppo or pqn."""
+    """reinforce, a2c, ppo, pqn or vtrace."""
     backend: Literal["ale", "native"] = "ale"
     """Who emulates the console."""
     device: Literal["cpu", "cuda"] = "cpu"
@@ -110,8 +110,8 @@ class TrainConfig:
         if run.ranks > 1 and run.engine != "mpi":
             raise UsageError(f"ranks={run.ranks} needs --engine mpi; engine {run.engine} is one process")
         if run.device == "cuda":
-            raise UsageError("device 'cuda' is not part of this version; use device 'cpu'")
-        if row.make.source_kind == "games" and (self.hyper.network.lstm or run.overlap):
+            self._check_cuda()
+        if row.make.source_kind != "rollout" and (self.hyper.network.lstm or run.overlap):
             raise UsageError(f"algorithm {run.algorithm} takes neither --lstm nor --overlap; leave them out")
         self._check_hyper()
         if is_atari(self.game):
@@ -125,9 +125,26 @@ class TrainConfig:
         if 0 < self.hang_seconds < 2:
             raise UsageError(f"hang_timeout={run.hang_timeout} is below 2 s; use 2s or more, or 0 for never")
 
+    def _check_cuda(self) -> None:
+        """Refuse what does not run on a GPU, and a GPU that is not there."""
+        run = self.run
+        if run.engine not in ("local", "serial") or run.overlap:
+            raise UsageError("device 'cuda' runs on engines local and serial, without --overlap; leave the rest out")
+        if not torch.cuda.is_available():
+            raise UsageError(f"device 'cuda': torch {torch.__version__} finds no NVIDIA GPU here; use --device cpu")
+        frames = getattr(self.hyper, "unroll_length", 1) * self.env.frame_skip
+        if self.consoles_on_device and self.env.frame_limit < frames:
+            raise UsageError(f"frame_limit={self.env.frame_limit} is shorter than an unroll of {frames} frames; use {frames} or more")
+
+    @property
+    def consoles_on_device(self) -> bool:
+        """Whether the consoles too run on the GPU, so that a rollout never leaves it."""
+        on_policy = algorithm_row(self.run.algorithm).make.source_kind in ("rollout", "staggered")
+        return self.run.device == "cuda" and self.run.backend == "native" and is_atari(self.game) and on_policy
+
     def _check_hyper(self) -> None:
         """Refuse hyper-parameters that mean nothing, whatever the algorithm: each name has one range."""
-        at_least_one = ("num_envs", "unroll_length", "epochs", "num_minibatches", "games_per_update", "chunk_steps")
+        at_least_one = ("num_envs", "unroll_length", "epochs", "num_minibatches", "games_per_update", "chunk_steps", "num_groups")
         shares = ("gamma", "gae_lambda", "q_lambda", "epsilon_start", "epsilon_end", "rmsprop_decay")
         above_zero = ("learning_rate", "clip", "max_grad_norm", "epsilon_until", "schedule_share", "target_kl")
         for name, value in vars(self.hyper).items():
@@ -159,6 +176,9 @@ def check_divisible(config: TrainConfig, world_size: int) -> None:
     hyper = config.hyper
     groups = 2 if config.run.overlap else 1
     parts = [("num_envs", hyper.num_envs, world_size * groups, f"world_size={world_size} x {groups} group(s)")]
+    if hasattr(hyper, "num_groups"):
+        parts[0] = ("num_envs", hyper.num_envs, world_size * hyper.num_groups, f"world_size={world_size} x num_groups={hyper.num_groups}")
+        parts.append(("unroll_length", hyper.unroll_length, hyper.num_groups, f"num_groups={hyper.num_groups}"))
     if hasattr(hyper, "games_per_update"):
         parts.append(("games_per_update", hyper.games_per_update, hyper.num_envs, f"num_envs={hyper.num_envs}"))
     if hasattr(hyper, "num_minibatches"):

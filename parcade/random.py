@@ -7,6 +7,8 @@ one rank with eight environments and four ranks with two draw the same numbers f
 from __future__ import annotations
 
 import numpy as np
+import torch
+from torch import Tensor
 
 # Steele, Lea & Flood 2014, "Fast splittable pseudorandom number generators": the SplitMix64 increment and finaliser.
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -42,3 +44,39 @@ def env_seeds(seed: int, first: int, count: int) -> tuple[np.ndarray, np.ndarray
     console = np.array([w[0] >> 1 for w in words], np.int64).astype(np.int32)
     keys = np.array([(int(w[2]) << 32) | int(w[3]) for w in words], np.uint64)
     return console, keys
+
+
+class TensorUniforms:
+    """``uniforms`` of one set of keys on a device: the same bits, with nothing read back.
+
+    Keys ``[n]`` uint64; ``at(step)`` gives ``[n, 2]`` float32 as ``uniforms(keys, step, 2)`` rounded to float32.
+    """
+
+    def __init__(self, keys: np.ndarray, device: torch.device) -> None:
+        self._keys = torch.from_numpy(keys.view(np.int64).copy()).to(device)
+        with np.errstate(over="ignore"):
+            columns = _GOLDEN * np.arange(1, 3, dtype=np.uint64)
+        self._columns = torch.from_numpy(columns.view(np.int64)).to(device)
+
+    def at(self, step: int) -> Tensor:
+        """Two uniform numbers for every key at one step."""
+        offset = _signed(int(_GOLDEN) * (step + 1))
+        bits = _mix_tensor(_mix_tensor(_mix_tensor(self._keys + offset)[:, None] + self._columns))
+        return (_shift_right(bits, 11).double() * 2.0**-53).float()
+
+
+def _signed(value: int) -> int:
+    """The int64 with the low 64 bits of a number."""
+    value &= 2**64 - 1
+    return value - 2**64 if value >= 2**63 else value
+
+
+def _shift_right(z: Tensor, count: int) -> Tensor:
+    """A logical shift: int64 has no other way not to drag its sign along."""
+    return (z >> count) & ((1 << (64 - count)) - 1)
+
+
+def _mix_tensor(z: Tensor) -> Tensor:
+    z = (z ^ _shift_right(z, 30)) * _signed(int(_MIX_1))
+    z = (z ^ _shift_right(z, 27)) * _signed(int(_MIX_2))
+    return z ^ _shift_right(z, 31)

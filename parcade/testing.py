@@ -238,3 +238,49 @@ def slow_vtrace_targets(log_ratios, rewards, discounts, values, bootstrap_value,
                 error = rewards[t][b] + discounts[t][b] * v_tp1 - values[t][b]
                 targets[s, b] += trace * min(rho_clip, ratios[t][b]) * error
     return targets
+
+
+class TensorEnv:
+    """A vector environment that gives tensors of a device, around one that gives arrays: stands in for consoles on a GPU.
+
+    On torch's ``meta`` device it gives shapes without values, so that code which reads one back fails.
+    """
+
+    def __init__(self, env: VectorEnv, device: str = "cpu") -> None:
+        import torch
+
+        self.env, self.device, self._torch = env, torch.device(device), torch
+        observation = np.asarray(env.reset(seed=0)[0])
+        self._final = torch.zeros(observation.shape, dtype=torch.from_numpy(observation).dtype, device=device)
+
+    def _tensor(self, array: np.ndarray):
+        return self._torch.from_numpy(np.array(array)).to(self.device)
+
+    def reset(self, *, seed=None):
+        """As the environment's, as tensors."""
+        observations, infos = self.env.reset(seed=seed)
+        return self._tensor(observations), {name: self._tensor(value) for name, value in infos.items()}
+
+    def step(self, actions):
+        """As the environment's, as tensors; on ``meta`` every step plays action 0."""
+        known = np.zeros(self.env.num_envs, np.int64) if self.device.type == "meta" else actions.numpy()
+        *told, infos = self.env.step(known)
+        infos = {"final_obs": self._final, **{name: self._tensor(value) for name, value in infos.items()}}
+        return (*(self._tensor(value) for value in told), infos)
+
+    @classmethod
+    def group_like(cls, group, device: str = "cpu"):
+        """A ``DeviceEnvGroup`` that plays the games of an ``EnvGroup``: same seeds, same noise."""
+        from parcade.experience.device_group import DeviceEnvGroup
+
+        return DeviceEnvGroup(
+            cls(type(group.env)(len(group)), device),
+            group.env_indices,
+            group.console_seeds,
+            group.noise_keys,
+            device=device,
+            clip_rewards=group.clip_rewards,
+            life_loss=group.life_loss,
+            precision=group.precision,
+            timer=group.timer,
+        )

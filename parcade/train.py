@@ -140,6 +140,7 @@ def make_algorithm(config: TrainConfig, exchange: Exchange) -> Algorithm:
     observation, num_actions = spaces.single_observation_space, int(spaces.single_action_space.n)
     spaces.close()
     policy = Policy(observation.shape, observation.dtype, num_actions, config.hyper.network, row.make.head)
+    policy.to(config.run.device)
     draws = np.random.SeedSequence([config.run.seed, 2**32 + exchange.rank]).generate_state(1, np.uint64)[0]
     generator = torch.Generator().manual_seed(int(draws >> np.uint64(1)))
     context = AlgorithmContext(policy, Precision(config.run.precision), config.run.device, generator)

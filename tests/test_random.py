@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+import torch
 
-from parcade.random import env_seeds, uniforms
+from parcade.random import TensorUniforms, env_seeds, uniforms
 
 pytestmark = pytest.mark.quick
 
@@ -40,3 +41,11 @@ def test_two_runs_share_no_seed():
     for a, b in zip(first, second, strict=True):
         assert len(np.unique(np.concatenate([a, b]))) == 1000
     assert (first[0] >= 0).all()
+
+
+@pytest.mark.parametrize("step", [0, 1, 12345, 2**31])
+def test_the_numbers_on_a_device_are_those_on_the_host(step):
+    keys = np.random.SeedSequence(3).generate_state(50, np.uint64)
+    on_device = TensorUniforms(keys, torch.device("cpu")).at(step)
+    on_host = torch.from_numpy(uniforms(keys, np.full(50, step), 2)).float()
+    assert torch.equal(on_device, on_host)

@@ -43,7 +43,7 @@ class AlgorithmContext:
 class Algorithm:
     """Learns a policy from batches. Knows no environment and no other process; each file of this folder has one."""
 
-    source_kind: ClassVar[Literal["rollout", "games"]]
+    source_kind: ClassVar[Literal["rollout", "staggered", "games"]]
     """The experience source it takes."""
     head: ClassVar[Literal["actor_critic", "q"]]
     """What the policy's scores are."""
@@ -112,11 +112,18 @@ def update_statistics(policy: Policy, observations: Tensor, exchange: Exchange) 
 def normalized(x: Tensor, exchange: Exchange, mask: Tensor | None = None) -> Tensor:
     """x ``[T, B]`` with mean 0 and deviation 1 over the real steps of the whole batch of every rank."""
     real = x if mask is None else x[mask]
-    moments = torch.tensor([real.numel(), real.sum(), real.square().sum()], dtype=torch.float64)
+    # Put together on the device: nothing is read back.
+    count = torch.full((), real.numel(), dtype=torch.float64, device=x.device)
+    moments = torch.stack([count, real.sum().double(), real.square().sum().double()])
     count, total, squares = exchange.sum(moments)
     mean = total / count
     deviation = (squares / count - mean.square()).clamp(min=0).sqrt()
     return (x - mean.float()) / (deviation.float() + 1e-8)
+
+
+def _permutation(n: int, generator: torch.Generator, device: torch.device) -> Tensor:
+    """Drawn on the host, so that a run takes the same minibatches on every device."""
+    return torch.randperm(n, generator=generator).to(device, non_blocking=True)
 
 
 def shuffled_minibatches(
@@ -130,9 +137,9 @@ def shuffled_minibatches(
     T, B = batch.actions.shape
     if batch.initial_policy_state is None:
         flat = [column.flatten(0, 1) for column in columns]
-        for index in torch.randperm(T * B, generator=generator).tensor_split(num_minibatches):
+        for index in _permutation(T * B, generator, batch.actions.device).tensor_split(num_minibatches):
             yield (*(column.index_select(0, index)[None] for column in flat), None)
     else:
-        for index in torch.randperm(B, generator=generator).tensor_split(num_minibatches):
+        for index in _permutation(B, generator, batch.actions.device).tensor_split(num_minibatches):
             yield (*(column[:, index] for column in columns), batch.initial_policy_state[:, index])
 

@@ -79,7 +79,7 @@ class PQN(Algorithm):
         policy.epsilon.fill_(linear(c.epsilon_start, c.epsilon_end, progress, until=c.epsilon_until))
         targets = self._targets(batch)
         inputs, evaluate = prepared_once(policy, batch.observations)
-        loss_total = torch.zeros(())
+        loss_total = torch.zeros((), device=batch.rewards.device)
         for _ in range(c.epochs):
             columns = (inputs, batch.starts, batch.actions, targets)
             for part, starts, actions, target, state in shuffled_minibatches(

@@ -9,6 +9,7 @@ from parcade.algorithms.base import Algorithm, AlgorithmConfig
 from parcade.algorithms.ppo import PPO, PPOConfig
 from parcade.algorithms.pqn import PQN, PQNConfig
 from parcade.algorithms.reinforce import Reinforce, ReinforceConfig
+from parcade.algorithms.vtrace import VTrace, VTraceConfig
 from parcade.errors import unknown_name
 
 
@@ -27,6 +28,7 @@ ALGORITHMS: dict[str, AlgorithmRow] = {
     "a2c": AlgorithmRow(A2C, A2CConfig, SYNCHRONOUS),
     "ppo": AlgorithmRow(PPO, PPOConfig, SYNCHRONOUS),
     "pqn": AlgorithmRow(PQN, PQNConfig, SYNCHRONOUS),
+    "vtrace": AlgorithmRow(VTrace, VTraceConfig, SYNCHRONOUS),
 }
 
 

@@ -64,30 +64,53 @@ class Batch:
         pairs = ((field.name, getattr(self, field.name)) for field in dataclasses.fields(self))
         return {name: tensor for name, tensor in pairs if tensor is not None}
 
+    def window(self, rows: Tensor, columns: slice) -> Batch:
+        """The environments ``columns`` with their steps in the order ``rows`` ``[T]``; truncations are left out."""
+        part = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        for name in STEP_FIELDS:
+            part[name] = part[name][:, columns].index_select(0, rows)
+        for name in ("bootstrap_observations", "bootstrap_starts"):
+            part[name] = part[name][columns]
+        return Batch(**part)
+
     @classmethod
     def from_tensors(cls, tensors: dict[str, Tensor]) -> Batch:
         """The inverse of ``tensors``."""
         return cls(**{field.name: tensors.get(field.name) for field in dataclasses.fields(cls)})
 
 
-def empty_batch(T: int, B: int, observation_shape: tuple[int, ...], observation_dtype: torch.dtype) -> Batch:
+# Fields with a row for every step.
+STEP_FIELDS = (
+    "observations", "actions", "rewards", "terminated", "truncated", "life_lost", "starts", "mask", "behaviour_log_prob",
+    "behaviour_values", "policy_version",
+)  # fmt: skip
+
+
+def empty_batch(
+    T: int,
+    B: int,
+    observation_shape: tuple[int, ...],
+    observation_dtype: torch.dtype,
+    device: torch.device | str = "cpu",
+) -> Batch:
     """A batch of zeros to be filled in place."""
-    return Batch(
-        observations=torch.zeros(T, B, *observation_shape, dtype=observation_dtype),
-        actions=torch.zeros(T, B, dtype=torch.int64),
-        rewards=torch.zeros(T, B),
-        terminated=torch.zeros(T, B, dtype=torch.bool),
-        truncated=torch.zeros(T, B, dtype=torch.bool),
-        life_lost=torch.zeros(T, B, dtype=torch.bool),
-        starts=torch.zeros(T, B, dtype=torch.bool),
-        mask=torch.ones(T, B, dtype=torch.bool),
-        behaviour_log_prob=torch.zeros(T, B),
-        behaviour_values=torch.zeros(T, B),
-        policy_version=torch.zeros(T, B, dtype=torch.int64),
-        bootstrap_observations=torch.zeros(B, *observation_shape, dtype=observation_dtype),
-        bootstrap_starts=torch.zeros(B, dtype=torch.bool),
-        initial_policy_state=None,
-        truncated_at=torch.zeros(0, 2, dtype=torch.int64),
-        truncated_observations=torch.zeros(0, *observation_shape, dtype=observation_dtype),
-        truncated_states=None,
-    )
+    with torch.device(device):
+        return Batch(
+            observations=torch.zeros(T, B, *observation_shape, dtype=observation_dtype),
+            actions=torch.zeros(T, B, dtype=torch.int64),
+            rewards=torch.zeros(T, B),
+            terminated=torch.zeros(T, B, dtype=torch.bool),
+            truncated=torch.zeros(T, B, dtype=torch.bool),
+            life_lost=torch.zeros(T, B, dtype=torch.bool),
+            starts=torch.zeros(T, B, dtype=torch.bool),
+            mask=torch.ones(T, B, dtype=torch.bool),
+            behaviour_log_prob=torch.zeros(T, B),
+            behaviour_values=torch.zeros(T, B),
+            policy_version=torch.zeros(T, B, dtype=torch.int64),
+            bootstrap_observations=torch.zeros(B, *observation_shape, dtype=observation_dtype),
+            bootstrap_starts=torch.zeros(B, dtype=torch.bool),
+            initial_policy_state=None,
+            truncated_at=torch.zeros(0, 2, dtype=torch.int64),
+            truncated_observations=torch.zeros(0, *observation_shape, dtype=observation_dtype),
+            truncated_states=None,
+        )

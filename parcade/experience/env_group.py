@@ -33,7 +33,9 @@ class EnvGroup:
         life_loss: bool,
         precision: Precision,
         timer: Timer,
+        device: str = "cpu",
     ) -> None:
+        self.device = torch.device(device)
         self.env = env
         self.env_indices = env_indices
         self.console_seeds = console_seeds
@@ -60,22 +62,22 @@ class EnvGroup:
     def start(self, policy: Policy, seeds: np.ndarray | None = None) -> None:
         """Reset all environments, from the run's seeds unless told others."""
         observations, infos = self.env.reset(seed=self.console_seeds if seeds is None else seeds)
-        self.observations = torch.from_numpy(np.array(observations))
-        self.starts = torch.ones(len(self), dtype=torch.bool)
+        self.observations = torch.from_numpy(np.array(observations)).to(self.device)
+        self.starts = torch.ones(len(self), dtype=torch.bool, device=self.device)
         self.lives = np.array(infos["lives"])
         self.reset_frames += int(infos["reset_frames"].sum())
         self.policy_state = policy.initial_state(len(self))
 
     def decide(self, policy: Policy) -> Acted:
         """The policy's actions for the current observations; nothing changes."""
-        noise = torch.from_numpy(uniforms(self.noise_keys, np.full(len(self), self.env_steps), 2)).float()
-        with self.timer.scope("infer"), self.precision.autocast():
+        noise = torch.from_numpy(uniforms(self.noise_keys, np.full(len(self), self.env_steps), 2)).float().to(self.device)
+        with self.timer.scope("infer"), self.precision.autocast(self.device.type):
             return policy.act(self.observations, noise, self.policy_state, self.starts)
 
     def step(self, acted: Acted) -> dict[str, np.ndarray]:
         """Take one step; returns rewards as the learner sees them, terminated, truncated, life_lost and final_obs."""
         with self.timer.scope("emulate"):
-            observations, raw_rewards, terminated, truncated, infos = self.env.step(acted.actions.numpy())
+            observations, raw_rewards, terminated, truncated, infos = self.env.step(acted.actions.cpu().numpy())
         ended = terminated | truncated
         life_lost = (infos["lives"] < self.lives) & ~ended
         self.lives = np.array(infos["lives"])
@@ -84,8 +86,8 @@ class EnvGroup:
         self.reset_frames += int(infos["reset_frames"].sum())
         self.log.record(raw_rewards, infos["frames"], ended, self.env_steps)
         self.policy_state = acted.state
-        self.observations = torch.from_numpy(np.asarray(observations))
-        self.starts = torch.from_numpy(ended)
+        self.observations = torch.from_numpy(np.asarray(observations)).to(self.device)
+        self.starts = torch.from_numpy(ended).to(self.device)
         return {
             "rewards": np.clip(raw_rewards, -1, 1) if self.clip_rewards else raw_rewards,
             "terminated": terminated,
@@ -100,9 +102,9 @@ class EnvGroup:
         state["counters"] = np.array([self.env_steps, self.frames, self.reset_frames], np.int64)
         if self.gives_state:
             state |= {f"env.{name}": value for name, value in self.env.get_state().items()}
-            state |= {"starts": self.starts, "lives": self.lives}
+            state |= {"starts": self.starts.cpu(), "lives": self.lives}
             if self.policy_state is not None:
-                state["policy_state"] = self.policy_state
+                state["policy_state"] = self.policy_state.cpu()
         return state
 
     def set_state(self, state: dict[str, np.ndarray], policy: Policy) -> int:
@@ -118,10 +120,11 @@ class EnvGroup:
         # A reset first: it puts environments that need one into a state that set_state may overwrite.
         self.env.reset(seed=self.console_seeds)
         observations = self.env.set_state(_part(state, "env."))
-        self.observations = torch.from_numpy(np.array(observations))
-        self.starts = torch.from_numpy(state["starts"])
+        self.observations = torch.from_numpy(np.array(observations)).to(self.device)
+        self.starts = torch.from_numpy(state["starts"]).to(self.device)
         self.lives = state["lives"]
-        self.policy_state = torch.from_numpy(state["policy_state"]) if "policy_state" in state else None
+        saved = state.get("policy_state")
+        self.policy_state = None if saved is None else torch.from_numpy(saved).to(self.device)
         return 0
 
     def close(self) -> None:

@@ -38,6 +38,10 @@ class EpisodeLog:
         self.steps[ended] = 0
         self.frames[ended] = 0
 
+    def add_finished(self, rows: np.ndarray) -> None:
+        """Take rows ``[k, 5]`` of games that were added up elsewhere."""
+        self._new += list(rows)
+
     def take_new(self) -> np.ndarray:
         """Rows finished since the last call, ``[k, 5]`` float64."""
         rows = np.array(self._new, np.float64).reshape(-1, NUM_COLUMNS)

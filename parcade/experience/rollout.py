@@ -17,7 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from parcade.experience.batch import Batch, empty_batch
+from parcade.experience.batch import STEP_FIELDS, Batch, empty_batch
+from parcade.experience.device_group import DeviceEnvGroup, DeviceRollout
 from parcade.experience.env_group import EnvGroup
 from parcade.experience.episodes import EpisodeLog
 from parcade.parameters import copy_module_state
@@ -28,35 +29,85 @@ from parcade.report.timing import Timer
 PLAY_TIMEOUT_SECONDS = 600
 
 
-def play_rollout(group: EnvGroup, policy: Policy, unroll_length: int) -> Batch:
-    """Play T steps in every environment of a group and write down what happened."""
-    batch = empty_batch(unroll_length, len(group), tuple(group.observations.shape[1:]), group.observations.dtype)
-    batch.policy_version.fill_(int(policy.version))
-    batch.initial_policy_state = None if group.policy_state is None else group.policy_state.clone()
-    truncated_at, final_observations, final_states = [], [], []
-    for t in range(unroll_length):
+class HostRollout:
+    """A rollout in the making, of environments on the host: a batch whose rows are played one by one.
+
+    Rows may be played over and over (``staggered.py``); what belongs to a row's older step is then forgotten.
+    """
+
+    def __init__(self, group: EnvGroup, unroll_length: int) -> None:
+        x = group.observations
+        self.batch = empty_batch(unroll_length, len(group), tuple(x.shape[1:]), x.dtype, x.device)
+        self._truncated: dict[tuple[int, int], tuple[Tensor, Tensor | None]] = {}
+
+    def play_step(self, t: int, group: EnvGroup, policy: Policy) -> None:
+        """Row t: one step of every environment."""
+        batch = self.batch
         acted = group.decide(policy)
         batch.observations[t] = group.observations
         batch.starts[t] = group.starts
         batch.actions[t] = acted.actions
         batch.behaviour_log_prob[t] = acted.log_prob
         batch.behaviour_values[t] = acted.values
+        batch.policy_version[t] = policy.version
         outcome = group.step(acted)
         batch.rewards[t] = torch.from_numpy(outcome["rewards"].astype(np.float32))
         for name in ("terminated", "truncated", "life_lost"):
             getattr(batch, name)[t] = torch.from_numpy(outcome[name])
+        for place in [place for place in self._truncated if place[0] == t]:
+            del self._truncated[place]
         for b in np.flatnonzero(outcome["truncated"]):
-            truncated_at.append((t, int(b)))
-            final_observations.append(torch.from_numpy(outcome["final_obs"][b].copy()))
-            if acted.state is not None:
-                final_states.append(acted.state[:, b].clone())
-    batch.bootstrap_observations = group.observations.clone()
-    batch.bootstrap_starts = group.starts.clone()
-    if truncated_at:
-        batch.truncated_at = torch.tensor(truncated_at)
-        batch.truncated_observations = torch.stack(final_observations)
-        batch.truncated_states = torch.stack(final_states, dim=1) if final_states else None
-    return batch
+            state = None if acted.state is None else acted.state[:, b].clone()
+            self._truncated[t, int(b)] = (torch.from_numpy(outcome["final_obs"][b].copy()).to(batch.observations.device), state)
+
+    def finish(self, group: EnvGroup, first_row: int = 0, columns: slice = slice(None)) -> Batch:
+        """The steps of the environments ``columns``, oldest first; ``first_row`` holds the oldest."""
+        T, B = self.batch.actions.shape
+        begin, end, _ = columns.indices(B)
+        whole = first_row == 0 and (begin, end) == (0, B)
+        rows = (torch.arange(T, device=self.batch.actions.device) + first_row) % T
+        batch = self.batch
+        batch.bootstrap_observations = group.observations.clone()
+        batch.bootstrap_starts = group.starts.clone()
+        if not whole:
+            batch = batch.window(rows, columns)
+        cut = [((t - first_row) % T, b - begin, *kept) for (t, b), kept in self._truncated.items() if begin <= b < end]
+        if cut:
+            device = batch.actions.device
+            batch.truncated_at = torch.tensor([(t, b) for t, b, _, _ in cut], device=device)
+            batch.truncated_observations = torch.stack([observation for _, _, observation, _ in cut])
+            states = [state for _, _, _, state in cut if state is not None]
+            batch.truncated_states = torch.stack(states, dim=1) if states else None
+        return batch
+
+    def get_state(self) -> dict[str, Tensor]:
+        """The rows played so far, with what truncated steps ended in."""
+        state = {f"row.{name}": getattr(self.batch, name) for name in STEP_FIELDS}
+        if self._truncated:
+            state["cut.places"] = torch.tensor(list(self._truncated))
+            state["cut.observations"] = torch.stack([observation for observation, _ in self._truncated.values()])
+        return state
+
+    def set_state(self, state: dict[str, Tensor]) -> None:
+        """Take what ``get_state`` gave."""
+        for name in STEP_FIELDS:
+            getattr(self.batch, name).copy_(state[f"row.{name}"])
+        places = state["cut.places"].tolist() if "cut.places" in state else []
+        self._truncated = {(t, b): (state["cut.observations"][i], None) for i, (t, b) in enumerate(places)}
+
+
+def play_rollout(group: EnvGroup | DeviceEnvGroup, policy: Policy, unroll_length: int) -> Batch:
+    """Play T steps in every environment of a group and write down what happened."""
+    rollout = new_rollout(group, unroll_length)
+    rollout.batch.initial_policy_state = None if group.policy_state is None else group.policy_state.clone()
+    for t in range(unroll_length):
+        rollout.play_step(t, group, policy)
+    return rollout.finish(group)
+
+
+def new_rollout(group: EnvGroup | DeviceEnvGroup, unroll_length: int) -> HostRollout | DeviceRollout:
+    """An empty rollout of the kind the group's environments give."""
+    return (DeviceRollout if isinstance(group, DeviceEnvGroup) else HostRollout)(group, unroll_length)
 
 
 class RolloutSource:

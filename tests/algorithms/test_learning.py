@@ -21,6 +21,7 @@ SOLVES_CATCH = {
     },
     "a2c": {"learning_rate": 2e-3, "network": NetworkConfig(hidden=64)},
     "ppo": {"unroll_length": 16, "learning_rate": 3e-3, "network": NetworkConfig(hidden=64)},
+    "vtrace": {"unroll_length": 10, "learning_rate": 3e-3, "network": NetworkConfig(hidden=64)},
     "pqn": {"unroll_length": 16, "learning_rate": 2e-3, "network": NetworkConfig(hidden=64)},
 }
 SOLVED = 0.9

@@ -1,0 +1,95 @@
+"""V-trace on staggered groups of environments: one update for every few steps of thousands of consoles.
+
+Papers: Dalton & Frosio 2020, "Accelerating Reinforcement Learning through GPU Atari Emulation", arXiv 1907.08467, section 5
+(the schedule, ``experience/staggered.py``); Espeholt 2018, "IMPALA", arXiv 1802.01561, section 4 (the loss).
+Notation as in ``rl/vtrace.py``. Deviations: (1) Adam is offered beside RMSProp; (2) losses are means over the batch, where
+IMPALA sums; (3) inputs may be normalised by running statistics.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from parcade.algorithms.base import Algorithm, AlgorithmConfig, update_statistics
+from parcade.exchange.base import Exchange, OptimizerFactory, set_learning_rate
+from parcade.experience.batch import Batch
+from parcade.rl.losses import entropy_of, log_prob_of, policy_gradient_loss, squared_error_loss
+from parcade.rl.schedules import linear
+from parcade.rl.vtrace import vtrace_returns
+
+
+@dataclass(frozen=True)
+class VTraceConfig(AlgorithmConfig):
+    """Hyper-parameters of V-trace on staggered groups."""
+
+    num_envs: int = 40
+    """Environments over all ranks."""
+    num_groups: int = 5
+    """G: groups whose unrolls end one after another; an update learns from num_envs / G unrolls."""
+    learning_rate: float = 1e-3
+    """Optimiser step size."""
+    final_learning_rate: float = 1e-3
+    """What the step size falls to, in a straight line over total_frames."""
+    unroll_length: int = 20
+    """T: steps in an unroll; T / G steps are played between updates."""
+    rho_clip: float = 1.0
+    """Where ratios are cut in the value targets and in the policy gradient."""
+    c_clip: float = 1.0
+    """Where ratios are cut in the traces."""
+    trace_lambda: float = 1.0
+    """Scales the traces; 1 is the paper's choice."""
+    entropy_weight: float = 0.01
+    """Weight of the entropy bonus."""
+    value_weight: float = 0.5
+    """Weight of the squared error of V."""
+    optimizer: Literal["adam", "rmsprop"] = "adam"
+    """RMSProp is the paper's."""
+    max_grad_norm: float | None = 0.5
+    """Gradients longer than this are shortened to it."""
+
+
+class VTrace(Algorithm):
+    """One V-trace update from every group's unroll."""
+
+    source_kind: ClassVar[str] = "staggered"
+    head: ClassVar[str] = "actor_critic"
+
+    def optimizer(self) -> OptimizerFactory:
+        if self.config.optimizer == "adam":
+            return lambda parameters: torch.optim.Adam(parameters, self.config.learning_rate, eps=1e-5)
+        return lambda parameters: torch.optim.RMSprop(parameters, self.config.learning_rate, alpha=0.99, eps=1e-2)
+
+    def update(self, batch: Batch, exchange: Exchange, progress: float) -> dict[str, Tensor]:
+        c, policy = self.config, self.policy
+        set_learning_rate(exchange.optimizer, linear(c.learning_rate, c.final_learning_rate, progress))
+        with self.precision.autocast(self.device):
+            scores, values, _ = policy(batch.observations, None, batch.starts)
+        log_prob = log_prob_of(scores, batch.actions)
+        ratios = log_prob.detach() - batch.behaviour_log_prob  # of their logarithms
+        rewards, v_T = self.bootstrap(batch)
+        targets, advantages = vtrace_returns(
+            ratios,
+            rewards,
+            batch.discounts(c.gamma),
+            values.detach(),
+            v_T,
+            lambda_=c.trace_lambda,
+            rho_clip=c.rho_clip,
+            c_clip=c.c_clip,
+            pg_rho_clip=c.rho_clip,
+        )
+        policy_loss = policy_gradient_loss(log_prob, advantages)
+        value_loss = squared_error_loss(values, targets)
+        entropy = entropy_of(scores).mean()
+        exchange.step(policy_loss + c.value_weight * value_loss - c.entropy_weight * entropy)
+        update_statistics(policy, batch.observations, exchange)
+        return {
+            "loss/policy": policy_loss.detach(),
+            "loss/value": value_loss.detach(),
+            "policy/entropy": entropy.detach(),
+            "policy/clipped": (ratios.exp() > c.rho_clip).float().mean(),
+        }

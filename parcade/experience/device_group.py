@@ -1,0 +1,215 @@
+"""Environments whose observations, rewards and flags live on the learner's device, and rollouts that never leave it.
+
+The twin of ``env_group.py`` and ``rollout.py`` for environments that give tensors (``envs/native_cuda.py``). While a
+rollout is played the host only queues work: nothing is read back, so the device never waits for Python. What
+the host must know (scores of finished games, frames, which steps were truncated) is gathered on the device and
+fetched once, after the last step.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from parcade.experience.batch import STEP_FIELDS, Batch, empty_batch
+from parcade.experience.episodes import EpisodeLog
+from parcade.policy import Acted, Policy
+from parcade.precision import Precision
+from parcade.random import TensorUniforms
+from parcade.report.timing import Timer
+
+
+class DeviceEnvGroup:
+    """``n`` environments stepped together on a device; the interface of ``EnvGroup`` as far as sources use it.
+
+    Attributes: as ``EnvGroup``'s; ``frames`` and ``reset_frames`` are brought up to date after every rollout.
+    """
+
+    def __init__(
+        self,
+        env: Any,
+        env_indices: np.ndarray,
+        console_seeds: np.ndarray,
+        noise_keys: np.ndarray,
+        *,
+        device: torch.device | str,
+        clip_rewards: bool,
+        life_loss: bool,
+        precision: Precision,
+        timer: Timer,
+    ) -> None:
+        self.env, self.env_indices, self.console_seeds = env, env_indices, console_seeds
+        self.device = torch.device(device)
+        self.noise = TensorUniforms(noise_keys, self.device)
+        self.clip_rewards, self.life_loss, self.precision, self.timer = clip_rewards, life_loss, precision, timer
+        self.log = EpisodeLog(env_indices)
+        self.env_steps = 0
+        self.frames = 0
+        self.reset_frames = 0
+        self.policy_state: Tensor | None = None
+        self.observations: Tensor | None = None
+        n = len(env_indices)
+        # Of the games under way: score, steps, frames.
+        self.running = torch.zeros(3, n, dtype=torch.float64, device=self.device)
+        self.frame_counts = torch.zeros(2, dtype=torch.int64, device=self.device)
+
+    def __len__(self) -> int:
+        return len(self.env_indices)
+
+    gives_state = True
+
+    def start(self, policy: Policy) -> None:
+        """Reset all environments from the run's seeds."""
+        self.observations, infos = self.env.reset(seed=self.console_seeds)
+        self.starts = torch.ones(len(self), dtype=torch.bool, device=self.device)
+        self.lives = infos["lives"].clone()
+        self.frame_counts[1] += infos["reset_frames"].sum()
+        self.policy_state = policy.initial_state(len(self))
+
+    def decide(self, policy: Policy) -> Acted:
+        """The policy's actions for the current observations; nothing changes."""
+        with self.timer.scope("infer"), self.precision.autocast(self.device.type):
+            return policy.act(self.observations, self.noise.at(self.env_steps), self.policy_state, self.starts)
+
+    def step(self, acted: Acted) -> dict[str, Tensor]:
+        """Take one step; what ``EnvGroup.step`` gives, and ``ended`` ``[n]`` with the ended games' ``totals`` ``[3, n]``."""
+        with self.timer.scope("emulate"):
+            observations, raw_rewards, terminated, truncated, infos = self.env.step(acted.actions)
+        ended = terminated | truncated
+        life_lost = (infos["lives"] < self.lives) & ~ended
+        self.lives.copy_(infos["lives"])
+        self.env_steps += 1
+        self.frame_counts[0] += infos["frames"].sum()
+        self.frame_counts[1] += infos["reset_frames"].sum()
+        self.running[0] += raw_rewards
+        self.running[1] += 1
+        self.running[2] += infos["frames"]
+        totals = self.running.clone()
+        self.running *= ~ended
+        self.policy_state, self.observations, self.starts = acted.state, observations, ended
+        rewards = raw_rewards.float()
+        return {
+            "rewards": rewards.clamp(-1, 1) if self.clip_rewards else rewards,
+            "terminated": terminated,
+            "truncated": truncated,
+            "life_lost": life_lost if self.life_loss else torch.zeros_like(ended),
+            "final_obs": infos["final_obs"],
+            "ended": ended,
+            "totals": totals,
+        }
+
+    def fetch_counts(self, ended: Tensor, totals: Tensor) -> None:
+        """Bring the host's counters and the log up to date after T steps: ended ``[T, n]``, totals ``[T, 3, n]``."""
+        self.frames, self.reset_frames = self.frame_counts.tolist()
+        at = ended.nonzero()  # [k, 2]: (t, b)
+        rows = totals[at[:, 0], :, at[:, 1]].cpu().numpy()  # [k, 3]
+        at = at.cpu().numpy()
+        first_step = self.env_steps - len(ended)
+        columns = [rows, self.env_indices[at[:, 1]][:, None], (first_step + 1 + at[:, 0])[:, None]]
+        self.log.add_finished(np.concatenate(columns, axis=1).astype(np.float64))
+
+    def get_state(self) -> dict[str, np.ndarray | Tensor]:
+        """Everything that decides the future, in the host's memory."""
+        self.log.score[:], self.log.steps[:], self.log.frames[:] = self.running.cpu().numpy()
+        state = {f"log.{name}": value for name, value in self.log.get_state().items()}
+        state["counters"] = np.array([self.env_steps, self.frames, self.reset_frames], np.int64)
+        state |= {f"env.{name}": value for name, value in self.env.get_state().items()}
+        state |= {"starts": self.starts.cpu(), "lives": self.lives.cpu().numpy()}
+        return state | ({} if self.policy_state is None else {"policy_state": self.policy_state.cpu()})
+
+    def set_state(self, state: dict[str, np.ndarray], policy: Policy) -> int:
+        """Go on from a state of this class or of ``EnvGroup``; no game is cut."""
+        self.env_steps, self.frames, self.reset_frames = (int(x) for x in state["counters"])
+        self.frame_counts.copy_(torch.tensor([self.frames, self.reset_frames]))
+        self.log.set_state({name.removeprefix("log."): value for name, value in state.items() if name.startswith("log.")})
+        self.running.copy_(torch.from_numpy(np.stack([self.log.score, self.log.steps, self.log.frames])))
+        env_state = {name.removeprefix("env."): value for name, value in state.items() if name.startswith("env.")}
+        self.observations = self.env.set_state(env_state)
+        self.starts = torch.from_numpy(np.asarray(state["starts"])).to(self.device)
+        self.lives = torch.from_numpy(np.asarray(state["lives"])).to(self.device)
+        saved = state.get("policy_state")
+        self.policy_state = None if saved is None else torch.from_numpy(np.asarray(saved)).to(self.device)
+        return 0
+
+    def close(self) -> None:
+        """Close the environments."""
+        self.env.close()
+
+
+class DeviceRollout:
+    """A rollout in the making: a batch on the device, and what is fetched when it is whole.
+
+    An environment's first truncated step of the rollout keeps its final observation; a second cannot come, because a
+    rollout is shorter than the shortest episode that is cut off (``config.py`` holds it to that).
+    """
+
+    def __init__(self, group: DeviceEnvGroup, unroll_length: int) -> None:
+        T, B = unroll_length, len(group)
+        x = group.observations
+        self.batch = empty_batch(T, B, tuple(x.shape[1:]), x.dtype, group.device)
+        self.ended = torch.zeros(T, B, dtype=torch.bool, device=group.device)
+        self.totals = torch.zeros(T, 3, B, dtype=torch.float64, device=group.device)
+        self.played = 0  # steps since the last fetch, the newest in row `last`
+        self.last = -1
+        self.cut_at = torch.full((B,), -1, dtype=torch.int64, device=group.device)
+        self.cut_observations = torch.zeros_like(x)
+        self.cut_states = None if group.policy_state is None else torch.zeros_like(group.policy_state)
+
+    def play_step(self, t: int, group: DeviceEnvGroup, policy: Policy) -> None:
+        """Step t of every environment. The host reads nothing."""
+        batch = self.batch
+        acted = group.decide(policy)
+        batch.observations[t].copy_(group.observations)
+        batch.starts[t].copy_(group.starts)
+        batch.actions[t].copy_(acted.actions)
+        batch.behaviour_log_prob[t].copy_(acted.log_prob)
+        batch.behaviour_values[t].copy_(acted.values)
+        batch.policy_version[t].copy_(policy.version)
+        outcome = group.step(acted)
+        for name in ("rewards", "terminated", "truncated", "life_lost"):
+            getattr(batch, name)[t].copy_(outcome[name])
+        self.ended[t].copy_(outcome["ended"])
+        self.totals[t].copy_(outcome["totals"])
+        cut = outcome["truncated"]
+        self.cut_at.masked_fill_(self.cut_at == t, -1)  # the row's older step, where rows are played over and over
+        self.cut_at.masked_fill_(cut, t)
+        shape = (-1,) + (1,) * (self.cut_observations.ndim - 1)
+        torch.where(cut.view(shape), outcome["final_obs"], self.cut_observations, out=self.cut_observations)
+        if self.cut_states is not None:
+            self.cut_states = torch.where(cut.view(1, -1, 1), acted.state, self.cut_states)
+        self.played, self.last = self.played + 1, t
+
+    def finish(self, group: DeviceEnvGroup, first_row: int = 0, columns: slice = slice(None)) -> Batch:
+        """As ``HostRollout.finish``; the one place where the host waits for the device."""
+        T, B = self.batch.actions.shape
+        begin, end, _ = columns.indices(B)
+        batch = self.batch
+        batch.bootstrap_observations = group.observations.clone()
+        batch.bootstrap_starts = group.starts.clone()
+        if (first_row, begin, end) != (0, 0, B):
+            batch = batch.window((torch.arange(T, device=group.device) + first_row) % T, columns)
+        new = (torch.arange(self.played, device=group.device) + self.last + 1 - self.played) % T
+        group.fetch_counts(self.ended[new], self.totals[new])
+        self.played = 0
+        cut_at = self.cut_at[columns]
+        which = (cut_at >= 0).nonzero().squeeze(1)
+        if len(which):
+            batch.truncated_at = torch.stack([(cut_at[which] - first_row) % T, which], dim=1)
+            batch.truncated_observations = self.cut_observations[columns][which]
+            batch.truncated_states = None if self.cut_states is None else self.cut_states[:, columns][:, which]
+        return batch
+
+    def get_state(self) -> dict[str, Tensor]:
+        """The rows played so far, with what truncated steps ended in."""
+        state = {f"row.{name}": getattr(self.batch, name).cpu() for name in STEP_FIELDS}
+        return state | {"cut.at": self.cut_at.cpu(), "cut.observations": self.cut_observations.cpu()}
+
+    def set_state(self, state: dict[str, Tensor]) -> None:
+        """Take what ``get_state`` gave."""
+        for name in STEP_FIELDS:
+            getattr(self.batch, name).copy_(state[f"row.{name}"])
+        self.cut_at.copy_(state["cut.at"])
+        self.cut_observations.copy_(state["cut.observations"])

@@ -1,0 +1,101 @@
+"""Unrolls that end one after another: an update for every few steps, however long the unrolls are.
+
+All environments step together with the newest policy. They are dealt into G groups whose unrolls of T steps
+begin T / G steps apart, so every T / G steps one group's unroll is whole and is learned from at once. Its first steps were
+played by a policy up to G updates older than its last ones; V-trace allows for that, and ``policy_version`` says how
+old each step is.
+
+Source: Dalton & Frosio 2020, "Accelerating Reinforcement Learning through GPU Atari Emulation", arXiv 1907.08467,
+section 5 ("multi-batch"): with a thousand environments to a GPU frames come easily and updates are what is short.
+"""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from parcade.experience.batch import Batch
+from parcade.experience.device_group import DeviceEnvGroup
+from parcade.experience.env_group import EnvGroup
+from parcade.experience.episodes import EpisodeLog
+from parcade.experience.rollout import new_rollout
+from parcade.parameters import copy_module_state
+from parcade.policy import Policy
+
+
+class StaggeredSource:
+    """Unrolls ``[T, B / G]`` of one group of columns after another (see the module's head).
+
+    Args:
+        group: all environments of this rank, B a multiple of G.
+        unroll_length: T, a multiple of G.
+        num_groups: G.
+        policy: acted with until the first ``publish``; copied.
+    """
+
+    def __init__(self, group: EnvGroup | DeviceEnvGroup, unroll_length: int, num_groups: int, policy: Policy) -> None:
+        self.group, self.unroll_length, self.num_groups = group, unroll_length, num_groups
+        self.cut_games = 0
+        self._policy = copy.deepcopy(policy).eval()
+        group.start(self._policy)
+        self._rollout = new_rollout(group, unroll_length)
+        self._played = 0  # steps in the ring, ever
+
+    @property
+    def can_resume_exactly(self) -> bool:
+        return self.group.gives_state
+
+    @property
+    def episode_logs(self) -> list[EpisodeLog]:
+        return [self.group.log]
+
+    @property
+    def frames(self) -> int:
+        return self.group.frames
+
+    @property
+    def reset_frames(self) -> int:
+        return self.group.reset_frames
+
+    @property
+    def steps(self) -> int:
+        return self.group.env_steps * len(self.group)
+
+    def publish(self, policy: Policy) -> None:
+        copy_module_state(policy, self._policy)
+
+    def next_batch(self) -> Batch:
+        T, apart = self.unroll_length, self.unroll_length // self.num_groups
+        for _ in range(T if self._played == 0 else apart):
+            self._rollout.play_step(self._played % T, self.group, self._policy)
+            self._played += 1
+        which = (self._played - T) // apart % self.num_groups
+        share = len(self.group) // self.num_groups
+        return self._rollout.finish(self.group, self._played % T, slice(which * share, (which + 1) * share))
+
+    def get_state(self) -> dict[str, np.ndarray | Tensor]:
+        state: dict[str, np.ndarray | Tensor] = {"cut_games": np.int64(self.cut_games)}
+        state |= {f"group.{name}": value for name, value in self.group.get_state().items()}
+        if self.can_resume_exactly:
+            state["played"] = np.int64(self._played)
+            state |= {f"ring.{name}": tensor for name, tensor in self._rollout.get_state().items()}
+        return state
+
+    def set_state(self, state: dict[str, np.ndarray]) -> None:
+        self.cut_games = int(state["cut_games"]) + self.group.set_state(_part(state, "group."), self._policy)
+        # Environments that cannot be continued begin anew, and so do their unrolls.
+        self._rollout = new_rollout(self.group, self.unroll_length)
+        self._played = int(state.get("played", 0))
+        if self._played:
+            ring = {name: torch.from_numpy(np.asarray(value)) for name, value in _part(state, "ring.").items()}
+            self._rollout.set_state(ring)
+
+    def close(self) -> None:
+        self.group.close()
+
+
+def _part(state: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}

@@ -1,0 +1,106 @@
+"""Staggered unrolls: each is the right steps of the right environments, with the policies that played them."""
+
+import pytest
+import torch
+from test_sources import assert_same_batches, build
+
+from parcade.experience.batch import STEP_FIELDS
+from parcade.experience.device_group import DeviceRollout
+from parcade.experience.rollout import play_rollout
+from parcade.policy import NetworkConfig
+from parcade.testing import TensorEnv
+
+pytestmark = pytest.mark.quick
+
+
+def staggered(game="tiny_catch", **hyper):
+    return build(game, "vtrace", num_envs=6, num_groups=3, unroll_length=6, **hyper)
+
+
+def test_unrolls_are_windows_of_one_long_rollout():
+    """With a policy that never changes, the staggered batches are cut from the rollout that plain A2C would play."""
+    policy, _, source = staggered()
+    long, _, plain = build("tiny_catch", "a2c", num_envs=6, unroll_length=14)
+    plain.publish(policy.policy)
+    whole = plain.next_batch()
+    for turn in range(5):  # steps 6, 8, 10, 12, 14 end an unroll of groups 0, 1, 2, 0, 1
+        batch = source.next_batch()
+        columns = slice(2 * (turn % 3), 2 * (turn % 3) + 2)
+        for name in STEP_FIELDS:
+            expected = getattr(whole, name)[2 * turn : 2 * turn + 6, columns]
+            assert torch.equal(getattr(batch, name), expected), (turn, name)
+    assert torch.equal(batch.bootstrap_observations, whole.bootstrap_observations[columns])
+
+
+def test_truncated_steps_are_found_where_they_are_in_the_unroll():
+    _, _, source = staggered("tiny_forever")
+    for turn in range(6):
+        batch = source.next_batch()
+        first = 2 * turn  # the unroll is steps first .. first + 5, and every tenth step is cut off
+        expected = [[9 - first, 0], [9 - first, 1]] if first <= 9 < first + 6 else []
+        assert batch.truncated_at.tolist() == expected
+        assert batch.truncated.nonzero().tolist() == expected
+        assert len(batch.truncated_observations) == len(expected)
+
+
+def test_an_unroll_says_how_old_each_of_its_steps_is():
+    algorithm, exchange, source = staggered(learning_rate=1e-3)
+    for _ in range(5):
+        batch = source.next_batch()
+        algorithm.update(batch, exchange, 0.0)
+        source.publish(algorithm.policy)
+    # The fifth unroll is steps 8-13: two by each of the policies 2, 3 and 4.
+    assert batch.policy_version[:, 0].tolist() == [2, 2, 3, 3, 4, 4]
+
+
+def test_a_source_goes_on_from_its_state_with_the_same_batches():
+    made, _, source = staggered("tiny_forever")
+    _, _, other = staggered("tiny_forever")
+    for _ in range(4):
+        source.next_batch()
+    state = source.get_state()
+    other.publish(made.policy)
+    other.set_state({name: value.numpy() if isinstance(value, torch.Tensor) else value for name, value in state.items()})
+    for _ in range(4):
+        assert_same_batches(source.next_batch(), other.next_batch())
+
+
+@pytest.mark.parametrize("game", ["tiny_catch", "tiny_forever", "tiny_memory"])
+def test_a_rollout_on_the_device_is_the_rollout_on_the_host(game):
+    network = NetworkConfig(network="mlp", hidden=16, lstm=8)
+    made, _, source = build(game, "a2c", num_envs=4, unroll_length=8, network=network)
+    group = TensorEnv.group_like(source.groups[0])
+    group.start(made.policy)
+    for _ in range(3):
+        expected, got = source.next_batch(), play_rollout(group, made.policy, 8)
+        assert_same_batches(expected, got)
+    host = source.groups[0]
+    assert (host.frames, host.reset_frames, host.env_steps) == (group.frames, group.reset_frames, group.env_steps)
+    first, second = (log.take_new() for log in (host.log, group.log))
+    assert (first == second).all() and first.shape == second.shape
+
+
+def test_nothing_is_read_back_within_a_rollout_on_the_device():
+    """On torch's meta device nothing has a value: whatever the host tried to read would raise."""
+    made, _, source = build("tiny_catch", "a2c", num_envs=4, unroll_length=8)
+    group = TensorEnv.group_like(source.groups[0], device="meta")
+    policy = made.policy.to("meta")
+    group.start(policy)
+    rollout = DeviceRollout(group, 8)
+    for t in range(8):
+        rollout.play_step(t, group, policy)
+    assert rollout.batch.actions.device.type == "meta"
+    with pytest.raises((NotImplementedError, RuntimeError)):
+        rollout.finish(group)  # the one place that reads
+
+
+@pytest.mark.parametrize("algorithm", ["a2c", "ppo", "pqn", "vtrace"])
+def test_an_update_reads_nothing_back_and_stays_on_its_device(algorithm):
+    made, exchange, source = build("tiny_catch", algorithm, num_envs=20, unroll_length=10)
+    batch = source.next_batch()
+    for name, tensor in batch.tensors().items():
+        setattr(batch, name, tensor.to("meta"))
+    made.policy.to("meta")
+    exchange.attach(made.policy, made.optimizer(), made.config.max_grad_norm)
+    metrics = made.update(batch, exchange, 0.0)
+    assert {value.device.type for name, value in metrics.items() if name.startswith("loss/")} == {"meta"}
