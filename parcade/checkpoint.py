@@ -102,7 +102,10 @@ class Checkpointer:
         self.algorithm.policy.load_state_dict(_part(shared, "policy."))
         optimizer = _part(shared, "optimizer.")
         if optimizer:
-            self.exchange.optimizer.state[self.exchange.parameters.data] = optimizer
+            data = self.exchange.parameters.data
+            # A single number is the count of steps, which optimisers keep on the host.
+            moved = {name: value.to(data.device) if value.ndim else value for name, value in optimizer.items()}
+            self.exchange.optimizer.state[data] = moved
         set_learning_rate(self.exchange.optimizer, float(shared["learning_rate"]))
         self.progress.set_state(state["progress"])
         self.exchange.updates = self.progress.updates

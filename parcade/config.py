@@ -126,12 +126,10 @@ class TrainConfig:
             raise UsageError(f"hang_timeout={run.hang_timeout} is below 2 s; use 2s or more, or 0 for never")
 
     def _check_cuda(self) -> None:
-        """Refuse what does not run on a GPU, and a GPU that is not there."""
+        """Refuse what does not run on a GPU. Whether there is one is asked when a run starts, not when one is looked at."""
         run = self.run
         if run.engine not in ("local", "serial") or run.overlap:
             raise UsageError("device 'cuda' runs on engines local and serial, without --overlap; leave the rest out")
-        if not torch.cuda.is_available():
-            raise UsageError(f"device 'cuda': torch {torch.__version__} finds no NVIDIA GPU here; use --device cpu")
         frames = getattr(self.hyper, "unroll_length", 1) * self.env.frame_skip
         if self.consoles_on_device and self.env.frame_limit < frames:
             raise UsageError(f"frame_limit={self.env.frame_limit} is shorter than an unroll of {frames} frames; use {frames} or more")
@@ -169,6 +167,12 @@ class TrainConfig:
     def hang_seconds(self) -> float:
         """How long no rank may make progress, in seconds; 0: for ever."""
         return parse_duration(self.run.hang_timeout)
+
+
+def check_device(config: TrainConfig) -> None:
+    """Refuse a device that this machine does not have. Errors: UsageError."""
+    if config.run.device == "cuda" and not torch.cuda.is_available():
+        raise UsageError(f"device 'cuda': torch {torch.__version__} finds no NVIDIA GPU here; use --device cpu")
 
 
 def check_divisible(config: TrainConfig, world_size: int) -> None:

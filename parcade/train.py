@@ -20,7 +20,7 @@ from parcade.checkpoint import Checkpointer
 from parcade.cluster import mpi
 from parcade.cluster.signals import StopRequest
 from parcade.cluster.watchdog import Signs
-from parcade.config import TrainConfig, check_divisible, to_json
+from parcade.config import TrainConfig, check_device, check_divisible, to_json
 from parcade.doctor.start import warn_at_start
 from parcade.envs import make_vec
 from parcade.envs.games import score_milestones
@@ -73,6 +73,7 @@ def signs(timers: list[Timer]) -> Signs:
 def _run_training(config: TrainConfig, run: Path, timers: list[Timer], resume: bool) -> dict[str, Any] | None:
     timer = timers[0]
     exchange = make_exchange(config, timer)
+    check_device(config)
     check_divisible(config, exchange.world_size)
     is_serial = config.run.engine == "serial"
     threads = set_threads(config.run.threads_per_rank, exchange.local_size, serial=is_serial, overlap=config.run.overlap)
@@ -157,6 +158,7 @@ def default_run_directory(config: TrainConfig) -> Path:
 
 def start_run(config: TrainConfig) -> Path:
     """Make the run's directory and write ``config.json``. Errors: UsageError when it cannot be written."""
+    check_device(config)
     run = Path(config.run.run_dir) if config.run.run_dir else default_run_directory(config)
     run_directory.make_run_directory(run)
     run_directory.write_json(run / "config.json", to_json(config))

@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 
 import parcade
 from parcade.cli import main
@@ -47,11 +48,15 @@ BAD = {
     "a backend that is not there": (["train", "pong", "--backend", "envpool"], "invalid choice 'envpool'"),
     "a colour view of the native backend": (["train", "pong", "--backend", "native", "--view", "rgb"], "not served"),
     "a picture too small": (["train", "pong", "--network", "nature_cnn", "--image-height", "20"], "too small"),
+    "a GPU for a run that overlaps": (["train", "pong", "--device", "cuda", "--overlap"], "without --overlap"),
+    "groups that do not divide": (["train", "pong", "--algorithm", "vtrace", "--num-groups", "3"], "num_envs=40 is not divisible"),
     "a run that is not there": (["eval", "nowhere"], "nowhere/config.json does not exist"),
     "a resume of nothing": (["train", "--resume", "nowhere"], "nowhere/config.json does not exist"),
     "an unknown bench": (["bench", "envs"], "unknown bench 'envs'; did you mean 'env'?"),
     "a bench without time": (["bench", "env", "--seconds", "0"], "seconds=0.0"),
 }
+if not torch.cuda.is_available():
+    BAD["a GPU that is not there"] = (["train", "pong", "--device", "cuda"], "finds no NVIDIA GPU here; use --device cpu")
 
 
 @pytest.mark.parametrize("mistake", BAD)

@@ -15,7 +15,7 @@ import numpy as np
 from . import cuda_kernels, engine_cpu, engine_cuda, preprocess
 from .cuda_kernels import LASTING_WORDS, NUM_SETTINGS
 from .device_rows import rows_from_device, rows_to_device
-from .state import DIFFICULTY, LINE_WORDS, MODE, NOOP_STREAM
+from .state import DIFFICULTY, LINE_WORDS, MODE
 
 
 class DeviceStep(NamedTuple):
@@ -207,6 +207,3 @@ class DeviceConsoles:
         write(self.captured, state["captured"].view(np.uint64))
         write(self.elapsed, state["elapsed"])
         self._loaded[:] = True
-
-
-__all__ = ["NOOP_STREAM", "DeviceConsoles", "DeviceStep"]
