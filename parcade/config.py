@@ -86,7 +86,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "game", canonical_game(self.game))
-        object.__setattr__(self, "run", dataclasses.replace(self.run, precision=resolve(self.run.precision)))
+        object.__setattr__(self, "run", dataclasses.replace(self.run, precision=resolve(self.run.precision, self.run.device)))
         run, row = self.run, algorithm_row(self.run.algorithm)
         if not isinstance(self.hyper, row.config):
             raise UsageError(
@@ -128,8 +128,8 @@ class TrainConfig:
     def _check_cuda(self) -> None:
         """Refuse what does not run on a GPU. Whether there is one is asked when a run starts, not when one is looked at."""
         run = self.run
-        if run.engine not in ("local", "serial") or run.overlap:
-            raise UsageError("device 'cuda' runs on engines local and serial, without --overlap; leave the rest out")
+        if run.engine not in ("local", "serial", "mpi") or run.overlap:
+            raise UsageError("device 'cuda' runs on engines local, serial and mpi, without --overlap; leave the rest out")
         frames = getattr(self.hyper, "unroll_length", 1) * self.env.frame_skip
         if self.consoles_on_device and self.env.frame_limit < frames:
             raise UsageError(f"frame_limit={self.env.frame_limit} is shorter than an unroll of {frames} frames; use {frames} or more")

@@ -31,8 +31,8 @@ def cpu_has_bfloat16() -> bool:
     return bool(getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)())
 
 
-def resolve(name: str) -> str:
-    """``auto`` as what this machine is faster in; any other name as it is."""
+def resolve(name: str, device: str = "cpu") -> str:
+    """``auto`` as what this machine is faster in; any other name as it is. Every GPU that runs parcade has bfloat16."""
     if name != "auto":
         return name
-    return "bfloat16" if cpu_has_bfloat16() else "float32"
+    return "bfloat16" if device == "cuda" or cpu_has_bfloat16() else "float32"

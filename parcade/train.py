@@ -125,9 +125,14 @@ def make_exchange(config: TrainConfig, timer: Timer) -> Exchange:
     """The gradient exchange of the config's engine."""
     if config.run.engine != "mpi":
         return LocalExchange(timer)
-    from parcade.exchange.allreduce import AllreduceExchange
+    if config.run.device == "cuda":
+        from parcade.exchange.nccl import NcclExchange
 
-    exchange = AllreduceExchange(timer)
+        exchange = NcclExchange(timer)
+    else:
+        from parcade.exchange.allreduce import AllreduceExchange
+
+        exchange = AllreduceExchange(timer)
     if config.run.ranks > 1 and exchange.world_size != config.run.ranks:
         raise UsageError(f"--ranks {config.run.ranks}, but {exchange.world_size} ranks were started; make them the same")
     return exchange

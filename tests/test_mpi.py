@@ -39,10 +39,11 @@ def checkpoint_tensors(directory):
     return read_rank_file(newest_checkpoint(directory)[0], 0)
 
 
-@pytest.fixture(scope="module")
-def allreduce_checks():
+@pytest.fixture(scope="module", params=["mpi", "gloo"])
+def allreduce_checks(request):
     """The output of all checks of ranks.py, run once on three ranks: starting ranks costs more than the checks."""
-    code, out, err = run([mpi.find_mpiexec(), "-n", "3", sys.executable, str(RANKS)], env=mpi.rank_environment(1))
+    command = [mpi.find_mpiexec(), "-n", "3", sys.executable, str(RANKS), request.param]
+    code, out, err = run(command, env=mpi.rank_environment(1))
     assert code == 0, err
     return out
 

@@ -39,7 +39,7 @@ from .state import LINE_WORDS, MEMORY_BYTES, ROW_WORDS
 THREADS_PER_BLOCK = 64
 SCRATCH_BYTES = 4 * ROW_WORDS + MEMORY_BYTES
 OLDEST_DRIVER = (12, 0)  # CUDA version a driver must serve
-RESERVED_BYTES = 1 << 30  # left to the driver, the code and the scratch
+RESERVED_BYTES = 1 << 30  # left to the driver, the code and torch
 
 
 class DeviceUnavailable(RuntimeError):
@@ -188,6 +188,7 @@ class GpuThreads:
         self.threads_per_block, self._max_registers = threads_per_block, max_registers
         self._cuda = require_cuda()
         self._kernels: dict[Callable, Any] = {}
+        self._has_scratch = False
         self.stream = stream
 
     def put(self, array: np.ndarray) -> Any:
@@ -212,10 +213,15 @@ class GpuThreads:
         array.copy_to_device(np.ascontiguousarray(values, array.dtype).reshape(array.shape))
 
     def free_bytes(self) -> int | None:
-        """Bytes that are free on the device; None for numba's simulator."""
+        """Bytes that are free on the device for consoles; None for numba's simulator."""
         if is_simulated():
             return None
-        return int(self._cuda.current_context().get_memory_info().free)
+        device = self._cuda.get_current_device()
+        free = int(self._cuda.current_context().get_memory_info().free)
+        if self._has_scratch:
+            return free
+        # The driver sets scratch aside for all threads that could be in flight, when a kernel first needs it.
+        return free - device.MULTIPROCESSOR_COUNT * device.MAX_THREADS_PER_MULTI_PROCESSOR * SCRATCH_BYTES
 
     def take(self, actions: Any, num_consoles: int) -> Any:
         """Actions int64 [n] on the device: from a tensor there without a copy, or copied from a number, a list, a numpy array."""
@@ -239,6 +245,7 @@ class GpuThreads:
             options = {"lto": False} if "lto" in inspect.signature(self._cuda.jit).parameters else {}
             options |= {} if self._max_registers is None else {"max_registers": self._max_registers}
             self._kernels[body] = self._cuda.jit(kernel_function(body), **options)
+        self._has_scratch |= body in WITH_ROW
         blocks = -(-num_threads // self.threads_per_block)
         stream = self._cuda.external_stream(self.stream) if self.stream else 0
         with contextlib.nullcontext() if is_simulated() else tables_in_global_memory():  # the first launch compiles

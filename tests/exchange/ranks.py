@@ -1,5 +1,6 @@
-"""What the ranks of test_mpi run: ``mpiexec -n N python ranks.py``. Every check asserts on every rank."""
+"""What the ranks of test_mpi run: ``mpiexec -n N python ranks.py [gloo]``. Every check asserts on every rank."""
 
+import functools
 import sys
 
 import numpy as np
@@ -9,8 +10,12 @@ from parcade.algorithms.base import normalized
 from parcade.cluster import mpi
 from parcade.exchange.allreduce import AllreduceExchange
 from parcade.exchange.base import LocalExchange
+from parcade.exchange.nccl import NcclExchange
 from parcade.policy import NetworkConfig, Policy
 from parcade.report.timing import Timer
+
+# With "gloo" as the argument: what ranks with GPUs do with NCCL, on tensors of the host.
+EXCHANGE = functools.partial(NcclExchange, backend="gloo") if "gloo" in sys.argv else AllreduceExchange
 
 
 def make_policy(seed):
@@ -32,7 +37,7 @@ def loss_of(policy, x):
 
 
 def check_mean_gradient_equals_one_process():
-    exchange = AllreduceExchange(Timer())
+    exchange = EXCHANGE(Timer())
     policy = make_policy(seed=exchange.rank)  # different on purpose: attaching makes them equal
     exchange.attach(policy, adam, 0.5)
     alone, reference = LocalExchange(Timer()), make_policy(seed=0)
@@ -48,7 +53,7 @@ def check_mean_gradient_equals_one_process():
 
 
 def check_statistics_and_advantages_are_global():
-    exchange = AllreduceExchange(Timer())
+    exchange = EXCHANGE(Timer())
     x = all_data(exchange.world_size)
     mine = x[8 * exchange.rank : 8 * (exchange.rank + 1)]
     statistics, reference = make_policy(0).statistics, make_policy(0).statistics
@@ -60,7 +65,7 @@ def check_statistics_and_advantages_are_global():
 
 
 def check_rows_of_different_counts_are_gathered_in_rank_order():
-    exchange = AllreduceExchange(Timer())
+    exchange = EXCHANGE(Timer())
     mine = np.full((exchange.rank, 3), float(exchange.rank))
     rows = exchange.gather_rows(mine)
     expected = np.concatenate([np.full((rank, 3), float(rank)) for rank in range(exchange.world_size)])
@@ -70,7 +75,7 @@ def check_rows_of_different_counts_are_gathered_in_rank_order():
 
 
 def check_a_changed_parameter_is_found():
-    exchange = AllreduceExchange(Timer())
+    exchange = EXCHANGE(Timer())
     exchange.attach(make_policy(0), adam, None)
     if exchange.rank == 1:
         with torch.no_grad():

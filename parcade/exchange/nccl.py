@@ -1,0 +1,95 @@
+"""One rank a GPU: what lives on GPUs is averaged by NCCL, all else goes over MPI as without one.
+
+MPI starts the ranks and brings them together; torch.distributed then carries gradients from GPU to GPU. Which tensor
+takes which way is decided by where it lives, so nothing above this file changes.
+"""
+
+from __future__ import annotations
+
+import datetime
+import socket
+import time
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from parcade.errors import UsageError
+from parcade.exchange.allreduce import AllreduceExchange
+from parcade.report.timing import Timer
+
+LOOPBACK = "127.0.0.1"
+
+
+class NcclExchange(AllreduceExchange):
+    """All ranks of MPI's world, each with a GPU of its own.
+
+    ``backend`` ``gloo`` averages tensors of the host the same way: what tests run where there is no GPU. A collective
+    call waits for the others for ``timeout_seconds``, then raises RuntimeError. Errors: UsageError for more ranks on a host than GPUs.
+    """
+
+    def __init__(self, timer: Timer, *, backend: str = "nccl", timeout_seconds: float = 120.0) -> None:
+        super().__init__(timer)
+        self._device_type = "cuda" if backend == "nccl" else "cpu"
+        local_rank = self._local_rank()
+        if backend == "nccl":
+            if self.local_size > torch.cuda.device_count():
+                raise UsageError(
+                    f"{self.local_size} ranks on this host and {torch.cuda.device_count()} GPU(s); start one rank a GPU"
+                )
+            torch.cuda.set_device(local_rank)
+        if not dist.is_initialized():
+            dist.init_process_group(
+                backend,
+                init_method=self._meeting_place(),
+                rank=self.rank,
+                world_size=self.world_size,
+                timeout=datetime.timedelta(seconds=timeout_seconds),
+            )
+
+    def _local_rank(self) -> int:
+        host = self._comm.Split_type(self._mpi.COMM_TYPE_SHARED)
+        rank = host.Get_rank()
+        host.Free()
+        return rank
+
+    def _meeting_place(self) -> str:
+        """Where rank 0 listens, told by MPI: the loopback interface when all ranks are on its host."""
+        text = np.zeros(256, np.uint8)
+        if self.rank == 0:
+            host = LOOPBACK if self.local_size == self.world_size else socket.gethostname()
+            with socket.socket() as free:
+                free.bind((host, 0))
+                place = f"tcp://{host}:{free.getsockname()[1]}".encode()
+            text[: len(place)] = np.frombuffer(place, np.uint8)
+        self._comm.Bcast(text, root=0)
+        return bytes(text).rstrip(b"\0").decode()
+
+    def average_gradient(self, grad: Tensor) -> None:
+        num_bytes = grad.numel() * grad.element_size()
+        with self._communicate(num_bytes):
+            started = time.perf_counter()
+            dist.all_reduce(grad)
+            self.allreduce_seconds += time.perf_counter() - started
+            grad /= self.world_size
+        self.bytes_moved += num_bytes
+
+    def sum(self, x: Tensor) -> Tensor:
+        if x.device.type != self._device_type:
+            return super().sum(x)
+        with self._communicate(x.numel() * x.element_size()):
+            dist.all_reduce(x)
+        return x
+
+    def broadcast(self, x: Tensor) -> Tensor:
+        if x.device.type != self._device_type:
+            return super().broadcast(x)
+        with self._communicate(x.numel() * x.element_size()):
+            dist.broadcast(x, src=0)
+        return x
+
+    def close(self) -> None:
+        if dist.is_initialized():
+            dist.destroy_process_group()
+        super().close()
