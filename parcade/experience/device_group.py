@@ -8,6 +8,7 @@ fetched once, after the last step.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -186,9 +187,9 @@ class DeviceRollout:
         """As ``HostRollout.finish``; the one place where the host waits for the device."""
         T, B = self.batch.actions.shape
         begin, end, _ = columns.indices(B)
-        batch = self.batch
-        batch.bootstrap_observations = group.observations.clone()
-        batch.bootstrap_starts = group.starts.clone()
+        batch = dataclasses.replace(
+            self.batch, bootstrap_observations=group.observations.clone(), bootstrap_starts=group.starts.clone()
+        )
         if (first_row, begin, end) != (0, 0, B):
             batch = batch.window((torch.arange(T, device=group.device) + first_row) % T, columns)
         new = (torch.arange(self.played, device=group.device) + self.last + 1 - self.played) % T

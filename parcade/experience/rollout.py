@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import dataclasses
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
@@ -66,9 +67,9 @@ class HostRollout:
         begin, end, _ = columns.indices(B)
         whole = first_row == 0 and (begin, end) == (0, B)
         rows = (torch.arange(T, device=self.batch.actions.device) + first_row) % T
-        batch = self.batch
-        batch.bootstrap_observations = group.observations.clone()
-        batch.bootstrap_starts = group.starts.clone()
+        batch = dataclasses.replace(
+            self.batch, bootstrap_observations=group.observations.clone(), bootstrap_starts=group.starts.clone()
+        )
         if not whole:
             batch = batch.window(rows, columns)
         cut = [((t - first_row) % T, b - begin, *kept) for (t, b), kept in self._truncated.items() if begin <= b < end]
