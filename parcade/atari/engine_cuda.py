@@ -271,6 +271,9 @@ def require_cuda() -> Any:
     if version < OLDEST_DRIVER:
         got, least = ".".join(map(str, version)), ".".join(map(str, OLDEST_DRIVER))
         raise DeviceUnavailable(f"device 'cuda': the driver serves CUDA {got}, {least} is needed; update the NVIDIA driver")
+    from numba.cuda import dispatcher
+
+    dispatcher.config.CUDA_LOW_OCCUPANCY_WARNINGS = 0  # few consoles are slow and not wrong
     return cuda
 
 
