@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from parcade.networks import build_torso, orthogonal
+from parcade.precision import full_precision
 from parcade.rl.losses import log_prob_of
 
 
@@ -186,7 +187,7 @@ class Policy(nn.Module):
         if self.lstm is not None:
             features, state = self._remember(features.view(T, B, -1), state, starts)
         # The heads stay in float32: a logit of 5 in bfloat16 is off by up to 0.02, and PPO's ratio with it.
-        with torch.autocast(features.device.type, enabled=False):
+        with full_precision(features.device.type):
             features = features.float()
             scores = self.actor(features).view(T, B, -1)
             values = None if self.critic is None else self.critic(features).view(T, B)

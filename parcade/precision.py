@@ -26,6 +26,13 @@ class Precision:
         return self.name == "float32" or cpu_has_bfloat16()
 
 
+def full_precision(device: str) -> contextlib.AbstractContextManager:
+    """A context in which nothing is narrowed, whatever context it stands in. Torch's meta device narrows nothing anyway."""
+    if not torch.amp.is_autocast_available(device):
+        return contextlib.nullcontext()
+    return torch.autocast(device, enabled=False)
+
+
 def cpu_has_bfloat16() -> bool:
     """Whether this CPU multiplies bfloat16 natively (AVX512-BF16)."""
     return bool(getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)())
