@@ -48,7 +48,7 @@ def profile(arguments: list[str]) -> int:
     limit = parse_duration(flags.limit)
     if flags.read:
         return _report(*_read(Path(flags.read), flags))
-    folder = _folder(flags)
+    folder = report_folder(flags.out, "profiles")
     if not rest:
         raise UsageError("no game; expected parcade profile GAME [flags of parcade train], or a program behind --")
     if rest[:1] == ["--"]:
@@ -77,8 +77,9 @@ def _need_matplotlib() -> None:
         raise missing_extra("matplotlib", "plots", "parcade profile") from None
 
 
-def _folder(flags: ProfileFlags) -> Path:
-    folder = Path(flags.out) if flags.out else Path("profiles") / datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+def report_folder(out: str, kind: str) -> Path:
+    """``out``, or ``kind``/TIME under the working directory. Errors: UsageError where a file stands in the way."""
+    folder = Path(out) if out else Path(kind) / datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
     nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not nearest.is_dir():
         raise UsageError(f"out={folder} cannot be made: {nearest} is a file; give another --out")

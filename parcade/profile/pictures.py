@@ -25,7 +25,7 @@ COLOURS = {
 
 def draw_split(profile: Profile, path: Path) -> None:
     """A bar a rank: share of wall clock by scope."""
-    pyplot = _pyplot()
+    pyplot = pyplot_without_display()
     rows = [(f"rank {rank.rank}", rank.seconds) for rank in profile.ranks]
     rows += [(f"actor of {rank.rank}", rank.actor_seconds) for rank in profile.ranks if rank.actor_seconds]
     figure, axes = pyplot.subplots(figsize=(8, 1.3 + 0.42 * len(rows)), layout="constrained")
@@ -50,7 +50,7 @@ def draw_split(profile: Profile, path: Path) -> None:
 
 def draw_timeline(profile: Profile, path: Path) -> None:
     """The last iterations of every rank on one clock; where a bin of time holds several scopes its height is shared out."""
-    pyplot = _pyplot()
+    pyplot = pyplot_without_display()
     ranks = [rank for rank in profile.ranks if rank.timeline]
     figure, axes = pyplot.subplots(
         len(ranks), 1, sharex=True, squeeze=False, figsize=(8, 1.4 + 0.6 * len(ranks)), layout="constrained"
@@ -79,7 +79,8 @@ def draw_timeline(profile: Profile, path: Path) -> None:
     pyplot.close(figure)
 
 
-def _pyplot():
+def pyplot_without_display():
+    """matplotlib, drawing into files alone."""
     import matplotlib
 
     matplotlib.use("Agg")

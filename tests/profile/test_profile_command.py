@@ -29,6 +29,7 @@ BAD = {
 }
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("mistake", BAD)
 def test_a_mistake_is_one_line_and_exit_code_2(mistake, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
