@@ -30,6 +30,7 @@ COMMANDS: dict[str, Command] = {
     "stacks": Command("stacks:stacks", "DIR", "where every process of a run stands: Python stacks, on every host"),
     "games": Command("games:games", "[--json]", "the games there are"),
     "profile": Command("profile:profile", "GAME [flags]", "where the time of a training goes, with advice: profile pong --engine mpi --ranks 2"),
+    "scale": Command("scale:scale", "GAME [flags]", "the same training at several sizes, fits and predictions: scale pong --ranks 1,2,4"),
     "doctor": Command("doctor:doctor", "[flags]", "what this machine offers and what a run should mind: doctor --engine mpi --ranks 4"),
     "bench": Command("bench:bench", "env|train [flags]", "frames and steps a second on this machine: bench env pong --json out.json"),
 }

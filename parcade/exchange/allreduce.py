@@ -86,9 +86,11 @@ class AllreduceExchange(Exchange):
     def _communicate(self, num_bytes: int) -> Iterator[None]:
         """Everything a collective call is wrapped in."""
         if self.on_collective is not None:
-            self.on_collective(num_bytes)
+            self.on_collective(num_bytes, False)
         if self.barrier_first:
             with self.timer.scope("wait"):
                 self._comm.Barrier()
         with self.timer.scope("communicate"):
             yield
+        if self.on_collective is not None:
+            self.on_collective(num_bytes, True)

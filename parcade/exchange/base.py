@@ -22,8 +22,8 @@ class Exchange:
     calls them in the same order.
 
     Attributes: ``rank``, ``world_size``; ``optimizer``; ``parameters`` the flat vectors; ``updates`` taken so far;
-    ``bytes_moved`` by gradients and the ``allreduce_seconds`` that took; ``on_collective(bytes)``, when set, hears of every
-    collective call before it is made; ``barrier_first`` makes ranks wait for one another before each, so that waiting and
+    ``bytes_moved`` by gradients and the ``allreduce_seconds`` that took; ``on_collective(bytes, over)``, when set, hears of every
+    collective call before it is made and when it is over; ``barrier_first`` makes ranks wait for one another before each, so that waiting and
     communicating can be told apart.
     """
 
@@ -37,7 +37,7 @@ class Exchange:
         self.updates = 0
         self.bytes_moved = 0
         self.allreduce_seconds = 0.0
-        self.on_collective: Callable[[int], None] | None = None
+        self.on_collective: Callable[[int, bool], None] | None = None
         self.barrier_first = False
 
     def attach(self, policy: torch.nn.Module, optimizer: OptimizerFactory, max_grad_norm: float | None) -> None:

@@ -27,6 +27,7 @@ class RankProfile:
     |---|---|
     | iteration_seconds, iteration_cpu_seconds | ``[I]`` |
     | segments | ``[i][k + 1]`` seconds of own work before each collective call of iteration i and after the last (newest ones) |
+    | cpu_segments | the same by this process's CPU clock, which other programs on the machine do not lengthen |
     | segment_bytes | ``[k]`` bytes of those calls |
     | timeline_start_seconds | of the first bin, on a clock that all ranks started together |
     | timeline | ``[b][scope]`` share of each bin of ``timeline_bin_seconds``, in the order of SCOPES |
@@ -57,6 +58,7 @@ class RankProfile:
     checkpoint_save_seconds: float
     segments: list[list[float]] = field(default_factory=list)
     segment_bytes: list[int] = field(default_factory=list)
+    cpu_segments: list[list[float]] = field(default_factory=list)
     timeline: list[list[float]] = field(default_factory=list)
     timeline_bin_seconds: float = 0.0
     timeline_start_seconds: float = 0.0

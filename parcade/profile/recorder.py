@@ -26,7 +26,7 @@ from parcade.threads import pools_here
 WARM_UP_ITERATIONS = 2
 TIMELINE_ITERATIONS = 3
 TIMELINE_BINS = 480
-KEPT_SEGMENT_ITERATIONS = 60
+KEPT_SEGMENT_ITERATIONS = 40
 CEILING_REPEATS = 15
 COST_SAMPLES = 2000
 BUSY_SHARE = 0.2
@@ -44,6 +44,8 @@ class Counts(Protocol):
 
 
 Span = tuple[str, float, float]
+Segments = tuple[list[float], list[int], list[float]]
+"""Own work between collective calls by wall clock, the calls' bytes, and the same work by the CPU clock."""
 
 
 class Recorder:
@@ -74,7 +76,9 @@ class Recorder:
         self._iterations_before = WARM_UP_ITERATIONS
         self._spans: list[Span] = []
         self._timeline: deque[list[Span]] = deque(maxlen=TIMELINE_ITERATIONS)
-        self._segments: deque[tuple[list[float], list[int]]] = deque(maxlen=KEPT_SEGMENT_ITERATIONS)
+        self._segments: deque[Segments] = deque(maxlen=KEPT_SEGMENT_ITERATIONS)
+        self._cpu_work: list[float] = []
+        self._cpu_mark = 0.0
         self._end: dict | None = None
 
     @property
@@ -110,11 +114,16 @@ class Recorder:
         self.timer.snapshot()  # what came before is booked and forgotten
         self.timer.on_span = lambda *span: self._spans.append(span)
         self._origin = self._since = time.perf_counter()
-        self._cpu_since = time.process_time()
+        self._cpu_since = self._cpu_mark = time.process_time()
+        self._cpu_work.clear()
 
-    def _mark_call(self, num_bytes: int) -> None:
+    def _mark_call(self, num_bytes: int, over: bool) -> None:
+        if over:
+            self._cpu_mark = time.process_time()
+            return
         self.timer.snapshot()  # books the work before the call, so that its span comes before the mark
         self._spans.append((CALL, num_bytes, 0.0))
+        self._cpu_work.append(time.process_time() - self._cpu_mark)
 
     def _take_spans(self) -> None:
         """Add up an iteration's spans, and cut its own work at the collective calls."""
@@ -129,7 +138,9 @@ class Recorder:
             if name not in WAITING:
                 work += end - start
         segments.append(work)
-        self._segments.append((segments, calls))
+        now = time.process_time()
+        self._segments.append((segments, calls, [*self._cpu_work, now - self._cpu_mark]))
+        self._cpu_work, self._cpu_mark = [], now
         self._timeline.append([span for span in self._spans if span[0] != CALL])
         self.scopes += len(self._timeline[-1])
         self._spans.clear()
@@ -170,7 +181,7 @@ class Recorder:
         used = [cpu - start["threads"].get(thread, 0.0) for thread, cpu in end["threads"].items()]
         window = sum(self.iteration_seconds)
         bins, bin_seconds = binned(list(self._timeline))
-        segments, segment_bytes = usual_segments(list(self._segments))
+        segments, segment_bytes, cpu_segments = usual_segments(list(self._segments))
         return RankProfile(
             rank=self.exchange.rank,
             local_size=self.exchange.local_size,
@@ -198,6 +209,7 @@ class Recorder:
             checkpoint_save_seconds=self.timer.seconds["checkpoint"] - end["checkpoint"],
             segments=segments,
             segment_bytes=segment_bytes,
+            cpu_segments=cpu_segments,
             timeline=bins,
             timeline_bin_seconds=bin_seconds,
             timeline_start_seconds=self._timeline[0][0][1] - self._origin,
@@ -252,12 +264,13 @@ def binned(iterations: list[list[Span]]) -> tuple[list[list[float]], float]:
     return np.round(shares / width, 3).tolist(), float(width)
 
 
-def usual_segments(iterations: list[tuple[list[float], list[int]]]) -> tuple[list[list[float]], list[int]]:
+def usual_segments(iterations: list[Segments]) -> tuple[list[list[float]], list[int], list[list[float]]]:
     """The iterations that made as many collective calls as most did (one with a report makes more): own work before each
-    call and after the last ``[i][k + 1]``, and the calls' bytes ``[k]``."""
-    lengths = [len(calls) for _, calls in iterations]
-    if not lengths:
-        return [], []
+    call and after the last ``[i][k + 1]``, the calls' bytes ``[k]``, and the work by the CPU clock ``[i][k + 1]``."""
+    if not iterations:
+        return [], [], []
+    lengths = [len(calls) for _, calls, _ in iterations]
     usual = max(set(lengths), key=lengths.count)
-    kept = [(segments, calls) for segments, calls in iterations if len(calls) == usual]
-    return [[round(s, 7) for s in segments] for segments, _ in kept], kept[0][1]
+    kept = [row for row in iterations if len(row[1]) == usual]
+    rounded = [[[round(s, 6) for s in row[i]] for row in kept] for i in (0, 2)]
+    return rounded[0], kept[0][1], rounded[1]

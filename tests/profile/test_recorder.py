@@ -37,8 +37,10 @@ class World:
     def call(self, num_bytes, seconds):
         """A collective call as an exchange makes it."""
         if self.exchange.on_collective is not None:
-            self.exchange.on_collective(num_bytes)
+            self.exchange.on_collective(num_bytes, False)
         self.work("communicate", seconds)
+        if self.exchange.on_collective is not None:
+            self.exchange.on_collective(num_bytes, True)
 
     def iteration(self, *, calls=2):
         self.work("emulate", 4.0)
@@ -78,13 +80,14 @@ def test_own_work_is_cut_at_the_collective_calls(world, tmp_path):
     world.recorder.write()
     (rank,) = read_ranks(tmp_path)
     assert np.allclose(rank.segments, [[5.0, 1.0, 0.25]] * 2)
+    assert np.allclose(rank.cpu_segments, rank.segments)
     assert rank.segment_bytes == [1000, 1000]
 
 
 def test_iterations_that_call_more_often_than_most_are_left_out_of_the_segments():
-    iterations = [([1.0, 2.0], [8]), ([1.0, 2.0, 3.0], [8, 9]), ([3.0, 4.0], [8])]
-    assert usual_segments(iterations) == ([[1.0, 2.0], [3.0, 4.0]], [8])
-    assert usual_segments([]) == ([], [])
+    iterations = [([1.0, 2.0], [8], [0.5, 1.0]), ([1.0, 2.0, 3.0], [8, 9], [1.0, 1.0, 1.0]), ([3.0, 4.0], [8], [0.5, 2.0])]
+    assert usual_segments(iterations) == ([[1.0, 2.0], [3.0, 4.0]], [8], [[0.5, 1.0], [0.5, 2.0]])
+    assert usual_segments([]) == ([], [], [])
 
 
 def test_the_overhead_is_the_scopes_price_over_the_cpu_time(world, tmp_path):

@@ -1,0 +1,186 @@
+"""``parcade scale``: the same job at several sizes, fits, predictions and what more would cost."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from parcade.errors import UsageError, missing_extra
+
+
+@dataclass(frozen=True)
+class ScaleFlags:
+    """Flags of the study itself; all others are those of parcade train."""
+
+    ranks: str = "1,2"
+    """Numbers of MPI ranks to run, e.g. 1,2,4."""
+    threads: str = "1"
+    """Threads of each rank, one series a number."""
+    envs: str = ""
+    """Environments of the smallest size, one series a number; empty takes --num-envs of the algorithm."""
+    scaling: Literal["strong", "weak", "both"] = "strong"
+    """strong shares one job out; weak lets it grow with the ranks."""
+    repeats: int = 3
+    """How often every size is run, interleaved."""
+    seconds: float = 20.0
+    """Recorded window of each run, one iteration at least."""
+    synthetic: str = ""
+    """Numbers of ranks beyond the cores: they sleep for what a rank's work takes, their Allreduce is real."""
+    simulate: str = ""
+    """Numbers of ranks to simulate from the measured parts, e.g. 16,256,4096."""
+    ranks_per_host: int = 0
+    """Ranks on each host of the simulation; 0 takes this machine's cores."""
+    link_latency_us: float = 10.0
+    """Latency of the link between simulated hosts."""
+    link_gbit: float = 25.0
+    """Bandwidth of the link between simulated hosts."""
+    rate: float | None = None
+    """Ask: how many cores for so many steps/s?"""
+    score: float | None = None
+    """Ask: how many cores for this score..."""
+    minutes: float | None = None
+    """...in so many minutes..."""
+    curve: str = ""
+    """...by the learning curve of this finished run."""
+    price: float | None = None
+    """Price of a node an hour."""
+    cores_per_node: int = 0
+    """Cores of a node; 0 takes this machine's."""
+    out: str = ""
+    """Where the report goes; empty makes scalings/TIME."""
+    limit: str = "15m"
+    """Give up on a single run after this time."""
+    read: str = ""
+    """Make the report again from a scale.json, with other questions if you like; runs nothing."""
+
+    def __post_init__(self) -> None:
+        if self.repeats < 1 or self.seconds <= 0 or self.link_latency_us < 0 or self.link_gbit <= 0 or self.ranks_per_host < 0:
+            raise UsageError(
+                f"repeats={self.repeats}, seconds={self.seconds}, link_latency_us={self.link_latency_us}, link_gbit={self.link_gbit}, "
+                f"ranks_per_host={self.ranks_per_host}: expected 1 repeat or more, times and rates above 0"
+            )
+        asked = (self.score is not None, self.minutes is not None, bool(self.curve))
+        if any(asked) and not all(asked):
+            raise UsageError("a score needs --score, --minutes and --curve together; give all three")
+
+
+OWN = tuple(name.replace("_", "-") for name in ScaleFlags.__dataclass_fields__)
+
+
+def counts(text: str, flag: str) -> tuple[int, ...]:
+    """Whole numbers of 1 or more, separated by commas. Errors: UsageError naming the flag."""
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    if not all(word.isdigit() and int(word) > 0 for word in words):
+        raise UsageError(f"{flag} {text!r} is not a list of numbers; expected e.g. 1,2,4")
+    return tuple(sorted({int(word) for word in words}))
+
+
+def scale(arguments: list[str]) -> int:
+    """``parcade scale``."""
+    from parcade.cluster import mpi
+    from parcade.commands.profile import report_folder
+    from parcade.flags import parse, parse_training, split_flags
+    from parcade.scale.result import to_json
+    from parcade.scale.study import check, study
+
+    _need_extras()
+    own, rest = split_flags(arguments, OWN)
+    if own[-1:] == ["--help"]:
+        print("usage: parcade scale GAME [flags of parcade train] [flags below]\n")
+    flags = parse(ScaleFlags, own, prog="parcade scale")
+    if flags.read:
+        return _again(flags)
+    if not rest:
+        raise UsageError("no game; expected parcade scale GAME [flags of parcade train]")
+    for flag in ("--engine", "--resume", "--run-dir", "--threads-per-rank"):
+        if any(word == flag or word.startswith(flag + "=") for word in rest):
+            raise UsageError(f"parcade scale decides {flag} itself; leave it out")
+    plan, config = _plan(flags), parse_training(rest)
+    check(plan, rest, config)
+    mpi.find_mpiexec()
+    _questions(flags)
+    folder = report_folder(flags.out, "scalings")
+    folder.mkdir(parents=True, exist_ok=True)
+    command = shlex.join(["parcade", "scale", *arguments])
+    result = study(plan, rest, config, folder, command=command, say=lambda line: print(line, flush=True))
+    (folder / "scale.json").write_text(json.dumps(to_json(result), indent=1) + "\n")
+    return _report(result, folder, flags)
+
+
+def _need_extras() -> None:
+    for package in ("matplotlib", "scipy"):
+        try:
+            __import__(package)
+        except ImportError:
+            raise missing_extra(package, "reports", "parcade scale") from None
+
+
+def _plan(flags: ScaleFlags):
+    from parcade.config import parse_duration
+    from parcade.scale.allreduce_model import Link
+    from parcade.scale.study import Plan
+
+    ranks = counts(flags.ranks, "--ranks")
+    if not ranks:
+        raise UsageError("--ranks is empty; expected e.g. 1,2,4")
+    simulated = counts(flags.simulate, "--simulate")
+    synthetic = counts(flags.synthetic, "--synthetic")
+    for name, sizes in (("--simulate", simulated), ("--synthetic", synthetic)):
+        uneven = [n for n in sizes if n % min(ranks)]
+        if uneven:
+            raise UsageError(f"{name} {uneven[0]} is no multiple of the smallest of --ranks, {min(ranks)}; use {uneven[0] // min(ranks) * min(ranks)}")
+    return Plan(
+        ranks=ranks,
+        threads=counts(flags.threads, "--threads") or (1,),
+        envs=counts(flags.envs, "--envs"),
+        scalings=("strong", "weak") if flags.scaling == "both" else (flags.scaling,),
+        synthetic=synthetic,
+        simulated=simulated,
+        repeats=flags.repeats,
+        seconds=flags.seconds,
+        limit_seconds=parse_duration(flags.limit),
+        ranks_per_host=flags.ranks_per_host,
+        link=Link(flags.link_latency_us / 1e6, flags.link_gbit * 1e9 / 8) if simulated else None,
+    )
+
+
+def _questions(flags: ScaleFlags):
+    """What is asked of the fits; a learning curve that cannot answer is refused at once."""
+    from parcade.report.machine import available_cores
+    from parcade.scale.answers import Questions, steps_to_score
+
+    curve = Path(flags.curve) if flags.curve else None
+    if curve is not None:
+        steps_to_score(curve, flags.score)
+    return Questions(flags.rate, flags.score, flags.minutes, curve, flags.price, flags.cores_per_node or available_cores())
+
+
+def _again(flags: ScaleFlags) -> int:
+    from parcade.scale.result import from_json
+
+    path = Path(flags.read)
+    try:
+        result = from_json(json.loads(path.read_text()))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        if isinstance(error, UsageError):
+            raise
+        raise UsageError(f"{path} is no scale.json of parcade scale ({error})") from error
+    return _report(result, Path(flags.out) if flags.out else path.parent, flags)
+
+
+def _report(result, folder: Path, flags: ScaleFlags) -> int:
+    from parcade.report.page import to_text, write_page
+    from parcade.scale.describe import describe, picture_name
+    from parcade.scale.pictures import draw_series
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for index, series in enumerate(result.series):
+        draw_series(series, folder / picture_name(index))
+    page = describe(result, _questions(flags))
+    write_page(page, folder)
+    print(to_text(page))
+    print(f"report in {folder}: report.html, report.md, scale.json")
+    return 0

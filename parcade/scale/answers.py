@@ -1,0 +1,76 @@
+"""The two questions a fit is for: how many cores for a rate, and for a score in a given time; and what that costs."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+from parcade.errors import UsageError
+from parcade.scale.fits import Fit
+
+
+@dataclass(frozen=True)
+class Questions:
+    """What the user wants to know; None where it was not asked.
+
+    ``score`` within ``minutes``, from the learning curve of a finished run; ``price`` of a node an hour.
+    """
+
+    rate: float | None = None
+    score: float | None = None
+    minutes: float | None = None
+    curve: Path | None = None
+    price: float | None = None
+    cores_per_node: int = 1
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Cores and nodes by one fit; ``cores`` None where the curve never gets there."""
+
+    question: str
+    fit: str
+    rate: float
+    cores: int | None
+    nodes: int | None
+    cost: float | None
+
+
+def steps_to_score(curve: Path, score: float) -> tuple[int, float]:
+    """Steps a finished run took to its first milestone of at least ``score``, and that milestone.
+
+    Errors: UsageError when the run has none.
+    """
+    path = curve / "result.json" if curve.is_dir() else curve
+    try:
+        milestones = json.loads(path.read_text())["milestones"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"curve={curve} holds no result.json of a finished run ({error}); give a run's directory") from error
+    reached = {float(name): int(mark["steps"]) for name, mark in milestones.items() if float(name) >= score}
+    if not reached:
+        best = max(map(float, milestones), default=None)
+        raise UsageError(f"the run in {curve} never reached {score:g} (its best milestone is {best}); ask for a lower --score")
+    milestone = min(reached)
+    return reached[milestone], milestone
+
+
+def answer(questions: Questions, fits: dict[str, Fit]) -> list[Answer]:
+    """Every question by every fit. Errors: UsageError when the learning curve does not hold what is asked."""
+    asked: list[tuple[str, float, float | None]] = []
+    if questions.rate is not None:
+        asked.append((f"{questions.rate:,.0f} steps/s", questions.rate, None))
+    if questions.score is not None and questions.minutes is not None and questions.curve is not None:
+        steps, milestone = steps_to_score(questions.curve, questions.score)
+        rate = steps / (60 * questions.minutes)
+        text = f"a score of {milestone:g} in {questions.minutes:g} min ({steps:,} steps, so {rate:,.0f} steps/s)"
+        asked.append((text, rate, questions.minutes / 60))
+    answers = []
+    for question, rate, hours in asked:
+        for name, fit in fits.items():
+            cores = fit.size_for(rate)
+            nodes = math.ceil(cores / questions.cores_per_node) if cores is not None else None
+            cost = nodes * questions.price * (hours or 1.0) if nodes is not None and questions.price is not None else None
+            answers.append(Answer(question, name, rate, cores, nodes, cost))
+    return answers

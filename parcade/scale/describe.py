@@ -1,0 +1,230 @@
+"""The scaling report as a page."""
+
+from __future__ import annotations
+
+import statistics
+
+from parcade.report.page import Block, Heading, Page, Picture, Table, Text
+from parcade.scale.allreduce_model import fit_model, relative_errors
+from parcade.scale.answers import Questions, answer
+from parcade.scale.fits import CURVES, Fit, efficiency, fit_all, speed_up, turning_size
+from parcade.scale.result import ScaleResult, SeriesResult
+
+FORMULAS = {
+    "line": "a + b n",
+    "amdahl": "lambda n / (1 + sigma (n - 1))",
+    "usl": "lambda n / (1 + sigma (n - 1) + kappa n (n - 1))",
+}
+
+
+def picture_name(index: int) -> str:
+    """The file of a series' picture."""
+    return f"scale-{index}.png"
+
+
+def describe(result: ScaleResult, questions: Questions) -> Page:
+    """The report's page; pictures are named as ``picture_name`` says."""
+    blocks: list[Block] = [Text(_introduction(result))]
+    for index, series in enumerate(result.series):
+        blocks += [Heading(series.series.title[0].upper() + series.series.title[1:]), _points_table(series, result.cores)]
+        blocks += [Text(_spread_note(series)), Picture(picture_name(index), f"rate and efficiency, {series.series.title}")]
+        fits = fit_all(series.samples())
+        blocks += _fit_blocks(series, fits)
+        blocks += _answers(questions, fits)
+        blocks += _simulation(series, result)
+    if result.timings:
+        blocks += [Heading("Allreduce, measured and modelled"), *_allreduce(result)]
+    blocks += [Heading("What these numbers stand on"), Text(_provenance(result))]
+    return Page(result.title, tuple(blocks))
+
+
+def _introduction(result: ScaleResult) -> str:
+    return (
+        f"The same job at several sizes on {result.cores} core(s), interleaved and repeated. Rates are of the recorded window, without "
+        "start-up. Speed-up and efficiency are per core, against the smallest size; sizes whose ranks take turns on the cores "
+        "are marked shared and are in no fit; synthetic sizes sleep instead of computing while their Allreduce is real."
+    )
+
+
+def _median(values: list[float]) -> float:
+    return statistics.median(values)
+
+
+def _points_table(series: SeriesResult, cores: int) -> Table:
+    rows = []
+    samples = series.samples(shared=True)
+    ups, shares = speed_up(samples), efficiency(samples)
+    for point in sorted(series.points, key=lambda point: (point.size.cores, point.kind)):
+        if not point.steps_per_second:
+            continue
+        size, rates = point.size, point.steps_per_second
+        scale = _median(rates) / _median(samples[size.cores])
+        kind = point.kind + (", shared" if point.shares_cores else "")
+        per_cpu = f"{_median(point.steps_per_cpu_second):,.0f}" if point.steps_per_cpu_second else "-"
+        rows.append(
+            [
+                f"{size.ranks} x {size.threads}",
+                kind,
+                str(size.num_envs),
+                f"{_median(rates):,.0f} [{min(rates):,.0f}-{max(rates):,.0f}]",
+                per_cpu,
+                f"{ups[size.cores] * scale:.2f}",
+                f"{shares[size.cores] * scale:.0%}",
+                f"{_median(point.communicate_share):.0%}",
+            ]
+        )
+    headers = ["ranks x threads", "kind", "envs", "steps/s [range]", "steps/CPU-s", "speed-up", "efficiency", "communicating"]
+    return Table(headers, rows)
+
+
+def _spread_note(series: SeriesResult) -> str:
+    spreads = [
+        (max(p.steps_per_second) - min(p.steps_per_second)) / _median(p.steps_per_second)
+        for p in series.points
+        if len(p.steps_per_second) > 1
+    ]
+    turned = turning_size(series.samples(shared=True))
+    parts = [f"Spread between repeats (range over median): up to {max(spreads):.0%}." if spreads else "One repeat: no spread."]
+    parts.append("Communicating includes waiting for the last rank.")
+    if turned is not None:
+        parts.append(f"The measured curve turns: more than {turned} core(s) are slower.")
+    return " ".join(parts)
+
+
+def _parameter(fit: Fit, name: str) -> str:
+    shown = f"{name} {fit.parameters[name]:.4g}"
+    return shown + (f" [{fit.intervals[name][0]:.3g}, {fit.intervals[name][1]:.3g}]" if name in fit.intervals else "")
+
+
+def _fit_blocks(series: SeriesResult, fits: dict[str, Fit]) -> list[Block]:
+    if not fits:
+        return [Text("Fewer than two sizes had a core for every rank: nothing can be fitted. Add --synthetic 4,8,16.")]
+    rows = [
+        [
+            f"{name}: {FORMULAS[name]}",
+            "; ".join(_parameter(fit, parameter) for parameter in fit.parameters),
+            f"{fit.error:.1%}",
+            f"{fit.peak:,.0f} cores" if fit.peak is not None else "never",
+        ]
+        for name, fit in fits.items()
+    ]
+    sizes = ", ".join(map(str, series.samples()))
+    blocks: list[Block] = [
+        Table(["fit, [90 % interval]", "parameters", "mean error", "turns at"], rows),
+        Text(f"Fitted to the sizes {sizes}. A line has no turn by its nature; a kappa of 0 means that none was seen."),
+    ]
+    checked = prediction_errors(series)
+    if checked:
+        rows = [
+            [f"{size}", ", ".join(map(str, known)), name, f"{predicted:,.0f}", f"{measured:,.0f}", f"{predicted / measured - 1:+.0%}"]
+            for size, known, name, predicted, measured in checked
+        ]
+        headers = ["cores", "fitted on", "fit", "predicted", "found", "error"]
+        blocks += [Text("Predictions checked: fitted on the smaller sizes alone, then compared with the next."), Table(headers, rows)]
+    return blocks
+
+
+def prediction_errors(series: SeriesResult) -> list[tuple[int, list[int], str, float, float]]:
+    """(size, sizes fitted on, fit, predicted, found) for every size that smaller ones can predict."""
+    samples, rows = series.samples(), []
+    sizes = sorted(samples)
+    for i, size in enumerate(sizes):
+        known = {n: samples[n] for n in sizes[:i]}
+        if len(known) >= 2:
+            for name, fit in fit_all(known).items():
+                rows.append((size, list(known), name, fit.predict(size), _median(samples[size])))
+    return rows
+
+
+def _answers(questions: Questions, fits: dict[str, Fit]) -> list[Block]:
+    found = answer(questions, fits)
+    if not found:
+        return []
+    priced = questions.price is not None
+    rows = []
+    for row in found:
+        cores = f"{row.cores:,}" if row.cores is not None else "never"
+        nodes = f"{row.nodes:,}" if row.nodes is not None else "-"
+        rows.append([row.question, row.fit, cores, nodes, *([f"{row.cost:,.2f}" if row.cost is not None else "-"] if priced else [])])
+    headers = ["for", "by", "cores", f"nodes of {questions.cores_per_node}", *(["cost"] if priced else [])]
+    note = "Cost is of one hour of steps/s, or of the whole time to the score." if priced else ""
+    blocks: list[Block] = [Table(headers, rows)]
+    if any("score" in row.question for row in found):
+        note += (
+            " Steps to the score are those of the given run and its batch size: larger batches usually need more steps, so the "
+            "answer is a lower bound."
+        )
+    return [*blocks, Text(note.strip())] if note else blocks
+
+
+def _simulation(series: SeriesResult, result: ScaleResult) -> list[Block]:
+    blocks: list[Block] = []
+    if series.validation:
+        found = {(p.size.ranks, p.kind): _median(p.steps_per_second) for p in series.points if p.steps_per_second}
+        kinds = [(p.size.ranks, p.kind) for p in series.points if p.steps_per_second]
+        rows = []
+        for key, simulated in zip(kinds, series.validation, strict=True):
+            error = simulated.steps_per_second / found[key] - 1
+            rows.append([f"{key[0]}", key[1], f"{simulated.steps_per_second:,.0f}", f"{found[key]:,.0f}", f"{error:+.0%}"])
+        worst = max(abs(s.steps_per_second / found[key] - 1) for key, s in zip(kinds, series.validation, strict=True))
+        blocks += [
+            Text(f"The simulation against every size that was run; its largest error is {worst:.0%}."),
+            Table(["ranks", "kind", "simulated steps/s", "found", "error"], rows),
+        ]
+    if series.simulated:
+        base = series.samples()
+        one_core = _median(base[min(base)]) / min(base)
+        one_host = next((s.steps_per_second for s in series.simulated if s.hosts == 1), None)
+        host_rate = one_host or one_core * result.ranks_per_host
+        rows = [
+            [
+                f"{s.ranks:,}",
+                f"{s.hosts:,}",
+                f"{s.num_envs:,}",
+                f"{s.steps_per_second:,.0f} [{s.low:,.0f}-{s.high:,.0f}]",
+                f"{s.steps_per_second / one_core:,.1f}",
+                f"{s.steps_per_second / one_core / s.ranks:.0%}",
+                f"{s.steps_per_second / host_rate:,.1f}",
+                f"{s.work_share:.0%} / {s.wait_share:.0%} / {s.communicate_share:.0%}",
+            ]
+            for s in series.simulated
+        ]
+        headers = ["ranks", "hosts", "envs", "steps/s [90 %]", "x one core", "per core", "x one host", "work / wait / communicate"]
+        link = result.link
+        on = f"a link of {link.latency_seconds * 1e6:g} us and {link.bytes_per_second * 8 / 1e9:g} Gbit/s between hosts (given, not measured)"
+        blocks += [
+            Text(f"Simulated, {result.ranks_per_host} rank(s) on each host. Stands on: {series.stands_on}; the Allreduce model below; {on if link else 'one host'}."),
+            Table(headers, rows),
+        ]
+    return blocks
+
+
+def _allreduce(result: ScaleResult) -> list[Block]:
+    counts = sorted({t.ranks for t in result.timings})
+    sizes = sorted({t.num_bytes for t in result.timings})
+    seconds = {(t.ranks, t.num_bytes): t.seconds for t in result.timings}
+    model = fit_model(result.timings, result.cores, result.link)
+    rows = [
+        [
+            f"{size:,} B",
+            *(f"{1e3 * seconds[n, size]:.3g} / {1e3 * model.seconds(n, size, n):.3g}" for n in counts if (n, size) in seconds),
+        ]
+        for size in sizes
+    ]
+    errors = sorted(abs(error) for error in relative_errors(model, result.timings))
+    note = f"Relative error of the model: median {_median(errors):.0%}, largest {errors[-1]:.0%}."
+    smaller = [t for t in result.timings if t.ranks < counts[-1]]
+    if len({t.ranks for t in smaller if t.ranks > 1}) >= 2:
+        unseen = fit_model(smaller, result.cores)
+        missed = [abs(e) for e in relative_errors(unseen, [t for t in result.timings if t.ranks == counts[-1]])]
+        note += f" Fitted without {counts[-1]} ranks, it misses those by {_median(missed):.0%} (median) and {max(missed):.0%} at most."
+    return [Table(["ms, measured / model", *(f"{n} ranks" for n in counts)], rows), Text(note)]
+
+
+def _provenance(result: ScaleResult) -> str:
+    machine = result.machine
+    return (
+        f"Command: {result.command}. Commit {result.commit or 'unknown'}. {machine.get('cpu', 'unknown CPU')}, {result.cores} cores, "
+        f"{machine.get('memory_gib', '?')} GiB, torch {machine.get('torch', '?')}; load average {result.load:.1f} at the start. "
+        f"Intervals by bootstrap over repeats; curves: {', '.join(CURVES)}."
+    )

@@ -1,0 +1,85 @@
+"""What ``parcade scale`` found: points, timings of the Allreduce and simulated sizes; JSON on disk."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from parcade.errors import UsageError
+from parcade.scale.allreduce_model import Link, Timing
+from parcade.scale.measure import Point, Series, Size
+from parcade.scale.simulate import Simulated
+
+SCHEMA_VERSION = 1
+
+
+@dataclass
+class SeriesResult:
+    """One series: its points, and what the simulation says of sizes measured (``validation``) and not (``simulated``)."""
+
+    series: Series
+    points: list[Point]
+    validation: list[Simulated] = field(default_factory=list)
+    simulated: list[Simulated] = field(default_factory=list)
+    stands_on: str = ""
+
+    def samples(self, *, kinds: tuple[str, ...] = ("measured", "synthetic"), shared: bool = False) -> dict[int, list[float]]:
+        """Rates by cores asked for; ``shared`` also of sizes whose ranks take turns on the cores. Measured wins over synthetic."""
+        found: dict[int, list[float]] = {}
+        for point in sorted(self.points, key=lambda point: point.kind, reverse=True):
+            if point.kind in kinds and point.steps_per_second and (shared or not point.shares_cores):
+                found[point.size.cores] = point.steps_per_second
+        return dict(sorted(found.items()))
+
+
+@dataclass
+class ScaleResult:
+    """Everything that the report is made from."""
+
+    command: str
+    title: str
+    machine: dict[str, Any]
+    commit: str | None
+    cores: int
+    load: float
+    series: list[SeriesResult]
+    timings: list[Timing] = field(default_factory=list)
+    link: Link | None = None
+    ranks_per_host: int = 1
+
+
+def to_json(result: ScaleResult) -> dict[str, Any]:
+    """Plain JSON values without the profiles, which are large; numbers to six digits."""
+    data = asdict(result)
+    for series in data["series"]:
+        for point in series["points"]:
+            del point["profiles"]
+    return {"schema_version": SCHEMA_VERSION, **_rounded(data)}
+
+
+def from_json(data: dict[str, Any]) -> ScaleResult:
+    """The inverse of ``to_json``. Errors: UsageError when the version does not fit."""
+    if data.get("schema_version") != SCHEMA_VERSION:
+        raise UsageError(f"the file has schema_version {data.get('schema_version')!r}, expected {SCHEMA_VERSION}; measure again")
+    fields = {name: value for name, value in data.items() if name != "schema_version"}
+    fields["series"] = [
+        SeriesResult(
+            Series(**row["series"]),
+            [Point(**{**point, "size": Size(**point["size"])}) for point in row["points"]],
+            [Simulated(**simulated) for simulated in row["validation"]],
+            [Simulated(**simulated) for simulated in row["simulated"]],
+            row["stands_on"],
+        )
+        for row in fields["series"]
+    ]
+    fields["timings"] = [Timing(**timing) for timing in fields["timings"]]
+    fields["link"] = Link(**fields["link"]) if fields["link"] else None
+    return ScaleResult(**fields)
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.6g}")
+    if isinstance(value, dict):
+        return {name: _rounded(inner) for name, inner in value.items()}
+    return [_rounded(inner) for inner in value] if isinstance(value, (list, tuple)) else value

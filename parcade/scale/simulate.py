@@ -1,0 +1,78 @@
+"""Thousands of ranks from measured parts.
+
+Between two collective calls every rank works on its own for a time drawn from what was measured; a call ends for all when the
+last has come and the Allreduce is through. So an iteration takes
+
+    sum over calls k of ( max over ranks r of work[k, r] + T(n, bytes[k]) ) + max over r of the work after the last call   (1)
+
+The maximum is where stragglers enter: of a thousand ranks some one is always late.
+What it leaves out: other jobs' traffic on the link, failures, memory bandwidth shared by a host's ranks beyond what the
+measured sizes shared, and scheduling differences between hosts.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from parcade.scale.allreduce_model import AllreduceModel
+from parcade.scale.parts import Parts
+
+ITERATIONS = 40
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """One simulated size: median, lowest and highest rate over iterations, and where an iteration's time goes."""
+
+    ranks: int
+    hosts: int
+    num_envs: int
+    steps_per_second: float
+    low: float
+    high: float
+    work_share: float
+    communicate_share: float
+    wait_share: float
+
+
+def simulate(
+    parts: Parts,
+    model: AllreduceModel,
+    *,
+    ranks: int,
+    num_envs: int,
+    ranks_per_host: int,
+    seed: int,
+    sleeping: bool = False,
+) -> Simulated:
+    """Play ``ITERATIONS`` iterations of a job by equation (1).
+
+    ``ranks_per_host`` beyond the model's cores makes ranks take turns, unless they are ``sleeping`` ones that need no core.
+    """
+    generator = np.random.default_rng([seed, ranks])
+    segments = parts.segments(num_envs / ranks)  # [M, K + 1]
+    if not sleeping:
+        segments = segments * max(1.0, min(ranks, ranks_per_host) / model.cores)
+    communicate = sum(model.seconds(ranks, size, ranks_per_host) for size in parts.call_bytes)
+    mean_work = float(segments.sum(1).mean())
+    seconds = np.empty(ITERATIONS)
+    for i in range(ITERATIONS):
+        drawn = segments[generator.integers(len(segments), size=ranks)]
+        seconds[i] = drawn.max(0).sum() + communicate  # eq. 1
+    steps = parts.steps_per_env * num_envs
+    rates = np.sort(steps / seconds)
+    total = float(np.median(seconds))
+    return Simulated(
+        ranks=ranks,
+        hosts=math.ceil(ranks / ranks_per_host),
+        num_envs=num_envs,
+        steps_per_second=steps / total,
+        low=float(rates[ITERATIONS // 20]),
+        high=float(rates[-1 - ITERATIONS // 20]),
+        work_share=min(1.0, mean_work / total),
+        communicate_share=communicate / total,
+        wait_share=max(0.0, 1 - (mean_work + communicate) / total),
+    )

@@ -1,0 +1,127 @@
+"""A whole scaling study: measure, go beyond the cores with sleeping ranks, simulate beyond that, and compare them all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from parcade.config import TrainConfig
+from parcade.report.machine import available_cores, commit, machine
+from parcade.scale.allreduce_model import Link, fit_model, measure_allreduce
+from parcade.scale.measure import Point, Scaling, Series, check_sizes, measure, sizes_of
+from parcade.scale.parts import parts_of
+from parcade.scale.result import ScaleResult, SeriesResult
+from parcade.scale.simulate import simulate
+from parcade.scale.synthetic import run_synthetic
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to run.
+
+    ``ranks`` real ones; ``synthetic`` and ``simulated`` sizes beyond; ``envs`` environments of the smallest size of each series
+    (the job's own when empty).
+    """
+
+    ranks: tuple[int, ...]
+    threads: tuple[int, ...]
+    envs: tuple[int, ...]
+    scalings: tuple[Scaling, ...]
+    synthetic: tuple[int, ...]
+    simulated: tuple[int, ...]
+    repeats: int
+    seconds: float
+    limit_seconds: float
+    ranks_per_host: int
+    link: Link | None
+
+
+def all_series(plan: Plan, config: TrainConfig) -> list[Series]:
+    """Every combination the plan asks for."""
+    envs = plan.envs or (config.hyper.num_envs,)
+    return [Series(scaling, threads, count) for scaling in plan.scalings for threads in plan.threads for count in envs]
+
+
+def check(plan: Plan, arguments: list[str], config: TrainConfig) -> None:
+    """Refuse what cannot run before anything does. Errors: UsageError."""
+    for series in all_series(plan, config):
+        check_sizes(arguments, config, sizes_of(series, list(plan.ranks)))
+
+
+def study(
+    plan: Plan, arguments: list[str], config: TrainConfig, folder: Path, *, command: str, say: Callable[[str], None]
+) -> ScaleResult:
+    """Run the plan. Errors: UsageError and RuntimeError from the runs."""
+    cores, load = available_cores(), os.getloadavg()[0]
+    found = []
+    for series in all_series(plan, config):
+        sizes = sizes_of(series, list(plan.ranks))
+        found.append(SeriesResult(series, [Point(size, "measured", size.cores > cores) for size in sizes]))
+    # All series at once, so that they are interleaved too.
+    points = [point for series in found for point in series.points]
+    measure(
+        arguments, config, points, folder,
+        repeats=plan.repeats, seconds=plan.seconds, limit_seconds=plan.limit_seconds, say=say,
+    )  # fmt: skip
+    result = ScaleResult(
+        command=command,
+        title=f"Scaling of {config.run.algorithm} on {config.game}",
+        machine=machine(),
+        commit=commit(),
+        cores=cores,
+        load=load,
+        series=found,
+        link=plan.link,
+        ranks_per_host=plan.ranks_per_host or cores,
+    )
+    if plan.synthetic:
+        for series in found:
+            _add_synthetic(series, plan, say)
+    if plan.simulated:
+        counts = sorted({n for n in (2, *plan.ranks, *plan.synthetic) if n > 1})
+        say(f"timing Allreduce on {', '.join(map(str, counts))} ranks")
+        result.timings = measure_allreduce(counts)
+        for series in found:
+            _simulate(series, plan, result)
+    return result
+
+
+def _add_synthetic(series: SeriesResult, plan: Plan, say: Callable[[str], None]) -> None:
+    """Sizes beyond the cores; those that are measured too show how far sleeping ranks are from real ones."""
+    parts = parts_of(series.points)
+    smallest = min(plan.ranks)
+    points = []
+    for ranks in plan.synthetic:
+        (size,) = [s for s in sizes_of(series.series, [smallest, ranks]) if s.ranks == ranks][:1]
+        points.append(Point(size, "synthetic", False))
+    for repeat in range(plan.repeats):
+        for point in points:
+            size = point.size
+            rates = run_synthetic(parts, size.ranks, size.num_envs / size.ranks, plan.seconds, seed=repeat)
+            point.steps_per_second.append(rates["steps_per_second"])
+            point.communicate_share.append(rates["communicate_share"])
+            say(f"synthetic, {size.scaling}, {size.ranks} rank(s): {rates['steps_per_second']:,.0f} steps/s")
+    series.points += points
+
+
+def _simulate(series: SeriesResult, plan: Plan, result: ScaleResult) -> None:
+    """Every size that was run, for the error, and every size that was asked for."""
+    parts = parts_of(series.points)
+    model = fit_model(result.timings, result.cores, plan.link)
+    series.stands_on = parts.stands_on
+    for point in series.points:
+        if point.steps_per_second:
+            size = point.size
+            series.validation.append(
+                simulate(
+                    parts, model,
+                    ranks=size.ranks, num_envs=size.num_envs, ranks_per_host=size.ranks, seed=0, sleeping=point.kind == "synthetic",
+                )
+            )  # fmt: skip
+    for ranks in plan.simulated:
+        (size,) = [s for s in sizes_of(series.series, [min(plan.ranks), ranks]) if s.ranks == ranks][:1]
+        series.simulated.append(
+            simulate(parts, model, ranks=ranks, num_envs=size.num_envs, ranks_per_host=result.ranks_per_host, seed=0)
+        )

@@ -1,0 +1,100 @@
+"""Answers, the scaling report and its file."""
+
+import json
+
+import numpy as np
+import pytest
+from points import point
+
+from parcade.errors import UsageError
+from parcade.report.page import to_markdown, to_text
+from parcade.scale import fits
+from parcade.scale.allreduce_model import Link, Timing
+from parcade.scale.answers import Questions, answer, steps_to_score
+from parcade.scale.describe import describe, prediction_errors
+from parcade.scale.measure import Series, sizes_of
+from parcade.scale.pictures import draw_series
+from parcade.scale.result import ScaleResult, SeriesResult, from_json, to_json
+from parcade.scale.simulate import Simulated
+
+pytest.importorskip("scipy", reason="the extra parcade[reports] is not installed")
+pytestmark = pytest.mark.quick
+
+
+@pytest.fixture
+def study():
+    """Amdahl with sigma 0.1 at 1, 2 and 4 (synthetic); 4 real ranks on 2 cores are slower."""
+    rate = lambda n: 100 * n / (1 + 0.1 * (n - 1))  # noqa: E731
+    points = [point(n, 32, rates=(0.99 * rate(n), rate(n), 1.01 * rate(n))) for n in (1, 2)]
+    points += [point(4, 32, rates=(140, 150, 160), shares_cores=True)]
+    points += [point(4, 32, rates=(rate(4), rate(4)), kind="synthetic")]
+    simulated = [Simulated(p.size.ranks, 1, 32, p.steps_per_second[0] * 1.02, 90, 110, 0.8, 0.1, 0.1) for p in points]
+    far = [Simulated(64, 32, 32, 900.0, 800, 950, 0.5, 0.3, 0.2)]
+    series = SeriesResult(Series("strong", 1, 32), points, simulated, far, "own work of 40 iterations")
+    timings = [Timing(n, b, 1e-5 * n + b * 1e-9) for n in (2, 4, 8) for b in (8, 65536, 2**21)]
+    machine = {"cpu": "a CPU", "memory_gib": 16, "torch": "2"}
+    return ScaleResult("parcade scale pong", "Scaling", machine, "abc", 2, 0.1, [series], timings, Link(1e-5, 3e9), 2)
+
+
+def test_steps_to_a_score_come_from_a_finished_runs_milestones(tmp_path):
+    milestones = {"0": {"steps": 500_000}, "18": {"steps": 1_500_000}}
+    (tmp_path / "result.json").write_text(json.dumps({"milestones": milestones}))
+    assert steps_to_score(tmp_path, 10) == (1_500_000, 18.0)
+    with pytest.raises(UsageError, match="never reached 19 .its best milestone is 18.0."):
+        steps_to_score(tmp_path, 19)
+    with pytest.raises(UsageError, match="holds no result.json"):
+        steps_to_score(tmp_path / "nowhere", 1)
+
+
+def test_a_score_in_a_time_becomes_a_rate_then_cores_nodes_and_a_price(tmp_path):
+    (tmp_path / "result.json").write_text(json.dumps({"milestones": {"18": {"steps": 1_500_000}}}))
+    line = fits.fit("line", {1: [100.0], 2: [200.0]}, np.random.default_rng(0))
+    questions = Questions(rate=None, score=18, minutes=5, curve=tmp_path, price=2.4, cores_per_node=16)
+    (found,) = answer(questions, {"line": line})
+    # 1.5 million steps in 300 s are 5,000 steps/s: 50 cores, 4 nodes for a twelfth of an hour
+    assert (found.cores, found.nodes) == (50, 4) and found.cost == pytest.approx(4 * 2.4 / 12)
+    assert "1,500,000 steps, so 5,000 steps/s" in found.question
+
+
+def test_environments_grow_with_the_ranks_under_weak_scaling_alone():
+    assert [s.num_envs for s in sizes_of(Series("weak", 1, 8), [1, 2, 4])] == [8, 16, 32]
+    assert [s.num_envs for s in sizes_of(Series("strong", 1, 8), [1, 2, 4])] == [8, 8, 8]
+    assert sizes_of(Series("weak", 2, 8), [2, 4])[1].cores == 8
+
+
+def test_shared_sizes_are_in_no_fit_and_measured_ones_win_over_synthetic(study):
+    series = study.series[0]
+    assert set(series.samples()) == {1, 2, 4} and series.samples()[4] == [pytest.approx(400 / 1.3)] * 2
+    assert series.samples(shared=True)[4] == [140, 150, 160]
+    assert prediction_errors(series)[0][:3] == (4, [1, 2], "line")
+    by_fit = {name: predicted / found - 1 for _, _, name, predicted, found in prediction_errors(series)}
+    assert by_fit["amdahl"] == pytest.approx(0.0, abs=1e-6) and by_fit["line"] > 0.05
+
+
+def test_the_report_says_what_was_found_and_what_it_stands_on(study):
+    text = to_text(describe(study, Questions(rate=500, price=3.0, cores_per_node=2)))
+    assert "usl: lambda n / (1 + sigma (n - 1) + kappa n (n - 1))" in text
+    assert "synthetic" in text and "measured, shared" in text
+    assert "largest error is" in text and "(given, not measured)" in text
+    assert "The measured curve turns: more than 2 core(s) are slower." in text
+    assert "Fitted without 8 ranks, it misses those by" in text
+    assert "500 steps/s" in text and "load average 0.1" in text
+
+
+def test_the_file_gives_the_same_report_again(study, tmp_path):
+    data = json.loads(json.dumps(to_json(study)))
+    again = from_json(data)
+    assert to_json(again) == data
+    page = lambda result: to_markdown(describe(result, Questions())).replace("-0%", "+0%")  # noqa: E731
+    assert page(again) == page(study)
+    with pytest.raises(UsageError, match="schema_version 9"):
+        from_json({**to_json(study), "schema_version": 9})
+
+
+def test_a_picture_is_drawn_with_and_without_simulated_sizes(study, tmp_path):
+    pytest.importorskip("matplotlib", reason="the extra parcade[plots] is not installed")
+    draw_series(study.series[0], tmp_path / "a.png")
+    study.series[0].simulated = []
+    draw_series(study.series[0], tmp_path / "b.png")
+    assert all((tmp_path / name).read_bytes().startswith(b"\x89PNG") for name in ("a.png", "b.png"))
+    assert (tmp_path / "a.png").stat().st_size < 150_000

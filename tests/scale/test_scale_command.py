@@ -1,0 +1,57 @@
+"""``parcade scale`` as a user calls it."""
+
+import json
+
+import pytest
+
+from parcade.cli import main
+
+pytest.importorskip("matplotlib", reason="the extra parcade[reports] is not installed")
+pytest.importorskip("scipy", reason="the extra parcade[reports] is not installed")
+pytest.importorskip("mpi4py", reason="the extra parcade[mpi] is not installed")
+
+BAD = {
+    "no game": ([], "no game; expected parcade scale GAME"),
+    "an unknown game": (["pongg"], "did you mean 'pong'?"),
+    "an unknown flag": (["pong", "--rankz", "3"], "unknown flag --rankz; did you mean --ranks?"),
+    "ranks that are no numbers": (["pong", "--ranks", "1,two"], "--ranks '1,two' is not a list of numbers"),
+    "ranks that do not divide": (["pong", "--ranks", "1,3"], "size of 3 ranks (strong scaling): num_envs=32 is not divisible"),
+    "an engine": (["pong", "--engine", "mpi"], "parcade scale decides --engine itself"),
+    "no repeats": (["pong", "--repeats", "0"], "repeats=0"),
+    "a score without its time": (["pong", "--score", "18"], "--score, --minutes and --curve together"),
+    "a curve that is not there": (
+        ["tiny_catch", "--score", "1", "--minutes", "1", "--curve", "nowhere"],
+        "holds no result.json",
+    ),
+    "a synthetic size that does not divide": (["pong", "--ranks", "2,4", "--synthetic", "5"], "--synthetic 5 is no multiple"),
+    "a study that is not there": (["--read", "nowhere"], "nowhere is no scale.json"),
+}
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("mistake", BAD)
+def test_a_mistake_is_one_line_and_exit_code_2(mistake, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    arguments, says = BAD[mistake]
+    assert main(["scale", *arguments]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("parcade: ") and says in err and err.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_study_measures_goes_beyond_the_cores_simulates_and_compares(tmp_path, capsys):
+    job = ["tiny_catch", "--num-envs", "8", "--unroll-length", "16"]
+    plan = ["--ranks", "1,2", "--synthetic", "4", "--simulate", "512", "--repeats", "1", "--seconds", "0.2"]
+    assert main(["scale", *job, *plan, "--rate", "1000000000000", "--out", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert {p.name for p in tmp_path.iterdir()} == {"report.html", "report.md", "scale-0.png", "scale.json"}
+    found = json.loads((tmp_path / "scale.json").read_text())
+    (series,) = found["series"]
+    assert [(p["size"]["ranks"], p["kind"]) for p in series["points"]] == [(1, "measured"), (2, "measured"), (4, "synthetic")]
+    assert all(p["steps_per_second"][0] > 0 for p in series["points"])
+    assert [s["ranks"] for s in series["validation"]] == [1, 2, 4] and series["simulated"][0]["hosts"] >= 2
+    assert {t["ranks"] for t in found["timings"]} == {2, 4}
+    assert "The simulation against every size that was run" in printed and "synthetic" in printed
+    assert main(["scale", "--read", str(tmp_path / "scale.json"), "--price", "2", "--rate", "1"]) == 0
+    again = capsys.readouterr().out
+    assert "Cost is of one hour" in again

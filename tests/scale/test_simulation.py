@@ -1,0 +1,77 @@
+"""Measured parts, the model of the Allreduce, and the simulation, against cases worked by hand."""
+
+import numpy as np
+import pytest
+from points import FIXED, PER_ENV, point
+
+from parcade.errors import UsageError
+from parcade.scale.allreduce_model import AllreduceModel, Link, Timing, fit_model, relative_errors
+from parcade.scale.parts import Parts, parts_of
+from parcade.scale.simulate import simulate
+
+pytest.importorskip("scipy", reason="the extra parcade[reports] is not installed")
+pytestmark = pytest.mark.quick
+
+FREE = AllreduceModel((0.0,) * 5, cores=4)
+
+
+def test_a_ranks_work_is_split_into_what_grows_with_its_environments_and_what_does_not():
+    parts = parts_of([point(1, 32), point(2, 32), point(4, 32, shares_cores=True, relative=((9.0, 9.0, 9.0),))])
+    assert parts.fixed[:2] == pytest.approx(FIXED[:2]) and parts.per_env[:2] == pytest.approx(PER_ENV[:2])
+    assert parts.segments(64)[0, :2] == pytest.approx((FIXED + 64 * PER_ENV)[:2])
+    assert parts.steps_per_env == 64 and parts.call_bytes.tolist() == [1000, 8]
+    assert "by the CPU clock" in parts.stands_on and "4 rank(s)" not in parts.stands_on
+
+
+def test_with_several_threads_the_work_is_taken_by_wall_clock():
+    one, two = parts_of([point(1, 32)]), parts_of([point(1, 32, threads=2)])
+    assert two.segments(32)[0, 0] == pytest.approx(2 * one.segments(32)[0, 0]) and "wall clock" in two.stands_on
+
+
+def test_parts_need_a_size_with_a_core_for_every_rank():
+    with pytest.raises(UsageError, match="add 1 to --ranks"):
+        parts_of([point(4, 32, shares_cores=True)])
+
+
+def plain_parts(relative=((1.0, 1.0),)):
+    return Parts(np.array([1.0, 0.5]), np.zeros(2), np.array(relative), np.array([4e6]), 10.0, "hand")
+
+
+def test_ranks_that_work_alike_and_talk_for_nothing_scale_perfectly():
+    for ranks in (1, 4, 1000):
+        found = simulate(plain_parts(), FREE, ranks=ranks, num_envs=8 * ranks, ranks_per_host=4, seed=0)
+        assert found.steps_per_second == pytest.approx(80 * ranks / 1.5)
+        assert found.work_share == pytest.approx(1.0) and found.wait_share == pytest.approx(0.0)
+
+
+def test_a_thousand_ranks_wait_for_the_slowest_of_each_stretch():
+    parts = plain_parts(relative=((1.0, 1.0), (3.0, 1.0)))
+    found = simulate(parts, FREE, ranks=1000, num_envs=1000, ranks_per_host=4, seed=0)
+    assert found.steps_per_second == pytest.approx(10 * 1000 / 3.5)
+    assert found.wait_share == pytest.approx(1 - 2.5 / 3.5)
+
+
+def test_more_ranks_than_cores_take_turns_unless_they_sleep():
+    options = {"ranks": 8, "num_envs": 8, "ranks_per_host": 8, "seed": 0}
+    awake = simulate(plain_parts(), FREE, **options)
+    asleep = simulate(plain_parts(), FREE, **options, sleeping=True)
+    assert asleep.steps_per_second == pytest.approx(2 * awake.steps_per_second)
+
+
+def test_the_link_between_hosts_adds_latency_and_bandwidth():
+    model = AllreduceModel((0.0,) * 5, cores=4, link=Link(1e-5, 1e9))
+    # 16 hosts: 2 log2(16) x 10 us + 2 x 4 MB x 15/16 / 1 GB/s
+    assert model.seconds(64, 4e6, 4) == pytest.approx(8e-5 + 7.5e-3)
+    assert model.seconds(4, 4e6, 4) == 0.0
+    found = simulate(plain_parts(), model, ranks=64, num_envs=64, ranks_per_host=4, seed=0)
+    assert found.hosts == 16 and found.communicate_share == pytest.approx(7.58e-3 / (1.5 + 7.58e-3))
+
+
+def test_the_allreduce_model_is_found_again_from_its_own_timings():
+    true = AllreduceModel((2e-6, 3e-6, 4e-10, 1e-9, 5e-4), cores=2)
+    timings = [Timing(n, b, true.seconds(n, b, n)) for n in (2, 4, 8) for b in (8, 4096, 65536, 2**21)]
+    found = fit_model([*timings, Timing(1, 8, 1e-7)], cores=2)
+    assert max(map(abs, relative_errors(found, timings))) < 1e-6
+    assert found.seconds(16, 2**23, 16) == pytest.approx(true.seconds(16, 2**23, 16), rel=1e-4)
+    with pytest.raises(ValueError, match="2 ranks or more"):
+        fit_model([Timing(1, 8, 1e-7)], cores=2)
