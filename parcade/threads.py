@@ -18,7 +18,8 @@ UNMANAGED = -1
 
 
 def rank_threads(threads_per_rank: int, local_size: int) -> int:
-    """Threads of each of ``local_size`` ranks that share this machine: an even share of its cores unless one is given."""
+    """Threads of each of ``local_size`` ranks that share this machine: an even share of its cores unless one is
+    given."""
     return threads_per_rank or max(1, available_cores() // local_size)
 
 
@@ -45,5 +46,7 @@ def pools_here() -> tuple[Pool, ...]:
     """The pools of this process: OpenMP and BLAS as threadpoolctl finds them, and torch's own, which it cannot see."""
     from threadpoolctl import threadpool_info
 
-    pools = [Pool(f"{row['internal_api']} ({Path(row['filepath']).name})", row["num_threads"]) for row in threadpool_info()]
+    pools = [
+        Pool(f"{row['internal_api']} ({Path(row['filepath']).name})", row["num_threads"]) for row in threadpool_info()
+    ]
     return (*pools, Pool("torch", torch.get_num_threads()))

@@ -71,8 +71,10 @@ def _print(facts, running, findings) -> None:
         print(f"{name:<16}{value}")
     for p in running:
         print(
-            f"rank {p.rank:<11}{p.cores_used:.2f} cores, {p.busy_threads} busy of {p.threads} threads, cores {_cores(p.affinity)}, "
-            f"{p.memory_bytes >> 20} MiB, {p.involuntary_switches:.0f} involuntary and {p.voluntary_switches:.0f} voluntary switches/s"
+            f"{p.name:<16}{p.cores_used:.2f} cores, {p.busy_threads} busy of {p.threads} threads, cores "
+            f"{_cores(p.affinity)}, "
+            f"{p.memory_bytes >> 20} MiB, {p.involuntary_switches:.0f} involuntary and {p.voluntary_switches:.0f} "
+            "voluntary switches/s"
         )
     print()
     for finding in findings:
@@ -102,19 +104,40 @@ def _table(facts) -> list[tuple[str, str]]:
     missing = "not installed"
     rows = [
         ("CPU", f"{facts.cpu}; {' '.join(facts.simd) or 'vector instructions unknown'}"),
-        ("cores", f"{facts.cores}, usable {_cores(facts.usable_cores)}; {len(facts.numa_nodes) or 1} memory node(s); load {facts.load:.1f}"),
+        (
+            "cores",
+            f"{facts.cores}, usable {_cores(facts.usable_cores)}; {len(facts.numa_nodes) or 1} memory node(s); load "
+            f"{facts.load:.1f}",
+        ),
         ("cgroup", f"{quota}, {memory}"),
-        ("memory", f"{_gib(facts.memory_bytes)}; /dev/shm {_gib(facts.shared_memory_free_bytes)} free of {_gib(facts.shared_memory_bytes)}"),
+        (
+            "memory",
+            f"{_gib(facts.memory_bytes)}; /dev/shm {_gib(facts.shared_memory_free_bytes)} free of "
+            f"{_gib(facts.shared_memory_bytes)}",
+        ),
     ]
     for group in facts.processes:
         pools = ", ".join(f"{pool.library} {pool.threads}" for pool in group.pools)
-        rows.append((f"{group.count} process(es)", f"{group.what}: {pools}; OMP_WAIT_POLICY={facts.wait_policy or 'not set'}"))
+        rows.append(
+            (f"{group.count} process(es)", f"{group.what}: {pools}; OMP_WAIT_POLICY={facts.wait_policy or 'not set'}")
+        )
     rows += [
         ("MPI", f"{facts.mpi_library or missing}; launcher {facts.mpi_launcher_version or missing}"),
         ("Ray", facts.ray or missing),
-        ("Slurm", (facts.slurm or missing) + (f", inside job {facts.slurm_job['SLURM_JOB_ID']}" if "SLURM_JOB_ID" in facts.slurm_job else "")),
-        ("GPU", f"{', '.join(facts.gpus) or 'none'}; driver {facts.gpu_driver or 'none'}; torch for {'CUDA ' + facts.torch_cuda if facts.torch_cuda else 'CPUs only'}"),
+        (
+            "Slurm",
+            (facts.slurm or missing)
+            + (f", inside job {facts.slurm_job['SLURM_JOB_ID']}" if "SLURM_JOB_ID" in facts.slurm_job else ""),
+        ),
+        (
+            "GPU",
+            f"{', '.join(facts.gpus) or 'none'}; driver {facts.gpu_driver or 'none'}; torch for "
+            f"{'CUDA ' + facts.torch_cuda if facts.torch_cuda else 'CPUs only'}",
+        ),
         ("games", f"{facts.games or 'none'} in ale-py"),
-        ("Numba", f"{facts.numba or missing}; cache {facts.numba_cache or '-'}, {facts.numba_kernels_cached} kernels kept"),
+        (
+            "Numba",
+            f"{facts.numba or missing}; cache {facts.numba_cache or '-'}, {facts.numba_kernels_cached} kernels kept",
+        ),
     ]
     return rows

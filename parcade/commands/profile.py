@@ -24,7 +24,8 @@ class ProfileFlags:
     limit: str = "15m"
     """Give up when the command has not ended by then."""
     read: str = ""
-    """Make the report again from a profile.json, or from what PARCADE_PROFILE=DIR left in DIR, without running anything."""
+    """Make the report again from a profile.json, or from what PARCADE_PROFILE=DIR left in DIR, without running
+    anything."""
 
     def __post_init__(self) -> None:
         if self.seconds <= 0:
@@ -43,7 +44,10 @@ def profile(arguments: list[str]) -> int:
     _need_matplotlib()
     own, rest = split_flags(arguments, OWN, switches=("barrier", "no-barrier"))
     if not rest and any(word in ("-h", "--help") for word in arguments):
-        print("usage: parcade profile GAME [flags of parcade train] [flags below]\n       parcade profile [flags below] -- PROGRAM ...\n")
+        print(
+            "usage: parcade profile GAME [flags of parcade train] [flags below]\n       parcade profile [flags below] "
+            "-- PROGRAM ...\n"
+        )
     flags = parse(ProfileFlags, own, prog="parcade profile")
     limit = parse_duration(flags.limit)
     if flags.read:
@@ -111,7 +115,9 @@ def _read(path: Path, flags: ProfileFlags):
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             if isinstance(error, UsageError):
                 raise
-            raise UsageError(f"{path} is not a profile ({error}); expected a profile.json of parcade profile") from error
+            raise UsageError(
+                f"{path} is not a profile ({error}); expected a profile.json of parcade profile"
+            ) from error
         return found, Path(flags.out) if flags.out else path.parent
     if not path.is_dir():
         raise UsageError(f"{path} does not exist; expected a profile.json or a folder that PARCADE_PROFILE named")

@@ -57,9 +57,16 @@ class ScaleFlags:
     """Make the report again from a scale.json, with other questions if you like; runs nothing."""
 
     def __post_init__(self) -> None:
-        if self.repeats < 1 or self.seconds <= 0 or self.link_latency_us < 0 or self.link_gbit <= 0 or self.ranks_per_host < 0:
+        if (
+            self.repeats < 1
+            or self.seconds <= 0
+            or self.link_latency_us < 0
+            or self.link_gbit <= 0
+            or self.ranks_per_host < 0
+        ):
             raise UsageError(
-                f"repeats={self.repeats}, seconds={self.seconds}, link_latency_us={self.link_latency_us}, link_gbit={self.link_gbit}, "
+                f"repeats={self.repeats}, seconds={self.seconds}, link_latency_us={self.link_latency_us}, "
+                f"link_gbit={self.link_gbit}, "
                 f"ranks_per_host={self.ranks_per_host}: expected 1 repeat or more, times and rates above 0"
             )
         asked = (self.score is not None, self.minutes is not None, bool(self.curve))
@@ -131,7 +138,10 @@ def _plan(flags: ScaleFlags):
     for name, sizes in (("--simulate", simulated), ("--synthetic", synthetic)):
         uneven = [n for n in sizes if n % min(ranks)]
         if uneven:
-            raise UsageError(f"{name} {uneven[0]} is no multiple of the smallest of --ranks, {min(ranks)}; use {uneven[0] // min(ranks) * min(ranks)}")
+            raise UsageError(
+                f"{name} {uneven[0]} is no multiple of the smallest of --ranks, {min(ranks)}; use "
+                f"{uneven[0] // min(ranks) * min(ranks)}"
+            )
     return Plan(
         ranks=ranks,
         threads=counts(flags.threads, "--threads") or (1,),
@@ -155,7 +165,9 @@ def _questions(flags: ScaleFlags):
     curve = Path(flags.curve) if flags.curve else None
     if curve is not None:
         steps_to_score(curve, flags.score)
-    return Questions(flags.rate, flags.score, flags.minutes, curve, flags.price, flags.cores_per_node or available_cores())
+    return Questions(
+        flags.rate, flags.score, flags.minutes, curve, flags.price, flags.cores_per_node or available_cores()
+    )
 
 
 def _again(flags: ScaleFlags) -> int:

@@ -93,7 +93,9 @@ def quick_facts(processes: tuple[Processes, ...] = ()) -> Facts:
     return Facts(
         cpu=cpu_model(),
         cores=os.cpu_count() or 1,
-        usable_cores=tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else tuple(range(available_cores())),
+        usable_cores=tuple(sorted(os.sched_getaffinity(0)))
+        if hasattr(os, "sched_getaffinity")
+        else tuple(range(available_cores())),
         cgroup_cores=cgroup_cores(),
         load=os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
         numa_nodes=numa_nodes(),
@@ -241,10 +243,13 @@ def _first_line(text: str | None) -> str | None:
 
 
 def _mpi_facts() -> dict[str, str | None]:
-    """The MPI that mpi4py would load, and the launcher parcade would call. In a process of its own: importing starts MPI."""
+    """The MPI that mpi4py would load, and the launcher parcade would call. In a process of its own: importing starts
+    MPI."""
     library = None
     if importlib.util.find_spec("mpi4py") is not None:
-        program = "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; print(MPI.Get_library_version())"
+        program = (
+            "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; print(MPI.Get_library_version())"
+        )
         library = ask(sys.executable, "-c", program)
     beside = Path(sys.executable).parent / "mpiexec"
     launcher = str(beside) if beside.exists() else shutil.which("mpiexec")

@@ -1,4 +1,5 @@
-"""What follows from the facts for a run: pure functions, one a rule, each giving findings with their evidence and a fix."""
+"""What follows from the facts for a run: pure functions, one a rule, each giving findings with their evidence and a
+fix."""
 
 from __future__ import annotations
 
@@ -6,7 +7,6 @@ from collections.abc import Callable, Iterator
 
 from parcade.doctor.facts import Facts, Plan
 from parcade.report.findings import Finding, by_gravity
-from parcade.threads import UNMANAGED
 
 Rule = Callable[[Facts, Plan], Iterator[Finding]]
 
@@ -33,7 +33,8 @@ def threads_against_cores(facts: Facts, plan: Plan) -> Iterator[Finding]:
             "problem" if threads >= 2 * cores else "warning",
             f"{threads} threads would compute on {cores:g} core(s)",
             shown,
-            f"use --threads-per-rank {best}; under your own launcher export OMP_NUM_THREADS={best} OPENBLAS_NUM_THREADS={best}",
+            f"use --threads-per-rank {best}; under your own launcher export OMP_NUM_THREADS={best} "
+            f"OPENBLAS_NUM_THREADS={best}",
         )
 
 
@@ -82,7 +83,8 @@ def cgroup(facts: Facts, plan: Plan) -> Iterator[Finding]:
         yield Finding(
             "cgroup-cpu-limit",
             "warning",
-            "the container allows less CPU time than the cores it shows; threads are throttled in the middle of their work",
+            "the container allows less CPU time than the cores it shows; threads are throttled in the middle of their "
+            "work",
             f"{facts.cgroup_cores:g} cores' worth of CPU time, {len(facts.usable_cores)} cores visible",
             f"use --threads-per-rank {threads} or raise the limit (docker --cpus)",
         )
@@ -137,10 +139,16 @@ def mpi(facts: Facts, plan: Plan) -> Iterator[Finding]:
     if plan.engine != "mpi":
         return
     if facts.mpi_library is None:
-        yield Finding("mpi-missing", "problem", "mpi4py finds no MPI library", "import failed", "pip install 'parcade[mpi]'")
+        yield Finding(
+            "mpi-missing", "problem", "mpi4py finds no MPI library", "import failed", "pip install 'parcade[mpi]'"
+        )
     if facts.mpi_launcher is None:
         yield Finding(
-            "mpiexec-missing", "problem", "there is no mpiexec", "neither beside Python nor on PATH", "pip install 'parcade[mpi]'"
+            "mpiexec-missing",
+            "problem",
+            "there is no mpiexec",
+            "neither beside Python nor on PATH",
+            "pip install 'parcade[mpi]'",
         )
     if facts.mpi_library and facts.mpi_launcher_version:
         families = [_mpi_family(text) for text in (facts.mpi_library, facts.mpi_launcher_version)]
@@ -196,13 +204,21 @@ def gpu(facts: Facts, plan: Plan) -> Iterator[Finding]:
         fix = "install a torch build with CUDA" if facts.gpus else "use --device cpu, or a machine with an NVIDIA GPU"
         yield Finding("gpu-unusable", "problem", "device cuda cannot be used", f"{found}; {built}", fix)
     elif plan.device == "cpu" and facts.gpus:
-        yield Finding("gpu-idle", "note", "there is a GPU that this run leaves idle", facts.gpus[0], "use --device cuda")
+        yield Finding(
+            "gpu-idle", "note", "there is a GPU that this run leaves idle", facts.gpus[0], "use --device cuda"
+        )
 
 
 def roms(facts: Facts, plan: Plan) -> Iterator[Finding]:
     """ale-py and the games in its wheel."""
     if not facts.games:
-        yield Finding("no-games", "problem", "no Atari game can be loaded", "ale-py gives no ROMs", "pip install --force-reinstall ale-py")
+        yield Finding(
+            "no-games",
+            "problem",
+            "no Atari game can be loaded",
+            "ale-py gives no ROMs",
+            "pip install --force-reinstall ale-py",
+        )
 
 
 def numba_cache(facts: Facts, plan: Plan) -> Iterator[Finding]:
@@ -210,7 +226,9 @@ def numba_cache(facts: Facts, plan: Plan) -> Iterator[Finding]:
     if plan.backend != "native":
         return
     if facts.numba is None:
-        yield Finding("numba-missing", "problem", "backend native needs Numba", "not installed", "pip install 'parcade[native]'")
+        yield Finding(
+            "numba-missing", "problem", "backend native needs Numba", "not installed", "pip install 'parcade[native]'"
+        )
     elif not facts.numba_cache_writable and not facts.numba_kernels_cached:
         yield Finding(
             "numba-cache",
@@ -221,7 +239,11 @@ def numba_cache(facts: Facts, plan: Plan) -> Iterator[Finding]:
         )
     elif not facts.numba_kernels_cached:
         yield Finding(
-            "numba-cold", "note", "the first start compiles the consoles, about a minute", "no kernels cached yet", "run it once before you measure"
+            "numba-cold",
+            "note",
+            "the first start compiles the consoles, about a minute",
+            "no kernels cached yet",
+            "run it once before you measure",
         )
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from parcade.cluster.processes import ProcessRecord, read_records
 from parcade.errors import UsageError
 from parcade.report.findings import Finding
 
@@ -17,10 +17,11 @@ BUSY_SHARE = 0.2
 
 @dataclass(frozen=True)
 class RunningProcess:
-    """What one process did while it was watched. ``involuntary_switches`` a second: taken off a core by somebody else."""
+    """What one process did while it was watched. ``involuntary_switches`` a second: taken off a core by somebody
+    else."""
 
+    name: str
     pid: int
-    rank: str
     cores_used: float
     threads: int
     busy_threads: int
@@ -30,39 +31,22 @@ class RunningProcess:
     involuntary_switches: float
 
 
-def processes_of_run(run: Path) -> list[int]:
-    """Pids of the Python processes that train in a run directory: those that name it on their command line or were told it."""
-    import psutil
-
-    target, found = str(run.resolve()), []
-    for process in psutil.process_iter():
-        try:
-            words, environment = process.cmdline(), process.environ()
-            named = [str(Path(process.cwd(), word).resolve()) for word in words if "/" in word or word == run.name]
-        except psutil.Error:
-            continue
-        told = environment.get("PARCADE_RUN_DIR")
-        if words and "python" in Path(words[0]).name and process.pid != os.getpid() and (target in named or (told and Path(told).resolve() == Path(target))):
-            found.append(process.pid)
-    return found
-
-
-def watch(pids: list[int], seconds: float) -> list[RunningProcess]:
-    """Watch processes for a while; those that end meanwhile are left out."""
-    before = {pid: _sample(pid) for pid in pids}
+def watch(processes: list[ProcessRecord], seconds: float) -> list[RunningProcess]:
+    """Watch processes of this host for a while; those that end meanwhile are left out."""
+    before = [(process, _sample(process.pid)) for process in processes]
     started = time.perf_counter()
     time.sleep(seconds)
     watched = []
-    for pid, first in before.items():
-        last = _sample(pid)
+    for process, first in before:
+        last = _sample(process.pid)
         if first is None or last is None:
             continue
         elapsed = time.perf_counter() - started
         used = {thread: cpu - first["threads"].get(thread, 0.0) for thread, cpu in last["threads"].items()}
         watched.append(
             RunningProcess(
-                pid=pid,
-                rank=last["rank"],
+                name=process.name,
+                pid=process.pid,
                 cores_used=sum(used.values()) / elapsed,
                 threads=len(used),
                 busy_threads=sum(cpu / elapsed > BUSY_SHARE for cpu in used.values()),
@@ -80,10 +64,8 @@ def _sample(pid: int) -> dict | None:
 
     try:
         process = psutil.Process(pid)
-        environment, switches = process.environ(), process.num_ctx_switches()
-        names = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
+        switches = process.num_ctx_switches()
         return {
-            "rank": next((environment[name] for name in names if name in environment), "-"),
             "threads": {thread.id: thread.user_time + thread.system_time for thread in process.threads()},
             "affinity": tuple(process.cpu_affinity() if hasattr(process, "cpu_affinity") else ()),
             "memory": process.memory_info().rss,
@@ -103,7 +85,7 @@ def examine_running(processes: list[RunningProcess], cores: float) -> Iterator[F
             "threads-oversubscribed",
             "problem" if busy >= 2 * cores else "warning",
             f"{busy} threads compute on {cores:g} core(s)",
-            ", ".join(f"rank {p.rank}: {p.busy_threads} busy threads" for p in processes),
+            ", ".join(f"{p.name}: {p.busy_threads} busy threads" for p in processes),
             f"use --threads-per-rank {max(1, int(cores // max(1, len(processes))))}",
         )
     pinned = [process for process in processes if len(process.affinity) == 1]
@@ -112,7 +94,7 @@ def examine_running(processes: list[RunningProcess], cores: float) -> Iterator[F
             "ranks-share-a-core",
             "problem",
             "several ranks are pinned to the same core",
-            ", ".join(f"rank {p.rank}: core {p.affinity[0]}" for p in pinned),
+            ", ".join(f"{p.name}: core {p.affinity[0]}" for p in pinned),
             "start with mpiexec --bind-to none or --map-by core",
         )
     idle = [process for process in processes if process.cores_used < 0.05]
@@ -121,14 +103,14 @@ def examine_running(processes: list[RunningProcess], cores: float) -> Iterator[F
             "nothing-runs",
             "problem",
             "no process of the run uses a core",
-            ", ".join(f"rank {p.rank}: {p.cores_used:.0%} of a core" for p in processes),
-            "see where they stand: py-spy dump --pid " + str(processes[0].pid),
+            ", ".join(f"{p.name}: {p.cores_used:.0%} of a core" for p in processes),
+            "see where they stand: parcade stacks RUN",
         )
 
 
 def look_at_run(run: Path, seconds: float) -> list[RunningProcess]:
-    """The processes of a run. Errors: UsageError when none is found here."""
-    pids = processes_of_run(run)
-    if not pids:
+    """The processes of a run on this host. Errors: UsageError when none is found here."""
+    processes = [record for record in read_records(run) if record.is_running_here()]
+    if not processes:
         raise UsageError(f"no process of this machine trains in {run}; expected a run under way, or leave --run out")
-    return watch(pids, seconds)
+    return watch(processes, seconds)

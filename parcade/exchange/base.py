@@ -17,14 +17,14 @@ OptimizerFactory = Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]
 class Exchange:
     """Turns losses into updates of one policy; a subclass says how the gradients of several processes become one.
 
-    ``accumulate(loss)`` adds its gradient to the flat buffer; ``apply()`` averages the buffer over ranks (one Allreduce),
-    clips its norm and takes an optimiser step; ``step(loss)`` does both. The reductions are collective: every rank
-    calls them in the same order.
+    ``accumulate(loss)`` adds its gradient to the flat buffer; ``apply()`` averages the buffer over ranks (one
+    Allreduce), clips its norm and takes an optimiser step; ``step(loss)`` does both. The reductions are collective:
+    every rank calls them in the same order.
 
     Attributes: ``rank``, ``world_size``; ``optimizer``; ``parameters`` the flat vectors; ``updates`` taken so far;
-    ``bytes_moved`` by gradients and the ``allreduce_seconds`` that took; ``on_collective(bytes, over)``, when set, hears of every
-    collective call before it is made and when it is over; ``barrier_first`` makes ranks wait for one another before each, so that waiting and
-    communicating can be told apart.
+    ``bytes_moved`` by gradients and the ``allreduce_seconds`` that took; ``on_collective(bytes, over)``, when set,
+    hears of every collective call before it is made and when it is over; ``barrier_first`` makes ranks wait for one
+    another before each, so that waiting and communicating can be told apart.
     """
 
     rank = 0
@@ -93,7 +93,8 @@ class Exchange:
         return x[None]
 
     def time_allreduce(self, num_floats: int, repeats: int) -> np.ndarray:
-        """Seconds ``[repeats]`` of an Allreduce of so many float32, ranks starting together; empty with nobody to talk to."""
+        """Seconds ``[repeats]`` of an Allreduce of so many float32, ranks starting together; empty with nobody to talk
+        to."""
         return np.empty(0)
 
     def check_parameters(self) -> None:

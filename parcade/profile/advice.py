@@ -42,7 +42,8 @@ def oversubscribed_threads(profile: Profile) -> Iterator[Finding]:
             "threads-oversubscribed",
             "problem" if threads >= 2 * cores else "warning",
             f"{threads} threads compute on {cores} core(s) and wait for one another",
-            f"{local} rank(s) of a host with pools of {max(rank.widest_pool for rank in by_host)}; each is taken off its core "
+            f"{local} rank(s) of a host with pools of {max(rank.widest_pool for rank in by_host)}; each is taken off "
+            "its core "
             f"{switches:.0f} times a second",
             f"use --threads-per-rank {max(1, cores // local)}",
         )
@@ -59,7 +60,8 @@ def cores_shared_with_others(profile: Profile) -> Iterator[Finding]:
             "cores-shared-with-others",
             "warning",
             f"rank {rank.rank} gets {got:.0%} of a core while it works: other programs use the machine",
-            f"taken off its core {preempted:.0f} times a second, {own_threads} thread(s) of this run on {profile.cores} core(s), "
+            f"taken off its core {preempted:.0f} times a second, {own_threads} thread(s) of this run on "
+            f"{profile.cores} core(s), "
             f"load average {profile.load:.1f}",
             "end what else runs, or compare steps per CPU-second instead of steps/s",
         )
@@ -107,13 +109,17 @@ def straggler(profile: Profile) -> Iterator[Finding]:
     waited = _share_of_others(profile, slowest)
     if ratio > IMBALANCE and waited > WAIT_SHARE:
         split, mean = profile.ranks[slowest].seconds, _mean_split(profile, slowest)
-        where = max(split, key=lambda scope: split[scope] - mean[scope] if scope not in ("wait", "communicate") else -1.0)
+        where = max(
+            split, key=lambda scope: split[scope] - mean[scope] if scope not in ("wait", "communicate") else -1.0
+        )
         yield Finding(
             "straggler",
             "problem" if waited > 0.3 else "warning",
             f"rank {slowest} works {ratio:.2f} times as long as the others, who wait for it {waited:.0%} of their time",
-            f"{work[slowest]:.3g} s of its own work an iteration against {sum(others) / len(others):.3g} s; most of it in {where}",
-            "look at that rank's host and cores with parcade doctor --run DIR; move other work away or start with one rank less",
+            f"{work[slowest]:.3g} s of its own work an iteration against {sum(others) / len(others):.3g} s; most of "
+            f"it in {where}",
+            "look at that rank's host and cores with parcade doctor --run DIR; move other work away or start with one "
+            "rank less",
         )
 
 
@@ -128,8 +134,10 @@ def slowest_of_each_iteration(profile: Profile) -> Iterator[Finding]:
             "waiting-for-the-last",
             "warning",
             f"ranks wait {waited:.0%} of the time for whichever is last, no one of them always",
-            f"{updates} update(s) an iteration, an Allreduce each; own work differs by less than {IMBALANCE - 1:.0%} over the window",
-            "give each Allreduce more work to even out: fewer --num-minibatches or --epochs, longer --unroll-length, more --num-envs",
+            f"{updates} update(s) an iteration, an Allreduce each; own work differs by less than {IMBALANCE - 1:.0%} "
+            "over the window",
+            "give each Allreduce more work to even out: fewer --num-minibatches or --epochs, longer --unroll-length, "
+            "more --num-envs",
         )
 
 
@@ -140,7 +148,8 @@ def batches_too_small(profile: Profile) -> Iterator[Finding]:
     idle = rank.widest_pool > 1 and rank.cores_used < IDLE_SHARE * rank.widest_pool * own_share
     small = 0 < profile.envs_per_rank < SMALL_INFERENCE and profile.share("infer") > 0.25
     if idle or small:
-        evidence = f"{profile.envs_per_rank or '?'} environments a rank, {rank.cores_used:.1f} cores used of {rank.widest_pool} threads"
+        evidence = f"{profile.envs_per_rank or '?'} environments a rank, {rank.cores_used:.1f} cores used of "
+        evidence += f"{rank.widest_pool} threads"
         yield Finding(
             "batches-too-small",
             "warning",
@@ -182,7 +191,8 @@ def learner_bound(profile: Profile) -> Iterator[Finding]:
             "learner-bound",
             "note",
             f"the network takes {share:.0%} of the time: faster emulation would not be felt",
-            f"learn {profile.share('learn'):.0%}, infer {profile.share('infer'):.0%}, emulate {profile.share('emulate'):.0%}",
+            f"learn {profile.share('learn'):.0%}, infer {profile.share('infer'):.0%}, emulate "
+            f"{profile.share('emulate'):.0%}",
             "try " + ", ".join(fixes),
         )
 
@@ -197,15 +207,25 @@ def communication_bound(profile: Profile) -> Iterator[Finding]:
     share = profile.share("communicate")
     turning = ranks_where_communication_equals_work(profile)
     achieved, ceiling = profile.achieved_bytes_per_second, profile.ceiling_bytes_per_second
-    rates = f"{achieved / 1e6:,.0f} MB/s of {ceiling / 1e6:,.0f} MB/s measured at start" if achieved and ceiling else "no rates"
-    waits = "" if profile.barrier else "; waiting for others is in there, take the profile with --barrier to tell them apart"
+    rates = (
+        f"{achieved / 1e6:,.0f} MB/s of {ceiling / 1e6:,.0f} MB/s measured at start"
+        if achieved and ceiling
+        else "no rates"
+    )
+    waits = (
+        ""
+        if profile.barrier
+        else "; waiting for others is in there, take the profile with --barrier to tell them apart"
+    )
     if share > COMMUNICATION_SHARE:
         yield Finding(
             "communication-bound",
             "problem" if share > 0.4 else "warning",
             f"communication takes {share:.0%} of the time",
-            f"{profile.ranks[0].allreduces} Allreduces of {profile.ranks[0].gradient_bytes / 1e6:.2f} MB at {rates}{waits}",
-            f"fewer updates (--num-minibatches, --epochs), a smaller --hidden, a faster link, or {max(1, len(profile.ranks) // 2)} ranks",
+            f"{profile.ranks[0].allreduces} Allreduces of {profile.ranks[0].gradient_bytes / 1e6:.2f} MB at "
+            f"{rates}{waits}",
+            "fewer updates (--num-minibatches, --epochs), a smaller --hidden, a faster link, or "
+            f"{max(1, len(profile.ranks) // 2)} ranks",
         )
     elif turning is not None and turning <= 4 * len(profile.ranks):
         yield Finding(
@@ -248,7 +268,11 @@ def needless_copies(profile: Profile) -> Iterator[Finding]:
             f"preprocess {share:.0%} against emulate {profile.share('emulate'):.0%}"
             + ("; games are padded to the longest one" if padded else ""),
             "use smaller pictures (--image-height, --image-width) or a lower --frame-stack"
-            + (", or fewer --games-per-update" if padded else ", or a shorter --unroll-length, whose batch stays in the cache"),
+            + (
+                ", or fewer --games-per-update"
+                if padded
+                else ", or a shorter --unroll-length, whose batch stays in the cache"
+            ),
         )
 
 
@@ -276,7 +300,9 @@ def _share_of_others(profile: Profile, slowest: int) -> float:
     """Share of their time that the other ranks spend waiting (or, without barriers, communicating)."""
     names = ("wait",) if profile.barrier else ("wait", "communicate")
     others = [rank for i, rank in enumerate(profile.ranks) if i != slowest]
-    return sum(sum(rank.seconds[name] for name in names) for rank in others) / sum(rank.window_seconds for rank in others)
+    return sum(sum(rank.seconds[name] for name in names) for rank in others) / sum(
+        rank.window_seconds for rank in others
+    )
 
 
 def _mean_split(profile: Profile, without: int) -> dict[str, float]:

@@ -1,7 +1,7 @@
 """What a profile holds: one record a rank, and what the run was. Plain dataclasses, JSON on disk.
 
-Seconds are of wall clock within the window that was recorded unless a name says otherwise. A rank's ``seconds`` add up to
-its window; an actor thread's stand apart, since they overlap.
+Seconds are of wall clock within the window that was recorded unless a name says otherwise. A rank's ``seconds`` add up
+to its window; an actor thread's stand apart, since they overlap.
 """
 
 from __future__ import annotations
@@ -170,7 +170,9 @@ def read_ranks(folder: Path) -> tuple[RankProfile, ...]:
     """All ranks' files. Errors: UsageError when there is none or one does not fit."""
     paths = sorted(folder.glob("rank-*.json"), key=lambda path: int(path.stem.split("-")[1]))
     if not paths:
-        raise UsageError(f"{folder} holds no rank-*.json; expected what a run with PARCADE_PROFILE={folder} leaves there")
+        raise UsageError(
+            f"{folder} holds no rank-*.json; expected what a run with PARCADE_PROFILE={folder} leaves there"
+        )
     try:
         return tuple(RankProfile(**json.loads(path.read_text())) for path in paths)
     except (ValueError, TypeError) as error:
@@ -185,7 +187,9 @@ def to_json(profile: Profile) -> dict[str, Any]:
 def from_json(data: dict[str, Any]) -> Profile:
     """The inverse of ``to_json``. Errors: UsageError when the version does not fit."""
     if data.get("schema_version") != SCHEMA_VERSION:
-        raise UsageError(f"profile has schema_version {data.get('schema_version')!r}, expected {SCHEMA_VERSION}; record it again")
+        raise UsageError(
+            f"profile has schema_version {data.get('schema_version')!r}, expected {SCHEMA_VERSION}; record it again"
+        )
     fields = {name: value for name, value in data.items() if name != "schema_version"}
     return Profile(**{**fields, "ranks": tuple(RankProfile(**rank) for rank in fields["ranks"])})
 

@@ -14,7 +14,12 @@ SPLIT_PICTURE, TIMELINE_PICTURE = "split.png", "timeline.png"
 
 def describe(profile: Profile, *, pictures: bool) -> Page:
     """The report's page; ``pictures`` when they have been drawn beside it."""
-    blocks: list[Block] = [Text(_summary(profile)), Heading("Advice"), *_advice(profile), Heading("Where the time went")]
+    blocks: list[Block] = [
+        Text(_summary(profile)),
+        Heading("Advice"),
+        *_advice(profile),
+        Heading("Where the time went"),
+    ]
     blocks += [_split_table(profile)]
     if pictures:
         blocks += [Picture(SPLIT_PICTURE, "share of wall clock by scope, a bar a rank")]
@@ -29,7 +34,8 @@ def describe(profile: Profile, *, pictures: bool) -> Page:
         blocks += [Heading("Communication"), *_communication(profile), Heading("Imbalance"), *_imbalance(profile)]
     blocks += [Heading("What these numbers stand on"), Text(_provenance(profile))]
     game = profile.config.get("game", "")
-    title = f"Profile of {profile.run_setting('algorithm', 'a program')}{' on ' + game if game else ''}, {_ranks(len(profile.ranks))}"
+    program = profile.run_setting("algorithm", "a program") + (f" on {game}" if game else "")
+    title = f"Profile of {program}, {_ranks(len(profile.ranks))}"
     return Page(title, tuple(blocks))
 
 
@@ -40,7 +46,8 @@ def _ranks(count: int) -> str:
 def _summary(profile: Profile) -> str:
     iteration = statistics.median(profile.ranks[0].iteration_seconds)
     return (
-        f"{profile.steps_per_second:,.0f} steps/s over {profile.window_seconds:.1f} s and {profile.iterations} iterations of "
+        f"{profile.steps_per_second:,.0f} steps/s over {profile.window_seconds:.1f} s and {profile.iterations} "
+        "iterations of "
         f"{iteration:.3g} s (median); {profile.cores_used:.2f} cores used of {profile.cores}, "
         f"{profile.steps_per_second / max(profile.cores_used, 1e-9):,.0f} steps per CPU-second."
     )
@@ -63,7 +70,9 @@ def _split_table(profile: Profile) -> Table:
     for rank in profile.ranks:
         if rank.actor_seconds:
             total = max(sum(rank.actor_seconds.values()), 1e-9)
-            rows.append([f"actor of {rank.rank}", *(f"{rank.actor_seconds.get(scope, 0) / total:.1%}" for scope in used)])
+            rows.append(
+                [f"actor of {rank.rank}", *(f"{rank.actor_seconds.get(scope, 0) / total:.1%}" for scope in used)]
+            )
     return Table(["share of wall clock", *used], rows)
 
 
@@ -71,12 +80,14 @@ def _split_note(profile: Profile) -> str:
     parts = ["A scope's time is its own: communicating inside learning counts as communicating."]
     if profile.share("preprocess") and profile.run_setting("backend"):
         parts.append(
-            "Scaling and stacking pictures happens inside the emulator of both backends and counts as emulate; preprocess is "
+            "Scaling and stacking pictures happens inside the emulator of both backends and counts as emulate; "
+            "preprocess is "
             "the writing of batches."
         )
     if len(profile.ranks) > 1:
         parts.append(
-            "Ranks were made to wait for one another before each collective call, so wait is waiting and communicate is "
+            "Ranks were made to wait for one another before each collective call, so wait is waiting and communicate "
+            "is "
             "communicating."
             if profile.barrier
             else "Taken without barriers: communicate includes waiting for slower ranks."
@@ -100,7 +111,16 @@ def _process_table(profile: Profile) -> Table:
                 f"{rank.involuntary_switches / window:,.0f}",
             ]
         )
-    headers = ["process", "cores used", "busy threads", "widest pool", "may use cores", "memory", "waits/s", "preempted/s"]
+    headers = [
+        "process",
+        "cores used",
+        "busy threads",
+        "widest pool",
+        "may use cores",
+        "memory",
+        "waits/s",
+        "preempted/s",
+    ]
     return Table(headers, rows)
 
 
@@ -145,8 +165,10 @@ def _provenance(profile: Profile) -> str:
     scope = max(rank.scope_cost_seconds for rank in profile.ranks)
     rank = profile.ranks[0]
     return (
-        f"Command: {profile.command}. Commit {profile.commit or 'unknown'}. {profile.machine.get('cpu', 'unknown CPU')}, "
-        f"{profile.cores} cores, {profile.machine.get('memory_gib', '?')} GiB, torch {profile.machine.get('torch', '?')}; load "
+        f"Command: {profile.command}. Commit {profile.commit or 'unknown'}. "
+        f"{profile.machine.get('cpu', 'unknown CPU')}, "
+        f"{profile.cores} cores, {profile.machine.get('memory_gib', '?')} GiB, torch "
+        f"{profile.machine.get('torch', '?')}; load "
         f"average {profile.load:.1f} at the start. Overhead of recording: {scope * 1e6:.2f} us a scope x "
         f"{rank.scopes / max(profile.iterations, 1):,.0f} scopes an iteration over "
         f"{statistics.mean(rank.iteration_cpu_seconds):.3g} s of CPU time = {overhead:.2%}."

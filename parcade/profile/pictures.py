@@ -49,7 +49,8 @@ def draw_split(profile: Profile, path: Path) -> None:
 
 
 def draw_timeline(profile: Profile, path: Path) -> None:
-    """The last iterations of every rank on one clock; where a bin of time holds several scopes its height is shared out."""
+    """The last iterations of every rank on one clock; where a bin of time holds several scopes its height is shared
+    out."""
     pyplot = pyplot_without_display()
     ranks = [rank for rank in profile.ranks if rank.timeline]
     figure, axes = pyplot.subplots(
@@ -73,7 +74,9 @@ def draw_timeline(profile: Profile, path: Path) -> None:
         for spine in row.spines.values():
             spine.set_visible(False)
     axes[-1, 0].set_xlabel("seconds")
-    handles = {label: handle for row in axes[:, 0] for handle, label in zip(*row.get_legend_handles_labels(), strict=True)}
+    handles = {
+        label: handle for row in axes[:, 0] for handle, label in zip(*row.get_legend_handles_labels(), strict=True)
+    }
     figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=5, frameon=False, fontsize=8)
     figure.savefig(path, dpi=110)
     pyplot.close(figure)

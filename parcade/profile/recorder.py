@@ -1,9 +1,9 @@
 """What runs inside every rank while a profile is taken.
 
 A run records itself when the environment says so, whatever launcher started it: ``PARCADE_PROFILE`` names a folder that
-every rank can write to, ``PARCADE_PROFILE_SECONDS`` how long to record, and ``PARCADE_PROFILE_BARRIER=1`` makes ranks wait for
-one another before every collective call, which tells waiting from communicating. Recording begins after the first
-iterations, which allocate and compile, and ends the run when the time is over.
+every rank can write to, ``PARCADE_PROFILE_SECONDS`` how long to record, and ``PARCADE_PROFILE_BARRIER=1`` makes ranks
+wait for one another before every collective call, which tells waiting from communicating. Recording begins after the
+first iterations, which allocate and compile, and ends the run when the time is over.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ Segments = tuple[list[float], list[int], list[float]]
 class Recorder:
     """Records one rank from its ``WARM_UP_ITERATIONS``-th iteration on.
 
-    Every rank calls ``end_iteration`` once an iteration, and ``write`` when the run is over. ``is_full`` says that the time
-    is over; ranks agree among themselves when to stop.
+    Every rank calls ``end_iteration`` once an iteration, and ``write`` when the run is over. ``is_full`` says that the
+    time is over; ranks agree among themselves when to stop.
 
     Args:
         folder: where the rank's file goes.
@@ -61,7 +61,14 @@ class Recorder:
     """
 
     def __init__(
-        self, folder: Path, seconds: float, exchange: Exchange, timer: Timer, actor_timer: Timer | None, *, barrier: bool
+        self,
+        folder: Path,
+        seconds: float,
+        exchange: Exchange,
+        timer: Timer,
+        actor_timer: Timer | None,
+        *,
+        barrier: bool,
     ) -> None:
         self.folder = folder
         self.seconds = seconds
@@ -217,7 +224,8 @@ class Recorder:
 
 
 def recorder_from_environment(exchange: Exchange, timer: Timer, actor_timer: Timer | None = None) -> Recorder | None:
-    """The recorder that ``PARCADE_PROFILE`` asks for; None when it is not set. Errors: UsageError for values that mean nothing."""
+    """The recorder that ``PARCADE_PROFILE`` asks for; None when it is not set. Errors: UsageError for values that mean
+    nothing."""
     folder = os.environ.get("PARCADE_PROFILE")
     if not folder:
         return None
@@ -265,8 +273,9 @@ def binned(iterations: list[list[Span]]) -> tuple[list[list[float]], float]:
 
 
 def usual_segments(iterations: list[Segments]) -> tuple[list[list[float]], list[int], list[list[float]]]:
-    """The iterations that made as many collective calls as most did (one with a report makes more): own work before each
-    call and after the last ``[i][k + 1]``, the calls' bytes ``[k]``, and the work by the CPU clock ``[i][k + 1]``."""
+    """The iterations that made as many collective calls as most did (one with a report makes more): own work before
+    each call and after the last ``[i][k + 1]``, the calls' bytes ``[k]``, and the work by the CPU clock ``[i][k +
+    1]``."""
     if not iterations:
         return [], [], []
     lengths = [len(calls) for _, calls, _ in iterations]

@@ -1,4 +1,5 @@
-"""A finding: what was seen, the figures that show it, and what to do. The doctor and the profile's advice both speak so."""
+"""A finding: what was seen, the figures that show it, and what to do. The doctor and the profile's advice both speak
+so."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ LEVELS: tuple[Level, ...] = ("problem", "warning", "note")
 
 @dataclass(frozen=True)
 class Finding:
-    """One observation. ``rule`` is its stable name; ``evidence`` holds the figures; ``fix`` names the flag or command."""
+    """One observation. ``rule`` is its stable name; ``evidence`` holds the figures; ``fix`` names the flag or
+    command."""
 
     rule: str
     level: Level

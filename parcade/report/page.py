@@ -1,4 +1,5 @@
-"""A report of one page: the same blocks as text for a terminal, as Markdown, and as one HTML file with its pictures inside."""
+"""A report of one page: the same blocks as text for a terminal, as Markdown, and as one HTML file with its pictures
+inside."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from pathlib import Path
 
 _STYLE = (
     "body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222}"
-    "table{border-collapse:collapse;margin:1rem 0}td,th{padding:.2rem .8rem;text-align:left;border-bottom:1px solid #ddd}"
+    "table{border-collapse:collapse;margin:1rem 0}td,th{padding:.2rem .8rem;text-align:left;border-bottom:1px solid "
+    "#ddd}"
     "td:not(:first-child),th:not(:first-child){text-align:right}img{max-width:100%}"
     ".prose td{text-align:left!important;vertical-align:top}code{background:#f3f3f3;padding:0 .2rem}"
 )
@@ -69,7 +71,10 @@ def to_text(page: Page) -> str:
                 lines += [text, ""]
             case Table(headers, rows, True):
                 for row in rows:
-                    lines += [f"* {row[0]}", *(f"    {name}: {value}" for name, value in zip(headers[1:], row[1:], strict=True))]
+                    lines += [
+                        f"* {row[0]}",
+                        *(f"    {name}: {value}" for name, value in zip(headers[1:], row[1:], strict=True)),
+                    ]
                 lines.append("")
             case Table(headers, rows, _):
                 lines += [*_aligned([headers, *rows]), ""]
@@ -80,8 +85,10 @@ def to_text(page: Page) -> str:
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    line = lambda row: "  ".join(  # noqa: E731
-        [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+    line = (
+        lambda row: "  ".join(  # noqa: E731
+            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        )
     )
     return [line(row).rstrip() for row in rows]
 
@@ -107,7 +114,10 @@ def to_markdown(page: Page) -> str:
 def to_html(page: Page, folder: Path) -> str:
     """One file that can be mailed: the pictures, read from ``folder``, are inside."""
     e = html.escape
-    lines = [f"<!doctype html><meta charset=utf-8><title>{e(page.title)}</title><style>{_STYLE}</style><h1>{e(page.title)}</h1>"]
+    lines = [
+        "<!doctype html><meta "
+        f"charset=utf-8><title>{e(page.title)}</title><style>{_STYLE}</style><h1>{e(page.title)}</h1>"
+    ]
     for block in page.blocks:
         match block:
             case Heading(text):

@@ -17,8 +17,8 @@ OnSpan = Callable[[str, float, float], None]
 class Timer:
     """Seconds of wall clock per scope since it began; ``outside`` names what is not in any scope.
 
-    ``on_span(scope, start, end)``, when set, hears of every stretch of time that belonged to one scope; the stretches of
-    a timer follow one another without gaps. Unset it costs one comparison a switch.
+    ``on_span(scope, start, end)``, when set, hears of every stretch of time that belonged to one scope; the stretches
+    of a timer follow one another without gaps. Unset it costs one comparison a switch.
     """
 
     def __init__(self, outside: str = "other") -> None:
@@ -43,7 +43,8 @@ class Timer:
 
     @property
     def standing(self) -> tuple[str, float]:
-        """The scope that is open, and when a scope was last entered or left (perf_counter). For other threads to read."""
+        """The scope that is open, and when a scope was last entered or left (perf_counter). For other threads to
+        read."""
         return self._open[-1], self._since
 
     def snapshot(self) -> dict[str, float]:

@@ -72,7 +72,8 @@ def _features(ranks: int, num_bytes: float, cores: int) -> np.ndarray:
 
 
 def fit_model(timings: list[Timing], cores: int, link: Link | None = None) -> AllreduceModel:
-    """Non-negative coefficients with the least relative error. Errors: ValueError without timings of 2 ranks or more."""
+    """Non-negative coefficients with the least relative error. Errors: ValueError without timings of 2 ranks or
+    more."""
     from scipy.optimize import nnls
 
     used = [timing for timing in timings if timing.ranks > 1]

@@ -47,11 +47,15 @@ def steps_to_score(curve: Path, score: float) -> tuple[int, float]:
     try:
         milestones = json.loads(path.read_text())["milestones"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"curve={curve} holds no result.json of a finished run ({error}); give a run's directory") from error
+        raise UsageError(
+            f"curve={curve} holds no result.json of a finished run ({error}); give a run's directory"
+        ) from error
     reached = {float(name): int(mark["steps"]) for name, mark in milestones.items() if float(name) >= score}
     if not reached:
         best = max(map(float, milestones), default=None)
-        raise UsageError(f"the run in {curve} never reached {score:g} (its best milestone is {best}); ask for a lower --score")
+        raise UsageError(
+            f"the run in {curve} never reached {score:g} (its best milestone is {best}); ask for a lower --score"
+        )
     milestone = min(reached)
     return reached[milestone], milestone
 
@@ -71,6 +75,8 @@ def answer(questions: Questions, fits: dict[str, Fit]) -> list[Answer]:
         for name, fit in fits.items():
             cores = fit.size_for(rate)
             nodes = math.ceil(cores / questions.cores_per_node) if cores is not None else None
-            cost = nodes * questions.price * (hours or 1.0) if nodes is not None and questions.price is not None else None
+            cost = (
+                nodes * questions.price * (hours or 1.0) if nodes is not None and questions.price is not None else None
+            )
             answers.append(Answer(question, name, rate, cores, nodes, cost))
     return answers

@@ -26,8 +26,14 @@ def describe(result: ScaleResult, questions: Questions) -> Page:
     """The report's page; pictures are named as ``picture_name`` says."""
     blocks: list[Block] = [Text(_introduction(result))]
     for index, series in enumerate(result.series):
-        blocks += [Heading(series.series.title[0].upper() + series.series.title[1:]), _points_table(series, result.cores)]
-        blocks += [Text(_spread_note(series)), Picture(picture_name(index), f"rate and efficiency, {series.series.title}")]
+        blocks += [
+            Heading(series.series.title[0].upper() + series.series.title[1:]),
+            _points_table(series, result.cores),
+        ]
+        blocks += [
+            Text(_spread_note(series)),
+            Picture(picture_name(index), f"rate and efficiency, {series.series.title}"),
+        ]
         fits = fit_all(series.samples())
         blocks += _fit_blocks(series, fits)
         blocks += _answers(questions, fits)
@@ -40,8 +46,10 @@ def describe(result: ScaleResult, questions: Questions) -> Page:
 
 def _introduction(result: ScaleResult) -> str:
     return (
-        f"The same job at several sizes on {result.cores} core(s), interleaved and repeated. Rates are of the recorded window, without "
-        "start-up. Speed-up and efficiency are per core, against the smallest size; sizes whose ranks take turns on the cores "
+        f"The same job at several sizes on {result.cores} core(s), interleaved and repeated. Rates are of the recorded "
+        "window, without "
+        "start-up. Speed-up and efficiency are per core, against the smallest size; sizes whose ranks take turns on "
+        "the cores "
         "are marked shared and are in no fit; synthetic sizes sleep instead of computing while their Allreduce is real."
     )
 
@@ -73,7 +81,16 @@ def _points_table(series: SeriesResult, cores: int) -> Table:
                 f"{_median(point.communicate_share):.0%}",
             ]
         )
-    headers = ["ranks x threads", "kind", "envs", "steps/s [range]", "steps/CPU-s", "speed-up", "efficiency", "communicating"]
+    headers = [
+        "ranks x threads",
+        "kind",
+        "envs",
+        "steps/s [range]",
+        "steps/CPU-s",
+        "speed-up",
+        "efficiency",
+        "communicating",
+    ]
     return Table(headers, rows)
 
 
@@ -84,7 +101,11 @@ def _spread_note(series: SeriesResult) -> str:
         if len(p.steps_per_second) > 1
     ]
     turned = turning_size(series.samples(shared=True))
-    parts = [f"Spread between repeats (range over median): up to {max(spreads):.0%}." if spreads else "One repeat: no spread."]
+    parts = [
+        f"Spread between repeats (range over median): up to {max(spreads):.0%}."
+        if spreads
+        else "One repeat: no spread."
+    ]
     parts.append("Communicating includes waiting for the last rank.")
     if turned is not None:
         parts.append(f"The measured curve turns: more than {turned} core(s) are slower.")
@@ -116,11 +137,21 @@ def _fit_blocks(series: SeriesResult, fits: dict[str, Fit]) -> list[Block]:
     checked = prediction_errors(series)
     if checked:
         rows = [
-            [f"{size}", ", ".join(map(str, known)), name, f"{predicted:,.0f}", f"{measured:,.0f}", f"{predicted / measured - 1:+.0%}"]
+            [
+                f"{size}",
+                ", ".join(map(str, known)),
+                name,
+                f"{predicted:,.0f}",
+                f"{measured:,.0f}",
+                f"{predicted / measured - 1:+.0%}",
+            ]
             for size, known, name, predicted, measured in checked
         ]
         headers = ["cores", "fitted on", "fit", "predicted", "found", "error"]
-        blocks += [Text("Predictions checked: fitted on the smaller sizes alone, then compared with the next."), Table(headers, rows)]
+        blocks += [
+            Text("Predictions checked: fitted on the smaller sizes alone, then compared with the next."),
+            Table(headers, rows),
+        ]
     return blocks
 
 
@@ -145,13 +176,22 @@ def _answers(questions: Questions, fits: dict[str, Fit]) -> list[Block]:
     for row in found:
         cores = f"{row.cores:,}" if row.cores is not None else "never"
         nodes = f"{row.nodes:,}" if row.nodes is not None else "-"
-        rows.append([row.question, row.fit, cores, nodes, *([f"{row.cost:,.2f}" if row.cost is not None else "-"] if priced else [])])
+        rows.append(
+            [
+                row.question,
+                row.fit,
+                cores,
+                nodes,
+                *([f"{row.cost:,.2f}" if row.cost is not None else "-"] if priced else []),
+            ]
+        )
     headers = ["for", "by", "cores", f"nodes of {questions.cores_per_node}", *(["cost"] if priced else [])]
     note = "Cost is of one hour of steps/s, or of the whole time to the score." if priced else ""
     blocks: list[Block] = [Table(headers, rows)]
     if any("score" in row.question for row in found):
         note += (
-            " Steps to the score are those of the given run and its batch size: larger batches usually need more steps, so the "
+            " Steps to the score are those of the given run and its batch size: larger batches usually need more "
+            "steps, so the "
             "answer is a lower bound."
         )
     return [*blocks, Text(note.strip())] if note else blocks
@@ -165,7 +205,9 @@ def _simulation(series: SeriesResult, result: ScaleResult) -> list[Block]:
         rows = []
         for key, simulated in zip(kinds, series.validation, strict=True):
             error = simulated.steps_per_second / found[key] - 1
-            rows.append([f"{key[0]}", key[1], f"{simulated.steps_per_second:,.0f}", f"{found[key]:,.0f}", f"{error:+.0%}"])
+            rows.append(
+                [f"{key[0]}", key[1], f"{simulated.steps_per_second:,.0f}", f"{found[key]:,.0f}", f"{error:+.0%}"]
+            )
         worst = max(abs(s.steps_per_second / found[key] - 1) for key, s in zip(kinds, series.validation, strict=True))
         blocks += [
             Text(f"The simulation against every size that was run; its largest error is {worst:.0%}."),
@@ -189,11 +231,24 @@ def _simulation(series: SeriesResult, result: ScaleResult) -> list[Block]:
             ]
             for s in series.simulated
         ]
-        headers = ["ranks", "hosts", "envs", "steps/s [90 %]", "x one core", "per core", "x one host", "work / wait / communicate"]
+        headers = [
+            "ranks",
+            "hosts",
+            "envs",
+            "steps/s [90 %]",
+            "x one core",
+            "per core",
+            "x one host",
+            "work / wait / communicate",
+        ]
         link = result.link
-        on = f"a link of {link.latency_seconds * 1e6:g} us and {link.bytes_per_second * 8 / 1e9:g} Gbit/s between hosts (given, not measured)"
+        speed = f"{link.latency_seconds * 1e6:g} us and {link.bytes_per_second * 8 / 1e9:g} Gbit/s" if link else ""
+        on = f"a link of {speed} between hosts (given, not measured)"
         blocks += [
-            Text(f"Simulated, {result.ranks_per_host} rank(s) on each host. Stands on: {series.stands_on}; the Allreduce model below; {on if link else 'one host'}."),
+            Text(
+                f"Simulated, {result.ranks_per_host} rank(s) on each host. Stands on: {series.stands_on}; the "
+                f"Allreduce model below; {on if link else 'one host'}."
+            ),
             Table(headers, rows),
         ]
     return blocks
@@ -207,7 +262,11 @@ def _allreduce(result: ScaleResult) -> list[Block]:
     rows = [
         [
             f"{size:,} B",
-            *(f"{1e3 * seconds[n, size]:.3g} / {1e3 * model.seconds(n, size, n):.3g}" for n in counts if (n, size) in seconds),
+            *(
+                f"{1e3 * seconds[n, size]:.3g} / {1e3 * model.seconds(n, size, n):.3g}"
+                for n in counts
+                if (n, size) in seconds
+            ),
         ]
         for size in sizes
     ]
@@ -217,14 +276,17 @@ def _allreduce(result: ScaleResult) -> list[Block]:
     if len({t.ranks for t in smaller if t.ranks > 1}) >= 2:
         unseen = fit_model(smaller, result.cores)
         missed = [abs(e) for e in relative_errors(unseen, [t for t in result.timings if t.ranks == counts[-1]])]
-        note += f" Fitted without {counts[-1]} ranks, it misses those by {_median(missed):.0%} (median) and {max(missed):.0%} at most."
+        note += f" Fitted without {counts[-1]} ranks, it misses those by {_median(missed):.0%} (median)"
+        note += f" and {max(missed):.0%} at most."
     return [Table(["ms, measured / model", *(f"{n} ranks" for n in counts)], rows), Text(note)]
 
 
 def _provenance(result: ScaleResult) -> str:
     machine = result.machine
     return (
-        f"Command: {result.command}. Commit {result.commit or 'unknown'}. {machine.get('cpu', 'unknown CPU')}, {result.cores} cores, "
-        f"{machine.get('memory_gib', '?')} GiB, torch {machine.get('torch', '?')}; load average {result.load:.1f} at the start. "
+        f"Command: {result.command}. Commit {result.commit or 'unknown'}. {machine.get('cpu', 'unknown CPU')}, "
+        f"{result.cores} cores, "
+        f"{machine.get('memory_gib', '?')} GiB, torch {machine.get('torch', '?')}; load average {result.load:.1f} at "
+        "the start. "
         f"Intervals by bootstrap over repeats; curves: {', '.join(CURVES)}."
     )

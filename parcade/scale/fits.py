@@ -1,7 +1,7 @@
 """Rates as functions of size: a straight line, Amdahl's law and Gunther's, with bootstrap intervals. Pure maths.
 
-Notation: n the size (cores or ranks), X(n) the rate, lambda the rate of one, sigma the share that is serial (contention),
-kappa the price of keeping every pair in step (coherency).
+Notation: n the size (cores or ranks), X(n) the rate, lambda the rate of one, sigma the share that is serial
+(contention), kappa the price of keeping every pair in step (coherency).
 
 - line: X(n) = a + b n
 - Amdahl 1967, "Validity of the single processor approach": X(n) = lambda n / (1 + sigma (n - 1))
@@ -33,8 +33,9 @@ INTERVAL = (5.0, 95.0)
 class Fit:
     """One curve through the samples.
 
-    ``predict(n)`` its rate; ``parameters`` by name, ``intervals`` their 90 % bootstrap intervals, empty where every size was
-    measured once; ``draws`` ``[BOOTSTRAPS, k]`` the bootstrapped parameters; ``error`` the mean relative residual over sizes.
+    ``predict(n)`` its rate; ``parameters`` by name, ``intervals`` their 90 % bootstrap intervals, empty where every
+    size was measured once; ``draws`` ``[BOOTSTRAPS, k]`` the bootstrapped parameters; ``error`` the mean relative
+    residual over sizes.
     """
 
     name: str
@@ -129,13 +130,13 @@ def fit(name: str, samples: Samples, generator: np.random.Generator) -> Fit:
     values = curve.fit(n, medians)
     draws = np.empty((0, len(values)))
     if all(len(repeats) > 1 for repeats in rates):
-        drawn = [
-            [np.median(generator.choice(repeats, len(repeats))) for repeats in rates] for _ in range(BOOTSTRAPS)
-        ]
+        drawn = [[np.median(generator.choice(repeats, len(repeats))) for repeats in rates] for _ in range(BOOTSTRAPS)]
         draws = np.array([curve.fit(n, np.array(row)) for row in drawn])
     fitted = np.array([curve.rate(size, *values) for size in n])
     intervals = {
-        key: tuple(float(x) for x in np.percentile(draws[:, i], INTERVAL)) for i, key in enumerate(curve.names) if len(draws)
+        key: tuple(float(x) for x in np.percentile(draws[:, i], INTERVAL))
+        for i, key in enumerate(curve.names)
+        if len(draws)
     }
     parameters = {key: float(value) for key, value in zip(curve.names, values, strict=True)}
     return Fit(name, parameters, intervals, draws, float(np.mean(np.abs(fitted / medians - 1))))
@@ -160,7 +161,8 @@ def efficiency(samples: Samples) -> dict[int, float]:
 
 
 def turning_size(samples: Samples) -> int | None:
-    """The measured size with the highest median rate, when a larger one was measured and is slower by more than the spread."""
+    """The measured size with the highest median rate, when a larger one was measured and is slower by more than the
+    spread."""
     medians = {n: float(np.median(values)) for n, values in samples.items()}
     best = max(medians, key=medians.__getitem__)
     larger = [n for n in samples if n > best]

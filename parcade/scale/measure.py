@@ -38,7 +38,8 @@ class Size:
 
 @dataclass(frozen=True)
 class Series:
-    """What is compared with one another: one kind of scaling, one number of threads, one number of environments at the start."""
+    """What is compared with one another: one kind of scaling, one number of threads, one number of environments at the
+    start."""
 
     scaling: Scaling
     threads: int
@@ -47,7 +48,9 @@ class Series:
     @property
     def title(self) -> str:
         """For headings."""
-        envs = f"{self.num_envs} environments" + (" in all" if self.scaling == "strong" else " for the smallest size, growing with it")
+        envs = f"{self.num_envs} environments" + (
+            " in all" if self.scaling == "strong" else " for the smallest size, growing with it"
+        )
         return f"{self.scaling} scaling, {envs}, {self.threads} thread(s) a rank"
 
 
@@ -55,8 +58,8 @@ class Series:
 class Point:
     """A size of a series and what was measured there, one entry a repeat.
 
-    ``kind``: measured; synthetic: compute replaced by sleeps, Allreduce real. ``shares_cores``: more ranks x threads than the
-    machine has cores, so that they take turns.
+    ``kind``: measured; synthetic: compute replaced by sleeps, Allreduce real. ``shares_cores``: more ranks x threads
+    than the machine has cores, so that they take turns.
     """
 
     size: Size
@@ -72,7 +75,10 @@ def sizes_of(series: Series, ranks: list[int]) -> list[Size]:
     """The sizes of a series. Under weak scaling environments grow with the ranks."""
     smallest = min(ranks)
     grow = series.scaling == "weak"
-    return [Size(series.scaling, n, series.threads, series.num_envs * n // smallest if grow else series.num_envs) for n in ranks]
+    return [
+        Size(series.scaling, n, series.threads, series.num_envs * n // smallest if grow else series.num_envs)
+        for n in ranks
+    ]
 
 
 def job_arguments(arguments: list[str], config: TrainConfig, size: Size) -> list[str]:
@@ -117,7 +123,8 @@ def measure(
             shutil.rmtree(run, ignore_errors=True)
             add(point, profile)
             say(
-                f"repeat {repeat + 1} of {repeats}: {point.size.scaling}, {point.size.ranks} rank(s) x {point.size.threads} thread(s), "
+                f"repeat {repeat + 1} of {repeats}: {point.size.scaling}, {point.size.ranks} rank(s) x "
+                f"{point.size.threads} thread(s), "
                 f"{point.size.num_envs} environments: {profile.steps_per_second:,.0f} steps/s"
             )
     for name in ("output.log", "profile.json"):

@@ -1,12 +1,13 @@
-"""The measured parts that sizes beyond this machine are put together from: a rank's own work between its collective calls.
+"""The measured parts that sizes beyond this machine are put together from: a rank's own work between its collective
+calls.
 
-Under strong scaling a rank has fewer environments the more ranks there are, and its work shrinks, though not all of it does:
-each stretch k of an iteration is fitted as a_k + b_k x environments over the sizes that were measured with a core for
-every rank. What varies from iteration to iteration (other work on the machine, ends of games) is drawn from what was measured,
-relative to the mean.
+Under strong scaling a rank has fewer environments the more ranks there are, and its work shrinks, though not all of it
+does: each stretch k of an iteration is fitted as a_k + b_k x environments over the sizes that were measured with a core
+for every rank. What varies from iteration to iteration (other work on the machine, ends of games) is drawn from what
+was measured, relative to the mean.
 
-With one thread a rank, work is taken by the process's CPU clock: what it takes on a core of its own, whatever else the machine
-does. With several threads it is taken by wall clock.
+With one thread a rank, work is taken by the process's CPU clock: what it takes on a core of its own, whatever else the
+machine does. With several threads it is taken by wall clock.
 """
 
 from __future__ import annotations
@@ -63,7 +64,10 @@ def parts_of(points: list[Point]) -> Parts:
     fixed, per_env = _lines(np.array(envs), np.array(means))
     first = next(rank for rank in sources[0].profiles[0].ranks if len(rank.segment_bytes) == calls)
     count = sum(len(rows) for rows in relative)
-    shown = ", ".join(f"{point.size.ranks} rank(s) with {point.size.num_envs // point.size.ranks} environments each" for point in sources)
+    shown = ", ".join(
+        f"{point.size.ranks} rank(s) with {point.size.num_envs // point.size.ranks} environments each"
+        for point in sources
+    )
     return Parts(
         fixed,
         per_env,
@@ -81,7 +85,8 @@ def _usual_calls(sources: list[Point]) -> int:
 
 
 def _lines(envs: np.ndarray, means: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Non-negative a and b ``[K + 1]`` of means ``[m, K + 1]`` = a + b x envs ``[m]``; proportional where envs never vary."""
+    """Non-negative a and b ``[K + 1]`` of means ``[m, K + 1]`` = a + b x envs ``[m]``; proportional where envs never
+    vary."""
     from scipy.optimize import nnls
 
     if len(set(envs.tolist())) == 1:

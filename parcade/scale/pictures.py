@@ -90,8 +90,19 @@ def _draw_simulated(axes, series: SeriesResult) -> None:
         one = float(np.median(samples[min(samples)])) / min(samples)
         sizes = np.array([min(samples), max(ranks)])
         axes.plot(sizes, one * sizes, color="0.75", lw=1, ls="--", label="perfect")
-        axes.plot(list(samples), [np.median(values) for values in samples.values()], "o", color="black", ms=4, label="run")
-    axes.errorbar(ranks, rates, [rates - bounds[:, 0], bounds[:, 1] - rates], fmt="s-", color="#8d6bb1", ms=4, lw=1.2, label="simulated")
+        axes.plot(
+            list(samples), [np.median(values) for values in samples.values()], "o", color="black", ms=4, label="run"
+        )
+    axes.errorbar(
+        ranks,
+        rates,
+        [rates - bounds[:, 0], bounds[:, 1] - rates],
+        fmt="s-",
+        color="#8d6bb1",
+        ms=4,
+        lw=1.2,
+        label="simulated",
+    )
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlabel("ranks, a core each")

@@ -15,7 +15,8 @@ SCHEMA_VERSION = 1
 
 @dataclass
 class SeriesResult:
-    """One series: its points, and what the simulation says of sizes measured (``validation``) and not (``simulated``)."""
+    """One series: its points, and what the simulation says of sizes measured (``validation``) and not
+    (``simulated``)."""
 
     series: Series
     points: list[Point]
@@ -23,8 +24,11 @@ class SeriesResult:
     simulated: list[Simulated] = field(default_factory=list)
     stands_on: str = ""
 
-    def samples(self, *, kinds: tuple[str, ...] = ("measured", "synthetic"), shared: bool = False) -> dict[int, list[float]]:
-        """Rates by cores asked for; ``shared`` also of sizes whose ranks take turns on the cores. Measured wins over synthetic."""
+    def samples(
+        self, *, kinds: tuple[str, ...] = ("measured", "synthetic"), shared: bool = False
+    ) -> dict[int, list[float]]:
+        """Rates by cores asked for; ``shared`` also of sizes whose ranks take turns on the cores. Measured wins over
+        synthetic."""
         found: dict[int, list[float]] = {}
         for point in sorted(self.points, key=lambda point: point.kind, reverse=True):
             if point.kind in kinds and point.steps_per_second and (shared or not point.shares_cores):
@@ -60,7 +64,9 @@ def to_json(result: ScaleResult) -> dict[str, Any]:
 def from_json(data: dict[str, Any]) -> ScaleResult:
     """The inverse of ``to_json``. Errors: UsageError when the version does not fit."""
     if data.get("schema_version") != SCHEMA_VERSION:
-        raise UsageError(f"the file has schema_version {data.get('schema_version')!r}, expected {SCHEMA_VERSION}; measure again")
+        raise UsageError(
+            f"the file has schema_version {data.get('schema_version')!r}, expected {SCHEMA_VERSION}; measure again"
+        )
     fields = {name: value for name, value in data.items() if name != "schema_version"}
     fields["series"] = [
         SeriesResult(

@@ -1,9 +1,10 @@
 """Thousands of ranks from measured parts.
 
-Between two collective calls every rank works on its own for a time drawn from what was measured; a call ends for all when the
-last has come and the Allreduce is through. So an iteration takes
+Between two collective calls every rank works on its own for a time drawn from what was measured; a call ends for all
+when the last has come and the Allreduce is through. So an iteration takes
 
-    sum over calls k of ( max over ranks r of work[k, r] + T(n, bytes[k]) ) + max over r of the work after the last call   (1)
+    sum over calls k of ( max over ranks r of work[k, r] + T(n, bytes[k]) ) + max over r of the work after the last call
+    (1)
 
 The maximum is where stragglers enter: of a thousand ranks some one is always late.
 What it leaves out: other jobs' traffic on the link, failures, memory bandwidth shared by a host's ranks beyond what the
@@ -50,7 +51,8 @@ def simulate(
 ) -> Simulated:
     """Play ``ITERATIONS`` iterations of a job by equation (1).
 
-    ``ranks_per_host`` beyond the model's cores makes ranks take turns, unless they are ``sleeping`` ones that need no core.
+    ``ranks_per_host`` beyond the model's cores makes ranks take turns, unless they are ``sleeping`` ones that need no
+    core.
     """
     generator = np.random.default_rng([seed, ranks])
     segments = parts.segments(num_envs / ranks)  # [M, K + 1]

@@ -1,4 +1,5 @@
-"""A whole scaling study: measure, go beyond the cores with sleeping ranks, simulate beyond that, and compare them all."""
+"""A whole scaling study: measure, go beyond the cores with sleeping ranks, simulate beyond that, and compare them
+all."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ from parcade.scale.synthetic import run_synthetic
 class Plan:
     """What to run.
 
-    ``ranks`` real ones; ``synthetic`` and ``simulated`` sizes beyond; ``envs`` environments of the smallest size of each series
-    (the job's own when empty).
+    ``ranks`` real ones; ``synthetic`` and ``simulated`` sizes beyond; ``envs`` environments of the smallest size of
+    each series (the job's own when empty).
     """
 
     ranks: tuple[int, ...]
@@ -117,7 +118,8 @@ def _simulate(series: SeriesResult, plan: Plan, result: ScaleResult) -> None:
             series.validation.append(
                 simulate(
                     parts, model,
-                    ranks=size.ranks, num_envs=size.num_envs, ranks_per_host=size.ranks, seed=0, sleeping=point.kind == "synthetic",
+                    ranks=size.ranks, num_envs=size.num_envs, ranks_per_host=size.ranks, seed=0,
+                    sleeping=point.kind == "synthetic",
                 )
             )  # fmt: skip
     for ranks in plan.simulated:

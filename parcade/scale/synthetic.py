@@ -39,7 +39,16 @@ def run_synthetic(parts: Parts, ranks: int, envs_per_rank: float, seconds: float
     with tempfile.TemporaryDirectory() as folder:
         given, result = Path(folder) / "job.json", Path(folder) / "result.json"
         given.write_text(json.dumps(job))
-        command = [mpi.find_mpiexec(), "-n", str(ranks), sys.executable, "-m", "parcade.scale.synthetic", str(given), str(result)]
+        command = [
+            mpi.find_mpiexec(),
+            "-n",
+            str(ranks),
+            sys.executable,
+            "-m",
+            "parcade.scale.synthetic",
+            str(given),
+            str(result),
+        ]
         _run(command, 60 + 20 * seconds)
         measured = json.loads(result.read_text())
     rate = parts.steps_per_env * envs_per_rank * ranks / measured["iteration_seconds"]
@@ -48,7 +57,12 @@ def run_synthetic(parts: Parts, ranks: int, envs_per_rank: float, seconds: float
 
 def _run(command: list[str], limit_seconds: float) -> None:
     process = subprocess.Popen(
-        command, env=mpi.rank_environment(1), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+        command,
+        env=mpi.rank_environment(1),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
     )
     try:
         output, _ = process.communicate(timeout=limit_seconds)

@@ -2,15 +2,16 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
-import time
 
 import pytest
 
 from parcade.cli import main
+from parcade.cluster.processes import ProcessRecord, start_ticks, write_record
 from parcade.doctor import facts, pools
-from parcade.doctor.running import processes_of_run, watch
+from parcade.doctor.running import look_at_run
 from parcade.report.machine import available_cores
 
 LIMITS = {
@@ -95,20 +96,22 @@ def test_a_mistake_is_one_line_and_exit_code_2(mistake, capsys, tmp_path, monkey
     assert err.startswith("parcade: ") and says in err and err.count("\n") == 1
 
 
-def test_a_process_of_a_run_is_found_and_its_busy_threads_are_counted(tmp_path):
-    program = "import threading\ndef spin():\n    while True: sum(range(10**6))\nthreading.Thread(target=spin).start()\nspin()"
-    run = tmp_path / "run"
-    spinning = subprocess.Popen([sys.executable, "-c", program, "--run-dir", str(run)])
+def test_a_process_of_a_run_is_found_and_its_threads_are_watched(tmp_path):
+    program = "import threading\ndef spin():\n    while True: sum(range(10**6))\nthreading.Thread(target=spin).start()\nprint(flush=True)\nspin()"
+    spinning = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
     try:
-        deadline = time.monotonic() + 60
-        while processes_of_run(run) != [spinning.pid] and time.monotonic() < deadline:
-            time.sleep(0.1)
-        (seen,) = watch(processes_of_run(run), 1.0)
-        assert seen.pid == spinning.pid and seen.threads == 2 and seen.cores_used > 0
-        assert seen.affinity == tuple(sorted(os.sched_getaffinity(0)))
+        spinning.stdout.readline()
+        (tmp_path / "processes").mkdir()
+        here = ProcessRecord("rank", 0, spinning.pid, start_ticks(spinning.pid), socket.gethostname())
+        gone = ProcessRecord("rank", 1, spinning.pid, 1, socket.gethostname())
+        for record in (here, gone):
+            write_record(tmp_path, record)
+        (seen,) = look_at_run(tmp_path, 1.0)
+        assert (seen.name, seen.pid, seen.threads) == ("rank 0", spinning.pid, 2)
+        assert seen.cores_used > 0 and seen.affinity == tuple(sorted(os.sched_getaffinity(0)))
     finally:
         spinning.kill()
-        spinning.wait()
+        spinning.communicate()
 
 
 def test_training_warns_of_too_many_threads_in_one_line(tmp_path, capsys):

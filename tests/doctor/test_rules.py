@@ -96,9 +96,11 @@ def test_findings_come_gravest_first_and_fit_one_line():
     assert findings[0].line() == "note: says (evidence); fix"
 
 
-def process(rank, **changes):
+def process(name, **changes):
     shown = {"cores_used": 1.0, "threads": 9, "busy_threads": 1, "affinity": (0, 1)}
-    return RunningProcess(100, rank, **{**shown, **changes}, memory_bytes=1, voluntary_switches=1, involuntary_switches=1)
+    return RunningProcess(
+        name, 100, **{**shown, **changes}, memory_bytes=1, voluntary_switches=1, involuntary_switches=1
+    )
 
 
 def test_a_run_under_way_is_judged_by_what_its_threads_do():
@@ -109,4 +111,4 @@ def test_a_run_under_way_is_judged_by_what_its_threads_do():
     assert finding.rule == "ranks-share-a-core"
     assert list(examine_running([process("0", affinity=(0,)), process("1", affinity=(1,))], cores=2)) == []
     (finding,) = examine_running([process("0", cores_used=0.0, busy_threads=0)], cores=2)
-    assert finding.rule == "nothing-runs" and "py-spy dump --pid 100" in finding.fix
+    assert finding.rule == "nothing-runs" and "parcade stacks" in finding.fix

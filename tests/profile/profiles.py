@@ -3,7 +3,15 @@
 from parcade.profile.data import Profile, RankProfile
 from parcade.report.timing import SCOPES
 
-HEALTHY_SPLIT = {"emulate": 4.0, "preprocess": 0.4, "infer": 1.8, "learn": 3.2, "communicate": 0.3, "wait": 0.2, "other": 0.1}
+HEALTHY_SPLIT = {
+    "emulate": 4.0,
+    "preprocess": 0.4,
+    "infer": 1.8,
+    "learn": 3.2,
+    "communicate": 0.3,
+    "wait": 0.2,
+    "other": 0.1,
+}
 
 
 def rank(number=0, split=HEALTHY_SPLIT, **changes):

@@ -1,4 +1,5 @@
-"""A program of ranks that work for given times: ``mpiexec -n 2 python ranks.py '[{"emulate": 0.03}, {"emulate": 0.06}]'``.
+"""A program of ranks that work for given times: ``mpiexec -n 2 python ranks.py '[{"emulate": 0.03}, {"emulate":
+0.06}]'``.
 
 Each rank sleeps in the scopes of its entry, then averages a gradient with the others; stands in for a training whose
 split, stragglers and waste are known.

@@ -3,9 +3,9 @@
 import dataclasses
 
 import pytest
+from profiles import HEALTHY_SPLIT, profile, rank
 
 from parcade.profile import advice
-from profiles import HEALTHY_SPLIT, profile, rank
 
 pytestmark = pytest.mark.quick
 

@@ -4,6 +4,7 @@ import json
 import re
 
 import pytest
+from profiles import profile, rank
 
 from parcade.errors import UsageError
 from parcade.profile.data import from_json, to_json
@@ -11,7 +12,6 @@ from parcade.profile.describe import describe
 from parcade.profile.pictures import draw_split, draw_timeline
 from parcade.report.page import Heading, Page, Picture, Table, Text, to_html, to_markdown, to_text, write_page
 from parcade.report.timing import SCOPES
-from profiles import profile, rank
 
 pytestmark = pytest.mark.quick
 
@@ -56,7 +56,12 @@ def test_pictures_are_drawn_and_lie_inside_the_html(tmp_path):
 
 def test_one_page_reads_the_same_in_three_forms(tmp_path):
     (tmp_path / "a.png").write_bytes(b"\x89PNG")
-    blocks = (Heading("Part"), Text("a < b"), Table(["n", "x|y"], [["one", "1"], ["two", "22"]]), Picture("a.png", "alt"))
+    blocks = (
+        Heading("Part"),
+        Text("a < b"),
+        Table(["n", "x|y"], [["one", "1"], ["two", "22"]]),
+        Picture("a.png", "alt"),
+    )
     page = Page("Title", (*blocks, Table(["finding", "fix"], [["f|g", "h"]], prose=True)))
     assert "n    x|y\none    1\ntwo   22" in to_text(page) and "* f|g\n    fix: h" in to_text(page)
     assert "| one | 1 |" in to_markdown(page) and "f\\|g" in to_markdown(page) and "![alt](a.png)" in to_markdown(page)

@@ -45,7 +45,17 @@ def recorded(folder):
 
 
 def test_the_report_is_made_again_from_its_data_and_from_nothing_else(tmp_path, capsys):
-    flags = [*SMALL, "--engine", "serial", "--seconds", "0.3", "--out", str(tmp_path / "out"), "--checkpoint-seconds", "0.01"]
+    flags = [
+        *SMALL,
+        "--engine",
+        "serial",
+        "--seconds",
+        "0.3",
+        "--out",
+        str(tmp_path / "out"),
+        "--checkpoint-seconds",
+        "0.01",
+    ]
     assert main(["profile", *flags]) == 0
     printed = capsys.readouterr().out
     taken = recorded(tmp_path / "out")
@@ -112,7 +122,17 @@ def test_a_program_that_records_nothing_or_fails_says_so(tmp_path, capsys):
     assert main(["profile", "--out", str(tmp_path / "a"), "--", sys.executable, "-c", "pass"]) == 2
     assert "holds no rank-*.json" in capsys.readouterr().err
     with pytest.raises(RuntimeError, match="ended with code 3: last words"):
-        main(["profile", "--out", str(tmp_path / "b"), "--", sys.executable, "-c", "print('last words'); raise SystemExit(3)"])
+        main(
+            [
+                "profile",
+                "--out",
+                str(tmp_path / "b"),
+                "--",
+                sys.executable,
+                "-c",
+                "print('last words'); raise SystemExit(3)",
+            ]
+        )
     with pytest.raises(RuntimeError, match=r"did not end within 1 s \(--limit\)"):
         program = ["--", sys.executable, "-c", "import time; time.sleep(60)"]
         main(["profile", "--out", str(tmp_path / "c"), "--limit", "1s", *program])

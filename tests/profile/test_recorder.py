@@ -1,4 +1,5 @@
-"""The recorder on a clock that the test moves: splits, segments between collective calls, timelines and its own price."""
+"""The recorder on a clock that the test moves: splits, segments between collective calls, timelines and its own
+price."""
 
 from types import SimpleNamespace
 
@@ -67,7 +68,9 @@ def test_a_window_leaves_out_the_first_iterations_and_splits_the_rest(world, tmp
     world.recorder.write()
     (rank,) = read_ranks(tmp_path)
     assert rank.iteration_seconds == pytest.approx([7.25] * 3)
-    assert rank.seconds == pytest.approx({**dict.fromkeys(SCOPES, 0.0), "emulate": 12, "learn": 6, "communicate": 3, "other": 0.75})
+    assert rank.seconds == pytest.approx(
+        {**dict.fromkeys(SCOPES, 0.0), "emulate": 12, "learn": 6, "communicate": 3, "other": 0.75}
+    )
     assert (rank.steps, rank.frames, rank.allreduces, rank.gradient_bytes) == (30, 120, 6, 1000)
     assert rank.allreduce_seconds == pytest.approx(3.0)
     assert rank.checkpoint_save_seconds == pytest.approx(2.0)
@@ -85,7 +88,11 @@ def test_own_work_is_cut_at_the_collective_calls(world, tmp_path):
 
 
 def test_iterations_that_call_more_often_than_most_are_left_out_of_the_segments():
-    iterations = [([1.0, 2.0], [8], [0.5, 1.0]), ([1.0, 2.0, 3.0], [8, 9], [1.0, 1.0, 1.0]), ([3.0, 4.0], [8], [0.5, 2.0])]
+    iterations = [
+        ([1.0, 2.0], [8], [0.5, 1.0]),
+        ([1.0, 2.0, 3.0], [8, 9], [1.0, 1.0, 1.0]),
+        ([3.0, 4.0], [8], [0.5, 2.0]),
+    ]
     assert usual_segments(iterations) == ([[1.0, 2.0], [3.0, 4.0]], [8], [[0.5, 1.0], [0.5, 2.0]])
     assert usual_segments([]) == ([], [], [])
 

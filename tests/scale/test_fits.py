@@ -33,7 +33,9 @@ def test_the_storys_line_predicts_its_128_cores():
     assert line.error < 1e-9 and line.peak is None
 
 
-@pytest.mark.parametrize("curve, parameters", [("line", (10.0, 3.0)), ("amdahl", (100.0, 0.05)), ("usl", (100.0, 0.02, 0.001))])
+@pytest.mark.parametrize(
+    "curve, parameters", [("line", (10.0, 3.0)), ("amdahl", (100.0, 0.05)), ("usl", (100.0, 0.02, 0.001))]
+)
 def test_a_curve_is_found_again_from_its_own_points(curve, parameters):
     fitted = fits.fit(curve, exact(curve, *parameters), rng())
     assert tuple(fitted.parameters.values()) == pytest.approx(parameters, rel=1e-6)

@@ -15,7 +15,10 @@ BAD = {
     "an unknown game": (["pongg"], "did you mean 'pong'?"),
     "an unknown flag": (["pong", "--rankz", "3"], "unknown flag --rankz; did you mean --ranks?"),
     "ranks that are no numbers": (["pong", "--ranks", "1,two"], "--ranks '1,two' is not a list of numbers"),
-    "ranks that do not divide": (["pong", "--ranks", "1,3"], "size of 3 ranks (strong scaling): num_envs=32 is not divisible"),
+    "ranks that do not divide": (
+        ["pong", "--ranks", "1,3"],
+        "size of 3 ranks (strong scaling): num_envs=32 is not divisible",
+    ),
     "an engine": (["pong", "--engine", "mpi"], "parcade scale decides --engine itself"),
     "no repeats": (["pong", "--repeats", "0"], "repeats=0"),
     "a score without its time": (["pong", "--score", "18"], "--score, --minutes and --curve together"),
@@ -23,7 +26,10 @@ BAD = {
         ["tiny_catch", "--score", "1", "--minutes", "1", "--curve", "nowhere"],
         "holds no result.json",
     ),
-    "a synthetic size that does not divide": (["pong", "--ranks", "2,4", "--synthetic", "5"], "--synthetic 5 is no multiple"),
+    "a synthetic size that does not divide": (
+        ["pong", "--ranks", "2,4", "--synthetic", "5"],
+        "--synthetic 5 is no multiple",
+    ),
     "a study that is not there": (["--read", "nowhere"], "nowhere is no scale.json"),
 }
 
@@ -47,7 +53,11 @@ def test_a_study_measures_goes_beyond_the_cores_simulates_and_compares(tmp_path,
     assert {p.name for p in tmp_path.iterdir()} == {"report.html", "report.md", "scale-0.png", "scale.json"}
     found = json.loads((tmp_path / "scale.json").read_text())
     (series,) = found["series"]
-    assert [(p["size"]["ranks"], p["kind"]) for p in series["points"]] == [(1, "measured"), (2, "measured"), (4, "synthetic")]
+    assert [(p["size"]["ranks"], p["kind"]) for p in series["points"]] == [
+        (1, "measured"),
+        (2, "measured"),
+        (4, "synthetic"),
+    ]
     assert all(p["steps_per_second"][0] > 0 for p in series["points"])
     assert [s["ranks"] for s in series["validation"]] == [1, 2, 4] and series["simulated"][0]["hosts"] >= 2
     assert {t["ranks"] for t in found["timings"]} == {2, 4}

@@ -1,0 +1,125 @@
+"""The wall of oversubscribed threads: the same job on 1, 2 and 4 ranks, with the machine's default threads and with
+one.
+
+    python benchmarks/oversubscription.py [--ranks 1 2 4] [--repeats 3] [--seconds 10]
+
+Three ways of sizing the thread pools, interleaved:
+
+- default: every library sizes its own pool, a thread a core in every rank, and waiting threads spin as they do by
+default
+- default, waiting asleep: the same, with OMP_WAIT_POLICY=PASSIVE, which parcade sets
+- one: --threads-per-rank 1
+
+The network is wide enough for its products of matrices to be shared out over threads; the task costs next to nothing.
+Steps per CPU-second stand beside steps per second: threads that spin burn CPU time, which shows on a busy machine too.
+The doctor is asked about the first way, and its finding is kept with the result.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from parcade.profile.take import Recording, take, train_command
+from parcade.report.machine import available_cores, commit, machine
+
+RESULTS = Path(__file__).resolve().parent / "results"
+# What libgomp spins for when nothing is said, about 3 ms; said here, it wins over parcade's OMP_WAIT_POLICY=PASSIVE.
+LIBGOMP_DEFAULT_SPIN = "300000"
+WAYS = {
+    "default": (-1, {"GOMP_SPINCOUNT": LIBGOMP_DEFAULT_SPIN}),
+    "default, waiting asleep": (-1, {}),
+    "one": (1, {}),
+}
+JOB = "tiny_catch --algorithm ppo --hidden 1024 --num-envs 64 --unroll-length 32 --epochs 3 --num-minibatches 4"
+POOL_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+def measure(way: str, ranks: int, seconds: float) -> dict[str, float]:
+    """Rates of one run."""
+    threads, environment = WAYS[way]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        flags = [*JOB.split(), "--engine", "mpi", "--ranks", str(ranks), "--threads-per-rank", str(threads)]
+        command = train_command([*flags, "--checkpoint-seconds", "86400"], folder / "run")
+        words = ["env", *(word for name in POOL_VARIABLES for word in ("-u", name))]
+        words += [f"{name}={value}" for name, value in environment.items()]
+        profile = take(
+            Recording([*words, *command], way, seconds, barrier=False, limit_seconds=1200), folder, folder / "run"
+        )
+    switches = sum(rank.involuntary_switches / rank.window_seconds for rank in profile.ranks)
+    return {
+        "steps_per_second": profile.steps_per_second,
+        "steps_per_cpu_second": profile.steps_per_second / profile.cores_used,
+        "threads": sum(rank.widest_pool for rank in profile.ranks),
+        "involuntary_switches_per_second": switches,
+    }
+
+
+def doctors_finding(ranks: int) -> dict[str, str]:
+    """What the doctor says of so many ranks with default threads."""
+    words = ["doctor", "--engine", "mpi", "--ranks", str(ranks), "--threads-per-rank", "-1", "--json"]
+    environment = {name: value for name, value in os.environ.items() if name not in POOL_VARIABLES}
+    done = subprocess.run(
+        [sys.executable, "-m", "parcade", *words], capture_output=True, text=True, timeout=600, env=environment
+    )
+    findings = json.loads(done.stdout)["findings"]
+    return next(finding for finding in findings if finding["rule"] == "threads-oversubscribed")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=10.0)
+    arguments = parser.parse_args()
+    load = os.getloadavg()[0]
+    samples: dict[str, list[dict[str, float]]] = {}
+    for _ in range(arguments.repeats):
+        for ranks in arguments.ranks:
+            for way in WAYS:
+                measured = measure(way, ranks, arguments.seconds)
+                samples.setdefault(f"{ranks} rank(s), {way}", []).append(measured)
+                print(ranks, way, {name: round(value, 1) for name, value in measured.items()}, flush=True)
+    medians = {
+        name: {figure: statistics.median(sample[figure] for sample in many) for figure in many[0]}
+        for name, many in samples.items()
+    }
+    ratios = {
+        f"{ranks} rank(s)": {
+            figure: medians[f"{ranks} rank(s), one"][figure] / medians[f"{ranks} rank(s), default"][figure]
+            for figure in ("steps_per_second", "steps_per_cpu_second")
+        }
+        for ranks in arguments.ranks
+    }
+    finding = doctors_finding(max(arguments.ranks))
+    for name, ratio in ratios.items():
+        print(
+            f"{name}: one thread is {ratio['steps_per_second']:.2f} times as fast as the default, "
+            f"{ratio['steps_per_cpu_second']:.2f} times per CPU-second"
+        )
+    print(f"the doctor: {finding['says']}; {finding['fix']}")
+    result = {
+        "command": f"python benchmarks/oversubscription.py --repeats {arguments.repeats} --seconds "
+        f"{arguments.seconds:g}",
+        "commit": commit(),
+        "machine": machine(),
+        "cores": available_cores(),
+        "load_at_start": load,
+        "one_thread_over_default": ratios,
+        "doctor": finding,
+        "medians": medians,
+        "samples": samples,
+    }
+    (RESULTS / "oversubscription.json").write_text(json.dumps(result, indent=2) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
