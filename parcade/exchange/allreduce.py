@@ -7,9 +7,7 @@ Objects never travel: arrays alone, through MPI's buffer interface.
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Iterator
 
 import numpy as np
 from torch import Tensor
@@ -35,7 +33,7 @@ class AllreduceExchange(Exchange):
 
     def average_gradient(self, grad: Tensor) -> None:
         num_bytes = grad.numel() * grad.element_size()
-        with self._communicate(num_bytes):
+        with self.communicating(num_bytes):
             started = time.perf_counter()
             self._comm.Allreduce(self._mpi.IN_PLACE, grad.numpy())
             self.allreduce_seconds += time.perf_counter() - started
@@ -43,24 +41,24 @@ class AllreduceExchange(Exchange):
         self.bytes_moved += num_bytes
 
     def sum(self, x: Tensor) -> Tensor:
-        with self._communicate(x.numel() * x.element_size()):
+        with self.communicating(x.numel() * x.element_size()):
             self._comm.Allreduce(self._mpi.IN_PLACE, x.numpy())
         return x
 
     def maximum(self, x: np.ndarray) -> np.ndarray:
-        with self._communicate(x.nbytes):
+        with self.communicating(x.nbytes):
             self._comm.Allreduce(self._mpi.IN_PLACE, x, op=self._mpi.MAX)
         return x
 
     def broadcast(self, x: Tensor) -> Tensor:
-        with self._communicate(x.numel() * x.element_size()):
+        with self.communicating(x.numel() * x.element_size()):
             self._comm.Bcast(x.numpy(), root=0)
         return x
 
     def gather_rows(self, rows: np.ndarray) -> np.ndarray:
         rows = np.ascontiguousarray(rows, np.float64)
         counts = np.empty(self.world_size, np.int64)
-        with self._communicate(rows.nbytes):
+        with self.communicating(rows.nbytes):
             self._comm.Allgather(np.array([rows.size], np.int64), counts)
             gathered = np.empty(counts.sum(), np.float64)
             self._comm.Allgatherv(rows, [gathered, counts])
@@ -68,7 +66,7 @@ class AllreduceExchange(Exchange):
 
     def gather_on_first(self, x: np.ndarray) -> np.ndarray | None:
         gathered = np.empty((self.world_size, *x.shape), x.dtype) if self.rank == 0 else None
-        with self._communicate(x.nbytes):
+        with self.communicating(x.nbytes):
             self._comm.Gather(np.ascontiguousarray(x), gathered, root=0)
         return gathered
 
@@ -82,15 +80,5 @@ class AllreduceExchange(Exchange):
                 seconds[i] = time.perf_counter() - started
         return seconds
 
-    @contextlib.contextmanager
-    def _communicate(self, num_bytes: int) -> Iterator[None]:
-        """Everything a collective call is wrapped in."""
-        if self.on_collective is not None:
-            self.on_collective(num_bytes, False)
-        if self.barrier_first:
-            with self.timer.scope("wait"):
-                self._comm.Barrier()
-        with self.timer.scope("communicate"):
-            yield
-        if self.on_collective is not None:
-            self.on_collective(num_bytes, True)
+    def barrier(self) -> None:
+        self._comm.Barrier()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
@@ -96,6 +97,22 @@ class Exchange:
         """Seconds ``[repeats]`` of an Allreduce of so many float32, ranks starting together; empty with nobody to talk
         to."""
         return np.empty(0)
+
+    def barrier(self) -> None:
+        """Wait for all ranks."""
+
+    @contextlib.contextmanager
+    def communicating(self, num_bytes: int) -> Iterator[None]:
+        """What every collective call is wrapped in: its timing scope, and what a profile wants to know."""
+        if self.on_collective is not None:
+            self.on_collective(num_bytes, False)
+        if self.barrier_first:
+            with self.timer.scope("wait"):
+                self.barrier()
+        with self.timer.scope("communicate"):
+            yield
+        if self.on_collective is not None:
+            self.on_collective(num_bytes, True)
 
     def check_parameters(self) -> None:
         """Compare the parameters of all ranks bit for bit. Errors: RuntimeError naming the ranks that differ."""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import os
 import time
-from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -45,7 +43,7 @@ class GlooExchange(Exchange):
 
     def average_gradient(self, grad: Tensor) -> None:
         num_bytes = grad.numel() * grad.element_size()
-        with self._communicate(num_bytes):
+        with self.communicating(num_bytes):
             started = time.perf_counter()
             dist.all_reduce(grad)
             self.allreduce_seconds += time.perf_counter() - started
@@ -53,23 +51,23 @@ class GlooExchange(Exchange):
         self.bytes_moved += num_bytes
 
     def sum(self, x: Tensor) -> Tensor:
-        with self._communicate(x.numel() * x.element_size()):
+        with self.communicating(x.numel() * x.element_size()):
             dist.all_reduce(x)
         return x
 
     def maximum(self, x: np.ndarray) -> np.ndarray:
-        with self._communicate(x.nbytes):
+        with self.communicating(x.nbytes):
             dist.all_reduce(torch.from_numpy(x), op=dist.ReduceOp.MAX)
         return x
 
     def broadcast(self, x: Tensor) -> Tensor:
-        with self._communicate(x.numel() * x.element_size()):
+        with self.communicating(x.numel() * x.element_size()):
             dist.broadcast(x, src=0)
         return x
 
     def gather_rows(self, rows: np.ndarray) -> np.ndarray:
         rows = np.ascontiguousarray(rows, np.float64)
-        with self._communicate(rows.nbytes):
+        with self.communicating(rows.nbytes):
             counts = [torch.zeros(1, dtype=torch.int64) for _ in range(self.world_size)]
             dist.all_gather(counts, torch.tensor([len(rows)]))
             # gloo gathers equal shapes alone: everyone sends as many rows as the longest has.
@@ -83,7 +81,7 @@ class GlooExchange(Exchange):
     def gather_on_first(self, x: np.ndarray) -> np.ndarray | None:
         own = torch.from_numpy(np.ascontiguousarray(x))
         parts = [torch.empty_like(own) for _ in range(self.world_size)] if self.rank == 0 else None
-        with self._communicate(x.nbytes):
+        with self.communicating(x.nbytes):
             dist.gather(own, parts, dst=0)
         return torch.stack(parts).numpy() if parts is not None else None
 
@@ -101,13 +99,5 @@ class GlooExchange(Exchange):
         if dist.is_initialized():
             dist.destroy_process_group()
 
-    @contextlib.contextmanager
-    def _communicate(self, num_bytes: int) -> Iterator[None]:
-        """Everything a collective call is wrapped in."""
-        if self.on_collective is not None:
-            self.on_collective(num_bytes)
-        if self.barrier_first:
-            with self.timer.scope("wait"):
-                dist.barrier()
-        with self.timer.scope("communicate"):
-            yield
+    def barrier(self) -> None:
+        dist.barrier()

@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from parcade.cluster.launch import end_process_group
+from parcade.cluster.mpi import end_process_group
 from parcade.errors import UsageError
 from parcade.profile.data import Profile, read_ranks, to_json
 from parcade.report.machine import available_cores, commit, machine

@@ -16,7 +16,6 @@ from pathlib import Path
 import numpy as np
 
 from parcade.cluster import mpi
-from parcade.cluster.launch import end_process_group
 from parcade.scale.parts import Parts
 
 SLEEP_OVERSHOOT_SECONDS = 6e-5
@@ -69,7 +68,7 @@ def _run(command: list[str], limit_seconds: float) -> None:
     except subprocess.TimeoutExpired:
         raise RuntimeError(f"{' '.join(command[:3])} did not end within {limit_seconds:.0f} s") from None
     finally:
-        end_process_group(process)
+        mpi.end_process_group(process)
     if process.returncode:
         raise RuntimeError(f"{' '.join(command[:3])} ended with code {process.returncode}: {output.strip()[-400:]}")
 
