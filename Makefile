@@ -7,7 +7,7 @@ SEED ?= 0
 # A waiting OpenMP thread must not burn a core that emulation could use.
 export OMP_WAIT_POLICY := PASSIVE
 
-.PHONY: pong test test-cluster test-exact test-gpu-code quick curves bench-sb3 bench-ranks clean help
+.PHONY: pong test test-cluster test-exact test-gpu-code quick curves bench-sb3 bench-ranks results-cray bench-async soak clean help
 
 help:
 	@echo "make pong    install, then learn Pong until the mean score of 100 games is 18 (SEED=0)"
@@ -17,6 +17,9 @@ help:
 	@echo "make test-gpu-code   compile the GPU's kernels without a GPU, against bounds; minutes"
 	@echo "make quick   the unit tests alone"
 	@echo "make curves  Pong curves of every algorithm into benchmarks/results; resumable, hours"
+	@echo "make results-cray   four games x PPO, A2C, IMPALA, Ape-X; resumable, days on a small machine"
+	@echo "make bench-async    frames to a score with 1 to 8 actor-learners"
+	@echo "make soak    a run on Ray with a kill -9 every 20 s; ten minutes and as long undisturbed"
 	@echo "make bench-sb3, bench-ranks   against Stable-Baselines3; 1 against 2 MPI ranks"
 
 # torch comes first and alone, so that nothing else chooses its version. On Linux, PyPI's build brings gigabytes of CUDA
@@ -65,6 +68,15 @@ curves: $(VENV)/.installed-test
 bench-sb3: $(VENV)/.installed-test
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "stable-baselines3==2.9.2" opencv-python-headless
 	$(BIN)/python benchmarks/against_sb3.py
+
+results-cray: $(VENV)/.installed-test
+	$(BIN)/python benchmarks/results_cray.py
+
+bench-async: $(VENV)/.installed-test
+	$(BIN)/python benchmarks/async_speedup.py
+
+soak: $(VENV)/.installed-test
+	$(BIN)/python benchmarks/soak.py
 
 bench-ranks: $(VENV)/.installed-test
 	$(BIN)/python benchmarks/ranks.py

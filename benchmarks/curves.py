@@ -25,6 +25,14 @@ ROWS: dict[str, tuple[str, tuple[int, ...]]] = {
     "ppo-native": ("--preset pong_fast --backend native", (0, 1, 2)),
     "pqn": ("--preset pong_pqn --backend native", (0, 1, 2)),
     "a2c": ("--preset pong_a2c --backend native", (0, 1, 2)),
+    "impala": ("--preset pong_impala --backend native", (0, 1, 2)),
+    "apex": ("--preset pong_apex --backend native", (0, 1, 2)),
+    "dqn": ("--preset pong_dqn --backend native", (0,)),
+    "gorila": ("--preset pong_gorila --backend native", (0,)),
+    "a3c": ("--preset pong_a3c --backend native", (0,)),
+    "async-q": ("--preset pong_async_q --backend native", (0,)),
+    "ga3c": ("--preset pong_ga3c --backend native", (0,)),
+    "es": ("--preset pong_es --backend native --time-limit 2h", (0,)),
     "reinforce": ("--preset karpathy_2016 --backend native --target-score 0.01", (0,)),
 }
 COMMON = "--threads-per-rank 1 --report-seconds 20 --checkpoint-seconds 60"

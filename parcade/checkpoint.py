@@ -84,6 +84,7 @@ class Checkpointer:
         tensors: dict[str, Any] = {f"source.{name}": value for name, value in self.source.get_state().items()}
         tensors["random.torch"] = torch.get_rng_state()
         tensors["random.minibatches"] = self.algorithm.generator.get_state()
+        tensors |= {f"algorithm.{name}": tensor for name, tensor in self.algorithm.get_state().items()}
         if self.exchange.rank == 0:
             tensors |= {f"policy.{name}": tensor for name, tensor in state_tensors(self.algorithm.policy).items()}
             optimizer = self.exchange.optimizer.state[self.exchange.parameters.data]
@@ -100,6 +101,9 @@ class Checkpointer:
         tensors = run_directory.read_rank_file(directory, self.exchange.rank)
         shared = tensors if self.exchange.rank == 0 else run_directory.read_rank_file(directory, 0)
         self.algorithm.policy.load_state_dict(_part(shared, "policy."))
+        algorithm = _part(tensors, "algorithm.")
+        if algorithm:
+            self.algorithm.set_state(algorithm)
         optimizer = _part(shared, "optimizer.")
         if optimizer:
             data = self.exchange.parameters.data

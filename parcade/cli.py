@@ -25,6 +25,7 @@ class Command(NamedTuple):
 # Imported when called: a command costs no other command its imports.
 COMMANDS: dict[str, Command] = {
     "train": Command("train:train", "GAME [flags]", "train an agent, e.g. train pong --target-score 18; train --resume DIR goes on"),
+    "scale-to": Command("scale_to:scale_to", "DIR --actors N", "more or fewer actors for a run that is under way"),
     "eval": Command("evaluate:evaluate", "DIR [flags]", "scores of a trained agent, and video: eval DIR --episodes 30 --video out.mp4"),
     "watch": Command("evaluate:watch", "DIR [flags]", "watch a trained agent play in the terminal"),
     "stacks": Command("stacks:stacks", "DIR", "where every process of a run stands: Python stacks, on every host"),

@@ -11,7 +11,7 @@ import torch
 
 from parcade.algorithms.base import AlgorithmConfig
 from parcade.algorithms.ppo import PPOConfig
-from parcade.algorithms.table import algorithm_row
+from parcade.algorithms.table import algorithm_row, support_matrix
 from parcade.envs import ale, native
 from parcade.envs.games import canonical_game, is_atari
 from parcade.envs.settings import EnvSettings
@@ -19,6 +19,7 @@ from parcade.errors import UsageError
 from parcade.networks import build_torso
 from parcade.policy import NetworkConfig
 from parcade.precision import resolve
+from parcade.topology.settings import TopologyConfig
 
 SCHEMA_VERSION = 1
 
@@ -39,13 +40,14 @@ class RunConfig:
     """How a run is carried out."""
 
     algorithm: str = "ppo"
-    """reinforce, a2c, ppo, pqn or vtrace."""
+    """A name of the support matrix, e.g. ppo, dqn or impala."""
     backend: Literal["ale", "native"] = "ale"
     """Who emulates the console."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Where the network and its tensors live."""
-    engine: Literal["local", "serial", "mpi"] = "local"
-    """local: one process with threads; serial: the same results with neither threads nor overlap; mpi: many ranks."""
+    engine: Literal["local", "serial", "mpi", "ray"] = "local"
+    """local: one process with threads; serial: the same results with neither threads nor overlap; mpi: many ranks;
+    ray: parts on a cluster."""
     ranks: int = 1
     """Processes of the mpi engine."""
     total_frames: int = 40_000_000
@@ -83,6 +85,7 @@ class TrainConfig:
     run: RunConfig = field(default_factory=RunConfig)
     env: EnvSettings = field(default_factory=EnvSettings)
     hyper: AlgorithmConfig = field(default_factory=PPOConfig)
+    topology: TopologyConfig = field(default_factory=TopologyConfig)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "game", canonical_game(self.game))
@@ -94,7 +97,10 @@ class TrainConfig:
                 "use the hyper-parameters of the algorithm"
             )
         if run.engine not in row.engines:
-            raise UsageError(f"algorithm {run.algorithm} runs on engines {', '.join(row.engines)}; got {run.engine}")
+            raise UsageError(
+                f"algorithm {run.algorithm} runs on engines {', '.join(row.engines)}; got {run.engine}; "
+                f"this is what there is:\n{support_matrix()}"
+            )
         for name, value in (("total_frames", run.total_frames), ("ranks", run.ranks)):
             if value < 1:
                 raise UsageError(f"{name}={value} is below 1; use 1 or more")
@@ -125,11 +131,16 @@ class TrainConfig:
         if 0 < self.hang_seconds < 2:
             raise UsageError(f"hang_timeout={run.hang_timeout} is below 2 s; use 2s or more, or 0 for never")
 
+        if self.is_topology:
+            self._check_topology()
+
     def _check_cuda(self) -> None:
         """Refuse what does not run on a GPU. Whether there is one is asked when a run starts, not when one is looked at."""
         run = self.run
         if run.engine not in ("local", "serial", "mpi") or run.overlap:
             raise UsageError("device 'cuda' runs on engines local, serial and mpi, without --overlap; leave the rest out")
+        if self.is_topology or algorithm_row(run.algorithm).make.source_kind in ("replay", "population"):
+            raise UsageError(f"algorithm {run.algorithm} does not run on device 'cuda' yet; use device 'cpu'")
         frames = getattr(self.hyper, "unroll_length", 1) * self.env.frame_skip
         if self.consoles_on_device and self.env.frame_limit < frames:
             raise UsageError(f"frame_limit={self.env.frame_limit} is shorter than an unroll of {frames} frames; use {frames} or more")
@@ -140,11 +151,54 @@ class TrainConfig:
         on_policy = algorithm_row(self.run.algorithm).make.source_kind in ("rollout", "staggered")
         return self.run.device == "cuda" and self.run.backend == "native" and is_atari(self.game) and on_policy
 
+    @property
+    def is_topology(self) -> bool:
+        """Whether the run has parts that a driver of ``parcade.topology`` calls, instead of one loop on every rank."""
+        row = algorithm_row(self.run.algorithm)
+        return bool(row.topology) and (self.run.engine == "ray" or "local" not in row.engines)
+
+    @property
+    def num_learners(self) -> int:
+        """Learners: as asked for, or 2 where each plays for itself and 1 elsewhere."""
+        return self.topology.num_learners or (2 if self.is_bundled else 1)
+
+    @property
+    def is_bundled(self) -> bool:
+        """Whether learners play for themselves."""
+        return algorithm_row(self.run.algorithm).topology == "bundles" and getattr(self.hyper, "bundled", True)
+
+    def _check_topology(self) -> None:
+        """Refuse counts that do not fit one another. Errors: UsageError."""
+        row, hyper, players = algorithm_row(self.run.algorithm), self.hyper, self.topology.num_actors
+        if self.run.overlap:
+            raise UsageError(f"algorithm {self.run.algorithm} takes no --overlap: its parts overlap by themselves")
+        if hyper.network.lstm and (row.make.head == "q" or row.topology == "replayed"):
+            raise UsageError(f"algorithm {self.run.algorithm} has no form with an LSTM; leave out --lstm")
+        if self.is_bundled:
+            players = self.num_learners
+        if hyper.num_envs % players:
+            what = "num_learners" if self.is_bundled else "num_actors"
+            below, above = hyper.num_envs // players * players, (hyper.num_envs // players + 1) * players
+            choice = f"{below} or {above}" if below else f"{above}"
+            raise UsageError(f"num_envs={hyper.num_envs} is not divisible by {what}={players}; use {choice}")
+        if row.topology in ("replayed", "predicted", "population") and self.num_learners > 1:
+            raise UsageError(f"algorithm {self.run.algorithm} has one learner; got num_learners={self.num_learners}")
+        if row.topology == "unrolls":
+            needed = hyper.unrolls_per_update * self.num_learners
+            if 0 < self.topology.queue_unrolls < needed:
+                raise UsageError(
+                    f"queue_unrolls={self.topology.queue_unrolls} is fewer than the {needed} unrolls of one update; "
+                    f"use {needed} or more"
+                )
+
     def _check_hyper(self) -> None:
         """Refuse hyper-parameters that mean nothing, whatever the algorithm: each name has one range."""
         at_least_one = ("num_envs", "unroll_length", "epochs", "num_minibatches", "games_per_update", "chunk_steps", "num_groups")
+        at_least_one += ("batch_size", "replay_capacity", "n_step", "target_period", "unrolls_per_update", "games_per_member")
         shares = ("gamma", "gae_lambda", "q_lambda", "epsilon_start", "epsilon_end", "rmsprop_decay")
+        shares += ("priority_exponent", "importance_exponent")
         above_zero = ("learning_rate", "clip", "max_grad_norm", "epsilon_until", "schedule_share", "target_kl")
+        above_zero += ("steps_per_update", "rho_clip", "c_clip", "epsilon_base", "sigma")
         for name, value in vars(self.hyper).items():
             if name in at_least_one and value < 1:
                 raise UsageError(f"{name}={value} is below 1; use 1 or more")
@@ -185,6 +239,15 @@ def check_divisible(config: TrainConfig, world_size: int) -> None:
         parts.append(("unroll_length", hyper.unroll_length, hyper.num_groups, f"num_groups={hyper.num_groups}"))
     if hasattr(hyper, "games_per_update"):
         parts.append(("games_per_update", hyper.games_per_update, hyper.num_envs, f"num_envs={hyper.num_envs}"))
+    if hasattr(hyper, "replay_capacity"):
+        parts.append(("batch_size", hyper.batch_size, world_size, f"world_size={world_size}"))
+        if 2 * hyper.learning_starts > hyper.replay_capacity:
+            raise UsageError(
+                f"learning_starts={hyper.learning_starts} is more than half of replay_capacity={hyper.replay_capacity}; "
+                f"use a replay_capacity of {2 * hyper.learning_starts} or more"
+            )
+    if hasattr(hyper, "population"):
+        parts.append(("population", hyper.population, 2 * world_size, f"2 x world_size={world_size}"))
     if hasattr(hyper, "num_minibatches"):
         per_group = hyper.num_envs // (world_size * groups)
         items = per_group if hyper.network.lstm else per_group * hyper.unroll_length
@@ -218,6 +281,7 @@ def from_json(data: dict[str, Any]) -> TrainConfig:
         run = RunConfig(**data["run"])
         env = EnvSettings(**{**data["env"], "action_subset": tuple(data["env"]["action_subset"])})
         hyper = {**data["hyper"], "network": NetworkConfig(**data["hyper"]["network"])}
-        return TrainConfig(data["game"], run, env, algorithm_row(run.algorithm).config(**hyper))
+        topology = TopologyConfig(**data.get("topology", {}))
+        return TrainConfig(data["game"], run, env, algorithm_row(run.algorithm).config(**hyper), topology)
     except (KeyError, TypeError) as error:
         raise UsageError(f"config.json does not fit this version of parcade: {error}; use the version that wrote it") from error

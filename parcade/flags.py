@@ -18,6 +18,7 @@ from parcade.config import RunConfig, TrainConfig
 from parcade.envs.settings import EnvSettings, env_preset
 from parcade.errors import UsageError
 from parcade.presets import preset_flags
+from parcade.topology.settings import TopologyConfig
 
 T = TypeVar("T")
 
@@ -120,10 +121,15 @@ def parse_training(arguments: list[str]) -> TrainConfig:
         ("env", EnvSettings),
         ("hyper", row.config),
     ]
+    engine = RunConfig().engine if RunConfig().engine in row.engines else row.engines[0]
+    defaults = [tyro.MISSING, PresetFlags(), RunConfig(engine=engine), env_default, row.config()]
+    if row.topology:
+        fields.append(("topology", TopologyConfig))
+        defaults.append(TopologyConfig())
     Flags = make_dataclass("Flags", fields, frozen=True)
-    default = Flags(tyro.MISSING, PresetFlags(), RunConfig(), env_default, row.config())
-    flags = parse(Flags, arguments, prog="parcade train", default=default)
-    return TrainConfig(flags.game, flags.run, flags.env, flags.hyper)
+    flags = parse(Flags, arguments, prog="parcade train", default=Flags(*defaults))
+    topology = flags.topology if row.topology else TopologyConfig()
+    return TrainConfig(flags.game, flags.run, flags.env, flags.hyper, topology)
 
 
 def split_flags(arguments: list[str], own: Sequence[str], *, switches: Sequence[str] = ()) -> tuple[list[str], list[str]]:

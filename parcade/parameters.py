@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -48,3 +49,20 @@ def copy_module_state(source: nn.Module, target: nn.Module) -> None:
 def state_tensors(module: nn.Module) -> dict[str, Tensor]:
     """Parameters and buffers by name, detached, each in memory of its own."""
     return {name: tensor.detach().clone() for name, tensor in module.state_dict().items()}
+
+
+def weights_of(policy: nn.Module) -> dict[str, np.ndarray]:
+    """What an actor needs of a policy: all parameters as one array ``data`` ``[P]``, and every buffer by its name."""
+    flat = torch.cat([p.detach().reshape(-1) for p in policy.parameters()])
+    return {"data": flat.numpy(), **{f"buffer.{n}": b.numpy().copy() for n, b in policy.named_buffers()}}
+
+
+@torch.no_grad()
+def load_weights(policy: nn.Module, weights: dict[str, np.ndarray]) -> None:
+    """Take what ``weights_of`` gave."""
+    flat, start = torch.from_numpy(np.array(weights["data"])), 0
+    for p in policy.parameters():
+        p.copy_(flat[start : start + p.numel()].view_as(p))
+        start += p.numel()
+    for name, buffer in policy.named_buffers():
+        buffer.copy_(torch.from_numpy(np.array(weights[f"buffer.{name}"])))

@@ -28,6 +28,8 @@ class NetworkConfig:
     """Width of the dense layer."""
     layer_norm: bool = False
     """Normalise the layers of a CNN (PQN needs it)."""
+    dueling: bool = False
+    """Q values as V(x) plus advantages of mean 0 (Wang 2016, arXiv 1511.06581, eq. 9)."""
     lstm: int = 0
     """Width of an LSTM between network and heads; 0 is none."""
     normalize_input: bool = True
@@ -51,6 +53,11 @@ class RunningStatistics(nn.Module):
         self.register_buffer("sum_of_squares", torch.zeros(shape, dtype=torch.float64))
         self.register_buffer("offset", torch.zeros(shape))
         self.register_buffer("scale", torch.full(shape, initial_scale))
+
+    def reset(self) -> None:
+        """Forget everything seen."""
+        for buffer in (self.count, self.mean, self.sum_of_squares):
+            buffer.zero_()
 
     def moments_of(self, x: Tensor) -> Tensor:
         """The part that other ranks need: ``[1 + 2 * size]`` float64, namely count, sums and sums of squares."""
@@ -89,11 +96,12 @@ class PolicyOutput(NamedTuple):
 
 
 class Acted(NamedTuple):
-    """One decision: actions ``[B]`` int64, log_prob ``[B]`` of each, values ``[B]``, the state to act from next."""
+    """One decision: actions ``[B]`` int64, log_prob, values and scores ``[B]`` of each, the state to act from next."""
 
     actions: Tensor
     log_prob: Tensor
     values: Tensor
+    scores: Tensor
     state: Tensor | None
 
 
@@ -133,6 +141,7 @@ class Policy(nn.Module):
         self.critic = None
         if head == "actor_critic" and not plain:
             self.critic = orthogonal(nn.Linear(num_features, 1), 1.0)
+        self.duel = orthogonal(nn.Linear(num_features, 1), 1.0) if config.dueling and head == "q" else None
         is_bytes = np.dtype(observation_dtype) == np.uint8
         self.byte_scale = 1 / 255 if is_bytes else 1.0
         # Pictures come as a stack of frames: a pixel has one mean and deviation, whatever its frame's place in the stack.
@@ -190,6 +199,8 @@ class Policy(nn.Module):
         with full_precision(features.device.type):
             features = features.float()
             scores = self.actor(features).view(T, B, -1)
+            if self.duel is not None:
+                scores = self.duel(features).view(T, B, 1) + scores - scores.mean(-1, keepdim=True)  # eq. 9
             values = None if self.critic is None else self.critic(features).view(T, B)
         if values is None:
             values = scores.amax(-1) if self.head == "q" else torch.zeros_like(scores[..., 0])
@@ -214,10 +225,12 @@ class Policy(nn.Module):
         uniforms: Tensor | None,
         state: Tensor | None = None,
         starts: Tensor | None = None,
+        epsilon: Tensor | None = None,
     ) -> Acted:
         """One decision for each of B environments.
 
-        Shapes: observations ``[B, ...]``, uniforms ``[B, 2]`` in [0, 1) (None acts greedily), starts ``[B]`` bool.
+        Shapes: observations ``[B, ...]``, uniforms ``[B, 2]`` in [0, 1) (None acts greedily), starts ``[B]`` bool,
+        epsilon ``[B]`` shares of random actions in place of the policy's one.
         """
         scores, values, state = self(observations[None], state, None if starts is None else starts[None])
         scores, values = scores[0], values[0]
@@ -226,8 +239,9 @@ class Policy(nn.Module):
             actions = greedy
         elif self.head == "q":
             explored = (uniforms[:, 1] * self.num_actions).long()
-            actions = torch.where(uniforms[:, 0] < self.epsilon, explored, greedy)
+            actions = torch.where(uniforms[:, 0] < (self.epsilon if epsilon is None else epsilon), explored, greedy)
         else:
             cumulative = scores.softmax(-1).cumsum(-1)
             actions = (cumulative < uniforms[:, :1] * cumulative[:, -1:]).sum(-1).clamp_(max=self.num_actions - 1)
-        return Acted(actions, log_prob_of(scores, actions), values, state)
+        taken = scores.gather(-1, actions.unsqueeze(-1)).squeeze(-1)
+        return Acted(actions, log_prob_of(scores, actions), values, taken, state)

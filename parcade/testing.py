@@ -284,3 +284,27 @@ class TensorEnv:
             precision=group.precision,
             timer=group.timer,
         )
+
+
+class SlowPriorities:
+    """``experience.prioritized.SumTree`` as a list: sampling walks the running sum."""
+
+    def __init__(self, capacity: int) -> None:
+        self.values = [0.0] * capacity
+
+    def update(self, indices, values) -> None:
+        """Set priorities one by one."""
+        for i, value in zip(indices, values, strict=True):
+            self.values[int(i)] = float(value)
+
+    def sample(self, shares) -> list[int]:
+        """The first place whose running sum exceeds each share of the total."""
+        total, found = sum(self.values), []
+        for share in shares:
+            running, wanted = 0.0, share * total
+            for i, value in enumerate(self.values):
+                running += value
+                if running > wanted:
+                    found.append(i)
+                    break
+        return found

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from parcade import run_directory
 from parcade.algorithms.base import Algorithm, AlgorithmContext
@@ -22,13 +23,11 @@ from parcade.cluster.signals import StopRequest
 from parcade.cluster.watchdog import Signs
 from parcade.config import TrainConfig, check_device, check_divisible, to_json
 from parcade.doctor.start import warn_at_start
-from parcade.envs import make_vec
 from parcade.envs.games import score_milestones
 from parcade.errors import UsageError
 from parcade.exchange.base import Exchange, LocalExchange
-from parcade.experience.build import make_source
+from parcade.experience.build import make_policy, make_source
 from parcade.experience.source import Source
-from parcade.policy import Policy
 from parcade.precision import Precision
 from parcade.profile.recorder import recorder_from_environment
 from parcade.report.machine import commit, machine
@@ -43,12 +42,19 @@ from parcade.threads import set_threads
 def train(algorithm: Algorithm, source: Source, exchange: Exchange, reporter: Reporter) -> None:
     """Collect, learn, publish, report, until the reporter says that the run is over."""
     while reporter.finished is None:
-        batch = source.next_batch()
-        policy_lag = (algorithm.policy.version - batch.policy_version.min()).float()
-        with reporter.timer.scope("learn"):
-            metrics = algorithm.update(batch, exchange, reporter.progress.share)
-        source.publish(algorithm.policy)
-        reporter.record(source, {"policy_lag": policy_lag, **metrics})
+        reporter.record(source, turn(algorithm, source, exchange, reporter.timer, reporter.progress.share))
+
+
+def turn(
+    algorithm: Algorithm, source: Source, exchange: Exchange, timer: Timer, share: float
+) -> dict[str, Tensor]:
+    """One turn of the loop, which learners of every topology share; returns its metrics, left on their device."""
+    batch = source.next_batch()
+    policy_lag = (algorithm.policy.version - batch.policy_version.min()).float()
+    with timer.scope("learn"):
+        metrics = algorithm.update(batch, exchange, share)
+    source.publish(algorithm.policy)
+    return {"policy_lag": policy_lag, **metrics}
 
 
 def run_training(config: TrainConfig, run: Path, *, resume: bool = False) -> dict[str, Any] | None:
@@ -57,6 +63,10 @@ def run_training(config: TrainConfig, run: Path, *, resume: bool = False) -> dic
     Under an MPI launcher every rank calls this. Errors: UsageError for what a user can mend, before anything starts;
     RuntimeError when ranks disagree.
     """
+    if config.is_topology:
+        from parcade.topology.run import run_topology
+
+        return run_topology(config, run, resume=resume)
     timers = [Timer()]
     with mpi.registered(run, config.hang_seconds, lambda: signs(timers)):
         return _run_training(config, run, timers, resume)
@@ -140,17 +150,12 @@ def make_exchange(config: TrainConfig, timer: Timer) -> Exchange:
 
 def make_algorithm(config: TrainConfig, exchange: Exchange) -> Algorithm:
     """The algorithm with its policy, attached to the exchange. Every rank starts from the same parameters."""
-    spaces = make_vec(config.game, 1, config.run.backend, settings=config.env)
-    torch.manual_seed(config.run.seed)
-    row = algorithm_row(config.run.algorithm)
-    observation, num_actions = spaces.single_observation_space, int(spaces.single_action_space.n)
-    spaces.close()
-    policy = Policy(observation.shape, observation.dtype, num_actions, config.hyper.network, row.make.head)
+    policy = make_policy(config)
     policy.to(config.run.device)
     draws = np.random.SeedSequence([config.run.seed, 2**32 + exchange.rank]).generate_state(1, np.uint64)[0]
     generator = torch.Generator().manual_seed(int(draws >> np.uint64(1)))
     context = AlgorithmContext(policy, Precision(config.run.precision), config.run.device, generator)
-    algorithm = row.make(context, config.hyper)
+    algorithm = algorithm_row(config.run.algorithm).make(context, config.hyper)
     exchange.attach(policy, algorithm.optimizer(), config.hyper.max_grad_norm)
     return algorithm
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from parcade.algorithms.table import ALGORITHMS
+from parcade.algorithms.table import ALGORITHMS, support_matrix
 from parcade.report.metrics import METRICS
 
 pytestmark = pytest.mark.quick
@@ -23,7 +23,11 @@ def test_every_algorithm_has_its_page_with_no_flag_that_is_gone(algorithm):
 
     text = (DOCS / "algorithms" / f"{algorithm}.md").read_text()
     fields = {field.name for field in dataclasses.fields(ALGORITHMS[algorithm].config)}
-    known = {f"--{name.replace('_', '-')}" for name in fields} | {"--preset", "--lstm", "--layer-norm"}
+    known = {f"--{name.replace('_', '-')}" for name in fields} | {"--preset", "--lstm", "--layer-norm", "--dueling"}
     rows = "\n".join(line for line in text.splitlines() if line.startswith("| `--"))
     named = set(re.findall(r"--[a-z-]+", rows))
     assert named and named <= known
+
+
+def test_the_support_matrix_in_the_docs_is_the_one_there_is():
+    assert support_matrix() in (DOCS / "algorithms" / "README.md").read_text()

@@ -26,6 +26,13 @@ CASES = {
     "ppo with an LSTM": ("ppo", "tiny_memory", {"unroll_length": 8, "network": REMEMBERING}, {}),
     "a2c with an LSTM and overlap": ("a2c", "tiny_memory", {"network": REMEMBERING}, {"overlap": True}),
     "pqn": ("pqn", "tiny_forever", {"unroll_length": 8, "network": SMALL}, {}),
+    "dqn": ("dqn", "tiny_forever", {"learning_starts": 500, "replay_capacity": 2000, "network": SMALL}, {}),
+    "dqn with priorities": (
+        "dqn",
+        "tiny_catch",
+        {"learning_starts": 500, "replay_capacity": 1500, "priority_exponent": 0.6, "network": SMALL},
+        {},
+    ),
     "reinforce": ("reinforce", "tiny_catch", {"games_per_update": 20, "network": SMALL}, {}),
 }
 # Chosen so that every schedule is still under way when the run is cut in half.

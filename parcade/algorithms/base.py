@@ -43,7 +43,7 @@ class AlgorithmContext:
 class Algorithm:
     """Learns a policy from batches. Knows no environment and no other process; each file of this folder has one."""
 
-    source_kind: ClassVar[Literal["rollout", "staggered", "games"]]
+    source_kind: ClassVar[Literal["rollout", "staggered", "games", "replay", "population"]]
     """The experience source it takes."""
     head: ClassVar[Literal["actor_critic", "q"]]
     """What the policy's scores are."""
@@ -63,14 +63,21 @@ class Algorithm:
         """Learn from one batch; progress is the share of the run that is over. Returns metrics, left on their device."""
         raise NotImplementedError
 
+    def get_state(self) -> dict[str, Tensor]:
+        """What the algorithm itself carries from update to update beside policy and optimiser: nothing, for most."""
+        return {}
+
+    def set_state(self, state: dict[str, Tensor]) -> None:
+        """Take what ``get_state`` gave."""
+
     @torch.no_grad()
-    def bootstrap(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """What lies beyond the rollout, by the policy as it is now.
+    def bootstrap(self, batch: Batch, policy: Policy | None = None) -> tuple[Tensor, Tensor]:
+        """What lies beyond the rollout, by the policy as it is now, or by another network.
 
         Returns: the batch's rewards ``[T, B]`` with gamma * V(final observation) added where a step was truncated, and
         V(x_T) ``[B]``.
         """
-        policy, state = self.policy, None
+        policy, state = policy or self.policy, None
         with self.precision.autocast(self.device):
             if batch.initial_policy_state is not None:
                 state = policy(batch.observations, batch.initial_policy_state, batch.starts).state
@@ -106,7 +113,7 @@ def update_statistics(policy: Policy, observations: Tensor, exchange: Exchange) 
     ratio of PPO is 1.
     """
     if policy.statistics is not None:
-        policy.statistics.merge(exchange.sum(policy.input_moments(observations)))
+        exchange.merge_statistics(policy.statistics, policy.input_moments(observations))
 
 
 def normalized(x: Tensor, exchange: Exchange, mask: Tensor | None = None) -> Tensor:

@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from parcade.algorithms.a2c import A2C, A2CConfig
+from parcade.algorithms.a3c import A3C, A3CConfig
+from parcade.algorithms.apex import Apex, ApexConfig
+from parcade.algorithms.async_q import AsyncQ, AsyncQConfig
 from parcade.algorithms.base import Algorithm, AlgorithmConfig
+from parcade.algorithms.dqn import DQN, DQNConfig
+from parcade.algorithms.es import ES, ESConfig
+from parcade.algorithms.ga3c import GA3C, GA3CConfig
+from parcade.algorithms.gorila import Gorila, GorilaConfig
+from parcade.algorithms.impala import Impala, ImpalaConfig
 from parcade.algorithms.ppo import PPO, PPOConfig
 from parcade.algorithms.pqn import PQN, PQNConfig
 from parcade.algorithms.reinforce import Reinforce, ReinforceConfig
@@ -19,9 +27,13 @@ class AlgorithmRow(NamedTuple):
     make: type[Algorithm]
     config: type[AlgorithmConfig]
     engines: tuple[str, ...]
+    topology: str = ""
+    """The driver of ``parcade.topology`` that runs it, where it has parts; empty for one loop on every rank."""
 
 
 SYNCHRONOUS = ("local", "serial", "mpi")
+ASYNCHRONOUS = ("serial", "ray")
+ENGINES = ("local", "serial", "mpi", "ray")
 
 ALGORITHMS: dict[str, AlgorithmRow] = {
     "reinforce": AlgorithmRow(Reinforce, ReinforceConfig, SYNCHRONOUS),
@@ -29,7 +41,25 @@ ALGORITHMS: dict[str, AlgorithmRow] = {
     "ppo": AlgorithmRow(PPO, PPOConfig, SYNCHRONOUS),
     "pqn": AlgorithmRow(PQN, PQNConfig, SYNCHRONOUS),
     "vtrace": AlgorithmRow(VTrace, VTraceConfig, SYNCHRONOUS),
+    "dqn": AlgorithmRow(DQN, DQNConfig, SYNCHRONOUS),
+    "a3c": AlgorithmRow(A3C, A3CConfig, ASYNCHRONOUS, "bundles"),
+    "async-q": AlgorithmRow(AsyncQ, AsyncQConfig, ASYNCHRONOUS, "bundles"),
+    "gorila": AlgorithmRow(Gorila, GorilaConfig, ASYNCHRONOUS, "bundles"),
+    "apex": AlgorithmRow(Apex, ApexConfig, ASYNCHRONOUS, "replayed"),
+    "impala": AlgorithmRow(Impala, ImpalaConfig, ASYNCHRONOUS, "unrolls"),
+    "ga3c": AlgorithmRow(GA3C, GA3CConfig, ASYNCHRONOUS, "predicted"),
+    "es": AlgorithmRow(ES, ESConfig, (*SYNCHRONOUS, "ray"), "population"),
 }
+
+
+def support_matrix() -> str:
+    """Which algorithm runs on which engine, as lines of text."""
+    width = max(map(len, ALGORITHMS))
+    lines = [" " * width + "  " + "  ".join(ENGINES)]
+    for name, row in ALGORITHMS.items():
+        cells = [("yes" if engine in row.engines else "-").ljust(len(engine)) for engine in ENGINES]
+        lines.append(f"{name:<{width}}  " + "  ".join(cells).rstrip())
+    return "\n".join(lines)
 
 
 def algorithm_row(name: str) -> AlgorithmRow:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from parcade.parameters import FlatParameters
+from parcade.policy import RunningStatistics
 from parcade.report.timing import Timer
 
 OptimizerFactory = Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]
@@ -76,6 +77,10 @@ class Exchange:
     def sum(self, x: Tensor) -> Tensor:
         """The sum of x over ranks, in place and returned."""
         return x
+
+    def merge_statistics(self, statistics: RunningStatistics, moments: Tensor) -> None:
+        """Let a policy's input statistics see the moments of all ranks."""
+        statistics.merge(self.sum(moments))
 
     def maximum(self, x: np.ndarray) -> np.ndarray:
         """The element-wise maximum of x over ranks, in place and returned."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,6 +24,7 @@ class Batch:
     | mask | ``[T, B]`` bool | the step is real and not padding |
     | behaviour_log_prob | ``[T, B]`` float32 | log of the probability the behaviour policy gave a_t |
     | behaviour_values | ``[T, B]`` float32 | its V(x_t), or max_a Q(x_t, a) |
+    | behaviour_scores | ``[T, B]`` float32 | its score of a_t: the logit, or Q(x_t, a_t) |
     | policy_version | ``[T, B]`` int64 | updates inside the weights that acted |
     | bootstrap_observations | ``[B, ...]`` | x_T |
     | bootstrap_starts | ``[B]`` bool | x_T begins an episode |
@@ -42,6 +44,7 @@ class Batch:
     mask: Tensor
     behaviour_log_prob: Tensor
     behaviour_values: Tensor
+    behaviour_scores: Tensor
     policy_version: Tensor
     bootstrap_observations: Tensor
     bootstrap_starts: Tensor
@@ -64,6 +67,40 @@ class Batch:
         pairs = ((field.name, getattr(self, field.name)) for field in dataclasses.fields(self))
         return {name: tensor for name, tensor in pairs if tensor is not None}
 
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The fields that are there as arrays: what travels between processes."""
+        return {name: tensor.numpy() for name, tensor in self.tensors().items()}
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, np.ndarray]) -> Batch:
+        """The inverse of ``arrays``, in memory of its own."""
+        return cls.from_tensors({name: torch.from_numpy(np.array(array)) for name, array in arrays.items()})
+
+    @classmethod
+    def side_by_side(cls, batches: list[Batch]) -> Batch:
+        """Unrolls of equal length T as one batch of all their environments."""
+        first_of = np.cumsum([0] + [batch.actions.shape[1] for batch in batches])
+        joined: dict[str, Tensor] = {}
+        names = {name for batch in batches for name in batch.tensors()}
+        for name in sorted(names):
+            parts = [getattr(batch, name) for batch in batches]
+            if name == "truncated_at":
+                parts = [p + torch.tensor([0, int(b)]) for p, b in zip(parts, first_of[:-1], strict=True)]
+            if name == "truncated_states":
+                parts = [part for part in parts if part is not None]
+            along = 0 if name.startswith(("bootstrap_", "truncated_")) and name not in ("truncated", "truncated_states") else 1
+            joined[name] = torch.cat(parts, dim=along)
+        return cls.from_tensors(joined)
+
+    def add_truncated(self, t: int, b: int, final_observation: np.ndarray, state: Tensor | None) -> None:
+        """Environment b was cut off at step t: keep the observation it ended with, and the recurrent state there."""
+        self.truncated_at = torch.cat([self.truncated_at, torch.tensor([[t, b]])])
+        final = torch.from_numpy(final_observation.copy())[None]
+        self.truncated_observations = torch.cat([self.truncated_observations, final])
+        if state is not None:
+            kept = [] if self.truncated_states is None else [self.truncated_states]
+            self.truncated_states = torch.cat([*kept, state[:, b : b + 1]], dim=1)
+
     def window(self, rows: Tensor, columns: slice) -> Batch:
         """The environments ``columns`` with their steps in the order ``rows`` ``[T]``; truncations are left out."""
         part = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
@@ -82,7 +119,7 @@ class Batch:
 # Fields with a row for every step.
 STEP_FIELDS = (
     "observations", "actions", "rewards", "terminated", "truncated", "life_lost", "starts", "mask", "behaviour_log_prob",
-    "behaviour_values", "policy_version",
+    "behaviour_values", "behaviour_scores", "policy_version",
 )  # fmt: skip
 
 
@@ -106,6 +143,7 @@ def empty_batch(
             mask=torch.ones(T, B, dtype=torch.bool),
             behaviour_log_prob=torch.zeros(T, B),
             behaviour_values=torch.zeros(T, B),
+            behaviour_scores=torch.zeros(T, B),
             policy_version=torch.zeros(T, B, dtype=torch.int64),
             bootstrap_observations=torch.zeros(B, *observation_shape, dtype=observation_dtype),
             bootstrap_starts=torch.zeros(B, dtype=torch.bool),

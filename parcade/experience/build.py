@@ -3,21 +3,39 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 
 from parcade.algorithms.base import Algorithm
+from parcade.algorithms.table import algorithm_row
 from parcade.config import TrainConfig
 from parcade.envs import make_vec
+from parcade.envs.games import is_atari
+from parcade.errors import UsageError
 from parcade.exchange.base import Exchange
 from parcade.experience.device_group import DeviceEnvGroup
 from parcade.experience.env_group import EnvGroup
 from parcade.experience.games import GamesSource
+from parcade.experience.population import Evaluator, PopulationSource
+from parcade.experience.replay import Replay, ReplaySettings
+from parcade.experience.replay_source import ReplaySource
 from parcade.experience.rollout import RolloutSource
 from parcade.experience.source import Source
 from parcade.experience.staggered import StaggeredSource
+from parcade.policy import Policy
 from parcade.precision import Precision
 from parcade.random import env_seeds
+from parcade.report.machine import available_memory_bytes
 from parcade.report.timing import Timer
 
+
+def make_policy(config: TrainConfig) -> Policy:
+    """The policy of the config for its game's observations, with the seed's initial weights."""
+    env = make_vec(config.game, 1, config.run.backend, settings=config.env)
+    observation, num_actions = env.single_observation_space, int(env.single_action_space.n)
+    env.close()
+    torch.manual_seed(config.run.seed)
+    head = algorithm_row(config.run.algorithm).make.head
+    return Policy(observation.shape, observation.dtype, num_actions, config.hyper.network, head)
 
 
 def make_group(
@@ -56,6 +74,17 @@ def make_source(
     if algorithm.source_kind == "staggered":
         group = make_group(config, first, per_rank, num_threads=threads, timer=timer)
         return StaggeredSource(group, hyper.unroll_length, hyper.num_groups, algorithm.policy)
+    if algorithm.source_kind == "population":
+        lanes = [make_group(config, first + i, 1, num_threads=1, timer=timer) for i in range(per_rank)]
+        evaluator = Evaluator(lanes, algorithm.policy, hyper.sigma, hyper.games_per_member)
+        whose = (exchange.rank, exchange.world_size)
+        return PopulationSource(evaluator, algorithm.policy, config.run.seed, hyper.population, *whose, timer=timer)
+    if algorithm.source_kind == "replay":
+        group = make_group(config, first, per_rank, num_threads=threads, timer=timer)
+        share = hyper.batch_size // exchange.world_size
+        return make_replay_source(
+            config, algorithm, group, exchange.rank, exchange.world_size, batch_size=share, timer=timer
+        )
     num_groups = 2 if config.run.overlap else 1
     size = per_rank // num_groups
     groups = [
@@ -63,3 +92,66 @@ def make_source(
     ]
     threaded = config.run.engine != "serial"
     return RolloutSource(groups, hyper.unroll_length, algorithm.policy, threaded=threaded, timer=learner_timer)
+
+
+def replay_settings(config: TrainConfig, capacity: int) -> ReplaySettings:
+    """What a replay of this many entries is told."""
+    hyper = config.hyper
+    stacked = is_atari(config.game) and config.env.view == "grey"
+    return ReplaySettings(
+        capacity=capacity,
+        n_step=hyper.n_step,
+        gamma=hyper.gamma,
+        frame_stack=config.env.frame_stack if stacked else 1,
+        alpha=hyper.priority_exponent,
+    )
+
+
+def make_replay(config: TrainConfig, capacity: int, num_lanes: int) -> Replay:
+    """An empty replay for this game's observations. Errors: UsageError when it is too small or memory is."""
+    env = make_vec(config.game, 1, config.run.backend, settings=config.env)
+    space = env.single_observation_space
+    env.close()
+    settings = replay_settings(config, capacity)
+    check_memory(capacity, Replay.bytes_per_transition(space.shape, space.dtype, settings.frame_stack))
+    try:
+        return Replay(settings, num_lanes, space.shape, space.dtype)
+    except ValueError as error:
+        raise UsageError(f"replay_{error}; use a larger --replay-capacity") from error
+
+
+def check_memory(capacity: int, bytes_per_transition: int) -> None:
+    """Refuse a replay that this machine's memory cannot hold, before it is begun. Errors: UsageError."""
+    needed, there = capacity * bytes_per_transition, available_memory_bytes()
+    if needed > there:
+        raise UsageError(
+            f"replay_capacity={capacity:,} needs {needed / 2**30:.1f} GiB ({bytes_per_transition:,} bytes a transition), "
+            f"but {there / 2**30:.1f} GiB of memory are free; use {there * 9 // 10 // bytes_per_transition:,} or fewer"
+        )
+
+
+def make_replay_source(
+    config: TrainConfig,
+    algorithm: Algorithm,
+    group: EnvGroup,
+    index: int,
+    count: int,
+    *,
+    batch_size: int,
+    timer: Timer,
+) -> ReplaySource:
+    """The share ``index`` of ``count`` of the config's replay, with the environments that fill it."""
+    hyper = config.hyper
+    replay = make_replay(config, hyper.replay_capacity // count, len(group))
+    key = np.random.SeedSequence([config.run.seed, 2**33 + index]).generate_state(1, np.uint64)[0]
+    return ReplaySource(
+        group,
+        replay,
+        algorithm.policy,
+        unroll_length=hyper.unroll_length,
+        batch_size=batch_size,
+        learning_starts=max(1, hyper.learning_starts // count),
+        sample_key=int(key),
+        saves_replay=hyper.save_replay,
+        timer=timer,
+    )

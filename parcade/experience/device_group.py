@@ -168,6 +168,7 @@ class DeviceRollout:
         batch.actions[t].copy_(acted.actions)
         batch.behaviour_log_prob[t].copy_(acted.log_prob)
         batch.behaviour_values[t].copy_(acted.values)
+        batch.behaviour_scores[t].copy_(acted.scores)
         batch.policy_version[t].copy_(policy.version)
         outcome = group.step(acted)
         for name in ("rewards", "terminated", "truncated", "life_lost"):

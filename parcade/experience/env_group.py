@@ -50,6 +50,8 @@ class EnvGroup:
         self.reset_frames = 0
         self.policy_state: Tensor | None = None
         self.observations: Tensor | None = None
+        self.epsilon: Tensor | None = None
+        """``[n]`` shares of random actions in place of the policy's one, where every environment has its own."""
 
     def __len__(self) -> int:
         return len(self.env_indices)
@@ -70,9 +72,13 @@ class EnvGroup:
 
     def decide(self, policy: Policy) -> Acted:
         """The policy's actions for the current observations; nothing changes."""
-        noise = torch.from_numpy(uniforms(self.noise_keys, np.full(len(self), self.env_steps), 2)).float().to(self.device)
+        noise = torch.from_numpy(self.noise()).float().to(self.device)
         with self.timer.scope("infer"), self.precision.autocast(self.device.type):
-            return policy.act(self.observations, noise, self.policy_state, self.starts)
+            return policy.act(self.observations, noise, self.policy_state, self.starts, self.epsilon)
+
+    def noise(self) -> np.ndarray:
+        """The uniform numbers ``[n, 2]`` that the next decision draws on."""
+        return uniforms(self.noise_keys, np.full(len(self), self.env_steps), 2)
 
     def step(self, acted: Acted) -> dict[str, np.ndarray]:
         """Take one step; returns rewards as the learner sees them, terminated, truncated, life_lost and final_obs."""

@@ -101,6 +101,7 @@ class GamesSource:
                 "actions": act.actions[0],
                 "behaviour_log_prob": act.log_prob[0],
                 "behaviour_values": act.values[0],
+                "behaviour_scores": act.scores[0],
                 "rewards": torch.tensor(float(outcome["rewards"][0])),
             }
             for name in ("terminated", "truncated", "life_lost"):
@@ -117,10 +118,10 @@ class GamesSource:
         starts = torch.cat([lane.starts for lane in lanes])
         with self.timer.scope("infer"), lanes[0].precision.autocast():
             acted = self._policy.act(observations, torch.from_numpy(noise).float(), state, starts)
-        parts = zip(acted.actions.split(1), acted.log_prob.split(1), acted.values.split(1), strict=True)
+        columns = (acted.actions, acted.log_prob, acted.values, acted.scores)
         return [
-            Acted(actions, log_prob, values, None if acted.state is None else acted.state[:, i : i + 1])
-            for i, (actions, log_prob, values) in enumerate(parts)
+            Acted(*parts, None if acted.state is None else acted.state[:, i : i + 1])
+            for i, parts in enumerate(zip(*(column.split(1) for column in columns), strict=True))
         ]
 
     def _pad(self, games: list[list[dict[str, Tensor]]]) -> Batch:

@@ -51,6 +51,7 @@ class HostRollout:
         batch.behaviour_log_prob[t] = acted.log_prob
         batch.behaviour_values[t] = acted.values
         batch.policy_version[t] = policy.version
+        batch.behaviour_scores[t] = acted.scores
         outcome = group.step(acted)
         batch.rewards[t] = torch.from_numpy(outcome["rewards"].astype(np.float32))
         for name in ("terminated", "truncated", "life_lost"):

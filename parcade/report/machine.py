@@ -23,6 +23,15 @@ def cpu_model() -> str:
         return platform.processor() or platform.machine()
 
 
+def available_memory_bytes() -> int:
+    """Memory that can be had without swapping; of the whole machine where the system does not say."""
+    try:
+        with open("/proc/meminfo") as file:
+            return next(int(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable"))
+    except (OSError, StopIteration, ValueError):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
 def machine() -> dict[str, Any]:
     """CPU model, cores, memory and software of this machine, by what they are and not by what they are called."""
     import torch

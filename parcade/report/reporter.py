@@ -69,9 +69,11 @@ class Reporter:
         self._sums: dict[str, Tensor] = {}
         self._iterations_since = 0
         self._new_scores: list[float] = []
+        self._source: Source | None = None
 
     def record(self, source: Source, metrics: dict[str, Tensor]) -> None:
         """Take in one iteration; reports, saves and decides whether the run is over."""
+        self._source = source
         if self.on_iteration is not None:
             self.on_iteration(source)
         for name, value in metrics.items():
@@ -87,7 +89,7 @@ class Reporter:
         """Add up counters over ranks and agree on what is due."""
         p, now = self.progress, time.perf_counter()
         counts = torch.tensor(
-            [source.frames, source.reset_frames, source.steps, source.cut_games, process_cpu_seconds()],
+            [source.frames, source.reset_frames, source.steps, source.cut_games, self._cpu_seconds(source)],
             dtype=torch.float64,
         )
         counts = self.exchange.sum(counts)
@@ -110,6 +112,11 @@ class Reporter:
             self.say(f"mean score {score:g} reached after {p.wall_seconds:.0f} s and {p.frames:,} frames")
         self.finished = self._reason_to_finish(due)
         return bool(due[REPORT]), bool(due[CHECKPOINT])
+
+    @staticmethod
+    def _cpu_seconds(source: Source) -> float:
+        """CPU time of this process and of those that play for it."""
+        return process_cpu_seconds() + getattr(source, "cpu_seconds", 0.0)
 
     def _reason_to_finish(self, due: np.ndarray) -> str | None:
         p, target = self.progress, self.config.run.target_score
@@ -148,6 +155,7 @@ class Reporter:
             "communicated_bytes": self.exchange.bytes_moved,
             **means,
             **seconds,
+            **getattr(self._source, "gauges", {}),
         }
         if self.view is not None:
             self.view.update(metrics)

@@ -23,6 +23,52 @@ SOLVES_CATCH = {
     "ppo": {"unroll_length": 16, "learning_rate": 3e-3, "network": NetworkConfig(hidden=64)},
     "vtrace": {"unroll_length": 10, "learning_rate": 3e-3, "network": NetworkConfig(hidden=64)},
     "pqn": {"unroll_length": 16, "learning_rate": 2e-3, "network": NetworkConfig(hidden=64)},
+    "dqn": {
+        "learning_rate": 1e-3,
+        "final_learning_rate": 1e-3,
+        "target_period": 100,
+        "learning_starts": 500,
+        "replay_capacity": 10_000,
+        "network": NetworkConfig(network="mlp", hidden=64),
+    },
+    "a3c": {"learning_rate": 3e-3, "final_learning_rate": 3e-3, "network": NetworkConfig(network="mlp", hidden=64)},
+    "async-q": {
+        "num_envs": 32,
+        "unroll_length": 2,
+        "learning_rate": 2e-3,
+        "final_learning_rate": 5e-4,
+        "target_period": 30,
+        "different_epsilons": False,
+        "epsilon_end": 0.05,
+        "epsilon_until": 0.3,
+        "network": NetworkConfig(network="mlp", hidden=64),
+    },
+    "gorila": {
+        "learning_rate": 1e-3,
+        "final_learning_rate": 1e-3,
+        "target_period": 200,
+        "learning_starts": 500,
+        "replay_capacity": 10_000,
+        "network": NetworkConfig(network="mlp", hidden=64),
+    },
+    "apex": {
+        "learning_rate": 1e-3,
+        "final_learning_rate": 1e-3,
+        "target_period": 100,
+        "learning_starts": 500,
+        "replay_capacity": 10_000,
+        "network": NetworkConfig(network="mlp", hidden=64, dueling=True),
+    },
+    "impala": {"unroll_length": 16, "learning_rate": 3e-3, "network": NetworkConfig(network="mlp", hidden=64)},
+    "ga3c": {"learning_rate": 3e-3, "final_learning_rate": 3e-3, "network": NetworkConfig(network="mlp", hidden=64)},
+    "es": {
+        "learning_rate": 5e-2,
+        "final_learning_rate": 5e-2,
+        "sigma": 0.2,
+        "population": 40,
+        "games_per_member": 5,
+        "network": NetworkConfig(network="mlp", hidden=16, normalize_input=False),
+    },
 }
 SOLVED = 0.9
 
@@ -56,7 +102,22 @@ def test_a_frozen_policy_does_not_solve_catch(tmp_path, algorithm):
     assert result["score_mean"] < SOLVED, result
 
 
-@pytest.mark.parametrize(("algorithm", "hyper"), [("a2c", {"unroll_length": 8}), ("ppo", {"unroll_length": 16})])
+def test_prioritised_dueling_dqn_solves_catch(tmp_path):
+    network = NetworkConfig(network="mlp", hidden=64, dueling=True)
+    hyper = SOLVES_CATCH["dqn"] | {"priority_exponent": 0.6, "optimizer": "rmsprop", "network": network}
+    result = play(tmp_path, "tiny_catch", "dqn", 60_000, **hyper)
+    assert result["score_mean"] >= SOLVED, result
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "hyper"),
+    [
+        ("a2c", {"unroll_length": 8}),
+        ("ppo", {"unroll_length": 16}),
+        ("a3c", {"unroll_length": 8, "num_envs": 32, "final_learning_rate": 5e-3}),
+        ("impala", {"unroll_length": 8, "unrolls_per_update": 2}),
+    ],
+)
 def test_an_lstm_remembers_the_cue(tmp_path, algorithm, hyper):
     network = NetworkConfig(network="mlp", hidden=32, lstm=32)
     result = play(tmp_path, "tiny_memory", algorithm, 80_000, network=network, learning_rate=5e-3, **hyper)
@@ -70,13 +131,15 @@ def test_without_memory_the_cue_is_lost(tmp_path):
     assert result["score_mean"] < 0.6, result
 
 
-@pytest.mark.parametrize("algorithm", ["a2c", "ppo", "pqn"])
+@pytest.mark.parametrize("algorithm", ["a2c", "ppo", "pqn", "dqn"])
 def test_a_truncated_task_is_worth_what_an_endless_one_is(tmp_path, algorithm):
     """Reward 1 for ever at gamma 0.8 is worth 5; ending bootstrapping at the cut would give about 4 or less."""
     from parcade.agent import load
 
     hyper = {"unroll_length": 8, "learning_rate": 1e-2, "gamma": 0.8, "num_envs": 8}
     hyper["network"] = NetworkConfig(network="mlp", hidden=32, normalize_input=False)
+    if algorithm == "dqn":
+        hyper |= {"unroll_length": 1, "learning_starts": 200, "replay_capacity": 4000, "target_period": 50}
     play(tmp_path, "tiny_forever", algorithm, 12_000, target=None, **hyper)
     agent = load(tmp_path / "run")
     value = agent.policy(torch.full((1, 1, 2), 255, dtype=torch.uint8)).values.item()

@@ -1,0 +1,126 @@
+"""Asynchronous Q-learning: one-step Q, n-step Q and one-step Sarsa on many actor-learners without replay.
+
+Paper: Mnih 2016, "Asynchronous Methods for Deep Reinforcement Learning", arXiv 1602.01783, section 4, algorithms 1 and S2.
+Each learner explores with an epsilon of its own, which takes the place of a replay: it decorrelates what is learned.
+Deviations: (1) a learner steps several environments side by side; (2) Sarsa's next action is the one taken, but for the
+last step of a rollout, whose value is expected over the epsilon-greedy choice; (3) a truncated step bootstraps from the
+maximum, in Sarsa too.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from parcade.algorithms.base import Algorithm, AlgorithmConfig, AlgorithmContext, update_statistics
+from parcade.exchange.base import Exchange, OptimizerFactory, set_learning_rate
+from parcade.experience.batch import Batch
+from parcade.parameters import copy_module_state, state_tensors
+from parcade.policy import NetworkConfig
+from parcade.rl.losses import squared_error_loss
+from parcade.rl.q_learning import epsilon_greedy_value, value_of
+from parcade.rl.returns import discounted_returns
+from parcade.rl.schedules import linear
+
+# Section 5.1: the final epsilons of the paper and their probabilities.
+FINAL_EPSILONS, THEIR_SHARES = (0.1, 0.01, 0.5), (0.4, 0.3, 0.3)
+
+
+@dataclass(frozen=True)
+class AsyncQConfig(AlgorithmConfig):
+    """Hyper-parameters of asynchronous Q-learning."""
+
+    num_envs: int = 16
+    """Environments over all learners."""
+    network: NetworkConfig = NetworkConfig(normalize_input=False)
+    """The policy's network."""
+    method: Literal["one_step", "n_step", "sarsa"] = "one_step"
+    """Targets of one step, of the longest return a rollout holds, or of one step with the action taken next."""
+    learning_rate: float = 7e-4
+    """Optimiser step size."""
+    final_learning_rate: float = 7e-4
+    """What the step size falls to, in a straight line over total_frames."""
+    unroll_length: int = 8
+    """T: steps per environment between updates."""
+    target_period: int = 500
+    """Updates of the server between copies to the target network."""
+    epsilon_start: float = 1.0
+    """Share of random actions at the first frame."""
+    epsilon_end: float = 0.01
+    """Share of random actions once it has fallen, where learners are equal."""
+    epsilon_until: float = 0.1
+    """The share of the run over which epsilon falls."""
+    different_epsilons: bool = True
+    """Each learner's epsilon falls to a value drawn from the paper's three: 0.1, 0.01 and 0.5."""
+    optimizer: Literal["adam", "rmsprop"] = "rmsprop"
+    """RMSProp is the paper's."""
+    max_grad_norm: float | None = 10.0
+    """Gradients longer than this are shortened to it."""
+
+
+class AsyncQ(Algorithm):
+    """One Q update from every rollout."""
+
+    source_kind: ClassVar[str] = "rollout"
+    head: ClassVar[str] = "q"
+
+    def __init__(self, context: AlgorithmContext, config: AsyncQConfig) -> None:
+        super().__init__(context, config)
+        self.policy.epsilon.fill_(config.epsilon_start)
+        self.target = copy.deepcopy(self.policy)
+        self.final_epsilon = config.epsilon_end
+        if config.different_epsilons:
+            draw = torch.rand((), generator=self.generator)
+            self.final_epsilon = FINAL_EPSILONS[int(np.searchsorted(np.cumsum(THEIR_SHARES), float(draw)))]
+
+    def optimizer(self) -> OptimizerFactory:
+        if self.config.optimizer == "adam":
+            return lambda parameters: torch.optim.Adam(parameters, self.config.learning_rate, eps=1e-5)
+        return lambda parameters: torch.optim.RMSprop(parameters, self.config.learning_rate, alpha=0.99, eps=1e-3)
+
+    def update(self, batch: Batch, exchange: Exchange, progress: float) -> dict[str, Tensor]:
+        c, policy = self.config, self.policy
+        set_learning_rate(exchange.optimizer, linear(c.learning_rate, c.final_learning_rate, progress))
+        if policy.version - self.target.version >= c.target_period:
+            copy_module_state(policy, self.target)
+        targets = self._targets(batch)
+        with self.precision.autocast(self.device):
+            q = value_of(policy(batch.observations, batch.initial_policy_state, batch.starts).scores, batch.actions)
+        loss = squared_error_loss(q, targets)
+        exchange.step(loss)
+        update_statistics(policy, batch.observations, exchange)
+        policy.epsilon.fill_(linear(c.epsilon_start, self.final_epsilon, progress, until=c.epsilon_until))
+        return {
+            "loss/value": loss.detach(),
+            "policy/q_mean": q.detach().mean(),
+            "policy/epsilon": policy.epsilon.clone(),
+        }
+
+    @torch.no_grad()
+    def _targets(self, batch: Batch) -> Tensor:
+        """Targets ``[T, B]`` by the target network."""
+        c = self.config
+        discounts = batch.discounts(c.gamma)
+        rewards, best_T = self.bootstrap(batch, self.target)
+        if c.method == "n_step":
+            return discounted_returns(rewards, discounts, best_T)  # algorithm S2
+        following = torch.cat([batch.observations[1:], batch.bootstrap_observations[None]])
+        with self.precision.autocast(self.device):
+            q_tp1 = self.target(following).scores
+        if c.method == "one_step":
+            return rewards + discounts * q_tp1.amax(-1)  # algorithm 1
+        taken = value_of(q_tp1[:-1], batch.actions[1:])
+        expected = epsilon_greedy_value(q_tp1[-1], self.policy.epsilon)
+        return rewards + discounts * torch.cat([taken, expected[None]])
+
+    def get_state(self) -> dict[str, Tensor]:
+        return {f"target.{name}": tensor for name, tensor in state_tensors(self.target).items()}
+
+    def set_state(self, state: dict[str, Tensor | np.ndarray]) -> None:
+        tensors = {name.removeprefix("target."): torch.as_tensor(value) for name, value in state.items()}
+        self.target.load_state_dict(tensors)

@@ -1,0 +1,98 @@
+"""Evolution strategies: perturbed policies play whole games, and better ones are moved towards.
+
+Paper: Salimans 2017, "Evolution Strategies as a Scalable Alternative to Reinforcement Learning", arXiv 1703.03864,
+algorithm 2. Notation: theta the parameters, epsilon_i the noise of member i, drawn from a seed that everybody can draw
+from too, so that only seeds and scores travel; sigma its deviation.
+Deviations: (1) layer normalisation in the network takes the place of virtual batch normalisation; (2) the noise is drawn
+anew from each seed instead of from a shared table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from parcade.algorithms.base import Algorithm, AlgorithmConfig
+from parcade.exchange.base import Exchange, OptimizerFactory, set_learning_rate
+from parcade.policy import NetworkConfig
+from parcade.rl.ranks import centered_ranks
+from parcade.rl.schedules import linear
+
+
+@dataclass(frozen=True)
+class ESConfig(AlgorithmConfig):
+    """Hyper-parameters of evolution strategies."""
+
+    num_envs: int = 4
+    """Environments over all ranks or actors; they take turns within one."""
+    network: NetworkConfig = NetworkConfig(normalize_input=False, layer_norm=True)
+    """The policy's network."""
+    population: int = 40
+    """Perturbed policies of an update: half of them the mirror images of the others."""
+    sigma: float = 0.05
+    """Deviation of the noise."""
+    learning_rate: float = 1e-2
+    """Adam's step size."""
+    final_learning_rate: float = 1e-2
+    """What the step size falls to, in a straight line over total_frames."""
+    weight_decay: float = 5e-3
+    """Share of the parameters that is added to the gradient."""
+    games_per_member: int = 1
+    """Whole games each perturbed policy plays."""
+    max_grad_norm: float | None = None
+    """Gradients longer than this are shortened to it."""
+
+
+@dataclass
+class PopulationBatch:
+    """What n members scored: ``seeds`` and ``signs`` ``[n]`` of their noise, mean ``scores`` ``[n]``, raw points."""
+
+    seeds: np.ndarray
+    signs: np.ndarray
+    scores: np.ndarray
+    policy_version: Tensor = field(default_factory=lambda: torch.zeros(1, dtype=torch.int64))
+
+
+def noise_of(seed: int, size: int) -> Tensor:
+    """epsilon ``[size]`` of a seed, the same wherever it is drawn."""
+    return torch.randn(size, generator=torch.Generator().manual_seed(int(seed)))
+
+
+def members_of(run_seed: int, generation: int, population: int) -> tuple[np.ndarray, np.ndarray]:
+    """Seeds and signs ``[population]`` of a generation: members 2k and 2k + 1 are mirror images."""
+    words = np.random.SeedSequence([run_seed, 2**34 + generation]).generate_state(population // 2, np.uint32)
+    return np.repeat(words.astype(np.int64), 2), np.tile([1, -1], population // 2)
+
+
+class ES(Algorithm):
+    """One step along the score-weighted sum of the noise (algorithm 2, line 11)."""
+
+    source_kind: ClassVar[str] = "population"
+    head: ClassVar[str] = "actor_critic"
+
+    def optimizer(self) -> OptimizerFactory:
+        return lambda parameters: torch.optim.Adam(parameters, self.config.learning_rate)
+
+    def update(self, batch: PopulationBatch, exchange: Exchange, progress: float) -> dict[str, Tensor]:
+        c = self.config
+        set_learning_rate(exchange.optimizer, linear(c.learning_rate, c.final_learning_rate, progress))
+        own = np.stack([batch.seeds, batch.signs, batch.scores], axis=1).astype(np.float64)
+        everybody = exchange.gather_rows(own)
+        weights = centered_ranks(everybody[:, 2])
+        first = exchange.rank * len(own)  # every rank has as many members, in the order of the ranks
+        grad, n = exchange.parameters.grad, len(everybody)
+        for (seed, sign, _), weight in zip(own, weights[first : first + len(own)], strict=True):
+            # The exchange takes the mean over ranks: the factor makes it the sum over all members.
+            grad.add_(noise_of(int(seed), grad.numel()), alpha=-weight * sign * exchange.world_size / (n * c.sigma))
+        grad.add_(exchange.parameters.data.detach(), alpha=c.weight_decay)
+        exchange.apply()
+        scores = everybody[:, 2]
+        return {
+            "population/score_mean": torch.tensor(scores.mean()),
+            "population/score_max": torch.tensor(scores.max()),
+            "population/score_deviation": torch.tensor(scores.std()),
+        }

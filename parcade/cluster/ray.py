@@ -1,0 +1,222 @@
+"""Ray: placing parts on a cluster, calling them, and knowing when one has died. No reinforcement learning in here.
+
+Ray does the placing, moving and restarting; what a restarted part needs to go on is the drivers' business. Arrays go
+through Ray's object store, where readers on one node share memory: flat numpy arrays, never tensors, which it copies.
+
+A cluster that a run starts for itself listens on this machine's loopback alone and wants a token that only its own
+processes know. One that is joined (``--address``) is as its owner made it: RAY_AUTH_TOKEN must hold its token.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import socket
+import struct
+import sys
+import tempfile
+from typing import Any
+
+from parcade.errors import UsageError, missing_extra
+from parcade.topology.parts import ANSWER_TIMEOUT_SECONDS, PartLost
+from parcade.topology.settings import TopologyConfig
+
+# Ray's own settings wait half a minute before a node counts as dead; these find it out in about five seconds.
+HEALTH_CHECKS = {"health_check_period_ms": 1000, "health_check_failure_threshold": 4, "health_check_timeout_ms": 1000}
+CONNECT_SECONDS = 10.0
+# Of a cluster that a run starts for itself: enough for a few hundred unrolls; Ray's default is a third of memory.
+OBJECT_STORE_BYTES = 1 << 30
+LOOPBACK = "127.0.0.1"
+
+
+class RayPending:
+    """A call under way on the cluster."""
+
+    def __init__(self, part: RayPart, note: Any, data: Any) -> None:
+        self.part = part
+        self.note_ref = note
+        self.data = data
+
+    def note(self, timeout: float = ANSWER_TIMEOUT_SECONDS) -> dict[str, Any]:
+        return _get(self.note_ref, self.part.name, timeout)
+
+
+class RayPart:
+    """A handle on a part; it may travel to other parts."""
+
+    def __init__(self, name: str, handle: Any) -> None:
+        self.name = name
+        self.handle = handle
+
+    def start(self, method: str, *arguments: Any) -> RayPending:
+        note, data = getattr(self.handle, method).options(num_returns=2).remote(*arguments)
+        return RayPending(self, note, data)
+
+
+def _get(ref: Any, name: str, timeout: float) -> Any:
+    """What a reference stands for. Errors: PartLost when it will never be there; the part's own error if it raised one."""
+    import ray
+    from ray import exceptions
+
+    lost = (exceptions.RayActorError, exceptions.ObjectLostError, exceptions.WorkerCrashedError, exceptions.NodeDiedError)
+    try:
+        return ray.get(ref, timeout=timeout)
+    except exceptions.GetTimeoutError:
+        raise PartLost(name, f"no answer within {timeout:.0f} s") from None
+    except lost as error:
+        raise PartLost(name, type(error).__name__) from error
+    except exceptions.RayTaskError as error:
+        if isinstance(error.cause, lost):  # it was to work on what another part should have made
+            raise PartLost(name, type(error.cause).__name__) from error
+        raise
+
+
+def fetch(data: Any, timeout: float = ANSWER_TIMEOUT_SECONDS) -> Any:
+    """The arrays a reference stands for, read-only and shared with the object store. Errors: PartLost."""
+    import ray
+
+    return _get(data, "data", timeout) if isinstance(data, ray.ObjectRef) else data
+
+
+class RayEngine:
+    """Parts as Ray actors. Joins the cluster at ``settings.address``, or starts one for this run alone.
+
+    Errors: UsageError of one line when there is no cluster, another version, or too few CPUs or GPUs.
+    """
+
+    is_remote = True
+    fetch = staticmethod(fetch)
+
+    def __init__(self, settings: TopologyConfig, needed: dict[str, float]) -> None:
+        if not settings.address:
+            choose_token()
+        try:
+            import ray
+        except ImportError:
+            raise missing_extra("ray", "ray", "--engine ray") from None
+        self._ray = ray
+        self.settings = settings
+        self._parts: list[RayPart] = []
+        self._directory: str | None = None
+        self._owns = not ray.is_initialized()
+        if self._owns:
+            self._join() if settings.address else self._start(needed)
+        there = ray.cluster_resources()
+        for kind, amount in needed.items():
+            if amount > there.get(kind, 0) + 1e-9:
+                self.close()
+                raise UsageError(
+                    f"the parts reserve {amount:g} {kind}s, the cluster has {there.get(kind, 0):g}; "
+                    f"use fewer parts, lower --actor-{kind.lower()}s and --learner-{kind.lower()}s, or add nodes"
+                )
+
+    def _start(self, needed: dict[str, float]) -> None:
+        """A cluster of this machine alone, as large as the parts say they are: they share its cores."""
+        self._directory = tempfile.mkdtemp(prefix="parcade-ray-")
+        self._init(
+            num_cpus=max(1, int(-(-needed.get("CPU", 1) // 1))),
+            include_dashboard=False,
+            object_store_memory=OBJECT_STORE_BYTES,
+            _temp_dir=self._directory,
+            _node_ip_address=address_of(self.settings.interface) if self.settings.interface else LOOPBACK,
+            _system_config=HEALTH_CHECKS,
+        )
+
+    def _join(self) -> None:
+        address = self.settings.address
+        if address != "auto":
+            check_reachable(address)
+        words = {"_node_ip_address": address_of(self.settings.interface)} if self.settings.interface else {}
+        self._init(address=address, **words)
+
+    def _init(self, **words: Any) -> None:
+        try:
+            self._ray.init(log_to_driver=False, logging_level="ERROR", configure_logging=False, **words)
+        except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+            first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            self._remove_directory()
+            if "ersion mismatch" in str(error):
+                what = " ".join(line.strip() for line in str(error).splitlines() if ":" in line)
+                raise UsageError(f"{what}; install the same Ray and Python on every node") from error
+            raise UsageError(
+                f"no Ray cluster could be used at address {self.settings.address or 'of this machine'!r} ({first}); "
+                "start one with: ray start --head, or leave out --address"
+            ) from error
+
+    def make(self, name: str, kind: type, *arguments: Any) -> RayPart:
+        role = name.split("-")[0]
+        s = self.settings
+        cpus, gpus = {"actor": (s.actor_cpus, s.actor_gpus), "learner": (s.learner_cpus, s.learner_gpus)}.get(
+            role, (s.shard_cpus, 0.0)
+        )
+        # Ray restarts a part wherever there is room for it; a call that was cut off is never repeated behind our back.
+        options = {"num_cpus": cpus, "num_gpus": gpus, "max_restarts": -1, "max_task_retries": 0}
+        part = RayPart(name, self._ray.remote(kind).options(**options).remote(*arguments))
+        self._parts.append(part)
+        return part
+
+    def share(self, data: dict[str, Any]) -> Any:
+        return self._ray.put(data)
+
+    def first_done(self, calls: list[RayPending], timeout: float = ANSWER_TIMEOUT_SECONDS) -> RayPending:
+        done, _ = self._ray.wait([each.note_ref for each in calls], num_returns=1, timeout=timeout, fetch_local=False)
+        if not done:
+            names = ", ".join(each.part.name for each in calls)
+            raise PartLost(names, f"none answered within {timeout:.0f} s")
+        return next(each for each in calls if each.note_ref == done[0])
+
+    def all_done(self, calls: list[RayPending]) -> list[RayPending]:
+        refs = [each.note_ref for each in calls]
+        done = set(self._ray.wait(refs, num_returns=len(refs), timeout=0, fetch_local=False)[0])
+        return [each for each in calls if each.note_ref in done]
+
+    def remove(self, part: RayPart) -> None:
+        self._ray.kill(part.handle, no_restart=True)
+        self._parts.remove(part)
+
+    def close(self) -> None:
+        for part in list(self._parts):
+            self.remove(part)
+        if self._owns and self._ray.is_initialized():
+            self._ray.shutdown()
+        self._remove_directory()
+
+    def _remove_directory(self) -> None:
+        if self._directory is not None:
+            shutil.rmtree(self._directory, ignore_errors=True)
+            self._directory = None
+
+
+def choose_token() -> None:
+    """Have the cluster that this process will start want a token nobody else knows. Ray reads it when it is imported."""
+    if "ray" not in sys.modules:
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+
+
+def check_reachable(address: str) -> None:
+    """Find out in seconds what Ray takes minutes to say. Errors: UsageError when nobody listens at host:port."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        raise UsageError(f"address {address!r} is not host:port; use e.g. 10.0.0.1:6379, or auto")
+    try:
+        socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS).close()
+    except OSError as error:
+        raise UsageError(
+            f"no Ray cluster answers at {address} ({error}); start one with: ray start --head, or leave out --address"
+        ) from error
+
+
+def address_of(interface: str) -> str:
+    """The IPv4 address of a network interface. Errors: UsageError naming those there are."""
+    import fcntl
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        try:
+            packed = fcntl.ioctl(asked.fileno(), 0x8915, struct.pack("256s", interface.encode()[:15]))  # SIOCGIFADDR
+        except OSError:
+            known = ", ".join(name for _, name in socket.if_nameindex())
+            raise UsageError(f"interface {interface!r} has no IPv4 address; expected one of {known}") from None
+    return socket.inet_ntoa(packed[20:24])

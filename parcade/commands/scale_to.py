@@ -1,0 +1,39 @@
+"""``parcade scale-to``: more or fewer actors for a run that is under way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from parcade.errors import UsageError
+
+
+@dataclass(frozen=True)
+class ScaleFlags:
+    """Change the number of actors of a run while it trains."""
+
+    run: Annotated[str, "positional"]
+    """The run's directory."""
+    actors: int
+    """Actors from now on."""
+
+
+def scale_to(arguments: list[str]) -> int:
+    """``parcade scale-to RUN --actors N``: the run's driver follows after its next update."""
+    from parcade.agent import load_config
+    from parcade.algorithms.table import algorithm_row
+    from parcade.flags import parse
+    from parcade.run_directory import write_json
+    from parcade.topology.run import SCALE_FILE
+
+    flags = parse(ScaleFlags, arguments, prog="parcade scale-to")
+    run = Path(flags.run)
+    config = load_config(run)
+    if not algorithm_row(config.run.algorithm).topology or config.is_bundled:
+        raise UsageError(f"{run} trains {config.run.algorithm}, which has no actors of their own to add or remove")
+    if flags.actors < 1:
+        raise UsageError(f"actors={flags.actors} is below 1; use 1 or more")
+    write_json(run / SCALE_FILE, {"actors": flags.actors})
+    print(f"{run}: {flags.actors} actors after the next update")
+    return 0

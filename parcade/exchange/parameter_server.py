@@ -1,0 +1,273 @@
+"""A parameter server in shards, and the exchange of the learners that push gradients to it.
+
+Papers: Nair 2015, "Massively Parallel Methods for Deep Reinforcement Learning" (Gorila), arXiv 1507.04296, sections 3
+and 4; Dean 2012, "Large Scale Distributed Deep Networks" (Downpour SGD), section 4.1.
+
+Every shard owns a slice of the flat parameter vector and the optimiser state of that slice, so that RMSProp and Adam,
+which work element by element, give the same bits in one shard and in many. Its two guards are Gorila's: a gradient from
+parameters too many versions old is dropped, and so is one whose loss lies too far from the running mean.
+
+The ledger counts slices: pushed = applied + stale + outlier + lost. Every learner numbers its pushes, so that a shard
+knows from a gap in the numbers what was lost: on the way, or by going back to a snapshot.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from parcade.exchange.base import Exchange, OptimizerFactory
+from parcade.parameters import FlatParameters
+from parcade.policy import Policy, RunningStatistics
+from parcade.report.timing import Timer
+
+APPLIED, STALE, OUTLIER, LOST = range(4)
+OUTCOMES = ("applied", "stale", "outlier", "lost")
+# The running mean of the loss remembers about this many pushes, and judges none before it has seen as many.
+LOSS_MEMORY = 100
+
+
+def slice_bounds(size: int, count: int) -> np.ndarray:
+    """Where each of ``count`` near-equal slices of a vector begins, and the end: ``[count + 1]``."""
+    return np.linspace(0, size, count + 1).round().astype(np.int64)
+
+
+@dataclass
+class Push:
+    """One gradient slice on its way to a shard: who sends it, its number, and what it was computed from."""
+
+    learner: int
+    life: int
+    number: int
+    epoch: int
+    version: int
+    learning_rate: float
+    loss: float
+
+
+class ParameterShard:
+    """A slice of the parameters, its optimiser, and the ledger of what was pushed to it.
+
+    ``epoch`` counts how often all shards went back to a snapshot together; a push from another epoch, or to a shard that
+    has just been born and waits for ``begin``, is refused. ``version`` is the number of gradients applied.
+    """
+
+    def __init__(
+        self, parameters: Tensor, optimizer: OptimizerFactory, *, max_staleness: int, outlier_deviations: float
+    ) -> None:
+        self.parameters = nn.Parameter(parameters.detach().clone())
+        self.parameters.grad = torch.zeros_like(self.parameters)
+        self.optimizer = optimizer([self.parameters])
+        self.max_staleness = max_staleness
+        self.outlier_deviations = outlier_deviations
+        self.epoch = -1
+        self.version = 0
+        self.ledger = np.zeros(len(OUTCOMES), np.int64)
+        self.loss_moments = np.zeros(3)  # pushes seen, running mean and mean square of |loss|
+        self.moments: np.ndarray | None = None
+        self._seen: dict[tuple[int, int], int] = {}
+
+    def begin(self, epoch: int, state: dict[str, np.ndarray] | None = None) -> tuple[dict[str, Any], None]:
+        """Serve from now on, from a snapshot or as born."""
+        if state is not None:
+            self._set_state(state)
+        self.epoch = epoch
+        return {"version": self.version}, None
+
+    def push(self, push: Push, gradient: np.ndarray) -> tuple[dict[str, Any], np.ndarray | None]:
+        """Apply a gradient slice or drop it. The note says what became of it; the data are the parameters now."""
+        if push.epoch != self.epoch:
+            return {"epoch": self.epoch, "version": self.version}, None
+        self._account(push.learner, push.life, push.number)
+        outcome = self._judge(push)
+        if outcome == APPLIED:
+            self.parameters.grad.copy_(torch.from_numpy(np.array(gradient)))
+            for group in self.optimizer.param_groups:
+                group["lr"] = push.learning_rate
+            self.optimizer.step()
+            self.version += 1
+        self.ledger[outcome] += 1
+        return self._note(), self.parameters.detach().numpy().copy()
+
+    def pull(self, epoch: int) -> tuple[dict[str, Any], np.ndarray | None]:
+        """The parameters as they are."""
+        if epoch != self.epoch:
+            return {"epoch": self.epoch, "version": self.version}, None
+        return self._note(), self.parameters.detach().numpy().copy()
+
+    def _note(self) -> dict[str, Any]:
+        return {"epoch": self.epoch, "version": self.version, "pushed": self.pushed, "ledger": self.ledger.tolist()}
+
+    @property
+    def pushed(self) -> int:
+        """Gradient slices that learners have sent here, as their own numbers tell."""
+        return sum(self._seen.values())
+
+    def _account(self, learner: int, life: int, number: int) -> None:
+        """Take note of a push by its number: a gap since the last one was lost."""
+        before = self._seen.get((learner, life), 0)
+        self.ledger[LOST] += number - before - 1
+        self._seen[learner, life] = number
+
+    def settle(self, learner: int, life: int, number: int) -> tuple[dict[str, Any], None]:
+        """A learner ended, or pauses, having sent ``number`` pushes: what did not arrive is lost."""
+        before = self._seen.get((learner, life), 0)
+        if number > before:
+            self.ledger[LOST] += number - before
+            self._seen[learner, life] = number
+        return self._note(), None
+
+    def _judge(self, push: Push) -> int:
+        if self.version - push.version > self.max_staleness:
+            return STALE
+        seen, mean, square = self.loss_moments
+        size = abs(push.loss)
+        deviation = max(square - mean * mean, 0.0) ** 0.5
+        share = 1 / min(seen + 1, LOSS_MEMORY)
+        self.loss_moments[:] = seen + 1, mean + share * (size - mean), square + share * (size * size - square)
+        is_outlier = not np.isfinite(size) or size > mean + self.outlier_deviations * deviation
+        if not np.isfinite(size):
+            self.loss_moments[:] = seen, mean, square
+            return OUTLIER
+        return OUTLIER if is_outlier and seen >= LOSS_MEMORY and deviation > 0 else APPLIED
+
+    def merge_moments(self, moments: np.ndarray | None) -> tuple[dict[str, Any], np.ndarray | None]:
+        """Add a learner's input moments to those of all and return the sum."""
+        if moments is not None:
+            self.moments = moments.copy() if self.moments is None else self.moments + moments
+        return {}, None if self.moments is None else self.moments.copy()
+
+    def get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """A snapshot. The driver takes one of every shard while no push is on its way, so that they agree."""
+        state = {
+            "parameters": self.parameters.detach().numpy().copy(),
+            "version": np.int64(self.version),
+            "ledger": self.ledger.copy(),
+            "loss_moments": self.loss_moments.copy(),
+            "seen": np.array([[*key, number] for key, number in self._seen.items()], np.int64).reshape(-1, 3),
+        }
+        for name, value in self.optimizer.state[self.parameters].items():
+            state[f"optimizer.{name}"] = torch.as_tensor(value).numpy().copy()
+        if self.moments is not None:
+            state["moments"] = self.moments.copy()
+        return {"version": self.version}, state
+
+    def _set_state(self, state: dict[str, np.ndarray]) -> None:
+        with torch.no_grad():
+            self.parameters.copy_(torch.from_numpy(np.array(state["parameters"])))
+        self.version = int(state["version"])
+        self.ledger = np.array(state["ledger"])
+        self.loss_moments = np.array(state["loss_moments"])
+        self._seen = {(int(learner), int(life)): int(number) for learner, life, number in state["seen"]}
+        prefix = "optimizer."
+        optimizer = {n.removeprefix(prefix): torch.from_numpy(np.array(v)) for n, v in state.items() if n.startswith(prefix)}
+        if optimizer:
+            self.optimizer.state[self.parameters] = optimizer
+        else:
+            self.optimizer.state.clear()
+        self.moments = np.array(state["moments"]) if "moments" in state else None
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+class ServerLost(Exception):
+    """A shard died or went back to a snapshot: the learner must wait until the driver begins it anew."""
+
+
+class ShardCall(Protocol):
+    """A call to a shard under way."""
+
+    def note(self, timeout: float = ...) -> dict[str, Any]: ...
+
+    @property
+    def data(self) -> Any: ...
+
+
+class StepSize:
+    """Stands where algorithms expect an optimiser: the real ones are the shards', and take their step size with a push."""
+
+    def __init__(self) -> None:
+        self.param_groups = [{"lr": 0.0}]
+
+
+class ParameterServerExchange(Exchange):
+    """Asynchronous: an update pushes the clipped gradient to every shard and takes over the parameters they hold then.
+
+    Args:
+        shards: handles with ``start(method, *arguments)``; ``fetch`` turns a call's data into arrays.
+        index, count: which learner of how many.
+
+    ``begin`` must be called before the first update, and after every ServerLost.
+    """
+
+    def __init__(self, timer: Timer, shards: list[Any], fetch: Any, index: int, count: int) -> None:
+        super().__init__(timer)
+        self.rank, self.world_size = index, count
+        self.shards = shards
+        self.fetch = fetch
+        self.life, self.epoch, self.pushes = 0, 0, 0
+        self.ledgers = np.zeros((len(shards), 1 + len(OUTCOMES)), np.int64)
+        self._loss = 0.0
+
+    def attach(self, policy: Policy, optimizer: OptimizerFactory, max_grad_norm: float | None) -> None:
+        self.policy = policy
+        self.parameters = FlatParameters(policy)
+        self.optimizer = StepSize()
+        self.max_grad_norm = max_grad_norm
+        self.bounds = slice_bounds(len(self.parameters.grad), len(self.shards))
+        self.versions = np.zeros(len(self.shards), np.int64)
+
+    def begin(self, life: int, epoch: int, pushes: int) -> None:
+        """Belong to this epoch of the server, and start from its parameters. Errors: ServerLost."""
+        self.life, self.epoch, self.pushes = life, epoch, pushes
+        self._collect([shard.start("pull", epoch) for shard in self.shards])
+
+    def accumulate(self, loss: Tensor) -> None:
+        self._loss = float(loss.detach())
+        loss.backward()
+
+    def apply(self) -> None:
+        grad = self.parameters.grad
+        if self.max_grad_norm is not None:
+            grad.mul_((self.max_grad_norm / (grad.norm() + 1e-6)).clamp(max=1.0))
+        with self.timer.scope("communicate"):
+            self.pushes += 1
+            rate = float(self.optimizer.param_groups[0]["lr"])
+            calls = []
+            for k, shard in enumerate(self.shards):
+                version = int(self.versions[k])
+                push = Push(self.rank, self.life, self.pushes, self.epoch, version, rate, self._loss)
+                calls.append(shard.start("push", push, grad[self.bounds[k] : self.bounds[k + 1]].numpy()))
+            self._collect(calls)
+            self.bytes_moved += 2 * grad.numel() * grad.element_size()
+        grad.zero_()
+        self.updates += 1
+
+    def _collect(self, calls: list[ShardCall]) -> None:
+        """Take over parameters and versions from the shards' answers. Errors: ServerLost."""
+        flat = self.parameters.data.detach()
+        for k, call in enumerate(calls):
+            try:
+                note = call.note()
+            except Exception as error:
+                raise ServerLost(str(error)) from error
+            if note["epoch"] != self.epoch:
+                raise ServerLost(f"shard {k} is of epoch {note['epoch']}, expected {self.epoch}")
+            flat[self.bounds[k] : self.bounds[k + 1]] = torch.from_numpy(np.array(self.fetch(call.data)))
+            self.versions[k] = note["version"]
+            self.ledgers[k] = [note["pushed"], *note["ledger"]]
+        self.policy.version.fill_(int(self.versions.min()))
+
+    def merge_statistics(self, statistics: RunningStatistics, moments: Tensor) -> None:
+        call = self.shards[0].start("merge_moments", moments.numpy())
+        try:
+            merged = self.fetch(call.data)
+        except Exception as error:
+            raise ServerLost(str(error)) from error
+        statistics.reset()
+        statistics.merge(torch.from_numpy(np.array(merged)))

@@ -1,0 +1,134 @@
+"""Whole games of perturbed policies: the experience of evolution strategies."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from parcade.algorithms.es import PopulationBatch, members_of, noise_of
+from parcade.experience.env_group import EnvGroup
+from parcade.experience.episodes import SCORE, EpisodeLog
+from parcade.parameters import FlatParameters, copy_module_state
+from parcade.policy import Policy
+from parcade.report.timing import Timer
+
+
+class Evaluator:
+    """Plays games of perturbed policies, one after another, on environments that take turns.
+
+    Args:
+        lanes: groups of one environment each; between games each stands at the start of an episode.
+    """
+
+    def __init__(self, lanes: list[EnvGroup], policy: Policy, sigma: float, games_per_member: int) -> None:
+        self.lanes = lanes
+        self.sigma = sigma
+        self.games_per_member = games_per_member
+        self.policy = copy.deepcopy(policy).eval()
+        self.flat = FlatParameters(self.policy)
+        self._rows: list[np.ndarray] = []
+        for lane in lanes:
+            lane.start(self.policy)
+
+    def score(self, center: Tensor, seed: int, sign: int, member: int) -> float:
+        """Mean score of one member: parameters center ``[P]`` + sign * sigma * epsilon(seed), greedy actions."""
+        self.flat.data.detach().copy_(center + sign * self.sigma * noise_of(seed, len(center)))
+        lane, scores = self.lanes[member % len(self.lanes)], []
+        while len(scores) < self.games_per_member:
+            acted = self.policy.act(lane.observations, None, lane.policy_state, lane.starts)
+            lane.step(acted)
+            for row in lane.log.take_new():
+                scores.append(row[SCORE])
+                self._rows.append(row)
+        return float(np.mean(scores))
+
+    def take_rows(self) -> np.ndarray:
+        """Games finished since the last call, ``[k, 5]``."""
+        rows, self._rows = np.array(self._rows).reshape(-1, 5), []
+        return rows
+
+
+class _Rows:
+    """An EpisodeLog's way of handing out rows."""
+
+    def __init__(self, evaluator: Evaluator) -> None:
+        self.take_new = evaluator.take_rows
+
+
+class PopulationSource:
+    """Evaluates this rank's share of every generation.
+
+    Args:
+        rank, world_size: whose share of the population's pairs.
+    """
+
+    def __init__(
+        self, evaluator: Evaluator, policy: Policy, seed: int, population: int, rank: int, world_size: int, timer: Timer
+    ) -> None:
+        self.evaluator = evaluator
+        self.seed = seed
+        self.population = population
+        self.rank, self.world_size = rank, world_size
+        self.timer = timer
+        self.cut_games = 0
+        self.generation = 0
+        self._policy = copy.deepcopy(policy)
+
+    @property
+    def can_resume_exactly(self) -> bool:
+        return all(lane.gives_state for lane in self.evaluator.lanes)
+
+    @property
+    def episode_logs(self) -> list[EpisodeLog]:
+        return [_Rows(self.evaluator)]
+
+    @property
+    def frames(self) -> int:
+        return sum(lane.frames for lane in self.evaluator.lanes)
+
+    @property
+    def reset_frames(self) -> int:
+        return sum(lane.reset_frames for lane in self.evaluator.lanes)
+
+    @property
+    def steps(self) -> int:
+        return sum(lane.env_steps for lane in self.evaluator.lanes)
+
+    def publish(self, policy: Policy) -> None:
+        copy_module_state(policy, self._policy)
+
+    def next_batch(self) -> PopulationBatch:
+        seeds, signs = members_of(self.seed, self.generation, self.population)
+        share = self.population // self.world_size
+        own = slice(self.rank * share, (self.rank + 1) * share)
+        center = torch.cat([p.detach().reshape(-1) for p in self._policy.parameters()])
+        scores = [
+            self.evaluator.score(center, seed, sign, i)
+            for i, (seed, sign) in enumerate(zip(seeds[own], signs[own], strict=True))
+        ]
+        self.generation += 1
+        return PopulationBatch(seeds[own], signs[own], np.array(scores), self._policy.version.reshape(1).clone())
+
+    def get_state(self) -> dict[str, np.ndarray | Tensor]:
+        state: dict[str, np.ndarray | Tensor] = {
+            "generation": np.int64(self.generation),
+            "cut_games": np.int64(self.cut_games),
+        }
+        for i, lane in enumerate(self.evaluator.lanes):
+            state |= {f"lane{i}.{name}": value for name, value in lane.get_state().items()}
+        return state
+
+    def set_state(self, state: dict[str, np.ndarray]) -> None:
+        self.generation, self.cut_games = int(state["generation"]), int(state["cut_games"])
+        for i, lane in enumerate(self.evaluator.lanes):
+            prefix = f"lane{i}."
+            lane.set_state(
+                {n.removeprefix(prefix): v for n, v in state.items() if n.startswith(prefix)}, self.evaluator.policy
+            )
+
+    def close(self) -> None:
+        for lane in self.evaluator.lanes:
+            lane.close()

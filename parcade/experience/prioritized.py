@@ -1,0 +1,56 @@
+"""A sum tree: sampling in proportion to priority, whole batches at a time.
+
+Paper: Schaul 2016, "Prioritized Experience Replay", arXiv 1511.05952, section 3.3 and appendix B.2.1.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+class SumTree:
+    """Priorities ``[capacity]`` float64 under a binary tree of sums; both operations take whole arrays.
+
+    Stored as one array: node i has children 2i and 2i + 1, the root is 1, the leaves are the last ``width``.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.width = 1 << max(1, (capacity - 1).bit_length())
+        self.nodes = np.zeros(2 * self.width)
+
+    @property
+    def total(self) -> float:
+        """The sum of all priorities."""
+        return float(self.nodes[1])
+
+    @property
+    def leaves(self) -> np.ndarray:
+        """The priorities ``[capacity]``, a view."""
+        return self.nodes[self.width : self.width + self.capacity]
+
+    def update(self, indices: np.ndarray, values: np.ndarray | float) -> None:
+        """Set priorities; of an index that stands twice the last value counts. Shapes ``[n]``."""
+        if not len(indices):
+            return
+        nodes = np.asarray(indices, np.int64) + self.width
+        self.nodes[nodes] = values
+        while nodes[0] > 1:
+            nodes = np.unique(nodes >> 1)
+            self.nodes[nodes] = self.nodes[2 * nodes] + self.nodes[2 * nodes + 1]
+
+    def sample(self, shares: np.ndarray) -> np.ndarray:
+        """The index whose stretch of the running sum holds each share of the total.
+
+        Shapes: shares ``[n]`` in [0, 1); returns ``[n]`` int64.
+        """
+        wanted = shares * self.total
+        nodes = np.ones(len(shares), np.int64)
+        while nodes[0] < self.width:
+            left = 2 * nodes
+            goes_right = wanted >= self.nodes[left]
+            # Rounding may ask a little beyond the last priority: never descend into an empty subtree.
+            goes_right &= self.nodes[left + 1] > 0
+            wanted = np.where(goes_right, wanted - self.nodes[left], wanted)
+            nodes = left + goes_right
+        return nodes - self.width

@@ -1,0 +1,316 @@
+"""Replay: what was played, kept to be learned from again.
+
+Every environment is a *lane* with a ring of *entries*, one observed frame each: a stack of C frames shares its frames
+with its neighbours, so a transition costs one frame and not 2C. At the start of an episode the whole first stack is
+written, and after a truncated step its final observation, so that any stack can be read back as C consecutive entries.
+
+Papers: Mnih 2015 (uniform replay); Schaul 2016, arXiv 1511.05952 (prioritised); Horgan 2018, arXiv 1803.00933 (first
+priorities from the values the actor computed when it acted).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from parcade.experience.batch import Batch
+from parcade.experience.prioritized import SumTree
+
+# Kinds of entries: what is kept only to be seen in a stack, and steps.
+SEEN, STEP = 0, 1
+# How a step ended: not, with nothing to follow (game over or a life lost), or cut off.
+GOES_ON, ENDED, CUT = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class ReplaySettings:
+    """What a replay is told once.
+
+    ``capacity`` in entries over all lanes; ``n_step`` and ``gamma`` of the returns; ``frame_stack`` C, 1 where
+    observations are no stacks; ``alpha`` the exponent of priorities, 0 samples uniformly.
+    """
+
+    capacity: int
+    n_step: int
+    gamma: float
+    frame_stack: int
+    alpha: float = 0.0
+
+
+@dataclass
+class TransitionBatch:
+    """N n-step transitions, sampled.
+
+    | field | shape | what |
+    |---|---|---|
+    | observations, next_observations | ``[N, ...]`` | x_t and x_{t+k}, k <= n |
+    | actions | ``[N]`` int64 | a_t |
+    | returns | ``[N]`` float32 | the discounted sum of k rewards |
+    | discounts | ``[N]`` float32 | gamma^k, 0 where the episode ended |
+    | probabilities | ``[N]`` float64 | with which each was sampled |
+    | size | int | transitions in the replay |
+    | indices, stamps | ``[N]`` int64 | where priorities go back to, and what stood there |
+    | policy_version | ``[N]`` int64 | updates inside the weights that acted |
+    | priorities | ``[N]`` or None | absolute errors, written by the learner |
+    """
+
+    observations: Tensor
+    next_observations: Tensor
+    actions: Tensor
+    returns: Tensor
+    discounts: Tensor
+    probabilities: Tensor
+    size: int
+    indices: np.ndarray
+    stamps: np.ndarray
+    policy_version: Tensor
+    priorities: Tensor | None = field(default=None)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The sampled fields as arrays, to travel."""
+        return {n: v.numpy() if isinstance(v, Tensor) else np.asarray(v) for n, v in vars(self).items() if v is not None}
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, np.ndarray]) -> TransitionBatch:
+        """The inverse of ``arrays``."""
+        plain = {"indices", "stamps"}
+        fields = {n: v if n in plain else torch.from_numpy(np.array(v)) for n, v in arrays.items() if n != "size"}
+        return cls(**fields, size=int(arrays["size"]))
+
+
+class Replay:
+    """Transitions of ``num_lanes`` environments in bounded memory.
+
+    State, L entries a lane, absolute position p of a lane at slot p % L:
+
+    | array | shape | what |
+    |---|---|---|
+    | frames | ``[lanes, L, ...]`` | the newest frame of each observation |
+    | actions, rewards, kinds, ends, versions | ``[lanes, L]`` | of steps |
+    | taken_values, best_values | ``[lanes, L]`` float32 | Q(x, a) and max_a Q(x, a) as the actor saw them |
+    | heads | ``[lanes]`` | entries written so far |
+
+    Draws come from ``uniforms`` given to ``sample``: the replay itself has no randomness.
+    """
+
+    def __init__(
+        self, settings: ReplaySettings, num_lanes: int, observation_shape: tuple[int, ...], dtype: np.dtype
+    ) -> None:
+        self.settings = settings
+        C = settings.frame_stack
+        self.length = settings.capacity // num_lanes
+        shortest = 4 * C + 2 * settings.n_step
+        if self.length < shortest:
+            raise ValueError(
+                f"capacity={settings.capacity} leaves {self.length} entries for each of {num_lanes} environments; "
+                f"expected {shortest} or more"
+            )
+        L = self.length
+        self.frame_shape = observation_shape[1:] if C > 1 else observation_shape
+        self.frames = np.zeros((num_lanes, L, *self.frame_shape), dtype)
+        self.actions = np.zeros((num_lanes, L), np.int16)
+        self.rewards = np.zeros((num_lanes, L), np.float32)
+        self.kinds = np.zeros((num_lanes, L), np.uint8)
+        self.ends = np.zeros((num_lanes, L), np.uint8)
+        self.versions = np.zeros((num_lanes, L), np.int64)
+        self.taken_values = np.zeros((num_lanes, L), np.float32)
+        self.best_values = np.zeros((num_lanes, L), np.float32)
+        self.heads = np.zeros(num_lanes, np.int64)
+        self.tree = SumTree(num_lanes * L)
+        self.sampleable = 0
+        self.max_priority = 1.0
+
+    @staticmethod
+    def bytes_per_transition(observation_shape: tuple[int, ...], dtype: np.dtype, frame_stack: int) -> int:
+        """Bytes of one entry: its frame, 28 bytes beside it, and 16 to 32 of the sum tree (32 are counted)."""
+        shape = observation_shape[1:] if frame_stack > 1 else observation_shape
+        return int(np.prod(shape)) * np.dtype(dtype).itemsize + 2 + 4 + 1 + 1 + 8 + 4 + 4 + 4 + 32
+
+    def __len__(self) -> int:
+        """Transitions that can be sampled."""
+        return self.sampleable
+
+    def add(self, batch: Batch) -> None:
+        """Append a ``[T, B]`` block of consecutive steps, lane b holding environment b."""
+        self.add_to_lanes(np.arange(len(self.heads)), batch)
+
+    def add_to_lanes(self, lanes: np.ndarray, batch: Batch) -> None:
+        """Append a ``[T, B]`` block of consecutive steps, environment b to lane ``lanes[b]``.
+
+        Steps become sampleable once n entries follow them, so the newest wait for the next block.
+        """
+        T = len(batch.actions)
+        if 2 * T * self.settings.frame_stack > self.length:
+            raise ValueError(f"a block of {T} steps is too long for lanes of {self.length} entries; store it in parts")
+        final_at = {(int(t), int(b)): k for k, (t, b) in enumerate(batch.truncated_at.tolist())}
+        before = self.heads.copy()
+        observations = batch.observations.numpy()
+        # One pass over lanes: episodes end at different steps in each.
+        for b, lane in enumerate(lanes):
+            self._add_lane(int(lane), b, batch, observations, final_at)
+        self._forget_overwritten(before)
+        self._admit(before)
+
+    def _add_lane(
+        self, lane: int, b: int, batch: Batch, observations: np.ndarray, final_at: dict[tuple[int, int], int]
+    ) -> None:
+        C, T = self.settings.frame_stack, len(batch.actions)
+        starts = batch.starts[:, b].numpy()
+        # The first entry ever of a lane begins with a whole stack even if its episode began earlier.
+        begins = starts.copy()
+        begins[0] |= self.heads[lane] == 0
+        if begins[0] and self.heads[lane]:
+            self._break_off(lane)
+        extra_before = np.where(begins, C - 1, 0)
+        cut = batch.truncated[:, b].numpy()
+        slots_of_step = np.arange(T) + np.cumsum(extra_before) + np.concatenate([[0], np.cumsum(cut)[:-1]])
+        positions = self.heads[lane] + slots_of_step
+        slots = positions % self.length
+        newest = observations[:, b, -1] if C > 1 else observations[:, b]
+        self.frames[lane, slots] = newest
+        self.actions[lane, slots] = batch.actions[:, b].numpy()
+        self.rewards[lane, slots] = batch.rewards[:, b].numpy()
+        self.kinds[lane, slots] = STEP
+        ended = (batch.terminated | batch.life_lost)[:, b].numpy()
+        self.ends[lane, slots] = np.where(cut, CUT, np.where(ended, ENDED, GOES_ON))
+        self.versions[lane, slots] = batch.policy_version[:, b].numpy()
+        self.best_values[lane, slots] = batch.behaviour_values[:, b].numpy()
+        self.taken_values[lane, slots] = batch.behaviour_scores[:, b].numpy()
+        for t in np.flatnonzero(extra_before):
+            older = (positions[t] - np.arange(C - 1, 0, -1)) % self.length
+            self.frames[lane, older] = observations[t, b, :-1]
+            self.kinds[lane, older] = SEEN
+        for t in np.flatnonzero(cut):
+            slot = (positions[t] + 1) % self.length
+            final = batch.truncated_observations[final_at[(int(t), b)]].numpy()
+            self.frames[lane, slot] = final[-1] if C > 1 else final
+            self.kinds[lane, slot] = SEEN
+            self.best_values[lane, slot] = self.best_values[lane, slots[t]]
+        self.heads[lane] = positions[-1] + 1 + int(cut[-1])
+
+    def _break_off(self, lane: int) -> None:
+        """An episode begins: if the one before it never ended (a resume cut it), its last n steps lead nowhere."""
+        last = self.heads[lane] - 1
+        slots = np.arange(max(0, self.heads[lane] - self.settings.n_step), self.heads[lane]) % self.length
+        if self.kinds[lane, last % self.length] == STEP and self.ends[lane, last % self.length] == GOES_ON:
+            self.kinds[lane, slots] = SEEN
+
+    def _forget_overwritten(self, before: np.ndarray) -> None:
+        """Take entries out of the tree whose slot or whose stack was overwritten."""
+        L, C = self.length, self.settings.frame_stack
+        for b, (old, new) in enumerate(zip(before, self.heads, strict=True)):
+            gone = np.arange(max(0, old - L), max(0, new - L + C - 1))
+            indices = b * L + gone % L
+            self.sampleable -= int((self.tree.leaves[indices] > 0).sum())
+            self.tree.update(indices, 0.0)
+
+    def _admit(self, before: np.ndarray) -> None:
+        """Give first priorities to steps that now have n entries after them."""
+        L, C, n = self.length, self.settings.frame_stack, self.settings.n_step
+        for b, (old, new) in enumerate(zip(before, self.heads, strict=True)):
+            positions = np.arange(max(C - 1, old - n, new - L + C - 1), max(0, new - n))
+            slots = positions % L
+            slots = slots[self.kinds[b, slots] == STEP]
+            self.tree.update(b * L + slots, self._first_priorities(np.full(len(slots), b), slots))
+            self.sampleable += len(slots)
+
+    def _first_priorities(self, lanes: np.ndarray, slots: np.ndarray) -> np.ndarray | float:
+        """|n-step error| by the values the actor saw, to the power alpha; 1 where sampling is uniform."""
+        if self.settings.alpha == 0:
+            return 1.0
+        returns, discounts, next_slots = self._n_step(lanes, slots)
+        errors = returns + discounts * self.best_values[lanes, next_slots] - self.taken_values[lanes, slots]
+        return self._as_priority(np.abs(errors))
+
+    def _as_priority(self, errors: np.ndarray) -> np.ndarray:
+        priorities = (errors.astype(np.float64) + 1e-6) ** self.settings.alpha
+        self.max_priority = max(self.max_priority, float(priorities.max(initial=0.0)))
+        return priorities
+
+    def _n_step(self, lanes: np.ndarray, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Returns ``[N]``, discounts ``[N]`` and the slots ``[N]`` of the observations they bootstrap from."""
+        gamma = self.settings.gamma
+        returns = np.zeros(len(slots), np.float32)
+        discounts = np.ones(len(slots), np.float32)
+        going = np.ones(len(slots), bool)
+        at = slots.copy()
+        for _ in range(self.settings.n_step):
+            returns += np.where(going, discounts * self.rewards[lanes, at], 0.0)
+            end = self.ends[lanes, at]
+            discounts = np.where(going, np.where(end == ENDED, 0.0, gamma * discounts), discounts).astype(np.float32)
+            # After a step that was cut off stands its final observation: the place to bootstrap from.
+            at = np.where(going, (at + 1) % self.length, at)
+            going &= end == GOES_ON
+        return returns, discounts, at
+
+    def _stacks(self, lanes: np.ndarray, slots: np.ndarray) -> Tensor:
+        """Observations ``[N, ...]`` whose newest frames stand at the slots."""
+        C = self.settings.frame_stack
+        if C == 1:
+            return torch.from_numpy(self.frames[lanes, slots])
+        places = (slots[:, None] - np.arange(C - 1, -1, -1)) % self.length
+        return torch.from_numpy(self.frames[lanes[:, None], places])
+
+    def sample(self, uniforms: np.ndarray) -> TransitionBatch:
+        """N transitions for N uniform numbers, stratified where priorities count. Errors: ValueError when empty."""
+        if not self.sampleable:
+            raise ValueError("the replay holds no transition yet; add more steps than n_step first")
+        N = len(uniforms)
+        prioritised = self.settings.alpha > 0
+        # One draw from each of N equal stretches of the sum (Schaul 2016, appendix B.2.1).
+        shares = (np.arange(N) + uniforms) / N if prioritised else uniforms
+        indices = self.tree.sample(shares)
+        lanes, slots = np.divmod(indices, self.length)
+        returns, discounts, next_slots = self._n_step(lanes, slots)
+        return TransitionBatch(
+            observations=self._stacks(lanes, slots),
+            next_observations=self._stacks(lanes, next_slots),
+            actions=torch.from_numpy(self.actions[lanes, slots].astype(np.int64)),
+            returns=torch.from_numpy(returns),
+            discounts=torch.from_numpy(discounts),
+            probabilities=torch.from_numpy(self.tree.leaves[indices] / self.tree.total),
+            size=self.sampleable,
+            indices=indices,
+            stamps=self._positions(lanes, slots),
+            policy_version=torch.from_numpy(self.versions[lanes, slots]),
+        )
+
+    def _positions(self, lanes: np.ndarray, slots: np.ndarray) -> np.ndarray:
+        """The absolute positions that stand at the slots now."""
+        newest = self.heads[lanes] - 1
+        return newest - (newest - slots) % self.length
+
+    def update_priorities(self, indices: np.ndarray, stamps: np.ndarray, errors: np.ndarray) -> None:
+        """Set priorities from the learner's absolute errors; entries overwritten or retired since are left alone."""
+        if self.settings.alpha == 0:
+            return
+        lanes, slots = np.divmod(indices, self.length)
+        still = (self._positions(lanes, slots) == stamps) & (self.tree.leaves[indices] > 0)
+        self.tree.update(indices[still], self._as_priority(errors[still]))
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory of everything the replay holds."""
+        return self.tree.nodes.nbytes + sum(array.nbytes for array in self._arrays().values())
+
+    def _arrays(self) -> dict[str, np.ndarray]:
+        names = ("frames", "actions", "rewards", "kinds", "ends", "versions", "taken_values", "best_values", "heads")
+        return {name: getattr(self, name) for name in names}
+
+    def get_state(self) -> dict[str, np.ndarray]:
+        """Everything, as arrays."""
+        state = {name: array.copy() for name, array in self._arrays().items()}
+        return state | {"priorities": self.tree.leaves.copy(), "max_priority": np.float64(self.max_priority)}
+
+    def set_state(self, state: dict[str, np.ndarray]) -> None:
+        """Take what ``get_state`` gave."""
+        for name, array in self._arrays().items():
+            array[...] = state[name]
+        priorities = np.asarray(state["priorities"])
+        self.tree = SumTree(self.tree.capacity)
+        self.tree.update(np.arange(len(priorities)), priorities)
+        self.sampleable = int((priorities > 0).sum())
+        self.max_priority = float(state["max_priority"])

@@ -1,0 +1,112 @@
+"""Playing into a replay and sampling from it, in one process: the source of DQN."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+from torch import Tensor
+
+from parcade.experience.env_group import EnvGroup
+from parcade.experience.episodes import EpisodeLog
+from parcade.experience.replay import Replay, TransitionBatch
+from parcade.experience.rollout import play_rollout
+from parcade.parameters import copy_module_state
+from parcade.policy import Policy
+from parcade.random import uniforms
+from parcade.report.timing import Timer
+
+# Steps written to a replay in one piece while nothing is learned yet.
+FILL_STEPS = 16
+
+
+class ReplaySource:
+    """Plays ``unroll_length`` steps in every environment, then samples ``batch_size`` transitions.
+
+    Args:
+        learning_starts: steps of this rank before the first batch.
+        sample_key: uint64 that decides the draws, different on every rank.
+        saves_replay: whether ``get_state`` holds the transitions; without them a resume fills the replay anew.
+    """
+
+    def __init__(
+        self,
+        group: EnvGroup,
+        replay: Replay,
+        policy: Policy,
+        *,
+        unroll_length: int,
+        batch_size: int,
+        learning_starts: int,
+        sample_key: int,
+        saves_replay: bool,
+        timer: Timer,
+    ) -> None:
+        self.group = group
+        self.replay = replay
+        self.unroll_length = unroll_length
+        self.batch_size = batch_size
+        self.learning_starts = learning_starts
+        self.saves_replay = saves_replay
+        self.timer = timer
+        self.cut_games = 0
+        self._sample_key = np.array([sample_key], np.uint64)
+        self._samples = 0
+        self._batch: TransitionBatch | None = None
+        self._policy = copy.deepcopy(policy).eval()
+        group.start(self._policy)
+
+    @property
+    def can_resume_exactly(self) -> bool:
+        return self.group.gives_state and self.saves_replay
+
+    @property
+    def episode_logs(self) -> list[EpisodeLog]:
+        return [self.group.log]
+
+    @property
+    def frames(self) -> int:
+        return self.group.frames
+
+    @property
+    def reset_frames(self) -> int:
+        return self.group.reset_frames
+
+    @property
+    def steps(self) -> int:
+        return self.group.env_steps * len(self.group)
+
+    def publish(self, policy: Policy) -> None:
+        copy_module_state(policy, self._policy)
+        if self._batch is not None and self._batch.priorities is not None:
+            self.replay.update_priorities(self._batch.indices, self._batch.stamps, self._batch.priorities.numpy())
+        self._batch = None
+
+    def next_batch(self) -> TransitionBatch:
+        self._play(self.unroll_length)
+        while len(self.replay) < self.learning_starts:
+            self._play(FILL_STEPS)
+        self._samples += 1
+        draws = uniforms(self._sample_key, np.array([self._samples]), self.batch_size)[0]
+        self._batch = self.replay.sample(draws)
+        return self._batch
+
+    def _play(self, steps: int) -> None:
+        self.replay.add(play_rollout(self.group, self._policy, steps))
+
+    def get_state(self) -> dict[str, np.ndarray | Tensor]:
+        state: dict[str, np.ndarray | Tensor] = {f"group.{name}": value for name, value in self.group.get_state().items()}
+        state |= {"cut_games": np.int64(self.cut_games), "samples": np.int64(self._samples)}
+        if self.saves_replay:
+            state |= {f"replay.{name}": value for name, value in self.replay.get_state().items()}
+        return state
+
+    def set_state(self, state: dict[str, np.ndarray]) -> None:
+        self._samples = int(state["samples"])
+        group = {n.removeprefix("group."): v for n, v in state.items() if n.startswith("group.")}
+        self.cut_games = int(state["cut_games"]) + self.group.set_state(group, self._policy)
+        if self.saves_replay:
+            self.replay.set_state({n.removeprefix("replay."): v for n, v in state.items() if n.startswith("replay.")})
+
+    def close(self) -> None:
+        self.group.close()

@@ -1,0 +1,75 @@
+"""Learners that play for themselves and meet at a parameter server: A3C, asynchronous Q-learning, bundled Gorila.
+
+Serially the learners take turns in a fixed order. Each takes over the parameters when it pushes, so its next gradient
+is as many updates old as there are other learners: the schedule of the asynchronous system, made repeatable.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from parcade.config import TrainConfig
+from parcade.topology.parts import Engine, Part, Pending
+from parcade.topology.server import ServerDriver
+
+
+class Bundles(ServerDriver):
+    """One turn of every learner is always under way."""
+
+    def __init__(self, config: TrainConfig, engine: Engine) -> None:
+        super().__init__(config, engine)
+        self.make_server(plays=True)
+        self.turns: list[tuple[Pending, float]] = []
+        self._idle: list[Part] = []
+
+    def begin(self) -> None:
+        self.begin_server()
+        for learner in self.of_role("learner"):
+            self._start(learner, 0.0)
+
+    def _start(self, learner: Part, share: float) -> None:
+        self.turns.append((learner.start("turn", share), share))
+
+    def advance(self, share: float) -> dict[str, float]:
+        while True:
+            self.snapshot_if_due()
+            for learner in self._idle:
+                self._start(learner, share)
+            self._idle = []
+            done = self.engine.first_done([pending for pending, _ in self.turns])
+            metrics = self._finish(done)
+            if metrics is not None:
+                self._idle.append(done.part)
+                return metrics
+
+    def _finish(self, done: Pending) -> dict[str, float] | None:
+        self.turns = [(pending, share) for pending, share in self.turns if pending is not done]
+        note = self.answer(done)
+        if note is None or "server_lost" in note:
+            self._idle.append(done.part)
+        return self.learner_answered(done.part, note)
+
+    def pause(self) -> None:
+        if not self.engine.is_remote:
+            return
+        waiting, self.turns = self.turns, []
+        for pending, _ in waiting:
+            note = self.answer(pending)
+            self._idle.append(pending.part)
+            if note is None:
+                self.begin_learner(pending.part)
+            else:
+                self.sent[self._key(pending.part)] = note["pushes"]
+
+    def plan(self) -> dict[str, Any]:
+        turns = [[pending.part.name, share] for pending, share in self.turns]
+        idle = [part.name for part in self._idle]
+        return {"turns": turns, "idle": idle, "epoch": self.epoch, "lives": self.lives}
+
+    def resume(self, plan: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+        self.take_snapshot()
+        for name, share in plan["turns"]:
+            self._start(self.parts[name], share)
+        self._idle = [self.parts[name] for name in plan["idle"]]

@@ -1,0 +1,81 @@
+"""Saving a topology and going on from it: every part's state in one sealed file, and what was under way between them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from parcade import run_directory
+from parcade.config import TrainConfig
+from parcade.experience.build import make_policy
+from parcade.parameters import load_weights, state_tensors
+from parcade.report.machine import machine
+from parcade.report.progress import Progress
+from parcade.topology.driver import Driver
+
+
+class TopologyCheckpointer:
+    """Writes ``rank-0.safetensors``: ``policy.*``, ``parts.NAME.*`` and ``plan.*``, so that agents load it as any other."""
+
+    def __init__(
+        self, config: TrainConfig, run: Path, driver: Driver, progress: Progress, *, say: Callable[[str], None]
+    ) -> None:
+        self.config = config
+        self.run = run
+        self.driver = driver
+        self.progress = progress
+        self.say = say
+        self._policy = make_policy(config)
+
+    def save(self) -> None:
+        """Write a checkpoint. A disk that is full is reported; the run and its last checkpoint stay."""
+        final = run_directory.checkpoint_directory(self.run, self.progress.frames)
+        making = final.with_name(final.name + ".making")
+        driver = self.driver
+        driver.pause()
+        load_weights(self._policy, driver.weights())
+        tensors: dict[str, Any] = {f"policy.{n}": t for n, t in state_tensors(self._policy).items()}
+        for name, state in driver.states().items():
+            tensors |= {f"parts.{name}.{key}": value for key, value in state.items()}
+        tensors |= {f"plan.{name}": array for name, array in driver.plan_arrays().items()}
+        state = {
+            "progress": self.progress.get_state(),
+            "conditions": {**machine(), "threads": torch.get_num_threads(), "world_size": 1},
+            "exact": driver.tally.can_resume_exactly and not driver.engine.is_remote,
+            "plan": driver.plan(),
+            "tally": driver.tally.get_state(),
+        }
+        try:
+            digest = run_directory.write_rank_file(making, 0, tensors)
+            run_directory.finish_checkpoint(making, final, state, [digest], self.config.run.keep_checkpoints)
+        except (OSError, RuntimeError) as error:  # safetensors reports a full disk as its own error
+            self.say(f"warning: no checkpoint could be written ({error}); training goes on")
+            shutil.rmtree(making, ignore_errors=True)
+
+    def restore(self) -> None:
+        """Go on from the newest whole checkpoint. Errors: UsageError when there is none."""
+        directory, state, refused = run_directory.newest_checkpoint(self.run)
+        for line in refused:
+            self.say(f"warning: {line}")
+        arrays = {name: tensor.numpy() for name, tensor in run_directory.read_rank_file(directory, 0).items()}
+        part = lambda prefix: {n.removeprefix(prefix): a for n, a in arrays.items() if n.startswith(prefix)}  # noqa: E731
+        driver, plan = self.driver, state["plan"]
+        self.progress.set_state(state["progress"])
+        driver.lives = dict(plan["lives"])
+        driver.epoch = plan.get("epoch", 0)
+        if "actors" in plan:
+            driver.scale_actors(plan["actors"])
+        for name, handle in driver.parts.items():
+            driver.restore_part(handle, part(f"parts.{name}."))
+        driver.tally.set_state(state["tally"] | {"cut_games": state["tally"]["cut_games"] + driver.tally.cut_games})
+        driver.updates = self.progress.updates
+        driver.resume(plan, part("plan."))
+        self.say(f"resumed {directory}: {self.progress.frames:,} frames, {self.progress.updates:,} updates")
+        if driver.tally.cut_games:
+            self.say(f"note: {driver.tally.cut_games} games under way were cut and fresh ones begun")
+
+

@@ -1,0 +1,146 @@
+"""What every driver does: make parts, begin and revive them, add up what they say, save and restore them."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+from parcade.config import TrainConfig, to_json
+from parcade.topology.parts import Engine, Part, PartLost, Pending, call
+from parcade.topology.tally import Tally
+
+# How long a part may take to be started, or started again on whatever node, before the run gives up: importing torch
+# on a busy machine takes a minute by itself.
+REVIVAL_SECONDS = 600.0
+
+
+class RunLost(RuntimeError):
+    """A part could not be brought back; the message says which."""
+
+
+class Driver:
+    """Runs one topology. A subclass makes the parts and says in ``advance`` who hands what to whom.
+
+    Attributes: ``tally``; ``updates`` of the learned policy; ``lives`` how often each part was begun.
+    """
+
+    def __init__(self, config: TrainConfig, engine: Engine) -> None:
+        self.config = config
+        self.engine = engine
+        self.tally = Tally(engine.is_remote)
+        self.updates = 0
+        self.bytes_moved = 0
+        self.parts: dict[str, Part] = {}
+        self.lives: dict[str, int] = {}
+        self.description = to_json(config)
+        self.snapshot: dict[str, np.ndarray] | None = None
+        """The newest kept state of a learner that has its own optimiser."""
+        self._snapshot_at = time.monotonic()
+
+    def make(self, name: str, kind: type, *arguments: Any) -> Part:
+        """A new part by name."""
+        part = self.parts[name] = self.engine.make(name, kind, *arguments)
+        return part
+
+    def of_role(self, role: str) -> list[Part]:
+        """The parts of a role, in the order they were made."""
+        return [part for name, part in self.parts.items() if name.split("-")[0] == role]
+
+    def begin(self) -> None:
+        """Begin all parts of a new run."""
+        raise NotImplementedError
+
+    def advance(self, share: float) -> dict[str, float]:
+        """Let the system run until a learner has learned once more; returns that turn's metrics."""
+        raise NotImplementedError
+
+    def pause(self) -> None:
+        """Wait for what is under way, so that a snapshot of several parts is of one moment. Serially nothing is."""
+
+    def plan(self) -> dict[str, Any]:
+        """What is under way, as JSON values; arrays go by ``plan_arrays``."""
+        return {}
+
+    def plan_arrays(self) -> dict[str, np.ndarray]:
+        """Arrays that are under way between parts."""
+        return {}
+
+    def resume(self, plan: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+        """Go on as planned, every part having its state."""
+        raise NotImplementedError
+
+    def weights(self) -> dict[str, np.ndarray]:
+        """The learned policy's."""
+        pending = self.of_role("learner")[0].start("weights")
+        pending.note()
+        return self.engine.fetch(pending.data)
+
+    def begin_part(self, part: Part, *arguments: Any) -> dict[str, Any]:
+        """Begin a part's next life, waiting as long as it takes to be started anew. Errors: RunLost."""
+        life = self.lives[part.name] = self.lives.get(part.name, 0) + 1
+        return self.insist(part, "begin", life, *arguments)
+
+    def insist(self, part: Part, method: str, *arguments: Any) -> dict[str, Any]:
+        """Call a part until it answers. Errors: RunLost when it does not within REVIVAL_SECONDS."""
+        deadline = time.monotonic() + REVIVAL_SECONDS
+        while True:
+            try:
+                return call(part, method, *arguments, timeout=max(1.0, deadline - time.monotonic()))
+            except PartLost as error:
+                if time.monotonic() > deadline:
+                    raise RunLost(f"{error}; it did not come back within {REVIVAL_SECONDS:.0f} s") from error
+                time.sleep(0.2)
+
+    def answer(self, pending: Pending) -> dict[str, Any] | None:
+        """The note of a call, tallied; None when its part died or was born anew, and must be revived."""
+        try:
+            note = pending.note()
+        except PartLost:
+            note = {"life": None}
+        if note.get("life", 0) is None:
+            self.tally.restarts += 1
+            self.tally.lost_turns += 1
+            return None
+        self.tally.add(pending.part.name, note)
+        if "updates" in note:
+            self.bytes_moved = max(self.bytes_moved, note["bytes_moved"])
+        return note
+
+    def states(self) -> dict[str, dict[str, np.ndarray]]:
+        """The state of every part by name."""
+        pending = {name: part.start("get_state") for name, part in self.parts.items()}
+        states = {}
+        for name, each in pending.items():
+            note = each.note()
+            self.tally.can_resume_exactly &= note.get("exact", True)
+            states[name] = self.engine.fetch(each.data)
+        return states
+
+    def restore_part(self, part: Part, state: dict[str, np.ndarray]) -> None:
+        """Begin a part from a saved state."""
+        life = self.lives.setdefault(part.name, 1)
+        note = self.insist(part, "set_state", life, *self.restore_arguments(part), state)
+        self.tally.cut_games += note.get("cut_games", 0)
+
+    def restore_arguments(self, part: Part) -> tuple[Any, ...]:
+        """What a part's ``set_state`` takes between its life and its state."""
+        return (0,) if part.name.startswith("learner") else ()
+
+    def keep_learner_snapshot(self) -> None:
+        """Keep the first learner's state every so often, where it can die."""
+        if self.engine.is_remote and time.monotonic() - self._snapshot_at > self.config.topology.snapshot_seconds:
+            pending = self.of_role("learner")[0].start("get_state")
+            try:
+                self.snapshot = self.engine.fetch(pending.data)
+            except PartLost:
+                return  # its next turn will tell
+            self._snapshot_at = time.monotonic()
+
+    def scale_actors(self, count: int) -> None:
+        """Have so many actors from now on; topologies without actors of their own leave it."""
+
+    def close(self) -> None:
+        """End every part."""
+        self.engine.close()

@@ -1,0 +1,70 @@
+"""An actor of evolution strategies: it is told a seed and says what the policy it stands for scored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from parcade.config import from_json
+from parcade.experience.build import make_group, make_policy
+from parcade.experience.population import Evaluator
+from parcade.report.progress import process_cpu_seconds
+from parcade.report.timing import Timer
+
+
+class EvaluatingActor:
+    """Evaluates members on environments ``index * size ...`` of the run."""
+
+    def __init__(self, config: dict[str, Any], index: int, size: int) -> None:
+        torch.set_num_threads(1)
+        self.config = from_json(config)
+        hyper = self.config.hyper
+        self.timer = Timer(outside="wait")
+        self.lanes = [make_group(self.config, index * size + i, 1, num_threads=1, timer=self.timer) for i in range(size)]
+        self.evaluator = Evaluator(self.lanes, make_policy(self.config), hyper.sigma, hyper.games_per_member)
+        self.life: int | None = None
+        self._last = np.zeros(3, np.int64)
+
+    def begin(self, life: int) -> tuple[dict[str, Any], None]:
+        """Evaluate from now on."""
+        self.life = life
+        return {"life": life}, None
+
+    def evaluate(self, weights: dict[str, np.ndarray], seed: int, sign: int, member: int) -> tuple[dict[str, Any], None]:
+        """The member's mean score."""
+        if self.life is None:
+            return {"life": None}, None
+        with self.timer.scope("other"):
+            score = self.evaluator.score(torch.from_numpy(np.array(weights["data"])), seed, sign, member)
+        lanes = self.lanes
+        now = np.array([sum(g.frames for g in lanes), sum(g.reset_frames for g in lanes), sum(g.env_steps for g in lanes)])
+        frames, reset_frames, steps = (now - self._last).tolist()
+        self._last = now
+        note = {"life": self.life, "score": score, "frames": frames, "reset_frames": reset_frames, "steps": steps}
+        note |= {"rows": self.evaluator.take_rows(), "cpu_seconds": process_cpu_seconds(), "time": self.timer.snapshot()}
+        return note, None
+
+    def get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """The environments, which stand at the start of a game each."""
+        state = {}
+        for i, lane in enumerate(self.lanes):
+            state |= {f"lane{i}.{name}": np.asarray(value) for name, value in lane.get_state().items()}
+        return {"exact": all(lane.gives_state for lane in self.lanes)}, state
+
+    def set_state(self, life: int, state: dict[str, np.ndarray]) -> tuple[dict[str, Any], None]:
+        """Go on from ``get_state``'s data."""
+        self.life = life
+        for i, lane in enumerate(self.lanes):
+            prefix = f"lane{i}."
+            part = {n.removeprefix(prefix): np.array(v) for n, v in state.items() if n.startswith(prefix)}
+            lane.set_state(part, self.evaluator.policy)
+        lanes = self.lanes
+        self._last[:] = sum(g.frames for g in lanes), sum(g.reset_frames for g in lanes), sum(g.env_steps for g in lanes)
+        return {}, None
+
+    def close(self) -> None:
+        """Close the environments."""
+        for lane in self.lanes:
+            lane.close()

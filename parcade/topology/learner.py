@@ -1,0 +1,245 @@
+"""A learner: the algorithm, its exchange, and where it plays for itself its source, in a process of its own.
+
+A turn is ``parcade.train.turn``, the same that the training loop repeats; here the driver asks for each.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from parcade.algorithms.es import PopulationBatch
+from parcade.config import from_json
+from parcade.exchange.base import Exchange, LocalExchange, learning_rate, set_learning_rate
+from parcade.exchange.group import GroupExchange
+from parcade.exchange.parameter_server import ParameterServerExchange, ServerLost
+from parcade.experience.batch import Batch
+from parcade.experience.build import make_group, make_replay_source
+from parcade.experience.replay import TransitionBatch
+from parcade.experience.rollout import RolloutSource
+from parcade.parameters import load_weights, weights_of
+from parcade.report.progress import process_cpu_seconds
+from parcade.report.timing import Timer
+from parcade.train import make_algorithm, turn
+
+
+class DeliveredSource:
+    """A source whose batches were played elsewhere and came with the call."""
+
+    def __init__(self) -> None:
+        self.batch: Batch | TransitionBatch | None = None
+
+    def next_batch(self) -> Batch | TransitionBatch:
+        return self.batch
+
+    def publish(self, policy: Any) -> None:
+        """The driver hands weights to actors."""
+
+
+class Learner:
+    """Learns in turns.
+
+    Args:
+        config: ``to_json`` of the run's.
+        index, count: which learner of how many.
+        shards: handles on the parameter server's shards; None learns with an optimiser of its own.
+        fetch: turns a shard's data into arrays.
+        plays: whether it plays for itself (bundled).
+    """
+
+    def __init__(
+        self, config: dict[str, Any], index: int, count: int, shards: list[Any] | None, fetch: Any, plays: bool
+    ) -> None:
+        self.config = from_json(config)
+        threads = self.config.run.threads_per_rank or 1
+        torch.set_num_threads(threads)
+        self.timer = Timer(outside="wait")
+        self.exchange = self._make_exchange(index, count, shards, fetch)
+        self.algorithm = make_algorithm(self.config, self.exchange)
+        self.source = self._make_source(index, count) if plays else DeliveredSource()
+        self.plays = plays
+        self.life: int | None = None
+        self._last = np.zeros(3, np.int64)
+
+    def _make_exchange(self, index: int, count: int, shards: list[Any] | None, fetch: Any) -> Exchange:
+        if shards is not None:
+            return ParameterServerExchange(self.timer, shards, fetch, index, count)
+        return GroupExchange(self.timer, index, count) if count > 1 else LocalExchange(self.timer)
+
+    def _make_source(self, index: int, count: int) -> Any:
+        size = self.config.hyper.num_envs // count
+        group = make_group(self.config, index * size, size, num_threads=1, timer=self.timer)
+        if self.algorithm.source_kind == "replay":
+            return make_replay_source(
+                self.config, self.algorithm, group, index, count, batch_size=self.config.hyper.batch_size, timer=self.timer
+            )
+        length = self.config.hyper.unroll_length
+        return RolloutSource([group], length, self.algorithm.policy, threaded=False, timer=self.timer)
+
+    def begin(self, life: int, epoch: int = 0, pushes: int = 0) -> tuple[dict[str, Any], None]:
+        """Start, or start again after a loss; with a server: in this epoch of it."""
+        self.life = life
+        if isinstance(self.exchange, ParameterServerExchange):
+            try:
+                self.exchange.begin(life, epoch, pushes)
+            except ServerLost as error:
+                return {"life": life, "server_lost": str(error)}, None
+        if self.plays:
+            self.source.publish(self.algorithm.policy)
+        return {"life": life}, None
+
+    def turn(self, share: float) -> tuple[dict[str, Any], None]:
+        """Play and learn (bundled)."""
+        if self.life is None:
+            return {"life": None}, None
+        try:
+            with self.timer.scope("other"):
+                metrics = turn(self.algorithm, self.source, self.exchange, self.timer, share)
+        except ServerLost as error:
+            self.exchange.parameters.grad.zero_()
+            return self._note({}) | {"server_lost": str(error)}, None
+        return self._note(metrics), None
+
+    def learn(self, share: float, *delivered: dict[str, np.ndarray]) -> tuple[dict[str, Any], np.ndarray | None]:
+        """One update from unrolls or sampled transitions; the data are new priorities, where there are any."""
+        if self.life is None:
+            return {"life": None}, None
+        self.source.batch = self._batch(delivered)
+        try:
+            with self.timer.scope("other"):
+                metrics = turn(self.algorithm, self.source, self.exchange, self.timer, share)
+        except ServerLost as error:
+            self.exchange.parameters.grad.zero_()
+            return self._note({}) | {"server_lost": str(error)}, None
+        priorities = getattr(self.source.batch, "priorities", None)
+        return self._note(metrics), None if priorities is None else priorities.numpy()
+
+    def _batch(self, delivered: tuple[dict[str, np.ndarray], ...]) -> Batch | TransitionBatch | PopulationBatch:
+        if self.algorithm.source_kind == "population":
+            version = self.algorithm.policy.version.reshape(1).clone()
+            return PopulationBatch(**{n: np.array(a) for n, a in delivered[0].items()}, policy_version=version)
+        if self.algorithm.source_kind == "replay":
+            return TransitionBatch.from_arrays(delivered[0])
+        return Batch.side_by_side([Batch.from_arrays(_unroll_in(data)) for data in delivered])
+
+    def gradient(self, share: float, *delivered: dict[str, np.ndarray]) -> tuple[dict[str, Any], dict[str, np.ndarray] | None]:
+        """The first half of an update of a group: the data go to every learner's ``apply``."""
+        note, _ = self.learn(share, *delivered)
+        return note, None if note["life"] is None else self.exchange.outgoing()
+
+    def apply(self, *gradients: dict[str, np.ndarray]) -> tuple[dict[str, Any], None]:
+        """The second half: average everybody's gradients and step."""
+        if self.life is None:
+            return {"life": None}, None
+        with self.timer.scope("learn"):
+            self.exchange.step_with(gradients)
+        return {"life": self.life, "version": int(self.algorithm.policy.version)}, None
+
+    def predict(self, *asked: dict[str, np.ndarray]) -> tuple[dict[str, Any], tuple[dict[str, np.ndarray], ...] | None]:
+        """Choose actions for the observations of several actors in one forward pass; one dict for each."""
+        if self.life is None:
+            return {"life": None}, None
+        tensors = {
+            name: torch.from_numpy(np.concatenate([a[name] for a in asked], axis=1 if name == "state" else 0))
+            for name in ("observations", "starts", "noise", "state")
+            if name in asked[0]
+        }
+        with self.timer.scope("infer"), self.algorithm.precision.autocast():
+            acted = self.algorithm.policy.act(
+                tensors["observations"], tensors["noise"].float(), tensors.get("state"), tensors["starts"]
+            )
+        sizes = [len(a["starts"]) for a in asked]
+        columns = {name: getattr(acted, name).split(sizes) for name in ("actions", "log_prob", "values", "scores")}
+        states = None if acted.state is None else acted.state.split(sizes, dim=1)
+        version = np.int64(self.algorithm.policy.version)
+        answers = []
+        for i in range(len(asked)):
+            answer = {name: parts[i].numpy() for name, parts in columns.items()} | {"version": version}
+            answers.append(answer if states is None else answer | {"state": states[i].contiguous().numpy()})
+        return {"life": self.life}, tuple(answers)
+
+    def _note(self, metrics: dict[str, Tensor]) -> dict[str, Any]:
+        note: dict[str, Any] = {
+            "life": self.life,
+            "metrics": {name: float(value) for name, value in metrics.items()},
+            "version": int(self.algorithm.policy.version),
+            "updates": self.exchange.updates,
+            "bytes_moved": self.exchange.bytes_moved,
+            "cpu_seconds": process_cpu_seconds(),
+            "time": self.timer.snapshot(),
+        }
+        if isinstance(self.exchange, ParameterServerExchange):
+            note |= {"pushes": self.exchange.pushes, "ledger": self.exchange.ledgers.sum(0).tolist()}
+        if self.plays:
+            source = self.source
+            now = np.array([source.frames, source.reset_frames, source.steps])
+            frames, reset_frames, steps = (now - self._last).tolist()
+            self._last = now
+            rows = np.concatenate([log.take_new() for log in source.episode_logs])
+            note |= {"frames": frames, "reset_frames": reset_frames, "steps": steps, "rows": rows}
+        return note
+
+    def weights(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """What actors act with."""
+        return {"version": int(self.algorithm.policy.version)}, weights_of(self.algorithm.policy)
+
+    def get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """All that this learner's future depends on."""
+        state: dict[str, Any] = {f"weights.{name}": array.copy() for name, array in weights_of(self.algorithm.policy).items()}
+        state |= {f"algorithm.{name}": tensor.numpy() for name, tensor in self.algorithm.get_state().items()}
+        state["generator"] = self.algorithm.generator.get_state().numpy()
+        state["counters"] = np.array([self.exchange.updates, self.exchange.bytes_moved])
+        if isinstance(self.exchange, ParameterServerExchange):
+            state["versions"] = self.exchange.versions.copy()
+            state["pushes"] = np.int64(self.exchange.pushes)
+            state["ledgers"] = self.exchange.ledgers.copy()
+        else:
+            optimizer = self.exchange.optimizer
+            values = optimizer.state[self.exchange.parameters.data]
+            state |= {f"optimizer.{name}": torch.as_tensor(value).numpy().copy() for name, value in values.items()}
+            state["learning_rate"] = np.float64(learning_rate(optimizer))
+        if self.plays:
+            state |= {f"source.{name}": np.asarray(value) for name, value in self.source.get_state().items()}
+        return {"version": int(self.algorithm.policy.version)}, state
+
+    def set_state(self, life: int, epoch: int, state: dict[str, np.ndarray]) -> tuple[dict[str, Any], None]:
+        """Go on from ``get_state``'s data, of this learner or, after a loss, of another; the note counts cut games."""
+        part = lambda prefix: {n.removeprefix(prefix): np.array(v) for n, v in state.items() if n.startswith(prefix)}  # noqa: E731
+        self.life = life
+        load_weights(self.algorithm.policy, part("weights."))
+        algorithm = part("algorithm.")
+        if algorithm:
+            self.algorithm.set_state({name: torch.from_numpy(array) for name, array in algorithm.items()})
+        self.algorithm.generator.set_state(torch.from_numpy(np.array(state["generator"])))
+        self.exchange.updates, self.exchange.bytes_moved = (int(x) for x in state["counters"])
+        if isinstance(self.exchange, ParameterServerExchange):
+            self.exchange.life, self.exchange.epoch = life, epoch
+            self.exchange.pushes = int(state["pushes"])
+            self.exchange.versions = np.array(state["versions"])
+            self.exchange.ledgers = np.array(state["ledgers"])
+        else:
+            optimizer = {name: torch.from_numpy(array) for name, array in part("optimizer.").items()}
+            if optimizer:
+                self.exchange.optimizer.state[self.exchange.parameters.data] = optimizer
+            set_learning_rate(self.exchange.optimizer, float(state["learning_rate"]))
+        cut = 0
+        if self.plays:
+            self.source.publish(self.algorithm.policy)
+            self.source.set_state(part("source."))
+            self._last = np.array([self.source.frames, self.source.reset_frames, self.source.steps])
+            cut = self.source.cut_games
+        return {"cut_games": cut}, None
+
+    def close(self) -> None:
+        """Close the environments."""
+        if self.plays:
+            self.source.close()
+
+
+def _unroll_in(data: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The unroll that an actor's data are, or that they hold beside the next observations."""
+    held = {name.removeprefix("unroll."): array for name, array in data.items() if name.startswith("unroll.")}
+    return held or data

@@ -1,0 +1,90 @@
+"""Evolution strategies on a cluster: actors evaluate members, one learner takes the step; only seeds and scores return.
+
+A member whose actor died is evaluated by another; which actor evaluates whom has no influence on what is learned but
+through the games' own random starts.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import numpy as np
+
+from parcade.algorithms.es import members_of
+from parcade.config import TrainConfig
+from parcade.topology.driver import Driver
+from parcade.topology.evaluating_actor import EvaluatingActor
+from parcade.topology.learner import Learner
+from parcade.topology.parts import Engine, Part, Pending
+
+
+class Population(Driver):
+    """One generation an update."""
+
+    def __init__(self, config: TrainConfig, engine: Engine) -> None:
+        super().__init__(config, engine)
+        self.size = config.hyper.num_envs // config.topology.num_actors
+        self.learner = self.make("learner-0", Learner, self.description, 0, 1, None, engine.fetch, False)
+        for i in range(config.topology.num_actors):
+            self._make_actor(i)
+        self.generation = 0
+
+    def _make_actor(self, index: int) -> Part:
+        return self.make(f"actor-{index}", EvaluatingActor, self.description, index, self.size)
+
+    def begin(self) -> None:
+        for part in self.parts.values():
+            self.begin_part(part)
+
+    def advance(self, share: float) -> dict[str, float]:
+        c = self.config
+        weights = self.engine.share(self.weights())
+        seeds, signs = members_of(c.run.seed, self.generation, c.hyper.population)
+        scores = np.zeros(len(seeds))
+        todo, idle = deque(range(len(seeds))), list(self.of_role("actor"))
+        under_way: dict[str, tuple[Pending, int]] = {}
+        while todo or under_way:
+            while todo and idle:
+                actor, member = idle.pop(0), todo.popleft()
+                call = actor.start("evaluate", weights, int(seeds[member]), int(signs[member]), member)
+                under_way[actor.name] = (call, member)
+            done = self.engine.first_done([call for call, _ in under_way.values()])
+            _, member = under_way.pop(done.part.name)
+            note = self.answer(done)
+            if note is None:
+                todo.appendleft(member)
+                self.begin_part(done.part)
+            else:
+                scores[member] = note["score"]
+            idle.append(done.part)
+        self.generation += 1
+        return self._step(share, {"seeds": seeds, "signs": signs, "scores": scores})
+
+    def _step(self, share: float, evaluated: dict[str, np.ndarray]) -> dict[str, float]:
+        note = None
+        while note is None:
+            note = self.answer(self.learner.start("learn", share, evaluated))
+            if note is None:
+                self.begin_part(self.learner)
+                if self.snapshot is not None:
+                    self.tally.rollbacks += 1
+                    self.insist(self.learner, "set_state", self.lives["learner-0"], 0, self.snapshot)
+        self.updates = note["version"]
+        self.tally.gauge("parts/actors", len(self.of_role("actor")))
+        self.keep_learner_snapshot()
+        return note["metrics"]
+
+    def scale_actors(self, count: int) -> None:
+        actors = self.of_role("actor")
+        for actor in actors[count:]:
+            del self.parts[actor.name]
+            self.engine.remove(actor)
+        for index in range(len(actors), count):
+            self.begin_part(self._make_actor(index))
+
+    def plan(self) -> dict[str, Any]:
+        return {"generation": self.generation, "lives": self.lives, "actors": len(self.of_role("actor"))}
+
+    def resume(self, plan: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+        self.generation = plan["generation"]

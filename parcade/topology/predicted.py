@@ -1,0 +1,150 @@
+"""Actors without a network, a predictor that chooses for all of them, and a trainer: GA3C.
+
+The prediction queue holds what actors see, and every forward pass takes all that wait; the training queue holds
+finished unrolls. Serially all actors step, one prediction serves them all, and training comes as soon as there is enough.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import numpy as np
+
+from parcade.config import TrainConfig
+from parcade.experience.actor import Actor
+from parcade.topology.driver import Driver
+from parcade.topology.learner import Learner
+from parcade.topology.parts import Engine, Part, Pending
+
+
+class Predicted(Driver):
+    """One learner that predicts and trains, and actors that wait for nothing but its answers."""
+
+    def __init__(self, config: TrainConfig, engine: Engine) -> None:
+        super().__init__(config, engine)
+        self.size = config.hyper.num_envs // config.topology.num_actors
+        self.learner = self.make("learner-0", Learner, self.description, 0, 1, None, engine.fetch, False)
+        for i in range(config.topology.num_actors):
+            self._make_actor(i)
+        self.stepping: list[Pending] = []
+        self.answers: dict[str, tuple[Any, int]] = {}  # what each stepping actor was told, and its place in it
+        self.training: deque[Any] = deque()
+        self.predictions = 0
+        self.predicted_envs = 0
+
+    def _make_actor(self, index: int) -> Part:
+        return self.make(f"actor-{index}", Actor, self.description, index, self.size)
+
+    def begin(self) -> None:
+        for part in self.parts.values():
+            self.begin_part(part)
+        for actor in self.of_role("actor"):
+            self._step(actor, None, 0)
+
+    def _step(self, actor: Part, answers: Any, place: int) -> None:
+        self.answers[actor.name] = (answers, place)
+        self.stepping.append(actor.start("step", answers, place))
+
+    def advance(self, share: float) -> dict[str, float]:
+        while True:
+            if len(self.training) >= self.config.hyper.unrolls_per_update:
+                metrics = self._train(share)
+                if metrics is not None:
+                    return metrics
+                continue
+            self.engine.first_done(self.stepping)
+            asked = [each for each in self.engine.all_done(self.stepping) if self._observed(each)]
+            if asked:
+                self._predict(asked)
+
+    def _observed(self, done: Pending) -> bool:
+        """Whether an actor shows what it sees; one that died is begun anew."""
+        self.stepping = [each for each in self.stepping if each is not done]
+        note = self.answer(done)
+        if note is None:
+            if done.part.name in self.parts:
+                self.begin_part(done.part)
+                self._step(done.part, None, 0)
+            return False
+        if note["unroll"]:
+            self.training.append(done.data)
+        return True
+
+    def _predict(self, asked: list[Pending]) -> None:
+        prediction = self.learner.start("predict", *[each.data for each in asked])
+        note = self.answer(prediction)
+        if note is None:
+            self._revive_learner()
+            prediction = self.learner.start("predict", *[each.data for each in asked])
+            prediction.note()
+        self.predictions += 1
+        self.predicted_envs += len(asked) * self.size
+        for place, each in enumerate(asked):
+            self._step(each.part, prediction.data, place)
+
+    def _train(self, share: float) -> dict[str, float] | None:
+        unrolls = [self.training.popleft() for _ in range(self.config.hyper.unrolls_per_update)]
+        note = self.answer(self.learner.start("learn", share, *unrolls))
+        if note is None:
+            self._revive_learner()
+            return None
+        self.updates = note["version"]
+        self.tally.gauge("parts/actors", len(self.of_role("actor")))
+        self.tally.gauge("queue/depth", len(self.training))
+        self.tally.gauge("predictor/batch", self.predicted_envs / max(1, self.predictions))
+        self.keep_learner_snapshot()
+        return note["metrics"]
+
+    def _revive_learner(self) -> None:
+        self.begin_part(self.learner)
+        if self.snapshot is not None:
+            self.tally.rollbacks += 1
+            self.insist(self.learner, "set_state", self.lives["learner-0"], 0, self.snapshot)
+
+    def scale_actors(self, count: int) -> None:
+        actors = self.of_role("actor")
+        for actor in actors[count:]:
+            del self.parts[actor.name]
+            self.stepping = [each for each in self.stepping if each.part is not actor]
+            self.engine.remove(actor)
+        for index in range(len(actors), count):
+            actor = self._make_actor(index)
+            self.begin_part(actor)
+            self._step(actor, None, 0)
+
+    def plan(self) -> dict[str, Any]:
+        return {
+            "stepping": [each.part.name for each in self.stepping],
+            "training": len(self.training),
+            "predictions": [self.predictions, self.predicted_envs],
+            "lives": self.lives,
+            "actors": len(self.of_role("actor")),
+        }
+
+    def plan_arrays(self) -> dict[str, np.ndarray]:
+        if self.engine.is_remote:  # what a cluster was doing is begun anew
+            return {}
+        arrays = {}
+        for each in self.stepping:
+            answers, place = self.answers[each.part.name]
+            if answers is not None:
+                told = self.engine.fetch(answers)[place]
+                arrays |= {f"told.{each.part.name}.{name}": np.asarray(value) for name, value in told.items()}
+        for i, data in enumerate(self.training):
+            held = {n: a for n, a in self.engine.fetch(data).items() if n.startswith("unroll.")}
+            arrays |= {f"training.{i}.{name}": array for name, array in held.items()}
+        return arrays
+
+    def resume(self, plan: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+        part = lambda prefix: {n.removeprefix(prefix): a for n, a in arrays.items() if n.startswith(prefix)}  # noqa: E731
+        self.predictions, self.predicted_envs = plan["predictions"]
+        if self.engine.is_remote:
+            for actor in self.of_role("actor"):
+                self._step(actor, None, 0)
+            return
+        for i in range(plan["training"]):
+            self.training.append(part(f"training.{i}."))
+        for name in plan["stepping"]:
+            told = part(f"told.{name}.")
+            self._step(self.parts[name], (told,) if told else None, 0)

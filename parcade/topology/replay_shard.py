@@ -1,0 +1,86 @@
+"""A shard of a global replay: what some of the actors played, sampled by all learners."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from parcade.config import from_json
+from parcade.experience.batch import Batch
+from parcade.experience.build import make_replay
+from parcade.random import uniforms
+
+
+class ReplayShard:
+    """Shard ``index`` of ``count``. Every actor it serves writes to lanes of its own, ``size`` of them."""
+
+    def __init__(self, config: dict[str, Any], index: int, count: int, size: int) -> None:
+        torch.set_num_threads(1)
+        parsed = from_json(config)
+        hyper = parsed.hyper
+        self.size = size
+        self.slots = len(range(index, parsed.topology.num_actors, count))
+        self.replay = make_replay(parsed, hyper.replay_capacity // count, self.slots * size)
+        self.batch_size = hyper.batch_size
+        self.saves_replay = hyper.save_replay
+        self.steps = 0
+        self._samples = 0
+        self._writers = np.full((self.slots, 2), -1, np.int64)
+        seed = np.random.SeedSequence([parsed.run.seed, 2**33 + index])
+        self._sample_key = seed.generate_state(1, np.uint64)
+        self.life: int | None = None
+
+    def begin(self, life: int) -> tuple[dict[str, Any], None]:
+        """Serve from now on."""
+        self.life = life
+        return {"life": life}, None
+
+    def add(self, writer: int, life: int, slot: int, unroll: dict[str, np.ndarray]) -> tuple[dict[str, Any], None]:
+        """Store an actor's unroll in its slot's lanes."""
+        if self.life is None:
+            return {"life": None}, None
+        batch = Batch.from_arrays(unroll)
+        slot %= self.slots
+        if tuple(self._writers[slot]) != (writer, life):
+            # Another actor, or the same one born anew, goes on in these lanes: nothing joins up with what is there.
+            batch.starts[0] = True
+            self._writers[slot] = writer, life
+        self.replay.add_to_lanes(np.arange(slot * self.size, (slot + 1) * self.size), batch)
+        self.steps += batch.num_steps
+        return {"life": self.life, "transitions": len(self.replay)}, None
+
+    def sample(self) -> tuple[dict[str, Any], dict[str, np.ndarray] | None]:
+        """A learner's batch of transitions; no data while there are none."""
+        if self.life is None or not len(self.replay):
+            return {"life": self.life, "transitions": 0}, None
+        self._samples += 1
+        draws = uniforms(self._sample_key, np.array([self._samples]), self.batch_size)[0]
+        return {"life": self.life, "transitions": len(self.replay)}, self.replay.sample(draws).arrays()
+
+    def update_priorities(self, sampled: dict[str, np.ndarray], errors: np.ndarray) -> tuple[dict[str, Any], None]:
+        """Take the learner's absolute errors of a batch that ``sample`` gave."""
+        if self.life is not None and len(self.replay):
+            self.replay.update_priorities(np.array(sampled["indices"]), np.array(sampled["stamps"]), np.array(errors))
+        return {"life": self.life}, None
+
+    def get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """Everything, or but for the transitions where the run does not save them."""
+        state = {"counters": np.array([self.steps, self._samples]), "writers": self._writers.copy()}
+        if self.saves_replay:
+            state |= {f"replay.{name}": array for name, array in self.replay.get_state().items()}
+        return {"exact": self.saves_replay}, state
+
+    def set_state(self, life: int, state: dict[str, np.ndarray]) -> tuple[dict[str, Any], None]:
+        """Go on from ``get_state``'s data."""
+        self.life = life
+        self.steps, self._samples = (int(x) for x in state["counters"])
+        if any(name.startswith("replay.") for name in state):
+            self._writers = np.array(state["writers"])
+            arrays = {n.removeprefix("replay."): np.array(a) for n, a in state.items() if n.startswith("replay.")}
+            self.replay.set_state(arrays)
+        return {}, None
+
+    def close(self) -> None:
+        """Nothing to end."""

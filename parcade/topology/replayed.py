@@ -1,0 +1,258 @@
+"""Actors fill a global replay in shards, learners sample from it: Ape-X, and Gorila with its parts apart.
+
+``steps_per_update`` keeps the two in step: learners wait for steps, and actors do not run ahead of the learners by more
+than two deliveries each. Serially what was played and learned is stored first, then a learner's update comes, then actors
+play, in the order they were asked.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from parcade.config import TrainConfig
+from parcade.experience.actor import Actor
+from parcade.topology.learner import Learner
+from parcade.topology.parts import Engine, Part, Pending
+from parcade.topology.replay_shard import ReplayShard
+from parcade.topology.server import ServerDriver
+
+
+class Learning(NamedTuple):
+    """An update under way: its call, the sample it learns from, and with which share of the run it was begun."""
+
+    call: Pending
+    sample: Pending
+    share: float
+
+
+class Replayed(ServerDriver):
+    """Learners have an optimiser of their own (Ape-X, one learner) or a parameter server (Gorila)."""
+
+    def __init__(self, config: TrainConfig, engine: Engine) -> None:
+        super().__init__(config, engine)
+        t, hyper = config.topology, config.hyper
+        self.has_server = config.run.algorithm == "gorila"
+        self.size = hyper.num_envs // t.num_actors
+        if self.has_server:
+            self.make_server(plays=False)
+        else:
+            self.make("learner-0", Learner, self.description, 0, 1, None, engine.fetch, False)
+        for k in range(t.num_replay_shards):
+            self.make(f"replay-{k}", ReplayShard, self.description, k, t.num_replay_shards, self.size)
+        for i in range(t.num_actors):
+            self._make_actor(i)
+        self.playing: list[tuple[Pending, int]] = []
+        self.storing: list[Pending] = []
+        self.learning: list[Learning] = []
+        self.idle_actors: list[Part] = []
+        self.idle_learners: list[Part] = []
+        self.transitions: dict[str, int] = {}
+        self.known: dict[int, Any] = {}
+        self.version = 0
+        self.learned = 0
+        self.sampled = 0
+
+    def _make_actor(self, index: int) -> Part:
+        return self.make(f"actor-{index}", Actor, self.description, index, self.size)
+
+    def begin(self) -> None:
+        if self.has_server:
+            self.begin_server()
+        else:
+            self.begin_part(self.parts["learner-0"])
+        for part in [*self.of_role("replay"), *self.of_role("actor")]:
+            self.begin_part(part)
+        self.idle_actors, self.idle_learners = self.of_role("actor"), self.of_role("learner")
+        self._publish()
+
+    def _publish(self) -> None:
+        """Hand out the newest weights from the next unroll on; forget those nobody plays with."""
+        pending = self.of_role("learner")[0].start("weights")
+        weights = self.engine.fetch(pending.data)
+        self.version = pending.note()["version"]
+        in_use = {version for _, version in self.playing}
+        self.known = {v: w for v, w in self.known.items() if v in in_use}
+        self.known[self.version] = self.engine.share(weights)
+
+    @property
+    def _may_learn(self) -> bool:
+        hyper = self.config.hyper
+        under_way = self.learned + len(self.learning)
+        full_enough = sum(self.transitions.values()) >= hyper.learning_starts
+        return full_enough and hyper.learning_starts + under_way * hyper.steps_per_update <= self.tally.steps
+
+    @property
+    def _may_play(self) -> bool:
+        hyper = self.config.hyper
+        delivery = hyper.unroll_length * self.size
+        under_way = self.tally.steps + len(self.playing) * delivery
+        ahead = 2 * delivery * max(1, len(self.of_role("actor")))
+        return under_way < hyper.learning_starts + self.learned * hyper.steps_per_update + ahead or not self._may_learn
+
+    def advance(self, share: float) -> dict[str, float]:
+        while True:
+            if self.has_server:
+                self.snapshot_if_due()
+            else:
+                self.keep_learner_snapshot()
+            while self.idle_learners and self._may_learn:
+                self._learn(self.idle_learners.pop(0), share)
+            while self.idle_actors and self._may_play:
+                actor = self.idle_actors.pop(0)
+                self.playing.append((actor.start("play", self.known[self.version]), self.version))
+            calls = self.storing + [each.call for each in self.learning] + [pending for pending, _ in self.playing]
+            done = self.engine.first_done(calls)
+            if done in self.storing:
+                self._stored(done)
+            elif any(done is pending for pending, _ in self.playing):
+                self._played(done)
+            else:
+                metrics = self._updated(next(each for each in self.learning if each.call is done))
+                if metrics is not None:
+                    return metrics
+
+    def _learn(self, learner: Part, share: float) -> None:
+        shards = [shard for shard in self.of_role("replay") if self.transitions.get(shard.name)]
+        sample = shards[self.sampled % len(shards)].start("sample")
+        self.sampled += 1
+        self.learning.append(Learning(learner.start("learn", share, sample.data), sample, share))
+
+    def _played(self, done: Pending) -> None:
+        """An actor answered: store its unroll, or revive it."""
+        self.playing = [(pending, version) for pending, version in self.playing if pending is not done]
+        name = done.part.name
+        note = self.answer(done)
+        if note is None:
+            if name in self.parts:
+                self.begin_part(done.part)
+        else:
+            index, shards = int(name.split("-")[1]), self.of_role("replay")
+            shard, slot = shards[index % len(shards)], index // len(shards)
+            self.storing.append(shard.start("add", index, note["life"], slot, done.data))
+        if name in self.parts:
+            self.idle_actors.append(done.part)
+
+    def _stored(self, done: Pending) -> None:
+        self.storing = [pending for pending in self.storing if pending is not done]
+        note = self.answer(done)
+        if note is None:
+            self._revive_replay(done.part)
+        else:
+            self.transitions[done.part.name] = note.get("transitions", self.transitions.get(done.part.name, 0))
+        self.tally.gauge("replay/transitions", sum(self.transitions.values()))
+
+    def _revive_replay(self, shard: Part) -> None:
+        """A replay shard that died begins empty: its actors fill it anew, and learners sample from the others."""
+        self.begin_part(shard)
+        self.transitions[shard.name] = 0
+
+    def _updated(self, learning: Learning) -> dict[str, float] | None:
+        self.learning.remove(learning)
+        call, shard = learning.call, learning.sample.part
+        note = self.answer(call)
+        if note is None and self._sample_was_lost(learning):
+            self.idle_learners.append(call.part)
+            return None
+        if self.has_server:
+            metrics = self.learner_answered(call.part, note)
+        elif note is None:
+            self._revive_learner(call.part)
+            metrics = None
+        else:
+            metrics, self.updates = note["metrics"], note["version"]
+        self.idle_learners.append(call.part)
+        if metrics is None:
+            return None
+        self.learned += 1
+        self.storing.append(shard.start("update_priorities", learning.sample.data, call.data))
+        if self.updates - self.version >= self.config.topology.publish_updates:
+            self._publish()
+        self.tally.gauge("parts/actors", len(self.of_role("actor")))
+        self.tally.gauge("replay/age", metrics["policy_lag"])
+        return metrics
+
+    def _sample_was_lost(self, learning: Learning) -> bool:
+        """Whether it is the replay shard that died and not the learner."""
+        note = self.answer(learning.sample)
+        if note is not None and note.get("transitions"):
+            return False
+        if note is None:
+            self._revive_replay(learning.sample.part)
+        return True
+
+    def _revive_learner(self, learner: Part) -> None:
+        self.begin_part(learner)
+        if self.snapshot is not None:
+            self.tally.rollbacks += 1
+            self.insist(learner, "set_state", self.lives[learner.name], 0, self.snapshot)
+        self._publish()
+
+    def pause(self) -> None:
+        for pending in list(self.storing):
+            self._stored(pending)
+        if not self.engine.is_remote:
+            return
+        learning, self.learning = self.learning, []
+        for each in learning:
+            note = self.answer(each.call)
+            self.idle_learners.append(each.call.part)
+            if not self.has_server:
+                if note is None and not self._sample_was_lost(each):
+                    self._revive_learner(each.call.part)
+            elif note is None:
+                self.begin_learner(each.call.part)
+            else:
+                self.sent[self._key(each.call.part)] = note["pushes"]
+
+    def scale_actors(self, count: int) -> None:
+        actors = self.of_role("actor")
+        for actor in actors[count:]:
+            del self.parts[actor.name]
+            self.idle_actors = [each for each in self.idle_actors if each is not actor]
+            self.playing = [(pending, version) for pending, version in self.playing if pending.part is not actor]
+            self.engine.remove(actor)
+        for index in range(len(actors), count):
+            actor = self._make_actor(index)
+            self.begin_part(actor)
+            self.idle_actors.append(actor)
+
+    def plan(self) -> dict[str, Any]:
+        return {
+            "playing": [[pending.part.name, version] for pending, version in self.playing],
+            "idle_actors": [part.name for part in self.idle_actors],
+            "idle_learners": [part.name for part in self.idle_learners],
+            "learning": [[each.call.part.name, each.sample.part.name, each.share] for each in self.learning],
+            "transitions": self.transitions,
+            "version": self.version,
+            "learned": self.learned,
+            "sampled": self.sampled,
+            "lives": self.lives,
+            "epoch": self.epoch,
+            "actors": len(self.of_role("actor")),
+        }
+
+    def plan_arrays(self) -> dict[str, np.ndarray]:
+        arrays = {}
+        for version, weights in self.known.items():
+            arrays |= {f"known.{version}.{name}": array for name, array in self.engine.fetch(weights).items()}
+        return arrays
+
+    def resume(self, plan: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+        for name in ("version", "learned", "sampled"):
+            setattr(self, name, plan[name])
+        self.transitions = plan["transitions"] if self.config.hyper.save_replay else {}
+        for version in {self.version} | {version for _, version in plan["playing"]}:
+            prefix = f"known.{version}."
+            weights = {n.removeprefix(prefix): a for n, a in arrays.items() if n.startswith(prefix)}
+            self.known[version] = self.engine.share(weights)
+        if self.has_server:
+            self.take_snapshot()
+        for name, version in plan["playing"]:
+            self.playing.append((self.parts[name].start("play", self.known[version]), version))
+        for learner, shard, share in plan["learning"]:
+            sample = self.parts[shard].start("sample")
+            self.learning.append(Learning(self.parts[learner].start("learn", share, sample.data), sample, share))
+        self.idle_actors = [self.parts[name] for name in plan["idle_actors"]]
+        self.idle_learners = [self.parts[name] for name in plan["idle_learners"]]

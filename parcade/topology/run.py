@@ -1,0 +1,131 @@
+"""A run of a topology: its driver, one reporter, checkpoints, on the serial engine or on a cluster.
+
+The loop is that of ``parcade.train``, but that a turn is the driver's, who has one of the learners take it.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from parcade.algorithms.table import algorithm_row
+from parcade.cluster.signals import StopRequest
+from parcade.config import TrainConfig
+from parcade.envs.games import score_milestones
+from parcade.exchange.base import Exchange
+from parcade.report.progress import Progress
+from parcade.report.reporter import Reporter
+from parcade.report.terminal import make_view
+from parcade.report.timing import Timer
+from parcade.report.writers import MetricsWriter
+from parcade.topology.bundles import Bundles
+from parcade.topology.checkpoint import TopologyCheckpointer
+from parcade.topology.driver import Driver
+from parcade.topology.parts import Engine, SerialEngine
+from parcade.topology.population import Population
+from parcade.topology.predicted import Predicted
+from parcade.topology.replayed import Replayed
+from parcade.topology.unrolls import Unrolls
+
+DRIVERS: dict[str, type[Driver]] = {
+    "bundles": Bundles,
+    "replayed": Replayed,
+    "unrolls": Unrolls,
+    "predicted": Predicted,
+    "population": Population,
+}
+
+# A line in this file of a run's directory changes the number of actors while it runs: ``parcade scale-to``.
+SCALE_FILE = "scale.json"
+
+
+class DriverExchange(Exchange):
+    """Stands for the exchange where the reporter asks: one process, whose updates are its learners'."""
+
+    def check_parameters(self) -> None:
+        """Parameters are compared where they are averaged."""
+
+
+def make_engine(config: TrainConfig) -> Engine:
+    """The engine of the config. Errors: UsageError when there is no cluster at the address."""
+    if config.run.engine == "serial":
+        return SerialEngine()
+    from parcade.cluster.ray import RayEngine
+
+    return RayEngine(config.topology, resources_of(config))
+
+
+def resources_of(config: TrainConfig) -> dict[str, float]:
+    """CPUs and GPUs that all parts of a run reserve together."""
+    t, topology = config.topology, algorithm_row(config.run.algorithm).topology
+    actors = 0 if config.is_bundled else t.num_actors
+    shards = t.num_shards if topology == "bundles" else 0
+    shards += t.num_replay_shards if topology == "replayed" or (topology == "bundles" and not config.is_bundled) else 0
+    cpus = actors * t.actor_cpus + config.num_learners * t.learner_cpus + shards * t.shard_cpus
+    return {"CPU": cpus, "GPU": actors * t.actor_gpus + config.num_learners * t.learner_gpus}
+
+
+def make_driver(config: TrainConfig, engine: Engine) -> Driver:
+    """The driver of the config's algorithm, its parts made but not begun."""
+    name = algorithm_row(config.run.algorithm).topology
+    return DRIVERS[name if name != "bundles" or config.is_bundled else "replayed"](config, engine)
+
+
+def run_topology(config: TrainConfig, run: Path, *, resume: bool = False) -> dict[str, Any]:
+    """Train as the config says, in a run directory that is there; returns ``result.json``'s content."""
+    from parcade.train import write_result
+
+    torch.set_num_threads(config.run.threads_per_rank or 1)
+    timer = Timer()
+    progress = Progress(config.run.total_frames, score_milestones(config.game))
+    engine = make_engine(config)
+    view, writer = None, None
+    try:
+        driver = make_driver(config, engine)
+        view = make_view(f"parcade {config.run.algorithm} on {config.game}", config.run.target_score)
+        checkpointer = TopologyCheckpointer(config, run, driver, progress, say=view.say)
+        if resume:
+            checkpointer.restore()
+        else:
+            driver.begin()
+        writer = MetricsWriter(run, view.say, progress.frames if resume else None)
+        exchange = DriverExchange(timer)
+        with StopRequest(run) as stop:
+            reporter = Reporter(
+                config,
+                run,
+                exchange,
+                progress,
+                timer=timer,
+                actor_timer=None,
+                view=view,
+                writer=writer,
+                save=checkpointer.save,
+                stop_requested=stop.requested,
+            )
+            while reporter.finished is None:
+                with timer.scope("wait"):
+                    metrics = driver.advance(progress.share)
+                exchange.updates, exchange.bytes_moved = driver.updates, driver.bytes_moved
+                reporter.record(driver.tally, metrics)
+                _scale(run, driver, view.say)
+        return write_result(config, run, progress, reporter.finished)
+    finally:
+        engine.close()
+        if view is not None:
+            view.close()
+        if writer is not None:
+            writer.close()
+
+
+def _scale(run: Path, driver: Driver, say: Any) -> None:
+    """Follow ``parcade scale-to``."""
+    path = run / SCALE_FILE
+    if path.exists():
+        wanted = int(json.loads(path.read_text())["actors"])
+        path.unlink()
+        driver.scale_actors(wanted)
+        say(f"{len(driver.of_role('actor'))} actors from now on")

@@ -1,0 +1,31 @@
+"""A shard of the parameter server, made from a run's config alone: every shard and learner draws the same weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from parcade.config import from_json
+from parcade.exchange.base import LocalExchange
+from parcade.exchange.parameter_server import ParameterShard, slice_bounds
+from parcade.report.timing import Timer
+from parcade.train import make_algorithm
+
+
+class ServerShard(ParameterShard):
+    """Slice ``index`` of ``count`` of the policy that the config describes."""
+
+    def __init__(self, config: dict[str, Any], index: int, count: int) -> None:
+        torch.set_num_threads(1)
+        parsed = from_json(config)
+        exchange = LocalExchange(Timer())
+        algorithm = make_algorithm(parsed, exchange)
+        flat = exchange.parameters.data
+        bounds = slice_bounds(flat.numel(), count)
+        super().__init__(
+            flat[bounds[index] : bounds[index + 1]],
+            algorithm.optimizer(),
+            max_staleness=parsed.topology.max_staleness,
+            outlier_deviations=parsed.topology.outlier_deviations,
+        )

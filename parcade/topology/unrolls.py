@@ -1,0 +1,200 @@
+"""Actors, a bounded queue of unrolls, and one learner or several that average their gradients: IMPALA.
+
+Serially a learner's update comes first, then the actors in the order their unrolls were begun. An unroll is begun with
+the newest weights when the queue has room, so with the default bound of twice an update's unrolls the weights that
+played are one update old.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from parcade.config import TrainConfig
+from parcade.experience.actor import Actor
+from parcade.experience.unroll_queue import Unroll, UnrollQueue
+from parcade.topology.driver import Driver
+from parcade.topology.learner import Learner
+from parcade.topology.parts import Engine, Part, Pending
+
+# A learner that died is given the same unrolls again, unless they are what was lost.
+ATTEMPTS = 3
+
+
+class Unrolls(Driver):
+    """Keeps actors playing as the queue allows, and the learners learning when it has enough."""
+
+    def __init__(self, config: TrainConfig, engine: Engine) -> None:
+        super().__init__(config, engine)
+        t, hyper = config.topology, config.hyper
+        self.count = config.num_learners
+        self.size = hyper.num_envs // t.num_actors
+        for i in range(self.count):
+            self.make(f"learner-{i}", Learner, self.description, i, self.count, None, engine.fetch, False)
+        for i in range(t.num_actors):
+            self._make_actor(i)
+        needed = hyper.unrolls_per_update * self.count
+        self.queue = UnrollQueue(t.queue_unrolls or 2 * max(needed, t.num_actors), needed)
+        self.playing: list[tuple[Pending, int]] = []  # calls, and the version of the weights they were given
+        self.idle: list[Part] = []
+        self.known: dict[int, Any] = {}  # weights by version, those that are in use
+        self.version = 0
+        self.pulled_at: dict[str, tuple[int, int]] = {}  # steps ago, version of an actor's weights
+
+    def _make_actor(self, index: int) -> Part:
+        return self.make(f"actor-{index}", Actor, self.description, index, self.size)
+
+    def begin(self) -> None:
+        for part in self.parts.values():
+            self.begin_part(part)
+        self._publish()
+        self.idle = self.of_role("actor")
+
+    def _publish(self) -> None:
+        """Hand out the learner's weights from the next unroll on; forget those nobody plays with any more."""
+        learner = self.of_role("learner")[0]
+        pending = learner.start("weights")
+        self.version = pending.note()["version"]
+        in_use = {version for _, version in self.playing}
+        self.known = {v: w for v, w in self.known.items() if v in in_use}
+        self.known[self.version] = self.engine.share(self.engine.fetch(pending.data))
+
+    def _play(self) -> None:
+        """Begin unrolls, as far as the queue has room."""
+        while self.idle and self.queue.admit():
+            actor = self.idle.pop(0)
+            steps, version = self.pulled_at.get(actor.name, (0, -1))
+            pulls = version < 0 or steps >= self.config.topology.pull_steps
+            if pulls:
+                steps, version = 0, self.version
+            self.pulled_at[actor.name] = (steps + self.config.hyper.unroll_length, version)
+            weights = self.known[version] if pulls else None
+            self.playing.append((actor.start("play", weights), version))
+
+    def advance(self, share: float) -> dict[str, float]:
+        while not self.queue.ready:
+            self._play()
+            self._collect(self.engine.first_done([pending for pending, _ in self.playing]))
+        unrolls = self.queue.take()
+        metrics = None
+        for _ in range(ATTEMPTS):
+            metrics = self._learn(share, [unroll.data for unroll in unrolls])
+            if metrics is not None:
+                break
+        self.queue.learned()
+        if metrics is None:  # the unrolls went down with their node: learn from others
+            return self.advance(share)
+        self._publish()
+        self._gauge(unrolls)
+        return metrics
+
+    def _collect(self, done: Pending) -> None:
+        """An actor answered: queue its unroll, or revive it."""
+        self.playing = [(pending, version) for pending, version in self.playing if pending is not done]
+        note = self.answer(done)
+        if note is None:
+            self.queue.drop()
+            self.pulled_at.pop(done.part.name, None)
+            if done.part.name not in self.parts:  # was scaled away while it played
+                return
+            self.begin_part(done.part)
+        else:
+            self.queue.put(Unroll(done.data, note["version"]))
+        if done.part.name in self.parts:
+            self.idle.append(done.part)
+
+    def _learn(self, share: float, unrolls: list[Any]) -> dict[str, float] | None:
+        """One update from an update's unrolls; None when a learner was lost and has another's state now.
+
+        While it lasts, actors that answer are not asked again: what they play next has the new weights.
+        """
+        self._play()
+        learners = self.of_role("learner")
+        per_learner = len(unrolls) // self.count
+        method = "learn" if self.count == 1 else "gradient"
+        calls = [
+            learner.start(method, share, *unrolls[i * per_learner : (i + 1) * per_learner])
+            for i, learner in enumerate(learners)
+        ]
+        notes = [self.answer(each) for each in calls]
+        if None not in notes and self.count > 1:
+            gradients = [each.data for each in calls]
+            applied = [self.answer(learner.start("apply", *gradients)) for learner in learners]
+            if None in applied:
+                self._replace(applied, learners)
+            notes[0]["version"] = max(note["version"] for note in applied if note is not None)
+        elif None in notes:
+            self._replace(notes, learners)
+            return None
+        self.updates = notes[0]["version"]
+        return {name: float(np.mean([n["metrics"][name] for n in notes])) for name in notes[0]["metrics"]}
+
+    def _replace(self, notes: list[dict[str, Any] | None], learners: list[Part]) -> None:
+        """Give learners that died the state of one that lives, or the last snapshot where none does."""
+        alive = [learner for learner, note in zip(learners, notes, strict=True) if note is not None]
+        if alive:
+            pending = alive[0].start("get_state")
+            state = self.engine.fetch(pending.data)
+        else:
+            state = self.snapshot
+            self.tally.rollbacks += 1
+        for learner, note in zip(learners, notes, strict=True):
+            if note is None or not alive:
+                self.begin_part(learner)
+                if state is not None:
+                    self.insist(learner, "set_state", self.lives[learner.name], 0, state)
+
+    def _gauge(self, unrolls: list[Unroll]) -> None:
+        self.tally.gauge("queue/depth", len(self.queue.waiting))
+        self.tally.gauge("queue/under_way", self.queue.under_way)
+        self.tally.gauge("queue/max_lag", self.queue.max_lag)
+        self.tally.gauge("parts/actors", len(self.of_role("actor")))
+        self.keep_learner_snapshot()
+
+    def scale_actors(self, count: int) -> None:
+        actors = self.of_role("actor")
+        for actor in actors[count:]:
+            del self.parts[actor.name]
+            self.idle = [each for each in self.idle if each is not actor]
+            playing = [pending for pending, _ in self.playing if pending.part is actor]
+            self.playing = [(pending, version) for pending, version in self.playing if pending.part is not actor]
+            self.queue.drop(len(playing))
+            self.pulled_at.pop(actor.name, None)
+            self.engine.remove(actor)
+        for index in range(len(actors), count):
+            actor = self._make_actor(index)
+            self.begin_part(actor)
+            self.idle.append(actor)
+
+    def plan(self) -> dict[str, Any]:
+        return {
+            "playing": [[pending.part.name, version] for pending, version in self.playing],
+            "idle": [part.name for part in self.idle],
+            "waiting": [unroll.version for unroll in self.queue.waiting],
+            "pulled_at": self.pulled_at,
+            "version": self.version,
+            "lives": self.lives,
+            "actors": len(self.of_role("actor")),
+        }
+
+    def plan_arrays(self) -> dict[str, np.ndarray]:
+        arrays = {}
+        for i, unroll in enumerate(self.queue.waiting):
+            arrays |= {f"waiting.{i}.{name}": array for name, array in self.engine.fetch(unroll.data).items()}
+        for version, weights in self.known.items():
+            arrays |= {f"known.{version}.{name}": array for name, array in self.engine.fetch(weights).items()}
+        return arrays
+
+    def resume(self, plan: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+        part = lambda prefix: {n.removeprefix(prefix): a for n, a in arrays.items() if n.startswith(prefix)}  # noqa: E731
+        self.version = plan["version"]
+        versions = {self.version} | {version for _, version in plan["playing"]}
+        self.known = {v: self.engine.share(part(f"known.{v}.")) for v in versions}
+        self.pulled_at = {name: tuple(value) for name, value in plan["pulled_at"].items()}
+        for i, version in enumerate(plan["waiting"]):
+            self.queue.put(Unroll(self.engine.share(part(f"waiting.{i}.")), version))
+        self.queue.under_way = len(plan["waiting"]) + len(plan["playing"])
+        for name, version in plan["playing"]:
+            self.playing.append((self.parts[name].start("play", self.known[version]), version))
+        self.idle = [self.parts[name] for name in plan["idle"]]

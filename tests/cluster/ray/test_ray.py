@@ -1,0 +1,237 @@
+"""A real Ray: the plumbing and the numbers of every topology, kill -9 of every role, and what is left behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from parcade.algorithms.table import ALGORITHMS
+from parcade.cli import main
+from parcade.cluster.ray import choose_token
+from parcade.config import RunConfig, TrainConfig
+from parcade.exchange.parameter_server import OUTCOMES
+from parcade.policy import NetworkConfig
+from parcade.run_directory import newest_checkpoint
+from parcade.topology.parts import SerialEngine, call
+from parcade.topology.run import make_driver
+from parcade.topology.settings import TopologyConfig
+
+choose_token()
+ray = pytest.importorskip("ray", reason="the extra parcade[ray] is not installed")
+pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("ignore")]
+
+SMALL = NetworkConfig(network="mlp", hidden=16, normalize_input=False)
+REPLAY = {"learning_starts": 100, "replay_capacity": 2000, "target_period": 20}
+SYSTEMS = {
+    "a3c": ("a3c", {"num_envs": 4}, {"num_learners": 2, "num_shards": 2}),
+    "async-q": ("async-q", {"num_envs": 4}, {"num_learners": 2}),
+    "gorila": ("gorila", {"num_envs": 4, **REPLAY}, {"num_learners": 2}),
+    "gorila apart": (
+        "gorila",
+        {"num_envs": 4, "bundled": False, **REPLAY},
+        {"num_learners": 1, "num_shards": 2, "num_replay_shards": 2},
+    ),
+    "apex": ("apex", {"num_envs": 4, "unroll_length": 8, **REPLAY}, {"num_replay_shards": 2}),
+    "impala": ("impala", {"num_envs": 4, "unroll_length": 5}, {}),
+    "impala with two learners": ("impala", {"num_envs": 4, "unroll_length": 5}, {"num_learners": 2}),
+    "ga3c": ("ga3c", {"num_envs": 4}, {}),
+}
+
+
+@pytest.fixture(scope="module")
+def engine():
+    """One cluster of this machine for all tests; parts are made and removed."""
+    from parcade.cluster.ray import RayEngine
+
+    engine = RayEngine(TopologyConfig(), {"CPU": 64})
+    yield engine
+    engine.close()
+
+
+@pytest.fixture
+def begin(engine):
+    """Makes drivers whose parts are gone after the test."""
+
+    def begin(system, on=engine, **changes):
+        algorithm, hyper, topology = SYSTEMS[system]
+        run = RunConfig(algorithm=algorithm, engine="ray", total_frames=10**6, seed=3)
+        hyper = ALGORITHMS[algorithm].config(**{"network": SMALL, **hyper})
+        config = TrainConfig("tiny_catch", run, hyper=hyper, topology=TopologyConfig(**{**topology, **changes}))
+        driver = make_driver(config, on)
+        driver.begin()
+        return driver
+
+    yield begin
+    for part in list(engine._parts):
+        engine.remove(part)
+
+
+def pid_of(part):
+    return ray.get(part.handle.__ray_call__.remote(lambda self: os.getpid()), timeout=60)
+
+
+def kill(driver, name):
+    os.kill(pid_of(driver.parts[name]), signal.SIGKILL)
+
+
+def advance_until(driver, condition, turns=3000):
+    for _ in range(turns):
+        metrics = driver.advance(0.0)
+        assert all(value == value for value in metrics.values()), metrics
+        if condition():
+            return
+    raise AssertionError(f"not within {turns} turns: {driver.tally.gauges}")
+
+
+def ledgers(driver):
+    driver.pause()
+    driver.settle()
+    return [call(shard, "pull", driver.epoch) for shard in driver.of_role("shard")]
+
+
+def assert_the_ledger_balances(driver):
+    notes = ledgers(driver)
+    sent = sum(driver.sent.values())
+    for note in notes:
+        assert note["pushed"] == sent == sum(note["ledger"]), (sent, note, OUTCOMES)
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_it_plays_and_learns(begin, system):
+    driver = begin(system)
+    for _ in range(10):
+        metrics = driver.advance(0.0)
+    assert driver.updates >= 10 and driver.tally.frames == driver.tally.steps > 0
+    assert driver.tally.restarts == 0 and metrics["policy_lag"] >= 0
+    assert driver.tally.cpu_seconds > 0
+    if "server/pushed" in driver.tally.gauges:
+        assert_the_ledger_balances(driver)
+
+
+@pytest.mark.parametrize(
+    ("system", "changes"), [("a3c", {"num_learners": 1}), ("impala", {"num_actors": 1, "queue_unrolls": 1})]
+)
+def test_without_lag_it_gives_the_bits_of_the_serial_engine(begin, system, changes):
+    weights = []
+    for on in (None, SerialEngine()):
+        driver = begin(system, **changes) if on is None else begin(system, on=on, **changes)
+        for _ in range(20):
+            driver.advance(0.0)
+        driver.pause()
+        weights.append(driver.weights())
+    if system == "a3c":  # the driver asked for one turn more on the cluster before it paused
+        driver.advance(0.0)
+        weights[1] = driver.weights()
+    for name, value in weights[0].items():
+        assert torch.equal(torch.from_numpy(value.copy()), torch.from_numpy(weights[1][name].copy())), name
+
+
+@pytest.mark.parametrize(
+    ("system", "name"),
+    [
+        ("a3c", "learner-1"),
+        ("a3c", "shard-1"),
+        ("impala", "actor-0"),
+        ("impala", "learner-0"),
+        ("impala with two learners", "learner-1"),
+        ("apex", "replay-1"),
+        ("apex", "learner-0"),
+        ("ga3c", "actor-1"),
+    ],
+)
+def test_training_goes_on_after_a_kill(begin, system, name):
+    driver = begin(system, snapshot_seconds=0.5)
+    for _ in range(5):
+        driver.advance(0.0)
+    tally = driver.tally
+    kill(driver, name)
+    advance_until(driver, lambda: tally.restarts + tally.rollbacks > 0)
+    for _ in range(10):
+        driver.advance(0.0)
+    if name.startswith("shard"):
+        assert tally.rollbacks >= 1
+        assert len({note["version"] for note in ledgers(driver)}) == 1, "all shards are of one version"
+    if system == "a3c":
+        assert_the_ledger_balances(driver)
+
+
+def test_actors_come_and_go(begin):
+    driver = begin("impala")
+    for count in (3, 1):
+        driver.scale_actors(count)
+        for _ in range(5):
+            driver.advance(0.0)
+        assert len(driver.of_role("actor")) == count
+
+
+def test_more_parts_than_the_cluster_has_room_for_are_refused(engine):
+    from parcade.cluster.ray import RayEngine
+    from parcade.errors import UsageError
+
+    with pytest.raises(UsageError, match="the parts reserve 1000 CPUs, the cluster has 64"):
+        RayEngine(TopologyConfig(), {"CPU": 1000})
+
+
+COMMAND = ["tiny_catch", "--algorithm", "a3c", "--engine", "ray", "--num-envs", "4"]
+
+
+def test_no_cluster_at_the_address_is_one_line(capsys):
+    assert main(["train", *COMMAND, "--address", "127.0.0.1:1"]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and "no Ray cluster answers at 127.0.0.1:1" in error and "ray start --head" in error
+
+
+def test_another_version_of_ray_is_one_line(monkeypatch):
+    from parcade.cluster import ray as engine_module
+    from parcade.errors import UsageError
+
+    def refuse(**words):
+        raise RuntimeError("Version mismatch: The cluster was started with:\n    Ray: 2.1.0\n    Python: 3.12.1")
+
+    monkeypatch.setattr(ray, "init", refuse)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(engine_module, "check_reachable", lambda address: None)
+    with pytest.raises(UsageError, match=r"Version mismatch: .*Ray: 2.1.0 Python: 3.12.1; install the same"):
+        engine_module.RayEngine(TopologyConfig(address="10.0.0.1:6379"), {"CPU": 1})
+
+
+def processes_with(text):
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and text in (entry / "cmdline").read_bytes().decode(errors="replace"):
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return found
+
+
+def test_a_dead_driver_leaves_a_run_that_resumes_and_a_finished_one_leaves_nothing(tmp_path):
+    run = tmp_path / "run"
+    flags = ["--total-frames", "100000000", "--checkpoint-seconds", "1", "--run-dir", str(run)]
+    command = [sys.executable, "-m", "parcade", "train"]
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "PARCADE_PLAIN": "1"}
+    process = subprocess.Popen([*command, *COMMAND, *flags], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    deadline = time.monotonic() + 300
+    while not list((run / "checkpoints").glob("[0-9]*[0-9]")) and time.monotonic() < deadline:
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.2)
+    process.kill()
+    process.communicate(timeout=60)
+    frames = newest_checkpoint(run)[1]["progress"]["frames"]
+    assert frames > 0
+    resume = [*command, "--resume", str(run), "--total-frames", str(frames + 2000)]
+    done = subprocess.run(resume, env=environment, capture_output=True, text=True, timeout=400)
+    assert done.returncode == 0, done.stderr
+    result = json.loads((run / "result.json").read_text())
+    assert result["frames"] >= frames + 2000 and result["games_cut_by_resume"] == 0
+    deadline = time.monotonic() + 30
+    while processes_with(str(tmp_path / "parcade-ray-")) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert processes_with(str(tmp_path / "parcade-ray-")) == []

@@ -1,0 +1,167 @@
+"""The parameter server: shards against one optimiser, its guards, and a ledger that accounts for every push."""
+
+import numpy as np
+import pytest
+import torch
+
+from parcade.exchange.parameter_server import (
+    APPLIED,
+    LOSS_MEMORY,
+    LOST,
+    OUTLIER,
+    STALE,
+    ParameterShard,
+    Push,
+    slice_bounds,
+)
+
+pytestmark = pytest.mark.quick
+P = 103
+
+
+def optimizers():
+    return {
+        "rmsprop": lambda parameters: torch.optim.RMSprop(parameters, 1e-2, alpha=0.99, eps=1e-5),
+        "adam": lambda parameters: torch.optim.Adam(parameters, 1e-2, eps=1e-5),
+    }
+
+
+def server(count, optimizer="adam", max_staleness=10, outlier_deviations=4.0):
+    start = torch.linspace(-1, 1, P)
+    bounds = slice_bounds(P, count)
+    shards = [
+        ParameterShard(
+            start[bounds[k] : bounds[k + 1]],
+            optimizers()[optimizer],
+            max_staleness=max_staleness,
+            outlier_deviations=outlier_deviations,
+        )
+        for k in range(count)
+    ]
+    for shard in shards:
+        shard.begin(0)
+    return shards
+
+
+def push(shard, number, gradient=None, *, learner=0, life=1, version=None, loss=1.0, epoch=0):
+    gradient = np.ones(len(shard.parameters), np.float32) if gradient is None else gradient
+    version = shard.version if version is None else version
+    return shard.push(Push(learner, life, number, epoch, version, 1e-2, loss), gradient)
+
+
+def balances(shard):
+    return shard.pushed == shard.ledger.sum()
+
+
+@pytest.mark.parametrize("optimizer", ["rmsprop", "adam"])
+@pytest.mark.parametrize("count", [1, 3, 7])
+def test_shards_give_the_bits_of_one_local_optimizer(optimizer, count):
+    shards, bounds = server(count, optimizer), slice_bounds(P, count)
+    local = torch.nn.Parameter(torch.linspace(-1, 1, P))
+    local.grad = torch.zeros(P)
+    expected = optimizers()[optimizer]([local])
+    generator = torch.Generator().manual_seed(0)
+    for number in range(1, 30):
+        gradient = torch.randn(P, generator=generator)
+        local.grad.copy_(gradient)
+        expected.step()
+        parts = [push(s, number, gradient.numpy()[bounds[k] : bounds[k + 1]])[1] for k, s in enumerate(shards)]
+        assert np.array_equal(np.concatenate(parts), local.detach().numpy())
+
+
+def test_the_slices_cover_the_vector():
+    for size, count in ((10, 3), (7, 7), (1_000_003, 16)):
+        bounds = slice_bounds(size, count)
+        assert bounds[0] == 0 and bounds[-1] == size and (np.diff(bounds) >= size // count).all()
+
+
+def test_a_gradient_too_old_is_dropped_and_counted():
+    (shard,) = server(1, max_staleness=2)
+    for number in range(1, 4):
+        push(shard, number)
+    before = shard.parameters.detach().clone()
+    push(shard, 1, learner=1, version=0)
+    assert torch.equal(shard.parameters, before) and shard.version == 3
+    push(shard, 2, learner=1, version=1)
+    assert not torch.equal(shard.parameters, before)
+    assert shard.ledger.tolist() == [4, 1, 0, 0] and balances(shard)
+
+
+def test_a_gradient_of_outlying_loss_is_dropped_once_there_is_a_mean():
+    (shard,) = server(1)
+    random = np.random.default_rng(0)
+    push(shard, 1, loss=50.0)  # the first losses of a run are judged by nothing
+    for number in range(2, 2 * LOSS_MEMORY):
+        push(shard, number, loss=float(1 + 0.1 * random.normal()))
+    before = shard.parameters.detach().clone()
+    applied = shard.ledger[APPLIED]
+    push(shard, 2 * LOSS_MEMORY, loss=1000.0)
+    push(shard, 2 * LOSS_MEMORY + 1, loss=float("nan"))
+    assert torch.equal(shard.parameters, before) and shard.ledger[OUTLIER] == 2 and shard.ledger[APPLIED] == applied
+    push(shard, 2 * LOSS_MEMORY + 2, loss=1.1)
+    assert shard.ledger[APPLIED] == applied + 1 and balances(shard)
+
+
+def test_a_loss_that_stays_high_becomes_the_mean():
+    (shard,) = server(1)
+    for number in range(1, 201):
+        push(shard, number, loss=1 + number % 2 * 0.1)
+    for number in range(201, 601):
+        push(shard, number, loss=30 + number % 2 * 0.1)
+    push(shard, 601, loss=30.0)
+    assert shard.ledger[OUTLIER] < 60 and shard.ledger[APPLIED] > 540 and balances(shard)
+
+
+def test_pushes_lost_on_the_way_are_seen_from_the_numbers():
+    (shard,) = server(1)
+    for number in (1, 2, 5):
+        push(shard, number)
+    push(shard, 1, learner=0, life=2)
+    shard.settle(0, 2, 4)
+    shard.settle(0, 1, 5)
+    assert shard.ledger[LOST] == 2 + 3 and shard.pushed == 9 and balances(shard)
+
+
+def test_what_going_back_to_a_snapshot_undoes_is_lost():
+    shards = server(2)
+    for number in range(1, 4):
+        for shard in shards:
+            push(shard, number)
+    snapshots = [shard.get_state()[1] for shard in shards]
+    kept = [shard.parameters.detach().clone() for shard in shards]
+    for number in range(4, 9):
+        for shard in shards:
+            push(shard, number)
+    for shard, snapshot in zip(shards, snapshots, strict=True):
+        shard.begin(1, snapshot)
+    for shard, parameters in zip(shards, kept, strict=True):
+        assert shard.version == 3 and torch.equal(shard.parameters, parameters)
+        note, data = push(shard, 9, epoch=0)
+        assert data is None and note["epoch"] == 1 and shard.version == 3  # pushed before it heard of it
+        push(shard, 10, epoch=1)
+        assert shard.ledger.tolist() == [4, 0, 0, 6] and shard.pushed == 10 and balances(shard)
+
+
+def test_a_shard_born_anew_refuses_until_it_is_begun():
+    (other,) = server(1)
+    shard = ParameterShard(torch.zeros(P), optimizers()["adam"], max_staleness=1, outlier_deviations=1)
+    note, data = push(shard, 1)
+    assert data is None and note["epoch"] == -1
+    for number in range(1, 6):
+        push(other, number)
+    shard.begin(0, other.get_state()[1])
+    a, b = push(shard, 6)[1], push(other, 6)[1]
+    assert np.array_equal(a, b), "the optimiser's state came with the snapshot"
+
+
+def test_stale_outlier_and_lost_together_balance():
+    (shard,) = server(1, max_staleness=1)
+    random = np.random.default_rng(3)
+    numbers = {learner: 0 for learner in range(4)}
+    for _ in range(2000):
+        learner = int(random.integers(4))
+        numbers[learner] += int(random.integers(1, 3))
+        loss = 1e6 if random.random() < 0.02 else float(random.random())
+        push(shard, numbers[learner], learner=learner, version=max(0, shard.version - int(random.integers(4))), loss=loss)
+    assert shard.pushed == sum(numbers.values()) and balances(shard)
+    assert (shard.ledger[[APPLIED, STALE, OUTLIER, LOST]] > 0).all()

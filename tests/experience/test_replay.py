@@ -1,0 +1,216 @@
+"""The replay against a plain list of everything that was played, the sum tree against a list, and exact resumes."""
+
+import numpy as np
+import pytest
+import torch
+
+from parcade.experience.batch import empty_batch
+from parcade.experience.prioritized import SumTree
+from parcade.experience.replay import Replay, ReplaySettings
+from parcade.testing import SlowPriorities
+
+pytestmark = pytest.mark.quick
+GAMMA = 0.9
+
+
+class Player:
+    """Plays a made-up game: every frame is a number never seen before, episodes end at random in three ways."""
+
+    def __init__(self, lanes, stack, seed):
+        self.random = np.random.default_rng(seed)
+        self.stack = stack
+        self.next_frame = 1
+        self.history = [[] for _ in range(lanes)]  # steps: (observation, action, reward, end, next_observation)
+        self.now = [self.first() for _ in range(lanes)]
+        self.starts = [True] * lanes
+
+    def frame(self):
+        self.next_frame += 1
+        return self.next_frame
+
+    def first(self):
+        return [0] * (self.stack - 1) + [self.frame()]
+
+    def block(self, T):
+        B = len(self.now)
+        shape = (self.stack, 1, 1) if self.stack > 1 else (1,)
+        batch = empty_batch(T, B, shape, torch.int32)
+        truncated_at, finals = [], []
+        for t in range(T):
+            for b in range(B):
+                observation = self.now[b]
+                action, reward = int(self.random.integers(4)), float(self.random.normal())
+                end = self.random.choice(["on", "on", "on", "on", "on", "over", "cut", "life"])
+                following = [*observation[1:], self.frame()]
+                batch.observations[t, b] = torch.tensor(observation).view(shape)
+                batch.actions[t, b], batch.rewards[t, b] = action, reward
+                batch.starts[t, b] = self.starts[b]
+                batch.terminated[t, b], batch.truncated[t, b] = end == "over", end == "cut"
+                batch.life_lost[t, b] = end == "life"
+                batch.behaviour_values[t, b], batch.behaviour_scores[t, b] = observation[-1], -observation[-1]
+                if end == "cut":
+                    truncated_at.append((t, b))
+                    finals.append(torch.tensor(following, dtype=torch.int32).view(shape))
+                self.history[b].append((observation, action, reward, end, following))
+                self.starts[b] = end in ("over", "cut")
+                self.now[b] = self.first() if self.starts[b] else following
+        if finals:
+            batch.truncated_at, batch.truncated_observations = torch.tensor(truncated_at), torch.stack(finals)
+        return batch
+
+    def transition(self, newest_frame, n):
+        """The n-step transition whose observation ends with this frame, from the list of all steps."""
+        for steps in self.history:
+            for i, step in enumerate(steps):
+                if step[0][-1] != newest_frame:
+                    continue
+                total, discount = 0.0, 1.0
+                for k in range(n):
+                    _, _, reward, end, following = steps[i + k]
+                    total += discount * reward
+                    discount *= GAMMA
+                    if end in ("over", "life"):
+                        return step, total, 0.0, None
+                    if end == "cut":
+                        break
+                return step, total, discount, following
+        raise AssertionError(f"frame {newest_frame} was never played")
+
+
+def filled(stack, n, alpha=0.0, lanes=3, capacity=180, seed=0, blocks=60):
+    player = Player(lanes, stack, seed)
+    settings = ReplaySettings(capacity, n, GAMMA, stack, alpha)
+    shape = (stack, 1, 1) if stack > 1 else (1,)
+    replay = Replay(settings, lanes, shape, np.int32)
+    for _ in range(blocks):
+        replay.add(player.block(int(player.random.integers(1, 6))))
+    return player, replay
+
+
+@pytest.mark.parametrize("stack", [1, 4])
+@pytest.mark.parametrize("n", [1, 3])
+@pytest.mark.parametrize("blocks", [5, 60])
+def test_every_transition_equals_that_of_a_list_of_all_steps(stack, n, blocks):
+    player, replay = filled(stack, n, blocks=blocks)
+    batch = replay.sample(np.random.default_rng(1).random(400))
+    for k in range(400):
+        observation = batch.observations[k].flatten().tolist()
+        step, total, discount, following = player.transition(observation[-1], n)
+        assert observation == step[0] and batch.actions[k] == step[1]
+        assert batch.returns[k].item() == pytest.approx(total, abs=1e-5)
+        assert batch.discounts[k].item() == pytest.approx(discount, abs=1e-6)
+        if following is not None:
+            assert batch.next_observations[k].flatten().tolist() == following
+
+
+def test_uniform_sampling_finds_every_transition_equally_often():
+    _, replay = filled(4, 3)
+    N = 200 * len(replay)
+    _, counts = np.unique(replay.sample(np.random.default_rng(0).random(N)).indices, return_counts=True)
+    assert len(counts) == len(replay)
+    assert abs(counts.mean() - 200) < 1e-9 and counts.min() > 120 and counts.max() < 290
+
+
+def test_the_oldest_are_forgotten_and_memory_stays():
+    player, replay = filled(4, 3, blocks=5)
+    before = replay.num_bytes
+    for _ in range(100):
+        replay.add(player.block(4))
+    assert replay.num_bytes == before
+    assert len(replay) == (replay.tree.leaves > 0).sum() <= 180
+    newest = max(steps[-1][0][-1] for steps in player.history)
+    oldest_sampled = replay.sample(np.random.default_rng(0).random(500)).observations[:, -1].min()
+    assert oldest_sampled > newest - 3 * 180
+
+
+def test_the_stated_bytes_are_what_a_replay_takes():
+    settings = ReplaySettings(4096, 3, GAMMA, 4)
+    replay = Replay(settings, 4, (4, 42, 42), np.uint8)
+    assert replay.num_bytes <= 4096 * Replay.bytes_per_transition((4, 42, 42), np.uint8, 4)
+    assert replay.num_bytes >= 4096 * (Replay.bytes_per_transition((4, 42, 42), np.uint8, 4) - 20)
+
+
+def test_first_priorities_are_the_n_step_errors_of_the_values_the_actor_saw():
+    player, replay = filled(1, 2, alpha=0.5, blocks=10)
+    lanes, slots = np.divmod(np.flatnonzero(replay.tree.leaves), replay.length)
+    for lane, slot in zip(lanes, slots, strict=True):
+        frame = int(replay.frames[lane, slot, 0])
+        step, total, discount, following = player.transition(frame, 2)
+        ends_by_cut = following is not None and discount and not any(s[0] == following for s in player.history[lane])
+        if ends_by_cut:
+            continue  # bootstraps from the last value the actor had
+        best = following[-1] if following is not None else 0.0
+        error = abs(total + discount * best + frame)
+        assert replay.tree.leaves[lane * replay.length + slot] == pytest.approx((error + 1e-6) ** 0.5, rel=1e-5)
+
+
+def test_learned_priorities_change_what_is_sampled_and_stale_ones_do_not():
+    player, replay = filled(1, 1, alpha=1.0)
+    batch = replay.sample(np.random.default_rng(0).random(64))
+    chosen = batch.indices[0]
+    errors = np.where(batch.indices == chosen, 1e9, 1e-3)
+    replay.update_priorities(batch.indices, batch.stamps, errors)
+    again = replay.sample(np.random.default_rng(1).random(64))
+    assert (again.indices == chosen).all() and again.probabilities[0] == pytest.approx(1.0, abs=1e-3)
+    for _ in range(60):
+        replay.add(player.block(4))
+    before = replay.tree.leaves.copy()
+    replay.update_priorities(batch.indices, batch.stamps, np.full(64, 1e12))
+    assert (replay.tree.leaves == before).all()
+
+
+def test_a_restored_replay_samples_the_same():
+    player, replay = filled(4, 3, alpha=0.6)
+    other = Replay(replay.settings, 3, (4, 1, 1), np.int32)
+    other.set_state(replay.get_state())
+    block = player.block(3)
+    for each in (replay, other):
+        each.add(block)
+    draws = np.random.default_rng(2).random(50)
+    a, b = replay.sample(draws).arrays(), other.sample(draws).arrays()
+    assert a.keys() == b.keys()
+    for name in a:
+        assert np.array_equal(a[name], b[name]), name
+
+
+def test_games_cut_by_a_resume_lead_nowhere():
+    player, replay = filled(4, 3, blocks=6)
+    going = [b for b in range(3) if player.history[b][-1][3] == "on"]
+    assert going
+    for b in going:
+        player.history[b][-1] = (*player.history[b][-1][:3], "lost", None)
+        player.now[b], player.starts[b] = player.first(), True
+    replay.add(player.block(5))
+    for observation in replay.sample(np.random.default_rng(0).random(300)).observations.flatten(1).tolist():
+        for steps in player.history:
+            for i, step in enumerate(steps):
+                if step[0] == observation:
+                    ends = [s[3] for s in steps[i : i + 3]]
+                    assert "lost" not in ends or {"over", "cut", "life"} & set(ends[: ends.index("lost")]), ends
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("capacity", [1, 5, 8, 37])
+def test_the_sum_tree_equals_a_list(seed, capacity):
+    random = np.random.default_rng(seed)
+    tree, slow = SumTree(capacity), SlowPriorities(capacity)
+    for _ in range(5):
+        indices = random.permutation(capacity)[: random.integers(1, capacity + 1)]
+        values = random.integers(0, 9, len(indices)).astype(float)
+        values[0] += 1
+        tree.update(indices, values)
+        slow.update(indices, values)
+        assert tree.leaves.tolist() == slow.values and tree.total == sum(slow.values)
+        shares = random.random(50)
+        assert tree.sample(shares).tolist() == slow.sample(shares)
+
+
+def test_the_sum_tree_never_gives_an_empty_place():
+    tree = SumTree(6)
+    tree.update(np.array([1, 4]), np.array([1e-9, 0.3]))
+    assert set(tree.sample(np.append(np.linspace(0, 1, 101)[:-1], np.nextafter(1, 0))).tolist()) <= {1, 4}
+
+
+def test_a_replay_too_small_for_its_environments_is_refused():
+    with pytest.raises(ValueError, match="expected 22 or more"):
+        Replay(ReplaySettings(40, 3, GAMMA, 4), 4, (4, 1, 1), np.uint8)

@@ -1,0 +1,193 @@
+"""Every topology in one process: what it reduces to, how old its weights are, and exact resumes."""
+
+import pytest
+import torch
+
+from parcade.algorithms.table import ALGORITHMS
+from parcade.config import RunConfig, TrainConfig
+from parcade.exchange.base import LocalExchange
+from parcade.experience.build import make_source
+from parcade.policy import NetworkConfig
+from parcade.report import reporter
+from parcade.report.timing import Timer
+from parcade.run_directory import newest_checkpoint, read_rank_file
+from parcade.topology.parts import SerialEngine
+from parcade.topology.run import make_driver
+from parcade.topology.settings import TopologyConfig
+from parcade.train import make_algorithm, run_training, start_run, turn
+
+SMALL = NetworkConfig(network="mlp", hidden=16, normalize_input=False)
+NORMALIZED = NetworkConfig(network="mlp", hidden=16)
+REMEMBERING = NetworkConfig(network="mlp", hidden=16, lstm=8, normalize_input=False)
+REPLAY = {"learning_starts": 300, "replay_capacity": 2000, "target_period": 20}
+
+
+def config_for(directory, algorithm, game="tiny_catch", frames=2048, topology=None, **hyper):
+    run = RunConfig(
+        algorithm=algorithm, engine="serial", total_frames=frames, run_dir=str(directory), checkpoint_seconds=3600, seed=3
+    )
+    hyper = ALGORITHMS[algorithm].config(**{"network": SMALL, **hyper})
+    return TrainConfig(game, run, hyper=hyper, topology=TopologyConfig(**topology or {}))
+
+
+def train(config):
+    run = start_run(config)
+    result = run_training(config, run)
+    directory, state, _ = newest_checkpoint(run)
+    return result, read_rank_file(directory, 0), state
+
+
+def policy_bits(tensors):
+    return {name: tensor for name, tensor in tensors.items() if name.startswith("policy.")}
+
+
+def assert_same_bits(a, b):
+    assert a.keys() == b.keys()
+    for name in a:
+        assert torch.equal(a[name], b[name]), name
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize(
+    ("asynchronous", "synchronous", "hyper"),
+    [
+        ("a3c", "a2c", {"num_envs": 8}),
+        ("gorila", "dqn", {"num_envs": 4, "batch_size": 16, **REPLAY}),
+    ],
+)
+def test_one_learner_gives_the_bits_of_the_synchronous_algorithm(tmp_path, asynchronous, synchronous, hyper, shards):
+    topology = {"num_learners": 1, "num_shards": shards}
+    _, a, state_a = train(config_for(tmp_path / "a", asynchronous, topology=topology, **hyper))
+    _, b, state_b = train(config_for(tmp_path / "b", synchronous, **hyper))
+    assert_same_bits(policy_bits(a), policy_bits(b))
+    for name in ("frames", "updates", "episodes", "recent"):
+        assert state_a["progress"][name] == state_b["progress"][name], name
+
+
+@pytest.mark.parametrize("network", [SMALL, NORMALIZED, REMEMBERING], ids=["plain", "normalized", "lstm"])
+def test_impala_with_one_actor_and_no_lag_gives_the_bits_of_playing_and_learning_in_turn(tmp_path, network):
+    hyper = {"num_envs": 4, "unroll_length": 5, "network": network}
+    topology = {"num_actors": 1, "queue_unrolls": 1}
+    config = config_for(tmp_path / "a", "impala", "tiny_memory", 20 * 20, topology, **hyper)
+    _, tensors, _ = train(config)
+    timer = Timer()
+    exchange = LocalExchange(timer)
+    algorithm = make_algorithm(config, exchange)
+    source = make_source(config, algorithm, exchange, timer=timer, learner_timer=timer, threads=1)
+    for i in range(20):
+        metrics = turn(algorithm, source, exchange, timer, i / 20)
+        assert metrics["policy_lag"] == 0
+    source.close()
+    expected = {f"policy.{name}": tensor for name, tensor in algorithm.policy.state_dict().items()}
+    assert_same_bits(policy_bits(tensors), expected)
+
+
+def test_two_learners_that_average_learn_as_one_with_both_unrolls(tmp_path):
+    hyper = {"num_envs": 8, "unroll_length": 5, "learning_rate": 1e-2, "network": NORMALIZED}
+    _, one, _ = train(config_for(tmp_path / "a", "impala", frames=800, unrolls_per_update=2, **hyper))
+    two = {"num_learners": 2}
+    _, both, _ = train(config_for(tmp_path / "b", "impala", frames=800, topology=two, unrolls_per_update=1, **hyper))
+    for name, tensor in policy_bits(one).items():
+        torch.testing.assert_close(both[name], tensor, rtol=1e-3, atol=2e-4)
+
+
+@pytest.mark.parametrize(("capacity", "max_lag"), [(1, 0), (2, 1), (4, 3)])
+def test_the_queue_bounds_the_lag(tmp_path, capacity, max_lag):
+    topology = {"num_actors": 1, "queue_unrolls": capacity}
+    driver = make_driver(config_for(tmp_path, "impala", topology=topology, num_envs=2, unroll_length=5), SerialEngine())
+    driver.begin()
+    lags = [driver.advance(0.0)["policy_lag"] for _ in range(12)]
+    driver.close()
+    assert driver.queue.max_lag == max_lag and max(lags) <= max_lag
+    assert lags[-1] == min(max_lag, 1)  # one actor has one unroll in the making
+
+
+def test_the_gradients_of_n_learners_are_n_minus_one_updates_old(tmp_path):
+    driver = make_driver(config_for(tmp_path, "a3c", topology={"num_learners": 4}, num_envs=8), SerialEngine())
+    driver.begin()
+    shard = driver.of_role("shard")[0].thing
+    ages, push = [], shard.push
+    shard.push = lambda p, gradient: (ages.append(shard.version - p.version), push(p, gradient))[1]
+    for _ in range(20):
+        driver.advance(0.0)
+    driver.close()
+    assert ages[:4] == [0, 1, 2, 3] and set(ages[4:]) == {3}
+
+
+def test_actors_of_apex_explore_with_the_ladder(tmp_path):
+    config = config_for(tmp_path, "apex", topology={"num_actors": 2}, num_envs=8, **REPLAY)
+    driver = make_driver(config, SerialEngine())
+    ladders = torch.cat([actor.thing.group.epsilon for actor in driver.of_role("actor")])
+    driver.close()
+    expected = torch.tensor([0.4 ** (1 + 7 * i / 7) for i in range(8)])
+    torch.testing.assert_close(ladders, expected)
+
+
+def test_apex_learns_once_for_every_so_many_steps(tmp_path):
+    config = config_for(tmp_path, "apex", frames=3000, num_envs=8, steps_per_update=10, **REPLAY)
+    result, _, _ = train(config)
+    assert result["updates"] == pytest.approx((result["steps"] - 300) / 10, abs=2 * 2 * 16 * 8 / 10)
+
+
+def test_actors_can_be_added_and_removed(tmp_path):
+    for algorithm in ("impala", "ga3c", "apex"):
+        replay = REPLAY if algorithm == "apex" else {}
+        config = config_for(tmp_path, algorithm, num_envs=4, topology={"num_actors": 2}, unroll_length=4, **replay)
+        driver = make_driver(config, SerialEngine())
+        driver.begin()
+        for count in (2, 4, 1, 3):
+            driver.scale_actors(count)
+            for _ in range(30):
+                driver.advance(0.0)
+            assert len(driver.of_role("actor")) == count
+        driver.close()
+
+
+CASES = {
+    "a3c": ("a3c", "tiny_catch", {"num_envs": 6}, {"num_learners": 3, "num_shards": 2}),
+    "a3c with an LSTM": ("a3c", "tiny_memory", {"num_envs": 4, "network": REMEMBERING}, {}),
+    "a3c with statistics": ("a3c", "tiny_catch", {"num_envs": 4, "network": NORMALIZED}, {}),
+    "async-q": ("async-q", "tiny_forever", {"num_envs": 4, "target_period": 20}, {}),
+    "sarsa": ("async-q", "tiny_catch", {"num_envs": 4, "method": "sarsa"}, {}),
+    "gorila": ("gorila", "tiny_forever", {"num_envs": 4, **REPLAY}, {}),
+    "gorila apart": (
+        "gorila",
+        "tiny_catch",
+        {"num_envs": 4, "bundled": False, "unroll_length": 4, **REPLAY},
+        {"num_learners": 2, "num_replay_shards": 2},
+    ),
+    "apex": ("apex", "tiny_forever", {"num_envs": 8, **REPLAY}, {"num_replay_shards": 2}),
+    "impala": ("impala", "tiny_catch", {"num_envs": 8, "network": NORMALIZED}, {}),
+    "impala with two learners and an LSTM": (
+        "impala",
+        "tiny_memory",
+        {"num_envs": 8, "network": REMEMBERING},
+        {"num_learners": 2},
+    ),
+    "ga3c": ("ga3c", "tiny_catch", {"num_envs": 8}, {"num_actors": 4}),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_resumed_run_ends_bit_identical(tmp_path, case, monkeypatch):
+    algorithm, game, hyper, topology = CASES[case]
+    make = lambda name: config_for(tmp_path / name, algorithm, game, 2400, topology, **hyper)  # noqa: E731
+    _, whole, state = train(make("whole"))
+
+    halves = make("halves")
+    run = start_run(halves)
+    original = reporter.Reporter._reason_to_finish
+
+    def stop_half_way(self, due):
+        return "stopped" if self.progress.frames >= 1200 else original(self, due)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(reporter.Reporter, "_reason_to_finish", stop_half_way)
+        assert run_training(halves, run)["finished_by"] == "stopped"
+    result = run_training(halves, run, resume=True)
+
+    assert result["finished_by"] == "total_frames" and result["games_cut_by_resume"] == 0
+    directory, other_state, _ = newest_checkpoint(run)
+    assert_same_bits(whole, read_rank_file(directory, 0))
+    for name in ("frames", "steps", "updates", "iterations", "episodes", "recent"):
+        assert state["progress"][name] == other_state["progress"][name], name
