@@ -9,7 +9,7 @@ PRESETS: dict[str, str] = {
     "pong_fast": (
         "--algorithm ppo --image-height 42 --image-width 42 --network nature_cnn --hidden 512 --precision auto "
         "--num-envs 32 --unroll-length 64 --epochs 3 --num-minibatches 4 --learning-rate 1e-3 "
-        "--final-learning-rate 2e-4 --final-entropy-weight 0.002 --schedule-share 0.5 --value-weight 2 --max-grad-norm 1 "
+        "--final-learning-rate 3e-4 --final-entropy-weight 0.03 --value-weight 2 --max-grad-norm 1 "
         "--total-frames 6000000 --target-score 18"
     ),
     "pong_pqn": (
