@@ -15,7 +15,7 @@ the length of a frame, the paddle capacitors, and collision latches when they ar
 import numpy as np
 
 from . import cartridge, riot, tia
-from .jit import inlined, kernel, stand_alone
+from .jit import CHIPS, inlined, separate, stand_alone
 from .state import (
     BUS,
     CHARGE_AT_ONCE,
@@ -117,7 +117,7 @@ def _act_on_write(s, register, value, after_read):
             s[DUMP_OFF_CYCLE] = cycles
 
 
-@kernel
+@separate(f"int64({CHIPS}, int64, int64, boolean)")
 def access(s, memory, rom, screen, address, value, after_read):
     """Write `value` to a 16-bit address, or read it if `value` is READING; returns the byte on the bus.
 

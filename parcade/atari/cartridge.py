@@ -69,20 +69,20 @@ def detect_type(image: bytes) -> str:
 
 
 def expand_image(image: bytes, kind: int) -> np.ndarray:
-    """The image in the common form, uint8; short images are padded with zeros."""
+    """The image in the common form, uint8; short images are padded with zeros. Eight more bytes are for `machine_code`."""
     size = {PLAIN: 4096, F8: 8192, F8SC: 8192, F6: 16384, F6SC: 16384, E0: 8192, FE: 8192, DPC: 10240}[kind]
     if kind == PLAIN and len(image) <= 2048:
         image = image.ljust(2048, b"\0") * 2
     data = np.frombuffer(image.ljust(size, b"\0")[:size], np.uint8)
     if kind != E0:
-        return data.copy()
+        return np.concatenate([data, np.zeros(8, np.uint8)])
     slices = data.reshape(8, 1024)
     combination = np.arange(512)
     banks = np.empty((512, 4, 1024), np.uint8)
     for segment in range(3):
         banks[:, segment] = slices[(combination >> (3 * segment)) & 7]
     banks[:, 3] = slices[7]
-    return banks.reshape(-1)
+    return np.concatenate([banks.reshape(-1), np.zeros(8, np.uint8)])
 
 
 @kernel

@@ -8,8 +8,8 @@ reset draws a new timer value, so no two episodes start alike.
 
 import numpy as np
 
-from . import bus, cartridge, cpu6507, hot6507, mt19937, riot, rules, tia
-from .jit import kernel, stand_alone
+from . import bus, cartridge, cpu6507, mt19937, riot, rules, tia
+from .jit import CHIPS, CONSOLE, inlined, kernel, separate, stand_alone
 from .state import (
     ACTION,
     CHARGE_AT_ONCE,
@@ -89,20 +89,32 @@ def _start_frame(s):
     tia.start_frame(s, cycles, np.int64(s[SCANLINES] & 1 if s[ROM_PAL] != 0 else 0))
 
 
-@kernel
-def run_update(s, memory, rom, screen):
-    """Run to the end of the frame, or for 25,000 instructions."""
-    stand_alone()
+@inlined
+def begin_update(s):
+    """An update goes on with the frame that the last one left unfinished, or starts one."""
     if s[PARTIAL] == 0:
         _start_frame(s)
     s[PARTIAL] = 1
     s[FRAME_ENDED] = 0
-    if s[CPU_JAMMED] == 0:
-        hot6507.run(s, memory, rom, screen, INSTRUCTION_LIMIT)
+
+
+@inlined
+def end_update(s, screen):
+    """Close the frame if it has ended."""
     if s[FRAME_ENDED] != 0:
         s[PARTIAL] = 0
         s[SCANLINES] = (3 * np.int64(s[CYCLES]) - np.int64(s[FRAME_START])) // 228
         tia.serve(s, screen, tia.END_FRAME)
+
+
+@separate(f"void({CHIPS})")
+def run_update(s, memory, rom, screen):
+    """Run to the end of the frame, or for 25,000 instructions."""
+    stand_alone()
+    begin_update(s)
+    if s[CPU_JAMMED] == 0:
+        cpu6507.run(s, memory, rom, screen, INSTRUCTION_LIMIT)
+    end_update(s, screen)
 
 
 # --- controls -----------------------------------------------------------------------------------------------------------
@@ -126,7 +138,7 @@ def _set_switches(s, difficulty):
     s[IN_SWCHB] = switches
 
 
-@kernel
+@separate("void(int32[::1], int64)")
 def apply_controls(s, action):
     """Show player A's joystick action or paddle movement and the console switches to the chips."""
     stand_alone()
@@ -166,7 +178,7 @@ def apply_controls(s, action):
 # --- power-on and system reset ----------------------------------------------------------------------------------------------
 
 
-@kernel
+@separate(f"void({CHIPS}, uint32[:, ::1])")
 def system_reset(s, memory, rom, screen, random):
     """Reset every chip; RIOT RAM is kept and a timer value is drawn."""
     stand_alone()
@@ -183,7 +195,7 @@ def system_reset(s, memory, rom, screen, random):
     cpu6507.reset(s, memory, rom, screen)
 
 
-@kernel
+@separate(f"boolean({CHIPS}, uint32[:, ::1])")
 def power_on(s, memory, rom, screen, random):
     """Build the console: random RAM, 60 frames to tell PAL from NTSC, and a system reset. Returns whether it is PAL."""
     stand_alone()
@@ -221,6 +233,28 @@ def _frame_with_rules(s, memory, rom, screen, program, action):
     apply_controls(s, action)
     run_update(s, memory, rom, screen)
     rules.execute(s, memory, program, program[rules.AT_STEP])
+
+
+@separate(f"int64({CONSOLE}, int64)")
+def act(s, memory, rom, screen, random, program, action):
+    """One video frame with `action` (0-17), possibly replaced by the one before; returns the reward.
+
+    Draws two numbers a frame from the sticky stream, even when nothing repeats and after game over, when nothing runs.
+    """
+    stand_alone()
+    threshold = np.int64(s[STICKY_THRESHOLD + 1]) << 31 | np.int64(s[STICKY_THRESHOLD])
+    if mt19937.draw(random[STICKY_STREAM]) >= threshold:
+        s[ACTION] = action
+    mt19937.skip(random[STICKY_STREAM], 1)
+    if s[TERMINAL] != 0:
+        return np.int64(0)
+    action = np.int64(s[ACTION])
+    if action > 17 or (program[rules.FIRE_ILLEGAL] != 0 and JOYSTICK[action] & 16):
+        action = np.int64(NOOP)
+    _frame_with_rules(s, memory, rom, screen, program, action)
+    s[FRAME_NUMBER] += 1
+    s[EPISODE_FRAME_NUMBER] += 1
+    return np.int64(s[REWARD])
 
 
 @kernel
@@ -338,7 +372,7 @@ def _select_video_cube(s, memory, rom, screen, random, program):
             act(s, memory, rom, screen, random, program, RIGHT)
 
 
-@kernel
+@separate(f"void({CONSOLE})")
 def reset_game(s, memory, rom, screen, random, program):
     """Start a new episode, exactly as ale-py's reset_game."""
     stand_alone()
@@ -358,25 +392,3 @@ def reset_game(s, memory, rom, screen, random, program):
         s[PRESSED_RESET] = 1 if action == RESET_ACTION else 0
         _frame_with_rules(s, memory, rom, screen, program, NOOP if action == RESET_ACTION else action)
         s[PRESSED_RESET] = 0
-
-
-@kernel
-def act(s, memory, rom, screen, random, program, action):
-    """One video frame with `action` (0-17), possibly replaced by the one before; returns the reward.
-
-    Draws two numbers a frame from the sticky stream, even when nothing repeats and after game over, when nothing runs.
-    """
-    stand_alone()
-    threshold = np.int64(s[STICKY_THRESHOLD + 1]) << 31 | np.int64(s[STICKY_THRESHOLD])
-    if mt19937.draw(random[STICKY_STREAM]) >= threshold:
-        s[ACTION] = action
-    mt19937.skip(random[STICKY_STREAM], 1)
-    if s[TERMINAL] != 0:
-        return np.int64(0)
-    action = np.int64(s[ACTION])
-    if action > 17 or (program[rules.FIRE_ILLEGAL] != 0 and JOYSTICK[action] & 16):
-        action = np.int64(NOOP)
-    _frame_with_rules(s, memory, rom, screen, program, action)
-    s[FRAME_NUMBER] += 1
-    s[EPISODE_FRAME_NUMBER] += 1
-    return np.int64(s[REWARD])

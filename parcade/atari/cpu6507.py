@@ -1,8 +1,7 @@
 """The 6507, one instruction at a time, in two phases: address, then operand, operation and result.
 
-This is the plain interpreter: every opcode of `opcodes.py`, every access over the bus, in order. It is what runs
-code in unusual places and unusual opcodes; the common ones have a faster twin in `hot6507.py`, which is
-held against this one by tests.
+This is the interpreter: every opcode of `opcodes.py`, every access over the bus, in order. Most instructions of a game run as
+machine code instead (`recompiler.py`), which leaves to this file what it cannot do; tests hold one against the other.
 
 As in ale-py's core an instruction's base cycles count before its first operand is read, so all its accesses see the
 same time; there are no dummy accesses, except the discarded reads of PLA, PLP, RTI, RTS and JSR.
@@ -11,7 +10,8 @@ same time; there are no dummy accesses, except the discarded reads of PLA, PLP, 
 import numpy as np
 
 from . import bus
-from .jit import inlined, kernel, stand_alone
+from .jit import CHIPS, inlined, kernel, separate, stand_alone
+from .machine_code import run_machine_code
 from .opcodes import CYCLES as BASE_CYCLES
 from .opcodes import KIND, KINDS, MODE, MODES, OPERATION, OPERATIONS, PAGE_EXTRA
 from .state import (
@@ -27,6 +27,7 @@ from .state import (
     CPU_X,
     CPU_Y,
     CYCLES,
+    FRAME_ENDED,
 )
 
 (IMP, ACC, IMM, ZP, ZPX, ZPY, ABS, ABSX, ABSY, IND, INDX, INDY, REL) = range(len(MODES))
@@ -107,7 +108,7 @@ def _set_status(s, byte):
     s[CPU_C] = byte & 1
 
 
-@kernel
+@separate(f"void({CHIPS})")
 def reset(s, memory, rom, screen):
     """System reset: registers 0, stack at the top, PC from the vector $FFFC."""
     stand_alone()
@@ -194,7 +195,7 @@ def _branch_taken(s, operation):
     return s[CPU_V] != 0
 
 
-@kernel
+@separate(f"void({CHIPS})")
 def step(s, memory, rom, screen):
     """Run one instruction."""
     stand_alone()
@@ -270,6 +271,21 @@ def step(s, memory, rom, screen):
     else:
         _operate_on_registers(s, operation)
     s[CPU_PC] = pc
+
+
+@separate(f"void({CHIPS}, int64)")
+def run(s, memory, rom, screen, limit):
+    """Run until the frame ends, the chip halts or `limit` instructions are done: machine code where there is some."""
+    stand_alone()
+    done = np.int64(0)
+    while done < limit:
+        done += run_machine_code(s, memory, rom, limit - done)
+        if done >= limit:
+            break
+        step(s, memory, rom, screen)
+        done += 1
+        if s[FRAME_ENDED] != 0 or s[CPU_JAMMED] != 0:
+            break
 
 
 @kernel

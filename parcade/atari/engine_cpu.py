@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from . import cartridge, console, games, mt19937, preprocess, rules, tia
-from .jit import inlined, kernel, stand_alone
+from . import cartridge, console, games, mt19937, preprocess, rom_code, rules, tia
+from .jit import ROWS, inlined, kernel, prepare, separate, stand_alone
 from .state import (
     CART_KIND,
     DIFFICULTY,
@@ -40,6 +40,12 @@ from .state import (
     allocate,
 )
 
+# Types of captured pictures, `preprocess.Resize` behind its grey table, scratch, and observations.
+RESIZE = "Tuple((uint8[::1], int32[::1], float32[:, ::1], int32[::1], int32[::1], float32[:, ::1], int32[::1]))"
+OBSERVING = f"uint64[:, :, ::1], {RESIZE}, float32[:, ::1], uint8[:, :, ::1]"
+# And of the starts an episode may begin with: state, memory, screen, captured pictures and observations of K consoles.
+STARTS = "Tuple((int32[:, ::1], uint8[:, ::1], uint64[:, ::1], uint64[:, :, ::1], uint8[:, :, ::1]))"
+
 PADDLE_RANGE = (27450, 790196)
 
 
@@ -64,6 +70,7 @@ def build_machine(game: str | Path, repeat_action_probability: float = 0.0) -> M
     """
     if not 0.0 <= repeat_action_probability <= 1.0:
         raise ValueError(f"repeat_action_probability={repeat_action_probability}: expected 0 to 1")
+    prepare()
     path = games.find_rom(game)
     image = path.read_bytes()
     name = games.game_of_image(image)
@@ -96,12 +103,14 @@ def build_machine(game: str | Path, repeat_action_probability: float = 0.0) -> M
     s[ROM_HEIGHT] = height
     arrays["screen"] = np.zeros((1, 2 * height * LINE_WORDS), np.uint64)
     tia.reset(s, arrays["screen"][0])
+    program = rules.compile_rules(row)
+    rom_code.attach(rom, arrays, program)
     return Machine(
         game=name,
         row=row,
         md5=hashlib.md5(image, usedforsecurity=False).hexdigest(),
         rom=rom,
-        program=rules.compile_rules(row),
+        program=program,
         powered=arrays,
         height=height,
         pal=pal,
@@ -114,7 +123,9 @@ def _copy(source, target_out):
         target_out[i] = source[i]
 
 
-@kernel
+@separate(
+    f"void(int64, {ROWS}, int32[:, ::1], uint8[:, ::1], uint32[:, :, ::1], uint8[::1], int32[::1], int64, int64, int64)"
+)
 def load_console(e, state, memory, screen, random, state_0, memory_0, random_0, rom, program, seed, mode, difficulty):
     """ale-py's loadROM on console `e`: power on (copied from row 0 of the arrays `*_0`), seed, and a first reset."""
     stand_alone()
@@ -130,14 +141,14 @@ def load_console(e, state, memory, screen, random, state_0, memory_0, random_0, 
     console.reset_game(state[e], memory[e], rom, screen[e], random[e], program)
 
 
-@kernel
+@separate(f"void(int64, {ROWS}, uint8[::1], int32[::1])")
 def reset_console(e, state, memory, screen, random, rom, program):
     """ale-py's reset_game on console `e`."""
     stand_alone()
     console.reset_game(state[e], memory[e], rom, screen[e], random[e], program)
 
 
-@kernel
+@separate(f"void(int64, int64, {ROWS}, uint8[::1], int32[::1], int64[::1], int32[::1])")
 def act_many(first, last, state, memory, screen, random, rom, program, actions, rewards_out):
     """One frame of consoles `first` .. `last` - 1 with ale-py action ids."""
     stand_alone()
@@ -145,7 +156,7 @@ def act_many(first, last, state, memory, screen, random, rom, program, actions, 
         rewards_out[e] = console.act(state[e], memory[e], rom, screen[e], random[e], program, np.int64(actions[e]))
 
 
-@kernel
+@separate("void(int32[:, ::1], uint64[:, ::1], uint64[:, ::1])")
 def show_many(state, screen, pictures_out):
     """Copy every console's current picture, uint64 [n, height * 20], drawing it first where nobody has."""
     stand_alone()
@@ -238,9 +249,32 @@ def play_step(s, memory, screen, random, rom, program, action, frame_skip, frame
 
 
 @kernel
-def start_episode(e, state, memory, screen, random, rom, program, fire, noop_max, captured, resize_table, work, observations, elapsed):
-    """What AtariVectorEnv does at a reset: a new episode and an empty frame stack."""
+def _recall_start(s, memory, screen, stream, starts, captured, observation):
+    """Go on from one of `starts`, drawn from `stream`; frames are counted as if they had been played."""
     stand_alone()
+    start_state, start_memory, start_screen, start_captured, start_observations = starts
+    which = mt19937.draw(stream) % len(start_state)
+    frame_number = s[FRAME_NUMBER]
+    _copy(start_state[which], s)
+    s[FRAME_NUMBER] = frame_number + s[EPISODE_FRAME_NUMBER]
+    _copy(start_memory[which], memory)
+    _copy(start_screen[which], screen)
+    for k in range(captured.shape[0]):
+        _copy(start_captured[which, k], captured[k])
+    for k in range(observation.shape[0]):
+        _copy(start_observations[which, k], observation[k])
+
+
+@separate(
+    f"void(int64, {ROWS}, uint8[::1], int32[::1], boolean, int64, {STARTS}, {OBSERVING}, int32[::1])"
+)
+def start_episode(e, state, memory, screen, random, rom, program, fire, noop_max, starts, captured, resize_table, work, observations, elapsed):
+    """What AtariVectorEnv does at a reset: a new episode and an empty frame stack; or one of `starts`, if there are any."""
+    stand_alone()
+    elapsed[e] = 0
+    if len(starts[0]) > 0:
+        _recall_start(state[e], memory[e], screen[e], random[e, NOOP_STREAM], starts, captured[e], observations[e])
+        return
     begin_episode(state[e], memory[e], screen[e], random[e], rom, program, fire, noop_max)
     for k in range(observations.shape[1]):
         for i in range(observations.shape[2]):
@@ -249,12 +283,14 @@ def start_episode(e, state, memory, screen, random, rom, program, fire, noop_max
     for i in range(captured.shape[2]):
         captured[e, 1, i] = np.uint64(0)
     _push(e, 1, captured[e], resize_table, work, observations[e])
-    elapsed[e] = 0
 
 
-@kernel
+@separate(
+    f"void(int64, int64, {ROWS}, uint8[::1], int32[::1], boolean, int64, {STARTS}, int64, int64, boolean, boolean, boolean, boolean, "
+    f"int64[::1], {OBSERVING}, int32[::1], int32[::1], boolean[::1], boolean[::1], uint8[:, :, ::1], int32[:, ::1], int32[:, ::1])"
+)
 def step_many(
-    first, last, state, memory, screen, random, rom, program, fire, noop_max, frame_skip, frame_limit, max_pool, clip,
+    first, last, state, memory, screen, random, rom, program, fire, noop_max, starts, frame_skip, frame_limit, max_pool, clip,
     life_loss, episodic_life, actions, captured, resize_table, work, observations, elapsed,
     rewards_out, terminated_out, truncated_out, final_out, counters_out, counts_out,
 ):  # fmt: skip
@@ -280,7 +316,7 @@ def step_many(
         if over:
             for k in range(observations.shape[1]):
                 _copy(observations[e, k], final_out[e, k])
-            start_episode(e, state, memory, screen, random, rom, program, fire, noop_max, captured, resize_table, work, observations, elapsed)
+            start_episode(e, state, memory, screen, random, rom, program, fire, noop_max, starts, captured, resize_table, work, observations, elapsed)
         counters_out[e, 0] = s[LIVES]
         counters_out[e, 1] = s[FRAME_NUMBER]
         counters_out[e, 2] = s[EPISODE_FRAME_NUMBER]

@@ -1,43 +1,37 @@
 """How the emulator's functions are compiled.
 
-`kernel` compiles a function of its own, `inlined` one that LLVM always merges into its caller. Both work
+Three kinds: `separate` functions are compiled once, on their own, kept on disk, and called by name; `kernel` functions become
+part of the separate ones that call them; `inlined` ones are merged into every place that calls them. All work
 without Python objects, exceptions or reference counts: counting references to arrays in helpers costs
 a factor of four (`_nrt` is a private option of Numba, so it is only used where this version accepts it).
-With `NUMBA_DISABLE_JIT=1` both leave plain Python functions that can be stepped through.
+With `NUMBA_DISABLE_JIT=1` all are plain Python functions that can be stepped through.
+
+`prepare` compiles or loads all separate functions; whoever calls one from Python must have called it.
 """
 
+import contextlib
+import functools
 import hashlib
+import importlib
+import sys
+import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
+import llvmlite.binding
 import numba
 from llvmlite import ir
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-OPTIONS = {"cache": True, "nogil": True, "error_model": "numpy"}
+OPTIONS = {"nogil": True, "error_model": "numpy"}
 
-
-def _forget_stale_kernels() -> None:
-    """Delete compiled kernels on disk when any source file of this package has changed.
-
-    Numba only looks at the file of the outermost function, and would go on running old code of the functions it calls.
-    """
-    here = Path(__file__).parent
-    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(here.glob("*.py")))).hexdigest()
-    cache = here / "__pycache__"
-    stamp = cache / "kernels.sha256"
-    try:
-        if stamp.is_file() and stamp.read_text() == digest:
-            return
-        for path in [*cache.glob("*.nbi"), *cache.glob("*.nbc")]:
-            path.unlink(missing_ok=True)
-        cache.mkdir(exist_ok=True)
-        stamp.write_text(digest)
-    except OSError:
-        pass  # a read-only installation never changes
-
-
-_forget_stale_kernels()
+# Types of one console's rows, as signatures write them: s, memory, rom, screen; then random and program.
+CHIPS = "int32[::1], uint8[::1], uint8[::1], uint64[::1]"
+CONSOLE = f"{CHIPS}, uint32[:, ::1], int32[::1]"
+# And of the rows of all consoles: state, memory, screen, random.
+ROWS = "int32[:, ::1], uint8[:, ::1], uint64[:, ::1], uint32[:, :, ::1]"
 
 
 def _accepts(**options) -> bool:
@@ -53,7 +47,7 @@ if not numba.config.DISABLE_JIT and _accepts(_nrt=False):
 
 
 def kernel(function):
-    """Compile `function`, called from Python or from another kernel."""
+    """Compile `function` as a part of the separate functions that call it."""
     return numba.njit(**OPTIONS, forceinline=False)(function)
 
 
@@ -88,11 +82,7 @@ else:
 
     @intrinsic
     def stand_alone(typing_context):
-        """First statement of a kernel that LLVM shall not copy into its callers.
-
-        Numba optimises a function again in every function above it, so without this the large kernels would be inlined,
-        and compiled, dozens of times.
-        """
+        """First statement of a kernel that LLVM shall not copy into its callers: the large ones would be, dozens of times."""
 
         def generate(context, builder, signature, arguments):
             # A function compiled on behalf of an inlined caller inherits "alwaysinline".
@@ -106,3 +96,136 @@ else:
 def inlined(function):
     """Compile `function` into every place that calls it."""
     return numba.njit(**OPTIONS, forceinline=True)(function)
+
+
+# --- separate functions ------------------------------------------------------------------------------------------
+
+_separate: list[tuple] = []  # (dispatcher, signature), callees first
+_lock = threading.Lock()
+_prepared = False
+LOCK_SECONDS = 900
+
+
+def separate(signature: str):
+    """Compile a function of this signature on its own.
+
+    Numba links what a function calls into it and optimises all of it again; with the TIA at the bottom of six levels that
+    was most of the time it took to compile.
+    """
+
+    def decorate(function):
+        dispatcher = numba.njit(**OPTIONS)(function)
+        if not numba.config.DISABLE_JIT:
+            _separate.append((dispatcher, signature))
+        return dispatcher
+
+    return decorate
+
+
+def prepare() -> None:
+    """Load every separate function from disk, or compile it and say so on stderr. Processes that start together do it once."""
+    global _prepared
+    with _lock:
+        if _prepared:
+            return
+        for name in ("engine_cpu", "tracing"):
+            importlib.import_module(f"{__package__}.{name}")
+        directory = cache_directory()
+        with only_process(directory):
+            missing = _forget_stale_kernels(directory)
+            started = time.perf_counter()
+            if missing and _separate:
+                print("parcade: compiling the consoles, once (about half a minute) ...", file=sys.stderr, flush=True)
+            for dispatcher, signature in _separate:
+                _compile(dispatcher, signature, directory is not None)
+            for dispatcher, _ in _separate:
+                dispatcher.disable_compile(False)  # numba-cuda takes only functions that may still be compiled
+            if missing and _separate:
+                print(f"parcade: compiled in {time.perf_counter() - started:.0f} s", file=sys.stderr, flush=True)
+            if missing and directory is not None:
+                (directory / STAMP).write_text(source_digest())
+        _prepared = True
+
+
+def _compile(dispatcher, signature: str, on_disk: bool) -> None:
+    if on_disk:
+        dispatcher.enable_caching()
+    dispatcher.compile(signature)
+    dispatcher.disable_compile()  # else Numba would compile it again for each constant that a caller passes
+    for result in dispatcher.overloads.values():
+        # What calls this function links an empty module in place of its code; the name is found when it is loaded.
+        # A private attribute of Numba: where it is not there, callers take in the code, which is slower to compile.
+        if hasattr(result.library, "_shared_module"):
+            result.library._shared_module = llvmlite.binding.parse_assembly("")
+
+
+STAMP = "kernels.sha256"
+
+
+# Files without kernels: changing them makes no kernel stale.
+WITHOUT_KERNELS = (
+    "__init__", "arcade", "arcade_cuda", "device_rows", "disassembler", "engine_cuda", "games", "gpu_code", "recompiler", "rom_code",
+    "state_check", "vector", "vector_cuda",
+)  # fmt: skip
+
+
+@functools.cache
+def source_digest(*, everything: bool = False) -> str:
+    """Fingerprint of the sources that kernels are made of, or of all of this package's, as they are when first asked for."""
+    sources = sorted(Path(__file__).parent.glob("*.py"))
+    wanted = [path for path in sources if everything or path.stem not in WITHOUT_KERNELS]
+    return hashlib.sha256(b"".join(path.read_bytes() for path in wanted)).hexdigest()
+
+
+def cache_directory() -> Path | None:
+    """Where compiled code is kept; None where nothing can be written."""
+    if numba.config.DISABLE_JIT:
+        return None
+    probe = numba.njit(lambda: None)
+    try:
+        probe.enable_caching()
+        directory = Path(probe.stats.cache_path)
+        directory.mkdir(parents=True, exist_ok=True)
+    except (RuntimeError, OSError):
+        return None
+    return directory
+
+
+@contextlib.contextmanager
+def only_process(directory: Path | None) -> Iterator[None]:
+    """Hold the compile lock. Errors: TimeoutError when another process has held it for `LOCK_SECONDS`."""
+    try:
+        import fcntl
+    except ImportError:
+        fcntl = None
+    if directory is None or fcntl is None:
+        yield
+        return
+    with (directory / "kernels.lock").open("w") as file:
+        deadline = time.monotonic() + LOCK_SECONDS
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"another process has been compiling the consoles for {LOCK_SECONDS} s") from None
+                time.sleep(0.05)
+        yield  # closing the file gives the lock back
+
+
+def _forget_stale_kernels(directory: Path | None) -> bool:
+    """Delete compiled code of other sources; returns whether everything has to be compiled.
+
+    Numba looks at the file of one function only, not at those of the functions it calls, and separate functions of one
+    compilation know each other by name: all are good, or none is.
+    """
+    if directory is None:
+        return True
+    stamp = directory / STAMP
+    if stamp.is_file() and stamp.read_text() == source_digest():
+        return False
+    stamp.unlink(missing_ok=True)
+    for path in [*directory.glob("*.nbi"), *directory.glob("*.nbc"), *directory.glob("rom-*.o")]:
+        path.unlink(missing_ok=True)
+    return True

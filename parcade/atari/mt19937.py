@@ -6,10 +6,10 @@ standard initialisation by a single 32-bit integer, equal to numpy's legacy `MT1
 
 import numpy as np
 
-from .jit import kernel, stand_alone
+from .jit import kernel, separate, stand_alone
 
 
-@kernel
+@separate("void(uint32[::1], int64)")
 def seed(stream, value):
     """Start the stream anew from a 32-bit `value`."""
     stand_alone()

@@ -24,7 +24,7 @@ import ast
 
 import numpy as np
 
-from .jit import kernel, stand_alone
+from .jit import separate, stand_alone
 from .state import CART_RAM, LIVES, MODE, NUM_RULE_VARIABLES, REWARD, RULE_STACK, RULE_STACK_WORDS, RULE_VARIABLES, TERMINAL
 
 OPCODES = (
@@ -218,7 +218,7 @@ def compile_rules(game: dict) -> np.ndarray:
     return np.array(program, np.int32)
 
 
-@kernel
+@separate("int64(int32[::1], uint8[::1], int32[::1], int64)")
 def execute(s, memory, program, at):
     """Run the program from word `at` to its END; returns the value on top of the stack, if any."""
     stand_alone()

@@ -17,7 +17,7 @@ Left out: sound.
 
 import numpy as np
 
-from .jit import inlined, kernel, stand_alone
+from .jit import inlined, kernel, separate, stand_alone
 from .state import (
     FRAME_START,
     LINE_WORDS,
@@ -464,7 +464,7 @@ def _draw_target(r, reg, clock, hpos):
     return clock + delay
 
 
-@kernel
+@separate("void(int32[::1], uint64[::1], int64, int64, int64, int64, int64, int64, boolean)")
 def run(s, screen, t, log, begin, end, base, last_clock, draw):
     """Replay log entries `begin` to `end` (exclusive) on the registers at `t`, then draw up to `last_clock`.
 
@@ -729,7 +729,7 @@ def _draw_span(r, screen, at, x0, x1, aa, ab, ac, ba, bb, bc, pa, pb, pc, la, lb
 # --- frames, slots and pictures -------------------------------------------------------------------------------------
 
 
-@kernel
+@separate("void(int32[::1], uint64[::1])")
 def reset(s, screen):
     """System reset: registers and both pictures 0, no frame pending."""
     stand_alone()
@@ -800,7 +800,7 @@ PENDING, DRAWN, DRAWING = 0, 1, 2
 CATCH_UP, SETTLE, END_FRAME, SHOW = 0, 1, 2, 3
 
 
-@kernel
+@separate("void(int32[::1], uint64[::1], int64)")
 def serve(s, screen, request):
     """Bring registers, collisions and pictures as far as `request` needs them.
 

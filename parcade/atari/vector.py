@@ -4,6 +4,7 @@ Observations are uint8 `[n, stack, height, width]`, oldest frame first. This lay
 but no gymnasium: `parcade.envs` wraps it.
 """
 
+import copy
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -28,7 +29,12 @@ class StepResult(NamedTuple):
 
 
 class VectorConsoles:
-    """`num_envs` games with AtariVectorEnv's settings; keyword names and defaults are ale-py's."""
+    """`num_envs` games with AtariVectorEnv's settings; keyword names and defaults are ale-py's.
+
+    `start_states`: ``exact`` plays every start as ale-py does, so that RAM carries over from one episode to the next; ``cached``
+    begins every episode with one of `num_starts` first episodes' starts, those of seeds 0 .. num_starts - 1.
+    Errors: ValueError for an unknown game or settings that make no sense.
+    """
 
     def __init__(
         self,
@@ -51,7 +57,13 @@ class VectorConsoles:
         mode: int | None = None,
         difficulty: int | None = None,
         num_threads: int = 1,
+        start_states: str = "exact",
+        num_starts: int = 30,
     ):
+        if start_states not in ("exact", "cached"):
+            raise ValueError(f"start_states={start_states!r}: expected 'exact' or 'cached'")
+        if num_starts < 1:
+            raise ValueError(f"num_starts={num_starts}: expected at least 1")
         self.machine = engine_cpu.build_machine(game, repeat_action_probability)
         row = self.machine.row
         self.num_envs = num_envs
@@ -74,12 +86,32 @@ class VectorConsoles:
         self._work = np.zeros((self.num_threads, 3, 160 + img_width), np.float32)
         self._fire = bool(use_fire_reset and 1 in self.action_set)
         self._noop_max = noop_max
+        self._starts = tuple(array[:0] for array in self._start_arrays())
         self._step_settings = (frameskip, max_num_frames_per_episode or 2**31 - 1, maxpool, reward_clipping, life_loss_info, episodic_life)
         self._loaded = np.zeros(num_envs, bool)
+        if start_states == "cached":
+            self._starts = self._play_starts(num_starts)
 
     def _rows(self):
         arrays = self.arrays
         return arrays["state"], arrays["memory"], arrays["screen"], arrays["random"]
+
+    def _start_arrays(self) -> tuple[np.ndarray, ...]:
+        arrays = self.arrays
+        return arrays["state"], arrays["memory"], arrays["screen"], self.captured, self._planes
+
+    def _play_starts(self, num_starts: int) -> tuple[np.ndarray, ...]:
+        """The starts of seeds 0 .. num_starts - 1, played on a vector of their own with these settings."""
+        maker = copy.copy(self)
+        maker.num_envs, maker.num_threads, maker._pool = num_starts, 1, None
+        maker.arrays = allocate(num_starts, self.machine.height)
+        maker.arrays["state"][:] = self.arrays["state"][0]
+        maker.observations = np.zeros((num_starts, *self.observations.shape[1:]), np.uint8)
+        maker._planes = maker.observations.reshape(num_starts, *self._planes.shape[1:])
+        maker.captured = np.zeros((num_starts, *self.captured.shape[1:]), np.uint64)
+        maker.elapsed, maker._loaded = np.zeros(num_starts, np.int32), np.zeros(num_starts, bool)
+        maker.reset(seed=0)
+        return maker._start_arrays()
 
     def _split(self, work) -> None:
         """Call ``work(thread, first, last)`` on shares of the consoles."""
@@ -106,7 +138,7 @@ class VectorConsoles:
                     )  # fmt: skip
                     self._loaded[e] = True
                 engine_cpu.start_episode(
-                    e, *self._rows(), self.machine.rom, self.machine.program, self._fire, self._noop_max,
+                    e, *self._rows(), self.machine.rom, self.machine.program, self._fire, self._noop_max, self._starts,
                     self.captured, self._resize_table, self._work[thread], self._planes, self.elapsed,
                 )  # fmt: skip
 
@@ -130,7 +162,7 @@ class VectorConsoles:
 
         def play(thread: int, first: int, last: int) -> None:
             engine_cpu.step_many(
-                first, last, *self._rows(), self.machine.rom, self.machine.program, self._fire, self._noop_max, *self._step_settings,
+                first, last, *self._rows(), self.machine.rom, self.machine.program, self._fire, self._noop_max, self._starts, *self._step_settings,
                 ids, self.captured, self._resize_table, self._work[thread], self._planes, self.elapsed,
                 rewards, terminated, truncated, final.reshape(self._planes.shape), counters, counts,
             )  # fmt: skip

@@ -43,3 +43,37 @@ def test_observations_rewards_and_flags_equal_atari_vector_env(game, settings):
         ended = terminated | truncated
         if ended.any():
             assert np.array_equal(infos["final_obs"][ended], result.final_observations[ended])
+
+
+def test_cached_starts_are_starts_that_ale_py_reached():
+    settings = {"img_height": 42, "img_width": 42, "max_num_frames_per_episode": 120}
+    expected = vector_env.AtariVectorEnv("breakout", 4, autoreset_mode=gymnasium.vector.AutoresetMode.SAME_STEP, num_threads=1, **settings)
+    reached = {observation.tobytes() for observation in expected.reset(seed=0)[0]}
+    assert len(reached) > 1  # the no-ops differ
+    consoles = VectorConsoles("breakout", 6, start_states="cached", num_starts=4, **settings)
+    seen = {observation.tobytes() for observation in consoles.reset(seed=11)[0]}
+    assert len(seen) > 1
+    ended = 0
+    for step in range(70):
+        result = consoles.step(np.full(6, step % 4))
+        done = result.terminated | result.truncated
+        seen |= {observation.tobytes() for observation in result.observations[done]}
+        ended += done.sum()
+    assert ended >= 6
+    assert seen <= reached
+
+
+def test_cached_starts_go_on_as_exact_ones_do():
+    settings = {"img_height": 42, "img_width": 42}
+    exact = VectorConsoles("pong", 1, **settings)
+    cached = VectorConsoles("pong", 1, start_states="cached", num_starts=1, **settings)
+    assert np.array_equal(exact.reset(seed=0)[0], cached.reset(seed=0)[0])
+    for step in range(60):
+        one, other = exact.step(np.array([step % 6])), cached.step(np.array([step % 6]))
+        assert np.array_equal(one.observations, other.observations)
+        assert np.array_equal(one.episode_frame_number, other.episode_frame_number)
+
+
+def test_an_unknown_way_to_start_is_refused():
+    with pytest.raises(ValueError, match="expected 'exact' or 'cached'"):
+        VectorConsoles("pong", 1, start_states="fast")

@@ -1,0 +1,77 @@
+"""Compiling: once, by one process at a time, and never old code."""
+
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from parcade.atari import Arcade, console, jit
+from parcade.atari import state as st
+
+
+def test_compiled_code_of_other_sources_is_deleted(tmp_path):
+    for name in ("tia.run.nbi", "tia.run.1.nbc", "rom-0.o"):
+        (tmp_path / name).write_bytes(b"old")
+    (tmp_path / jit.STAMP).write_text("of other sources")
+    assert jit._forget_stale_kernels(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_compiled_code_of_these_sources_is_kept(tmp_path):
+    (tmp_path / "tia.run.nbi").write_bytes(b"good")
+    (tmp_path / jit.STAMP).write_text(jit.source_digest())
+    assert not jit._forget_stale_kernels(tmp_path)
+    assert (tmp_path / "tia.run.nbi").exists()
+
+
+def test_a_process_that_waits_for_the_compiler_says_so_in_the_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(jit, "LOCK_SECONDS", 0.2)
+    holder = "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.flock(f, fcntl.LOCK_EX); print('held', flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", holder, str(tmp_path / "kernels.lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout.readline() == "held\n"
+        with pytest.raises(TimeoutError, match="another process"), jit.only_process(tmp_path):
+            pass
+        other.stdin.close()
+        other.wait(10)
+    with jit.only_process(tmp_path):
+        pass
+
+
+def test_the_same_source_runs_as_plain_python(tmp_path):
+    """Two frames from one state, compiled here and with NUMBA_DISABLE_JIT=1 in a process of its own."""
+    arcade = Arcade("pong", 1)
+    arcade.reset(seed=3)
+    np.savez(tmp_path / "before.npz", rom=arcade.machine.rom[:-8], **arcade.arrays)
+    script = """
+import sys, hashlib
+import numpy as np
+from parcade.atari import console, tia
+before = np.load(sys.argv[1])
+rows = [before[name][0] for name in ("state", "memory", "screen")]
+rom = np.concatenate([before["rom"], np.zeros(8, np.uint8)])
+assert not hasattr(console.run_update, "py_func")
+for _ in range(2):
+    console.run_update(rows[0], rows[1], rom, rows[2])
+tia.serve(rows[0], rows[2], tia.SHOW)
+print(hashlib.sha256(b"".join(row.tobytes() for row in rows)).hexdigest())
+"""
+    environment = {**os.environ, "NUMBA_DISABLE_JIT": "1", "PYTHONPATH": str(Path(jit.__file__).parents[2]), "PYTHONWARNINGS": "ignore"}
+    plain = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "before.npz")], env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert plain.returncode == 0, plain.stderr
+    from parcade.atari import rom_code, tia
+
+    rom_code.detach(arcade.machine.rom)  # the machine code leaves another byte on the bus
+    rows = [arcade.arrays[name][0] for name in ("state", "memory", "screen")]
+    for _ in range(2):
+        console.run_update(rows[0], rows[1], arcade.machine.rom, rows[2])
+    tia.serve(rows[0], rows[2], tia.SHOW)
+    assert plain.stdout.strip() == hashlib.sha256(b"".join(row.tobytes() for row in rows)).hexdigest()
+    assert rows[0][st.SCANLINES] == 262

@@ -1,0 +1,117 @@
+"""Machine code against the interpreter: on random programs, on real games, at its limits."""
+
+import secrets
+
+import numpy as np
+import pytest
+from test_cpu6507 import machine
+
+from parcade.atari import Arcade, cartridge, console, cpu6507, jit, machine_code, opcodes, recompiler, rom_code
+from parcade.atari import state as st
+
+PROGRAM_BYTES = 300
+
+
+@pytest.fixture
+def random():
+    seed = secrets.randbits(30)
+    print(f"seed {seed}")
+    return np.random.default_rng(seed)
+
+
+def random_image(random: np.random.Generator) -> bytearray:
+    """Documented opcodes with operands that often mean RAM, the TIA, the RIOT or the program itself."""
+    common = [byte for byte, row in opcodes.OPCODES.items() if not row.undocumented and row.mnemonic not in ("BRK", "RTI")]
+    image = np.zeros(4096, np.uint8)
+    at = 0
+    while at < PROGRAM_BYTES:
+        opcode = int(random.choice(common))
+        length = opcodes.LENGTH[opcodes.OPCODES[opcode].mode]
+        operand = random.integers(0, 256, 2)
+        if length == 3:
+            operand[1] = random.choice([0x00, 0x00, 0x02, 0xF0, 0xF0, 0xF1, int(random.integers(256))])
+        image[at : at + 3] = opcode, *operand
+        at += length
+    image[at] = 0x4C  # and round again
+    image[at + 1 : at + 3] = 0x00, 0xF0
+    return bytearray(image.tobytes())
+
+
+def test_machine_code_equals_the_interpreter_on_random_programs(random):
+    jit.prepare()
+    ran = 0
+    for _ in range(12):
+        image = random_image(random)
+        plain, fast = machine(b"", image), machine(b"", image)
+        found, _ = recompiler.find_code(recompiler.Image(plain[2], cartridge.PLAIN), [0xF000])
+        assembly = recompiler.translate(plain[2], cartridge.PLAIN, [0xF000], set(found))
+        engine, address = machine_code.load_object(machine_code.compile_assembly(assembly))
+        fast[2][-8:] = np.frombuffer(address.to_bytes(8, "little"), np.uint8)
+        ram = random.integers(0, 256, 128).astype(np.uint8)
+        charge = random.integers(-2, 5000, 4)
+        for rows in (plain, fast):
+            rows[1][:128] = ram
+            rows[0][st.IN_CHARGE : st.IN_CHARGE + 4] = charge
+            rows[0][st.IN_INPT4] = 0x80
+            console._start_frame(rows[0])
+        limit = len(found) + 400
+        ran += int(machine_code_alone(fast, address, limit))
+        for _ in range(limit):
+            if plain[0][st.FRAME_ENDED] or plain[0][st.CPU_JAMMED]:
+                break
+            cpu6507.step(*plain[:4])
+        plain[0][st.BUS] = fast[0][st.BUS] = 0  # means nothing between instructions
+        assert np.array_equal(plain[0], fast[0]), [state_difference(plain[0], fast[0]), image[:PROGRAM_BYTES].hex()]
+        assert np.array_equal(plain[1], fast[1])
+        assert engine is not None
+    assert ran > 200  # or the test would compare the interpreter with itself
+
+
+def machine_code_alone(rows: tuple, address: int, limit: int) -> int:
+    """Run as `cpu6507.run` does; returns how many instructions were machine code."""
+    from ctypes import CFUNCTYPE, c_int32, c_void_p
+
+    call = CFUNCTYPE(c_int32, c_void_p, c_void_p, c_void_p, c_int32)(address)
+    done = ran = 0
+    while done < limit:
+        here = call(rows[0].ctypes.data, rows[1].ctypes.data, rows[2].ctypes.data, limit - done)
+        assert 0 <= here <= limit - done
+        done, ran = done + here, ran + here
+        if done >= limit:
+            break
+        cpu6507.step(*rows[:4])
+        done += 1
+        if rows[0][st.FRAME_ENDED] or rows[0][st.CPU_JAMMED]:
+            break
+    return ran
+
+
+def state_difference(a: np.ndarray, b: np.ndarray) -> list:
+    return [(int(i), int(a[i]), int(b[i])) for i in np.flatnonzero(a != b)[:6]]
+
+
+@pytest.mark.parametrize("game", ["breakout", "beam_rider", "robotank", "montezuma_revenge"])
+def test_a_game_runs_the_same_with_and_without_machine_code(game, random):
+    with_code, without = Arcade(game, 1), Arcade(game, 1)
+    rom_code.detach(without.machine.rom)
+    assert with_code.machine.rom[-8:].any()
+    assert not without.machine.rom[-8:].any()
+    for arcade in (with_code, without):
+        arcade.reset(seed=5)
+    for _ in range(80):
+        action = int(random.integers(18))
+        assert with_code.act(action) == without.act(action)
+        assert np.array_equal(with_code.ram, without.ram)
+        assert np.array_equal(with_code.screen, without.screen)
+
+
+def test_code_behind_rts_and_pointers_is_found_by_running_it():
+    arcade = Arcade("breakout", 1)
+    from parcade.atari import tracing
+
+    seen, entered = tracing.trace(arcade.machine.powered, arcade.machine.rom, arcade.machine.program)
+    vector = int(arcade.machine.rom[0xFFC]) | int(arcade.machine.rom[0xFFD]) << 8
+    static, _ = recompiler.find_code(recompiler.Image(arcade.machine.rom, cartridge.PLAIN), [vector])
+    assert len(seen) > 300
+    assert entered <= set(seen)
+    assert len(set(seen) - set(static)) > 100
