@@ -10,25 +10,18 @@ import numpy as np
 
 from . import engine_cpu, games
 from .state import (
+    CPU_JAMMED,
     DIFFICULTY,
     EPISODE_FRAME_NUMBER,
     FRAME_NUMBER,
     LINE_WORDS,
     LIVES,
-    LOG_CAPACITY,
-    LOG_COUNT,
-    LOG_DONE,
-    LOG_SLOT,
     MODE,
-    PICTURE,
-    ROM_HEIGHT,
-    SLOT_COUNT,
-    T_POSP0,
     TERMINAL,
-    TIA,
     VERSION,
     allocate,
 )
+from .state_check import check_rows
 
 
 class Arcade:
@@ -133,6 +126,11 @@ class Arcade:
         return self.arrays["state"][:, TERMINAL] != 0
 
     @property
+    def halted(self) -> np.ndarray:
+        """Whether the 6507 has met an opcode that halts it, bool `[n]`: nothing but a reset moves it again."""
+        return self.arrays["state"][:, CPU_JAMMED] != 0
+
+    @property
     def frame_number(self) -> np.ndarray:
         """Frames acted since the ROM was loaded, int32 `[n]`."""
         return self.arrays["state"][:, FRAME_NUMBER].copy()
@@ -198,16 +196,4 @@ def check_saved(saved: dict[str, np.ndarray], places: dict[str, np.ndarray], mac
     for name, expected in places.items():
         if saved[name].shape != expected.shape or saved[name].dtype != expected.dtype:
             raise ValueError(f"{name} is {saved[name].dtype} {saved[name].shape}; expected {expected.dtype} {expected.shape}")
-    _check_rows(saved["state"], machine)
-
-
-def _check_rows(state: np.ndarray, machine: engine_cpu.Machine) -> None:
-    """Refuse rows that would make a kernel index outside its arrays."""
-    limits = [(LOG_SLOT, 1, 2), (LOG_COUNT, 1, LOG_CAPACITY), (LOG_DONE, 1, LOG_CAPACITY), (SLOT_COUNT, 3, LOG_CAPACITY)]
-    limits += [(PICTURE, 1, 1), (TIA + T_POSP0, 5, 159), (0, 4, 255), (4, 1, 0xFFFF)]
-    for at, count, maximum in limits:
-        words = state[:, at : at + count]
-        if words.min() < 0 or words.max() > maximum:
-            raise ValueError(f"state word {at} is {words.min()} to {words.max()}; expected 0 to {maximum}")
-    if (state[:, ROM_HEIGHT] != machine.height).any():
-        raise ValueError(f"state of a picture of another height; expected {machine.height}")
+    check_rows(saved, machine)

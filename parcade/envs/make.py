@@ -21,6 +21,8 @@ def make_vec(
     preset: str = "dqn_2015",
     settings: EnvSettings | None = None,
     num_threads: int = 0,
+    start_states: str = "exact",
+    ale_compat: bool = False,
     **overrides: object,
 ) -> gymnasium.vector.VectorEnv:
     """A vector of environments that restart by themselves (SAME_STEP autoreset).
@@ -33,6 +35,8 @@ def make_vec(
         preset: an environment preset, ``dqn_2015`` or ``machado_2018`` or ``karpathy_2016``.
         settings: a whole EnvSettings, instead of preset and overrides.
         num_threads: threads that emulate; 0 lets the backend choose.
+        start_states: of backend ``native``: ``exact``, every episode starts as in ale-py, or ``cached``, with one of 30 starts.
+        ale_compat: of backend ``native``: clip rewards and end episodes at a lost life inside, as ale-py's settings do.
         **overrides: single EnvSettings fields, e.g. ``image_height=42``.
 
     Returns:
@@ -58,14 +62,21 @@ def make_vec(
     if device == "cuda":
         if backend != "native" or not is_atari(game) or settings.view != "grey" or settings.action_subset:
             raise UsageError("device 'cuda' needs an Atari game, backend 'native', view=grey and no action_subset; use device 'cpu'")
+        if ale_compat:
+            raise UsageError("ale_compat is for device 'cpu'; leave it out")
         from parcade.envs.native_cuda import CudaNativeVectorEnv
 
-        return CudaNativeVectorEnv(game, num_envs, settings)
-    return _make(game, num_envs, backend, settings, num_threads)
+        return CudaNativeVectorEnv(game, num_envs, settings, start_states=start_states)
+    native = {}
+    if start_states != "exact" or ale_compat:
+        if backend != "native" or not is_atari(game):
+            raise UsageError("start_states and ale_compat are settings of Atari games on backend 'native'; leave them out")
+        native = {"start_states": start_states, "ale_compat": ale_compat}
+    return _make(game, num_envs, backend, settings, num_threads, native)
 
 
 def _make(
-    game: str, num_envs: int, backend: str, settings: EnvSettings, num_threads: int
+    game: str, num_envs: int, backend: str, settings: EnvSettings, num_threads: int, native: dict[str, object]
 ) -> gymnasium.vector.VectorEnv:
     from parcade.testing import TINY_TASKS
 
@@ -77,7 +88,7 @@ def _make(
         from parcade.envs.views import ActionSubset, KarpathyView
 
         Backend = NativeVectorEnv if backend == "native" else AleVectorEnv
-        env = Backend(game, num_envs, settings, num_threads=num_threads)
+        env = Backend(game, num_envs, settings, num_threads=num_threads, **native)
         if settings.view == "karpathy_2016":
             env = KarpathyView(env)
         return ActionSubset(env, settings.action_subset) if settings.action_subset else env

@@ -36,9 +36,22 @@ def check_switches(row: dict[str, Any], settings: EnvSettings) -> None:
 
 
 class NativeVectorEnv(VectorEnv):
-    """``num_envs`` Atari games on parcade's consoles, on ``num_threads`` threads. Infos as ``make_vec`` says."""
+    """``num_envs`` Atari games on parcade's consoles, on ``num_threads`` threads. Infos as ``make_vec`` says.
 
-    def __init__(self, game: str, num_envs: int, settings: EnvSettings, *, num_threads: int = 0) -> None:
+    ``start_states``: ``exact`` or ``cached``, see ``VectorConsoles``. ``ale_compat`` clips rewards and ends episodes at a lost
+    life inside the environment, as ale-py's own settings of these names do; else both are left to what learns.
+    """
+
+    def __init__(
+        self,
+        game: str,
+        num_envs: int,
+        settings: EnvSettings,
+        *,
+        num_threads: int = 0,
+        start_states: str = "exact",
+        ale_compat: bool = False,
+    ) -> None:
         check_settings(settings)
         try:
             from parcade.atari.vector import VectorConsoles
@@ -58,12 +71,13 @@ class NativeVectorEnv(VectorEnv):
                 maxpool=settings.max_pool,
                 noop_max=settings.noop_max,
                 use_fire_reset=settings.fire_reset,
-                episodic_life=False,
+                episodic_life=ale_compat and settings.life_loss,
                 life_loss_info=False,
-                reward_clipping=False,
+                reward_clipping=ale_compat and settings.clip_rewards,
                 mode=settings.mode,
                 difficulty=settings.difficulty,
                 num_threads=max(1, num_threads),
+                start_states=start_states,
             )
         except ValueError as error:
             raise UsageError(str(error)) from error
@@ -123,8 +137,23 @@ class NativeVectorEnv(VectorEnv):
         return {name: array.copy() for name, array in self._state_arrays().items()}
 
     def set_state(self, state: dict[str, np.ndarray]) -> np.ndarray:
-        """Take a state that ``get_state`` gave; returns the observations ``[n, ...]`` it shows."""
+        """Take a state that ``get_state`` gave; returns the observations ``[n, ...]`` it shows.
+
+        Errors: UsageError when it is of another game or size, or a word in it is out of range.
+        """
+        taken = {}
         for name, array in self._state_arrays().items():
-            saved = state[name]
-            array[...] = saved.view(array.dtype) if saved.dtype.itemsize == array.dtype.itemsize else saved
+            saved = state.get(name)
+            if saved is None or saved.shape != array.shape:
+                raise UsageError(f"saved consoles: {name} is {None if saved is None else saved.shape}; expected {array.shape}")
+            taken[name] = saved.view(array.dtype) if saved.dtype.itemsize == array.dtype.itemsize else saved
+        from parcade.atari.state_check import check_rows
+
+        try:
+            rows = {name.removeprefix("console."): array for name, array in taken.items() if name.startswith("console.")}
+            check_rows(rows, self._consoles.machine)
+        except ValueError as error:
+            raise UsageError(str(error)) from error
+        for name, array in self._state_arrays().items():
+            array[...] = taken[name]
         return self._consoles.observations.copy()

@@ -5,7 +5,7 @@ import secrets
 import numpy as np
 import pytest
 
-from parcade.atari import Arcade, cartridge, console
+from parcade.atari import Arcade, VectorConsoles, cartridge, console, jit
 from parcade.atari import state as st
 
 
@@ -13,6 +13,7 @@ def test_random_images_of_every_cartridge_type_neither_crash_nor_hang():
     seed = secrets.randbits(30)
     print(f"seed {seed}")
     random = np.random.default_rng(seed)
+    jit.prepare()
     for turn in range(48):
         kind = turn % 8
         rom = cartridge.expand_image(random.bytes(16384), kind)
@@ -25,14 +26,34 @@ def test_random_images_of_every_cartridge_type_neither_crash_nor_hang():
             console.run_update(*rows[:4])
 
 
-def test_states_that_would_index_outside_arrays_are_refused():
-    arcade = Arcade("pong", 1)
-    saved = arcade.get_state()
-    saved["state"][0, st.LOG_COUNT] = 10**6
-    with pytest.raises(ValueError, match="state word"):
-        arcade.set_state(saved)
+def test_a_state_of_another_rom_is_refused():
     with pytest.raises(ValueError, match="another ROM"):
-        Arcade("breakout", 1).set_state(arcade.get_state())
+        Arcade("breakout", 1).set_state(Arcade("pong", 1).get_state())
+
+
+@pytest.mark.parametrize("opcode", [0x02, 0xF2])
+def test_an_opcode_that_halts_the_chip_shows_in_the_status_and_a_reset_runs_again(opcode, tmp_path):
+    path = tmp_path / "halts.bin"
+    # 200 frames of nothing, then the end: VSYNC on and off is a frame.
+    program = [0xA2, 200, 0xA9, 2, 0x85, 0, 0x85, 2, 0x85, 2, 0xA9, 0, 0x85, 0, 0x85, 2, 0xCA, 0xD0, 0xEF, opcode]
+    path.write_bytes(bytes(program).ljust(4092, b"\xea") + b"\x00\xf0\x00\xf0")
+    with pytest.warns(UserWarning, match="no known game"):
+        arcade = Arcade(path, 1)
+    arcade.reset()
+    assert not arcade.halted.any()
+    for _ in range(400):
+        arcade.act(0)
+    assert arcade.halted.all()
+    arcade.reset()
+    assert not arcade.halted.any()
+
+
+def test_many_consoles_step_and_render():
+    consoles = VectorConsoles("pong", 64, img_height=42, img_width=42, start_states="cached", num_starts=2)
+    consoles.reset(seed=0)
+    result = consoles.step(np.arange(64) % 6)
+    assert result.observations.shape == (64, 4, 42, 42)
+    assert result.observations[:, -1].any(axis=(1, 2)).all()
 
 
 def test_memory_of_a_console_follows_the_formula():

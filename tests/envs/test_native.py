@@ -54,6 +54,51 @@ def test_it_goes_on_exactly_from_its_state():
             np.testing.assert_array_equal(a, b)
 
 
+def test_ale_compat_clips_and_ends_at_lost_lives_as_ale_py_does():
+    import gymnasium
+    from ale_py.vector_env import AtariVectorEnv
+
+    expected = AtariVectorEnv(
+        "breakout", 2, img_height=42, img_width=42, episodic_life=True, reward_clipping=True, num_threads=1,
+        autoreset_mode=gymnasium.vector.AutoresetMode.SAME_STEP,
+    )  # fmt: skip
+    native = make_vec("breakout", 2, "native", ale_compat=True, **SMALL)
+    np.testing.assert_array_equal(expected.reset(seed=5)[0], native.reset(seed=5)[0])
+    ended = 0
+    for step in range(250):
+        actions = np.array([step % 4, (step // 3) % 4])
+        one, other = expected.step(actions), native.step(actions)
+        for a, b in zip(one[:4], other[:4], strict=True):
+            np.testing.assert_array_equal(a, b, err_msg=f"step {step}")
+        ended += other[2].sum()
+    assert ended >= 2
+    expected.close()
+
+
+def test_settings_of_the_native_backend_are_refused_elsewhere():
+    for settings in ({"start_states": "cached"}, {"ale_compat": True}):
+        with pytest.raises(UsageError, match="backend 'native'"):
+            make_vec("pong", 1, "ale", **settings)
+    with pytest.raises(UsageError, match="expected 'exact' or 'cached'"):
+        make_vec("pong", 1, "native", start_states="quick", **SMALL)
+
+
+def test_a_state_out_of_range_is_refused_and_nothing_is_changed():
+    from parcade.atari import state as st
+
+    env = make_vec("pong", 1, "native", **SMALL)
+    env.reset(seed=1)
+    state = env.get_state()
+    bad = {name: array.copy() for name, array in state.items()}
+    bad["console.state"][0, st.CPU_A] = 256
+    with pytest.raises(UsageError, match="CPU_A"):
+        env.set_state(bad)
+    with pytest.raises(UsageError, match="elapsed"):
+        env.set_state({name: array for name, array in state.items() if name != "elapsed"})
+    for name, array in env.get_state().items():
+        np.testing.assert_array_equal(array, state[name])
+
+
 def test_it_sets_modes_and_difficulties_and_refuses_what_the_game_lacks():
     env = make_vec("pong", 1, "native", mode=1, difficulty=1, **SMALL)
     observations, _ = env.reset(seed=0)

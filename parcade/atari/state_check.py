@@ -1,0 +1,102 @@
+"""Whether saved rows can be put into consoles: every word inside the range the kernels rely on.
+
+Kernels do not check their indices, so a word out of range would read or write outside an array. What lies inside its range
+may still be nonsense, and then gives nonsense pictures, nothing worse.
+"""
+
+import numpy as np
+
+from . import state as st
+from .engine_cpu import Machine
+
+ANY = (-(2**31), 2**31 - 1)
+BIT, BYTE, NIBBLE, CLOCK = (0, 1), (0, 255), (0, 15), (-(2**26), 2**26)
+TIMES = (-(2**30), 2**31 - 1)
+
+
+def _chip_ranges() -> dict[int, tuple[int, int]]:
+    """Ranges of the words in front of the TIA's, by word."""
+    ranges = dict.fromkeys((st.CPU_A, st.CPU_X, st.CPU_Y, st.CPU_SP, st.BUS), BYTE)
+    ranges |= dict.fromkeys((st.CPU_C, st.CPU_V, st.CPU_D, st.CPU_I, st.CPU_JAMMED), BIT)
+    ranges |= {st.CPU_PC: (0, 0xFFFF), st.CPU_NZ: (0, 0xFFFF), st.CYCLES: (0, 2**26)}
+    ranges |= {st.RIOT_TIMER: BYTE, st.RIOT_SHIFT: (0, 10), st.RIOT_READ_FLAG: BIT, st.RIOT_DDRA: BYTE}
+    ranges |= dict.fromkeys((st.RIOT_SET_CYCLE, st.RIOT_READ_CYCLE, st.DUMP_OFF_CYCLE, st.LOG_BASE, st.DPC_MARK_CYCLE), TIMES)
+    ranges |= dict.fromkeys((st.IN_SWCHA, st.IN_SWCHB, st.IN_INPT4, st.IN_INPT5), BYTE)
+    ranges |= dict.fromkeys(range(st.IN_CHARGE, st.IN_CHARGE + 4), (st.CHARGE_NEVER, 2**26))
+    ranges |= {st.FRAME_START: (-227, 0), st.VSYNC_FINISH: TIMES, st.LINE_LIMIT: (0, 228 * 400), st.SCANLINES: (0, 2**26)}
+    ranges |= dict.fromkeys((st.FRAME_ENDED, st.PARTIAL, st.DUMP, st.OBSERVED, st.PICTURE), BIT)
+    ranges |= {st.LOG_SLOT: (0, 2), st.LOG_COUNT: (0, st.LOG_CAPACITY), st.LOG_DONE: (0, st.LOG_CAPACITY)}
+    ranges |= dict.fromkeys(range(st.SLOT_COUNT, st.SLOT_COUNT + 3), (0, st.LOG_CAPACITY))
+    ranges |= dict.fromkeys(range(st.SLOT_DRAWN, st.SLOT_DRAWN + 3), (0, 2))
+    for first in (st.DPC_TOP, st.DPC_BOTTOM, st.DPC_FLAG, st.DPC_MUSIC):
+        ranges |= dict.fromkeys(range(first, first + 8), BYTE)
+    ranges |= dict.fromkeys(range(st.DPC_COUNTER, st.DPC_COUNTER + 8), (0, 0x7FF))
+    ranges |= {st.DPC_RANDOM: BYTE, st.ACTION: (0, 255), st.DIFFICULTY: (0, 3), st.MODE: (0, 2**16)}
+    ranges |= dict.fromkeys((st.PADDLE_A, st.PADDLE_B, st.PADDLE_MIN, st.PADDLE_MAX), (0, 2**24))
+    ranges |= dict.fromkeys((st.FRAME_NUMBER, st.EPISODE_FRAME_NUMBER), (0, 2**31 - 1))
+    return ranges | dict.fromkeys((st.PRESSED_RESET, st.PRESSED_SELECT, st.TERMINAL), BIT)
+
+
+def _tia_ranges(height: int) -> dict[int, tuple[int, int]]:
+    """Ranges of one block of TIA words, by T_*."""
+    ranges = dict.fromkeys(range(st.TIA_WORDS), (0, 255))
+    ranges |= dict.fromkeys((st.T_LAST, st.T_START, st.T_STOP, st.T_FRAME_START, st.T_LAST_HMOVE), CLOCK)
+    ranges |= {st.T_LEFT: (0, 228), st.T_LINE: (0, height), st.T_PICTURE: (0, height * st.LINE_WORDS)}
+    ranges |= {st.T_PF: (0, 0xFFFFF), st.T_COLLISIONS: (0, 0x7FFF), st.T_ARK_COUNT: (0, 3), st.T_M0_SHAPE: (0, 2)}
+    ranges |= dict.fromkeys((st.T_ENAM0, st.T_ENAM1, st.T_ENABL, st.T_DELAYED_ENABL, st.T_COMB, st.T_MIRRORED), BIT)
+    ranges |= dict.fromkeys(range(st.T_HMP0, st.T_HMBL + 1), NIBBLE)
+    return ranges | dict.fromkeys(range(st.T_POSP0, st.T_POSBL + 1), (0, 159))
+
+
+def _bounds(machine: Machine) -> tuple[np.ndarray, np.ndarray]:
+    """Least and greatest value of every word of a row."""
+    bounds = np.tile(np.array(ANY, np.int64)[:, None], st.ROW_WORDS)
+    for word, range_ in _chip_ranges().items():
+        bounds[:, word] = range_
+    constants = slice(st.ROM_YSTART, st.ROM_BOOT_DIFFICULTY + 1)
+    bounds[:, constants] = machine.powered["state"][0, constants]
+    bounds[:, st.CART_KIND] = machine.powered["state"][0, st.CART_KIND]
+    bounds[:, st.CART_BANK] = 0, max(0, len(machine.rom) - 8 - 4096)
+    for first in range(st.TIA, st.LOGS, st.TIA_WORDS):
+        for word, range_ in _tia_ranges(machine.height).items():
+            bounds[:, first + word] = range_
+    bounds[0, st.LOGS :] = 0
+    return bounds[0], bounds[1]
+
+
+def word_name(word: int) -> str:
+    """A word's name in `state.py`, e.g. ``T_POSP0`` or ``DPC_TOP + 3``."""
+    kind = "T_" if st.TIA <= word < st.LOGS else ""
+    at = (word - st.TIA) % st.TIA_WORDS if kind else word
+    sizes = ("ROW_WORDS", "VERSION", "CART_RAM", "TIA")
+    names = {
+        value: name for name, value in vars(st).items()
+        if name.isupper() and isinstance(value, int) and value >= 0 and name.startswith("T_") == bool(kind)
+        and not name.endswith(("_WORDS", "_STREAM", "_BYTES", "_WIDTH", "_CAPACITY", "_VARIABLES")) and name not in sizes
+    }  # fmt: skip
+    nearest = max((value for value in names if value <= at), default=0)
+    return names.get(at) or f"{names.get(nearest, 'word')} + {at - nearest}"
+
+
+def check_rows(saved: dict[str, np.ndarray], machine: Machine) -> None:
+    """Refuse rows a kernel could not work on. Errors: ValueError naming the word, its value and its range."""
+    state = saved["state"]
+    low, high = _bounds(machine)
+    bad = np.argwhere((state < low) | (state > high))
+    if len(bad):
+        row, word = bad[0]
+        raise ValueError(
+            f"saved state: {word_name(int(word))} (word {word}) of row {row} is {state[row, word]}; expected {low[word]} to {high[word]}"
+        )
+    bank = state[:, st.CART_BANK]
+    if (bank % 4096).any():
+        raise ValueError(f"saved state: CART_BANK is {bank.tolist()}; expected multiples of 4096")
+    for first in range(st.TIA, st.LOGS, st.TIA_WORDS):
+        tia = state[:, first : first + st.TIA_WORDS].astype(np.int64)
+        drawn = 228 * tia[:, st.T_LINE] + 228 - tia[:, st.T_LEFT]
+        if (drawn != tia[:, st.T_LAST] - tia[:, st.T_START]).any() or (tia[:, st.T_STOP] - tia[:, st.T_START] != 228 * machine.height).any():
+            # A block of a console that has not run yet is all zero.
+            if tia[:, st.T_STOP].any():
+                raise ValueError("saved state: T_LAST, T_LEFT and T_LINE disagree on how far the picture is drawn")
+    if saved["random"][:, :, 624].max(initial=0) > 624:
+        raise ValueError("saved state: the index of a random stream is past its end; expected 0 to 624")

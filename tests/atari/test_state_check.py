@@ -1,0 +1,84 @@
+"""Saved rows with a word out of range are refused by the word's name; whatever is let in cannot crash."""
+
+import secrets
+
+import numpy as np
+import pytest
+
+from parcade.atari import Arcade, state_check
+from parcade.atari import state as st
+
+
+@pytest.fixture(scope="module")
+def arcade():
+    arcade = Arcade("pitfall2", 1)
+    arcade.reset(seed=1)
+    for frame in range(10):
+        arcade.act(frame % 18)
+    return arcade
+
+
+def test_every_word_with_a_range_is_refused_outside_of_it(arcade):
+    low, high = state_check._bounds(arcade.machine)
+    saved = arcade.get_state()
+    checked = 0
+    for word in range(st.ROW_WORDS):
+        for bound, step in ((low, -1), (high, 1)):
+            if -(2**31) < bound[word] < 2**31 - 1:
+                kept = saved["state"][0, word]
+                saved["state"][0, word] = bound[word] + step
+                with pytest.raises(ValueError, match="saved state"):
+                    state_check.check_rows(saved, arcade.machine)
+                saved["state"][0, word] = kept
+                checked += 1
+    state_check.check_rows(saved, arcade.machine)
+    assert checked > 400
+
+
+def test_the_error_names_the_word_and_what_was_expected(arcade):
+    saved = arcade.get_state()
+    saved["state"][0, st.TIA + st.T_POSM1] = 160
+    with pytest.raises(ValueError, match=r"T_POSM1 \(word 201\) of row 0 is 160; expected 0 to 159"):
+        arcade.set_state(saved)
+    saved = arcade.get_state()
+    saved["state"][0, st.DPC_COUNTER + 3] = 2048
+    with pytest.raises(ValueError, match=r"DPC_COUNTER \+ 3"):
+        arcade.set_state(saved)
+    saved = arcade.get_state()
+    left = saved["state"][0, st.TIA + st.T_LEFT]
+    saved["state"][0, st.TIA + st.T_LEFT] = (left + 100) % 228
+    with pytest.raises(ValueError, match="how far the picture is drawn"):
+        arcade.set_state(saved)
+    saved = arcade.get_state()
+    saved["random"][0, 1, 624] = 625
+    with pytest.raises(ValueError, match="random stream"):
+        arcade.set_state(saved)
+
+
+def test_states_of_running_games_are_accepted():
+    for game in ("pong", "montezuma_revenge", "robotank"):
+        arcade = Arcade(game, 2)
+        for frame in range(40):
+            arcade.act([frame % 18, 0])
+            arcade.set_state(arcade.get_state())
+
+
+def test_a_random_state_inside_the_ranges_neither_crashes_nor_hangs(arcade):
+    seed = secrets.randbits(30)
+    print(f"seed {seed}")
+    random = np.random.default_rng(seed)
+    low, high = state_check._bounds(arcade.machine)
+    good = arcade.get_state()
+    for _ in range(60):
+        saved = {name: array.copy() for name, array in good.items()}
+        row = saved["state"][0]
+        for word in random.integers(0, st.TIA, 40):
+            row[word] = random.integers(low[word], min(high[word], 2**31 - 2) + 1)
+        row[st.CART_BANK] &= ~4095
+        row[st.LOGS :] = random.integers(0, 2**31 - 1, st.ROW_WORDS - st.LOGS)
+        saved["memory"][:] = random.integers(0, 256, saved["memory"].shape)
+        arcade.set_state(saved)
+        for _ in range(3):
+            arcade.act(int(random.integers(18)))
+        assert arcade.screen.shape == (1, 210, 160)
+    arcade.set_state(good)
