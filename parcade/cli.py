@@ -33,6 +33,8 @@ COMMANDS: dict[str, Command] = {
     "profile": Command("profile:profile", "GAME [flags]", "where the time of a training goes, with advice: profile pong --engine mpi --ranks 2"),
     "scale": Command("scale:scale", "GAME [flags]", "the same training at several sizes, fits and predictions: scale pong --ranks 1,2,4"),
     "doctor": Command("doctor:doctor", "[flags]", "what this machine offers and what a run should mind: doctor --engine mpi --ranks 4"),
+    "play": Command("play:play", "GAME [flags]", "play a game yourself, in the terminal: play breakout"),
+    "disassemble": Command("disassemble:disassemble", "ROM", "list a ROM's instructions: disassemble pong"),
     "bench": Command("bench:bench", "env|train [flags]", "frames and steps a second on this machine: bench env pong --json out.json"),
 }
 

@@ -1,0 +1,36 @@
+"""``parcade disassemble``: a ROM as a listing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from parcade.errors import UsageError, missing_extra
+
+
+@dataclass(frozen=True)
+class DisassembleFlags:
+    """List a ROM's instructions; bytes that no code leads to are data."""
+
+    rom: Annotated[str, "positional"]
+    """A ROM by path, or a game by name."""
+
+
+def disassemble(arguments: list[str]) -> int:
+    """``parcade disassemble``."""
+    from parcade.flags import parse
+
+    flags = parse(DisassembleFlags, arguments, prog="parcade disassemble")
+    try:
+        from parcade.atari import games
+        from parcade.atari.disassembler import listing
+    except ImportError as error:
+        raise missing_extra(error.name or "numba", "native", "parcade disassemble") from error
+    try:
+        image = Path(games.find_rom(flags.rom)).read_bytes()
+    except (ValueError, OSError) as error:
+        raise UsageError(str(error)) from error
+    for line in listing(image):
+        print(line)
+    return 0

@@ -1,0 +1,187 @@
+"""A person plays: one native console in the terminal, keys from the keyboard, 60 frames a second.
+
+A terminal tells when a key is pressed or repeats, never when it is let go, so a key counts as held for `HOLD_SECONDS` after
+it was last heard of.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from parcade.errors import UsageError, missing_extra
+
+if TYPE_CHECKING:
+    from parcade.atari import Arcade
+
+FRAMES_PER_SECOND = 60
+FRAMES_PER_PICTURE = 2
+HOLD_SECONDS = 0.25
+ENTER_SCREEN, LEAVE_SCREEN = "\x1b[?1049h\x1b[2J\x1b[?25l", "\x1b[0m\x1b[?25h\x1b[?1049l"
+
+UP, DOWN, LEFT, RIGHT, FIRE = "up", "down", "left", "right", "fire"
+KEYS = {
+    b"\x1b[A": UP, b"\x1b[B": DOWN, b"\x1b[C": RIGHT, b"\x1b[D": LEFT,
+    b"\x1bOA": UP, b"\x1bOB": DOWN, b"\x1bOC": RIGHT, b"\x1bOD": LEFT,
+    b"w": UP, b"s": DOWN, b"a": LEFT, b"d": RIGHT, b" ": FIRE,
+    b"q": "quit", b"r": "restart", b"p": "pause",
+}  # fmt: skip
+OPPOSITE = {UP: DOWN, DOWN: UP, LEFT: RIGHT, RIGHT: LEFT}
+# ale-py's action ids by what is held.
+ACTIONS = {
+    frozenset(held): action
+    for action, held in enumerate(
+        [(), (FIRE,), (UP,), (RIGHT,), (LEFT,), (DOWN,), (UP, RIGHT), (UP, LEFT), (DOWN, RIGHT), (DOWN, LEFT),
+         (UP, FIRE), (RIGHT, FIRE), (LEFT, FIRE), (DOWN, FIRE), (UP, RIGHT, FIRE), (UP, LEFT, FIRE), (DOWN, RIGHT, FIRE), (DOWN, LEFT, FIRE)]
+    )
+}  # fmt: skip
+
+
+class Keyboard:
+    """What is held, from the bytes a terminal sends."""
+
+    def __init__(self) -> None:
+        self._heard: dict[str, float] = {}
+        self._rest = b""
+
+    def hear(self, data: bytes, now: float) -> list[str]:
+        """Take in bytes that came at time `now`, seconds; returns the commands among them: quit, restart, pause."""
+        data = self._rest + data
+        commands = []
+        while data:
+            key = next((key for key in sorted(KEYS, key=len, reverse=True) if data.startswith(key)), None)
+            if key is None:
+                if len(data) < 3 and any(known.startswith(data) for known in KEYS):
+                    break  # the rest of an arrow key is on its way
+                data = data[1:]
+                continue
+            data = data[len(key) :]
+            name = KEYS[key]
+            if name in OPPOSITE or name == FIRE:
+                self._heard[name] = now
+                self._heard.pop(OPPOSITE.get(name, ""), None)
+            else:
+                commands.append(name)
+        self._rest = data
+        return commands
+
+    def action(self, now: float) -> int:
+        """ale-py's id of the action that the held keys make."""
+        return ACTIONS[frozenset(name for name, heard in self._heard.items() if now - heard < HOLD_SECONDS)]
+
+
+@contextlib.contextmanager
+def game_terminal() -> Iterator[int]:
+    """The terminal with keys unechoed and at once; gives the descriptor to read. Restored whatever happens."""
+    try:
+        import termios
+        import tty
+    except ImportError as error:
+        raise UsageError("play reads keys as Unix terminals give them; use Linux or macOS") from error
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError("play needs a terminal for keys and pictures; run it in one, without redirection")
+    keys = sys.stdin.fileno()
+    before = termios.tcgetattr(keys)
+    ended = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        tty.setcbreak(keys)
+        sys.stdout.write(ENTER_SCREEN)
+        yield keys
+    finally:
+        signal.signal(signal.SIGTERM, ended)
+        termios.tcsetattr(keys, termios.TCSADRAIN, before)
+        sys.stdout.write(LEAVE_SCREEN)
+        sys.stdout.flush()
+
+
+def open_arcade(game: str, mode: int | None, difficulty: int | None) -> Arcade:
+    """One console with a game by name or by path. Errors: UsageError."""
+    try:
+        from parcade.atari import Arcade
+    except ImportError as error:
+        raise missing_extra(error.name or "numba", "native", "parcade play") from error
+    try:
+        arcade = Arcade(game, 1)
+        if mode is not None:
+            arcade.mode = mode
+        if difficulty is not None:
+            arcade.difficulty = difficulty
+    except (ValueError, OSError) as error:
+        raise UsageError(str(error)) from error
+    arcade.reset(seed=int(time.time()))
+    return arcade
+
+
+def shrunk(picture: np.ndarray, columns: int, lines: int) -> np.ndarray:
+    """Every k-th pixel of ``[height, width, 3]``, k the least that fits two pixels a character on the terminal."""
+    step = max(1, -(-picture.shape[1] // max(1, columns)), -(-picture.shape[0] // max(1, 2 * lines)))
+    return picture[::step, ::step]
+
+
+def play(game: str, *, mode: int | None = None, difficulty: int | None = None) -> int:
+    """Play until the person quits; returns the best score. Errors: UsageError without a terminal or for an unknown game."""
+    from parcade.atari.preprocess import rgb_table
+
+    with contextlib.ExitStack() as stack:
+        if not (sys.stdin.isatty() and sys.stdout.isatty()):
+            stack.enter_context(game_terminal())  # says what is missing before the consoles are compiled
+        arcade = open_arcade(game, mode, difficulty)
+        colours = rgb_table(arcade.machine.pal)
+        keys = stack.enter_context(game_terminal())
+        return _play(arcade, colours, keys, Path(game).stem)
+
+
+def _play(arcade: Arcade, colours: np.ndarray, keys: int, name: str) -> int:
+    keyboard, score, best, frame, paused = Keyboard(), 0, 0, 0, False
+    due = time.perf_counter()
+    while True:
+        now = time.perf_counter()
+        try:
+            heard = os.read(keys, 1024) if select.select([keys], [], [], max(0.0, due - now))[0] else None
+        except OSError:
+            heard = b""
+        if heard == b"":
+            return best  # the terminal is gone
+        for command in keyboard.hear(heard or b"", time.perf_counter()):
+            if command == "quit":
+                return best
+            if command == "restart":
+                arcade.reset()
+                score = 0
+            paused ^= command == "pause"
+        if time.perf_counter() < due:
+            continue
+        due = max(due + 1 / FRAMES_PER_SECOND, now - 0.1)
+        if not paused:
+            score += int(arcade.act(keyboard.action(now))[0])
+            best = max(best, score)
+        frame += 1
+        if frame % FRAMES_PER_PICTURE == 0:
+            _show(arcade, colours, f"{name}   score {score}   lives {arcade.lives[0]}   {_status(arcade, paused)}")
+
+
+def _status(arcade: Arcade, paused: bool) -> str:
+    if arcade.halted[0]:
+        return "the 6507 has met an opcode that halts it: r restarts, q quits"
+    if arcade.game_over[0]:
+        return "game over: r restarts, q quits"
+    return "paused: p goes on" if paused else "arrows or wasd, space fires, r restarts, p pauses, q quits"
+
+
+def _show(arcade: Arcade, colours: np.ndarray, status: str) -> None:
+    from parcade.evaluate import half_blocks
+
+    size = shutil.get_terminal_size()
+    picture = shrunk(colours[arcade.screen[0]], size.columns, size.lines - 1)
+    sys.stdout.write("\x1b[H" + half_blocks(picture) + f"\x1b[0m\n{status[: size.columns]}\x1b[K\x1b[J")
+    sys.stdout.flush()

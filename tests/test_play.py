@@ -1,0 +1,121 @@
+"""A person plays: keys to actions, and the terminal as it was afterwards, however the game ends."""
+
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import termios
+import time
+
+import numpy as np
+import pytest
+
+from parcade.play import HOLD_SECONDS, Keyboard, shrunk
+
+pytest.importorskip("numba", reason="the extra parcade[native] is not installed")
+PATIENCE_SECONDS = 400  # the first call may compile
+
+
+def test_keys_become_the_actions_of_ale_py():
+    keyboard = Keyboard()
+    assert keyboard.action(0.0) == 0
+    keyboard.hear(b"\x1b[A ", 0.0)
+    assert keyboard.action(0.0) == 10  # UPFIRE
+    keyboard.hear(b"d", 0.0)
+    assert keyboard.action(0.0) == 14  # UPRIGHTFIRE
+    keyboard.hear(b"\x1b[D", 0.0)
+    assert keyboard.action(0.0) == 15  # UPLEFTFIRE: left replaces right
+
+
+def test_a_key_is_held_until_it_has_not_been_heard_of_for_a_while():
+    keyboard = Keyboard()
+    keyboard.hear(b"a", 1.0)
+    assert keyboard.action(1.0 + 0.9 * HOLD_SECONDS) == 4
+    assert keyboard.action(1.0 + 1.1 * HOLD_SECONDS) == 0
+
+
+def test_an_arrow_key_may_come_in_two_parts_and_rubbish_is_skipped():
+    keyboard = Keyboard()
+    assert keyboard.hear(b"\x00\xffzz\x1b[", 0.0) == []
+    assert keyboard.hear(b"Cq", 0.0) == ["quit"]
+    assert keyboard.action(0.0) == 3
+
+
+def test_a_picture_shrinks_to_what_the_terminal_shows():
+    picture = np.zeros((210, 160, 3), np.uint8)
+    assert shrunk(picture, 160, 105).shape == (210, 160, 3)
+    assert shrunk(picture, 80, 60).shape == (105, 80, 3)
+    assert shrunk(picture, 1, 1).shape[1] == 1
+
+
+class Terminal:
+    """`parcade` in a pseudo-terminal."""
+
+    def __init__(self, *arguments: str):
+        self.keys, inner = pty.openpty()
+        self.inner = inner
+        self.before = termios.tcgetattr(inner)
+        environment = {**os.environ, "COLUMNS": "80", "LINES": "40"}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "parcade", *arguments], stdin=inner, stdout=inner, stderr=inner, env=environment, start_new_session=True
+        )
+        self.shown = b""
+
+    def read_until(self, text: bytes) -> None:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while text not in self.shown:
+            assert time.monotonic() < deadline, self.shown[-500:]
+            if select.select([self.keys], [], [], 0.2)[0]:
+                self.shown += os.read(self.keys, 1 << 16)
+            else:
+                assert self.process.poll() is None, self.shown[-500:]
+
+    def end(self) -> int:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while self.process.poll() is None:
+            assert time.monotonic() < deadline
+            if select.select([self.keys], [], [], 0.1)[0]:
+                self.shown += os.read(self.keys, 1 << 16)
+        while select.select([self.keys], [], [], 0.0)[0]:
+            self.shown += os.read(self.keys, 1 << 16)
+        return self.process.returncode
+
+    def __enter__(self) -> "Terminal":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        os.close(self.keys)
+        os.close(self.inner)
+
+
+def test_playing_in_a_terminal_shows_the_game_and_restores_the_terminal():
+    with Terminal("play", "pong") as terminal:
+        terminal.read_until(b"score 0")
+        assert termios.tcgetattr(terminal.inner)[3] & termios.ECHO == 0
+        os.write(terminal.keys, b"p")
+        terminal.read_until(b"paused")
+        os.write(terminal.keys, b"q")
+        assert terminal.end() == 0
+        assert termios.tcgetattr(terminal.inner) == terminal.before
+        assert b"\x1b[?1049l" in terminal.shown
+        assert b"best score" in terminal.shown
+
+
+def test_the_terminal_is_restored_when_playing_is_killed():
+    with Terminal("play", "pong") as terminal:
+        terminal.read_until(b"score 0")
+        terminal.process.send_signal(signal.SIGTERM)
+        assert terminal.end() == 143
+        assert termios.tcgetattr(terminal.inner) == terminal.before
+
+
+def test_playing_needs_a_terminal():
+    done = subprocess.run([sys.executable, "-m", "parcade", "play", "pong"], input="", capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "needs a terminal" in done.stderr
