@@ -31,9 +31,9 @@ from typing import Any
 import numba
 import numpy as np
 
-from . import cuda_kernels
 from .cuda_kernels import LASTING_WORDS
 from .jit import OPTIONS
+from .narrow import narrowed
 from .state import LINE_WORDS, MEMORY_BYTES, ROW_WORDS
 
 THREADS_PER_BLOCK = 64
@@ -85,7 +85,7 @@ def check_actions(actions: Any, num_consoles: int) -> None:
 @functools.cache
 def _host_loop(body: Callable) -> Callable:
     """All threads of a body, one after another; those with a row share it, filled with rubbish before every thread."""
-    if body in WITH_ROW:
+    if with_row(body):
 
         def loop(order, s, ram, arguments):
             for i in order:
@@ -101,13 +101,18 @@ def _host_loop(body: Callable) -> Callable:
     return numba.njit(**{**OPTIONS, "cache": False})(loop)
 
 
+def with_row(body: Callable) -> bool:
+    """Whether a body's threads have a row of scratch."""
+    return getattr(body, "py_func", body).__code__.co_varnames[1] == "s"
+
+
 class HostThreads:
-    """Runs thread bodies on the CPU, in an order drawn anew for every launch."""
+    """Runs thread bodies on the CPU, in an order drawn anew for every launch; `narrow` as the GPU does, in 32 bits."""
 
     name = "cpu"
 
-    def __init__(self, seed: int = 0) -> None:
-        self._order = np.random.default_rng(seed)
+    def __init__(self, seed: int = 0, *, narrow: bool = True) -> None:
+        self._order, self._narrow = np.random.default_rng(seed), narrow
 
     def put(self, array: np.ndarray) -> np.ndarray:
         """A copy in the device's memory."""
@@ -141,21 +146,17 @@ class HostThreads:
         """Run a body for indices 0 .. num_threads - 1."""
         order = self._order.permutation(num_threads)
         s = np.zeros(ROW_WORDS, np.int32)
-        _host_loop(body)(order, s, np.zeros(MEMORY_BYTES, np.uint8), arguments)
+        _host_loop(narrowed(body) if self._narrow else body)(order, s, np.zeros(MEMORY_BYTES, np.uint8), arguments)
 
 
 # --- on a GPU ---------------------------------------------------------------------------------------------------------------------
-
-WITH_ROW = (
-    cuda_kernels.power_thread, cuda_kernels.step_thread, cuda_kernels.restart_thread, cuda_kernels.act_thread, cuda_kernels.reset_thread,
-)  # fmt: skip
 
 
 def kernel_source(body: Callable) -> str:
     """Python source of the kernel around a body: its thread's index and, where it needs one, its row in local memory."""
     plain = getattr(body, "py_func", body)  # with the JIT off a body is a plain function already
     names = list(plain.__code__.co_varnames[: plain.__code__.co_argcount])
-    row = body in WITH_ROW
+    row = with_row(body)
     arguments = ", ".join(names[3:] if row else names[1:])
     scratch = f"s = cuda.local.array({ROW_WORDS}, int32); ram = cuda.local.array({MEMORY_BYTES}, uint8)" if row else "pass"
     return f"""
@@ -179,13 +180,16 @@ def kernel_function(body: Callable) -> Callable:
 class GpuThreads:
     """Runs thread bodies on the current CUDA device, on `stream` (a handle; 0 is the legacy default stream).
 
-    `max_registers` limits a thread, which lets more of them run at once and spill; `threads_per_block` shares out blocks.
+    `narrow` computes in 32 bits (`narrow.py`). `max_registers` limits a thread, which lets more of them run at once and spill; `threads_per_block` shares out blocks.
     """
 
     name = "cuda"
 
-    def __init__(self, stream: int = 0, *, threads_per_block: int = THREADS_PER_BLOCK, max_registers: int | None = None) -> None:
+    def __init__(
+        self, stream: int = 0, *, threads_per_block: int = THREADS_PER_BLOCK, max_registers: int | None = None, narrow: bool = True
+    ) -> None:
         self.threads_per_block, self._max_registers = threads_per_block, max_registers
+        self._narrow = narrow and not is_simulated()
         self._cuda = require_cuda()
         self._kernels: dict[Callable, Any] = {}
         self._has_scratch = False
@@ -244,8 +248,9 @@ class GpuThreads:
             # Without link-time optimisation the code is the one that `gpu_code.py` measures.
             options = {"lto": False} if "lto" in inspect.signature(self._cuda.jit).parameters else {}
             options |= {} if self._max_registers is None else {"max_registers": self._max_registers}
-            self._kernels[body] = self._cuda.jit(kernel_function(body), **options)
-        self._has_scratch |= body in WITH_ROW
+            compiled = narrowed(body) if self._narrow else body
+            self._kernels[body] = self._cuda.jit(kernel_function(compiled), **options)
+        self._has_scratch |= with_row(body)
         blocks = -(-num_threads // self.threads_per_block)
         stream = self._cuda.external_stream(self.stream) if self.stream else 0
         with contextlib.nullcontext() if is_simulated() else tables_in_global_memory():  # the first launch compiles

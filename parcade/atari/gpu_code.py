@@ -20,6 +20,7 @@ import numba
 
 from . import cuda_kernels as kernels
 from .engine_cuda import kernel_function, tables_in_global_memory
+from .narrow import narrowed
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 PTX_CAPABILITY = (8, 0)  # PTX of the oldest; ptxas makes any later architecture's code of it
@@ -84,13 +85,13 @@ def pretended_device(compute_capability: tuple[int, int]) -> Iterator[None]:
         dispatcher.get_current_device = original
 
 
-def compile_to_ptx(body: Callable, compute_capability: tuple[int, int] = PTX_CAPABILITY) -> str:
-    """PTX of the kernel around a body. Needs numba-cuda, no GPU."""
+def compile_to_ptx(body: Callable, compute_capability: tuple[int, int] = PTX_CAPABILITY, *, narrow: bool = True) -> str:
+    """PTX of the kernel around a body, in 32 bits as a GPU runs it. Needs numba-cuda, no GPU."""
     from numba import cuda
 
     with pretended_device(compute_capability), tables_in_global_memory():
         signature = numba.void(*signatures()[body])
-        return cuda.compile_ptx(kernel_function(body), signature, device=False, abi="numba", cc=compute_capability)[0]
+        return cuda.compile_ptx(kernel_function(narrowed(body) if narrow else body), signature, device=False, abi="numba", cc=compute_capability)[0]
 
 
 def find_ptxas() -> Path | None:
