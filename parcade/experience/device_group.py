@@ -199,6 +199,7 @@ class DeviceRollout:
         cut_at = self.cut_at[columns]
         which = (cut_at >= 0).nonzero().squeeze(1)
         if len(which):
+            which = which[((cut_at[which] - first_row) % T).argsort(stable=True)]  # by time, as on the host
             batch.truncated_at = torch.stack([(cut_at[which] - first_row) % T, which], dim=1)
             batch.truncated_observations = self.cut_observations[columns][which]
             batch.truncated_states = None if self.cut_states is None else self.cut_states[:, columns][:, which]

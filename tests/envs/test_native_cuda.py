@@ -1,0 +1,68 @@
+"""The native backend on a device says what it says on the CPU. The device's threads run on the CPU here, one by one."""
+
+import numpy as np
+import pytest
+import torch
+
+from parcade import make_vec
+from parcade.envs.settings import EnvSettings
+from parcade.errors import UsageError
+
+pytest.importorskip("numba", reason="the extra parcade[native] is not installed")
+from parcade.atari.engine_cuda import HostThreads
+from parcade.envs.native_cuda import CudaNativeVectorEnv
+from parcade.experience.device_group import DeviceEnvGroup
+from parcade.experience.env_group import EnvGroup
+from parcade.experience.rollout import play_rollout
+from parcade.policy import NetworkConfig, Policy
+from parcade.precision import Precision
+from parcade.random import env_seeds
+from parcade.report.timing import Timer
+
+SETTINGS = EnvSettings(image_height=42, image_width=42, sticky_actions=0.25, frame_limit=120, noop_max=3)
+
+
+def test_rollouts_on_the_device_are_those_on_the_host():
+    """Observations, rewards, flags, frames, scores and the policy's choices, over games that end; then states cross over."""
+    seeds, keys = env_seeds(seed=3, first=0, count=2)
+    how = {"clip_rewards": True, "life_loss": True, "precision": Precision(), "timer": Timer()}
+    host = EnvGroup(make_vec("breakout", 2, "native", settings=SETTINGS), np.arange(2), seeds, keys, **how)
+    env = CudaNativeVectorEnv("breakout", 2, SETTINGS, threads=HostThreads())
+    device = DeviceEnvGroup(env, np.arange(2), seeds, keys, device="cpu", **how)
+    policy = Policy((4, 42, 42), np.uint8, 4, NetworkConfig(hidden=16), "actor_critic")
+    for group in (host, device):
+        group.start(policy)
+    for _ in range(3):
+        expected, got = (play_rollout(group, policy, 20).tensors() for group in (host, device))
+        assert expected.keys() == got.keys()
+        for name in expected:
+            assert torch.equal(expected[name], got[name]), name
+    rows, same_rows = host.log.take_new(), device.log.take_new()
+    assert len(rows) >= 2 and np.array_equal(rows, same_rows)
+    assert (host.frames, host.reset_frames) == (device.frames, device.reset_frames)
+    state = device.get_state()
+    host.set_state({name: value.numpy() if isinstance(value, torch.Tensor) else value for name, value in state.items()}, policy)
+    expected, got = (play_rollout(group, policy, 5) for group in (host, device))
+    assert torch.equal(expected.observations, got.observations) and torch.equal(expected.rewards, got.rewards)
+
+
+def test_actions_elsewhere_are_refused_in_one_line():
+    env = CudaNativeVectorEnv("breakout", 2, SETTINGS, threads=HostThreads())
+    with pytest.raises(UsageError, match=r"actions are ndarray; expected a tensor \(2,\)"):
+        env.step(np.zeros(2, np.int64))
+    with pytest.raises(UsageError, match=r"actions are \(3,\) on 'cpu'"):
+        env.step(torch.zeros(3, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("change", [{"backend": "ale"}, {"view": "karpathy"}])
+def test_what_a_gpu_cannot_serve_is_refused(change):
+    settings = {"preset": "karpathy_2016"} if "view" in change else {}
+    with pytest.raises(UsageError, match="device 'cuda' needs"):
+        make_vec("pong", 1, change.get("backend", "native"), "cuda", **settings)
+
+
+def test_without_a_gpu_make_vec_says_so():
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU here")
+    with pytest.raises(UsageError, match="device 'cuda'"):
+        make_vec("pong", 1, "native", "cuda")
