@@ -85,8 +85,8 @@ def pretended_device(compute_capability: tuple[int, int]) -> Iterator[None]:
         dispatcher.get_current_device = original
 
 
-def compile_to_ptx(body: Callable, compute_capability: tuple[int, int] = PTX_CAPABILITY, *, narrow: bool = True) -> str:
-    """PTX of the kernel around a body, in 32 bits as a GPU runs it. Needs numba-cuda, no GPU."""
+def compile_to_ptx(body: Callable, compute_capability: tuple[int, int] = PTX_CAPABILITY, *, narrow: bool = False) -> str:
+    """PTX of the kernel around a body; `narrow` in 32 bits. Needs numba-cuda, no GPU."""
     from numba import cuda
 
     with pretended_device(compute_capability), tables_in_global_memory():

@@ -7,8 +7,8 @@ else (the 64-bit masks of the TIA, floats, arrays) alone, and every index in `in
 no wrap-around of negative indices is compiled in.
 
 Exact as long as values fit into 32 bits. What needs more says so by a constant of more than 31 bits or a shift that far: such a
-function is left as it is, and so are the modules of `WIDE_MODULES`. The tests run the rewritten source on the CPU
-against ale-py.
+function is left as it is, and so are the modules of `WIDE_MODULES`. `make test-exact` runs the rewritten source on the
+CPU against ale-py; until that and a GPU have shown it right and faster it has to be asked for.
 """
 
 from __future__ import annotations
