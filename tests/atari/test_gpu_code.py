@@ -20,7 +20,7 @@ BOUNDS = {
     "restart_thread": (255, ROW + 1500, 8000, 32000, 8000),
     "act_thread": (255, ROW + 1500, 8000, 28000, 8000),
     "reset_thread": (255, ROW + 1500, 8000, 32000, 8000),
-    "recall_thread": (64, 64, 0, 4000, 700),
+    "recall_thread": (64, 64, 0, 4000, 800),
     "observe_thread": (96, 64, 0, 4000, 900),
     "begin_thread": (96, 64, 0, 4000, 800),
     "show_thread": (48, 64, 0, 800, 120),
