@@ -62,9 +62,11 @@ SOLVES_CATCH = {
     "impala": {"unroll_length": 16, "learning_rate": 3e-3, "network": NetworkConfig(network="mlp", hidden=64)},
     "ga3c": {"learning_rate": 3e-3, "final_learning_rate": 3e-3, "network": NetworkConfig(network="mlp", hidden=64)},
     "es": {
+        "num_envs": 1,
         "learning_rate": 5e-2,
         "final_learning_rate": 5e-2,
-        "sigma": 0.2,
+        "weight_decay": 1e-3,
+        "sigma": 0.05,
         "population": 40,
         "games_per_member": 5,
         "network": NetworkConfig(network="mlp", hidden=16, normalize_input=False),
