@@ -1,0 +1,77 @@
+"""Bad input is one line, before anything starts."""
+
+import pytest
+
+from parcade.algorithms.table import ALGORITHMS, support_matrix
+from parcade.cli import main
+from parcade.config import RunConfig, TrainConfig, from_json, to_json
+from parcade.errors import UsageError
+from parcade.experience.build import check_memory
+from parcade.topology.settings import TopologyConfig
+
+pytestmark = pytest.mark.quick
+
+
+def config(algorithm, engine="serial", topology=None, **hyper):
+    run = RunConfig(algorithm=algorithm, engine=engine)
+    return TrainConfig("tiny_catch", run, hyper=ALGORITHMS[algorithm].config(**hyper), topology=TopologyConfig(**topology or {}))
+
+
+@pytest.mark.parametrize(("algorithm", "engine"), [("ppo", "ray"), ("impala", "mpi"), ("a3c", "local"), ("gorila", "mpi")])
+def test_an_unsupported_choice_is_refused_with_the_matrix(capsys, algorithm, engine):
+    assert main(["train", "tiny_catch", "--algorithm", algorithm, "--engine", engine]) == 2
+    error = capsys.readouterr().err
+    assert f"algorithm {algorithm} runs on engines" in error and support_matrix() in error
+
+
+@pytest.mark.parametrize(
+    ("message", "arguments"),
+    [
+        ("num_learners=65 is more than num_shards=1 serve .* use --num-shards 2", {"topology": {"num_learners": 65}}),
+        ("num_replay_shards=3 is more than num_actors=2", {"topology": {"num_replay_shards": 3}}),
+        ("num_envs=16 is not divisible by num_learners=3; use 15 or 18", {"topology": {"num_learners": 3}}),
+        ("num_shards=0 is below 1", {"topology": {"num_shards": 0}}),
+        ("max_staleness=-1 is below 0", {"topology": {"max_staleness": -1}}),
+    ],
+)
+def test_counts_that_do_not_fit_are_refused(message, arguments):
+    with pytest.raises(UsageError, match=message):
+        config("a3c", **arguments)
+
+
+def test_what_an_algorithm_has_no_form_of_is_refused():
+    from parcade.policy import NetworkConfig
+
+    with pytest.raises(UsageError, match="apex has one learner; got num_learners=2"):
+        config("apex", topology={"num_learners": 2})
+    with pytest.raises(UsageError, match="async-q has no form with an LSTM"):
+        config("async-q", network=NetworkConfig(lstm=8))
+    with pytest.raises(UsageError, match="queue_unrolls=1 is fewer than the 2 unrolls of one update; use 2 or more"):
+        config("impala", topology={"queue_unrolls": 1}, unrolls_per_update=2)
+
+
+def test_a_replay_larger_than_memory_is_refused():
+    with pytest.raises(UsageError, match=r"replay_capacity=1,000,000,000,000 needs .* GiB \(7,116 bytes a transition\), but"):
+        check_memory(10**12, 7116)
+    check_memory(1000, 7116)
+
+
+def test_flags_of_a_topology_are_unknown_to_an_algorithm_without_one(capsys):
+    assert main(["train", "tiny_catch", "--algorithm", "ppo", "--num-actors", "2"]) == 2
+    assert "unknown flag --num-actors" in capsys.readouterr().err
+
+
+def test_a_topology_survives_being_written_down():
+    written = config("gorila", topology={"num_learners": 4, "num_shards": 2, "max_staleness": 7}, bundled=False)
+    assert from_json(to_json(written)) == written
+
+
+def test_a_run_without_actors_of_its_own_cannot_be_scaled(tmp_path, capsys):
+    import json
+
+    (tmp_path / "config.json").write_text(json.dumps(to_json(config("a3c"))))
+    assert main(["scale-to", str(tmp_path), "--actors", "3"]) == 2
+    assert "a3c, which has no actors" in capsys.readouterr().err
+    (tmp_path / "config.json").write_text(json.dumps(to_json(config("impala"))))
+    assert main(["scale-to", str(tmp_path), "--actors", "3"]) == 0
+    assert json.loads((tmp_path / "scale.json").read_text()) == {"actors": 3}
