@@ -116,7 +116,7 @@ class ServerDriver(Driver):
             self.insist(part, "begin", self.epoch, state)
             return
         super().restore_part(part, state)
-        if part.name.startswith("learner"):
+        if "pushes" in state:  # a learner of a server, not one with an optimiser of its own
             self.sent[self._key(part)] = int(state["pushes"])
 
     def restore_arguments(self, part: Part) -> tuple[Any, ...]:

@@ -178,8 +178,9 @@ def test_more_parts_than_the_cluster_has_room_for_are_refused(engine):
 COMMAND = ["tiny_catch", "--algorithm", "a3c", "--engine", "ray", "--num-envs", "4"]
 
 
-def test_no_cluster_at_the_address_is_one_line(capsys):
-    assert main(["train", *COMMAND, "--address", "127.0.0.1:1"]) == 2
+def test_no_cluster_at_the_address_is_one_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)  # this process has one of its own already
+    assert main(["train", *COMMAND, "--address", "127.0.0.1:1", "--run-dir", str(tmp_path / "run")]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and "no Ray cluster answers at 127.0.0.1:1" in error and "ray start --head" in error
 
