@@ -41,6 +41,7 @@ def main() -> int:
     parser.add_argument("--jobs", nargs="+", choices=list(JOBS), default=list(JOBS))
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--seconds", type=float, default=30.0)
+    parser.add_argument("--scaling", choices=["strong", "weak", "both"], default="both")
     parser.add_argument("--repeats", type=int, default=3)
     a = parser.parse_args()
     for job in a.jobs:
@@ -62,7 +63,7 @@ def main() -> int:
         if a.only != "profile":
             folder = RESULTS / f"scale-{job}"
             sizes = ["--ranks", ",".join(map(str, a.ranks)), "--synthetic", "2,4,8", "--simulate", "2,16,256,2048"]
-            plan = ["--scaling", "both", "--repeats", str(a.repeats), "--seconds", str(a.seconds), "--limit", "1h"]
+            plan = ["--scaling", a.scaling, "--repeats", str(a.repeats), "--seconds", str(a.seconds), "--limit", "1h"]
             parcade("scale", *JOBS[job].split(), *sizes, *plan, "--out", str(folder))
             keep(folder)
     return 0
