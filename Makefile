@@ -7,7 +7,7 @@ SEED ?= 0
 # A waiting OpenMP thread must not burn a core that emulation could use.
 export OMP_WAIT_POLICY := PASSIVE
 
-.PHONY: pong test test-cluster test-exact test-gpu-code quick curves bench-sb3 bench-ranks results-cray bench-async soak clean help
+.PHONY: pong test test-cluster test-exact test-gpu-code quick curves bench-sb3 bench-ranks bench-threads reports results-cray bench-async soak clean help
 
 help:
 	@echo "make pong    install, then learn Pong until the mean score of 100 games is 18 (SEED=0)"
@@ -20,6 +20,8 @@ help:
 	@echo "make results-cray   four games x PPO, A2C, IMPALA, Ape-X; resumable, days on a small machine"
 	@echo "make bench-async    frames to a score with 1 to 8 actor-learners"
 	@echo "make soak    a run on Ray with a kill -9 every 20 s; ten minutes and as long undisturbed"
+	@echo "make bench-threads   too many threads a rank against one"
+	@echo "make reports   example profiles and scaling studies into benchmarks/results; half an hour on a quiet machine"
 	@echo "make bench-sb3, bench-ranks   against Stable-Baselines3; 1 against 2 MPI ranks"
 
 # torch comes first and alone, so that nothing else chooses its version. On Linux, PyPI's build brings gigabytes of CUDA
@@ -77,6 +79,12 @@ bench-async: $(VENV)/.installed-test
 
 soak: $(VENV)/.installed-test
 	$(BIN)/python benchmarks/soak.py
+
+bench-threads: $(VENV)/.installed-test
+	$(BIN)/python benchmarks/oversubscription.py
+
+reports: $(VENV)/.installed-test
+	$(BIN)/python benchmarks/reports.py
 
 bench-ranks: $(VENV)/.installed-test
 	$(BIN)/python benchmarks/ranks.py

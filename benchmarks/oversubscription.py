@@ -10,9 +10,10 @@ default
 - default, waiting asleep: the same, with OMP_WAIT_POLICY=PASSIVE, which parcade sets
 - one: --threads-per-rank 1
 
-The job grows with the ranks, so that every rank has the same work: four games, and minibatches of 32 pictures through the
-Nature CNN, whose convolutions are shared out over threads. Steps per CPU-second stand beside steps per second: threads that
-spin burn CPU time, which shows on a busy machine too. The doctor is asked about the first way, and its finding is kept.
+The job grows with the ranks, so that every rank has the same work: four games, and minibatches of 32 pictures through
+the Nature CNN, whose convolutions are shared out over threads. Steps per CPU-second stand beside steps per second:
+threads that spin burn CPU time, which shows on a busy machine too. The doctor is asked about the first way, and its
+finding is kept.
 """
 
 from __future__ import annotations

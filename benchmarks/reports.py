@@ -14,7 +14,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-RESULTS = Path(__file__).resolve().parent / "results"
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = Path("benchmarks") / "results"
 JOBS = {
     "ppo": "pong --algorithm ppo --image-height 42 --image-width 42 --num-envs 16 --unroll-length 64 --epochs 3 "
     "--num-minibatches 4",
@@ -24,13 +25,13 @@ KEPT = {"report.md", "profile.json", "scale.json"}
 
 
 def parcade(*words: str) -> None:
-    """Run a command of parcade; its output is ours."""
-    subprocess.run([sys.executable, "-m", "parcade", *words], check=True)
+    """Run a command of parcade at the root of the repository; its output is ours."""
+    subprocess.run([sys.executable, "-m", "parcade", *words], check=True, cwd=ROOT)
 
 
 def keep(folder: Path) -> None:
     """Leave the page, its data and its pictures."""
-    for path in folder.iterdir():
+    for path in (ROOT / folder).iterdir():
         if path.is_file() and path.name not in KEPT and path.suffix != ".png":
             path.unlink()
 

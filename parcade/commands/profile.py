@@ -99,6 +99,11 @@ def _refuse_bad_training(arguments: list[str]) -> None:
         if any(word == flag or word.startswith(flag + "=") for word in arguments):
             raise UsageError(f"parcade profile makes a run of its own and takes no {flag}; leave it out")
     config = parse_training(arguments)
+    if config.is_topology:
+        raise UsageError(
+            f"parcade profile records algorithms whose ranks run one loop; {config.run.algorithm} is a system of actors and "
+            "learners: train it and read the time/ and queue/ metrics"
+        )
     check_divisible(config, config.run.ranks)
 
 

@@ -24,6 +24,10 @@ BAD = {
     "a flag without its value": (["pong", "--seconds"], "Missing value for argument '--seconds'"),
     "a resume": (["--resume", "runs/x"], "takes no --resume"),
     "ranks that do not divide": (["pong", "--engine", "mpi", "--ranks", "3"], "num_envs=32 is not divisible"),
+    "a system of actors": (
+        ["tiny_catch", "--algorithm", "a3c", "--engine", "serial"],
+        "a3c is a system of actors and learners",
+    ),
     "a profile that is not there": (["--read", "nowhere"], "nowhere does not exist"),
     "a program that is not given": (["--"], "nothing stands behind --"),
 }
