@@ -20,7 +20,8 @@ IMBALANCE = 1.15
 WAIT_SHARE = 0.10
 STOLEN_SHARE = 0.7
 """A rank that computes alone uses a whole core while it works; below this share somebody else has it."""
-PREEMPTED_PER_SECOND = 20.0
+PREEMPTED_PER_CPU_SECOND = 50.0
+"""A process with a core of its own is taken off it a few times a second, for housekeeping."""
 IDLE_SHARE = 0.5
 ENVIRONMENT_SHARE = 0.5
 LEARNER_SHARE = 0.5
@@ -54,8 +55,13 @@ def cores_shared_with_others(profile: Profile) -> Iterator[Finding]:
     rank = min(profile.ranks, key=lambda rank: rank.cores_used / max(rank.work_seconds, 1e-9))
     got = rank.cores_used * rank.window_seconds / max(rank.work_seconds, 1e-9)
     preempted = rank.involuntary_switches / max(rank.window_seconds, 1e-9)
+    per_cpu_second = rank.involuntary_switches / max(sum(rank.iteration_cpu_seconds), 1e-9)
     own_threads = rank.local_size * max(rank.widest_pool, 1)
-    if got < STOLEN_SHARE and preempted > PREEMPTED_PER_SECOND and own_threads <= (len(rank.affinity) or profile.cores):
+    if (
+        got < STOLEN_SHARE
+        and per_cpu_second > PREEMPTED_PER_CPU_SECOND
+        and own_threads <= (len(rank.affinity) or profile.cores)
+    ):
         yield Finding(
             "cores-shared-with-others",
             "warning",

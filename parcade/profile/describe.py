@@ -47,7 +47,7 @@ def _summary(profile: Profile) -> str:
     iteration = statistics.median(profile.ranks[0].iteration_seconds)
     return (
         f"{profile.steps_per_second:,.0f} steps/s over {profile.window_seconds:.1f} s and {profile.iterations} "
-        "iterations of "
+        "iteration(s) of "
         f"{iteration:.3g} s (median); {profile.cores_used:.2f} cores used of {profile.cores}, "
         f"{profile.steps_per_second / max(profile.cores_used, 1e-9):,.0f} steps per CPU-second."
     )

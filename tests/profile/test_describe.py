@@ -18,7 +18,7 @@ pytestmark = pytest.mark.quick
 
 def test_the_report_gives_rates_bandwidth_and_its_own_price():
     text = to_text(describe(profile(), pictures=False))
-    assert "2,000 steps/s over 10.0 s and 10 iterations" in text
+    assert "2,000 steps/s over 10.0 s and 10 iteration(s)" in text
     assert "1.90 cores used of 4" in text
     # 2 ranks x 30 MB in 2 x 0.25 s; the ceiling is the median of the measured Allreduces of 0.3 MB
     assert re.search(r"achieved +120 MB/s", text) and re.search(r"ranks idle +150 MB/s", text)
