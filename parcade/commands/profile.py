@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import shlex
 import shutil
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,7 +69,11 @@ def profile(arguments: list[str]) -> int:
         recording = Recording(train_command(rest, run), shown, flags.seconds, flags.barrier, limit)
     folder.mkdir(parents=True, exist_ok=True)
     print(f"recording {flags.seconds:g} s of it; its own output goes to {folder / 'output.log'}", flush=True)
-    taken = take(recording, folder, run)
+    try:
+        taken = take(recording, folder, run)
+    except RuntimeError as error:  # the command's failure, not ours: its last words say more than our stack
+        print(f"parcade: {error}", file=sys.stderr)
+        return 1
     if run is not None:
         shutil.rmtree(run, ignore_errors=True)
     return _report(taken, folder)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -112,7 +113,11 @@ def scale(arguments: list[str]) -> int:
     folder = report_folder(flags.out, "scalings")
     folder.mkdir(parents=True, exist_ok=True)
     command = shlex.join(["parcade", "scale", *arguments])
-    result = study(plan, rest, config, folder, command=command, say=lambda line: print(line, flush=True))
+    try:
+        result = study(plan, rest, config, folder, command=command, say=lambda line: print(line, flush=True))
+    except RuntimeError as error:  # a run's failure: its last words say more than our stack
+        print(f"parcade: {error}", file=sys.stderr)
+        return 1
     (folder / "scale.json").write_text(json.dumps(to_json(result), indent=1) + "\n")
     return _report(result, folder, flags)
 

@@ -50,6 +50,21 @@ def oversubscribed_threads(profile: Profile) -> Iterator[Finding]:
         )
 
 
+def more_ranks_than_cores(profile: Profile) -> Iterator[Finding]:
+    """Ranks that take turns on the cores: each Allreduce waits for the one that is off its core."""
+    local = max(rank.local_size for rank in profile.ranks)
+    cores = len(profile.ranks[0].affinity) or profile.cores
+    if local > cores:
+        yield Finding(
+            "more-ranks-than-cores",
+            "warning",
+            "ranks take turns on the cores, and every Allreduce waits for the one that sleeps",
+            f"{local} ranks of a host on {cores} core(s); {profile.share('wait', 'communicate'):.0%} of the time goes into "
+            "waiting and communicating",
+            f"use --ranks {cores} here, or more hosts",
+        )
+
+
 def cores_shared_with_others(profile: Profile) -> Iterator[Finding]:
     """A rank that is ready to work and does not get a core, though the run itself has no more threads than cores."""
     rank = min(profile.ranks, key=lambda rank: rank.cores_used / max(rank.work_seconds, 1e-9))
@@ -284,6 +299,7 @@ def needless_copies(profile: Profile) -> Iterator[Finding]:
 
 RULES: tuple[Rule, ...] = (
     oversubscribed_threads,
+    more_ranks_than_cores,
     cores_shared_with_others,
     evaluation_too_frequent,
     checkpoint_too_frequent,

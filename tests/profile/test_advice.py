@@ -29,6 +29,7 @@ HELD_UP = split(wait=4.2)
 # rule: (a profile on which it must speak, its name, level, a word of the evidence, a word of the fix)
 SICK = {
     advice.oversubscribed_threads: (both(pools=POOLS), "threads-oversubscribed", "problem", "pools of 4", "--threads-per-rank 2"),
+    advice.more_ranks_than_cores: (both(local_size=8), "more-ranks-than-cores", "warning", "8 ranks of a host on 4", "--ranks 4"),
     advice.cores_shared_with_others: (
         both(iteration_cpu_seconds=[0.4] * 10, involuntary_switches=900),
         "cores-shared-with-others", "warning", "90 times a second", "CPU-second"),
