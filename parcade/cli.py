@@ -29,6 +29,7 @@ COMMANDS: dict[str, Command] = {
     "eval": Command("evaluate:evaluate", "DIR [flags]", "scores of a trained agent, and video: eval DIR --episodes 30 --video out.mp4"),
     "watch": Command("evaluate:watch", "DIR [flags]", "watch a trained agent play in the terminal"),
     "stacks": Command("stacks:stacks", "DIR", "where every process of a run stands: Python stacks, on every host"),
+    "slurm": Command("slurm:slurm", "[flags] -- train ...", "a batch script that checkpoints, requeues and resumes; --submit"),
     "games": Command("games:games", "[--json]", "the games there are"),
     "profile": Command("profile:profile", "GAME [flags]", "where the time of a training goes, with advice: profile pong --engine mpi --ranks 2"),
     "scale": Command("scale:scale", "GAME [flags]", "the same training at several sizes, fits and predictions: scale pong --ranks 1,2,4"),

@@ -50,6 +50,12 @@ class RunConfig:
     ray: parts on a cluster."""
     ranks: int = 1
     """Processes of the mpi engine."""
+    hosts: str = ""
+    """A host file for the mpi engine, a line a host: node1 slots=4; empty is this host alone."""
+    network_interface: str = ""
+    """What ranks talk over: an interface, or a network such as 10.0.0.0/24; empty leaves it to MPI."""
+    remote_shell: str = "ssh"
+    """What starts a command on another host; called with host and command."""
     total_frames: int = 40_000_000
     """Stop after this many emulated frames over all ranks; schedules run over it."""
     target_score: float | None = None
@@ -115,6 +121,8 @@ class TrainConfig:
             )
         if run.ranks > 1 and run.engine != "mpi":
             raise UsageError(f"ranks={run.ranks} needs --engine mpi; engine {run.engine} is one process")
+        if (run.hosts or run.network_interface) and run.engine != "mpi":
+            raise UsageError(f"hosts and network_interface are for --engine mpi; engine {run.engine} is one process")
         if run.device == "cuda":
             self._check_cuda()
         if row.make.source_kind != "rollout" and (self.hyper.network.lstm or run.overlap):
@@ -233,6 +241,11 @@ def check_divisible(config: TrainConfig, world_size: int) -> None:
     """Refuse sizes that do not share out evenly over ranks, groups and minibatches, before anything starts."""
     hyper = config.hyper
     groups = 2 if config.run.overlap else 1
+    if world_size * groups > hyper.num_envs:
+        raise UsageError(
+            f"num_envs={hyper.num_envs} is fewer than world_size={world_size} x {groups} group(s); "
+            f"use --ranks {max(1, hyper.num_envs // groups)} or fewer, or --num-envs {world_size * groups}"
+        )
     parts = [("num_envs", hyper.num_envs, world_size * groups, f"world_size={world_size} x {groups} group(s)")]
     if hasattr(hyper, "num_groups"):
         parts[0] = ("num_envs", hyper.num_envs, world_size * hyper.num_groups, f"world_size={world_size} x num_groups={hyper.num_groups}")

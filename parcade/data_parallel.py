@@ -26,6 +26,7 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, DistributedSampl
 
 from parcade.cluster import mpi
 from parcade.cluster.signals import StopRequest
+from parcade.cluster.versions import check_ranks
 from parcade.cluster.watchdog import Signs
 from parcade.errors import UsageError
 from parcade.exchange.base import Exchange, LocalExchange, OptimizerFactory
@@ -88,6 +89,7 @@ def connect(engine: Engine = "auto", *, network_interface: str = "", timeout_sec
         mpi.mpi_rank()
         from parcade.exchange.allreduce import AllreduceExchange
 
+        check_ranks()
         exchange = AllreduceExchange(timer)
     else:
         exchange = LocalExchange(timer)

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from parcade.cluster import mpi
-from parcade.cluster.processes import DIRECTORY, clear_records, kill_processes_here, read_records
+from parcade.cluster.hosts import Host, interface_name
+from parcade.cluster.processes import DIRECTORY, clear_records, kill_processes_here, kill_session, read_records
 from parcade.cluster.signals import STOP_FILE
 from parcade.cluster.stacks import render, stacks
 from parcade.cluster.watchdog import Watch, beat_seconds
@@ -22,6 +23,22 @@ STOP_GRACE_SECONDS = 60
 # How far past its own time limit a job may run before it is ended from outside.
 LIMIT_GRACE_SECONDS = 120
 POLL_SECONDS = 0.2
+# Variables that ranks on other hosts need from here.
+CARRIED = {
+    "LD_LIBRARY_PATH",
+    "MKL_NUM_THREADS",
+    "OMPI_MCA_mpi_yield_when_idle",
+    "OMP_NUM_THREADS",
+    "OMP_WAIT_POLICY",
+    "OPENBLAS_NUM_THREADS",
+    "PARCADE_PLAIN",
+    "PARCADE_PROFILE",
+    "PARCADE_PROFILE_BARRIER",
+    "PARCADE_PROFILE_SECONDS",
+    "PARCADE_RUN_DIR",
+    "PATH",
+    "PYTHONPATH",
+}
 
 
 @dataclass(frozen=True)
@@ -37,6 +54,36 @@ class Job:
     time_limit_seconds: float | None = None
     hang_seconds: float = 0.0
     """How long no rank may make progress before the job is ended; 0: for ever."""
+    hosts: tuple[Host, ...] = ()
+    """Filled in order; none: this host alone."""
+    network_interface: str = ""
+    """What launcher and ranks talk over: an interface's name, or a network such as 10.0.0.0/24."""
+    remote_shell: str = "ssh"
+    """Starts a command on a host: called with the host and the command."""
+
+
+def launch_command(job: Job, mpiexec: str, kind: str, environment: dict[str, str]) -> list[str]:
+    """The words that start a job with Open MPI's or MPICH's mpiexec.
+
+    Several hosts need: a shell that reaches them, the places in order, this environment over there, and one network for
+    launcher and messages alike.
+    """
+    words = [mpiexec, "-n", str(job.ranks)]
+    places = ",".join(f"{host.name}:{host.slots}" for host in job.hosts)
+    shell, network = job.remote_shell, job.network_interface
+    if kind == "openmpi":
+        if places:
+            words += ["--host", places, "--map-by", "slot", "--prtemca", "plm_ssh_agent", shell]
+            # Unlike hydra it takes along only what it is told to.
+            words += [word for name in sorted(CARRIED & environment.keys()) for word in ("-x", name)]
+        if network:
+            words += ["--prtemca", "prte_if_include", network, "--mca", "btl_tcp_if_include", network]
+    else:
+        if places:
+            words += ["-hosts", places, "-launcher", "ssh", "-launcher-exec", shell]
+        if network:
+            words += ["-iface", interface_name(network)]
+    return [*words, *job.command]
 
 
 def run_ranks(job: Job) -> int:
@@ -46,8 +93,12 @@ def run_ranks(job: Job) -> int:
     a grace time, overruns its time limit by far, or hangs (``watchdog``) is ended, its stacks printed before.
     """
     clear_records(job.run)
-    environment = mpi.rank_environment(job.threads_per_rank) | {"PARCADE_RUN_DIR": str(job.run)}
-    command = [mpi.find_mpiexec(), "-n", str(job.ranks), *job.command]
+    environment = mpi.rank_environment(job.threads_per_rank) | {"PARCADE_RUN_DIR": str(job.run.resolve())}
+    if job.hosts or int(os.environ.get("SLURM_JOB_NUM_NODES", "1")) > 1:
+        # It would put as many ranks as there are onto the first host.
+        environment.pop("PRTE_MCA_rmaps_default_mapping_policy")
+    mpiexec = mpi.find_mpiexec()
+    command = launch_command(job, mpiexec, mpi.implementation(mpiexec), environment)
     # A session of its own: Ctrl-C must not kill ranks that could still save.
     process = subprocess.Popen(command, env=environment, start_new_session=True)
     asked: list[int] = []
@@ -65,6 +116,7 @@ def run_ranks(job: Job) -> int:
         return 1
     finally:
         mpi.end_process_group(process)
+        kill_session(process.pid)
         kill_processes_here(read_records(job.run))
         for number, handler in previous.items():
             signal.signal(number, handler)

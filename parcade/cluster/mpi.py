@@ -41,6 +41,19 @@ def find_mpiexec() -> str:
     return found
 
 
+def implementation(mpiexec: str) -> str:
+    """``openmpi`` or ``mpich``: their launchers share a name and hardly a flag. Errors: UsageError for any other."""
+    try:
+        said = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, timeout=30).stdout
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UsageError(f"{mpiexec} --version does not answer ({error}); reinstall it") from None
+    if "Open MPI" in said or "OpenRTE" in said:
+        return "openmpi"
+    if "HYDRA" in said:
+        return "mpich"
+    raise UsageError(f"{mpiexec} is neither Open MPI's nor MPICH's; start the ranks with your own launcher instead")
+
+
 def rank_environment(threads_per_rank: int) -> dict[str, str]:
     """The environment of every rank: one pool of threads a rank, and an MPI that shares the machine.
 

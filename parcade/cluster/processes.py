@@ -109,6 +109,17 @@ def kill_processes_here(records: list[ProcessRecord]) -> None:
                 continue
 
 
+def kill_session(session: int) -> None:
+    """End every process of a session: what a launcher put into process groups of its own, such as its remote shells."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        stat = _stat(int(entry.name))
+        if stat and int(stat[3]) == session and int(entry.name) != os.getpid():
+            try:
+                os.kill(int(entry.name), signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+
+
 def start_ticks(pid: int) -> int | None:
     """When a process of this host began, in clock ticks since boot; None when it is not there or this is not Linux."""
     stat = _stat(pid)

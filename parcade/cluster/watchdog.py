@@ -25,6 +25,8 @@ from parcade.cluster.processes import DIRECTORY, ProcessRecord, kill_processes_h
 
 # How much longer than the hang time a start may take: consoles are built and kernels compiled in it.
 START_SECONDS = 600.0
+# How long MPI may take to come down once every rank has done its work.
+END_SECONDS = 60.0
 # How long after the stated time a rank ends itself when its launcher has not: time to collect stacks.
 LAUNCHER_GRACE_SECONDS = 15.0
 EXIT_CODE_HUNG = 75
@@ -98,6 +100,8 @@ class Watch:
         still = min([s.still_seconds for s in sights], default=time.monotonic() - self._began)
         all_begun = len(sights) >= self.world_size and all(s.record.begun for s in sights)
         allowed = self.hang_seconds if all_begun else max(self.hang_seconds, START_SECONDS)
+        if all_begun and all(s.record.ended for s in sights):
+            allowed = max(self.hang_seconds, END_SECONDS)
         # A record stands still for one beat even when its process does not.
         if still < allowed + beat_seconds(self.hang_seconds):
             return None
@@ -113,6 +117,8 @@ def diagnose(sights: list[Sight], world_size: int, hang_seconds: float) -> str:
     ended = [n for n, s in ranks.items() if s.record.ended]
     if ended and len(ended) < world_size:
         return f"{_named(ended)} ended while the others wait"
+    if ended:
+        return "every rank has done its work, but MPI does not come down"
     silent = [s for s in ranks.values() if s.silent_seconds > max(hang_seconds / 2, 2.0)]
     hosts = {s.record.host for s in ranks.values()}
     if silent:

@@ -8,6 +8,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from parcade.cluster.hosts import Host, check_slots, interface_name, most_ranks_on_a_host, read_hosts
+from parcade.cluster.versions import check_hosts, check_ranks
 from parcade.errors import UsageError
 
 
@@ -19,6 +21,10 @@ class ResumeFlags:
     """The run's directory."""
     hang_timeout: str | None = None
     """A new time without progress after which the job is ended."""
+    hosts: str | None = None
+    """Another host file."""
+    network_interface: str | None = None
+    """Another interface or network."""
     total_frames: int | None = None
     """A new end; schedules run over it."""
     target_score: float | None = None
@@ -50,7 +56,7 @@ def _resume(flags: ResumeFlags) -> int:
         remove_unfinished(run)
     changes = {
         name: getattr(flags, name)
-        for name in ("hang_timeout", "total_frames", "target_score", "time_limit")
+        for name in ("hang_timeout", "hosts", "network_interface", "total_frames", "target_score", "time_limit")
         if getattr(flags, name) is not None
     }
     config = dataclasses.replace(config, run=dataclasses.replace(config.run, **changes))
@@ -87,22 +93,40 @@ def _run(config, arguments: list[str], *, resume: Path | None) -> int:
                 mpi.share_run_directory(None)
                 raise
         run = mpi.share_run_directory(run)
+        check_ranks()
         return _finish(run_training(config, run, resume=resume is not None), run)
     check_divisible(config, config.run.ranks)
     mpi.find_mpiexec()
+    hosts = checked_hosts(config.run)
+    local_ranks = most_ranks_on_a_host(hosts, config.run.ranks) if hosts else config.run.ranks
     run = resume or start_run(config)
     job = Job(
         [sys.executable, "-m", "parcade", "train", *arguments],
         config.run.ranks,
         run,
-        threads_per_rank=rank_threads(config.run.threads_per_rank, config.run.ranks),
+        threads_per_rank=rank_threads(config.run.threads_per_rank, local_ranks),
         time_limit_seconds=config.time_limit_seconds,
         hang_seconds=config.hang_seconds,
+        hosts=tuple(hosts),
+        network_interface=config.run.network_interface,
+        remote_shell=config.run.remote_shell,
     )
     code = run_ranks(job)
     if code:
         print(f"parcade: the job ended with code {code}; go on with: parcade train --resume {run}", file=sys.stderr)
     return 1 if code else 0
+
+
+def checked_hosts(run) -> list[Host]:
+    """The hosts of a config, asked and found fit. Errors: UsageError before anything has started."""
+    if run.network_interface:
+        interface_name(run.network_interface)
+    if not run.hosts:
+        return []
+    hosts = read_hosts(Path(run.hosts))
+    check_slots(hosts, run.ranks, Path(run.hosts))
+    check_hosts([host.name for host in hosts], run.remote_shell, dict(os.environ))
+    return hosts
 
 
 def _finish(result: dict | None, run: Path) -> int:

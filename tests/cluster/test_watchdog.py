@@ -75,6 +75,12 @@ def test_a_start_may_take_longer_than_the_hang_time(story):
     assert "rank 1 (pid 4000001 on host one) is in 'other' while the others wait" in [story.turn() for _ in range(5)][-1]
 
 
+def test_mpi_may_take_longer_to_come_down_than_the_hang_time(story):
+    story.records = [record(0, ended=True), record(1, ended=True)]
+    assert [story.turn() for _ in range(int(watchdog.END_SECONDS))] == [None] * int(watchdog.END_SECONDS)
+    assert "every rank has done its work, but MPI does not come down" in [story.turn() for _ in range(5)][-1]
+
+
 def test_a_watch_that_was_itself_stopped_counts_anew(story):
     for _ in range(8):
         assert story.turn() is None

@@ -1,0 +1,95 @@
+"""The hosts of a job: reading a host file, and refusing one that cannot work before anything starts."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import socket
+from pathlib import Path
+from typing import NamedTuple
+
+from parcade.errors import UsageError
+
+# "node1", "node1:4" as MPICH writes it, "node1 slots=4" as Open MPI does.
+_LINE = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)(?::(?P<colon>\S+)|\s+slots\s*=\s*(?P<slots>\S+))?$")
+
+
+class Host(NamedTuple):
+    """A host and how many ranks it may run."""
+
+    name: str
+    slots: int
+
+
+def read_hosts(path: Path) -> list[Host]:
+    """The hosts of a host file: a name or address a line, with ``slots=N`` or ``:N`` ranks (1 without), ``#`` for remarks.
+
+    Errors: UsageError naming the line that is none, that comes twice or whose name does not resolve.
+    """
+    try:
+        lines = path.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not text"
+        raise UsageError(f"host file {path} cannot be read ({reason}); expected a host a line, e.g. node1 slots=4") from None
+    hosts: dict[str, Host] = {}
+    for number, line in enumerate(lines, 1):
+        line = line.split("#", 1)[0].strip()
+        if not line:
+            continue
+        match = _LINE.match(line)
+        slots = (match["colon"] or match["slots"] or "1") if match else ""
+        if not slots.isdecimal() or int(slots) < 1:
+            raise UsageError(f"host file {path}, line {number}: got {line!r}, expected e.g. node1 slots=4")
+        if match["name"] in hosts:
+            raise UsageError(f"host file {path}, line {number}: {match['name']} comes twice; give it once, with all its slots")
+        hosts[match["name"]] = Host(match["name"], int(slots))
+    if not hosts:
+        raise UsageError(f"host file {path} names no host; expected one a line, e.g. node1 slots=4")
+    for host in hosts.values():
+        try:
+            socket.getaddrinfo(host.name, None)
+        except (OSError, UnicodeError):
+            raise UsageError(f"host file {path}: {host.name} does not resolve to an address; check its spelling") from None
+    return list(hosts.values())
+
+
+def check_slots(hosts: list[Host], ranks: int, path: Path) -> None:
+    """Errors: UsageError when the hosts have no room for so many ranks."""
+    slots = sum(host.slots for host in hosts)
+    if ranks > slots:
+        raise UsageError(
+            f"ranks={ranks} is more than the {slots} slot(s) of {len(hosts)} host(s) in {path}; "
+            f"use --ranks {slots} or fewer, or give the hosts more slots"
+        )
+
+
+def most_ranks_on_a_host(hosts: list[Host], ranks: int) -> int:
+    """Ranks on the fullest host when slots are filled in the order of the file."""
+    most = 0
+    for host in hosts:
+        here = min(host.slots, ranks)
+        most, ranks = max(most, here), ranks - here
+    return most
+
+
+def interface_name(network_interface: str) -> str:
+    """The name of this host's interface that is called so, or that lies in a network such as 10.0.0.0/24.
+
+    Errors: UsageError with the interfaces there are.
+    """
+    import psutil
+
+    addresses = psutil.net_if_addrs()
+    if network_interface in addresses:
+        return network_interface
+    try:
+        network = ipaddress.ip_network(network_interface, strict=False)
+        for name, found in addresses.items():
+            if any(a.family == socket.AF_INET and ipaddress.ip_address(a.address) in network for a in found):
+                return name
+    except ValueError:
+        pass
+    raise UsageError(
+        f"network interface {network_interface!r} is not on this host; there are {', '.join(sorted(addresses))}; "
+        "give one of them, or a network such as 10.0.0.0/24"
+    )

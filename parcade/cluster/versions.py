@@ -1,0 +1,95 @@
+"""What must be the same on every host: ranks that differ in it crash at their first message, or learn apart in silence.
+
+``python -m parcade.cluster.versions`` prints it as JSON: a job's parent runs that on every host before it starts.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import hashlib
+import importlib.metadata
+import json
+import platform
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+from parcade.errors import UsageError
+
+PACKAGES = ("torch", "numpy", "mpi4py", "openmpi", "mpich")
+ANSWER_SECONDS = 60
+"""How long a host has to start Python: file systems are slow in the morning."""
+_BYTES = 1024
+
+
+def versions() -> dict[str, str]:
+    """Python, the packages that exchange data, and parcade with a digest of its code."""
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            found[package] = "none"
+    root = Path(__file__).resolve().parents[1]
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        digest.update(str(path.relative_to(root)).encode() + path.read_bytes())
+    found["parcade"] = digest.hexdigest()[:12]
+    return found
+
+
+def check_hosts(names: list[str], remote_shell: str, environment: dict[str, str]) -> None:
+    """Ask every host for its versions, all at the same time. Errors: UsageError naming a host that does not answer or differs."""
+    given = [f"{name}={environment[name]}" for name in ("PYTHONPATH",) if name in environment]
+    command = shlex.join(["env", *given, sys.executable, "-m", "parcade.cluster.versions"])
+    with concurrent.futures.ThreadPoolExecutor(min(32, len(names))) as pool:
+        answers = pool.map(lambda name: _ask(name, remote_shell, command), names)
+        for name, found in zip(names, answers, strict=True):
+            _compare(found, f"host {name}", versions(), "this host")
+
+
+def _ask(name: str, remote_shell: str, command: str) -> dict[str, str]:
+    words = [*shlex.split(remote_shell), name, command]
+    try:
+        done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=ANSWER_SECONDS)
+    except subprocess.TimeoutExpired:
+        reason = f"nothing came within {ANSWER_SECONDS} s"
+    except OSError as error:
+        raise UsageError(f"remote shell {remote_shell!r} cannot be run ({error.strerror}); use --remote-shell") from None
+    else:
+        try:
+            return json.loads(done.stdout.strip().rsplit("\n", 1)[-1])
+        except ValueError:
+            last = (done.stderr.strip() or "nothing was said").rsplit("\n", 1)[-1]
+            reason = f"code {done.returncode}: {last}"
+    raise UsageError(f"host {name} cannot start {sys.executable} ({reason}); try: {remote_shell} {name} {sys.executable} -V")
+
+
+def check_ranks() -> None:
+    """Compare the versions of all ranks. Collective. Errors: UsageError, on every rank, naming the first that differs."""
+    import numpy as np
+    from mpi4py import MPI
+
+    world = MPI.COMM_WORLD
+    own = np.zeros(_BYTES, np.uint8)
+    raw = json.dumps(versions()).encode()
+    own[: len(raw)] = np.frombuffer(raw, np.uint8)
+    rows = np.empty((world.Get_size(), _BYTES), np.uint8)
+    world.Allgather(own, rows)
+    found = [json.loads(bytes(row).rstrip(b"\0")) for row in rows]
+    for rank, theirs in enumerate(found):
+        _compare(theirs, f"rank {rank}", found[0], "rank 0")
+
+
+def _compare(found: dict[str, str], who: str, expected: dict[str, str], whose: str) -> None:
+    for name in expected:
+        if found.get(name) != expected[name]:
+            what = "code of parcade" if name == "parcade" else name
+            raise UsageError(
+                f"{who} has {what} {found.get(name)}, {whose} has {expected[name]}; install the same on all hosts"
+            )
+
+
+if __name__ == "__main__":
+    print(json.dumps(versions()))

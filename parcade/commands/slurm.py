@@ -1,0 +1,113 @@
+"""``parcade slurm``: a batch script for a training job, and its submission."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from parcade.errors import UsageError
+
+
+@dataclass(frozen=True)
+class SlurmFlags:
+    """Write a batch script for Slurm. The job follows behind --, e.g. parcade slurm --time 8h -- train pong --engine mpi --ranks 8"""
+
+    nodes: int = 1
+    """Nodes that the ranks are spread over."""
+    cpus_per_rank: int = 1
+    """Cores, and threads, of each rank."""
+    time: str = "24h"
+    """The allocation's time limit; a run that is not done by then goes back into the queue and goes on."""
+    warning: str = "3m"
+    """How long before the time limit to stop and checkpoint; Slurm may be a minute early."""
+    partition: str = ""
+    """Slurm's partition; empty takes its default."""
+    account: str = ""
+    """Whom Slurm charges."""
+    extra: str = ""
+    """More words for sbatch: --extra="--mem=8G --exclusive"."""
+    restarts: int = 3
+    """How often a job that failed is put back into the queue."""
+    script: str = ""
+    """Where the script goes; empty writes RUN.sbatch beside the run directory."""
+    submit: bool = False
+    """Hand it to sbatch."""
+
+
+def slurm(arguments: list[str]) -> int:
+    """``parcade slurm``."""
+    from parcade.cluster.slurm import script, submit
+    from parcade.flags import parse
+
+    split = arguments.index("--") if "--" in arguments else len(arguments)
+    flags = parse(SlurmFlags, arguments[:split], prog="parcade slurm")
+    config, train, run = _job(arguments[split + 1 :], flags)
+    path = Path(flags.script) if flags.script else run.with_name(run.name + ".sbatch")
+    text = script(_allocation(flags, config), config.run.engine, train, run)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    except OSError as error:
+        raise UsageError(f"script {path} cannot be written ({error.strerror}); use another --script") from error
+    print(f"wrote {path}; the run goes to {run}")
+    if flags.submit:
+        print(f"submitted job {submit(path)}; its output goes to {run}.slurm.log")
+    else:
+        print(f"submit it with: sbatch {path}")
+    return 0
+
+
+def _job(words: list[str], flags: SlurmFlags):
+    """The config of the job, the arguments of its first start and its run directory. A mistake is found before it queues."""
+    from parcade.config import check_divisible
+    from parcade.flags import parse_training
+    from parcade.train import default_run_directory
+
+    if words[:1] != ["train"] or any(word.split("=")[0] == "--resume" for word in words):
+        raise UsageError("expected the job behind --, e.g. parcade slurm -- train pong --engine mpi --ranks 8; it resumes by itself")
+    config = parse_training(words[1:])
+    check_divisible(config, config.run.ranks)
+    if config.run.hosts:
+        raise UsageError("--hosts is for machines without Slurm, which assigns the hosts itself; leave it out")
+    if config.run.engine != "mpi" and flags.nodes != 1:
+        raise UsageError(f"nodes={flags.nodes} needs --engine mpi; engine {config.run.engine} is one process")
+    if flags.nodes < 1 or config.run.ranks < flags.nodes:
+        raise UsageError(f"nodes={flags.nodes} for {config.run.ranks} rank(s); use 1 to {config.run.ranks} nodes")
+    run = Path(config.run.run_dir or default_run_directory(config)).resolve()
+    train = _without_run_dir(words)
+    if config.run.threads_per_rank == 0:
+        train += ["--threads-per-rank", str(flags.cpus_per_rank)]
+    return config, train, run
+
+
+def _without_run_dir(words: list[str]) -> list[str]:
+    kept, skip = [], False
+    for word in words:
+        name = word.split("=")[0].replace("_", "-")
+        if not skip and name != "--run-dir":
+            kept.append(word)
+        skip = not skip and name == "--run-dir" and "=" not in word
+    return kept
+
+
+def _allocation(flags: SlurmFlags, config):
+    from parcade.cluster.slurm import Allocation
+    from parcade.config import parse_duration
+
+    limit, warning = parse_duration(flags.time), parse_duration(flags.warning)
+    if flags.cpus_per_rank < 1 or flags.restarts < 0:
+        raise UsageError(f"cpus_per_rank={flags.cpus_per_rank}, restarts={flags.restarts}: expected 1 or more, 0 or more")
+    if not 1 <= warning < max(limit, 60):
+        raise UsageError(f"warning={flags.warning} does not fit into time={flags.time}; use a shorter one, of 1 s or more")
+    return Allocation(
+        name=f"parcade-{config.game.replace('/', '_')}",
+        tasks=config.run.ranks,
+        nodes=flags.nodes,
+        cpus_per_task=flags.cpus_per_rank,
+        time_limit_seconds=limit,
+        warning_seconds=int(warning),
+        partition=flags.partition,
+        account=flags.account,
+        extra=flags.extra,
+        restarts=flags.restarts,
+    )

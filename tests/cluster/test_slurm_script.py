@@ -1,0 +1,80 @@
+"""What parcade slurm writes, and what it refuses, without a Slurm."""
+
+import subprocess
+
+import pytest
+
+from parcade.cli import main
+
+pytestmark = pytest.mark.quick
+JOB = ["--", "train", "tiny_catch", "--engine", "mpi", "--ranks", "4", "--num-envs", "8"]
+
+
+@pytest.fixture
+def written(tmp_path, capsys):
+    """Writes a script and returns its text; bash finds no mistake in it."""
+
+    def write(*flags, job=JOB):
+        path = tmp_path / "job.sbatch"
+        run = str(tmp_path / "the run")
+        assert main(["slurm", "--script", str(path), *flags, *job, "--run-dir", run]) == 0
+        assert f"submit it with: sbatch {path}" in capsys.readouterr().out
+        subprocess.run(["bash", "-n", str(path)], check=True, timeout=20)
+        return path.read_text()
+
+    return write
+
+
+def directives(text):
+    return [line.removeprefix("#SBATCH ") for line in text.splitlines() if line.startswith("#SBATCH ")]
+
+
+def test_the_script_asks_for_a_task_a_rank_and_a_warning_before_the_limit(written):
+    asked = directives(written("--nodes", "2", "--time", "90m", "--warning", "2m", "--partition", "long"))
+    for word in ("--nodes=2", "--ntasks=4", "--ntasks-per-node=2", "--time=90", "--signal=B:USR1@120", "--requeue"):
+        assert word in asked
+    assert "--partition=long" in asked and "--open-mode=append" in asked
+
+
+def test_a_job_of_one_process_asks_for_one_task(written):
+    assert "--ntasks=1" in directives(written(job=["--", "train", "tiny_catch"]))
+
+
+def test_the_first_start_is_the_users_own_command_and_later_ones_resume(written):
+    text = written()
+    assert '-m parcade train tiny_catch --engine mpi --ranks 4 --num-envs 8 --threads-per-rank 1 --run-dir "$run"' in text
+    assert '-m parcade train --resume "$run"' in text
+    assert "the run'" in text  # a name with a space is quoted
+
+
+def test_further_words_reach_sbatch(written):
+    asked = directives(written("--extra=--mem=8G --exclusive"))
+    assert "--mem=8G" in asked and "--exclusive" in asked
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "expected the job behind --"),
+        (["--", "eval", "runs/x"], "expected the job behind --"),
+        (["--", "train", "--resume", "runs/x"], "it resumes by itself"),
+        (["--", "train", "pongg"], "unknown game 'pongg'"),
+        (["--nodes", "8", *JOB], "nodes=8 for 4 rank(s); use 1 to 4 nodes"),
+        (["--nodes", "2", "--", "train", "tiny_catch"], "nodes=2 needs --engine mpi"),
+        (["--time", "2m", "--warning", "3m", *JOB], "warning=3m does not fit into time=2m"),
+        (["--", "train", "tiny_catch", "--engine", "mpi", "--ranks", "64"], "num_envs=32 is fewer than world_size=64"),
+    ],
+)
+def test_a_job_that_could_not_run_is_refused_before_it_queues(words, said, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["slurm", *words]) == 2
+    assert said in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_where_there_is_no_slurm_one_line_says_so(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    script = str(tmp_path / "job.sbatch")
+    assert main(["slurm", "--submit", "--script", script, *JOB, "--run-dir", str(tmp_path / "run")]) == 2
+    err = capsys.readouterr().err.strip()
+    assert err == f"parcade: there is no sbatch on the PATH, so no Slurm here; on a login node of the cluster run: sbatch {script}"
