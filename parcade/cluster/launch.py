@@ -110,8 +110,11 @@ def run_ranks(job: Job) -> int:
     previous = {number: signal.signal(number, ask_to_stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         reason = _wait(process, job, asked)
-        if reason is None:
+        if reason is None and process.returncode:
             return process.returncode
+        reason = reason or _unfinished(job)
+        if reason is None:
+            return 0
         print(f"{_stacks(job.run)}parcade: {reason}", file=sys.stderr, flush=True)
         return 1
     finally:
@@ -148,6 +151,17 @@ def _wait(process: subprocess.Popen, job: Job, asked: list[int]) -> str | None:
             hang = watch.hang()
             if hang is not None:
                 return hang
+
+
+def _unfinished(job: Job) -> str | None:
+    """Who did not come to its end although the launcher says that all is well, as Open MPI's may when a host is lost."""
+    ended = {record.number for record in read_records(job.run) if record.ended}
+    missing = [number for number in range(job.ranks) if number not in ended]
+    if not missing:
+        return None
+    places = {record.number: record.place for record in read_records(job.run)}
+    named = "; ".join(f"rank {number} ({places.get(number, 'which never came up')})" for number in missing)
+    return f"the launcher ended without an error, but {named} did not come to its end: a host or its link is gone"
 
 
 def _stacks(run: Path) -> str:

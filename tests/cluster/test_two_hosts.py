@@ -72,7 +72,8 @@ def test_a_dead_host_ends_the_job_and_it_goes_on_without_it(net_hosts, tmp_path)
 def test_a_host_with_other_code_is_refused_by_name(net_hosts, tmp_path):  # noqa: F811
     other = tmp_path / "other"
     shutil.copytree(ROOT / "parcade", other / "parcade", ignore=shutil.ignore_patterns("__pycache__"))
-    (other / "parcade" / "__init__.py").open("a").write("\n# changed\n")
+    changed = other / "parcade" / "__init__.py"
+    changed.write_text(changed.read_text() + "\n# changed\n")
     shell = tmp_path / "shell"
     change = f'case $1 in 10.77.0.2) set -- "$1" "env PYTHONPATH={other} ${{2#env PYTHONPATH=* }}";; esac'
     shell.write_text(f'#!/bin/bash\n{change}\nexec {net_hosts.remote_shell} "$@"\n')

@@ -1,0 +1,53 @@
+"""How a launched job is judged, with a stand-in for mpiexec."""
+
+import sys
+
+import pytest
+
+from parcade.cluster import launch, mpi
+from parcade.cluster.launch import Job, run_ranks
+from parcade.cluster.processes import ProcessRecord, own_record, write_record
+
+pytestmark = pytest.mark.quick
+
+
+@pytest.fixture
+def job(tmp_path, monkeypatch):
+    """Runs a job whose launcher ends with a code and leaves records of some ranks that have ended, or not."""
+
+    def run(code, *ended):
+        monkeypatch.setattr(mpi, "find_mpiexec", lambda: "mpiexec")
+        monkeypatch.setattr(mpi, "implementation", lambda mpiexec: "openmpi")
+        monkeypatch.setattr(launch, "launch_command", lambda *a: [sys.executable, "-c", f"raise SystemExit({code})"])
+        clear = launch.clear_records
+
+        def with_records(run_directory):
+            clear(run_directory)
+            for number, has_ended in enumerate(ended):
+                fields = {**vars(own_record("rank", number)), "pid": 4000000, "ended": has_ended}
+                write_record(run_directory, ProcessRecord(**fields))
+
+        monkeypatch.setattr(launch, "clear_records", with_records)
+        return run_ranks(Job([], 2, tmp_path, 1))
+
+    return run
+
+
+def test_a_job_whose_ranks_all_ended_has_ended_well(job):
+    assert job(0, True, True) == 0
+
+
+def test_the_launchers_code_is_handed_on(job):
+    assert job(137, True, False) == 137
+
+
+def test_a_launcher_that_hides_a_lost_rank_is_not_believed(job, capfd):
+    assert job(0, True, False) == 1
+    err = capfd.readouterr().err
+    assert "the launcher ended without an error, but rank 1 (pid 4000000 on host" in err
+    assert "did not come to its end: a host or its link is gone" in err
+
+
+def test_a_rank_that_never_came_up_is_named(job, capfd):
+    assert job(0, True) == 1
+    assert "rank 1 (which never came up)" in capfd.readouterr().err
