@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from . import cuda_kernels, engine_cpu, engine_cuda
+from . import cuda_kernels, engine_cpu, engine_cuda, rom_code
 from .arcade import Arcade, check_saved
 from .cuda_kernels import LASTING_WORDS
 from .device_rows import rows_from_device, rows_to_device
@@ -41,7 +41,7 @@ class DeviceArcade(Arcade):
             engine_cuda.check_fits(num_consoles, engine_cuda.console_bytes(self.height), free)
         n, put, zeros = num_consoles, self.threads.put, self.threads.zeros
         powered = self.machine.powered
-        self._rom, self._program = put(self.machine.rom), put(self.machine.program)
+        self._rom, self._program = put(rom_code.interpreted(self.machine.rom)), put(self.machine.program)
         self._powered = (put(powered["state"][0, :LASTING_WORDS]), put(powered["memory"][0]), put(powered["random"][0, 0]))
         self._registers = put(np.repeat(powered["state"][:, :LASTING_WORDS].T, n, axis=1))
         self._memory = zeros((n, 256), np.uint8)

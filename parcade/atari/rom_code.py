@@ -27,6 +27,13 @@ def attach(rom: np.ndarray, powered: dict[str, np.ndarray], program: np.ndarray)
     rom[-machine_code.ADDRESS_BYTES :] = np.frombuffer(int(address).to_bytes(machine_code.ADDRESS_BYTES, "little"), np.uint8)
 
 
+def interpreted(rom: np.ndarray) -> np.ndarray:
+    """A copy of an image that only the interpreter runs: what a device is given, since the machine code is this CPU's."""
+    plain = rom.copy()
+    detach(plain)
+    return plain
+
+
 def detach(rom: np.ndarray) -> None:
     """From here on only the interpreter runs this image."""
     rom[-machine_code.ADDRESS_BYTES :] = 0

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import cuda_kernels, engine_cpu, engine_cuda, preprocess
+from . import cuda_kernels, engine_cpu, engine_cuda, preprocess, rom_code
 from .cuda_kernels import LASTING_WORDS, NUM_SETTINGS
 from .device_rows import rows_from_device, rows_to_device
 from .state import DIFFICULTY, LINE_WORDS, MODE
@@ -94,7 +94,7 @@ class DeviceConsoles:
         n, put, zeros = self.num_envs, self.threads.put, self.threads.zeros
         machine, picture_words = self.machine, self.machine.height * LINE_WORDS
         self.settings, self._action_set = put(settings), put(self.action_set)
-        self._rom, self._program = put(machine.rom), put(machine.program)
+        self._rom, self._program = put(rom_code.interpreted(machine.rom)), put(machine.program)
         powered = machine.powered
         self._powered = (put(powered["state"][0, :LASTING_WORDS]), put(powered["memory"][0]), put(powered["random"][0, 0]))
         self._resize = tuple(put(t) for t in (preprocess.grey_table(machine.pal), *preprocess.resize_to(machine.height, height, width)))
