@@ -113,7 +113,9 @@ class RayEngine:
 
     def _start(self, needed: dict[str, float]) -> None:
         """A cluster of this machine alone, as large as the parts say they are: they share its cores."""
-        self._directory = tempfile.mkdtemp(prefix="parcade-ray-")
+        # Ray puts sockets some 65 characters below it, and a socket's path may have 107.
+        short = None if len(tempfile.gettempdir()) < 20 else "/tmp"
+        self._directory = tempfile.mkdtemp(prefix="parcade-ray-", dir=short)
         self._init(
             num_cpus=max(1, int(-(-needed.get("CPU", 1) // 1))),
             include_dashboard=False,

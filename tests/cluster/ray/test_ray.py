@@ -2,9 +2,11 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -214,7 +216,8 @@ def test_a_dead_driver_leaves_a_run_that_resumes_and_a_finished_one_leaves_nothi
     run = tmp_path / "run"
     flags = ["--total-frames", "100000000", "--checkpoint-seconds", "1", "--run-dir", str(run)]
     command = [sys.executable, "-m", "parcade", "train"]
-    environment = {**os.environ, "TMPDIR": str(tmp_path), "PARCADE_PLAIN": "1"}
+    here = Path(tempfile.mkdtemp(prefix="pcr", dir="/tmp"))  # short: Ray's sockets lie below it
+    environment = {**os.environ, "TMPDIR": str(here), "PARCADE_PLAIN": "1"}
     process = subprocess.Popen([*command, *COMMAND, *flags], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     deadline = time.monotonic() + 300
     while not list((run / "checkpoints").glob("[0-9]*[0-9]")) and time.monotonic() < deadline:
@@ -230,6 +233,7 @@ def test_a_dead_driver_leaves_a_run_that_resumes_and_a_finished_one_leaves_nothi
     result = json.loads((run / "result.json").read_text())
     assert result["frames"] >= frames + 2000 and result["games_cut_by_resume"] == 0
     deadline = time.monotonic() + 30
-    while processes_with(str(tmp_path / "parcade-ray-")) and time.monotonic() < deadline:
+    while processes_with(str(here / "parcade-ray-")) and time.monotonic() < deadline:
         time.sleep(0.2)
-    assert processes_with(str(tmp_path / "parcade-ray-")) == []
+    assert processes_with(str(here / "parcade-ray-")) == []
+    shutil.rmtree(here)
