@@ -21,7 +21,7 @@ help:
 	@echo "make bench-async    frames to a score with 1 to 8 actor-learners"
 	@echo "make soak    a run on Ray with a kill -9 every 20 s; ten minutes and as long undisturbed"
 	@echo "make bench-threads   too many threads a rank against one"
-	@echo "make reports   example profiles and scaling studies into benchmarks/results; half an hour on a quiet machine"
+	@echo "make reports   example profiles and scaling studies into benchmarks/results; wants a quiet machine"
 	@echo "make bench-sb3, bench-ranks   against Stable-Baselines3; 1 against 2 MPI ranks"
 
 # torch comes first and alone, so that nothing else chooses its version. On Linux, PyPI's build brings gigabytes of CUDA

@@ -107,6 +107,18 @@ def _spread_note(series: SeriesResult) -> str:
         else "One repeat: no spread."
     ]
     parts.append("Communicating includes waiting for the last rank.")
+    starved = [
+        _median(p.steps_per_second) / _median(p.steps_per_cpu_second)
+        for p in series.points
+        if p.size.cores == 1 and p.steps_per_cpu_second and p.steps_per_second
+    ]
+    if starved and min(starved) < 0.7:
+        parts.append(
+            f"A single rank got {min(starved):.0%} of a core: other programs used the machine. Measured rates and "
+            "synthetic or "
+            "simulated ones, which take work by the CPU clock, do not belong together here; measure again on a quiet "
+            "machine."
+        )
     if turned is not None:
         parts.append(f"The measured curve turns: more than {turned} core(s) are slower.")
     return " ".join(parts)

@@ -81,6 +81,12 @@ def test_the_report_says_what_was_found_and_what_it_stands_on(study):
     assert "500 steps/s" in text and "load average 0.1" in text
 
 
+def test_a_study_on_a_busy_machine_says_that_its_rates_do_not_belong_together(study):
+    assert "other programs" not in to_text(describe(study, Questions()))
+    study.series[0].points[0].steps_per_cpu_second = [400.0]
+    assert "A single rank got 25% of a core: other programs used the machine." in to_text(describe(study, Questions()))
+
+
 def test_the_file_gives_the_same_report_again(study, tmp_path):
     data = json.loads(json.dumps(to_json(study)))
     again = from_json(data)
