@@ -4,7 +4,7 @@ import functools
 
 import pytest
 
-pytest.importorskip("numba.cuda", reason="numba-cuda is not installed; pip install 'parcade[cuda]'")
+pytest.importorskip("numba_cuda", reason="numba-cuda is not installed; pip install 'parcade[cuda]'")
 from parcade.atari import gpu_code
 
 PTXAS = gpu_code.find_ptxas()
