@@ -68,7 +68,7 @@ class NcclExchange(AllreduceExchange):
 
     def average_gradient(self, grad: Tensor) -> None:
         num_bytes = grad.numel() * grad.element_size()
-        with self._communicate(num_bytes):
+        with self.communicating(num_bytes):
             started = time.perf_counter()
             dist.all_reduce(grad)
             self.allreduce_seconds += time.perf_counter() - started
@@ -78,14 +78,14 @@ class NcclExchange(AllreduceExchange):
     def sum(self, x: Tensor) -> Tensor:
         if x.device.type != self._device_type:
             return super().sum(x)
-        with self._communicate(x.numel() * x.element_size()):
+        with self.communicating(x.numel() * x.element_size()):
             dist.all_reduce(x)
         return x
 
     def broadcast(self, x: Tensor) -> Tensor:
         if x.device.type != self._device_type:
             return super().broadcast(x)
-        with self._communicate(x.numel() * x.element_size()):
+        with self.communicating(x.numel() * x.element_size()):
             dist.broadcast(x, src=0)
         return x
 
