@@ -23,19 +23,15 @@ from parcade.rl.vtrace import vtrace_returns
 
 
 @dataclass(frozen=True)
-class VTraceConfig(AlgorithmConfig):
-    """Hyper-parameters of V-trace on staggered groups."""
+class VTraceLossConfig(AlgorithmConfig):
+    """Hyper-parameters of every algorithm that learns by V-trace."""
 
-    num_envs: int = 40
-    """Environments over all ranks."""
-    num_groups: int = 5
-    """G: groups whose unrolls end one after another; an update learns from num_envs / G unrolls."""
     learning_rate: float = 1e-3
     """Optimiser step size."""
     final_learning_rate: float = 1e-3
     """What the step size falls to, in a straight line over total_frames."""
     unroll_length: int = 20
-    """T: steps in an unroll; T / G steps are played between updates."""
+    """T: steps per environment in an unroll."""
     rho_clip: float = 1.0
     """Where ratios are cut in the value targets and in the policy gradient."""
     c_clip: float = 1.0
@@ -52,10 +48,20 @@ class VTraceConfig(AlgorithmConfig):
     """Gradients longer than this are shortened to it."""
 
 
-class VTrace(Algorithm):
-    """One V-trace update from every group's unroll."""
+@dataclass(frozen=True)
+class VTraceConfig(VTraceLossConfig):
+    """Hyper-parameters of V-trace on staggered groups."""
 
-    source_kind: ClassVar[str] = "staggered"
+    num_envs: int = 40
+    """Environments over all ranks."""
+    num_groups: int = 5
+    """G: groups whose unrolls end one after another. An update learns from num_envs / G unrolls and comes every
+    unroll_length / G steps."""
+
+
+class VTraceLearner(Algorithm):
+    """One V-trace actor-critic update from every batch of unrolls, wherever they come from."""
+
     head: ClassVar[str] = "actor_critic"
 
     def optimizer(self) -> OptimizerFactory:
@@ -67,12 +73,12 @@ class VTrace(Algorithm):
         c, policy = self.config, self.policy
         set_learning_rate(exchange.optimizer, linear(c.learning_rate, c.final_learning_rate, progress))
         with self.precision.autocast(self.device):
-            scores, values, _ = policy(batch.observations, None, batch.starts)
+            scores, values, _ = policy(batch.observations, batch.initial_policy_state, batch.starts)
         log_prob = log_prob_of(scores, batch.actions)
-        ratios = log_prob.detach() - batch.behaviour_log_prob  # of their logarithms
+        log_ratios = log_prob.detach() - batch.behaviour_log_prob
         rewards, v_T = self.bootstrap(batch)
         targets, advantages = vtrace_returns(
-            ratios,
+            log_ratios,
             rewards,
             batch.discounts(c.gamma),
             values.detach(),
@@ -91,5 +97,11 @@ class VTrace(Algorithm):
             "loss/policy": policy_loss.detach(),
             "loss/value": value_loss.detach(),
             "policy/entropy": entropy.detach(),
-            "policy/clipped": (ratios.exp() > c.rho_clip).float().mean(),
+            "policy/clipped": (log_ratios.exp() > c.rho_clip).float().mean(),
         }
+
+
+class VTrace(VTraceLearner):
+    """The update of every group's unroll."""
+
+    source_kind: ClassVar[str] = "staggered"
