@@ -35,15 +35,19 @@ class AllreduceExchange(Exchange):
         num_bytes = grad.numel() * grad.element_size()
         with self.communicating(num_bytes):
             started = time.perf_counter()
-            self._comm.Allreduce(self._mpi.IN_PLACE, grad.numpy())
+            self._reduce(grad)
             self.allreduce_seconds += time.perf_counter() - started
             grad /= self.world_size
         self.bytes_moved += num_bytes
 
     def sum(self, x: Tensor) -> Tensor:
         with self.communicating(x.numel() * x.element_size()):
-            self._comm.Allreduce(self._mpi.IN_PLACE, x.numpy())
+            self._reduce(x)
         return x
+
+    def _reduce(self, x: Tensor) -> None:
+        """Sum over ranks in place."""
+        self._comm.Allreduce(self._mpi.IN_PLACE, x.numpy())
 
     def maximum(self, x: np.ndarray) -> np.ndarray:
         with self.communicating(x.nbytes):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import datetime
 import socket
-import time
 
 import numpy as np
 import torch
@@ -26,7 +25,8 @@ class NcclExchange(AllreduceExchange):
     """All ranks of MPI's world, each with a GPU of its own.
 
     ``backend`` ``gloo`` averages tensors of the host the same way: what tests run where there is no GPU. A collective
-    call waits for the others for ``timeout_seconds``, then raises RuntimeError. Errors: UsageError for more ranks on a host than GPUs.
+    call waits for the others for ``timeout_seconds``, then raises RuntimeError. Errors: UsageError for more ranks on a
+    host than GPUs.
     """
 
     def __init__(self, timer: Timer, *, backend: str = "nccl", timeout_seconds: float = 120.0) -> None:
@@ -66,21 +66,11 @@ class NcclExchange(AllreduceExchange):
         self._comm.Bcast(text, root=0)
         return bytes(text).rstrip(b"\0").decode()
 
-    def average_gradient(self, grad: Tensor) -> None:
-        num_bytes = grad.numel() * grad.element_size()
-        with self.communicating(num_bytes):
-            started = time.perf_counter()
-            dist.all_reduce(grad)
-            self.allreduce_seconds += time.perf_counter() - started
-            grad /= self.world_size
-        self.bytes_moved += num_bytes
-
-    def sum(self, x: Tensor) -> Tensor:
-        if x.device.type != self._device_type:
-            return super().sum(x)
-        with self.communicating(x.numel() * x.element_size()):
+    def _reduce(self, x: Tensor) -> None:
+        if x.device.type == self._device_type:
             dist.all_reduce(x)
-        return x
+        else:
+            super()._reduce(x)
 
     def broadcast(self, x: Tensor) -> Tensor:
         if x.device.type != self._device_type:
