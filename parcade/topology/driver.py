@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -25,6 +25,9 @@ class Driver:
 
     Attributes: ``tally``; ``updates`` of the learned policy; ``lives`` how often each part was begun.
     """
+
+    actor_kind: ClassVar[type | None] = None
+    """What its actors are, where they are apart from learners."""
 
     def __init__(self, config: TrainConfig, engine: Engine) -> None:
         self.config = config
@@ -138,8 +141,41 @@ class Driver:
                 return  # its next turn will tell
             self._snapshot_at = time.monotonic()
 
+    def make_actor(self, index: int) -> Part:
+        """Actor ``index``, not yet begun."""
+        return self.make(f"actor-{index}", self.actor_kind, self.description, index, self.envs_per_actor)
+
+    @property
+    def envs_per_actor(self) -> int:
+        """Environments of each actor; one that is added later brings as many."""
+        return self.config.hyper.num_envs // self.config.topology.num_actors
+
     def scale_actors(self, count: int) -> None:
         """Have so many actors from now on; topologies without actors of their own leave it."""
+        if self.actor_kind is None:
+            return
+        actors = self.of_role("actor")
+        for actor in actors[count:]:
+            del self.parts[actor.name]
+            self.forget_actor(actor)
+            self.engine.remove(actor)
+        for index in range(len(actors), count):
+            actor = self.make_actor(index)
+            self.begin_part(actor)
+            self.take_actor(actor)
+
+    def forget_actor(self, actor: Part) -> None:
+        """An actor is about to be removed: drop what it was doing."""
+
+    def take_actor(self, actor: Part) -> None:
+        """An actor has been added and begun: give it something to do."""
+
+    def revive_learner(self, learner: Part) -> None:
+        """A learner with an optimiser of its own died: it goes on from the newest kept state, where there is one."""
+        self.begin_part(learner)
+        if self.snapshot is not None:
+            self.tally.rollbacks += 1
+            self.insist(learner, "set_state", self.lives[learner.name], 0, self.snapshot)
 
     def close(self) -> None:
         """End every part."""

@@ -16,22 +16,20 @@ from parcade.config import TrainConfig
 from parcade.topology.driver import Driver
 from parcade.topology.evaluating_actor import EvaluatingActor
 from parcade.topology.learner import Learner
-from parcade.topology.parts import Engine, Part, Pending
+from parcade.topology.parts import Engine, Pending
 
 
 class Population(Driver):
     """One generation an update."""
 
+    actor_kind = EvaluatingActor
+
     def __init__(self, config: TrainConfig, engine: Engine) -> None:
         super().__init__(config, engine)
-        self.size = config.hyper.num_envs // config.topology.num_actors
         self.learner = self.make("learner-0", Learner, self.description, 0, 1, None, engine.fetch, False)
         for i in range(config.topology.num_actors):
-            self._make_actor(i)
+            self.make_actor(i)
         self.generation = 0
-
-    def _make_actor(self, index: int) -> Part:
-        return self.make(f"actor-{index}", EvaluatingActor, self.description, index, self.size)
 
     def begin(self) -> None:
         for part in self.parts.values():
@@ -66,22 +64,11 @@ class Population(Driver):
         while note is None:
             note = self.answer(self.learner.start("learn", share, evaluated))
             if note is None:
-                self.begin_part(self.learner)
-                if self.snapshot is not None:
-                    self.tally.rollbacks += 1
-                    self.insist(self.learner, "set_state", self.lives["learner-0"], 0, self.snapshot)
+                self.revive_learner(self.learner)
         self.updates = note["version"]
         self.tally.gauge("parts/actors", len(self.of_role("actor")))
         self.keep_learner_snapshot()
         return note["metrics"]
-
-    def scale_actors(self, count: int) -> None:
-        actors = self.of_role("actor")
-        for actor in actors[count:]:
-            del self.parts[actor.name]
-            self.engine.remove(actor)
-        for index in range(len(actors), count):
-            self.begin_part(self._make_actor(index))
 
     def plan(self) -> dict[str, Any]:
         return {"generation": self.generation, "lives": self.lives, "actors": len(self.of_role("actor"))}

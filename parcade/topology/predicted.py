@@ -21,20 +21,18 @@ from parcade.topology.parts import Engine, Part, Pending
 class Predicted(Driver):
     """One learner that predicts and trains, and actors that wait for nothing but its answers."""
 
+    actor_kind = Actor
+
     def __init__(self, config: TrainConfig, engine: Engine) -> None:
         super().__init__(config, engine)
-        self.size = config.hyper.num_envs // config.topology.num_actors
         self.learner = self.make("learner-0", Learner, self.description, 0, 1, None, engine.fetch, False)
         for i in range(config.topology.num_actors):
-            self._make_actor(i)
+            self.make_actor(i)
         self.stepping: list[Pending] = []
         self.answers: dict[str, tuple[Any, int]] = {}  # what each stepping actor was told, and its place in it
         self.training: deque[Any] = deque()
         self.predictions = 0
         self.predicted_envs = 0
-
-    def _make_actor(self, index: int) -> Part:
-        return self.make(f"actor-{index}", Actor, self.description, index, self.size)
 
     def begin(self) -> None:
         for part in self.parts.values():
@@ -75,11 +73,11 @@ class Predicted(Driver):
         prediction = self.learner.start("predict", *[each.data for each in asked])
         note = self.answer(prediction)
         if note is None:
-            self._revive_learner()
+            self.revive_learner(self.learner)
             prediction = self.learner.start("predict", *[each.data for each in asked])
             prediction.note()
         self.predictions += 1
-        self.predicted_envs += len(asked) * self.size
+        self.predicted_envs += len(asked) * self.envs_per_actor
         for place, each in enumerate(asked):
             self._step(each.part, prediction.data, place)
 
@@ -87,7 +85,7 @@ class Predicted(Driver):
         unrolls = [self.training.popleft() for _ in range(self.config.hyper.unrolls_per_update)]
         note = self.answer(self.learner.start("learn", share, *unrolls))
         if note is None:
-            self._revive_learner()
+            self.revive_learner(self.learner)
             return None
         self.updates = note["version"]
         self.tally.gauge("parts/actors", len(self.of_role("actor")))
@@ -96,22 +94,11 @@ class Predicted(Driver):
         self.keep_learner_snapshot()
         return note["metrics"]
 
-    def _revive_learner(self) -> None:
-        self.begin_part(self.learner)
-        if self.snapshot is not None:
-            self.tally.rollbacks += 1
-            self.insist(self.learner, "set_state", self.lives["learner-0"], 0, self.snapshot)
+    def forget_actor(self, actor: Part) -> None:
+        self.stepping = [each for each in self.stepping if each.part is not actor]
 
-    def scale_actors(self, count: int) -> None:
-        actors = self.of_role("actor")
-        for actor in actors[count:]:
-            del self.parts[actor.name]
-            self.stepping = [each for each in self.stepping if each.part is not actor]
-            self.engine.remove(actor)
-        for index in range(len(actors), count):
-            actor = self._make_actor(index)
-            self.begin_part(actor)
-            self._step(actor, None, 0)
+    def take_actor(self, actor: Part) -> None:
+        self._step(actor, None, 0)
 
     def plan(self) -> dict[str, Any]:
         return {

@@ -30,19 +30,20 @@ class Learning(NamedTuple):
 class Replayed(ServerDriver):
     """Learners have an optimiser of their own (Ape-X, one learner) or a parameter server (Gorila)."""
 
+    actor_kind = Actor
+
     def __init__(self, config: TrainConfig, engine: Engine) -> None:
         super().__init__(config, engine)
         t, hyper = config.topology, config.hyper
         self.has_server = config.run.algorithm == "gorila"
-        self.size = hyper.num_envs // t.num_actors
         if self.has_server:
             self.make_server(plays=False)
         else:
             self.make("learner-0", Learner, self.description, 0, 1, None, engine.fetch, False)
         for k in range(t.num_replay_shards):
-            self.make(f"replay-{k}", ReplayShard, self.description, k, t.num_replay_shards, self.size)
+            self.make(f"replay-{k}", ReplayShard, self.description, k, t.num_replay_shards, self.envs_per_actor)
         for i in range(t.num_actors):
-            self._make_actor(i)
+            self.make_actor(i)
         self.playing: list[tuple[Pending, int]] = []
         self.storing: list[Pending] = []
         self.learning: list[Learning] = []
@@ -53,9 +54,6 @@ class Replayed(ServerDriver):
         self.version = 0
         self.learned = 0
         self.sampled = 0
-
-    def _make_actor(self, index: int) -> Part:
-        return self.make(f"actor-{index}", Actor, self.description, index, self.size)
 
     def begin(self) -> None:
         if self.has_server:
@@ -86,7 +84,7 @@ class Replayed(ServerDriver):
     @property
     def _may_play(self) -> bool:
         hyper = self.config.hyper
-        delivery = hyper.unroll_length * self.size
+        delivery = hyper.unroll_length * self.envs_per_actor
         under_way = self.tally.steps + len(self.playing) * delivery
         ahead = 2 * delivery * max(1, len(self.of_role("actor")))
         return under_way < hyper.learning_starts + self.learned * hyper.steps_per_update + ahead or not self._may_learn
@@ -158,7 +156,7 @@ class Replayed(ServerDriver):
         if self.has_server:
             metrics = self.learner_answered(call.part, note)
         elif note is None:
-            self._revive_learner(call.part)
+            self.revive_learner(call.part)
             metrics = None
         else:
             metrics, self.updates = note["metrics"], note["version"]
@@ -182,11 +180,8 @@ class Replayed(ServerDriver):
             self._revive_replay(learning.sample.part)
         return True
 
-    def _revive_learner(self, learner: Part) -> None:
-        self.begin_part(learner)
-        if self.snapshot is not None:
-            self.tally.rollbacks += 1
-            self.insist(learner, "set_state", self.lives[learner.name], 0, self.snapshot)
+    def revive_learner(self, learner: Part) -> None:
+        super().revive_learner(learner)
         self._publish()
 
     def pause(self) -> None:
@@ -200,23 +195,18 @@ class Replayed(ServerDriver):
             self.idle_learners.append(each.call.part)
             if not self.has_server:
                 if note is None and not self._sample_was_lost(each):
-                    self._revive_learner(each.call.part)
+                    self.revive_learner(each.call.part)
             elif note is None:
                 self.begin_learner(each.call.part)
             else:
                 self.sent[self._key(each.call.part)] = note["pushes"]
 
-    def scale_actors(self, count: int) -> None:
-        actors = self.of_role("actor")
-        for actor in actors[count:]:
-            del self.parts[actor.name]
-            self.idle_actors = [each for each in self.idle_actors if each is not actor]
-            self.playing = [(pending, version) for pending, version in self.playing if pending.part is not actor]
-            self.engine.remove(actor)
-        for index in range(len(actors), count):
-            actor = self._make_actor(index)
-            self.begin_part(actor)
-            self.idle_actors.append(actor)
+    def forget_actor(self, actor: Part) -> None:
+        self.idle_actors = [each for each in self.idle_actors if each is not actor]
+        self.playing = [(pending, version) for pending, version in self.playing if pending.part is not actor]
+
+    def take_actor(self, actor: Part) -> None:
+        self.idle_actors.append(actor)
 
     def plan(self) -> dict[str, Any]:
         return {

@@ -25,15 +25,16 @@ ATTEMPTS = 3
 class Unrolls(Driver):
     """Keeps actors playing as the queue allows, and the learners learning when it has enough."""
 
+    actor_kind = Actor
+
     def __init__(self, config: TrainConfig, engine: Engine) -> None:
         super().__init__(config, engine)
         t, hyper = config.topology, config.hyper
         self.count = config.num_learners
-        self.size = hyper.num_envs // t.num_actors
         for i in range(self.count):
             self.make(f"learner-{i}", Learner, self.description, i, self.count, None, engine.fetch, False)
         for i in range(t.num_actors):
-            self._make_actor(i)
+            self.make_actor(i)
         needed = hyper.unrolls_per_update * self.count
         self.queue = UnrollQueue(t.queue_unrolls or 2 * max(needed, t.num_actors), needed)
         self.playing: list[tuple[Pending, int]] = []  # calls, and the version of the weights they were given
@@ -41,9 +42,6 @@ class Unrolls(Driver):
         self.known: dict[int, Any] = {}  # weights by version, those that are in use
         self.version = 0
         self.pulled_at: dict[str, tuple[int, int]] = {}  # steps ago, version of an actor's weights
-
-    def _make_actor(self, index: int) -> Part:
-        return self.make(f"actor-{index}", Actor, self.description, index, self.size)
 
     def begin(self) -> None:
         for part in self.parts.values():
@@ -152,20 +150,15 @@ class Unrolls(Driver):
         self.tally.gauge("parts/actors", len(self.of_role("actor")))
         self.keep_learner_snapshot()
 
-    def scale_actors(self, count: int) -> None:
-        actors = self.of_role("actor")
-        for actor in actors[count:]:
-            del self.parts[actor.name]
-            self.idle = [each for each in self.idle if each is not actor]
-            playing = [pending for pending, _ in self.playing if pending.part is actor]
-            self.playing = [(pending, version) for pending, version in self.playing if pending.part is not actor]
-            self.queue.drop(len(playing))
-            self.pulled_at.pop(actor.name, None)
-            self.engine.remove(actor)
-        for index in range(len(actors), count):
-            actor = self._make_actor(index)
-            self.begin_part(actor)
-            self.idle.append(actor)
+    def forget_actor(self, actor: Part) -> None:
+        self.idle = [each for each in self.idle if each is not actor]
+        playing = [pending for pending, _ in self.playing if pending.part is actor]
+        self.playing = [(pending, version) for pending, version in self.playing if pending.part is not actor]
+        self.queue.drop(len(playing))
+        self.pulled_at.pop(actor.name, None)
+
+    def take_actor(self, actor: Part) -> None:
+        self.idle.append(actor)
 
     def plan(self) -> dict[str, Any]:
         return {
