@@ -14,6 +14,7 @@ from parcade.config import TrainConfig, from_json
 from parcade.envs import make_vec
 from parcade.policy import Policy
 from parcade.precision import Precision
+from parcade.state import part_of
 
 
 def load_config(run: Path) -> TrainConfig:
@@ -44,7 +45,7 @@ class Agent:
         spaces.close()
         tensors = run_directory.read_rank_file(directory, 0)
         prefix = "policy."
-        self.policy.load_state_dict({n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)})
+        self.policy.load_state_dict(part_of(tensors, prefix))
         self.policy.eval()
         self._precision = Precision(self.config.run.precision)
         self._generator = torch.Generator().manual_seed(0)

@@ -24,6 +24,7 @@ from parcade.experience.source import Source
 from parcade.parameters import state_tensors
 from parcade.report.machine import machine
 from parcade.report.progress import Progress
+from parcade.state import behind, part_of
 
 
 class Checkpointer:
@@ -81,12 +82,12 @@ class Checkpointer:
             shutil.rmtree(making, ignore_errors=True)
 
     def _rank_tensors(self) -> dict[str, Any]:
-        tensors: dict[str, Any] = {f"source.{name}": value for name, value in self.source.get_state().items()}
+        tensors: dict[str, Any] = behind("source.", self.source.get_state())
         tensors["random.torch"] = torch.get_rng_state()
         tensors["random.minibatches"] = self.algorithm.generator.get_state()
-        tensors |= {f"algorithm.{name}": tensor for name, tensor in self.algorithm.get_state().items()}
+        tensors |= behind("algorithm.", self.algorithm.get_state())
         if self.exchange.rank == 0:
-            tensors |= {f"policy.{name}": tensor for name, tensor in state_tensors(self.algorithm.policy).items()}
+            tensors |= behind("policy.", state_tensors(self.algorithm.policy))
             optimizer = self.exchange.optimizer.state[self.exchange.parameters.data]
             tensors |= {f"optimizer.{name}": torch.as_tensor(value) for name, value in optimizer.items()}
             tensors["learning_rate"] = torch.tensor(learning_rate(self.exchange.optimizer), dtype=torch.float64)
@@ -137,7 +138,7 @@ class Checkpointer:
 
 
 def _part(tensors: dict[str, Any], prefix: str) -> dict[str, Any]:
-    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+    return part_of(tensors, prefix)
 
 
 def remove_unfinished(run: Path) -> None:

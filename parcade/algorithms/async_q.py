@@ -26,6 +26,7 @@ from parcade.rl.losses import squared_error_loss
 from parcade.rl.q_learning import epsilon_greedy_value, value_of
 from parcade.rl.returns import discounted_returns
 from parcade.rl.schedules import linear
+from parcade.state import behind
 
 # Section 5.1: the final epsilons of the paper and their probabilities.
 FINAL_EPSILONS, THEIR_SHARES = (0.1, 0.01, 0.5), (0.4, 0.3, 0.3)
@@ -119,7 +120,7 @@ class AsyncQ(Algorithm):
         return rewards + discounts * torch.cat([taken, expected[None]])
 
     def get_state(self) -> dict[str, Tensor]:
-        return {f"target.{name}": tensor for name, tensor in state_tensors(self.target).items()}
+        return behind("target.", state_tensors(self.target))
 
     def set_state(self, state: dict[str, Tensor | np.ndarray]) -> None:
         tensors = {name.removeprefix("target."): torch.as_tensor(value) for name, value in state.items()}

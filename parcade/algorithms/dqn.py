@@ -26,6 +26,7 @@ from parcade.parameters import copy_module_state, state_tensors
 from parcade.policy import NetworkConfig
 from parcade.rl.q_learning import double_q_targets, importance_weights, q_targets, value_of, weighted_huber_loss
 from parcade.rl.schedules import linear
+from parcade.state import behind
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ class DQN(Algorithm):
         return double_q_targets(batch.returns, batch.discounts, q_online, q_target)
 
     def get_state(self) -> dict[str, Tensor]:
-        return {f"target.{name}": tensor for name, tensor in state_tensors(self.target).items()}
+        return behind("target.", state_tensors(self.target))
 
     def set_state(self, state: dict[str, Tensor | np.ndarray]) -> None:
         tensors = {name.removeprefix("target."): torch.as_tensor(value) for name, value in state.items()}

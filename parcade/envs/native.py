@@ -15,6 +15,7 @@ from gymnasium.vector.utils import batch_space
 
 from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError, missing_extra
+from parcade.state import behind, part_of
 
 
 def check_settings(settings: EnvSettings) -> None:
@@ -123,7 +124,7 @@ class NativeVectorEnv(VectorEnv):
 
     def _state_arrays(self) -> dict[str, np.ndarray]:
         consoles = self._consoles
-        arrays = {f"console.{name}": array for name, array in consoles.arrays.items()}
+        arrays = behind("console.", consoles.arrays)
         return {
             **arrays,
             "observations": consoles.observations,
@@ -150,7 +151,7 @@ class NativeVectorEnv(VectorEnv):
         from parcade.atari.state_check import check_rows
 
         try:
-            rows = {name.removeprefix("console."): array for name, array in taken.items() if name.startswith("console.")}
+            rows = part_of(taken, "console.")
             check_rows(rows, self._consoles.machine)
         except ValueError as error:
             raise UsageError(str(error)) from error

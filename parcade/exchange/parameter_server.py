@@ -24,6 +24,7 @@ from parcade.exchange.base import Exchange, OptimizerFactory
 from parcade.parameters import FlatParameters
 from parcade.policy import Policy, RunningStatistics
 from parcade.report.timing import Timer
+from parcade.state import part_of
 
 APPLIED, STALE, OUTLIER, LOST = range(4)
 OUTCOMES = ("applied", "stale", "outlier", "lost")
@@ -164,7 +165,7 @@ class ParameterShard:
         self.loss_moments = np.array(state["loss_moments"])
         self._seen = {(int(learner), int(life)): int(number) for learner, life, number in state["seen"]}
         prefix = "optimizer."
-        optimizer = {n.removeprefix(prefix): torch.from_numpy(np.array(v)) for n, v in state.items() if n.startswith(prefix)}
+        optimizer = {n: torch.from_numpy(np.array(v)) for n, v in part_of(state, prefix).items()}
         if optimizer:
             self.optimizer.state[self.parameters] = optimizer
         else:

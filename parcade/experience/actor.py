@@ -20,6 +20,7 @@ from parcade.parameters import load_weights
 from parcade.policy import Acted
 from parcade.report.progress import process_cpu_seconds
 from parcade.report.timing import Timer
+from parcade.state import behind, part_of
 
 
 def epsilon_ladder(first: int, count: int, total: int, base: float, exponent: float) -> torch.Tensor:
@@ -125,7 +126,7 @@ class Actor:
         note = {"life": self.life, "unroll": finished is not None}
         if finished is not None:
             note |= self._note()
-            data |= {f"unroll.{name}": array for name, array in finished.arrays().items()}
+            data |= behind("unroll.", finished.arrays())
         return note, data
 
     def get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -133,14 +134,14 @@ class Actor:
         state = {f"group.{name}": np.asarray(value) for name, value in self.group.get_state().items()}
         state |= {f"policy.{name}": tensor.numpy().copy() for name, tensor in self.policy.state_dict().items()}
         if self._unroll is not None:
-            state |= {f"unroll.{name}": array for name, array in self._unroll.batch.arrays().items()}
+            state |= behind("unroll.", self._unroll.batch.arrays())
             state["unroll_at"] = np.int64(self._unroll.at)
         return {"exact": self.group.gives_state}, state
 
     def set_state(self, life: int, state: dict[str, np.ndarray]) -> tuple[dict[str, Any], None]:
         """Go on from ``get_state``'s data; the note says how many games were cut."""
         self.life = life
-        part = lambda prefix: {n.removeprefix(prefix): v for n, v in state.items() if n.startswith(prefix)}  # noqa: E731
+        part = lambda prefix: part_of(state, prefix)  # noqa: E731
         self.policy.load_state_dict({n: torch.from_numpy(np.array(v)) for n, v in part("policy.").items()})
         cut = self.group.set_state({n: np.array(v) for n, v in part("group.").items()}, self.policy)
         self.counter.restored()

@@ -21,6 +21,7 @@ from parcade.policy import Acted, Policy
 from parcade.precision import Precision
 from parcade.random import TensorUniforms
 from parcade.report.timing import Timer
+from parcade.state import behind, part_of
 
 
 class DeviceEnvGroup:
@@ -115,9 +116,9 @@ class DeviceEnvGroup:
     def get_state(self) -> dict[str, np.ndarray | Tensor]:
         """Everything that decides the future, in the host's memory."""
         self.log.score[:], self.log.steps[:], self.log.frames[:] = self.running.cpu().numpy()
-        state = {f"log.{name}": value for name, value in self.log.get_state().items()}
+        state = behind("log.", self.log.get_state())
         state["counters"] = np.array([self.env_steps, self.frames, self.reset_frames], np.int64)
-        state |= {f"env.{name}": value for name, value in self.env.get_state().items()}
+        state |= behind("env.", self.env.get_state())
         state |= {"starts": self.starts.cpu(), "lives": self.lives.cpu().numpy()}
         return state | ({} if self.policy_state is None else {"policy_state": self.policy_state.cpu()})
 
@@ -125,9 +126,9 @@ class DeviceEnvGroup:
         """Go on from a state of this class or of ``EnvGroup``; no game is cut."""
         self.env_steps, self.frames, self.reset_frames = (int(x) for x in state["counters"])
         self.frame_counts.copy_(torch.tensor([self.frames, self.reset_frames]))
-        self.log.set_state({name.removeprefix("log."): value for name, value in state.items() if name.startswith("log.")})
+        self.log.set_state(part_of(state, "log."))
         self.running.copy_(torch.from_numpy(np.stack([self.log.score, self.log.steps, self.log.frames])))
-        env_state = {name.removeprefix("env."): value for name, value in state.items() if name.startswith("env.")}
+        env_state = part_of(state, "env.")
         self.observations = self.env.set_state(env_state)
         self.starts = torch.from_numpy(np.asarray(state["starts"])).to(self.device)
         self.lives = torch.from_numpy(np.asarray(state["lives"])).to(self.device)

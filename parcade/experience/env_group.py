@@ -12,6 +12,7 @@ from parcade.policy import Acted, Policy
 from parcade.precision import Precision
 from parcade.random import uniforms
 from parcade.report.timing import Timer
+from parcade.state import behind, part_of
 
 
 class EnvGroup:
@@ -104,10 +105,10 @@ class EnvGroup:
 
     def get_state(self) -> dict[str, np.ndarray | Tensor]:
         """Counters, and everything else when the environments give their state."""
-        state = {f"log.{name}": value for name, value in self.log.get_state().items()}
+        state = behind("log.", self.log.get_state())
         state["counters"] = np.array([self.env_steps, self.frames, self.reset_frames], np.int64)
         if self.gives_state:
-            state |= {f"env.{name}": value for name, value in self.env.get_state().items()}
+            state |= behind("env.", self.env.get_state())
             state |= {"starts": self.starts.cpu(), "lives": self.lives}
             if self.policy_state is not None:
                 state["policy_state"] = self.policy_state.cpu()
@@ -139,4 +140,4 @@ class EnvGroup:
 
 
 def _part(state: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
-    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
+    return part_of(state, prefix)

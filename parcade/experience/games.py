@@ -20,6 +20,7 @@ from parcade.parameters import copy_module_state
 from parcade.policy import Acted, Policy
 from parcade.random import uniforms
 from parcade.report.timing import Timer
+from parcade.state import behind, part_of
 
 
 class GamesSource:
@@ -140,7 +141,7 @@ class GamesSource:
     def get_state(self) -> dict[str, np.ndarray | Tensor]:
         state: dict[str, np.ndarray | Tensor] = {"cut_games": np.int64(self.cut_games)}
         for i, lane in enumerate(self.lanes):
-            state |= {f"lane{i}.{name}": value for name, value in lane.get_state().items()}
+            state |= behind(f"lane{i}.", lane.get_state())
         return state
 
     def set_state(self, state: dict[str, np.ndarray]) -> None:
@@ -149,7 +150,7 @@ class GamesSource:
         self.cut_games = int(state["cut_games"])
         for i, lane in enumerate(self.lanes):
             prefix = f"lane{i}."
-            part = {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
+            part = part_of(state, prefix)
             lane.set_state(part, self._policy)
 
     def close(self) -> None:

@@ -14,6 +14,7 @@ from parcade.experience.episodes import SCORE, EpisodeLog
 from parcade.parameters import FlatParameters, copy_module_state
 from parcade.policy import Policy
 from parcade.report.timing import Timer
+from parcade.state import behind, part_of
 
 
 class Evaluator:
@@ -118,7 +119,7 @@ class PopulationSource:
             "cut_games": np.int64(self.cut_games),
         }
         for i, lane in enumerate(self.evaluator.lanes):
-            state |= {f"lane{i}.{name}": value for name, value in lane.get_state().items()}
+            state |= behind(f"lane{i}.", lane.get_state())
         return state
 
     def set_state(self, state: dict[str, np.ndarray]) -> None:
@@ -126,7 +127,7 @@ class PopulationSource:
         for i, lane in enumerate(self.evaluator.lanes):
             prefix = f"lane{i}."
             lane.set_state(
-                {n.removeprefix(prefix): v for n, v in state.items() if n.startswith(prefix)}, self.evaluator.policy
+                part_of(state, prefix), self.evaluator.policy
             )
 
     def close(self) -> None:

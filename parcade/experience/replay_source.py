@@ -15,6 +15,7 @@ from parcade.parameters import copy_module_state
 from parcade.policy import Policy
 from parcade.random import uniforms
 from parcade.report.timing import Timer
+from parcade.state import behind, part_of
 
 # Steps written to a replay in one piece while nothing is learned yet.
 FILL_STEPS = 16
@@ -95,18 +96,18 @@ class ReplaySource:
         self.replay.add(play_rollout(self.group, self._policy, steps))
 
     def get_state(self) -> dict[str, np.ndarray | Tensor]:
-        state: dict[str, np.ndarray | Tensor] = {f"group.{name}": value for name, value in self.group.get_state().items()}
+        state: dict[str, np.ndarray | Tensor] = behind("group.", self.group.get_state())
         state |= {"cut_games": np.int64(self.cut_games), "samples": np.int64(self._samples)}
         if self.saves_replay:
-            state |= {f"replay.{name}": value for name, value in self.replay.get_state().items()}
+            state |= behind("replay.", self.replay.get_state())
         return state
 
     def set_state(self, state: dict[str, np.ndarray]) -> None:
         self._samples = int(state["samples"])
-        group = {n.removeprefix("group."): v for n, v in state.items() if n.startswith("group.")}
+        group = part_of(state, "group.")
         self.cut_games = int(state["cut_games"]) + self.group.set_state(group, self._policy)
         if self.saves_replay:
-            self.replay.set_state({n.removeprefix("replay."): v for n, v in state.items() if n.startswith("replay.")})
+            self.replay.set_state(part_of(state, "replay."))
 
     def close(self) -> None:
         self.group.close()

@@ -25,6 +25,7 @@ from parcade.experience.episodes import EpisodeLog
 from parcade.parameters import copy_module_state
 from parcade.policy import Policy
 from parcade.report.timing import Timer
+from parcade.state import behind, part_of
 
 # Longer than any rollout takes, shorter than anybody waits.
 PLAY_TIMEOUT_SECONDS = 600
@@ -193,9 +194,9 @@ class RolloutSource:
         pending = self._settle()
         state: dict[str, np.ndarray | Tensor] = {"turn": np.int64(self._turn), "cut_games": np.int64(self.cut_games)}
         for i, group in enumerate(self.groups):
-            state |= {f"group{i}.{name}": value for name, value in group.get_state().items()}
+            state |= behind(f"group{i}.", group.get_state())
         if pending is not None and self.can_resume_exactly:
-            state |= {f"pending.{name}": tensor for name, tensor in pending.tensors().items()}
+            state |= behind("pending.", pending.tensors())
         return state
 
     def set_state(self, state: dict[str, np.ndarray]) -> None:
@@ -204,9 +205,9 @@ class RolloutSource:
         self.cut_games = int(state["cut_games"])
         for i, group in enumerate(self.groups):
             prefix = f"group{i}."
-            part = {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
+            part = part_of(state, prefix)
             self.cut_games += group.set_state(part, self._policy)
-        pending = {n.removeprefix("pending."): torch.from_numpy(v) for n, v in state.items() if n.startswith("pending.")}
+        pending = {n: torch.from_numpy(v) for n, v in part_of(state, "pending.").items()}
         self._pending = Batch.from_tensors(pending) if pending else None
 
     def close(self) -> None:

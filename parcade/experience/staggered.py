@@ -24,6 +24,7 @@ from parcade.experience.episodes import EpisodeLog
 from parcade.experience.rollout import new_rollout
 from parcade.parameters import copy_module_state
 from parcade.policy import Policy
+from parcade.state import behind, part_of
 
 
 class StaggeredSource:
@@ -78,10 +79,10 @@ class StaggeredSource:
 
     def get_state(self) -> dict[str, np.ndarray | Tensor]:
         state: dict[str, np.ndarray | Tensor] = {"cut_games": np.int64(self.cut_games)}
-        state |= {f"group.{name}": value for name, value in self.group.get_state().items()}
+        state |= behind("group.", self.group.get_state())
         if self.can_resume_exactly:
             state["played"] = np.int64(self._played)
-            state |= {f"ring.{name}": tensor for name, tensor in self._rollout.get_state().items()}
+            state |= behind("ring.", self._rollout.get_state())
         return state
 
     def set_state(self, state: dict[str, np.ndarray]) -> None:
@@ -98,4 +99,4 @@ class StaggeredSource:
 
 
 def _part(state: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
-    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
+    return part_of(state, prefix)

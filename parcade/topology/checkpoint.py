@@ -15,6 +15,7 @@ from parcade.experience.build import make_policy
 from parcade.parameters import load_weights, state_tensors
 from parcade.report.machine import machine
 from parcade.report.progress import Progress
+from parcade.state import behind, part_of
 from parcade.topology.driver import Driver
 
 
@@ -38,10 +39,10 @@ class TopologyCheckpointer:
         driver = self.driver
         driver.pause()
         load_weights(self._policy, driver.weights())
-        tensors: dict[str, Any] = {f"policy.{n}": t for n, t in state_tensors(self._policy).items()}
+        tensors: dict[str, Any] = behind("policy.", state_tensors(self._policy))
         for name, state in driver.states().items():
-            tensors |= {f"parts.{name}.{key}": value for key, value in state.items()}
-        tensors |= {f"plan.{name}": array for name, array in driver.plan_arrays().items()}
+            tensors |= behind(f"parts.{name}.", state)
+        tensors |= behind("plan.", driver.plan_arrays())
         state = {
             "progress": self.progress.get_state(),
             "conditions": {**machine(), "threads": torch.get_num_threads(), "world_size": 1},
@@ -62,7 +63,7 @@ class TopologyCheckpointer:
         for line in refused:
             self.say(f"warning: {line}")
         arrays = {name: tensor.numpy() for name, tensor in run_directory.read_rank_file(directory, 0).items()}
-        part = lambda prefix: {n.removeprefix(prefix): a for n, a in arrays.items() if n.startswith(prefix)}  # noqa: E731
+        part = lambda prefix: part_of(arrays, prefix)  # noqa: E731
         driver, plan = self.driver, state["plan"]
         self.progress.set_state(state["progress"])
         driver.lives = dict(plan["lives"])

@@ -12,6 +12,7 @@ from parcade.experience.build import make_group, make_policy
 from parcade.experience.population import Evaluator
 from parcade.report.progress import process_cpu_seconds
 from parcade.report.timing import Timer
+from parcade.state import part_of
 
 
 class EvaluatingActor:
@@ -58,7 +59,7 @@ class EvaluatingActor:
         self.life = life
         for i, lane in enumerate(self.lanes):
             prefix = f"lane{i}."
-            part = {n.removeprefix(prefix): np.array(v) for n, v in state.items() if n.startswith(prefix)}
+            part = {n: np.array(v) for n, v in part_of(state, prefix).items()}
             lane.set_state(part, self.evaluator.policy)
         lanes = self.lanes
         self._last[:] = sum(g.frames for g in lanes), sum(g.reset_frames for g in lanes), sum(g.env_steps for g in lanes)

@@ -23,6 +23,7 @@ from parcade.experience.rollout import RolloutSource
 from parcade.parameters import load_weights, weights_of
 from parcade.report.progress import process_cpu_seconds
 from parcade.report.timing import Timer
+from parcade.state import part_of
 from parcade.train import make_algorithm, turn
 
 
@@ -207,7 +208,7 @@ class Learner:
 
     def set_state(self, life: int, epoch: int, state: dict[str, np.ndarray]) -> tuple[dict[str, Any], None]:
         """Go on from ``get_state``'s data, of this learner or, after a loss, of another; the note counts cut games."""
-        part = lambda prefix: {n.removeprefix(prefix): np.array(v) for n, v in state.items() if n.startswith(prefix)}  # noqa: E731
+        part = lambda prefix: {n: np.array(v) for n, v in part_of(state, prefix).items()}  # noqa: E731
         self.life = life
         load_weights(self.algorithm.policy, part("weights."))
         algorithm = part("algorithm.")
@@ -241,5 +242,5 @@ class Learner:
 
 def _unroll_in(data: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The unroll that an actor's data are, or that they hold beside the next observations."""
-    held = {name.removeprefix("unroll."): array for name, array in data.items() if name.startswith("unroll.")}
+    held = part_of(data, "unroll.")
     return held or data

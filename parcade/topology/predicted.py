@@ -13,6 +13,7 @@ import numpy as np
 
 from parcade.config import TrainConfig
 from parcade.experience.actor import Actor
+from parcade.state import behind, part_of
 from parcade.topology.driver import Driver
 from parcade.topology.learner import Learner
 from parcade.topology.parts import Engine, Part, Pending
@@ -120,11 +121,11 @@ class Predicted(Driver):
                 arrays |= {f"told.{each.part.name}.{name}": np.asarray(value) for name, value in told.items()}
         for i, data in enumerate(self.training):
             held = {n: a for n, a in self.engine.fetch(data).items() if n.startswith("unroll.")}
-            arrays |= {f"training.{i}.{name}": array for name, array in held.items()}
+            arrays |= behind(f"training.{i}.", held)
         return arrays
 
     def resume(self, plan: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-        part = lambda prefix: {n.removeprefix(prefix): a for n, a in arrays.items() if n.startswith(prefix)}  # noqa: E731
+        part = lambda prefix: part_of(arrays, prefix)  # noqa: E731
         self.predictions, self.predicted_envs = plan["predictions"]
         if self.engine.is_remote:
             for actor in self.of_role("actor"):

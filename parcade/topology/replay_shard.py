@@ -11,6 +11,7 @@ from parcade.config import from_json
 from parcade.experience.batch import Batch
 from parcade.experience.build import make_replay
 from parcade.random import uniforms
+from parcade.state import behind, part_of
 
 
 class ReplayShard:
@@ -69,7 +70,7 @@ class ReplayShard:
         """Everything, or but for the transitions where the run does not save them."""
         state = {"counters": np.array([self.steps, self._samples]), "writers": self._writers.copy()}
         if self.saves_replay:
-            state |= {f"replay.{name}": array for name, array in self.replay.get_state().items()}
+            state |= behind("replay.", self.replay.get_state())
         return {"exact": self.saves_replay}, state
 
     def set_state(self, life: int, state: dict[str, np.ndarray]) -> tuple[dict[str, Any], None]:
@@ -78,7 +79,7 @@ class ReplayShard:
         self.steps, self._samples = (int(x) for x in state["counters"])
         if any(name.startswith("replay.") for name in state):
             self._writers = np.array(state["writers"])
-            arrays = {n.removeprefix("replay."): np.array(a) for n, a in state.items() if n.startswith("replay.")}
+            arrays = {n: np.array(a) for n, a in part_of(state, "replay.").items()}
             self.replay.set_state(arrays)
         return {}, None
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from parcade.config import TrainConfig
 from parcade.experience.actor import Actor
+from parcade.state import behind, part_of
 from parcade.topology.learner import Learner
 from parcade.topology.parts import Engine, Part, Pending
 from parcade.topology.replay_shard import ReplayShard
@@ -226,7 +227,7 @@ class Replayed(ServerDriver):
     def plan_arrays(self) -> dict[str, np.ndarray]:
         arrays = {}
         for version, weights in self.known.items():
-            arrays |= {f"known.{version}.{name}": array for name, array in self.engine.fetch(weights).items()}
+            arrays |= behind(f"known.{version}.", self.engine.fetch(weights))
         return arrays
 
     def resume(self, plan: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
@@ -235,7 +236,7 @@ class Replayed(ServerDriver):
         self.transitions = plan["transitions"] if self.config.hyper.save_replay else {}
         for version in {self.version} | {version for _, version in plan["playing"]}:
             prefix = f"known.{version}."
-            weights = {n.removeprefix(prefix): a for n, a in arrays.items() if n.startswith(prefix)}
+            weights = part_of(arrays, prefix)
             self.known[version] = self.engine.share(weights)
         if self.has_server:
             self.take_snapshot()

@@ -14,6 +14,7 @@ import numpy as np
 from parcade.config import TrainConfig
 from parcade.experience.actor import Actor
 from parcade.experience.unroll_queue import Unroll, UnrollQueue
+from parcade.state import behind, part_of
 from parcade.topology.driver import Driver
 from parcade.topology.learner import Learner
 from parcade.topology.parts import Engine, Part, Pending
@@ -174,13 +175,13 @@ class Unrolls(Driver):
     def plan_arrays(self) -> dict[str, np.ndarray]:
         arrays = {}
         for i, unroll in enumerate(self.queue.waiting):
-            arrays |= {f"waiting.{i}.{name}": array for name, array in self.engine.fetch(unroll.data).items()}
+            arrays |= behind(f"waiting.{i}.", self.engine.fetch(unroll.data))
         for version, weights in self.known.items():
-            arrays |= {f"known.{version}.{name}": array for name, array in self.engine.fetch(weights).items()}
+            arrays |= behind(f"known.{version}.", self.engine.fetch(weights))
         return arrays
 
     def resume(self, plan: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-        part = lambda prefix: {n.removeprefix(prefix): a for n, a in arrays.items() if n.startswith(prefix)}  # noqa: E731
+        part = lambda prefix: part_of(arrays, prefix)  # noqa: E731
         self.version = plan["version"]
         versions = {self.version} | {version for _, version in plan["playing"]}
         self.known = {v: self.engine.share(part(f"known.{v}.")) for v in versions}
