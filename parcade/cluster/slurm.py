@@ -101,10 +101,11 @@ python={python}
 cd {directory}
 
 requeue=0
+cancelled=0
 # Slurm warns before the time limit: checkpoint, then back into the queue.
 trap 'requeue=1; touch "$run/stop"' USR1
 # Cancelled or preempted: checkpoint; whether it comes back is up to who sent it.
-trap 'touch "$run/stop"' TERM
+trap 'cancelled=1; touch "$run/stop"' TERM
 
 if compgen -G "$run/checkpoints/*[0-9]/checkpoint.json" > /dev/null; then
     "$python" -m parcade train --resume "$run" &
@@ -122,7 +123,7 @@ code=$?
 if [ "$requeue" = 1 ] && grep -q '"finished_by": "stopped"' "$run/result.json" 2> /dev/null; then
     echo "parcade: time is up; back into the queue"
     scontrol requeue "$SLURM_JOB_ID" && exit 0
-elif [ "$code" = 1 ] && [ "${{SLURM_RESTART_COUNT:-0}}" -lt {restarts} ]; then
+elif [ "$code" = 1 ] && [ "$cancelled" = 0 ] && [ "${{SLURM_RESTART_COUNT:-0}}" -lt {restarts} ]; then
     echo "parcade: the job failed; back into the queue"
     scontrol requeue "$SLURM_JOB_ID" && exit 0
 fi
