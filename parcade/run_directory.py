@@ -22,7 +22,7 @@ from torch import Tensor
 
 from parcade.errors import UsageError
 
-CHECKPOINT_SCHEMA_VERSION = 1
+CHECKPOINT_SCHEMA_VERSION = 2
 
 
 class BadCheckpoint(Exception):

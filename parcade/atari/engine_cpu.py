@@ -286,21 +286,23 @@ def start_episode(e, state, memory, screen, random, rom, program, fire, noop_max
 
 
 @separate(
-    f"void(int64, int64, {ROWS}, uint8[::1], int32[::1], boolean, int64, {STARTS}, int64, int64, boolean, boolean, boolean, boolean, "
+    f"void(int64, int64, boolean[::1], {ROWS}, uint8[::1], int32[::1], boolean, int64, {STARTS}, int64, int64, boolean, boolean, boolean, boolean, "
     f"int64[::1], {OBSERVING}, int32[::1], int32[::1], boolean[::1], boolean[::1], uint8[:, :, ::1], int32[:, ::1], int32[:, ::1])"
 )
 def step_many(
-    first, last, state, memory, screen, random, rom, program, fire, noop_max, starts, frame_skip, frame_limit, max_pool, clip,
+    first, last, playing, state, memory, screen, random, rom, program, fire, noop_max, starts, frame_skip, frame_limit, max_pool, clip,
     life_loss, episodic_life, actions, captured, resize_table, work, observations, elapsed,
     rewards_out, terminated_out, truncated_out, final_out, counters_out, counts_out,
 ):  # fmt: skip
-    """One step of consoles `first` .. `last` - 1 and the reset of those whose episode ends (SAME_STEP).
+    """One step of those consoles `first` .. `last` - 1 that are playing, and the reset where an episode ends (SAME_STEP).
 
-    Shapes: actions [n] ale-py action ids, captured [n, 3, height * 20] uint64, observations [n, stack, h * w] uint8,
+    Shapes: playing [n] bool, actions [n] ale-py action ids, captured [n, 3, height * 20] uint64, observations [n, stack, h * w] uint8,
     counters_out [n, 3] int32: lives, frame number, episode frame number; counts_out [n, 4] int32 as `play_step`'s.
     """
     stand_alone()
     for e in range(first, last):
+        if not playing[e]:
+            continue
         s = state[e]
         over = play_step(
             s, memory[e], screen[e], random[e], rom, program, np.int64(actions[e]), frame_skip,

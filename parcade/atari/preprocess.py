@@ -112,11 +112,31 @@ def pooled_line(pictures, num_pictures, line, grey, out):
 
 
 @kernel
+def as_above(pictures, num_pictures, line):
+    """Whether a line equals the one above it in every picture."""
+    at = line * LINE_WORDS
+    changed = np.uint64(0)
+    for p in range(num_pictures):
+        here = pictures[p, at : at + LINE_WORDS]
+        above = pictures[p, at - LINE_WORDS : at]
+        for word in range(LINE_WORDS):
+            changed |= here[word] ^ above[word]
+    return changed == np.uint64(0)
+
+
+@kernel
 def _observe_whole(pictures, num_pictures, grey, lines, columns, width, height, level, total, out):
     """Whole-number ratios: OpenCV averages blocks of pixels, two by two in integers with halves rounded up."""
     stand_alone()
     scale = np.float32(1.0) / np.float32(lines * columns)
     for row in range(height):
+        same = row > 0
+        for k in range(lines):
+            same = same and as_above(pictures, num_pictures, row * lines + k)
+        if same:
+            for x in range(width):
+                out[row * width + x] = out[(row - 1) * width + x]
+            continue
         for x in range(width):
             total[x] = np.float32(0)
         for k in range(lines):
@@ -153,18 +173,7 @@ def observe(pictures, num_pictures, grey, column_start, column_weight, row_start
         for k in range(row_count[row]):
             line = row_start[row] + k
             if line != summed:
-                same = summed >= 0 and line == summed + 1
-                if same:
-                    at = line * LINE_WORDS
-                    for p in range(num_pictures):
-                        here = pictures[p, at : at + LINE_WORDS]
-                        above = pictures[p, at - LINE_WORDS : at]
-                        changed = np.uint64(0)
-                        for word in range(LINE_WORDS):
-                            changed |= here[word] ^ above[word]
-                        if changed != np.uint64(0):
-                            same = False
-                if not same:
+                if summed < 0 or line != summed + 1 or not as_above(pictures, num_pictures, line):
                     pooled_line(pictures, num_pictures, line, grey, level)
                     for x in range(width):
                         sums[x] = product(level[np.uint32(column_start[x])], first_weight[x])

@@ -5,6 +5,7 @@ but no gymnasium: `parcade.envs` wraps it.
 """
 
 import copy
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -113,7 +114,7 @@ class VectorConsoles:
         maker.reset(seed=0)
         return maker._start_arrays()
 
-    def _split(self, work) -> None:
+    def _split(self, work: Callable[[int, int, int], None]) -> None:
         """Call ``work(thread, first, last)`` on shares of the consoles."""
         edges = [self.num_envs * thread // self.num_threads for thread in range(self.num_threads + 1)]
         if self._pool is None:
@@ -149,21 +150,25 @@ class VectorConsoles:
             "episode_frame_number": state[:, EPISODE_FRAME_NUMBER].copy(),
         }
 
-    def step(self, actions: np.ndarray) -> StepResult:
-        """One step of every game with indices into `action_set`, int `[n]`."""
+    def step(self, actions: np.ndarray, playing: np.ndarray | None = None) -> StepResult:
+        """One step of every game, or of those `playing` bool `[n]`, with indices into `action_set`, int `[n]`.
+
+        A game that rests stays as it is, with reward 0 and neither terminated nor truncated.
+        """
         ids = self.action_set[np.asarray(actions)]
         n = self.num_envs
         rewards = np.zeros(n, np.int32)
         terminated = np.zeros(n, np.bool_)
         truncated = np.zeros(n, np.bool_)
         final = np.zeros_like(self.observations)
-        counters = np.zeros((n, 3), np.int32)
+        counters = self.arrays["state"][:, (LIVES, FRAME_NUMBER, EPISODE_FRAME_NUMBER)].astype(np.int32)
+        playing = np.ones(n, np.bool_) if playing is None else np.asarray(playing, np.bool_)
         counts = np.zeros((n, 4), np.int32)
 
         def play(thread: int, first: int, last: int) -> None:
             engine_cpu.step_many(
-                first, last, *self._rows(), self.machine.rom, self.machine.program, self._fire, self._noop_max, self._starts, *self._step_settings,
-                ids, self.captured, self._resize_table, self._work[thread], self._planes, self.elapsed,
+                first, last, playing, *self._rows(), self.machine.rom, self.machine.program, self._fire, self._noop_max, self._starts,
+                *self._step_settings, ids, self.captured, self._resize_table, self._work[thread], self._planes, self.elapsed,
                 rewards, terminated, truncated, final.reshape(self._planes.shape), counters, counts,
             )  # fmt: skip
 

@@ -105,9 +105,13 @@ class NativeVectorEnv(VectorEnv):
         }
         return observations, infos
 
-    def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
-        """One step of every game. Shapes: actions ``[n]`` int; returns as ``make_vec`` says."""
-        result = self._consoles.step(actions)
+    can_rest = True
+
+    def step(
+        self, actions: np.ndarray, playing: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+        """One step of every game, or of those ``playing`` ``[n]`` bool. Shapes: actions ``[n]`` int; returns as ``make_vec`` says."""
+        result = self._consoles.step(actions, playing)
         ended = result.terminated | result.truncated
         frame_number = result.frame_number.astype(np.int64)
         reset_frames = np.where(ended, result.episode_frame_number, 0)

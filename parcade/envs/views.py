@@ -57,8 +57,13 @@ class EnvView(VectorEnv):
     def reset(self, **kwargs: Any) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         return self._env.reset(**kwargs)
 
-    def step(self, actions: np.ndarray) -> StepResult:
-        return self._env.step(actions)
+    @property
+    def can_rest(self) -> bool:
+        """Whether ``step`` takes a second argument, which games play."""
+        return getattr(self._env, "can_rest", False)
+
+    def step(self, actions: np.ndarray, *playing: np.ndarray) -> StepResult:
+        return self._env.step(actions, *playing)
 
     def close_extras(self, **kwargs: Any) -> None:
         self._env.close(**kwargs)
@@ -75,8 +80,8 @@ class KarpathyView(EnvView):
         observations, infos = self._env.reset(**kwargs)
         return karpathy_difference(observations), infos
 
-    def step(self, actions: np.ndarray) -> StepResult:
-        observations, rewards, terminated, truncated, infos = self._env.step(actions)
+    def step(self, actions: np.ndarray, *playing: np.ndarray) -> StepResult:
+        observations, rewards, terminated, truncated, infos = self._env.step(actions, *playing)
         if "final_obs" in infos:
             infos["final_obs"] = karpathy_difference(infos["final_obs"])
         return karpathy_difference(observations), rewards, terminated, truncated, infos
@@ -93,5 +98,5 @@ class ActionSubset(EnvView):
         self._subset = np.array(subset)
         self.single_action_space = Discrete(len(subset))
 
-    def step(self, actions: np.ndarray) -> StepResult:
-        return self._env.step(self._subset[actions])
+    def step(self, actions: np.ndarray, *playing: np.ndarray) -> StepResult:
+        return self._env.step(self._subset[actions], *playing)

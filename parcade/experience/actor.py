@@ -42,7 +42,7 @@ class Counter:
     def take(self) -> dict[str, Any]:
         """Frames, reset frames, steps and finished games since the last call."""
         group = self.group
-        now = np.array([group.frames, group.reset_frames, group.env_steps * len(group)])
+        now = np.array([group.frames, group.reset_frames, group.steps])
         frames, reset_frames, steps = (now - self._last).tolist()
         self._last = now
         return {"frames": frames, "reset_frames": reset_frames, "steps": steps, "rows": group.log.take_new()}
@@ -50,7 +50,7 @@ class Counter:
     def restored(self) -> None:
         """The group took a saved state, all of which was counted before."""
         group = self.group
-        self._last = np.array([group.frames, group.reset_frames, group.env_steps * len(group)])
+        self._last = np.array([group.frames, group.reset_frames, group.steps])
 
 
 class Actor:

@@ -68,9 +68,13 @@ def make_source(
     per_rank = hyper.num_envs // exchange.world_size
     first = exchange.rank * per_rank
     if algorithm.source_kind == "games":
-        lanes = [make_group(config, first + i, 1, num_threads=1, timer=Timer()) for i in range(per_rank)]
+        # Only the native consoles can rest singly; of the others each is a group of its own.
+        size = per_rank if is_atari(config.game) and config.run.backend == "native" else 1
+        groups = [
+            make_group(config, first + i, size, num_threads=threads, timer=Timer()) for i in range(0, per_rank, size)
+        ]
         games_per_env = hyper.games_per_update // hyper.num_envs
-        return GamesSource(lanes, games_per_env, algorithm.policy, num_threads=threads, timer=timer)
+        return GamesSource(groups, games_per_env, algorithm.policy, num_threads=threads, timer=timer)
     if algorithm.source_kind == "staggered":
         group = make_group(config, first, per_rank, num_threads=threads, timer=timer)
         return StaggeredSource(group, hyper.unroll_length, hyper.num_groups, algorithm.policy)

@@ -63,6 +63,11 @@ class DeviceEnvGroup:
 
     gives_state = True
 
+    @property
+    def steps(self) -> int:
+        """Steps of all environments together."""
+        return self.env_steps * len(self)
+
     def start(self, policy: Policy) -> None:
         """Reset all environments from the run's seeds."""
         self.observations, infos = self.env.reset(seed=self.console_seeds)
@@ -117,14 +122,16 @@ class DeviceEnvGroup:
         """Everything that decides the future, in the host's memory."""
         self.log.score[:], self.log.steps[:], self.log.frames[:] = self.running.cpu().numpy()
         state = behind("log.", self.log.get_state())
-        state["counters"] = np.array([self.env_steps, self.frames, self.reset_frames], np.int64)
+        state["env_steps"] = np.full(len(self), self.env_steps)
+        state["counters"] = np.array([self.frames, self.reset_frames], np.int64)
         state |= behind("env.", self.env.get_state())
         state |= {"starts": self.starts.cpu(), "lives": self.lives.cpu().numpy()}
         return state | ({} if self.policy_state is None else {"policy_state": self.policy_state.cpu()})
 
     def set_state(self, state: dict[str, np.ndarray], policy: Policy) -> int:
         """Go on from a state of this class or of ``EnvGroup``; no game is cut."""
-        self.env_steps, self.frames, self.reset_frames = (int(x) for x in state["counters"])
+        self.env_steps = int(state["env_steps"][0])
+        self.frames, self.reset_frames = (int(x) for x in state["counters"])
         self.frame_counts.copy_(torch.tensor([self.frames, self.reset_frames]))
         self.log.set_state(part_of(state, "log."))
         self.running.copy_(torch.from_numpy(np.stack([self.log.score, self.log.steps, self.log.frames])))

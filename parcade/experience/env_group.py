@@ -19,7 +19,7 @@ class EnvGroup:
     """``n`` environments stepped together; a policy is passed in for every step.
 
     Attributes: ``observations`` ``[n, ...]`` tensor x_t; ``starts`` ``[n]`` bool; ``policy_state`` ``[2, n, H]`` or
-    None; ``env_steps`` steps each environment has taken; ``log`` the scores. Env i of the group draws its action noise
+    None; ``env_steps`` ``[n]`` the steps each environment has taken; ``log`` the scores. Env i of the group draws its action noise
     from (seed, global index, env_steps), so it plays the same games in whatever group or rank it is.
     """
 
@@ -46,7 +46,7 @@ class EnvGroup:
         self.precision = precision
         self.timer = timer
         self.log = EpisodeLog(env_indices)
-        self.env_steps = 0
+        self.env_steps = np.zeros(len(env_indices), np.int64)
         self.frames = 0
         self.reset_frames = 0
         self.policy_state: Tensor | None = None
@@ -56,6 +56,16 @@ class EnvGroup:
 
     def __len__(self) -> int:
         return len(self.env_indices)
+
+    @property
+    def steps(self) -> int:
+        """Steps of all environments together."""
+        return int(self.env_steps.sum())
+
+    @property
+    def can_rest(self) -> bool:
+        """Whether ``step_some`` can be used: some environments take a step while the others stay as they are."""
+        return getattr(self.env, "can_rest", False)
 
     @property
     def gives_state(self) -> bool:
@@ -79,22 +89,47 @@ class EnvGroup:
 
     def noise(self) -> np.ndarray:
         """The uniform numbers ``[n, 2]`` that the next decision draws on."""
-        return uniforms(self.noise_keys, np.full(len(self), self.env_steps), 2)
+        return uniforms(self.noise_keys, self.env_steps, 2)
 
     def step(self, acted: Acted) -> dict[str, np.ndarray]:
         """Take one step; returns rewards as the learner sees them, terminated, truncated, life_lost and final_obs."""
         with self.timer.scope("emulate"):
-            observations, raw_rewards, terminated, truncated, infos = self.env.step(acted.actions.cpu().numpy())
+            taken = self.env.step(acted.actions.cpu().numpy())
+        self.policy_state = acted.state
+        return self._record(*taken, playing=np.ones(len(self), np.bool_))
+
+    def step_some(self, playing: np.ndarray, acted: Acted) -> dict[str, np.ndarray]:
+        """A step of the environments ``playing`` ``[n]`` bool alone; the others rest. Only where ``can_rest``.
+
+        Shapes: acted for the k that play, in order; returns ``step``'s columns of all n, those that rest 0 and False.
+        """
+        actions = np.zeros(len(self), np.int64)
+        actions[playing] = acted.actions.cpu().numpy()
+        with self.timer.scope("emulate"):
+            taken = self.env.step(actions, playing)
+        if acted.state is not None:
+            self.policy_state[:, torch.from_numpy(playing)] = acted.state
+        return self._record(*taken, playing=playing)
+
+    def _record(
+        self,
+        observations: np.ndarray,
+        raw_rewards: np.ndarray,
+        terminated: np.ndarray,
+        truncated: np.ndarray,
+        infos: dict[str, np.ndarray],
+        *,
+        playing: np.ndarray,
+    ) -> dict[str, np.ndarray]:
         ended = terminated | truncated
         life_lost = (infos["lives"] < self.lives) & ~ended
         self.lives = np.array(infos["lives"])
-        self.env_steps += 1
+        self.env_steps += playing
         self.frames += int(infos["frames"].sum())
         self.reset_frames += int(infos["reset_frames"].sum())
-        self.log.record(raw_rewards, infos["frames"], ended, self.env_steps)
-        self.policy_state = acted.state
+        self.log.record(raw_rewards, infos["frames"], ended, self.env_steps, playing)
         self.observations = torch.from_numpy(np.asarray(observations)).to(self.device)
-        self.starts = torch.from_numpy(ended).to(self.device)
+        self.starts = torch.from_numpy(np.where(playing, ended, self.starts.cpu().numpy())).to(self.device)
         return {
             "rewards": np.clip(raw_rewards, -1, 1) if self.clip_rewards else raw_rewards,
             "terminated": terminated,
@@ -106,7 +141,8 @@ class EnvGroup:
     def get_state(self) -> dict[str, np.ndarray | Tensor]:
         """Counters, and everything else when the environments give their state."""
         state = behind("log.", self.log.get_state())
-        state["counters"] = np.array([self.env_steps, self.frames, self.reset_frames], np.int64)
+        state["env_steps"] = self.env_steps.copy()
+        state["counters"] = np.array([self.frames, self.reset_frames], np.int64)
         if self.gives_state:
             state |= behind("env.", self.env.get_state())
             state |= {"starts": self.starts.cpu(), "lives": self.lives}
@@ -116,17 +152,18 @@ class EnvGroup:
 
     def set_state(self, state: dict[str, np.ndarray], policy: Policy) -> int:
         """Go on from a state; returns the games that could not be continued and were started afresh."""
-        self.env_steps, self.frames, self.reset_frames = (int(x) for x in state["counters"])
+        self.env_steps[:] = state["env_steps"]
+        self.frames, self.reset_frames = (int(x) for x in state["counters"])
         if not self.gives_state:
             # Fresh games, but not the ones this run has already begun with: the step count makes the seed new.
             # The scores so far of the cut games are dropped with them, or they would count towards the next ones.
-            fresh = uniforms(self.noise_keys, np.full(len(self), -1 - self.env_steps), 1)[:, 0]
+            fresh = uniforms(self.noise_keys, -1 - self.env_steps, 1)[:, 0]
             self.start(policy, seeds=(fresh * 2**31).astype(np.int32))
             return len(self)
-        self.log.set_state(_part(state, "log."))
+        self.log.set_state(part_of(state, "log."))
         # A reset first: it puts environments that need one into a state that set_state may overwrite.
         self.env.reset(seed=self.console_seeds)
-        observations = self.env.set_state(_part(state, "env."))
+        observations = self.env.set_state(part_of(state, "env."))
         self.observations = torch.from_numpy(np.array(observations)).to(self.device)
         self.starts = torch.from_numpy(state["starts"]).to(self.device)
         self.lives = state["lives"]
@@ -137,7 +174,3 @@ class EnvGroup:
     def close(self) -> None:
         """Close the environments."""
         self.env.close()
-
-
-def _part(state: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
-    return part_of(state, prefix)

@@ -25,14 +25,16 @@ class EpisodeLog:
         self.frames = np.zeros(len(env_indices), np.int64)
         self._new: list[np.ndarray] = []
 
-    def record(self, rewards: np.ndarray, frames: np.ndarray, ended: np.ndarray, env_steps: int) -> None:
-        """Count one step of every environment. Shapes ``[n]``; rewards raw; env_steps since the run began."""
+    def record(
+        self, rewards: np.ndarray, frames: np.ndarray, ended: np.ndarray, env_steps: np.ndarray, playing: np.ndarray
+    ) -> None:
+        """Count one step of the environments ``playing``. Shapes ``[n]``; rewards raw; env_steps since the run began."""
         self.score += rewards
-        self.steps += 1
+        self.steps += playing
         self.frames += frames
         for i in np.flatnonzero(ended):
             self._new.append(
-                np.array([self.score[i], self.steps[i], self.frames[i], self.env_indices[i], env_steps], np.float64)
+                np.array([self.score[i], self.steps[i], self.frames[i], self.env_indices[i], env_steps[i]], np.float64)
             )
         self.score[ended] = 0
         self.steps[ended] = 0

@@ -96,7 +96,7 @@ class PopulationSource:
 
     @property
     def steps(self) -> int:
-        return sum(lane.env_steps for lane in self.evaluator.lanes)
+        return sum(lane.steps for lane in self.evaluator.lanes)
 
     def publish(self, policy: Policy) -> None:
         copy_module_state(policy, self._policy)

@@ -75,7 +75,7 @@ class ReplaySource:
 
     @property
     def steps(self) -> int:
-        return self.group.env_steps * len(self.group)
+        return self.group.steps
 
     def publish(self, policy: Policy) -> None:
         copy_module_state(policy, self._policy)

@@ -160,7 +160,7 @@ class RolloutSource:
 
     @property
     def steps(self) -> int:
-        return sum(group.env_steps * len(group) for group in self.groups)
+        return sum(group.steps for group in self.groups)
 
     def publish(self, policy: Policy) -> None:
         self._settle()

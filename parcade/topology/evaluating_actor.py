@@ -40,7 +40,7 @@ class EvaluatingActor:
         with self.timer.scope("other"):
             score = self.evaluator.score(torch.from_numpy(np.array(weights["data"])), seed, sign, member)
         lanes = self.lanes
-        now = np.array([sum(g.frames for g in lanes), sum(g.reset_frames for g in lanes), sum(g.env_steps for g in lanes)])
+        now = np.array([sum(g.frames for g in lanes), sum(g.reset_frames for g in lanes), sum(g.steps for g in lanes)])
         frames, reset_frames, steps = (now - self._last).tolist()
         self._last = now
         note = {"life": self.life, "score": score, "frames": frames, "reset_frames": reset_frames, "steps": steps}
@@ -62,7 +62,7 @@ class EvaluatingActor:
             part = {n: np.array(v) for n, v in part_of(state, prefix).items()}
             lane.set_state(part, self.evaluator.policy)
         lanes = self.lanes
-        self._last[:] = sum(g.frames for g in lanes), sum(g.reset_frames for g in lanes), sum(g.env_steps for g in lanes)
+        self._last[:] = sum(g.frames for g in lanes), sum(g.reset_frames for g in lanes), sum(g.steps for g in lanes)
         return {}, None
 
     def close(self) -> None:

@@ -75,7 +75,7 @@ def test_a_rollout_on_the_device_is_the_rollout_on_the_host(game):
         expected, got = source.next_batch(), play_rollout(group, made.policy, 8)
         assert_same_batches(expected, got)
     host = source.groups[0]
-    assert (host.frames, host.reset_frames, host.env_steps) == (group.frames, group.reset_frames, group.env_steps)
+    assert (host.frames, host.reset_frames, host.steps) == (group.frames, group.reset_frames, group.steps)
     first, second = (log.take_new() for log in (host.log, group.log))
     assert (first == second).all() and first.shape == second.shape
 
