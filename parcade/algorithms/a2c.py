@@ -34,6 +34,8 @@ class A2CConfig(AlgorithmConfig):
     """What the step size falls to, in a straight line over total_frames."""
     unroll_length: int = 8
     """T: steps per environment between updates."""
+    reset_at_points: bool = False
+    """A return ends at each point scored, for games whose rallies do not depend on one another."""
     gae_lambda: float = 1.0
     """GAE's lambda; 1 is the n-step return."""
     entropy_weight: float = 0.01
@@ -65,7 +67,7 @@ class A2C(Algorithm):
         with self.precision.autocast(self.device):
             scores, values, _ = policy(batch.observations, batch.initial_policy_state, batch.starts)
         rewards, v_T = self.bootstrap(batch)
-        advantages = generalized_advantages(rewards, batch.discounts(c.gamma), values.detach(), v_T, c.gae_lambda)
+        advantages = generalized_advantages(rewards, batch.discounts(c.gamma, c.reset_at_points), values.detach(), v_T, c.gae_lambda)
         returns = advantages + values.detach()
         if c.normalize_advantages:
             advantages = normalized(advantages, exchange)

@@ -55,6 +55,8 @@ class PPOConfig(AlgorithmConfig):
     """Updates per pass."""
     gae_lambda: float = 0.95
     """GAE's lambda."""
+    reset_at_points: bool = False
+    """A return ends at each point scored, for games whose rallies do not depend on one another."""
     clip: float = 0.2
     """How far the ratio may move the surrogate."""
     entropy_weight: float = 0.01
@@ -116,7 +118,7 @@ class PPO(Algorithm):
         """Advantages and value targets ``[T, B]``, from the values the behaviour policy gave when it acted."""
         c, values = self.config, batch.behaviour_values
         rewards, v_T = self.bootstrap(batch)
-        advantages = generalized_advantages(rewards, batch.discounts(c.gamma), values, v_T, c.gae_lambda)
+        advantages = generalized_advantages(rewards, batch.discounts(c.gamma, c.reset_at_points), values, v_T, c.gae_lambda)
         return advantages, advantages + values
 
     def _update_minibatch(

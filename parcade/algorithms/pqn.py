@@ -48,6 +48,8 @@ class PQNConfig(AlgorithmConfig):
     """Passes over a batch."""
     num_minibatches: int = 4
     """Updates per pass."""
+    reset_at_points: bool = False
+    """A return ends at each point scored, for games whose rallies do not depend on one another."""
     q_lambda: float = 0.65
     """Share of the longer return in every target."""
     epsilon_start: float = 1.0
@@ -102,4 +104,4 @@ class PQN(Algorithm):
         c = self.config
         rewards, q_T = self.bootstrap(batch)
         max_q_tp1 = torch.cat([batch.behaviour_values[1:], q_T[None]])
-        return q_lambda_returns(rewards, batch.discounts(c.gamma), max_q_tp1, c.q_lambda)
+        return q_lambda_returns(rewards, batch.discounts(c.gamma, c.reset_at_points), max_q_tp1, c.q_lambda)

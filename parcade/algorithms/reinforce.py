@@ -20,7 +20,7 @@ from parcade.exchange.base import Exchange, OptimizerFactory
 from parcade.experience.batch import Batch
 from parcade.policy import NetworkConfig
 from parcade.rl.losses import entropy_of, log_prob_of
-from parcade.rl.returns import discounted_returns, point_discounts
+from parcade.rl.returns import discounted_returns
 
 
 @dataclass(frozen=True)
@@ -83,9 +83,7 @@ class Reinforce(Algorithm):
     def _advantages(self, batch: Batch, exchange: Exchange) -> Tensor:
         """Standardised returns ``[T, B]``; what stands in the padding means nothing."""
         c = self.config
-        discounts = batch.discounts(c.gamma)
-        if c.reset_at_points:
-            discounts = point_discounts(batch.rewards, discounts)
+        discounts = batch.discounts(c.gamma, c.reset_at_points)
         returns = discounted_returns(batch.rewards, discounts, torch.zeros(batch.rewards.shape[1]))
         if c.standardize_over == "batch":
             return normalized(returns, exchange, batch.mask)

@@ -58,9 +58,16 @@ class Batch:
         """Real steps in the batch."""
         return int(self.mask.sum())
 
-    def discounts(self, gamma: float) -> Tensor:
-        """gamma * (1 - done), a lost life counting as done. Shape ``[T, B]`` float32."""
-        return gamma * (~(self.terminated | self.truncated | self.life_lost)).float()
+    def discounts(self, gamma: float, reset_at_points: bool = False) -> Tensor:
+        """gamma * (1 - done), a lost life counting as done, and a point where wished. Shape ``[T, B]`` float32.
+
+        Source of the latter: Karpathy 2016, "Deep Reinforcement Learning: Pong from Pixels", whose running sum is reset at
+        each point because one rally does not depend on the last.
+        """
+        done = self.terminated | self.truncated | self.life_lost
+        if reset_at_points:
+            done = done | (self.rewards != 0)
+        return gamma * (~done).float()
 
     def tensors(self) -> dict[str, Tensor]:
         """The fields that are there, by name: what a checkpoint stores."""

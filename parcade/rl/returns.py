@@ -62,13 +62,3 @@ def q_lambda_returns(rewards: Tensor, discounts: Tensor, max_q_tp1: Tensor, lamb
         following = rewards[t] + discounts[t] * mixed
         returns[t] = following
     return returns
-
-
-def point_discounts(rewards: Tensor, discounts: Tensor) -> Tensor:
-    """Discounts that also cut at every reward, so that a return spans one rally and no more.
-
-    Shapes: rewards, discounts ``[T, B]``; returns ``[T, B]``.
-    Source: Karpathy 2016, "Deep Reinforcement Learning: Pong from Pixels", where the running sum is reset at each
-    point because one rally does not depend on the last.
-    """
-    return torch.where(rewards != 0, torch.zeros_like(discounts), discounts)

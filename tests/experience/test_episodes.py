@@ -10,9 +10,9 @@ pytestmark = pytest.mark.quick
 
 def test_the_log_adds_up_raw_points_per_game():
     log = EpisodeLog(np.array([4, 5]))
-    log.record(np.array([10.0, -1.0]), np.array([4, 4]), np.array([False, False]), 1)
-    log.record(np.array([5.0, -1.0]), np.array([4, 2]), np.array([False, True]), 2)
-    log.record(np.array([1.0, 7.0]), np.array([4, 4]), np.array([True, False]), 3)
+    log.record(np.array([10.0, -1.0]), np.array([4, 4]), np.array([False, False]), np.array([1, 1]), np.array([True, True]))
+    log.record(np.array([5.0, -1.0]), np.array([4, 2]), np.array([False, True]), np.array([2, 2]), np.array([True, True]))
+    log.record(np.array([1.0, 7.0]), np.array([4, 4]), np.array([True, False]), np.array([3, 3]), np.array([True, True]))
     assert log.take_new().tolist() == [[-2.0, 2.0, 6.0, 5.0, 2.0], [16.0, 3.0, 12.0, 4.0, 3.0]]
     assert log.take_new().shape == (0, 5)
     assert log.score.tolist() == [0.0, 7.0]
@@ -20,11 +20,11 @@ def test_the_log_adds_up_raw_points_per_game():
 
 def test_a_log_goes_on_from_its_state():
     log, other = EpisodeLog(np.array([0])), EpisodeLog(np.array([0]))
-    log.record(np.array([3.0]), np.array([4]), np.array([True]), 1)
-    log.record(np.array([2.0]), np.array([4]), np.array([False]), 2)
+    log.record(np.array([3.0]), np.array([4]), np.array([True]), np.array([1]), np.array([True]))
+    log.record(np.array([2.0]), np.array([4]), np.array([False]), np.array([2]), np.array([True]))
     other.set_state(log.get_state())
     for each in (log, other):
-        each.record(np.array([1.0]), np.array([4]), np.array([True]), 3)
+        each.record(np.array([1.0]), np.array([4]), np.array([True]), np.array([3]), np.array([True]))
     np.testing.assert_array_equal(log.take_new(), other.take_new())
 
 

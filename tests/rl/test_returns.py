@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from parcade.rl.returns import discounted_returns, generalized_advantages, point_discounts, q_lambda_returns
+from parcade.experience.batch import empty_batch
+from parcade.rl.returns import discounted_returns, generalized_advantages, q_lambda_returns
 from parcade.testing import slow_discounted_returns, slow_generalized_advantages, slow_q_lambda_returns
 
 pytestmark = pytest.mark.quick
@@ -80,8 +81,10 @@ def test_nothing_flows_back_across_the_end_of_an_episode():
 
 
 def test_point_discounts_cut_at_every_reward():
-    rewards = torch.tensor([[0.0], [-1.0], [0.0], [1.0]])
-    discounts = point_discounts(rewards, torch.full((4, 1), 0.5))
+    batch = empty_batch(4, 1, (1,), torch.float32)
+    rewards = batch.rewards = torch.tensor([[0.0], [-1.0], [0.0], [1.0]])
+    assert batch.discounts(0.5).flatten().tolist() == [0.5] * 4
+    discounts = batch.discounts(0.5, reset_at_points=True)
     assert discounts.flatten().tolist() == [0.5, 0.0, 0.5, 0.0]
     returns = discounted_returns(rewards, discounts, torch.zeros(1))
     assert returns.flatten().tolist() == [-0.5, -1.0, 0.5, 1.0]
