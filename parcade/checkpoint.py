@@ -101,11 +101,11 @@ class Checkpointer:
         self._compare(state["conditions"])
         tensors = run_directory.read_rank_file(directory, self.exchange.rank)
         shared = tensors if self.exchange.rank == 0 else run_directory.read_rank_file(directory, 0)
-        self.algorithm.policy.load_state_dict(_part(shared, "policy."))
-        algorithm = _part(tensors, "algorithm.")
+        self.algorithm.policy.load_state_dict(part_of(shared, "policy."))
+        algorithm = part_of(tensors, "algorithm.")
         if algorithm:
             self.algorithm.set_state(algorithm)
-        optimizer = _part(shared, "optimizer.")
+        optimizer = part_of(shared, "optimizer.")
         if optimizer:
             data = self.exchange.parameters.data
             # A single number is the count of steps, which optimisers keep on the host.
@@ -115,7 +115,7 @@ class Checkpointer:
         self.progress.set_state(state["progress"])
         self.exchange.updates = self.progress.updates
         self.source.publish(self.algorithm.policy)
-        self.source.set_state({name: tensor.numpy() for name, tensor in _part(tensors, "source.").items()})
+        self.source.set_state({name: tensor.numpy() for name, tensor in part_of(tensors, "source.").items()})
         torch.set_rng_state(tensors["random.torch"])
         self.algorithm.generator.set_state(tensors["random.minibatches"])
         self.say(f"resumed {directory}: {self.progress.frames:,} frames, {self.progress.updates:,} updates")
@@ -135,10 +135,6 @@ class Checkpointer:
         different = [f"{name}: {saved.get(name)} then, {now[name]} now" for name in now if saved.get(name) != now[name]]
         if different:
             self.say(f"warning: the resumed run will not be bit-identical ({'; '.join(different)})")
-
-
-def _part(tensors: dict[str, Any], prefix: str) -> dict[str, Any]:
-    return part_of(tensors, prefix)
 
 
 def remove_unfinished(run: Path) -> None:

@@ -12,10 +12,10 @@ import numpy as np
 import torch
 
 from parcade.config import from_json
-from parcade.experience.batch import Batch, empty_batch
+from parcade.experience.batch import Batch
 from parcade.experience.build import make_group, make_policy
 from parcade.experience.env_group import EnvGroup
-from parcade.experience.rollout import play_rollout
+from parcade.experience.rollout import HostRollout, play_rollout
 from parcade.parameters import load_weights
 from parcade.policy import Acted
 from parcade.report.progress import process_cpu_seconds
@@ -114,8 +114,9 @@ class Actor:
             if answers is not None:
                 if self._unroll is None:
                     self._unroll = Unroll(self.group, self.config.hyper.unroll_length)
-                if self._unroll.add(self.group, answers[place]):
-                    finished, self._unroll = self._unroll.batch, None
+                finished = self._unroll.add(self.group, answers[place])
+                if finished is not None:
+                    self._unroll = None
         data = {
             "observations": self.group.observations.numpy(),
             "starts": self.group.starts.numpy(),
@@ -131,24 +132,22 @@ class Actor:
 
     def get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """The games under way and the weights that play them."""
-        state = {f"group.{name}": np.asarray(value) for name, value in self.group.get_state().items()}
+        state = behind("group.", {name: np.asarray(value) for name, value in self.group.get_state().items()})
         state |= {f"policy.{name}": tensor.numpy().copy() for name, tensor in self.policy.state_dict().items()}
         if self._unroll is not None:
-            state |= behind("unroll.", self._unroll.batch.arrays())
-            state["unroll_at"] = np.int64(self._unroll.at)
+            state |= behind("unroll.", self._unroll.get_state())
         return {"exact": self.group.gives_state}, state
 
     def set_state(self, life: int, state: dict[str, np.ndarray]) -> tuple[dict[str, Any], None]:
         """Go on from ``get_state``'s data; the note says how many games were cut."""
         self.life = life
-        part = lambda prefix: part_of(state, prefix)  # noqa: E731
-        self.policy.load_state_dict({n: torch.from_numpy(np.array(v)) for n, v in part("policy.").items()})
-        cut = self.group.set_state({n: np.array(v) for n, v in part("group.").items()}, self.policy)
+        self.policy.load_state_dict({n: torch.from_numpy(np.array(v)) for n, v in part_of(state, "policy.").items()})
+        cut = self.group.set_state({n: np.array(v) for n, v in part_of(state, "group.").items()}, self.policy)
         self.counter.restored()
-        if "unroll_at" in state and not cut:
+        unroll = part_of(state, "unroll.")
+        if unroll and not cut:
             self._unroll = Unroll(self.group, self.config.hyper.unroll_length)
-            self._unroll.batch = Batch.from_arrays(part("unroll."))
-            self._unroll.at = int(state["unroll_at"])
+            self._unroll.set_state(unroll)
         return {"cut_games": cut}, None
 
     def close(self) -> None:
@@ -157,33 +156,33 @@ class Actor:
 
 
 class Unroll:
-    """A batch that is written step by step, with actions chosen elsewhere (GA3C)."""
+    """A rollout that is played step by step, with actions chosen elsewhere (GA3C)."""
 
     def __init__(self, group: EnvGroup, unroll_length: int) -> None:
-        shape = tuple(group.observations.shape[1:])
-        self.batch = empty_batch(unroll_length, len(group), shape, group.observations.dtype)
+        self._length = unroll_length
+        self._rollout = HostRollout(group, unroll_length)
         state = group.policy_state
-        self.batch.initial_policy_state = None if state is None else state.clone()
-        self.at = 0
+        self._rollout.batch.initial_policy_state = None if state is None else state.clone()
+        self._at = 0
 
-    def add(self, group: EnvGroup, acted: dict[str, np.ndarray]) -> bool:
-        """Step the group with a decision and write it down; whether the unroll is complete."""
-        batch, t = self.batch, self.at
-        tensors = {name: torch.from_numpy(np.array(value)) for name, value in acted.items()}
-        batch.observations[t], batch.starts[t] = group.observations, group.starts
-        batch.actions[t], batch.behaviour_log_prob[t] = tensors["actions"], tensors["log_prob"]
-        batch.behaviour_values[t], batch.behaviour_scores[t] = tensors["values"], tensors["scores"]
-        batch.policy_version[t] = tensors["version"]
-        names = ("actions", "log_prob", "values", "scores")
-        outcome = group.step(Acted(*(tensors[name] for name in names), tensors.get("state")))
-        batch.rewards[t] = torch.from_numpy(outcome["rewards"].astype(np.float32))
-        for name in ("terminated", "truncated", "life_lost"):
-            getattr(batch, name)[t] = torch.from_numpy(outcome[name])
-        for b in np.flatnonzero(outcome["truncated"]):
-            batch.add_truncated(t, int(b), outcome["final_obs"][b], tensors.get("state"))
-        self.at += 1
-        if self.at < len(batch.actions):
-            return False
-        batch.bootstrap_observations = group.observations.clone()
-        batch.bootstrap_starts = group.starts.clone()
-        return True
+    def add(self, group: EnvGroup, answer: dict[str, np.ndarray]) -> Batch | None:
+        """Step the group with a decision and write it down; the batch once it is complete."""
+        tensors = {name: torch.from_numpy(np.array(value)) for name, value in answer.items()}
+        acted = Acted(*(tensors[name] for name in ("actions", "log_prob", "values", "scores")), tensors.get("state"))
+        self._rollout.record(self._at, group, acted, tensors["version"])
+        self._at += 1
+        return self._rollout.finish(group) if self._at == self._length else None
+
+    def get_state(self) -> dict[str, np.ndarray]:
+        """The steps so far."""
+        state = {name: tensor.numpy() for name, tensor in self._rollout.get_state().items()}
+        initial = self._rollout.batch.initial_policy_state
+        state |= {} if initial is None else {"initial": initial.numpy()}
+        return {**state, "at": np.int64(self._at)}
+
+    def set_state(self, state: dict[str, np.ndarray]) -> None:
+        """Take what ``get_state`` gave."""
+        self._rollout.set_state({name: torch.from_numpy(np.array(array)) for name, array in state.items()})
+        if "initial" in state:
+            self._rollout.batch.initial_policy_state = torch.from_numpy(np.array(state["initial"]))
+        self._at = int(state["at"])

@@ -99,15 +99,6 @@ class Batch:
             joined[name] = torch.cat(parts, dim=along)
         return cls.from_tensors(joined)
 
-    def add_truncated(self, t: int, b: int, final_observation: np.ndarray, state: Tensor | None) -> None:
-        """Environment b was cut off at step t: keep the observation it ended with, and the recurrent state there."""
-        self.truncated_at = torch.cat([self.truncated_at, torch.tensor([[t, b]])])
-        final = torch.from_numpy(final_observation.copy())[None]
-        self.truncated_observations = torch.cat([self.truncated_observations, final])
-        if state is not None:
-            kept = [] if self.truncated_states is None else [self.truncated_states]
-            self.truncated_states = torch.cat([*kept, state[:, b : b + 1]], dim=1)
-
     def window(self, rows: Tensor, columns: slice) -> Batch:
         """The environments ``columns`` with their steps in the order ``rows`` ``[T]``; truncations are left out."""
         part = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}

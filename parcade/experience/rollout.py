@@ -23,7 +23,7 @@ from parcade.experience.device_group import DeviceEnvGroup, DeviceRollout
 from parcade.experience.env_group import EnvGroup
 from parcade.experience.episodes import EpisodeLog
 from parcade.parameters import copy_module_state
-from parcade.policy import Policy
+from parcade.policy import Acted, Policy
 from parcade.report.timing import Timer
 from parcade.state import behind, part_of
 
@@ -44,14 +44,17 @@ class HostRollout:
 
     def play_step(self, t: int, group: EnvGroup, policy: Policy) -> None:
         """Row t: one step of every environment."""
+        self.record(t, group, group.decide(policy), policy.version)
+
+    def record(self, t: int, group: EnvGroup, acted: Acted, version: Tensor) -> None:
+        """Row t: step the environments with what was decided, by weights of this version, and write it down."""
         batch = self.batch
-        acted = group.decide(policy)
         batch.observations[t] = group.observations
         batch.starts[t] = group.starts
         batch.actions[t] = acted.actions
         batch.behaviour_log_prob[t] = acted.log_prob
         batch.behaviour_values[t] = acted.values
-        batch.policy_version[t] = policy.version
+        batch.policy_version[t] = version
         batch.behaviour_scores[t] = acted.scores
         outcome = group.step(acted)
         batch.rewards[t] = torch.from_numpy(outcome["rewards"].astype(np.float32))
@@ -89,6 +92,8 @@ class HostRollout:
         if self._truncated:
             state["cut.places"] = torch.tensor(list(self._truncated))
             state["cut.observations"] = torch.stack([observation for observation, _ in self._truncated.values()])
+            states = [state for _, state in self._truncated.values() if state is not None]
+            state |= {"cut.states": torch.stack(states)} if states else {}
         return state
 
     def set_state(self, state: dict[str, Tensor]) -> None:
@@ -96,7 +101,8 @@ class HostRollout:
         for name in STEP_FIELDS:
             getattr(self.batch, name).copy_(state[f"row.{name}"])
         places = state["cut.places"].tolist() if "cut.places" in state else []
-        self._truncated = {(t, b): (state["cut.observations"][i], None) for i, (t, b) in enumerate(places)}
+        states = state.get("cut.states", [None] * len(places))
+        self._truncated = {(t, b): (state["cut.observations"][i], states[i]) for i, (t, b) in enumerate(places)}
 
 
 def play_rollout(group: EnvGroup | DeviceEnvGroup, policy: Policy, unroll_length: int) -> Batch:

@@ -63,7 +63,6 @@ class TopologyCheckpointer:
         for line in refused:
             self.say(f"warning: {line}")
         arrays = {name: tensor.numpy() for name, tensor in run_directory.read_rank_file(directory, 0).items()}
-        part = lambda prefix: part_of(arrays, prefix)  # noqa: E731
         driver, plan = self.driver, state["plan"]
         self.progress.set_state(state["progress"])
         driver.lives = dict(plan["lives"])
@@ -71,12 +70,10 @@ class TopologyCheckpointer:
         if "actors" in plan:
             driver.scale_actors(plan["actors"])
         for name, handle in driver.parts.items():
-            driver.restore_part(handle, part(f"parts.{name}."))
+            driver.restore_part(handle, part_of(arrays, f"parts.{name}."))
         driver.tally.set_state(state["tally"] | {"cut_games": state["tally"]["cut_games"] + driver.tally.cut_games})
         driver.updates = self.progress.updates
-        driver.resume(plan, part("plan."))
+        driver.resume(plan, part_of(arrays, "plan."))
         self.say(f"resumed {directory}: {self.progress.frames:,} frames, {self.progress.updates:,} updates")
         if driver.tally.cut_games:
             self.say(f"note: {driver.tally.cut_games} games under way were cut and fresh ones begun")
-
-

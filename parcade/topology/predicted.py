@@ -125,14 +125,13 @@ class Predicted(Driver):
         return arrays
 
     def resume(self, plan: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-        part = lambda prefix: part_of(arrays, prefix)  # noqa: E731
         self.predictions, self.predicted_envs = plan["predictions"]
         if self.engine.is_remote:
             for actor in self.of_role("actor"):
                 self._step(actor, None, 0)
             return
         for i in range(plan["training"]):
-            self.training.append(part(f"training.{i}."))
+            self.training.append(part_of(arrays, f"training.{i}."))
         for name in plan["stepping"]:
-            told = part(f"told.{name}.")
+            told = part_of(arrays, f"told.{name}.")
             self._step(self.parts[name], (told,) if told else None, 0)

@@ -181,13 +181,12 @@ class Unrolls(Driver):
         return arrays
 
     def resume(self, plan: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-        part = lambda prefix: part_of(arrays, prefix)  # noqa: E731
         self.version = plan["version"]
         versions = {self.version} | {version for _, version in plan["playing"]}
-        self.known = {v: self.engine.share(part(f"known.{v}.")) for v in versions}
+        self.known = {v: self.engine.share(part_of(arrays, f"known.{v}.")) for v in versions}
         self.pulled_at = {name: tuple(value) for name, value in plan["pulled_at"].items()}
         for i, version in enumerate(plan["waiting"]):
-            self.queue.put(Unroll(self.engine.share(part(f"waiting.{i}.")), version))
+            self.queue.put(Unroll(self.engine.share(part_of(arrays, f"waiting.{i}.")), version))
         self.queue.under_way = len(plan["waiting"]) + len(plan["playing"])
         for name, version in plan["playing"]:
             self.playing.append((self.parts[name].start("play", self.known[version]), version))
