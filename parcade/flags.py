@@ -7,7 +7,6 @@ import difflib
 import io
 import os
 import re
-import sys
 import typing
 from collections.abc import Sequence
 from dataclasses import dataclass, make_dataclass

@@ -6,9 +6,9 @@ through a pointer is not found, and listed as bytes.
 
 from collections.abc import Iterator
 
-from . import cartridge, games, recompiler, tia
+from . import cartridge, games, tia
 from .opcodes import LENGTH
-from .recompiler import Image, Instruction
+from .rom_image import Image, Instruction, find_code
 
 BYTES_A_LINE = 8
 RIOT_NAMES = {0x280: "SWCHA", 0x281: "SWACNT", 0x282: "SWCHB", 0x283: "SWBCNT", 0x284: "INTIM", 0x285: "TIMINT",
@@ -50,11 +50,11 @@ def _bank(image: Image, bank: int) -> Iterator[str]:
     vector = int(image.rom[at + 0xFFC]) | int(image.rom[at + 0xFFD]) << 8
     if image.kind == cartridge.FE:  # bit 13 of the address picks the half
         origin, name = (0xF000, 0xD000)[bank], 0
-        code, _ = recompiler.find_code(image, [vector])
+        code, _ = find_code(image, [vector])
         here = [one for one in code.values() if one.pc & 0x2000 == origin & 0x2000]
     else:
         origin, name = vector & 0xE000 | 0x1000, bank << 16
-        code, _ = recompiler.find_code(image, [name | vector])
+        code, _ = find_code(image, [name | vector])
         here = list(code.values())
     found = {instruction.pc & 0xFFF: instruction for instruction in here}
     yield ""

@@ -164,8 +164,8 @@ STAMP = "kernels.sha256"
 
 # Files without kernels: changing them makes no kernel stale.
 WITHOUT_KERNELS = (
-    "__init__", "arcade", "arcade_cuda", "device_rows", "disassembler", "engine_cuda", "games", "gpu_code", "recompiler", "rom_code",
-    "state_check", "vector", "vector_cuda",
+    "__init__", "accesses", "arcade", "arcade_cuda", "assembly", "device_rows", "disassembler", "engine_cuda", "games", "gpu_code",
+    "recompiler", "rom_code", "rom_image", "state_check", "vector", "vector_cuda",
 )  # fmt: skip
 
 

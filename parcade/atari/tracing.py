@@ -90,7 +90,7 @@ def trace_frames(s, memory, rom, screen, random, program, actions, notes_out):
 
 
 def trace(powered: dict[str, np.ndarray], rom: np.ndarray, program: np.ndarray) -> tuple[list[int], set[int]]:
-    """Play on a copy of the console that `powered` holds; names (`recompiler`) of instructions seen, and of those entered."""
+    """Play on a copy of the console that `powered` holds; names (`rom_image`) of instructions seen, and of those entered."""
     arrays = {name: array.copy() for name, array in powered.items()}
     s, memory, screen, random = (arrays[name][0] for name in ("state", "memory", "screen", "random"))
     notes = np.zeros(len(rom), np.int32)

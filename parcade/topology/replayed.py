@@ -35,7 +35,7 @@ class Replayed(ServerDriver):
 
     def __init__(self, config: TrainConfig, engine: Engine) -> None:
         super().__init__(config, engine)
-        t, hyper = config.topology, config.hyper
+        t = config.topology
         self.has_server = config.run.algorithm == "gorila"
         if self.has_server:
             self.make_server(plays=False)

@@ -3,7 +3,7 @@
 from parcade.atari import games
 from parcade.atari.disassembler import listing, text
 from parcade.atari.opcodes import OPCODES
-from parcade.atari.recompiler import Instruction
+from parcade.atari.rom_image import Instruction
 from parcade.cli import main
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from test_cpu6507 import machine
 
-from parcade.atari import Arcade, cartridge, console, cpu6507, jit, machine_code, opcodes, recompiler, rom_code
+from parcade.atari import Arcade, cartridge, console, cpu6507, jit, machine_code, opcodes, recompiler, rom_code, rom_image
 from parcade.atari import state as st
 
 PROGRAM_BYTES = 300
@@ -43,7 +43,7 @@ def test_machine_code_equals_the_interpreter_on_random_programs(random):
     for _ in range(12):
         image = random_image(random)
         plain, fast = machine(b"", image), machine(b"", image)
-        found, _ = recompiler.find_code(recompiler.Image(plain[2], cartridge.PLAIN), [0xF000])
+        found, _ = rom_image.find_code(rom_image.Image(plain[2], cartridge.PLAIN), [0xF000])
         assembly = recompiler.translate(plain[2], cartridge.PLAIN, [0xF000], set(found))
         engine, address = machine_code.load_object(machine_code.compile_assembly(assembly))
         fast[2][-8:] = np.frombuffer(address.to_bytes(8, "little"), np.uint8)
@@ -111,7 +111,7 @@ def test_code_behind_rts_and_pointers_is_found_by_running_it():
 
     seen, entered = tracing.trace(arcade.machine.powered, arcade.machine.rom, arcade.machine.program)
     vector = int(arcade.machine.rom[0xFFC]) | int(arcade.machine.rom[0xFFD]) << 8
-    static, _ = recompiler.find_code(recompiler.Image(arcade.machine.rom, cartridge.PLAIN), [vector])
+    static, _ = rom_image.find_code(rom_image.Image(arcade.machine.rom, cartridge.PLAIN), [vector])
     assert len(seen) > 300
     assert entered <= set(seen)
     assert len(set(seen) - set(static)) > 100

@@ -1,0 +1,276 @@
+"""A translated instruction's accesses: addresses, reads and writes, as `bus.py` answers them.
+
+An access that may have a side effect which is not translated gives the instruction back before anything is done
+(`leave_if`): the interpreter then does all of it.
+"""
+
+from . import cartridge
+from .assembly import Assembly
+from .opcodes import LENGTH
+from .rom_image import Image, Instruction
+from .state import (
+    CART_RAM,
+    CHARGE_AT_ONCE,
+    CHARGE_NEVER,
+    DUMP,
+    DUMP_OFF_CYCLE,
+    IN_CHARGE,
+    IN_INPT4,
+    IN_SWCHA,
+    IN_SWCHB,
+    LOG_CAPACITY,
+    RIOT_DDRA,
+    RIOT_READ_FLAG,
+    RIOT_SET_CYCLE,
+    RIOT_SHIFT,
+    RIOT_TIMER,
+)
+
+WSYNC = 0x02
+READ_ENTRY = 0x3F << 8  # the log's entry for a read
+INDEX = {"zpx": "X", "zpy": "Y", "absx": "X", "absy": "Y"}
+
+
+class Accesses(Assembly):
+    """What instructions read and write, `now` being the one that is written."""
+
+    def __init__(self, image: Image) -> None:
+        super().__init__()
+        self.image = image
+        self.now: Instruction | None = None
+        self.leaves = False  # the current instruction has a way out
+        self.extra: int | str = 0  # its cycle for leaving a page
+
+    def leave_if(self, condition: str) -> None:
+        """Give the current instruction back, untouched, when the condition holds."""
+        on = self.fresh("c")
+        self.leaves = True
+        self.line(f"br i1 {condition}, label %x{self.now.name}, label %{on}, !prof !0")
+        self.label(on)
+
+    def leave(self) -> None:
+        """Give the current instruction back."""
+        self.leaves = True
+        self.line(f"br label %x{self.now.name}")
+
+    def end_cycle(self) -> str:
+        """The cycle that the instruction's accesses see, the one for leaving a page included."""
+        end = self.op("add", self.get("CYCLES"), self.now.opcode.cycles)
+        return end if self.extra == 0 else self.op("add", end, self.extra)
+
+    def log(self, entry: int | str) -> None:
+        """Note a TIA access, `entry` being register << 8 | value; not when the log is full or the frame too long."""
+        end = self.end_cycle()
+        count = self.get("COUNT")
+        late = self.test("sgt", end, "%last_cycle")
+        full = self.test("sge", count, LOG_CAPACITY)
+        self.leave_if(self.value(f"or i1 {late}, {full}"))
+        time = self.op("shl", self.op("sub", end, "%base"), 14)
+        index = self.value(f"zext i32 {count} to i64")
+        at = self.value(f"getelementptr i32, ptr %log, i64 {index}")
+        self.line(f"store i32 {self.op('or', time, entry)}, ptr {at}")
+        self.put("COUNT", self.op("add", count, 1))
+
+    def is_ram(self, address: str) -> str:
+        return self.test("eq", self.op("and", address, 0x1280), 0x80)
+
+    def plain_offset(self, address: str) -> tuple[str, str]:
+        """Whether an address lies in plain ROM (i1), and its offset in the image."""
+        image = self.image
+        inside = self.op("sub", self.op("and", address, 0x1FFF), image.start)
+        plain = self.value(f"icmp ult i32 {inside}, {image.end - image.start}")
+        bank: int | str = self.now.bank
+        if image.kind == cartridge.FE:
+            upper = self.test("ne", self.op("and", address, 0x2000), 0)
+            bank = self.value(f"select i1 {upper}, i32 0, i32 4096")
+        return plain, self.op("add", self.op("and", address, 0xFFF), bank)
+
+    def peek(self, address: str) -> str:
+        """The byte at an address of ROM or RAM known only when it runs."""
+        rom, other, join = self.fresh("r"), self.fresh("o"), self.fresh("j")
+        plain, offset = self.plain_offset(address)
+        self.line(f"br i1 {plain}, label %{rom}, label %{other}")
+        self.label(rom)
+        from_rom = self.byte("rom", offset)
+        self.line(f"br label %{join}")
+        self.label(other)
+        from_ram, ram = self.peek_low(address)
+        self.line(f"br label %{join}")
+        self.label(join)
+        return self.value(f"phi i32 [ {from_rom}, %{rom} ], [ {from_ram}, %{ram} ]")
+
+    def peek_low(self, address: str) -> tuple[str, str]:
+        """The byte at an address that is not in plain ROM but may be of RAM or an input, and the last label written."""
+        ram, other, join = self.fresh("r"), self.fresh("o"), self.fresh("j")
+        self.line(f"br i1 {self.is_ram(address)}, label %{ram}, label %{other}")
+        self.label(ram)
+        from_ram = self.byte("memory", self.op("and", address, 0x7F))
+        self.line(f"br label %{join}")
+        self.label(other)
+        register = self.op("sub", self.op("and", address, 0x0F), 8)
+        no_tia = self.test("ne", self.op("and", address, 0x1080), 0)
+        self.leave_if(self.value(f"or i1 {no_tia}, {self.test('ugt', register, 5)}"))
+        self.log(READ_ENTRY)
+        # The last byte on the bus was the operand's; after a pointer in RAM, its second byte.
+        noise: int | str = (self.now.low if LENGTH[self.now.opcode.mode] == 2 else self.now.high) & 0x3F
+        if self.now.opcode.mode in ("indx", "indy"):
+            noise = self.op("and", self.pointer_high, 0x3F)
+        from_input = self.op("or", self.input(register), noise)
+        last = self.fresh("q")
+        self.line(f"br label %{last}")
+        self.label(last)
+        self.line(f"br label %{join}")
+        self.label(join)
+        return self.value(f"phi i32 [ {from_ram}, %{ram} ], [ {from_input}, %{last} ]"), join
+
+    def indexed(self) -> tuple[str, int | str]:
+        """Address of an absolute indexed operand and the cycle for leaving the page (0 or 1)."""
+        index = self.get(INDEX[self.now.opcode.mode])
+        address = self.op("and", self.op("add", index, self.now.address), 0xFFFF)
+        extra: int | str = 0
+        if self.now.opcode.page_cross_extra:
+            extra = self.op("lshr", self.op("add", index, self.now.low), 8)
+        self.extra = extra
+        return address, extra
+
+    def pointed(self) -> tuple[str, int | str]:
+        """Address that a pointer in RAM gives, for both indirect modes, and the cycle for leaving the page."""
+        at: int | str = self.now.low
+        if self.now.opcode.mode == "indx":
+            at = self.op("and", self.op("add", self.get("X"), at), 0xFF)
+        # The second byte of a pointer at $FF would come from $0100, outside RAM.
+        self.leave_if(self.value(f"icmp uge i32 {self.op('sub', at, 0x80)}, 127"))
+        low = self.byte("memory", self.op("and", at, 0x7F))
+        self.pointer_high = self.byte("memory", self.op("and", self.op("add", at, 1), 0x7F))
+        high = self.op("shl", self.pointer_high, 8)
+        if self.now.opcode.mode == "indx":
+            return self.op("or", low, high), 0
+        low = self.op("add", low, self.get("Y"))
+        extra = self.op("lshr", low, 8) if self.now.opcode.page_cross_extra else 0
+        self.extra = extra
+        return self.op("and", self.op("add", low, high), 0xFFFF), extra
+
+    def can_read(self, address: int) -> bool:
+        """Whether a read of a known address has a translation."""
+        if address & 0x1000:
+            return self.image.offset(address, self.now.bank) is not None or self.is_cartridge_ram(address, 0x80)
+        if address & 0x80 == 0:
+            return address & 0x0F >= 8
+        return address & 0x200 == 0 or address & 5 != 5
+
+    def is_cartridge_ram(self, address: int, port: int) -> bool:
+        kinds = (cartridge.F8SC, cartridge.F6SC)
+        return self.image.kind in kinds and port <= address & 0xFFF < port + 0x80
+
+    def read(self, address: int) -> int | str:
+        """The byte at a known address."""
+        if address & 0x1000:
+            at = self.image.offset(address, self.now.bank)
+            return int(self.image.rom[at]) if at is not None else self.byte("memory", CART_RAM + (address & 0x7F))
+        if address & 0x80 == 0:
+            self.log(READ_ENTRY)
+            # Six bits are left over from the last byte on the bus, the operand's last one.
+            noise = (self.now.low if LENGTH[self.now.opcode.mode] == 2 else self.now.high) & 0x3F
+            register = address & 0x0F
+            return self.op("or", self.input(register - 8), noise) if register < 14 else noise
+        if address & 0x200 == 0:
+            return self.byte("memory", address & 0x7F)
+        register = address & 7
+        if register in (4, 6):
+            return self.timer()
+        return 0 if register == 3 else self.word({0: IN_SWCHA, 1: RIOT_DDRA, 2: IN_SWCHB}[register])
+
+    def input(self, register: int | str) -> str:
+        """INPT0-INPT5 without the bits left over; see `bus._read_input`."""
+        if isinstance(register, int):
+            return self.word(IN_INPT4 + register - 4) if register >= 4 else self.paddle(register)
+        button = self.word(self.op("add", self.op("and", register, 1), IN_INPT4))
+        paddle = self.paddle(self.op("and", register, 3))
+        return self.value(f"select i1 {self.test('uge', register, 4)}, i32 {button}, i32 {paddle}")
+
+    def paddle(self, register: int | str) -> str:
+        """INPT0-INPT3: bit 7 once the capacitor is charged."""
+        charge = self.word(self.op("add", register, IN_CHARGE))
+        full = self.op("add", self.word(DUMP_OFF_CYCLE), charge)
+        charged = self.value(f"icmp ugt i32 {self.end_cycle()}, {full}")
+        dumped = self.test("ne", self.word(DUMP), 0)
+        never = self.value(f"or i1 {dumped}, {self.test('eq', charge, CHARGE_NEVER)}")
+        byte = self.value(f"select i1 {charged}, i32 128, i32 0")
+        byte = self.value(f"select i1 {never}, i32 0, i32 {byte}")
+        return self.value(f"select i1 {self.test('eq', charge, CHARGE_AT_ONCE)}, i32 128, i32 {byte}")
+
+    def timer(self) -> str:
+        """INTIM while it has not expired; see `riot.read_timer`."""
+        delta = self.op("sub", self.op("sub", self.end_cycle(), 1), self.word(RIOT_SET_CYCLE))
+        self.leave_if(self.test("slt", delta, 0))
+        value = self.op("sub", self.op("sub", self.word(RIOT_TIMER), self.op("lshr", delta, self.word(RIOT_SHIFT))), 1)
+        self.leave_if(self.test("slt", value, 0))
+        return self.op("and", value, 0xFF)
+
+    def operand(self) -> tuple[int | str, int | str]:
+        """The byte an instruction reads, and its extra cycle."""
+        now = self.now
+        mode = now.opcode.mode
+        if mode == "imm":
+            return now.low, 0
+        if mode in ("zp", "abs"):
+            return self.read(now.low if mode == "zp" else now.address), 0
+        if mode in ("zpx", "zpy"):
+            return self.peek_low(self.op("and", self.op("add", self.get(INDEX[mode]), now.low), 0xFF))[0], 0
+        if mode in ("absx", "absy"):
+            address, extra = self.indexed()
+            first = self.image.offset(now.address, now.bank, 256)
+            if first is not None:  # the whole reach of the index is plain ROM
+                return self.byte("rom", self.op("add", self.get(INDEX[mode]), first)), extra
+            return self.peek(address), extra
+        address, extra = self.pointed()
+        return self.peek(address), extra
+
+    def can_write(self, address: int) -> bool:
+        """Whether a write to a known address has a translation."""
+        if address & 0x1000:
+            kind = self.image.kind
+            if kind in (cartridge.PLAIN, cartridge.FE):
+                return True
+            return address & 0xFFF < 0xFC0 and not (kind == cartridge.DPC and address & 0xFFF < 0x80)
+        return address & 0x80 != 0 or address & 0x3F >= WSYNC
+
+    def write(self, address: int, value: int | str) -> None:
+        """Write to a known address; the last thing that may leave the instruction undone."""
+        if address & 0x1000:
+            if self.is_cartridge_ram(address, 0):
+                self.put_byte("memory", CART_RAM + (address & 0x7F), value)
+        elif address & 0x80 == 0:
+            self.log(self.op("or", value, (address & 0x3F) << 8))
+        elif address & 0x200 == 0:
+            self.put_byte("memory", address & 0x7F, value)
+        elif address & 0x14 == 0x14:
+            interval = address & 3
+            self.put_word(RIOT_TIMER, value)
+            self.put_word(RIOT_SHIFT, 10 if interval == 3 else 3 * interval)
+            self.put_word(RIOT_SET_CYCLE, self.end_cycle())
+            self.put_word(RIOT_READ_FLAG, 0)
+        elif address & 7 == 1:
+            self.put_word(RIOT_DDRA, value)
+
+    def wait_for_line(self) -> None:
+        """WSYNC: after the instruction the 6507 waits for the end of the scanline."""
+        cycles = self.get("CYCLES")
+        in_line = self.op("urem", self.op("sub", cycles, "%line"), 76)
+        missing = self.op("urem", self.op("sub", 76, in_line), 76)
+        self.put("CYCLES", self.op("add", cycles, missing))
+
+    def write_to(self, address: str, value: int | str) -> None:
+        """Write to an address known only when it runs: RAM, or a TIA register that only pictures depend on."""
+        ram, other, join = self.fresh("r"), self.fresh("o"), self.fresh("j")
+        self.line(f"br i1 {self.is_ram(address)}, label %{ram}, label %{other}")
+        self.label(ram)
+        self.put_byte("memory", self.op("and", address, 0x7F), value)
+        self.line(f"br label %{join}")
+        self.label(other)
+        register = self.op("and", address, 0x3F)
+        no_tia = self.test("ne", self.op("and", address, 0x1080), 0)
+        self.leave_if(self.value(f"or i1 {no_tia}, {self.test('ule', register, WSYNC)}"))
+        self.log(self.op("or", self.op("shl", register, 8), value))
+        self.line(f"br label %{join}")
+        self.label(join)

@@ -1,0 +1,60 @@
+"""Writing LLVM's language: values, words of the console's state, bytes of its arrays, registers in local variables."""
+
+
+class Assembly:
+    """Lines of a function whose arguments are ``%s`` (the state's words) and arrays of bytes such as ``%memory``."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.count = 0
+
+    def line(self, text: str) -> None:
+        self.lines.append("  " + text)
+
+    def label(self, name: str) -> None:
+        self.lines.append(name + ":")
+
+    def fresh(self, prefix: str = "v") -> str:
+        self.count += 1
+        return f"{prefix}{self.count}"
+
+    def value(self, text: str) -> str:
+        name = "%" + self.fresh()
+        self.line(f"{name} = {text}")
+        return name
+
+    def op(self, operation: str, a: int | str, b: int | str) -> str:
+        return self.value(f"{operation} i32 {a}, {b}")
+
+    def test(self, condition: str, a: int | str, b: int | str) -> str:
+        """A comparison, i1."""
+        return self.value(f"icmp {condition} i32 {a}, {b}")
+
+    def bit(self, condition: str, a: int | str, b: int | str) -> str:
+        """A comparison as 0 or 1."""
+        return self.value(f"zext i1 {self.test(condition, a, b)} to i32")
+
+    def get(self, register: str) -> str:
+        return self.value(f"load i32, ptr %{register}")
+
+    def put(self, register: str, value: int | str) -> None:
+        self.line(f"store i32 {value}, ptr %{register}")
+
+    def word(self, index: int | str) -> str:
+        """Load a word of the console's state."""
+        index = self.value(f"zext i32 {index} to i64") if isinstance(index, str) else index
+        return self.value(f"load i32, ptr {self.value(f'getelementptr i32, ptr %s, i64 {index}')}")
+
+    def put_word(self, index: int, value: int | str) -> None:
+        self.line(f"store i32 {value}, ptr {self.value(f'getelementptr i32, ptr %s, i64 {index}')}")
+
+    def byte(self, array: str, index: int | str) -> str:
+        return self.value(f"zext i8 {self.value(f'load i8, ptr {self.place(array, index)}')} to i32")
+
+    def put_byte(self, array: str, index: int | str, value: int | str) -> None:
+        self.line(f"store i8 {self.value(f'trunc i32 {value} to i8')}, ptr {self.place(array, index)}")
+
+    def place(self, array: str, index: int | str) -> str:
+        if not isinstance(index, int):
+            index = self.value(f"zext i32 {index} to i64")
+        return self.value(f"getelementptr i8, ptr %{array}, i64 {index}")

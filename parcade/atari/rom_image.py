@@ -1,0 +1,98 @@
+"""A ROM as instructions: decoding, and which code can be reached from where.
+
+An instruction's name is ``bank >> 12 << 16 | pc``: code is known for each bank and mirror it was met in.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from . import cartridge
+from .opcodes import LENGTH, OPCODES, Opcode
+
+MAX_INSTRUCTIONS = 8000
+
+
+class Instruction(NamedTuple):
+    """One instruction in the ROM."""
+
+    name: int
+    pc: int
+    bank: int
+    opcode: Opcode
+    low: int
+    high: int
+
+    @property
+    def address(self) -> int:
+        """The operand as a 16-bit address."""
+        return self.low | self.high << 8
+
+    @property
+    def following(self) -> int:
+        """PC of the next instruction in memory."""
+        return (self.pc + LENGTH[self.opcode.mode]) & 0xFFFF
+
+    @property
+    def target(self) -> int:
+        """Where a branch goes."""
+        return (self.following + self.low - ((self.low & 0x80) << 1)) & 0xFFFF
+
+
+class Image:
+    """A ROM in `cartridge.expand_image`'s form with the stretch of each bank that can be read without side effects."""
+
+    def __init__(self, rom: np.ndarray, kind: int):
+        self.rom = rom
+        self.kind = kind
+        self.start = int(cartridge.PLAIN_START[kind])
+        self.end = 0x2000 if kind == cartridge.FE else int(cartridge.PLAIN_END[kind])
+
+    def offset(self, address: int, bank: int, length: int = 1) -> int | None:
+        """Where in the ROM `length` bytes from `address` on stand; None when they do not all come from plain ROM."""
+        first = address & 0x1FFF
+        if not self.start <= first <= first + length <= self.end:
+            return None
+        if self.kind == cartridge.FE:
+            bank = 0 if address & 0x2000 else 4096
+        return bank + (address & 0xFFF)
+
+    def instruction(self, name: int) -> Instruction | None:
+        """Decode; None where an instruction's bytes do not all come from plain ROM or the chip would halt."""
+        pc, bank = name & 0xFFFF, name >> 16 << 12
+        at = self.offset(pc, bank, 3)
+        if at is None or int(self.rom[at]) not in OPCODES:
+            return None
+        opcode = OPCODES[int(self.rom[at])]
+        return Instruction(name, pc, bank, opcode, int(self.rom[at + 1]), int(self.rom[at + 2]))
+
+
+def find_code(image: Image, seen: list[int]) -> tuple[dict[int, Instruction], set[int]]:
+    """Instructions reachable from the names in `seen`, and the names that are entered from outside or by RTS."""
+    found: dict[int, Instruction] = {}
+    entries: set[int] = set()
+    todo = list(reversed(seen))
+    while todo and len(found) < MAX_INSTRUCTIONS:
+        name = todo.pop()
+        if name in found:
+            continue
+        instruction = image.instruction(name)
+        if instruction is None:
+            continue
+        found[name] = instruction
+        here = name & ~0xFFFF
+        mnemonic = instruction.opcode.mnemonic
+        following = here | instruction.following
+        if mnemonic == "JSR":
+            entries.add(following)
+            todo += [following, here | instruction.address]
+        elif mnemonic == "JMP":
+            if instruction.opcode.mode == "abs":
+                todo.append(here | instruction.address)
+        elif instruction.opcode.kind == "branch":
+            if instruction.target <= instruction.pc:
+                entries.add(here | instruction.target)
+            todo += [following, here | instruction.target]
+        elif mnemonic not in ("RTS", "RTI", "BRK"):
+            todo.append(following)
+    return found, entries
