@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -30,7 +30,7 @@ from parcade.experience.batch import Batch
 from parcade.policy import PolicyOutput
 from parcade.rl.losses import approximate_kl, clipped_surrogate_loss, entropy_of, log_prob_of, squared_error_loss
 from parcade.rl.returns import generalized_advantages
-from parcade.rl.schedules import linear
+from parcade.rl.schedules import exponential, linear
 
 
 # Between these the step size may follow the KL divergence.
@@ -46,7 +46,9 @@ class PPOConfig(AlgorithmConfig):
     learning_rate: float = 1e-3
     """Adam's step size."""
     final_learning_rate: float = 1e-3
-    """What the step size falls to in a straight line."""
+    """What the step size falls to."""
+    decay: Literal["linear", "exponential"] = "linear"
+    """How it falls: in a straight line, or by the same factor in equal times."""
     unroll_length: int = 128
     """T: steps per environment between learning turns."""
     epochs: int = 3
@@ -86,7 +88,8 @@ class PPO(Algorithm):
     def update(self, batch: Batch, exchange: Exchange, progress: float) -> dict[str, Tensor]:
         c, policy = self.config, self.policy
         if c.target_kl is None:
-            rate = linear(c.learning_rate, c.final_learning_rate, progress, until=c.schedule_share)
+            fall = exponential if c.decay == "exponential" else linear
+            rate = fall(c.learning_rate, c.final_learning_rate, progress, until=c.schedule_share)
             set_learning_rate(exchange.optimizer, rate)
         advantages, returns = self._targets(batch)
         advantages = normalized(advantages, exchange)

@@ -14,7 +14,7 @@ the length of a frame, the paddle capacitors, and collision latches when they ar
 
 import numpy as np
 
-from . import cartridge, riot, tia
+from . import cartridge, riot, tia, tia_writes
 from .jit import CHIPS, inlined, separate, stand_alone
 from .state import (
     BUS,
@@ -39,7 +39,7 @@ from .state import (
 )
 
 READING = -1
-NOTHING = tia.NOTHING
+NOTHING = tia_writes.NOTHING
 VSYNC_NEVER = 0x7FFFFFFF
 LOG_SPAN_CYCLES = 1 << 17  # an entry is cycles << 14 | register << 8 | value and stays positive
 
@@ -98,18 +98,18 @@ def _act_on_write(s, register, value, after_read):
     clock = 3 * cycles
     if clock >= s[LINE_LIMIT]:
         s[FRAME_ENDED] = 1
-    if register == tia.WSYNC:
+    if register == tia_writes.WSYNC:
         if after_read:
             in_line = (cycles - np.int64(s[FRAME_START]) // 3) % 76
             if in_line != 0:
                 s[CYCLES] = cycles + 76 - in_line
-    elif register == tia.VSYNC:
+    elif register == tia_writes.VSYNC:
         if value & 2:
             s[VSYNC_FINISH] = clock + 228
         elif clock >= s[VSYNC_FINISH]:
             s[VSYNC_FINISH] = VSYNC_NEVER
             s[FRAME_ENDED] = 1
-    elif register == tia.VBLANK:
+    elif register == tia_writes.VBLANK:
         if value & 0x80:
             s[DUMP] = 1
         elif s[DUMP] != 0:

@@ -6,7 +6,7 @@ through a pointer is not found, and listed as bytes.
 
 from collections.abc import Iterator
 
-from . import cartridge, games, tia
+from . import cartridge, games, tia_writes
 from .opcodes import LENGTH
 from .rom_image import Image, Instruction, find_code
 
@@ -16,7 +16,7 @@ RIOT_NAMES = {0x280: "SWCHA", 0x281: "SWACNT", 0x282: "SWCHB", 0x283: "SWBCNT", 
 READ_NAMES = ("CXM0P", "CXM1P", "CXP0FB", "CXP1FB", "CXM0FB", "CXM1FB", "CXBLPF", "CXPPMM",
               "INPT0", "INPT1", "INPT2", "INPT3", "INPT4", "INPT5")  # fmt: skip
 WRITE_NAMES = {
-    value: name for name, value in vars(tia).items()
+    value: name for name, value in vars(tia_writes).items()
     if name.isupper() and isinstance(value, int) and name[:2] in ("VS", "VB", "WS", "RS", "NU", "CO", "CT", "RE", "PF", "GR", "EN", "HM", "VD", "CX")
     and "_" not in name
 }  # fmt: skip

@@ -130,10 +130,7 @@ def _observe_whole(pictures, num_pictures, grey, lines, columns, width, height, 
     stand_alone()
     scale = np.float32(1.0) / np.float32(lines * columns)
     for row in range(height):
-        same = row > 0
-        for k in range(lines):
-            same = same and as_above(pictures, num_pictures, row * lines + k)
-        if same:
+        if lines == 1 and row > 0 and as_above(pictures, num_pictures, row):
             for x in range(width):
                 out[row * width + x] = out[(row - 1) * width + x]
             continue
