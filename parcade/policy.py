@@ -22,7 +22,7 @@ from parcade.rl.losses import log_prob_of
 class NetworkConfig:
     """The policy's network."""
 
-    network: Literal["auto", "small_cnn", "nature_cnn", "impala_resnet", "karpathy_mlp", "mlp"] = "auto"
+    network: Literal["auto", "small_cnn", "fine_cnn", "nature_cnn", "impala_resnet", "karpathy_mlp", "mlp"] = "auto"
     """Which body; auto takes the small CNN for pictures and an MLP for vectors."""
     hidden: int = 256
     """Width of the dense layer."""
