@@ -7,7 +7,7 @@ from parcade.errors import unknown_name
 PRESETS: dict[str, str] = {
     # What `make pong` runs: PPO on small pictures, found by the search that docs/LOG.md tells of.
     "pong_fast": (
-        "--algorithm ppo --image-height 42 --image-width 42 --network nature_cnn --hidden 512 --precision auto "
+        "--algorithm ppo --image-height 42 --image-width 42 --network fine_cnn --hidden 256 --precision auto "
         "--num-envs 32 --unroll-length 32 --epochs 3 --num-minibatches 4 --learning-rate 1e-3 "
         "--final-learning-rate 2e-4 --final-entropy-weight 0.005 --schedule-share 0.45 --value-weight 2 "
         "--max-grad-norm 1 --total-frames 6000000 --target-score 18"
