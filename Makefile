@@ -3,7 +3,7 @@ PYTHON ?= $(firstword $(shell for v in 3.12 3.11 3.13; do python$$v -c "import s
 VENV := .venv
 BIN := $(VENV)/bin
 SEED ?= 0
-BACKEND ?= ale
+BACKEND ?= native
 
 # A waiting OpenMP thread must not burn a core that emulation could use.
 export OMP_WAIT_POLICY := PASSIVE
@@ -11,7 +11,7 @@ export OMP_WAIT_POLICY := PASSIVE
 .PHONY: pong test test-cluster test-exact test-gpu-code quick curves bench-sb3 bench-ranks bench-threads reports results-cray bench-async soak clean help
 
 help:
-	@echo "make pong    install, then learn Pong until the mean score of 100 games is 18 (SEED=0, BACKEND=ale or native)"
+	@echo "make pong    install, then learn Pong until the mean score of 100 games is 18 (SEED=0, BACKEND=native or ale)"
 	@echo "make test    install what the tests need, then run all of them"
 	@echo "make test-cluster   ranks, hosts and Slurm that fail; root, Debian; minutes"
 	@echo "make test-exact   every game against ale-py, frame by frame; minutes"
@@ -45,7 +45,6 @@ $(VENV)/.installed-test: $(VENV)/.installed
 	@touch $@
 
 pong: $(VENV)/.installed
-	$(if $(filter native,$(BACKEND)),$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[native]")
 	$(BIN)/parcade train pong --preset pong_fast --backend $(BACKEND) --seed $(SEED)
 
 test: $(VENV)/.installed-test

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from parcade.errors import UsageError, missing_extra
+from parcade.errors import UsageError
 
 if TYPE_CHECKING:
     from parcade.atari import Arcade
@@ -106,10 +106,8 @@ def game_terminal() -> Iterator[int]:
 
 def open_arcade(game: str, mode: int | None, difficulty: int | None) -> Arcade:
     """One console with a game by name or by path. Errors: UsageError."""
-    try:
-        from parcade.atari import Arcade
-    except ImportError as error:
-        raise missing_extra(error.name or "numba", "native", "parcade play") from error
+    from parcade.atari import Arcade
+
     try:
         arcade = Arcade(game, 1)
         if mode is not None:

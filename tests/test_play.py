@@ -10,11 +10,9 @@ import termios
 import time
 
 import numpy as np
-import pytest
 
 from parcade.play import HOLD_SECONDS, Keyboard, shrunk
 
-pytest.importorskip("numba", reason="the extra parcade[native] is not installed")
 PATIENCE_SECONDS = 400  # the first call may compile
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from parcade.errors import UsageError, missing_extra
+from parcade.errors import UsageError
 
 
 @dataclass(frozen=True)
@@ -22,11 +22,9 @@ def disassemble(arguments: list[str]) -> int:
     from parcade.flags import parse
 
     flags = parse(DisassembleFlags, arguments, prog="parcade disassemble")
-    try:
-        from parcade.atari import games
-        from parcade.atari.disassembler import listing
-    except ImportError as error:
-        raise missing_extra(error.name or "numba", "native", "parcade disassemble") from error
+    from parcade.atari import games
+    from parcade.atari.disassembler import listing
+
     try:
         image = Path(games.find_rom(flags.rom)).read_bytes()
     except (ValueError, OSError) as error:

@@ -21,7 +21,7 @@ class DoctorFlags:
     """Its ranks on this machine."""
     threads_per_rank: int = 0
     """Its threads a rank; 0 as parcade would choose, -1 as every library would."""
-    backend: Literal["ale", "native"] = "ale"
+    backend: Literal["ale", "native"] = "native"
     """Who would emulate."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Where the network would live."""

@@ -225,11 +225,7 @@ def numba_cache(facts: Facts, plan: Plan) -> Iterator[Finding]:
     """Kernels of the native consoles: compiled once and kept, or at every start."""
     if plan.backend != "native":
         return
-    if facts.numba is None:
-        yield Finding(
-            "numba-missing", "problem", "backend native needs Numba", "not installed", "pip install 'parcade[native]'"
-        )
-    elif not facts.numba_cache_writable and not facts.numba_kernels_cached:
+    if not facts.numba_cache_writable and not facts.numba_kernels_cached:
         yield Finding(
             "numba-cache",
             "warning",

@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from parcade.envs.settings import EnvSettings
-from parcade.errors import UsageError, missing_extra
+from parcade.errors import UsageError
 from parcade.state import behind, part_of
 
 
@@ -54,10 +54,8 @@ class NativeVectorEnv(VectorEnv):
         ale_compat: bool = False,
     ) -> None:
         check_settings(settings)
-        try:
-            from parcade.atari.vector import VectorConsoles
-        except ImportError as error:
-            raise missing_extra(error.name or "numba", "native", "backend 'native'") from error
+        from parcade.atari.vector import VectorConsoles
+
         try:
             self._consoles = VectorConsoles(
                 game,

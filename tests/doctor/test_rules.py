@@ -74,7 +74,6 @@ def test_a_rule_speaks_where_it_must_and_is_silent_on_a_healthy_machine(rule):
         ({"mpi_library": None}, {}, "mpi-missing"),
         ({"mpi_launcher": None}, {}, "mpiexec-missing"),
         ({"gpus": ("a GPU (80 GB)",)}, {}, "gpu-idle"),
-        ({"numba": None}, {}, "numba-missing"),
         ({"numba_kernels_cached": 0}, {}, "numba-cold"),
         ({}, {"precision": "float32"}, "bfloat16-available"),
     ],

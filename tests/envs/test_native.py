@@ -6,7 +6,6 @@ import pytest
 from parcade import make_vec
 from parcade.errors import UsageError
 
-pytest.importorskip("numba", reason="the extra parcade[native] is not installed")
 SMALL = {"image_height": 42, "image_width": 42}
 
 

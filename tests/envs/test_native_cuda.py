@@ -8,7 +8,6 @@ from parcade import make_vec
 from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError
 
-pytest.importorskip("numba", reason="the extra parcade[native] is not installed")
 from parcade.atari.engine_cuda import HostThreads
 from parcade.envs.native_cuda import CudaNativeVectorEnv
 from parcade.experience.device_group import DeviceEnvGroup
