@@ -1,0 +1,63 @@
+"""Random bytes as ROMs of every cartridge type, random states, wild actions: nothing may crash, hang or write outside arrays.
+
+    python benchmarks/random_images.py [--images 100000] [--seed N]
+    NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=/tmp/checked python benchmarks/random_images.py --images 5000
+
+Each image is played for 20 frames between guarded borders; every word must stay in the range that `state_check.py` allows; then
+three random words of the state are overwritten and, where the check takes that, 20 more frames are played. With
+NUMBA_BOUNDSCHECK=1 every index of every kernel is checked too (reads as well); it wants a cache of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import secrets
+import sys
+import time
+from pathlib import Path
+
+import numba
+import numpy as np
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / "tests" / "atari")]
+
+from random_images import FRAMES, KINDS, Guarded, play_rubbish  # noqa: E402
+
+from parcade.report.machine import commit, machine  # noqa: E402
+
+RESULT = ROOT / "benchmarks" / "results" / "random_images.json"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--images", type=int, default=100_000)
+    parser.add_argument("--seed", type=int, default=secrets.randbits(30))
+    arguments = parser.parse_args()
+    checked = bool(numba.config.BOUNDSCHECK)
+    random, guarded = np.random.default_rng(arguments.seed), Guarded()
+    taken, began = 0, time.process_time()
+    for turn in range(arguments.images):
+        taken += play_rubbish(guarded, turn % KINDS, random)
+        if turn % 10_000 == 9_999:
+            print(f"{turn + 1:,} images, {taken:,} random states taken, {time.process_time() - began:.0f} CPU-s", flush=True)
+    row = {
+        "images": arguments.images,
+        "seed": arguments.seed,
+        "bounds_checked": checked,
+        "frames_each": FRAMES,
+        "random_states_taken": taken,
+        "cpu_seconds": round(time.process_time() - began),
+        "commit": commit(),
+        "machine": machine(),
+    }
+    rows = json.loads(RESULT.read_text()) if RESULT.exists() else []
+    rows = [kept for kept in rows if kept["bounds_checked"] != checked]
+    RESULT.write_text(json.dumps([*rows, row], indent=2) + "\n")
+    print(json.dumps(row))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
