@@ -67,20 +67,20 @@ def keep(name: str, seed: int, run: Path) -> None:
 
 def write_table() -> None:
     """Write ``benchmarks/results/pong.md`` and its picture from the rows that are there."""
-    rows = [json.loads(path.read_text()) for path in sorted((RESULTS / "curves").glob("*.json"))]
+    rows = [{"name": path.stem.rsplit("-", 1)[0], **json.loads(path.read_text())} for path in sorted((RESULTS / "curves").glob("*.json"))]
     lines = [
         "# Pong: time to a score",
         "",
         "Mean raw score of the last 100 complete games (`dqn_2015`: no sticky actions; `karpathy_2016` for reinforce).",
         "CPU-seconds are those of the whole process tree, start-up included; wall clock was shared with other work.",
         "",
-        "| algorithm | seed | ended by | score | steps | CPU-s | CPU-s to 0 | CPU-s to 18 | commit |",
+        "| row | seed | ended by | score | steps | CPU-s | CPU-s to 0 | CPU-s to 18 | commit |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
         to = [row["milestones"].get(score, {}).get("cpu_seconds", "-") for score in ("0", "18")]
         lines.append(
-            f"| {row['algorithm']} | {row['seed']} | {row['finished_by']} | {row['score_mean']:.2f} | {row['steps']:,} "
+            f"| {row['name']} | {row['seed']} | {row['finished_by']} | {row['score_mean']:.2f} | {row['steps']:,} "
             f"| {row['cpu_seconds']:,.0f} | {to[0]} | {to[1]} | {row['commit']} |"
         )
     machines = {f"{r['machine']['cpu']}, {r['machine']['cores']} cores, {r['machine']['memory_gib']} GiB" for r in rows}
@@ -90,7 +90,7 @@ def write_table() -> None:
     (RESULTS / "pong.md").write_text("\n".join(lines))
     curves: dict[str, list] = {}
     for row in rows:
-        curves.setdefault(row["algorithm"], []).append(row["curve"])
+        curves.setdefault(row["name"], []).append(row["curve"])
     if curves:
         title = "Pong from pixels"
         plot_curves(curves, RESULTS / "pong.png", x="cpu_seconds", x_label="CPU-seconds", title=title, target=18)
