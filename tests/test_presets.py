@@ -1,0 +1,27 @@
+"""Presets: each one parses, and so does each that the documentation and the benchmarks name."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from parcade.flags import parse_training
+from parcade.presets import PRESETS, preset_flags
+
+pytestmark = pytest.mark.quick
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_parses_to_the_algorithm_it_names(name):
+    config = parse_training(["pong", "--preset", name])
+    flags = preset_flags(name)
+    assert config.run.algorithm == flags[flags.index("--algorithm") + 1]
+    assert config.run.total_frames == int(flags[flags.index("--total-frames") + 1])
+
+
+def test_presets_named_elsewhere_exist():
+    pages = [ROOT / "README.md", ROOT / "Makefile", *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.py")]
+    named = {name for page in pages for name in re.findall(r"(?<!env)-preset ([a-z0-9_]+)", page.read_text())}
+    assert {"pong_fast", "pong_impala", "karpathy_2016"} <= named
+    assert named <= PRESETS.keys()
