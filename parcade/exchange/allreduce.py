@@ -7,16 +7,14 @@ Objects never travel: arrays alone, through MPI's buffer interface.
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 from torch import Tensor
 
-from parcade.exchange.base import Exchange
+from parcade.exchange.collective import CollectiveExchange
 from parcade.report.timing import Timer
 
 
-class AllreduceExchange(Exchange):
+class AllreduceExchange(CollectiveExchange):
     """All ranks of MPI's world. Tensors live on the CPU: MPI reads and writes their memory directly."""
 
     def __init__(self, timer: Timer) -> None:
@@ -31,22 +29,7 @@ class AllreduceExchange(Exchange):
         self.local_size = host.Get_size()
         host.Free()
 
-    def average_gradient(self, grad: Tensor) -> None:
-        num_bytes = grad.numel() * grad.element_size()
-        with self.communicating(num_bytes):
-            started = time.perf_counter()
-            self._reduce(grad)
-            self.allreduce_seconds += time.perf_counter() - started
-            grad /= self.world_size
-        self.bytes_moved += num_bytes
-
-    def sum(self, x: Tensor) -> Tensor:
-        with self.communicating(x.numel() * x.element_size()):
-            self._reduce(x)
-        return x
-
     def _reduce(self, x: Tensor) -> None:
-        """Sum over ranks in place."""
         self._comm.Allreduce(self._mpi.IN_PLACE, x.numpy())
 
     def maximum(self, x: np.ndarray) -> np.ndarray:
@@ -73,16 +56,6 @@ class AllreduceExchange(Exchange):
         with self.communicating(x.nbytes):
             self._comm.Gather(np.ascontiguousarray(x), gathered, root=0)
         return gathered
-
-    def time_allreduce(self, num_floats: int, repeats: int) -> np.ndarray:
-        buffer, seconds = np.zeros(num_floats, np.float32), np.empty(repeats)
-        for i in range(-1, repeats):  # the first touches the memory and is not counted
-            self._comm.Barrier()
-            started = time.perf_counter()
-            self._comm.Allreduce(self._mpi.IN_PLACE, buffer)
-            if i >= 0:
-                seconds[i] = time.perf_counter() - started
-        return seconds
 
     def barrier(self) -> None:
         self._comm.Barrier()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import os
-import time
 
 import numpy as np
 import torch
@@ -12,13 +11,13 @@ import torch.distributed as dist
 from torch import Tensor
 
 from parcade.errors import UsageError
-from parcade.exchange.base import Exchange
+from parcade.exchange.collective import CollectiveExchange
 from parcade.report.timing import Timer
 
 VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
-class GlooExchange(Exchange):
+class GlooExchange(CollectiveExchange):
     """All processes that torchrun started. Tensors live on the CPU.
 
     Args:
@@ -41,19 +40,8 @@ class GlooExchange(Exchange):
         self.world_size = dist.get_world_size()
         self.local_size = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
 
-    def average_gradient(self, grad: Tensor) -> None:
-        num_bytes = grad.numel() * grad.element_size()
-        with self.communicating(num_bytes):
-            started = time.perf_counter()
-            dist.all_reduce(grad)
-            self.allreduce_seconds += time.perf_counter() - started
-            grad /= self.world_size
-        self.bytes_moved += num_bytes
-
-    def sum(self, x: Tensor) -> Tensor:
-        with self.communicating(x.numel() * x.element_size()):
-            dist.all_reduce(x)
-        return x
+    def _reduce(self, x: Tensor) -> None:
+        dist.all_reduce(x)
 
     def maximum(self, x: np.ndarray) -> np.ndarray:
         with self.communicating(x.nbytes):
@@ -84,16 +72,6 @@ class GlooExchange(Exchange):
         with self.communicating(x.nbytes):
             dist.gather(own, parts, dst=0)
         return torch.stack(parts).numpy() if parts is not None else None
-
-    def time_allreduce(self, num_floats: int, repeats: int) -> np.ndarray:
-        buffer, seconds = torch.zeros(num_floats), np.empty(repeats)
-        for i in range(-1, repeats):  # the first touches the memory and is not counted
-            dist.barrier()
-            started = time.perf_counter()
-            dist.all_reduce(buffer)
-            if i >= 0:
-                seconds[i] = time.perf_counter() - started
-        return seconds
 
     def close(self) -> None:
         if dist.is_initialized():
