@@ -12,6 +12,7 @@ import torch
 from parcade.algorithms.base import AlgorithmConfig
 from parcade.algorithms.ppo import PPOConfig
 from parcade.algorithms.table import algorithm_row, support_matrix
+from parcade.atari.games import load_games, snake_case
 from parcade.envs import ale, native
 from parcade.envs.games import canonical_game, is_atari
 from parcade.envs.settings import EnvSettings
@@ -130,6 +131,8 @@ class TrainConfig:
         self._check_hyper()
         if is_atari(self.game):
             (native if run.backend == "native" else ale).check_settings(self.env)
+            if run.backend == "native":
+                native.check_switches(load_games()[snake_case(self.game)], self.env)
             if self.env.view == "grey":
                 with torch.device("meta"):  # shapes alone: a network that does not fit is refused before anything starts
                     shape = (self.env.frame_stack, self.env.image_height, self.env.image_width)

@@ -44,7 +44,8 @@ BAD = {
         "num_minibatches=4 is more than the 2 steps",
     ),
     "an LSTM for whole games": (["train", "pong", "--algorithm", "reinforce", "--lstm", "8"], "neither --lstm"),
-    "a mode over ale": (["train", "pong", "--mode", "1"], "ale-py's vector env can set neither"),
+    "a mode over ale": (["train", "pong", "--backend", "ale", "--mode", "1"], "ale-py's vector env can set neither"),
+    "a mode the game has not": (["train", "pong", "--mode", "77"], "mode=77 is not one of this game's"),
     "a backend that is not there": (["train", "pong", "--backend", "envpool"], "invalid choice 'envpool'"),
     "a colour view of the native backend": (["train", "pong", "--backend", "native", "--view", "rgb"], "not served"),
     "a picture too small": (["train", "pong", "--network", "nature_cnn", "--image-height", "20"], "too small"),
@@ -62,6 +63,7 @@ if not torch.cuda.is_available():
 @pytest.mark.parametrize("mistake", BAD)
 def test_a_mistake_is_one_line_and_exit_code_2(mistake, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("parcade.train.train", lambda *_, **__: pytest.fail("training began: the mistake was not noticed"))
     arguments, says = BAD[mistake]
     assert main(arguments) == 2
     err = capsys.readouterr().err
