@@ -109,7 +109,7 @@ def test_metrics_beyond_the_checkpoint_are_cut_when_resuming(tmp_path):
 def test_a_resume_over_ale_begins_fresh_games_and_counts_the_cut_ones(tmp_path, capsys):
     env = EnvSettings(image_height=42, image_width=42, noop_max=0)
     hyper = ALGORITHMS["a2c"].config(num_envs=2, unroll_length=4)
-    run_config = RunConfig(algorithm="a2c", engine="serial", total_frames=64, run_dir=str(tmp_path / "run"))
+    run_config = RunConfig(algorithm="a2c", backend="ale", engine="serial", total_frames=64, run_dir=str(tmp_path / "run"))
     config = TrainConfig("breakout", run_config, env, hyper)
     run = start_run(config)
     run_training(config, run)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
 
@@ -14,6 +15,7 @@ from parcade.errors import UsageError
 from parcade.exchange.collective import CollectiveExchange
 from parcade.report.timing import Timer
 
+LEAVING_SECONDS = 10
 VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
@@ -74,8 +76,12 @@ class GlooExchange(CollectiveExchange):
         return torch.stack(parts).numpy() if parts is not None else None
 
     def close(self) -> None:
-        if dist.is_initialized():
-            dist.destroy_process_group()
+        if not dist.is_initialized():
+            return
+        # Who leaves while another still talks can bring that one's connection threads down with it.
+        with contextlib.suppress(RuntimeError):
+            dist.monitored_barrier(timeout=datetime.timedelta(seconds=LEAVING_SECONDS))
+        dist.destroy_process_group()
 
     def barrier(self) -> None:
         dist.barrier()
