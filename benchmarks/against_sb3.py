@@ -77,8 +77,8 @@ def measure_sb3(iterations: int, threads: int) -> dict[str, float]:
     return clock.result()
 
 
-def measure_parcade(iterations: int, threads: int, precision: str) -> dict[str, float]:
-    """parcade with the ale backend, the loop of ``parcade.train`` but for its reporter."""
+def measure_parcade(iterations: int, threads: int, precision: str, backend: str = "ale") -> dict[str, float]:
+    """The loop of ``parcade.train`` but for its reporter; over ale-py unless told otherwise."""
     import torch
 
     from parcade.algorithms.ppo import PPOConfig
@@ -100,7 +100,7 @@ def measure_parcade(iterations: int, threads: int, precision: str) -> dict[str, 
         final_learning_rate=2.5e-4,
         network=NetworkConfig(network="nature_cnn", hidden=512, normalize_input=False),
     )
-    config = TrainConfig("pong", RunConfig(precision=precision), hyper=hyper)
+    config = TrainConfig("pong", RunConfig(precision=precision, backend=backend), hyper=hyper)
     timer, clock = Timer(), Clock()
     exchange = make_exchange(config, timer)
     algorithm = make_algorithm(config, exchange)
@@ -120,6 +120,8 @@ SUBJECTS = {
     "sb3 float32, its default threads": ("sb3", 0, "float32"),
     "parcade float32, its default threads": ("parcade", 0, "float32"),
     "parcade bfloat16, 1 thread": ("parcade", 1, "bfloat16"),
+    "parcade bfloat16, its default threads": ("parcade", 0, "bfloat16"),
+    "parcade bfloat16, its default threads, native consoles": ("parcade-native", 0, "bfloat16"),
 }
 PAIRS = {
     "float32, steps per CPU-second, 1 thread": (
@@ -137,15 +139,26 @@ PAIRS = {
         "sb3 float32, its default threads",
         "steps_per_second",
     ),
+    "bfloat16 against float32, steps per second of wall clock, default threads": (
+        "parcade bfloat16, its default threads",
+        "sb3 float32, its default threads",
+        "steps_per_second",
+    ),
+    "bfloat16 on native consoles against float32, steps per second of wall clock, default threads": (
+        "parcade bfloat16, its default threads, native consoles",
+        "sb3 float32, its default threads",
+        "steps_per_second",
+    ),
 }
 
 
 def child(subject: str, iterations: int) -> None:
     """Measure one subject and print JSON."""
     who, threads, precision = SUBJECTS[subject]
-    measured = (
-        measure_sb3(iterations, threads) if who == "sb3" else measure_parcade(iterations, threads, precision)
-    )
+    if who == "sb3":
+        measured = measure_sb3(iterations, threads)
+    else:
+        measured = measure_parcade(iterations, threads, precision, "native" if who == "parcade-native" else "ale")
     print("RESULT " + json.dumps(measured))
 
 
@@ -164,7 +177,7 @@ def main() -> int:
     for _ in range(arguments.repeats):
         for subject, (who, _, _) in SUBJECTS.items():
             # parcade sets this itself; Stable-Baselines3 is measured as it comes.
-            env = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE"} if who == "parcade" else dict(os.environ)
+            env = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE"} if who != "sb3" else dict(os.environ)
             if who == "sb3":
                 env.pop("OMP_WAIT_POLICY", None)
             words = [sys.executable, __file__, "--child", subject, "--iterations", str(arguments.iterations)]
