@@ -20,9 +20,9 @@ PRESETS: dict[str, str] = {
         "--epsilon-end 0.01 --total-frames 16000000 --target-score 18"
     ),
     "pong_a2c": (
-        f"--algorithm a2c {SMALL_PICTURES} --precision auto --num-envs 32 --unroll-length 16 --optimizer adam "
-        "--learning-rate 7e-4 --final-learning-rate 7e-4 --normalize-advantages --gae-lambda 0.95 --value-weight 2 "
-        "--max-grad-norm 1 --total-frames 16000000 --target-score 0.01"
+        f"--algorithm a2c {SMALL_PICTURES} --precision auto --num-envs 16 --unroll-length 8 --optimizer adam "
+        "--learning-rate 4e-4 --final-learning-rate 4e-4 --normalize-advantages --gae-lambda 0.95 --value-weight 1 "
+        "--total-frames 16000000 --target-score 0.01"
     ),
     "pong_dqn": (
         f"--algorithm dqn {SMALL_PICTURES} --num-envs 8 --unroll-length 1 --batch-size 32 --replay-capacity 200000 "
