@@ -4,15 +4,15 @@ Paper: Schulman 2017, "Proximal Policy Optimization Algorithms", arXiv 1707.0634
 Notation: ratio = pi(a|x) / behaviour(a|x); advantages by GAE (arXiv 1506.02438).
 Deviations: (1) advantages are normalised over the whole batch of all ranks, not per minibatch, so that ranks agree;
 (2) the value loss is not clipped; (3) inputs may be normalised by running statistics; (4) the step size may follow the
-KL divergence, as the paper's adaptive penalty does with its coefficient (section 4). A recurrent policy's minibatches
-are whole unrolls, begun from the stored state, instead of single steps.
+KL divergence, as the paper's adaptive penalty does with its coefficient (section 4); (5) returns may end at points. A
+recurrent policy's minibatches are whole unrolls, begun from the stored state, instead of single steps.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -30,7 +30,7 @@ from parcade.experience.batch import Batch
 from parcade.policy import PolicyOutput
 from parcade.rl.losses import approximate_kl, clipped_surrogate_loss, entropy_of, log_prob_of, squared_error_loss
 from parcade.rl.returns import generalized_advantages
-from parcade.rl.schedules import exponential, linear
+from parcade.rl.schedules import linear
 
 
 # Between these the step size may follow the KL divergence.
@@ -46,9 +46,7 @@ class PPOConfig(AlgorithmConfig):
     learning_rate: float = 1e-3
     """Adam's step size."""
     final_learning_rate: float = 1e-3
-    """What the step size falls to."""
-    decay: Literal["linear", "exponential"] = "linear"
-    """How it falls: in a straight line, or by the same factor in equal times."""
+    """What the step size falls to, in a straight line."""
     unroll_length: int = 128
     """T: steps per environment between learning turns."""
     epochs: int = 3
@@ -88,8 +86,7 @@ class PPO(Algorithm):
     def update(self, batch: Batch, exchange: Exchange, progress: float) -> dict[str, Tensor]:
         c, policy = self.config, self.policy
         if c.target_kl is None:
-            fall = exponential if c.decay == "exponential" else linear
-            rate = fall(c.learning_rate, c.final_learning_rate, progress, until=c.schedule_share)
+            rate = linear(c.learning_rate, c.final_learning_rate, progress, until=c.schedule_share)
             set_learning_rate(exchange.optimizer, rate)
         advantages, returns = self._targets(batch)
         advantages = normalized(advantages, exchange)

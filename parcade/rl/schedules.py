@@ -11,18 +11,6 @@ def linear(start: float, end: float, progress: float, until: float = 1.0) -> flo
 
     Errors: ValueError when ``until`` is not positive.
     """
-    return start + (end - start) * _share(progress, until)
-
-
-def exponential(start: float, end: float, progress: float, until: float = 1.0) -> float:
-    """From start at progress 0 to end at progress ``until``, falling by the same factor in equal times; end from there on.
-
-    Both ends are positive. Errors: ValueError when ``until`` is not.
-    """
-    return start * (end / start) ** _share(progress, until)
-
-
-def _share(progress: float, until: float) -> float:
     if until <= 0:
         raise ValueError(f"until={until} is not positive; give the share of the run the schedule takes, e.g. 0.1")
-    return min(max(progress / until, 0.0), 1.0)
+    return start + (end - start) * min(max(progress / until, 0.0), 1.0)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from parcade.rl import losses
-from parcade.rl.schedules import exponential, linear
+from parcade.rl.schedules import linear
 
 pytestmark = pytest.mark.quick
 
@@ -58,11 +58,6 @@ def test_kl_estimate_is_zero_for_equal_policies_and_positive_otherwise():
 @pytest.mark.parametrize(("progress", "value"), [(0.0, 1.0), (0.25, 0.55), (0.5, 0.1), (0.9, 0.1)])
 def test_linear_schedule_falls_and_then_stays(progress, value):
     assert linear(1.0, 0.1, progress, until=0.5) == pytest.approx(value)
-
-
-def test_exponential_schedule_falls_by_equal_factors_and_then_stays():
-    values = [exponential(1.0, 0.01, progress, until=0.5) for progress in (0.0, 0.25, 0.5, 0.9)]
-    assert values == pytest.approx([1.0, 0.1, 0.01, 0.01])
 
 
 def test_linear_schedule_refuses_an_empty_span():
