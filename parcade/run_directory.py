@@ -22,7 +22,7 @@ from torch import Tensor
 
 from parcade.errors import UsageError
 
-CHECKPOINT_SCHEMA_VERSION = 2
+CHECKPOINT_SCHEMA_VERSION = 3
 
 
 class BadCheckpoint(Exception):

@@ -27,6 +27,7 @@ class TinyVectorEnv(VectorEnv):
     observation_shape: tuple[int, ...]
     num_actions: int
     state_names: tuple[str, ...] = ()
+    gives_state = True
 
     def __init__(self, num_envs: int) -> None:
         self.num_envs = num_envs

@@ -43,6 +43,9 @@ class NativeVectorEnv(VectorEnv):
     life inside the environment, as ale-py's own settings of these names do; else both are left to what learns.
     """
 
+    can_rest = True
+    gives_state = True
+
     def __init__(
         self,
         game: str,
@@ -102,8 +105,6 @@ class NativeVectorEnv(VectorEnv):
             "reset_frames": raw["episode_frame_number"].astype(np.int64),
         }
         return observations, infos
-
-    can_rest = True
 
     def step(
         self, actions: np.ndarray, playing: np.ndarray | None = None

@@ -62,6 +62,17 @@ class EnvView(VectorEnv):
         """Whether ``step`` takes a second argument, which games play."""
         return getattr(self._env, "can_rest", False)
 
+    @property
+    def gives_state(self) -> bool:
+        """Whether ``get_state`` and ``set_state`` can be used."""
+        return getattr(self._env, "gives_state", False)
+
+    def get_state(self) -> dict[str, np.ndarray]:
+        return self._env.get_state()
+
+    def set_state(self, state: dict[str, np.ndarray]) -> np.ndarray:
+        return self._env.set_state(state)
+
     def step(self, actions: np.ndarray, *playing: np.ndarray) -> StepResult:
         return self._env.step(actions, *playing)
 
@@ -85,6 +96,9 @@ class KarpathyView(EnvView):
         if "final_obs" in infos:
             infos["final_obs"] = karpathy_difference(infos["final_obs"])
         return karpathy_difference(observations), rewards, terminated, truncated, infos
+
+    def set_state(self, state: dict[str, np.ndarray]) -> np.ndarray:
+        return karpathy_difference(self._env.set_state(state))
 
 
 class ActionSubset(EnvView):

@@ -70,7 +70,7 @@ class EnvGroup:
     @property
     def gives_state(self) -> bool:
         """Whether the environments can be saved and continued exactly."""
-        return hasattr(self.env, "get_state")
+        return getattr(self.env, "gives_state", False)
 
     def start(self, policy: Policy, seeds: np.ndarray | None = None) -> None:
         """Reset all environments, from the run's seeds unless told others."""
@@ -101,14 +101,12 @@ class EnvGroup:
     def step_some(self, playing: np.ndarray, acted: Acted) -> dict[str, np.ndarray]:
         """A step of the environments ``playing`` ``[n]`` bool alone; the others rest. Only where ``can_rest``.
 
-        Shapes: acted for the k that play, in order; returns ``step``'s columns of all n, those that rest 0 and False.
+        For policies without memory. Shapes: acted for the k that play, in order; returns ``step``'s columns of all n, those that rest 0 and False.
         """
         actions = np.zeros(len(self), np.int64)
         actions[playing] = acted.actions.cpu().numpy()
         with self.timer.scope("emulate"):
             taken = self.env.step(actions, playing)
-        if acted.state is not None:
-            self.policy_state[:, torch.from_numpy(playing)] = acted.state
         return self._record(*taken, playing=playing)
 
     def _record(

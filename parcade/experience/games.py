@@ -29,6 +29,7 @@ class GamesSource:
 
     Args:
         groups: of one environment each, or of several that can rest: one that has played its share costs nothing.
+        policy: one without memory.
         games_per_env: whole games each environment plays for a batch.
         num_threads: threads that step groups side by side; 1 steps them in order, with the same results.
     """
@@ -111,13 +112,11 @@ class GamesSource:
     def _decide(self, playing: list[np.ndarray]) -> tuple[dict[str, Tensor], Acted]:
         """One forward pass for all that play, and what it saw."""
         chosen = [(group, torch.from_numpy(some)) for group, some in zip(self.groups, playing, strict=True)]
-        states = [group.policy_state[:, some] for group, some in chosen if group.policy_state is not None]
         noise = np.concatenate([group.noise()[some] for group, some in zip(self.groups, playing, strict=True)])
         observations = torch.cat([group.observations[some] for group, some in chosen])
         starts = torch.cat([group.starts[some] for group, some in chosen])
         with self.timer.scope("infer"), self.groups[0].precision.autocast():
-            state = torch.cat(states, dim=1) if states else None
-            acted = self._policy.act(observations, torch.from_numpy(noise).float(), state, starts)
+            acted = self._policy.act(observations, torch.from_numpy(noise).float(), None, starts)
         return {"observations": observations, "starts": starts}, acted
 
     def _lay_out(self, steps: list[dict[str, Tensor]]) -> Batch:
@@ -127,7 +126,6 @@ class GamesSource:
         T, B = int(t.max()) + 1, self.games_per_env * sum(map(len, self.groups))
         batch = empty_batch(T, B, tuple(first.shape[1:]), first.dtype)
         batch.policy_version.fill_(int(self._policy.version))
-        batch.initial_policy_state = self._policy.initial_state(B)
         batch.mask.zero_()
         batch.mask[t, game] = True
         for name in steps[0]:
@@ -166,5 +164,4 @@ def _step_group(group: EnvGroup, playing: np.ndarray, acted: Acted) -> dict[str,
 def _split(acted: Acted, sizes: list[int]) -> list[Acted]:
     """What was decided for all, a share a group."""
     columns = [acted.actions, acted.log_prob, acted.values, acted.scores]
-    states = [None] * len(sizes) if acted.state is None else acted.state.split(sizes, dim=1)
-    return [Acted(*parts) for parts in zip(*(column.split(sizes) for column in columns), states, strict=True)]
+    return [Acted(*parts, state=None) for parts in zip(*(column.split(sizes) for column in columns), strict=True)]

@@ -125,10 +125,7 @@ class PopulationSource:
     def set_state(self, state: dict[str, np.ndarray]) -> None:
         self.generation, self.cut_games = int(state["generation"]), int(state["cut_games"])
         for i, lane in enumerate(self.evaluator.lanes):
-            prefix = f"lane{i}."
-            lane.set_state(
-                part_of(state, prefix), self.evaluator.policy
-            )
+            lane.set_state(part_of(state, f"lane{i}."), self.evaluator.policy)
 
     def close(self) -> None:
         for lane in self.evaluator.lanes:

@@ -210,9 +210,7 @@ class RolloutSource:
         self._turn = int(state["turn"])
         self.cut_games = int(state["cut_games"])
         for i, group in enumerate(self.groups):
-            prefix = f"group{i}."
-            part = part_of(state, prefix)
-            self.cut_games += group.set_state(part, self._policy)
+            self.cut_games += group.set_state(part_of(state, f"group{i}."), self._policy)
         pending = {n: torch.from_numpy(v) for n, v in part_of(state, "pending.").items()}
         self._pending = Batch.from_tensors(pending) if pending else None
 

@@ -38,17 +38,19 @@ def test_it_says_the_same_as_the_ale_backend(game, settings):
     ale.close(), native.close()
 
 
-def test_it_goes_on_exactly_from_its_state():
-    env, other = (make_vec("pong", 2, "native", sticky_actions=0.25, frame_limit=200, **SMALL) for _ in range(2))
+@pytest.mark.parametrize("view", [SMALL, {**SMALL, "action_subset": (0, 2, 3)}, {"preset": "karpathy_2016"}])
+def test_it_goes_on_exactly_from_its_state(view):
+    env, other = (make_vec("pong", 2, "native", sticky_actions=0.25, frame_limit=200, **view) for _ in range(2))
+    num_actions = int(env.single_action_space.n)
     env.reset(seed=3), other.reset(seed=4)
     generator = np.random.default_rng(0)
     for _ in range(30):
-        env.step(generator.integers(0, 6, 2))
+        seen = env.step(generator.integers(0, num_actions, 2))[0]
     state = env.get_state()
     shown = other.set_state({name: array.view(np.int64) if array.dtype == np.uint64 else array for name, array in state.items()})
-    np.testing.assert_array_equal(shown, state["observations"])
+    np.testing.assert_array_equal(shown, seen)
     for _ in range(60):
-        actions = generator.integers(0, 6, 2)
+        actions = generator.integers(0, num_actions, 2)
         for a, b in zip(env.step(actions)[:4], other.step(actions)[:4], strict=True):
             np.testing.assert_array_equal(a, b)
 
