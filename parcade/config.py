@@ -43,7 +43,7 @@ class RunConfig:
     algorithm: str = "ppo"
     """A name of the support matrix, e.g. ppo, dqn or impala."""
     backend: Literal["ale", "native"] = "native"
-    """Who emulates the console: ale-py, or parcade's own, with the same games and scores in a third of the time."""
+    """Who emulates the console: ale-py, or parcade's own, with the same games and scores."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Where the network and its tensors live."""
     engine: Literal["local", "serial", "mpi", "ray"] = "local"

@@ -3,7 +3,7 @@
 Paper: Mnih 2016, "Asynchronous Methods for Deep Reinforcement Learning", arXiv 1602.01783, section 4 and algorithm S3.
 Notation: R_t the longest n-step return the rollout holds, A_t = R_t - V(x_t).
 Deviations: (1) GAE's lambda mixes the n-step returns; lambda 1 is the paper. (2) Adam is offered beside RMSProp, and
-advantages may be normalised. Left out: asynchrony (``a3c``).
+advantages may be normalised. (3) Returns may end at points. Left out: asynchrony (``a3c``).
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from parcade.rl.losses import squared_error_loss
 from parcade.rl.q_learning import epsilon_greedy_value, value_of
 from parcade.rl.returns import discounted_returns
 from parcade.rl.schedules import linear
-from parcade.state import behind
+from parcade.state import behind, part_of
 
 # Section 5.1: the final epsilons of the paper and their probabilities.
 FINAL_EPSILONS, THEIR_SHARES = (0.1, 0.01, 0.5), (0.4, 0.3, 0.3)
@@ -123,5 +123,5 @@ class AsyncQ(Algorithm):
         return behind("target.", state_tensors(self.target))
 
     def set_state(self, state: dict[str, Tensor | np.ndarray]) -> None:
-        tensors = {name.removeprefix("target."): torch.as_tensor(value) for name, value in state.items()}
+        tensors = {name: torch.as_tensor(value) for name, value in part_of(state, "target.").items()}
         self.target.load_state_dict(tensors)

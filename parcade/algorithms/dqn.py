@@ -26,7 +26,7 @@ from parcade.parameters import copy_module_state, state_tensors
 from parcade.policy import NetworkConfig
 from parcade.rl.q_learning import double_q_targets, importance_weights, q_targets, value_of, weighted_huber_loss
 from parcade.rl.schedules import linear
-from parcade.state import behind
+from parcade.state import behind, part_of
 
 
 @dataclass(frozen=True)
@@ -127,5 +127,5 @@ class DQN(Algorithm):
         return behind("target.", state_tensors(self.target))
 
     def set_state(self, state: dict[str, Tensor | np.ndarray]) -> None:
-        tensors = {name.removeprefix("target."): torch.as_tensor(value) for name, value in state.items()}
+        tensors = {name: torch.as_tensor(value) for name, value in part_of(state, "target.").items()}
         self.target.load_state_dict(tensors)

@@ -3,7 +3,7 @@
 Paper: Gallici 2024, "Simplifying Deep Temporal Difference Learning", arXiv 2407.04811, algorithm 1.
 Notation: targets are lambda-returns over max_a Q(x_{t+1}, a); layer normalisation takes the place of a target network.
 Deviations: (1) the targets' Q values are those the behaviour policy computed when it acted, but for the last step of a
-rollout and for truncated ones, where they are computed anew; (2) inputs may be normalised by running statistics.
+rollout and for truncated ones, where they are computed anew; (2) inputs may be normalised by running statistics; (3) returns may end at points.
 """
 
 from __future__ import annotations

@@ -207,8 +207,6 @@ def _shared_memory() -> tuple[int | None, int | None]:
 
 def _numba_facts() -> dict:
     """Where compiled kernels are kept. Numba itself is not imported: that would cost a second."""
-    if importlib.util.find_spec("numba") is None:
-        return {}
     given = os.environ.get("NUMBA_CACHE_DIR")
     here = Path(given) if given else Path(__file__).resolve().parents[1] / "atari" / "__pycache__"
     nearest = next(path for path in (here, *here.parents) if path.exists())

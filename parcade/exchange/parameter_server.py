@@ -164,8 +164,7 @@ class ParameterShard:
         self.ledger = np.array(state["ledger"])
         self.loss_moments = np.array(state["loss_moments"])
         self._seen = {(int(learner), int(life)): int(number) for learner, life, number in state["seen"]}
-        prefix = "optimizer."
-        optimizer = {n: torch.from_numpy(np.array(v)) for n, v in part_of(state, prefix).items()}
+        optimizer = {n: torch.from_numpy(np.array(v)) for n, v in part_of(state, "optimizer.").items()}
         if optimizer:
             self.optimizer.state[self.parameters] = optimizer
         else:

@@ -16,6 +16,9 @@ FORMULAS = {
     "usl": "lambda n / (1 + sigma (n - 1) + kappa n (n - 1))",
 }
 
+# A rank alone that got less of its core than this shared it with something else.
+UNDISTURBED_SHARE = 0.7
+
 
 def picture_name(index: int) -> str:
     """The file of a series' picture."""
@@ -112,12 +115,11 @@ def _spread_note(series: SeriesResult) -> str:
         for p in series.points
         if p.size.cores == 1 and p.steps_per_cpu_second and p.steps_per_second
     ]
-    if starved and min(starved) < 0.7:
+    if starved and min(starved) < UNDISTURBED_SHARE:
         parts.append(
             f"A single rank got {min(starved):.0%} of a core: other programs used the machine. Measured rates and "
-            "synthetic or "
-            "simulated ones, which take work by the CPU clock, do not belong together here; measure again on a quiet "
-            "machine."
+            "synthetic or simulated ones, which take work by the CPU clock, do not belong together here; "
+            "measure again on a quiet machine."
         )
     if turned is not None:
         parts.append(f"The measured curve turns: more than {turned} core(s) are slower.")
@@ -297,8 +299,7 @@ def _provenance(result: ScaleResult) -> str:
     machine = result.machine
     return (
         f"Command: {result.command}. Commit {result.commit or 'unknown'}. {machine.get('cpu', 'unknown CPU')}, "
-        f"{result.cores} cores, "
-        f"{machine.get('memory_gib', '?')} GiB, torch {machine.get('torch', '?')}; load average {result.load:.1f} at "
+        f"{result.cores} cores, {machine.get('memory_gib', '?')} GiB, torch {machine.get('torch', '?')}; load average {result.load:.1f} at "
         "the start. "
         f"Intervals by bootstrap over repeats; curves: {', '.join(CURVES)}."
     )

@@ -12,7 +12,7 @@ from parcade.experience.build import make_group, make_policy
 from parcade.experience.population import Evaluator
 from parcade.report.progress import process_cpu_seconds
 from parcade.report.timing import Timer
-from parcade.state import part_of
+from parcade.state import behind, part_of
 
 
 class EvaluatingActor:
@@ -51,15 +51,14 @@ class EvaluatingActor:
         """The environments, which stand at the start of a game each."""
         state = {}
         for i, lane in enumerate(self.lanes):
-            state |= {f"lane{i}.{name}": np.asarray(value) for name, value in lane.get_state().items()}
+            state |= behind(f"lane{i}.", {name: np.asarray(value) for name, value in lane.get_state().items()})
         return {"exact": all(lane.gives_state for lane in self.lanes)}, state
 
     def set_state(self, life: int, state: dict[str, np.ndarray]) -> tuple[dict[str, Any], None]:
         """Go on from ``get_state``'s data."""
         self.life = life
         for i, lane in enumerate(self.lanes):
-            prefix = f"lane{i}."
-            part = {n: np.array(v) for n, v in part_of(state, prefix).items()}
+            part = {n: np.array(v) for n, v in part_of(state, f"lane{i}.").items()}
             lane.set_state(part, self.evaluator.policy)
         lanes = self.lanes
         self._last[:] = sum(g.frames for g in lanes), sum(g.reset_frames for g in lanes), sum(g.steps for g in lanes)

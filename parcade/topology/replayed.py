@@ -235,9 +235,7 @@ class Replayed(ServerDriver):
             setattr(self, name, plan[name])
         self.transitions = plan["transitions"] if self.config.hyper.save_replay else {}
         for version in {self.version} | {version for _, version in plan["playing"]}:
-            prefix = f"known.{version}."
-            weights = part_of(arrays, prefix)
-            self.known[version] = self.engine.share(weights)
+            self.known[version] = self.engine.share(part_of(arrays, f"known.{version}."))
         if self.has_server:
             self.take_snapshot()
         for name, version in plan["playing"]:
