@@ -78,7 +78,7 @@ def remove_a_file(directory):
         (truncate, "rank-0.safetensors is truncated or was changed"),
         (change_a_bit, "rank-0.safetensors is truncated or was changed"),
         (change_the_json, "checkpoint.json was changed after it was written"),
-        (make_foreign, "checkpoint.json has schema_version 99, expected 2"),
+        (make_foreign, "checkpoint.json has schema_version 99, expected 3"),
         (cut_the_json, "checkpoint.json cannot be read"),
         (remove_a_file, "rank-0.safetensors is missing"),
     ],
