@@ -1,8 +1,11 @@
-"""The native consoles against ale-py's ``AtariVectorEnv``: frames per CPU-second, interleaved, observations hashed and equal.
+"""The native consoles against ale-py's ``AtariVectorEnv`` and EnvPool: interleaved, equal settings, what is seen hashed and equal.
 
-    python benchmarks/consoles.py [--games pong breakout ...] [--repeats 5] [--steps 100] [--size 84]
+    python benchmarks/consoles.py [--games pong breakout ...] [--repeats 5] [--steps 100] [--size 84 42]
 
-One thread, ``start_states`` exact, the whole pipeline (frame skip 4, max-pool, grey, resize, stack of 4), 4 environments.
+Two kinds of rows. ``pipeline``: frame skip 4, max-pool, grey, resize, stack of 4, 16 environments, ``start_states`` exact; frames
+per CPU-second on one thread, and per second of wall clock on one thread and on two. ``raw``: one console, ``act`` alone, ale-py's
+screen never read. The observations of the timed steps are hashed: parcade's and ale-py's must be equal (EnvPool seeds its
+games in its own way and is only timed; it is left out where it is not installed).
 """
 
 from __future__ import annotations
@@ -13,80 +16,167 @@ import json
 import os
 import statistics
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
-from parcade import make_vec
+from parcade import Arcade, make_vec
 from parcade.report.machine import commit, machine
 
 RESULTS = Path(__file__).resolve().parent / "results"
 GAMES = ("pong", "breakout", "seaquest", "ms_pacman", "qbert", "space_invaders", "beam_rider")
-NUM_ENVS = 4
+NUM_ENVS = 16
+FRAME_SKIP = 4
 
 
-def measure(env, actions: np.ndarray, digest) -> float:
-    """Frames per CPU-second of playing these actions; the digest takes in all that was seen."""
-    frames, cpu = 0, 0.0
-    for row in actions:
-        before = time.process_time()
+class Timed:
+    """A way to step: frames, CPU-seconds and seconds of every call added up, what it shows hashed."""
+
+    def __init__(self, step: Callable[[np.ndarray], tuple[int, list[np.ndarray]]]) -> None:
+        self.step = step
+        self.digest = hashlib.sha256()
+
+    def play(self, actions: np.ndarray) -> tuple[float, float]:
+        """Frames per CPU-second and per second of playing these actions."""
+        frames, cpu, wall = 0, 0.0, 0.0
+        for row in actions:
+            cpu_before, before = time.process_time(), time.perf_counter()
+            played, shown = self.step(row)
+            wall += time.perf_counter() - before
+            cpu += time.process_time() - cpu_before
+            frames += played
+            for array in shown:
+                self.digest.update(np.ascontiguousarray(array).tobytes())
+        return frames / cpu, frames / wall
+
+
+def parcade_env(game: str, backend: str, size: int, num_threads: int) -> Timed:
+    """The whole pipeline of one of parcade's backends."""
+    env = make_vec(game, NUM_ENVS, backend, image_height=size, image_width=size, num_threads=num_threads)
+    env.reset(seed=np.arange(NUM_ENVS, dtype=np.int32) + 1)
+
+    def step(row: np.ndarray) -> tuple[int, list[np.ndarray]]:
         observations, rewards, terminated, truncated, infos = env.step(row)
-        cpu += time.process_time() - before
-        frames += int(infos["frames"].sum())
-        for array in (observations, rewards.astype(np.int64), terminated, truncated):
-            digest.update(np.ascontiguousarray(array).tobytes())
-    return frames / cpu
+        return int(infos["frames"].sum()), [observations, rewards.astype(np.int64), terminated, truncated]
+
+    return Timed(step)
 
 
-def compare(game: str, size: int, repeats: int, steps: int) -> dict[str, object]:
-    """Both backends in turn on the same seeds and actions. Errors: AssertionError when they differ."""
-    envs = {
-        backend: make_vec(game, NUM_ENVS, backend, image_height=size, image_width=size, num_threads=1)
-        for backend in ("ale", "native")
-    }
-    digests = {backend: hashlib.sha256() for backend in envs}
-    rates: dict[str, list[float]] = {backend: [] for backend in envs}
-    for env in envs.values():
-        env.reset(seed=np.arange(NUM_ENVS) + 1)
-    generator = np.random.default_rng(0)
+def envpool_env(game: str, size: int, num_threads: int) -> Timed | None:
+    """The same pipeline of EnvPool, where it is installed."""
+    try:
+        import envpool
+    except ImportError:
+        return None
+    name = "".join(word.capitalize() for word in game.split("_"))
+    env = envpool.make(
+        f"{name}-v5", env_type="gymnasium", num_envs=NUM_ENVS, num_threads=num_threads, img_height=size, img_width=size,
+        stack_num=4, frame_skip=FRAME_SKIP, noop_max=30, episodic_life=False, reward_clip=False, seed=1,
+        repeat_action_probability=0.0,
+    )  # fmt: skip
+    env.reset()
+    return Timed(lambda row: (env.step(row.astype(np.int32)) and NUM_ENVS * FRAME_SKIP, []))
+
+
+def raw_native(game: str) -> Timed:
+    """One console, one frame a call."""
+    arcade = Arcade(game, 1)
+    arcade.reset(seed=1)
+
+    def step(row: np.ndarray) -> tuple[int, list[np.ndarray]]:
+        rewards = arcade.act(row)
+        if arcade.game_over[0]:
+            arcade.reset()
+        return 1, [arcade.ram, rewards.astype(np.int64)]
+
+    return Timed(step)
+
+
+def raw_ale(game: str) -> Timed:
+    """ale-py's console, its screen never read."""
+    import ale_py
+
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+    ale = ale_py.ALEInterface()
+    ale.setFloat("repeat_action_probability", 0.0)
+    ale.setInt("random_seed", 1)
+    ale.loadROM(ale_py.roms.get_rom_path(game))
+    ale.reset_game()
+
+    def step(row: np.ndarray) -> tuple[int, list[np.ndarray]]:
+        reward = ale.act(int(row[0]))
+        if ale.game_over():
+            ale.reset_game()
+        return 1, [ale.getRAM(), np.array([reward], np.int64)]
+
+    return Timed(step)
+
+
+def compare(ways: dict[str, Timed], actions: Callable[[], np.ndarray], repeats: int) -> dict[str, object]:
+    """All ways in turn on the same actions. Errors: AssertionError when what ale and native show differs."""
+    cpu: dict[str, list[float]] = {name: [] for name in ways}
+    wall: dict[str, list[float]] = {name: [] for name in ways}
     for repeat in range(repeats + 1):
-        actions = generator.integers(0, int(envs["ale"].single_action_space.n), (steps, NUM_ENVS))
-        for backend, env in envs.items():
-            rate = measure(env, actions, digests[backend])
+        row = actions()
+        for name, way in ways.items():
+            rates = way.play(row)
             if repeat:  # the first is the warm-up
-                rates[backend].append(rate)
-    for env in envs.values():
-        env.close()
-    assert digests["ale"].digest() == digests["native"].digest(), f"{game}: the backends differ"
-    ratios = [native / ale for native, ale in zip(rates["native"], rates["ale"], strict=True)]
-    return {
-        "game": game,
-        "size": size,
-        "ale": round(statistics.median(rates["ale"])),
-        "native": round(statistics.median(rates["native"])),
-        "ratio": round(statistics.median(ratios), 2),
-        "ratio_lowest": round(min(ratios), 2),
-        "ratio_highest": round(max(ratios), 2),
-    }
+                cpu[name].append(rates[0])
+                wall[name].append(rates[1])
+    seen = {name: way.digest.hexdigest() for name, way in ways.items()}
+    assert seen["ale"] == seen["native"], "the backends differ"
+    result: dict[str, object] = {"digest": seen["native"][:16]}
+    for unit, rates in (("per_cpu_second", cpu), ("per_second", wall)):
+        ratios = [native / ale for native, ale in zip(rates["native"], rates["ale"], strict=True)]
+        result[unit] = {name: round(statistics.median(values)) for name, values in rates.items()} | {
+            "ratio": round(statistics.median(ratios), 2),
+            "lowest": round(min(ratios), 2),
+            "highest": round(max(ratios), 2),
+        }
+    return result
+
+
+def pipeline_row(game: str, size: int, num_threads: int, repeats: int, steps: int) -> dict[str, object]:
+    """The whole pipeline at one size on some threads."""
+    generator = np.random.default_rng(0)
+    ways = {backend: parcade_env(game, backend, size, num_threads) for backend in ("ale", "native")}
+    if (pool := envpool_env(game, size, num_threads)) is not None:
+        ways["envpool"] = pool
+    num_actions = int(make_vec(game, 1, "ale").single_action_space.n)
+    measured = compare(ways, lambda: generator.integers(0, num_actions, (steps, NUM_ENVS)), repeats)
+    return {"game": game, "kind": "pipeline", "size": size, "threads": num_threads, **measured}
+
+
+def raw_row(game: str, repeats: int, steps: int) -> dict[str, object]:
+    """Emulation alone."""
+    generator = np.random.default_rng(0)
+    ways = {"ale": raw_ale(game), "native": raw_native(game)}
+    measured = compare(ways, lambda: generator.integers(0, 18, (FRAME_SKIP * NUM_ENVS * steps, 1)), repeats)
+    return {"game": game, "kind": "raw", "threads": 1, **measured}
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--games", nargs="+", default=GAMES)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--size", type=int, nargs="+", default=[84, 42])
+    parser.add_argument("--out", type=Path, default=RESULTS / "consoles.json")
     arguments = parser.parse_args()
     load = os.getloadavg()[0]
     rows = []
-    for size in arguments.size:
-        for game in arguments.games:
-            rows.append(compare(game, size, arguments.repeats, arguments.steps))
-            print(rows[-1], flush=True)
+    for game in arguments.games:
+        rows.append(raw_row(game, arguments.repeats, arguments.steps))
+        print(rows[-1], flush=True)
+        for size in arguments.size:
+            for threads in (1, 2):
+                rows.append(pipeline_row(game, size, threads, arguments.repeats, arguments.steps))
+                print(rows[-1], flush=True)
     command = f"python benchmarks/consoles.py --repeats {arguments.repeats} --steps {arguments.steps}"
     result = {"command": command, "commit": commit(), "machine": machine(), "load_at_start": load, "rows": rows}
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "consoles.json").write_text(json.dumps(result, indent=2) + "\n")
+    arguments.out.parent.mkdir(exist_ok=True)
+    arguments.out.write_text(json.dumps(result, indent=1) + "\n")
     return 0
 
 

@@ -190,9 +190,6 @@ def begin_episode(s, memory, screen, random, rom, program, fire, noop_max):
     """reset_game, FIRE and a random number of no-ops, as AtariVectorEnv begins an episode."""
     stand_alone()
     s[OBSERVED] = 0
-    console.reset_game(s, memory, rom, screen, random, program)
-    if fire:
-        console.act(s, memory, rom, screen, random, program, console.FIRE)
     noops = np.int64(0)
     if noop_max > 0:
         # libstdc++'s uniform integer: multiply, and draw again below the bias limit
@@ -201,12 +198,19 @@ def begin_episode(s, memory, screen, random, rom, program, fire, noop_max):
         while product & 0xFFFFFFFF < limit:
             product = mt19937.draw(random[NOOP_STREAM]) * noop_max
         noops = product >> 32
-        if fire:
-            noops -= 1
-    for _ in range(noops):
-        console.act(s, memory, rom, screen, random, program, console.NOOP)
-        if s[TERMINAL] != 0:
+    # FIRE takes the place of a no-op. Resets and frames stand at one place each: every copy of the console is large.
+    frames = max(noops, np.int64(1)) if fire else noops
+    starting = True
+    frame = np.int64(0)
+    while starting or frame < frames:
+        if starting:
             console.reset_game(s, memory, rom, screen, random, program)
+            starting = False
+            continue
+        firing = fire and frame == 0
+        console.act(s, memory, rom, screen, random, program, np.int64(console.FIRE if firing else console.NOOP))
+        starting = s[TERMINAL] != 0 and not firing
+        frame += 1
 
 
 @kernel

@@ -15,6 +15,7 @@ import numpy as np
 from .jit import inlined, kernel, product, stand_alone
 from .state import LINE_WORDS
 
+EVERY_BYTE = np.uint64(0x0101010101010101)
 TO_WHOLE = np.float32(1.5 * 2**23)  # adding it leaves no bits below 1
 
 
@@ -100,7 +101,11 @@ def pooled_line(pictures, num_pictures, line, grey, out):
     third = pictures[2 if num_pictures > 2 else 0, at : at + LINE_WORDS]
     for word in range(LINE_WORDS):
         a, b, c = first[word], second[word], third[word]
-        if a == b and a == c:
+        if a == b and a == c and a == (a & np.uint64(255)) * EVERY_BYTE:  # most of a line is of one colour
+            level = np.float32(grey[np.uint32(a & np.uint64(255))])
+            for k in range(8):
+                out[8 * word + k] = level
+        elif a == b and a == c:
             for k in range(8):
                 out[8 * word + k] = np.float32(grey[np.uint32((a >> np.uint64(8 * k)) & np.uint64(255))])
         else:
@@ -122,6 +127,30 @@ def as_above(pictures, num_pictures, line):
         for word in range(LINE_WORDS):
             changed |= here[word] ^ above[word]
     return changed == np.uint64(0)
+
+
+@kernel
+def _sum_along(level, column_start, column_weight, sums):
+    """Weighted sums [width] along a line; past the line stand zeros."""
+    stand_alone()
+    width = len(column_start)
+    taps = column_weight.shape[0]
+    if taps == 3:  # 84 columns, what everybody uses, in one pass
+        left, middle, right = column_weight[0], column_weight[1], column_weight[2]
+        for x in range(width):
+            at = np.uint32(column_start[x])
+            total = product(level[at], left[x])
+            total += product(level[at + np.uint32(1)], middle[x])
+            sums[x] = total + product(level[at + np.uint32(2)], right[x])
+        return
+    first_weight = column_weight[0]
+    for x in range(width):
+        sums[x] = product(level[np.uint32(column_start[x])], first_weight[x])
+    for tap in range(1, taps):
+        tap_weight = column_weight[tap]
+        shifted = level[tap:]
+        for x in range(width):
+            sums[x] += product(shifted[np.uint32(column_start[x])], tap_weight[x])
 
 
 @kernel
@@ -157,8 +186,6 @@ def observe(pictures, num_pictures, grey, column_start, column_weight, row_start
     stand_alone()
     width = len(column_start)
     height = len(row_start)
-    taps = column_weight.shape[0]
-    first_weight = column_weight[0]
     level = work[0]
     sums = work[1]
     total = work[2]
@@ -172,13 +199,7 @@ def observe(pictures, num_pictures, grey, column_start, column_weight, row_start
             if line != summed:
                 if summed < 0 or line != summed + 1 or not as_above(pictures, num_pictures, line):
                     pooled_line(pictures, num_pictures, line, grey, level)
-                    for x in range(width):
-                        sums[x] = product(level[np.uint32(column_start[x])], first_weight[x])
-                    for tap in range(1, taps):
-                        tap_weight = column_weight[tap]
-                        shifted = level[tap:]  # past the line stand zeros
-                        for x in range(width):
-                            sums[x] += product(shifted[np.uint32(column_start[x])], tap_weight[x])
+                    _sum_along(level, column_start, column_weight, sums)
                 summed = line
             weight = row_weight[row, k]
             if k == 0:

@@ -13,7 +13,8 @@ The function: ``i32 run(s, memory, rom, limit)`` gives the number of instruction
 
 import numpy as np
 
-from .accesses import INDEX, WSYNC, Accesses
+from .accesses import INDEX, READ_ENTRY, WSYNC
+from .idle_loops import IdleLoops
 from .rom_image import Image, Instruction, find_code
 from .state import (
     CART_BANK,
@@ -55,12 +56,11 @@ LOGIC = {"AND": "and", "ORA": "or", "EOR": "xor"}
 READS = {*LOADS, *COMPARES, *LOGIC, "ADC", "SBC", "BIT", "NOP"}
 
 
-class Translator(Accesses):
+class Translator(IdleLoops):
     """Writes the function for a ROM as LLVM assembly."""
 
     def __init__(self, image: Image, code: dict[int, Instruction], entries: set[int]):
-        super().__init__(image)
-        self.code = code
+        super().__init__(image, code)
         self.entries = set(entries)
 
     def go(self, pc: int) -> None:
@@ -248,25 +248,31 @@ class Translator(Accesses):
             self.put("SP", self.op("sub", sp, 2))
             self.count_instruction(6)
             self.go(now.address)
-        elif mnemonic == "RTS":
-            self.leave_if(self.test("ugt", self.op("sub", sp, 0x80), 0x7D))
-            low = self.byte("memory", self.op("and", self.op("add", sp, 1), 0x7F))
-            high = self.byte("memory", self.op("and", self.op("add", sp, 2), 0x7F))
-            target = self.op("or", low, self.op("shl", high, 8))
-            # The byte before the target is read and dropped: it must have no side effect.
-            self.leave_if(self.value(f"xor i1 {self.plain_offset(target)[0]}, true"))
-            self.put("SP", self.op("add", sp, 2))
-            self.put("PC", self.op("and", self.op("add", target, 1), 0xFFFF))
-            self.count_instruction(6)
-            self.line("br label %dispatch")
         else:
             return False
+        return True
+
+    def translate_return(self) -> bool:
+        """RTS."""
+        sp = self.get("SP")
+        self.leave_if(self.test("ugt", self.op("sub", sp, 0x80), 0x7D))
+        low = self.byte("memory", self.op("and", self.op("add", sp, 1), 0x7F))
+        high = self.byte("memory", self.op("and", self.op("add", sp, 2), 0x7F))
+        target = self.op("or", low, self.op("shl", high, 8))
+        # The byte before the target is read and dropped: it must have no side effect.
+        self.leave_if(self.value(f"xor i1 {self.plain_offset(target)[0]}, true"))
+        self.put("SP", self.op("add", sp, 2))
+        self.put("PC", self.op("and", self.op("add", target, 1), 0xFFFF))
+        self.count_instruction(6)
+        self.line("br label %dispatch")
         return True
 
     def translate_none(self) -> bool:
         """Implied and accumulator operations."""
         now = self.now
         mnemonic = now.opcode.mnemonic
+        if mnemonic == "RTS":
+            return self.translate_return()
         if mnemonic in TRANSFERS:
             source, target = TRANSFERS[mnemonic]
             value = self.get(source)
@@ -304,19 +310,43 @@ class Translator(Accesses):
 
     def pull(self, mnemonic: str) -> None:
         sp = self.get("SP")
-        self.leave_if(self.test("ugt", self.op("sub", sp, 0x80), 0x7E))
-        sp = self.op("add", sp, 1)
-        self.put("SP", sp)
-        value = self.byte("memory", self.op("and", sp, 0x7F))
+        above = self.op("add", sp, 1)
         if mnemonic == "PLA":
+            value = self.pulled(sp, above)
+            self.put("SP", above)
             self.put("A", value)
             self.set_nz(value)
             return
+        self.leave_if(self.test("ugt", self.op("sub", sp, 0x80), 0x7E))
+        self.put("SP", above)
+        value = self.byte("memory", self.op("and", above, 0x7F))
         negative = self.op("shl", self.op("and", value, 0x80), 8)
         self.set_nz(self.op("or", negative, self.bit("eq", self.op("and", value, 2), 0)))
         for register, bit in (("V", 6), ("D", 3), ("C", 0)):
             self.put(register, self.op("and", self.op("lshr", value, bit), 1))
         self.put_word(CPU_I, self.op("and", self.op("lshr", value, 2), 1))
+
+    def pulled(self, sp: str, above: str) -> str:
+        """The byte PLA pulls, from RAM or where games keep the stack pointer for a moment: at the TIA's missiles and ball.
+
+        There PLA reads two registers that drive nothing, $xE for nothing and then $xF: what is left on the bus is its opcode.
+        """
+        ram, tia, join = self.fresh("r"), self.fresh("t"), self.fresh("j")
+        self.line(f"br i1 {self.test('ule', self.op('sub', sp, 0x80), 0x7E)}, label %{ram}, label %{tia}")
+        self.label(ram)
+        from_ram = self.byte("memory", self.op("and", above, 0x7F))
+        self.line(f"br label %{join}")
+        self.label(tia)
+        self.leave_if(self.test("ne", self.op("and", sp, 0x8F), 0x0E))
+        self.leave_if(self.test("sge", self.get("COUNT"), LOG_CAPACITY - 1))  # room for both, or neither
+        self.log(READ_ENTRY)
+        self.log(READ_ENTRY)
+        last = self.fresh("q")
+        self.line(f"br label %{last}")
+        self.label(last)
+        self.line(f"br label %{join}")
+        self.label(join)
+        return self.value(f"phi i32 [ {from_ram}, %{ram} ], [ {0x68 & 0x3F}, %{last} ]")
 
     def status(self) -> str:
         """The flags byte, as `cpu6507.status`."""
@@ -331,6 +361,7 @@ class Translator(Accesses):
         """Write one instruction and its way out."""
         self.now, self.leaves, self.extra = instruction, False, 0
         self.label(f"i{instruction.name}")
+        self.skip_rounds()
         by_kind = {
             "read": self.translate_read, "write": self.translate_write, "rmw": self.translate_rmw,
             "branch": self.translate_branch, "jump": self.translate_jump, "none": self.translate_none,

@@ -98,6 +98,7 @@ M0_P1, M0_P0, M1_P0, M1_P1, P0_PF, P0_BL, P1_PF, P1_BL = 1, 2, 4, 8, 16, 32, 64,
 M0_PF, M0_BL, M1_PF, M1_BL, BL_PF, P0_P1, M0_M1 = 256, 512, 1024, 2048, 4096, 8192, 16384
 
 EVERY_BYTE = np.uint64(0x0101010101010101)
+LEFT_OF_MIDDLE = np.uint64(0xFFFF)  # of the middle one of three words: pixels 64 to 79
 
 
 @inlined
@@ -149,6 +150,7 @@ def run(s, screen, t, log, begin, end, base, last_clock, draw):
     comb = r[T_COMB] != 0
     dirty = DIRTY_ALL
     same_as_above = False  # this line has looked like the one above so far, and that one is drawn in full
+    comb_above = False  # that one began with a comb
     collided = False  # the masks of this whole line have been checked for collisions already
     p0a, p0b, p0c, p1a, p1b, p1c = ZERO, ZERO, ZERO, ZERO, ZERO, ZERO
     m0a, m0b, m0c, m1a, m1b, m1c = ZERO, ZERO, ZERO, ZERO, ZERO, ZERO
@@ -233,7 +235,8 @@ def run(s, screen, t, log, begin, end, base, last_clock, draw):
                         at = np.int64(r[T_PICTURE]) + line * LINE_WORDS
                         if blanked:
                             _draw_blank(screen, at, x0, x1)
-                        elif same_as_above and x0 == 0 and x1 == 160:
+                            same_as_above = False
+                        elif same_as_above and x0 == 0 and x1 == 160 and (comb or not comb_above):
                             for word in range(LINE_WORDS):
                                 screen[at + word] = screen[at - LINE_WORDS + word]
                         else:
@@ -243,14 +246,12 @@ def run(s, screen, t, log, begin, end, base, last_clock, draw):
                                 pfa, pfb, pfc, bla, blb, blc,
                             )  # fmt: skip
                             same_as_above = x0 == 0 and x1 == 160
-                        if blanked:
-                            same_as_above = False
+                            comb_above = comb
                         if comb and x0 < 8:
                             screen[at] = ZERO
                 if comb and position < 76 and position + clocks >= 76:
                     comb = False
                     r[T_COMB] = 0
-                    same_as_above = False
 
                 if left == LINE_CLOCKS:
                     line += 1
@@ -280,26 +281,37 @@ def run(s, screen, t, log, begin, end, base, last_clock, draw):
 def _draw_blank(screen, at, x0, x1):
     """Pixels x0 .. x1-1 of the line at word `at` become 0."""
     stand_alone()
-    for group in range(x0 >> 3, (x1 + 7) >> 3):
-        keep = ZERO
-        if x0 > 8 * group:
-            keep |= (ONE << np.uint64(8 * (x0 - 8 * group))) - ONE
-        if x1 < 8 * group + 8:
-            keep |= ~((ONE << np.uint64(8 * (x1 - 8 * group))) - ONE)
-        screen[at + group] &= keep
+    first, last = at + (x0 >> 3), at + ((x1 - 1) >> 3)
+    head, tail = screen[first], screen[last]
+    for word in range(first, last + 1):
+        screen[word] = ZERO
+    _keep_outside(screen, first, last, x0, x1, head, tail)
+
+
+@inlined
+def _keep_outside(screen, first, last, x0, x1, head, tail):
+    """Give the pixels of the words `first` and `last` that lie outside x0 .. x1-1 back what they were."""
+    if x0 & 7:
+        keep = (ONE << np.uint64((x0 & 7) << 3)) - ONE
+        screen[first] ^= (screen[first] ^ head) & keep
+    if x1 & 7:
+        keep = ~((ONE << np.uint64((x1 & 7) << 3)) - ONE)
+        screen[last] ^= (screen[last] ^ tail) & keep
+
+
+@inlined
+def _pixels_of(mask, shift):
+    """The 8 pixels of a mask from bit `shift` on, as bytes 0 or 255."""
+    return SPREAD[np.uint32((mask >> shift) & np.uint64(0xFF))]
 
 
 @inlined
 def _draw_span(r, screen, at, x0, x1, aa, ab, ac, ba, bb, bc, pa, pb, pc, la, lb, lc):
-    """Draw pixels x0 .. x1-1 of the line at word `at`, 8 at a time, from back to front.
+    """Draw pixels x0 .. x1-1 of the line at word `at`, 8 at a time: the background and three layers over it.
 
     Masks of three words each: a* player and missile 0, b* player and missile 1, p* playfield, l* ball.
     """
     control = r[T_CTRLPF]
-    colour_bk = np.uint64(r[T_COLUBK]) * EVERY_BYTE
-    colour_pf = np.uint64(r[T_COLUPF]) * EVERY_BYTE
-    colour_p0 = np.uint64(r[T_COLUP0]) * EVERY_BYTE
-    colour_p1 = np.uint64(r[T_COLUP1]) * EVERY_BYTE
     playfield_first = control & 4 != 0
     score = control & 2 != 0
     if playfield_first and score:
@@ -311,52 +323,37 @@ def _draw_span(r, screen, at, x0, x1, aa, ab, ac, ba, bb, bc, pa, pb, pc, la, lb
             or (r[T_ENAM1] != 0 and r[T_RESMP1] == 0)
             or ball_enabled(r) != 0
         )
-    first = x0 >> 3
-    after = (x1 + 7) >> 3
-    for group in range(first, after):
+    colour_bk = np.uint64(r[T_COLUBK]) * EVERY_BYTE
+    colour_pf = np.uint64(r[T_COLUPF]) * EVERY_BYTE
+    colour_a = np.uint64(r[T_COLUP0]) * EVERY_BYTE
+    colour_b = np.uint64(r[T_COLUP1]) * EVERY_BYTE
+    if playfield_first:
+        aa, ab, ac = aa & ~(pa | la), ab & ~(pb | lb), ac & ~(pc | lc)
+        ba, bb, bc = ba & ~(pa | la), bb & ~(pb | lb), bc & ~(pc | lc)
+    elif score:
+        # Quirk: left of the middle player and missile 1 do not cover a lit playfield pixel.
+        ba &= ~pa
+        bb &= ~(pb & LEFT_OF_MIDDLE)
+    first, last = x0 >> 3, (x1 - 1) >> 3
+    head, tail = screen[at + first], screen[at + last]
+    for group in range(first, last + 1):
         shift = np.uint64((group & 7) << 3)
         if group < 8:
-            a, b, p, l = aa >> shift, ba >> shift, pa >> shift, la >> shift
+            a, b, p, l = aa, ba, pa, la
         elif group < 16:
-            a, b, p, l = ab >> shift, bb >> shift, pb >> shift, lb >> shift
+            a, b, p, l = ab, bb, pb, lb
         else:
-            a, b, p, l = ac >> shift, bc >> shift, pc >> shift, lc >> shift
+            a, b, p, l = ac, bc, pc, lc
         pixels = colour_bk
-        if ((a | b | l) & np.uint64(0xFF)) == ZERO:
-            colour = colour_pf
-            if score:
-                colour = colour_p0 if group < 10 else colour_p1
-            pixels ^= (pixels ^ colour) & SPREAD[np.uint32(p & np.uint64(0xFF))]
+        if score:
+            pixels ^= (pixels ^ colour_pf) & _pixels_of(l, shift)
+            pixels ^= (pixels ^ (colour_a if group < 10 else colour_b)) & _pixels_of(p, shift)
         else:
-            mask_a = SPREAD[np.uint32(a & np.uint64(0xFF))]
-            mask_b = SPREAD[np.uint32(b & np.uint64(0xFF))]
-            mask_p = SPREAD[np.uint32(p & np.uint64(0xFF))]
-            mask_l = SPREAD[np.uint32(l & np.uint64(0xFF))]
-            colour = colour_pf
-            if score:
-                colour = colour_p0 if group < 10 else colour_p1
-            if playfield_first:
-                pixels ^= (pixels ^ colour_p1) & mask_b
-                pixels ^= (pixels ^ colour_p0) & mask_a
-                pixels ^= (pixels ^ colour_pf) & mask_l
-                pixels ^= (pixels ^ colour) & mask_p
-            else:
-                pixels ^= (pixels ^ colour_pf) & mask_l
-                if score and group < 10:
-                    # Quirk: left of the middle player and missile 1 do not cover a lit playfield pixel.
-                    pixels ^= (pixels ^ colour_p1) & mask_b
-                    pixels ^= (pixels ^ colour) & mask_p
-                else:
-                    pixels ^= (pixels ^ colour) & mask_p
-                    pixels ^= (pixels ^ colour_p1) & mask_b
-                pixels ^= (pixels ^ colour_p0) & mask_a
-        if group == first and x0 & 7:
-            keep = (ONE << np.uint64((x0 & 7) << 3)) - ONE
-            pixels ^= (pixels ^ screen[at + group]) & keep
-        if group == after - 1 and x1 & 7:
-            keep = ~((ONE << np.uint64((x1 & 7) << 3)) - ONE)
-            pixels ^= (pixels ^ screen[at + group]) & keep
+            pixels ^= (pixels ^ colour_pf) & _pixels_of(p | l, shift)
+        pixels ^= (pixels ^ colour_b) & _pixels_of(b, shift)
+        pixels ^= (pixels ^ colour_a) & _pixels_of(a, shift)
         screen[at + group] = pixels
+    _keep_outside(screen, at + first, at + last, x0, x1, head, tail)
 
 
 # --- frames, slots and pictures -------------------------------------------------------------------------------------

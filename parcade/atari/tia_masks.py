@@ -32,6 +32,20 @@ def _place(bits, position):
     return bits >> np.uint64(160 - position), ZERO, (bits << np.uint64(position - 128)) & np.uint64(0xFFFFFFFF)
 
 
+@inlined
+def _copies_of(bits, copies, position):
+    """A pattern at every copy in `copies`, bit k standing for 16 k pixels to the right."""
+    word0, word1, word2 = ZERO, ZERO, ZERO
+    for k in range(5):
+        if copies >> k & 1:
+            at = position + 16 * k
+            a, b, c = _place(bits, at - 160 if at >= 160 else at)
+            word0 |= a
+            word1 |= b
+            word2 |= c
+    return word0, word1, word2
+
+
 @kernel
 def player_mask(shown, nusiz, position, skip_first):
     """Pixels of a player: `shown` is the displayed byte, `skip_first` omits the copy at the position itself."""
@@ -42,22 +56,14 @@ def player_mask(shown, nusiz, position, skip_first):
         bits = DOUBLED[np.int64(bits)] << ONE
     elif mode == 7:
         bits = QUADRUPLED[np.int64(bits)]
+    if mode == 7:
+        position += 1
     copies = COPIES[mode]
     if skip_first != 0:
         copies &= ~np.int64(1)
     elif copies == 1:
-        return _place(bits, (position + (1 if mode == 7 else 0)) % 160)
-    word0, word1, word2 = ZERO, ZERO, ZERO
-    for k in range(5):
-        if copies >> k & 1:
-            at = position + 16 * k + (1 if mode == 7 else 0)
-            if at >= 160:
-                at -= 160
-            a, b, c = _place(bits, at)
-            word0 |= a
-            word1 |= b
-            word2 |= c
-    return word0, word1, word2
+        return _place(bits, position - 160 if position >= 160 else position)
+    return _copies_of(bits, copies, position)
 
 
 @kernel
@@ -66,19 +72,7 @@ def missile_mask(size, mode, position):
     stand_alone()
     bits = (ONE << np.uint64(1 << size)) - ONE
     copies = COPIES[mode]
-    if copies == 1:
-        return _place(bits, position)
-    word0, word1, word2 = ZERO, ZERO, ZERO
-    for k in range(5):
-        if copies >> k & 1:
-            at = position + 16 * k
-            if at >= 160:
-                at -= 160
-            a, b, c = _place(bits, at)
-            word0 |= a
-            word1 |= b
-            word2 |= c
-    return word0, word1, word2
+    return _place(bits, position) if copies == 1 else _copies_of(bits, copies, position)
 
 
 @kernel

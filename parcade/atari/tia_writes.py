@@ -233,12 +233,12 @@ def apply(r, reg, value, clock, hpos, comb_allowed):
     if reg == GRP0:
         r[T_GRP0] = value
         r[T_DELAYED_GRP1] = r[T_GRP1]
-        return DIRTY_P0 | DIRTY_P1
+        return DIRTY_P0 | (DIRTY_P1 if r[T_VDELP1] != 0 else 0)
     if reg == GRP1:
         r[T_GRP1] = value
         r[T_DELAYED_GRP0] = r[T_GRP0]
         r[T_DELAYED_ENABL] = r[T_ENABL]
-        return DIRTY_P0 | DIRTY_P1 | DIRTY_BL
+        return DIRTY_P1 | (DIRTY_P0 if r[T_VDELP0] != 0 else 0) | (DIRTY_BL if r[T_VDELBL] != 0 else 0)
     if reg <= ENABL:
         r[np.uint32(T_ENAM0 + reg - ENAM0)] = value >> 1 & 1
         return DIRTY_M0 << (reg - ENAM0)
@@ -261,10 +261,16 @@ def apply(r, reg, value, clock, hpos, comb_allowed):
                 r[T_M0_SHAPE] = 0
         return DIRTY_M0 << player
     if reg == HMOVE:
+        # Most kernels strobe HMOVE on every line and move little: what stays where it is keeps its mask.
+        dirty = DIRTY_P0 if r[T_SKIP0] != 0 else 0
+        dirty |= DIRTY_P1 if r[T_SKIP1] != 0 else 0
+        dirty |= DIRTY_M0 if r[T_M0_SHAPE] != 0 else 0
         cycle = hpos // 3
         for i in range(5):
-            position = np.int64(r[np.uint32(T_POSP0 + i)]) + HMOVE_MOTION[cycle, r[np.uint32(T_HMP0 + i)]]
-            r[np.uint32(T_POSP0 + i)] = _wrapped(position)
+            motion = HMOVE_MOTION[cycle, r[np.uint32(T_HMP0 + i)]]
+            if motion != 0:
+                r[np.uint32(T_POSP0 + i)] = _wrapped(np.int64(r[np.uint32(T_POSP0 + i)]) + motion)
+                dirty |= DIRTY_P0 << i
         r[T_SKIP0] = 0
         r[T_SKIP1] = 0
         r[T_M0_SHAPE] = 0
@@ -272,7 +278,7 @@ def apply(r, reg, value, clock, hpos, comb_allowed):
         r[T_ARK] = 0
         if comb_allowed and (cycle <= 20 or cycle == 75):
             r[T_COMB] = 1
-        return DIRTY_P0 | DIRTY_P1 | DIRTY_M0 | DIRTY_M1 | DIRTY_BL
+        return dirty
     if reg == CXCLR:
         r[T_COLLISIONS] = 0
     return 0

@@ -17,7 +17,7 @@ ROW = 4 * 6512 + 256
 BOUNDS = {
     "power_thread": (255, ROW + 1500, 8000, 32000, 8000),
     "step_thread": (255, ROW + 1500, 8000, 32000, 8000),
-    "restart_thread": (255, ROW + 1500, 9000, 32000, 8000),  # 8,556 found; 8,000 was written down first, see docs/gpu.md
+    "restart_thread": (255, ROW + 1500, 8000, 32000, 8000),
     "act_thread": (255, ROW + 1500, 8000, 28000, 8000),
     "reset_thread": (255, ROW + 1500, 8000, 32000, 8000),
     "recall_thread": (64, 64, 0, 4000, 800),

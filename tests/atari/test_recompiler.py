@@ -38,33 +38,62 @@ def random_image(random: np.random.Generator) -> bytearray:
 
 
 def test_machine_code_equals_the_interpreter_on_random_programs(random):
-    jit.prepare()
-    ran = 0
+    ran = programs = 0
+    while programs < 12 or ran < 300:  # most programs soon lose themselves; without the second the interpreter might meet itself
+        ran += run_on_both(random_image(random), random, extra=400)
+        programs += 1
+        assert programs < 100
+
+
+def waiting_image(random: np.random.Generator) -> bytearray:
+    """Loops on X, Y and the timer, of both branches, round and round."""
+    image = np.zeros(4096, np.uint8)
+    at = 0
     for _ in range(12):
-        image = random_image(random)
-        plain, fast = machine(b"", image), machine(b"", image)
-        found, _ = rom_image.find_code(rom_image.Image(plain[2], cartridge.PLAIN), [0xF000])
-        assembly = recompiler.translate(plain[2], cartridge.PLAIN, [0xF000], set(found))
-        engine, address = machine_code.load_object(machine_code.compile_assembly(assembly))
-        fast[2][-8:] = np.frombuffer(address.to_bytes(8, "little"), np.uint8)
-        ram = random.integers(0, 256, 128).astype(np.uint8)
-        charge = random.integers(-2, 5000, 4)
-        for rows in (plain, fast):
-            rows[1][:128] = ram
-            rows[0][st.IN_CHARGE : st.IN_CHARGE + 4] = charge
-            rows[0][st.IN_INPT4] = 0x80
-            console._start_frame(rows[0])
-        limit = len(found) + 400
-        ran += int(machine_code_alone(fast, address, limit))
-        for _ in range(limit):
-            if plain[0][st.FRAME_ENDED] or plain[0][st.CPU_JAMMED]:
-                break
-            cpu6507.step(*plain[:4])
-        plain[0][st.BUS] = fast[0][st.BUS] = 0  # means nothing between instructions
-        assert np.array_equal(plain[0], fast[0]), [state_difference(plain[0], fast[0]), image[:PROGRAM_BYTES].hex()]
-        assert np.array_equal(plain[1], fast[1])
-        assert engine is not None
-    assert ran > 200  # or the test would compare the interpreter with itself
+        count, interval = int(random.integers(256)), int(random.choice([0x94, 0x95, 0x96]))
+        branch = int(random.choice([0xD0, 0x10]))  # BNE, BPL
+        loop = [[0xA2, count, 0xCA, branch, 0xFD], [0xA0, count, 0x88, branch, 0xFD]]
+        for poll in (0xAD, 0xAE, 0xAC):  # LDA, LDX, LDY
+            loop.append([0xA9, count, 0x8D, interval, 0x02, poll, 0x84, 0x02, branch, 0xFB])
+        chosen = loop[int(random.integers(len(loop)))]
+        image[at : at + len(chosen)] = chosen
+        at += len(chosen)
+    image[at : at + 3] = 0x4C, 0x00, 0xF0
+    return bytearray(image.tobytes())
+
+
+def test_loops_that_only_wait_end_where_the_interpreter_ends_them(random):
+    """At every limit of instructions, which may fall into a loop."""
+    for extra in (1, 50, *random.integers(2, 3000, 10)):
+        assert run_on_both(waiting_image(random), random, extra=int(extra)) > 0
+
+
+def run_on_both(image: bytearray, random: np.random.Generator, extra: int) -> int:
+    """Run a program on machine code and on the interpreter from one random state; returns how many were machine code."""
+    jit.prepare()
+    plain, fast = machine(b"", image), machine(b"", image)
+    found, _ = rom_image.find_code(rom_image.Image(plain[2], cartridge.PLAIN), [0xF000])
+    assembly = recompiler.translate(plain[2], cartridge.PLAIN, [0xF000], set(found))
+    engine, address = machine_code.load_object(machine_code.compile_assembly(assembly))
+    fast[2][-8:] = np.frombuffer(address.to_bytes(8, "little"), np.uint8)
+    ram = random.integers(0, 256, 128).astype(np.uint8)
+    charge = random.integers(-2, 5000, 4)
+    for rows in (plain, fast):
+        rows[1][:128] = ram
+        rows[0][st.IN_CHARGE : st.IN_CHARGE + 4] = charge
+        rows[0][st.IN_INPT4] = 0x80
+        console._start_frame(rows[0])
+    limit = len(found) + extra
+    ran = int(machine_code_alone(fast, address, limit))
+    for _ in range(limit):
+        if plain[0][st.FRAME_ENDED] or plain[0][st.CPU_JAMMED]:
+            break
+        cpu6507.step(*plain[:4])
+    plain[0][st.BUS] = fast[0][st.BUS] = 0  # means nothing between instructions
+    assert np.array_equal(plain[0], fast[0]), [state_difference(plain[0], fast[0]), image[:PROGRAM_BYTES].hex()]
+    assert np.array_equal(plain[1], fast[1])
+    assert engine is not None
+    return ran
 
 
 def machine_code_alone(rows: tuple, address: int, limit: int) -> int:

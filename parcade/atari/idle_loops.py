@@ -1,0 +1,69 @@
+"""Loops that only pass time, gone through at once: two instructions that count a register down or poll the timer.
+
+A game waits for the end of the blanking in a loop on the RIOT's timer, and for a place on the line in a loop on X or Y: up to
+a third of all instructions. Their rounds are equal but for the clock and the register, so all but the last are counted, not
+played. Where a round would not be translated (the timer has run out, the limit of instructions is near) none is skipped.
+"""
+
+from .accesses import Accesses
+from .rom_image import Image, Instruction
+from .state import RIOT_SET_CYCLE, RIOT_SHIFT, RIOT_TIMER
+
+COUNTERS = {"DEX": "X", "DEY": "Y"}
+POLLS = ("LDA", "LDX", "LDY")
+INTIM, INTIM_LINES = 0x284, 0x1285  # the timer's address, and the address lines that decide it
+LARGEST_POSITIVE = 0x7F
+INSTRUCTIONS = 2  # in a round
+
+
+class IdleLoops(Accesses):
+    """Skips rounds ahead of the first instruction of a loop."""
+
+    def __init__(self, image: Image, code: dict[int, Instruction]) -> None:
+        super().__init__(image)
+        self.code = code
+
+    def skip_rounds(self) -> None:
+        """If the current instruction and the next are a loop that waits, pass the rounds that are sure to come back."""
+        now = self.now
+        branch = self.code.get((now.name & ~0xFFFF) | now.following)
+        if branch is None or branch.opcode.mnemonic not in ("BNE", "BPL") or branch.target != now.pc:
+            return
+        cycles = now.opcode.cycles + branch.opcode.cycles + (1 if (branch.target ^ branch.following) & 0xFF00 == 0 else 2)
+        ends_at_zero = branch.opcode.mnemonic == "BNE"
+        if now.opcode.mnemonic in COUNTERS:
+            self._skip_count(COUNTERS[now.opcode.mnemonic], cycles, ends_at_zero)
+        elif now.opcode.mnemonic in POLLS and now.opcode.mode == "abs" and now.address & INTIM_LINES == INTIM:
+            self._skip_poll(cycles, ends_at_zero)
+
+    def _skip_count(self, register: str, cycles: int, ends_at_zero: bool) -> None:
+        """Leave a counter one round before the branch falls through."""
+        counter = self.get(register)
+        if ends_at_zero:
+            rounds = self.op("and", self.op("sub", counter, 1), 0xFF)
+        else:
+            positive = self.test("ule", counter, LARGEST_POSITIVE)
+            rounds = self.value(f"select i1 {positive}, i32 {counter}, i32 0")
+        rounds = self._pass(rounds, cycles)
+        self.put(register, self.op("and", self.op("sub", counter, rounds), 0xFF))
+
+    def _skip_poll(self, cycles: int, ends_at_zero: bool) -> None:
+        """Leave the clock where the timer is read for the last time; see `Accesses.timer` for what is read when."""
+        delta = self.op("sub", self.op("sub", self.end_cycle(), 1), self.word(RIOT_SET_CYCLE))
+        timer, shift = self.word(RIOT_TIMER), self.word(RIOT_SHIFT)
+        last = self.op("shl", self.op("sub", timer, 1) if ends_at_zero else timer, shift)
+        left = self.op("sub", last, delta)
+        rounds = self.op("sdiv", self.op("add", left, cycles - 1), cycles)
+        waits = self.value(f"and i1 {self.test('sge', delta, 0)}, {self.test('sgt', left, 0)}")
+        if not ends_at_zero:  # above 127 the branch does not come back
+            shown = self.op("sub", self.op("sub", timer, self.op("lshr", delta, shift)), 1)
+            waits = self.value(f"and i1 {waits}, {self.test('ule', shown, LARGEST_POSITIVE)}")
+        self._pass(self.value(f"select i1 {waits}, i32 {rounds}, i32 0"), cycles)
+
+    def _pass(self, rounds: str, cycles: int) -> str:
+        """Count rounds that are not played, or none where the limit of instructions is too near; returns how many."""
+        after = self.op("add", self.get("N"), self.op("mul", rounds, INSTRUCTIONS))
+        rounds = self.value(f"select i1 {self.test('sle', after, '%most')}, i32 {rounds}, i32 0")
+        self.put("N", self.op("add", self.get("N"), self.op("mul", rounds, INSTRUCTIONS)))
+        self.put("CYCLES", self.op("add", self.get("CYCLES"), self.op("mul", rounds, cycles)))
+        return rounds
