@@ -75,3 +75,16 @@ print(hashlib.sha256(b"".join(row.tobytes() for row in rows)).hexdigest())
     tia.serve(rows[0], rows[2], tia.SHOW)
     assert plain.stdout.strip() == hashlib.sha256(b"".join(row.tobytes() for row in rows)).hexdigest()
     assert rows[0][st.SCANLINES] == 262
+
+
+@pytest.mark.exact
+def test_processes_that_start_together_with_nothing_on_disk_compile_once(tmp_path):
+    script = "from parcade.atari import Arcade; a = Arcade('pong', 1); a.reset(seed=3); [a.act([1]) for _ in range(30)]; print(a.ram.tobytes().hex())"
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    processes = [subprocess.Popen([sys.executable, "-c", script], env=environment, **pipes) for _ in range(2)]
+    outputs = [process.communicate(timeout=600) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0]
+    assert sum("compiling the consoles" in errors for _, errors in outputs) == 1, outputs
+    shown = {output for output, _ in outputs}
+    assert len(shown) == 1 and len(shown.pop()) > 256
