@@ -125,7 +125,8 @@ def rewritten(module: str) -> str:
     tree = ast.parse((HERE / f"{module}.py").read_text())
     if module not in WIDE_MODULES:
         tree = Rewriter().visit(tree)
-        place = 1 + max(i for i, node in enumerate(tree.body) if isinstance(node, ast.Import | ast.ImportFrom))
+        # Behind the last import, or the docstring where there is none.
+        place = 1 + max((i for i, node in enumerate(tree.body) if isinstance(node, ast.Import | ast.ImportFrom)), default=0)
         tree.body[place:place] = ast.parse(HELPERS).body
     return ast.unparse(ast.fix_missing_locations(tree))
 

@@ -246,7 +246,7 @@ def run(s, screen, t, log, begin, end, base, last_clock, draw):
                                 pfa, pfb, pfc, bla, blb, blc,
                             )  # fmt: skip
                             same_as_above = x0 == 0 and x1 == 160
-                            comb_above = comb
+                        comb_above = comb
                         if comb and x0 < 8:
                             screen[at] = ZERO
                 if comb and position < 76 and position + clocks >= 76:

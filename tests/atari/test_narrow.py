@@ -33,6 +33,11 @@ def test_operations_and_indices_are_wrapped():
     ]
 
 
+@pytest.mark.parametrize("module", sorted(path.stem for path in narrow.HERE.glob("*.py")))
+def test_every_module_of_the_emulator_can_be_rewritten(module):
+    compile(narrow.rewritten(module), module, "exec")
+
+
 @pytest.mark.parametrize("line", ["return x & 0xFFFFFFFF", "return x << 31", "return (1 << 32) // x"])
 def test_functions_that_need_more_bits_are_left_alone(line):
     source = f"@kernel\ndef f(x):\n    {line}"

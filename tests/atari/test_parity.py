@@ -10,7 +10,7 @@ from parcade.atari import Arcade, games
 
 pytest.importorskip("ale_py")
 
-SAMPLE = ["pong", "breakout", "seaquest", "ms_pacman", "qbert", "space_invaders", "beam_rider", "pitfall2", "robotank", "elevator_action", "montezuma_revenge", "journey_escape", "adventure", "tetris"]  # fmt: skip
+SAMPLE = ["pong", "breakout", "seaquest", "ms_pacman", "qbert", "space_invaders", "beam_rider", "pitfall2", "robotank", "elevator_action", "montezuma_revenge", "journey_escape", "adventure", "tetris", "pooyan"]  # fmt: skip
 
 
 @pytest.fixture
