@@ -36,6 +36,8 @@ class Allocation:
     account: str = ""
     extra: str = ""
     """More words for sbatch, e.g. ``--mem=8G --exclusive``."""
+    interface: str = ""
+    """The network interface whose addresses a Ray cluster uses; empty takes what the nodes' names stand for."""
     restarts: int = 3
     """How often a job that failed goes back into the queue on its own."""
 
@@ -44,6 +46,11 @@ def mpi_allocation(allocation: Allocation) -> list[str]:
     """A task a rank, spread evenly: mpiexec finds the nodes in its environment."""
     per_node = math.ceil(allocation.tasks / allocation.nodes)
     return [f"--nodes={allocation.nodes}", f"--ntasks={allocation.tasks}", f"--ntasks-per-node={per_node}"]
+
+
+def ray_allocation(allocation: Allocation) -> list[str]:
+    """A task a node: the node's part of a Ray cluster."""
+    return [f"--nodes={allocation.nodes}", f"--ntasks={allocation.nodes}", "--ntasks-per-node=1"]
 
 
 def single_allocation(allocation: Allocation) -> list[str]:
@@ -55,6 +62,7 @@ ALLOCATIONS: dict[str, Callable[[Allocation], list[str]]] = {
     "local": single_allocation,
     "serial": single_allocation,
     "mpi": mpi_allocation,
+    "ray": ray_allocation,
 }
 
 
@@ -89,6 +97,7 @@ def script(allocation: Allocation, engine: str, train: list[str], run: Path) -> 
         python=shlex.quote(sys.executable),
         directory=shlex.quote(str(Path.cwd())),
         train=shlex.join(train),
+        cluster=_RAY_CLUSTER.replace("INTERFACE", shlex.quote(allocation.interface)) if engine == "ray" else "",
         restarts=allocation.restarts,
     )
 
@@ -99,7 +108,7 @@ _SCRIPT = """#!/bin/bash
 run={run}
 python={python}
 cd {directory}
-
+{cluster}
 requeue=0
 cancelled=0
 # Slurm warns before the time limit: checkpoint, then back into the queue.
@@ -128,6 +137,29 @@ elif [ "$code" = 1 ] && [ "$cancelled" = 0 ] && [ "${{SLURM_RESTART_COUNT:-0}}" 
     scontrol requeue "$SLURM_JOB_ID" && exit 0
 fi
 exit "$code"
+"""
+
+
+# A head on the node that this script runs on, a worker on every other; they end with the job. "--address auto" in the training
+# command finds the cluster in RAY_ADDRESS, so a resumed run joins the cluster of its new nodes.
+_RAY_CLUSTER = """
+node() {
+    local where=$1 count=$2
+    shift 2
+    srun --overlap --nodes="$count" --ntasks="$count" --ntasks-per-node=1 --cpus-per-task="$SLURM_CPUS_PER_TASK" \\
+        "$where=$head" "$python" -m parcade.cluster.ray_node "$@"
+}
+head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+RAY_AUTH_TOKEN=$("$python" -c 'import secrets; print(secrets.token_hex(32))')
+export RAY_AUTH_MODE=token RAY_AUTH_TOKEN
+port=$((20000 + SLURM_JOB_ID % 20000))
+RAY_ADDRESS="$(node --nodelist 1 address INTERFACE):$port"
+export RAY_ADDRESS
+node --nodelist 1 head "$port" INTERFACE &
+if [ "$SLURM_JOB_NUM_NODES" -gt 1 ]; then
+    node --exclude $((SLURM_JOB_NUM_NODES - 1)) worker "$RAY_ADDRESS" INTERFACE &
+fi
+"$python" -m parcade.cluster.ray_node wait "$RAY_ADDRESS" "$SLURM_JOB_NUM_NODES" || exit 1
 """
 
 

@@ -13,9 +13,9 @@ class SlurmFlags:
     """Write a batch script for Slurm. The job follows behind --, e.g. parcade slurm --time 8h -- train pong --engine mpi --ranks 8"""
 
     nodes: int = 1
-    """Nodes that the ranks are spread over."""
+    """Nodes that the ranks, or the parts of a Ray cluster, are spread over."""
     cpus_per_rank: int = 1
-    """Cores, and threads, of each rank."""
+    """Cores, and threads, of each rank; with --engine ray, cores of each node."""
     time: str = "24h"
     """The allocation's time limit; a run that is not done by then goes back into the queue and goes on."""
     warning: str = "3m"
@@ -69,15 +69,34 @@ def _job(words: list[str], flags: SlurmFlags):
     check_divisible(config, config.run.ranks)
     if config.run.hosts:
         raise UsageError("--hosts is for machines without Slurm, which assigns the hosts itself; leave it out")
-    if config.run.engine != "mpi" and flags.nodes != 1:
-        raise UsageError(f"nodes={flags.nodes} needs --engine mpi; engine {config.run.engine} is one process")
-    if flags.nodes < 1 or config.run.ranks < flags.nodes:
-        raise UsageError(f"nodes={flags.nodes} for {config.run.ranks} rank(s); use 1 to {config.run.ranks} nodes")
     run = Path(config.run.run_dir or default_run_directory(config)).resolve()
     train = _without_run_dir(words)
+    if config.run.engine == "ray":
+        _check_cluster(config, flags)
+        return config, [*train, "--address", "auto"], run
+    if config.run.engine != "mpi" and flags.nodes != 1:
+        raise UsageError(f"nodes={flags.nodes} needs --engine mpi or ray; engine {config.run.engine} is one process")
+    if flags.nodes < 1 or config.run.ranks < flags.nodes:
+        raise UsageError(f"nodes={flags.nodes} for {config.run.ranks} rank(s); use 1 to {config.run.ranks} nodes")
     if config.run.threads_per_rank == 0:
         train += ["--threads-per-rank", str(flags.cpus_per_rank)]
     return config, train, run
+
+
+def _check_cluster(config, flags: SlurmFlags) -> None:
+    """Find before anything queues what Ray would refuse once the job runs. Errors: UsageError."""
+    from parcade.topology.run import resources_of
+
+    if config.topology.address:
+        raise UsageError("--address is for a cluster that runs already; this job starts its own, leave it out")
+    if flags.nodes < 1:
+        raise UsageError(f"nodes={flags.nodes}; use 1 or more")
+    needed, there = resources_of(config)["CPU"], flags.nodes * flags.cpus_per_rank
+    if needed > there:
+        raise UsageError(
+            f"the parts reserve {needed:g} CPUs, {flags.nodes} node(s) of --cpus-per-rank {flags.cpus_per_rank} have {there}; "
+            f"use --cpus-per-rank {-(-needed // flags.nodes):g}"
+        )
 
 
 def _without_run_dir(words: list[str]) -> list[str]:
@@ -109,5 +128,6 @@ def _allocation(flags: SlurmFlags, config):
         partition=flags.partition,
         account=flags.account,
         extra=flags.extra,
+        interface=config.topology.interface,
         restarts=flags.restarts,
     )

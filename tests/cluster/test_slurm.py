@@ -77,3 +77,31 @@ def test_a_job_whose_rank_dies_goes_back_into_the_queue(slurm, tmp_path):  # noq
     slurm.until(lambda: slurm.field(job, "JobState") == "PENDING", "the job back in the queue", HARD_LIMIT_SECONDS)
     assert "the job failed; back into the queue" in log_of(run)
     slurm.ask("scancel", job)
+
+
+def test_a_job_of_parts_starts_a_ray_cluster_of_its_nodes_and_goes_on_after_a_warning(slurm, tmp_path):  # noqa: F811
+    pytest.importorskip("ray", reason="the extra parcade[ray] is not installed")
+    run = tmp_path / "run"
+    parts = "--algorithm a3c --engine ray --num-envs 4 --num-learners 2 --num-shards 2 --learner-cpus 2 --interface lo"
+    train = f"train tiny_catch {parts} --checkpoint-seconds 1 --total-frames 1000000000 --run-dir {run}"
+    flags = "--submit --time 20m --nodes 2 --cpus-per-rank 3"
+    done = subprocess.run(
+        [sys.executable, "-m", "parcade", "slurm", *flags.split(), "--", *train.split()],
+        env={**slurm.environment, "PYTHONPATH": str(ROOT)},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=HARD_LIMIT_SECONDS,
+    )
+    assert done.returncode == 0, done.stderr
+    job = done.stdout.split("submitted job ")[1].split(";")[0]
+    # The parts reserve 5 CPUs and each node has 3: training means that both have joined.
+    slurm.until(lambda: newest_frames(run) > 0, "a checkpoint", 2 * HARD_LIMIT_SECONDS)
+    slurm.ask("scancel", "--signal=USR1", "--batch", job)
+    slurm.until(lambda: slurm.field(job, "JobState") == "PENDING", "the job back in the queue", HARD_LIMIT_SECONDS)
+    assert "time is up; back into the queue" in log_of(run), log_of(run)
+    stood = newest_frames(run)
+    slurm.ask("scontrol", "update", f"jobid={job}", "StartTime=now+5")
+    slurm.until(lambda: newest_frames(run) > stood, "a checkpoint beyond the first start's", 2 * HARD_LIMIT_SECONDS)
+    slurm.ask("scancel", job)
+    slurm.until(lambda: slurm.field(job, "JobState") == "CANCELLED", "the end", HARD_LIMIT_SECONDS)

@@ -7,6 +7,7 @@ import pytest
 from parcade.cli import main
 
 pytestmark = pytest.mark.quick
+PARTS = "-- train tiny_catch --algorithm a3c --engine ray --num-learners 4".split()
 JOB = ["--", "train", "tiny_catch", "--engine", "mpi", "--ranks", "4", "--num-envs", "8"]
 
 
@@ -40,6 +41,16 @@ def test_a_job_of_one_process_asks_for_one_task(written):
     assert "--ntasks=1" in directives(written(job=["--", "train", "tiny_catch"]))
 
 
+def test_a_job_of_parts_starts_a_ray_cluster_on_its_nodes(written):
+    job = "-- train tiny_catch --algorithm a3c --engine ray --num-learners 4 --interface eth1".split()
+    text = written("--nodes", "2", "--cpus-per-rank", "3", job=job)
+    asked = directives(text)
+    for word in ("--nodes=2", "--ntasks=2", "--ntasks-per-node=1", "--cpus-per-task=3"):
+        assert word in asked
+    assert '--engine ray --num-learners 4 --interface eth1 --address auto --run-dir "$run"' in text
+    assert 'head "$port" eth1 &' in text and 'worker "$RAY_ADDRESS" eth1 &' in text
+
+
 def test_the_first_start_is_the_users_own_command_and_later_ones_resume(written):
     text = written()
     assert '-m parcade train tiny_catch --engine mpi --ranks 4 --num-envs 8 --threads-per-rank 1 --run-dir "$run"' in text
@@ -60,7 +71,9 @@ def test_further_words_reach_sbatch(written):
         (["--", "train", "--resume", "runs/x"], "it resumes by itself"),
         (["--", "train", "pongg"], "unknown game 'pongg'"),
         (["--nodes", "8", *JOB], "nodes=8 for 4 rank(s); use 1 to 4 nodes"),
-        (["--nodes", "2", "--", "train", "tiny_catch"], "nodes=2 needs --engine mpi"),
+        (["--nodes", "2", "--", "train", "tiny_catch"], "nodes=2 needs --engine mpi or ray"),
+        (["--nodes", "2", *PARTS], "the parts reserve 4.5 CPUs, 2 node(s) of --cpus-per-rank 1 have 2; use --cpus-per-rank 3"),
+        ([*PARTS, "--address", "auto"], "this job starts its own, leave it out"),
         (["--time", "2m", "--warning", "3m", *JOB], "warning=3m does not fit into time=2m"),
         (["--", "train", "tiny_catch", "--engine", "mpi", "--ranks", "64"], "num_envs=32 is fewer than world_size=64"),
     ],
