@@ -1,6 +1,6 @@
 """The native consoles against ale-py's ``AtariVectorEnv`` and EnvPool: interleaved, equal settings, what is seen hashed and equal.
 
-    python benchmarks/consoles.py [--games pong breakout ...] [--repeats 5] [--steps 100] [--size 84 42]
+    python benchmarks/consoles.py [--games pong breakout ... | all] [--repeats 5] [--steps 100] [--size 84 42] [--threads 1 2]
 
 Two kinds of rows. ``pipeline``: frame skip 4, max-pool, grey, resize, stack of 4, 16 environments, ``start_states`` exact; frames
 per CPU-second on one thread, and per second of wall clock on one thread and on two. ``raw``: one console, ``act`` alone, ale-py's
@@ -15,6 +15,7 @@ import hashlib
 import json
 import os
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from parcade import Arcade, make_vec
+from parcade.atari import games
 from parcade.report.machine import commit, machine
 
 RESULTS = Path(__file__).resolve().parent / "results"
@@ -158,7 +160,8 @@ def raw_row(game: str, repeats: int, steps: int) -> dict[str, object]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--games", nargs="+", default=GAMES)
+    parser.add_argument("--games", nargs="+", default=GAMES, help="names, or all")
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--size", type=int, nargs="+", default=[84, 42])
@@ -166,14 +169,14 @@ def main() -> int:
     arguments = parser.parse_args()
     load = os.getloadavg()[0]
     rows = []
-    for game in arguments.games:
+    for game in sorted(games.load_games()) if arguments.games == ["all"] else arguments.games:
         rows.append(raw_row(game, arguments.repeats, arguments.steps))
         print(rows[-1], flush=True)
         for size in arguments.size:
-            for threads in (1, 2):
+            for threads in arguments.threads:
                 rows.append(pipeline_row(game, size, threads, arguments.repeats, arguments.steps))
                 print(rows[-1], flush=True)
-    command = f"python benchmarks/consoles.py --repeats {arguments.repeats} --steps {arguments.steps}"
+    command = " ".join(["python benchmarks/consoles.py", *sys.argv[1:]])
     result = {"command": command, "commit": commit(), "machine": machine(), "load_at_start": load, "rows": rows}
     arguments.out.parent.mkdir(exist_ok=True)
     arguments.out.write_text(json.dumps(result, indent=1) + "\n")
