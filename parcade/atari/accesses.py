@@ -26,6 +26,8 @@ from .state import (
     RIOT_TIMER,
 )
 
+WITH_RAM = (cartridge.F8SC, cartridge.F6SC)
+WRITE_PORT, READ_PORT = 0x1000, 0x1080  # of a cartridge's 128 bytes of RAM
 WSYNC = 0x02
 READ_ENTRY = 0x3F << 8  # the log's entry for a read
 INDEX = {"zpx": "X", "zpy": "Y", "absx": "X", "absy": "Y"}
@@ -101,6 +103,25 @@ class Accesses(Assembly):
 
     def peek_low(self, address: str) -> tuple[str, str]:
         """The byte at an address that is not in plain ROM but may be of RAM or an input, and the last label written."""
+        if self.image.kind in WITH_RAM and self.now.opcode.mode not in ("zpx", "zpy"):
+            return self.peek_cartridge(address)
+        return self.peek_console(address)
+
+    def peek_cartridge(self, address: str) -> tuple[str, str]:
+        """`peek_console` with the cartridge's RAM before it."""
+        own, other, join = self.fresh("r"), self.fresh("o"), self.fresh("j")
+        self.line(f"br i1 {self.is_port(address, READ_PORT)}, label %{own}, label %{other}")
+        self.label(own)
+        from_own = self.byte("memory", self.op("add", self.op("and", address, 0x7F), CART_RAM))
+        self.line(f"br label %{join}")
+        self.label(other)
+        from_console, last = self.peek_console(address)
+        self.line(f"br label %{join}")
+        self.label(join)
+        return self.value(f"phi i32 [ {from_own}, %{own} ], [ {from_console}, %{last} ]"), join
+
+    def peek_console(self, address: str) -> tuple[str, str]:
+        """`peek_low` without the cartridge."""
         ram, other, join = self.fresh("r"), self.fresh("o"), self.fresh("j")
         self.line(f"br i1 {self.is_ram(address)}, label %{ram}, label %{other}")
         self.label(ram)
@@ -153,14 +174,17 @@ class Accesses(Assembly):
     def can_read(self, address: int) -> bool:
         """Whether a read of a known address has a translation."""
         if address & 0x1000:
-            return self.image.offset(address, self.now.bank) is not None or self.is_cartridge_ram(address, 0x80)
+            return self.image.offset(address, self.now.bank) is not None or self.is_cartridge_ram(address, READ_PORT)
         if address & 0x80 == 0:
             return address & 0x0F >= 8
-        return address & 0x200 == 0 or address & 5 != 5
+        return True
 
     def is_cartridge_ram(self, address: int, port: int) -> bool:
-        kinds = (cartridge.F8SC, cartridge.F6SC)
-        return self.image.kind in kinds and port <= address & 0xFFF < port + 0x80
+        return self.image.kind in WITH_RAM and port <= address & 0x1FFF < port + 0x80
+
+    def is_port(self, address: str, port: int) -> str:
+        """Whether an address known only when it runs lies in a port of the cartridge's RAM (i1)."""
+        return self.test("ult", self.op("sub", self.op("and", address, 0x1FFF), port), 0x80)
 
     def read(self, address: int) -> int | str:
         """The byte at a known address."""
@@ -178,6 +202,8 @@ class Accesses(Assembly):
         register = address & 7
         if register in (4, 6):
             return self.timer()
+        if register in (5, 7):
+            return self.timer_flag()
         return 0 if register == 3 else self.word({0: IN_SWCHA, 1: RIOT_DDRA, 2: IN_SWCHB}[register])
 
     def input(self, register: int | str) -> str:
@@ -206,6 +232,15 @@ class Accesses(Assembly):
         value = self.op("sub", self.op("sub", self.word(RIOT_TIMER), self.op("lshr", delta, self.word(RIOT_SHIFT))), 1)
         self.leave_if(self.test("slt", value, 0))
         return self.op("and", value, 0xFF)
+
+    def timer_flag(self) -> str:
+        """TIMINT: bit 7 once the timer has expired, until INTIM is read; see `riot.read`."""
+        delta = self.op("sub", self.op("sub", self.end_cycle(), 1), self.word(RIOT_SET_CYCLE))
+        self.leave_if(self.test("slt", delta, 0))
+        passed = self.op("lshr", delta, self.word(RIOT_SHIFT))
+        expired = self.test("sge", passed, self.word(RIOT_TIMER))
+        unread = self.test("eq", self.word(RIOT_READ_FLAG), 0)
+        return self.value(f"select i1 {self.value(f'and i1 {expired}, {unread}')}, i32 128, i32 0")
 
     def operand(self) -> tuple[int | str, int | str]:
         """The byte an instruction reads, and its extra cycle."""
@@ -238,7 +273,7 @@ class Accesses(Assembly):
     def write(self, address: int, value: int | str) -> None:
         """Write to a known address; the last thing that may leave the instruction undone."""
         if address & 0x1000:
-            if self.is_cartridge_ram(address, 0):
+            if self.is_cartridge_ram(address, WRITE_PORT):
                 self.put_byte("memory", CART_RAM + (address & 0x7F), value)
         elif address & 0x80 == 0:
             self.log(self.op("or", value, (address & 0x3F) << 8))
@@ -262,6 +297,21 @@ class Accesses(Assembly):
 
     def write_to(self, address: str, value: int | str) -> None:
         """Write to an address known only when it runs: RAM, or a TIA register that only pictures depend on."""
+        if self.image.kind not in WITH_RAM:
+            self.write_to_console(address, value)
+            return
+        own, other, join = self.fresh("r"), self.fresh("o"), self.fresh("j")
+        self.line(f"br i1 {self.is_port(address, WRITE_PORT)}, label %{own}, label %{other}")
+        self.label(own)
+        self.put_byte("memory", self.op("add", self.op("and", address, 0x7F), CART_RAM), value)
+        self.line(f"br label %{join}")
+        self.label(other)
+        self.write_to_console(address, value)
+        self.line(f"br label %{join}")
+        self.label(join)
+
+    def write_to_console(self, address: str, value: int | str) -> None:
+        """`write_to` without the cartridge."""
         ram, other, join = self.fresh("r"), self.fresh("o"), self.fresh("j")
         self.line(f"br i1 {self.is_ram(address)}, label %{ram}, label %{other}")
         self.label(ram)

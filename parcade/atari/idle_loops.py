@@ -11,7 +11,7 @@ from .state import RIOT_SET_CYCLE, RIOT_SHIFT, RIOT_TIMER
 
 COUNTERS = {"DEX": "X", "DEY": "Y"}
 POLLS = ("LDA", "LDX", "LDY")
-INTIM, INTIM_LINES = 0x284, 0x1285  # the timer's address, and the address lines that decide it
+INTIM, TIMINT, TIMER_LINES = 0x284, 0x285, 0x1285  # the timer and its flag, and the address lines that decide them
 LARGEST_POSITIVE = 0x7F
 INSTRUCTIONS = 2  # in a round
 
@@ -33,8 +33,12 @@ class IdleLoops(Accesses):
         ends_at_zero = branch.opcode.mnemonic == "BNE"
         if now.opcode.mnemonic in COUNTERS:
             self._skip_count(COUNTERS[now.opcode.mnemonic], cycles, ends_at_zero)
-        elif now.opcode.mnemonic in POLLS and now.opcode.mode == "abs" and now.address & INTIM_LINES == INTIM:
+        elif now.opcode.mode != "abs":
+            return
+        elif now.opcode.mnemonic in POLLS and now.address & TIMER_LINES == INTIM:
             self._skip_poll(cycles, ends_at_zero)
+        elif now.opcode.mnemonic == "BIT" and now.address & TIMER_LINES == TIMINT and not ends_at_zero:
+            self._skip_poll(cycles, ends_at_zero=False, any_value=True)
 
     def _skip_count(self, register: str, cycles: int, ends_at_zero: bool) -> None:
         """Leave a counter one round before the branch falls through."""
@@ -47,15 +51,18 @@ class IdleLoops(Accesses):
         rounds = self._pass(rounds, cycles)
         self.put(register, self.op("and", self.op("sub", counter, rounds), 0xFF))
 
-    def _skip_poll(self, cycles: int, ends_at_zero: bool) -> None:
-        """Leave the clock where the timer is read for the last time; see `Accesses.timer` for what is read when."""
+    def _skip_poll(self, cycles: int, ends_at_zero: bool, any_value: bool = False) -> None:
+        """Leave the clock where the timer is read for the last time; see `Accesses.timer` for what is read when.
+
+        The flag is waited for at `any_value` of the timer.
+        """
         delta = self.op("sub", self.op("sub", self.end_cycle(), 1), self.word(RIOT_SET_CYCLE))
         timer, shift = self.word(RIOT_TIMER), self.word(RIOT_SHIFT)
         last = self.op("shl", self.op("sub", timer, 1) if ends_at_zero else timer, shift)
         left = self.op("sub", last, delta)
         rounds = self.op("sdiv", self.op("add", left, cycles - 1), cycles)
         waits = self.value(f"and i1 {self.test('sge', delta, 0)}, {self.test('sgt', left, 0)}")
-        if not ends_at_zero:  # above 127 the branch does not come back
+        if not ends_at_zero and not any_value:  # above 127 the branch does not come back
             shown = self.op("sub", self.op("sub", timer, self.op("lshr", delta, shift)), 1)
             waits = self.value(f"and i1 {waits}, {self.test('ule', shown, LARGEST_POSITIVE)}")
         self._pass(self.value(f"select i1 {waits}, i32 {rounds}, i32 0"), cycles)

@@ -55,6 +55,7 @@ def waiting_image(random: np.random.Generator) -> bytearray:
         loop = [[0xA2, count, 0xCA, branch, 0xFD], [0xA0, count, 0x88, branch, 0xFD]]
         for poll in (0xAD, 0xAE, 0xAC):  # LDA, LDX, LDY
             loop.append([0xA9, count, 0x8D, interval, 0x02, poll, 0x84, 0x02, branch, 0xFB])
+        loop.append([0xA9, count, 0x8D, interval, 0x02, 0x2C, 0x85, 0x02, branch, 0xFB])  # BIT TIMINT
         chosen = loop[int(random.integers(len(loop)))]
         image[at : at + len(chosen)] = chosen
         at += len(chosen)
@@ -66,6 +67,18 @@ def test_loops_that_only_wait_end_where_the_interpreter_ends_them(random):
     """At every limit of instructions, which may fall into a loop."""
     for extra in (1, 50, *random.integers(2, 3000, 10)):
         assert run_on_both(waiting_image(random), random, extra=int(extra)) > 0
+
+
+def test_the_stack_pointer_may_stand_at_the_tia(random):
+    """PHP and PLA wherever the stack pointer is; what PLA pulls goes to RAM."""
+    image, at = np.zeros(4096, np.uint8), 0
+    for k in range(60):
+        place = int(random.choice([*range(0x08, 0x20), 0x78, 0x7F, 0x80, 0xFE, 0xFF, int(random.integers(256))]))
+        program = [0xA2, place, 0x9A, *[0x08] * (k % 3), 0x68, 0x85, 0x80 + k]  # LDX, TXS, PHP ..., PLA, STA
+        image[at : at + len(program)] = program
+        at += len(program)
+    image[at : at + 3] = 0x4C, 0x00, 0xF0
+    assert run_on_both(bytearray(image.tobytes()), random, extra=200) > 50
 
 
 def run_on_both(image: bytearray, random: np.random.Generator, extra: int) -> int:
@@ -119,7 +132,7 @@ def state_difference(a: np.ndarray, b: np.ndarray) -> list:
     return [(int(i), int(a[i]), int(b[i])) for i in np.flatnonzero(a != b)[:6]]
 
 
-@pytest.mark.parametrize("game", ["breakout", "beam_rider", "robotank", "montezuma_revenge"])
+@pytest.mark.parametrize("game", ["breakout", "beam_rider", "robotank", "montezuma_revenge", "elevator_action", "darkchambers", "atlantis"])
 def test_a_game_runs_the_same_with_and_without_machine_code(game, random):
     with_code, without = Arcade(game, 1), Arcade(game, 1)
     rom_code.detach(without.machine.rom)
