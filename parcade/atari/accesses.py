@@ -9,6 +9,7 @@ from .assembly import Assembly
 from .opcodes import LENGTH
 from .rom_image import Image, Instruction
 from .state import (
+    CART_BANK,
     CART_RAM,
     CHARGE_AT_ONCE,
     CHARGE_NEVER,
@@ -174,7 +175,8 @@ class Accesses(Assembly):
     def can_read(self, address: int) -> bool:
         """Whether a read of a known address has a translation."""
         if address & 0x1000:
-            return self.image.offset(address, self.now.bank) is not None or self.is_cartridge_ram(address, READ_PORT)
+            switches = self.image.switched(address, self.now.bank) is not None
+            return switches or self.image.offset(address, self.now.bank) is not None or self.is_cartridge_ram(address, READ_PORT)
         if address & 0x80 == 0:
             return address & 0x0F >= 8
         return True
@@ -189,6 +191,10 @@ class Accesses(Assembly):
     def read(self, address: int) -> int | str:
         """The byte at a known address."""
         if address & 0x1000:
+            bank = self.image.switched(address, self.now.bank)
+            if bank is not None:
+                self.put_word(CART_BANK, bank)
+                return int(self.image.rom[bank + (address & 0xFFF)])
             at = self.image.offset(address, self.now.bank)
             return int(self.image.rom[at]) if at is not None else self.byte("memory", CART_RAM + (address & 0x7F))
         if address & 0x80 == 0:
@@ -265,15 +271,16 @@ class Accesses(Assembly):
         """Whether a write to a known address has a translation."""
         if address & 0x1000:
             kind = self.image.kind
-            if kind in (cartridge.PLAIN, cartridge.FE):
-                return True
-            return address & 0xFFF < 0xFC0 and not (kind == cartridge.DPC and address & 0xFFF < 0x80)
+            return kind != cartridge.DPC or 0x80 <= address & 0xFFF < 0xFC0
         return address & 0x80 != 0 or address & 0x3F >= WSYNC
 
     def write(self, address: int, value: int | str) -> None:
         """Write to a known address; the last thing that may leave the instruction undone."""
         if address & 0x1000:
-            if self.is_cartridge_ram(address, WRITE_PORT):
+            bank = self.image.switched(address, self.now.bank)
+            if bank is not None:
+                self.put_word(CART_BANK, bank)
+            elif self.is_cartridge_ram(address, WRITE_PORT):
                 self.put_byte("memory", CART_RAM + (address & 0x7F), value)
         elif address & 0x80 == 0:
             self.log(self.op("or", value, (address & 0x3F) << 8))

@@ -43,7 +43,7 @@ KIND_OF_TYPE = {"2K": PLAIN, "4K": PLAIN, "F8": F8, "F8SC": F8SC, "F6": F6, "F6S
 
 # First and last address whose reads have no side effect and come straight from the mapped bank.
 PLAIN_START = np.array([0x1000, 0x1000, 0x1100, 0x1000, 0x1100, 0x1000, 0x1000, 0x1080], np.int64)
-PLAIN_END = np.array([0x2000, 0x1FC0, 0x1FC0, 0x1FC0, 0x1FC0, 0x1FC0, 0x1000, 0x1FC0], np.int64)
+PLAIN_END = np.array([0x2000, 0x1FF8, 0x1FF8, 0x1FF6, 0x1FF6, 0x1FE0, 0x1000, 0x1FC0], np.int64)
 
 AMPLITUDE = np.array([0, 4, 5, 9, 6, 10, 11, 15], np.int64)
 

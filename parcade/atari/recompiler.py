@@ -65,11 +65,11 @@ class Translator(IdleLoops):
 
     def go(self, pc: int) -> None:
         """Go on at a known PC; after a step back only within the limit."""
-        name = (self.now.name & ~0xFFFF) | pc
+        name = self.image.bank_after(self.now) >> 12 << 16 | pc
         if name not in self.code:
             self.stop(pc)
             return
-        if pc <= self.now.pc:
+        if pc <= self.now.pc or self.image.bank_after(self.now) != self.now.bank:
             stop, back = self.fresh("s"), self.fresh("b")
             self.line(f"br i1 {self.test('sgt', self.get('N'), '%most')}, label %{stop}, label %{back}, !prof !0")
             self.label(stop)
@@ -372,7 +372,7 @@ class Translator(IdleLoops):
         }  # fmt: skip
         if not by_kind[instruction.opcode.kind]():
             self.leave()
-            self.entries.add((instruction.name & ~0xFFFF) | instruction.following)
+            self.entries.add(self.image.bank_after(instruction) >> 12 << 16 | instruction.following)
         if self.leaves:
             self.label(f"x{instruction.name}")
             self.stop(instruction.pc)
@@ -404,13 +404,13 @@ class Translator(IdleLoops):
         self.line(f"%line = sdiv i32 {self.word(FRAME_START)}, 3")
         last = self.op("sub", self.word(LINE_LIMIT), 1)
         self.line(f"%last_cycle = sdiv i32 {last}, 3")
-        self.line(f"%bank = shl i32 {self.op('lshr', self.word(CART_BANK), 12)}, 16")
         self.line("br label %dispatch")
         self.label("dispatch")
         known = self.fresh("k")
         self.line(f"br i1 {self.test('sgt', self.get('N'), '%most')}, label %exit, label %{known}, !prof !0")
         self.label(known)
-        name = self.op("or", "%bank", self.get("PC"))
+        bank = self.op("shl", self.op("lshr", self.word(CART_BANK), 12), 16)
+        name = self.op("or", bank, self.get("PC"))
         targets = " ".join(f"i32 {entry}, label %i{entry}" for entry in sorted(self.entries & self.code.keys()))
         self.line(f"switch i32 {name}, label %exit [ {targets} ]")
         self.label("exit")

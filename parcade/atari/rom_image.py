@@ -57,6 +57,30 @@ class Image:
             bank = 0 if address & 0x2000 else 4096
         return bank + (address & 0xFFF)
 
+    def switched(self, address: int, bank: int) -> int | None:
+        """The bank that is mapped after an access to a known address; None where it switches nothing.
+
+        DPC's accesses up there clock a random number too: nobody translates them.
+        """
+        offset = address & 0xFFF
+        if not address & 0x1000:
+            return None
+        if self.kind in (cartridge.F8, cartridge.F8SC) and 0xFF8 <= offset <= 0xFF9:
+            return (offset - 0xFF8) << 12
+        if self.kind in (cartridge.F6, cartridge.F6SC) and 0xFF6 <= offset <= 0xFF9:
+            return (offset - 0xFF6) << 12
+        if self.kind == cartridge.E0 and 0xFE0 <= offset <= 0xFF7:
+            position = 12 + 3 * ((offset - 0xFE0) >> 3)
+            return (bank & ~(7 << position)) | (offset & 7) << position
+        return None
+
+    def bank_after(self, instruction: Instruction) -> int:
+        """The bank in which the next instruction stands."""
+        switched = None
+        if instruction.opcode.mode == "abs" and instruction.opcode.kind in ("read", "write"):
+            switched = self.switched(instruction.address, instruction.bank)
+        return instruction.bank if switched is None else switched
+
     def instruction(self, name: int) -> Instruction | None:
         """Decode; None where an instruction's bytes do not all come from plain ROM or the chip would halt."""
         pc, bank = name & 0xFFFF, name >> 16 << 12
@@ -82,7 +106,7 @@ def find_code(image: Image, seen: list[int]) -> tuple[dict[int, Instruction], se
         found[name] = instruction
         here = name & ~0xFFFF
         mnemonic = instruction.opcode.mnemonic
-        following = here | instruction.following
+        following = image.bank_after(instruction) >> 12 << 16 | instruction.following
         if mnemonic == "JSR":
             entries.add(following)
             todo += [following, here | instruction.address]

@@ -22,7 +22,7 @@ from .state import (
     TERMINAL,
 )
 
-TRACED_FRAMES = 600
+TRACED_FRAMES = 2400
 HOLD_FRAMES = 4
 ZPX, ZPY, ABSX, ABSY, INDY = (MODES.index(mode) for mode in ("zpx", "zpy", "absx", "absy", "indy"))
 SEEN, ENTERED = 1, 2  # bits of the notes; PC stands above them
