@@ -5,7 +5,8 @@ An access that may have a side effect which is not translated gives the instruct
 """
 
 from . import cartridge
-from .assembly import Assembly
+from .dpc_accesses import WRITES as FETCHER_WRITES
+from .dpc_accesses import DpcAccesses
 from .opcodes import LENGTH
 from .rom_image import Image, Instruction
 from .state import (
@@ -34,7 +35,7 @@ READ_ENTRY = 0x3F << 8  # the log's entry for a read
 INDEX = {"zpx": "X", "zpy": "Y", "absx": "X", "absy": "Y"}
 
 
-class Accesses(Assembly):
+class Accesses(DpcAccesses):
     """What instructions read and write, `now` being the one that is written."""
 
     def __init__(self, image: Image) -> None:
@@ -175,11 +176,19 @@ class Accesses(Assembly):
     def can_read(self, address: int) -> bool:
         """Whether a read of a known address has a translation."""
         if address & 0x1000:
+            if self.image.kind == cartridge.DPC and self.can_fetch(address & 0xFFF):
+                return True
             switches = self.image.switched(address, self.now.bank) is not None
             return switches or self.image.offset(address, self.now.bank) is not None or self.is_cartridge_ram(address, READ_PORT)
         if address & 0x80 == 0:
             return address & 0x0F >= 8
         return True
+
+    def switch(self, bank: int) -> None:
+        """Map another bank."""
+        if self.image.kind == cartridge.DPC:
+            self.clock_random()
+        self.put_word(CART_BANK, bank)
 
     def is_cartridge_ram(self, address: int, port: int) -> bool:
         return self.image.kind in WITH_RAM and port <= address & 0x1FFF < port + 0x80
@@ -191,9 +200,11 @@ class Accesses(Assembly):
     def read(self, address: int) -> int | str:
         """The byte at a known address."""
         if address & 0x1000:
+            if self.image.kind == cartridge.DPC and self.can_fetch(address & 0xFFF):
+                return self.fetch(address & 0xFFF)
             bank = self.image.switched(address, self.now.bank)
             if bank is not None:
-                self.put_word(CART_BANK, bank)
+                self.switch(bank)
                 return int(self.image.rom[bank + (address & 0xFFF)])
             at = self.image.offset(address, self.now.bank)
             return int(self.image.rom[at]) if at is not None else self.byte("memory", CART_RAM + (address & 0x7F))
@@ -270,8 +281,9 @@ class Accesses(Assembly):
     def can_write(self, address: int) -> bool:
         """Whether a write to a known address has a translation."""
         if address & 0x1000:
-            kind = self.image.kind
-            return kind != cartridge.DPC or 0x80 <= address & 0xFFF < 0xFC0
+            if self.image.kind != cartridge.DPC or self.image.switched(address, self.now.bank) is not None:
+                return True
+            return FETCHER_WRITES.start <= address & 0xFFF < 0xFC0
         return address & 0x80 != 0 or address & 0x3F >= WSYNC
 
     def write(self, address: int, value: int | str) -> None:
@@ -279,7 +291,9 @@ class Accesses(Assembly):
         if address & 0x1000:
             bank = self.image.switched(address, self.now.bank)
             if bank is not None:
-                self.put_word(CART_BANK, bank)
+                self.switch(bank)
+            elif self.image.kind == cartridge.DPC and address & 0xFFF in FETCHER_WRITES:
+                self.set_fetcher(address & 0xFFF, value)
             elif self.is_cartridge_ram(address, WRITE_PORT):
                 self.put_byte("memory", CART_RAM + (address & 0x7F), value)
         elif address & 0x80 == 0:

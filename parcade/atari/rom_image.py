@@ -58,14 +58,11 @@ class Image:
         return bank + (address & 0xFFF)
 
     def switched(self, address: int, bank: int) -> int | None:
-        """The bank that is mapped after an access to a known address; None where it switches nothing.
-
-        DPC's accesses up there clock a random number too: nobody translates them.
-        """
+        """The bank that is mapped after an access to a known address; None where it switches nothing."""
         offset = address & 0xFFF
         if not address & 0x1000:
             return None
-        if self.kind in (cartridge.F8, cartridge.F8SC) and 0xFF8 <= offset <= 0xFF9:
+        if self.kind in (cartridge.F8, cartridge.F8SC, cartridge.DPC) and 0xFF8 <= offset <= 0xFF9:
             return (offset - 0xFF8) << 12
         if self.kind in (cartridge.F6, cartridge.F6SC) and 0xFF6 <= offset <= 0xFF9:
             return (offset - 0xFF6) << 12
