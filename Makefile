@@ -8,13 +8,14 @@ BACKEND ?= native
 # A waiting OpenMP thread must not burn a core that emulation could use.
 export OMP_WAIT_POLICY := PASSIVE
 
-.PHONY: pong test test-cluster test-exact test-gpu-code quick curves bench-sb3 bench-ranks bench-threads reports results-cray bench-async soak clean help
+.PHONY: pong test test-cluster test-exact test-exact-gpu test-gpu-code quick curves bench-sb3 bench-ranks bench-threads reports results-cray bench-async soak clean help
 
 help:
 	@echo "make pong    install, then learn Pong until the mean score of 100 games is 18 (SEED=0, BACKEND=native or ale)"
 	@echo "make test    install what the tests need, then run all of them"
 	@echo "make test-cluster   ranks, hosts and Slurm that fail; root, Debian; minutes"
 	@echo "make test-exact   every game against ale-py, frame by frame; minutes"
+	@echo "make test-exact-gpu   38 games on the GPU's kernels, run on the CPU, against ale-py; minutes"
 	@echo "make test-gpu-code   compile the GPU's kernels without a GPU, against bounds; minutes"
 	@echo "make quick   the unit tests alone"
 	@echo "make curves  Pong curves of every algorithm into benchmarks/results; resumable, hours"
@@ -48,7 +49,7 @@ pong: $(VENV)/.installed
 	$(BIN)/parcade train pong --preset pong_fast --backend $(BACKEND) --seed $(SEED)
 
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -q -m "not exact and not cluster and not gpu_code" tests
+	$(BIN)/python -m pytest -q -m "not exact and not exact_gpu and not cluster and not gpu_code" tests
 
 test-cluster: $(VENV)/.installed-test
 	tests/cluster/install.sh $(BIN)/python
@@ -56,6 +57,9 @@ test-cluster: $(VENV)/.installed-test
 
 test-exact: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -q -m exact tests/atari
+
+test-exact-gpu: $(VENV)/.installed-test
+	$(BIN)/python -m pytest -q -m exact_gpu tests/atari
 
 # The GPU's kernels as machine code, made without a GPU.
 test-gpu-code: $(VENV)/.installed-test

@@ -66,14 +66,14 @@ def test_steps_equal_the_cpu_engine(game, settings, seed):
     assert ended > 0 or "max_num_frames_per_episode" not in settings
 
 
-@pytest.mark.exact
+@pytest.mark.exact_gpu
 @pytest.mark.parametrize("game", MANY)
 def test_the_threads_equal_ale_py_on_many_games(game, seed):
     assert play_both(game, 300, seed, make=DeviceArcadeOnHost) is None
     play_steps(game, 150, seed, repeat_action_probability=0.25, max_num_frames_per_episode=400)
 
 
-@pytest.mark.exact
+@pytest.mark.exact_gpu
 @pytest.mark.parametrize("game", MANY)
 def test_the_threads_in_32_bits_equal_ale_py_on_many_games(game, seed):
     make = functools.partial(DeviceArcade, threads=HostThreads(narrow=True))
