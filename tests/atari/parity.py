@@ -20,16 +20,16 @@ def play_both(game: str, num_frames: int, seed: int, *, sticky: float = 0.0, hol
     ale.setInt("random_seed", seed & 0x7FFFFFFF)
     ale.loadROM(games.find_rom(game))
     arcade = make(game, 1, repeat_action_probability=sticky)
-    if mode is not None:
-        ale.setMode(mode)
-        arcade.mode = mode
-    if difficulty is not None:
-        ale.setDifficulty(difficulty)
-        arcade.difficulty = difficulty
     ale.reset_game()
-    if sticky > 0.0:
-        arcade.reset(seed=seed & 0x7FFFFFFF)
-    else:
+    arcade.reset(seed=seed & 0x7FFFFFFF)  # Adventure's choice of a mode draws numbers, sticky actions or not
+    if mode is not None or difficulty is not None:
+        if mode is not None:
+            ale.setMode(mode)
+            arcade.mode = mode
+        if difficulty is not None:
+            ale.setDifficulty(difficulty)
+            arcade.difficulty = difficulty
+        ale.reset_game()
         arcade.reset()
     player = random.Random(seed)
     action = 0
