@@ -101,7 +101,8 @@ class EnvGroup:
     def step_some(self, playing: np.ndarray, acted: Acted) -> dict[str, np.ndarray]:
         """A step of the environments ``playing`` ``[n]`` bool alone; the others rest. Only where ``can_rest``.
 
-        For policies without memory. Shapes: acted for the k that play, in order; returns ``step``'s columns of all n, those that rest 0 and False.
+        For policies without memory. Shapes: acted for the k that play, in order; returns ``step``'s columns of all n, those
+        that rest 0 and False.
         """
         actions = np.zeros(len(self), np.int64)
         actions[playing] = acted.actions.cpu().numpy()

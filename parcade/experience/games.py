@@ -29,8 +29,8 @@ class GamesSource:
 
     Args:
         groups: of one environment each, or of several that can rest: one that has played its share costs nothing.
-        policy: one without memory.
         games_per_env: whole games each environment plays for a batch.
+        policy: one without memory.
         num_threads: threads that step groups side by side; 1 steps them in order, with the same results.
     """
 

@@ -299,7 +299,7 @@ def _provenance(result: ScaleResult) -> str:
     machine = result.machine
     return (
         f"Command: {result.command}. Commit {result.commit or 'unknown'}. {machine.get('cpu', 'unknown CPU')}, "
-        f"{result.cores} cores, {machine.get('memory_gib', '?')} GiB, torch {machine.get('torch', '?')}; load average {result.load:.1f} at "
-        "the start. "
+        f"{result.cores} cores, {machine.get('memory_gib', '?')} GiB, torch {machine.get('torch', '?')}; "
+        f"load average {result.load:.1f} at the start. "
         f"Intervals by bootstrap over repeats; curves: {', '.join(CURVES)}."
     )

@@ -17,9 +17,9 @@ pytestmark = pytest.mark.cluster
 TRAIN = "train tiny_catch --unroll-length 16 --engine mpi --ranks 2 --checkpoint-seconds 1 --hang-timeout 20s"
 
 
-def submit(slurm, run, *flags, frames):  # noqa: F811
+def submit(slurm, run, *flags, frames, train=TRAIN):  # noqa: F811
     """Write and submit a job; returns its number."""
-    words = [*TRAIN.split(), "--total-frames", str(frames), "--run-dir", str(run)]
+    words = [*train.split(), "--total-frames", str(frames), "--run-dir", str(run)]
     done = subprocess.run(
         [sys.executable, "-m", "parcade", "slurm", "--submit", "--time", "20m", *flags, "--", *words],
         env={**slurm.environment, "PYTHONPATH": str(ROOT)},
@@ -83,18 +83,8 @@ def test_a_job_of_parts_starts_a_ray_cluster_of_its_nodes_and_goes_on_after_a_wa
     pytest.importorskip("ray", reason="the extra parcade[ray] is not installed")
     run = tmp_path / "run"
     parts = "--algorithm a3c --engine ray --num-envs 4 --num-learners 2 --num-shards 2 --learner-cpus 2 --interface lo"
-    train = f"train tiny_catch {parts} --checkpoint-seconds 1 --total-frames 1000000000 --run-dir {run}"
-    flags = "--submit --time 20m --nodes 2 --cpus-per-rank 3"
-    done = subprocess.run(
-        [sys.executable, "-m", "parcade", "slurm", *flags.split(), "--", *train.split()],
-        env={**slurm.environment, "PYTHONPATH": str(ROOT)},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=HARD_LIMIT_SECONDS,
-    )
-    assert done.returncode == 0, done.stderr
-    job = done.stdout.split("submitted job ")[1].split(";")[0]
+    train = f"train tiny_catch {parts} --checkpoint-seconds 1"
+    job = submit(slurm, run, "--nodes", "2", "--cpus-per-rank", "3", frames=10**9, train=train)
     # The parts reserve 5 CPUs and each node has 3: training means that both have joined.
     slurm.until(lambda: newest_frames(run) > 0, "a checkpoint", 2 * HARD_LIMIT_SECONDS)
     slurm.ask("scancel", "--signal=USR1", "--batch", job)
