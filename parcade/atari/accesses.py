@@ -5,6 +5,7 @@ An access that may have a side effect which is not translated gives the instruct
 """
 
 from . import cartridge
+from .dpc_accesses import READS as FETCHER_READS
 from .dpc_accesses import WRITES as FETCHER_WRITES
 from .dpc_accesses import DpcAccesses
 from .opcodes import LENGTH
@@ -176,7 +177,7 @@ class Accesses(DpcAccesses):
     def can_read(self, address: int) -> bool:
         """Whether a read of a known address has a translation."""
         if address & 0x1000:
-            if self.image.kind == cartridge.DPC and self.can_fetch(address & 0xFFF):
+            if self.image.kind == cartridge.DPC and address & 0xFFF in FETCHER_READS:
                 return True
             switches = self.image.switched(address, self.now.bank) is not None
             return switches or self.image.offset(address, self.now.bank) is not None or self.is_cartridge_ram(address, READ_PORT)
@@ -200,8 +201,8 @@ class Accesses(DpcAccesses):
     def read(self, address: int) -> int | str:
         """The byte at a known address."""
         if address & 0x1000:
-            if self.image.kind == cartridge.DPC and self.can_fetch(address & 0xFFF):
-                return self.fetch(address & 0xFFF)
+            if self.image.kind == cartridge.DPC and address & 0xFFF in FETCHER_READS:
+                return self.fetch(address & 0xFFF, self.end_cycle())
             bank = self.image.switched(address, self.now.bank)
             if bank is not None:
                 self.switch(bank)

@@ -45,6 +45,7 @@ KIND_OF_TYPE = {"2K": PLAIN, "4K": PLAIN, "F8": F8, "F8SC": F8SC, "F6": F6, "F6S
 PLAIN_START = np.array([0x1000, 0x1000, 0x1100, 0x1000, 0x1100, 0x1000, 0x1000, 0x1080], np.int64)
 PLAIN_END = np.array([0x2000, 0x1FF8, 0x1FF8, 0x1FF6, 0x1FF6, 0x1FE0, 0x1000, 0x1FC0], np.int64)
 
+MUSIC_CLOCK, CPU_CLOCK = 15750.0, 1193191.66666667  # Hz
 AMPLITUDE = np.array([0, 4, 5, 9, 6, 10, 11, 15], np.int64)
 
 
@@ -237,7 +238,7 @@ def _music_amplitude(s):
     fraction = np.int64(np.int64(s[DPC_FRACTION + 1]) << 32 | low_word).view(np.float64)
     cycles = np.int64(s[CYCLES]) - np.int64(s[DPC_MARK_CYCLE])
     s[DPC_MARK_CYCLE] = s[CYCLES]
-    clocks = 15750.0 * cycles / 1193191.66666667 + fraction
+    clocks = MUSIC_CLOCK * cycles / CPU_CLOCK + fraction
     whole = np.int64(clocks)
     bits = np.float64(clocks - whole).view(np.int64)
     s[DPC_FRACTION + 1] = np.int32(bits >> 32)

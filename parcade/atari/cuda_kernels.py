@@ -132,6 +132,8 @@ def step_thread(
         s, ram, screen[e], random[e], rom, program, np.int64(action_set[place]), np.int64(settings[FRAME_SKIP]),
         frame_limit - elapsed[e], settings[EPISODIC_LIFE] != 0, captured[e], counts_out[e],
     )  # fmt: skip
+    if not over:
+        engine_cpu.capture_last(s, screen[e], captured[e], counts_out[e])
     elapsed[e] += counts_out[e, 1]
     reward = np.int64(counts_out[e, 0])
     rewards_out[e] = min(max(reward, np.int64(-1)), np.int64(1)) if settings[CLIP] != 0 else reward

@@ -1,10 +1,22 @@
-"""Accesses to Pitfall II's chip, the DPC, as machine code: its fetchers of graphics, not its music.
+"""Accesses to Pitfall II's chip, the DPC, as machine code: its fetchers of graphics and its music.
 
 `cartridge.py` says what the chip does; an access at a known address knows its fetcher and its function beforehand.
 """
 
+import numpy as np
+
 from .assembly import Assembly
-from .state import DPC_BOTTOM, DPC_COUNTER, DPC_FLAG, DPC_MUSIC, DPC_RANDOM, DPC_TOP
+from .cartridge import AMPLITUDE, CPU_CLOCK, MUSIC_CLOCK
+from .state import (
+    DPC_BOTTOM,
+    DPC_COUNTER,
+    DPC_FLAG,
+    DPC_FRACTION,
+    DPC_MARK_CYCLE,
+    DPC_MUSIC,
+    DPC_RANDOM,
+    DPC_TOP,
+)
 
 GRAPHICS = 8192  # where they begin in the image, last byte first
 READS, WRITES = range(0x40), range(0x40, 0x80)
@@ -13,10 +25,6 @@ MUSIC_FETCHERS = 5  # from this one on
 
 class DpcAccesses(Assembly):
     """Reads and writes of the fetchers' registers at an offset in the cartridge."""
-
-    def can_fetch(self, offset: int) -> bool:
-        """Whether a read has a translation: all but those of the music, which moves by the clock."""
-        return offset in READS and not (offset >> 3 == 0 and offset & 7 >= 4)
 
     def clock_random(self) -> None:
         """What every access to the chip's registers and hotspots does besides."""
@@ -28,8 +36,8 @@ class DpcAccesses(Assembly):
         feedback = self.op("and", self.op("xor", feedback, 1), 1)
         self.put_word(DPC_RANDOM, self.op("or", self.op("and", self.op("shl", value, 1), 0xFF), feedback))
 
-    def fetch(self, offset: int) -> str | int:
-        """The byte a read gives, as `cartridge._read_fetcher`."""
+    def fetch(self, offset: int, cycle: str) -> str | int:
+        """The byte a read at a cycle gives, as `cartridge._read_fetcher`."""
         index, function = offset & 7, offset >> 3
         self.clock_random()
         counter = self.word(DPC_COUNTER + index)
@@ -40,8 +48,11 @@ class DpcAccesses(Assembly):
         flag = self.value(f"select i1 {at_top}, i32 255, i32 {flag}")
         self.put_word(DPC_FLAG + index, flag)
         result: str | int = 0
-        if function == 0:
+        if function == 0 and index < 4:
             result = self.word(DPC_RANDOM)
+        elif function == 0:
+            result = self.value(f"call i32 @music(ptr %s, i32 {cycle})")
+            counter = self.word(DPC_COUNTER + index)  # the music may have moved it
         elif function in (1, 2):
             result = self.byte("rom", self.op("sub", GRAPHICS + 2047, counter))
             result = self.op("and", result, flag) if function == 2 else result
@@ -76,3 +87,60 @@ class DpcAccesses(Assembly):
                 self.put_word(DPC_MUSIC + index, self.op("and", self.op("lshr", value, 4), 1))
         elif function == 6:
             self.put_word(DPC_RANDOM, 1)
+
+
+def exact(number: float) -> str:
+    """A double as LLVM's language writes it where decimals would be rounded."""
+    return f"0x{np.float64(number).view(np.uint64):016X}"
+
+
+class Music(Assembly):
+    """The function ``i32 music(s, now)``: `cartridge._music_amplitude` at a cycle."""
+
+    def assembly(self) -> str:
+        """The function as LLVM assembly."""
+        clocks = self.clocks_since_last_read()
+        whole_long = self.value(f"fptosi double {clocks} to i64")
+        rest = self.value(f"fsub double {clocks}, {self.value(f'sitofp i64 {whole_long} to double')}")
+        self.line(f"store i64 {self.value(f'bitcast double {rest} to i64')}, ptr {self.fraction()}, align 4")
+        moved = self.value(f"icmp sgt i64 {whole_long}, 0")
+        whole = self.value(f"trunc i64 {whole_long} to i32")
+        shift: int | str = 0
+        for voice in range(3):
+            bit = self.move_voice(MUSIC_FETCHERS + voice, whole, moved)
+            shift = self.op("add", shift, self.op("shl", bit, voice + 2))
+        nibbles = sum(int(level) << 4 * k for k, level in enumerate(AMPLITUDE))
+        amplitude = self.op("and", self.op("lshr", nibbles, shift), 15)
+        body = "\n".join(self.lines)
+        return f"define internal i32 @music(ptr nocapture %s, i32 %now) noinline nounwind {{\n{body}\n  ret i32 {amplitude}\n}}\n"
+
+    def fraction(self) -> str:
+        """Where the part of a clock left over stands: a double in two words."""
+        return self.value(f"getelementptr i32, ptr %s, i64 {DPC_FRACTION}")
+
+    def clocks_since_last_read(self) -> str:
+        cycles = self.op("sub", "%now", self.word(DPC_MARK_CYCLE))
+        self.put_word(DPC_MARK_CYCLE, "%now")
+        before = self.value(f"bitcast i64 {self.value(f'load i64, ptr {self.fraction()}, align 4')} to double")
+        clocks = self.value(f"fmul double {self.value(f'sitofp i32 {cycles} to double')}, {exact(MUSIC_CLOCK)}")
+        clocks = self.value(f"fdiv double {clocks}, {exact(CPU_CLOCK)}")
+        return self.value(f"fadd double {clocks}, {before}")
+
+    def move_voice(self, index: int, whole: str, moved: str) -> str:
+        """Move a fetcher on by whole clocks; 1 where its voice is heard, else 0."""
+        top, counter, flag = self.word(DPC_TOP + index), self.word(DPC_COUNTER + index), self.word(DPC_FLAG + index)
+        plays = self.test("ne", self.word(DPC_MUSIC + index), 0)
+        moves = self.value(f"and i1 {plays}, {moved}")
+        round_length = self.op("add", top, 1)
+        low = self.op("sub", self.op("and", counter, 0xFF), self.op("urem", whole, round_length))
+        wrapped = self.op("add", low, round_length)
+        low = self.value(f"select i1 {self.test('slt', low, 0)}, i32 {wrapped}, i32 {low}")
+        low = self.value(f"select i1 {self.test('eq', top, 0)}, i32 0, i32 {low}")
+        new_flag = self.value(f"select i1 {self.test('sle', low, top)}, i32 255, i32 {flag}")
+        new_flag = self.value(f"select i1 {self.test('sle', low, self.word(DPC_BOTTOM + index))}, i32 0, i32 {new_flag}")
+        new_counter = self.op("or", self.op("and", counter, 0x700), low)
+        flag = self.value(f"select i1 {moves}, i32 {new_flag}, i32 {flag}")
+        self.put_word(DPC_FLAG + index, flag)
+        self.put_word(DPC_COUNTER + index, self.value(f"select i1 {moves}, i32 {new_counter}, i32 {counter}"))
+        heard = self.value(f"and i1 {plays}, {self.test('ne', flag, 0)}")
+        return self.value(f"zext i1 {heard} to i32")

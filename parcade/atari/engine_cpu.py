@@ -40,9 +40,9 @@ from .state import (
     allocate,
 )
 
-# Types of captured pictures, `preprocess.Resize` behind its grey table, scratch, and observations.
+# Types of captured pictures, `preprocess.Resize` behind its grey table, scratch, which lines changed, and observations.
 RESIZE = "Tuple((uint8[::1], int32[::1], float32[:, ::1], int32[::1], int32[::1], float32[:, ::1], int32[::1]))"
-OBSERVING = f"uint64[:, :, ::1], {RESIZE}, float32[:, ::1], uint8[:, :, ::1]"
+OBSERVING = f"uint64[:, :, ::1], {RESIZE}, float32[:, ::1], boolean[::1], uint8[:, :, ::1]"
 # And of the starts an episode may begin with: state, memory, screen, captured pictures and observations of K consoles.
 STARTS = "Tuple((int32[:, ::1], uint8[:, ::1], uint64[:, ::1], uint64[:, :, ::1], uint8[:, :, ::1]))"
 
@@ -175,14 +175,50 @@ def _capture(s, screen, picture_out):
 
 
 @kernel
-def _push(e, num_pictures, captured, resize_table, work, stack):
-    """Process captured pictures of env `e` and push the observation on its stack [k, height * width]."""
+def capture_last(s, screen, captured, counts_out):
+    """Capture the last picture of a step that did not end the episode, beside the one before it."""
+    _capture(s, screen, captured[0])
+    if counts_out[2] == 3:
+        _copy(captured[2], captured[1])
+    counts_out[2] = 2
+
+
+@kernel
+def _capture_changes(s, screen, captured, counts_out, changed_out):
+    """`capture_last`, noting the lines [height] that are not as they were in the observation before."""
+    tia.serve(s, screen, tia.SHOW)
+    words = captured.shape[1]
+    at = np.int64(s[PICTURE]) * words
+    two = counts_out[2] == 3
+    for line in range(len(changed_out)):
+        first = line * LINE_WORDS
+        shown = screen[at + first : at + first + LINE_WORDS]
+        last, before, earlier = captured[0, first:], captured[1, first:], captured[2, first:]
+        difference = np.uint64(0)
+        for word in range(LINE_WORDS):
+            difference |= shown[word] ^ last[word]
+            last[word] = shown[word]
+        if two:
+            for word in range(LINE_WORDS):
+                difference |= earlier[word] ^ before[word]
+                before[word] = earlier[word]
+        changed_out[line] = difference != 0
+    counts_out[2] = 2
+
+
+@kernel
+def _push(num_pictures, captured, resize_table, work, changed, stack):
+    """Process a console's captured pictures and push the observation on its stack [k, height * width].
+
+    `changed` [lines]: those that are not as they were in the newest observation.
+    """
     grey, column_start, column_weight, row_start, row_count, row_weight, whole = resize_table
     for k in range(stack.shape[0] - 1):
         _copy(stack[k + 1], stack[k])
     preprocess.observe(
-        captured, num_pictures, grey, column_start, column_weight, row_start, row_count, row_weight, whole, work, stack[stack.shape[0] - 1]
-    )
+        captured, num_pictures, grey, column_start, column_weight, row_start, row_count, row_weight, whole, work, changed,
+        stack[stack.shape[0] - 1],  # still holds the newest observation
+    )  # fmt: skip
 
 
 @kernel
@@ -215,10 +251,10 @@ def begin_episode(s, memory, screen, random, rom, program, fire, noop_max):
 
 @kernel
 def play_step(s, memory, screen, random, rom, program, action, frame_skip, frames_left, episodic_life, captured, counts_out):
-    """The frames of one step, until it or the episode ends; captures the pictures that are observed.
+    """The frames of one step, until it or the episode ends; captures the pictures that are observed but the last one.
 
     captured [3, height * 20]; counts_out [4] int32: reward, frames played, how many rows of `captured` the observation is
-    made of, whether a life was lost. Returns whether the episode is over.
+    made of, whether a life was lost. Returns whether the episode is over; if it is not, `capture_last` is to follow.
     """
     stand_alone()
     lives = s[LIVES]
@@ -239,11 +275,6 @@ def play_step(s, memory, screen, random, rom, program, action, frame_skip, frame
             # Buffer 0 still holds the maximum of the pictures 0 and 1 of the step before.
             _capture(s, screen, captured[2])
             pictures = 3
-        elif skip == 1:
-            _capture(s, screen, captured[0])
-            if pictures == 3:
-                _copy(captured[2], captured[1])
-            pictures = 2
     s[OBSERVED] = 0
     counts_out[0] = reward
     counts_out[1] = frames
@@ -272,7 +303,7 @@ def _recall_start(s, memory, screen, stream, starts, captured, observation):
 @separate(
     f"void(int64, {ROWS}, uint8[::1], int32[::1], boolean, int64, {STARTS}, {OBSERVING}, int32[::1])"
 )
-def start_episode(e, state, memory, screen, random, rom, program, fire, noop_max, starts, captured, resize_table, work, observations, elapsed):
+def start_episode(e, state, memory, screen, random, rom, program, fire, noop_max, starts, captured, resize_table, work, changed, observations, elapsed):
     """What AtariVectorEnv does at a reset: a new episode and an empty frame stack; or one of `starts`, if there are any."""
     stand_alone()
     elapsed[e] = 0
@@ -286,7 +317,8 @@ def start_episode(e, state, memory, screen, random, rom, program, fire, noop_max
     _capture(state[e], screen[e], captured[e, 0])
     for i in range(captured.shape[2]):
         captured[e, 1, i] = np.uint64(0)
-    _push(e, 1, captured[e], resize_table, work, observations[e])
+    changed[:] = True
+    _push(1, captured[e], resize_table, work, changed, observations[e])
 
 
 @separate(
@@ -295,7 +327,7 @@ def start_episode(e, state, memory, screen, random, rom, program, fire, noop_max
 )
 def step_many(
     first, last, playing, state, memory, screen, random, rom, program, fire, noop_max, starts, frame_skip, frame_limit, max_pool, clip,
-    life_loss, episodic_life, actions, captured, resize_table, work, observations, elapsed,
+    life_loss, episodic_life, actions, captured, resize_table, work, changed, observations, elapsed,
     rewards_out, terminated_out, truncated_out, final_out, counters_out, counts_out,
 ):  # fmt: skip
     """One step of those consoles `first` .. `last` - 1 that are playing, and the reset where an episode ends (SAME_STEP).
@@ -313,7 +345,11 @@ def step_many(
             np.int64(frame_limit) - elapsed[e], episodic_life, captured[e], counts_out[e],
         )  # fmt: skip
         elapsed[e] += counts_out[e, 1]
-        _push(e, counts_out[e, 2] if max_pool else 1, captured[e], resize_table, work, observations[e])
+        if over:
+            changed[:] = True
+        else:
+            _capture_changes(s, screen[e], captured[e], counts_out[e], changed)
+        _push(counts_out[e, 2] if max_pool else 1, captured[e], resize_table, work, changed, observations[e])
         reward = np.int64(counts_out[e, 0])
         rewards_out[e] = min(max(reward, np.int64(-1)), np.int64(1)) if clip else reward
         terminated = s[TERMINAL] != 0 or ((life_loss or episodic_life) and counts_out[e, 3] != 0)
@@ -322,7 +358,7 @@ def step_many(
         if over:
             for k in range(observations.shape[1]):
                 _copy(observations[e, k], final_out[e, k])
-            start_episode(e, state, memory, screen, random, rom, program, fire, noop_max, starts, captured, resize_table, work, observations, elapsed)
+            start_episode(e, state, memory, screen, random, rom, program, fire, noop_max, starts, captured, resize_table, work, changed, observations, elapsed)
         counters_out[e, 0] = s[LIVES]
         counters_out[e, 1] = s[FRAME_NUMBER]
         counters_out[e, 2] = s[EPISODE_FRAME_NUMBER]

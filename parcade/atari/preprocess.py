@@ -2,7 +2,7 @@
 
 Equal byte for byte to ale-py's `AtariVectorEnv`, which resizes with OpenCV's INTER_AREA: float32 weights, each source
 line first summed along the line, then lines accumulated with their weight, rounded half to even. Lines that equal the
-one above in every picture are converted and summed only once.
+one above in every picture are converted and summed only once, rows whose lines are all as they were stay.
 """
 
 import json
@@ -154,11 +154,22 @@ def _sum_along(level, column_start, column_weight, sums):
 
 
 @kernel
-def _observe_whole(pictures, num_pictures, grey, lines, columns, width, height, level, total, out):
+def _some(changed, first, count):
+    """Whether one of `count` lines from `first` on changed."""
+    for line in range(first, first + count):
+        if changed[line]:
+            return True
+    return False
+
+
+@kernel
+def _observe_whole(pictures, num_pictures, grey, lines, columns, width, height, level, total, changed, out):
     """Whole-number ratios: OpenCV averages blocks of pixels, two by two in integers with halves rounded up."""
     stand_alone()
     scale = np.float32(1.0) / np.float32(lines * columns)
     for row in range(height):
+        if not _some(changed, row * lines, lines):
+            continue
         if lines == 1 and row > 0 and as_above(pictures, num_pictures, row):
             for x in range(width):
                 out[row * width + x] = out[(row - 1) * width + x]
@@ -178,9 +189,10 @@ def _observe_whole(pictures, num_pictures, grey, lines, columns, width, height, 
 
 
 @kernel
-def observe(pictures, num_pictures, grey, column_start, column_weight, row_start, row_count, row_weight, whole, work, out):
-    """Resize the maximum of pictures into `out` [height * width] uint8.
+def observe(pictures, num_pictures, grey, column_start, column_weight, row_start, row_count, row_weight, whole, work, changed, out):
+    """Resize the maximum of pictures into `out` [height * width] uint8, which holds the observation before.
 
+    `changed` bool [lines]: rows that show none of these lines stay as they are.
     `work` float32 [3, 160 + width]: scratch; row 0 the grey line, row 1 its sums along the line, row 2 the accumulated row.
     """
     stand_alone()
@@ -190,10 +202,12 @@ def observe(pictures, num_pictures, grey, column_start, column_weight, row_start
     sums = work[1]
     total = work[2]
     if whole[0] > 0:
-        _observe_whole(pictures, num_pictures, grey, whole[0], whole[1], width, height, level, total, out)
+        _observe_whole(pictures, num_pictures, grey, whole[0], whole[1], width, height, level, total, changed, out)
         return
     summed = -1  # the line `sums` belongs to
     for row in range(height):
+        if not _some(changed, row_start[row], row_count[row]):
+            continue
         for k in range(row_count[row]):
             line = row_start[row] + k
             if line != summed:

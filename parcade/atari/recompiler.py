@@ -13,7 +13,9 @@ The function: ``i32 run(s, memory, rom, limit)`` gives the number of instruction
 
 import numpy as np
 
+from . import cartridge
 from .accesses import INDEX, READ_ENTRY, WSYNC
+from .dpc_accesses import Music
 from .idle_loops import IdleLoops
 from .rom_image import Image, Instruction, find_code
 from .state import (
@@ -415,7 +417,8 @@ class Translator(IdleLoops):
         self.line(f"switch i32 {name}, label %exit [ {targets} ]")
         self.label("exit")
         self.stop()
-        return "\n".join([*self.lines, *body, "}", '!0 = !{!"branch_weights", i32 1, i32 2000}', ""])
+        music = Music().assembly() if self.image.kind == cartridge.DPC else ""
+        return music + "\n".join([*self.lines, *body, "}", '!0 = !{!"branch_weights", i32 1, i32 2000}', ""])
 
 
 def translate(rom: np.ndarray, kind: int, seen: list[int], entries: set[int]) -> str:

@@ -56,15 +56,18 @@ def trace_update(s, memory, rom, screen, notes_out):
     """`console.run_update`, noting instructions in `notes_out` int32 [bytes of the ROM]: PC * 4 + SEEN or ENTERED."""
     stand_alone()
     console.begin_update(s)
+    kind = s[CART_KIND]
+    first_plain = cartridge.PLAIN_START[kind]
+    last_plain = (0x2000 if kind == cartridge.FE else cartridge.PLAIN_END[kind]) - 3
     unknown = True  # nobody can tell from the code that the next instruction follows
     for _ in range(console.INSTRUCTION_LIMIT):
         if s[CPU_JAMMED] != 0 or s[FRAME_ENDED] != 0:
             break
         pc = np.int64(s[CPU_PC])
         at = np.int64(s[CART_BANK]) + (pc & 0xFFF)
-        if s[CART_KIND] == cartridge.FE and pc & 0x2000 == 0:
+        if kind == cartridge.FE and pc & 0x2000 == 0:
             at += 4096
-        inside = pc & 0x1000 != 0 and pc & 0xFFF < 0xFFE
+        inside = first_plain <= pc & 0x1FFF <= last_plain
         if inside:
             note = pc << 2 | SEEN
             if notes_out[at] & ~ENTERED != note:

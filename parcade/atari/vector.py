@@ -85,6 +85,7 @@ class VectorConsoles:
         grey = preprocess.grey_table(self.machine.pal)
         self._resize_table = (grey, *preprocess.resize_to(height, img_height, img_width))
         self._work = np.zeros((self.num_threads, 3, 160 + img_width), np.float32)
+        self._changed = np.zeros((self.num_threads, height), np.bool_)
         self._fire = bool(use_fire_reset and 1 in self.action_set)
         self._noop_max = noop_max
         self._starts = tuple(array[:0] for array in self._start_arrays())
@@ -140,7 +141,7 @@ class VectorConsoles:
                     self._loaded[e] = True
                 engine_cpu.start_episode(
                     e, *self._rows(), self.machine.rom, self.machine.program, self._fire, self._noop_max, self._starts,
-                    self.captured, self._resize_table, self._work[thread], self._planes, self.elapsed,
+                    self.captured, self._resize_table, self._work[thread], self._changed[thread], self._planes, self.elapsed,
                 )  # fmt: skip
 
         self._split(start)
@@ -168,7 +169,7 @@ class VectorConsoles:
         def play(thread: int, first: int, last: int) -> None:
             engine_cpu.step_many(
                 first, last, playing, *self._rows(), self.machine.rom, self.machine.program, self._fire, self._noop_max, self._starts,
-                *self._step_settings, ids, self.captured, self._resize_table, self._work[thread], self._planes, self.elapsed,
+                *self._step_settings, ids, self.captured, self._resize_table, self._work[thread], self._changed[thread], self._planes, self.elapsed,
                 rewards, terminated, truncated, final.reshape(self._planes.shape), counters, counts,
             )  # fmt: skip
 

@@ -7,14 +7,16 @@ from parcade.atari import cartridge, console, cpu6507, jit, opcodes
 from parcade.atari import state as st
 
 
-def machine(program: bytes, image: bytearray | None = None) -> tuple:
-    """A console with `program` at $F000, about to run it."""
+def machine(program: bytes, image: bytearray | None = None, kind: int = cartridge.PLAIN) -> tuple:
+    """A console with `program` at $F000, or with an image that has its own vector, about to run it."""
     jit.prepare()
     image = image or bytearray(4096)
     image[: len(program)] = program
-    image[0xFFC:0xFFE] = b"\x00\xf0"
-    rom = cartridge.expand_image(bytes(image), cartridge.PLAIN)
+    if kind == cartridge.PLAIN:
+        image[0xFFC:0xFFE] = b"\x00\xf0"
+    rom = cartridge.expand_image(bytes(image), kind)
     arrays = st.allocate(1, 210)
+    arrays["state"][0, st.CART_KIND] = kind
     rows = arrays["state"][0], arrays["memory"][0], rom, arrays["screen"][0], arrays["random"][0]
     rows[0][st.ROM_HEIGHT], rows[0][st.ROM_YSTART], rows[0][st.ROM_MAX_LINES] = 210, 34, 290
     rows[4][0, 624] = 624

@@ -81,17 +81,42 @@ def test_the_stack_pointer_may_stand_at_the_tia(random):
     assert run_on_both(bytearray(image.tobytes()), random, extra=200) > 50
 
 
-def run_on_both(image: bytearray, random: np.random.Generator, extra: int) -> int:
+def fetching_image(random: np.random.Generator) -> bytearray:
+    """Reads of all of the DPC's registers, music above all, and writes, in its second bank from $F080 on."""
+    image = random.integers(0, 256, 10240).astype(np.uint8)
+    at, end = 4096 + 0x80, 4096 + 0x400
+    while at < end:
+        register = int(random.choice([*range(0x40), *[4, 5, 6, 7] * 12, *range(0x40, 0x80)]))
+        opcode = 0x8D if register >= 0x40 else int(random.choice([0xAD, 0xAE, 0xAC, 0x4D]))  # STA; LDA, LDX, LDY, EOR
+        wait = [0xEA] * int(random.integers(4))
+        program = [opcode, register, 0x10, 0x85, 0x80 + at % 0x70, *wait]  # and STA to RAM
+        image[at : at + len(program)] = program
+        at += len(program)
+    image[at : at + 3] = 0x4C, 0x80, 0xF0
+    image[4096 + 0xFFC : 4096 + 0xFFE] = 0x80, 0xF0
+    return bytearray(image.tobytes())
+
+
+def test_the_dpc_plays_its_music_in_machine_code_as_on_the_interpreter(random):
+    for _ in range(5):
+        assert run_on_both(fetching_image(random), random, extra=2000, kind=cartridge.DPC, start=0xF080) > 1000
+
+
+def run_on_both(image: bytearray, random: np.random.Generator, extra: int, kind: int = cartridge.PLAIN, start: int = 0xF000) -> int:
     """Run a program on machine code and on the interpreter from one random state; returns how many were machine code."""
     jit.prepare()
-    plain, fast = machine(b"", image), machine(b"", image)
-    found, _ = rom_image.find_code(rom_image.Image(plain[2], cartridge.PLAIN), [0xF000])
-    assembly = recompiler.translate(plain[2], cartridge.PLAIN, [0xF000], set(found))
+    plain, fast = machine(b"", image, kind), machine(b"", image, kind)
+    name = int(plain[0][st.CART_BANK]) >> 12 << 16 | start
+    found, _ = rom_image.find_code(rom_image.Image(plain[2], kind), [name])
+    assembly = recompiler.translate(plain[2], kind, [name], set(found))
     engine, address = machine_code.load_object(machine_code.compile_assembly(assembly))
     fast[2][-8:] = np.frombuffer(address.to_bytes(8, "little"), np.uint8)
     ram = random.integers(0, 256, 128).astype(np.uint8)
     charge = random.integers(-2, 5000, 4)
+    fetchers = random.integers(0, 256, 40)  # tops, bottoms, counters, flags, and which play music
+    fetchers[32:] &= 1
     for rows in (plain, fast):
+        rows[0][st.DPC_TOP : st.DPC_TOP + 40] = fetchers
         rows[1][:128] = ram
         rows[0][st.IN_CHARGE : st.IN_CHARGE + 4] = charge
         rows[0][st.IN_INPT4] = 0x80
