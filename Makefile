@@ -8,7 +8,7 @@ BACKEND ?= native
 # A waiting OpenMP thread must not burn a core that emulation could use.
 export OMP_WAIT_POLICY := PASSIVE
 
-.PHONY: pong test test-cluster test-exact test-exact-gpu test-gpu-code quick curves bench-sb3 bench-ranks bench-threads reports results-cray bench-async soak clean help
+.PHONY: pong test test-cluster test-exact test-exact-gpu test-gpu-code quick lint curves bench-sb3 bench-ranks bench-threads reports results-cray bench-async soak clean help
 
 help:
 	@echo "make pong    install, then learn Pong until the mean score of 100 games is 18 (SEED=0, BACKEND=native or ale)"
@@ -18,6 +18,7 @@ help:
 	@echo "make test-exact-gpu   38 games on the GPU's kernels, run on the CPU, against ale-py; minutes"
 	@echo "make test-gpu-code   compile the GPU's kernels without a GPU, against bounds; minutes"
 	@echo "make quick   the unit tests alone"
+	@echo "make lint    names, imports, lines: ruff"
 	@echo "make curves  Pong curves of every algorithm into benchmarks/results; resumable, hours"
 	@echo "make results-cray   four games x PPO, A2C, IMPALA, Ape-X; resumable, days on a small machine"
 	@echo "make bench-async    frames to a score with 1 to 8 actor-learners"
@@ -68,6 +69,9 @@ test-gpu-code: $(VENV)/.installed-test
 
 quick: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -q -m quick tests
+
+lint: $(VENV)/.installed-test
+	$(BIN)/ruff check .
 
 curves: $(VENV)/.installed-test
 	$(BIN)/python benchmarks/curves.py

@@ -198,7 +198,7 @@ def digits(tmp_path):
 
 def test_the_digits_of_idx_files_are_learned(digits):
     command = [sys.executable, MNIST, "--data", str(digits), "--epochs", "4", "--batch-size", "32"]
-    code, out, err = run([*command, "--run-dir", str(digits / "run")], PYTHONPATH=str(ROOT))
+    code, _, err = run([*command, "--run-dir", str(digits / "run")], PYTHONPATH=str(ROOT))
     assert code == 0, err
     assert json.loads((digits / "run" / "metrics.jsonl").read_text())["test_error_percent"] == 0.0
 

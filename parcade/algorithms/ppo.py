@@ -32,7 +32,6 @@ from parcade.rl.losses import approximate_kl, clipped_surrogate_loss, entropy_of
 from parcade.rl.returns import generalized_advantages
 from parcade.rl.schedules import linear
 
-
 # Between these the step size may follow the KL divergence.
 SLOWEST, FASTEST = 1e-5, 5e-3
 

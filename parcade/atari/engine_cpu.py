@@ -303,7 +303,9 @@ def _recall_start(s, memory, screen, stream, starts, captured, observation):
 @separate(
     f"void(int64, {ROWS}, uint8[::1], int32[::1], boolean, int64, {STARTS}, {OBSERVING}, int32[::1])"
 )
-def start_episode(e, state, memory, screen, random, rom, program, fire, noop_max, starts, captured, resize_table, work, changed, observations, elapsed):
+def start_episode(
+    e, state, memory, screen, random, rom, program, fire, noop_max, starts, captured, resize_table, work, changed, observations, elapsed
+):  # fmt: skip
     """What AtariVectorEnv does at a reset: a new episode and an empty frame stack; or one of `starts`, if there are any."""
     stand_alone()
     elapsed[e] = 0
@@ -358,7 +360,10 @@ def step_many(
         if over:
             for k in range(observations.shape[1]):
                 _copy(observations[e, k], final_out[e, k])
-            start_episode(e, state, memory, screen, random, rom, program, fire, noop_max, starts, captured, resize_table, work, changed, observations, elapsed)
+            start_episode(
+                e, state, memory, screen, random, rom, program, fire, noop_max, starts,
+                captured, resize_table, work, changed, observations, elapsed,
+            )  # fmt: skip
         counters_out[e, 0] = s[LIVES]
         counters_out[e, 1] = s[FRAME_NUMBER]
         counters_out[e, 2] = s[EPISODE_FRAME_NUMBER]

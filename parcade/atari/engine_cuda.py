@@ -180,7 +180,8 @@ def kernel_function(body: Callable) -> Callable:
 class GpuThreads:
     """Runs thread bodies on the current CUDA device, on `stream` (a handle; 0 is the legacy default stream).
 
-    `narrow` computes in 32 bits (`narrow.py`). `max_registers` limits a thread, which lets more of them run at once and spill; `threads_per_block` shares out blocks.
+    `narrow` computes in 32 bits (`narrow.py`). `max_registers` limits a thread, which lets more of them run at once and
+    spill; `threads_per_block` shares out blocks.
     """
 
     name = "cuda"

@@ -10,7 +10,6 @@ from numba.extending import intrinsic
 
 from .jit import inlined
 
-
 ADDRESS_BYTES = 8
 
 

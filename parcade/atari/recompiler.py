@@ -390,7 +390,8 @@ class Translator(IdleLoops):
         for instruction in self.code.values():
             self.translate(instruction)
         body, self.lines = self.lines, []
-        self.lines.append("define i32 @run(ptr noalias nocapture %s, ptr noalias nocapture %memory, ptr noalias nocapture readonly %rom, i32 %limit) nounwind {")
+        arguments = "ptr noalias nocapture %s, ptr noalias nocapture %memory, ptr noalias nocapture readonly %rom, i32 %limit"
+        self.lines.append(f"define i32 @run({arguments}) nounwind {{")
         self.label("entry")
         for register, index in REGISTERS.items():
             self.line(f"%{register} = alloca i32")

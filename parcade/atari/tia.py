@@ -339,17 +339,17 @@ def _draw_span(r, screen, at, x0, x1, aa, ab, ac, ba, bb, bc, pa, pb, pc, la, lb
     for group in range(first, last + 1):
         shift = np.uint64((group & 7) << 3)
         if group < 8:
-            a, b, p, l = aa, ba, pa, la
+            a, b, field, ball = aa, ba, pa, la
         elif group < 16:
-            a, b, p, l = ab, bb, pb, lb
+            a, b, field, ball = ab, bb, pb, lb
         else:
-            a, b, p, l = ac, bc, pc, lc
+            a, b, field, ball = ac, bc, pc, lc
         pixels = colour_bk
         if score:
-            pixels ^= (pixels ^ colour_pf) & _pixels_of(l, shift)
-            pixels ^= (pixels ^ (colour_a if group < 10 else colour_b)) & _pixels_of(p, shift)
+            pixels ^= (pixels ^ colour_pf) & _pixels_of(ball, shift)
+            pixels ^= (pixels ^ (colour_a if group < 10 else colour_b)) & _pixels_of(field, shift)
         else:
-            pixels ^= (pixels ^ colour_pf) & _pixels_of(p | l, shift)
+            pixels ^= (pixels ^ colour_pf) & _pixels_of(field | ball, shift)
         pixels ^= (pixels ^ colour_b) & _pixels_of(b, shift)
         pixels ^= (pixels ^ colour_a) & _pixels_of(a, shift)
         screen[at + group] = pixels

@@ -7,7 +7,9 @@ import numpy as np
 from parcade.atari import Arcade, games
 
 
-def play_both(game: str, num_frames: int, seed: int, *, sticky: float = 0.0, hold_frames: int = 4, mode=None, difficulty=None, make=Arcade) -> str | None:
+def play_both(
+    game: str, num_frames: int, seed: int, *, sticky: float = 0.0, hold_frames: int = 4, mode=None, difficulty=None, make=Arcade
+) -> str | None:
     """Play `num_frames` on ale-py and on `Arcade` and compare after every frame; the first difference in words, or None.
 
     `make` builds the arcade. Compared: RAM, the whole screen, reward, lives, game over, frame numbers. Games that end are reset and go on.

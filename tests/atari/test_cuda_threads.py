@@ -153,7 +153,8 @@ def test_actions_on_the_wrong_device_are_refused_in_one_line():
         engine_cuda.check_actions(torch.zeros(3, dtype=torch.int64), 3)
 
     class OnDevice:
-        __cuda_array_interface__ = {"typestr": "<i4", "shape": (3,)}
+        def __init__(self):
+            self.__cuda_array_interface__ = {"typestr": "<i4", "shape": (3,)}
 
     with pytest.raises(ValueError, match="expected int64"):
         engine_cuda.check_actions(OnDevice(), 3)

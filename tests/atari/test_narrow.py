@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from parcade.atari import narrow
-from parcade.atari.narrow_types import index, narrow as narrowing
+from parcade.atari.narrow_types import index
+from parcade.atari.narrow_types import narrow as narrowing
 
 SOURCE = """
 @kernel

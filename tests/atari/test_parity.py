@@ -10,7 +10,10 @@ from parcade.atari import Arcade, games
 
 pytest.importorskip("ale_py")
 
-SAMPLE = ["pong", "breakout", "seaquest", "ms_pacman", "qbert", "space_invaders", "beam_rider", "pitfall2", "robotank", "elevator_action", "montezuma_revenge", "journey_escape", "adventure", "tetris", "pooyan"]  # fmt: skip
+SAMPLE = (
+    "pong breakout seaquest ms_pacman qbert space_invaders beam_rider pitfall2 "
+    "robotank elevator_action montezuma_revenge journey_escape adventure tetris pooyan"
+).split()
 
 
 @pytest.fixture
@@ -30,7 +33,12 @@ def test_sticky_actions_draw_as_ale_py_draws(game, seed):
     assert play_both(game, 250, seed, sticky=0.25, hold_frames=1) is None
 
 
-@pytest.mark.parametrize(("game", "mode", "difficulty"), [("adventure", 1, 2), ("space_invaders", 5, 1), ("breakout", 8, 1), ("berzerk", 3, 0), ("double_dunk", 5, 0), ("video_cube", 102, 0)])  # fmt: skip
+MODES = [
+    ("adventure", 1, 2), ("space_invaders", 5, 1), ("breakout", 8, 1), ("berzerk", 3, 0), ("double_dunk", 5, 0), ("video_cube", 102, 0)
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("game", "mode", "difficulty"), MODES)
 def test_modes_and_difficulties_start_as_in_ale_py(game, mode, difficulty, seed):
     assert play_both(game, 60, seed, mode=mode, difficulty=difficulty) is None
 

@@ -4,7 +4,6 @@ import secrets
 
 import numpy as np
 import pytest
-
 from random_images import KINDS, Guarded, play_rubbish
 
 from parcade.atari import Arcade, VectorConsoles, jit

@@ -50,7 +50,10 @@ SICK = {
     rules.simd: ({"simd": ("avx2",)}, {}, "bfloat16-is-slow-here", "warning", "avx2", "--precision float32"),
     rules.mpi: ({"mpi_launcher_version": "HYDRA build details: MPICH"}, {}, "mpi-mismatch", "problem", "HYDRA", "mpiexec first on PATH"),
     rules.shared_memory: ({"shared_memory_free_bytes": 2**20}, {}, "shared-memory", "problem", "1 MiB free", "--shm-size"),
-    rules.slurm: ({"slurm_job": {"SLURM_CPUS_PER_TASK": "2"}, "processes": WIDE}, {}, "slurm-cpus-per-task", "warning", "4 threads", "--threads-per-rank 2"),
+    rules.slurm: (
+        {"slurm_job": {"SLURM_CPUS_PER_TASK": "2"}, "processes": WIDE}, {},
+        "slurm-cpus-per-task", "warning", "4 threads", "--threads-per-rank 2",
+    ),  # fmt: skip
     rules.gpu: ({}, {"device": "cuda"}, "gpu-unusable", "problem", "no GPU", "--device cpu"),
     rules.roms: ({"games": None}, {}, "no-games", "problem", "no ROMs", "ale-py"),
     rules.numba_cache: ({"numba_cache_writable": False, "numba_kernels_cached": 0}, {}, "numba-cache", "warning", "not writable", "NUMBA_CACHE_DIR"),

@@ -5,11 +5,10 @@ import pytest
 import torch
 
 from parcade import make_vec
-from parcade.envs.settings import EnvSettings
-from parcade.errors import UsageError
-
 from parcade.atari.engine_cuda import HostThreads
 from parcade.envs.native_cuda import CudaNativeVectorEnv
+from parcade.envs.settings import EnvSettings
+from parcade.errors import UsageError
 from parcade.experience.device_group import DeviceEnvGroup
 from parcade.experience.env_group import EnvGroup
 from parcade.experience.rollout import play_rollout

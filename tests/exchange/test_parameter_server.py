@@ -157,7 +157,7 @@ def test_a_shard_born_anew_refuses_until_it_is_begun():
 def test_stale_outlier_and_lost_together_balance():
     (shard,) = server(1, max_staleness=1)
     random = np.random.default_rng(3)
-    numbers = {learner: 0 for learner in range(4)}
+    numbers = dict.fromkeys(range(4), 0)
     for _ in range(2000):
         learner = int(random.integers(4))
         numbers[learner] += int(random.integers(1, 3))

@@ -135,7 +135,7 @@ def test_first_priorities_are_the_n_step_errors_of_the_values_the_actor_saw():
     lanes, slots = np.divmod(np.flatnonzero(replay.tree.leaves), replay.length)
     for lane, slot in zip(lanes, slots, strict=True):
         frame = int(replay.frames[lane, slot, 0])
-        step, total, discount, following = player.transition(frame, 2)
+        _, total, discount, following = player.transition(frame, 2)
         ends_by_cut = following is not None and discount and not any(s[0] == following for s in player.history[lane])
         if ends_by_cut:
             continue  # bootstraps from the last value the actor had

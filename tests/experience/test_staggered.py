@@ -20,7 +20,7 @@ def staggered(game="tiny_catch", **hyper):
 def test_unrolls_are_windows_of_one_long_rollout():
     """With a policy that never changes, the staggered batches are cut from the rollout that plain A2C would play."""
     policy, _, source = staggered()
-    long, _, plain = build("tiny_catch", "a2c", num_envs=6, unroll_length=14)
+    _, _, plain = build("tiny_catch", "a2c", num_envs=6, unroll_length=14)
     plain.publish(policy.policy)
     whole = plain.next_batch()
     for turn in range(5):  # steps 6, 8, 10, 12, 14 end an unroll of groups 0, 1, 2, 0, 1
