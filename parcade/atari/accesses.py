@@ -92,45 +92,27 @@ class Accesses(DpcAccesses):
 
     def peek(self, address: str) -> str:
         """The byte at an address of ROM or RAM known only when it runs."""
-        rom, other, join = self.fresh("r"), self.fresh("o"), self.fresh("j")
         plain, offset = self.plain_offset(address)
-        self.line(f"br i1 {plain}, label %{rom}, label %{other}")
-        self.label(rom)
-        from_rom = self.byte("rom", offset)
-        self.line(f"br label %{join}")
-        self.label(other)
-        from_ram, ram = self.peek_low(address)
-        self.line(f"br label %{join}")
-        self.label(join)
-        return self.value(f"phi i32 [ {from_rom}, %{rom} ], [ {from_ram}, %{ram} ]")
+        return self.either(plain, lambda: self.byte("rom", offset), lambda: self.peek_low(address))
 
-    def peek_low(self, address: str) -> tuple[str, str]:
-        """The byte at an address that is not in plain ROM but may be of RAM or an input, and the last label written."""
-        if self.image.kind in WITH_RAM and self.now.opcode.mode not in ("zpx", "zpy"):
-            return self.peek_cartridge(address)
-        return self.peek_console(address)
+    def peek_low(self, address: str) -> str:
+        """The byte at an address that is not in plain ROM but may be of RAM or an input."""
+        if self.image.kind not in WITH_RAM or self.now.opcode.mode in ("zpx", "zpy"):
+            return self.peek_console(address)
 
-    def peek_cartridge(self, address: str) -> tuple[str, str]:
-        """`peek_console` with the cartridge's RAM before it."""
-        own, other, join = self.fresh("r"), self.fresh("o"), self.fresh("j")
-        self.line(f"br i1 {self.is_port(address, READ_PORT)}, label %{own}, label %{other}")
-        self.label(own)
-        from_own = self.byte("memory", self.op("add", self.op("and", address, 0x7F), CART_RAM))
-        self.line(f"br label %{join}")
-        self.label(other)
-        from_console, last = self.peek_console(address)
-        self.line(f"br label %{join}")
-        self.label(join)
-        return self.value(f"phi i32 [ {from_own}, %{own} ], [ {from_console}, %{last} ]"), join
+        def own() -> str:
+            return self.byte("memory", self.op("add", self.op("and", address, 0x7F), CART_RAM))
 
-    def peek_console(self, address: str) -> tuple[str, str]:
+        return self.either(self.is_port(address, READ_PORT), own, lambda: self.peek_console(address))
+
+    def peek_console(self, address: str) -> str:
         """`peek_low` without the cartridge."""
-        ram, other, join = self.fresh("r"), self.fresh("o"), self.fresh("j")
-        self.line(f"br i1 {self.is_ram(address)}, label %{ram}, label %{other}")
-        self.label(ram)
-        from_ram = self.byte("memory", self.op("and", address, 0x7F))
-        self.line(f"br label %{join}")
-        self.label(other)
+        return self.either(
+            self.is_ram(address), lambda: self.byte("memory", self.op("and", address, 0x7F)), lambda: self.peek_input(address)
+        )
+
+    def peek_input(self, address: str) -> str:
+        """The byte at an address that may be one of the TIA's inputs; gives the instruction back where it is not."""
         register = self.op("sub", self.op("and", address, 0x0F), 8)
         no_tia = self.test("ne", self.op("and", address, 0x1080), 0)
         self.leave_if(self.value(f"or i1 {no_tia}, {self.test('ugt', register, 5)}"))
@@ -139,13 +121,7 @@ class Accesses(DpcAccesses):
         noise: int | str = (self.now.low if LENGTH[self.now.opcode.mode] == 2 else self.now.high) & 0x3F
         if self.now.opcode.mode in ("indx", "indy"):
             noise = self.op("and", self.pointer_high, 0x3F)
-        from_input = self.op("or", self.input(register), noise)
-        last = self.fresh("q")
-        self.line(f"br label %{last}")
-        self.label(last)
-        self.line(f"br label %{join}")
-        self.label(join)
-        return self.value(f"phi i32 [ {from_ram}, %{ram} ], [ {from_input}, %{last} ]"), join
+        return self.op("or", self.input(register), noise)
 
     def indexed(self) -> tuple[str, int | str]:
         """Address of an absolute indexed operand and the cycle for leaving the page (0 or 1)."""
@@ -269,7 +245,7 @@ class Accesses(DpcAccesses):
         if mode in ("zp", "abs"):
             return self.read(now.low if mode == "zp" else now.address), 0
         if mode in ("zpx", "zpy"):
-            return self.peek_low(self.op("and", self.op("add", self.get(INDEX[mode]), now.low), 0xFF))[0], 0
+            return self.peek_low(self.op("and", self.op("add", self.get(INDEX[mode]), now.low), 0xFF)), 0
         if mode in ("absx", "absy"):
             address, extra = self.indexed()
             first = self.image.offset(now.address, now.bank, 256)
@@ -322,27 +298,23 @@ class Accesses(DpcAccesses):
         if self.image.kind not in WITH_RAM:
             self.write_to_console(address, value)
             return
-        own, other, join = self.fresh("r"), self.fresh("o"), self.fresh("j")
-        self.line(f"br i1 {self.is_port(address, WRITE_PORT)}, label %{own}, label %{other}")
-        self.label(own)
-        self.put_byte("memory", self.op("add", self.op("and", address, 0x7F), CART_RAM), value)
-        self.line(f"br label %{join}")
-        self.label(other)
-        self.write_to_console(address, value)
-        self.line(f"br label %{join}")
-        self.label(join)
+
+        def own() -> None:
+            self.put_byte("memory", self.op("add", self.op("and", address, 0x7F), CART_RAM), value)
+
+        self.either_do(self.is_port(address, WRITE_PORT), own, lambda: self.write_to_console(address, value))
 
     def write_to_console(self, address: str, value: int | str) -> None:
         """`write_to` without the cartridge."""
-        ram, other, join = self.fresh("r"), self.fresh("o"), self.fresh("j")
-        self.line(f"br i1 {self.is_ram(address)}, label %{ram}, label %{other}")
-        self.label(ram)
-        self.put_byte("memory", self.op("and", address, 0x7F), value)
-        self.line(f"br label %{join}")
-        self.label(other)
+        self.either_do(
+            self.is_ram(address),
+            lambda: self.put_byte("memory", self.op("and", address, 0x7F), value),
+            lambda: self.write_to_tia(address, value),
+        )
+
+    def write_to_tia(self, address: str, value: int | str) -> None:
+        """A write that may be to the TIA; gives the instruction back where it is not, or would be noticed by the 6507."""
         register = self.op("and", address, 0x3F)
         no_tia = self.test("ne", self.op("and", address, 0x1080), 0)
         self.leave_if(self.value(f"or i1 {no_tia}, {self.test('ule', register, WSYNC)}"))
         self.log(self.op("or", self.op("shl", register, 8), value))
-        self.line(f"br label %{join}")
-        self.label(join)

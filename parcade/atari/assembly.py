@@ -1,5 +1,7 @@
 """Writing LLVM's language: values, words of the console's state, bytes of its arrays, registers in local variables."""
 
+from collections.abc import Callable
+
 
 class Assembly:
     """Lines of a function whose arguments are ``%s`` (the state's words) and arrays of bytes such as ``%memory``."""
@@ -7,12 +9,14 @@ class Assembly:
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.count = 0
+        self.block = ""  # the label that the last lines stand under
 
     def line(self, text: str) -> None:
         self.lines.append("  " + text)
 
     def label(self, name: str) -> None:
         self.lines.append(name + ":")
+        self.block = name
 
     def fresh(self, prefix: str = "v") -> str:
         self.count += 1
@@ -33,6 +37,23 @@ class Assembly:
     def bit(self, condition: str, a: int | str, b: int | str) -> str:
         """A comparison as 0 or 1."""
         return self.value(f"zext i1 {self.test(condition, a, b)} to i32")
+
+    def either(self, condition: str, yes: Callable[[], int | str], no: Callable[[], int | str]) -> str:
+        """What `yes` writes is done where an i1 holds, else what `no` does; returns the value of the one that was done."""
+        ways = self.either_do(condition, yes, no)
+        return self.value("phi i32 " + ", ".join(f"[ {value}, %{block} ]" for value, block in ways))
+
+    def either_do(self, condition: str, yes: Callable, no: Callable) -> list[tuple]:
+        """`either` for what needs no value; returns what both gave and the labels they ended under."""
+        at_yes, at_no, join = self.fresh("y"), self.fresh("n"), self.fresh("j")
+        self.line(f"br i1 {condition}, label %{at_yes}, label %{at_no}")
+        ways = []
+        for name, write in ((at_yes, yes), (at_no, no)):
+            self.label(name)
+            ways.append((write(), self.block))
+            self.line(f"br label %{join}")
+        self.label(join)
+        return ways
 
     def get(self, register: str) -> str:
         return self.value(f"load i32, ptr %{register}")

@@ -333,12 +333,10 @@ class Translator(IdleLoops):
 
         There PLA reads two registers from INPT0 on, the first for nothing. Six bits, or all, are left over on the bus from its opcode.
         """
-        ram, tia, join = self.fresh("r"), self.fresh("t"), self.fresh("j")
-        self.line(f"br i1 {self.test('ule', self.op('sub', sp, 0x80), 0x7E)}, label %{ram}, label %{tia}")
-        self.label(ram)
-        from_ram = self.byte("memory", self.op("and", above, 0x7F))
-        self.line(f"br label %{join}")
-        self.label(tia)
+        in_ram = self.test("ule", self.op("sub", sp, 0x80), 0x7E)
+        return self.either(in_ram, lambda: self.byte("memory", self.op("and", above, 0x7F)), lambda: self.pulled_from_tia(sp))
+
+    def pulled_from_tia(self, sp: str) -> str:
         register = self.op("sub", self.op("and", sp, 0x8F), 8)
         self.leave_if(self.test("ugt", register, 6))
         self.leave_if(self.test("sge", self.get("COUNT"), LOG_CAPACITY - 1))  # room for both, or neither
@@ -346,13 +344,7 @@ class Translator(IdleLoops):
         self.log(READ_ENTRY)
         register = self.op("add", register, 1)
         driven = self.value(f"select i1 {self.test('ult', register, 6)}, i32 {self.input(register)}, i32 0")
-        from_tia = self.op("or", driven, 0x68 & 0x3F)
-        last = self.fresh("q")
-        self.line(f"br label %{last}")
-        self.label(last)
-        self.line(f"br label %{join}")
-        self.label(join)
-        return self.value(f"phi i32 [ {from_ram}, %{ram} ], [ {from_tia}, %{last} ]")
+        return self.op("or", driven, 0x68 & 0x3F)
 
     def status(self) -> str:
         """The flags byte, as `cpu6507.status`."""
