@@ -1,26 +1,31 @@
-"""The committed example reports: profiles of reinforce and PPO on 1, 2 and 4 ranks, and a scaling study of each.
+"""The committed example reports: profiles on 1, 2 and 4 ranks, and a scaling study of each job.
 
-    python benchmarks/reports.py [--only profile|scale] [--jobs ppo reinforce] [--ranks 1 2 4] [--seconds 30] [--repeats
-    3]
+    python benchmarks/reports.py [--only profile|scale] [--jobs ppo digits ...] [--ranks 1 2 4] [--seconds 30] [--repeats 3]
 
 Small jobs, so that a laptop makes them: 16 games of Pong at 42 x 42 for PPO, 8 games cut at 2,000 frames an update for
-reinforce. Each report lands in its own folder of benchmarks/results/, without the HTML file, which holds nothing else.
+reinforce, and the supervised example on scikit-learn's digits twice, with an error report every 30 epochs and after every one.
+Each report lands in its own folder of benchmarks/results/, without the HTML file, which holds nothing else.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = Path("benchmarks") / "results"
-JOBS = {
-    "ppo": "pong --algorithm ppo --image-height 42 --image-width 42 --num-envs 16 --unroll-length 64 --epochs 3 "
-    "--num-minibatches 4",
+TRAININGS = {
+    "ppo": "pong --algorithm ppo --image-height 42 --image-width 42 --num-envs 16 --unroll-length 64 --epochs 3 --num-minibatches 4",
     "reinforce": "pong --preset karpathy_2016 --num-envs 8 --games-per-update 8 --frame-limit 2000",
 }
+PROGRAMS = {  # more epochs than anybody records: the end of the window ends them
+    "digits": "python examples/mnist.py --epochs 1000000 --evaluate-every 30",
+    "digits-naive": "python examples/mnist.py --epochs 1000000 --evaluate-every 1",
+}
+JOBS = {**TRAININGS, **PROGRAMS}
 KEPT = {"report.md", "profile.json", "scale.json"}
 
 
@@ -36,6 +41,34 @@ def keep(folder: Path) -> None:
             path.unlink()
 
 
+def profile(job: str, ranks: int, seconds: float) -> None:
+    """A profile of a job, into its folder."""
+    folder = RESULTS / f"profile-{job}-{ranks}"
+    own = ["--seconds", str(seconds), "--limit", "1h", "--out", str(folder)]
+    words = JOBS[job].split()
+    if job in PROGRAMS:
+        from parcade.cluster import mpi
+
+        os.environ.update(mpi.rank_environment(1))
+        parcade("profile", *own, "--", *(["mpiexec", "-n", str(ranks)] if ranks > 1 else []), *words)
+    else:
+        parcade("profile", *words, "--engine", "mpi", "--ranks", str(ranks), "--threads-per-rank", "1", *own)
+    keep(folder)
+
+
+def scale(job: str, ranks: list[int], scaling: str, repeats: int, seconds: float) -> None:
+    """A scaling study of a job, into its folder."""
+    folder = RESULTS / f"scale-{job}"
+    sizes = ["--ranks", ",".join(map(str, ranks)), "--synthetic", "2,4,8", "--simulate", "2,16,256,2048"]
+    plan = ["--repeats", str(repeats), "--seconds", str(seconds), "--limit", "1h", "--out", str(folder)]
+    words = JOBS[job].split()
+    if job in PROGRAMS:
+        parcade("scale", *sizes, *plan, "--", *words)
+    else:
+        parcade("scale", *words, *sizes, *plan, "--scaling", scaling)
+    keep(folder)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=["profile", "scale"])
@@ -45,28 +78,13 @@ def main() -> int:
     parser.add_argument("--scaling", choices=["strong", "weak", "both"], default="both")
     parser.add_argument("--repeats", type=int, default=3)
     a = parser.parse_args()
+    # The programs' python and mpiexec are those of this very Python.
+    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     for job in a.jobs:
         for ranks in a.ranks if a.only != "scale" else []:
-            folder = RESULTS / f"profile-{job}-{ranks}"
-            engine = ["--engine", "mpi", "--ranks", str(ranks), "--threads-per-rank", "1"]
-            parcade(
-                "profile",
-                *JOBS[job].split(),
-                *engine,
-                "--seconds",
-                str(a.seconds),
-                "--limit",
-                "1h",
-                "--out",
-                str(folder),
-            )
-            keep(folder)
+            profile(job, ranks, a.seconds)
         if a.only != "profile":
-            folder = RESULTS / f"scale-{job}"
-            sizes = ["--ranks", ",".join(map(str, a.ranks)), "--synthetic", "2,4,8", "--simulate", "2,16,256,2048"]
-            plan = ["--scaling", a.scaling, "--repeats", str(a.repeats), "--seconds", str(a.seconds), "--limit", "1h"]
-            parcade("scale", *JOBS[job].split(), *sizes, *plan, "--out", str(folder))
-            keep(folder)
+            scale(job, a.ranks, a.scaling, a.repeats, a.seconds)
     return 0
 
 

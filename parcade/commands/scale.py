@@ -7,14 +7,17 @@ import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from parcade.errors import UsageError, missing_extra
+
+if TYPE_CHECKING:
+    from parcade.scale.jobs import Job
 
 
 @dataclass(frozen=True)
 class ScaleFlags:
-    """Flags of the study itself; all others are those of parcade train."""
+    """Flags of the study itself; all others are those of parcade train. A program of your own stands behind --."""
 
     ranks: str = "1,2"
     """Numbers of MPI ranks to run, e.g. 1,2,4."""
@@ -90,36 +93,55 @@ def scale(arguments: list[str]) -> int:
     """``parcade scale``."""
     from parcade.cluster import mpi
     from parcade.commands.profile import report_folder
-    from parcade.flags import parse, parse_training, split_flags
+    from parcade.flags import parse, split_flags
     from parcade.scale.result import to_json
     from parcade.scale.study import check, study
 
     _need_extras()
     own, rest = split_flags(arguments, OWN)
     if own[-1:] == ["--help"]:
-        print("usage: parcade scale GAME [flags of parcade train] [flags below]\n")
+        print(
+            "usage: parcade scale GAME [flags of parcade train] [flags below]\n       parcade scale [flags below] "
+            "-- PROGRAM ...\n"
+        )
     flags = parse(ScaleFlags, own, prog="parcade scale")
     if flags.read:
         return _again(flags)
-    if not rest:
-        raise UsageError("no game; expected parcade scale GAME [flags of parcade train]")
-    for flag in ("--engine", "--resume", "--run-dir", "--threads-per-rank"):
-        if any(word == flag or word.startswith(flag + "=") for word in rest):
-            raise UsageError(f"parcade scale decides {flag} itself; leave it out")
-    plan, config = _plan(flags), parse_training(rest)
-    check(plan, rest, config)
+    plan, job = _plan(flags), _job(rest, flags)
+    check(plan, job)
     mpi.find_mpiexec()
     _questions(flags)
     folder = report_folder(flags.out, "scalings")
     folder.mkdir(parents=True, exist_ok=True)
     command = shlex.join(["parcade", "scale", *arguments])
     try:
-        result = study(plan, rest, config, folder, command=command, say=lambda line: print(line, flush=True))
+        result = study(plan, job, folder, command=command, say=lambda line: print(line, flush=True))
     except RuntimeError as error:  # a run's failure: its last words say more than our stack
         print(f"parcade: {error}", file=sys.stderr)
         return 1
     (folder / "scale.json").write_text(json.dumps(to_json(result), indent=1) + "\n")
     return _report(result, folder, flags)
+
+
+def _job(words: list[str], flags: ScaleFlags) -> Job:
+    """What is run at every size. Errors: UsageError."""
+    from parcade.flags import parse_training
+    from parcade.scale.jobs import ProgramJob, TrainJob
+
+    if words[:1] == ["--"]:
+        if not words[1:]:
+            raise UsageError("nothing stands behind --; expected a program, e.g. -- python train.py")
+        if flags.envs:
+            raise UsageError("--envs is for trainings of parcade; a program decides its own batch")
+        if Path(words[1]).name in ("mpiexec", "mpirun", "srun"):
+            raise UsageError(f"parcade scale starts the ranks itself; leave {words[1]} and its flags out")
+        return ProgramJob(words[1:])
+    if not words:
+        raise UsageError("no game; expected parcade scale GAME [flags of parcade train], or a program behind --")
+    for flag in ("--engine", "--resume", "--run-dir", "--threads-per-rank"):
+        if any(word == flag or word.startswith(flag + "=") for word in words):
+            raise UsageError(f"parcade scale decides {flag} itself; leave it out")
+    return TrainJob(words, parse_training(words))
 
 
 def _need_extras() -> None:

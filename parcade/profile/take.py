@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from parcade.cluster.mpi import end_process_group
@@ -23,13 +23,14 @@ STOP_SECONDS = 60
 
 @dataclass(frozen=True)
 class Recording:
-    """What to run and how: ``command`` as words, the window in seconds, and when to give up."""
+    """What to run and how: ``command`` as words and its environment, the window in seconds, and when to give up."""
 
     command: list[str]
     shown: str
     seconds: float
     barrier: bool
     limit_seconds: float
+    environment: dict[str, str] = field(default_factory=lambda: dict(os.environ))
 
 
 def train_command(arguments: list[str], run: Path) -> list[str]:
@@ -50,7 +51,7 @@ def take(recording: Recording, folder: Path, run: Path | None) -> Profile:
     shutil.rmtree(ranks, ignore_errors=True)
     ranks.mkdir(parents=True)
     environment = {
-        **os.environ,
+        **recording.environment,
         "PARCADE_PROFILE": str(ranks.resolve()),
         "PARCADE_PROFILE_SECONDS": str(recording.seconds),
         "PARCADE_PROFILE_BARRIER": "1" if recording.barrier else "0",

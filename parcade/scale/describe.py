@@ -87,7 +87,7 @@ def _points_table(series: SeriesResult, cores: int) -> Table:
     headers = [
         "ranks x threads",
         "kind",
-        "envs",
+        series.series.unit,
         "steps/s [range]",
         "steps/CPU-s",
         "speed-up",
@@ -248,7 +248,7 @@ def _simulation(series: SeriesResult, result: ScaleResult) -> list[Block]:
         headers = [
             "ranks",
             "hosts",
-            "envs",
+            series.series.unit,
             "steps/s [90 %]",
             "x one core",
             "per core",

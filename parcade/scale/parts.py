@@ -44,7 +44,7 @@ class Parts:
         return self.relative * (self.fixed + self.per_env * envs_per_rank)
 
 
-def parts_of(points: list[Point]) -> Parts:
+def parts_of(points: list[Point], unit: str = "environments") -> Parts:
     """From the measured points that had a core for every rank. Errors: UsageError when there are none."""
     sources = [point for point in points if point.kind == "measured" and not point.shares_cores and point.profiles]
     if not sources:
@@ -65,7 +65,7 @@ def parts_of(points: list[Point]) -> Parts:
     first = next(rank for rank in sources[0].profiles[0].ranks if len(rank.segment_bytes) == calls)
     count = sum(len(rows) for rows in relative)
     shown = ", ".join(
-        f"{point.size.ranks} rank(s) with {point.size.num_envs // point.size.ranks} environments each"
+        f"{point.size.ranks} rank(s), {point.size.num_envs / point.size.ranks:g} {unit} each"
         for point in sources
     )
     return Parts(

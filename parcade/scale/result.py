@@ -7,7 +7,8 @@ from typing import Any
 
 from parcade.errors import UsageError
 from parcade.scale.allreduce_model import Link, Timing
-from parcade.scale.measure import Point, Series, Size
+from parcade.scale.jobs import Size
+from parcade.scale.measure import Point, Series
 from parcade.scale.simulate import Simulated
 
 SCHEMA_VERSION = 1

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from parcade.config import TrainConfig
 from parcade.report.machine import available_cores, commit, machine
 from parcade.scale.allreduce_model import Link, fit_model, measure_allreduce
-from parcade.scale.measure import Point, Scaling, Series, check_sizes, measure, sizes_of
+from parcade.scale.jobs import Job, Scaling
+from parcade.scale.measure import Point, Series, measure, sizes_of
 from parcade.scale.parts import parts_of
 from parcade.scale.result import ScaleResult, SeriesResult
 from parcade.scale.simulate import simulate
@@ -39,36 +39,32 @@ class Plan:
     link: Link | None
 
 
-def all_series(plan: Plan, config: TrainConfig) -> list[Series]:
+def all_series(plan: Plan, job: Job) -> list[Series]:
     """Every combination the plan asks for."""
-    envs = plan.envs or (config.hyper.num_envs,)
-    return [Series(scaling, threads, count) for scaling in plan.scalings for threads in plan.threads for count in envs]
+    envs = plan.envs or (job.num_envs,)
+    return [Series(scaling, threads, count, job.unit) for scaling in plan.scalings for threads in plan.threads for count in envs]
 
 
-def check(plan: Plan, arguments: list[str], config: TrainConfig) -> None:
+def check(plan: Plan, job: Job) -> None:
     """Refuse what cannot run before anything does. Errors: UsageError."""
-    for series in all_series(plan, config):
-        check_sizes(arguments, config, sizes_of(series, list(plan.ranks)))
+    for series in all_series(plan, job):
+        for size in sizes_of(series, list(plan.ranks)):
+            job.check(size)
 
 
-def study(
-    plan: Plan, arguments: list[str], config: TrainConfig, folder: Path, *, command: str, say: Callable[[str], None]
-) -> ScaleResult:
+def study(plan: Plan, job: Job, folder: Path, *, command: str, say: Callable[[str], None]) -> ScaleResult:
     """Run the plan. Errors: UsageError and RuntimeError from the runs."""
     cores, load = available_cores(), os.getloadavg()[0]
     found = []
-    for series in all_series(plan, config):
+    for series in all_series(plan, job):
         sizes = sizes_of(series, list(plan.ranks))
         found.append(SeriesResult(series, [Point(size, "measured", size.cores > cores) for size in sizes]))
     # All series at once, so that they are interleaved too.
     points = [point for series in found for point in series.points]
-    measure(
-        arguments, config, points, folder,
-        repeats=plan.repeats, seconds=plan.seconds, limit_seconds=plan.limit_seconds, say=say,
-    )  # fmt: skip
+    measure(job, points, folder, repeats=plan.repeats, seconds=plan.seconds, limit_seconds=plan.limit_seconds, say=say)
     result = ScaleResult(
         command=command,
-        title=f"Scaling of {config.run.algorithm} on {config.game}",
+        title=job.title,
         machine=machine(),
         commit=commit(),
         cores=cores,
@@ -91,7 +87,7 @@ def study(
 
 def _add_synthetic(series: SeriesResult, plan: Plan, say: Callable[[str], None]) -> None:
     """Sizes beyond the cores; those that are measured too show how far sleeping ranks are from real ones."""
-    parts = parts_of(series.points)
+    parts = parts_of(series.points, series.series.unit)
     smallest = min(plan.ranks)
     points = []
     for ranks in plan.synthetic:
@@ -109,7 +105,7 @@ def _add_synthetic(series: SeriesResult, plan: Plan, say: Callable[[str], None])
 
 def _simulate(series: SeriesResult, plan: Plan, result: ScaleResult) -> None:
     """Every size that was run, for the error, and every size that was asked for."""
-    parts = parts_of(series.points)
+    parts = parts_of(series.points, series.series.unit)
     model = fit_model(result.timings, result.cores, plan.link)
     series.stands_on = parts.stands_on
     for point in series.points:

@@ -1,10 +1,14 @@
 """``parcade scale`` as a user calls it."""
 
 import json
+import sys
+from pathlib import Path
 
 import pytest
 
 from parcade.cli import main
+
+ROOT = Path(__file__).resolve().parents[2]
 
 pytest.importorskip("matplotlib", reason="the extra parcade[reports] is not installed")
 pytest.importorskip("scipy", reason="the extra parcade[reports] is not installed")
@@ -30,6 +34,10 @@ BAD = {
         ["pong", "--ranks", "2,4", "--synthetic", "5"],
         "--synthetic 5 is no multiple",
     ),
+    "a program that is not there": (["--"], "nothing stands behind --"),
+    "a program under a launcher": (["--", "mpiexec", "-n", "2", "x"], "parcade scale starts the ranks itself; leave mpiexec"),
+    "a program that should grow": (["--scaling", "weak", "--", "x"], "does not grow with its ranks; use --scaling strong"),
+    "environments of a program": (["--envs", "4", "--", "x"], "--envs is for trainings of parcade"),
     "a study that is not there": (["--read", "nowhere"], "nowhere is no scale.json"),
 }
 
@@ -65,3 +73,15 @@ def test_a_study_measures_goes_beyond_the_cores_simulates_and_compares(tmp_path,
     assert main(["scale", "--read", str(tmp_path / "scale.json"), "--price", "2", "--rate", "1"]) == 0
     again = capsys.readouterr().out
     assert "Cost is of one hour" in again
+
+
+def test_a_program_of_ones_own_is_scaled(tmp_path, capsys):
+    """The supervised example on 1 and 2 ranks: one batch shared out."""
+    plan = ["--ranks", "1,2", "--simulate", "64", "--repeats", "1", "--seconds", "0.3", "--out", str(tmp_path / "study")]
+    assert main(["scale", *plan, "--", sys.executable, str(ROOT / "examples" / "mnist.py"), "--epochs", "1000"]) == 0
+    printed = capsys.readouterr().out
+    assert "1 job in all" in printed and "2 rank(s), 0.5 job each" in printed
+    (series,) = json.loads((tmp_path / "study" / "scale.json").read_text())["series"]
+    assert [p["size"]["ranks"] for p in series["points"]] == [1, 2]
+    assert all(p["steps_per_second"][0] > 0 for p in series["points"])
+    assert series["simulated"][0]["ranks"] == 64

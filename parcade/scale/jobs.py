@@ -1,0 +1,101 @@
+"""What a scaling study runs: a training of parcade's own, or any program that records itself, at a size."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+from parcade.cluster import mpi
+from parcade.config import TrainConfig, check_divisible
+from parcade.errors import UsageError
+from parcade.flags import parse_training
+from parcade.profile.take import Recording, train_command
+
+Scaling = Literal["strong", "weak"]
+
+
+@dataclass(frozen=True)
+class Size:
+    """One job: how many ranks with how many threads share how many environments (or the one job of a program)."""
+
+    scaling: Scaling
+    ranks: int
+    threads: int
+    num_envs: int
+
+    @property
+    def cores(self) -> int:
+        """Cores the job asks for."""
+        return self.ranks * self.threads
+
+
+class Job(Protocol):
+    """``title`` for the report, ``num_envs`` of the smallest size, and what they are called."""
+
+    title: str
+    num_envs: int
+    unit: str
+
+    def check(self, size: Size) -> None:
+        """Refuse a size that cannot be shared out. Errors: UsageError."""
+
+    def recording(self, size: Size, run: Path, seconds: float, limit_seconds: float) -> Recording:
+        """How a size is run and recorded, without barriers; `run` is a directory that it may use."""
+
+
+class TrainJob:
+    """``parcade train`` with these arguments."""
+
+    unit = "environments"
+
+    def __init__(self, arguments: list[str], config: TrainConfig) -> None:
+        self.arguments, self.config = arguments, config
+        self.title = f"Scaling of {config.run.algorithm} on {config.game}"
+        self.num_envs = config.hyper.num_envs
+
+    def arguments_at(self, size: Size) -> list[str]:
+        """The user's, then those the size decides, which win."""
+        flags = [f"--engine mpi --ranks {size.ranks} --threads-per-rank {size.threads} --num-envs {size.num_envs}"]
+        hyper = self.config.hyper
+        if hasattr(hyper, "games_per_update"):
+            games = hyper.games_per_update * size.num_envs // hyper.num_envs
+            flags.append(f"--games-per-update {max(games, size.num_envs)}")
+        # A save in the middle of a window would be in one size's rate and not in another's.
+        flags.append("--checkpoint-seconds 86400")
+        return [*self.arguments, *shlex.split(" ".join(flags))]
+
+    def check(self, size: Size) -> None:
+        try:
+            check_divisible(parse_training(self.arguments_at(size)), size.ranks)
+        except UsageError as error:
+            raise UsageError(f"size of {size.ranks} ranks ({size.scaling} scaling): {error}") from None
+
+    def recording(self, size: Size, run: Path, seconds: float, limit_seconds: float) -> Recording:
+        words = self.arguments_at(size)
+        shown = shlex.join(["parcade", "train", *words])
+        return Recording(train_command(words, run), shown, seconds, barrier=False, limit_seconds=limit_seconds)
+
+
+class ProgramJob:
+    """Any program that records itself (``parcade.data_parallel`` does), started on every rank by mpiexec.
+
+    Its ranks share one job, as a batch of a fixed size is shared, so it scales strongly only.
+    """
+
+    unit = "job"
+    num_envs = 1
+
+    def __init__(self, words: list[str]) -> None:
+        self.words = words
+        self.title = f"Scaling of {shlex.join(words)}"
+
+    def check(self, size: Size) -> None:
+        if size.scaling == "weak":
+            raise UsageError("a program's job does not grow with its ranks; use --scaling strong")
+
+    def recording(self, size: Size, run: Path, seconds: float, limit_seconds: float) -> Recording:
+        command = [mpi.find_mpiexec(), "-n", str(size.ranks), *self.words]
+        environment = mpi.rank_environment(size.threads)
+        return Recording(command, shlex.join(self.words), seconds, False, limit_seconds, environment)
