@@ -34,7 +34,7 @@ from parcade.profile.recorder import recorder_from_environment
 from parcade.report.machine import commit, machine
 from parcade.report.timing import Timer
 from parcade.run_directory import write_json
-from parcade.threads import set_threads
+from parcade.threads import set_threads, threads_asked_for
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 Evaluate = Callable[[nn.Module], dict[str, Any]]
@@ -76,7 +76,10 @@ class Fit:
 
 
 def connect(engine: Engine = "auto", *, network_interface: str = "", timeout_seconds: float = 120.0) -> Exchange:
-    """The exchange of whatever started this process: mpiexec, torchrun, or nobody. Errors: UsageError."""
+    """The exchange of whatever started this process: mpiexec, torchrun, or nobody. Errors: UsageError.
+
+    Sizes torch's pool of threads: what ``OMP_NUM_THREADS`` says, else this process's even share of the cores.
+    """
     if engine == "auto":
         engine = "mpi" if mpi.launched_by_mpi() else "gloo" if "TORCHELASTIC_RUN_ID" in os.environ else "local"
     timer = Timer()
@@ -93,7 +96,7 @@ def connect(engine: Engine = "auto", *, network_interface: str = "", timeout_sec
         exchange = AllreduceExchange(timer)
     else:
         exchange = LocalExchange(timer)
-    set_threads(0, exchange.local_size, serial=False, overlap=False)
+    set_threads(threads_asked_for(), exchange.local_size, serial=False, overlap=False)
     return exchange
 
 

@@ -6,6 +6,7 @@ wait for one another. So a run sizes its pools itself unless told not to.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +22,12 @@ def rank_threads(threads_per_rank: int, local_size: int) -> int:
     """Threads of each of ``local_size`` ranks that share this machine: an even share of its cores unless one is
     given."""
     return threads_per_rank or max(1, available_cores() // local_size)
+
+
+def threads_asked_for() -> int:
+    """What ``OMP_NUM_THREADS`` says, 0 where it says nothing: launchers and users of a program have no other flag."""
+    said = os.environ.get("OMP_NUM_THREADS", "")
+    return int(said) if said.isdigit() else 0
 
 
 def set_threads(threads_per_rank: int, local_size: int, *, serial: bool, overlap: bool) -> int:

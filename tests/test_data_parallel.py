@@ -21,6 +21,7 @@ from torch.utils.data import Dataset, TensorDataset
 from parcade.cluster import mpi
 from parcade.data_parallel import FitConfig, connect, fit
 from parcade.errors import UsageError
+from parcade.report.machine import available_cores
 
 ROOT = Path(__file__).resolve().parents[1]
 HARD_LIMIT_SECONDS = 120
@@ -125,6 +126,17 @@ def test_what_does_not_fit_is_refused(module, config, said):
 
 
 @pytest.mark.quick
+def test_the_threads_that_the_environment_asks_for_are_kept(monkeypatch):
+    before = torch.get_num_threads()
+    try:
+        for asked, expected in (("3", 3), ("", available_cores()), ("many", available_cores())):
+            monkeypatch.setenv("OMP_NUM_THREADS", asked)
+            connect("local")
+            assert torch.get_num_threads() == expected
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_gloo_without_torchrun_says_how_to_start(monkeypatch):
     monkeypatch.delenv("RANK", raising=False)
     with pytest.raises(UsageError, match="start the ranks with: torchrun --nproc-per-node N SCRIPT"):

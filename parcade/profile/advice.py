@@ -139,8 +139,9 @@ def straggler(profile: Profile) -> Iterator[Finding]:
             f"rank {slowest} works {ratio:.2f} times as long as the others, who wait for it {waited:.0%} of their time",
             f"{work[slowest]:.3g} s of its own work an iteration against {sum(others) / len(others):.3g} s; most of "
             f"it in {where}",
-            "look at that rank's host and cores with parcade doctor --run DIR; move other work away or start with one "
-            "rank less",
+            f"it alone does what is counted as {where}: do it less often"
+            if where in ("evaluate", "checkpoint")
+            else "look at that rank's host and cores with parcade doctor --run DIR; move other work away or start with one rank less",
         )
 
 
@@ -202,9 +203,9 @@ def environment_bound(profile: Profile) -> Iterator[Finding]:
 
 
 def learner_bound(profile: Profile) -> Iterator[Finding]:
-    """The network takes most of the time."""
+    """The network takes most of the time of a training that plays."""
     share = profile.share("learn", "infer")
-    if share > LEARNER_SHARE and profile.share("learn") > profile.share("infer"):
+    if profile.plays and share > LEARNER_SHARE and profile.share("learn") > profile.share("infer"):
         epochs = profile.hyper("epochs", 1)
         fixes = [f"fewer --epochs than {epochs}"] if epochs > 1 else []
         fixes += ["larger minibatches (--num-minibatches)", "a smaller --network", "more ranks", "--device cuda"]
@@ -245,8 +246,8 @@ def communication_bound(profile: Profile) -> Iterator[Finding]:
             f"communication takes {share:.0%} of the time",
             f"{profile.ranks[0].allreduces} Allreduces of {profile.ranks[0].gradient_bytes / 1e6:.2f} MB at "
             f"{rates}{waits}",
-            "fewer updates (--num-minibatches, --epochs), a smaller --hidden, a faster link, or "
-            f"{max(1, len(profile.ranks) // 2)} ranks",
+            ("fewer updates (--num-minibatches, --epochs), a smaller --hidden" if profile.plays else "larger batches, a smaller network")
+            + f", a faster link, or {max(1, len(profile.ranks) // 2)} ranks",
         )
     elif turning is not None and turning <= 4 * len(profile.ranks):
         yield Finding(

@@ -146,6 +146,11 @@ class Profile:
         return sum(rank.seconds[scope] for rank in self.ranks for scope in scopes) / max(total, 1e-9)
 
     @property
+    def plays(self) -> bool:
+        """Whether games are played; a supervised program only learns, and its steps are samples."""
+        return any(rank.seconds["emulate"] for rank in self.ranks)
+
+    @property
     def ceiling_bytes_per_second(self) -> float | None:
         """Bandwidth of an Allreduce of the same buffer with ranks starting together, measured before the window."""
         seconds = sorted(s for rank in self.ranks for s in rank.ceiling_seconds)

@@ -45,11 +45,12 @@ def _ranks(count: int) -> str:
 
 def _summary(profile: Profile) -> str:
     iteration = statistics.median(profile.ranks[0].iteration_seconds)
+    unit = "steps" if profile.plays else "samples"
     return (
-        f"{profile.steps_per_second:,.0f} steps/s over {profile.window_seconds:.1f} s and {profile.iterations} "
+        f"{profile.steps_per_second:,.0f} {unit}/s over {profile.window_seconds:.1f} s and {profile.iterations} "
         "iteration(s) of "
         f"{iteration:.3g} s (median); {profile.cores_used:.2f} cores used of {profile.cores}, "
-        f"{profile.steps_per_second / max(profile.cores_used, 1e-9):,.0f} steps per CPU-second."
+        f"{profile.steps_per_second / max(profile.cores_used, 1e-9):,.0f} {unit} per CPU-second."
     )
 
 

@@ -62,6 +62,18 @@ def test_a_healthy_run_gets_no_advice():
     assert advice.advise(profile()) == []
 
 
+def test_a_supervised_program_is_not_told_of_games():
+    supervised = split(emulate=0.0, infer=0.0, preprocess=0.0)
+    assert list(advice.learner_bound(both(split={**supervised, "learn": 9.0}))) == []
+    (finding,) = advice.communication_bound(both(split={**supervised, "communicate": 4.0}))
+    assert "larger batches" in finding.fix and "--num-minibatches" not in finding.fix
+
+
+def test_a_rank_that_evaluates_alone_is_told_to_do_it_less_often():
+    (finding,) = advice.straggler(profile(rank(0, split(evaluate=8.0, wait=0.0)), rank(1, HELD_UP)))
+    assert "most of it in evaluate" in finding.evidence and "less often" in finding.fix
+
+
 def test_one_slow_rank_is_named_a_straggler_and_nothing_else_blames_the_waiting():
     rules = [finding.rule for finding in advice.advise(profile(rank(0, HELD_UP), rank(1, SLOW)))]
     assert "straggler" in rules and "waiting-for-the-last" not in rules
