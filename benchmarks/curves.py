@@ -25,6 +25,7 @@ ROWS: dict[str, tuple[str, tuple[int, ...]]] = {
     "ppo-native": ("--preset pong_fast --backend native", (0, 1, 2)),
     "pqn": ("--preset pong_pqn --backend native", (0, 1, 2)),
     "a2c": ("--preset pong_a2c --backend native", (0, 1, 2)),
+    "vtrace": ("--preset pong_vtrace --backend native", (0,)),
     "impala": ("--preset pong_impala --backend native", (0, 1, 2)),
     "apex": ("--preset pong_apex --backend native", (0, 1, 2)),
     "dqn": ("--preset pong_dqn --backend native", (0,)),

@@ -24,6 +24,10 @@ PRESETS: dict[str, str] = {
         "--learning-rate 4e-4 --final-learning-rate 4e-4 --normalize-advantages --gae-lambda 0.95 --value-weight 1 "
         "--total-frames 16000000 --target-score 0.01"
     ),
+    "pong_vtrace": (
+        f"--algorithm vtrace {SMALL_PICTURES} --num-envs 40 --num-groups 5 --unroll-length 20 --learning-rate 5e-4 "
+        "--final-learning-rate 3e-4 --trace-lambda 0.95 --total-frames 16000000 --target-score 0.01"
+    ),
     "pong_dqn": (
         f"--algorithm dqn {SMALL_PICTURES} --num-envs 8 --unroll-length 1 --batch-size 32 --replay-capacity 200000 "
         "--learning-starts 10000 --n-step 3 --learning-rate 2.5e-4 --final-learning-rate 1e-4 --target-period 500 "

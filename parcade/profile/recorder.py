@@ -273,13 +273,21 @@ def binned(iterations: list[list[Span]]) -> tuple[list[list[float]], float]:
 
 
 def usual_segments(iterations: list[Segments]) -> tuple[list[list[float]], list[int], list[list[float]]]:
-    """The iterations that made as many collective calls as most did (one with a report makes more): own work before
-    each call and after the last ``[i][k + 1]``, the calls' bytes ``[k]``, and the work by the CPU clock ``[i][k +
-    1]``."""
+    """Iterations as rows of one length: own work before each collective call and after the last ``[i][k + 1]``, the calls' bytes
+    ``[k]``, and the work by the CPU clock ``[i][k + 1]``.
+
+    k is the number of calls that most iterations make. One that begins with a report or an evaluation makes more: what it does
+    before the usual ones counts as work before the first of them. Those with fewer calls are left out.
+    """
     if not iterations:
         return [], [], []
     lengths = [len(calls) for _, calls, _ in iterations]
     usual = max(set(lengths), key=lengths.count)
-    kept = [row for row in iterations if len(row[1]) == usual]
-    rounded = [[[round(s, 6) for s in row[i]] for row in kept] for i in (0, 2)]
-    return rounded[0], kept[0][1], rounded[1]
+    kept = [row for row in iterations if len(row[1]) >= usual]
+    folded = [[_fold(row[i], len(row[1]) - usual) for row in kept] for i in (0, 2)]
+    return folded[0], next(calls for _, calls, _ in kept if len(calls) == usual), folded[1]
+
+
+def _fold(work: list[float], surplus: int) -> list[float]:
+    """The first stretches of work, so many of them too many, added up."""
+    return [round(seconds, 6) for seconds in (sum(work[: surplus + 1]), *work[surplus + 1 :])]

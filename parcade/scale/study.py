@@ -81,7 +81,7 @@ def study(plan: Plan, job: Job, folder: Path, *, command: str, say: Callable[[st
         say(f"timing Allreduce on {', '.join(map(str, counts))} ranks")
         result.timings = measure_allreduce(counts)
         for series in found:
-            _simulate(series, plan, result)
+            _simulate(series, plan, result, say)
     return result
 
 
@@ -103,8 +103,8 @@ def _add_synthetic(series: SeriesResult, plan: Plan, say: Callable[[str], None])
     series.points += points
 
 
-def _simulate(series: SeriesResult, plan: Plan, result: ScaleResult) -> None:
-    """Every size that was run, for the error, and every size that was asked for."""
+def _simulate(series: SeriesResult, plan: Plan, result: ScaleResult, say: Callable[[str], None]) -> None:
+    """Every size that was run, for the error, and every size that was asked for and that the environments suffice for."""
     parts = parts_of(series.points, series.series.unit)
     model = fit_model(result.timings, result.cores, plan.link)
     series.stands_on = parts.stands_on
@@ -120,6 +120,9 @@ def _simulate(series: SeriesResult, plan: Plan, result: ScaleResult) -> None:
             )  # fmt: skip
     for ranks in plan.simulated:
         (size,) = [s for s in sizes_of(series.series, [min(plan.ranks), ranks]) if s.ranks == ranks][:1]
+        if series.series.unit == "environments" and ranks > size.num_envs:
+            say(f"{series.series.scaling}: {ranks} ranks are more than {size.num_envs} environments, not simulated")
+            continue
         series.simulated.append(
             simulate(parts, model, ranks=ranks, num_envs=size.num_envs, ranks_per_host=result.ranks_per_host, seed=0)
         )

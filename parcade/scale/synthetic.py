@@ -27,10 +27,11 @@ def run_synthetic(parts: Parts, ranks: int, envs_per_rank: float, seconds: float
 
     Errors: RuntimeError when the job fails.
     """
-    segments = parts.segments(envs_per_rank)
-    iteration = float(segments.sum(1).mean())
+    firsts, others = (parts.segments(envs_per_rank, first=first) for first in (True, False))
+    iteration = float(firsts.sum(1).mean())
     job = {
-        "segments": segments.tolist(),
+        "firsts": firsts.tolist(),
+        "others": others.tolist(),
         "bytes": parts.call_bytes.tolist(),
         "iterations": max(3, round(seconds / iteration)),
         "seed": seed,
@@ -78,7 +79,7 @@ def _rank(job: dict, result: Path) -> None:
     from mpi4py import MPI
 
     comm = MPI.COMM_WORLD
-    segments = np.array(job["segments"])
+    segments = np.array(job["others" if comm.Get_rank() else "firsts"])
     buffers = [np.zeros(max(1, int(size) // 4), np.float32) for size in job["bytes"]]
     generator = np.random.default_rng([job["seed"], comm.Get_rank()])
     communicating = 0.0

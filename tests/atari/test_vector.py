@@ -5,7 +5,7 @@ import secrets
 import numpy as np
 import pytest
 
-from parcade.atari import VectorConsoles
+from parcade.atari import VectorConsoles, preprocess
 
 gymnasium = pytest.importorskip("gymnasium")
 vector_env = pytest.importorskip("ale_py.vector_env")
@@ -19,6 +19,8 @@ vector_env = pytest.importorskip("ale_py.vector_env")
         ("breakout", {"img_height": 105, "img_width": 80, "max_num_frames_per_episode": 300}),
         ("seaquest", {"frameskip": 2, "stack_num": 2, "reward_clipping": False}),
         ("space_invaders", {"episodic_life": True}),
+        ("ms_pacman", {"frameskip": 1, "stack_num": 1}),
+        ("beam_rider", {"maxpool": False, "img_height": 42, "img_width": 42}),
         ("qbert", {"full_action_space": True, "noop_max": 7, "use_fire_reset": False}),
     ],
 )
@@ -72,6 +74,12 @@ def test_cached_starts_go_on_as_exact_ones_do():
         one, other = exact.step(np.array([step % 6])), cached.step(np.array([step % 6]))
         assert np.array_equal(one.observations, other.observations)
         assert np.array_equal(one.episode_frame_number, other.episode_frame_number)
+
+
+@pytest.mark.parametrize("pal", [False, True])
+def test_an_empty_picture_is_black(pal):
+    """So a first observation, of one picture, is what its picture and an empty one would give, and rows of it may stay."""
+    assert preprocess.grey_table(pal)[0] == 0
 
 
 def test_an_unknown_way_to_start_is_refused():

@@ -87,13 +87,14 @@ def test_own_work_is_cut_at_the_collective_calls(world, tmp_path):
     assert rank.segment_bytes == [1000, 1000]
 
 
-def test_iterations_that_call_more_often_than_most_are_left_out_of_the_segments():
+def test_what_an_iteration_does_before_more_calls_than_most_make_is_work_before_the_first():
     iterations = [
         ([1.0, 2.0], [8], [0.5, 1.0]),
         ([1.0, 2.0, 3.0], [8, 9], [1.0, 1.0, 1.0]),
         ([3.0, 4.0], [8], [0.5, 2.0]),
+        ([7.0], [], [7.0]),
     ]
-    assert usual_segments(iterations) == ([[1.0, 2.0], [3.0, 4.0]], [8], [[0.5, 1.0], [0.5, 2.0]])
+    assert usual_segments(iterations) == ([[1.0, 2.0], [3.0, 3.0], [3.0, 4.0]], [8], [[0.5, 1.0], [2.0, 1.0], [0.5, 2.0]])
     assert usual_segments([]) == ([], [], [])
 
 

@@ -55,7 +55,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(mistake, capsys, tmp_path, monkey
 
 def test_a_study_measures_goes_beyond_the_cores_simulates_and_compares(tmp_path, capsys):
     job = ["tiny_catch", "--num-envs", "8", "--unroll-length", "16"]
-    plan = ["--ranks", "1,2", "--synthetic", "4", "--simulate", "512", "--repeats", "1", "--seconds", "0.2"]
+    plan = ["--ranks", "1,2", "--synthetic", "4", "--simulate", "8,512", "--repeats", "1", "--seconds", "0.2"]
     assert main(["scale", *job, *plan, "--rate", "1000000000000", "--out", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
     assert {p.name for p in tmp_path.iterdir()} == {"report.html", "report.md", "scale-0.png", "scale.json"}
@@ -67,7 +67,8 @@ def test_a_study_measures_goes_beyond_the_cores_simulates_and_compares(tmp_path,
         (4, "synthetic"),
     ]
     assert all(p["steps_per_second"][0] > 0 for p in series["points"])
-    assert [s["ranks"] for s in series["validation"]] == [1, 2, 4] and series["simulated"][0]["hosts"] >= 2
+    assert [s["ranks"] for s in series["validation"]] == [1, 2, 4] and [s["ranks"] for s in series["simulated"]] == [8]
+    assert "512 ranks are more than 8 environments, not simulated" in printed and series["simulated"][0]["hosts"] >= 2
     assert {t["ranks"] for t in found["timings"]} == {2, 4}
     assert "The simulation against every size that was run" in printed and "synthetic" in printed
     assert main(["scale", "--read", str(tmp_path / "scale.json"), "--price", "2", "--rate", "1"]) == 0
