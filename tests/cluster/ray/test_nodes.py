@@ -1,0 +1,120 @@
+"""The death of a whole node: its raylet, its object store and every part on it at once."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+pytest.importorskip("ray", reason="the extra parcade[ray] is not installed")
+pytestmark = pytest.mark.cluster
+
+SYSTEMS = {
+    "impala": "--algorithm impala --num-envs 8 --num-actors 6 --unroll-length 5",
+    "gorila apart": (
+        "--algorithm gorila --no-bundled --num-envs 8 --num-actors 4 --num-learners 2 --num-shards 2 --num-replay-shards 2 "
+        "--learning-starts 200 --replay-capacity 4000 --target-period 50"
+    ),
+}
+CPUS_OF_A_NODE = "9"  # room for every part on the node that stays; Ray begins to use the other one when half are taken
+HARD_LIMIT_SECONDS = 150
+NODE = [sys.executable, "-m", "parcade.cluster.ray_node"]
+
+
+@pytest.fixture
+def two_nodes():
+    """The head's address, the second node's process, and the environment that may join them."""
+    here = Path(tempfile.mkdtemp(prefix="pcn", dir="/tmp"))  # short: Ray's sockets lie below it
+    token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "5" * 64, "RAY_TMPDIR": str(here), "PARCADE_PLAIN": "1"}
+    environment = {**os.environ, **token, "SLURM_CPUS_PER_TASK": CPUS_OF_A_NODE}
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    with open(here / "nodes.log", "w") as log:
+        words = {"env": environment, "stdout": log, "stderr": subprocess.STDOUT}
+        nodes = [subprocess.Popen([*NODE, "head", address.split(":")[1], "lo"], **words)]
+        nodes.append(subprocess.Popen([*NODE, "worker", address, "lo"], **words))
+    try:
+        subprocess.run([*NODE, "wait", address, "2"], env=environment, check=True, timeout=HARD_LIMIT_SECONDS)
+        yield address, nodes[1], environment
+    finally:
+        for node in nodes:
+            kill_all_of(node)
+            node.wait()
+        shutil.rmtree(here, ignore_errors=True)
+
+
+def everything_on(node: subprocess.Popen) -> list[psutil.Process]:
+    try:
+        return [*psutil.Process(node.pid).children(recursive=True), psutil.Process(node.pid)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def kill_all_of(node: subprocess.Popen) -> None:
+    for process in everything_on(node):
+        try:
+            process.send_signal(signal.SIGKILL)
+        except psutil.NoSuchProcess:
+            continue
+
+
+def parts_on(node: subprocess.Popen) -> list[str]:
+    titles = []
+    for process in everything_on(node):
+        try:
+            titles.append(process.cmdline()[0])
+        except (psutil.NoSuchProcess, IndexError):
+            continue
+    return [title for title in titles if title.startswith("ray::") and title != "ray::IDLE"]
+
+
+def wait_for_report(run: Path, process: subprocess.Popen, condition) -> dict:
+    """The first report that fits, within the hard limit."""
+    deadline = time.monotonic() + HARD_LIMIT_SECONDS
+    newest = {}
+    while time.monotonic() < deadline:
+        assert process.poll() is None, process.communicate()
+        if (run / "metrics.jsonl").exists():
+            lines = (run / "metrics.jsonl").read_text().splitlines()
+            newest = json.loads(lines[-1]) if lines else {}
+            if newest and condition(newest):
+                return newest
+        time.sleep(0.2)
+    raise AssertionError(f"not within {HARD_LIMIT_SECONDS} s: {newest}")
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_training_goes_on_after_a_node_died(two_nodes, tmp_path, system):
+    address, second, environment = two_nodes
+    run = tmp_path / "run"
+    flags = f"--engine ray --address {address} --network mlp --hidden 16 --total-frames 100000000 --report-seconds 0.5 --snapshot-seconds 1"
+    command = [sys.executable, "-m", "parcade", "train", "tiny_catch", *SYSTEMS[system].split(), *flags.split(), "--run-dir", str(run)]
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        wait_for_report(run, process, lambda report: report["updates"] > 20)
+        lost = parts_on(second)
+        assert lost, "no part was on the node that is to die"
+        kill_all_of(second)
+        after = wait_for_report(run, process, lambda report: report["parts/restarts"] + report["parts/rollbacks"] >= 1)
+        later = wait_for_report(run, process, lambda report: report["updates"] > after["updates"] + 100 and report["frames"] > after["frames"] + 1000)
+        if "server/pushed" in later:
+            assert later["parts/rollbacks"] >= 1 or not any("Shard" in title for title in lost), lost
+        process.send_signal(signal.SIGINT)
+        assert process.wait(HARD_LIMIT_SECONDS) == 0, process.communicate()
+        if "server/pushed" in later:
+            last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
+            outcomes = sum(last[f"server/{name}"] for name in ("applied", "stale", "outlier", "lost"))
+            assert last["server/pushed"] == outcomes
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
