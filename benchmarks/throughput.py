@@ -96,7 +96,7 @@ def bytes_moved(actors: int) -> dict[str, int]:
     driver.advance(0.0)
     unroll = driver.playing[0][0].data if driver.playing else driver.queue.waiting[0].data
     sizes = {"unroll": unroll, "weights": driver.known[driver.version]}
-    return {name: sum(array.nbytes for array in arrays.values()) for name, arrays in sizes.items()}
+    return {name: sum(array.nbytes for array in driver.engine.fetch(data).values()) for name, data in sizes.items()}
 
 
 def main() -> int:
@@ -106,7 +106,7 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--rllib", default="")
     arguments = parser.parse_args()
-    load = os.getloadavg()[0]
+    load, sizes = os.getloadavg()[0], bytes_moved(max(arguments.actors))
     ways = ["native", "ale", *(["rllib"] if arguments.rllib else [])]
     found: dict[tuple[int, str], list[dict]] = {(actors, way): [] for actors in arguments.actors for way in ways}
     for _ in range(arguments.repeats):
@@ -127,7 +127,7 @@ def main() -> int:
     ]
     result = {
         "command": " ".join(["python benchmarks/throughput.py", *(w for w in sys.argv[1:] if w != arguments.rllib)]),
-        "bytes": bytes_moved(max(arguments.actors)),
+        "bytes": sizes,
         "rows": medians,
         "load_at_start": load,
         "commit": commit(),

@@ -18,7 +18,7 @@ pytest.importorskip("ray", reason="the extra parcade[ray] is not installed")
 pytestmark = pytest.mark.cluster
 
 SYSTEMS = {
-    "impala": "--algorithm impala --num-envs 8 --num-actors 6 --unroll-length 5",
+    "impala": "--algorithm impala --num-envs 6 --num-actors 6 --unroll-length 5",
     "gorila apart": (
         "--algorithm gorila --no-bundled --num-envs 8 --num-actors 4 --num-learners 2 --num-shards 2 --num-replay-shards 2 "
         "--learning-starts 200 --replay-capacity 4000 --target-period 50"
@@ -82,7 +82,7 @@ def wait_for_report(run: Path, process: subprocess.Popen, condition) -> dict:
     deadline = time.monotonic() + HARD_LIMIT_SECONDS
     newest = {}
     while time.monotonic() < deadline:
-        assert process.poll() is None, process.communicate()
+        assert process.poll() is None, (run.parent / "output.log").read_text()
         if (run / "metrics.jsonl").exists():
             lines = (run / "metrics.jsonl").read_text().splitlines()
             newest = json.loads(lines[-1]) if lines else {}
@@ -98,18 +98,20 @@ def test_training_goes_on_after_a_node_died(two_nodes, tmp_path, system):
     run = tmp_path / "run"
     flags = f"--engine ray --address {address} --network mlp --hidden 16 --total-frames 100000000 --report-seconds 0.5 --snapshot-seconds 1"
     command = [sys.executable, "-m", "parcade", "train", "tiny_catch", *SYSTEMS[system].split(), *flags.split(), "--run-dir", str(run)]
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with open(tmp_path / "output.log", "w") as log:
+        process = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT)
     try:
         wait_for_report(run, process, lambda report: report["updates"] > 20)
         lost = parts_on(second)
         assert lost, "no part was on the node that is to die"
         kill_all_of(second)
         after = wait_for_report(run, process, lambda report: report["parts/restarts"] + report["parts/rollbacks"] >= 1)
-        later = wait_for_report(run, process, lambda report: report["updates"] > after["updates"] + 100 and report["frames"] > after["frames"] + 1000)
+        frames, updates = after["frames"] + 1000, after["updates"] + 100
+        later = wait_for_report(run, process, lambda report: report["updates"] > updates and report["frames"] > frames)
         if "server/pushed" in later:
             assert later["parts/rollbacks"] >= 1 or not any("Shard" in title for title in lost), lost
         process.send_signal(signal.SIGINT)
-        assert process.wait(HARD_LIMIT_SECONDS) == 0, process.communicate()
+        assert process.wait(HARD_LIMIT_SECONDS) == 0, (tmp_path / "output.log").read_text()
         if "server/pushed" in later:
             last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
             outcomes = sum(last[f"server/{name}"] for name in ("applied", "stale", "outlier", "lost"))
@@ -117,4 +119,4 @@ def test_training_goes_on_after_a_node_died(two_nodes, tmp_path, system):
     finally:
         if process.poll() is None:
             process.kill()
-            process.communicate()
+            process.wait()
