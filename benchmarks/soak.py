@@ -32,6 +32,7 @@ SYSTEMS = {
     "impala": "--algorithm impala --num-envs 8 --num-actors 2",
     "apex": "--algorithm apex --num-envs 8 --num-actors 2 --num-replay-shards 2 --learning-starts 500 --replay-capacity 20000",
 }
+PARTS = ("Actor", "EvaluatingActor", "Learner", "ServerShard", "ReplayShard")
 COMMON = "--engine ray --network mlp --hidden 64 --snapshot-seconds 5 --report-seconds 5 --checkpoint-seconds 30"
 
 
@@ -46,8 +47,9 @@ def parts_of(driver: int) -> dict[int, str]:
             title = (entry / "cmdline").read_bytes().split(b"\0")[0].decode(errors="replace")
         except OSError:
             continue
-        if title.startswith("ray::") and title != "ray::IDLE":
-            roles[int(entry.name)] = title.removeprefix("ray::").split(".")[0].split("(")[0]
+        role = title.removeprefix("ray::").split(".")[0].split("(")[0]
+        if title.startswith("ray::") and role in PARTS:  # and not an agent of Ray's own, without which it gives the node up
+            roles[int(entry.name)] = role
 
     def descends(pid: int) -> bool:
         while pid > 1:

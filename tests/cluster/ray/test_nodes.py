@@ -24,6 +24,7 @@ SYSTEMS = {
         "--learning-starts 200 --replay-capacity 4000 --target-period 50"
     ),
 }
+PARTS = ("Actor", "Learner", "ServerShard", "ReplayShard")
 CPUS_OF_A_NODE = "9"  # room for every part on the node that stays; Ray begins to use the other one when half are taken
 HARD_LIMIT_SECONDS = 150
 NODE = [sys.executable, "-m", "parcade.cluster.ray_node"]
@@ -74,7 +75,7 @@ def parts_on(node: subprocess.Popen) -> list[str]:
             titles.append(process.cmdline()[0])
         except (psutil.NoSuchProcess, IndexError):
             continue
-    return [title for title in titles if title.startswith("ray::") and title != "ray::IDLE"]
+    return [title for title in titles if title.removeprefix("ray::").split(".")[0] in PARTS]
 
 
 def wait_for_report(run: Path, process: subprocess.Popen, condition) -> dict:
