@@ -155,7 +155,7 @@ class ParameterShard:
             state[f"optimizer.{name}"] = torch.as_tensor(value).numpy().copy()
         if self.moments is not None:
             state["moments"] = self.moments.copy()
-        return {"version": self.version}, state
+        return {"epoch": self.epoch, "version": self.version}, state
 
     def _set_state(self, state: dict[str, np.ndarray]) -> None:
         with torch.no_grad():

@@ -136,7 +136,7 @@ class Actor:
         state |= {f"policy.{name}": tensor.numpy().copy() for name, tensor in self.policy.state_dict().items()}
         if self._unroll is not None:
             state |= behind("unroll.", self._unroll.get_state())
-        return {"exact": self.group.gives_state}, state
+        return {"life": self.life, "exact": self.group.gives_state}, state
 
     def set_state(self, life: int, state: dict[str, np.ndarray]) -> tuple[dict[str, Any], None]:
         """Go on from ``get_state``'s data; the note says how many games were cut."""

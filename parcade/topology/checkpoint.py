@@ -17,6 +17,7 @@ from parcade.report.machine import machine
 from parcade.report.progress import Progress
 from parcade.state import behind, part_of
 from parcade.topology.driver import Driver
+from parcade.topology.parts import PartLost
 
 
 class TopologyCheckpointer:
@@ -33,16 +34,15 @@ class TopologyCheckpointer:
         self._policy = make_policy(config)
 
     def save(self) -> None:
-        """Write a checkpoint. A disk that is full is reported; the run and its last checkpoint stay."""
+        """Write a checkpoint. A disk that is full, or a part that is lost meanwhile, is reported; the last checkpoint stays."""
         final = run_directory.checkpoint_directory(self.run, self.progress.frames)
         making = final.with_name(final.name + ".making")
         driver = self.driver
-        driver.pause()
-        load_weights(self._policy, driver.weights())
-        tensors: dict[str, Any] = behind("policy.", state_tensors(self._policy))
-        for name, state in driver.states().items():
-            tensors |= behind(f"parts.{name}.", state)
-        tensors |= behind("plan.", driver.plan_arrays())
+        try:
+            tensors = self._gather()
+        except PartLost as error:  # the driver brings it back at its next turn
+            self.say(f"warning: no checkpoint could be written ({error}); training goes on")
+            return
         state = {
             "progress": self.progress.get_state(),
             "conditions": {**machine(), "threads": torch.get_num_threads(), "world_size": 1},
@@ -56,6 +56,16 @@ class TopologyCheckpointer:
         except (OSError, RuntimeError) as error:  # safetensors reports a full disk as its own error
             self.say(f"warning: no checkpoint could be written ({error}); training goes on")
             shutil.rmtree(making, ignore_errors=True)
+
+    def _gather(self) -> dict[str, Any]:
+        """All arrays of a checkpoint, of one moment. Errors: PartLost."""
+        driver = self.driver
+        driver.pause()
+        load_weights(self._policy, driver.weights()[1])
+        tensors: dict[str, Any] = behind("policy.", state_tensors(self._policy))
+        for name, state in driver.states(driver.parts.values()).items():
+            tensors |= behind(f"parts.{name}.", state)
+        return tensors | behind("plan.", driver.plan_arrays())
 
     def restore(self) -> None:
         """Go on from the newest whole checkpoint. Errors: UsageError when there is none."""

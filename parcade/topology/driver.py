@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,6 +15,8 @@ from parcade.topology.tally import Tally
 # How long a part may take to be started, or started again on whatever node, before the run gives up: importing torch
 # on a busy machine takes a minute by itself.
 REVIVAL_SECONDS = 600.0
+# A learner that died is asked the same again so often: after that, what it was to work on is what was lost.
+ATTEMPTS = 3
 
 
 class RunLost(RuntimeError):
@@ -74,11 +77,18 @@ class Driver:
         """Go on as planned, every part having its state."""
         raise NotImplementedError
 
-    def weights(self) -> dict[str, np.ndarray]:
-        """The learned policy's."""
-        pending = self.of_role("learner")[0].start("weights")
-        pending.note()
-        return self.engine.fetch(pending.data)
+    def weights(self) -> tuple[int, dict[str, np.ndarray]]:
+        """Version and arrays of the learned policy. Errors: PartLost while the learner is away or has not been begun again."""
+        learner = self.of_role("learner")[0]
+        pending = learner.start("weights")
+        note = pending.note()
+        self.check_alive(learner, note)
+        return note["version"], self.engine.fetch(pending.data)
+
+    def check_alive(self, part: Part, note: dict[str, Any]) -> None:
+        """Errors: PartLost when a part was born anew since it was last begun, and tells of nothing that it did."""
+        if note["life"] != self.lives[part.name]:
+            raise PartLost(part.name, "born anew")
 
     def begin_part(self, part: Part, *arguments: Any) -> dict[str, Any]:
         """Begin a part's next life, waiting as long as it takes to be started anew. Errors: RunLost."""
@@ -111,14 +121,15 @@ class Driver:
             self.bytes_moved = max(self.bytes_moved, note["bytes_moved"])
         return note
 
-    def states(self) -> dict[str, dict[str, np.ndarray]]:
-        """The state of every part by name."""
-        pending = {name: part.start("get_state") for name, part in self.parts.items()}
+    def states(self, parts: Iterable[Part]) -> dict[str, dict[str, np.ndarray]]:
+        """The states of parts by name. Errors: PartLost when one of them died or was born anew."""
+        pending = [(part, part.start("get_state")) for part in parts]
         states = {}
-        for name, each in pending.items():
+        for part, each in pending:
             note = each.note()
+            self.check_alive(part, note)
             self.tally.can_resume_exactly &= note.get("exact", True)
-            states[name] = self.engine.fetch(each.data)
+            states[part.name] = self.engine.fetch(each.data)
         return states
 
     def restore_part(self, part: Part, state: dict[str, np.ndarray]) -> None:
@@ -134,9 +145,8 @@ class Driver:
     def keep_learner_snapshot(self) -> None:
         """Keep the first learner's state every so often, where it can die."""
         if self.engine.is_remote and time.monotonic() - self._snapshot_at > self.config.topology.snapshot_seconds:
-            pending = self.of_role("learner")[0].start("get_state")
             try:
-                self.snapshot = self.engine.fetch(pending.data)
+                (self.snapshot,) = self.states(self.of_role("learner")[:1]).values()
             except PartLost:
                 return  # its next turn will tell
             self._snapshot_at = time.monotonic()

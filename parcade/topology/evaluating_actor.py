@@ -52,7 +52,7 @@ class EvaluatingActor:
         state = {}
         for i, lane in enumerate(self.lanes):
             state |= behind(f"lane{i}.", {name: np.asarray(value) for name, value in lane.get_state().items()})
-        return {"exact": all(lane.gives_state for lane in self.lanes)}, state
+        return {"life": self.life, "exact": all(lane.gives_state for lane in self.lanes)}, state
 
     def set_state(self, life: int, state: dict[str, np.ndarray]) -> tuple[dict[str, Any], None]:
         """Go on from ``get_state``'s data."""

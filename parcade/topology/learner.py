@@ -185,7 +185,7 @@ class Learner:
 
     def weights(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """What actors act with."""
-        return {"version": int(self.algorithm.policy.version)}, weights_of(self.algorithm.policy)
+        return {"life": self.life, "version": int(self.algorithm.policy.version)}, weights_of(self.algorithm.policy)
 
     def get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """All that this learner's future depends on."""
@@ -204,7 +204,7 @@ class Learner:
             state["learning_rate"] = np.float64(learning_rate(optimizer))
         if self.plays:
             state |= {f"source.{name}": np.asarray(value) for name, value in self.source.get_state().items()}
-        return {"version": int(self.algorithm.policy.version)}, state
+        return {"life": self.life, "version": int(self.algorithm.policy.version)}, state
 
     def set_state(self, life: int, epoch: int, state: dict[str, np.ndarray]) -> tuple[dict[str, Any], None]:
         """Go on from ``get_state``'s data, of this learner or, after a loss, of another; the note counts cut games."""

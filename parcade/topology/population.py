@@ -16,7 +16,7 @@ from parcade.config import TrainConfig
 from parcade.topology.driver import Driver
 from parcade.topology.evaluating_actor import EvaluatingActor
 from parcade.topology.learner import Learner
-from parcade.topology.parts import Engine, Pending
+from parcade.topology.parts import Engine, PartLost, Pending
 
 
 class Population(Driver):
@@ -37,7 +37,7 @@ class Population(Driver):
 
     def advance(self, share: float) -> dict[str, float]:
         c = self.config
-        weights = self.engine.share(self.weights())
+        weights = self.engine.share(self._weights())
         seeds, signs = members_of(c.run.seed, self.generation, c.hyper.population)
         scores = np.zeros(len(seeds))
         todo, idle = deque(range(len(seeds))), list(self.of_role("actor"))
@@ -58,6 +58,15 @@ class Population(Driver):
             idle.append(done.part)
         self.generation += 1
         return self._step(share, {"seeds": seeds, "signs": signs, "scores": scores})
+
+    def _weights(self) -> dict[str, np.ndarray]:
+        """The learner's; one that died is brought back."""
+        while True:
+            try:
+                return self.weights()[1]
+            except PartLost:
+                self.tally.restarts += 1
+                self.revive_learner(self.learner)
 
     def _step(self, share: float, evaluated: dict[str, np.ndarray]) -> dict[str, float]:
         note = None

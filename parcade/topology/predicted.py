@@ -14,7 +14,7 @@ import numpy as np
 from parcade.config import TrainConfig
 from parcade.experience.actor import Actor
 from parcade.state import behind, part_of
-from parcade.topology.driver import Driver
+from parcade.topology.driver import ATTEMPTS, Driver
 from parcade.topology.learner import Learner
 from parcade.topology.parts import Engine, Part, Pending
 
@@ -71,12 +71,15 @@ class Predicted(Driver):
         return True
 
     def _predict(self, asked: list[Pending]) -> None:
-        prediction = self.learner.start("predict", *[each.data for each in asked])
-        note = self.answer(prediction)
-        if note is None:
-            self.revive_learner(self.learner)
+        for _ in range(ATTEMPTS):
             prediction = self.learner.start("predict", *[each.data for each in asked])
-            prediction.note()
+            if self.answer(prediction) is not None:
+                break
+            self.revive_learner(self.learner)
+        else:  # what an actor saw went down with its node: they all show it again
+            for each in asked:
+                self._step(each.part, None, 0)
+            return
         self.predictions += 1
         self.predicted_envs += len(asked) * self.envs_per_actor
         for place, each in enumerate(asked):

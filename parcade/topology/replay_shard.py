@@ -71,7 +71,7 @@ class ReplayShard:
         state = {"counters": np.array([self.steps, self._samples]), "writers": self._writers.copy()}
         if self.saves_replay:
             state |= behind("replay.", self.replay.get_state())
-        return {"exact": self.saves_replay}, state
+        return {"life": self.life, "exact": self.saves_replay}, state
 
     def set_state(self, life: int, state: dict[str, np.ndarray]) -> tuple[dict[str, Any], None]:
         """Go on from ``get_state``'s data."""

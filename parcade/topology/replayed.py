@@ -15,7 +15,7 @@ from parcade.config import TrainConfig
 from parcade.experience.actor import Actor
 from parcade.state import behind, part_of
 from parcade.topology.learner import Learner
-from parcade.topology.parts import Engine, Part, Pending
+from parcade.topology.parts import Engine, Part, PartLost, Pending
 from parcade.topology.replay_shard import ReplayShard
 from parcade.topology.server import ServerDriver
 
@@ -68,9 +68,12 @@ class Replayed(ServerDriver):
 
     def _publish(self) -> None:
         """Hand out the newest weights from the next unroll on; forget those nobody plays with."""
-        pending = self.of_role("learner")[0].start("weights")
-        weights = self.engine.fetch(pending.data)
-        self.version = pending.note()["version"]
+        try:
+            self.version, weights = self.weights()
+        except PartLost:
+            if not self.known:
+                raise
+            return  # its next turn tells; until then actors play with what there is
         in_use = {version for _, version in self.playing}
         self.known = {v: w for v, w in self.known.items() if v in in_use}
         self.known[self.version] = self.engine.share(weights)

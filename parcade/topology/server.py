@@ -10,7 +10,7 @@ import numpy as np
 from parcade.config import TrainConfig
 from parcade.topology.driver import Driver, RunLost
 from parcade.topology.learner import Learner
-from parcade.topology.parts import Engine, Part, PartLost, call
+from parcade.topology.parts import Engine, Part, PartLost
 from parcade.topology.server_shard import ServerShard
 
 # A server that is lost so often in a row will not come back.
@@ -58,25 +58,25 @@ class ServerDriver(Driver):
             for (index, life), number in self.sent.items():
                 self.insist(shard, "settle", index, life, number)
 
+    def check_alive(self, part: Part, note: dict[str, Any]) -> None:
+        if not part.name.startswith("shard"):
+            super().check_alive(part, note)
+        elif note["epoch"] != self.epoch:
+            raise PartLost(part.name, "born anew")
+
     def take_snapshot(self) -> None:
-        """Keep the state of all shards; nothing may be on its way to them."""
-        pending = [shard.start("get_state") for shard in self.of_role("shard")]
-        self.snapshots = [self.engine.fetch(each.data) for each in pending]
+        """Keep the state of all shards; nothing may be on its way to them. Errors: PartLost."""
+        self.snapshots = list(self.states(self.of_role("shard")).values())
         self._snapshot_at = time.monotonic()
 
     def snapshot_if_due(self) -> None:
         """Keep a snapshot every so often, where parts can die."""
         if self.engine.is_remote and time.monotonic() - self._snapshot_at > self.config.topology.snapshot_seconds:
             self.pause()
-            if not self._server_is_whole():
+            try:
+                self.take_snapshot()
+            except PartLost:
                 self.recover_server()
-            self.take_snapshot()
-
-    def _server_is_whole(self) -> bool:
-        try:
-            return all(call(s, "pull", self.epoch)["epoch"] == self.epoch for s in self.of_role("shard"))
-        except PartLost:
-            return False
 
     def recover_server(self) -> None:
         """A shard was lost: all go back to the snapshot, and all learners start from it."""

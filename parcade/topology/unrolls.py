@@ -15,12 +15,9 @@ from parcade.config import TrainConfig
 from parcade.experience.actor import Actor
 from parcade.experience.unroll_queue import Unroll, UnrollQueue
 from parcade.state import behind, part_of
-from parcade.topology.driver import Driver
+from parcade.topology.driver import ATTEMPTS, Driver
 from parcade.topology.learner import Learner
-from parcade.topology.parts import Engine, Part, Pending
-
-# A learner that died is given the same unrolls again, unless they are what was lost.
-ATTEMPTS = 3
+from parcade.topology.parts import Engine, Part, PartLost, Pending
 
 
 class Unrolls(Driver):
@@ -52,12 +49,15 @@ class Unrolls(Driver):
 
     def _publish(self) -> None:
         """Hand out the learner's weights from the next unroll on; forget those nobody plays with any more."""
-        learner = self.of_role("learner")[0]
-        pending = learner.start("weights")
-        self.version = pending.note()["version"]
+        try:
+            self.version, weights = self.weights()
+        except PartLost:
+            if not self.known:
+                raise
+            return  # its next update tells; until then actors play with what there is
         in_use = {version for _, version in self.playing}
         self.known = {v: w for v, w in self.known.items() if v in in_use}
-        self.known[self.version] = self.engine.share(self.engine.fetch(pending.data))
+        self.known[self.version] = self.engine.share(weights)
 
     def _play(self) -> None:
         """Begin unrolls, as far as the queue has room."""
@@ -132,11 +132,13 @@ class Unrolls(Driver):
     def _replace(self, notes: list[dict[str, Any] | None], learners: list[Part]) -> None:
         """Give learners that died the state of one that lives, or the last snapshot where none does."""
         alive = [learner for learner, note in zip(learners, notes, strict=True) if note is not None]
+        state = self.snapshot
         if alive:
-            pending = alive[0].start("get_state")
-            state = self.engine.fetch(pending.data)
-        else:
-            state = self.snapshot
+            try:
+                state = self.states(alive[:1])[alive[0].name]
+            except PartLost:  # that one died too
+                alive = []
+        if not alive:
             self.tally.rollbacks += 1
         for learner, note in zip(learners, notes, strict=True):
             if note is None or not alive:

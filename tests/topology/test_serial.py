@@ -9,8 +9,10 @@ from parcade.exchange.base import LocalExchange
 from parcade.experience.build import make_source
 from parcade.policy import NetworkConfig
 from parcade.report import reporter
+from parcade.report.progress import Progress
 from parcade.report.timing import Timer
 from parcade.run_directory import newest_checkpoint, read_rank_file
+from parcade.topology.checkpoint import TopologyCheckpointer
 from parcade.topology.parts import SerialEngine
 from parcade.topology.run import make_driver
 from parcade.topology.settings import TopologyConfig
@@ -191,3 +193,32 @@ def test_a_resumed_run_ends_bit_identical(tmp_path, case, monkeypatch):
     assert_same_bits(whole, read_rank_file(directory, 0))
     for name in ("frames", "steps", "updates", "iterations", "episodes", "recent"):
         assert state["progress"][name] == other_state["progress"][name], name
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "topology", "name", "attribute", "unborn"),
+    [
+        ("a3c", {"num_shards": 2}, "shard-1", "epoch", -1),
+        ("a3c", {}, "learner-1", "life", None),
+        ("impala", {}, "actor-0", "life", None),
+        ("impala", {}, "learner-0", "life", None),
+        ("apex", {"num_replay_shards": 2}, "replay-1", "life", None),
+    ],
+)
+def test_no_checkpoint_is_made_of_a_part_that_was_born_anew(tmp_path, algorithm, topology, name, attribute, unborn):
+    """It would hold what a part is born with in the place of what it had learned."""
+    hyper = {"num_envs": 4, **(REPLAY if algorithm == "apex" else {})}
+    config = config_for(tmp_path, algorithm, topology=topology, **hyper)
+    driver = make_driver(config, SerialEngine())
+    driver.begin()
+    driver.advance(0.0)
+    said = []
+    checkpointer = TopologyCheckpointer(config, start_run(config), driver, Progress(config.run.total_frames, ()), say=said.append)
+    part = driver.parts[name].thing
+    before = getattr(part, attribute)
+    setattr(part, attribute, unborn)
+    checkpointer.save()
+    assert said == [f"warning: no checkpoint could be written ({name} is lost: born anew); training goes on"]
+    setattr(part, attribute, before)
+    checkpointer.save()
+    assert len(said) == 1 and newest_checkpoint(tmp_path)[0].is_dir()
