@@ -27,7 +27,7 @@ SYSTEMS = {
     "a3c": "--algorithm a3c --num-envs 8 --num-learners 2 --num-shards 2",
     "gorila": (
         "--algorithm gorila --no-bundled --num-envs 8 --num-actors 2 --num-learners 2 --num-shards 2 --num-replay-shards 2 "
-        "--learning-starts 500 --replay-capacity 20000 --target-period 200"
+        "--learning-starts 500 --replay-capacity 20000 --target-period 200 --epsilon-start 0.1 --epsilon-end 0.1"
     ),
     "impala": "--algorithm impala --num-envs 8 --num-actors 2",
     "apex": "--algorithm apex --num-envs 8 --num-actors 2 --num-replay-shards 2 --learning-starts 500 --replay-capacity 20000",
