@@ -42,8 +42,8 @@ class RunningStatistics(nn.Module):
     """Mean and deviation of every input seen so far, kept as policy state.
 
     Buffers: ``count`` scalar float64, ``mean`` and ``sum_of_squares`` (about the mean) ``[*shape]`` float64, and what
-    acting reads, ``offset`` and ``scale`` float32, which leave inputs at ``initial_scale`` until something was seen. Merging of parts: Chan, Golub &
-    LeVeque 1979, eq. 2.1.
+    acting reads, ``offset`` and ``scale`` float32, which leave inputs at ``initial_scale`` until something was seen. Merging
+    of parts: Chan, Golub & LeVeque 1979, eq. 2.1.
     """
 
     def __init__(self, shape: tuple[int, ...], *, initial_scale: float, floor: float) -> None:

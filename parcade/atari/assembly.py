@@ -1,6 +1,7 @@
 """Writing LLVM's language: values, words of the console's state, bytes of its arrays, registers in local variables."""
 
 from collections.abc import Callable
+from typing import Any
 
 
 class Assembly:
@@ -43,7 +44,7 @@ class Assembly:
         ways = self.either_do(condition, yes, no)
         return self.value("phi i32 " + ", ".join(f"[ {value}, %{block} ]" for value, block in ways))
 
-    def either_do(self, condition: str, yes: Callable, no: Callable) -> list[tuple]:
+    def either_do(self, condition: str, yes: Callable[[], Any], no: Callable[[], Any]) -> list[tuple[Any, str]]:
         """`either` for what needs no value; returns what both gave and the labels they ended under."""
         at_yes, at_no, join = self.fresh("y"), self.fresh("n"), self.fresh("j")
         self.line(f"br i1 {condition}, label %{at_yes}, label %{at_no}")

@@ -119,6 +119,7 @@ class Music(Assembly):
         return self.value(f"getelementptr i32, ptr %s, i64 {DPC_FRACTION}")
 
     def clocks_since_last_read(self) -> str:
+        """Clocks of the music, with the part left over from the last read; this one is the last from now on."""
         cycles = self.op("sub", "%now", self.word(DPC_MARK_CYCLE))
         self.put_word(DPC_MARK_CYCLE, "%now")
         before = self.value(f"bitcast i64 {self.value(f'load i64, ptr {self.fraction()}, align 4')} to double")

@@ -337,6 +337,7 @@ class Translator(IdleLoops):
         return self.either(in_ram, lambda: self.byte("memory", self.op("and", above, 0x7F)), lambda: self.pulled_from_tia(sp))
 
     def pulled_from_tia(self, sp: str) -> str:
+        """The byte of the second of two registers that PLA reads; gives the instruction back where one is no input."""
         register = self.op("sub", self.op("and", sp, 0x8F), 8)
         self.leave_if(self.test("ugt", register, 6))
         self.leave_if(self.test("sge", self.get("COUNT"), LOG_CAPACITY - 1))  # room for both, or neither

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from parcade.config import TrainConfig, to_json
+from parcade.state import behind
 from parcade.topology.parts import Engine, Part, PartLost, Pending, call
 from parcade.topology.tally import Tally
 
@@ -44,6 +45,12 @@ class Driver:
         self.snapshot: dict[str, np.ndarray] | None = None
         """The newest kept state of a learner that has its own optimiser."""
         self._snapshot_at = time.monotonic()
+        self.version = 0
+        """Of the newest weights that actors were given."""
+        self.known: dict[int, Any] = {}
+        """Weights by version, those that actors play with."""
+        self.playing: list[tuple[Pending, int]] = []
+        """Calls of actors that play an unroll, and the version of the weights they were given."""
 
     def make(self, name: str, kind: type, *arguments: Any) -> Part:
         """A new part by name."""
@@ -84,6 +91,28 @@ class Driver:
         note = pending.note()
         self.check_alive(learner, note)
         return note["version"], self.engine.fetch(pending.data)
+
+    def publish(self) -> None:
+        """Hand out the learner's weights from the next unroll on; forget those nobody plays with any more.
+
+        While the learner is away actors play on with what they have: its next turn tells. Errors: PartLost where they have nothing.
+        """
+        try:
+            self.version, weights = self.weights()
+        except PartLost:
+            if not self.known:
+                raise
+            return
+        in_use = {version for _, version in self.playing}
+        self.known = {version: held for version, held in self.known.items() if version in in_use}
+        self.known[self.version] = self.engine.share(weights)
+
+    def known_arrays(self) -> dict[str, np.ndarray]:
+        """The weights that actors play with, as ``known.VERSION.*``."""
+        arrays = {}
+        for version, weights in self.known.items():
+            arrays |= behind(f"known.{version}.", self.engine.fetch(weights))
+        return arrays
 
     def check_alive(self, part: Part, note: dict[str, Any]) -> None:
         """Errors: PartLost when a part was born anew since it was last begun, and tells of nothing that it did."""

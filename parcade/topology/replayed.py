@@ -13,9 +13,9 @@ import numpy as np
 
 from parcade.config import TrainConfig
 from parcade.experience.actor import Actor
-from parcade.state import behind, part_of
+from parcade.state import part_of
 from parcade.topology.learner import Learner
-from parcade.topology.parts import Engine, Part, PartLost, Pending
+from parcade.topology.parts import Engine, Part, Pending
 from parcade.topology.replay_shard import ReplayShard
 from parcade.topology.server import ServerDriver
 
@@ -45,14 +45,11 @@ class Replayed(ServerDriver):
             self.make(f"replay-{k}", ReplayShard, self.description, k, t.num_replay_shards, self.envs_per_actor)
         for i in range(t.num_actors):
             self.make_actor(i)
-        self.playing: list[tuple[Pending, int]] = []
         self.storing: list[Pending] = []
         self.learning: list[Learning] = []
         self.idle_actors: list[Part] = []
         self.idle_learners: list[Part] = []
         self.transitions: dict[str, int] = {}
-        self.known: dict[int, Any] = {}
-        self.version = 0
         self.learned = 0
         self.sampled = 0
 
@@ -64,19 +61,7 @@ class Replayed(ServerDriver):
         for part in [*self.of_role("replay"), *self.of_role("actor")]:
             self.begin_part(part)
         self.idle_actors, self.idle_learners = self.of_role("actor"), self.of_role("learner")
-        self._publish()
-
-    def _publish(self) -> None:
-        """Hand out the newest weights from the next unroll on; forget those nobody plays with."""
-        try:
-            self.version, weights = self.weights()
-        except PartLost:
-            if not self.known:
-                raise
-            return  # its next turn tells; until then actors play with what there is
-        in_use = {version for _, version in self.playing}
-        self.known = {v: w for v, w in self.known.items() if v in in_use}
-        self.known[self.version] = self.engine.share(weights)
+        self.publish()
 
     @property
     def _may_learn(self) -> bool:
@@ -170,7 +155,7 @@ class Replayed(ServerDriver):
         self.learned += 1
         self.storing.append(shard.start("update_priorities", learning.sample.data, call.data))
         if self.updates - self.version >= self.config.topology.publish_updates:
-            self._publish()
+            self.publish()
         self.tally.gauge("parts/actors", len(self.of_role("actor")))
         self.tally.gauge("replay/age", metrics["policy_lag"])
         return metrics
@@ -186,7 +171,7 @@ class Replayed(ServerDriver):
 
     def revive_learner(self, learner: Part) -> None:
         super().revive_learner(learner)
-        self._publish()
+        self.publish()
 
     def pause(self) -> None:
         for pending in list(self.storing):
@@ -228,10 +213,7 @@ class Replayed(ServerDriver):
         }
 
     def plan_arrays(self) -> dict[str, np.ndarray]:
-        arrays = {}
-        for version, weights in self.known.items():
-            arrays |= behind(f"known.{version}.", self.engine.fetch(weights))
-        return arrays
+        return self.known_arrays()
 
     def resume(self, plan: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
         for name in ("version", "learned", "sampled"):

@@ -35,29 +35,14 @@ class Unrolls(Driver):
             self.make_actor(i)
         needed = hyper.unrolls_per_update * self.count
         self.queue = UnrollQueue(t.queue_unrolls or 2 * max(needed, t.num_actors), needed)
-        self.playing: list[tuple[Pending, int]] = []  # calls, and the version of the weights they were given
         self.idle: list[Part] = []
-        self.known: dict[int, Any] = {}  # weights by version, those that are in use
-        self.version = 0
         self.pulled_at: dict[str, tuple[int, int]] = {}  # steps ago, version of an actor's weights
 
     def begin(self) -> None:
         for part in self.parts.values():
             self.begin_part(part)
-        self._publish()
+        self.publish()
         self.idle = self.of_role("actor")
-
-    def _publish(self) -> None:
-        """Hand out the learner's weights from the next unroll on; forget those nobody plays with any more."""
-        try:
-            self.version, weights = self.weights()
-        except PartLost:
-            if not self.known:
-                raise
-            return  # its next update tells; until then actors play with what there is
-        in_use = {version for _, version in self.playing}
-        self.known = {v: w for v, w in self.known.items() if v in in_use}
-        self.known[self.version] = self.engine.share(weights)
 
     def _play(self) -> None:
         """Begin unrolls, as far as the queue has room."""
@@ -84,7 +69,7 @@ class Unrolls(Driver):
         self.queue.learned()
         if metrics is None:  # the unrolls went down with their node: learn from others
             return self.advance(share)
-        self._publish()
+        self.publish()
         self._gauge(unrolls)
         return metrics
 
@@ -178,9 +163,7 @@ class Unrolls(Driver):
         arrays = {}
         for i, unroll in enumerate(self.queue.waiting):
             arrays |= behind(f"waiting.{i}.", self.engine.fetch(unroll.data))
-        for version, weights in self.known.items():
-            arrays |= behind(f"known.{version}.", self.engine.fetch(weights))
-        return arrays
+        return arrays | self.known_arrays()
 
     def resume(self, plan: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
         self.version = plan["version"]
