@@ -29,9 +29,10 @@ PRESETS: dict[str, str] = {
         "--final-learning-rate 3e-4 --trace-lambda 0.95 --total-frames 16000000 --target-score 0.01"
     ),
     "pong_dqn": (
-        f"--algorithm dqn {SMALL_PICTURES} --normalize-input --layer-norm --num-envs 32 --unroll-length 1 --batch-size 128 "
-        "--replay-capacity 200000 --learning-starts 10000 --n-step 10 --learning-rate 5e-4 --final-learning-rate 1e-4 "
-        "--target-period 200 --epsilon-until 0.02 --epsilon-end 0.01 --total-frames 16000000 --target-score 18"
+        f"--algorithm dqn {SMALL_PICTURES} --normalize-input --layer-norm --precision auto --num-envs 32 "
+        "--unroll-length 1 --batch-size 128 --replay-capacity 200000 --learning-starts 10000 --n-step 10 --learning-rate 5e-4 "
+        "--final-learning-rate 1e-4 --target-period 200 --epsilon-until 0.02 --epsilon-end 0.01 --total-frames 16000000 "
+        "--target-score 18"
     ),
     "pong_impala": (
         f"--algorithm impala --engine serial {SMALL_PICTURES} --num-envs 32 --num-actors 2 --unroll-length 20 "
@@ -39,9 +40,10 @@ PRESETS: dict[str, str] = {
         "--total-frames 16000000 --target-score 18"
     ),
     "pong_apex": (
-        f"--algorithm apex --engine serial {SMALL_PICTURES} --normalize-input --layer-norm --num-envs 32 --num-actors 2 "
-        "--unroll-length 8 --batch-size 128 --steps-per-update 32 --replay-capacity 200000 --learning-starts 10000 --n-step 10 "
-        "--learning-rate 5e-4 --final-learning-rate 1e-4 --target-period 200 --total-frames 16000000 --target-score 18"
+        f"--algorithm apex --engine serial {SMALL_PICTURES} --normalize-input --layer-norm --precision auto --num-envs 32 "
+        "--num-actors 2 --unroll-length 8 --batch-size 128 --steps-per-update 32 --replay-capacity 200000 "
+        "--learning-starts 10000 --n-step 10 --learning-rate 5e-4 --final-learning-rate 1e-4 --target-period 200 "
+        "--total-frames 16000000 --target-score 18"
     ),
     "pong_gorila": (
         f"--algorithm gorila --engine serial {SMALL_PICTURES} --num-envs 8 --num-learners 2 --num-shards 2 --batch-size 32 "
