@@ -201,21 +201,26 @@ class Replay:
     def _forget_overwritten(self, before: np.ndarray) -> None:
         """Take entries out of the tree whose slot or whose stack was overwritten."""
         L, C = self.length, self.settings.frame_stack
-        for b, (old, new) in enumerate(zip(before, self.heads, strict=True)):
-            gone = np.arange(max(0, old - L), max(0, new - L + C - 1))
-            indices = b * L + gone % L
-            self.sampleable -= int((self.tree.leaves[indices] > 0).sum())
-            self.tree.update(indices, 0.0)
+        gone = [
+            b * L + np.arange(max(0, old - L), max(0, new - L + C - 1)) % L
+            for b, (old, new) in enumerate(zip(before, self.heads, strict=True))
+        ]
+        indices = np.concatenate(gone)
+        self.sampleable -= int((self.tree.leaves[indices] > 0).sum())
+        self.tree.update(indices, 0.0)
 
     def _admit(self, before: np.ndarray) -> None:
         """Give first priorities to steps that now have n entries after them."""
         L, C, n = self.length, self.settings.frame_stack, self.settings.n_step
-        for b, (old, new) in enumerate(zip(before, self.heads, strict=True)):
-            positions = np.arange(max(C - 1, old - n, new - L + C - 1), max(0, new - n))
-            slots = positions % L
-            slots = slots[self.kinds[b, slots] == STEP]
-            self.tree.update(b * L + slots, self._first_priorities(np.full(len(slots), b), slots))
-            self.sampleable += len(slots)
+        followed = [
+            np.arange(max(C - 1, old - n, new - L + C - 1), max(0, new - n)) % L
+            for old, new in zip(before, self.heads, strict=True)
+        ]
+        lanes, slots = np.repeat(np.arange(len(followed)), [len(s) for s in followed]), np.concatenate(followed)
+        steps = self.kinds[lanes, slots] == STEP
+        lanes, slots = lanes[steps], slots[steps]
+        self.tree.update(lanes * L + slots, self._first_priorities(lanes, slots))
+        self.sampleable += len(slots)
 
     def _first_priorities(self, lanes: np.ndarray, slots: np.ndarray) -> np.ndarray | float:
         """|n-step error| by the values the actor saw, to the power alpha; 1 where sampling is uniform."""
