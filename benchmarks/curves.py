@@ -27,8 +27,8 @@ ROWS: dict[str, tuple[str, tuple[int, ...]]] = {
     "a2c": ("--preset pong_a2c --backend native", (0, 1, 2)),
     "vtrace": ("--preset pong_vtrace --backend native", (0,)),
     "impala": ("--preset pong_impala --backend native", (0, 1, 2)),
-    "apex": ("--preset pong_apex --backend native", (0, 1, 2)),
-    "dqn": ("--preset pong_dqn --backend native", (0,)),
+    "apex": ("--preset pong_apex --backend native --checkpoint-seconds 300", (0, 1, 2)),
+    "dqn": ("--preset pong_dqn --backend native --checkpoint-seconds 300", (0, 1, 2)),
     "gorila": ("--preset pong_gorila --backend native", (0,)),
     "a3c": ("--preset pong_a3c --backend native", (0,)),
     "async-q": ("--preset pong_async_q --backend native", (0,)),
@@ -41,7 +41,7 @@ COMMON = "--threads-per-rank 1 --report-seconds 20 --checkpoint-seconds 60"
 
 def command(name: str, seed: int) -> str:
     """The command of a row, as a user would type it."""
-    return f"parcade train pong {ROWS[name][0]} --seed {seed} {COMMON}"
+    return f"parcade train pong {COMMON} {ROWS[name][0]} --seed {seed}"
 
 
 def run_row(name: str, seed: int) -> None:
