@@ -51,14 +51,14 @@ def main(arguments: list[str] | None = None) -> int:
     # A waiting OpenMP thread must not burn a core that emulation could use; set before torch loads OpenMP.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     arguments = sys.argv[1:] if arguments is None else arguments
-    from parcade.cluster import mpi
+    from parcade.cluster import mpi, ranks
 
-    under_mpi = mpi.launched_by_mpi()
+    is_rank = ranks.launched_as_rank()
     try:
         return _dispatch(arguments)
     except UsageError as error:
         # Every rank comes to the same error; one of them says it.
-        if not under_mpi or mpi.mpi_rank() == 0:
+        if not is_rank or ranks.rank() == 0:
             print(f"parcade: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -68,7 +68,7 @@ def main(arguments: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
-        if not under_mpi:
+        if not mpi.launched_by_mpi():
             raise
         traceback.print_exc()
         print(f"parcade: rank {mpi.mpi_rank()} failed ({error}); all ranks are ended", file=sys.stderr)

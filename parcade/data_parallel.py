@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -24,9 +23,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import BatchSampler, DataLoader, Dataset, DistributedSampler, TensorDataset
 
-from parcade.cluster import mpi
+from parcade.cluster import mpi, torchrun
+from parcade.cluster.ranks import check_versions
 from parcade.cluster.signals import StopRequest
-from parcade.cluster.versions import check_ranks
 from parcade.cluster.watchdog import Signs
 from parcade.errors import UsageError
 from parcade.exchange.base import Exchange, LocalExchange, OptimizerFactory
@@ -81,18 +80,19 @@ def connect(engine: Engine = "auto", *, network_interface: str = "", timeout_sec
     Sizes torch's pool of threads: what ``OMP_NUM_THREADS`` says, else this process's even share of the cores.
     """
     if engine == "auto":
-        engine = "mpi" if mpi.launched_by_mpi() else "gloo" if "TORCHELASTIC_RUN_ID" in os.environ else "local"
+        engine = "gloo" if torchrun.launched_by_torchrun() else "mpi" if mpi.launched_by_mpi() else "local"
     timer = Timer()
     if engine == "gloo":
         from parcade.exchange.gloo import GlooExchange
 
-        exchange = GlooExchange(timer, network_interface=network_interface, timeout_seconds=timeout_seconds)
+        torchrun.connect(network_interface=network_interface, timeout_seconds=timeout_seconds)
+        exchange = GlooExchange(timer)
     elif engine == "mpi":
         mpi.find_mpiexec()
         mpi.mpi_rank()
         from parcade.exchange.allreduce import AllreduceExchange
 
-        check_ranks()
+        check_versions()
         exchange = AllreduceExchange(timer)
     else:
         exchange = LocalExchange(timer)

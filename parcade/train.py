@@ -18,7 +18,7 @@ from parcade import run_directory
 from parcade.algorithms.base import Algorithm, AlgorithmContext
 from parcade.algorithms.table import algorithm_row
 from parcade.checkpoint import Checkpointer
-from parcade.cluster import mpi
+from parcade.cluster import mpi, ranks, torchrun
 from parcade.cluster.signals import StopRequest
 from parcade.cluster.watchdog import Signs
 from parcade.config import TrainConfig, check_device, check_divisible, to_json
@@ -60,7 +60,7 @@ def turn(
 def run_training(config: TrainConfig, run: Path, *, resume: bool = False) -> dict[str, Any] | None:
     """Train as the config says, in a run directory that is there; returns ``result.json``'s content on rank 0.
 
-    Under an MPI launcher every rank calls this. Errors: UsageError for what a user can mend, before anything starts;
+    Under mpiexec, srun or torchrun every rank calls this. Errors: UsageError for what a user can mend, before anything starts;
     RuntimeError when ranks disagree.
     """
     if config.is_topology:
@@ -68,7 +68,8 @@ def run_training(config: TrainConfig, run: Path, *, resume: bool = False) -> dic
 
         return run_topology(config, run, resume=resume)
     timers = [Timer()]
-    with mpi.registered(run, config.hang_seconds, lambda: signs(timers)):
+    rank = ranks.rank() if ranks.launched_as_rank() else 0
+    with mpi.registered(run, config.hang_seconds, lambda: signs(timers), rank=rank):
         return _run_training(config, run, timers, resume)
 
 
@@ -121,7 +122,7 @@ def _run_training(config: TrainConfig, run: Path, timers: list[Timer], resume: b
             train(algorithm, source, exchange, reporter)
         if recorder is not None:
             recorder.write()
-        return write_result(config, run, progress, reporter.finished) if is_first else None
+        return write_result(config, run, progress, reporter.finished, ranks=exchange.world_size) if is_first else None
     finally:
         source.close()
         exchange.close()
@@ -135,7 +136,11 @@ def make_exchange(config: TrainConfig, timer: Timer) -> Exchange:
     """The gradient exchange of the config's engine."""
     if config.run.engine != "mpi":
         return LocalExchange(timer)
-    if config.run.device == "cuda":
+    if torchrun.launched_by_torchrun():
+        from parcade.exchange.gloo import GlooExchange
+
+        exchange = GlooExchange(timer)
+    elif config.run.device == "cuda":
         from parcade.exchange.nccl import NcclExchange
 
         exchange = NcclExchange(timer)
@@ -175,7 +180,7 @@ def start_run(config: TrainConfig) -> Path:
     return run
 
 
-def write_result(config: TrainConfig, run: Path, progress: Progress, reason: str) -> dict[str, Any]:
+def write_result(config: TrainConfig, run: Path, progress: Progress, reason: str, *, ranks: int = 1) -> dict[str, Any]:
     """Write ``result.json``: what the run came to, where and with which code."""
     p = progress
     mean = p.board.score_mean
@@ -184,7 +189,7 @@ def write_result(config: TrainConfig, run: Path, progress: Progress, reason: str
         "algorithm": config.run.algorithm,
         "backend": config.run.backend,
         "engine": config.run.engine,
-        "ranks": config.run.ranks,
+        "ranks": ranks,
         "seed": config.run.seed,
         "finished_by": reason,
         "frames": p.frames,

@@ -16,16 +16,25 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+
+from parcade.cluster.torchrun import launched_by_torchrun
 from parcade.cluster.watchdog import LAUNCHER_GRACE_SECONDS, START_SECONDS, Heartbeat, Signs, Watch, beat_seconds
 from parcade.errors import UsageError, missing_extra
 
 # Set by Open MPI, by PMI launchers (MPICH's hydra, srun --mpi=pmi2) and by PMIx launchers (srun --mpi=pmix, prterun).
 _RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
+_SIZE_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 
 
 def launched_by_mpi() -> bool:
-    """Whether this process is a rank that a launcher started."""
-    return any(name in os.environ for name in _RANK_VARIABLES)
+    """Whether this process is a rank that an MPI launcher started; a torchrun that srun started is not one."""
+    return not launched_by_torchrun() and any(name in os.environ for name in _RANK_VARIABLES)
+
+
+def world_size_told() -> int:
+    """How many ranks the launcher says there are, without bringing MPI up; 1 where nobody says."""
+    return max(int(os.environ.get(name, "1")) for name in _SIZE_VARIABLES)
 
 
 def find_mpiexec() -> str:
@@ -88,23 +97,13 @@ def end_process_group(process: subprocess.Popen) -> None:
             continue
 
 
-def share_run_directory(run: Path | None) -> Path:
-    """Tell every rank the run directory that rank 0 made; rank 0 passes None when it could not make one.
-
-    Errors: UsageError on every rank but the first when there is none (rank 0 raises its own).
-    """
-    import numpy as np
+def gather_bytes(own: np.ndarray) -> np.ndarray:
+    """The rows ``[ranks, n]`` of all ranks' ``own`` ``[n]`` uint8. Collective."""
     from mpi4py import MPI
 
-    text = np.zeros(4096, np.uint8)
-    if MPI.COMM_WORLD.Get_rank() == 0 and run is not None:
-        raw = str(run.resolve()).encode()
-        text[: len(raw)] = np.frombuffer(raw, np.uint8)
-    MPI.COMM_WORLD.Bcast(text, root=0)
-    path = bytes(text).rstrip(b"\0").decode()
-    if not path:
-        raise UsageError("rank 0 could not make the run directory")
-    return Path(path)
+    rows = np.empty((MPI.COMM_WORLD.Get_size(), len(own)), np.uint8)
+    MPI.COMM_WORLD.Allgather(own, rows)
+    return rows
 
 
 def registered(

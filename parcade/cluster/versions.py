@@ -20,7 +20,6 @@ from parcade.errors import UsageError
 PACKAGES = ("torch", "numpy", "mpi4py", "openmpi", "mpich")
 ANSWER_SECONDS = 60
 """How long a host has to start Python: file systems are slow in the morning."""
-_BYTES = 1024
 
 
 def versions() -> dict[str, str]:
@@ -46,7 +45,7 @@ def check_hosts(names: list[str], remote_shell: str, environment: dict[str, str]
     with concurrent.futures.ThreadPoolExecutor(min(32, len(names))) as pool:
         answers = pool.map(lambda name: _ask(name, remote_shell, command), names)
         for name, found in zip(names, answers, strict=True):
-            _compare(found, f"host {name}", versions(), "this host")
+            compare(found, f"host {name}", versions(), "this host")
 
 
 def _ask(name: str, remote_shell: str, command: str) -> dict[str, str]:
@@ -66,23 +65,8 @@ def _ask(name: str, remote_shell: str, command: str) -> dict[str, str]:
     raise UsageError(f"host {name} cannot start {sys.executable} ({reason}); try: {remote_shell} {name} {sys.executable} -V")
 
 
-def check_ranks() -> None:
-    """Compare the versions of all ranks. Collective. Errors: UsageError, on every rank, naming the first that differs."""
-    import numpy as np
-    from mpi4py import MPI
-
-    world = MPI.COMM_WORLD
-    own = np.zeros(_BYTES, np.uint8)
-    raw = json.dumps(versions()).encode()
-    own[: len(raw)] = np.frombuffer(raw, np.uint8)
-    rows = np.empty((world.Get_size(), _BYTES), np.uint8)
-    world.Allgather(own, rows)
-    found = [json.loads(bytes(row).rstrip(b"\0")) for row in rows]
-    for rank, theirs in enumerate(found):
-        _compare(theirs, f"rank {rank}", found[0], "rank 0")
-
-
-def _compare(found: dict[str, str], who: str, expected: dict[str, str], whose: str) -> None:
+def compare(found: dict[str, str], who: str, expected: dict[str, str], whose: str) -> None:
+    """Errors: UsageError naming the first thing in which two differ."""
     for name in expected:
         if found.get(name) != expected[name]:
             what = "code of parcade" if name == "parcade" else name

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from parcade.cluster.hosts import Host, check_slots, interface_name, most_ranks_on_a_host, read_hosts
-from parcade.cluster.versions import check_hosts, check_ranks
+from parcade.cluster.versions import check_hosts
 from parcade.errors import UsageError
 
 
@@ -46,13 +46,13 @@ def train(arguments: list[str]) -> int:
 def _resume(flags: ResumeFlags) -> int:
     from parcade.agent import load_config
     from parcade.checkpoint import remove_unfinished
-    from parcade.cluster import mpi
+    from parcade.cluster import ranks
     from parcade.run_directory import newest_checkpoint
 
     run = Path(flags.resume)
     config = load_config(run)
     newest_checkpoint(run)
-    if not mpi.launched_by_mpi():
+    if not ranks.launched_as_rank():
         remove_unfinished(run)
     changes = {
         name: getattr(flags, name)
@@ -68,7 +68,7 @@ def _resume(flags: ResumeFlags) -> int:
 
 def _run(config, arguments: list[str], *, resume: Path | None) -> int:
     """Train in this process, as one rank of many, or as the parent of the ranks it starts."""
-    from parcade.cluster import mpi
+    from parcade.cluster import mpi, ranks
     from parcade.cluster.launch import Job, run_ranks
     from parcade.cluster.processes import clear_records
     from parcade.config import check_divisible
@@ -76,25 +76,13 @@ def _run(config, arguments: list[str], *, resume: Path | None) -> int:
     from parcade.train import run_training, start_run
 
     if config.run.engine != "mpi":
+        ranks.refuse_many(config.run.engine)
         check_divisible(config, 1)
         run = resume or start_run(config)
         clear_records(run)
         return _finish(run_training(config, run, resume=resume is not None), run)
-    if mpi.launched_by_mpi():
-        run = None
-        if mpi.mpi_rank() == 0:
-            try:
-                # The parent that launched us has made the directory; under a user's own launcher rank 0 makes it.
-                given = os.environ.get("PARCADE_RUN_DIR")
-                run = resume or (Path(given) if given else start_run(config))
-                if given is None:
-                    clear_records(run)
-            except UsageError:
-                mpi.share_run_directory(None)
-                raise
-        run = mpi.share_run_directory(run)
-        check_ranks()
-        return _finish(run_training(config, run, resume=resume is not None), run)
+    if ranks.launched_as_rank():
+        return _train_as_rank(config, resume)
     check_divisible(config, config.run.ranks)
     mpi.find_mpiexec()
     hosts = checked_hosts(config.run)
@@ -115,6 +103,35 @@ def _run(config, arguments: list[str], *, resume: Path | None) -> int:
     if code:
         print(f"parcade: the job ended with code {code}; go on with: parcade train --resume {run}", file=sys.stderr)
     return 1 if code else 0
+
+
+def _train_as_rank(config, resume: Path | None) -> int:
+    """Train as one of the ranks that parcade, mpiexec, srun or torchrun started."""
+    from parcade.cluster import ranks, torchrun
+    from parcade.cluster.processes import clear_records
+    from parcade.train import run_training, start_run
+
+    if torchrun.launched_by_torchrun():
+        torchrun.connect(cuda=config.run.device == "cuda", network_interface=config.run.network_interface)
+    run = None
+    try:
+        if ranks.rank() == 0:
+            try:
+                # The parent that launched us has made the directory; under a user's own launcher rank 0 makes it.
+                given = os.environ.get("PARCADE_RUN_DIR")
+                run = resume or (Path(given) if given else start_run(config))
+                if given is None:
+                    clear_records(run)
+            except UsageError:
+                ranks.share_run_directory(None)
+                raise
+        run = ranks.share_run_directory(run)
+        ranks.check_versions()
+        return _finish(run_training(config, run, resume=resume is not None), run)
+    except UsageError:  # all ranks come to the same
+        if torchrun.launched_by_torchrun():
+            torchrun.leave()
+        raise
 
 
 def checked_hosts(run) -> list[Host]:

@@ -1,9 +1,10 @@
-"""The exchange without MPI: torch.distributed's gloo, over TCP. ``torchrun`` starts its ranks and tells them who they are."""
+"""The exchange without MPI: torch.distributed, gloo over TCP for what lives on hosts, NCCL for what lives on GPUs.
+
+``torchrun`` starts its ranks and tells them who they are. Which of the two carries a tensor is decided by where it lives.
+"""
 
 from __future__ import annotations
 
-import contextlib
-import datetime
 import os
 
 import numpy as np
@@ -11,33 +12,17 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from parcade.errors import UsageError
+from parcade.cluster import torchrun
 from parcade.exchange.collective import CollectiveExchange
 from parcade.report.timing import Timer
 
-LEAVING_SECONDS = 10
-VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-
 
 class GlooExchange(CollectiveExchange):
-    """All processes that torchrun started. Tensors live on the CPU.
+    """All processes that torchrun started, brought together by ``cluster.torchrun.connect``."""
 
-    Args:
-        network_interface: the one gloo talks over, e.g. eth0; empty leaves the choice to gloo.
-        timeout_seconds: how long a collective call waits for the others before it raises RuntimeError.
-    """
-
-    def __init__(self, timer: Timer, *, network_interface: str = "", timeout_seconds: float = 120.0) -> None:
+    def __init__(self, timer: Timer) -> None:
         super().__init__(timer)
-        missing = [name for name in VARIABLES if name not in os.environ]
-        if missing:
-            raise UsageError(
-                f"engine gloo expects {', '.join(VARIABLES)} in the environment, {', '.join(missing)} not set; "
-                "start the ranks with: torchrun --nproc-per-node N SCRIPT"
-            )
-        if network_interface:
-            os.environ["GLOO_SOCKET_IFNAME"] = network_interface
-        dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=timeout_seconds))
+        torchrun.connect()
         self.rank = dist.get_rank()
         self.world_size = dist.get_world_size()
         self.local_size = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
@@ -76,12 +61,7 @@ class GlooExchange(CollectiveExchange):
         return torch.stack(parts).numpy() if parts is not None else None
 
     def close(self) -> None:
-        if not dist.is_initialized():
-            return
-        # Who leaves while another still talks can bring that one's connection threads down with it.
-        with contextlib.suppress(RuntimeError):
-            dist.monitored_barrier(timeout=datetime.timedelta(seconds=LEAVING_SECONDS))
-        dist.destroy_process_group()
+        torchrun.leave()
 
     def barrier(self) -> None:
         dist.barrier()

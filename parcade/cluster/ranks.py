@@ -1,0 +1,58 @@
+"""One rank of many, whoever started it: which it is, and what ranks agree on before they exchange gradients."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from parcade.cluster import mpi, torchrun
+from parcade.cluster.versions import compare, versions
+from parcade.errors import UsageError
+
+_TEXT_BYTES = 4096
+
+
+def launched_as_rank() -> bool:
+    """Whether a launcher has started this process as one rank of, perhaps, many."""
+    return torchrun.launched_by_torchrun() or mpi.launched_by_mpi()
+
+
+def rank() -> int:
+    """This process's rank. Under MPI its first call brings MPI up."""
+    return torchrun.rank() if torchrun.launched_by_torchrun() else mpi.mpi_rank()
+
+
+def refuse_many(engine: str) -> None:
+    """Errors: UsageError where a launcher has started several processes of an engine that is one process."""
+    count = torchrun.world_size() if torchrun.launched_by_torchrun() else mpi.world_size_told()
+    if count > 1:
+        raise UsageError(f"{count} ranks were started, but engine {engine} is one process; use --engine mpi, or start one")
+
+
+def gather_texts(own: str) -> list[str]:
+    """What every rank has to say, in the order of the ranks; up to 4,096 bytes each. Collective."""
+    row = np.zeros(_TEXT_BYTES, np.uint8)
+    raw = own.encode()
+    row[: len(raw)] = np.frombuffer(raw, np.uint8)
+    rows = torchrun.gather_bytes(row) if torchrun.launched_by_torchrun() else mpi.gather_bytes(row)
+    return [bytes(row).rstrip(b"\0").decode() for row in rows]
+
+
+def share_run_directory(run: Path | None) -> Path:
+    """Tell every rank the run directory that rank 0 made; rank 0 passes None when it could not make one. Collective.
+
+    Errors: UsageError on every rank but the first when there is none (rank 0 raises its own).
+    """
+    path = gather_texts(str(run.resolve()) if rank() == 0 and run is not None else "")[0]
+    if not path and rank() != 0:
+        raise UsageError("rank 0 could not make the run directory")
+    return Path(path)
+
+
+def check_versions() -> None:
+    """Compare the versions of all ranks. Collective. Errors: UsageError, on every rank, naming the first that differs."""
+    found = [json.loads(text) for text in gather_texts(json.dumps(versions()))]
+    for number, theirs in enumerate(found):
+        compare(theirs, f"rank {number}", found[0], "rank 0")
