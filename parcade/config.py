@@ -150,7 +150,7 @@ class TrainConfig:
         run = self.run
         if run.engine not in ("local", "serial", "mpi") or run.overlap:
             raise UsageError("device 'cuda' runs on engines local, serial and mpi, without --overlap; leave the rest out")
-        if self.is_topology or algorithm_row(run.algorithm).make.source_kind in ("replay", "population"):
+        if self.is_topology or algorithm_row(run.algorithm).make.source_kind == "population":
             raise UsageError(f"algorithm {run.algorithm} does not run on device 'cuda' yet; use device 'cpu'")
         frames = getattr(self.hyper, "unroll_length", 1) * self.env.frame_skip
         if self.consoles_on_device and self.env.frame_limit < frames:

@@ -13,6 +13,7 @@ from parcade.envs.games import is_atari
 from parcade.errors import UsageError
 from parcade.exchange.base import Exchange
 from parcade.experience.device_group import DeviceEnvGroup
+from parcade.experience.device_replay import DeviceReplay
 from parcade.experience.env_group import EnvGroup
 from parcade.experience.games import GamesSource
 from parcade.experience.population import Evaluator, PopulationSource
@@ -111,22 +112,27 @@ def replay_settings(config: TrainConfig, capacity: int) -> ReplaySettings:
     )
 
 
-def make_replay(config: TrainConfig, capacity: int, num_lanes: int) -> Replay:
-    """An empty replay for this game's observations. Errors: UsageError when it is too small or memory is."""
+def make_replay(config: TrainConfig, capacity: int, num_lanes: int) -> Replay | DeviceReplay:
+    """An empty replay for this game's observations, on the run's device. Errors: UsageError when it is too small or memory is."""
     env = make_vec(config.game, 1, config.run.backend, settings=config.env)
     space = env.single_observation_space
     env.close()
     settings = replay_settings(config, capacity)
-    check_memory(capacity, Replay.bytes_per_transition(space.shape, space.dtype, settings.frame_stack))
+    on_device = config.run.device != "cpu"
+    bytes_each = (DeviceReplay if on_device else Replay).bytes_per_transition(space.shape, space.dtype, settings.frame_stack)
+    check_memory(capacity, bytes_each, torch.cuda.mem_get_info()[0] if on_device else available_memory_bytes())
     try:
+        if on_device:
+            dtype = torch.from_numpy(np.empty(0, space.dtype)).dtype
+            return DeviceReplay(settings, num_lanes, space.shape, dtype, config.run.device)
         return Replay(settings, num_lanes, space.shape, space.dtype)
     except ValueError as error:
         raise UsageError(f"replay_{error}; use a larger --replay-capacity") from error
 
 
-def check_memory(capacity: int, bytes_per_transition: int) -> None:
-    """Refuse a replay that this machine's memory cannot hold, before it is begun. Errors: UsageError."""
-    needed, there = capacity * bytes_per_transition, available_memory_bytes()
+def check_memory(capacity: int, bytes_per_transition: int, there: int) -> None:
+    """Refuse a replay that does not fit into the bytes that are there, before it is begun. Errors: UsageError."""
+    needed = capacity * bytes_per_transition
     if needed > there:
         raise UsageError(
             f"replay_capacity={capacity:,} needs {needed / 2**30:.1f} GiB ({bytes_per_transition:,} bytes a transition), "

@@ -52,7 +52,7 @@ class TransitionBatch:
     | discounts | ``[N]`` float32 | gamma^k, 0 where the episode ended |
     | probabilities | ``[N]`` float64 | with which each was sampled |
     | size | int | transitions in the replay |
-    | indices, stamps | ``[N]`` int64 | where priorities go back to, and what stood there |
+    | indices, stamps | ``[N]`` int64 | where priorities go back to, and what stood there; on the replay's device |
     | policy_version | ``[N]`` int64 | updates inside the weights that acted |
     | priorities | ``[N]`` or None | absolute errors, written by the learner |
     """
@@ -64,8 +64,8 @@ class TransitionBatch:
     discounts: Tensor
     probabilities: Tensor
     size: int
-    indices: np.ndarray
-    stamps: np.ndarray
+    indices: np.ndarray | Tensor
+    stamps: np.ndarray | Tensor
     policy_version: Tensor
     priorities: Tensor | None = field(default=None)
 
@@ -287,6 +287,10 @@ class Replay:
         """The absolute positions that stand at the slots now."""
         newest = self.heads[lanes] - 1
         return newest - (newest - slots) % self.length
+
+    def learned(self, batch: TransitionBatch) -> None:
+        """Take the priorities of a batch that was learned from."""
+        self.update_priorities(batch.indices, batch.stamps, batch.priorities.numpy())
 
     def update_priorities(self, indices: np.ndarray, stamps: np.ndarray, errors: np.ndarray) -> None:
         """Set priorities from the learner's absolute errors; entries overwritten or retired since are left alone."""

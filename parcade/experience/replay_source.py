@@ -7,6 +7,8 @@ import copy
 import numpy as np
 from torch import Tensor
 
+from parcade.experience.device_group import DeviceEnvGroup
+from parcade.experience.device_replay import DeviceReplay
 from parcade.experience.env_group import EnvGroup
 from parcade.experience.episodes import EpisodeLog
 from parcade.experience.replay import Replay, TransitionBatch
@@ -32,8 +34,8 @@ class ReplaySource:
 
     def __init__(
         self,
-        group: EnvGroup,
-        replay: Replay,
+        group: EnvGroup | DeviceEnvGroup,
+        replay: Replay | DeviceReplay,
         policy: Policy,
         *,
         unroll_length: int,
@@ -80,7 +82,7 @@ class ReplaySource:
     def publish(self, policy: Policy) -> None:
         copy_module_state(policy, self._policy)
         if self._batch is not None and self._batch.priorities is not None:
-            self.replay.update_priorities(self._batch.indices, self._batch.stamps, self._batch.priorities.numpy())
+            self.replay.learned(self._batch)
         self._batch = None
 
     def next_batch(self) -> TransitionBatch:
