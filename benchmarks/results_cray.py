@@ -21,14 +21,23 @@ RUNS = ROOT / "runs" / "cray"
 STEPS_PER_FRAME = 4
 
 GAMES = ("beam_rider", "breakout", "qbert", "space_invaders")
-PICTURES = "--backend native --image-height 42 --image-width 42 --threads-per-rank 1"
+COMMON = (
+    "--backend native --image-height 42 --image-width 42 --network fine_cnn --precision auto --final-learning-rate 1e-4 "
+    "--threads-per-rank 1 --checkpoint-seconds 300"
+)
 CONFIGURATIONS: dict[str, str] = {
-    "ppo": "--algorithm ppo --num-envs 32 --unroll-length 64 --epochs 4 --num-minibatches 4 --learning-rate 5e-4",
-    "a2c": "--algorithm a2c --num-envs 32 --unroll-length 8 --optimizer adam --learning-rate 1e-3 --normalize-advantages",
-    "impala": "--algorithm impala --engine serial --num-envs 32 --num-actors 2 --unroll-length 20 --trace-lambda 0.95",
+    "ppo": "--algorithm ppo --num-envs 32 --unroll-length 32 --epochs 3 --num-minibatches 4 --learning-rate 5e-4",
+    "a2c": (
+        "--algorithm a2c --num-envs 16 --unroll-length 8 --optimizer adam --learning-rate 4e-4 --normalize-advantages "
+        "--gae-lambda 0.95"
+    ),
+    "impala": (
+        "--algorithm impala --engine serial --num-envs 32 --num-actors 2 --unroll-length 20 --learning-rate 5e-4 --trace-lambda 0.95"
+    ),
     "apex": (
-        "--algorithm apex --engine serial --num-envs 16 --num-actors 2 --unroll-length 8 --steps-per-update 8 "
-        "--replay-capacity 200000 --learning-starts 20000"
+        "--algorithm apex --engine serial --normalize-input --layer-norm --num-envs 32 --num-actors 2 --unroll-length 8 "
+        "--batch-size 128 --steps-per-update 64 --n-step 5 --learning-rate 5e-4 --target-period 500 --replay-capacity 200000 "
+        "--learning-starts 20000"
     ),
 }
 # (reward, minutes) at 10 million steps.
@@ -44,7 +53,7 @@ STUDY = {
 
 def command(game: str, algorithm: str, frames: int) -> str:
     """The command of a row, as a user would type it."""
-    return f"parcade train {game} {CONFIGURATIONS[algorithm]} {PICTURES} --total-frames {frames} --checkpoint-seconds 300"
+    return f"parcade train {game} {CONFIGURATIONS[algorithm]} {COMMON} --total-frames {frames}"
 
 
 def run_row(game: str, algorithm: str, frames: int) -> None:
