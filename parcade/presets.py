@@ -66,8 +66,8 @@ PRESETS: dict[str, str] = {
         "--target-score -10"
     ),
     "pong_es": (
-        "--algorithm es --image-height 42 --image-width 42 --num-envs 1 --population 40 --sigma 0.05 --learning-rate 1e-2 "
-        "--final-learning-rate 1e-2 --hidden 64 --total-frames 100000000 --target-score 18"
+        "--algorithm es --image-height 42 --image-width 42 --num-envs 1 --population 40 --sigma 0.1 --learning-rate 2e-2 "
+        "--final-learning-rate 2e-2 --hidden 64 --total-frames 100000000 --target-score 18"
     ),
     # Karpathy 2016, "Deep Reinforcement Learning: Pong from Pixels".
     "karpathy_2016": "--algorithm reinforce --env-preset karpathy_2016 --total-frames 400000000",

@@ -3,8 +3,8 @@
 Paper: Salimans 2017, "Evolution Strategies as a Scalable Alternative to Reinforcement Learning", arXiv 1703.03864,
 algorithm 2. Notation: theta the parameters, epsilon_i the noise of member i, drawn from a seed that everybody can draw
 from too, so that only seeds and scores travel; sigma its deviation.
-Deviations: (1) layer normalisation in the network takes the place of virtual batch normalisation; (2) the noise is drawn
-anew from each seed instead of from a shared table.
+Deviations: (1) virtual batch normalisation's reference batch normalises inputs, pixel by pixel, and within the network layers are
+normalised instead; (2) the noise is drawn anew from each seed instead of from a shared table.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ESConfig(AlgorithmConfig):
 
     num_envs: int = 4
     """Environments over all ranks or actors; they take turns within one."""
-    network: NetworkConfig = NetworkConfig(normalize_input=False, layer_norm=True)
+    network: NetworkConfig = NetworkConfig(layer_norm=True)
     """The policy's network."""
     population: int = 40
     """Perturbed policies of an update: half of them the mirror images of the others."""

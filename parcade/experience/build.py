@@ -28,6 +28,11 @@ from parcade.random import env_seeds
 from parcade.report.machine import available_memory_bytes
 from parcade.report.timing import Timer
 
+# What inputs are normalised by where nobody gathers statistics while learning: environments that no rank plays.
+REFERENCE_ENV = 1 << 39
+REFERENCE_ENVS = 4
+REFERENCE_STEPS = 256
+
 
 def make_policy(config: TrainConfig) -> Policy:
     """The policy of the config for its game's observations, with the seed's initial weights."""
@@ -35,8 +40,24 @@ def make_policy(config: TrainConfig) -> Policy:
     observation, num_actions = env.single_observation_space, int(env.single_action_space.n)
     env.close()
     torch.manual_seed(config.run.seed)
-    head = algorithm_row(config.run.algorithm).make.head
-    return Policy(observation.shape, observation.dtype, num_actions, config.hyper.network, head)
+    make = algorithm_row(config.run.algorithm).make
+    policy = Policy(observation.shape, observation.dtype, num_actions, config.hyper.network, make.head)
+    if make.source_kind == "population" and policy.statistics is not None:
+        policy.statistics.merge(policy.input_moments(_reference_batch(config)))
+    return policy
+
+
+def _reference_batch(config: TrainConfig) -> torch.Tensor:
+    """Observations ``[T, B, ...]`` of random play: the same for all who ask, in every process of a run."""
+    console_seeds, _ = env_seeds(config.run.seed, REFERENCE_ENV, REFERENCE_ENVS)
+    random = np.random.default_rng([config.run.seed, REFERENCE_ENV])
+    env = make_vec(config.game, REFERENCE_ENVS, config.run.backend, settings=config.env)
+    observations = [env.reset(seed=console_seeds)[0].copy()]
+    for _ in range(REFERENCE_STEPS - 1):
+        actions = random.integers(0, int(env.single_action_space.n), REFERENCE_ENVS)
+        observations.append(env.step(actions)[0].copy())
+    env.close()
+    return torch.from_numpy(np.stack(observations))
 
 
 def make_group(
