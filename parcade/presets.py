@@ -43,7 +43,7 @@ PRESETS: dict[str, str] = {
         f"--algorithm apex --engine serial {SMALL_PICTURES} --normalize-input --layer-norm --precision auto --num-envs 32 "
         "--num-actors 2 --unroll-length 8 --batch-size 128 --steps-per-update 32 --replay-capacity 200000 "
         "--learning-starts 10000 --n-step 10 --learning-rate 5e-4 --final-learning-rate 1e-4 --target-period 200 "
-        "--total-frames 16000000 --target-score 18"
+        "--epsilon-base 0.1 --total-frames 16000000 --target-score 18"
     ),
     "pong_gorila": (
         f"--algorithm gorila --engine serial {SMALL_PICTURES} --num-envs 8 --num-learners 2 --num-shards 2 --batch-size 32 "

@@ -16,8 +16,10 @@ import socket
 import struct
 import sys
 import tempfile
+import time
 from typing import Any
 
+from parcade.cluster.versions import ANSWER_SECONDS, compare, versions
 from parcade.errors import UsageError, missing_extra
 from parcade.topology.parts import ANSWER_TIMEOUT_SECONDS, PartLost
 from parcade.topology.settings import TopologyConfig
@@ -25,33 +27,52 @@ from parcade.topology.settings import TopologyConfig
 # Ray's own settings wait half a minute before a node counts as dead; these find it out in about five seconds.
 HEALTH_CHECKS = {"health_check_period_ms": 1000, "health_check_failure_threshold": 4, "health_check_timeout_ms": 1000}
 CONNECT_SECONDS = 10.0
+# For an answer that must be there: its time is over, and it may have come while the driver waited for another.
+LEAST_SECONDS = 0.5
 # Of a cluster that a run starts for itself: enough for a few hundred unrolls; Ray's default is a third of memory.
 OBJECT_STORE_BYTES = 1 << 30
 LOOPBACK = "127.0.0.1"
 
 
 class RayPending:
-    """A call under way on the cluster."""
+    """A call under way on the cluster, and the time by which it must have been answered."""
 
     def __init__(self, part: RayPart, note: Any, data: Any) -> None:
         self.part = part
         self.note_ref = note
         self.data = data
+        self.deadline = time.monotonic() + part.answer_seconds
 
-    def note(self, timeout: float = ANSWER_TIMEOUT_SECONDS) -> dict[str, Any]:
-        return _get(self.note_ref, self.part.name, timeout)
+    def note(self, timeout: float | None = None) -> dict[str, Any]:
+        left = self.deadline - time.monotonic() if timeout is None else timeout
+        try:
+            return _get(self.note_ref, self.part.name, max(left, LEAST_SECONDS))
+        except NoAnswer:
+            self.part.restart()
+            raise
 
 
 class RayPart:
-    """A handle on a part; it may travel to other parts."""
+    """A handle on a part; it may travel to other parts. ``answer_seconds`` is what a call of it may take."""
 
-    def __init__(self, name: str, handle: Any) -> None:
+    def __init__(self, name: str, handle: Any, answer_seconds: float = ANSWER_TIMEOUT_SECONDS) -> None:
         self.name = name
         self.handle = handle
+        self.answer_seconds = answer_seconds
 
     def start(self, method: str, *arguments: Any) -> RayPending:
         note, data = getattr(self.handle, method).options(num_returns=2).remote(*arguments)
         return RayPending(self, note, data)
+
+    def restart(self) -> None:
+        """End its process, which does not answer; Ray starts another."""
+        import ray
+
+        ray.kill(self.handle, no_restart=False)
+
+
+class NoAnswer(PartLost):
+    """A part let the time pass: it hangs, or is stopped."""
 
 
 def _get(ref: Any, name: str, timeout: float) -> Any:
@@ -63,13 +84,23 @@ def _get(ref: Any, name: str, timeout: float) -> Any:
     try:
         return ray.get(ref, timeout=timeout)
     except exceptions.GetTimeoutError:
-        raise PartLost(name, f"no answer within {timeout:.0f} s") from None
+        raise NoAnswer(name, f"no answer within {timeout:.0f} s") from None
     except lost as error:
+        _refuse_unborn(name, error)
         raise PartLost(name, type(error).__name__) from error
     except exceptions.RayTaskError as error:
         if isinstance(error.cause, lost):  # it was to work on what another part should have made
             raise PartLost(name, type(error.cause).__name__) from error
         raise
+
+
+def _refuse_unborn(name: str, error: Exception) -> None:
+    """A part whose constructor fails will never come back. Errors: UsageError with what it said, if that is what happened."""
+    text = str(error)
+    if "creation task" in text:
+        said = [line.strip() for line in text.splitlines() if line.strip()]
+        reason = next((line.split("UsageError:", 1)[1].strip() for line in said if "UsageError:" in line), said[-1])
+        raise UsageError(f"{name} cannot start: {reason}") from error
 
 
 def fetch(data: Any, timeout: float = ANSWER_TIMEOUT_SECONDS) -> Any:
@@ -99,9 +130,12 @@ class RayEngine:
         self.settings = settings
         self._parts: list[RayPart] = []
         self._directory: str | None = None
+        self.answer_seconds = ANSWER_TIMEOUT_SECONDS
         self._owns = not ray.is_initialized()
         if self._owns:
             self._join() if settings.address else self._start(needed)
+        if settings.address:
+            self.check_nodes(versions())
         there = ray.cluster_resources()
         for kind, amount in needed.items():
             if amount > there.get(kind, 0) + 1e-9:
@@ -132,6 +166,26 @@ class RayEngine:
         words = {"_node_ip_address": address_of(self.settings.interface)} if self.settings.interface else {}
         self._init(address=address, **words)
 
+    def check_nodes(self, expected: dict[str, str]) -> None:
+        """Ask every node for its versions. Errors: UsageError naming one that differs or does not answer."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        ask = self._ray.remote(versions).options(num_cpus=0, max_retries=0)
+        nodes = [node for node in self._ray.nodes() if node["Alive"]]
+        asked = [ask.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)).remote() for node in nodes]
+        try:
+            for node, answer in zip(nodes, asked, strict=True):
+                name = node["NodeManagerHostname"]
+                try:
+                    found = self._ray.get(answer, timeout=ANSWER_SECONDS)
+                except Exception as error:  # no parcade there, or another Python: whatever Ray makes of it
+                    last = str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
+                    raise UsageError(f"node {name} cannot run parcade ({last}); install the same on all nodes") from error
+                compare(found, f"node {name}", expected, "this one")
+        except UsageError:
+            self.close()
+            raise
+
     def _init(self, **words: Any) -> None:
         try:
             self._ray.init(log_to_driver=False, logging_level="ERROR", configure_logging=False, **words)
@@ -148,25 +202,43 @@ class RayEngine:
 
     def make(self, name: str, kind: type, *arguments: Any) -> RayPart:
         role = name.split("-")[0]
+        cpus, gpus = self._reserves(role)
+        # Ray restarts a part wherever there is room for it; a call that was cut off is never repeated behind our back.
+        options = {"num_cpus": cpus, "num_gpus": gpus, "max_restarts": -1, "max_task_retries": 0}
+        # Learners, which wait for shards, must find out that one hangs before they are taken for hanging themselves.
+        patience = self.answer_seconds / 3 if role == "shard" else self.answer_seconds
+        part = RayPart(name, self._ray.remote(kind).options(**options).remote(*arguments), patience)
+        self._parts.append(part)
+        return part
+
+    def _reserves(self, role: str) -> tuple[float, float]:
+        """CPUs and GPUs of a part. In a cluster of its own a run shares the cores out by itself: parts may come as they like."""
         s = self.settings
         cpus, gpus = {"actor": (s.actor_cpus, s.actor_gpus), "learner": (s.learner_cpus, s.learner_gpus)}.get(
             role, (s.shard_cpus, 0.0)
         )
-        # Ray restarts a part wherever there is room for it; a call that was cut off is never repeated behind our back.
-        options = {"num_cpus": cpus, "num_gpus": gpus, "max_restarts": -1, "max_task_retries": 0}
-        part = RayPart(name, self._ray.remote(kind).options(**options).remote(*arguments))
-        self._parts.append(part)
-        return part
+        return (0.0 if self._directory else cpus), gpus
+
+    def check_room(self, role: str, count: int) -> None:
+        free = self._ray.available_resources() if count > 0 else {}
+        for kind, each in zip(("CPU", "GPU"), self._reserves(role), strict=True):
+            if count > 0 and count * each > free.get(kind, 0) + 1e-9:
+                raise UsageError(
+                    f"{count} more {role}(s) reserve {count * each:g} {kind}s, the cluster has {free.get(kind, 0):g} free; "
+                    "add nodes, or ask for fewer"
+                )
 
     def share(self, data: dict[str, Any]) -> Any:
         return self._ray.put(data)
 
-    def first_done(self, calls: list[RayPending], timeout: float = ANSWER_TIMEOUT_SECONDS) -> RayPending:
-        done, _ = self._ray.wait([each.note_ref for each in calls], num_returns=1, timeout=timeout, fetch_local=False)
-        if not done:
-            names = ", ".join(each.part.name for each in calls)
-            raise PartLost(names, f"none answered within {timeout:.0f} s")
-        return next(each for each in calls if each.note_ref == done[0])
+    def first_done(self, calls: list[RayPending]) -> RayPending:
+        next_over = min(calls, key=lambda each: each.deadline)
+        left = next_over.deadline - time.monotonic()
+        if left <= 0:  # however many others answer: its note says that it is lost, or is there
+            return next_over
+        refs = [each.note_ref for each in calls]
+        done, _ = self._ray.wait(refs, num_returns=1, timeout=left, fetch_local=False)
+        return next(each for each in calls if each.note_ref == done[0]) if done else next_over
 
     def all_done(self, calls: list[RayPending]) -> list[RayPending]:
         refs = [each.note_ref for each in calls]

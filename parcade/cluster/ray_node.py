@@ -3,7 +3,7 @@
     address [INTERFACE]            print this node's address
     head PORT [INTERFACE]          become the head, until ended
     worker HEAD:PORT [INTERFACE]   join the head, until ended
-    wait HEAD:PORT NODES           return when so many nodes are there
+    wait HEAD:PORT NODES           return when so many nodes are there; on a host that has one
 
 The token in RAY_AUTH_TOKEN is the job's own; whoever does not have it is turned away.
 """
@@ -40,6 +40,21 @@ def start_words(role: str, where: str, interface: str) -> list[str]:
     return [*words, f"--address={where}"]
 
 
+def wait_for_head(address: str, seconds: float = WAIT_SECONDS) -> None:
+    """Return when the head listens. Errors: UsageError when it does not in time.
+
+    Asking Ray itself is not possible yet: it looks for a node of this host, which is what this process is to become.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return check_reachable(address)
+        except UsageError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(POLL_SECONDS)
+
+
 def wait_for(address: str, nodes: int, seconds: float = WAIT_SECONDS) -> None:
     """Return when the cluster has so many nodes. Errors: UsageError when it has not in time."""
     import ray
@@ -71,7 +86,7 @@ def main(words: list[str]) -> int:
             wait_for(rest[0], int(rest[1]))
         else:
             if role == "worker":
-                wait_for(rest[0], 1)
+                wait_for_head(rest[0])
             command = start_words(role, rest[0], rest[1] if len(rest) > 1 else "")
             os.environ.pop("RAY_ADDRESS", None)  # it names the cluster to join, and would be taken for this node's
             os.execv(command[0], command)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import os
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +16,8 @@ from parcade.errors import UsageError
 
 CONNECT_SECONDS = 120.0
 LEAVING_SECONDS = 10
+# The group that all leave together.
+_leaving: Any = None
 VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
@@ -45,6 +48,7 @@ def connect(*, cuda: bool = False, network_interface: str = "", timeout_seconds:
     import torch
     import torch.distributed as dist
 
+    global _leaving
     missing = [name for name in VARIABLES if name not in os.environ]
     if missing:
         raise UsageError(
@@ -62,16 +66,19 @@ def connect(*, cuda: bool = False, network_interface: str = "", timeout_seconds:
         os.environ["GLOO_SOCKET_IFNAME"] = network_interface
     timeout = datetime.timedelta(seconds=timeout_seconds)
     dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo", timeout=timeout)
+    _leaving = dist.new_group(backend="gloo", timeout=timeout)  # a barrier that watches the clock is gloo's alone
 
 
 def leave() -> None:
     """Part from the others, once all are ready to: who leaves while another still talks can bring that one's threads down."""
     import torch.distributed as dist
 
+    global _leaving
     if not dist.is_initialized():
         return
     with contextlib.suppress(RuntimeError):
-        dist.monitored_barrier(timeout=datetime.timedelta(seconds=LEAVING_SECONDS))
+        dist.monitored_barrier(_leaving, timeout=datetime.timedelta(seconds=LEAVING_SECONDS))
+    _leaving = None
     dist.destroy_process_group()
 
 

@@ -71,7 +71,7 @@ def compare(found: dict[str, str], who: str, expected: dict[str, str], whose: st
         if found.get(name) != expected[name]:
             what = "code of parcade" if name == "parcade" else name
             raise UsageError(
-                f"{who} has {what} {found.get(name)}, {whose} has {expected[name]}; install the same on all hosts"
+                f"{who} has {what} {found.get(name)}, {whose} has {expected[name]}; install the same everywhere"
             )
 
 

@@ -80,6 +80,7 @@ class Actor:
     def begin(self, life: int) -> tuple[dict[str, Any], None]:
         """Start the games."""
         self.life = life
+        self._unroll = None
         self.group.start(self.policy)
         return self._note(), None
 

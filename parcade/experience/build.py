@@ -18,7 +18,7 @@ from parcade.experience.env_group import EnvGroup
 from parcade.experience.games import GamesSource
 from parcade.experience.population import Evaluator, PopulationSource
 from parcade.experience.replay import Replay, ReplaySettings
-from parcade.experience.replay_source import ReplaySource
+from parcade.experience.replay_source import FILL_STEPS, ReplaySource
 from parcade.experience.rollout import RolloutSource
 from parcade.experience.source import Source
 from parcade.experience.staggered import StaggeredSource
@@ -109,7 +109,14 @@ def make_source(
         group = make_group(config, first, per_rank, num_threads=threads, timer=timer)
         share = hyper.batch_size // exchange.world_size
         return make_replay_source(
-            config, algorithm, group, exchange.rank, exchange.world_size, batch_size=share, timer=timer
+            config,
+            algorithm,
+            group,
+            exchange.rank,
+            exchange.world_size,
+            shares_here=exchange.local_size,
+            batch_size=share,
+            timer=timer,
         )
     num_groups = 2 if config.run.overlap else 1
     size = per_rank // num_groups
@@ -133,15 +140,26 @@ def replay_settings(config: TrainConfig, capacity: int) -> ReplaySettings:
     )
 
 
-def make_replay(config: TrainConfig, capacity: int, num_lanes: int) -> Replay | DeviceReplay:
-    """An empty replay for this game's observations, on the run's device. Errors: UsageError when it is too small or memory is."""
+def make_replay(config: TrainConfig, capacity: int, num_lanes: int, *, block: int, shares_here: int) -> Replay | DeviceReplay:
+    """An empty replay for this game's observations, on the run's device.
+
+    Args:
+        block: steps that are stored at once.
+        shares_here: replays of this size that share this host's memory.
+
+    Errors: UsageError when it is too small for its blocks, or memory is for it and its like.
+    """
     env = make_vec(config.game, 1, config.run.backend, settings=config.env)
     space = env.single_observation_space
     env.close()
     settings = replay_settings(config, capacity)
     on_device = config.run.device != "cpu"
     bytes_each = (DeviceReplay if on_device else Replay).bytes_per_transition(space.shape, space.dtype, settings.frame_stack)
-    check_memory(capacity, bytes_each, torch.cuda.mem_get_info()[0] if on_device else available_memory_bytes())
+    there = torch.cuda.mem_get_info()[0] if on_device else available_memory_bytes() // shares_here
+    check_memory(capacity, bytes_each, there)
+    least = 2 * block * settings.frame_stack * num_lanes
+    if capacity < least:
+        raise UsageError(f"replay_capacity of {capacity:,} for {num_lanes} environments that store {block} steps at once; use {least:,} or more")
     try:
         if on_device:
             dtype = torch.from_numpy(np.empty(0, space.dtype)).dtype
@@ -149,6 +167,11 @@ def make_replay(config: TrainConfig, capacity: int, num_lanes: int) -> Replay | 
         return Replay(settings, num_lanes, space.shape, space.dtype)
     except ValueError as error:
         raise UsageError(f"replay_{error}; use a larger --replay-capacity") from error
+
+
+def shares_on_a_host(config: TrainConfig, count: int) -> int:
+    """How many of a topology's replays share a host: all, unless it joins a cluster that may spread them."""
+    return count if config.run.engine != "ray" or not config.topology.address else 1
 
 
 def check_memory(capacity: int, bytes_per_transition: int, there: int) -> None:
@@ -168,12 +191,14 @@ def make_replay_source(
     index: int,
     count: int,
     *,
+    shares_here: int,
     batch_size: int,
     timer: Timer,
 ) -> ReplaySource:
-    """The share ``index`` of ``count`` of the config's replay, with the environments that fill it."""
+    """The share ``index`` of ``count`` of the config's replay, ``shares_here`` of them on this host, with its environments."""
     hyper = config.hyper
-    replay = make_replay(config, hyper.replay_capacity // count, len(group))
+    block = max(hyper.unroll_length, FILL_STEPS)
+    replay = make_replay(config, hyper.replay_capacity // count, len(group), block=block, shares_here=shares_here)
     key = np.random.SeedSequence([config.run.seed, 2**33 + index]).generate_state(1, np.uint64)[0]
     return ReplaySource(
         group,

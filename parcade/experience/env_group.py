@@ -73,7 +73,8 @@ class EnvGroup:
         return getattr(self.env, "gives_state", False)
 
     def start(self, policy: Policy, seeds: np.ndarray | None = None) -> None:
-        """Reset all environments, from the run's seeds unless told others."""
+        """Reset all environments, from the run's seeds unless told others; games under way are forgotten."""
+        self.log.forget_games()
         observations, infos = self.env.reset(seed=self.console_seeds if seeds is None else seeds)
         self.observations = torch.from_numpy(np.array(observations)).to(self.device)
         self.starts = torch.ones(len(self), dtype=torch.bool, device=self.device)

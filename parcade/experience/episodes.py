@@ -40,6 +40,11 @@ class EpisodeLog:
         self.steps[ended] = 0
         self.frames[ended] = 0
 
+    def forget_games(self) -> None:
+        """The games under way have been broken off: what comes next are new ones."""
+        for sums in (self.score, self.steps, self.frames):
+            sums[:] = 0
+
     def add_finished(self, rows: np.ndarray) -> None:
         """Take rows ``[k, 5]`` of games that were added up elsewhere."""
         self._new += list(rows)

@@ -121,7 +121,6 @@ class Replay:
         self.heads = np.zeros(num_lanes, np.int64)
         self.tree = SumTree(num_lanes * L)
         self.sampleable = 0
-        self.max_priority = 1.0
 
     @staticmethod
     def bytes_per_transition(observation_shape: tuple[int, ...], dtype: np.dtype, frame_stack: int) -> int:
@@ -231,9 +230,7 @@ class Replay:
         return self._as_priority(np.abs(errors))
 
     def _as_priority(self, errors: np.ndarray) -> np.ndarray:
-        priorities = (errors.astype(np.float64) + 1e-6) ** self.settings.alpha
-        self.max_priority = max(self.max_priority, float(priorities.max(initial=0.0)))
-        return priorities
+        return (errors.astype(np.float64) + 1e-6) ** self.settings.alpha
 
     def _n_step(self, lanes: np.ndarray, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Returns ``[N]``, discounts ``[N]`` and the slots ``[N]`` of the observations they bootstrap from."""
@@ -312,7 +309,7 @@ class Replay:
     def get_state(self) -> dict[str, np.ndarray]:
         """Everything, as arrays."""
         state = {name: array.copy() for name, array in self._arrays().items()}
-        return state | {"priorities": self.tree.leaves.copy(), "max_priority": np.float64(self.max_priority)}
+        return state | {"priorities": self.tree.leaves.copy()}
 
     def set_state(self, state: dict[str, np.ndarray]) -> None:
         """Take what ``get_state`` gave."""
@@ -322,4 +319,3 @@ class Replay:
         self.tree = SumTree(self.tree.capacity)
         self.tree.update(np.arange(len(priorities)), priorities)
         self.sampleable = int((priorities > 0).sum())
-        self.max_priority = float(state["max_priority"])

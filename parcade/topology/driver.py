@@ -10,7 +10,7 @@ import numpy as np
 
 from parcade.config import TrainConfig, to_json
 from parcade.state import behind
-from parcade.topology.parts import Engine, Part, PartLost, Pending, call
+from parcade.topology.parts import ANSWER_TIMEOUT_SECONDS, Engine, Part, PartLost, Pending, call
 from parcade.topology.tally import Tally
 
 # How long a part may take to be started, or started again on whatever node, before the run gives up: importing torch
@@ -103,9 +103,13 @@ class Driver:
             if not self.known:
                 raise
             return
-        in_use = {version for _, version in self.playing}
+        in_use = self.versions_in_use()
         self.known = {version: held for version, held in self.known.items() if version in in_use}
         self.known[self.version] = self.engine.share(weights)
+
+    def versions_in_use(self) -> set[int]:
+        """Versions of weights that actors play with, or will be asked to play on with."""
+        return {version for _, version in self.playing}
 
     def known_arrays(self) -> dict[str, np.ndarray]:
         """The weights that actors play with, as ``known.VERSION.*``."""
@@ -122,14 +126,18 @@ class Driver:
     def begin_part(self, part: Part, *arguments: Any) -> dict[str, Any]:
         """Begin a part's next life, waiting as long as it takes to be started anew. Errors: RunLost."""
         life = self.lives[part.name] = self.lives.get(part.name, 0) + 1
-        return self.insist(part, "begin", life, *arguments)
+        note = self.insist(part, "begin", life, *arguments)
+        if "reset_frames" in note:
+            self.tally.add(part.name, note)
+        return note
 
     def insist(self, part: Part, method: str, *arguments: Any) -> dict[str, Any]:
         """Call a part until it answers. Errors: RunLost when it does not within REVIVAL_SECONDS."""
         deadline = time.monotonic() + REVIVAL_SECONDS
         while True:
             try:
-                return call(part, method, *arguments, timeout=max(1.0, deadline - time.monotonic()))
+                left = max(1.0, deadline - time.monotonic())
+                return call(part, method, *arguments, timeout=min(left, ANSWER_TIMEOUT_SECONDS))
             except PartLost as error:
                 if time.monotonic() > deadline:
                     raise RunLost(f"{error}; it did not come back within {REVIVAL_SECONDS:.0f} s") from error
@@ -166,6 +174,8 @@ class Driver:
         life = self.lives.setdefault(part.name, 1)
         note = self.insist(part, "set_state", life, *self.restore_arguments(part), state)
         self.tally.cut_games += note.get("cut_games", 0)
+        if part.name == "learner-0":
+            self.snapshot = state
 
     def restore_arguments(self, part: Part) -> tuple[Any, ...]:
         """What a part's ``set_state`` takes between its life and its state."""
@@ -190,10 +200,14 @@ class Driver:
         return self.config.hyper.num_envs // self.config.topology.num_actors
 
     def scale_actors(self, count: int) -> None:
-        """Have so many actors from now on; topologies without actors of their own leave it."""
+        """Have so many actors from now on; topologies without actors of their own leave it.
+
+        Errors: UsageError when the cluster has no room for them; all stays as it is.
+        """
         if self.actor_kind is None:
             return
         actors = self.of_role("actor")
+        self.engine.check_room("actor", count - len(actors))
         for actor in actors[count:]:
             del self.parts[actor.name]
             self.forget_actor(actor)

@@ -17,7 +17,7 @@ from parcade.exchange.base import Exchange, LocalExchange, learning_rate, set_le
 from parcade.exchange.group import GroupExchange
 from parcade.exchange.parameter_server import ParameterServerExchange, ServerLost
 from parcade.experience.batch import Batch
-from parcade.experience.build import make_group, make_replay_source
+from parcade.experience.build import make_group, make_replay_source, shares_on_a_host
 from parcade.experience.replay import TransitionBatch
 from parcade.experience.rollout import RolloutSource
 from parcade.parameters import load_weights, weights_of
@@ -75,7 +75,14 @@ class Learner:
         group = make_group(self.config, index * size, size, num_threads=1, timer=self.timer)
         if self.algorithm.source_kind == "replay":
             return make_replay_source(
-                self.config, self.algorithm, group, index, count, batch_size=self.config.hyper.batch_size, timer=self.timer
+                self.config,
+                self.algorithm,
+                group,
+                index,
+                count,
+                shares_here=shares_on_a_host(self.config, count),
+                batch_size=self.config.hyper.batch_size,
+                timer=self.timer,
             )
         length = self.config.hyper.unroll_length
         return RolloutSource([group], length, self.algorithm.policy, threaded=False, timer=self.timer)
@@ -108,6 +115,8 @@ class Learner:
         """One update from unrolls or sampled transitions; the data are new priorities, where there are any."""
         if self.life is None:
             return {"life": None}, None
+        if delivered[0] is None:  # the replay shard was born anew, and has none
+            return {"life": self.life, "nothing_delivered": True}, None
         self.source.batch = self._batch(delivered)
         try:
             with self.timer.scope("other"):
@@ -204,7 +213,8 @@ class Learner:
             state["learning_rate"] = np.float64(learning_rate(optimizer))
         if self.plays:
             state |= {f"source.{name}": np.asarray(value) for name, value in self.source.get_state().items()}
-        return {"life": self.life, "version": int(self.algorithm.policy.version)}, state
+        note = {"life": self.life, "version": int(self.algorithm.policy.version)}
+        return note | {"exact": not self.plays or self.source.can_resume_exactly}, state
 
     def set_state(self, life: int, epoch: int, state: dict[str, np.ndarray]) -> tuple[dict[str, Any], None]:
         """Go on from ``get_state``'s data, of this learner or, after a loss, of another; the note counts cut games."""

@@ -26,8 +26,11 @@ class Pending(Protocol):
 
     part: Part
 
-    def note(self, timeout: float = ANSWER_TIMEOUT_SECONDS) -> dict[str, Any]:
-        """Wait for the call and return its note. Errors: PartLost."""
+    def note(self, timeout: float | None = None) -> dict[str, Any]:
+        """Wait for the call and return its note. Errors: PartLost when its part died or let the time pass.
+
+        Without a timeout a call has ANSWER_TIMEOUT_SECONDS from its start.
+        """
 
     @property
     def data(self) -> Any:
@@ -58,11 +61,14 @@ class Engine(Protocol):
     def fetch(self, data: Any, timeout: float = ANSWER_TIMEOUT_SECONDS) -> Any:
         """The data itself, from what stands for it."""
 
-    def first_done(self, calls: list[Pending], timeout: float = ANSWER_TIMEOUT_SECONDS) -> Pending:
-        """The next call that is done, the earliest of the list where several are. Errors: PartLost after timeout."""
+    def first_done(self, calls: list[Pending]) -> Pending:
+        """The next call that is done, the earliest of the list where several are; or one whose time is over."""
 
     def all_done(self, calls: list[Pending]) -> list[Pending]:
         """Those of the calls that are done by now; serially all, for none is waited for twice."""
+
+    def check_room(self, role: str, count: int) -> None:
+        """Errors: UsageError when there is no room for so many more parts of a role."""
 
     def remove(self, part: Part) -> None:
         """End a part."""
@@ -87,7 +93,7 @@ class Later:
             self._outcome = getattr(self.part.thing, method)(*known)
         return self._outcome
 
-    def note(self, timeout: float = ANSWER_TIMEOUT_SECONDS) -> dict[str, Any]:
+    def note(self, timeout: float | None = None) -> dict[str, Any]:
         return self._carry_out()[0]
 
     @property
@@ -125,7 +131,7 @@ class SerialEngine:
     def fetch(self, data: Any, timeout: float = ANSWER_TIMEOUT_SECONDS) -> Any:
         return data._carry_out()[1] if isinstance(data, Later) else data
 
-    def first_done(self, calls: list[Pending], timeout: float = ANSWER_TIMEOUT_SECONDS) -> Pending:
+    def first_done(self, calls: list[Pending]) -> Pending:
         calls[0].note()
         return calls[0]
 
@@ -133,6 +139,9 @@ class SerialEngine:
         for each in calls:
             each.note()
         return list(calls)
+
+    def check_room(self, role: str, count: int) -> None:
+        """There is always room."""
 
     def remove(self, part: LocalPart) -> None:
         part.thing.close()
@@ -143,6 +152,6 @@ class SerialEngine:
             self.remove(part)
 
 
-def call(part: Part, method: str, *arguments: Any, timeout: float = ANSWER_TIMEOUT_SECONDS) -> dict[str, Any]:
+def call(part: Part, method: str, *arguments: Any, timeout: float | None = None) -> dict[str, Any]:
     """Start a call, wait, return its note. Errors: PartLost."""
     return part.start(method, *arguments).note(timeout)

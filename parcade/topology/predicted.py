@@ -52,8 +52,9 @@ class Predicted(Driver):
                 if metrics is not None:
                     return metrics
                 continue
-            self.engine.first_done(self.stepping)
-            asked = [each for each in self.engine.all_done(self.stepping) if self._observed(each)]
+            first = self.engine.first_done(self.stepping)
+            done = self.engine.all_done(self.stepping)
+            asked = [each for each in (done if first in done else [first, *done]) if self._observed(each)]
             if asked:
                 self._predict(asked)
 
@@ -62,9 +63,8 @@ class Predicted(Driver):
         self.stepping = [each for each in self.stepping if each is not done]
         note = self.answer(done)
         if note is None:
-            if done.part.name in self.parts:
-                self.begin_part(done.part)
-                self._step(done.part, None, 0)
+            self.begin_part(done.part)
+            self._step(done.part, None, 0)
             return False
         if note["unroll"]:
             self.training.append(done.data)
@@ -129,6 +129,7 @@ class Predicted(Driver):
 
     def resume(self, plan: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
         self.predictions, self.predicted_envs = plan["predictions"]
+        self.stepping = []  # actors that came on top of the config's have been asked once
         if self.engine.is_remote:
             for actor in self.of_role("actor"):
                 self._step(actor, None, 0)

@@ -9,7 +9,7 @@ import torch
 
 from parcade.config import from_json
 from parcade.experience.batch import Batch
-from parcade.experience.build import make_replay
+from parcade.experience.build import make_replay, shares_on_a_host
 from parcade.random import uniforms
 from parcade.state import behind, part_of
 
@@ -23,7 +23,10 @@ class ReplayShard:
         hyper = parsed.hyper
         self.size = size
         self.slots = len(range(index, parsed.topology.num_actors, count))
-        self.replay = make_replay(parsed, hyper.replay_capacity // count, self.slots * size)
+        shares_here = shares_on_a_host(parsed, count)
+        self.replay = make_replay(
+            parsed, hyper.replay_capacity // count, self.slots * size, block=hyper.unroll_length, shares_here=shares_here
+        )
         self.batch_size = hyper.batch_size
         self.saves_replay = hyper.save_replay
         self.steps = 0

@@ -112,14 +112,12 @@ class Replayed(ServerDriver):
         name = done.part.name
         note = self.answer(done)
         if note is None:
-            if name in self.parts:
-                self.begin_part(done.part)
+            self.begin_part(done.part)
         else:
             index, shards = int(name.split("-")[1]), self.of_role("replay")
             shard, slot = shards[index % len(shards)], index // len(shards)
             self.storing.append(shard.start("add", index, note["life"], slot, done.data))
-        if name in self.parts:
-            self.idle_actors.append(done.part)
+        self.idle_actors.append(done.part)
 
     def _stored(self, done: Pending) -> None:
         self.storing = [pending for pending in self.storing if pending is not done]
@@ -139,7 +137,7 @@ class Replayed(ServerDriver):
         self.learning.remove(learning)
         call, shard = learning.call, learning.sample.part
         note = self.answer(call)
-        if note is None and self._sample_was_lost(learning):
+        if self._sample_was_lost(note, learning):
             self.idle_learners.append(call.part)
             return None
         if self.has_server:
@@ -160,14 +158,20 @@ class Replayed(ServerDriver):
         self.tally.gauge("replay/age", metrics["policy_lag"])
         return metrics
 
-    def _sample_was_lost(self, learning: Learning) -> bool:
-        """Whether it is the replay shard that died and not the learner."""
+    def _sample_was_lost(self, answer: dict[str, Any] | None, learning: Learning) -> bool:
+        """Whether a learner had nothing to learn from, because a replay shard died; then that is begun anew."""
+        if answer is not None and "nothing_delivered" not in answer:
+            return False
         note = self.answer(learning.sample)
         if note is not None and note.get("transitions"):
             return False
         if note is None:
             self._revive_replay(learning.sample.part)
         return True
+
+    def recover_server(self) -> None:
+        super().recover_server()
+        self.publish()  # what actors play with may be of versions that are gone
 
     def revive_learner(self, learner: Part) -> None:
         super().revive_learner(learner)
@@ -182,8 +186,10 @@ class Replayed(ServerDriver):
         for each in learning:
             note = self.answer(each.call)
             self.idle_learners.append(each.call.part)
+            if self._sample_was_lost(note, each):
+                continue
             if not self.has_server:
-                if note is None and not self._sample_was_lost(each):
+                if note is None:
                     self.revive_learner(each.call.part)
             elif note is None:
                 self.begin_learner(each.call.part)

@@ -27,7 +27,7 @@ class TopologyConfig:
     outlier_deviations: float = 12.0
     """The server drops gradients whose loss is this many deviations above the running mean."""
     queue_unrolls: int = 0
-    """Unrolls under way (played, waiting or learned from) at most; 0 is twice what all learners take for an update."""
+    """Unrolls under way (played, waiting or learned from) at most; 0 is two for every actor, or twice an update's if that is more."""
     pull_steps: int = 0
     """Steps per environment an actor plays at least before it takes over newer weights; 0 takes them with every unroll."""
     publish_updates: int = 20

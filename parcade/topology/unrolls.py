@@ -1,8 +1,8 @@
 """Actors, a bounded queue of unrolls, and one learner or several that average their gradients: IMPALA.
 
 Serially a learner's update comes first, then the actors in the order their unrolls were begun. An unroll is begun with
-the newest weights when the queue has room, so with the default bound of twice an update's unrolls the weights that
-played are one update old.
+the newest weights when the queue has room, so how old they are when they are learned from is bounded by the queue
+(``experience/unroll_queue.py``).
 """
 
 from __future__ import annotations
@@ -56,6 +56,9 @@ class Unrolls(Driver):
             weights = self.known[version] if pulls else None
             self.playing.append((actor.start("play", weights), version))
 
+    def versions_in_use(self) -> set[int]:
+        return super().versions_in_use() | ({v for _, v in self.pulled_at.values()} if self.config.topology.pull_steps else set())
+
     def advance(self, share: float) -> dict[str, float]:
         while not self.queue.ready:
             self._play()
@@ -80,13 +83,10 @@ class Unrolls(Driver):
         if note is None:
             self.queue.drop()
             self.pulled_at.pop(done.part.name, None)
-            if done.part.name not in self.parts:  # was scaled away while it played
-                return
             self.begin_part(done.part)
         else:
             self.queue.put(Unroll(done.data, note["version"]))
-        if done.part.name in self.parts:
-            self.idle.append(done.part)
+        self.idle.append(done.part)
 
     def _learn(self, share: float, unrolls: list[Any]) -> dict[str, float] | None:
         """One update from an update's unrolls; None when a learner was lost and has another's state now.
@@ -107,6 +107,8 @@ class Unrolls(Driver):
             applied = [self.answer(learner.start("apply", *gradients)) for learner in learners]
             if None in applied:
                 self._replace(applied, learners)
+            if not any(applied):
+                return None
             notes[0]["version"] = max(note["version"] for note in applied if note is not None)
         elif None in notes:
             self._replace(notes, learners)
@@ -134,7 +136,8 @@ class Unrolls(Driver):
     def _gauge(self, unrolls: list[Unroll]) -> None:
         self.tally.gauge("queue/depth", len(self.queue.waiting))
         self.tally.gauge("queue/under_way", self.queue.under_way)
-        self.tally.gauge("queue/max_lag", self.queue.max_lag)
+        if not self.config.topology.pull_steps:  # weights are taken with every unroll: then the queue bounds their age
+            self.tally.gauge("queue/max_lag", self.queue.max_lag)
         self.tally.gauge("parts/actors", len(self.of_role("actor")))
         self.keep_learner_snapshot()
 

@@ -166,6 +166,12 @@ CASES = {
         {"num_envs": 8, "network": REMEMBERING},
         {"num_learners": 2},
     ),
+    "impala whose actors pull rarely": (
+        "impala",
+        "tiny_catch",
+        {"num_envs": 8},
+        {"num_actors": 4, "queue_unrolls": 2, "pull_steps": 60},
+    ),
     "ga3c": ("ga3c", "tiny_catch", {"num_envs": 8}, {"num_actors": 4}),
 }
 

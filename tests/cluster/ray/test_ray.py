@@ -60,8 +60,9 @@ def engine():
 def begin(engine):
     """Makes drivers whose parts are gone after the test."""
 
-    def begin(system, on=engine, **changes):
+    def begin(system, on=engine, more_hyper=None, **changes):
         algorithm, hyper, topology = SYSTEMS[system]
+        hyper = {**hyper, **(more_hyper or {})}
         run = RunConfig(algorithm=algorithm, engine="ray", total_frames=10**6, seed=3)
         hyper = ALGORITHMS[algorithm].config(**{"network": SMALL, **hyper})
         config = TrainConfig("tiny_catch", run, hyper=hyper, topology=TopologyConfig(**{**topology, **changes}))
@@ -167,6 +168,48 @@ def test_actors_come_and_go(begin):
         for _ in range(5):
             driver.advance(0.0)
         assert len(driver.of_role("actor")) == count
+
+
+def test_a_part_that_hangs_is_ended_and_training_goes_on(begin, engine, monkeypatch):
+    monkeypatch.setattr(engine, "answer_seconds", 8.0)
+    driver = begin("impala")
+    for _ in range(5):
+        driver.advance(0.0)
+    hung = pid_of(driver.parts["actor-0"])
+    os.kill(hung, signal.SIGSTOP)
+    advance_until(driver, lambda: driver.tally.restarts > 0, turns=10**6)
+    assert pid_of(driver.parts["actor-0"]) != hung
+    driver.advance(0.0)
+
+
+def test_a_cluster_of_its_own_lets_parts_come_as_they_like_and_a_joined_one_does_not(begin, engine):
+    from parcade.cluster.ray import RayEngine
+    from parcade.errors import UsageError
+
+    begin("impala")
+    assert ray.available_resources()["CPU"] == ray.cluster_resources()["CPU"] == 64
+    joined = RayEngine(TopologyConfig(), {"CPU": 1})
+    joined.check_room("actor", 64)
+    with pytest.raises(UsageError, match=r"65 more actor\(s\) reserve 65 CPUs, the cluster has 64 free; add nodes"):
+        joined.check_room("actor", 65)
+
+
+def test_a_part_that_cannot_be_made_says_why_at_once(begin):
+    from parcade.errors import UsageError
+
+    with pytest.raises(UsageError, match=r"replay-\d cannot start: replay_capacity of 150 for"):
+        begin("apex", more_hyper={"replay_capacity": 300, "unroll_length": 64})
+
+
+def test_a_node_with_other_versions_is_one_line(engine):
+    from parcade.cluster.ray import RayEngine
+    from parcade.cluster.versions import versions
+    from parcade.errors import UsageError
+
+    joined = RayEngine(TopologyConfig(), {"CPU": 1})
+    joined.check_nodes(versions())
+    with pytest.raises(UsageError, match=r"node \S+ has torch \S+, this one has 1.0; install the same everywhere"):
+        joined.check_nodes({**versions(), "torch": "1.0"})
 
 
 def test_more_parts_than_the_cluster_has_room_for_are_refused(engine):

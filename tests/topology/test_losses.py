@@ -1,0 +1,114 @@
+"""What happens when parts are lost at awkward moments, on the serial engine, where the moment can be chosen."""
+
+import numpy as np
+import pytest
+from test_serial import REPLAY, config_for
+
+from parcade.errors import UsageError
+from parcade.experience.build import make_replay
+from parcade.report.progress import Progress
+from parcade.topology.checkpoint import TopologyCheckpointer
+from parcade.topology.learner import Learner
+from parcade.topology.parts import SerialEngine
+from parcade.topology.run import make_driver
+from parcade.train import start_run
+
+
+def begun(config, turns=5):
+    driver = make_driver(config, SerialEngine())
+    driver.begin()
+    for _ in range(turns):
+        driver.advance(0.0)
+    return driver
+
+
+def checkpointer(config, run, driver):
+    return TopologyCheckpointer(config, run, driver, Progress(config.run.total_frames, ()), say=print)
+
+
+@pytest.mark.parametrize("algorithm", ["impala", "apex", "ga3c"])
+def test_a_learner_that_dies_right_after_a_resume_goes_on_from_the_checkpoint(tmp_path, algorithm):
+    config = config_for(tmp_path, algorithm, num_envs=4, **(REPLAY if algorithm == "apex" else {}))
+    run = start_run(config)
+    driver = begun(config)
+    checkpointer(config, run, driver).save()
+    version, weights = driver.weights()
+    resumed = make_driver(config, SerialEngine())
+    checkpointer(config, run, resumed).restore()
+    learner = resumed.parts["learner-0"]
+    learner.thing = type(learner.thing)(resumed.description, 0, 1, None, resumed.engine.fetch, False)
+    resumed.revive_learner(learner)
+    restored, again = resumed.weights()
+    assert restored == version > 0 and resumed.tally.rollbacks == 1
+    assert all(np.array_equal(weights[name], again[name]) for name in weights)
+
+
+def test_actors_that_came_on_top_are_asked_once_after_a_resume(tmp_path):
+    config = config_for(tmp_path, "ga3c", num_envs=4)
+    run = start_run(config)
+    driver = begun(config)
+    driver.scale_actors(4)
+    driver.advance(0.0)
+    checkpointer(config, run, driver).save()
+    resumed = make_driver(config, SerialEngine())
+    checkpointer(config, run, resumed).restore()
+    names = [pending.part.name for pending in resumed.stepping]
+    assert sorted(names) == ["actor-0", "actor-1", "actor-2", "actor-3"]
+
+
+def test_an_update_whose_second_half_is_lost_with_every_learner_is_made_again(tmp_path, monkeypatch):
+    driver = begun(config_for(tmp_path, "impala", num_envs=4, topology={"num_learners": 2}))
+    calls, apply = [], Learner.apply
+
+    def lost_at_first(self, *gradients):
+        calls.append(self)
+        return ({"life": None}, None) if len(calls) <= 2 else apply(self, *gradients)
+
+    monkeypatch.setattr(Learner, "apply", lost_at_first)
+    metrics = driver.advance(0.0)
+    assert len(calls) == 4 and driver.tally.rollbacks == 1 and np.isfinite(list(metrics.values())).all()
+
+
+@pytest.mark.parametrize(("algorithm", "hyper"), [("apex", {}), ("gorila", {"bundled": False})])
+def test_a_sample_of_a_shard_that_was_born_anew_holds_nobody_up(tmp_path, algorithm, hyper):
+    topology = {"num_replay_shards": 2, "num_actors": 2}
+    driver = begun(config_for(tmp_path, algorithm, num_envs=4, unroll_length=4, topology=topology, **REPLAY, **hyper))
+    shard = driver.parts["replay-1"]
+    for life in (None, driver.lives["replay-1"]):  # nobody has begun it yet; it has been begun and is empty
+        shard.thing = type(shard.thing)(driver.description, 1, 2, driver.envs_per_actor)
+        shard.thing.life = life
+        before = driver.learned
+        for _ in range(30):
+            driver.advance(0.0)
+        assert driver.learned == before + 30 and len(shard.thing.replay) > 0
+
+
+def test_weights_are_handed_out_anew_after_the_server_went_back(tmp_path):
+    topology = {"num_actors": 2, "publish_updates": 10**6}
+    hyper = {"num_envs": 4, "bundled": False, "unroll_length": 4, **REPLAY}
+    driver = begun(config_for(tmp_path, "gorila", topology=topology, **hyper), turns=20)
+    driver.take_snapshot()
+    snapshot = driver.weights()[0]
+    for _ in range(20):
+        driver.advance(0.0)
+    driver.publish()
+    assert driver.version > snapshot
+    driver.recover_server()
+    assert driver.version == snapshot
+
+
+def test_an_actor_that_is_begun_again_counts_fresh_games(tmp_path):
+    driver = begun(config_for(tmp_path, "impala", num_envs=4, unroll_length=3))
+    assert driver.tally.reset_frames == 0  # tiny_catch plays none
+    actor = driver.parts["actor-0"].thing
+    assert actor.group.log.steps.max() > 0
+    actor.begin(2)
+    assert actor.group.log.steps.max() == 0
+
+
+@pytest.mark.parametrize("algorithm", ["dqn", "apex"])
+def test_a_replay_too_small_for_its_blocks_is_refused(tmp_path, algorithm):
+    hyper = {"num_envs": 8, "replay_capacity": 160, "learning_starts": 60, "unroll_length": 16}
+    config = config_for(tmp_path, algorithm, **hyper)
+    with pytest.raises(UsageError, match="replay_capacity of 160 for 8 environments that store 16 steps at once; use 256 or more"):
+        make_replay(config, 160, 8, block=16, shares_here=1)
