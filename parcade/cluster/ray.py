@@ -170,9 +170,10 @@ class RayEngine:
         """Ask every node for its versions. Errors: UsageError naming one that differs or does not answer."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        ask = self._ray.remote(versions).options(num_cpus=0, max_retries=0)
+        ask = self._ray.remote(versions)
         nodes = [node for node in self._ray.nodes() if node["Alive"]]
-        asked = [ask.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)).remote() for node in nodes]
+        places = [NodeAffinitySchedulingStrategy(node["NodeID"], soft=False) for node in nodes]
+        asked = [ask.options(num_cpus=0, max_retries=0, scheduling_strategy=place).remote() for place in places]
         try:
             for node, answer in zip(nodes, asked, strict=True):
                 name = node["NodeManagerHostname"]

@@ -133,30 +133,29 @@ def test_without_lag_it_gives_the_bits_of_the_serial_engine(begin, system, chang
 
 
 @pytest.mark.parametrize(
-    ("system", "name"),
+    ("system", "names"),
     [
-        ("a3c", "learner-1"),
-        ("a3c", "shard-1"),
-        ("impala", "actor-0"),
-        ("impala", "learner-0"),
-        ("impala with two learners", "learner-1"),
-        ("apex", "replay-1"),
-        ("apex", "learner-0"),
-        ("ga3c", "actor-1"),
+        ("a3c", ["learner-1", "shard-1"]),
+        ("impala", ["actor-0", "learner-0"]),
+        ("impala with two learners", ["learner-1"]),
+        ("apex", ["replay-1", "learner-0"]),
+        ("ga3c", ["actor-1"]),
     ],
 )
-def test_training_goes_on_after_a_kill(begin, system, name):
+def test_training_goes_on_after_kills(begin, system, names):
     driver = begin(system, snapshot_seconds=0.5)
     for _ in range(5):
         driver.advance(0.0)
     tally = driver.tally
-    kill(driver, name)
-    advance_until(driver, lambda: tally.restarts + tally.rollbacks > 0)
-    for _ in range(10):
-        driver.advance(0.0)
-    if name.startswith("shard"):
-        assert tally.rollbacks >= 1
-        assert len({note["version"] for note in ledgers(driver)}) == 1, "all shards are of one version"
+    for name in names:
+        before = tally.restarts + tally.rollbacks
+        kill(driver, name)
+        advance_until(driver, lambda before=before: tally.restarts + tally.rollbacks > before)
+        for _ in range(10):
+            driver.advance(0.0)
+        if name.startswith("shard"):
+            assert tally.rollbacks >= 1
+            assert len({note["version"] for note in ledgers(driver)}) == 1, "all shards are of one version"
     if system == "a3c":
         assert_the_ledger_balances(driver)
 
@@ -171,7 +170,7 @@ def test_actors_come_and_go(begin):
 
 
 def test_a_part_that_hangs_is_ended_and_training_goes_on(begin, engine, monkeypatch):
-    monkeypatch.setattr(engine, "answer_seconds", 8.0)
+    monkeypatch.setattr(engine, "answer_seconds", 4.0)
     driver = begin("impala")
     for _ in range(5):
         driver.advance(0.0)
