@@ -6,10 +6,10 @@ Four ways of sizing the thread pools, interleaved:
 
 - default: every library sizes its own pool, a thread a core in every rank, and waiting threads spin as they do by default
 - default, waiting asleep: the same, with OMP_WAIT_POLICY=PASSIVE, which parcade sets
-- sixteen: --threads-per-rank 16, what the default would be where the machine has sixteen cores, as the story's had eighteen
+- sixteen: --threads-per-rank 16, what the default would be where the machine has sixteen cores
 - one: --threads-per-rank 1
 
-The job is the story's own, Karpathy's policy gradient, whose matrix products are small; it grows with the ranks, so that every rank has
+The job is Karpathy's policy gradient, whose matrix products are small; it grows with the ranks, so that every rank has
 the same work: four games at a time. Steps per CPU-second stand beside steps per second: threads that spin burn CPU time, which
 shows on a busy machine too. The doctor is asked about the first way, and its finding is kept.
 """

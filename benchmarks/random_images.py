@@ -1,7 +1,7 @@
 """Random bytes as ROMs of every cartridge type, random states, wild actions: nothing may crash, hang or write outside arrays.
 
     python benchmarks/random_images.py [--images 100000] [--seed N]
-    NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=/tmp/checked python benchmarks/random_images.py --images 5000
+    NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=checked python benchmarks/random_images.py --images 5000
 
 Each image is played for 20 frames between guarded borders; every word must stay in the range that `state_check.py` allows; then
 three random words of the state are overwritten and, where the check takes that, 20 more frames are played. With

@@ -33,8 +33,8 @@ class BenchFlags:
     """Length of a repeat."""
     repeats: int = 3
     """How many."""
-    backend: str = "ale"
-    """Who emulates."""
+    backend: str = "native"
+    """Who emulates: native or ale."""
     preset: str = "dqn_2015"
     """Environment preset."""
     image_size: int = 84
@@ -51,9 +51,10 @@ class BenchFlags:
     """Also write the result to this file."""
 
     def __post_init__(self) -> None:
-        if self.seconds <= 0 or self.repeats < 1:
+        if self.seconds <= 0 or self.repeats < 1 or self.num_threads < 0 or min(self.counts, default=self.num_envs) < 1:
             raise UsageError(
-                f"seconds={self.seconds}, repeats={self.repeats}: expected seconds above 0 and 1 repeat or more"
+                f"seconds={self.seconds}, repeats={self.repeats}, num_threads={self.num_threads}, num_envs={self.num_envs}, "
+                f"counts={self.counts}: expected seconds above 0, threads of 0 or more, 1 or more of the others"
             )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -111,11 +112,12 @@ class TrainConfig:
         for name, value in (("total_frames", run.total_frames), ("ranks", run.ranks)):
             if value < 1:
                 raise UsageError(f"{name}={value} is below 1; use 1 or more")
-        if run.seed < 0 or run.threads_per_rank < -1:
-            raise UsageError(
-                f"seed={run.seed}, threads_per_rank={run.threads_per_rank}: expected a seed of 0 or more, threads of -1 or more"
-            )
-        if run.report_seconds <= 0 or run.checkpoint_seconds <= 0 or run.keep_checkpoints < 1:
+        for name, value, least in (("seed", run.seed, 0), ("threads_per_rank", run.threads_per_rank, -1)):
+            if value < least:
+                raise UsageError(f"{name}={value} is below {least}; use {least} or more")
+        if run.target_score is not None and not math.isfinite(run.target_score):
+            raise UsageError(f"target_score={run.target_score} is not a finite number; use one that is, or leave it out")
+        if not (run.report_seconds > 0 and run.checkpoint_seconds > 0 and run.keep_checkpoints >= 1):
             raise UsageError(
                 f"report_seconds={run.report_seconds}, checkpoint_seconds={run.checkpoint_seconds}, "
                 f"keep_checkpoints={run.keep_checkpoints}: expected times above 0 and 1 checkpoint or more"
@@ -210,7 +212,13 @@ class TrainConfig:
         shares += ("priority_exponent", "importance_exponent")
         above_zero = ("learning_rate", "clip", "max_grad_norm", "epsilon_until", "schedule_share", "target_kl")
         above_zero += ("steps_per_update", "rho_clip", "c_clip", "epsilon_base", "sigma")
+        not_below_zero = ("final_learning_rate", "value_weight", "entropy_weight", "final_entropy_weight", "weight_decay")
+        not_below_zero += ("learning_starts", "epsilon_exponent")
         for name, value in vars(self.hyper).items():
+            if isinstance(value, float) and not math.isfinite(value):
+                raise UsageError(f"{name}={value} is not a finite number; use one that is")
+            if name in not_below_zero and value < 0:
+                raise UsageError(f"{name}={value} is below 0; use 0 or more")
             if name in at_least_one and value < 1:
                 raise UsageError(f"{name}={value} is below 1; use 1 or more")
             if name in shares and not 0 <= value <= 1:

@@ -73,6 +73,11 @@ def _one_line(box: str, prog: str) -> str:
     if len(lines) > 1 and set(lines[1]) <= set("-─"):  # the box's title, where the box is drawn in ASCII
         del lines[:2]
     message = lines[0].rstrip(".") if lines else "the flags could not be read"
+    # What a dataclass itself refuses is said in its own words, not under its name.
+    message = re.sub(r"^Error parsing (?!-)[\w.]+: ", "", message)
+    if message.startswith("Missing from"):
+        what = [line.removesuffix(" (required)").rstrip(".") for line in lines if line.endswith("(required)")]
+        message = f"an argument is missing: {'; '.join(what).lower() or 'the game'}"
     unknown = re.match(r"Unrecognized options: ([^\s,]+)", message)
     if unknown:
         offered = [line.split()[0].rstrip(",") for line in lines[1:] if re.match(r"--[a-z]", line)]

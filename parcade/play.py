@@ -107,8 +107,10 @@ def game_terminal() -> Iterator[int]:
 def open_arcade(game: str, mode: int | None, difficulty: int | None) -> Arcade:
     """One console with a game by name or by path. Errors: UsageError."""
     from parcade.atari import Arcade
+    from parcade.atari.games import read_rom
 
     try:
+        read_rom(game)
         arcade = Arcade(game, 1)
         if mode is not None:
             arcade.mode = mode

@@ -11,11 +11,14 @@ score, reward [diff], stored_score [S], terminal, lives, lives_reported, state_a
 update_after, update_in_order: expressions for `rules.py`.
 """
 
+import difflib
 import functools
 import hashlib
 import importlib.util
 import json
 from pathlib import Path
+
+ROM_SIZES = (2048, 4096, 8192, *range(10240, 10496), 16384)  # of the cartridges in cartridge.py; DPC's may have a tail
 
 
 @functools.cache
@@ -33,7 +36,9 @@ def snake_case(name: str) -> str:
     for known in load_games():
         if known.replace("_", "") == wanted:
             return known
-    raise ValueError(f"unknown game {name!r}; known: {', '.join(load_games())}")
+    near = difflib.get_close_matches(name, load_games(), n=1, cutoff=0.5)
+    advice = f"did you mean {near[0]!r}?" if near else "expected a game of parcade games, or the path of a ROM"
+    raise ValueError(f"unknown game {name!r}; {advice}")
 
 
 def rom_directory() -> Path:
@@ -50,6 +55,16 @@ def find_rom(game: str | Path) -> Path:
     if path.is_file():
         return path
     return rom_directory() / load_games()[snake_case(str(game))]["rom_file"]
+
+
+def read_rom(game: str | Path) -> bytes:
+    """The image of a ROM given by path or by game name. Errors: ValueError for a file that no cartridge holds."""
+    path = find_rom(game)
+    image = path.read_bytes()
+    if len(image) not in ROM_SIZES:
+        expected = ", ".join(f"{size:,}" for size in ROM_SIZES[:3])
+        raise ValueError(f"{path} has {len(image):,} bytes; expected a ROM of {expected}, 10,240 to 10,495 or {16384:,} bytes")
+    return image
 
 
 def game_of_image(image: bytes) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from parcade.errors import unknown_name
+from parcade.errors import UsageError, unknown_name
 
 
 def bench(arguments: list[str]) -> int:
@@ -19,6 +19,8 @@ def bench(arguments: list[str]) -> int:
     if arguments[0] not in BENCHES:
         raise unknown_name("bench", arguments[0], BENCHES)
     flags = parse(BenchFlags, arguments[1:], prog=f"parcade bench {arguments[0]}")
+    if flags.json and not Path(flags.json).parent.is_dir():  # before minutes of measuring
+        raise UsageError(f"json={flags.json}: there is no directory {Path(flags.json).parent}; make it, or use another path")
     result = BENCHES[arguments[0]](flags)
     if flags.json:
         Path(flags.json).write_text(json.dumps(result, indent=2) + "\n")

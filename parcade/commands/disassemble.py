@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
 from parcade.errors import UsageError
@@ -26,7 +25,7 @@ def disassemble(arguments: list[str]) -> int:
     from parcade.atari.disassembler import listing
 
     try:
-        image = Path(games.find_rom(flags.rom)).read_bytes()
+        image = games.read_rom(flags.rom)
     except (ValueError, OSError) as error:
         raise UsageError(str(error)) from error
     for line in listing(image):

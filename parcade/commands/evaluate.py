@@ -7,6 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
+from parcade.errors import UsageError
+
+
+def _check_seed(seed: int) -> None:
+    if seed < 0:
+        raise UsageError(f"seed={seed} is below 0; use 0 or more")
+
 
 @dataclass(frozen=True)
 class EvalFlags:
@@ -24,6 +31,9 @@ class EvalFlags:
     """Also write one game as an MP4 to this path."""
     json: bool = False
     """Print the result as JSON."""
+
+    def __post_init__(self) -> None:
+        _check_seed(self.seed)
 
 
 def evaluate(arguments: list[str]) -> int:
@@ -68,6 +78,11 @@ class WatchFlags:
     """Decides the games."""
     greedy: bool = False
     """Always the likeliest action."""
+
+    def __post_init__(self) -> None:
+        _check_seed(self.seed)
+        if self.games < 1:
+            raise UsageError(f"games={self.games} is below 1; use 1 or more")
 
 
 def watch(arguments: list[str]) -> int:

@@ -59,6 +59,7 @@ def profile(arguments: list[str]) -> int:
     if rest[:1] == ["--"]:
         if not rest[1:]:
             raise UsageError("nothing stands behind --; expected a program, e.g. -- mpiexec -n 2 python train.py")
+        check_program(rest[1])
         recording = Recording(rest[1:], shlex.join(rest[1:]), flags.seconds, flags.barrier, limit)
         run = None
     else:
@@ -84,6 +85,12 @@ def _need_matplotlib() -> None:
         import matplotlib  # noqa: F401
     except ImportError:
         raise missing_extra("matplotlib", "plots", "parcade profile") from None
+
+
+def check_program(name: str) -> None:
+    """Errors: UsageError when no such program could be started."""
+    if shutil.which(name) is None:
+        raise UsageError(f"{name} is no program that can be started; expected one on the PATH, or a path to an executable file")
 
 
 def report_folder(out: str, kind: str) -> Path:

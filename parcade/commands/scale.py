@@ -58,7 +58,7 @@ class ScaleFlags:
     limit: str = "15m"
     """Give up on a single run after this time."""
     read: str = ""
-    """Make the report again from a scale.json, with other questions if you like; runs nothing."""
+    """Make the report again from a scale.json, beside it; or, with questions, a report that answers them. Runs nothing."""
 
     def __post_init__(self) -> None:
         if (
@@ -73,6 +73,8 @@ class ScaleFlags:
                 f"link_gbit={self.link_gbit}, "
                 f"ranks_per_host={self.ranks_per_host}: expected 1 repeat or more, times and rates above 0"
             )
+        if self.rate is not None and self.rate <= 0:
+            raise UsageError(f"rate={self.rate:g} is not above 0; use the steps/s you want, e.g. 44000")
         asked = (self.score is not None, self.minutes is not None, bool(self.curve))
         if any(asked) and not all(asked):
             raise UsageError("a score needs --score, --minutes and --curve together; give all three")
@@ -125,6 +127,7 @@ def scale(arguments: list[str]) -> int:
 
 def _job(words: list[str], flags: ScaleFlags) -> Job:
     """What is run at every size. Errors: UsageError."""
+    from parcade.commands.profile import check_program
     from parcade.flags import parse_training
     from parcade.scale.jobs import ProgramJob, TrainJob
 
@@ -135,6 +138,7 @@ def _job(words: list[str], flags: ScaleFlags) -> Job:
             raise UsageError("--envs is for trainings of parcade; a program decides its own batch")
         if Path(words[1]).name in ("mpiexec", "mpirun", "srun"):
             raise UsageError(f"parcade scale starts the ranks itself; leave {words[1]} and its flags out")
+        check_program(words[1])
         return ProgramJob(words[1:])
     if not words:
         raise UsageError("no game; expected parcade scale GAME [flags of parcade train], or a program behind --")
@@ -198,6 +202,7 @@ def _questions(flags: ScaleFlags):
 
 
 def _again(flags: ScaleFlags) -> int:
+    from parcade.commands.profile import report_folder
     from parcade.scale.result import from_json
 
     path = Path(flags.read)
@@ -206,8 +211,10 @@ def _again(flags: ScaleFlags) -> int:
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         if isinstance(error, UsageError):
             raise
-        raise UsageError(f"{path} is no scale.json of parcade scale ({error})") from error
-    return _report(result, Path(flags.out) if flags.out else path.parent, flags)
+        raise UsageError(f"{path} is no scale.json of parcade scale ({type(error).__name__}: {error})") from error
+    # Beside the file only where nothing was asked: its own report is made again, and answers do not replace it.
+    asked = flags.rate is not None or flags.score is not None
+    return _report(result, report_folder(flags.out, "scalings") if flags.out or asked else path.parent, flags)
 
 
 def _report(result, folder: Path, flags: ScaleFlags) -> int:
@@ -221,5 +228,5 @@ def _report(result, folder: Path, flags: ScaleFlags) -> int:
     page = describe(result, _questions(flags))
     write_page(page, folder)
     print(to_text(page))
-    print(f"report in {folder}: report.html, report.md, scale.json")
+    print(f"report in {folder}: report.html, report.md")
     return 0

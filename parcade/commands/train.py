@@ -35,12 +35,24 @@ class ResumeFlags:
 
 def train(arguments: list[str]) -> int:
     """``parcade train``."""
-    from parcade.flags import parse, parse_training
+    from parcade.flags import parse_training
 
     if any(word == "--resume" or word.startswith("--resume=") for word in arguments):
-        return _resume(parse(ResumeFlags, arguments, prog="parcade train --resume"))
+        return _resume(_resume_flags(arguments))
     config = parse_training(arguments)
     return _run(config, arguments, resume=None)
+
+
+def _resume_flags(arguments: list[str]) -> ResumeFlags:
+    from parcade.flags import parse
+
+    if any(word in ("-h", "--help") for word in arguments):
+        arguments = ["--help"]
+    try:
+        return parse(ResumeFlags, arguments, prog="parcade train --resume")
+    except UsageError as error:
+        taken = ", ".join(f"--{f.name.replace('_', '-')}" for f in dataclasses.fields(ResumeFlags)[1:])
+        raise UsageError(f"{error} (a resumed run keeps its game and settings; beside --resume DIR it takes {taken})") from None
 
 
 def _resume(flags: ResumeFlags) -> int:
@@ -51,7 +63,7 @@ def _resume(flags: ResumeFlags) -> int:
 
     run = Path(flags.resume)
     config = load_config(run)
-    newest_checkpoint(run)
+    frames = newest_checkpoint(run)[1]["progress"]["frames"]
     if not ranks.launched_as_rank():
         remove_unfinished(run)
     changes = {
@@ -60,6 +72,10 @@ def _resume(flags: ResumeFlags) -> int:
         if getattr(flags, name) is not None
     }
     config = dataclasses.replace(config, run=dataclasses.replace(config.run, **changes))
+    if frames >= config.run.total_frames:
+        raise UsageError(
+            f"{run} has played {frames:,} of {config.run.total_frames:,} frames already; to go on give it more with --total-frames"
+        )
     arguments = ["--resume", str(run)]
     for name, value in changes.items():
         arguments += [f"--{name.replace('_', '-')}", str(value)]

@@ -19,7 +19,7 @@ RANK_SHARED_MEMORY_BYTES = 32 * 2**20
 
 
 def threads_against_cores(facts: Facts, plan: Plan) -> Iterator[Finding]:
-    """More threads that compute at once than cores: the wall of the story this command comes from."""
+    """More threads that compute at once than cores: what Karpathy's learner on many MPI ranks was held up by until one thread each was set."""
     cores = facts.core_budget
     threads = sum(group.count * group.widest.threads for group in facts.processes)
     if threads > max(cores, 1) and any(group.widest.threads > 1 for group in facts.processes):

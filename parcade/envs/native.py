@@ -15,7 +15,10 @@ from gymnasium.vector.utils import batch_space
 
 from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError
+from parcade.report.machine import available_memory_bytes
 from parcade.state import behind, part_of
+
+TALLEST_PICTURE = 250  # lines, of PAL games
 
 
 def check_settings(settings: EnvSettings) -> None:
@@ -34,6 +37,20 @@ def check_switches(row: dict[str, Any], settings: EnvSettings) -> None:
     ):
         if value is not None and value not in known:
             raise UsageError(f"{name}={value} is not one of this game's: {', '.join(map(str, known))}")
+
+
+def check_memory(num_envs: int, settings: EnvSettings) -> None:
+    """Refuse more consoles than memory holds, before any is built. Errors: UsageError saying how many fit."""
+    from parcade.atari.state import LINE_WORDS, bytes_per_console
+
+    observations = 2 * settings.frame_stack * settings.image_height * settings.image_width
+    each = bytes_per_console(TALLEST_PICTURE) + 3 * 8 * LINE_WORDS * TALLEST_PICTURE + observations
+    there = available_memory_bytes()
+    if num_envs * each > there:
+        raise UsageError(
+            f"num_envs={num_envs:,} consoles need {num_envs * each / 2**30:.1f} GiB ({each:,} bytes each), but {there / 2**30:.1f} GiB "
+            f"of memory are free; use {there * 9 // 10 // each:,} or fewer"
+        )
 
 
 class NativeVectorEnv(VectorEnv):
@@ -57,6 +74,7 @@ class NativeVectorEnv(VectorEnv):
         ale_compat: bool = False,
     ) -> None:
         check_settings(settings)
+        check_memory(num_envs, settings)
         from parcade.atari.vector import VectorConsoles
 
         try:

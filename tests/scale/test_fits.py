@@ -1,4 +1,4 @@
-"""The fits on curves that are known, and the figures of the story they come from."""
+"""The fits on curves that are known, and published figures."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def noisy(curve, *parameters, sizes=SIZES, repeats=5, noise=0.02):
     return {n: list(rate(n, *parameters) * generator.normal(1, noise, repeats)) for n in sizes}
 
 
-def test_the_storys_line_predicts_its_128_cores():
+def test_the_published_line_predicts_its_128_cores():
     """746 + 336 steps/s a core: about 44,000 on 128 cores, a hundred times the 440 of the first core."""
     line = fits.fit("line", exact("line", 746, 336, sizes=(1, 2, 4, 8, 12, 18)), rng())
     assert line.parameters == pytest.approx({"a": 746, "b": 336})
