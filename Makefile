@@ -12,7 +12,7 @@ export OMP_WAIT_POLICY := PASSIVE
 
 help:
 	@echo "make pong    install, then learn Pong until the mean score of 100 games is 18 (SEED=0, BACKEND=native or ale)"
-	@echo "make test    install what the tests need, then run all of them"
+	@echo "make test    install what the tests need, then run them, but for those below; .ci/run runs what CI does"
 	@echo "make test-cluster   ranks, hosts and Slurm that fail; root, Debian; minutes"
 	@echo "make test-exact   every game against ale-py, frame by frame; minutes"
 	@echo "make test-exact-gpu   38 games on the GPU's kernels, run on the CPU, against ale-py; minutes"

@@ -36,8 +36,8 @@ BAD = {
     ),
     "a program that is not there": (["--"], "nothing stands behind --"),
     "a program under a launcher": (["--", "mpiexec", "-n", "2", "x"], "parcade scale starts the ranks itself; leave mpiexec"),
-    "a program that should grow": (["--scaling", "weak", "--", "x"], "does not grow with its ranks; use --scaling strong"),
-    "environments of a program": (["--envs", "4", "--", "x"], "--envs is for trainings of parcade"),
+    "a program that should grow": (["--scaling", "weak", "--", "sh"], "does not grow with its ranks; use --scaling strong"),
+    "environments of a program": (["--envs", "4", "--", "sh"], "--envs is for trainings of parcade"),
     "a study that is not there": (["--read", "nowhere"], "nowhere is no scale.json"),
 }
 
