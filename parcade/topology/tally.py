@@ -9,6 +9,7 @@ import numpy as np
 
 from parcade.exchange.parameter_server import OUTCOMES
 from parcade.experience.episodes import NUM_COLUMNS
+from parcade.report.metrics import METRICS
 from parcade.report.timing import SCOPES
 
 
@@ -65,21 +66,25 @@ class Tally:
 
     @property
     def gauges(self) -> dict[str, float]:
-        """All gauges, and the shares of wall clock of learners and actors since this was last read."""
+        """All gauges, and shares of wall clock since this was last read: of learners and of actors, serially of all together."""
         counts = {"parts/restarts": self.restarts, "parts/rollbacks": self.rollbacks, "parts/lost_turns": self.lost_turns}
-        return {**self._gauges, **counts, **self._shares("learner", "time/"), **self._shares("actor", "actor_time/")}
+        roles = {"time/": ("learner",), "actor_time/": ("actor",)} if self.is_remote else {"time/": ("learner", "actor")}
+        shares = {name: share for prefix, each in roles.items() for name, share in self._shares(each, prefix).items()}
+        return {**self._gauges, **counts, **shares}
 
-    def _shares(self, role: str, prefix: str) -> dict[str, float]:
-        if role not in self._seconds:
+    def _shares(self, roles: tuple[str, ...], prefix: str) -> dict[str, float]:
+        parts = [seconds for role in roles for seconds in self._seconds.get(role, {}).values()]
+        if not parts:
             return {}
-        total = sum(np.array([seconds[s] for s in SCOPES]) for seconds in self._seconds[role].values())
-        spent = total - self._reported_seconds.get(role, 0.0)
-        self._reported_seconds[role] = total
+        total = sum(np.array([seconds[s] for s in SCOPES]) for seconds in parts)
+        spent = total - self._reported_seconds.get(prefix, 0.0)
+        self._reported_seconds[prefix] = total
         if (spent < 0).any() or spent.sum() <= 0:  # a part began anew
             return {}
         # Serially a part's waiting is the others' work.
         spent[SCOPES.index("wait")] *= self.is_remote
-        return {prefix + scope: round(float(s), 5) for scope, s in zip(SCOPES, spent / spent.sum(), strict=True)}
+        shares = {prefix + scope: round(float(s), 5) for scope, s in zip(SCOPES, spent / spent.sum(), strict=True)}
+        return {name: share for name, share in shares.items() if name in METRICS}  # actors have fewer scopes than learners
 
     def get_state(self) -> dict[str, Any]:
         """Counters as JSON values; rows are taken before a checkpoint is written."""

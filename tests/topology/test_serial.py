@@ -9,6 +9,7 @@ from parcade.exchange.base import LocalExchange
 from parcade.experience.build import make_source
 from parcade.policy import NetworkConfig
 from parcade.report import reporter
+from parcade.report.metrics import METRICS
 from parcade.report.progress import Progress
 from parcade.report.timing import Timer
 from parcade.run_directory import newest_checkpoint, read_rank_file
@@ -143,6 +144,18 @@ def test_actors_can_be_added_and_removed(tmp_path):
                 driver.advance(0.0)
             assert len(driver.of_role("actor")) == count
         driver.close()
+
+
+@pytest.mark.parametrize("algorithm", ["a3c", "gorila", "apex", "impala", "ga3c", "es"])
+def test_every_gauge_has_its_line_in_the_table_of_metrics(tmp_path, algorithm):
+    hyper = {"population": 4, "num_envs": 2} if algorithm == "es" else {"num_envs": 4}
+    driver = make_driver(config_for(tmp_path, algorithm, **hyper, **(REPLAY if algorithm in ("gorila", "apex") else {})), SerialEngine())
+    driver.begin()
+    for _ in range(3):
+        driver.advance(0.0)
+    names = set(driver.tally.gauges)
+    assert names <= set(METRICS), names - set(METRICS)
+    assert any(name.startswith("time/") for name in names)
 
 
 CASES = {

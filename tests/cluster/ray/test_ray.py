@@ -43,6 +43,7 @@ SYSTEMS = {
     "impala": ("impala", {"num_envs": 4, "unroll_length": 5}, {}),
     "impala with two learners": ("impala", {"num_envs": 4, "unroll_length": 5}, {"num_learners": 2}),
     "ga3c": ("ga3c", {"num_envs": 4}, {}),
+    "es": ("es", {"num_envs": 2, "population": 4}, {}),
 }
 
 
