@@ -47,6 +47,8 @@ class DQNConfig(AlgorithmConfig):
     """Transitions of an update, over all ranks."""
     replay_capacity: int = 100_000
     """Entries kept, over all ranks: one for each step, and a few for each episode."""
+    replay_spill: str = ""
+    """A directory for the replay's frames: what memory has no room for stays on disk there. Empty keeps all in memory."""
     save_replay: bool = True
     """Checkpoints hold the replay; without it a resumed run begins with an empty one."""
     learning_starts: int = 5_000

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import torch
 
@@ -154,7 +156,9 @@ def make_replay(config: TrainConfig, capacity: int, num_lanes: int, *, block: in
     env.close()
     settings = replay_settings(config, capacity)
     on_device = config.run.device != "cpu"
-    bytes_each = (DeviceReplay if on_device else Replay).bytes_per_transition(space.shape, space.dtype, settings.frame_stack)
+    spill = _spill_directory(config)
+    what = (space.shape, space.dtype, settings.frame_stack)
+    bytes_each = DeviceReplay.bytes_per_transition(*what) if on_device else Replay.bytes_per_transition(*what, spilled=bool(spill))
     there = torch.cuda.mem_get_info()[0] if on_device else available_memory_bytes() // shares_here
     check_memory(capacity, bytes_each, there)
     least = 2 * block * settings.frame_stack * num_lanes
@@ -164,9 +168,23 @@ def make_replay(config: TrainConfig, capacity: int, num_lanes: int, *, block: in
         if on_device:
             dtype = torch.from_numpy(np.empty(0, space.dtype)).dtype
             return DeviceReplay(settings, num_lanes, space.shape, dtype, config.run.device)
-        return Replay(settings, num_lanes, space.shape, space.dtype)
+        return Replay(settings, num_lanes, space.shape, space.dtype, spill)
+    except OSError as error:
+        raise UsageError(f"replay_spill={config.hyper.replay_spill}: {error.strerror}; use another directory") from error
     except ValueError as error:
         raise UsageError(f"replay_{error}; use a larger --replay-capacity") from error
+
+
+def _spill_directory(config: TrainConfig) -> Path | None:
+    """Where frames spill to. Errors: UsageError where that cannot be."""
+    if not config.hyper.replay_spill:
+        return None
+    directory = Path(config.hyper.replay_spill)
+    if not directory.is_dir():
+        raise UsageError(f"replay_spill={directory} is no directory; make it, or use another one")
+    if config.run.device != "cpu":
+        raise UsageError(f"replay_spill={directory}: a replay on device {config.run.device!r} stays there; leave replay_spill out")
+    return directory
 
 
 def shares_on_a_host(config: TrainConfig, count: int) -> int:

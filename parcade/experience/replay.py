@@ -10,7 +10,9 @@ priorities from the values the actor computed when it acted).
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -81,8 +83,14 @@ class TransitionBatch:
         return cls(**fields, size=int(arrays["size"]))
 
 
+def zeros_in_a_file(shape: tuple[int, ...], dtype: np.dtype, directory: Path) -> np.ndarray:
+    """An array whose pages lie in a file that ends with the process: memory holds of it what there is room for."""
+    with tempfile.TemporaryFile(dir=directory, prefix="replay-") as file:  # the mapping keeps it; no name is left behind
+        return np.memmap(file, dtype, "w+", shape=shape)
+
+
 class Replay:
-    """Transitions of ``num_lanes`` environments in bounded memory.
+    """Transitions of ``num_lanes`` environments in bounded memory; with ``spill``, frames lie in a file in that directory.
 
     State, L entries a lane, absolute position p of a lane at slot p % L:
 
@@ -97,7 +105,12 @@ class Replay:
     """
 
     def __init__(
-        self, settings: ReplaySettings, num_lanes: int, observation_shape: tuple[int, ...], dtype: np.dtype
+        self,
+        settings: ReplaySettings,
+        num_lanes: int,
+        observation_shape: tuple[int, ...],
+        dtype: np.dtype,
+        spill: Path | None = None,
     ) -> None:
         self.settings = settings
         C = settings.frame_stack
@@ -110,7 +123,8 @@ class Replay:
             )
         L = self.length
         self.frame_shape = observation_shape[1:] if C > 1 else observation_shape
-        self.frames = np.zeros((num_lanes, L, *self.frame_shape), dtype)
+        shape = (num_lanes, L, *self.frame_shape)
+        self.frames = zeros_in_a_file(shape, dtype, spill) if spill else np.zeros(shape, dtype)
         self.actions = np.zeros((num_lanes, L), np.int16)
         self.rewards = np.zeros((num_lanes, L), np.float32)
         self.kinds = np.zeros((num_lanes, L), np.uint8)
@@ -123,10 +137,11 @@ class Replay:
         self.sampleable = 0
 
     @staticmethod
-    def bytes_per_transition(observation_shape: tuple[int, ...], dtype: np.dtype, frame_stack: int) -> int:
-        """Bytes of one entry: its frame, 28 bytes beside it, and 16 to 32 of the sum tree (32 are counted)."""
+    def bytes_per_transition(observation_shape: tuple[int, ...], dtype: np.dtype, frame_stack: int, spilled: bool = False) -> int:
+        """Bytes of memory of one entry: its frame unless spilled, 28 bytes beside it, and 16 to 32 of the sum tree (32 are counted)."""
         shape = observation_shape[1:] if frame_stack > 1 else observation_shape
-        return int(np.prod(shape)) * np.dtype(dtype).itemsize + 2 + 4 + 1 + 1 + 8 + 4 + 4 + 4 + 32
+        frame = 0 if spilled else int(np.prod(shape)) * np.dtype(dtype).itemsize
+        return frame + 2 + 4 + 1 + 1 + 8 + 4 + 4 + 4 + 32
 
     def __len__(self) -> int:
         """Transitions that can be sampled."""

@@ -173,6 +173,22 @@ def test_a_restored_replay_samples_the_same():
         assert np.array_equal(a[name], b[name]), name
 
 
+def test_a_replay_that_spills_samples_the_same_and_leaves_no_file(tmp_path):
+    player, replay = filled(4, 3, alpha=0.6)
+    spilled = Replay(replay.settings, 3, (4, 1, 1), np.int32, tmp_path)
+    assert isinstance(spilled.frames, np.memmap) and list(tmp_path.iterdir()) == []
+    spilled.set_state(replay.get_state())
+    block = player.block(3)
+    for each in (replay, spilled):
+        each.add(block)
+    draws = np.random.default_rng(2).random(50)
+    a, b = replay.sample(draws).arrays(), spilled.sample(draws).arrays()
+    for name in a:
+        assert np.array_equal(a[name], b[name]), name
+    shape = ((4, 84, 84), np.uint8, 4)
+    assert Replay.bytes_per_transition(*shape) - Replay.bytes_per_transition(*shape, spilled=True) == 84 * 84
+
+
 def test_games_cut_by_a_resume_lead_nowhere():
     player, replay = filled(4, 3, blocks=6)
     going = [b for b in range(3) if player.history[b][-1][3] == "on"]
