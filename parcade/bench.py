@@ -10,15 +10,21 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
 from parcade.envs import make_vec
+from parcade.envs.games import is_atari
 from parcade.envs.settings import env_preset
 from parcade.errors import UsageError
 from parcade.report.machine import available_cores, commit, machine
 from parcade.report.progress import process_cpu_seconds
+
+# Between two looks at a device that works on its own.
+FRAMES_A_TURN = 32
+STEPS_A_TURN = 8
 
 
 @dataclass(frozen=True)
@@ -47,8 +53,12 @@ class BenchFlags:
     """cpu or cuda (with backend native): where consoles and network are."""
     counts: tuple[int, ...] = ()
     """Measure each of these numbers of environments instead of num_envs (bench env)."""
+    stages: tuple[Literal["emulate", "observe", "infer", "train"], ...] = ("observe",)
+    """What to measure (bench env): raw consoles, with observations, with a policy that plays, with learning."""
     json: str = ""
     """Also write the result to this file."""
+    plot: str = ""
+    """Also draw frames/s against the number of environments into this PNG."""
 
     def __post_init__(self) -> None:
         if self.seconds <= 0 or self.repeats < 1 or self.num_threads < 0 or min(self.counts, default=self.num_envs) < 1:
@@ -62,73 +72,143 @@ def _spread(values: list[float]) -> str:
     return f"{statistics.median(values):,.0f} [{min(values):,.0f}-{max(values):,.0f}]"
 
 
+Turn = Callable[[], tuple[int, int]]
+"""Plays once and returns how many frames and steps that was."""
+
+
 def bench_env(flags: BenchFlags) -> dict[str, Any]:
-    """Random actions in ``num_envs`` games; observations are made, nothing is learned."""
-    results = [_bench_env(flags, count) for count in flags.counts or (flags.num_envs,)]
-    if len(results) == 1:
-        return results[0]
-    return {**results[-1], "rows": [row for result in results for row in result["rows"]], "samples": [result["samples"] for result in results]}
+    """Every stage asked for at every number of environments: what emulation costs, and what each layer over it adds."""
+    results = [_measure_stage(flags, stage, n) for stage in flags.stages for n in flags.counts or (flags.num_envs,)]
+    return _together(flags, results)
 
 
-def _bench_env(flags: BenchFlags, num_envs: int) -> dict[str, Any]:
+def bench_train(flags: BenchFlags) -> dict[str, Any]:
+    """Whole training (emulation, inference, learning) without start-up, reports and checkpoints."""
+    return _together(flags, [_measure_stage(flags, "train", flags.num_envs)])
+
+
+def _emulating(flags: BenchFlags, num_envs: int) -> tuple[Turn, Callable[[], None]]:
+    """Raw consoles, random actions: nothing is shown to anybody."""
+    if flags.backend != "native" or not is_atari(flags.game):
+        raise UsageError(f"stage emulate is of the native consoles; got {flags.game} over {flags.backend}; leave it out")
+    from parcade.atari import Arcade
+    from parcade.atari.games import snake_case
+
+    arcade = Arcade(snake_case(flags.game), num_envs, flags.device)
+    actions = np.random.default_rng(0).choice(arcade.actions, (64, num_envs))
+    played = 0
+
+    def turn() -> tuple[int, int]:
+        nonlocal played
+        for _ in range(FRAMES_A_TURN):
+            arcade.act(actions[played % len(actions)])
+            played += 1
+        over = np.array(arcade.game_over.tolist())  # waits for a device
+        if over.any():  # such consoles stand still; the frames of a reset are not counted
+            arcade.reset(mask=over)
+        return FRAMES_A_TURN * num_envs, FRAMES_A_TURN * num_envs
+
+    return turn, lambda: None
+
+
+def _observing(flags: BenchFlags, num_envs: int) -> tuple[Turn, Callable[[], None]]:
+    """Emulation and preprocessing, random actions."""
     settings = env_preset(flags.preset, **_image(flags))
     env = make_vec(flags.game, num_envs, flags.backend, flags.device, settings=settings, num_threads=flags.num_threads)
     generator = np.random.default_rng(0)
     env.reset(seed=0)
     num_actions = int(env.single_action_space.n)
-    draw = lambda: generator.integers(0, num_actions, num_envs)  # noqa: E731
 
-    def play() -> tuple[int, int]:
-        infos = env.step(draw())[4]
-        return int(infos["frames"].sum()), num_envs
+    def turn() -> tuple[int, int]:
+        return int(env.step(generator.integers(0, num_actions, num_envs))[4]["frames"].sum()), num_envs
 
-    def play_on_device() -> tuple[int, int]:
-        """Eight steps, then one number is read, which waits for all of them."""
+    def turn_on_device() -> tuple[int, int]:
+        """Several steps, then one number is read, which waits for all of them."""
         import torch
 
         frames = 0
-        for _ in range(8):
-            frames = frames + env.step(torch.from_numpy(draw()).to(env.device))[4]["frames"].sum()
-        return int(frames), 8 * num_envs
+        for _ in range(STEPS_A_TURN):
+            actions = torch.from_numpy(generator.integers(0, num_actions, num_envs)).to(env.device)
+            frames = frames + env.step(actions)[4]["frames"].sum()
+        return int(frames), STEPS_A_TURN * num_envs
 
-    samples = _measure(play if flags.device == "cpu" else play_on_device, flags)
-    env.close()
-    row = {"what": "emulation and preprocessing, random actions", "game": flags.game, "num_envs": num_envs}
-    return _result(flags, row | ({} if flags.device == "cpu" else {"device": flags.device}), samples)
+    return turn if flags.device == "cpu" else turn_on_device, env.close
 
 
-def bench_train(flags: BenchFlags) -> dict[str, Any]:
-    """Whole training (emulation, inference, learning) without start-up, reports and checkpoints."""
-    import torch
+def _inferring(flags: BenchFlags, num_envs: int) -> tuple[Turn, Callable[[], None]]:
+    """Environments that a policy plays, unlearned."""
+    from parcade.experience.build import make_group, make_policy
+    from parcade.experience.rollout import play_rollout
+    from parcade.report.timing import Timer
 
-    from parcade.algorithms.table import algorithm_row
-    from parcade.config import RunConfig, TrainConfig, check_divisible
+    config, threads = _config(flags, num_envs)
+    policy = make_policy(config).to(flags.device).eval()
+    group = make_group(config, 0, num_envs, num_threads=threads, timer=Timer())
+    group.start(policy)
+
+    def turn() -> tuple[int, int]:
+        frames = group.frames
+        play_rollout(group, policy, STEPS_A_TURN)
+        return group.frames - frames, STEPS_A_TURN * num_envs
+
+    return turn, group.close
+
+
+def _training(flags: BenchFlags, num_envs: int) -> tuple[Turn, Callable[[], None]]:
+    """The whole of training."""
     from parcade.experience.build import make_source
     from parcade.report.timing import Timer
     from parcade.train import make_algorithm, make_exchange
 
-    env = env_preset(flags.preset, **_image(flags))
-    run = RunConfig(algorithm=flags.algorithm, backend=flags.backend, device=flags.device)
-    config = TrainConfig(flags.game, run, env, algorithm_row(flags.algorithm).config(num_envs=flags.num_envs))
-    check_divisible(config, 1)
-    threads = flags.num_threads or available_cores()
-    torch.set_num_threads(threads)
+    config, threads = _config(flags, num_envs)
     timer = Timer()
     exchange = make_exchange(config, timer)
     algorithm = make_algorithm(config, exchange)
     source = make_source(config, algorithm, exchange, timer=timer, learner_timer=timer, threads=threads)
 
-    def play_and_learn() -> tuple[int, int]:
+    def turn() -> tuple[int, int]:
         frames, steps = source.frames, source.steps
         algorithm.update(source.next_batch(), exchange, 0.0)
         source.publish(algorithm.policy)
         return source.frames - frames, source.steps - steps
 
-    play_and_learn()  # the first pass allocates and compiles
-    samples = _measure(play_and_learn, flags)
-    source.close()
-    row = {"what": f"training with {flags.algorithm}", "game": flags.game, "num_envs": flags.num_envs}
-    return _result(flags, row, samples)
+    return turn, source.close
+
+
+STAGES: dict[str, tuple[str, Callable[[BenchFlags, int], tuple[Turn, Callable[[], None]]]]] = {
+    "emulate": ("emulation, random actions", _emulating),
+    "observe": ("emulation and preprocessing, random actions", _observing),
+    "infer": ("the same, a policy's actions", _inferring),
+    "train": ("training", _training),
+}
+
+
+def _config(flags: BenchFlags, num_envs: int) -> tuple[Any, int]:
+    """A training's config, checked, and the threads it may use, which torch is told."""
+    import torch
+
+    from parcade.algorithms.table import algorithm_row
+    from parcade.config import RunConfig, TrainConfig, check_device, check_divisible
+
+    run = RunConfig(algorithm=flags.algorithm, backend=flags.backend, device=flags.device)
+    env = env_preset(flags.preset, **_image(flags))
+    config = TrainConfig(flags.game, run, env, algorithm_row(flags.algorithm).config(num_envs=num_envs))
+    check_device(config)
+    check_divisible(config, 1)
+    threads = flags.num_threads or available_cores()
+    torch.set_num_threads(threads)
+    return config, threads
+
+
+def _measure_stage(flags: BenchFlags, stage: str, num_envs: int) -> dict[str, Any]:
+    what, make = STAGES[stage]
+    turn, close = make(flags, num_envs)
+    turn()  # the first pass allocates and compiles
+    samples = _measure(turn, flags)
+    close()
+    row = {"what": what if stage != "train" else f"{what} with {flags.algorithm}", "game": flags.game, "num_envs": num_envs}
+    row |= {} if flags.device == "cpu" else {"device": flags.device}
+    return {"stage": stage, "num_envs": num_envs, "row": row, "samples": samples}
 
 
 def _image(flags: BenchFlags) -> dict[str, int]:
@@ -155,14 +235,26 @@ def _measure(turn: Callable[[], tuple[int, int]], flags: BenchFlags) -> dict[str
     return samples
 
 
-def _result(flags: BenchFlags, row: dict[str, Any], samples: dict[str, list[float]]) -> dict[str, Any]:
+def _together(flags: BenchFlags, results: list[dict[str, Any]]) -> dict[str, Any]:
+    """What is printed and written: a row a measurement with medians and spreads, and every sample."""
     return {
-        "rows": [{**row, **{name: _spread(values) for name, values in samples.items()}}],
-        "samples": samples,
+        "rows": [{**r["row"], **{name: _spread(values) for name, values in r["samples"].items()}} for r in results],
+        "samples": [{name: r[name] for name in ("stage", "num_envs")} | r["samples"] for r in results],
         "flags": {name: getattr(flags, name) for name in flags.__dataclass_fields__},
         "commit": commit(),
         "machine": machine(),
     }
+
+
+def plot(result: dict[str, Any], path: Path) -> None:
+    """Frames a second against the number of environments, a line a stage, as a PNG."""
+    from parcade.report.plots import plot_rates
+
+    lines: dict[str, list[tuple[int, list[float]]]] = {}
+    for sample in result["samples"]:
+        lines.setdefault(sample["stage"], []).append((sample["num_envs"], sample["frames_per_second"]))
+    flags = result["flags"]
+    plot_rates(lines, path, x_label="environments", y_label="frames/s", title=f"{flags['game']}, {flags['backend']}, {flags['device']}")
 
 
 BENCHES: dict[str, Callable[[BenchFlags], dict[str, Any]]] = {"env": bench_env, "train": bench_train}

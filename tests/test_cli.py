@@ -185,6 +185,22 @@ def test_bench_writes_rates_with_their_machine(tmp_path, capsys):
     for bench in ("env", "train"):
         assert main(["bench", bench, *flags]) == 0
         result = json.loads(path.read_text())
-        assert all(len(values) == 2 and min(values) > 0 for values in result["samples"].values())
+        (sample,) = result["samples"]
+        assert all(len(sample[name]) == 2 and min(sample[name]) > 0 for name in ("frames_per_second", "steps_per_second"))
         assert result["machine"]["cores"] >= 1
     assert "frames_per_cpu_second" in capsys.readouterr().out
+
+
+def test_bench_measures_stages_at_several_sizes_and_draws_them(tmp_path):
+    path, picture = tmp_path / "bench.json", tmp_path / "bench.png"
+    flags = ["tiny_catch", "--stages", "observe", "infer", "train", "--counts", "4", "8", "--seconds", "0.05", "--repeats", "2"]
+    assert main(["bench", "env", *flags, "--algorithm", "a2c", "--json", str(path), "--plot", str(picture)]) == 0
+    result = json.loads(path.read_text())
+    measured = [(sample["stage"], sample["num_envs"]) for sample in result["samples"]]
+    assert measured == [(stage, n) for stage in ("observe", "infer", "train") for n in (4, 8)]
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_stage_of_raw_consoles_is_of_native_games(capsys):
+    assert main(["bench", "env", "tiny_catch", "--stages", "emulate"]) == 2
+    assert "stage emulate is of the native consoles; got tiny_catch over native; leave it out" in capsys.readouterr().err

@@ -10,7 +10,7 @@ from parcade.errors import UsageError, unknown_name
 
 def bench(arguments: list[str]) -> int:
     """``parcade bench``."""
-    from parcade.bench import BENCHES, BenchFlags
+    from parcade.bench import BENCHES, BenchFlags, plot
     from parcade.flags import parse
 
     if not arguments or arguments[0] in ("-h", "--help"):
@@ -19,11 +19,14 @@ def bench(arguments: list[str]) -> int:
     if arguments[0] not in BENCHES:
         raise unknown_name("bench", arguments[0], BENCHES)
     flags = parse(BenchFlags, arguments[1:], prog=f"parcade bench {arguments[0]}")
-    if flags.json and not Path(flags.json).parent.is_dir():  # before minutes of measuring
-        raise UsageError(f"json={flags.json}: there is no directory {Path(flags.json).parent}; make it, or use another path")
+    for name, path in (("json", flags.json), ("plot", flags.plot)):  # before minutes of measuring
+        if path and not Path(path).parent.is_dir():
+            raise UsageError(f"{name}={path}: there is no directory {Path(path).parent}; make it, or use another path")
     result = BENCHES[arguments[0]](flags)
     if flags.json:
         Path(flags.json).write_text(json.dumps(result, indent=2) + "\n")
+    if flags.plot:
+        plot(result, Path(flags.plot))
     for row in result["rows"]:
         print("  ".join(f"{name} {value}" for name, value in row.items()))
     return 0

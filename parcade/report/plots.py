@@ -39,3 +39,29 @@ def plot_curves(
     axes.legend(frameon=False)
     figure.savefig(path, dpi=130)
     pyplot.close(figure)
+
+
+def plot_rates(
+    lines: dict[str, list[tuple[int, list[float]]]], path: Path, *, x_label: str, y_label: str, title: str
+) -> None:
+    """Rates against sizes on logarithmic axes, a line a label: medians, with bars from the least to the greatest, as a PNG."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(7.2, 4.2), layout="constrained")
+    for label, points in lines.items():
+        sizes = [size for size, _ in points]
+        middle = np.array([np.median(rates) for _, rates in points])
+        spread = np.array([[m - min(rates), max(rates) - m] for m, (_, rates) in zip(middle, points, strict=True)]).T
+        axes.errorbar(sizes, middle, yerr=spread, marker="o", ms=4, lw=1.4, capsize=3, label=label)
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_xlabel(x_label)
+    axes.set_ylabel(y_label)
+    axes.set_title(title)
+    axes.grid(alpha=0.25, which="both")
+    axes.legend(frameon=False)
+    figure.savefig(path, dpi=130)
+    pyplot.close(figure)
