@@ -21,6 +21,8 @@ class EnvSettings:
     """Probability, per frame, that the console repeats the previous action instead of the given one."""
     noop_max: int = 30
     """Starts wait a random number of frames below this, so that games differ; 0 turns it off."""
+    warm_up_steps: int = 0
+    """Each environment begins in the middle of a game, after a random number of random steps below this; 0 turns it off."""
     fire_reset: bool = True
     """Press FIRE once after a reset, where the game has it: some games wait for it."""
     image_height: int = 84
@@ -50,9 +52,10 @@ class EnvSettings:
         for name, low in (("frame_skip", 1), ("image_height", 1), ("image_width", 1), ("frame_stack", 1)):
             if getattr(self, name) < low:
                 raise UsageError(f"{name}={getattr(self, name)} is below {low}; use {low} or more")
-        if self.noop_max < 0 or self.frame_limit < 1:
+        if self.noop_max < 0 or self.warm_up_steps < 0 or self.frame_limit < 1:
             raise UsageError(
-                f"noop_max={self.noop_max}, frame_limit={self.frame_limit}: expected noop_max >= 0 and frame_limit >= 1"
+                f"noop_max={self.noop_max}, warm_up_steps={self.warm_up_steps}, frame_limit={self.frame_limit}: "
+                "expected noop_max >= 0, warm_up_steps >= 0 and frame_limit >= 1"
             )
         if not 0.0 <= self.sticky_actions < 1.0:
             raise UsageError(f"sticky_actions={self.sticky_actions} is not in [0, 1); it is a probability, e.g. 0.25")

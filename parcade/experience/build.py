@@ -75,10 +75,15 @@ def make_group(
         "timer": timer,
         "device": config.run.device,
     }
-    if config.consoles_on_device:
-        return DeviceEnvGroup(make_vec(config.game, count, "native", "cuda", settings=config.env), *what, **how)
-    env = make_vec(config.game, count, config.run.backend, settings=config.env, num_threads=num_threads)
-    return EnvGroup(env, *what, **how)
+
+    def on_host(device: str) -> EnvGroup:
+        env = make_vec(config.game, count, config.run.backend, settings=config.env, num_threads=num_threads)
+        return EnvGroup(env, *what, **{**how, "device": device}, warm_up_steps=config.env.warm_up_steps)
+
+    if not config.consoles_on_device:
+        return on_host(config.run.device)
+    env = make_vec(config.game, count, "native", "cuda", settings=config.env)
+    return DeviceEnvGroup(env, *what, **how, seeded_by=(lambda: on_host("cpu")) if config.env.warm_up_steps else None)
 
 
 def make_source(

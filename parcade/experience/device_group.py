@@ -9,6 +9,7 @@ fetched once, after the last step.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor
 
 from parcade.experience.batch import STEP_FIELDS, Batch, empty_batch
+from parcade.experience.env_group import EnvGroup
 from parcade.experience.episodes import EpisodeLog
 from parcade.policy import Acted, Policy
 from parcade.precision import Precision
@@ -26,6 +28,8 @@ from parcade.state import behind, part_of
 
 class DeviceEnvGroup:
     """``n`` environments stepped together on a device; the interface of ``EnvGroup`` as far as sources use it.
+
+    ``seeded_by`` makes a group on the host, whose consoles as they stand after its start are put in the place of this one's.
 
     Attributes: as ``EnvGroup``'s; ``frames`` and ``reset_frames`` are brought up to date after every rollout.
     """
@@ -42,11 +46,13 @@ class DeviceEnvGroup:
         life_loss: bool,
         precision: Precision,
         timer: Timer,
+        seeded_by: Callable[[], EnvGroup] | None = None,
     ) -> None:
         self.env, self.env_indices, self.console_seeds = env, env_indices, console_seeds
         self.device = torch.device(device)
         self.noise = TensorUniforms(noise_keys, self.device)
         self.clip_rewards, self.life_loss, self.precision, self.timer = clip_rewards, life_loss, precision, timer
+        self.seeded_by = seeded_by
         self.log = EpisodeLog(env_indices)
         self.env_steps = 0
         self.frames = 0
@@ -75,6 +81,11 @@ class DeviceEnvGroup:
         self.lives = infos["lives"].clone()
         self.frame_counts[1] += infos["reset_frames"].sum()
         self.policy_state = policy.initial_state(len(self))
+        if self.seeded_by is not None:
+            host = self.seeded_by()
+            host.start(policy)
+            self.set_state(host.get_state(), policy)
+            host.close()
 
     def decide(self, policy: Policy) -> Acted:
         """The policy's actions for the current observations; nothing changes."""

@@ -14,6 +14,9 @@ from parcade.random import uniforms
 from parcade.report.timing import Timer
 from parcade.state import behind, part_of
 
+# Draws of the warm-up, beyond all steps that are ever played.
+WARM_UP = 1 << 48
+
 
 class EnvGroup:
     """``n`` environments stepped together; a policy is passed in for every step.
@@ -35,6 +38,7 @@ class EnvGroup:
         precision: Precision,
         timer: Timer,
         device: str = "cpu",
+        warm_up_steps: int = 0,
     ) -> None:
         self.device = torch.device(device)
         self.env = env
@@ -45,6 +49,7 @@ class EnvGroup:
         self.life_loss = life_loss
         self.precision = precision
         self.timer = timer
+        self.warm_up_steps = warm_up_steps
         self.log = EpisodeLog(env_indices)
         self.env_steps = np.zeros(len(env_indices), np.int64)
         self.frames = 0
@@ -81,6 +86,20 @@ class EnvGroup:
         self.lives = np.array(infos["lives"])
         self.reset_frames += int(infos["reset_frames"].sum())
         self.policy_state = policy.initial_state(len(self))
+        if self.warm_up_steps:
+            self._warm_up()
+
+    def _warm_up(self) -> None:
+        """Play random steps, another number in each environment. They count as reset frames, and towards the first games' scores."""
+        frames, env_steps = self.frames, self.env_steps.copy()
+        drawn = lambda step: uniforms(self.noise_keys, np.full(len(self), WARM_UP + step), 1)[:, 0]  # noqa: E731
+        steps = (drawn(0) * self.warm_up_steps).astype(np.int64)
+        for t in range(steps.max()):
+            actions = (drawn(1 + t) * self.env.single_action_space.n).astype(np.int64)
+            self._record(*self.env.step(actions, steps > t), playing=steps > t)
+        self.reset_frames += self.frames - frames
+        self.frames, self.env_steps[:] = frames, env_steps
+        self.log.take_new()  # games that ended meanwhile were nobody's
 
     def decide(self, policy: Policy) -> Acted:
         """The policy's actions for the current observations; nothing changes."""

@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 
 from parcade import make_vec
+from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError
+from parcade.experience.env_group import EnvGroup
+from parcade.policy import NetworkConfig, Policy
+from parcade.precision import Precision
+from parcade.random import env_seeds
+from parcade.report.timing import Timer
 
 SMALL = {"image_height": 42, "image_width": 42}
 
@@ -141,3 +147,21 @@ def test_a_resumed_run_on_real_pong_ends_bit_identical(tmp_path, monkeypatch):
     assert tensors.keys() == other.keys()
     for name in tensors:
         assert torch.equal(tensors[name], other[name]), name
+
+
+def test_a_warm_up_leaves_environments_in_the_middle_of_games():
+    seeds, keys = env_seeds(seed=0, first=0, count=6)
+    settings = EnvSettings(image_height=42, image_width=42)
+    how = {"clip_rewards": True, "life_loss": True, "precision": Precision(), "timer": Timer()}
+    groups = [
+        EnvGroup(make_vec("pong", 6, "native", settings=settings), np.arange(6), seeds, keys, **how, warm_up_steps=steps)
+        for steps in (0, 200, 200)
+    ]
+    policy = Policy((4, 42, 42), np.uint8, 6, NetworkConfig(hidden=16), "actor_critic")
+    for group in groups:
+        group.start(policy)
+    plain, warm, again = groups
+    assert plain.starts.all() and not warm.starts.any()
+    assert warm.frames == warm.steps == 0 and warm.reset_frames > plain.reset_frames
+    assert len(set(warm.log.steps.tolist())) == 6 and warm.log.steps.max() < 200 and len(warm.log.take_new()) == 0
+    assert (warm.observations == again.observations).all() and (warm.observations != plain.observations).any()

@@ -64,3 +64,26 @@ def test_without_a_gpu_make_vec_says_so():
         pytest.skip("there is a GPU here")
     with pytest.raises(UsageError, match="device 'cuda'"):
         make_vec("pong", 1, "native", "cuda")
+
+
+def test_consoles_that_played_on_the_host_go_on_on_the_device():
+    """Warm-ups play on the CPU and seed the device: from there on both groups play the same."""
+    seeds, keys = env_seeds(seed=3, first=0, count=3)
+    what = (np.arange(3), seeds, keys)
+    how = {"clip_rewards": True, "life_loss": True, "precision": Precision(), "timer": Timer()}
+
+    def on_host():
+        return EnvGroup(make_vec("breakout", 3, "native", settings=SETTINGS), *what, **how, warm_up_steps=40)
+
+    host = on_host()
+    env = CudaNativeVectorEnv("breakout", 3, SETTINGS, threads=HostThreads())
+    device = DeviceEnvGroup(env, *what, device="cpu", **how, seeded_by=on_host)
+    policy = Policy((4, 42, 42), np.uint8, 4, NetworkConfig(hidden=16), "actor_critic")
+    for group in (host, device):
+        group.start(policy)
+    expected, got = (play_rollout(group, policy, 20).tensors() for group in (host, device))
+    for name in expected:
+        assert torch.equal(expected[name], got[name]), name
+    assert (host.frames, host.reset_frames, host.steps) == (device.frames, device.reset_frames, device.steps)
+    rows, same_rows = host.log.take_new(), device.log.take_new()
+    assert len(rows) >= 1 and np.array_equal(rows, same_rows)
