@@ -50,7 +50,8 @@ def run_row(name: str, seed: int) -> None:
     run = RUNS / f"{name}-s{seed}"
     started = (run / "checkpoints").is_dir() and any((run / "checkpoints").iterdir())
     words = ["train", "--resume", str(run)] if started else [*command(name, seed).split()[1:], "--run-dir", str(run)]
-    subprocess.run([sys.executable, "-m", "parcade", *words], check=True, cwd=ROOT)
+    if not (run / "result.json").exists() or json.loads((run / "result.json").read_text())["finished_by"] == "stopped":
+        subprocess.run([sys.executable, "-m", "parcade", *words], check=True, cwd=ROOT)
     keep(name, seed, run)
 
 

@@ -36,8 +36,8 @@ CONFIGURATIONS: dict[str, str] = {
     ),
     "apex": (
         "--algorithm apex --engine serial --normalize-input --layer-norm --num-envs 32 --num-actors 2 --unroll-length 8 "
-        "--batch-size 128 --steps-per-update 64 --n-step 5 --learning-rate 5e-4 --target-period 500 --replay-capacity 200000 "
-        "--learning-starts 20000"
+        "--batch-size 128 --steps-per-update 64 --n-step 5 --learning-rate 5e-4 --target-period 500 --epsilon-base 0.1 "
+        "--replay-capacity 200000 --learning-starts 20000"
     ),
 }
 # (reward, minutes) at 10 million steps.
@@ -62,13 +62,20 @@ def run_row(game: str, algorithm: str, frames: int) -> None:
     started = (run / "checkpoints").is_dir() and any((run / "checkpoints").iterdir())
     fresh = [*command(game, algorithm, frames).split()[1:], "--run-dir", str(run)]
     words = ["train", "--resume", str(run), "--total-frames", str(frames)] if started else fresh
-    subprocess.run([sys.executable, "-m", "parcade", *words], check=True, cwd=ROOT)
+    if not is_finished(run):
+        subprocess.run([sys.executable, "-m", "parcade", *words], check=True, cwd=ROOT)
     result = json.loads((run / "result.json").read_text())
     if result["finished_by"] == "stopped":
         return
     RESULTS.mkdir(parents=True, exist_ok=True)
     row = {"command": command(game, algorithm, frames), **result}
     (RESULTS / f"{game}-{algorithm}.json").write_text(json.dumps(row) + "\n")
+
+
+def is_finished(run: Path) -> bool:
+    """Whether a run has come to its end, although nobody has kept its result."""
+    path = run / "result.json"
+    return path.exists() and json.loads(path.read_text())["finished_by"] != "stopped"
 
 
 def write_table() -> None:
