@@ -77,10 +77,11 @@ def greedy_score(policy: Policy) -> float:
 
 def run_row(name: str, learners: int, seed: int, arguments: argparse.Namespace) -> dict:
     """One run to the score; frames is None where it was not reached within the frames there are."""
-    label = f"{arguments.engine}-{name.replace(', ', '-').replace(' ', '-')}-n{learners}-s{seed}"
-    path = RESULTS / f"{label}.json"
-    if path.exists():
-        return json.loads(path.read_text())
+    kept = RESULTS / f"{arguments.engine}.jsonl"
+    for line in kept.read_text().splitlines() if kept.exists() else ():
+        row = json.loads(line)
+        if (row["row"], row["learners"], row["seed"]) == (name, learners, seed):
+            return row
     typed = command(name, learners, seed, arguments)
     config = parse_training(typed.split()[2:])
     torch.set_num_threads(1)
@@ -116,8 +117,9 @@ def run_row(name: str, learners: int, seed: int, arguments: argparse.Namespace) 
     finally:
         engine.close()
     RESULTS.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(row) + "\n")
-    print(label, row["frames"], row["score"], row["wall_seconds"], flush=True)
+    with kept.open("a") as file:
+        file.write(json.dumps(row) + "\n")
+    print(name, learners, seed, row["frames"], row["score"], row["wall_seconds"], flush=True)
     return row
 
 
@@ -144,7 +146,8 @@ def table(rows: list[dict], arguments: argparse.Namespace) -> str:
                 values = [row[what] for row in own]
                 median = statistics.median(values)
                 base = bases.setdefault(what, median) if n == 1 else bases.get(what)
-                cells += [f"{median:,.0f} [{min(values):,.0f}-{max(values):,.0f}]", f"{base / median:.2f}" if base else "-"]
+                kind = ",.0f" if what == "frames" else ",.2f"
+                cells += [f"{median:{kind}} [{min(values):{kind}}-{max(values):{kind}}]", f"{base / median:.2f}" if base else "-"]
             lines.append("| " + " | ".join(cells) + " |")
     m = rows[0]["machine"]
     lines += ["", f"Commit {rows[0]['commit']}; {m['cpu']}, {m['cores']} cores, {m['memory_gib']} GiB. Commands:", ""]

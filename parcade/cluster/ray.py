@@ -24,14 +24,22 @@ from parcade.errors import UsageError, missing_extra
 from parcade.topology.parts import ANSWER_TIMEOUT_SECONDS, PartLost
 from parcade.topology.settings import TopologyConfig
 
-# Ray's own settings wait half a minute before a node counts as dead; these find it out in about five seconds.
-HEALTH_CHECKS = {"health_check_period_ms": 1000, "health_check_failure_threshold": 4, "health_check_timeout_ms": 1000}
+# Ray's own settings wait half a minute before a node counts as dead; these find it out in about five seconds. And its workers
+# give way to everybody at a niceness of 15: here they are the job.
+CLUSTER_SETTINGS = {
+    "health_check_period_ms": 1000,
+    "health_check_failure_threshold": 4,
+    "health_check_timeout_ms": 1000,
+    "worker_niceness": 0,
+}
 CONNECT_SECONDS = 10.0
 # For an answer that must be there: its time is over, and it may have come while the driver waited for another.
 LEAST_SECONDS = 0.5
 # Of a cluster that a run starts for itself: enough for a few hundred unrolls; Ray's default is a third of memory.
 OBJECT_STORE_BYTES = 1 << 30
 LOOPBACK = "127.0.0.1"
+# Ray puts sockets some 65 characters below the directory for temporary files, and a socket's path may have 107.
+LONGEST_TEMPORARY = 20
 
 
 class RayPending:
@@ -147,8 +155,7 @@ class RayEngine:
 
     def _start(self, needed: dict[str, float]) -> None:
         """A cluster of this machine alone, as large as the parts say they are: they share its cores."""
-        # Ray puts sockets some 65 characters below it, and a socket's path may have 107.
-        short = None if len(tempfile.gettempdir()) < 20 else "/tmp"
+        short = None if len(tempfile.gettempdir()) <= LONGEST_TEMPORARY else "/tmp"
         self._directory = tempfile.mkdtemp(prefix="parcade-ray-", dir=short)
         self._init(
             num_cpus=max(1, int(-(-needed.get("CPU", 1) // 1))),
@@ -156,7 +163,7 @@ class RayEngine:
             object_store_memory=OBJECT_STORE_BYTES,
             _temp_dir=self._directory,
             _node_ip_address=address_of(self.settings.interface) if self.settings.interface else LOOPBACK,
-            _system_config=HEALTH_CHECKS,
+            _system_config=CLUSTER_SETTINGS,
         )
 
     def _join(self) -> None:

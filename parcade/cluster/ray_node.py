@@ -14,9 +14,10 @@ import json
 import os
 import socket
 import sys
+import tempfile
 import time
 
-from parcade.cluster.ray import HEALTH_CHECKS, OBJECT_STORE_BYTES, address_of, check_reachable
+from parcade.cluster.ray import CLUSTER_SETTINGS, LONGEST_TEMPORARY, OBJECT_STORE_BYTES, address_of, check_reachable
 from parcade.errors import UsageError
 
 START = [sys.executable, "-m", "ray.scripts.scripts", "start"]
@@ -35,7 +36,7 @@ def start_words(role: str, where: str, interface: str) -> list[str]:
     words = [*START, "--block", "--disable-usage-stats", f"--node-ip-address={own_address(interface)}"]
     words += [f"--object-store-memory={OBJECT_STORE_BYTES}", *([f"--num-cpus={cpus}"] if cpus else [])]
     if role == "head":
-        checks = json.dumps(HEALTH_CHECKS)
+        checks = json.dumps(CLUSTER_SETTINGS)
         return [*words, "--head", f"--port={where}", "--include-dashboard=false", f"--system-config={checks}"]
     return [*words, f"--address={where}"]
 
@@ -88,6 +89,8 @@ def main(words: list[str]) -> int:
             if role == "worker":
                 wait_for_head(rest[0])
             command = start_words(role, rest[0], rest[1] if len(rest) > 1 else "")
+            if len(tempfile.gettempdir()) > LONGEST_TEMPORARY:
+                os.environ.setdefault("RAY_TMPDIR", "/tmp")
             os.environ.pop("RAY_ADDRESS", None)  # it names the cluster to join, and would be taken for this node's
             os.execv(command[0], command)
     except UsageError as error:
