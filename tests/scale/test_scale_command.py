@@ -71,9 +71,11 @@ def test_a_study_measures_goes_beyond_the_cores_simulates_and_compares(tmp_path,
     assert "512 ranks are more than 8 environments, not simulated" in printed and series["simulated"][0]["hosts"] >= 2
     assert {t["ranks"] for t in found["timings"]} == {2, 4}
     assert "The simulation against every size that was run" in printed and "synthetic" in printed
-    assert main(["scale", "--read", str(tmp_path / "scale.json"), "--price", "2", "--rate", "1"]) == 0
-    again = capsys.readouterr().out
-    assert "Cost is of one hour" in again
+    before = (tmp_path / "report.md").read_text()
+    asked = ["--price", "2", "--rate", "1", "--out", str(tmp_path / "asked")]
+    assert main(["scale", "--read", str(tmp_path / "scale.json"), *asked]) == 0
+    assert "Cost is of one hour" in capsys.readouterr().out and (tmp_path / "asked" / "report.md").exists()
+    assert (tmp_path / "report.md").read_text() == before, "a question does not replace the study's own report"
 
 
 def test_a_program_of_ones_own_is_scaled(tmp_path, capsys):
