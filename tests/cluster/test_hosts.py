@@ -107,7 +107,7 @@ def test_equal_hosts_pass(remote_shell):
 
 def test_a_host_with_another_torch_is_named_with_both_versions(remote_shell):
     theirs = json.dumps(versions() | {"torch": "2.0.0"})
-    with pytest.raises(UsageError, match=r"host b has torch 2\.0\.0, this host has .*; install the same on all hosts"):
+    with pytest.raises(UsageError, match=r"host b has torch 2\.0\.0, this host has .*; install the same everywhere"):
         check_hosts(["b"], remote_shell(f"echo '{theirs}'"), {})
 
 
