@@ -97,7 +97,7 @@ def write_table() -> None:
         curves.setdefault(row["name"], []).append(row["curve"])
     if curves:
         title = "Pong from pixels"
-        plot_curves(curves, RESULTS / "pong.png", x="cpu_seconds", x_label="CPU-seconds", title=title, target=18)
+        plot_curves(curves, RESULTS / "pong.png", x="cpu_seconds", x_label="CPU-seconds", title=title, target=18, logarithmic=True)
 
 
 def main(wanted: list[str]) -> int:

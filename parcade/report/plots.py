@@ -18,7 +18,14 @@ def score_curve(run: Path) -> dict[str, np.ndarray]:
 
 
 def plot_curves(
-    curves: dict[str, list[dict[str, Any]]], path: Path, *, x: str, x_label: str, title: str, target: float | None
+    curves: dict[str, list[dict[str, Any]]],
+    path: Path,
+    *,
+    x: str,
+    x_label: str,
+    title: str,
+    target: float | None,
+    logarithmic: bool = False,
 ) -> None:
     """Scores of several runs a label, thin lines each, over ``x`` (``cpu_seconds``, ``frames``, ...), as a PNG."""
     import matplotlib
@@ -27,16 +34,20 @@ def plot_curves(
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(7.2, 4.2), layout="constrained")
+    few = len(curves) <= 10
+    colours = pyplot.get_cmap("tab10" if few else "tab20").colors
     for i, (label, runs) in enumerate(curves.items()):
         for j, run in enumerate(runs):
-            axes.plot(run[x], run["score_mean"], color=f"C{i}", lw=1.4, alpha=0.85, label=label if j == 0 else None)
+            axes.plot(run[x], run["score_mean"], color=colours[i % len(colours)], lw=1.4, alpha=0.85, label=label if j == 0 else None)
+    if logarithmic:
+        axes.set_xscale("log")
     if target is not None:
         axes.axhline(target, color="0.4", lw=0.8, ls="--")
     axes.set_xlabel(x_label)
     axes.set_ylabel("mean score of the last 100 games")
     axes.set_title(title)
     axes.grid(alpha=0.25)
-    axes.legend(frameon=False)
+    axes.legend(frameon=False, **({} if few else {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}))
     figure.savefig(path, dpi=130)
     pyplot.close(figure)
 
