@@ -50,9 +50,15 @@ def run_row(name: str, seed: int) -> None:
     run = RUNS / f"{name}-s{seed}"
     started = (run / "checkpoints").is_dir() and any((run / "checkpoints").iterdir())
     words = ["train", "--resume", str(run)] if started else [*command(name, seed).split()[1:], "--run-dir", str(run)]
-    if not (run / "result.json").exists() or json.loads((run / "result.json").read_text())["finished_by"] == "stopped":
+    if not is_finished(run):
         subprocess.run([sys.executable, "-m", "parcade", *words], check=True, cwd=ROOT)
     keep(name, seed, run)
+
+
+def is_finished(run: Path) -> bool:
+    """Whether a run has come to its end, although nobody has kept its result."""
+    path = run / "result.json"
+    return path.exists() and json.loads(path.read_text())["finished_by"] != "stopped"
 
 
 def keep(name: str, seed: int, run: Path) -> None:

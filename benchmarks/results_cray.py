@@ -15,6 +15,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from curves import is_finished
+
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "cray"
 RUNS = ROOT / "runs" / "cray"
@@ -70,12 +72,6 @@ def run_row(game: str, algorithm: str, frames: int) -> None:
     RESULTS.mkdir(parents=True, exist_ok=True)
     row = {"command": command(game, algorithm, frames), **result}
     (RESULTS / f"{game}-{algorithm}.json").write_text(json.dumps(row) + "\n")
-
-
-def is_finished(run: Path) -> bool:
-    """Whether a run has come to its end, although nobody has kept its result."""
-    path = run / "result.json"
-    return path.exists() and json.loads(path.read_text())["finished_by"] != "stopped"
 
 
 def write_table() -> None:

@@ -18,6 +18,7 @@ from parcade.envs import ale, native
 from parcade.envs.games import canonical_game, is_atari
 from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError
+from parcade.experience.replay import FILL_STEPS
 from parcade.networks import build_torso
 from parcade.policy import NetworkConfig
 from parcade.precision import resolve
@@ -156,15 +157,16 @@ class TrainConfig:
             raise UsageError("device 'cuda' runs on engines local, serial and mpi, without --overlap; leave the rest out")
         if self.is_topology or algorithm_row(run.algorithm).make.source_kind == "population":
             raise UsageError(f"algorithm {run.algorithm} does not run on device 'cuda' yet; use device 'cpu'")
-        frames = getattr(self.hyper, "unroll_length", 1) * self.env.frame_skip
+        fills = algorithm_row(run.algorithm).make.source_kind == "replay"
+        frames = max(getattr(self.hyper, "unroll_length", 1), FILL_STEPS if fills else 1) * self.env.frame_skip
         if self.consoles_on_device and self.env.frame_limit < frames:
             raise UsageError(f"frame_limit={self.env.frame_limit} is shorter than an unroll of {frames} frames; use {frames} or more")
 
     @property
     def consoles_on_device(self) -> bool:
         """Whether the consoles too run on the GPU, so that a rollout never leaves it."""
-        on_policy = algorithm_row(self.run.algorithm).make.source_kind in ("rollout", "staggered")
-        return self.run.device == "cuda" and self.run.backend == "native" and is_atari(self.game) and on_policy
+        plays_on = algorithm_row(self.run.algorithm).make.source_kind in ("rollout", "staggered", "replay")
+        return self.run.device == "cuda" and self.run.backend == "native" and is_atari(self.game) and plays_on
 
     @property
     def is_topology(self) -> bool:

@@ -19,8 +19,8 @@ from parcade.experience.device_replay import DeviceReplay
 from parcade.experience.env_group import EnvGroup
 from parcade.experience.games import GamesSource
 from parcade.experience.population import Evaluator, PopulationSource
-from parcade.experience.replay import Replay, ReplaySettings
-from parcade.experience.replay_source import FILL_STEPS, ReplaySource
+from parcade.experience.replay import FILL_STEPS, Replay, ReplaySettings
+from parcade.experience.replay_source import ReplaySource
 from parcade.experience.rollout import RolloutSource
 from parcade.experience.source import Source
 from parcade.experience.staggered import StaggeredSource

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from parcade.experience.batch import Batch
-from parcade.experience.replay import CUT, ENDED, GOES_ON, ReplaySettings, TransitionBatch
+from parcade.experience.replay import CUT, ENDED, GOES_ON, ReplaySettings, TransitionBatch, entries_of_a_lane
 
 
 class DeviceReplay:
@@ -47,13 +47,7 @@ class DeviceReplay:
     ) -> None:
         self.settings = settings
         C = settings.frame_stack
-        self.length = settings.capacity // num_lanes
-        shortest = 4 * C + 2 * settings.n_step
-        if self.length < shortest:
-            raise ValueError(
-                f"capacity={settings.capacity} leaves {self.length} entries for each of {num_lanes} environments; "
-                f"expected {shortest} or more"
-            )
+        self.length = entries_of_a_lane(settings, num_lanes)
         self.device = torch.device(device)
         shape = (num_lanes, self.length)
         frame_shape = observation_shape[1:] if C > 1 else observation_shape

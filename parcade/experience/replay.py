@@ -21,6 +21,8 @@ from torch import Tensor
 from parcade.experience.batch import Batch
 from parcade.experience.prioritized import SumTree
 
+# Steps written to a replay in one piece while nothing is learned yet.
+FILL_STEPS = 16
 # Kinds of entries: what is kept only to be seen in a stack, and steps.
 SEEN, STEP = 0, 1
 # How a step ended: not, with nothing to follow (game over or a life lost), or cut off.
@@ -89,6 +91,17 @@ def zeros_in_a_file(shape: tuple[int, ...], dtype: np.dtype, directory: Path) ->
         return np.memmap(file, dtype, "w+", shape=shape)
 
 
+def entries_of_a_lane(settings: ReplaySettings, num_lanes: int) -> int:
+    """L, the entries that each of the lanes has. Errors: ValueError when they are too few for stacks and returns."""
+    length = settings.capacity // num_lanes
+    shortest = 4 * settings.frame_stack + 2 * settings.n_step
+    if length < shortest:
+        raise ValueError(
+            f"capacity={settings.capacity} leaves {length} entries for each of {num_lanes} environments; expected {shortest} or more"
+        )
+    return length
+
+
 class Replay:
     """Transitions of ``num_lanes`` environments in bounded memory; with ``spill``, frames lie in a file in that directory.
 
@@ -114,13 +127,7 @@ class Replay:
     ) -> None:
         self.settings = settings
         C = settings.frame_stack
-        self.length = settings.capacity // num_lanes
-        shortest = 4 * C + 2 * settings.n_step
-        if self.length < shortest:
-            raise ValueError(
-                f"capacity={settings.capacity} leaves {self.length} entries for each of {num_lanes} environments; "
-                f"expected {shortest} or more"
-            )
+        self.length = entries_of_a_lane(settings, num_lanes)
         L = self.length
         self.frame_shape = observation_shape[1:] if C > 1 else observation_shape
         shape = (num_lanes, L, *self.frame_shape)

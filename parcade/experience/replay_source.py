@@ -11,16 +11,13 @@ from parcade.experience.device_group import DeviceEnvGroup
 from parcade.experience.device_replay import DeviceReplay
 from parcade.experience.env_group import EnvGroup
 from parcade.experience.episodes import EpisodeLog
-from parcade.experience.replay import Replay, TransitionBatch
+from parcade.experience.replay import FILL_STEPS, Replay, TransitionBatch
 from parcade.experience.rollout import play_rollout
 from parcade.parameters import copy_module_state
 from parcade.policy import Policy
 from parcade.random import uniforms
 from parcade.report.timing import Timer
 from parcade.state import behind, part_of
-
-# Steps written to a replay in one piece while nothing is learned yet.
-FILL_STEPS = 16
 
 
 class ReplaySource:

@@ -89,7 +89,7 @@ def cores_shared_with_others(profile: Profile) -> Iterator[Finding]:
 
 
 def evaluation_too_frequent(profile: Profile) -> Iterator[Finding]:
-    """Time spent on looking at the result instead of improving it: which every other rank waits for."""
+    """Time spent on looking at the result instead of improving it, while every other rank waits."""
     share = profile.share("evaluate")
     if share > EVALUATION_SHARE:
         # Only one rank works then: whatever the others wait for it meanwhile is lost too.

@@ -15,6 +15,7 @@ from parcade.algorithms.table import algorithm_row
 from parcade.cluster.signals import StopRequest
 from parcade.config import TrainConfig
 from parcade.envs.games import score_milestones
+from parcade.errors import UsageError
 from parcade.exchange.base import Exchange
 from parcade.report.progress import Progress
 from parcade.report.reporter import Reporter
@@ -111,7 +112,7 @@ def run_topology(config: TrainConfig, run: Path, *, resume: bool = False) -> dic
                     metrics = driver.advance(progress.share)
                 exchange.updates, exchange.bytes_moved = driver.updates, driver.bytes_moved
                 reporter.record(driver.tally, metrics)
-                _scale(run, driver, view.say)
+                scale(run, driver, view.say)
         return write_result(config, run, progress, reporter.finished)
     finally:
         engine.close()
@@ -121,11 +122,15 @@ def run_topology(config: TrainConfig, run: Path, *, resume: bool = False) -> dic
             writer.close()
 
 
-def _scale(run: Path, driver: Driver, say: Any) -> None:
-    """Follow ``parcade scale-to``."""
+def scale(run: Path, driver: Driver, say: Any) -> None:
+    """Follow ``parcade scale-to``; what there is no room for is said and left."""
     path = run / SCALE_FILE
     if path.exists():
         wanted = int(json.loads(path.read_text())["actors"])
         path.unlink()
-        driver.scale_actors(wanted)
+        try:
+            driver.scale_actors(wanted)
+        except UsageError as error:
+            say(f"warning: {error}; the run goes on as it is")
+            return
         say(f"{len(driver.of_role('actor'))} actors from now on")

@@ -5,12 +5,16 @@ import pytest
 import torch
 
 from parcade import make_vec
+from parcade.algorithms.dqn import DQNConfig
 from parcade.atari.engine_cuda import HostThreads
+from parcade.config import RunConfig, TrainConfig
 from parcade.envs.native_cuda import CudaNativeVectorEnv
 from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError
 from parcade.experience.device_group import DeviceEnvGroup
+from parcade.experience.device_replay import DeviceReplay
 from parcade.experience.env_group import EnvGroup
+from parcade.experience.replay import ReplaySettings
 from parcade.experience.rollout import play_rollout
 from parcade.policy import NetworkConfig, Policy
 from parcade.precision import Precision
@@ -87,3 +91,23 @@ def test_consoles_that_played_on_the_host_go_on_on_the_device():
     assert (host.frames, host.reset_frames, host.steps) == (device.frames, device.reset_frames, device.steps)
     rows, same_rows = host.log.take_new(), device.log.take_new()
     assert len(rows) >= 1 and np.array_equal(rows, same_rows)
+
+
+def test_dqns_consoles_and_replay_live_on_the_device_together():
+    """What is sampled from real consoles' games, ended and cut off ones too, is what was seen when it was played."""
+    config = TrainConfig("breakout", RunConfig(algorithm="dqn", backend="native", device="cuda"), hyper=DQNConfig())
+    assert config.consoles_on_device
+    seeds, keys = env_seeds(seed=3, first=0, count=2)
+    how = {"clip_rewards": True, "life_loss": True, "precision": Precision(), "timer": Timer()}
+    env = CudaNativeVectorEnv("breakout", 2, SETTINGS, threads=HostThreads())
+    group = DeviceEnvGroup(env, np.arange(2), seeds, keys, device="cpu", **how)
+    policy = Policy((4, 42, 42), np.uint8, 4, NetworkConfig(hidden=16), "q")
+    group.start(policy)
+    replay = DeviceReplay(ReplaySettings(400, 3, 0.99, 4), 2, (4, 42, 42), torch.uint8, "cpu")
+    batches = [play_rollout(group, policy, 16) for _ in range(5)]
+    for batch in batches:
+        replay.add(batch)
+    seen = torch.cat([batch.observations for batch in batches])
+    assert torch.cat([batch.starts for batch in batches]).sum() >= 4
+    sample = replay.sample(np.random.default_rng(0).random(200))
+    assert torch.equal(sample.observations, seen[sample.stamps, sample.indices // replay.length])

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from test_replay import GAMMA, Player
+from test_replay import GAMMA, Player, assert_same_samples, assert_samples_are_of_the_list
 from test_sources import build
 
 from parcade.experience.device_replay import DeviceReplay
@@ -37,15 +37,7 @@ def is_cut(steps, i, n):
 @pytest.mark.parametrize("blocks", [5, 60])
 def test_every_transition_equals_that_of_a_list_of_all_steps(stack, n, blocks):
     player, replay = filled(stack, n, blocks=blocks)
-    batch = replay.sample(np.random.default_rng(1).random(400))
-    for k in range(400):
-        observation = batch.observations[k].flatten().tolist()
-        step, total, discount, following = player.transition(observation[-1], n)
-        assert observation == step[0] and batch.actions[k] == step[1]
-        assert batch.returns[k].item() == pytest.approx(total, abs=1e-5)
-        assert batch.discounts[k].item() == pytest.approx(discount, abs=1e-6)
-        if following is not None:
-            assert batch.next_observations[k].flatten().tolist() == following
+    assert_samples_are_of_the_list(player, replay, n)
 
 
 @pytest.mark.parametrize("stack", [1, 4])
@@ -95,10 +87,7 @@ def test_a_restored_replay_samples_the_same():
     block = player.block(3)
     for each in (replay, other):
         each.add(block)
-    draws = np.random.default_rng(2).random(50)
-    a, b = replay.sample(draws).arrays(), other.sample(draws).arrays()
-    for name in a:
-        assert np.array_equal(a[name], b[name]), name
+    assert_same_samples(replay, other)
 
 
 def test_the_stated_bytes_are_what_a_replay_takes():

@@ -87,11 +87,7 @@ def filled(stack, n, alpha=0.0, lanes=3, capacity=180, seed=0, blocks=60):
     return player, replay
 
 
-@pytest.mark.parametrize("stack", [1, 4])
-@pytest.mark.parametrize("n", [1, 3])
-@pytest.mark.parametrize("blocks", [5, 60])
-def test_every_transition_equals_that_of_a_list_of_all_steps(stack, n, blocks):
-    player, replay = filled(stack, n, blocks=blocks)
+def assert_samples_are_of_the_list(player, replay, n):
     batch = replay.sample(np.random.default_rng(1).random(400))
     for k in range(400):
         observation = batch.observations[k].flatten().tolist()
@@ -101,6 +97,22 @@ def test_every_transition_equals_that_of_a_list_of_all_steps(stack, n, blocks):
         assert batch.discounts[k].item() == pytest.approx(discount, abs=1e-6)
         if following is not None:
             assert batch.next_observations[k].flatten().tolist() == following
+
+
+def assert_same_samples(one, other):
+    draws = np.random.default_rng(2).random(50)
+    a, b = one.sample(draws).arrays(), other.sample(draws).arrays()
+    assert a.keys() == b.keys()
+    for name in a:
+        assert np.array_equal(a[name], b[name]), name
+
+
+@pytest.mark.parametrize("stack", [1, 4])
+@pytest.mark.parametrize("n", [1, 3])
+@pytest.mark.parametrize("blocks", [5, 60])
+def test_every_transition_equals_that_of_a_list_of_all_steps(stack, n, blocks):
+    player, replay = filled(stack, n, blocks=blocks)
+    assert_samples_are_of_the_list(player, replay, n)
 
 
 def test_uniform_sampling_finds_every_transition_equally_often():
@@ -166,11 +178,7 @@ def test_a_restored_replay_samples_the_same():
     block = player.block(3)
     for each in (replay, other):
         each.add(block)
-    draws = np.random.default_rng(2).random(50)
-    a, b = replay.sample(draws).arrays(), other.sample(draws).arrays()
-    assert a.keys() == b.keys()
-    for name in a:
-        assert np.array_equal(a[name], b[name]), name
+    assert_same_samples(replay, other)
 
 
 def test_a_replay_that_spills_samples_the_same_and_leaves_no_file(tmp_path):
@@ -181,10 +189,7 @@ def test_a_replay_that_spills_samples_the_same_and_leaves_no_file(tmp_path):
     block = player.block(3)
     for each in (replay, spilled):
         each.add(block)
-    draws = np.random.default_rng(2).random(50)
-    a, b = replay.sample(draws).arrays(), spilled.sample(draws).arrays()
-    for name in a:
-        assert np.array_equal(a[name], b[name]), name
+    assert_same_samples(replay, spilled)
     shape = ((4, 84, 84), np.uint8, 4)
     assert Replay.bytes_per_transition(*shape) - Replay.bytes_per_transition(*shape, spilled=True) == 84 * 84
 

@@ -10,7 +10,7 @@ from parcade.report.progress import Progress
 from parcade.topology.checkpoint import TopologyCheckpointer
 from parcade.topology.learner import Learner
 from parcade.topology.parts import SerialEngine
-from parcade.topology.run import make_driver
+from parcade.topology.run import SCALE_FILE, make_driver, scale
 from parcade.train import start_run
 
 
@@ -112,3 +112,19 @@ def test_a_replay_too_small_for_its_blocks_is_refused(tmp_path, algorithm):
     config = config_for(tmp_path, algorithm, **hyper)
     with pytest.raises(UsageError, match="replay_capacity of 160 for 8 environments that store 16 steps at once; use 256 or more"):
         make_replay(config, 160, 8, block=16, shares_here=1)
+
+
+def test_more_actors_than_there_is_room_for_leave_the_run_as_it_is(tmp_path, monkeypatch):
+    driver = begun(config_for(tmp_path, "impala", num_envs=4))
+    run = start_run(driver.config)
+    (run / SCALE_FILE).write_text('{"actors": 9}')
+
+    def full(role, count):
+        raise UsageError(f"{count} more {role}(s) reserve too much")
+
+    monkeypatch.setattr(driver.engine, "check_room", full)
+    said = []
+    scale(run, driver, said.append)
+    assert said == ["warning: 7 more actor(s) reserve too much; the run goes on as it is"]
+    assert len(driver.of_role("actor")) == 2 and not (run / SCALE_FILE).exists()
+    driver.advance(0.0)
