@@ -87,7 +87,7 @@ def launch_command(job: Job, mpiexec: str, kind: str, environment: dict[str, str
 
 
 def run_ranks(job: Job) -> int:
-    """Run a job to its end; returns the launcher's exit code, or 1 when it had to be ended.
+    """Run a job to its end; returns the launcher's exit code, or 1 when it had to be ended before every rank had done its work.
 
     Ctrl-C and SIGTERM ask the ranks, through the stop file, to finish their iteration and save. What has not ended after
     a grace time, overruns its time limit by far, or hangs (``watchdog``) is ended, its stacks printed before.
@@ -112,9 +112,13 @@ def run_ranks(job: Job) -> int:
         reason = _wait(process, job, asked)
         if reason is None and process.returncode:
             return process.returncode
-        reason = reason or _unfinished(job)
-        if reason is None:
+        unfinished = _unfinished(job)
+        if unfinished is None:
+            if reason is not None:
+                print(f"parcade: {reason}; MPI is ended, nothing is lost", file=sys.stderr, flush=True)
             return 0
+        if reason is None:
+            reason = f"the launcher ended without an error, but {unfinished} did not come to its end: a host or its link is gone"
         print(f"{_stacks(job.run)}parcade: {reason}", file=sys.stderr, flush=True)
         return 1
     finally:
@@ -154,14 +158,16 @@ def _wait(process: subprocess.Popen, job: Job, asked: list[int]) -> str | None:
 
 
 def _unfinished(job: Job) -> str | None:
-    """Who did not come to its end although the launcher says that all is well, as Open MPI's may when a host is lost."""
+    """The ranks that did not come to their end; None when all did.
+
+    Their own word counts, not the launcher's: Open MPI's may say that all is well when a host is lost, or hang when all is.
+    """
     ended = {record.number for record in read_records(job.run) if record.ended}
     missing = [number for number in range(job.ranks) if number not in ended]
     if not missing:
         return None
     places = {record.number: record.place for record in read_records(job.run)}
-    named = "; ".join(f"rank {number} ({places.get(number, 'which never came up')})" for number in missing)
-    return f"the launcher ended without an error, but {named} did not come to its end: a host or its link is gone"
+    return "; ".join(f"rank {number} ({places.get(number, 'which never came up')})" for number in missing)
 
 
 def _stacks(run: Path) -> str:

@@ -39,7 +39,7 @@ class ProcessRecord:
     begun: bool = False
     """Whether it is past its start: consoles built, kernels compiled, the first update under way."""
     ended: bool = False
-    """Whether it left of its own accord."""
+    """Whether it has done its work; what fails stays without it."""
 
     @property
     def name(self) -> str:

@@ -186,10 +186,10 @@ class Heartbeat:
         self._thread.start()
         return self
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
         self._leave.set()
         self._thread.join(timeout=2 * self.interval_seconds + 5)
-        self.record = replace(self.record, ended=True)
+        self.record = replace(self.record, ended=kind is None)
         self._beat()
 
     def _beat(self) -> None:

@@ -59,7 +59,9 @@ class NetHosts:
         (self.folder / "hosts").write_text(f"127.0.0.1 localhost\n{HEAD} head\n{names}")
         self.remote_shell.write_text(_REMOTE_SHELL.format(folder=self.folder))
         self.remote_shell.chmod(0o755)
-        _ip("link", "add", BRIDGE, "type", "bridge")
+        # An address of its own: a bridge takes the lowest of its cables' and loses it with that cable, and then the hosts that
+        # are left know the head by an address that is gone, for up to a minute.
+        _ip("link", "add", BRIDGE, "address", "02:00:0a:4d:00:fe", "type", "bridge")
         _ip("addr", "add", f"{HEAD}/24", "dev", BRIDGE)
         _ip("link", "set", BRIDGE, "up")
         for i in range(1, self.count + 1):

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from parcade.cluster import launch, mpi
+from parcade.cluster import launch, mpi, watchdog
 from parcade.cluster.launch import Job, run_ranks
 from parcade.cluster.processes import ProcessRecord, own_record, write_record
 
@@ -13,22 +13,24 @@ pytestmark = pytest.mark.quick
 
 @pytest.fixture
 def job(tmp_path, monkeypatch):
-    """Runs a job whose launcher ends with a code and leaves records of some ranks that have ended, or not."""
+    """Runs a job whose launcher ends with a code and leaves records of some ranks that have ended, or not; None never ends."""
 
     def run(code, *ended):
+        program = f"raise SystemExit({code})" if code is not None else "import time; time.sleep(600)"
         monkeypatch.setattr(mpi, "find_mpiexec", lambda: "mpiexec")
         monkeypatch.setattr(mpi, "implementation", lambda mpiexec: "openmpi")
-        monkeypatch.setattr(launch, "launch_command", lambda *a: [sys.executable, "-c", f"raise SystemExit({code})"])
+        monkeypatch.setattr(launch, "launch_command", lambda *a: [sys.executable, "-c", program])
+        monkeypatch.setattr(watchdog, "END_SECONDS", 1.0)
         clear = launch.clear_records
 
         def with_records(run_directory):
             clear(run_directory)
             for number, has_ended in enumerate(ended):
-                fields = {**vars(own_record("rank", number)), "pid": 4000000, "ended": has_ended}
+                fields = {**vars(own_record("rank", number)), "pid": 4000000, "begun": True, "ended": has_ended}
                 write_record(run_directory, ProcessRecord(**fields))
 
         monkeypatch.setattr(launch, "clear_records", with_records)
-        return run_ranks(Job([], 2, tmp_path, 1))
+        return run_ranks(Job([], 2, tmp_path, 1, hang_seconds=0.5))
 
     return run
 
@@ -51,3 +53,14 @@ def test_a_launcher_that_hides_a_lost_rank_is_not_believed(job, capfd):
 def test_a_rank_that_never_came_up_is_named(job, capfd):
     assert job(0, True) == 1
     assert "rank 1 (which never came up)" in capfd.readouterr().err
+
+
+def test_a_launcher_that_does_not_come_down_costs_nothing_of_a_job_whose_ranks_are_through(job, capfd):
+    assert job(None, True, True) == 0
+    err = capfd.readouterr().err
+    assert "every rank has done its work, but MPI does not come down; MPI is ended, nothing is lost" in err
+
+
+def test_a_launcher_that_hangs_before_a_rank_is_through_has_failed(job, capfd):
+    assert job(None, True, False) == 1
+    assert "rank 0 ended while the others wait" in capfd.readouterr().err

@@ -140,3 +140,10 @@ def test_a_heartbeat_registers_its_process_and_its_end(tmp_path):
         assert (now.name, now.pid, now.scope, now.ended) == ("actor 3", os.getpid(), "infer", False)
     (then,) = read_records(tmp_path)
     assert then.ended and then.beat > now.beat
+
+
+def test_a_process_that_fails_has_not_done_its_work(tmp_path):
+    with pytest.raises(RuntimeError), Heartbeat(tmp_path, "rank", 0, lambda: Signs("learn", 1.0, True), interval_seconds=0.01):
+        raise RuntimeError("no")
+    (then,) = read_records(tmp_path)
+    assert not then.ended
