@@ -25,14 +25,16 @@ import functools
 import hashlib
 import inspect
 import os
+import shutil
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numba
 import numpy as np
 
 from .cuda_kernels import LASTING_WORDS
-from .jit import OPTIONS
+from .jit import OPTIONS, cache_directory, only_process, source_digest
 from .narrow import narrowed
 from .state import LINE_WORDS, MEMORY_BYTES, ROW_WORDS
 
@@ -168,13 +170,38 @@ def {plain.__name__}(num_threads, {arguments}):
 """
 
 
-def kernel_function(body: Callable) -> Callable:
-    """The plain function that numba-cuda compiles for a body."""
+def kernel_function(body: Callable, folder: Path | None = None) -> Callable:
+    """The plain function that numba-cuda compiles for a body; its source stands in `folder`, machine code is kept beside it."""
     from numba import cuda
 
+    source, name = kernel_source(body), getattr(body, "py_func", body).__name__
+    path = "<kernel>"
+    if folder is not None:
+        path = folder / f"{name}.py"
+        if not path.exists():  # Numba forgets code that is older than its source
+            making = path.with_suffix(f".{os.getpid()}")
+            making.write_text(source)
+            making.replace(path)
     names = {"cuda": cuda, "int32": numba.int32, "uint8": numba.uint8, "body": body}
-    exec(kernel_source(body), names)
-    return names[getattr(body, "py_func", body).__name__]
+    exec(compile(source, path, "exec"), names)
+    return names[name]
+
+
+def kernel_folder(options: str) -> Path | None:
+    """Where machine code of today's sources, compiled with such options, is kept; None where nothing can be written.
+
+    Numba would look at the source of the kernel alone, not at the emulator behind it: that of other sources is deleted.
+    """
+    directory = cache_directory()
+    if directory is None:
+        return None
+    of_today = f"gpu-{source_digest(everything=True)[:16]}"
+    for old in directory.glob("gpu-*"):
+        if not old.name.startswith(of_today):
+            shutil.rmtree(old, ignore_errors=True)
+    folder = directory / f"{of_today}-{options}"
+    folder.mkdir(exist_ok=True)
+    return folder
 
 
 class GpuThreads:
@@ -192,6 +219,7 @@ class GpuThreads:
         self.threads_per_block, self._max_registers = threads_per_block, max_registers
         self._narrow = narrow and not is_simulated()
         self._cuda = require_cuda()
+        self._folder = kernel_folder(f"{'int32' if self._narrow else 'int64'}-{max_registers or 'all'}-registers")
         self._kernels: dict[Callable, Any] = {}
         self._has_scratch = False
         self.stream = stream
@@ -245,17 +273,26 @@ class GpuThreads:
 
     def launch(self, body: Callable, num_threads: int, *arguments: Any) -> None:
         """Run a body for indices 0 .. num_threads - 1; returns before it has run."""
-        if body not in self._kernels:
-            # Without link-time optimisation the code is the one that `gpu_code.py` measures.
-            options = {"lto": False} if "lto" in inspect.signature(self._cuda.jit).parameters else {}
-            options |= {} if self._max_registers is None else {"max_registers": self._max_registers}
-            compiled = narrowed(body) if self._narrow else body
-            self._kernels[body] = self._cuda.jit(kernel_function(compiled), **options)
+        is_new = body not in self._kernels
+        if is_new:
+            self._kernels[body] = self._make(body)
         self._has_scratch |= with_row(body)
         blocks = -(-num_threads // self.threads_per_block)
         stream = self._cuda.external_stream(self.stream) if self.stream else 0
-        with contextlib.nullcontext() if is_simulated() else tables_in_global_memory():  # the first launch compiles
+        with contextlib.ExitStack() as compiling:
+            if not is_simulated():  # the first launch compiles
+                compiling.enter_context(tables_in_global_memory())
+                # Of processes that start together one compiles, the others load what it has kept.
+                compiling.enter_context(only_process(self._folder if is_new else None))
             self._kernels[body][blocks, self.threads_per_block, stream](num_threads, *arguments)
+
+    def _make(self, body: Callable) -> Any:
+        """The kernel of a body, to be compiled, or loaded from disk, at its first launch."""
+        # Without link-time optimisation the code is the one that `gpu_code.py` measures.
+        options = {"lto": False} if "lto" in inspect.signature(self._cuda.jit).parameters else {}
+        options |= {} if self._max_registers is None else {"max_registers": self._max_registers}
+        options |= {} if self._folder is None else {"cache": True}
+        return self._cuda.jit(kernel_function(narrowed(body) if self._narrow else body, self._folder), **options)
 
 
 @functools.cache

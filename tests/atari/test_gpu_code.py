@@ -77,3 +77,44 @@ def test_products_that_are_added_up_are_fused_without_the_remedy():
         signature = numba.void(numba.types.Array(numba.float32, 1, "C"), numba.float32, numba.float32)
         ptx, _ = cuda.compile_ptx(plain, signature, device=False, abi="numba", cc=gpu_code.PTX_CAPABILITY)
     assert "fma." in ptx
+
+
+@pytest.fixture
+def kept(tmp_path, monkeypatch):
+    """Compiles a small kernel of given sources as a GPU's first launch does; returns its machine code and whether it was on disk."""
+    import numba
+    from numba import cuda
+    from numba.cuda import codegen, dispatcher
+
+    from parcade.atari import cuda_kernels, engine_cuda
+
+    device = type("Device", (), {"compute_capability": (9, 0), "id": 0})
+    monkeypatch.setattr(codegen.devices, "get_context", lambda *number: type("Context", (), {"device": device}))
+    monkeypatch.setattr(engine_cuda, "cache_directory", lambda: tmp_path)
+    body = cuda_kernels.show_thread
+    types = numba.void(*gpu_code.signatures()[body]).args
+
+    def compile_or_load(sources, options="int64"):
+        monkeypatch.setattr(engine_cuda, "source_digest", lambda everything: sources)
+        folder = engine_cuda.kernel_folder(options)
+        with gpu_code.pretended_device((9, 0)), engine_cuda.tables_in_global_memory():
+            made = cuda.jit(engine_cuda.kernel_function(body, folder), cache=True, lto=False)
+            kernel = made._cache.load_overload(types, made.targetctx)
+            on_disk = kernel is not None
+            if not on_disk:
+                kernel = dispatcher._Kernel(made.py_func, types, **made.targetoptions)
+                kernel._codelibrary.get_cubin()
+                made._cache.save_overload(types, kernel)
+            return kernel._codelibrary.get_cubin().code, on_disk
+
+    return compile_or_load
+
+
+def test_machine_code_is_kept_on_disk_for_the_sources_and_options_it_was_made_of(kept):
+    code, on_disk = kept("a" * 16)
+    assert not on_disk and code.startswith(b"\x7fELF")
+    assert kept("a" * 16) == (code, True)
+    assert kept("a" * 16, "int32")[1] is False
+    assert kept("a" * 16) == (code, True), "code of other options of the same sources stays"
+    assert kept("b" * 16)[1] is False
+    assert kept("a" * 16)[1] is False, "code of other sources is deleted"
