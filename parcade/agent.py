@@ -25,7 +25,8 @@ def load_config(run: Path) -> TrainConfig:
 class Agent:
     """A policy as its last checkpoint left it, with its memory of the games it is in.
 
-    Attributes: ``config`` of its run, ``policy``, ``frames`` it was trained for.
+    Attributes: ``config`` of its run, ``policy``, ``frames`` it was trained for, ``acts_greedily`` where its algorithm knows no
+    other way. A Q policy explores with the least epsilon its training would have come to.
     """
 
     def __init__(self, run: str | Path) -> None:
@@ -33,6 +34,8 @@ class Agent:
         self.config = load_config(run)
         directory, state, _ = run_directory.newest_checkpoint(run)
         self.frames = int(state["progress"]["frames"])
+        algorithm = algorithm_row(self.config.run.algorithm).make
+        self.acts_greedily = algorithm.acts_greedily
         spaces = self.make_env(1)
         observation = spaces.single_observation_space
         self.policy = Policy(
@@ -40,12 +43,15 @@ class Agent:
             observation.dtype,
             int(spaces.single_action_space.n),
             self.config.hyper.network,
-            algorithm_row(self.config.run.algorithm).make.head,
+            algorithm.head,
         )
         spaces.close()
         tensors = run_directory.read_rank_file(directory, 0)
         prefix = "policy."
         self.policy.load_state_dict(part_of(tensors, prefix))
+        if algorithm.head == "q":
+            # What is saved is that of one learner, drawn at random where they explore differently, or still on its way down.
+            self.policy.epsilon.fill_(min(self.config.hyper.epsilon_end, float(self.policy.epsilon)))
         self.policy.eval()
         self._precision = Precision(self.config.run.precision)
         self._generator = torch.Generator().manual_seed(0)
@@ -69,7 +75,7 @@ class Agent:
         observations = torch.as_tensor(np.asarray(observations))
         n = len(observations)
         begun = torch.zeros(n, dtype=torch.bool) if starts is None else torch.as_tensor(starts)
-        uniforms = None if greedy else torch.rand(n, 2, generator=self._generator)
+        uniforms = None if greedy or self.acts_greedily else torch.rand(n, 2, generator=self._generator)
         if self._state is not None and self._state.shape[1] != n:
             self._state = None
         with self._precision.autocast():

@@ -155,7 +155,7 @@ class TrainConfig:
         run = self.run
         if run.engine not in ("local", "serial", "mpi") or run.overlap:
             raise UsageError("device 'cuda' runs on engines local, serial and mpi, without --overlap; leave the rest out")
-        if self.is_topology or algorithm_row(run.algorithm).make.source_kind == "population":
+        if self.is_topology or algorithm_row(run.algorithm).make.source_kind in ("population", "games"):
             raise UsageError(f"algorithm {run.algorithm} does not run on device 'cuda' yet; use device 'cpu'")
         fills = algorithm_row(run.algorithm).make.source_kind == "replay"
         frames = max(getattr(self.hyper, "unroll_length", 1), FILL_STEPS if fills else 1) * self.env.frame_skip
@@ -221,7 +221,7 @@ class TrainConfig:
         for name, value in vars(self.hyper).items():
             if isinstance(value, float) and not math.isfinite(value):
                 raise UsageError(f"{name}={value} is not a finite number; use one that is")
-            if name in not_below_zero and value < 0:
+            if name in not_below_zero and value is not None and value < 0:
                 raise UsageError(f"{name}={value} is below 0; use 0 or more")
             if name in at_least_one and value < 1:
                 raise UsageError(f"{name}={value} is below 1; use 1 or more")

@@ -17,6 +17,7 @@ from parcade.envs.settings import in_colour
 from parcade.errors import UsageError
 from parcade.experience.env_group import EnvGroup
 from parcade.experience.episodes import ENV, SCORE, STEPS
+from parcade.policy import Acted
 from parcade.precision import Precision
 from parcade.random import env_seeds
 from parcade.report.timing import Timer
@@ -58,7 +59,7 @@ def evaluate(agent: Agent, episodes: int, *, seed: int = 0, greedy: bool = False
     group = _group(agent, num_envs, seed)
     finished: list[list[np.ndarray]] = [[] for _ in range(num_envs)]
     while any(len(games) < wanted for games, wanted in zip(finished, share, strict=True)):
-        group.step(_greedily(agent, group) if greedy else group.decide(agent.policy))
+        group.step(_decide(agent, group, greedy))
         for row in group.log.take_new():
             finished[int(row[ENV])].append(row)
     group.close()
@@ -68,7 +69,8 @@ def evaluate(agent: Agent, episodes: int, *, seed: int = 0, greedy: bool = False
         "game": agent.config.game,
         "episodes": episodes,
         "seed": seed,
-        "greedy": greedy,
+        "greedy": greedy or agent.acts_greedily,
+        "epsilon": 0.0 if greedy else float(agent.policy.epsilon),
         "trained_frames": agent.frames,
         "score_mean": float(scores.mean()),
         "score_median": float(np.median(scores)),
@@ -80,8 +82,10 @@ def evaluate(agent: Agent, episodes: int, *, seed: int = 0, greedy: bool = False
     }
 
 
-def _greedily(agent: Agent, group: EnvGroup):
-    return agent.policy.act(group.observations, None, group.policy_state, group.starts)
+def _decide(agent: Agent, group: EnvGroup, greedy: bool) -> Acted:
+    if greedy or agent.acts_greedily:
+        return agent.policy.act(group.observations, None, group.policy_state, group.starts)
+    return group.decide(agent.policy)
 
 
 def check_video(agent: Agent, path: Path) -> None:
@@ -116,7 +120,7 @@ def played_frames(agent: Agent, *, seed: int = 0, greedy: bool = False) -> Itera
     yield picture[0, 0], 0.0, False
     try:
         while True:
-            acted = _greedily(agent, group) if greedy else group.decide(agent.policy)
+            acted = _decide(agent, group, greedy)
             group.step(acted)
             picture, _, terminated, truncated, _ = shown.step(acted.actions.numpy())
             ended = bool(terminated[0] | truncated[0])

@@ -6,6 +6,7 @@ a feed-forward policy has none. ``starts[t]`` ``[B]`` is true where observation 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -138,7 +139,10 @@ class Policy(nn.Module):
                 nn.init.zeros_(parameter) if "bias" in name else nn.init.orthogonal_(parameter)
             num_features = config.lstm
         plain = config.network == "karpathy_mlp"
-        self.actor = orthogonal(nn.Linear(num_features, num_actions), 0.01 if head == "actor_critic" else 1.0)
+        self.actor = orthogonal(nn.Linear(num_features, num_actions, bias=not plain), 0.01 if head == "actor_critic" else 1.0)
+        if plain:
+            # The difference of two scores has the deviation of Karpathy's single one, 1 / sqrt(inputs).
+            nn.init.normal_(self.actor.weight, std=1 / math.sqrt(2 * num_features))
         self.critic = None
         if head == "actor_critic" and not plain:
             self.critic = orthogonal(nn.Linear(num_features, 1), 1.0)
@@ -215,7 +219,9 @@ class Policy(nn.Module):
             if starts is not None:
                 carried = (~starts[t]).unsqueeze(-1)
                 hidden, cell = hidden * carried, cell * carried
-            hidden, cell = self.lstm(features[t].float(), (hidden, cell))
+            # What is carried from step to step, and saved, stays float32 on every device.
+            with full_precision(features.device.type):
+                hidden, cell = self.lstm(features[t].float(), (hidden, cell))
             outputs.append(hidden)
         return torch.stack(outputs).flatten(0, 1), torch.stack([hidden, cell])
 
@@ -230,7 +236,7 @@ class Policy(nn.Module):
     ) -> Acted:
         """One decision for each of B environments.
 
-        Shapes: observations ``[B, ...]``, uniforms ``[B, 2]`` in [0, 1) (None acts greedily), starts ``[B]`` bool,
+        Shapes: observations ``[B, ...]``, uniforms ``[B, 2]`` in [0, 1] (None acts greedily), starts ``[B]`` bool,
         epsilon ``[B]`` shares of random actions in place of the policy's one.
         """
         scores, values, state = self(observations[None], state, None if starts is None else starts[None])
@@ -239,7 +245,8 @@ class Policy(nn.Module):
         if uniforms is None:
             actions = greedy
         elif self.head == "q":
-            explored = (uniforms[:, 1] * self.num_actions).long()
+            # A float64 just below 1 has become a float32 of 1.
+            explored = (uniforms[:, 1] * self.num_actions).long().clamp_(max=self.num_actions - 1)
             actions = torch.where(uniforms[:, 0] < (self.epsilon if epsilon is None else epsilon), explored, greedy)
         else:
             cumulative = scores.softmax(-1).cumsum(-1)

@@ -49,6 +49,23 @@ def test_moments_of_two_ranks_add_up_to_those_of_both():
     torch.testing.assert_close(both.scale, alone.scale)
 
 
+def test_the_largest_noise_explores_the_last_action():
+    policy = small_policy(head="q")
+    just_below_one = torch.tensor(1 - 2**-30, dtype=torch.float64).float()  # 1.0: float32 has nothing between
+    acted = policy.act(torch.zeros(1, 5), torch.tensor([[0.0, just_below_one]]), epsilon=torch.ones(1))
+    assert acted.actions.tolist() == [2]
+
+
+def test_what_a_recurrent_policy_carries_is_float32_in_mixed_precision(monkeypatch):
+    policy = small_policy(lstm=8)
+    inside = []
+    lstm = policy.lstm.forward
+    monkeypatch.setattr(policy.lstm, "forward", lambda *a: inside.append(torch.is_autocast_enabled("cpu")) or lstm(*a))
+    with torch.autocast("cpu", torch.bfloat16):
+        state = policy(torch.randn(2, 3, 5)).state
+    assert inside == [False, False] and state.dtype == torch.float32
+
+
 def test_a_recurrent_policy_forgets_at_the_start_of_an_episode():
     policy = small_policy(lstm=8)
     x = torch.randn(6, 2, 5, generator=torch.Generator().manual_seed(3))

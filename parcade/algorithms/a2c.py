@@ -30,8 +30,8 @@ class A2CConfig(AlgorithmConfig):
     """Environments over all ranks."""
     learning_rate: float = 7e-4
     """Optimiser step size."""
-    final_learning_rate: float = 7e-4
-    """What the step size falls to, in a straight line over total_frames."""
+    final_learning_rate: float | None = None
+    """What the step size falls to, in a straight line over total_frames; None keeps it."""
     unroll_length: int = 8
     """T: steps per environment between updates."""
     reset_at_points: bool = False

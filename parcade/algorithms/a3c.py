@@ -2,7 +2,7 @@
 
 Paper: Mnih 2016, "Asynchronous Methods for Deep Reinforcement Learning", arXiv 1602.01783, section 4 and algorithm S3.
 Every learner plays its own environments and pushes its gradient to the parameter server, whose RMSProp statistics all
-share (section 4.5, "shared RMSProp"). The loss is ``a2c``'s.
+share (section 4, "optimization"). The loss is ``a2c``'s.
 Deviations: (1) a learner steps several environments side by side, where the paper's threads had one each; (2) a
 gradient older than ``max_staleness`` updates is dropped; (3) those of ``a2c``.
 """

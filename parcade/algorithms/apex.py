@@ -4,7 +4,7 @@ Paper: Horgan 2018, "Distributed Prioritized Experience Replay", arXiv 1803.0093
 Actors explore with a ladder of epsilons, and give new transitions their first priorities from their own values.
 Deviations: (1) Adam is the default optimiser; (2) the two streams share the dense layer; (3) ``steps_per_update`` keeps
 actors and learner in step, where the paper lets both run free; (4) the replay forgets the oldest, the paper removes
-down to a soft limit.
+down to a soft limit; (5) the exponent of the importance weights rises from 0.4 to 1, where the paper leaves it at 0.4.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from parcade.rl.returns import discounted_returns
 from parcade.rl.schedules import linear
 from parcade.state import behind, part_of
 
-# Section 5.1: the final epsilons of the paper and their probabilities.
+# The final epsilons of the paper's experiments and their probabilities.
 FINAL_EPSILONS, THEIR_SHARES = (0.1, 0.01, 0.5), (0.4, 0.3, 0.3)
 
 
@@ -44,8 +44,8 @@ class AsyncQConfig(AlgorithmConfig):
     """Targets of one step, of the longest return a rollout holds, or of one step with the action taken next."""
     learning_rate: float = 7e-4
     """Optimiser step size."""
-    final_learning_rate: float = 7e-4
-    """What the step size falls to, in a straight line over total_frames."""
+    final_learning_rate: float | None = None
+    """What the step size falls to, in a straight line over total_frames; None keeps it."""
     unroll_length: int = 8
     """T: steps per environment between updates."""
     target_period: int = 500

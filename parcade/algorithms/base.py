@@ -47,6 +47,8 @@ class Algorithm:
     """The experience source it takes."""
     head: ClassVar[Literal["actor_critic", "q"]]
     """What the policy's scores are."""
+    acts_greedily: ClassVar[bool] = False
+    """Whether the policy that is learned takes the best action, and draws none."""
 
     def __init__(self, context: AlgorithmContext, config: AlgorithmConfig) -> None:
         self.policy = context.policy

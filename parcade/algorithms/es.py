@@ -37,8 +37,8 @@ class ESConfig(AlgorithmConfig):
     """Deviation of the noise."""
     learning_rate: float = 1e-2
     """Adam's step size."""
-    final_learning_rate: float = 1e-2
-    """What the step size falls to, in a straight line over total_frames."""
+    final_learning_rate: float | None = None
+    """What the step size falls to, in a straight line over total_frames; None keeps it."""
     weight_decay: float = 5e-3
     """Share of the parameters that is added to the gradient."""
     games_per_member: int = 1
@@ -73,6 +73,7 @@ class ES(Algorithm):
 
     source_kind: ClassVar[str] = "population"
     head: ClassVar[str] = "actor_critic"
+    acts_greedily: ClassVar[bool] = True
 
     def optimizer(self) -> OptimizerFactory:
         return lambda parameters: torch.optim.Adam(parameters, self.config.learning_rate)

@@ -44,8 +44,8 @@ class PPOConfig(AlgorithmConfig):
     """Environments over all ranks."""
     learning_rate: float = 1e-3
     """Adam's step size."""
-    final_learning_rate: float = 1e-3
-    """What the step size falls to, in a straight line."""
+    final_learning_rate: float | None = None
+    """What the step size falls to, in a straight line; None keeps it."""
     unroll_length: int = 128
     """T: steps per environment between learning turns."""
     epochs: int = 3
@@ -60,8 +60,8 @@ class PPOConfig(AlgorithmConfig):
     """How far the ratio may move the surrogate."""
     entropy_weight: float = 0.01
     """Weight of the entropy bonus (c2 in the paper)."""
-    final_entropy_weight: float = 0.01
-    """What the weight falls to in a straight line."""
+    final_entropy_weight: float | None = None
+    """What the weight falls to, in a straight line; None keeps it."""
     target_kl: float | None = None
     """The step size follows the policy's change instead of its schedule: divided by 1.5 after an iteration whose KL
     divergence was above twice this, multiplied by 1.5 after one below half of it. None follows the schedule."""

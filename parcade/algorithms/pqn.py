@@ -40,8 +40,8 @@ class PQNConfig(AlgorithmConfig):
     """The policy's network."""
     learning_rate: float = 1e-3
     """RAdam's step size."""
-    final_learning_rate: float = 1e-3
-    """What the step size falls to, in a straight line over total_frames."""
+    final_learning_rate: float | None = None
+    """What the step size falls to, in a straight line over total_frames; None keeps it."""
     unroll_length: int = 32
     """T: steps per environment between learning turns."""
     epochs: int = 2

@@ -2,9 +2,8 @@
 
 Papers: Williams 1992, "Simple statistical gradient-following algorithms"; Karpathy 2016, "Deep Reinforcement Learning:
 Pong from Pixels" (http://karpathy.github.io/2016/05/31/rl/). Notation: G_t the discounted return of one point.
-Deviations from Karpathy: (1) a softmax over two actions takes the place of one sigmoid; (2) the gradient is the mean
-over the games' steps, not their sum, which RMSProp's scaling makes the same but for its epsilon; (3) the games of one
-update are played side by side, by one policy, instead of one after another.
+Deviations from Karpathy: (1) a softmax over two actions takes the place of one sigmoid; (2) the games of one update are played
+side by side, by one policy, instead of one after another.
 """
 
 from __future__ import annotations
@@ -64,16 +63,14 @@ class Reinforce(Algorithm):
     def update(self, batch: Batch, exchange: Exchange, progress: float) -> dict[str, Tensor]:
         c = self.config
         advantages = self._advantages(batch, exchange)
-        steps_everywhere = float(exchange.sum(torch.tensor([float(batch.num_steps)], dtype=torch.float64)))
         loss_total, entropy_total = torch.zeros(()), torch.zeros(())
         for observations, actions, advantage in self._chunks(batch, advantages):
             with self.precision.autocast(self.device):
                 scores = self.policy(observations).scores
             entropy = entropy_of(scores).sum()
             loss = -(advantage * log_prob_of(scores, actions)).sum()
-            # The exchange takes the mean over ranks: the factor makes it the mean over all steps of all ranks.
-            share = exchange.world_size / steps_everywhere
-            exchange.accumulate((loss - c.entropy_weight * entropy) * share)
+            # The exchange takes the mean over ranks: the factor makes it Karpathy's sum over all steps of all ranks.
+            exchange.accumulate((loss - c.entropy_weight * entropy) * exchange.world_size)
             loss_total += loss.detach() / batch.num_steps
             entropy_total += entropy.detach() / batch.num_steps
         exchange.apply()

@@ -3,7 +3,7 @@
 Papers: Dalton & Frosio 2020, "Accelerating Reinforcement Learning through GPU Atari Emulation", arXiv 1907.08467, section 5
 (the schedule, ``experience/staggered.py``); Espeholt 2018, "IMPALA", arXiv 1802.01561, section 4 (the loss).
 Notation as in ``rl/vtrace.py``. Deviations: (1) Adam is offered beside RMSProp; (2) losses are means over the batch, where
-IMPALA sums; (3) inputs may be normalised by running statistics.
+IMPALA sums, and so RMSProp's epsilon is the first paper's 1e-5, not IMPALA's; (3) inputs may be normalised by running statistics.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class VTraceLossConfig(AlgorithmConfig):
 
     learning_rate: float = 1e-3
     """Optimiser step size."""
-    final_learning_rate: float = 1e-3
-    """What the step size falls to, in a straight line over total_frames."""
+    final_learning_rate: float | None = None
+    """What the step size falls to, in a straight line over total_frames; None keeps it."""
     unroll_length: int = 20
     """T: steps per environment in an unroll."""
     rho_clip: float = 1.0
@@ -67,7 +67,7 @@ class VTraceLearner(Algorithm):
     def optimizer(self) -> OptimizerFactory:
         if self.config.optimizer == "adam":
             return lambda parameters: torch.optim.Adam(parameters, self.config.learning_rate, eps=1e-5)
-        return lambda parameters: torch.optim.RMSprop(parameters, self.config.learning_rate, alpha=0.99, eps=1e-2)
+        return lambda parameters: torch.optim.RMSprop(parameters, self.config.learning_rate, alpha=0.99, eps=1e-5)
 
     def update(self, batch: Batch, exchange: Exchange, progress: float) -> dict[str, Tensor]:
         c, policy = self.config, self.policy

@@ -20,7 +20,7 @@ def double_q_targets(returns: Tensor, discounts: Tensor, q_online: Tensor, q_tar
     """The online network chooses the action n steps later, the target network says what it is worth.
 
     Shapes: returns, discounts ``[N]``; q_online, q_target ``[N, A]``; returns ``[N]``.
-    Source: van Hasselt 2016, arXiv 1509.06461, eq. 4, with n-step returns as in Hessel 2018, arXiv 1710.02298, eq. 3.
+    Source: van Hasselt 2016, arXiv 1509.06461, eq. 4, with n-step returns as in Hessel 2018, arXiv 1710.02298 ("multi-step learning").
     """
     return returns + discounts * value_of(q_target, q_online.argmax(-1))
 

@@ -35,10 +35,10 @@ def generalized_advantages(
     (Mnih 2016, algorithm S3); lambda_=0 gives the one-step temporal difference.
 
     Shapes: rewards, discounts, values ``[T, B]``; bootstrap_value ``[B]``; returns ``[T, B]``.
-    Source: Schulman 2016, arXiv 1506.02438, eq. 11, 12 and 16.
+    Source: Schulman 2016, arXiv 1506.02438, eq. 11 and 16.
     """
     values_tp1 = torch.cat([values[1:], bootstrap_value[None]])
-    deltas = rewards + discounts * values_tp1 - values  # eq. 12
+    deltas = rewards + discounts * values_tp1 - values  # eq. 11
     advantages = torch.empty_like(rewards)
     following = torch.zeros_like(bootstrap_value)
     for t in reversed(range(rewards.shape[0])):

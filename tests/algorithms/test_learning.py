@@ -5,8 +5,10 @@ import dataclasses
 import pytest
 import torch
 
+from parcade.agent import load
 from parcade.algorithms.table import ALGORITHMS
 from parcade.config import RunConfig, TrainConfig
+from parcade.evaluate import evaluate
 from parcade.policy import NetworkConfig
 from parcade.train import run_training, start_run
 
@@ -22,16 +24,15 @@ SOLVES_CATCH = {
     "a2c": {"learning_rate": 2e-3, "network": NetworkConfig(hidden=64)},
     "ppo": {"unroll_length": 16, "learning_rate": 3e-3, "network": NetworkConfig(hidden=64)},
     "vtrace": {"unroll_length": 10, "learning_rate": 3e-3, "network": NetworkConfig(hidden=64)},
-    "pqn": {"unroll_length": 16, "learning_rate": 2e-3, "network": NetworkConfig(hidden=64)},
+    "pqn": {"unroll_length": 16, "learning_rate": 2e-3, "final_learning_rate": 1e-3, "network": NetworkConfig(hidden=64)},
     "dqn": {
         "learning_rate": 1e-3,
-        "final_learning_rate": 1e-3,
         "target_period": 100,
         "learning_starts": 500,
         "replay_capacity": 10_000,
         "network": NetworkConfig(network="mlp", hidden=64),
     },
-    "a3c": {"learning_rate": 3e-3, "final_learning_rate": 3e-3, "network": NetworkConfig(network="mlp", hidden=64)},
+    "a3c": {"learning_rate": 3e-3, "network": NetworkConfig(network="mlp", hidden=64)},
     "async-q": {
         "num_envs": 32,
         "unroll_length": 2,
@@ -45,7 +46,6 @@ SOLVES_CATCH = {
     },
     "gorila": {
         "learning_rate": 1e-3,
-        "final_learning_rate": 1e-3,
         "target_period": 200,
         "learning_starts": 500,
         "replay_capacity": 10_000,
@@ -53,18 +53,16 @@ SOLVES_CATCH = {
     },
     "apex": {
         "learning_rate": 1e-3,
-        "final_learning_rate": 1e-3,
         "target_period": 100,
         "learning_starts": 500,
         "replay_capacity": 10_000,
         "network": NetworkConfig(network="mlp", hidden=64, dueling=True),
     },
     "impala": {"unroll_length": 16, "learning_rate": 3e-3, "network": NetworkConfig(network="mlp", hidden=64)},
-    "ga3c": {"learning_rate": 3e-3, "final_learning_rate": 3e-3, "network": NetworkConfig(network="mlp", hidden=64)},
+    "ga3c": {"learning_rate": 3e-3, "network": NetworkConfig(network="mlp", hidden=64)},
     "es": {
         "num_envs": 1,
         "learning_rate": 5e-2,
-        "final_learning_rate": 5e-2,
         "weight_decay": 1e-3,
         "sigma": 0.05,
         "population": 40,
@@ -73,6 +71,7 @@ SOLVES_CATCH = {
     },
 }
 SOLVED = 0.9
+SMALL = NetworkConfig(network="mlp", hidden=16)
 
 
 def play(tmp_path, game, algorithm, frames, target=SOLVED, engine="serial", **hyper):
@@ -104,6 +103,25 @@ def test_a_frozen_policy_does_not_solve_catch(tmp_path, algorithm):
     assert result["score_mean"] < SOLVED, result
 
 
+def test_evolution_strategies_are_asked_as_they_were_trained(tmp_path):
+    """Scored by the best action of every member; drawing from the scores would be another policy, and a worse one."""
+    play(tmp_path, "tiny_catch", "es", 60_000, **SOLVES_CATCH["es"])
+    drawn, best = (evaluate(load(tmp_path / "run"), 40, greedy=greedy) for greedy in (False, True))
+    assert drawn["scores"] == best["scores"] and drawn["greedy"] and drawn["score_mean"] >= SOLVED
+
+
+def test_an_agent_explores_no_more_than_at_the_end_of_its_training(tmp_path):
+    hyper = {"epsilon_until": 1.0, "epsilon_end": 0.05, "network": SMALL}
+    play(tmp_path, "tiny_catch", "async-q", 20_000, target=-1.0, **hyper)  # ends at the first report
+    assert load(tmp_path / "run").policy.epsilon.item() == pytest.approx(0.05)
+
+
+def test_rmsprop_moves_v_trace_as_fast_as_adam_does(tmp_path):
+    """Losses are means and gradients short: an epsilon that was meant for sums would leave nothing of them."""
+    hyper = SOLVES_CATCH["vtrace"] | {"optimizer": "rmsprop", "learning_rate": 1e-3}
+    assert play(tmp_path, "tiny_catch", "vtrace", 60_000, **hyper)["score_mean"] >= SOLVED
+
+
 def test_prioritised_dueling_dqn_solves_catch(tmp_path):
     network = NetworkConfig(network="mlp", hidden=64, dueling=True)
     hyper = SOLVES_CATCH["dqn"] | {"priority_exponent": 0.6, "optimizer": "rmsprop", "network": network}
@@ -116,7 +134,7 @@ def test_prioritised_dueling_dqn_solves_catch(tmp_path):
     [
         ("a2c", {"unroll_length": 8}),
         ("ppo", {"unroll_length": 16}),
-        ("a3c", {"unroll_length": 8, "num_envs": 32, "final_learning_rate": 5e-3}),
+        ("a3c", {"unroll_length": 8, "num_envs": 32}),
         ("impala", {"unroll_length": 8, "unrolls_per_update": 2}),
     ],
 )
@@ -136,8 +154,6 @@ def test_without_memory_the_cue_is_lost(tmp_path):
 @pytest.mark.parametrize("algorithm", ["a2c", "ppo", "pqn", "dqn"])
 def test_a_truncated_task_is_worth_what_an_endless_one_is(tmp_path, algorithm):
     """Reward 1 for ever at gamma 0.8 is worth 5; ending bootstrapping at the cut would give about 4 or less."""
-    from parcade.agent import load
-
     hyper = {"unroll_length": 8, "learning_rate": 1e-2, "gamma": 0.8, "num_envs": 8}
     hyper["network"] = NetworkConfig(network="mlp", hidden=32, normalize_input=False)
     if algorithm == "dqn":
