@@ -11,7 +11,7 @@ from . import cuda_kernels, engine_cpu, engine_cuda, rom_code
 from .arcade import Arcade, check_saved
 from .cuda_kernels import LASTING_WORDS
 from .device_rows import rows_from_device, rows_to_device
-from .state import DIFFICULTY, EPISODE_FRAME_NUMBER, FRAME_NUMBER, LINE_WORDS, LIVES, MODE, TERMINAL, VERSION
+from .state import CPU_JAMMED, DIFFICULTY, EPISODE_FRAME_NUMBER, FRAME_NUMBER, LINE_WORDS, LIVES, MODE, TERMINAL, VERSION
 
 
 class DeviceArcade(Arcade):
@@ -100,6 +100,10 @@ class DeviceArcade(Arcade):
     @property
     def game_over(self) -> Any:
         return self._register(TERMINAL) != 0
+
+    @property
+    def halted(self) -> Any:
+        return self._register(CPU_JAMMED) != 0
 
     @property
     def frame_number(self) -> Any:

@@ -26,6 +26,8 @@ import hashlib
 import inspect
 import os
 import shutil
+import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -42,6 +44,7 @@ THREADS_PER_BLOCK = 64
 SCRATCH_BYTES = 4 * ROW_WORDS + MEMORY_BYTES
 OLDEST_DRIVER = (12, 0)  # CUDA version a driver must serve
 RESERVED_BYTES = 1 << 30  # left to the driver, the code and torch
+UNUSED_SECONDS = 86_400.0  # after which machine code of other sources is deleted
 
 
 class DeviceUnavailable(RuntimeError):
@@ -79,6 +82,8 @@ def check_actions(actions: Any, num_consoles: int) -> None:
     if interface is not None and (interface["typestr"] != "<i8" or tuple(interface["shape"]) != (num_consoles,)):
         got = f"{interface['typestr']} {tuple(interface['shape'])}"
         raise ValueError(f"actions are {got}; expected int64 ({num_consoles},)")
+    if interface is not None and interface.get("strides") not in (None, (8,)):
+        raise ValueError(f"actions are {interface['strides'][0]} bytes apart; expected 8; use actions.contiguous()")
 
 
 # --- on the CPU ----------------------------------------------------------------------------------------------------------------
@@ -190,23 +195,27 @@ def kernel_function(body: Callable, folder: Path | None = None) -> Callable:
 def kernel_folder(options: str) -> Path | None:
     """Where machine code of today's sources, compiled with such options, is kept; None where nothing can be written.
 
-    Numba would look at the source of the kernel alone, not at the emulator behind it: that of other sources is deleted.
+    Numba would look at the source of the kernel alone, not at the emulator behind it. That of other sources is deleted once
+    nobody has used it for a day.
     """
     directory = cache_directory()
     if directory is None:
         return None
     of_today = f"gpu-{source_digest(everything=True)[:16]}"
     for old in directory.glob("gpu-*"):
-        if not old.name.startswith(of_today):
+        # A run that was begun before the sources changed may still be at work.
+        if not old.name.startswith(of_today) and time.time() - old.stat().st_mtime > UNUSED_SECONDS:
             shutil.rmtree(old, ignore_errors=True)
     folder = directory / f"{of_today}-{options}"
     folder.mkdir(exist_ok=True)
+    os.utime(folder)
     return folder
 
 
 class GpuThreads:
-    """Runs thread bodies on the current CUDA device, on `stream` (a handle; 0 is the legacy default stream).
+    """Runs thread bodies on the current CUDA device, on `stream` (a handle; None is torch's current one, where torch is loaded).
 
+    Copies and fills go through the same stream: what is launched later finds them done.
     `narrow` computes in 32 bits (`narrow.py`). `max_registers` limits a thread, which lets more of them run at once and
     spill; `threads_per_block` shares out blocks.
     """
@@ -214,7 +223,7 @@ class GpuThreads:
     name = "cuda"
 
     def __init__(
-        self, stream: int = 0, *, threads_per_block: int = THREADS_PER_BLOCK, max_registers: int | None = None, narrow: bool = False
+        self, stream: int | None = None, *, threads_per_block: int = THREADS_PER_BLOCK, max_registers: int | None = None, narrow: bool = False
     ) -> None:
         self.threads_per_block, self._max_registers = threads_per_block, max_registers
         self._narrow = narrow and not is_simulated()
@@ -224,9 +233,26 @@ class GpuThreads:
         self._has_scratch = False
         self.stream = stream
 
+    def _current_stream(self) -> Any:
+        handle = self.stream
+        if handle is None:
+            torch = sys.modules.get("torch")
+            on_gpu = torch is not None and torch.cuda.is_available() and not is_simulated()
+            handle = torch.cuda.current_stream().cuda_stream if on_gpu else 0
+        return self._cuda.external_stream(handle) if handle else 0
+
+    def _wait(self, stream: Any) -> None:
+        """Let a copy end before what it was made from, or into, is touched; on the default stream it has."""
+        if stream:
+            stream.synchronize()
+
     def put(self, array: np.ndarray) -> Any:
         """A copy in the device's memory."""
-        return self._cuda.to_device(np.ascontiguousarray(array))
+        stream = self._current_stream()
+        # numpy keeps the stride of 0 that broadcasting gives an array of one: numba-cuda would compile the kernel anew for it.
+        copy = self._cuda.to_device(np.array(array, order="C"), stream=stream)
+        self._wait(stream)
+        return copy
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
         """An array of zeros in the device's memory."""
@@ -234,16 +260,21 @@ class GpuThreads:
         if is_simulated():
             array[:] = 0
         else:
-            self._cuda.cudadrv.driver.device_memset(array, 0, array.nbytes)
+            self._cuda.cudadrv.driver.device_memset(array, 0, array.nbytes, stream=self._current_stream())
         return array
 
     def fetch(self, array: Any) -> np.ndarray:
         """A copy in the host's memory; waits for the device."""
-        return array.copy_to_host()
+        stream = self._current_stream()
+        copy = array.copy_to_host(stream=stream)
+        self._wait(stream)
+        return copy
 
     def write(self, array: Any, values: np.ndarray) -> None:
         """Overwrite an array with values from the host."""
-        array.copy_to_device(np.ascontiguousarray(values, array.dtype).reshape(array.shape))
+        stream = self._current_stream()
+        array.copy_to_device(np.ascontiguousarray(values, array.dtype).reshape(array.shape), stream=stream)
+        self._wait(stream)
 
     def free_bytes(self) -> int | None:
         """Bytes that are free on the device for consoles; None for numba's simulator."""
@@ -254,7 +285,7 @@ class GpuThreads:
         if self._has_scratch:
             return free
         # The driver sets scratch aside for all threads that could be in flight, when a kernel first needs it.
-        return free - device.MULTIPROCESSOR_COUNT * device.MAX_THREADS_PER_MULTI_PROCESSOR * SCRATCH_BYTES
+        return free - device.MULTIPROCESSOR_COUNT * device.MAX_THREADS_PER_MULTIPROCESSOR * SCRATCH_BYTES
 
     def take(self, actions: Any, num_consoles: int) -> Any:
         """Actions int64 [n] on the device: from a tensor there without a copy, or copied from a number, a list, a numpy array."""
@@ -278,13 +309,21 @@ class GpuThreads:
             self._kernels[body] = self._make(body)
         self._has_scratch |= with_row(body)
         blocks = -(-num_threads // self.threads_per_block)
-        stream = self._cuda.external_stream(self.stream) if self.stream else 0
+        stream = self._current_stream()
         with contextlib.ExitStack() as compiling:
             if not is_simulated():  # the first launch compiles
                 compiling.enter_context(tables_in_global_memory())
-                # Of processes that start together one compiles, the others load what it has kept.
-                compiling.enter_context(only_process(self._folder if is_new else None))
+                # Of processes that start together one compiles a kernel, the others load what it has kept.
+                compiling.enter_context(only_process(self._folder_of(body) if is_new else None))
             self._kernels[body][blocks, self.threads_per_block, stream](num_threads, *arguments)
+
+    def _folder_of(self, body: Callable) -> Path | None:
+        """Where a kernel's source and machine code stand; made anew if somebody has tidied up."""
+        if self._folder is None:
+            return None
+        folder = self._folder / getattr(body, "py_func", body).__name__
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
 
     def _make(self, body: Callable) -> Any:
         """The kernel of a body, to be compiled, or loaded from disk, at its first launch."""
@@ -292,7 +331,7 @@ class GpuThreads:
         options = {"lto": False} if "lto" in inspect.signature(self._cuda.jit).parameters else {}
         options |= {} if self._max_registers is None else {"max_registers": self._max_registers}
         options |= {} if self._folder is None else {"cache": True}
-        return self._cuda.jit(kernel_function(narrowed(body) if self._narrow else body, self._folder), **options)
+        return self._cuda.jit(kernel_function(narrowed(body) if self._narrow else body, self._folder_of(body)), **options)
 
 
 @functools.cache

@@ -10,6 +10,7 @@ With `NUMBA_DISABLE_JIT=1` all are plain Python functions that can be stepped th
 """
 
 import contextlib
+import errno
 import functools
 import hashlib
 import importlib
@@ -104,6 +105,9 @@ _separate: list[tuple] = []  # (dispatcher, signature), callees first
 _lock = threading.Lock()
 _prepared = False
 LOCK_SECONDS = 900
+# What file systems without locks answer (Lustre mounted without them, NFS without their service): a folder takes a lock's place.
+NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
+HELD_SECONDS = 300
 
 
 def separate(signature: str):
@@ -202,17 +206,37 @@ def only_process(directory: Path | None) -> Iterator[None]:
     if directory is None or fcntl is None:
         yield
         return
+    deadline = time.monotonic() + LOCK_SECONDS
     with (directory / "kernels.lock").open("w") as file:
-        deadline = time.monotonic() + LOCK_SECONDS
+        folder = None
         while True:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if folder is None:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                else:
+                    folder.mkdir()
                 break
-            except BlockingIOError:
+            except (BlockingIOError, FileExistsError):
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"another process has been compiling the consoles for {LOCK_SECONDS} s") from None
                 time.sleep(0.05)
-        yield  # closing the file gives the lock back
+                _forget_dead_holder(folder)
+            except OSError as error:
+                if error.errno not in NO_LOCKS or folder is not None:
+                    raise
+                folder = directory / "kernels.held"
+        try:
+            yield  # closing the file gives the lock back
+        finally:
+            if folder is not None:
+                folder.rmdir()
+
+
+def _forget_dead_holder(folder: Path | None) -> None:
+    """Take a folder that stands for a lock from a process that must have died: nothing compiles that long."""
+    with contextlib.suppress(OSError):
+        if folder is not None and time.time() - folder.stat().st_mtime > HELD_SECONDS:
+            folder.rmdir()
 
 
 def _forget_stale_kernels(directory: Path | None) -> bool:

@@ -15,7 +15,8 @@ import numpy as np
 from . import cuda_kernels, engine_cpu, engine_cuda, preprocess, rom_code
 from .cuda_kernels import LASTING_WORDS, NUM_SETTINGS
 from .device_rows import rows_from_device, rows_to_device
-from .state import DIFFICULTY, LINE_WORDS, MODE
+from .state import DIFFICULTY, LINE_WORDS, MEMORY_BYTES, MODE, ROW_WORDS
+from .state_check import check_rows
 
 
 class DeviceStep(NamedTuple):
@@ -197,13 +198,35 @@ class DeviceConsoles:
         }
 
     def set_state(self, state: dict[str, np.ndarray]) -> None:
-        """Take what `get_state` or a `VectorConsoles` of the same settings gave."""
-        names = ("state", "memory", "screen", "random")
-        lasting = rows_to_device({name: state[f"console.{name}"] for name in names})
+        """Take what `get_state` or a `VectorConsoles` of the same settings gave. Errors: ValueError, and nothing has changed."""
+        taken = self._checked(state)
+        rows = {name.removeprefix("console."): array for name, array in taken.items() if name.startswith("console.")}
         write = self.threads.write
-        for array, values in zip(self._consoles, lasting, strict=True):
+        for array, values in zip(self._consoles, rows_to_device(rows), strict=True):
             write(array, values)
-        write(self.observations, state["observations"])
-        write(self.captured, state["captured"].view(np.uint64))
-        write(self.elapsed, state["elapsed"])
+        for name in ("observations", "captured", "elapsed"):
+            write(getattr(self, name), taken[name])
         self._loaded[:] = True
+
+    def _checked(self, state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """A saved state's arrays as `get_state` gives them. Errors: ValueError where one is missing, misshapen or out of range."""
+        n, words = self.num_envs, self.machine.height * LINE_WORDS
+        expected = {
+            "console.state": ((n, ROW_WORDS), np.int32),
+            "console.memory": ((n, MEMORY_BYTES), np.uint8),
+            "console.screen": ((n, 2 * words), np.uint64),
+            "console.random": ((n, 3, 625), np.uint32),
+            "observations": ((n, *self.image_shape), np.uint8),
+            "captured": ((n, 3, words), np.uint64),
+            "elapsed": ((n,), np.int32),
+        }
+        taken = {}
+        for name, (shape, dtype) in expected.items():
+            saved = state.get(name)
+            # Unsigned words may have been saved as signed ones.
+            if saved is None or saved.shape != shape or saved.dtype.itemsize != np.dtype(dtype).itemsize:
+                got = None if saved is None else f"{saved.dtype} {saved.shape}"
+                raise ValueError(f"saved consoles: {name} is {got}; expected {np.dtype(dtype)} {shape}")
+            taken[name] = saved.view(dtype)
+        check_rows({name.removeprefix("console."): array for name, array in taken.items()}, self.machine)
+        return taken

@@ -73,7 +73,6 @@ class CudaNativeVectorEnv(VectorEnv):
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
-        self._threads = threads
         self.device = torch.device(threads.name)
         share = self._share
         c = self._consoles
@@ -86,16 +85,10 @@ class CudaNativeVectorEnv(VectorEnv):
     def _share(self, array: Any) -> Tensor:
         return torch.as_tensor(array, device=self.device)
 
-    def _follow_stream(self) -> None:
-        """Kernels run on torch's current stream, so its order is theirs: no waiting is needed between the two."""
-        if self.device.type == "cuda":
-            self._threads.stream = torch.cuda.current_stream(self.device).cuda_stream
-
     def reset(
         self, *, seed: int | np.ndarray | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Start every game anew. ``seed`` ``[n]`` int32 seeds each console; an int seeds env i with seed + i."""
-        self._follow_stream()
         self._consoles.reset(seed)
         frames = torch.zeros(self.num_envs, dtype=torch.int32, device=self.device)
         return self._observations, {
@@ -109,7 +102,6 @@ class CudaNativeVectorEnv(VectorEnv):
         if not isinstance(actions, Tensor) or actions.device.type != self.device.type or actions.shape != (self.num_envs,):
             got = f"{tuple(actions.shape)} on {actions.device.type!r}" if isinstance(actions, Tensor) else type(actions).__name__
             raise UsageError(f"actions are {got}; expected a tensor ({self.num_envs},) on {self.device.type!r}")
-        self._follow_stream()
         self._actions.copy_(actions)
         self._consoles.step()
         ended = self._over
@@ -128,6 +120,12 @@ class CudaNativeVectorEnv(VectorEnv):
         return {**state, "frame_number": frame_number}
 
     def set_state(self, state: dict[str, np.ndarray]) -> Tensor:
-        """Take a state that ``get_state`` gave, here or on the CPU; returns the observations ``[n, ...]`` it shows."""
-        self._consoles.set_state(state)
+        """Take a state that ``get_state`` gave, here or on the CPU; returns the observations ``[n, ...]`` it shows.
+
+        Errors: UsageError when it is of another game or size, or a word in it is out of range.
+        """
+        try:
+            self._consoles.set_state(state)
+        except ValueError as error:
+            raise UsageError(str(error)) from error
         return self._observations

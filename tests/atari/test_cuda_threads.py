@@ -10,6 +10,7 @@ from parity import play_both
 from parcade.atari import Arcade, VectorConsoles, engine_cuda
 from parcade.atari.arcade_cuda import DeviceArcade
 from parcade.atari.engine_cuda import HostThreads
+from parcade.atari.state import LOG_SLOT
 from parcade.atari.vector_cuda import DeviceConsoles
 
 pytest.importorskip("ale_py")
@@ -98,6 +99,21 @@ def test_a_console_moves_between_devices_and_goes_on_identically():
         assert rewards[0] == rewards[1]
         assert np.array_equal(back.ram, device.ram)
         assert np.array_equal(back.screen, device.screen)
+    assert device.halted.tolist() == back.halted.tolist() == [False] * 4
+
+
+def test_a_state_no_kernel_could_work_on_is_refused_and_changes_nothing():
+    device = DeviceConsoles("pong", 2, HostThreads())
+    device.reset(seed=1)
+    state, before = device.get_state(), device.get_state()
+    state["console.state"][1, LOG_SLOT] = 400_000_000
+    state["elapsed"][:] = 7
+    with pytest.raises(ValueError, match="LOG_SLOT .* of row 1 is 400000000; expected 0 to 2"):
+        device.set_state(state)
+    with pytest.raises(ValueError, match=r"captured is None; expected uint64 \(2, 3, 4200\)"):
+        device.set_state({name: array for name, array in before.items() if name != "captured"})
+    after = device.get_state()
+    assert all(np.array_equal(before[name], after[name]) for name in before)
 
 
 def test_environments_go_on_from_a_state_of_the_other_device():
@@ -158,6 +174,10 @@ def test_actions_on_the_wrong_device_are_refused_in_one_line():
 
     with pytest.raises(ValueError, match="expected int64"):
         engine_cuda.check_actions(OnDevice(), 3)
+    strided = OnDevice()
+    strided.__cuda_array_interface__ |= {"typestr": "<i8", "strides": (16,)}
+    with pytest.raises(ValueError, match="16 bytes apart; expected 8; use actions.contiguous"):
+        engine_cuda.check_actions(strided, 3)
 
 
 def test_without_a_gpu_one_line_says_so():

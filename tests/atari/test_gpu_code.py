@@ -91,6 +91,7 @@ def kept(tmp_path, monkeypatch):
     device = type("Device", (), {"compute_capability": (9, 0), "id": 0})
     monkeypatch.setattr(codegen.devices, "get_context", lambda *number: type("Context", (), {"device": device}))
     monkeypatch.setattr(engine_cuda, "cache_directory", lambda: tmp_path)
+    monkeypatch.setattr(engine_cuda, "UNUSED_SECONDS", 0.0)
     body = cuda_kernels.show_thread
     types = numba.void(*gpu_code.signatures()[body]).args
 
@@ -108,6 +109,20 @@ def kept(tmp_path, monkeypatch):
             return kernel._codelibrary.get_cubin().code, on_disk
 
     return compile_or_load
+
+
+def test_the_device_is_asked_for_what_drivers_know():
+    import inspect
+    import re
+
+    from cuda.bindings.driver import CUdevice_attribute
+
+    from parcade.atari import engine_cuda
+
+    asked = re.findall(r"\bdevice\.([A-Z_]+)\b", inspect.getsource(engine_cuda.GpuThreads))
+    assert len(asked) >= 2
+    for name in asked:
+        assert hasattr(CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}"), name
 
 
 def test_machine_code_is_kept_on_disk_for_the_sources_and_options_it_was_made_of(kept):

@@ -1,5 +1,6 @@
 """Compiling: once, by one process at a time, and never old code."""
 
+import errno
 import hashlib
 import os
 import subprocess
@@ -39,6 +40,24 @@ def test_a_process_that_waits_for_the_compiler_says_so_in_the_end(tmp_path, monk
             pass
         other.stdin.close()
         other.wait(10)
+    with jit.only_process(tmp_path):
+        pass
+
+
+def test_where_files_cannot_be_locked_a_folder_is(tmp_path, monkeypatch):
+    def refuse(*request):
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    monkeypatch.setattr(jit, "LOCK_SECONDS", 0.2)
+    held = tmp_path / "kernels.held"
+    with jit.only_process(tmp_path):
+        assert held.is_dir()
+        with pytest.raises(TimeoutError, match="another process"), jit.only_process(tmp_path):
+            pass
+    assert not held.exists()
+    held.mkdir()
+    monkeypatch.setattr(jit, "HELD_SECONDS", 0.1)  # its maker has died
     with jit.only_process(tmp_path):
         pass
 
