@@ -131,8 +131,10 @@ class Actor:
             data |= behind("unroll.", finished.arrays())
         return note, data
 
-    def get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    def get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray] | None]:
         """The games under way and the weights that play them."""
+        if self.life is None:
+            return {"life": None}, None
         state = behind("group.", {name: np.asarray(value) for name, value in self.group.get_state().items()})
         state |= {f"policy.{name}": tensor.numpy().copy() for name, tensor in self.policy.state_dict().items()}
         if self._unroll is not None:

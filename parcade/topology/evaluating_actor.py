@@ -47,8 +47,10 @@ class EvaluatingActor:
         note |= {"rows": self.evaluator.take_rows(), "cpu_seconds": process_cpu_seconds(), "time": self.timer.snapshot()}
         return note, None
 
-    def get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    def get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray] | None]:
         """The environments, which stand at the start of a game each."""
+        if self.life is None:
+            return {"life": None}, None
         state = {}
         for i, lane in enumerate(self.lanes):
             state |= behind(f"lane{i}.", {name: np.asarray(value) for name, value in lane.get_state().items()})

@@ -196,8 +196,10 @@ class Learner:
         """What actors act with."""
         return {"life": self.life, "version": int(self.algorithm.policy.version)}, weights_of(self.algorithm.policy)
 
-    def get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    def get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray] | None]:
         """All that this learner's future depends on."""
+        if self.life is None:
+            return {"life": None}, None
         state: dict[str, Any] = {f"weights.{name}": array.copy() for name, array in weights_of(self.algorithm.policy).items()}
         state |= {f"algorithm.{name}": tensor.numpy() for name, tensor in self.algorithm.get_state().items()}
         state["generator"] = self.algorithm.generator.get_state().numpy()

@@ -69,8 +69,10 @@ class ReplayShard:
             self.replay.update_priorities(np.array(sampled["indices"]), np.array(sampled["stamps"]), np.array(errors))
         return {"life": self.life}, None
 
-    def get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    def get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray] | None]:
         """Everything, or but for the transitions where the run does not save them."""
+        if self.life is None:
+            return {"life": None}, None
         state = {"counters": np.array([self.steps, self._samples]), "writers": self._writers.copy()}
         if self.saves_replay:
             state |= behind("replay.", self.replay.get_state())

@@ -7,6 +7,7 @@ from test_serial import REPLAY, config_for
 from parcade.errors import UsageError
 from parcade.experience.build import make_replay
 from parcade.report.progress import Progress
+from parcade.run_directory import complete_checkpoints
 from parcade.topology.checkpoint import TopologyCheckpointer
 from parcade.topology.learner import Learner
 from parcade.topology.parts import SerialEngine
@@ -41,6 +42,17 @@ def test_a_learner_that_dies_right_after_a_resume_goes_on_from_the_checkpoint(tm
     restored, again = resumed.weights()
     assert restored == version > 0 and resumed.tally.rollbacks == 1
     assert all(np.array_equal(weights[name], again[name]) for name in weights)
+
+
+def test_a_part_born_anew_right_before_a_checkpoint_puts_it_off(tmp_path, capsys):
+    config = config_for(tmp_path, "impala", num_envs=4)
+    run = start_run(config)
+    driver = begun(config)
+    actor = driver.parts["actor-0"]
+    actor.thing = type(actor.thing)(driver.description, 0, driver.envs_per_actor)
+    checkpointer(config, run, driver).save()
+    assert "no checkpoint could be written (actor-0 " in capsys.readouterr().out
+    assert not complete_checkpoints(run)
 
 
 def test_actors_that_came_on_top_are_asked_once_after_a_resume(tmp_path):
