@@ -16,6 +16,8 @@ from parcade.topology.tally import Tally
 # How long a part may take to be started, or started again on whatever node, before the run gives up: importing torch
 # on a busy machine takes a minute by itself.
 REVIVAL_SECONDS = 600.0
+# So many losses with nothing learned in between are no accidents: a bug, too little memory, a bad node.
+LOSSES_IN_A_ROW = 50
 # A learner that died is asked the same again so often: after that, what it was to work on is what was lost.
 ATTEMPTS = 3
 
@@ -45,6 +47,7 @@ class Driver:
         self.snapshot: dict[str, np.ndarray] | None = None
         """The newest kept state of a learner that has its own optimiser."""
         self._snapshot_at = time.monotonic()
+        self._losses = 0
         self.version = 0
         """Of the newest weights that actors were given."""
         self.known: dict[int, Any] = {}
@@ -144,19 +147,29 @@ class Driver:
                 time.sleep(0.2)
 
     def answer(self, pending: Pending) -> dict[str, Any] | None:
-        """The note of a call, tallied; None when its part died or was born anew, and must be revived."""
+        """The note of a call, tallied; None when its part died or was born anew, and must be revived. Errors: RunLost."""
+        reason = f"{pending.part.name} was born anew"
         try:
             note = pending.note()
-        except PartLost:
-            note = {"life": None}
+        except PartLost as error:
+            note, reason = {"life": None}, str(error)
         if note.get("life", 0) is None:
             self.tally.restarts += 1
             self.tally.lost_turns += 1
+            self.count_loss(reason)
             return None
+        if note.get("metrics") or "score" in note:
+            self._losses = 0
         self.tally.add(pending.part.name, note)
         if "updates" in note:
             self.bytes_moved = max(self.bytes_moved, note["bytes_moved"])
         return note
+
+    def count_loss(self, reason: str) -> None:
+        """Something was lost and is being brought back. Errors: RunLost when that is all that happens."""
+        self._losses += 1
+        if self._losses > LOSSES_IN_A_ROW:
+            raise RunLost(f"{self._losses} losses with nothing learned in between; the last: {reason}; the run stops")
 
     def states(self, parts: Iterable[Part]) -> dict[str, dict[str, np.ndarray]]:
         """The states of parts by name. Errors: PartLost when one of them died or was born anew."""

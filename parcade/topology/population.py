@@ -64,8 +64,9 @@ class Population(Driver):
         while True:
             try:
                 return self.weights()[1]
-            except PartLost:
+            except PartLost as error:
                 self.tally.restarts += 1
+                self.count_loss(str(error))
                 self.revive_learner(self.learner)
 
     def _step(self, share: float, evaluated: dict[str, np.ndarray]) -> dict[str, float]:

@@ -106,6 +106,7 @@ class ServerDriver(Driver):
         else:
             self.sent[self._key(learner)] = note["pushes"]
         if "server_lost" in note:
+            self.count_loss(f"parameter server: {note['server_lost']}")
             self.recover_server()
             return None
         self.updates = max(self.updates, note.get("version", 0))

@@ -1,5 +1,7 @@
 """What happens when parts are lost at awkward moments, on the serial engine, where the moment can be chosen."""
 
+import itertools
+
 import numpy as np
 import pytest
 from test_serial import REPLAY, config_for
@@ -9,8 +11,9 @@ from parcade.experience.build import make_replay
 from parcade.report.progress import Progress
 from parcade.run_directory import complete_checkpoints
 from parcade.topology.checkpoint import TopologyCheckpointer
+from parcade.topology.driver import LOSSES_IN_A_ROW, RunLost
 from parcade.topology.learner import Learner
-from parcade.topology.parts import SerialEngine
+from parcade.topology.parts import PartLost, SerialEngine
 from parcade.topology.run import SCALE_FILE, make_driver, scale
 from parcade.train import start_run
 
@@ -53,6 +56,35 @@ def test_a_part_born_anew_right_before_a_checkpoint_puts_it_off(tmp_path, capsys
     checkpointer(config, run, driver).save()
     assert "no checkpoint could be written (actor-0 " in capsys.readouterr().out
     assert not complete_checkpoints(run)
+
+
+def broken_shard(self, *arguments):
+    raise PartLost("shard-0", "memory is full")
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "part", "method", "answer", "reason"),
+    [
+        ("impala", "actor-0", "play", lambda self, weights: ({"life": None}, None), "actor-0 was born anew"),
+        ("a3c", "shard-0", "push", broken_shard, "parameter server: shard-0 is lost: memory is full"),
+    ],
+)
+def test_a_run_that_only_loses_ends_with_the_reason(tmp_path, monkeypatch, algorithm, part, method, answer, reason):
+    driver = begun(config_for(tmp_path, algorithm, num_envs=4, topology={"num_actors": 1}))
+    monkeypatch.setattr(type(driver.parts[part].thing), method, answer)
+    with pytest.raises(RunLost, match=f"51 losses with nothing learned in between; the last: {reason}; the run stops"):
+        for _ in range(20):
+            driver.advance(0.0)
+
+
+def test_losses_among_which_learning_goes_on_are_accidents(tmp_path, monkeypatch):
+    driver = begun(config_for(tmp_path, "impala", num_envs=4, topology={"num_actors": 1}))
+    kind, turns = type(driver.parts["actor-0"].thing), itertools.count()
+    play = kind.play
+    monkeypatch.setattr(kind, "play", lambda self, weights: ({"life": None}, None) if next(turns) % 2 else play(self, weights))
+    for _ in range(LOSSES_IN_A_ROW + 10):
+        driver.advance(0.0)
+    assert driver.tally.restarts > LOSSES_IN_A_ROW
 
 
 def test_actors_that_came_on_top_are_asked_once_after_a_resume(tmp_path):
