@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import socket
 import sys
 import traceback
 from typing import NamedTuple
@@ -57,10 +58,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         return _dispatch(arguments)
     except UsageError as error:
-        # Every rank comes to the same error; one of them says it.
-        if not is_rank or ranks.rank() == 0:
-            print(f"parcade: {error}", file=sys.stderr)
-        return 2
+        return _refuse(error, is_rank)
     except KeyboardInterrupt:
         print("parcade: interrupted", file=sys.stderr)
         return 130
@@ -74,6 +72,19 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"parcade: rank {mpi.mpi_rank()} failed ({error}); all ranks are ended", file=sys.stderr)
         mpi.abort(1)
         return 1
+
+
+def _refuse(error: UsageError, is_rank: bool) -> int:
+    """Say what a user can mend; of ranks that all come to it one says it. What hits some ranks alone ends all of them."""
+    from parcade.cluster import mpi, ranks
+
+    alone = is_rank and mpi.launched_by_mpi() and not mpi.all_fail_alike()
+    if alone:
+        print(f"parcade: rank {ranks.rank()} on {socket.gethostname()}: {error}", file=sys.stderr)
+        mpi.abort(2)
+    elif not is_rank or ranks.rank() == 0:
+        print(f"parcade: {error}", file=sys.stderr)
+    return 2
 
 
 def _dispatch(arguments: list[str]) -> int:

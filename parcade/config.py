@@ -22,7 +22,7 @@ from parcade.experience.replay import FILL_STEPS
 from parcade.networks import build_torso
 from parcade.policy import NetworkConfig
 from parcade.precision import resolve
-from parcade.topology.settings import TopologyConfig
+from parcade.topology.settings import ON_RAY, READ_BY, TopologyConfig
 
 SCHEMA_VERSION = 1
 
@@ -147,6 +147,8 @@ class TrainConfig:
         if 0 < self.hang_seconds < 2:
             raise UsageError(f"hang_timeout={run.hang_timeout} is below 2 s; use 2s or more, or 0 for never")
 
+        if algorithm_row(run.algorithm).topology:
+            self._check_parts()
         if self.is_topology:
             self._check_topology()
 
@@ -183,6 +185,19 @@ class TrainConfig:
     def is_bundled(self) -> bool:
         """Whether learners play for themselves."""
         return algorithm_row(self.run.algorithm).topology == "bundles" and getattr(self.hyper, "bundled", True)
+
+    def _check_parts(self) -> None:
+        """Refuse settings of parts that this run does not have. Errors: UsageError."""
+        run, name = self.run, algorithm_row(self.run.algorithm).topology
+        apart = name == "bundles" and not self.is_bundled
+        read = READ_BY["bundles apart" if apart else name] if self.is_topology else set()
+        for setting in self.topology.changed():
+            flag = f"--{setting.replace('_', '-')}"
+            if setting in ON_RAY and run.engine != "ray":
+                raise UsageError(f"{flag} is for engine ray; got engine {run.engine}; use --engine ray, or leave it out")
+            if setting not in read | ON_RAY and setting != "num_learners":  # which has a line of its own
+                has = ", ".join(f"--{each.replace('_', '-')}" for each in sorted(read)) or "none of these"
+                raise UsageError(f"algorithm {run.algorithm} on engine {run.engine} does not read {flag}; it has {has}")
 
     def _check_topology(self) -> None:
         """Refuse counts that do not fit one another. Errors: UsageError."""

@@ -25,7 +25,7 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, DistributedSampl
 
 from parcade.cluster import mpi, torchrun
 from parcade.cluster.ranks import check_versions
-from parcade.cluster.signals import StopRequest
+from parcade.cluster.signals import STOP_FILE, StopRequest
 from parcade.cluster.watchdog import Signs
 from parcade.errors import UsageError
 from parcade.exchange.base import Exchange, LocalExchange, OptimizerFactory
@@ -145,6 +145,7 @@ def _registered(run: Path, config: FitConfig, exchange: Exchange, signs: Callabl
     if exchange.rank == 0:
         run.mkdir(parents=True, exist_ok=True)
         clear_records(run)
+        (run / STOP_FILE).unlink(missing_ok=True)
         (run / "metrics.jsonl").unlink(missing_ok=True)
     exchange.broadcast(torch.zeros(1))  # nobody registers before the records of an earlier fit are gone
     return mpi.registered(run, config.hang_seconds, signs, rank=exchange.rank, advice="start it anew")

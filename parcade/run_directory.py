@@ -7,6 +7,7 @@ temporary name and then moved, so that a name that is there is whole. Nothing is
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -65,6 +66,17 @@ def make_run_directory(path: Path, *, exist_ok: bool = False) -> None:
         probe.unlink()
     except OSError as error:
         raise UsageError(f"run directory {path} cannot be written ({error.strerror}); use another --run-dir") from error
+
+
+def remove_unused(run: Path) -> None:
+    """Take back a run's directory in which nothing has been played; one that holds anything else stays, without its config."""
+    if complete_checkpoints(run) or ((run / "metrics.jsonl").exists() and (run / "metrics.jsonl").stat().st_size):
+        return
+    (run / "config.json").unlink(missing_ok=True)
+    shutil.rmtree(run / "processes", ignore_errors=True)
+    for path in (run / "checkpoints", run):
+        with contextlib.suppress(OSError):
+            path.rmdir()
 
 
 def _sha256(path: Path) -> bytes:

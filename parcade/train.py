@@ -20,7 +20,7 @@ from parcade.algorithms.table import algorithm_row
 from parcade.checkpoint import Checkpointer
 from parcade.cluster import mpi, ranks, torchrun
 from parcade.cluster.signals import StopRequest
-from parcade.cluster.watchdog import Signs
+from parcade.cluster.watchdog import Signs, patience_seconds
 from parcade.config import TrainConfig, check_device, check_divisible, to_json
 from parcade.doctor.start import warn_at_start
 from parcade.envs.games import score_milestones
@@ -63,13 +63,13 @@ def run_training(config: TrainConfig, run: Path, *, resume: bool = False) -> dic
     Under mpiexec, srun or torchrun every rank calls this. Errors: UsageError for what a user can mend, before anything starts;
     RuntimeError when ranks disagree.
     """
-    if config.is_topology:
-        from parcade.topology.run import run_topology
-
-        return run_topology(config, run, resume=resume)
     timers = [Timer()]
     rank = ranks.rank() if ranks.launched_as_rank() else 0
     with mpi.registered(run, config.hang_seconds, lambda: signs(timers), rank=rank):
+        if config.is_topology:
+            from parcade.topology.run import run_topology
+
+            return run_topology(config, run, timers[0], resume=resume)
         return _run_training(config, run, timers, resume)
 
 
@@ -143,7 +143,7 @@ def make_exchange(config: TrainConfig, timer: Timer) -> Exchange:
     elif config.run.device == "cuda":
         from parcade.exchange.nccl import NcclExchange
 
-        exchange = NcclExchange(timer)
+        exchange = NcclExchange(timer, timeout_seconds=patience_seconds(config.hang_seconds))
     else:
         from parcade.exchange.allreduce import AllreduceExchange
 

@@ -108,6 +108,12 @@ def test_an_unwritable_run_directory_is_refused(tmp_path, capsys):
     assert "cannot be written" in capsys.readouterr().err
 
 
+def test_what_is_refused_at_its_start_leaves_nothing_in_the_way(tmp_path, capsys):
+    command = ["train", "pong", "--run-dir", str(tmp_path / "run"), "--action-subset"]
+    assert main([*command, "9"]) == 2
+    assert "action" in capsys.readouterr().err and not (tmp_path / "run").exists()
+
+
 @pytest.fixture(scope="module")
 def pong_run(tmp_path_factory):
     """A run of Pong that has hardly learned, but is whole."""

@@ -180,6 +180,37 @@ def test_ctrl_c_leaves_a_checkpoint_of_that_moment(job):
     assert newest == result["frames"]
 
 
+def test_a_mistake_of_one_rank_alone_is_said_and_ends_all(tmp_path):
+    program = (
+        "import sys, parcade.train as t, parcade.cluster.mpi as m\n"
+        "from parcade.errors import UsageError\n"
+        "real = t.train\n"
+        "def refused(*a):\n"
+        "    if m.mpi_rank() == 1: raise UsageError('replay needs 9 GiB, 2 are free; use less')\n"
+        "    real(*a)\n"
+        "t.train = refused\n"
+        "from parcade.cli import main\n"
+        "sys.exit(main(sys.argv[1:]))\n"
+    )
+    flags = ["--engine", "mpi", "--total-frames", "100000000", "--run-dir", str(tmp_path / "run")]
+    command = [mpi.find_mpiexec(), "-n", "2", sys.executable, "-c", program, "train", "tiny_catch", *flags]
+    code, _, err = run(command, env=mpi.rank_environment(1))
+    assert code == 2
+    assert re.search(r"^parcade: rank 1 on \S+: replay needs 9 GiB, 2 are free; use less$", err, re.MULTILINE)
+
+
+def test_a_stop_file_of_before_does_not_end_a_resumed_run(tmp_path):
+    directory = tmp_path / "run"
+    command = [mpi.find_mpiexec(), "-n", "2", *TRAIN, "--engine", "mpi", "--total-frames", "2048", "--run-dir", str(directory)]
+    assert run(command, env=mpi.rank_environment(1))[0] == 0
+    (directory / "stop").touch()
+    again = [sys.executable, "-m", "parcade", "train", "--resume", str(directory), "--total-frames", "8192"]
+    code, _, err = run([mpi.find_mpiexec(), "-n", "2", *again], env=mpi.rank_environment(1))
+    assert code == 0, err
+    result = json.loads((directory / "result.json").read_text())
+    assert result["finished_by"] == "total_frames" and result["frames"] == 8192
+
+
 def test_an_exception_in_one_rank_ends_all_with_its_name(tmp_path):
     program = (
         "import sys, parcade.train as t, parcade.cluster.mpi as m\n"

@@ -1,5 +1,6 @@
 """An interrupted and resumed run ends bit-identical to an uninterrupted one, and nothing but the last moments is lost."""
 
+import dataclasses
 import json
 import os
 import signal
@@ -11,6 +12,7 @@ import pytest
 import torch
 
 from parcade.algorithms.table import ALGORITHMS
+from parcade.cluster.processes import clear_records, own_record, still_running, write_record
 from parcade.config import RunConfig, TrainConfig
 from parcade.envs.settings import EnvSettings
 from parcade.policy import NetworkConfig
@@ -141,7 +143,7 @@ def start(directory, *flags):
     return process
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_leaves_a_checkpoint_of_that_moment(tmp_path, number):
     process = start(tmp_path / "run")
     os.kill(process.pid, number)
@@ -150,6 +152,38 @@ def test_a_signal_leaves_a_checkpoint_of_that_moment(tmp_path, number):
     assert "go on with: parcade train --resume" in out
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert newest_checkpoint(tmp_path / "run")[1]["progress"]["frames"] == result["frames"]
+
+
+def test_a_run_that_is_at_work_is_not_resumed(tmp_path, capsys):
+    from parcade.cli import main
+
+    run = tmp_path / "run"
+    process = start(run)
+    os.kill(process.pid, signal.SIGSTOP)  # at work it would be gone before the answer
+    try:
+        before = sorted((run / "checkpoints").iterdir())
+        assert main(["train", "--resume", str(run)]) == 2
+        assert f"{run} is still running (rank 0, pid {process.pid} on host" in capsys.readouterr().err
+        assert sorted((run / "checkpoints").iterdir()) == before
+    finally:
+        os.kill(process.pid, signal.SIGCONT)
+        (run / "stop").touch()
+        _, err = process.communicate(timeout=100)
+    assert process.returncode == 0, err
+
+
+def test_a_beat_on_another_host_is_a_run_at_work(tmp_path, monkeypatch):
+    from parcade.cluster import processes
+
+    clear_records(tmp_path)
+    record = dataclasses.replace(own_record("rank", 1), host="elsewhere", beat=1)
+    write_record(tmp_path, record)
+    assert still_running(tmp_path, 0.0) is None
+    beats = dataclasses.replace(record, beat=2)
+    monkeypatch.setattr(processes.time, "sleep", lambda seconds: write_record(tmp_path, beats))
+    assert still_running(tmp_path, 4.0) == beats
+    write_record(tmp_path, dataclasses.replace(beats, ended=True))
+    assert still_running(tmp_path, 4.0) is None
 
 
 def test_a_kill_loses_only_what_came_after_the_last_checkpoint(tmp_path):

@@ -13,7 +13,7 @@ from pathlib import Path
 from parcade.cluster import mpi
 from parcade.cluster.hosts import Host, interface_name
 from parcade.cluster.processes import DIRECTORY, clear_records, kill_processes_here, kill_session, read_records
-from parcade.cluster.signals import STOP_FILE
+from parcade.cluster.signals import STOP_FILE, stop_signals
 from parcade.cluster.stacks import render, stacks
 from parcade.cluster.watchdog import Watch, beat_seconds
 from parcade.errors import UsageError
@@ -89,7 +89,7 @@ def launch_command(job: Job, mpiexec: str, kind: str, environment: dict[str, str
 def run_ranks(job: Job) -> int:
     """Run a job to its end; returns the launcher's exit code, or 1 when it had to be ended before every rank had done its work.
 
-    Ctrl-C and SIGTERM ask the ranks, through the stop file, to finish their iteration and save. What has not ended after
+    Ctrl-C, SIGTERM and a closed terminal ask the ranks, through the stop file, to finish their iteration and save. What has not ended after
     a grace time, overruns its time limit by far, or hangs (``watchdog``) is ended, its stacks printed before.
     """
     clear_records(job.run)
@@ -107,7 +107,7 @@ def run_ranks(job: Job) -> int:
         asked.append(number)
         (job.run / STOP_FILE).touch()
 
-    previous = {number: signal.signal(number, ask_to_stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    previous = {number: signal.signal(number, ask_to_stop) for number in stop_signals()}
     try:
         reason = _wait(process, job, asked)
         if reason is None and process.returncode:

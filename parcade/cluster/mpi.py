@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,6 +26,9 @@ from parcade.errors import UsageError, missing_extra
 # Set by Open MPI, by PMI launchers (MPICH's hydra, srun --mpi=pmi2) and by PMIx launchers (srun --mpi=pmix, prterun).
 _RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
 _SIZE_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+# How long after one rank's error the others' may come for it to be the same, and what tells of it.
+AGREE_SECONDS = 5.0
+FAILING_TAG = 4242
 
 
 def launched_by_mpi() -> bool:
@@ -140,6 +144,29 @@ def mpi_rank() -> int:
 
     faulthandler.cancel_dump_traceback_later()
     return MPI.COMM_WORLD.Get_rank()
+
+
+def all_fail_alike() -> bool:
+    """Whether every rank calls this within ``AGREE_SECONDS``: an error that all come to can be left to rank 0 to say.
+
+    Point to point, so that a rank that fails alone disturbs no collective call the others are in.
+    """
+    from mpi4py import MPI
+
+    world, deadline = MPI.COMM_WORLD, time.monotonic() + AGREE_SECONDS
+    mark, others = np.zeros(1, np.uint8), range(1, world.Get_size())
+    if world.Get_rank() == 0:
+        waiting = [world.Irecv(np.zeros(1, np.uint8), source=other, tag=FAILING_TAG) for other in others]
+    else:
+        world.Isend(mark, dest=0, tag=FAILING_TAG)
+        waiting = [world.Irecv(mark, source=0, tag=FAILING_TAG)]
+    while not all(request.Test() for request in waiting):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    if world.Get_rank() == 0:
+        MPI.Request.Waitall([world.Isend(mark, dest=other, tag=FAILING_TAG) for other in others])
+    return True
 
 
 def abort(code: int) -> None:

@@ -12,6 +12,7 @@ import re
 import shutil
 import signal
 import socket
+import time
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
@@ -64,6 +65,18 @@ class ProcessRecord:
         """The kernel's letter for what a process of this host does: R runs, S sleeps, T stopped, Z dead; X if gone."""
         stat = _stat(self.pid) if self.is_on_this_host else None
         return stat[0] if stat else "X"
+
+
+def still_running(run: Path, seconds: float) -> ProcessRecord | None:
+    """A process of the run that is at work: here, or on another host by its beat, which is watched for ``seconds``; else None."""
+    unended = [record for record in read_records(run) if not record.ended]
+    for record in unended:
+        if record.is_running_here():
+            return record
+    beats = {record.name: record.beat for record in unended if not record.is_on_this_host}
+    if beats:
+        time.sleep(seconds)
+    return next((now for now in read_records(run) if beats.get(now.name, now.beat) != now.beat), None)
 
 
 def own_record(role: str, number: int) -> ProcessRecord:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import socket
+import time
+import uuid
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +17,8 @@ from parcade.cluster.versions import compare, versions
 from parcade.errors import UsageError
 
 _TEXT_BYTES = 4096
+# How long a new file may take to be seen on another host.
+SHARED_SECONDS = 10.0
 
 
 def launched_as_rank() -> bool:
@@ -43,12 +50,36 @@ def gather_texts(own: str) -> list[str]:
 def share_run_directory(run: Path | None) -> Path:
     """Tell every rank the run directory that rank 0 made; rank 0 passes None when it could not make one. Collective.
 
-    Errors: UsageError on every rank but the first when there is none (rank 0 raises its own).
+    Errors: UsageError on every rank but the first when there is none (rank 0 raises its own), and on every rank when some do not
+    see the same directory: each rank writes its part of a checkpoint there.
     """
     path = gather_texts(str(run.resolve()) if rank() == 0 and run is not None else "")[0]
-    if not path and rank() != 0:
-        raise UsageError("rank 0 could not make the run directory")
+    if not path:
+        if rank() != 0:
+            raise UsageError("rank 0 could not make the run directory")
+        return Path(path)
+    mark = Path(path) / f".seen-by-{gather_texts(uuid.uuid4().hex)[0]}"
+    if rank() == 0:
+        with contextlib.suppress(OSError):
+            mark.touch()
+    blind = [host for host in gather_texts("" if _appears(mark) else socket.gethostname()) if host]
+    if rank() == 0:
+        mark.unlink(missing_ok=True)
+    if blind:
+        raise UsageError(f"run directory {path} is not seen on host {', '.join(sorted(set(blind)))}; use a --run-dir that all hosts share")
     return Path(path)
+
+
+def _appears(path: Path) -> bool:
+    """Whether a file that rank 0 has made is seen here; network file systems take a moment."""
+    deadline = time.monotonic() + SHARED_SECONDS
+    while not path.exists():
+        if time.monotonic() > deadline:
+            return False
+        with contextlib.suppress(OSError):
+            os.listdir(path.parent)  # makes NFS ask its server anew
+        time.sleep(0.05)
+    return True
 
 
 def check_versions() -> None:

@@ -1,4 +1,4 @@
-"""Stopping a run from outside: Ctrl-C, SIGTERM, or a file named ``stop`` in the run's directory.
+"""Stopping a run from outside: Ctrl-C, SIGTERM, a closed terminal, or a file named ``stop`` in the run's directory.
 
 The file reaches ranks on any host, behind any launcher: MPI launchers do not agree on which signals they pass on.
 """
@@ -12,8 +12,14 @@ from types import FrameType
 STOP_FILE = "stop"
 
 
+def stop_signals() -> tuple[int, ...]:
+    """What asks for a stop: Ctrl-C, SIGTERM, and a terminal that is closed, unless that is ignored as under nohup."""
+    asked = (signal.SIGINT, signal.SIGTERM)
+    return asked if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN else (*asked, signal.SIGHUP)
+
+
 class StopRequest:
-    """While entered, the first SIGINT or SIGTERM asks for a stop after the iteration; the second one interrupts.
+    """While entered, the first of ``stop_signals`` asks for a stop after the iteration; the second one interrupts.
 
     Without a run directory there is no file to ask with.
     """
@@ -24,7 +30,7 @@ class StopRequest:
         self._previous: dict[int, object] = {}
 
     def __enter__(self) -> StopRequest:
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in stop_signals():
             try:
                 self._previous[number] = signal.signal(number, self._on_signal)
             except ValueError:  # not in the main thread: only the file is left

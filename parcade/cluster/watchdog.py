@@ -27,6 +27,8 @@ from parcade.cluster.processes import DIRECTORY, ProcessRecord, kill_processes_h
 START_SECONDS = 600.0
 # How long MPI may take to come down once every rank has done its work.
 END_SECONDS = 60.0
+# What stands for ever where a number is wanted.
+NEVER_SECONDS = 86_400.0
 # How long after the stated time a rank ends itself when its launcher has not: time to collect stacks.
 LAUNCHER_GRACE_SECONDS = 15.0
 EXIT_CODE_HUNG = 75
@@ -59,6 +61,11 @@ class Sight:
 def beat_seconds(hang_seconds: float) -> float:
     """Time between heartbeats: often enough to tell a stopped process within the hang time."""
     return min(2.0, hang_seconds / 8) if hang_seconds > 0 else 2.0
+
+
+def patience_seconds(hang_seconds: float) -> float:
+    """How long a rank may wait for the others in a call that has a time limit of its own: as long as a start may take, at least."""
+    return max(hang_seconds, START_SECONDS) if hang_seconds > 0 else NEVER_SECONDS
 
 
 class Watch:

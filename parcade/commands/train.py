@@ -9,8 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from parcade.cluster.hosts import Host, check_slots, interface_name, most_ranks_on_a_host, read_hosts
+from parcade.cluster.signals import STOP_FILE
 from parcade.cluster.versions import check_hosts
 from parcade.errors import UsageError
+
+# Twice the longest time between two heartbeats.
+BEATS_SECONDS = 4.5
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,6 @@ def _resume_flags(arguments: list[str]) -> ResumeFlags:
 
 def _resume(flags: ResumeFlags) -> int:
     from parcade.agent import load_config
-    from parcade.checkpoint import remove_unfinished
     from parcade.cluster import ranks
     from parcade.run_directory import newest_checkpoint
 
@@ -65,7 +68,7 @@ def _resume(flags: ResumeFlags) -> int:
     config = load_config(run)
     frames = newest_checkpoint(run)[1]["progress"]["frames"]
     if not ranks.launched_as_rank():
-        remove_unfinished(run)
+        _take_over(run)
     changes = {
         name: getattr(flags, name)
         for name in ("hang_timeout", "hosts", "network_interface", "total_frames", "target_score", "time_limit")
@@ -82,21 +85,32 @@ def _resume(flags: ResumeFlags) -> int:
     return _run(config, arguments, resume=run)
 
 
+def _take_over(run: Path) -> None:
+    """Tidy what the run's last start left behind. Errors: UsageError while it is still at work."""
+    from parcade.checkpoint import remove_unfinished
+    from parcade.cluster.processes import clear_records, still_running
+
+    record = still_running(run, BEATS_SECONDS)
+    if record is not None:
+        raise UsageError(f"{run} is still running ({record.name}, {record.place}); let it save and end with: touch {run / STOP_FILE}")
+    remove_unfinished(run)
+    clear_records(run)
+
+
 def _run(config, arguments: list[str], *, resume: Path | None) -> int:
     """Train in this process, as one rank of many, or as the parent of the ranks it starts."""
     from parcade.cluster import mpi, ranks
     from parcade.cluster.launch import Job, run_ranks
-    from parcade.cluster.processes import clear_records
     from parcade.config import check_divisible
+    from parcade.run_directory import remove_unused
     from parcade.threads import rank_threads
-    from parcade.train import run_training, start_run
+    from parcade.train import start_run
 
     if config.run.engine != "mpi":
         ranks.refuse_many(config.run.engine)
         check_divisible(config, 1)
         run = resume or start_run(config)
-        clear_records(run)
-        return _finish(run_training(config, run, resume=resume is not None), run)
+        return _train_here(config, run, resume is not None)
     if ranks.launched_as_rank():
         return _train_as_rank(config, resume)
     check_divisible(config, config.run.ranks)
@@ -116,28 +130,52 @@ def _run(config, arguments: list[str], *, resume: Path | None) -> int:
         remote_shell=config.run.remote_shell,
     )
     code = run_ranks(job)
+    if code == 2 and resume is None:  # refused by the ranks
+        remove_unused(run)
+        return 2
     if code:
         print(f"parcade: the job ended with code {code}; go on with: parcade train --resume {run}", file=sys.stderr)
     return 1 if code else 0
 
 
+def _train_here(config, run: Path, resume: bool) -> int:
+    """Train in this process, which drives what other parts there are."""
+    from parcade.run_directory import remove_unused
+    from parcade.topology.driver import RunLost
+    from parcade.train import run_training
+
+    try:
+        return _finish(run_training(config, run, resume=resume), run)
+    except UsageError:
+        if not resume:
+            remove_unused(run)  # what is refused at its start leaves nothing in the way of the next try
+        raise
+    except RunLost as error:
+        print(f"parcade: {error}; go on with: parcade train --resume {run}", file=sys.stderr)
+        return 1
+
+
 def _train_as_rank(config, resume: Path | None) -> int:
     """Train as one of the ranks that parcade, mpiexec, srun or torchrun started."""
     from parcade.cluster import ranks, torchrun
-    from parcade.cluster.processes import clear_records
+    from parcade.cluster.watchdog import patience_seconds
     from parcade.train import run_training, start_run
 
     if torchrun.launched_by_torchrun():
-        torchrun.connect(cuda=config.run.device == "cuda", network_interface=config.run.network_interface)
+        torchrun.connect(
+            cuda=config.run.device == "cuda",
+            network_interface=config.run.network_interface,
+            timeout_seconds=patience_seconds(config.hang_seconds),
+        )
     run = None
     try:
         if ranks.rank() == 0:
             try:
                 # The parent that launched us has made the directory; under a user's own launcher rank 0 makes it.
                 given = os.environ.get("PARCADE_RUN_DIR")
+                if resume and given is None:
+                    _take_over(resume)
                 run = resume or (Path(given) if given else start_run(config))
-                if given is None:
-                    clear_records(run)
             except UsageError:
                 ranks.share_run_directory(None)
                 raise

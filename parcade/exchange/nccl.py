@@ -40,13 +40,9 @@ class NcclExchange(AllreduceExchange):
                 )
             torch.cuda.set_device(local_rank)
         if not dist.is_initialized():
-            dist.init_process_group(
-                backend,
-                init_method=self._meeting_place(),
-                rank=self.rank,
-                world_size=self.world_size,
-                timeout=datetime.timedelta(seconds=timeout_seconds),
-            )
+            timeout = datetime.timedelta(seconds=timeout_seconds)
+            store = self._meeting_place(timeout)
+            dist.init_process_group(backend, store=store, rank=self.rank, world_size=self.world_size, timeout=timeout)
 
     def _local_rank(self) -> int:
         host = self._comm.Split_type(self._mpi.COMM_TYPE_SHARED)
@@ -54,17 +50,21 @@ class NcclExchange(AllreduceExchange):
         host.Free()
         return rank
 
-    def _meeting_place(self) -> str:
-        """Where rank 0 listens, told by MPI: the loopback interface when all ranks are on its host."""
-        text = np.zeros(256, np.uint8)
+    def _meeting_place(self, timeout: datetime.timedelta) -> dist.TCPStore:
+        """The store that rank 0 serves, its address told by MPI: on the loopback interface when all ranks are on its host.
+
+        The socket is bound here: the store by itself would listen on every interface, at a port that was free a moment ago.
+        """
+        text, listening = np.zeros(256, np.uint8), None
         if self.rank == 0:
             host = LOOPBACK if self.local_size == self.world_size else socket.gethostname()
-            with socket.socket() as free:
-                free.bind((host, 0))
-                place = f"tcp://{host}:{free.getsockname()[1]}".encode()
+            listener = socket.create_server((host, 0))
+            place = f"{host} {listener.getsockname()[1]}".encode()
+            listening = listener.detach()
             text[: len(place)] = np.frombuffer(place, np.uint8)
         self._comm.Bcast(text, root=0)
-        return bytes(text).rstrip(b"\0").decode()
+        host, port = bytes(text).rstrip(b"\0").decode().split()
+        return dist.TCPStore(host, int(port), self.world_size, self.rank == 0, timeout, master_listen_fd=listening)
 
     def _reduce(self, x: Tensor) -> None:
         if x.device.type == self._device_type:

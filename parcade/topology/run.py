@@ -14,6 +14,7 @@ import torch
 from parcade.algorithms.table import algorithm_row
 from parcade.cluster.signals import StopRequest
 from parcade.config import TrainConfig
+from parcade.doctor.start import warn_at_start
 from parcade.envs.games import score_milestones
 from parcade.errors import UsageError
 from parcade.exchange.base import Exchange
@@ -39,8 +40,8 @@ DRIVERS: dict[str, type[Driver]] = {
     "population": Population,
 }
 
-# A line in this file of a run's directory changes the number of actors while it runs: ``parcade scale-to``.
-SCALE_FILE = "scale.json"
+# What stands in this file of a run's directory changes the number of actors while it runs: ``parcade scale-to``.
+SCALE_FILE = "actors.json"
 
 
 class DriverExchange(Exchange):
@@ -75,18 +76,18 @@ def make_driver(config: TrainConfig, engine: Engine) -> Driver:
     return DRIVERS[name if name != "bundles" or config.is_bundled else "replayed"](config, engine)
 
 
-def run_topology(config: TrainConfig, run: Path, *, resume: bool = False) -> dict[str, Any]:
+def run_topology(config: TrainConfig, run: Path, timer: Timer, *, resume: bool = False) -> dict[str, Any]:
     """Train as the config says, in a run directory that is there; returns ``result.json``'s content."""
     from parcade.train import write_result
 
     torch.set_num_threads(config.run.threads_per_rank or 1)
-    timer = Timer()
     progress = Progress(config.run.total_frames, score_milestones(config.game))
     engine = make_engine(config)
     view, writer = None, None
     try:
         driver = make_driver(config, engine)
         view = make_view(f"parcade {config.run.algorithm} on {config.game}", config.run.target_score)
+        warn_at_start(config, 1, view.say)
         checkpointer = TopologyCheckpointer(config, run, driver, progress, say=view.say)
         if resume:
             checkpointer.restore()

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from parcade.errors import UsageError
 
 # Pushes reach a shard one at a time: beyond this many learners it would be all they wait for.
 LEARNERS_PER_SHARD = 64
+
+# What each topology reads; the rest would be accepted and do nothing.
+_SERVER = {"num_learners", "num_shards", "max_staleness", "outlier_deviations", "snapshot_seconds"}
+_REPLAY = {"num_actors", "num_replay_shards", "publish_updates", "snapshot_seconds"}
+READ_BY: dict[str, set[str]] = {
+    "bundles": _SERVER,
+    "bundles apart": _SERVER | _REPLAY,
+    "replayed": _REPLAY,
+    "unrolls": {"num_actors", "num_learners", "queue_unrolls", "pull_steps", "snapshot_seconds"},
+    "predicted": {"num_actors", "snapshot_seconds"},
+    "population": {"num_actors", "snapshot_seconds"},
+}
+ON_RAY = {"address", "interface", "actor_cpus", "actor_gpus", "learner_cpus", "learner_gpus", "shard_cpus"}
 
 
 @dataclass(frozen=True)
@@ -66,3 +79,7 @@ class TopologyConfig:
                 f"num_learners={self.num_learners} is more than num_shards={self.num_shards} serve "
                 f"({LEARNERS_PER_SHARD} each); use --num-shards {need}"
             )
+
+    def changed(self) -> list[str]:
+        """The settings that are not at their defaults."""
+        return [field.name for field in fields(self) if getattr(self, field.name) != field.default]

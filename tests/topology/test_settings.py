@@ -39,6 +39,16 @@ def test_counts_that_do_not_fit_are_refused(message, arguments):
         config("a3c", **arguments)
 
 
+def test_settings_of_parts_a_run_does_not_have_are_refused():
+    with pytest.raises(UsageError, match="--address is for engine ray; got engine serial; use --engine ray, or leave it out"):
+        config("impala", topology={"address": "auto"})
+    with pytest.raises(UsageError, match="a3c on engine serial does not read --num-actors; it has .*--num-shards"):
+        config("a3c", topology={"num_actors": 8})
+    with pytest.raises(UsageError, match="impala on engine serial does not read --max-staleness; it has --num-actors"):
+        config("impala", topology={"max_staleness": 3})
+    config("gorila", topology={"num_actors": 4, "num_replay_shards": 2, "num_shards": 2}, bundled=False, num_envs=8)
+
+
 def test_what_an_algorithm_has_no_form_of_is_refused():
     from parcade.policy import NetworkConfig
 
@@ -74,4 +84,4 @@ def test_a_run_without_actors_of_its_own_cannot_be_scaled(tmp_path, capsys):
     assert "a3c, which has no actors" in capsys.readouterr().err
     (tmp_path / "config.json").write_text(json.dumps(to_json(config("impala"))))
     assert main(["scale-to", str(tmp_path), "--actors", "3"]) == 0
-    assert json.loads((tmp_path / "scale.json").read_text()) == {"actors": 3}
+    assert json.loads((tmp_path / "actors.json").read_text()) == {"actors": 3}
