@@ -197,8 +197,8 @@ def cache_directory() -> Path | None:
 
 
 @contextlib.contextmanager
-def only_process(directory: Path | None) -> Iterator[None]:
-    """Hold the compile lock. Errors: TimeoutError when another process has held it for `LOCK_SECONDS`."""
+def only_process(directory: Path | None, name: str = "kernels") -> Iterator[None]:
+    """Hold a lock of this name. Errors: TimeoutError when another process has held it for `LOCK_SECONDS`."""
     try:
         import fcntl
     except ImportError:
@@ -207,7 +207,7 @@ def only_process(directory: Path | None) -> Iterator[None]:
         yield
         return
     deadline = time.monotonic() + LOCK_SECONDS
-    with (directory / "kernels.lock").open("w") as file:
+    with (directory / f"{name}.lock").open("w") as file:
         folder = None
         while True:
             try:
@@ -224,7 +224,7 @@ def only_process(directory: Path | None) -> Iterator[None]:
             except OSError as error:
                 if error.errno not in NO_LOCKS or folder is not None:
                     raise
-                folder = directory / "kernels.held"
+                folder = directory / f"{name}.held"
         try:
             yield  # closing the file gives the lock back
         finally:

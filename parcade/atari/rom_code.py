@@ -46,7 +46,7 @@ def _key(rom: np.ndarray) -> str:
 
 def _object_file(key: str, rom: np.ndarray, powered: dict[str, np.ndarray], program: np.ndarray) -> bytes:
     directory = cache_directory()
-    with only_process(directory):
+    with only_process(directory, f"rom-{key[:2]}"):  # processes that load different ROMs do not wait for each other
         path = None if directory is None else directory / f"rom-{key}.o"
         if path is not None and path.is_file():
             return path.read_bytes()

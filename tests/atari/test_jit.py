@@ -62,6 +62,13 @@ def test_where_files_cannot_be_locked_a_folder_is(tmp_path, monkeypatch):
         pass
 
 
+def test_locks_of_different_names_do_not_wait_for_each_other(tmp_path, monkeypatch):
+    monkeypatch.setattr(jit, "LOCK_SECONDS", 0.2)
+    with jit.only_process(tmp_path, "rom-0a"), jit.only_process(tmp_path, "rom-0b"):
+        with pytest.raises(TimeoutError), jit.only_process(tmp_path, "rom-0a"):
+            pass
+
+
 def test_the_same_source_runs_as_plain_python(tmp_path):
     """Two frames from one state, compiled here and with NUMBA_DISABLE_JIT=1 in a process of its own."""
     arcade = Arcade("pong", 1)
