@@ -11,6 +11,7 @@
 | `act_thread`       | console               | one raw video frame (`Arcade`)                                          |
 | `reset_thread`     | console               | reset_game alone (`Arcade`)                                             |
 | `show_thread`      | word of a picture     | copy the current picture                                                |
+| `record_thread`    | console               | keep RAM and counters of a frame, for comparisons                       |
 
 While a thread runs, its console is a row of `state.py` in scratch of its own (`s`, and `ram` beside it): on the GPU local memory,
 which the hardware interleaves, so that lanes at the same word make one access. Between kernels only the words
@@ -320,3 +321,15 @@ def show_thread(i, registers, screen, pictures_out):
     e = i // words
     word = i - e * words
     pictures_out[e, word] = screen[e, np.int64(registers[PICTURE, e]) * words + word]
+
+
+@kernel
+def record_thread(e, frame, registers, memory, rewards, ram_out, counters_out):
+    """RAM [K, n, 128] and counters [K, n, 4] of console `e` after frame `frame` of K: reward, lives, end, frame number."""
+    stand_alone()
+    for i in range(128):
+        ram_out[frame, e, i] = memory[e, i]
+    counters_out[frame, e, 0] = rewards[e]
+    counters_out[frame, e, 1] = registers[LIVES, e]
+    counters_out[frame, e, 2] = registers[TERMINAL, e] != 0
+    counters_out[frame, e, 3] = registers[FRAME_NUMBER, e]

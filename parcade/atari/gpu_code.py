@@ -61,6 +61,7 @@ def signatures() -> dict[Callable, tuple]:
         kernels.observe_thread: (n, words, table, flags, captured, *resize, planes, planes),
         kernels.begin_thread: (n, flags, captured, *resize, planes),
         kernels.show_thread: (n, table, pictures, pictures),
+        kernels.record_thread: (n, n, table, memory, words, planes, _array(numba.int32, 3)),
     }  # fmt: skip
 
 

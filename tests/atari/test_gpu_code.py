@@ -24,8 +24,9 @@ BOUNDS = {
     "observe_thread": (96, 64, 0, 4000, 900),
     "begin_thread": (96, 64, 0, 4000, 800),
     "show_thread": (48, 64, 0, 800, 120),
+    "record_thread": (48, 64, 0, 800, 240),
 }
-SMALL = ["recall_thread", "observe_thread", "begin_thread", "show_thread"]
+SMALL = ["recall_thread", "observe_thread", "begin_thread", "show_thread", "record_thread"]
 LARGE = [name for name in BOUNDS if name not in SMALL]
 
 
