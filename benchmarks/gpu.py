@@ -1,337 +1,205 @@
 """Everything that needs a GPU, in one call: facts, parity, throughput, tuning, training. Resumable; appends to results.
 
-    python benchmarks/gpu.py --minutes 9
+    python benchmarks/gpu.py --minutes 9 --results DIR
 
-Stages in the order of their worth; what does not fit into the minutes is left for the next call, and rows that are there
-already are not measured again:
+Stages in the order of their worth. Each has a share of the minutes that are left when it begins; what does not fit is left for the
+next call, and rows that are there already, in DIR or in benchmarks/results, are not measured again:
 
-| stage      | result                              | what                                                                 |
-|------------|-------------------------------------|----------------------------------------------------------------------|
-| facts      | benchmarks/results/gpu_facts.json   | card, driver, versions, compile time of every kernel                   |
-| parity     | benchmarks/results/gpu_parity.csv   | every game, every frame: RAM, screen, reward, lives, end, against the CPU engine |
-| throughput | benchmarks/results/gpu_speed.csv    | frames/s against consoles and game, kernel by kernel                   |
-| tuning     | benchmarks/results/gpu_tuning.csv   | threads per block, registers per thread                               |
-| training   | benchmarks/results/gpu_training.csv | Pong to 18, a seed a row                                              |
+| stage      | share | result           | what                                                                             |
+|------------|-------|------------------|----------------------------------------------------------------------------------|
+| facts      |       | gpu_facts.json   | card, driver, versions                                                           |
+| warm-up    | 50 %  | the same         | machine code of all kernels and ROMs, side by side; seconds a kernel             |
+| breadth    | 30 %  | gpu_parity.csv   | 60 frames of every game: RAM, screen, reward, lives, end, against the CPU engine |
+| throughput | 50 %  | gpu_speed.csv    | frames/s against consoles and game, kernel by kernel                             |
+| depth      | 50 %  | gpu_parity.csv   | the same as breadth, 3,000 frames                                                |
+| tuning     | 50 %  | gpu_tuning.csv   | threads a block, registers a thread, 32 bits                                     |
+| training   | all   | gpu_training.csv | Pong to 18, a seed a row; run directories under DIR/runs                         |
 
-Parity and throughput need numpy, numba, numba-cuda, torch and ale-py's ROMs (the wheel, or --roms DIR); training needs all of
+A case that fails leaves a row with its error. After an error that ends this process's use of the card, or a stage that does not come
+back, the script begins again in a fresh process with the minutes that are left; games that were in flight together are then
+played fewer at a time until the one at fault is found.
+
+All but training needs numpy, numba, numba-cuda, torch and ale-py's ROMs (the wheel, or --roms DIR); training needs all of
 parcade's dependencies and says so where one is missing.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 import json
+import multiprocessing
 import os
-import statistics
-import subprocess
 import sys
-import time
+import threading
 from pathlib import Path
 
-import numpy as np
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-RESULTS = ROOT / "benchmarks" / "results"
-PARITY_CONSOLES = 32
-LISTED = ["pong", "breakout", "seaquest", "ms_pacman", "qbert", "space_invaders", "beam_rider"]
-COUNTS = [1, 32, 256, 1024, 4096, 16384, 65536]
+from gpu_results import RESULTS, Clock, DeviceLost, Gpu, Results, one_line
 
-
-class Clock:
-    """The minutes of this call."""
-
-    def __init__(self, minutes: float) -> None:
-        self.end = time.monotonic() + 60 * minutes
-
-    @property
-    def left_seconds(self) -> float:
-        return self.end - time.monotonic()
+SHARES = {"facts": 1.0, "warm-up": 0.5, "breadth": 0.3, "throughput": 0.5, "depth": 0.5, "tuning": 0.5, "training": 1.0}
+PARITY = ("breadth", "depth")
+TABLES = {**dict.fromkeys(PARITY, "gpu_parity.csv"), **{"throughput": "gpu_speed.csv", "tuning": "gpu_tuning.csv", "training": "gpu_training.csv"}}
+BREADTH_FRAMES = 60
+GAMES_AT_ONCE = 104
+GRACE_SECONDS = 45  # a stage that has not ended so long after its share hangs
+MOST_RESTARTS = 8  # then the stage is given up
 
 
-def append(name: str, row: dict) -> None:
-    """Add a row to a CSV of the results; the first one writes the head."""
-    path = RESULTS / name
-    is_new = not path.exists()
-    with path.open("a", newline="") as file:
-        writer = csv.DictWriter(file, row.keys(), lineterminator="\n")
-        if is_new:
-            writer.writeheader()
-        writer.writerow(row)
-    print(name.removesuffix(".csv"), *(f"{key}={value}" for key, value in row.items()), flush=True)
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
+    """The call's options."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=9.0)
+    parser.add_argument("--stages", nargs="*", default=list(SHARES), choices=list(SHARES), metavar="STAGE")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of new rows")
+    parser.add_argument("--frames", type=int, default=3000, help="of parity, a game")
+    parser.add_argument("--seeds", type=int, default=5, help="of training")
+    parser.add_argument("--roms", type=Path, help="folder with ale-py's ROMs where its wheel is not installed")
+    parser.add_argument("--games-at-once", type=int, default=GAMES_AT_ONCE, help="of parity, in flight together")
+    parser.add_argument("--skip", nargs="*", default=[], help="cases that are not tried, such as parity/pong")
+    parser.add_argument("--restarts", type=int, default=0, help=argparse.SUPPRESS)
+    return parser.parse_args(arguments)
 
 
-def rows_of(name: str) -> list[dict]:
-    """Rows of an earlier call."""
-    path = RESULTS / name
-    return list(csv.DictReader(path.open())) if path.exists() else []
+def after_loss(options: argparse.Namespace, stage: str, cases: list[str], left_seconds: float) -> list[str] | None:
+    """Arguments of the fresh process after `cases` of a stage were on a card that was lost; None where too little time is left.
+
+    One case is skipped from now on. Of many games the one at fault is looked for, a quarter of them at a time.
+    """
+    if left_seconds < 30:
+        return None
+    stages = options.stages[options.stages.index(stage) :]
+    skip, at_once, restarts = [*options.skip], options.games_at_once, options.restarts + 1
+    if len(cases) > 1:
+        at_once = max(1, min(at_once, len(cases)) // 4)
+    elif cases:
+        skip, at_once = sorted({*skip, *cases}), GAMES_AT_ONCE
+    if not cases or restarts > MOST_RESTARTS:
+        stages, restarts, at_once = stages[1:], 0, GAMES_AT_ONCE
+    if not stages:
+        return None
+    changed = ["--minutes", f"{left_seconds / 60:.3f}", "--stages", *stages, "--games-at-once", str(at_once), "--restarts", str(restarts)]
+    kept = ["--results", str(options.results), "--frames", str(options.frames), "--seeds", str(options.seeds)]
+    kept += ["--roms", str(options.roms)] if options.roms else []
+    return [*changed, *kept, "--skip", *skip]
 
 
-def card() -> dict:
-    """What the driver says about the card."""
-    wanted = "name,driver_version,memory.total,clocks.max.sm,clocks.max.memory,power.limit"
-    command = ["nvidia-smi", f"--query-gpu={wanted}", "--format=csv,noheader"]
-    try:
-        told = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False).stdout.splitlines()
-    except (OSError, subprocess.TimeoutExpired):
-        return {}
-    return dict(zip(wanted.split(","), (told or [""])[0].split(", "), strict=False))
+def begin_again(arguments: list[str] | None) -> None:
+    """Become a fresh process with these arguments; does not return, without arguments either."""
+    for process in multiprocessing.active_children():
+        process.kill()
+    sys.stdout.flush()
+    if arguments is None:
+        os._exit(1)
+    os.execv(sys.executable, [sys.executable, str(Path(__file__).resolve()), *arguments])
 
 
-def synchronize() -> None:
-    """Wait for the device."""
-    from numba import cuda
+def write_facts(results: Results, facts: dict) -> None:
+    """gpu_facts.json, and the same on stdout."""
+    (results.folder / "gpu_facts.json").write_text(json.dumps(facts, indent=1) + "\n")
+    print(json.dumps(facts), flush=True)
 
-    cuda.synchronize()
 
-
-def facts(clock: Clock) -> None:
-    """Card and versions, and what compiling costs."""
+def find_facts(device: Gpu, results: Results) -> dict:
+    """Card and versions: nothing runs on the card for them."""
     import numba
     import numba_cuda
     import torch
 
-    from parcade.atari.engine_cuda import GpuThreads
-    from parcade.atari.vector_cuda import DeviceConsoles
+    from parcade.atari.engine_cuda import environment_bytes
 
-    started = time.perf_counter()
-    consoles = DeviceConsoles("pong", 32, GpuThreads())
-    consoles.reset(seed=0)
-    consoles.step()
-    synchronize()
-    found = {
-        "card": card(),
+    return {
+        "card": device.card(),
+        "cores": len(os.sched_getaffinity(0)),
         "python": sys.version.split()[0],
         "numba": numba.__version__,
         "numba_cuda": numba_cuda.__version__,
         "torch": torch.__version__,
-        "first_use_seconds": round(time.perf_counter() - started, 1),
-        "bytes_per_environment": consoles.bytes_per_env,
-        "commit": commit(),
+        "bytes_per_environment": environment_bytes(210, 4, 84, 84),
+        "commit": results.commit,
     }
-    (RESULTS / "gpu_facts.json").write_text(json.dumps(found, indent=1) + "\n")
-    print(json.dumps(found), flush=True)
 
 
-def commit() -> str:
-    """The commit, where git is at hand."""
-    told = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=False)
-    return told.stdout.strip() or os.environ.get("PARCADE_COMMIT", "unknown")
+def run_stage(stage: str, clock: Clock, device: Gpu, results: Results, options: argparse.Namespace) -> None:
+    """One stage, for as long as its clock says. Errors: DeviceLost naming what was on the card."""
+    if stage == "facts":
+        write_facts(results, find_facts(device, results))
+    elif stage == "warm-up":
+        from gpu_warm_up import warm_up
+
+        facts = warm_up(clock, tuning="tuning" in options.stages, roms=options.roms)
+        write_facts(results, {**find_facts(device, results), "compiled": facts})
+    elif stage in PARITY:
+        from gpu_parity import parity
+
+        num_frames = min(BREADTH_FRAMES, options.frames) if stage == "breadth" else options.frames
+        parity(clock, device, results, num_frames=num_frames, games_at_once=options.games_at_once)
+    elif stage == "training":
+        from gpu_training import training
+
+        training(clock, device, results, num_seeds=options.seeds)
+    else:
+        import gpu_speed
+
+        {"throughput": gpu_speed.throughput, "tuning": gpu_speed.tuning}[stage](clock, device, results)
 
 
-def parity(clock: Clock, num_frames: int) -> None:
-    """Every game against the CPU engine, which other tests hold against ale-py; console 0 against ale-py itself where it is."""
-    from parcade.atari import games
+def run_stages(options: argparse.Namespace, device: Gpu, results: Results, *, restart=begin_again) -> None:
+    """The stages in order; `restart` takes the arguments of a fresh process, or None."""
+    clock = Clock(60 * options.minutes)
 
-    done = {row["game"] for row in rows_of("gpu_parity.csv") if int(row["frames"]) >= num_frames}
-    for game in sorted(games.load_games()):
-        if game in done:
-            continue
-        if clock.left_seconds < 40:
-            print("parity: the rest is for the next call", flush=True)
-            return
-        started = time.perf_counter()
-        seed = int.from_bytes(os.urandom(4), "little") >> 1
-        difference = first_difference(game, num_frames, seed)
-        seconds = round(time.perf_counter() - started, 1)
-        append(
-            "gpu_parity.csv",
-            {"game": game, "frames": num_frames, "consoles": PARITY_CONSOLES, "seed": seed, "first_difference": difference or "none",
-             "seconds": seconds, "commit": commit()},
-        )  # fmt: skip
+    def give_up(stage: str, cases: list[str]) -> None:
+        options.skip = sorted(results.skip)
+        restart(after_loss(options, stage, cases, clock.left_seconds))
 
+    for stage in options.stages:
+        share = clock.share(SHARES[stage])
 
-def first_difference(game: str, num_frames: int, seed: int) -> str | None:
-    """Play the same actions on both; the first difference in words."""
-    from parcade.atari import Arcade
+        def overrun(stage: str = stage) -> None:
+            case, error = results.case, "the device did not come back"
+            print(f"{stage}: {error}", flush=True)
+            if case and stage in TABLES:
+                results.append(TABLES[stage], **case_columns(case), error=error)
+            unknown = [f"{stage}/?"] * options.games_at_once if stage in PARITY else []
+            give_up(stage, [case] if case else unknown)
 
-    n = PARITY_CONSOLES
-    expected, got = Arcade(game, n, repeat_action_probability=0.25), Arcade(game, n, "cuda", 0.25)
-    for arcade in (expected, got):
-        arcade.reset(seed=seed)
-    ale = make_ale(game, seed)
-    player = np.random.default_rng(seed)
-    host = lambda value: value.cpu().numpy() if hasattr(value, "cpu") else np.asarray(value)  # noqa: E731
-    for frame in range(num_frames):
-        actions = player.integers(0, 18, n)
-        rewards = expected.act(actions)
-        same = [("reward", rewards, host(got.act(actions))), ("RAM", expected.ram, host(got.ram))]
-        same += [(name, getattr(expected, name), host(getattr(got, name))) for name in ("lives", "game_over", "frame_number")]
-        if frame % 4 == 0 or frame < 60:  # drawing is the slow part of the reference
-            same.append(("screen", expected.screen, host(got.screen)))
-        for name, want, have in same:
-            if not np.array_equal(want, have):
-                return f"{name} in frame {frame} of console {np.flatnonzero((want != have).reshape(n, -1).any(1))[0]}"
-        if ale is not None:
-            reward = ale.act(ale_action(int(actions[0])))
-            if reward != rewards[0] or not np.array_equal(ale.getRAM(), expected.ram[0]):
-                return f"the CPU engine differs from ale-py in frame {frame}"
-        over = expected.game_over
-        if over.any():
-            expected.reset(mask=over)
-            got.reset(mask=over)
-            if ale is not None and over[0]:
-                ale.reset_game()
-    return None
+        guard = threading.Timer(share.left_seconds + GRACE_SECONDS, overrun)
+        guard.daemon = True
+        guard.start()
+        try:
+            run_stage(stage, share, device, results, options)
+        except DeviceLost as lost:
+            print(f"{stage}: {lost}; going on in a fresh process", flush=True)
+            return give_up(stage, lost.cases)
+        except Exception as error:
+            print(f"{stage}: {one_line(error)}", flush=True)
+            if device.is_lost():
+                return give_up(stage, [])
+        finally:
+            guard.cancel()
 
 
-def make_ale(game: str, seed: int):
-    """ale-py's own console, None where it is not installed."""
-    try:
-        import ale_py
-    except ImportError:
-        return None
-    from parcade.atari import games
-
-    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
-    ale = ale_py.ALEInterface()
-    ale.setFloat("repeat_action_probability", 0.25)
-    ale.setInt("random_seed", seed)
-    ale.loadROM(games.find_rom(game))
-    ale.reset_game()
-    return ale
-
-
-def ale_action(action: int):
-    """ale-py's name of an action."""
-    import ale_py
-
-    return ale_py.Action(action)
-
-
-def throughput(clock: Clock) -> None:
-    """Frames/s of whole steps, and of each kernel, against the number of consoles."""
-    done = {(row["game"], int(row["consoles"]), row["start_states"]) for row in rows_of("gpu_speed.csv")}
-    cases = [("pong", count, states) for count in COUNTS for states in ("cached", "exact")]
-    cases += [(game, 16384, "cached") for game in LISTED[1:]]
-    for game, count, states in cases:
-        if (game, count, states) in done:
-            continue
-        if clock.left_seconds < 30:
-            print("throughput: the rest is for the next call", flush=True)
-            return
-        append("gpu_speed.csv", measure(game, count, states))
-
-
-def measure(game: str, count: int, states: str, **options) -> dict:
-    """Median frames/s of five repeats of at least half a second, and the seconds of each kernel in one step."""
-    from parcade.atari.engine_cuda import GpuThreads
-    from parcade.atari.vector_cuda import DeviceConsoles
-
-    threads = TimedThreads(GpuThreads(**options))
-    consoles = DeviceConsoles(game, count, threads, start_states=states)
-    consoles.reset(seed=0)
-    actions = threads.put(np.random.default_rng(0).integers(0, len(consoles.action_set), count))
-    for _ in range(20):
-        consoles.step(actions)
-    synchronize()
-    samples = []
-    for _ in range(5):
-        steps, started = 0, time.perf_counter()
-        while time.perf_counter() - started < 0.5:
-            for _ in range(4):
-                consoles.step(actions)
-            steps += 4
-            synchronize()
-        samples.append(4 * count * steps / (time.perf_counter() - started))
-    threads.timing = True
-    for _ in range(5):
-        consoles.step(actions)
-    kernels = {f"{name}_ms": round(1000 * statistics.median(times), 3) for name, times in threads.seconds.items()}
-    return {
-        "game": game, "consoles": count, "start_states": states, "frames_per_second": round(statistics.median(samples)),
-        "lowest": round(min(samples)), "highest": round(max(samples)), "kernels": json.dumps(kernels),
-        "card": card().get("name", ""), "commit": commit(),
-    }  # fmt: skip
-
-
-class TimedThreads:
-    """GPU threads that, when told to, wait after every kernel and note its time."""
-
-    def __init__(self, threads) -> None:
-        self._threads, self.timing, self.seconds = threads, False, {}
-
-    def __getattr__(self, name: str):
-        return getattr(self._threads, name)
-
-    def launch(self, body, num_threads: int, *arguments) -> None:
-        started = time.perf_counter()
-        self._threads.launch(body, num_threads, *arguments)
-        if self.timing:
-            synchronize()
-            self.seconds.setdefault(body.py_func.__name__, []).append(time.perf_counter() - started)
-
-
-def tuning(clock: Clock) -> None:
-    """Block sizes and register limits on Pong."""
-    done = {(row["threads_per_block"], row["max_registers"]) for row in rows_of("gpu_tuning.csv")}
-    for max_registers in ("", "168", "128", "96"):
-        for threads_per_block in ("32", "64", "128"):
-            if (threads_per_block, max_registers) in done:
-                continue
-            if clock.left_seconds < 90:  # another register limit compiles anew
-                return
-            limit = int(max_registers) if max_registers else None
-            row = measure("pong", 16384, "cached", threads_per_block=int(threads_per_block), max_registers=limit)
-            append("gpu_tuning.csv", {"threads_per_block": threads_per_block, "max_registers": max_registers, **row})
-
-
-def training(clock: Clock, seeds: int) -> None:
-    """Pong to a mean of 18 over 100 games, V-trace on staggered consoles."""
-    try:
-        from parcade.algorithms.vtrace import VTraceConfig
-        from parcade.config import RunConfig, TrainConfig
-        from parcade.envs.settings import EnvSettings
-        from parcade.policy import NetworkConfig
-        from parcade.train import run_training, start_run
-    except ImportError as error:
-        print(f"training: {error.name} is not installed here; pip install it, or copy its wheel along", flush=True)
-        return
-    done = {int(row["seed"]) for row in rows_of("gpu_training.csv") if float(row["score_mean"] or -99) >= 18}
-    for seed in range(seeds):
-        if seed in done or clock.left_seconds < 60:
-            continue
-        run = RunConfig(
-            algorithm="vtrace", backend="native", device="cuda", seed=seed, target_score=18.0, total_frames=400_000_000,
-            time_limit=f"{int(clock.left_seconds - 20)}s", run_dir=f"runs/gpu-pong-{seed}-{int(time.time())}", precision="bfloat16",
-        )  # fmt: skip
-        hyper = VTraceConfig(
-            num_envs=1200, num_groups=20, unroll_length=20, learning_rate=1e-3, final_learning_rate=3e-4,
-            network=NetworkConfig(network="nature_cnn", hidden=512),
-        )  # fmt: skip
-        config = TrainConfig("pong", run, EnvSettings(), hyper)
-        result = run_training(config, start_run(config))
-        keep = ("seed", "score_mean", "wall_seconds", "frames", "updates", "frames_per_second", "milestones")
-        append("gpu_training.csv", {**{name: result[name] for name in keep}, "card": card().get("name", ""), "commit": commit()})
+def case_columns(case: str) -> dict[str, str]:
+    """The column that tells a case's row from others, for an error that came from outside of it."""
+    stage, _, name = case.partition("/")
+    column = {"parity": "game", "throughput": "game", "tuning": "threads_per_block", "training": "seed"}[stage]
+    return {column: name}
 
 
 def main() -> None:
     """Run the stages that were asked for, in order, for as long as there is time."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=9.0)
-    parser.add_argument("--stages", nargs="*", default=["facts", "parity", "throughput", "tuning", "training"])
-    parser.add_argument("--frames", type=int, default=3000, help="of parity, a game")
-    parser.add_argument("--seeds", type=int, default=5, help="of training")
-    parser.add_argument("--roms", type=Path, help="folder with ale-py's ROMs where its wheel is not installed")
-    options = parser.parse_args()
+    options = parse()
+    # Set before the card is first used: as many queues as it has, so that games in flight do not wait in each other's.
+    os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     from parcade.atari import engine_cuda, games
 
     if options.roms:
         games.rom_directory = lambda: options.roms
     try:
-        engine_cuda.require_cuda()
+        device = Gpu()
     except engine_cuda.DeviceUnavailable as error:
         raise SystemExit(f"benchmarks/gpu.py: {error}") from error
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    clock = Clock(options.minutes)
-    for stage in options.stages:
-        if stage == "parity":
-            parity(clock, options.frames)
-        elif stage == "training":
-            training(clock, options.seeds)
-        else:
-            {"facts": facts, "throughput": throughput, "tuning": tuning}[stage](clock)
+    run_stages(options, device, Results(options.results, skip=tuple(options.skip)))
 
 
 if __name__ == "__main__":
