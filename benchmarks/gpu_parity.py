@@ -218,7 +218,7 @@ def parity(
     left = [game for game in names or sorted(games.load_games()) if game not in done and f"parity/{game}" not in results.skip]
     jit.prepare()
     threads = device.threads()
-    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+    with ThreadPoolExecutor(max_workers=len(os.sched_getaffinity(0))) as pool:
         for at in range(0, len(left), games_at_once):
             if clock.left_seconds < LEAST_SECONDS:
                 print(f"parity: {len(left) - at} games are left for the next call", flush=True)
@@ -257,7 +257,10 @@ def build(group: list[str], num_frames: int, results: Results, lanes: list[Lane]
 def play_group(
     group: list[str], num_frames: int, clock: Clock, device: Gpu, results: Results, threads: Any, pool: Executor
 ) -> None:
-    """Play games side by side; a row a game when it differs, when it is through, or when the clock cuts it short."""
+    """Play games side by side; a row a game when it differs, when it is through, or when the clock cuts it short.
+
+    The seconds of a row are those since its group began.
+    """
     begun = time.perf_counter()
     lanes = [Lane(threads, stream) for stream in device.streams(len(group))]
     duels = list(build(group, num_frames, results, lanes, pool))

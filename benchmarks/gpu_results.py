@@ -88,7 +88,7 @@ class Results:
             if (folder / table).exists():
                 with (folder / table).open(newline="") as file:
                     found += list(csv.DictReader(file))
-        return [row for row in found if not row["error"]]
+        return [row for row in found if not row.get("error")]
 
     def append(self, table: str, **row: Any) -> None:
         """Add a row; columns that are not given stay empty. Errors: ValueError for a column the table has not."""

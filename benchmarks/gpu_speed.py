@@ -18,7 +18,7 @@ import numpy as np
 from gpu_results import Clock, Gpu, OutOfTime, Results
 
 GAMES = ("pong", "breakout", "seaquest", "ms_pacman", "qbert", "space_invaders", "beam_rider")
-COUNTS = (1, 32, 256, 1024, 4096, 16384, 65536)
+COUNTS = (16384, 65536, 4096, 1024, 256, 32, 1)  # what matters most comes first
 EPISODE_FRAMES = 4000
 ACTION_ROWS = 64
 FRAME_SKIP = 4
@@ -102,7 +102,7 @@ def throughput(clock: Clock, device: Gpu, results: Results, *, cases: list[tuple
     """Frames/s against the number of consoles, exact and cached starts, and of seven games. Errors: DeviceLost."""
     if cases is None:
         cases = [("pong", count, states) for count in COUNTS for states in ("cached", "exact")]
-        cases += [(game, 16384, "cached") for game in GAMES[1:]]
+        cases[4:4] = [(game, 16384, "cached") for game in GAMES[1:]]
     today = [row for row in results.rows("gpu_speed.csv") if row["commit"] == results.commit]
     done = {(row["game"], int(row["consoles"]), row["start_states"]) for row in today}
     card = device.card().get("name", "")

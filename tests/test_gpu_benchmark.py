@@ -6,6 +6,7 @@ import sys
 import time
 from pathlib import Path
 
+import numba
 import numpy as np
 import pytest
 
@@ -22,6 +23,7 @@ from gpu_results import Clock, DeviceLost, OutOfTime, Results
 from parcade.atari import jit
 from parcade.atari.engine_cuda import HostThreads
 from parcade.atari.state import TERMINAL
+from parcade.atari.vector_cuda import DeviceConsoles
 
 
 class HostDevice:
@@ -297,6 +299,27 @@ def test_launches_of_all_lanes_take_turns():
             lane.launch(body, 1)
     gpu_parity.launch_all(lanes)
     assert order == [("a", 7), ("d", 8), ("b", 7), ("c", 7)]
+
+
+def test_what_is_compiled_ahead_is_what_launches_look_for():
+    """Machine code is found on disk by the types of the arguments: other ones would be compiled anew, one after another."""
+    jit.prepare()
+    launched = {}
+
+    class Looking(HostThreads):
+        def launch(self, body, num_threads, *arguments):
+            launched[body.py_func.__name__] = tuple(map(numba.typeof, (num_threads, *arguments)))
+
+    threads = Looking()
+    for states in ("exact", "cached"):
+        consoles = DeviceConsoles("pong", 2, threads, start_states=states)
+        consoles.reset(seed=0)
+        consoles.step(threads.put(np.zeros((64, 2), np.int64))[0])
+    lane = gpu_parity.Lane(threads, 0)
+    on_device = gpu_parity.OnDevice("pong", 1, np.zeros((5, 32), np.int64), lane)
+    on_device.queue(0, 5, np.ones(32, bool))
+    gpu_parity.launch_all([lane])
+    assert launched == {name: tuple(types) for name, (_, types) in gpu_warm_up.kernel_types().items()}
 
 
 def test_throughput_counts_the_restarts_that_it_meets():
