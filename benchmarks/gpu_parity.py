@@ -106,15 +106,36 @@ def ale_action(action: int) -> Any:
 
 
 class Lane:
-    """A stream of a device: what is launched waits for `launch_all`, so that building one game does not wait for another's."""
+    """A stream of a device that several share: copies are made on it at once, what is launched waits for `launch_all`.
+
+    So building one game does not wait for another's, and fetching from one not for another's frames.
+    """
 
     def __init__(self, threads: Any, stream: int) -> None:
         self.threads, self.stream = threads, stream
         self.waiting: list[tuple] = []
         self.launched: list[tuple] = []  # keeps their arrays: giving memory back would wait for the device
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.threads, name)
+    def on_stream(self) -> Any:
+        """The shared threads, turned to this lane's stream."""
+        self.threads.stream = self.stream
+        return self.threads
+
+    def put(self, array: np.ndarray) -> Any:
+        """A copy in the device's memory."""
+        return self.on_stream().put(array)
+
+    def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        """An array of zeros in the device's memory."""
+        return self.on_stream().zeros(shape, dtype)
+
+    def fetch(self, array: Any) -> np.ndarray:
+        """A copy in the host's memory; waits for this lane."""
+        return self.on_stream().fetch(array)
+
+    def free_bytes(self) -> int | None:
+        """Bytes that are free, None for no limit."""
+        return self.threads.free_bytes()
 
     def launch(self, body: Any, num_threads: int, *arguments: Any) -> None:
         """To be launched later."""
@@ -137,8 +158,7 @@ def launch_all(lanes: list[Lane]) -> None:
     for turn in itertools.zip_longest(*waiting):
         for lane, call in zip(lanes, turn, strict=True):
             if call is not None:
-                lane.threads.stream = lane.stream
-                lane.threads.launch(*call)
+                lane.on_stream().launch(*call)
 
 
 class OnDevice:

@@ -135,7 +135,7 @@ class Gpu:
         return GpuThreads(**options)
 
     def streams(self, count: int) -> list[int]:
-        """Handles of streams whose work is done side by side. Copies, which are made on the default stream, wait for all of them."""
+        """Handles of streams whose work is done side by side; what is done on the default stream waits for all of them."""
         while len(self._streams) < count:
             self._streams.append(self._cuda.stream())
         return [int(stream) for stream in self._streams[:count]]

@@ -283,7 +283,8 @@ def test_lost_devices_name_the_games_that_were_in_flight(results, few, monkeypat
         assert (table.read_text().count("ILLEGAL_ADDRESS") if table.exists() else 0) == rows
 
 
-def test_launches_of_all_lanes_take_turns():
+@pytest.mark.quick
+def test_launches_of_all_lanes_take_turns_and_copies_stay_on_their_lane():
     order = []
 
     class Threads:
@@ -292,13 +293,22 @@ def test_launches_of_all_lanes_take_turns():
         def launch(self, body, num_threads):
             order.append((body, self.stream))
 
+        def put(self, array):
+            order.append(("put", self.stream))
+
+        def fetch(self, array):
+            order.append(("fetch", self.stream))
+
     threads = Threads()
     lanes = [gpu_parity.Lane(threads, stream) for stream in (7, 8)]
+    lanes[1].put(0)
     for lane, bodies in zip(lanes, ("abc", "d"), strict=True):
         for body in bodies:
             lane.launch(body, 1)
     gpu_parity.launch_all(lanes)
-    assert order == [("a", 7), ("d", 8), ("b", 7), ("c", 7)]
+    for lane in reversed(lanes):
+        lane.fetch(0)
+    assert order == [("put", 8), ("a", 7), ("d", 8), ("b", 7), ("c", 7), ("fetch", 8), ("fetch", 7)]
 
 
 def test_what_is_compiled_ahead_is_what_launches_look_for():
