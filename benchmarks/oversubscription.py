@@ -61,9 +61,7 @@ def measure(way: str, ranks: int, seconds: float) -> dict[str, float]:
         command = train_command([*flags, "--checkpoint-seconds", "86400"], folder / "run")
         words = ["env", *(word for name in POOL_VARIABLES for word in ("-u", name))]
         words += [f"{name}={value}" for name, value in environment.items()]
-        profile = take(
-            Recording([*words, *command], way, seconds, barrier=False, limit_seconds=1200), folder, folder / "run"
-        )
+        profile = take(Recording([*words, *command], way, seconds, barrier=False, limit_seconds=1200), folder, folder)
     switches = sum(rank.involuntary_switches / rank.window_seconds for rank in profile.ranks)
     return {
         "steps_per_second": profile.steps_per_second,

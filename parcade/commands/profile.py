@@ -40,7 +40,7 @@ def profile(arguments: list[str]) -> int:
     """``parcade profile``."""
     from parcade.config import parse_duration
     from parcade.flags import parse, split_flags
-    from parcade.profile.take import Recording, take, train_command
+    from parcade.profile.take import Recording, take, train_command, workspace
 
     _need_matplotlib()
     own, rest = split_flags(arguments, OWN, switches=("barrier", "no-barrier"))
@@ -56,27 +56,22 @@ def profile(arguments: list[str]) -> int:
     folder = report_folder(flags.out, "profiles")
     if not rest:
         raise UsageError("no game; expected parcade profile GAME [flags of parcade train], or a program behind --")
-    if rest[:1] == ["--"]:
-        if not rest[1:]:
-            raise UsageError("nothing stands behind --; expected a program, e.g. -- mpiexec -n 2 python train.py")
-        check_program(rest[1])
-        recording = Recording(rest[1:], shlex.join(rest[1:]), flags.seconds, flags.barrier, limit)
-        run = None
-    else:
+    program = rest[1:] if rest[:1] == ["--"] else None
+    if program is None:
         _refuse_bad_training(rest)
-        run = folder / "run"
-        shutil.rmtree(run, ignore_errors=True)
-        shown = shlex.join(["parcade", "profile", *arguments])
-        recording = Recording(train_command(rest, run), shown, flags.seconds, flags.barrier, limit)
-    folder.mkdir(parents=True, exist_ok=True)
-    print(f"recording {flags.seconds:g} s of it; its own output goes to {folder / 'output.log'}", flush=True)
-    try:
-        taken = take(recording, folder, run)
-    except RuntimeError as error:  # the command's failure, not ours: its last words say more than our stack
-        print(f"parcade: {error}", file=sys.stderr)
-        return 1
-    if run is not None:
-        shutil.rmtree(run, ignore_errors=True)
+    elif program:
+        check_program(program[0])
+    else:
+        raise UsageError("nothing stands behind --; expected a program, e.g. -- mpiexec -n 2 python train.py")
+    shown = shlex.join(program or ["parcade", "profile", *arguments])
+    with workspace(folder) as made:
+        print(f"recording {flags.seconds:g} s of it; its own output goes to {folder / 'output.log'}", flush=True)
+        command = program or train_command(rest, made / "run")
+        try:
+            taken = take(Recording(command, shown, flags.seconds, flags.barrier, limit), folder, made)
+        except RuntimeError as error:  # the command's failure, not ours: its last words say more than our stack
+            print(f"parcade: {error}", file=sys.stderr)
+            return 1
     return _report(taken, folder)
 
 

@@ -8,7 +8,10 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -38,18 +41,32 @@ def train_command(arguments: list[str], run: Path) -> list[str]:
     return [sys.executable, "-m", "parcade", "train", *arguments, "--run-dir", str(run)]
 
 
-def take(recording: Recording, folder: Path, run: Path | None) -> Profile:
-    """Run it and read what it recorded; its output goes to ``output.log``.
+@contextmanager
+def workspace(folder: Path) -> Iterator[Path]:
+    """A new directory in ``folder``, which is made if need be, for what a recording leaves; deleted in the end.
+
+    Under a name of its own: ``folder`` is the user's, and anything may stand in it already.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    made = Path(tempfile.mkdtemp(prefix=".profile-", dir=folder))
+    try:
+        yield made
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def take(recording: Recording, folder: Path, made: Path) -> Profile:
+    """Run it and read what it recorded.
 
     Args:
-        folder: where the ranks' files and ``profile.json`` go; files of an earlier profile in it are replaced.
-        run: the run's directory, whose ``config.json`` belongs into the profile; None for a program of the user's.
+        folder: where ``output.log``, the command's output, and ``profile.json`` go; an earlier profile's are replaced.
+        made: an empty directory of its own. The ranks' files go into it, and a training has its run directory,
+            whose ``config.json`` belongs into the profile, in ``made/run``.
 
     Errors: UsageError when the command refuses its flags or records nothing; RuntimeError when it fails.
     """
-    ranks = folder / "ranks"
-    shutil.rmtree(ranks, ignore_errors=True)
-    ranks.mkdir(parents=True)
+    ranks, run = made / "ranks", made / "run"
+    ranks.mkdir()
     environment = {
         **recording.environment,
         "PARCADE_PROFILE": str(ranks.resolve()),
@@ -69,7 +86,7 @@ def take(recording: Recording, folder: Path, run: Path | None) -> Profile:
         raise UsageError(_last_line(log).removeprefix("parcade: "))
     if code:
         raise RuntimeError(f"the command ended with code {code}: {_last_line(log)} (all of its output is in {log})")
-    config = json.loads((run / "config.json").read_text()) if run and (run / "config.json").exists() else {}
+    config = json.loads((run / "config.json").read_text()) if (run / "config.json").exists() else {}
     profile = Profile(
         command=recording.shown,
         config=config,
@@ -80,7 +97,6 @@ def take(recording: Recording, folder: Path, run: Path | None) -> Profile:
         load=load,
         ranks=read_ranks(ranks),
     )
-    shutil.rmtree(ranks)
     (folder / "profile.json").write_text(json.dumps(to_json(profile)) + "\n")
     return profile
 

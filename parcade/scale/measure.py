@@ -6,13 +6,14 @@ Rates are of the recorded window: start-up, imports and the making of consoles a
 from __future__ import annotations
 
 import shutil
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from parcade.profile.data import Profile
-from parcade.profile.take import take
+from parcade.profile.take import take, workspace
 from parcade.scale.jobs import Job, Scaling, Size
 
 
@@ -70,20 +71,22 @@ def measure(
     limit_seconds: float,
     say: Callable[[str], None],
 ) -> None:
-    """Fill the points: every size once, then every size again, so that a machine that slows down slows all of them."""
+    """Fill the points: every size once, then every size again, so that a machine that slows down slows all of them.
+
+    ``folder`` keeps nothing of it, unless a run fails: then the log that the error names.
+    """
+    kept = Path(tempfile.mkdtemp(prefix=".scale-", dir=folder))
     for repeat in range(repeats):
         for point in points:
-            run = folder / "run"
-            profile = take(job.recording(point.size, run, seconds, limit_seconds), folder, run)
-            shutil.rmtree(run, ignore_errors=True)
+            with workspace(kept) as made:
+                profile = take(job.recording(point.size, made / "run", seconds, limit_seconds), kept, made)
             add(point, profile)
             say(
                 f"repeat {repeat + 1} of {repeats}: {point.size.scaling}, {point.size.ranks} rank(s) x "
                 f"{point.size.threads} thread(s), "
                 f"{point.size.num_envs} {job.unit}: {profile.steps_per_second:,.0f} steps/s"
             )
-    for name in ("output.log", "profile.json"):
-        (folder / name).unlink(missing_ok=True)
+    shutil.rmtree(kept)
 
 
 def add(point: Point, profile: Profile) -> None:

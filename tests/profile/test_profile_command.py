@@ -131,3 +131,17 @@ def test_a_program_that_records_nothing_or_fails_says_so(tmp_path, capsys):
     program = ["--", sys.executable, "-c", "import time; time.sleep(60)"]
     assert main(["profile", "--out", str(tmp_path / "c"), "--limit", "1s", *program]) == 1
     assert "did not end within 1 s (--limit)" in capsys.readouterr().err
+
+
+def test_what_stands_beside_the_report_is_left_alone(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    kept = [Path("run/config.json"), Path("ranks/rank-0.json"), Path("run/checkpoints/1/checkpoint.json")]
+    for path in kept:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("a training of long ago")
+    assert main(["profile", *SMALL, "--engine", "serial", "--seconds", "0.1", "--out", "."]) == 0
+    assert main(["profile", "--out", ".", "--", sys.executable, "-c", "raise SystemExit(3)"]) == 1
+    assert [path.read_text() for path in kept] == ["a training of long ago"] * 3
+    assert {p.name for p in tmp_path.iterdir()} == {
+        "run", "ranks", "output.log", "profile.json", "report.html", "report.md", "split.png", "timeline.png"
+    }  # fmt: skip

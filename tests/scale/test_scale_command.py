@@ -56,9 +56,15 @@ def test_a_mistake_is_one_line_and_exit_code_2(mistake, capsys, tmp_path, monkey
 def test_a_study_measures_goes_beyond_the_cores_simulates_and_compares(tmp_path, capsys):
     job = ["tiny_catch", "--num-envs", "8", "--unroll-length", "16"]
     plan = ["--ranks", "1,2", "--synthetic", "4", "--simulate", "8,512", "--repeats", "1", "--seconds", "0.2"]
+    kept = [tmp_path / "profile.json", tmp_path / "output.log", tmp_path / "run" / "config.json"]
+    (tmp_path / "run").mkdir()
+    for path in kept:
+        path.write_text("of an earlier day")
     assert main(["scale", *job, *plan, "--rate", "1000000000000", "--out", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
-    assert {p.name for p in tmp_path.iterdir()} == {"report.html", "report.md", "scale-0.png", "scale.json"}
+    assert [path.read_text() for path in kept] == ["of an earlier day"] * 3, "what was there before is left alone"
+    new = {p.name for p in tmp_path.iterdir()} - {"profile.json", "output.log", "run"}
+    assert new == {"report.html", "report.md", "scale-0.png", "scale.json"}
     found = json.loads((tmp_path / "scale.json").read_text())
     (series,) = found["series"]
     assert [(p["size"]["ranks"], p["kind"]) for p in series["points"]] == [
@@ -88,3 +94,11 @@ def test_a_program_of_ones_own_is_scaled(tmp_path, capsys):
     assert [p["size"]["ranks"] for p in series["points"]] == [1, 2]
     assert all(p["steps_per_second"][0] > 0 for p in series["points"])
     assert series["simulated"][0]["ranks"] == 64
+
+
+def test_the_log_of_a_run_that_fails_is_kept_where_the_error_says(tmp_path, capsys):
+    program = ["--", sys.executable, "-c", "print('last words'); raise SystemExit(3)"]
+    assert main(["scale", "--ranks", "1", "--repeats", "1", "--out", str(tmp_path), *program]) == 1
+    err = capsys.readouterr().err
+    log = Path(err.rsplit("all of its output is in ", 1)[1].rstrip(")\n"))
+    assert "last words" in log.read_text() and not list(log.parent.glob(".profile-*"))
