@@ -15,13 +15,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from parcade.cluster.mpi import end_process_group
+from parcade.cluster.launch import STOP_GRACE_SECONDS
+from parcade.cluster.processes import kill_processes_here, read_records
 from parcade.errors import UsageError
 from parcade.profile.data import Profile, read_ranks, to_json
 from parcade.report.machine import available_cores, commit, machine
 
 STOP_SECONDS = 60
-"""How long a command that was asked to stop gets to write its checkpoint."""
+"""How long a command that was interrupted gets to write its checkpoint."""
+END_SECONDS = STOP_GRACE_SECONDS + 30
+"""How long a command that is to end gets for it: a launcher gives its ranks a grace time first, then ends them. Were it
+killed before, its ranks, which are in no group of its own, would live on."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +85,7 @@ def take(recording: Recording, folder: Path, made: Path) -> Profile:
         process = subprocess.Popen(
             recording.command, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
         )
-        code = _wait(process, recording.limit_seconds, log)
+        code = _wait(process, recording.limit_seconds, log, run)
     if code == 2:
         raise UsageError(_last_line(log).removeprefix("parcade: "))
     if code:
@@ -101,8 +105,9 @@ def take(recording: Recording, folder: Path, made: Path) -> Profile:
     return profile
 
 
-def _wait(process: subprocess.Popen, limit_seconds: float, log: Path) -> int:
-    """The command's exit code. Ctrl-C asks it to stop. Errors: RuntimeError when it overruns its limit."""
+def _wait(process: subprocess.Popen, limit_seconds: float, log: Path, run: Path) -> int:
+    """The command's exit code; nothing of it is left. Ctrl-C asks it to stop. Errors: RuntimeError when it overruns its
+    limit."""
     deadline = time.monotonic() + limit_seconds
     try:
         while True:
@@ -122,7 +127,22 @@ def _wait(process: subprocess.Popen, limit_seconds: float, log: Path) -> int:
             pass
         raise
     finally:
-        end_process_group(process)
+        _end(process, run)
+
+
+def _end(process: subprocess.Popen, run: Path) -> None:
+    """End a command and all it started: ask, wait as long as a launcher needs, then insist."""
+    try:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGTERM)
+            process.wait(timeout=END_SECONDS)
+    except (ProcessLookupError, subprocess.TimeoutExpired):
+        pass
+    finally:  # a Ctrl-C while waiting leaves nothing behind either
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        kill_processes_here(read_records(run))
 
 
 def _last_line(log: Path) -> str:

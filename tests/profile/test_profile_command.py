@@ -3,17 +3,35 @@
 import json
 import shlex
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from parcade.cli import main
-from parcade.cluster import mpi
+from parcade.cluster import launch, mpi
+from parcade.cluster.processes import read_records
+from parcade.profile import take as module
 from parcade.profile.advice import advise
 from parcade.profile.data import from_json
+from parcade.profile.take import Recording
 
 pytest.importorskip("matplotlib", reason="the extra parcade[plots] is not installed")
 RANKS = Path(__file__).parent / "ranks.py"
+# A launcher that will not stop, and a rank of it in a session of its own, which has written itself down as ranks do.
+STUBBORN = """
+import os, signal, subprocess, sys, time
+from pathlib import Path
+from parcade.cluster.processes import clear_records, own_record, write_record
+run, is_rank = Path(sys.argv[1]), len(sys.argv) > 2
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if is_rank:
+    write_record(run, own_record("rank", 0))
+else:
+    clear_records(run)
+    subprocess.Popen([sys.executable, __file__, str(run), "rank"], start_new_session=True)
+time.sleep(120)
+"""
 SMALL = ["tiny_catch", "--num-envs", "8", "--unroll-length", "16", "--threads-per-rank", "1"]
 
 BAD = {
@@ -145,3 +163,28 @@ def test_what_stands_beside_the_report_is_left_alone(tmp_path, monkeypatch):
     assert {p.name for p in tmp_path.iterdir()} == {
         "run", "ranks", "output.log", "profile.json", "report.html", "report.md", "split.png", "timeline.png"
     }  # fmt: skip
+
+
+def test_a_launcher_that_overruns_gets_the_time_to_end_its_ranks_and_what_it_leaves_is_ended(tmp_path, monkeypatch):
+    assert module.END_SECONDS > launch.STOP_GRACE_SECONDS
+    monkeypatch.setattr(module, "END_SECONDS", 0.5)
+    (tmp_path / "stubborn.py").write_text(STUBBORN)
+    found = []
+    monkeypatch.setattr(module, "read_records", lambda run: found.extend(read_records(run)) or found)
+    command = [sys.executable, str(tmp_path / "stubborn.py"), str(tmp_path / "run")]
+    with pytest.raises(RuntimeError, match="did not end within"):
+        module.take(Recording(command, "it", 1.0, True, limit_seconds=8.0), tmp_path, tmp_path)
+    (rank,) = found
+    for _ in range(50):
+        if not rank.is_running_here():
+            break
+        time.sleep(0.1)
+    assert not rank.is_running_here()
+
+
+def test_a_command_that_takes_its_time_to_stop_is_not_killed_meanwhile(tmp_path):
+    slow = "import signal, sys, time\ndef stop(*_):\n    time.sleep(6)\n    sys.exit(print('saved'))\n"
+    command = [sys.executable, "-c", f"{slow}signal.signal(signal.SIGTERM, stop)\ntime.sleep(60)"]
+    with pytest.raises(RuntimeError, match="did not end within"):
+        module.take(Recording(command, "it", 1.0, True, limit_seconds=2.0), tmp_path, tmp_path)
+    assert "saved" in (tmp_path / "output.log").read_text()
