@@ -41,6 +41,13 @@ def set_threads(threads_per_rank: int, local_size: int, *, serial: bool, overlap
     return threads
 
 
+def set_part_threads(threads_per_rank: int, *, learns: bool) -> None:
+    """Size torch's pool in a part of a system of actors and learners: one thread, and more for one that learns if they
+    are asked for. ``UNMANAGED`` leaves the pool as it is."""
+    if threads_per_rank != UNMANAGED:
+        torch.set_num_threads((threads_per_rank or 1) if learns else 1)
+
+
 @dataclass(frozen=True)
 class Pool:
     """One library's threads in one process."""

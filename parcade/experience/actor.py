@@ -21,6 +21,7 @@ from parcade.policy import Acted
 from parcade.report.progress import process_cpu_seconds
 from parcade.report.timing import Timer
 from parcade.state import behind, part_of
+from parcade.threads import set_part_threads
 
 
 def epsilon_ladder(first: int, count: int, total: int, base: float, exponent: float) -> torch.Tensor:
@@ -63,8 +64,8 @@ class Actor:
     """
 
     def __init__(self, config: dict[str, Any], index: int, size: int) -> None:
-        torch.set_num_threads(1)
         self.config = from_json(config)
+        set_part_threads(self.config.run.threads_per_rank, learns=False)
         hyper = self.config.hyper
         self.timer = Timer(outside="wait")
         self.group = make_group(self.config, index * size, size, num_threads=1, timer=self.timer)

@@ -13,14 +13,15 @@ from parcade.experience.population import Evaluator
 from parcade.report.progress import process_cpu_seconds
 from parcade.report.timing import Timer
 from parcade.state import behind, part_of
+from parcade.threads import set_part_threads
 
 
 class EvaluatingActor:
     """Evaluates members on environments ``index * size ...`` of the run."""
 
     def __init__(self, config: dict[str, Any], index: int, size: int) -> None:
-        torch.set_num_threads(1)
         self.config = from_json(config)
+        set_part_threads(self.config.run.threads_per_rank, learns=False)
         hyper = self.config.hyper
         self.timer = Timer(outside="wait")
         self.lanes = [make_group(self.config, index * size + i, 1, num_threads=1, timer=self.timer) for i in range(size)]

@@ -24,6 +24,7 @@ from parcade.parameters import load_weights, weights_of
 from parcade.report.progress import process_cpu_seconds
 from parcade.report.timing import Timer
 from parcade.state import part_of
+from parcade.threads import set_part_threads
 from parcade.train import make_algorithm, turn
 
 
@@ -55,8 +56,7 @@ class Learner:
         self, config: dict[str, Any], index: int, count: int, shards: list[Any] | None, fetch: Any, plays: bool
     ) -> None:
         self.config = from_json(config)
-        threads = self.config.run.threads_per_rank or 1
-        torch.set_num_threads(threads)
+        set_part_threads(self.config.run.threads_per_rank, learns=True)
         self.timer = Timer(outside="wait")
         self.exchange = self._make_exchange(index, count, shards, fetch)
         self.algorithm = make_algorithm(self.config, self.exchange)

@@ -5,21 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import torch
 
 from parcade.config import from_json
 from parcade.experience.batch import Batch
 from parcade.experience.build import make_replay, shares_on_a_host
 from parcade.random import uniforms
 from parcade.state import behind, part_of
+from parcade.threads import set_part_threads
 
 
 class ReplayShard:
     """Shard ``index`` of ``count``. Every actor it serves writes to lanes of its own, ``size`` of them."""
 
     def __init__(self, config: dict[str, Any], index: int, count: int, size: int) -> None:
-        torch.set_num_threads(1)
         parsed = from_json(config)
+        set_part_threads(parsed.run.threads_per_rank, learns=False)
         hyper = parsed.hyper
         self.size = size
         self.slots = len(range(index, parsed.topology.num_actors, count))

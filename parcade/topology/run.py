@@ -9,8 +9,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from parcade.algorithms.table import algorithm_row
 from parcade.cluster.signals import StopRequest
 from parcade.config import TrainConfig
@@ -23,6 +21,7 @@ from parcade.report.reporter import Reporter
 from parcade.report.terminal import make_view
 from parcade.report.timing import Timer
 from parcade.report.writers import MetricsWriter
+from parcade.threads import set_part_threads
 from parcade.topology.bundles import Bundles
 from parcade.topology.checkpoint import TopologyCheckpointer
 from parcade.topology.driver import Driver
@@ -80,7 +79,7 @@ def run_topology(config: TrainConfig, run: Path, timer: Timer, *, resume: bool =
     """Train as the config says, in a run directory that is there; returns ``result.json``'s content."""
     from parcade.train import write_result
 
-    torch.set_num_threads(config.run.threads_per_rank or 1)
+    set_part_threads(config.run.threads_per_rank, learns=True)
     progress = Progress(config.run.total_frames, score_milestones(config.game))
     engine = make_engine(config)
     view, writer = None, None

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
 from parcade.config import from_json
 from parcade.exchange.base import LocalExchange
 from parcade.exchange.parameter_server import ParameterShard, slice_bounds
 from parcade.report.timing import Timer
+from parcade.threads import set_part_threads
 from parcade.train import make_algorithm
 
 
@@ -17,8 +16,8 @@ class ServerShard(ParameterShard):
     """Slice ``index`` of ``count`` of the policy that the config describes."""
 
     def __init__(self, config: dict[str, Any], index: int, count: int) -> None:
-        torch.set_num_threads(1)
         parsed = from_json(config)
+        set_part_threads(parsed.run.threads_per_rank, learns=False)
         exchange = LocalExchange(Timer())
         algorithm = make_algorithm(parsed, exchange)
         flat = exchange.parameters.data

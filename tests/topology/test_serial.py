@@ -1,5 +1,7 @@
 """Every topology in one process: what it reduces to, how old its weights are, and exact resumes."""
 
+import dataclasses
+
 import pytest
 import torch
 
@@ -48,6 +50,17 @@ def assert_same_bits(a, b):
     assert a.keys() == b.keys()
     for name in a:
         assert torch.equal(a[name], b[name]), name
+
+
+@pytest.mark.parametrize("algorithm", ["a3c", "gorila", "apex", "es"])
+def test_unmanaged_threads_are_left_to_the_libraries(tmp_path, algorithm, monkeypatch):
+    def refuse(threads):
+        raise AssertionError(f"the pool was set to {threads}")
+
+    monkeypatch.setattr(torch, "set_num_threads", refuse)
+    replay = REPLAY if algorithm in ("gorila", "apex") else {}
+    config = config_for(tmp_path / "run", algorithm, frames=256, **replay)
+    train(dataclasses.replace(config, run=dataclasses.replace(config.run, threads_per_rank=-1)))
 
 
 @pytest.mark.parametrize("shards", [1, 3])
