@@ -86,13 +86,13 @@ def script(allocation: Allocation, engine: str, train: list[str], run: Path) -> 
         f"--signal=B:USR1@{allocation.warning_seconds}",
         "--requeue",
         "--open-mode=append",
-        f"--output={run}.slurm.log",
+        f"--output={str(run).replace('%', '%%')}.slurm.log",  # a single % begins one of Slurm's own names
         *([f"--partition={allocation.partition}"] if allocation.partition else []),
         *([f"--account={allocation.account}"] if allocation.account else []),
         *shlex.split(allocation.extra),
     ]
     return _SCRIPT.format(
-        directives="\n".join(f"#SBATCH {word}" for word in words),
+        directives="\n".join(f"#SBATCH {shlex.quote(word)}" for word in words),  # sbatch reads quotes as a shell does
         run=shlex.quote(str(run)),
         python=shlex.quote(sys.executable),
         directory=shlex.quote(str(Path.cwd())),

@@ -49,6 +49,10 @@ def slurm(arguments: list[str]) -> int:
         path.write_text(text)
     except OSError as error:
         raise UsageError(f"script {path} cannot be written ({error.strerror}); use another --script") from error
+    try:
+        run.parent.mkdir(parents=True, exist_ok=True)  # Slurm opens the job's log beside the run and makes no directory
+    except OSError as error:
+        raise UsageError(f"{run.parent} cannot be made ({error.strerror}); use another --run-dir") from error
     print(f"wrote {path}; the run goes to {run}")
     if flags.submit:
         print(f"submitted job {submit(path)}; its output goes to {run}.slurm.log")

@@ -1,6 +1,8 @@
 """What parcade slurm writes, and what it refuses, without a Slurm."""
 
+import shlex
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -27,7 +29,11 @@ def written(tmp_path, capsys):
 
 
 def directives(text):
-    return [line.removeprefix("#SBATCH ") for line in text.splitlines() if line.startswith("#SBATCH ")]
+    """The words of the directives as sbatch reads them, one a line."""
+    lines = [line.removeprefix("#SBATCH ") for line in text.splitlines() if line.startswith("#SBATCH ")]
+    words = [shlex.split(line) for line in lines]
+    assert all(len(line) == 1 for line in words)
+    return [word for (word,) in words]
 
 
 def test_the_script_asks_for_a_task_a_rank_and_a_warning_before_the_limit(written):
@@ -59,8 +65,27 @@ def test_the_first_start_is_the_users_own_command_and_later_ones_resume(written)
 
 
 def test_further_words_reach_sbatch(written):
-    asked = directives(written("--extra=--mem=8G --exclusive"))
-    assert "--mem=8G" in asked and "--exclusive" in asked
+    asked = directives(written("--extra=--mem=8G --exclusive --comment='two words'"))
+    assert {"--mem=8G", "--exclusive", "--comment=two words"} <= set(asked)
+
+
+def test_the_log_has_a_directory_to_be_opened_in_and_a_name_that_slurm_reads_as_it_is(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["slurm", "--script", "job.sbatch", "--", "train", "tiny_catch"]) == 0
+    (log,) = [Path(word.split("=", 1)[1]) for word in directives(Path("job.sbatch").read_text()) if "--output" in word]
+    assert log.parent == tmp_path / "runs" and log.parent.is_dir()
+    run = str(tmp_path / "50% of it" / "the run")
+    assert main(["slurm", "--script", "job.sbatch", "--", "train", "tiny_catch", "--run-dir", run]) == 0
+    assert f"--output={tmp_path}/50%% of it/the run.slurm.log" in directives(Path("job.sbatch").read_text())
+    assert Path(run).parent.is_dir()
+
+
+def test_a_run_directory_that_cannot_be_made_is_one_line(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    run = str(tmp_path / "file" / "run")
+    assert main(["slurm", "--script", str(tmp_path / "job.sbatch"), "--", "train", "tiny_catch", "--run-dir", run]) == 2
+    err = capsys.readouterr().err
+    assert "cannot be made (" in err and "use another --run-dir" in err and err.count("\n") == 1
 
 
 @pytest.mark.parametrize(
