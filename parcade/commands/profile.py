@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 import shlex
 import shutil
 import sys
@@ -29,8 +30,8 @@ class ProfileFlags:
     anything."""
 
     def __post_init__(self) -> None:
-        if self.seconds <= 0:
-            raise UsageError(f"seconds={self.seconds} is not above 0; use 30, for example")
+        if not 0 < self.seconds < math.inf:
+            raise UsageError(f"seconds={self.seconds} is not above 0 and finite; use 30, for example")
 
 
 OWN = ("seconds", "out", "barrier", "no-barrier", "limit", "read")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 import sys
 from dataclasses import dataclass
@@ -13,6 +14,22 @@ from parcade.errors import UsageError, missing_extra
 
 if TYPE_CHECKING:
     from parcade.scale.jobs import Job
+
+
+# What a number that must lie there may be, by its flag.
+ABOVE_ZERO = {
+    "repeats": "1 or more, e.g. 3",
+    "seconds": "the length of a window, e.g. 20",
+    "link_gbit": "the link's bandwidth, e.g. 25",
+    "rate": "the steps/s you want, e.g. 44000",
+    "minutes": "the time you have, e.g. 30",
+}
+ZERO_OR_MORE = {
+    "ranks_per_host": "the ranks of a simulated host, or 0 for this machine's cores",
+    "link_latency_us": "the link's latency, e.g. 10",
+    "price": "the price of a node an hour, e.g. 2.5",
+    "cores_per_node": "the cores of a node, or 0 for this machine's",
+}
 
 
 @dataclass(frozen=True)
@@ -61,20 +78,16 @@ class ScaleFlags:
     """Make the report again from a scale.json, beside it; or, with questions, a report that answers them. Runs nothing."""
 
     def __post_init__(self) -> None:
-        if (
-            self.repeats < 1
-            or self.seconds <= 0
-            or self.link_latency_us < 0
-            or self.link_gbit <= 0
-            or self.ranks_per_host < 0
-        ):
-            raise UsageError(
-                f"repeats={self.repeats}, seconds={self.seconds}, link_latency_us={self.link_latency_us}, "
-                f"link_gbit={self.link_gbit}, "
-                f"ranks_per_host={self.ranks_per_host}: expected 1 repeat or more, times and rates above 0"
-            )
-        if self.rate is not None and self.rate <= 0:
-            raise UsageError(f"rate={self.rate:g} is not above 0; use the steps/s you want, e.g. 44000")
+        for name, example in ABOVE_ZERO.items():
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise UsageError(f"{name}={value:g} is not above 0 and finite; use {example}")
+        for name, example in ZERO_OR_MORE.items():
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < math.inf:
+                raise UsageError(f"{name}={value:g} is not 0 or more and finite; use {example}")
+        if self.score is not None and not math.isfinite(self.score):
+            raise UsageError(f"score={self.score:g} is not finite; use points of the game, e.g. 18")
         asked = (self.score is not None, self.minutes is not None, bool(self.curve))
         if any(asked) and not all(asked):
             raise UsageError("a score needs --score, --minutes and --curve together; give all three")

@@ -39,6 +39,7 @@ BAD = {
     "an unknown game": (["pongg"], "did you mean 'pong'?"),
     "an unknown flag": (["pong", "--secondz", "3"], "unknown flag --secondz"),
     "a time that is none": (["pong", "--seconds", "0"], "seconds=0.0 is not above 0"),
+    "a time without an end": (["pong", "--seconds", "inf"], "seconds=inf is not above 0 and finite; use 30"),
     "a flag without its value": (["pong", "--seconds"], "Missing value for argument '--seconds'"),
     "a resume": (["--resume", "runs/x"], "takes no --resume"),
     "ranks that do not divide": (["pong", "--engine", "mpi", "--ranks", "3"], "num_envs=32 is not divisible"),

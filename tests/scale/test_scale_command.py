@@ -24,7 +24,16 @@ BAD = {
         "size of 3 ranks (strong scaling): num_envs=32 is not divisible",
     ),
     "an engine": (["pong", "--engine", "mpi"], "parcade scale decides --engine itself"),
-    "no repeats": (["pong", "--repeats", "0"], "repeats=0"),
+    "no repeats": (["pong", "--repeats", "0"], "repeats=0 is not above 0 and finite; use 1 or more"),
+    "a window without an end": (["pong", "--seconds", "inf"], "seconds=inf is not above 0"),
+    "no time to the score": (
+        ["pong", "--score", "18", "--minutes", "0", "--curve", "runs/x"],
+        "minutes=0 is not above 0 and finite; use the time you have",
+    ),
+    "a score that is no number": (["pong", "--score", "nan", "--minutes", "1", "--curve", "x"], "score=nan is not finite"),
+    "a rate that is no number": (["pong", "--rate", "nan"], "rate=nan is not above 0 and finite"),
+    "a negative price": (["pong", "--rate", "9", "--price", "-3"], "price=-3 is not 0 or more and finite; use the price"),
+    "a node without cores": (["pong", "--rate", "9", "--cores-per-node", "-4"], "cores_per_node=-4 is not 0 or more"),
     "a score without its time": (["pong", "--score", "18"], "--score, --minutes and --curve together"),
     "a curve that is not there": (
         ["tiny_catch", "--score", "1", "--minutes", "1", "--curve", "nowhere"],
