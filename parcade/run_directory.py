@@ -2,12 +2,13 @@
 
 ``config.json``, ``metrics.jsonl``, TensorBoard events, ``result.json`` and ``checkpoints/FRAMES/`` with one
 ``rank-K.safetensors`` a rank and a ``checkpoint.json`` that holds their SHA-256 sums. Files are written under a
-temporary name and then moved, so that a name that is there is whole. Nothing is ever unpickled.
+temporary name, flushed and then moved, so that a name that is there is whole, after a power cut too. Nothing is ever unpickled.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -30,6 +31,18 @@ class BadCheckpoint(Exception):
     """A checkpoint that is truncated, foreign or changed; the message says which and why."""
 
 
+def flush_to_disk(path: Path) -> None:
+    """Wait until the disk holds a file, or a directory's names: what a power cut leaves. Errors: OSError."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # a file system that has no such call for directories
+            raise
+    finally:
+        os.close(descriptor)
+
+
 def write_json(path: Path, data: dict[str, Any]) -> None:
     """Write JSON so that the name never shows half a file."""
     temporary = path.with_name(path.name + ".tmp")
@@ -39,6 +52,7 @@ def write_json(path: Path, data: dict[str, Any]) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, path)
+    flush_to_disk(path.parent)
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -108,6 +122,7 @@ def write_rank_file(directory: Path, rank: int, tensors: dict[str, Any]) -> byte
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"rank-{rank}.safetensors"
     safetensors.torch.save_file({name: _as_tensor(value) for name, value in tensors.items()}, path)
+    flush_to_disk(path)
     return _sha256(path)
 
 
@@ -125,6 +140,7 @@ def finish_checkpoint(
     if final.exists():
         shutil.rmtree(final)
     os.replace(making, final)
+    flush_to_disk(final.parent)  # before the checkpoints that it replaces go
     for old in complete_checkpoints(final.parent.parent)[keep:]:
         shutil.rmtree(old, ignore_errors=True)
 

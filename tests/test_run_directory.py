@@ -2,6 +2,7 @@
 
 import json
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -35,6 +36,24 @@ def test_the_newest_checkpoint_is_found_and_the_oldest_deleted(run):
     assert state["progress"]["frames"] == 300 and refused == []
     assert [int(p.name) for p in rd.complete_checkpoints(run)] == [300, 200]
     assert rd.read_rank_file(directory, 0)["x"].tolist() == [300.0] * 3
+
+
+def test_a_checkpoint_is_on_the_disk_before_its_predecessor_is_deleted(run, monkeypatch):
+    events, fsync, replace, rmtree = [], os.fsync, os.replace, rd.shutil.rmtree
+    name_of = lambda fd: Path(os.readlink(f"/proc/self/fd/{fd}")).name  # noqa: E731
+    monkeypatch.setattr(os, "fsync", lambda fd: (events.append(f"flush {name_of(fd)}"), fsync(fd))[1])
+    monkeypatch.setattr(os, "replace", lambda a, b: (events.append(f"move to {Path(b).name}"), replace(a, b))[1])
+    monkeypatch.setattr(rd.shutil, "rmtree", lambda p, **k: (events.append(f"delete {int(p.name)}"), rmtree(p, **k))[1])
+    final = checkpoint(run, 400, 4.0)
+    assert events == [
+        "flush rank-0.safetensors",
+        "flush checkpoint.json.tmp",
+        "move to checkpoint.json",
+        f"flush {final.name}.making",
+        f"move to {final.name}",
+        "flush checkpoints",
+        "delete 200",
+    ]
 
 
 def test_unsigned_keys_keep_their_bits(run):
