@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -56,7 +57,11 @@ def doctor(arguments: list[str]) -> int:
     running = look_at_run(Path(flags.run), flags.seconds) if flags.run else []
     names = [field.name for field in dataclasses.fields(Plan)]
     plan = Plan(**{name: getattr(flags, name) for name in names})
-    facts = all_facts(plan)
+    try:
+        facts = all_facts(plan)
+    except RuntimeError as error:  # of the process that is started to be looked at
+        print(f"parcade: {error}", file=sys.stderr)
+        return 1
     findings = by_gravity([*examine(facts, plan), *examine_running(running, facts.core_budget)])
     if flags.json:
         print(json.dumps({"facts": dataclasses.asdict(facts), "running": [dataclasses.asdict(p) for p in running],

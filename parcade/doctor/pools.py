@@ -21,7 +21,7 @@ PROBE_SECONDS = 60
 
 
 def planned_processes(plan: Plan) -> tuple[Processes, ...]:
-    """What the plan would start on this machine. Errors: RuntimeError when the probing process fails."""
+    """What the plan would start on this machine. Errors: RuntimeError, in one line, when the probing process fails."""
     from parcade.cluster.mpi import rank_environment
     from parcade.doctor.facts import Processes
     from parcade.threads import rank_threads
@@ -29,9 +29,16 @@ def planned_processes(plan: Plan) -> tuple[Processes, ...]:
     count = plan.ranks if plan.engine == "mpi" else 1
     environment = rank_environment(rank_threads(plan.threads_per_rank, count)) if plan.engine == "mpi" else os.environ
     command = [sys.executable, "-m", "parcade.doctor.pools", str(plan.threads_per_rank), str(count), plan.engine]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PROBE_SECONDS)
+    try:
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PROBE_SECONDS)
+    except subprocess.TimeoutExpired:
+        raise RuntimeError(
+            f"a process to count thread pools in did not start within {PROBE_SECONDS} s: the machine is busy or short of "
+            "memory; end what else runs, or try again later"
+        ) from None
     if done.returncode:
-        raise RuntimeError(f"a process to count thread pools in failed: {done.stderr.strip().splitlines()[-1:]}")
+        said = (done.stderr.strip() or "it said nothing").splitlines()[-1]
+        raise RuntimeError(f"a process to count thread pools in failed: {said}")
     pools = tuple(Pool(**row) for row in json.loads(done.stdout.splitlines()[-1]))
     return (Processes(f"rank of --engine {plan.engine}", count, pools),)
 

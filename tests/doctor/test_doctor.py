@@ -68,6 +68,24 @@ def test_the_pools_of_a_rank_are_as_wide_as_the_run_would_make_them(monkeypatch)
     assert {"torch"} < {pool.library for pool in unmanaged.pools}
 
 
+@pytest.mark.quick
+@pytest.mark.parametrize(
+    ("seconds", "program", "says"),
+    [
+        (0.1, "import time; time.sleep(60)", "did not start within 0.1 s: the machine is busy"),
+        (60, "raise SystemExit('no memory')", "in failed: no memory"),
+    ],
+)
+def test_a_process_that_cannot_be_looked_at_is_one_line(tmp_path, monkeypatch, capsys, seconds, program, says):
+    (tmp_path / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" -c "{program}"\n')
+    (tmp_path / "python").chmod(0o755)
+    monkeypatch.setattr(pools, "PROBE_SECONDS", seconds)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    assert main(["doctor"]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith("parcade: a process to count thread pools") and says in err and err.count("\n") == 1
+
+
 def test_doctor_prints_facts_and_ends_with_1_on_a_problem(capsys, monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
