@@ -171,10 +171,16 @@ def _unfinished(job: Job) -> str | None:
 
 
 def _stacks(run: Path) -> str:
-    """The stacks of all processes as text, also kept in the run directory; empty when none has registered yet."""
+    """The stacks of all processes as text, also kept in the run directory if that can be written; empty when none has registered
+    yet."""
     try:
         text = render(stacks(run)) + "\n"
     except UsageError:
         return ""
-    (run / DIRECTORY / "stacks.txt").write_text(text)
+    except OSError as error:  # a disk that is full may be why the job hangs: its reason must still be said
+        return f"no stacks could be taken ({error})\n"
+    try:
+        (run / DIRECTORY / "stacks.txt").write_text(text)
+    except OSError:
+        pass  # they are printed all the same
     return text

@@ -1,5 +1,6 @@
 """How a launched job is judged, with a stand-in for mpiexec."""
 
+import errno
 import sys
 
 import pytest
@@ -48,6 +49,29 @@ def test_a_launcher_that_hides_a_lost_rank_is_not_believed(job, capfd):
     err = capfd.readouterr().err
     assert "the launcher ended without an error, but rank 1 (pid 4000000 on host" in err
     assert "did not come to its end: a host or its link is gone" in err
+
+
+def test_the_reason_is_said_where_the_stacks_cannot_be_written(job, capfd, monkeypatch):
+    clear = launch.clear_records
+
+    def with_a_directory_in_the_way(run):
+        clear(run)
+        (run / launch.DIRECTORY / "stacks.txt").mkdir()
+
+    monkeypatch.setattr(launch, "clear_records", with_a_directory_in_the_way)
+    assert job(0, True, False) == 1
+    err = capfd.readouterr().err
+    assert "== rank 1" in err and "did not come to its end" in err
+
+
+def test_the_reason_is_said_where_no_stacks_can_be_taken(job, capfd, monkeypatch):
+    def full(run):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(launch, "stacks", full)
+    assert job(0, True, False) == 1
+    err = capfd.readouterr().err
+    assert "no stacks could be taken ([Errno 28] No space left on device)\nparcade: the launcher ended" in err
 
 
 def test_a_rank_that_never_came_up_is_named(job, capfd):
