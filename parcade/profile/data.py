@@ -62,6 +62,10 @@ class RankProfile:
     timeline: list[list[float]] = field(default_factory=list)
     timeline_bin_seconds: float = 0.0
     timeline_start_seconds: float = 0.0
+    world_size: int = 0
+    """Ranks of the job, each with a file; 0 in files of before this was written down."""
+    recording: str = ""
+    """When it began, as all of its ranks agreed: tells them from ranks of another recording."""
 
     @property
     def window_seconds(self) -> float:
@@ -172,16 +176,28 @@ def write_rank(rank: RankProfile, folder: Path) -> None:
 
 
 def read_ranks(folder: Path) -> tuple[RankProfile, ...]:
-    """All ranks' files. Errors: UsageError when there is none or one does not fit."""
+    """All ranks' files. Errors: UsageError when there is none, one does not fit, or they are not one whole recording's."""
     paths = sorted(folder.glob("rank-*.json"), key=lambda path: int(path.stem.split("-")[1]))
     if not paths:
         raise UsageError(
             f"{folder} holds no rank-*.json; expected what a run with PARCADE_PROFILE={folder} leaves there"
         )
     try:
-        return tuple(RankProfile(**json.loads(path.read_text())) for path in paths)
+        ranks = tuple(RankProfile(**json.loads(path.read_text())) for path in paths)
     except (ValueError, TypeError) as error:
         raise UsageError(f"{folder} does not hold this version's profile files ({error}); record it again") from error
+    newest = max(rank.recording for rank in ranks)
+    earlier = [path.name for path, rank in zip(paths, ranks, strict=True) if rank.recording != newest]
+    if earlier:
+        raise UsageError(f"{folder} holds ranks of several recordings; delete those of earlier ones: {' '.join(earlier)}")
+    world_size = ranks[0].world_size
+    missing = sorted(set(range(world_size)) - {rank.rank for rank in ranks})
+    if missing:
+        raise UsageError(
+            f"{folder} holds {len(ranks)} of the {world_size} ranks of its recording, rank-{missing[0]}.json is missing; "
+            "record it again"
+        )
+    return ranks
 
 
 def to_json(profile: Profile) -> dict[str, Any]:

@@ -115,7 +115,8 @@ class Recorder:
         self._gradient_bytes = num_floats * self.exchange.parameters.grad.element_size()
         self._scope_cost = scope_cost_seconds()
         self.exchange.barrier_first = self.barrier
-        self.exchange.maximum(np.zeros(1))  # ranks start together
+        # Ranks start together, and agree on when: no two recordings have the same name.
+        self._recording = f"{self.exchange.maximum(np.array([time.time()]))[0]:017.6f}"
         self.exchange.on_collective = self._mark_call
         self._start = self._counters(steps, frames)
         self.timer.snapshot()  # what came before is booked and forgotten
@@ -220,6 +221,8 @@ class Recorder:
             timeline=bins,
             timeline_bin_seconds=bin_seconds,
             timeline_start_seconds=self._timeline[0][0][1] - self._origin,
+            world_size=self.exchange.world_size,
+            recording=self._recording,
         )
 
 

@@ -101,6 +101,7 @@ def test_a_real_run_of_two_ranks_is_split_and_its_recording_costs_under_two_per_
     taken = recorded(tmp_path)
     assert [rank.rank for rank in taken.ranks] == [0, 1]
     first, second = taken.ranks
+    assert first.world_size == second.world_size == 2 and first.recording == second.recording != ""
     assert len(first.iteration_seconds) == len(second.iteration_seconds) >= 1
     for rank in taken.ranks:
         assert min(rank.seconds[scope] for scope in ("emulate", "infer", "learn", "communicate", "wait")) > 0

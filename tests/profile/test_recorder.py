@@ -4,13 +4,14 @@ price."""
 from types import SimpleNamespace
 
 import numpy as np
+import profiles
 import pytest
 import torch
 
 from parcade.errors import UsageError
 from parcade.exchange.base import LocalExchange
 from parcade.profile import recorder as module
-from parcade.profile.data import read_ranks
+from parcade.profile.data import read_ranks, write_rank
 from parcade.profile.recorder import Recorder, binned, recorder_from_environment, scope_cost_seconds, usual_segments
 from parcade.report.timing import SCOPES, Timer
 
@@ -75,6 +76,30 @@ def test_a_window_leaves_out_the_first_iterations_and_splits_the_rest(world, tmp
     assert rank.allreduce_seconds == pytest.approx(3.0)
     assert rank.checkpoint_save_seconds == pytest.approx(2.0)
     assert rank.work_seconds == pytest.approx(18.75)
+
+
+def test_ranks_of_several_recordings_are_not_read_as_one(tmp_path):
+    for number in range(3):
+        write_rank(profiles.rank(number, world_size=3, recording="1700000000.000001"), tmp_path)
+    assert [rank.rank for rank in read_ranks(tmp_path)] == [0, 1, 2]
+    for number in range(2):
+        write_rank(profiles.rank(number, world_size=2, recording="1700000060.000001"), tmp_path)
+    with pytest.raises(UsageError, match=r"holds ranks of several recordings; delete those of earlier ones: rank-2.json$"):
+        read_ranks(tmp_path)
+    (tmp_path / "rank-2.json").unlink()
+    assert [rank.rank for rank in read_ranks(tmp_path)] == [0, 1]
+    (tmp_path / "rank-1.json").unlink()
+    with pytest.raises(UsageError, match="holds 1 of the 2 ranks of its recording, rank-1.json is missing"):
+        read_ranks(tmp_path)
+
+
+def test_a_recording_says_when_it_began_and_of_how_many_ranks_it_is(world, tmp_path, monkeypatch):
+    monkeypatch.setattr(module.time, "time", lambda: 1_700_000_000.25)
+    for _ in range(3):
+        world.iteration()
+    world.recorder.write()
+    (rank,) = read_ranks(tmp_path)
+    assert (rank.world_size, rank.recording) == (1, "1700000000.250000")
 
 
 def test_own_work_is_cut_at_the_collective_calls(world, tmp_path):
