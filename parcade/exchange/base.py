@@ -24,9 +24,9 @@ class Exchange:
     every rank calls them in the same order.
 
     Attributes: ``rank``, ``world_size``; ``optimizer``; ``parameters`` the flat vectors; ``updates`` taken so far;
-    ``bytes_moved`` by gradients and the ``allreduce_seconds`` that took; ``on_collective(bytes, over)``, when set,
-    hears of every collective call before it is made and when it is over; ``barrier_first`` makes ranks wait for one
-    another before each, so that waiting and communicating can be told apart.
+    ``bytes_moved`` by gradients and the ``allreduce_seconds`` that took (on GPUs: while a profile is recorded);
+    ``on_collective(bytes, over)``, when set, hears of every collective call before it is made and when it is over;
+    ``barrier_first`` makes ranks wait for one another before each, so that waiting and communicating can be told apart.
     """
 
     rank = 0
@@ -98,9 +98,9 @@ class Exchange:
         """The arrays ``[m]`` of all ranks as ``[world_size, m]`` on rank 0; None elsewhere."""
         return x[None]
 
-    def time_allreduce(self, num_floats: int, repeats: int) -> np.ndarray:
-        """Seconds ``[repeats]`` of an Allreduce of so many float32, ranks starting together; empty with nobody to talk
-        to."""
+    def time_allreduce(self, num_floats: int, repeats: int, device: torch.device | str = "cpu") -> np.ndarray:
+        """Seconds ``[repeats]`` of an Allreduce of so many float32 on a device, ranks starting together; empty with nobody
+        to talk to."""
         return np.empty(0)
 
     def barrier(self) -> None:

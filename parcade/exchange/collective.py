@@ -11,6 +11,12 @@ from torch import Tensor
 from parcade.exchange.base import Exchange
 
 
+def settle(x: Tensor) -> None:
+    """Wait until the device of a tensor has done what was begun on it. The host never has anything left."""
+    if x.device.type == "cuda":
+        torch.cuda.synchronize(x.device)
+
+
 class CollectiveExchange(Exchange):
     """Gradients and statistics by one collective sum, ``_reduce``."""
 
@@ -20,24 +26,36 @@ class CollectiveExchange(Exchange):
 
     def average_gradient(self, grad: Tensor) -> None:
         num_bytes = grad.numel() * grad.element_size()
+        self._settle_if_recorded(grad)  # the backward pass is learning, whoever waits for it
         with self.communicating(num_bytes):
             started = time.perf_counter()
             self._reduce(grad)
+            self._settle_if_recorded(grad)
             self.allreduce_seconds += time.perf_counter() - started
             grad /= self.world_size
         self.bytes_moved += num_bytes
 
     def sum(self, x: Tensor) -> Tensor:
+        self._settle_if_recorded(x)
         with self.communicating(x.numel() * x.element_size()):
             self._reduce(x)
+            self._settle_if_recorded(x)
         return x
 
-    def time_allreduce(self, num_floats: int, repeats: int) -> np.ndarray:
-        buffer, seconds = torch.zeros(num_floats), np.empty(repeats)
+    def _settle_if_recorded(self, x: Tensor) -> None:
+        """While a profile is taken, wait for the device: a GPU's work is only begun when the call for it returns. Without
+        a recorder nothing waits, and ``allreduce_seconds`` on GPUs mean nothing."""
+        if self.on_collective is not None:
+            settle(x)
+
+    def time_allreduce(self, num_floats: int, repeats: int, device: torch.device | str = "cpu") -> np.ndarray:
+        buffer, seconds = torch.zeros(num_floats, device=device), np.empty(repeats)
         for i in range(-1, repeats):  # the first touches the memory and is not counted
+            settle(buffer)
             self.barrier()
             started = time.perf_counter()
             self._reduce(buffer)
+            settle(buffer)
             if i >= 0:
                 seconds[i] = time.perf_counter() - started
         return seconds

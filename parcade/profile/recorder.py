@@ -110,9 +110,9 @@ class Recorder:
         self._end = self._counters(steps, frames)
 
     def _begin(self, steps: int, frames: int) -> None:
-        num_floats = self.exchange.parameters.grad.numel()
-        self._ceiling = self.exchange.time_allreduce(num_floats, CEILING_REPEATS)
-        self._gradient_bytes = num_floats * self.exchange.parameters.grad.element_size()
+        grad = self.exchange.parameters.grad
+        self._ceiling = self.exchange.time_allreduce(grad.numel(), CEILING_REPEATS, grad.device)
+        self._gradient_bytes = grad.numel() * grad.element_size()
         self._scope_cost = scope_cost_seconds()
         self.exchange.barrier_first = self.barrier
         # Ranks start together, and agree on when: no two recordings have the same name.
