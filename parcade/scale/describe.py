@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 
 from parcade.report.page import Block, Heading, Page, Picture, Table, Text
 from parcade.scale.allreduce_model import fit_model, relative_errors
 from parcade.scale.answers import Questions, answer
-from parcade.scale.fits import CURVES, Fit, efficiency, fit_all, speed_up, turning_size
+from parcade.scale.fits import CURVES, Fit, efficiency, fit_all, range_holds, speed_up, turning_size
 from parcade.scale.result import ScaleResult, SeriesResult
 
 FORMULAS = {
@@ -128,7 +129,17 @@ def _spread_note(series: SeriesResult) -> str:
 
 def _parameter(fit: Fit, name: str) -> str:
     shown = f"{name} {fit.parameters[name]:.4g}"
-    return shown + (f" [{fit.intervals[name][0]:.3g}, {fit.intervals[name][1]:.3g}]" if name in fit.intervals else "")
+    return shown + (" [{:.3g}, {:.3g}]".format(*fit.ranges[name]) if name in fit.ranges else "")
+
+
+def _range_note(fit: Fit) -> str:
+    count = len(fit.repeats)
+    if not count:
+        return ""
+    return (
+        f" Brackets are a range, each of the {count} repeats fitted on its own; that of {count} independent ones holds the "
+        f"median of many with a chance of {math.floor(100 * range_holds(count))} %."
+    )
 
 
 def _fit_blocks(series: SeriesResult, fits: dict[str, Fit]) -> list[Block]:
@@ -145,8 +156,11 @@ def _fit_blocks(series: SeriesResult, fits: dict[str, Fit]) -> list[Block]:
     ]
     sizes = ", ".join(map(str, series.samples()))
     blocks: list[Block] = [
-        Table(["fit, [90 % interval]", "parameters", "mean error", "turns at"], rows),
-        Text(f"Fitted to the sizes {sizes}. A line has no turn by its nature; a kappa of 0 means that none was seen."),
+        Table(["fit, [range of the repeats]", "parameters", "mean error", "turns at"], rows),
+        Text(
+            f"Fitted to the sizes {sizes}. A line has no turn by its nature; a kappa of 0 means that none was seen."
+            + _range_note(next(iter(fits.values())))
+        ),
     ]
     checked = prediction_errors(series)
     if checked:
@@ -249,7 +263,7 @@ def _simulation(series: SeriesResult, result: ScaleResult) -> list[Block]:
             "ranks",
             "hosts",
             series.series.unit,
-            "steps/s [90 %]",
+            "steps/s [90 % of iterations]",
             "x one core",
             "per core",
             "x one host",
@@ -301,5 +315,5 @@ def _provenance(result: ScaleResult) -> str:
         f"Command: {result.command}. Commit {result.commit or 'unknown'}. {machine.get('cpu', 'unknown CPU')}, "
         f"{result.cores} cores, {machine.get('memory_gib', '?')} GiB, torch {machine.get('torch', '?')}; "
         f"load average {result.load:.1f} at the start. "
-        f"Intervals by bootstrap over repeats; curves: {', '.join(CURVES)}."
+        f"Curves: {', '.join(CURVES)}."
     )

@@ -1,4 +1,4 @@
-"""Rates as functions of size: a straight line, Amdahl's law and Gunther's, with bootstrap intervals. Pure maths.
+"""Rates as functions of size: a straight line, Amdahl's law and Gunther's, with their ranges over repeats. Pure maths.
 
 Notation: n the size (cores or ranks), X(n) the rate, lambda the rate of one, sigma the share that is serial
 (contention), kappa the price of keeping every pair in step (coherency).
@@ -11,6 +11,9 @@ Notation: n the size (cores or ranks), X(n) the rate, lambda the rate of one, si
 (1) is linear once turned over: n / X(n) = 1/lambda + (sigma/lambda) (n - 1) + (kappa/lambda) n (n - 1), so the fit is a
 non-negative least-squares problem with one answer and no starting point. Rows are scaled by X/n: relative errors count,
 not absolute ones, or the largest size would decide everything.
+
+What a fit is worth shows in its range: sizes are measured in turn, so the k-th repeat of all sizes is a whole measurement
+and is fitted on its own. Three repeats are too few for an interval of 90 %: ``range_holds``.
 """
 
 from __future__ import annotations
@@ -24,36 +27,35 @@ import numpy as np
 Samples = Mapping[int, Sequence[float]]
 """Rates measured at each size, one a repeat."""
 
-BOOTSTRAPS = 400
-INTERVAL = (5.0, 95.0)
-"""Percentiles: what nine of ten repetitions of the whole measurement would fall into."""
-
 
 @dataclass(frozen=True)
 class Fit:
     """One curve through the samples.
 
-    ``predict(n)`` its rate; ``parameters`` by name, ``intervals`` their 90 % bootstrap intervals, empty where every
-    size was measured once; ``draws`` ``[BOOTSTRAPS, k]`` the bootstrapped parameters; ``error`` the mean relative
-    residual over sizes.
+    ``predict(n)`` its rate; ``parameters`` by name; ``repeats`` ``[R, k]`` those of each repeat fitted on its own, none
+    where a size was measured once (bounded curves bend, so that the one through the medians may leave their range);
+    ``error`` the mean relative residual over sizes.
     """
 
     name: str
     parameters: dict[str, float]
-    intervals: dict[str, tuple[float, float]]
-    draws: np.ndarray
+    repeats: np.ndarray
     error: float
 
     def predict(self, n: float) -> float:
         """The rate at size n."""
         return CURVES[self.name].rate(n, *self.parameters.values())
 
-    def interval(self, n: float) -> tuple[float, float] | None:
-        """The 90 % interval of the rate at size n; None where every size was measured once."""
-        if not len(self.draws):
-            return None
-        low, high = np.percentile([CURVES[self.name].rate(n, *draw) for draw in self.draws], INTERVAL)
-        return float(low), float(high)
+    @property
+    def ranges(self) -> dict[str, tuple[float, float]]:
+        """Each parameter's smallest and largest over the repeats; empty where a size was measured once."""
+        columns = zip(self.parameters, self.repeats.T, strict=True) if len(self.repeats) else ()
+        return {name: (float(values.min()), float(values.max())) for name, values in columns}
+
+    def range_at(self, n: float) -> tuple[float, float] | None:
+        """The smallest and largest rate at size n over the repeats; None where a size was measured once."""
+        rates = [float(CURVES[self.name].rate(n, *row)) for row in self.repeats]
+        return (min(rates), max(rates)) if rates else None
 
     @property
     def peak(self) -> float | None:
@@ -116,8 +118,14 @@ CURVES: dict[str, Curve] = {
 }
 
 
-def fit(name: str, samples: Samples, generator: np.random.Generator) -> Fit:
-    """Fit a curve to the median rate of every size; intervals by drawing each size's repeats anew.
+def range_holds(repeats: int) -> float:
+    """How likely the range of so many independent repeats holds the median of all there could be: each falls on either
+    side of it alike, and all on one side is what fails."""
+    return 1 - 0.5 ** (repeats - 1)
+
+
+def fit(name: str, samples: Samples) -> Fit:
+    """Fit a curve to the median rate of every size, and to each repeat on its own, up to the last that all sizes have.
 
     Errors: ValueError for fewer sizes than the curve has parameters.
     """
@@ -128,24 +136,16 @@ def fit(name: str, samples: Samples, generator: np.random.Generator) -> Fit:
     rates = [np.asarray(samples[size], np.float64) for size in sorted(samples)]
     medians = np.array([np.median(values) for values in rates])
     values = curve.fit(n, medians)
-    draws = np.empty((0, len(values)))
-    if all(len(repeats) > 1 for repeats in rates):
-        drawn = [[np.median(generator.choice(repeats, len(repeats))) for repeats in rates] for _ in range(BOOTSTRAPS)]
-        draws = np.array([curve.fit(n, np.array(row)) for row in drawn])
+    whole = list(zip(*rates, strict=False))
+    repeats = np.array([curve.fit(n, np.array(row)) for row in whole] if len(whole) > 1 else [])
     fitted = np.array([curve.rate(size, *values) for size in n])
-    intervals = {
-        key: tuple(float(x) for x in np.percentile(draws[:, i], INTERVAL))
-        for i, key in enumerate(curve.names)
-        if len(draws)
-    }
     parameters = {key: float(value) for key, value in zip(curve.names, values, strict=True)}
-    return Fit(name, parameters, intervals, draws, float(np.mean(np.abs(fitted / medians - 1))))
+    return Fit(name, parameters, repeats, float(np.mean(np.abs(fitted / medians - 1))))
 
 
-def fit_all(samples: Samples, seed: int = 0) -> dict[str, Fit]:
+def fit_all(samples: Samples) -> dict[str, Fit]:
     """Every curve that has sizes enough."""
-    generator = np.random.default_rng(seed)
-    return {name: fit(name, samples, generator) for name, curve in CURVES.items() if len(samples) >= curve.least_sizes}
+    return {name: fit(name, samples) for name, curve in CURVES.items() if len(samples) >= curve.least_sizes}
 
 
 def speed_up(samples: Samples) -> dict[int, float]:

@@ -16,7 +16,7 @@ MARKERS = {"measured": ("o", "black", "measured"), "shared": ("x", "0.45", "meas
 
 
 def draw_series(series: SeriesResult, path: Path) -> None:
-    """Left: rates with their ranges and the fits with their intervals; right: efficiency, or the simulated sizes."""
+    """Left: rates with their ranges and the fits, the last with its range; right: efficiency, or the simulated sizes."""
     pyplot = pyplot_without_display()
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(9, 3.8), layout="constrained")
     _draw_rates(left, series)
@@ -43,8 +43,8 @@ def _draw_rates(axes, series: SeriesResult) -> None:
         axes.plot(sizes, sizes * first / smallest, color="0.75", lw=1, ls="--", label="perfect")
         for name, fit in fit_all(samples).items():
             axes.plot(sizes, [fit.predict(n) for n in sizes], color=COLOURS[name], lw=1.3, label=name)
-            if len(fit.draws) and name == "usl":
-                bounds = np.array([fit.interval(n) for n in sizes])
+            if len(fit.repeats) and name == "usl":
+                bounds = np.array([fit.range_at(n) for n in sizes])
                 axes.fill_between(sizes, bounds[:, 0], bounds[:, 1], color=COLOURS[name], alpha=0.12, lw=0)
     for kind, (marker, face, label) in MARKERS.items():
         chosen = [point for point in points if _kind(point) == kind]

@@ -2,7 +2,6 @@
 
 import json
 
-import numpy as np
 import pytest
 from points import point
 
@@ -48,7 +47,7 @@ def test_steps_to_a_score_come_from_a_finished_runs_milestones(tmp_path):
 
 def test_a_score_in_a_time_becomes_a_rate_then_cores_nodes_and_a_price(tmp_path):
     (tmp_path / "result.json").write_text(json.dumps({"milestones": {"18": {"steps": 1_500_000}}}))
-    line = fits.fit("line", {1: [100.0], 2: [200.0]}, np.random.default_rng(0))
+    line = fits.fit("line", {1: [100.0], 2: [200.0]})
     questions = Questions(rate=None, score=18, minutes=5, curve=tmp_path, price=2.4, cores_per_node=16)
     (found,) = answer(questions, {"line": line})
     # 1.5 million steps in 300 s are 5,000 steps/s: 50 cores, 4 nodes for a twelfth of an hour
@@ -78,6 +77,9 @@ def test_the_report_says_what_was_found_and_what_it_stands_on(study):
     assert "largest error is" in text and "(given, not measured)" in text
     assert "The measured curve turns: more than 2 core(s) are slower." in text
     assert "Fitted without 8 ranks, it misses those by" in text
+    assert "fit, [range of the repeats]" in text and "steps/s [90 % of iterations]" in text and "90 % interval" not in text
+    assert "each of the 2 repeats fitted on its own; that of 2 independent ones holds the median of many" in " ".join(text.split())
+    assert "with a chance of 50 %" in " ".join(text.split())
     assert "500 steps/s" in text and "load average 0.1" in text
 
 
