@@ -52,7 +52,7 @@ def assert_same_bits(a, b):
         assert torch.equal(a[name], b[name]), name
 
 
-@pytest.mark.parametrize("algorithm", ["a3c", "gorila", "apex", "es"])
+@pytest.mark.parametrize("algorithm", ["a3c", "gorila", "apex", "impala"])
 def test_unmanaged_threads_are_left_to_the_libraries(tmp_path, algorithm, monkeypatch):
     def refuse(threads):
         raise AssertionError(f"the pool was set to {threads}")
