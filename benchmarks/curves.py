@@ -35,7 +35,7 @@ ROWS: dict[str, tuple[str, tuple[int, ...]]] = {
     "async-q": ("--preset pong_async_q --backend native", (0,)),
     "ga3c": ("--preset pong_ga3c --backend native", (0,)),
     "es": ("--preset pong_es --backend native --time-limit 2h", (0,)),
-    "reinforce": ("--preset karpathy_2016 --backend native --target-score 0.01", (0,)),
+    "reinforce": ("--preset karpathy_2016 --backend native --target-score 0.01", (0, 1, 2)),
 }
 COMMON = "--threads-per-rank 1 --report-seconds 20 --checkpoint-seconds 60"
 

@@ -172,17 +172,18 @@ def test_a_run_that_is_at_work_is_not_resumed(tmp_path, capsys):
     assert process.returncode == 0, err
 
 
-def test_a_beat_on_another_host_is_a_run_at_work(tmp_path, monkeypatch):
+def test_progress_on_another_host_is_a_run_at_work(tmp_path, monkeypatch):
     from parcade.cluster import processes
 
     clear_records(tmp_path)
-    record = dataclasses.replace(own_record("rank", 1), host="elsewhere", beat=1)
+    record = dataclasses.replace(own_record("rank", 1), host="elsewhere", beat=1, progress=1.0)
     write_record(tmp_path, record)
-    assert still_running(tmp_path, 0.0) is None
-    beats = dataclasses.replace(record, beat=2)
-    monkeypatch.setattr(processes.time, "sleep", lambda seconds: write_record(tmp_path, beats))
-    assert still_running(tmp_path, 4.0) == beats
-    write_record(tmp_path, dataclasses.replace(beats, ended=True))
+    later = [dataclasses.replace(record, beat=2), dataclasses.replace(record, beat=3, progress=2.0)]
+    monkeypatch.setattr(processes.time, "sleep", lambda seconds: write_record(tmp_path, later[0]))
+    assert still_running(tmp_path, 4.0) is None, "it waits for a link that is gone"
+    later.pop(0)
+    assert still_running(tmp_path, 4.0) == later[0]
+    write_record(tmp_path, dataclasses.replace(later[0], ended=True))
     assert still_running(tmp_path, 4.0) is None
 
 

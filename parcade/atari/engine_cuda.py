@@ -237,8 +237,8 @@ class GpuThreads:
         handle = self.stream
         if handle is None:
             torch = sys.modules.get("torch")
-            on_gpu = torch is not None and torch.cuda.is_available() and not is_simulated()
-            handle = torch.cuda.current_stream().cuda_stream if on_gpu else 0
+            # Before its first use of the GPU torch has no streams, and asking for one would be that use.
+            handle = torch.cuda.current_stream().cuda_stream if torch is not None and torch.cuda.is_initialized() else 0
         return self._cuda.external_stream(handle) if handle else 0
 
     def _wait(self, stream: Any) -> None:

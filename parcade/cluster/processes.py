@@ -68,15 +68,18 @@ class ProcessRecord:
 
 
 def still_running(run: Path, seconds: float) -> ProcessRecord | None:
-    """A process of the run that is at work: here, or on another host by its beat, which is watched for ``seconds``; else None."""
+    """A process of the run that is at work: here, or on another host by its progress within ``seconds``; else None.
+
+    One elsewhere that beats and does not get on is what a cut link has left: its own watchdog ends it.
+    """
     unended = [record for record in read_records(run) if not record.ended]
     for record in unended:
         if record.is_running_here():
             return record
-    beats = {record.name: record.beat for record in unended if not record.is_on_this_host}
-    if beats:
+    before = {record.name: record.progress for record in unended if not record.is_on_this_host}
+    if before:
         time.sleep(seconds)
-    return next((now for now in read_records(run) if beats.get(now.name, now.beat) != now.beat), None)
+    return next((now for now in read_records(run) if before.get(now.name, now.progress) != now.progress), None)
 
 
 def own_record(role: str, number: int) -> ProcessRecord:

@@ -13,7 +13,7 @@ from parcade.cluster.signals import STOP_FILE
 from parcade.cluster.versions import check_hosts
 from parcade.errors import UsageError
 
-# Twice the longest time between two heartbeats.
+# Two of the longest times between heartbeats.
 BEATS_SECONDS = 4.5
 
 

@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from jobs import HANGING, HARD_LIMIT_SECONDS, ROOT, TrainingJob, mpi_programs, newest_frames, resume
@@ -82,6 +83,15 @@ def test_a_host_with_other_code_is_refused_by_name(net_hosts, tmp_path):  # noqa
     code, err = refused(mpi_programs("openmpi"), "tiny_catch", "--engine", "mpi", *flags, "--run-dir", str(tmp_path / "run"))
     assert code == 2 and err.startswith("parcade: host 10.77.0.2 has code of parcade ")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_run_directory_that_hosts_do_not_share_is_refused(net_hosts):  # noqa: F811
+    run = Path("/dev/shm/parcade-not-shared")  # every host has memory of its own
+    flags = ["--engine", "mpi", *host_flags(net_hosts, 1, 1), "--run-dir", str(run)]
+    code, err = refused(mpi_programs("openmpi"), "tiny_catch", *flags)
+    assert code == 2
+    assert f"parcade: run directory {run} is not seen on host node1, node2; use a --run-dir that all hosts share" in err
+    assert not run.exists()
 
 
 def refused(programs, *words):

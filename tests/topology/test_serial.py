@@ -1,11 +1,15 @@
 """Every topology in one process: what it reduces to, how old its weights are, and exact resumes."""
 
 import dataclasses
+import subprocess
+import sys
+import time
 
 import pytest
 import torch
 
 from parcade.algorithms.table import ALGORITHMS
+from parcade.cli import main
 from parcade.config import RunConfig, TrainConfig
 from parcade.exchange.base import LocalExchange
 from parcade.experience.build import make_source
@@ -254,3 +258,19 @@ def test_no_checkpoint_is_made_of_a_part_that_was_born_anew(tmp_path, algorithm,
     setattr(part, attribute, before)
     checkpointer.save()
     assert len(said) == 1 and newest_checkpoint(tmp_path)[0].is_dir()
+
+
+def test_a_run_of_parts_can_be_asked_for_its_stacks(tmp_path, capsys):
+    run = tmp_path / "run"
+    command = [sys.executable, "-m", "parcade", "train", "tiny_catch", "--algorithm", "impala", "--run-dir", str(run)]
+    process = subprocess.Popen([*command, "--total-frames", "100000000"], stdout=subprocess.PIPE, text=True)
+    try:
+        deadline = time.monotonic() + 100
+        while not (run / "processes" / "rank-0.json").exists():
+            assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.1)
+        assert main(["stacks", str(run)]) == 0
+        assert f"rank 0 (pid {process.pid} on host" in capsys.readouterr().out
+    finally:
+        process.kill()
+        process.communicate(timeout=100)
