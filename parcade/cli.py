@@ -43,7 +43,9 @@ COMMANDS: dict[str, Command] = {
 
 def usage() -> str:
     """What ``parcade --help`` prints."""
-    lines = [f"  {name + ' ' + row.arguments:<24}{row.summary}" for name, row in COMMANDS.items()]
+    calls = {f"{name} {row.arguments}": row.summary for name, row in COMMANDS.items()}
+    width = max(map(len, calls)) + 2
+    lines = [f"  {call:<{width}}{summary}" for call, summary in calls.items()]
     return "\n".join(["usage: parcade COMMAND ...", "", *lines, "", "Each has --help."])
 
 

@@ -21,10 +21,6 @@ class Precision:
             return contextlib.nullcontext()
         return torch.autocast(device, torch.bfloat16)
 
-    def is_fast_here(self) -> bool:
-        """Whether this machine's CPU computes in this format natively; when not, bfloat16 is slower than float32."""
-        return self.name == "float32" or cpu_has_bfloat16()
-
 
 def full_precision(device: str) -> contextlib.AbstractContextManager:
     """A context in which nothing is narrowed, whatever context it stands in. Torch's meta device narrows nothing anyway."""

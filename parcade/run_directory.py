@@ -68,11 +68,11 @@ def read_json(path: Path) -> dict[str, Any]:
     return data
 
 
-def make_run_directory(path: Path, *, exist_ok: bool = False) -> None:
+def make_run_directory(path: Path) -> None:
     """Create a run's directory and prove that it can be written. Errors: UsageError."""
     try:
         path.mkdir(parents=True, exist_ok=True)
-        if (path / "config.json").exists() and not exist_ok:
+        if (path / "config.json").exists():
             raise UsageError(f"{path} already holds a run; use --resume {path}, or another --run-dir")
         (path / "checkpoints").mkdir(exist_ok=True)
         probe = path / ".writable"

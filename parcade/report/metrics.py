@@ -55,7 +55,7 @@ METRICS: dict[str, str] = {
     "time/evaluate": "... in evaluation",
     "time/checkpoint": "... in writing checkpoints",
     "time/other": "... in everything else",
-    "actor_time/emulate": "share of the actor thread's wall clock in emulation (only with overlap)",
+    "actor_time/emulate": "share of the actors' wall clock in emulation: of the actor thread with overlap, of all actors on Ray",
     "actor_time/preprocess": "... in writing batches down",
     "actor_time/infer": "... in choosing actions",
     "actor_time/other": "... in everything else",

@@ -1,4 +1,4 @@
-"""Pictures of runs. matplotlib is imported here alone and only when something is drawn."""
+"""Pictures of runs and benches; matplotlib is imported only when something is drawn."""
 
 from __future__ import annotations
 
