@@ -6,6 +6,7 @@ the second is the one to compare.
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable
@@ -16,11 +17,12 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from parcade.envs import make_vec
-from parcade.envs.games import is_atari
+from parcade.envs.games import canonical_game, is_atari
 from parcade.envs.settings import env_preset
 from parcade.errors import UsageError
 from parcade.report.machine import available_cores, commit, machine
 from parcade.report.progress import process_cpu_seconds
+from parcade.threads import check_threads
 
 # Between two looks at a device that works on its own.
 FRAMES_A_TURN = 32
@@ -39,8 +41,8 @@ class BenchFlags:
     """Length of a repeat."""
     repeats: int = 3
     """How many."""
-    backend: str = "native"
-    """Who emulates: native or ale."""
+    backend: Literal["ale", "native"] = "native"
+    """Who emulates: ale-py, or parcade's own consoles."""
     preset: str = "dqn_2015"
     """Environment preset."""
     image_size: int = 84
@@ -49,8 +51,8 @@ class BenchFlags:
     """Threads that emulate; 0 lets the backend choose."""
     algorithm: str = "ppo"
     """What learns (bench train)."""
-    device: str = "cpu"
-    """cpu or cuda (with backend native): where consoles and network are."""
+    device: Literal["cpu", "cuda"] = "cpu"
+    """Where consoles and network are; cuda with backend native."""
     counts: tuple[int, ...] = ()
     """Measure each of these numbers of environments instead of num_envs (bench env)."""
     stages: tuple[Literal["emulate", "observe", "infer", "train"], ...] = ("observe",)
@@ -61,11 +63,12 @@ class BenchFlags:
     """Also draw frames/s against the number of environments into this PNG."""
 
     def __post_init__(self) -> None:
-        if self.seconds <= 0 or self.repeats < 1 or self.num_threads < 0 or min(self.counts, default=self.num_envs) < 1:
+        if not 0 < self.seconds < math.inf or self.repeats < 1 or self.num_threads < 0 or min(self.counts, default=self.num_envs) < 1:
             raise UsageError(
                 f"seconds={self.seconds}, repeats={self.repeats}, num_threads={self.num_threads}, num_envs={self.num_envs}, "
-                f"counts={self.counts}: expected seconds above 0, threads of 0 or more, 1 or more of the others"
+                f"counts={self.counts}: expected finite seconds above 0, threads of 0 or more, 1 or more of the others"
             )
+        check_threads("num_threads", self.num_threads)
 
 
 def _spread(values: list[float]) -> str:
@@ -78,6 +81,12 @@ Turn = Callable[[], tuple[int, int]]
 
 def bench_env(flags: BenchFlags) -> dict[str, Any]:
     """Every stage asked for at every number of environments: what emulation costs, and what each layer over it adds."""
+    for stage in flags.stages:  # what one of them cannot do is said before minutes go into the others
+        if stage == "emulate":
+            _check_emulating(flags)
+        elif stage in ("infer", "train"):
+            for n in flags.counts or (flags.num_envs,):
+                _config(flags, n)
     results = [_measure_stage(flags, stage, n) for stage in flags.stages for n in flags.counts or (flags.num_envs,)]
     return _together(flags, results)
 
@@ -87,10 +96,13 @@ def bench_train(flags: BenchFlags) -> dict[str, Any]:
     return _together(flags, [_measure_stage(flags, "train", flags.num_envs)])
 
 
+def _check_emulating(flags: BenchFlags) -> None:
+    if flags.backend != "native" or not is_atari(canonical_game(flags.game)):
+        raise UsageError(f"stage emulate is of the native consoles; got {flags.game} over {flags.backend}; leave it out")
+
+
 def _emulating(flags: BenchFlags, num_envs: int) -> tuple[Turn, Callable[[], None]]:
     """Raw consoles, random actions: nothing is shown to anybody."""
-    if flags.backend != "native" or not is_atari(flags.game):
-        raise UsageError(f"stage emulate is of the native consoles; got {flags.game} over {flags.backend}; leave it out")
     from parcade.atari import Arcade
     from parcade.atari.games import snake_case
 

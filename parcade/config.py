@@ -22,9 +22,17 @@ from parcade.experience.replay import FILL_STEPS
 from parcade.networks import build_torso
 from parcade.policy import NetworkConfig
 from parcade.precision import resolve
+from parcade.report.machine import available_memory_bytes
+from parcade.threads import check_threads
 from parcade.topology.settings import ON_RAY, READ_BY, TopologyConfig
 
 SCHEMA_VERSION = 1
+
+WIDEST_LAYER = 1_000_000
+# A float32, its gradient and the two averages of Adam.
+BYTES_PER_PARAMETER = 16
+# Of a step in a rollout: action, reward, log-probability, value, version and ends.
+BYTES_BESIDE_OBSERVATION = 32
 
 _DURATION = re.compile(r"^(\d+(?:\.\d+)?)\s*(s|m|h)?$")
 _SECONDS_PER = {"s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
@@ -139,11 +147,9 @@ class TrainConfig:
             if run.backend == "native":
                 native.check_switches(load_games()[snake_case(self.game)], self.env)
             if self.env.view == "grey":
-                with torch.device("meta"):  # shapes alone: a network that does not fit is refused before anything starts
-                    shape = (self.env.frame_stack, self.env.image_height, self.env.image_width)
-                    build_torso(self.hyper.network.network, shape, self.hyper.network.hidden)
-        if run.time_limit:
-            parse_duration(run.time_limit)
+                _torso_of_shapes(self)  # a network that does not fit the pictures is refused before anything starts
+        if run.time_limit and parse_duration(run.time_limit) <= 0:
+            raise UsageError(f"time_limit={run.time_limit} leaves no time to train; use e.g. 10m, or leave it out for none")
         if 0 < self.hang_seconds < 2:
             raise UsageError(f"hang_timeout={run.hang_timeout} is below 2 s; use 2s or more, or 0 for never")
 
@@ -249,6 +255,9 @@ class TrainConfig:
                 f"hidden={self.hyper.network.hidden}, lstm={self.hyper.network.lstm}, "
                 f"input_clip={self.hyper.network.input_clip}: expected hidden >= 1, lstm >= 0 and input_clip > 0"
             )
+        for name, width in (("hidden", self.hyper.network.hidden), ("lstm", self.hyper.network.lstm)):
+            if width > WIDEST_LAYER:
+                raise UsageError(f"{name}={width:,} is above {WIDEST_LAYER:,}, which no memory holds; use a few hundred")
 
     @property
     def time_limit_seconds(self) -> float | None:
@@ -262,9 +271,56 @@ class TrainConfig:
 
 
 def check_device(config: TrainConfig) -> None:
-    """Refuse a device that this machine does not have. Errors: UsageError."""
+    """Refuse what this machine does not have: the device, cores for the threads, or memory. Errors: UsageError."""
+    check_threads("threads_per_rank", config.run.threads_per_rank)
+    if config.run.device == "cpu":
+        check_memory(config, available_memory_bytes())
     if config.run.device == "cuda" and not torch.cuda.is_available():
         raise UsageError(f"device 'cuda': torch {torch.__version__} finds no NVIDIA GPU here; use --device cpu")
+
+
+def _torso_of_shapes(config: TrainConfig) -> torch.nn.Module:
+    """The network's body for the grey pictures of an Atari game, without the memory of its parameters."""
+    with torch.device("meta"):
+        shape = (config.env.frame_stack, config.env.image_height, config.env.image_width)
+        return build_torso(config.hyper.network.network, shape, config.hyper.network.hidden)
+
+
+def check_memory(config: TrainConfig, there: int) -> None:
+    """Refuse a network, a rollout or a minibatch of one process that cannot fit into the bytes that are there.
+
+    What is counted is the least that each takes, so that nothing is refused that might run. Errors: UsageError.
+    """
+    hyper, network = config.hyper, config.hyper.network
+    is_grey = is_atari(config.game) and config.env.view == "grey"
+    hidden = network.hidden
+    is_dense = network.network == "mlp" or (network.network == "auto" and not is_atari(config.game))
+    weights = hidden * hidden if is_dense else hidden
+    if is_grey:
+        weights = sum(parameter.numel() for parameter in _torso_of_shapes(config).parameters())
+    weights += 4 * network.lstm * (hidden + network.lstm)
+    if weights * BYTES_PER_PARAMETER > there:
+        raise UsageError(
+            f"hidden={hidden:,}, lstm={network.lstm:,}: the network's {weights:,} parameters need "
+            f"{weights * BYTES_PER_PARAMETER / 2**30:.1f} GiB with their optimiser, but {there / 2**30:.1f} GiB of memory are free; "
+            "use narrower layers"
+        )
+    if config.is_topology:
+        processes = config.num_learners if config.is_bundled else config.topology.num_actors
+    else:  # under a user's own launcher the config does not say how many ranks share the environments
+        processes = hyper.num_envs if config.run.engine == "mpi" and config.run.ranks == 1 else config.run.ranks
+    num_envs = max(1, hyper.num_envs // processes)
+    pixels = config.env.frame_stack * config.env.image_height * config.env.image_width if is_grey else 0
+    for name, each, of in (
+        ("unroll_length", num_envs, f" for the {num_envs:,} environment(s) of a process"),
+        ("batch_size", 1, ""),
+    ):
+        count, bytes_each = getattr(hyper, name, 0), each * (pixels + BYTES_BESIDE_OBSERVATION)
+        if count * bytes_each > there:
+            raise UsageError(
+                f"{name}={count:,} needs {count * bytes_each / 2**30:.1f} GiB{of}, but {there / 2**30:.1f} GiB of memory are free; "
+                f"use {there // 2 // bytes_each:,} or fewer"
+            )
 
 
 def check_divisible(config: TrainConfig, world_size: int) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+MOST_NAMES = 20  # that an error lists whole
+
 
 class UsageError(ValueError):
     """What was got, what was expected and what to do, in one line."""
@@ -20,7 +22,8 @@ def unknown_name(kind: str, got: str, known: Iterable[str]) -> UsageError:
     if near:
         advice = f"did you mean {near[0]!r}?"
     else:
-        advice = f"expected one of {', '.join(known[:12])}" + (", ..." if len(known) > 12 else "")
+        shown = known if len(known) <= MOST_NAMES else known[:12]
+        advice = f"expected one of {', '.join(shown)}" + (", ..." if len(known) > len(shown) else "")
     return UsageError(f"unknown {kind} {got!r}; {advice}")
 
 

@@ -8,11 +8,11 @@ import io
 import os
 import re
 import typing
-from collections.abc import Sequence
-from dataclasses import dataclass, make_dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, make_dataclass
 from typing import Any, TypeVar
 
-from parcade.algorithms.table import algorithm_row
+from parcade.algorithms.table import ALGORITHMS, algorithm_row
 from parcade.config import RunConfig, TrainConfig
 from parcade.envs.settings import EnvSettings, env_preset
 from parcade.errors import UsageError
@@ -22,8 +22,17 @@ from parcade.topology.settings import TopologyConfig
 T = TypeVar("T")
 
 
-def parse(flags: type[T], arguments: list[str], *, prog: str, default: T | None = None) -> T:
+def parse(
+    flags: type[T],
+    arguments: list[str],
+    *,
+    prog: str,
+    default: T | None = None,
+    whose: Callable[[str], str] = lambda flag: "",
+) -> T:
     """A dataclass from command-line arguments, nested fields flattened into flags of one level.
+
+    ``whose`` says of a flag that there is not what it belongs to instead, or nothing.
 
     Errors: UsageError of one line with got, expected and the nearest name. ``--help`` prints and exits with 0.
     """
@@ -41,7 +50,7 @@ def parse(flags: type[T], arguments: list[str], *, prog: str, default: T | None 
     except SystemExit as error:
         if error.code in (0, None):
             raise
-        raise UsageError(_one_line(out.getvalue(), prog)) from None
+        raise UsageError(_one_line(out.getvalue(), prog, whose)) from None
     except tyro.UnsupportedTypeAnnotationError as error:  # a programming error, never the user's
         raise AssertionError(str(error)) from error
     finally:
@@ -65,7 +74,7 @@ def _parse(flags: type[T], arguments: list[str], prog: str, default: T | None) -
     return tyro.cli(flags, args=arguments, prog=prog, config=(tyro.conf.OmitArgPrefixes,), **words)
 
 
-def _one_line(box: str, prog: str) -> str:
+def _one_line(box: str, prog: str, whose: Callable[[str], str]) -> str:
     """What tyro says in a box, as one line: the message, or the flag nearest to one it does not know."""
     box = re.sub(r"\x1b\[[0-9;]*m", "", box)
     lines = [line.strip().strip("│").strip() for line in box.splitlines()]
@@ -79,10 +88,16 @@ def _one_line(box: str, prog: str) -> str:
         what = [line.removesuffix(" (required)").rstrip(".") for line in lines if line.endswith("(required)")]
         message = f"an argument is missing: {'; '.join(what).lower() or 'the game'}"
     unknown = re.match(r"Unrecognized options: ([^\s,]+)", message)
+    if unknown and not unknown[1].startswith("-"):
+        return f"unexpected word {unknown[1]!r}; see {prog} --help"
+    if unknown and whose(unknown[1]):
+        return f"unknown flag {unknown[1]}; {whose(unknown[1])}"
     if unknown:
         offered = [line.split()[0].rstrip(",") for line in lines[1:] if re.match(r"--[a-z]", line)]
         near = difflib.get_close_matches(unknown[1], offered, n=1, cutoff=0.0)
         return f"unknown flag {unknown[1]}; " + (f"did you mean {near[0]}?" if near else f"see {prog} --help")
+    message = re.sub(r"invalid literal for int\(\) with base 10: (.*)", r"expected a whole number, e.g. 1000000; got \1", message)
+    message = re.sub(r"could not convert string to float: (.*)", r"expected a number, e.g. 0.5; got \1", message)
     return f"{message}; see {prog} --help"
 
 
@@ -91,7 +106,9 @@ class PresetFlags:
     """Where the defaults come from."""
 
     preset: str = ""
-    """Flags that were found to belong together, by name; those you give beside it win."""
+    """Flags that were found to belong together; those you give beside it win. One of pong_fast, pong_pqn, pong_a2c,
+    pong_vtrace, pong_dqn, pong_impala, pong_apex, pong_gorila, pong_a3c, pong_async_q, pong_ga3c, pong_es and
+    karpathy_2016."""
     env_preset: str = "dqn_2015"
     """dqn_2015, machado_2018 or karpathy_2016: what the other environment flags start from."""
 
@@ -107,6 +124,18 @@ def _value_of(flag: str, arguments: list[str], otherwise: str) -> str:
     return value
 
 
+def _algorithms_with(flag: str) -> str:
+    """Which algorithms take a flag, in words; empty when none does."""
+    name = flag.split("=")[0].removeprefix("--").removeprefix("no-").replace("-", "_")
+    topology = {field.name for field in fields(TopologyConfig)}
+    have = [
+        algorithm
+        for algorithm, row in ALGORITHMS.items()
+        if name in {field.name for field in fields(row.config)} or (row.topology and name in topology)
+    ]
+    return f"it is a flag of --algorithm {', '.join(have)}" if have else ""
+
+
 def parse_training(arguments: list[str]) -> TrainConfig:
     """``parcade train``'s config. The algorithm, the preset and the environment preset decide which flags there are."""
     import tyro
@@ -118,7 +147,7 @@ def parse_training(arguments: list[str]) -> TrainConfig:
         arguments = preset_flags(preset) + arguments
     row = algorithm_row(_value_of("algorithm", arguments, RunConfig().algorithm))
     env_default = env_preset(_value_of("env-preset", arguments, PresetFlags().env_preset))
-    fields: list[tuple[str, Any]] = [
+    groups: list[tuple[str, Any]] = [
         ("game", tyro.conf.Positional[str]),
         ("presets", PresetFlags),
         ("run", RunConfig),
@@ -128,10 +157,10 @@ def parse_training(arguments: list[str]) -> TrainConfig:
     engine = RunConfig().engine if RunConfig().engine in row.engines else row.engines[0]
     defaults = [tyro.MISSING, PresetFlags(), RunConfig(engine=engine), env_default, row.config()]
     if row.topology:
-        fields.append(("topology", TopologyConfig))
+        groups.append(("topology", TopologyConfig))
         defaults.append(TopologyConfig())
-    Flags = make_dataclass("Flags", fields, frozen=True)
-    flags = parse(Flags, arguments, prog="parcade train", default=Flags(*defaults))
+    Flags = make_dataclass("Flags", groups, frozen=True)
+    flags = parse(Flags, arguments, prog="parcade train", default=Flags(*defaults), whose=_algorithms_with)
     topology = flags.topology if row.topology else TopologyConfig()
     return TrainConfig(flags.game, flags.run, flags.env, flags.hyper, topology)
 

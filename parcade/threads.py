@@ -12,10 +12,24 @@ from pathlib import Path
 
 import torch
 
+from parcade.errors import UsageError
 from parcade.report.machine import available_cores
+
+MOST_THREADS_A_CORE = 16
+"""More than this helps nobody, and libraries that are told tens of thousands end the process."""
 
 UNMANAGED = -1
 """``threads_per_rank`` that leaves every library its own default."""
+
+
+def check_threads(name: str, threads: int) -> None:
+    """Refuse more threads than this machine's cores have any use for. Errors: UsageError."""
+    most = MOST_THREADS_A_CORE * available_cores()
+    if threads > most:
+        raise UsageError(
+            f"{name}={threads:,} is more than {MOST_THREADS_A_CORE} threads for each of the {available_cores()} core(s) here; "
+            f"use {most:,} or fewer"
+        )
 
 
 def rank_threads(threads_per_rank: int, local_size: int) -> int:

@@ -56,6 +56,38 @@ BAD = {
     "a resume of nothing": (["train", "--resume", "nowhere"], "nowhere/config.json does not exist"),
     "an unknown bench": (["bench", "envs"], "unknown bench 'envs'; did you mean 'env'?"),
     "a bench without time": (["bench", "env", "--seconds", "0"], "seconds=0.0"),
+    "a bench for a time that is no number": (["bench", "env", "--seconds", "nan"], "seconds=nan"),
+    "a bench on a device that is not there": (["bench", "train", "pong", "--device", "tpu"], "invalid choice 'tpu'"),
+    "a bench with too many threads": (["bench", "env", "--num-threads", "30000"], "num_threads=30,000 is more than 16 threads"),
+    "a plot that is no PNG": (["bench", "env", "tiny_catch", "--plot", "out.txt"], "plot=out.txt does not end in .png"),
+    "a result that is a directory": (["bench", "env", "tiny_catch", "--json", "."], "json=. is a directory"),
+    "a stage that cannot be, after one that can": (
+        ["bench", "env", "tiny_catch", "--stages", "observe", "train", "--algorithm", "pp0", "--seconds", "600"],
+        "unknown algorithm 'pp0'",
+    ),
+    "a rollout that no memory holds": (
+        ["train", "tiny_catch", "--unroll-length", "1000000000000"],
+        "unroll_length=1,000,000,000,000 needs 953674.3 GiB",
+    ),
+    "a batch that no memory holds": (["train", "tiny_catch", "--algorithm", "dqn", "--batch-size", "1000000000000"], "batch_size=1,000,000"),
+    "an LSTM of a size that means nothing": (["train", "tiny_catch", "--lstm", "1000000000"], "lstm=1,000,000,000 is above 1,000,000"),
+    "an LSTM that no memory holds": (["train", "tiny_catch", "--lstm", "1000000"], "the network's 4,001,024,065,536 parameters need"),
+    "a network that no memory holds": (["train", "tiny_catch", "--hidden", "1000000"], "hidden=1,000,000, lstm=0: the network's"),
+    "threads that no core is for": (["train", "tiny_catch", "--threads-per-rank", "30000"], "threads_per_rank=30,000 is more than 16 threads"),
+    "no time to train": (["train", "tiny_catch", "--time-limit", "0"], "time_limit=0 leaves no time"),
+    "a doctor who watches for ever": (["doctor", "--seconds", "inf"], "seconds=inf"),
+    "a doctor for a time that is no number": (["doctor", "--seconds", "nan"], "seconds=nan"),
+    "a doctor asked about too many threads": (["doctor", "--threads-per-rank", "30000"], "threads_per_rank=30,000 is more than 16"),
+    "a second game": (["train", "pong", "breakout"], "unexpected word 'breakout'"),
+    "a flag that other algorithms have": (
+        ["train", "pong", "--num-actors", "4"],
+        "unknown flag --num-actors; it is a flag of --algorithm a3c, async-q, gorila, apex, impala, ga3c, es",
+    ),
+    "a switch that other algorithms have": (["train", "pong", "--no-double"], "it is a flag of --algorithm dqn, gorila, apex"),
+    "a fraction for a count": (["train", "pong", "--total-frames", "1e6"], "expected a whole number, e.g. 1000000; got '1e6'"),
+    "a word for a fraction": (["train", "pong", "--gamma", "most"], "expected a number, e.g. 0.5; got 'most'"),
+    "a preset unlike any": (["train", "pong", "--preset", "zzzz"], "pong_a3c, pong_async_q, pong_ga3c, pong_es, karpathy_2016"),
+    "a ROM unlike any": (["disassemble", "CartPole-v1"], "unknown game 'CartPole-v1'; expected a game of parcade games, or the path"),
 }
 if not torch.cuda.is_available():
     BAD["a GPU that is not there"] = (["train", "pong", "--device", "cuda"], "finds no NVIDIA GPU here; use --device cpu")
@@ -87,6 +119,59 @@ def test_help_of_a_command_explains_its_flags(capsys):
     assert leaving.value.code == 0
     out = capsys.readouterr().out
     assert "--q-lambda" in out and "--frame-skip" in out and "--clip " not in out
+
+
+def test_help_names_every_preset(capsys):
+    from parcade.presets import PRESETS
+
+    with pytest.raises(SystemExit):
+        main(["train", "--help"])
+    out = capsys.readouterr().out
+    assert [name for name in PRESETS if name not in out] == []
+
+
+def test_usage_keeps_calls_and_summaries_apart(capsys):
+    from parcade.cli import COMMANDS
+
+    main(["--help"])
+    lines = capsys.readouterr().out.splitlines()
+    for name, row in COMMANDS.items():
+        assert any(line.startswith(f"  {name} {row.arguments}  ") and line.endswith(f" {row.summary}") for line in lines), name
+
+
+def test_a_plot_without_matplotlib_is_refused_before_measuring(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert main(["bench", "env", "tiny_catch", "--plot", str(tmp_path / "o.png"), "--seconds", "600"]) == 2
+    assert capsys.readouterr().err == "parcade: --plot needs matplotlib, which is not installed; run: pip install 'parcade[plots]'\n"
+
+
+def test_the_doctor_takes_the_precision_of_the_presets(capsys):
+    from parcade.precision import resolve
+
+    assert main(["doctor", "--precision", "auto", "--json"]) in (0, 1)
+    said = json.loads(capsys.readouterr().out)
+    plain = [finding["says"] for finding in said["findings"]]
+    assert main(["doctor", "--precision", resolve("auto"), "--json"]) in (0, 1)
+    assert [finding["says"] for finding in json.loads(capsys.readouterr().out)["findings"]] == plain
+
+
+def test_only_a_game_with_a_screen_is_offered_to_be_watched(tmp_path, capsys):
+    flags = ["--num-envs", "2", "--unroll-length", "8", "--total-frames", "64", "--engine", "serial"]
+    assert main(["train", "tiny_catch", *flags, "--run-dir", str(tmp_path / "run")]) == 0
+    out = capsys.readouterr().out
+    assert f"results in {tmp_path / 'run'}\n" in out and "parcade watch" not in out
+
+
+def test_memory_is_counted_for_one_process_of_a_run():
+    from parcade.config import check_memory
+    from parcade.flags import parse_training
+
+    words = "pong --num-envs 1000 --unroll-length 128".split()  # 3.4 GiB of pictures
+    check_memory(parse_training(words), 4 << 30)
+    with pytest.raises(parcade.UsageError, match="unroll_length=128 needs 3.4 GiB for the 1,000 environment"):
+        check_memory(parse_training(words), 1 << 30)
+    check_memory(parse_training([*words, "--engine", "mpi", "--ranks", "8"]), 1 << 30)
+    check_memory(parse_training([*words, "--algorithm", "impala", "--num-actors", "8"]), 1 << 30)
 
 
 def test_no_command_shows_usage_and_is_a_mistake_while_help_is_not(capsys):

@@ -29,16 +29,16 @@ def load_games() -> dict[str, dict]:
 
 def snake_case(name: str) -> str:
     """``space_invaders`` for ``space_invaders``, ``SpaceInvaders`` and ``ALE/SpaceInvaders-v5``."""
-    name = name.removeprefix("ALE/").split("-v")[0].removesuffix("NoFrameskip")
+    given, name = name, name.removeprefix("ALE/").split("-v")[0].removesuffix("NoFrameskip")
     if name in load_games():
         return name
     wanted = name.replace("_", "").lower()
     for known in load_games():
         if known.replace("_", "") == wanted:
             return known
-    near = difflib.get_close_matches(name, load_games(), n=1, cutoff=0.5)
+    near = difflib.get_close_matches(name, load_games(), n=1, cutoff=0.7)
     advice = f"did you mean {near[0]!r}?" if near else "expected a game of parcade games, or the path of a ROM"
-    raise ValueError(f"unknown game {name!r}; {advice}")
+    raise ValueError(f"unknown game {given!r}; {advice}")
 
 
 def rom_directory() -> Path:

@@ -2,10 +2,27 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from pathlib import Path
 
-from parcade.errors import UsageError, unknown_name
+from parcade.errors import UsageError, missing_extra, unknown_name
+
+
+def _check_files(json_path: str, plot_path: str) -> None:
+    """Refuse results that could not be written, before minutes of measuring. Errors: UsageError."""
+    for name, path in (("json", json_path), ("plot", plot_path)):
+        if path and not Path(path).parent.is_dir():
+            raise UsageError(f"{name}={path}: there is no directory {Path(path).parent}; make it, or use another path")
+        if path and Path(path).is_dir():
+            file = "bench.png" if name == "plot" else "bench.json"
+            raise UsageError(f"{name}={path} is a directory; expected the path of a file, e.g. {Path(path) / file}")
+    if not plot_path:
+        return
+    if Path(plot_path).suffix.lower() != ".png":
+        raise UsageError(f"plot={plot_path} does not end in .png; use such a name")
+    if importlib.util.find_spec("matplotlib") is None:
+        raise missing_extra("matplotlib", "plots", "--plot")
 
 
 def bench(arguments: list[str]) -> int:
@@ -19,9 +36,7 @@ def bench(arguments: list[str]) -> int:
     if arguments[0] not in BENCHES:
         raise unknown_name("bench", arguments[0], BENCHES)
     flags = parse(BenchFlags, arguments[1:], prog=f"parcade bench {arguments[0]}")
-    for name, path in (("json", flags.json), ("plot", flags.plot)):  # before minutes of measuring
-        if path and not Path(path).parent.is_dir():
-            raise UsageError(f"{name}={path}: there is no directory {Path(path).parent}; make it, or use another path")
+    _check_files(flags.json, flags.plot)
     result = BENCHES[arguments[0]](flags)
     if flags.json:
         Path(flags.json).write_text(json.dumps(result, indent=2) + "\n")

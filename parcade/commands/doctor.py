@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,8 +27,8 @@ class DoctorFlags:
     """Who would emulate."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Where the network would live."""
-    precision: Literal["float32", "bfloat16"] = "float32"
-    """What it would compute in."""
+    precision: Literal["float32", "bfloat16", "auto"] = "float32"
+    """What it would compute in; auto: what this machine is faster in."""
     run: str = ""
     """A run that is under way here: watch its processes."""
     seconds: float = 2.0
@@ -36,10 +37,10 @@ class DoctorFlags:
     """Print facts and findings as JSON."""
 
     def __post_init__(self) -> None:
-        if self.ranks < 1 or self.threads_per_rank < -1 or self.seconds <= 0:
+        if self.ranks < 1 or self.threads_per_rank < -1 or not 0 < self.seconds < math.inf:
             raise UsageError(
                 f"ranks={self.ranks}, threads_per_rank={self.threads_per_rank}, seconds={self.seconds}: "
-                "expected 1 rank or more, threads of -1 or more and seconds above 0"
+                "expected 1 rank or more, threads of -1 or more and finite seconds above 0"
             )
         if self.ranks > 1 and self.engine != "mpi":
             raise UsageError(f"ranks={self.ranks} needs --engine mpi; engine {self.engine} is one process")
@@ -51,9 +52,13 @@ def doctor(arguments: list[str]) -> int:
     from parcade.doctor.rules import examine
     from parcade.doctor.running import examine_running, look_at_run
     from parcade.flags import parse
+    from parcade.precision import resolve
     from parcade.report.findings import by_gravity
+    from parcade.threads import check_threads
 
     flags = parse(DoctorFlags, arguments, prog="parcade doctor")
+    check_threads("threads_per_rank", flags.threads_per_rank)
+    flags = dataclasses.replace(flags, precision=resolve(flags.precision, flags.device))
     running = look_at_run(Path(flags.run), flags.seconds) if flags.run else []
     names = [field.name for field in dataclasses.fields(Plan)]
     plan = Plan(**{name: getattr(flags, name) for name in names})

@@ -201,13 +201,15 @@ def checked_hosts(run) -> list[Host]:
 
 
 def _finish(result: dict | None, run: Path) -> int:
+    from parcade.envs.games import is_atari
+
     if result is None:  # not the first rank
         return 0
     mean = result["score_mean"]
     print(
         f"{result['finished_by']}: mean score {'-' if mean is None else f'{mean:.2f}'} over the last 100 of "
         f"{result['episodes']:,} games, {result['frames']:,} frames, {result['wall_seconds']:.0f} s "
-        f"({result['cpu_seconds']:.0f} CPU-s)\nresults in {run}; see it play: parcade watch {run}"
+        f"({result['cpu_seconds']:.0f} CPU-s)\nresults in {run}" + (f"; see it play: parcade watch {run}" if is_atari(result["game"]) else "")
     )
     if result["finished_by"] == "stopped":
         print(f"stopped before its end; go on with: parcade train --resume {run}")
