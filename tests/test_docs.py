@@ -1,6 +1,8 @@
-"""The docs name what there is: every metric, every algorithm and its flags."""
+"""The docs name what there is: every metric, every algorithm and its flags; and the commands in them are taken."""
 
 import dataclasses
+import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,46 @@ from parcade.algorithms.table import ALGORITHMS, support_matrix
 from parcade.report.metrics import METRICS
 
 pytestmark = pytest.mark.quick
-DOCS = Path(__file__).resolve().parents[1] / "docs"
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+
+
+def training_commands() -> dict[str, list[str]]:
+    """Arguments of every ``parcade train`` in the docs, those behind ``parcade slurm --`` too, by file and line.
+
+    Left out is what shows a form instead of a command: with dots or brackets, or asking for help.
+    """
+    found: dict[str, list[str]] = {}
+    for page in [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]:
+        for number, line in enumerate(page.read_text().splitlines(), 1):
+            is_block = re.match(r"(    |\$ )(parcade|mpiexec|torchrun|srun) ", line)
+            texts = [line.split(" #")[0]] if is_block else re.findall(r"`([^`]+)`", line)
+            for text in texts:
+                command = re.search(r"(?:^|\s)(?:parcade|--) train (.+)", text)
+                if command and not re.search(r"\.\.\.|\[", text) and "--help" not in text:
+                    found[f"{page.relative_to(ROOT)}:{number}"] = shlex.split(command[1])
+    return found
+
+
+COMMANDS = training_commands()
+
+
+def test_the_commands_of_the_docs_are_found():
+    assert len(COMMANDS) > 30 and any("slurm.md" in place for place in COMMANDS)
+
+
+@pytest.mark.parametrize("place", COMMANDS)
+def test_a_training_command_in_the_docs_is_taken_as_it_stands(place):
+    from parcade.commands.train import _resume_flags
+    from parcade.config import check_divisible
+    from parcade.flags import parse_training
+
+    arguments = COMMANDS[place]
+    if "--resume" in arguments:
+        assert _resume_flags(arguments).resume
+        return
+    config = parse_training(arguments)
+    check_divisible(config, config.run.ranks)
 
 
 def test_every_metric_has_its_row():
@@ -18,15 +59,23 @@ def test_every_metric_has_its_row():
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_every_algorithm_has_its_page_with_no_flag_that_is_gone(algorithm):
-    import re
-
+def test_every_algorithm_has_its_page_with_every_flag_and_none_that_is_gone(algorithm):
     text = (DOCS / "algorithms" / f"{algorithm}.md").read_text()
     fields = {field.name for field in dataclasses.fields(ALGORITHMS[algorithm].config)}
     known = {f"--{name.replace('_', '-')}" for name in fields} | {"--preset", "--lstm", "--layer-norm", "--dueling", "--normalize-input"}
     rows = "\n".join(line for line in text.splitlines() if line.startswith("| `--"))
     named = set(re.findall(r"--[a-z-]+", rows))
     assert named and named <= known
+    expected = {f"--{name.replace('_', '-')}" for name in fields - {"network"}}
+    assert expected - named == set(), "hyper-parameters without a row"
+
+
+def test_every_environment_setting_and_preset_is_on_its_page():
+    from parcade.envs.settings import ENV_PRESETS, EnvSettings
+
+    text = (DOCS / "environments.md").read_text()
+    names = [f"`--{field.name.replace('_', '-')}" for field in dataclasses.fields(EnvSettings)]
+    assert [name for name in [*names, *ENV_PRESETS] if name not in text] == []
 
 
 def test_the_support_matrix_in_the_docs_is_the_one_there_is():
