@@ -1,4 +1,4 @@
-"""The table of the Cray study, row by row: four games x four algorithms.
+"""The table of Kommaraju 2019, row by row: four games x four algorithms.
 
     python benchmarks/results_cray.py [ROW ...] [--list] [--frames 40000000]
 
@@ -79,10 +79,12 @@ def write_table() -> None:
     lines = [
         "# BeamRider, Breakout, Qbert and SpaceInvaders",
         "",
-        "Mean raw score of the last 100 games; steps are decisions of four frames. The study's columns: reward and minutes at",
-        "10 million steps on its Cray.",
+        "Mean raw score of the last 100 games; steps are decisions of four frames. The last columns but one are the reward and the",
+        'minutes that Kommaraju 2019, "Scalable Reinforcement Learning on Cray XC", gives for 10 million steps on a Cray. Where a row of',
+        "ours has fewer steps it stands earlier on its curve, at settings and on a machine of its own: the two columns of scores cannot",
+        "be held against each other.",
         "",
-        "| game | algorithm | reward mean | steps | wall s | CPU-s | the study's reward | its minutes | commit |",
+        "| game | algorithm | reward mean | steps | wall s | CPU-s | Kommaraju's reward at 10 million steps | minutes | commit |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     commands, machines = [], set()
