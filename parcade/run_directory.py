@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import itertools
 import json
 import os
 import shutil
@@ -66,6 +67,21 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise UsageError(f"{path} holds no JSON object; it is damaged or not parcade's")
     return data
+
+
+def claim_directory(path: Path) -> Path:
+    """Make this directory, or with -2, -3 ... behind its name the first that nobody has: of two who ask at once each gets its own.
+
+    One that cannot be made at all is returned as it is, for ``make_run_directory`` to refuse.
+    """
+    for number in itertools.count(1):
+        directory = path if number == 1 else path.with_name(f"{path.name}-{number}")
+        try:
+            directory.mkdir(parents=True)
+        except OSError:
+            if os.path.lexists(directory):
+                continue
+        return directory
 
 
 def make_run_directory(path: Path) -> None:

@@ -31,6 +31,23 @@ def run(tmp_path):
     return tmp_path / "run"
 
 
+def test_two_runs_of_one_name_each_get_a_directory(tmp_path):
+    given = tmp_path / "runs" / "pong-ppo-s0"
+    claimed = [rd.claim_directory(given) for _ in range(3)]
+    assert [path.name for path in claimed] == ["pong-ppo-s0", "pong-ppo-s0-2", "pong-ppo-s0-3"]
+    for path in claimed:
+        rd.make_run_directory(path)
+
+
+def test_a_directory_that_cannot_be_made_is_left_to_be_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere" / "at" / "all")
+    for parent in ("file", "link"):
+        assert rd.claim_directory(tmp_path / parent / "run") == tmp_path / parent / "run"
+        with pytest.raises(UsageError, match="cannot be written"):
+            rd.make_run_directory(tmp_path / parent / "run")
+
+
 def test_the_newest_checkpoint_is_found_and_the_oldest_deleted(run):
     directory, state, refused = rd.newest_checkpoint(run)
     assert state["progress"]["frames"] == 300 and refused == []
