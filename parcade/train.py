@@ -174,7 +174,7 @@ def default_run_directory(config: TrainConfig) -> Path:
 def start_run(config: TrainConfig) -> Path:
     """Make the run's directory and write ``config.json``. Errors: UsageError when it cannot be written."""
     check_device(config)
-    run = Path(config.run.run_dir) if config.run.run_dir else default_run_directory(config)
+    run = Path(config.run.run_dir) if config.run.run_dir else run_directory.claim_directory(default_run_directory(config))
     run_directory.make_run_directory(run)
     run_directory.write_json(run / "config.json", to_json(config))
     return run
