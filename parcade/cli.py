@@ -6,6 +6,7 @@ Exit codes: 0 done, 2 for what the user can mend (one line says what), 1 for wha
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 import socket
 import sys
@@ -80,8 +81,10 @@ def _refuse(error: UsageError, is_rank: bool) -> int:
     """Say what a user can mend; of ranks that all come to it one says it. What hits some ranks alone ends all of them."""
     from parcade.cluster import mpi, ranks
 
-    alone = is_rank and mpi.launched_by_mpi() and not mpi.all_fail_alike()
-    if alone:
+    by_mpi = is_rank and mpi.launched_by_mpi()
+    if by_mpi and importlib.util.find_spec("mpi4py") is None:
+        is_rank = by_mpi = False  # a step of a Slurm job that is no MPI program
+    if by_mpi and not mpi.all_fail_alike():
         print(f"parcade: rank {ranks.rank()} on {socket.gethostname()}: {error}", file=sys.stderr)
         mpi.abort(2)
     elif not is_rank or ranks.rank() == 0:

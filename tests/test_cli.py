@@ -187,6 +187,13 @@ def test_games_lists_what_can_be_trained(capsys):
     assert "space_invaders" in capsys.readouterr().out
 
 
+def test_a_mistake_in_a_job_step_without_mpi_is_one_line(capsys, monkeypatch):
+    monkeypatch.setenv("PMIX_RANK", "0")
+    monkeypatch.setitem(sys.modules, "mpi4py", None)
+    assert main(["bench", "nothing"]) == 2
+    assert capsys.readouterr().err.startswith("parcade: unknown bench 'nothing'")
+
+
 def test_an_unwritable_run_directory_is_refused(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     assert main(["train", "tiny_catch", "--run-dir", str(tmp_path / "file" / "run")]) == 2
