@@ -95,7 +95,7 @@ class Checkpointer:
 
     def restore(self) -> None:
         """Go on from the newest whole checkpoint. Errors: UsageError when there is none or the ranks differ."""
-        directory, state, refused = run_directory.newest_checkpoint(self.run)
+        directory, state, refused = self._choose()
         for line in refused:
             self.say(f"warning: {line}")
         self._compare(state["conditions"])
@@ -124,6 +124,16 @@ class Checkpointer:
                 "note: this backend cannot give the state of its consoles; "
                 f"the {self.source.cut_games} games under way were cut and fresh ones begun"
             )
+
+    def _choose(self) -> tuple[Path, dict[str, Any], list[str]]:
+        """The newest whole checkpoint. Rank 0 reads its files through and tells the others, who would each read all of them again."""
+        if self.exchange.rank == 0:
+            found = run_directory.newest_checkpoint(self.run)
+            self.exchange.broadcast(torch.tensor([int(found[0].name)]))
+            return found
+        frames = int(self.exchange.broadcast(torch.zeros(1, dtype=torch.int64)))
+        directory = run_directory.checkpoint_directory(self.run, frames)
+        return directory, run_directory.read_checkpoint(directory, check_files=False), []
 
     def _compare(self, saved: dict[str, Any]) -> None:
         now = self.conditions()

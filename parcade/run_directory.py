@@ -167,8 +167,11 @@ def complete_checkpoints(run: Path) -> list[Path]:
     return sorted((p for p in found if p.name.isdigit()), reverse=True)
 
 
-def read_checkpoint(directory: Path) -> dict[str, Any]:
-    """The ``checkpoint.json`` of a checkpoint whose every file is whole. Errors: BadCheckpoint naming the file."""
+def read_checkpoint(directory: Path, *, check_files: bool = True) -> dict[str, Any]:
+    """The ``checkpoint.json`` of a checkpoint whose every file is whole. Errors: BadCheckpoint naming the file.
+
+    Without ``check_files`` its files are not read through: for whoever was told that they are whole.
+    """
     path = directory / "checkpoint.json"
     try:
         data = json.loads(path.read_text())
@@ -179,7 +182,7 @@ def read_checkpoint(directory: Path) -> dict[str, Any]:
         raise BadCheckpoint(f"{path} has schema_version {version!r}, expected {CHECKPOINT_SCHEMA_VERSION}")
     if data.get("seal") != _sealed(data):
         raise BadCheckpoint(f"{path} was changed after it was written")
-    for rank, digest in enumerate(data["sha256"]):
+    for rank, digest in enumerate(data["sha256"] if check_files else ()):
         file = directory / f"rank-{rank}.safetensors"
         if not file.is_file():
             raise BadCheckpoint(f"{file} is missing")
@@ -197,15 +200,15 @@ def read_rank_file(directory: Path, rank: int) -> dict[str, Tensor]:
         raise BadCheckpoint(f"{path} cannot be read ({error})") from None
 
 
-def newest_checkpoint(run: Path) -> tuple[Path, dict[str, Any], list[str]]:
-    """The newest whole checkpoint, its state, and a line for every newer one that was refused.
+def newest_checkpoint(run: Path, *, check_files: bool = True) -> tuple[Path, dict[str, Any], list[str]]:
+    """The newest whole checkpoint, its state, and a line for every newer one that was refused; ``read_checkpoint`` checks them.
 
     Errors: UsageError when the run has none.
     """
     refused: list[str] = []
     for directory in complete_checkpoints(run):
         try:
-            return directory, read_checkpoint(directory), refused
+            return directory, read_checkpoint(directory, check_files=check_files), refused
         except BadCheckpoint as error:
             refused.append(f"checkpoint refused: {error}; trying the one before it")
     reasons = f" ({'; '.join(refused)})" if refused else ""

@@ -211,6 +211,20 @@ def test_a_stop_file_of_before_does_not_end_a_resumed_run(tmp_path):
     assert result["finished_by"] == "total_frames" and result["frames"] == 8192
 
 
+def test_all_ranks_go_back_to_the_checkpoint_that_rank_0_finds_whole(tmp_path):
+    directory = tmp_path / "run"
+    command = [*TRAIN, "--engine", "mpi", "--ranks", "2", "--checkpoint-seconds", "0.001", "--run-dir", str(directory)]
+    assert run([*command, "--total-frames", "4096"])[0] == 0
+    newest, before, *_ = sorted((directory / "checkpoints").iterdir(), reverse=True)
+    with open(newest / "rank-1.safetensors", "r+b") as file:
+        file.truncate(100)
+    again = [sys.executable, "-m", "parcade", "train", "--resume", str(directory), "--total-frames", "8192"]
+    code, out, err = run(again)
+    assert code == 0, err
+    assert "rank-1.safetensors is truncated or was changed" in out and f"resumed {before}" in out
+    assert json.loads((directory / "result.json").read_text())["frames"] == 8192
+
+
 def test_an_exception_in_one_rank_ends_all_with_its_name(tmp_path):
     program = (
         "import sys, parcade.train as t, parcade.cluster.mpi as m\n"

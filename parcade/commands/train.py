@@ -66,7 +66,7 @@ def _resume(flags: ResumeFlags) -> int:
 
     run = Path(flags.resume)
     config = load_config(run)
-    frames = newest_checkpoint(run)[1]["progress"]["frames"]
+    frames = newest_checkpoint(run, check_files=not ranks.launched_as_rank())[1]["progress"]["frames"]
     if not ranks.launched_as_rank():
         _take_over(run)
     changes = {
