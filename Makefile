@@ -54,7 +54,7 @@ test: $(VENV)/.installed-test
 
 test-cluster: $(VENV)/.installed-test
 	tests/cluster/install.sh $(BIN)/python
-	PARCADE_MPICH=$(CURDIR)/.venv-mpich $(BIN)/python -m pytest -q -m cluster tests/cluster
+	PARCADE_MPICH=$(CURDIR)/.venv-mpich $(BIN)/python -m pytest -q -m cluster tests
 
 test-exact: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -q -m exact tests/atari

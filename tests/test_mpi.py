@@ -180,6 +180,7 @@ def test_ctrl_c_leaves_a_checkpoint_of_that_moment(job):
     assert newest == result["frames"]
 
 
+@pytest.mark.cluster
 def test_a_mistake_of_one_rank_alone_is_said_and_ends_all(tmp_path):
     program = (
         "import sys, parcade.train as t, parcade.cluster.mpi as m\n"
@@ -199,6 +200,7 @@ def test_a_mistake_of_one_rank_alone_is_said_and_ends_all(tmp_path):
     assert re.search(r"^parcade: rank 1 on \S+: replay needs 9 GiB, 2 are free; use less$", err, re.MULTILINE)
 
 
+@pytest.mark.cluster
 def test_a_stop_file_of_before_does_not_end_a_resumed_run(tmp_path):
     directory = tmp_path / "run"
     command = [mpi.find_mpiexec(), "-n", "2", *TRAIN, "--engine", "mpi", "--total-frames", "2048", "--run-dir", str(directory)]
@@ -211,6 +213,7 @@ def test_a_stop_file_of_before_does_not_end_a_resumed_run(tmp_path):
     assert result["finished_by"] == "total_frames" and result["frames"] == 8192
 
 
+@pytest.mark.cluster
 def test_all_ranks_go_back_to_the_checkpoint_that_rank_0_finds_whole(tmp_path):
     directory = tmp_path / "run"
     command = [*TRAIN, "--engine", "mpi", "--ranks", "2", "--checkpoint-seconds", "0.001", "--run-dir", str(directory)]

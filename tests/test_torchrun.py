@@ -53,6 +53,7 @@ def test_what_does_not_fit_is_said_once(tmp_path, flags, said):
     assert done.stderr.count(said) == 1
 
 
+@pytest.mark.cluster
 def test_ctrl_c_leaves_a_checkpoint_that_a_resume_goes_on_from(tmp_path):
     directory = tmp_path / "run"
     endless = ["--total-frames", "100000000", "--report-seconds", "0.5", "--run-dir", str(directory)]

@@ -62,6 +62,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(mistake, capsys, tmp_path, monkey
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.cluster
 def test_a_study_measures_goes_beyond_the_cores_simulates_and_compares(tmp_path, capsys):
     job = ["tiny_catch", "--num-envs", "8", "--unroll-length", "16"]
     plan = ["--ranks", "1,2", "--synthetic", "4", "--simulate", "8,512", "--repeats", "1", "--seconds", "0.2"]
@@ -93,6 +94,7 @@ def test_a_study_measures_goes_beyond_the_cores_simulates_and_compares(tmp_path,
     assert (tmp_path / "report.md").read_text() == before, "a question does not replace the study's own report"
 
 
+@pytest.mark.cluster
 def test_a_program_of_ones_own_is_scaled(tmp_path, capsys):
     """The supervised example on 1 and 2 ranks: one batch shared out."""
     plan = ["--ranks", "1,2", "--simulate", "64", "--repeats", "1", "--seconds", "0.3", "--out", str(tmp_path / "study")]

@@ -138,8 +138,7 @@ def test_without_lag_it_gives_the_bits_of_the_serial_engine(begin, system, chang
     ("system", "names"),
     [
         ("a3c", ["learner-1", "shard-1"]),
-        ("impala", ["actor-0", "learner-0"]),
-        ("impala with two learners", ["learner-1"]),
+        ("impala with two learners", ["actor-0", "learner-1"]),
         ("apex", ["replay-1", "learner-0"]),
         ("ga3c", ["actor-1"]),
     ],
@@ -171,7 +170,7 @@ def test_actors_come_and_go(begin):
         assert len(driver.of_role("actor")) == count
 
 
-def test_a_part_that_hangs_is_ended_and_training_goes_on(begin, engine, monkeypatch):
+def test_a_part_that_hangs_and_a_learner_that_is_alone_are_begun_anew(begin, engine, monkeypatch):
     monkeypatch.setattr(engine, "answer_seconds", 4.0)
     driver = begin("impala")
     for _ in range(5):
@@ -181,6 +180,11 @@ def test_a_part_that_hangs_is_ended_and_training_goes_on(begin, engine, monkeypa
     advance_until(driver, lambda: driver.tally.restarts > 0, turns=10**6)
     assert pid_of(driver.parts["actor-0"]) != hung
     driver.advance(0.0)
+    before = driver.tally.restarts
+    kill(driver, "learner-0")
+    advance_until(driver, lambda: driver.tally.restarts > before)
+    for _ in range(10):
+        driver.advance(0.0)
 
 
 def test_a_cluster_of_its_own_lets_parts_come_as_they_like_and_a_joined_one_does_not(begin, engine):
