@@ -110,7 +110,7 @@ def test_training_goes_on_after_a_node_died(two_nodes, tmp_path, system):
         frames, updates = after["frames"] + 1000, after["updates"] + 100
         later = wait_for_report(run, process, lambda report: report["updates"] > updates and report["frames"] > frames)
         if "server/pushed" in later:
-            assert later["parts/rollbacks"] >= 1 or not any("Shard" in title for title in lost), lost
+            assert later["parts/rollbacks"] >= 1 or not any("ServerShard" in title for title in lost), lost
         process.send_signal(signal.SIGINT)
         assert process.wait(HARD_LIMIT_SECONDS) == 0, (tmp_path / "output.log").read_text()
         if "server/pushed" in later:
