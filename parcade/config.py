@@ -274,7 +274,7 @@ def check_device(config: TrainConfig) -> None:
     """Refuse what this machine does not have: the device, cores for the threads, or memory. Errors: UsageError."""
     check_threads("threads_per_rank", config.run.threads_per_rank)
     if config.run.device == "cpu":
-        check_memory(config, available_memory_bytes())
+        check_process_memory(config, available_memory_bytes())
     if config.run.device == "cuda" and not torch.cuda.is_available():
         raise UsageError(f"device 'cuda': torch {torch.__version__} finds no NVIDIA GPU here; use --device cpu")
 
@@ -286,7 +286,7 @@ def _torso_of_shapes(config: TrainConfig) -> torch.nn.Module:
         return build_torso(config.hyper.network.network, shape, config.hyper.network.hidden)
 
 
-def check_memory(config: TrainConfig, there: int) -> None:
+def check_process_memory(config: TrainConfig, there: int) -> None:
     """Refuse a network, a rollout or a minibatch of one process that cannot fit into the bytes that are there.
 
     What is counted is the least that each takes, so that nothing is refused that might run. Errors: UsageError.

@@ -163,15 +163,15 @@ def test_only_a_game_with_a_screen_is_offered_to_be_watched(tmp_path, capsys):
 
 
 def test_memory_is_counted_for_one_process_of_a_run():
-    from parcade.config import check_memory
+    from parcade.config import check_process_memory
     from parcade.flags import parse_training
 
     words = "pong --num-envs 1000 --unroll-length 128".split()  # 3.4 GiB of pictures
-    check_memory(parse_training(words), 4 << 30)
+    check_process_memory(parse_training(words), 4 << 30)
     with pytest.raises(parcade.UsageError, match="unroll_length=128 needs 3.4 GiB for the 1,000 environment"):
-        check_memory(parse_training(words), 1 << 30)
-    check_memory(parse_training([*words, "--engine", "mpi", "--ranks", "8"]), 1 << 30)
-    check_memory(parse_training([*words, "--algorithm", "impala", "--num-actors", "8"]), 1 << 30)
+        check_process_memory(parse_training(words), 1 << 30)
+    check_process_memory(parse_training([*words, "--engine", "mpi", "--ranks", "8"]), 1 << 30)
+    check_process_memory(parse_training([*words, "--algorithm", "impala", "--num-actors", "8"]), 1 << 30)
 
 
 def test_no_command_shows_usage_and_is_a_mistake_while_help_is_not(capsys):

@@ -180,22 +180,27 @@ def test_ctrl_c_leaves_a_checkpoint_of_that_moment(job):
     assert newest == result["frames"]
 
 
-@pytest.mark.cluster
-def test_a_mistake_of_one_rank_alone_is_said_and_ends_all(tmp_path):
+def train_where_rank_1_raises(tmp_path, error):
+    """The exit code and error output of a training of two ranks, one of which raises what is written down."""
     program = (
-        "import sys, parcade.train as t, parcade.cluster.mpi as m\n"
-        "from parcade.errors import UsageError\n"
+        "import sys, parcade.errors, parcade.train as t, parcade.cluster.mpi as m\n"
         "real = t.train\n"
-        "def refused(*a):\n"
-        "    if m.mpi_rank() == 1: raise UsageError('replay needs 9 GiB, 2 are free; use less')\n"
+        "def broken(*a):\n"
+        f"    if m.mpi_rank() == 1: raise {error}\n"
         "    real(*a)\n"
-        "t.train = refused\n"
+        "t.train = broken\n"
         "from parcade.cli import main\n"
         "sys.exit(main(sys.argv[1:]))\n"
     )
     flags = ["--engine", "mpi", "--total-frames", "100000000", "--run-dir", str(tmp_path / "run")]
     command = [mpi.find_mpiexec(), "-n", "2", sys.executable, "-c", program, "train", "tiny_catch", *flags]
     code, _, err = run(command, env=mpi.rank_environment(1))
+    return code, err
+
+
+@pytest.mark.cluster
+def test_a_mistake_of_one_rank_alone_is_said_and_ends_all(tmp_path):
+    code, err = train_where_rank_1_raises(tmp_path, "parcade.errors.UsageError('replay needs 9 GiB, 2 are free; use less')")
     assert code == 2
     assert re.search(r"^parcade: rank 1 on \S+: replay needs 9 GiB, 2 are free; use less$", err, re.MULTILINE)
 
@@ -229,18 +234,6 @@ def test_all_ranks_go_back_to_the_checkpoint_that_rank_0_finds_whole(tmp_path):
 
 
 def test_an_exception_in_one_rank_ends_all_with_its_name(tmp_path):
-    program = (
-        "import sys, parcade.train as t, parcade.cluster.mpi as m\n"
-        "real = t.train\n"
-        "def broken(*a):\n"
-        "    if m.mpi_rank() == 1: raise RuntimeError('made to fail')\n"
-        "    real(*a)\n"
-        "t.train = broken\n"
-        "from parcade.cli import main\n"
-        "sys.exit(main(sys.argv[1:]))\n"
-    )
-    flags = ["--engine", "mpi", "--total-frames", "100000000", "--run-dir", str(tmp_path / "run")]
-    command = [mpi.find_mpiexec(), "-n", "2", sys.executable, "-c", program, "train", "tiny_catch", *flags]
-    code, _, err = run(command, env=mpi.rank_environment(1))
+    code, err = train_where_rank_1_raises(tmp_path, "RuntimeError('made to fail')")
     assert code != 0
     assert "parcade: rank 1 failed (made to fail); all ranks are ended" in err

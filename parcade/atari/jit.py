@@ -229,7 +229,8 @@ def only_process(directory: Path | None, name: str = "kernels") -> Iterator[None
             yield  # closing the file gives the lock back
         finally:
             if folder is not None:
-                folder.rmdir()
+                with contextlib.suppress(OSError):  # somebody took us for dead
+                    folder.rmdir()
 
 
 def _forget_dead_holder(folder: Path | None) -> None:

@@ -7,6 +7,7 @@ MPICH needs none of it and ignores it.
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import os
 import shutil
@@ -89,16 +90,19 @@ def rank_environment(threads_per_rank: int) -> dict[str, str]:
     }
 
 
-def end_process_group(process: subprocess.Popen) -> None:
-    """End a launcher and all it started: ask first, then insist."""
-    for number, seconds in ((signal.SIGTERM, 5), (signal.SIGKILL, 5)):
-        if process.poll() is not None:
-            return
-        os.killpg(process.pid, number)
-        try:
+def end_process_group(process: subprocess.Popen, *, seconds: float = 5.0) -> None:
+    """End a launcher and all it started: ask, wait so many seconds, then insist, even where the waiting is interrupted."""
+    try:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGTERM)
             process.wait(timeout=seconds)
-        except subprocess.TimeoutExpired:
-            continue
+    except (ProcessLookupError, subprocess.TimeoutExpired):
+        pass
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            with contextlib.suppress(subprocess.TimeoutExpired):  # stuck in the kernel
+                process.wait(timeout=5)
 
 
 def gather_bytes(own: np.ndarray) -> np.ndarray:

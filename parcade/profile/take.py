@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from parcade.cluster.launch import STOP_GRACE_SECONDS
+from parcade.cluster.mpi import end_process_group
 from parcade.cluster.processes import kill_processes_here, read_records
 from parcade.errors import UsageError
 from parcade.profile.data import Profile, read_ranks, to_json
@@ -127,22 +128,10 @@ def _wait(process: subprocess.Popen, limit_seconds: float, log: Path, run: Path)
             pass
         raise
     finally:
-        _end(process, run)
-
-
-def _end(process: subprocess.Popen, run: Path) -> None:
-    """End a command and all it started: ask, wait as long as a launcher needs, then insist."""
-    try:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGTERM)
-            process.wait(timeout=END_SECONDS)
-    except (ProcessLookupError, subprocess.TimeoutExpired):
-        pass
-    finally:  # a Ctrl-C while waiting leaves nothing behind either
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        kill_processes_here(read_records(run))
+        try:
+            end_process_group(process, seconds=END_SECONDS)
+        finally:  # a Ctrl-C while waiting leaves nothing behind either
+            kill_processes_here(read_records(run))
 
 
 def _last_line(log: Path) -> str:
