@@ -145,14 +145,25 @@ def test_a_plot_without_matplotlib_is_refused_before_measuring(capsys, tmp_path,
     assert capsys.readouterr().err == "parcade: --plot needs matplotlib, which is not installed; run: pip install 'parcade[plots]'\n"
 
 
-def test_the_doctor_takes_the_precision_of_the_presets(capsys):
+def test_the_doctor_takes_the_precision_of_the_presets(capsys, monkeypatch):
+    from parcade.doctor import facts
     from parcade.precision import resolve
 
+    plans, found = [], []
+    all_facts = facts.all_facts
+
+    def once(plan):  # the machine's load changes from one look to the next
+        plans.append(plan)
+        found.extend([] if found else [all_facts(plan)])
+        return found[0]
+
+    monkeypatch.setattr(facts, "all_facts", once)
     assert main(["doctor", "--precision", "auto", "--json"]) in (0, 1)
     said = json.loads(capsys.readouterr().out)
     plain = [finding["says"] for finding in said["findings"]]
     assert main(["doctor", "--precision", resolve("auto"), "--json"]) in (0, 1)
     assert [finding["says"] for finding in json.loads(capsys.readouterr().out)["findings"]] == plain
+    assert [plan.precision for plan in plans] == [resolve("auto")] * 2
 
 
 def test_only_a_game_with_a_screen_is_offered_to_be_watched(tmp_path, capsys):
