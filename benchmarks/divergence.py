@@ -65,11 +65,11 @@ def count_frame(state, memory, rom, screen, counts, opcodes, counters, active):
 
 
 @numba.njit(**{**OPTIONS, "cache": False})
-def begin_frame(state, actions):
+def begin_frame(state, memory, actions):
     """Controls of every lane, and a new frame."""
     for e in range(len(state)):
         console.apply_controls(state[e], actions[e])
-        console.begin_update(state[e])
+        console.begin_update(state[e], memory[e])
 
 
 def measure(game: str, frames: int) -> dict:
@@ -88,7 +88,7 @@ def measure(game: str, frames: int) -> dict:
         if frame >= WARM_UP_FRAMES:
             copies = {name: array.copy() for name, array in arcade.arrays.items()}
             scratch = (np.zeros(256, np.int64), np.zeros(1 << 16, np.int64), np.ones(LANES, np.bool_))
-            begin_frame(copies["state"], playing)
+            begin_frame(copies["state"], copies["memory"], playing)
             count_frame(copies["state"], copies["memory"], arcade.machine.rom, copies["screen"], counts, *scratch)
         arcade.act(playing)
         over = arcade.arrays["state"][:, TERMINAL] != 0

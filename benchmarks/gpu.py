@@ -106,7 +106,7 @@ def find_facts(device: Gpu, results: Results) -> dict:
     import numba_cuda
     import torch
 
-    from parcade.atari.engine_cuda import environment_bytes
+    from parcade.atari.device_arrays import environment_bytes
 
     return {
         "card": device.card(),
@@ -115,7 +115,7 @@ def find_facts(device: Gpu, results: Results) -> dict:
         "numba": numba.__version__,
         "numba_cuda": numba_cuda.__version__,
         "torch": torch.__version__,
-        "bytes_per_environment": environment_bytes(210, 4, 84, 84),
+        "bytes_of_65536_environments": environment_bytes(65_536, 210, 4, 84, 84),
         "commit": results.commit,
     }
 

@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from . import cuda_kernels, engine_cpu, engine_cuda, rom_code
+from . import cuda_kernels, cuda_pictures, device_arrays, engine_cpu, engine_cuda, rom_code
 from .arcade import Arcade, check_saved
-from .cuda_kernels import LASTING_WORDS
-from .device_rows import rows_from_device, rows_to_device
+from .device_rows import lasting_words, rows_from_device, rows_to_device
 from .state import CPU_JAMMED, DIFFICULTY, EPISODE_FRAME_NUMBER, FRAME_NUMBER, LINE_WORDS, LIVES, MODE, TERMINAL, VERSION
 
 
@@ -38,16 +37,16 @@ class DeviceArcade(Arcade):
         self.height = self.machine.height
         free = self.threads.free_bytes()
         if free is not None:
-            engine_cuda.check_fits(num_consoles, engine_cuda.console_bytes(self.height), free)
-        n, put, zeros = num_consoles, self.threads.put, self.threads.zeros
+            engine_cuda.check_fits(num_consoles, lambda n: device_arrays.bytes_of(device_arrays.arcade_shapes(n, self.height)), free)
+        n, put = num_consoles, self.threads.put
         powered = self.machine.powered
         self._rom, self._program = put(rom_code.interpreted(self.machine.rom)), put(self.machine.program)
-        self._powered = (put(powered["state"][0, :LASTING_WORDS]), put(powered["memory"][0]), put(powered["random"][0, 0]))
-        self._registers = put(np.repeat(powered["state"][:, :LASTING_WORDS].T, n, axis=1))
-        self._memory = zeros((n, 256), np.uint8)
-        self._pictures = zeros((n, 2 * self.height * LINE_WORDS), np.uint64)
-        self._random = zeros((n, 3, 625), np.uint32)
-        self._rewards = zeros((n,), np.int32)
+        registers = lasting_words(powered["state"])
+        self._powered = (put(registers[:, 0]), put(powered["memory"][0]), put(powered["random"][0, 0]))
+        for name, (shape, dtype) in device_arrays.arcade_shapes(n, self.height).items():
+            setattr(self, f"_{name}", self.threads.zeros(shape, dtype))
+        self.threads.write(self._registers, np.repeat(registers, n, axis=1))
+        self.threads.write(self._slot_of, np.arange(n, dtype=np.int32))
         self._load(np.ones(n, bool), np.zeros(n, np.int64))
 
     @property
@@ -58,7 +57,7 @@ class DeviceArcade(Arcade):
         put = self.threads.put
         self.threads.launch(
             cuda_kernels.power_thread, self.num_consoles, self._rom, self._program, *self._powered,
-            put(np.asarray(mask, bool)), put(np.asarray(seeds, np.int64)), *self._consoles,
+            put(np.asarray(mask, bool)), put(np.asarray(seeds, np.int64)), self._slot_of, *self._consoles,
         )  # fmt: skip
 
     def _reset(self, mask: np.ndarray) -> None:
@@ -90,7 +89,7 @@ class DeviceArcade(Arcade):
         """Palette indices, uint8 `[n, height, 160]`, a copy."""
         pictures = self.threads.zeros((self.num_consoles, self.height * LINE_WORDS), np.uint64)
         words = self.num_consoles * self.height * LINE_WORDS
-        self.threads.launch(cuda_kernels.show_thread, words, self._registers, self._pictures, pictures)
+        self.threads.launch(cuda_pictures.show_thread, words, self._registers, self._pictures, pictures)
         return self.threads.share(pictures.view(np.uint8).reshape(self.num_consoles, self.height, 8 * LINE_WORDS))
 
     @property

@@ -8,7 +8,7 @@ reset draws a new timer value, so no two episodes start alike.
 
 import numpy as np
 
-from . import bus, cartridge, cpu6507, mt19937, riot, rules, tia
+from . import bus, cartridge, cpu6507, history, mt19937, riot, rules, tia
 from .jit import CHIPS, CONSOLE, inlined, kernel, separate, stand_alone
 from .state import (
     ACTION,
@@ -48,6 +48,7 @@ from .state import (
     ROM_RIGHT_PADDLES,
     ROM_SWAP_PADDLES,
     ROM_SWAP_PORTS,
+    ROW_WORDS,
     SCANLINES,
     STICKY_STREAM,
     STICKY_THRESHOLD,
@@ -90,8 +91,10 @@ def _start_frame(s):
 
 
 @inlined
-def begin_update(s):
+def begin_update(s, memory):
     """An update goes on with the frame that the last one left unfinished, or starts one."""
+    if len(s) > ROW_WORDS:
+        history.remember(s, memory)
     if s[PARTIAL] == 0:
         _start_frame(s)
     s[PARTIAL] = 1
@@ -111,7 +114,7 @@ def end_update(s, screen):
 def run_update(s, memory, rom, screen):
     """Run to the end of the frame, or for 25,000 instructions."""
     stand_alone()
-    begin_update(s)
+    begin_update(s, memory)
     if s[CPU_JAMMED] == 0:
         cpu6507.run(s, memory, rom, screen, INSTRUCTION_LIMIT)
     end_update(s, screen)
@@ -235,19 +238,20 @@ def _frame_with_rules(s, memory, rom, screen, program, action):
     rules.execute(s, memory, program, program[rules.AT_STEP])
 
 
-@separate(f"int64({CONSOLE}, int64)")
-def act(s, memory, rom, screen, random, program, action):
-    """One video frame with `action` (0-17), possibly replaced by the one before; returns the reward.
-
-    Draws two numbers a frame from the sticky stream, even when nothing repeats and after game over, when nothing runs.
-    """
+@kernel
+def repeats(s, random):
+    """Whether the remembered action is played once more instead of a new one; takes two numbers of the sticky stream."""
     stand_alone()
     threshold = np.int64(s[STICKY_THRESHOLD + 1]) << 31 | np.int64(s[STICKY_THRESHOLD])
-    if mt19937.draw(random[STICKY_STREAM]) >= threshold:
-        s[ACTION] = action
+    drawn = mt19937.draw(random[STICKY_STREAM])
     mt19937.skip(random[STICKY_STREAM], 1)
-    if s[TERMINAL] != 0:
-        return np.int64(0)
+    return drawn < threshold
+
+
+@separate(f"int64({CHIPS}, int32[::1])")
+def play_frame(s, memory, rom, screen, program):
+    """One video frame with the remembered action; returns the reward."""
+    stand_alone()
     action = np.int64(s[ACTION])
     if action > 17 or (program[rules.FIRE_ILLEGAL] != 0 and JOYSTICK[action] & 16):
         action = np.int64(NOOP)
@@ -255,6 +259,20 @@ def act(s, memory, rom, screen, random, program, action):
     s[FRAME_NUMBER] += 1
     s[EPISODE_FRAME_NUMBER] += 1
     return np.int64(s[REWARD])
+
+
+@separate(f"int64({CONSOLE}, int64)")
+def act(s, memory, rom, screen, random, program, action):
+    """One video frame with `action` (0-17), possibly replaced by the one before; returns the reward.
+
+    Draws two numbers a frame from the sticky stream, even when nothing repeats and after game over, when nothing runs.
+    """
+    stand_alone()
+    if not repeats(s, random):
+        s[ACTION] = action
+    if s[TERMINAL] != 0:
+        return np.int64(0)
+    return play_frame(s, memory, rom, screen, program)
 
 
 @kernel

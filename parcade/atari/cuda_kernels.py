@@ -1,34 +1,55 @@
-"""What one GPU thread does: the bodies of the kernels, ordinary functions that the CPU compiles as well.
+"""What one GPU thread does with a console: the bodies of the large kernels, ordinary functions that the CPU compiles as well.
 
 | body               | one thread for        | does                                                                    |
 |--------------------|-----------------------|-------------------------------------------------------------------------|
 | `power_thread`     | console               | ale-py's loadROM: state after power-on, seeds, a first reset              |
-| `step_thread`      | console               | 6507, RIOT, TIA for a whole step; pictures of the observed frames         |
-| `restart_thread`   | console               | if its episode ended: reset_game, FIRE, no-ops, as `engine_cpu` does      |
+| `step_thread`      | console of a wave     | 6507, RIOT, TIA for a whole step; hands frames on to be drawn             |
+| `restart_thread`   | console of a wave     | if its episode ended: reset_game, FIRE, no-ops, as `engine_cpu` does      |
 | `recall_thread`    | console               | if its episode ended: one of the cached starts instead                  |
-| `observe_thread`   | pixel of observations | grey, maximum, resize, frame stack; the last stack of an ended episode    |
-| `begin_thread`     | pixel of observations | if the episode ended: an empty stack and its first picture                |
 | `act_thread`       | console               | one raw video frame (`Arcade`)                                          |
 | `reset_thread`     | console               | reset_game alone (`Arcade`)                                             |
-| `show_thread`      | word of a picture     | copy the current picture                                                |
 | `record_thread`    | console               | keep RAM and counters of a frame, for comparisons                       |
 
 While a thread runs, its console is a row of `state.py` in scratch of its own (`s`, and `ram` beside it): on the GPU local memory,
-which the hardware interleaves, so that lanes at the same word make one access. Between kernels only the words
-below `LASTING_WORDS` are kept, word i of console e at ``registers[i, e]``. The logs are scratch: `settle` draws what would
-still need them. Nothing here depends on the order of threads, and no thread writes what another one touches.
+which the hardware interleaves, so that lanes at the same word make one access. Between kernels only LASTING_WORDS of it
+are kept, word i of console e at ``registers[i, e]``. Logs are scratch.
+
+`Arcade` keeps both pictures of every console and draws on them; `settle` draws what would still need the logs. The
+consoles of an environment keep none. A step is played without pictures first, and the frames that are observed go to
+`cuda_pictures.draw_thread` with their logs. That is all there is to it unless an older picture shows: below the last line of a frame
+that was cut short, in a frame that outgrew its log, in the last observation of an episode that ends with the last frame of a step.
+Then nothing is stored and the step is played again, `is_retry`, on pictures in a *slot*, which begin as the last two
+frames left them (`history.py`). A console that is not whole afterwards keeps its slot; without one it goes on, and what it shows of
+older pictures is black and counted as incomplete. Nothing but pictures depends on any of this.
+
+Nothing here depends on the order of threads, and no thread writes what another one touches.
 """
 
 import numpy as np
 
-from . import console, engine_cpu, mt19937, tia
-from .jit import inlined, kernel, product, stand_alone
-from .preprocess import rounded
+from . import console, engine_cpu, history, mt19937, tia
+from .cuda_pictures import (
+    CLIP,
+    EPISODIC_LIFE,
+    FRAME_KIND,
+    FRAME_LIMIT,
+    FRAME_SKIP,
+    LIFE_LOSS,
+    MAX_POOL,
+    NO_FRAME,
+    NOOP_MAX,
+    USE_FIRE,
+    is_logged,
+    put_frame,
+    words_in,
+)
+from .jit import inlined, kernel, stand_alone
 from .state import (
+    ACTION,
     DIFFICULTY,
     EPISODE_FRAME_NUMBER,
     FRAME_NUMBER,
-    LINE_WORDS,
+    IN_SWCHA,
     LIVES,
     LOG_CAPACITY,
     LOG_SLOT,
@@ -37,20 +58,26 @@ from .state import (
     MODE,
     NOOP_STREAM,
     OBSERVED,
+    PARTIAL,
     PICTURE,
+    RECENT_CUTS,
+    ROM_HMOVE_BLANKS,
+    RULE_STACK,
     SLOT_COUNT,
     SLOT_DRAWN,
     STICKY_STREAM,
     SYSTEM_STREAM,
     TERMINAL,
+    TIA,
     TIA_SNAPSHOTS,
     TIA_WORDS,
 )
 
-LASTING_WORDS = LOGS  # of a row, kept between kernels
-
-# Words of the settings array.
-(FRAME_SKIP, FRAME_LIMIT, MAX_POOL, CLIP, LIFE_LOSS, EPISODIC_LIFE, USE_FIRE, NOOP_MAX, NUM_SETTINGS) = range(9)
+# Of a row, kept between kernels: what stands before the rules' stack, and the live TIA.
+LASTING_WORDS = RULE_STACK + TIA_WORDS
+CONTROL_WORDS = 8  # from IN_SWCHA on
+NOT_WHOLE, WHOLE, WHOLE_START = 0, 1, 2  # the last one: the picture before the first observation counts as black
+MOST_FRAMES = 31  # of a step, because one word notes which of them repeat an action
 
 
 # --- between lasting arrays and scratch ---------------------------------------------------------------------------------
@@ -62,12 +89,11 @@ def settle(s, screen):
     stand_alone()
     tia.serve(s, screen, tia.SHOW)
     slot = (np.int64(s[LOG_SLOT]) + 2) % 3
-    if s[SLOT_DRAWN + slot] == tia.PENDING:
-        t = TIA_SNAPSHOTS + slot * TIA_WORDS
-        log = LOGS + slot * LOG_CAPACITY
+    if s[SLOT_DRAWN + slot] == tia.PENDING and len(screen) > 0:
+        t, log = TIA_SNAPSHOTS + slot * TIA_WORDS, LOGS + slot * LOG_CAPACITY
         count = np.int64(s[SLOT_COUNT + slot])
         target = tia.last_access_target(s, t, log, count, np.int64(0))
-        tia.run(s, screen, t, log, np.int64(0), count, np.int64(0), target, True)
+        tia.run(s, screen, t, log, np.int64(0), count, np.int64(0), target, s[ROM_HMOVE_BLANKS] != 0, False, True)
         s[SLOT_DRAWN + slot] = tia.DRAWN
 
 
@@ -75,8 +101,10 @@ def settle(s, screen):
 def load(e, registers, memory, s, ram):
     """Console `e` into scratch."""
     stand_alone()
-    for i in range(LASTING_WORDS):
+    for i in range(RULE_STACK):
         s[i] = registers[i, e]
+    for i in range(TIA_WORDS):
+        s[TIA + i] = registers[RULE_STACK + i, e]
     for i in range(MEMORY_BYTES):
         ram[i] = memory[e, i]
 
@@ -85,67 +113,12 @@ def load(e, registers, memory, s, ram):
 def store(e, s, ram, registers_out, memory_out):
     """Scratch into console `e`."""
     stand_alone()
-    for i in range(LASTING_WORDS):
+    for i in range(RULE_STACK):
         registers_out[i, e] = s[i]
+    for i in range(TIA_WORDS):
+        registers_out[RULE_STACK + i, e] = s[TIA + i]
     for i in range(MEMORY_BYTES):
         memory_out[e, i] = ram[i]
-
-
-# --- one thread a console --------------------------------------------------------------------------------------------------
-
-
-@kernel
-def power_thread(e, s, ram, rom, program, powered, powered_memory, powered_random, mask, seeds, registers, memory, screen, random):
-    """loadROM on the consoles of `mask` [n]; `seeds` [n] int64; `powered*` are rows of one console after power-on."""
-    stand_alone()
-    if mask[e] == 0:
-        return
-    for i in range(LASTING_WORDS):
-        s[i] = powered[i]
-    s[MODE] = registers[MODE, e]
-    s[DIFFICULTY] = registers[DIFFICULTY, e]
-    for i in range(MEMORY_BYTES):
-        ram[i] = powered_memory[i]
-    for i in range(625):
-        random[e, SYSTEM_STREAM, i] = powered_random[i]
-    mt19937.seed(random[e, STICKY_STREAM], seeds[e])
-    mt19937.seed(random[e, NOOP_STREAM], seeds[e])
-    console.reset_game(s, ram, rom, screen[e], random[e], program)
-    settle(s, screen[e])
-    store(e, s, ram, registers, memory)
-
-
-@kernel
-def step_thread(
-    e, s, ram, rom, program, settings, action_set, actions, registers, memory, screen, random, captured, elapsed,
-    counts_out, rewards_out, terminated_out, truncated_out, over_out, counters_out,
-):  # fmt: skip
-    """The frames of one step of console `e`.
-
-    Shapes: actions [n] int64, places in action_set (a wrong one plays the nearest); captured [n, 3, height * 20] uint64; counts_out
-    [n, 4] as `engine_cpu.play_step`'s; counters_out [n, 3]: lives, frame number, episode frame number.
-    """
-    stand_alone()
-    load(e, registers, memory, s, ram)
-    frame_limit = np.int64(settings[FRAME_LIMIT])
-    place = min(max(np.int64(actions[e]), np.int64(0)), np.int64(len(action_set)) - 1)
-    over = engine_cpu.play_step(
-        s, ram, screen[e], random[e], rom, program, np.int64(action_set[place]), np.int64(settings[FRAME_SKIP]),
-        frame_limit - elapsed[e], settings[EPISODIC_LIFE] != 0, captured[e], counts_out[e],
-    )  # fmt: skip
-    if not over:
-        engine_cpu.capture_last(s, screen[e], captured[e], counts_out[e])
-    elapsed[e] += counts_out[e, 1]
-    reward = np.int64(counts_out[e, 0])
-    rewards_out[e] = min(max(reward, np.int64(-1)), np.int64(1)) if settings[CLIP] != 0 else reward
-    by_life = (settings[LIFE_LOSS] != 0 or settings[EPISODIC_LIFE] != 0) and counts_out[e, 3] != 0
-    terminated = s[TERMINAL] != 0 or by_life
-    terminated_out[e] = terminated
-    truncated_out[e] = elapsed[e] >= frame_limit and not terminated
-    over_out[e] = over
-    settle(s, screen[e])
-    store(e, s, ram, registers, memory)
-    _count(e, s, counters_out)
 
 
 @inlined
@@ -155,30 +128,261 @@ def _count(e, s, counters_out):
     counters_out[e, 2] = s[EPISODE_FRAME_NUMBER]
 
 
+# --- consoles of environments -----------------------------------------------------------------------------------------------
+
+
 @kernel
-def restart_thread(e, s, ram, rom, program, settings, over, registers, memory, screen, random, captured, elapsed, counters_out):
-    """A new episode on console `e` if its last one is over."""
+def power_thread(
+    e, s, ram, rom, program, powered, powered_memory, powered_random, mask, seeds, slot_of, registers, memory, screens, random
+):  # fmt: skip
+    """loadROM on the consoles of `mask` [n]; `seeds` [n] int64; `powered*` are one console after power-on, lasting words only."""
     stand_alone()
+    if mask[e] == 0:
+        return
+    for i in range(RULE_STACK):
+        s[i] = powered[i]
+    for i in range(TIA_WORDS):
+        s[TIA + i] = powered[RULE_STACK + i]
+    s[MODE] = registers[MODE, e]
+    s[DIFFICULTY] = registers[DIFFICULTY, e]
+    for i in range(MEMORY_BYTES):
+        ram[i] = powered_memory[i]
+    for i in range(625):
+        random[e, SYSTEM_STREAM, i] = powered_random[i]
+    mt19937.seed(random[e, STICKY_STREAM], seeds[e])
+    mt19937.seed(random[e, NOOP_STREAM], seeds[e])
+    slot = np.int64(slot_of[e])
+    screen = screens[max(slot, np.int64(0))][: words_in(screens, slot)]
+    console.reset_game(s, ram, rom, screen, random[e], program)
+    settle(s, screen)
+    store(e, s, ram, registers, memory)
+
+
+@kernel
+def bring_pictures(s, ram, rom, screen, captured, controls, whole):
+    """Play the last two frames again, on both pictures; `s` and `ram` are as `history.recall` left them.
+
+    `controls` int32 [8] are those of the second frame, ``IN_*`` of today. Fills the first two of `captured` [3, height * 20].
+    """
+    stand_alone()
+    for slot in range(3):
+        s[SLOT_DRAWN + slot] = tia.DRAWN
+    s[OBSERVED] = 1
+    for frame in range(2):
+        if frame == 1:
+            for k in range(CONTROL_WORDS):
+                s[IN_SWCHA + k] = controls[k]
+        console.run_update(s, ram, rom, screen)
+    s[OBSERVED] = 0
+    words = captured.shape[1]
+    last = np.int64(s[PICTURE]) * words
+    before = words - last
+    for i in range(words):
+        captured[0, i] = screen[last + i]
+        captured[1, i] = screen[before + i] if whole == WHOLE else np.uint64(0)
+
+
+@kernel
+def _forget_pictures(s, screen, captured):
+    """Black, for a console that goes on without those it had."""
+    stand_alone()
+    for slot in range(3):
+        s[SLOT_DRAWN + slot] = tia.DRAWN
+    for i in range(len(screen)):
+        screen[i] = np.uint64(0)
+    for i in range(captured.shape[1]):
+        captured[0, i] = np.uint64(0)
+        captured[1, i] = np.uint64(0)
+
+
+@kernel
+def _play(s, ram, screen, random, rom, program, action, settings, frames_left, captured, decisions, counts_out):
+    """`engine_cpu.play_step`, with pictures only where there is a `screen`.
+
+    `decisions` [2] int32 remembers which frames repeated an action: how many were played, and a bit for each. Frames that are played a
+    second time do as they did.
+    """
+    stand_alone()
+    lives = s[LIVES]
+    reward = np.int64(0)
+    frames = np.int64(0)
+    life_lost = False
+    over = False
+    pictures = 2
+    for left in range(np.int64(settings[FRAME_SKIP]), 0, -1):
+        s[OBSERVED] = 1 if left <= 2 and len(screen) > 0 else 0
+        if frames >= decisions[0]:
+            if console.repeats(s, random):
+                decisions[1] |= 1 << frames
+            else:
+                decisions[1] &= ~(1 << frames)
+            decisions[0] += 1
+        if decisions[1] >> frames & 1 == 0:
+            s[ACTION] = action
+        reward += console.play_frame(s, ram, rom, screen, program)
+        frames += 1
+        life_lost = s[LIVES] < lives and s[LIVES] > 0
+        over = s[TERMINAL] != 0 or frames >= frames_left or (settings[EPISODIC_LIFE] != 0 and life_lost)
+        if over:
+            break
+        if left == 2:
+            if len(screen) > 0:
+                engine_cpu.capture(s, screen, captured[2])
+            pictures = 3
+    s[OBSERVED] = 0
+    counts_out[0] = reward
+    counts_out[1] = frames
+    counts_out[2] = pictures
+    counts_out[3] = life_lost
+    return over
+
+
+@inlined
+def _is_complete(s, slot, ago):
+    """Whether the log of the frame in `slot`, `ago` frames ago, gives all of its picture."""
+    return is_logged(s, slot) and s[RECENT_CUTS] >> ago & 1 == 0 and s[PARTIAL] == 0
+
+
+@kernel
+def _hand_on(s, frames):
+    """The last frame and the one before to `draw_thread`; returns whether they show nothing older."""
+    stand_alone()
+    last = np.int64(s[LOG_SLOT])
+    before = (last + 2) % 3
+    complete, complete_before = _is_complete(s, last, 0), _is_complete(s, before, 1)
+    put_frame(s, last, complete, frames[0])
+    put_frame(s, before, complete_before, frames[1])
+    return complete and complete_before
+
+
+@kernel
+def step_thread(
+    i, s, ram, first, is_retry, rom, program, settings, action_set, actions, registers, memory, random, past, whole,
+    wanted, in_slot, slot_of, is_new, screens, captured, decisions, frames, elapsed,
+    counts_out, rewards_out, terminated_out, truncated_out, over_out, counters_out, incomplete,
+):  # fmt: skip
+    """The frames of one step of console e = `first` + i, without pictures, or once more for those that `wanted` a slot.
+
+    Shapes: actions [n] int64, places in action_set (a wrong one plays the nearest); past [PAST_WORDS, n]; whole [n] uint8; wanted,
+    in_slot [n] bool; slot_of [n] int32; is_new [slots] uint8; screens [slots, 2 * height * 20], captured [slots, 3, height * 20]
+    uint64; decisions [wave, 2]; frames [wave, 2, FRAME_WORDS]; counts_out [n, 4] as `observe_thread`'s; counters_out [n, 3]: lives, frame
+    number, episode frame number; incomplete [n] int32, observations that lack lines.
+    """
+    stand_alone()
+    e = first + i
+    slot = np.int64(-1)
+    if is_retry == 0:
+        for which in range(2):
+            frames[i, which, FRAME_KIND] = NO_FRAME
+        decisions[i, 0] = 0
+        in_slot[e] = False
+        wanted[e] = whole[e] == NOT_WHOLE and slot_of[e] >= 0
+        if wanted[e]:
+            return
+    else:
+        if not wanted[e]:
+            return
+        slot = np.int64(slot_of[e])
+    screen = screens[max(slot, np.int64(0))][: words_in(screens, slot)]
+    own = captured[max(slot, np.int64(0))]
+    load(e, registers, memory, s, ram)
+    if slot >= 0:
+        if whole[e] != NOT_WHOLE:
+            history.recall(e, s, ram, past)
+            bring_pictures(s, ram, rom, screen, own, registers[IN_SWCHA : IN_SWCHA + CONTROL_WORDS, e], np.int64(whole[e]))
+        elif is_new[slot] != 0:
+            _forget_pictures(s, screen, own)
+            incomplete[e] += 1
+        is_new[slot] = 0
+
+    history.clear(s)
+    frame_limit = np.int64(settings[FRAME_LIMIT])
+    place = min(max(np.int64(actions[e]), np.int64(0)), np.int64(len(action_set)) - 1)
+    counts = counts_out[e]
+    over = _play(
+        s, ram, screen, random[e], rom, program, np.int64(action_set[place]), settings, frame_limit - elapsed[e], own, decisions[i], counts
+    )
+    if slot < 0:
+        if over:  # the newest observation is seen again, with the third picture in it if there is one
+            complete = counts[2] == 2 or settings[MAX_POOL] == 0
+            counts[2] = 0
+        else:
+            complete = _hand_on(s, frames[i])
+            counts[2] = 2
+        if not complete and is_retry == 0:
+            wanted[e] = True
+            return
+        incomplete[e] += 0 if complete else 1
+    else:
+        in_slot[e] = True
+        if not over:
+            engine_cpu.capture_last(s, screen, own, counts)
+
+    elapsed[e] += counts[1]
+    reward = np.int64(counts[0])
+    rewards_out[e] = min(max(reward, np.int64(-1)), np.int64(1)) if settings[CLIP] != 0 else reward
+    by_life = (settings[LIFE_LOSS] != 0 or settings[EPISODIC_LIFE] != 0) and counts[3] != 0
+    terminated = s[TERMINAL] != 0 or by_life
+    terminated_out[e] = terminated
+    truncated_out[e] = elapsed[e] >= frame_limit and not terminated
+    over_out[e] = over
+    _put_away(e, s, ram, screen, registers, memory, past, whole, WHOLE)
+    _count(e, s, counters_out)
+
+
+@kernel
+def _put_away(e, s, ram, screen, registers, memory, past, whole, kind):
+    """Store a console, and the beginning of its last two frames if that is all there is to know of its pictures."""
+    stand_alone()
+    whole[e] = NOT_WHOLE
+    if history.is_whole(s):
+        whole[e] = kind
+        history.keep(e, s, past)
+    settle(s, screen)
+    store(e, s, ram, registers, memory)
+
+
+@kernel
+def restart_thread(
+    i, s, ram, first, rom, program, settings, over, registers, memory, random, past, whole, slot_of, is_new, screens, captured, frames,
+    elapsed, counters_out, incomplete,
+):  # fmt: skip
+    """A new episode on console `first` + i if its last one is over."""
+    stand_alone()
+    e = first + i
+    for which in range(2):
+        frames[i, which, FRAME_KIND] = NO_FRAME
     if over[e] == 0:
         return
+    slot = np.int64(slot_of[e])
+    screen = screens[max(slot, np.int64(0))][: words_in(screens, slot)]
     load(e, registers, memory, s, ram)
-    engine_cpu.begin_episode(s, ram, screen[e], random[e], rom, program, settings[USE_FIRE] != 0, np.int64(settings[NOOP_MAX]))
-    settle(s, screen[e])
-    store(e, s, ram, registers, memory)
-    at = np.int64(s[PICTURE]) * captured.shape[2]
-    for i in range(captured.shape[2]):
-        captured[e, 0, i] = screen[e, at + i]
-        captured[e, 1, i] = np.uint64(0)
+    history.clear(s)
+    engine_cpu.begin_episode(s, ram, screen, random[e], rom, program, settings[USE_FIRE] != 0, np.int64(settings[NOOP_MAX]))
+    if slot >= 0:
+        is_new[slot] = 0
+        engine_cpu.capture(s, screen, captured[slot, 0])
+        for word in range(captured.shape[2]):
+            captured[slot, 1, word] = np.uint64(0)
+    else:
+        last = np.int64(s[LOG_SLOT])
+        complete = _is_complete(s, last, 0)
+        put_frame(s, last, complete, frames[i, 0])
+        incomplete[e] += 0 if complete else 1
+    _put_away(e, s, ram, screen, registers, memory, past, whole, WHOLE_START)
     elapsed[e] = 0
     _count(e, s, counters_out)
 
 
 @kernel
-def recall_thread(e, starts, start_memory, start_screen, over, registers, memory, screen, random, captured, elapsed, counters_out):
+def recall_thread(
+    e, starts, start_memory, start_past, start_whole, start_screens, over, registers, memory, random, past, whole, slot_of, is_new,
+    screens, captured, chosen, elapsed, counters_out,
+):  # fmt: skip
     """One of the K cached starts on console `e` if its last episode is over; drawn from its stream of no-ops.
 
-    Shapes: starts [LASTING_WORDS, K] int32, start_memory [K, 256], start_screen [K, 2 * height * 20].
-    Frame numbers and the generators stay the console's own.
+    Shapes: starts [LASTING_WORDS, K] int32, start_memory [K, 256], start_past [PAST_WORDS, K], start_whole [K], start_screens [K or more,
+    2 * height * 20], chosen [n] int32. Frame numbers and the generators stay the console's own.
     """
     stand_alone()
     if over[e] == 0:
@@ -190,16 +394,26 @@ def recall_thread(e, starts, start_memory, start_screen, over, registers, memory
     registers[FRAME_NUMBER, e] = frame_number
     for i in range(MEMORY_BYTES):
         memory[e, i] = start_memory[k, i]
-    for i in range(screen.shape[1]):
-        screen[e, i] = start_screen[k, i]
-    at = np.int64(starts[PICTURE, k]) * captured.shape[2]
-    for i in range(captured.shape[2]):
-        captured[e, 0, i] = start_screen[k, at + i]
-        captured[e, 1, i] = np.uint64(0)
+    for i in range(past.shape[0]):
+        past[i, e] = start_past[i, k]
+    whole[e] = start_whole[k]
+    slot = np.int64(slot_of[e])
+    if slot >= 0 and whole[e] == NOT_WHOLE:
+        at = np.int64(starts[PICTURE, k]) * captured.shape[2]
+        for i in range(screens.shape[1]):
+            screens[slot, i] = start_screens[k, i]
+        for i in range(captured.shape[2]):
+            captured[slot, 0, i] = start_screens[k, at + i]
+            captured[slot, 1, i] = np.uint64(0)
+        is_new[slot] = 0
+    chosen[e] = k
     elapsed[e] = 0
     counters_out[e, 0] = starts[LIVES, k]
     counters_out[e, 1] = frame_number
     counters_out[e, 2] = starts[EPISODE_FRAME_NUMBER, k]
+
+
+# --- raw consoles -----------------------------------------------------------------------------------------------------------
 
 
 @kernel
@@ -224,103 +438,6 @@ def reset_thread(e, s, ram, rom, program, mask, registers, memory, screen, rando
     console.reset_game(s, ram, rom, screen[e], random[e], program)
     settle(s, screen[e])
     store(e, s, ram, registers, memory)
-
-
-# --- one thread a pixel or a word -------------------------------------------------------------------------------------------
-
-
-@inlined
-def _pooled(pictures, num_pictures, line, x, grey):
-    """Grey level of a source pixel, the maximum over pictures."""
-    word = line * LINE_WORDS + (x >> 3)
-    shift = np.uint64((x & 7) << 3)
-    level = grey[np.uint32((pictures[0, word] >> shift) & np.uint64(255))]
-    for p in range(1, num_pictures):
-        level = max(level, grey[np.uint32((pictures[p, word] >> shift) & np.uint64(255))])
-    return np.float32(level)
-
-
-@kernel
-def observed_pixel(pictures, num_pictures, row, x, grey, column_start, column_weight, row_start, row_count, row_weight, whole):
-    """One pixel of `preprocess.observe`, by the same sums in the same order."""
-    stand_alone()
-    if whole[0] > 0:
-        lines, columns = np.int64(whole[0]), np.int64(whole[1])
-        total = np.float32(0)
-        for k in range(lines):
-            for j in range(columns):
-                total += _pooled(pictures, num_pictures, row * lines + k, x * columns + j, grey)
-        if lines == 2 and columns == 2:
-            return np.uint8((np.int64(total) + 2) >> 2)
-        return np.uint8(rounded(product(total, np.float32(1.0) / np.float32(lines * columns))))
-    start = np.int64(column_start[x])
-    first_line = np.int64(row_start[row])
-    total = np.float32(0)
-    for k in range(np.int64(row_count[row])):
-        line_sum = product(_pooled(pictures, num_pictures, first_line + k, start, grey), column_weight[0, x])
-        for tap in range(1, column_weight.shape[0]):
-            weight = column_weight[tap, x]
-            if start + tap < 8 * LINE_WORDS:
-                line_sum += product(_pooled(pictures, num_pictures, first_line + k, start + tap, grey), weight)
-        weighted = product(line_sum, row_weight[row, k])
-        total = weighted if k == 0 else total + weighted
-    return np.uint8(min(max(rounded(total), np.float32(0)), np.float32(255)))
-
-
-@kernel
-def observe_thread(
-    i, settings, counts, over, captured, grey, column_start, column_weight, row_start, row_count, row_weight, whole,
-    observations, final_out,
-):  # fmt: skip
-    """Pixel `i` of all observations: push the new frame on the stack [n, k, height * width]."""
-    stand_alone()
-    pixels = observations.shape[2]
-    e = i // pixels
-    pixel = i - e * pixels
-    width = len(column_start)
-    row = pixel // width
-    num_pictures = np.int64(counts[e, 2]) if settings[MAX_POOL] != 0 else np.int64(1)
-    level = observed_pixel(
-        captured[e], num_pictures, row, pixel - row * width, grey, column_start, column_weight, row_start, row_count, row_weight, whole
-    )
-    newest = observations.shape[1] - 1
-    for k in range(newest):
-        observations[e, k, pixel] = observations[e, k + 1, pixel]
-    observations[e, newest, pixel] = level
-    if over[e] != 0:
-        for k in range(newest + 1):
-            final_out[e, k, pixel] = observations[e, k, pixel]
-
-
-@kernel
-def begin_thread(
-    i, over, captured, grey, column_start, column_weight, row_start, row_count, row_weight, whole, observations
-):  # fmt: skip
-    """Pixel `i` of all observations: the first stack of the episodes that have just begun."""
-    stand_alone()
-    pixels = observations.shape[2]
-    e = i // pixels
-    if over[e] == 0:
-        return
-    pixel = i - e * pixels
-    width = len(column_start)
-    row = pixel // width
-    newest = observations.shape[1] - 1
-    for k in range(newest):
-        observations[e, k, pixel] = np.uint8(0)
-    observations[e, newest, pixel] = observed_pixel(
-        captured[e], np.int64(1), row, pixel - row * width, grey, column_start, column_weight, row_start, row_count, row_weight, whole
-    )
-
-
-@kernel
-def show_thread(i, registers, screen, pictures_out):
-    """Word `i` of all current pictures, uint64 [n, height * 20]."""
-    stand_alone()
-    words = pictures_out.shape[1]
-    e = i // words
-    word = i - e * words
-    pictures_out[e, word] = screen[e, np.int64(registers[PICTURE, e]) * words + word]
 
 
 @kernel

@@ -1,16 +1,18 @@
-"""Consoles on their way between the two layouts: rows of `state.py`, and the arrays of `engine_cuda.py`.
+"""Consoles on their way between the two layouts: rows of `state.py`, and the arrays of a device.
 
-On the device a console's logs are gone between two frames, because everything they were kept for has been drawn. On
-its way there a row is settled the same way; on its way back it has empty logs. Either goes on identically.
+On the device a console's logs are gone between two frames, because everything they were kept for has been drawn or can be
+played again. On its way there a row is settled; on its way back it has empty logs, or those of the frames that were played
+again for its pictures. Either goes on identically.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from .cuda_kernels import LASTING_WORDS, settle
+from . import history
+from .cuda_kernels import CONTROL_WORDS, NOT_WHOLE, bring_pictures, settle
 from .jit import kernel, stand_alone
-from .state import LOG_COUNT, LOG_DONE, ROW_WORDS
+from .state import IN_SWCHA, LOG_COUNT, LOG_DONE, ROW_WORDS, RULE_STACK, TIA, TIA_WORDS
 
 
 @kernel
@@ -21,13 +23,18 @@ def settle_many(state, screen):
         settle(state[e], screen[e])
 
 
+def lasting_words(state: np.ndarray) -> np.ndarray:
+    """Registers [LASTING_WORDS, n] of rows [n, ROW_WORDS]."""
+    return np.ascontiguousarray(np.concatenate([state[:, :RULE_STACK], state[:, TIA : TIA + TIA_WORDS]], axis=1).T)
+
+
 def rows_to_device(rows: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """registers, memory, screen and random of rows; the rows are left as they are."""
     state = np.array(rows["state"], np.int32)
     screen = np.array(rows["screen"]).view(np.uint64)
     settle_many(state, screen)
     random = np.array(rows["random"]).view(np.uint32)
-    return np.ascontiguousarray(state[:, :LASTING_WORDS].T), np.array(rows["memory"]), screen, random
+    return lasting_words(state), np.array(rows["memory"]), screen, random
 
 
 def rows_from_device(
@@ -35,7 +42,33 @@ def rows_from_device(
 ) -> dict[str, np.ndarray]:
     """The inverse of `rows_to_device`."""
     state = np.zeros((len(memory), ROW_WORDS), np.int32)
-    state[:, :LASTING_WORDS] = registers.T
+    state[:, :RULE_STACK] = registers[:RULE_STACK].T
+    state[:, TIA : TIA + TIA_WORDS] = registers[RULE_STACK:].T
     # All of the log has been taken in. The count stays: a frame under way ends its replay with its last entry.
     state[:, LOG_DONE] = state[:, LOG_COUNT]
     return {"state": state, "memory": memory, "screen": screen, "random": random}
+
+
+@kernel
+def _play_again(state, memory, rom, screen, captured, controls, past, whole):
+    stand_alone()
+    for e in range(len(state)):
+        if whole[e] != NOT_WHOLE:
+            history.recall(e, state[e], memory[e], past)
+            bring_pictures(state[e], memory[e], rom, screen[e], captured[e], controls[e], np.int64(whole[e]))
+
+
+def rows_with_pictures(
+    registers: np.ndarray, memory: np.ndarray, random: np.ndarray, past: np.ndarray, whole: np.ndarray,
+    slot_of: np.ndarray, screens: np.ndarray, captured: np.ndarray, rom: np.ndarray,
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Rows and captured pictures [n, 3, words] of an environment's consoles: played again, or from their slots."""  # fmt: skip
+    slots = np.maximum(slot_of, 0)
+    lack = (slot_of < 0) | (whole != NOT_WHOLE)
+    own_screens, own_captured = screens[slots], captured[slots]
+    own_screens[lack] = 0
+    own_captured[lack] = 0
+    rows = rows_from_device(registers, memory, own_screens, random)
+    controls = rows["state"][:, IN_SWCHA : IN_SWCHA + CONTROL_WORDS].copy()
+    _play_again(rows["state"], rows["memory"], rom, own_screens, own_captured, controls, past, whole)
+    return rows, own_captured

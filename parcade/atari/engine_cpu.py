@@ -168,7 +168,7 @@ def show_many(state, screen, pictures_out):
 
 
 @kernel
-def _capture(s, screen, picture_out):
+def capture(s, screen, picture_out):
     tia.serve(s, screen, tia.SHOW)
     at = np.int64(s[PICTURE]) * len(picture_out)
     _copy(screen[at : at + len(picture_out)], picture_out)
@@ -177,7 +177,7 @@ def _capture(s, screen, picture_out):
 @kernel
 def capture_last(s, screen, captured, counts_out):
     """Capture the last picture of a step that did not end the episode, beside the one before it."""
-    _capture(s, screen, captured[0])
+    capture(s, screen, captured[0])
     if counts_out[2] == 3:
         _copy(captured[2], captured[1])
     counts_out[2] = 2
@@ -273,7 +273,7 @@ def play_step(s, memory, screen, random, rom, program, action, frame_skip, frame
             break
         if skip == 2:
             # Buffer 0 still holds the maximum of the pictures 0 and 1 of the step before.
-            _capture(s, screen, captured[2])
+            capture(s, screen, captured[2])
             pictures = 3
     s[OBSERVED] = 0
     counts_out[0] = reward
@@ -316,7 +316,7 @@ def start_episode(
     for k in range(observations.shape[1]):
         for i in range(observations.shape[2]):
             observations[e, k, i] = np.uint8(0)
-    _capture(state[e], screen[e], captured[e, 0])
+    capture(state[e], screen[e], captured[e, 0])
     for i in range(captured.shape[2]):
         captured[e, 1, i] = np.uint64(0)
     changed[:] = True

@@ -1,25 +1,15 @@
-"""Consoles in the memory of a GPU: launching the kernels of `cuda_kernels.py`, and what fits.
+"""Threads of a GPU: launching the bodies of `cuda_kernels.py` and `cuda_pictures.py`, and what fits into its memory.
 
 `GpuThreads` runs a body on a GPU, one index a thread. `HostThreads` runs the same bodies on the CPU, one index after
 another in an order of its own: it needs no GPU and is what the tests hold against `engine_cpu` and ale-py, bit for bit. Above
 this file nothing can tell which of the two it holds.
 
-Arrays of n consoles with pictures of `height` lines, W = LASTING_WORDS:
-
-| array        | shape                       | dtype  | bytes a console                         |
-|--------------|-----------------------------|--------|-----------------------------------------|
-| registers    | [W, n]                      | int32  | 4 * W                                   |
-| memory       | [n, 256]                    | uint8  | 256                                     |
-| random       | [n, 3, 625]                 | uint32 | 7,500                                   |
-| screen       | [n, 2 * height * 20]        | uint64 | 320 * height                            |
-| captured     | [n, 3, height * 20]         | uint64 | 480 * height (`DeviceConsoles` only)    |
-| observations | [n, stack, rows * columns]  | uint8  | twice: the newest and the final ones    |
-
-Scratch is local memory of the threads that are in flight, `SCRATCH_BYTES` each, however many consoles there are.
+Local memory is scratch of the threads that are in flight, `SCRATCH_BYTES` each, however many consoles there are.
 """
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import functools
 import hashlib
@@ -35,13 +25,14 @@ from typing import Any
 import numba
 import numpy as np
 
-from .cuda_kernels import LASTING_WORDS
+from .history import RECORD_WORDS
 from .jit import OPTIONS, cache_directory, only_process, source_digest
 from .narrow import narrowed
-from .state import LINE_WORDS, MEMORY_BYTES, ROW_WORDS
+from .state import MEMORY_BYTES, ROW_WORDS
 
 THREADS_PER_BLOCK = 64
-SCRATCH_BYTES = 4 * ROW_WORDS + MEMORY_BYTES
+SCRATCH_WORDS = ROW_WORDS + RECORD_WORDS
+SCRATCH_BYTES = 4 * SCRATCH_WORDS + MEMORY_BYTES
 OLDEST_DRIVER = (12, 0)  # CUDA version a driver must serve
 RESERVED_BYTES = 1 << 30  # left to the driver, the code and torch
 UNUSED_SECONDS = 86_400.0  # after which machine code of other sources is deleted
@@ -51,24 +42,14 @@ class DeviceUnavailable(RuntimeError):
     """There is no GPU that could be used; says in one line what is missing."""
 
 
-def console_bytes(height: int) -> int:
-    """Lasting bytes of one console: registers, memory, generators and two pictures."""
-    return 4 * LASTING_WORDS + MEMORY_BYTES + 3 * 4 * 625 + 2 * 8 * LINE_WORDS * height
-
-
-def environment_bytes(height: int, stack: int, rows: int, columns: int) -> int:
-    """Lasting bytes of one console with preprocessing: `console_bytes`, captured pictures, observations, results."""
-    results = 8 + 4 + 4 * 4 + 4 + 3 + 3 * 4  # actions, elapsed, counts, rewards, three flags, counters
-    return console_bytes(height) + 3 * 8 * LINE_WORDS * height + 2 * stack * rows * columns + results
-
-
-def check_fits(num_consoles: int, bytes_each: int, free_bytes: int) -> None:
-    """Errors: MemoryError saying how many consoles fit."""
-    fit = max(0, free_bytes - RESERVED_BYTES) // bytes_each
-    if num_consoles > fit:
+def check_fits(num_consoles: int, bytes_of: Callable[[int], int], free_bytes: int) -> None:
+    """`bytes_of` so many consoles must be free. Errors: MemoryError saying how many consoles fit."""
+    free = free_bytes - RESERVED_BYTES
+    if bytes_of(num_consoles) > free:
+        fit = bisect.bisect_right(range(num_consoles), free, key=bytes_of) - 1
         raise MemoryError(
-            f"{num_consoles} consoles need {num_consoles * bytes_each / 2**30:.1f} GiB of GPU memory and {free_bytes / 2**30:.1f} GiB are free; "
-            f"use {fit} or fewer"
+            f"{num_consoles} consoles need {bytes_of(num_consoles) / 2**30:.1f} GiB of GPU memory and {free_bytes / 2**30:.1f} GiB are free; "
+            f"use {max(fit, 0)} or fewer"
         )
 
 
@@ -152,7 +133,7 @@ class HostThreads:
     def launch(self, body: Callable, num_threads: int, *arguments: Any) -> None:
         """Run a body for indices 0 .. num_threads - 1."""
         order = self._order.permutation(num_threads)
-        s = np.zeros(ROW_WORDS, np.int32)
+        s = np.zeros(SCRATCH_WORDS, np.int32)
         _host_loop(narrowed(body) if self._narrow else body)(order, s, np.zeros(MEMORY_BYTES, np.uint8), arguments)
 
 
@@ -165,7 +146,7 @@ def kernel_source(body: Callable) -> str:
     names = list(plain.__code__.co_varnames[: plain.__code__.co_argcount])
     row = with_row(body)
     arguments = ", ".join(names[3:] if row else names[1:])
-    scratch = f"s = cuda.local.array({ROW_WORDS}, int32); ram = cuda.local.array({MEMORY_BYTES}, uint8)" if row else "pass"
+    scratch = f"s = cuda.local.array({SCRATCH_WORDS}, int32); ram = cuda.local.array({MEMORY_BYTES}, uint8)" if row else "pass"
     return f"""
 def {plain.__name__}(num_threads, {arguments}):
     i = cuda.grid(1)

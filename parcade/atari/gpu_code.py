@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numba
 
 from . import cuda_kernels as kernels
+from . import cuda_pictures as drawing
 from .engine_cuda import kernel_function, tables_in_global_memory
 from .narrow import narrowed
 
@@ -45,23 +46,30 @@ def signatures() -> dict[Callable, tuple]:
     n, flags = numba.int64, _array(numba.boolean, 1)
     rom, words, places = _array(numba.uint8, 1), _array(numba.int32, 1), _array(numba.int64, 1)
     table, memory, pictures = _array(numba.int32, 2), _array(numba.uint8, 2), _array(numba.uint64, 2)
-    consoles = (table, memory, pictures, _array(numba.uint32, 3))
+    random, counters, frames = _array(numba.uint32, 3), _array(numba.int32, 2), _array(numba.int32, 3)
+    arcade = (table, memory, pictures, random)
+    consoles = (table, memory, random, table, rom)
     captured, planes, weights = _array(numba.uint64, 3), _array(numba.uint8, 3), _array(numba.float32, 2)
     resize = (rom, words, weights, words, words, weights, words)
     powered = (words, rom, _array(numba.uint32, 1))
+    slots = (words, rom, pictures, captured)
     return {
-        kernels.power_thread: (n, rom, words, *powered, flags, places, *consoles),
+        kernels.power_thread: (n, rom, words, *powered, flags, places, words, *arcade),
         kernels.step_thread: (
-            n, rom, words, words, places, places, *consoles, captured, words, table, words, flags, flags, flags, table,
+            n, n, n, rom, words, words, places, places, *consoles, flags, flags, *slots, counters, frames, words,
+            counters, words, flags, flags, flags, counters, words,
         ),
-        kernels.restart_thread: (n, rom, words, words, flags, *consoles, captured, words, table),
-        kernels.recall_thread: (n, table, memory, pictures, flags, *consoles, captured, words, table),
-        kernels.act_thread: (n, rom, words, places, *consoles, words),
-        kernels.reset_thread: (n, rom, words, flags, *consoles),
-        kernels.observe_thread: (n, words, table, flags, captured, *resize, planes, planes),
-        kernels.begin_thread: (n, flags, captured, *resize, planes),
-        kernels.show_thread: (n, table, pictures, pictures),
-        kernels.record_thread: (n, n, table, memory, words, planes, _array(numba.int32, 3)),
+        kernels.restart_thread: (n, n, rom, words, words, flags, *consoles, *slots, frames, words, counters, words),
+        kernels.recall_thread: (n, table, memory, table, rom, pictures, flags, *consoles, *slots, words, words, counters),
+        kernels.act_thread: (n, rom, words, places, *arcade, words),
+        kernels.reset_thread: (n, rom, words, flags, *arcade),
+        kernels.record_thread: (n, n, table, memory, words, planes, frames),
+        drawing.draw_thread: (n, n, table, frames, captured),
+        drawing.share_thread: (n, n, flags, rom, words, words, rom),
+        drawing.observe_thread: (n, n, words, counters, flags, flags, words, captured, captured, *resize, planes, planes),
+        drawing.begin_thread: (n, n, flags, words, captured, captured, *resize, planes),
+        drawing.begin_cached_thread: (n, flags, words, planes, planes),
+        drawing.show_thread: (n, table, pictures, pictures),
     }  # fmt: skip
 
 

@@ -70,6 +70,7 @@ LOG_SLOT = 35  # the slot of the current frame, 0-2
 LOG_COUNT = 36  # entries in the current slot
 LOG_DONE = 37  # entries the live TIA has taken in
 LOG_BASE = 38  # cycle that entry times count from
+RECENT_CUTS = 39  # of the last two complete frames, bit 0 the last one: it ended above the picture's last line
 OBSERVED = 40  # draw the current frame while it runs
 SLOT_COUNT = 41  # 3 words: entries of each slot's frame
 SLOT_DRAWN = 44  # 3 words: the slot's frame is already on its picture
@@ -86,6 +87,8 @@ DPC_MUSIC = 82
 DPC_RANDOM = 90
 DPC_MARK_CYCLE = 91
 DPC_FRACTION = 92  # 2 words: a float64, low word first
+
+CHIP_WORDS = 94  # the words above, of the chips and the cartridge
 
 # --- constants of the ROM -------------------------------------------------------------------------------------------
 ROM_YSTART = 94  # first drawn scanline
@@ -174,6 +177,7 @@ T_SKIP0 = 47  # the first copy of player 0 is not shown
 T_SKIP1 = 48
 T_M0_SHAPE = 49  # 0 as NUSIZ0 says, 1 at least 2 wide, 2 hidden
 T_COLOUR_LOSS = 50
+T_FROM_LINE = 51  # of a copy that draws a part of the picture: lines above this one are left out
 TIA_WORDS = 52
 
 TIA_SNAPSHOTS = TIA + TIA_WORDS  # 3 blocks: the TIA at the start of each slot's frame

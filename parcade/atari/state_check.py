@@ -25,7 +25,7 @@ def _chip_ranges() -> dict[int, tuple[int, int]]:
     ranges |= dict.fromkeys(range(st.IN_CHARGE, st.IN_CHARGE + 4), (st.CHARGE_NEVER, 2**26))
     ranges |= {st.FRAME_START: (-227, 0), st.VSYNC_FINISH: TIMES, st.LINE_LIMIT: (0, 228 * 400), st.SCANLINES: (0, 2**26)}
     ranges |= dict.fromkeys((st.FRAME_ENDED, st.PARTIAL, st.DUMP, st.OBSERVED, st.PICTURE), BIT)
-    ranges |= {st.LOG_SLOT: (0, 2), st.LOG_COUNT: (0, st.LOG_CAPACITY), st.LOG_DONE: (0, st.LOG_CAPACITY)}
+    ranges |= {st.RECENT_CUTS: (0, 3), st.LOG_SLOT: (0, 2), st.LOG_COUNT: (0, st.LOG_CAPACITY), st.LOG_DONE: (0, st.LOG_CAPACITY)}
     ranges |= dict.fromkeys(range(st.SLOT_COUNT, st.SLOT_COUNT + 3), (0, st.LOG_CAPACITY))
     ranges |= dict.fromkeys(range(st.SLOT_DRAWN, st.SLOT_DRAWN + 3), (0, 2))
     for first in (st.DPC_TOP, st.DPC_BOTTOM, st.DPC_FLAG, st.DPC_MUSIC):

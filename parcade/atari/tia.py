@@ -30,6 +30,7 @@ from .state import (
     OBSERVED,
     PARTIAL,
     PICTURE,
+    RECENT_CUTS,
     ROM_HEIGHT,
     ROM_HMOVE_BLANKS,
     ROM_YSTART,
@@ -47,6 +48,7 @@ from .state import (
     T_ENAM0,
     T_ENAM1,
     T_FRAME_START,
+    T_FROM_LINE,
     T_LAST,
     T_LAST_HMOVE,
     T_LEFT,
@@ -132,15 +134,16 @@ def _overlaps(va, vb, vc, p0a, p0b, p0c, p1a, p1b, p1c, m0a, m0b, m0c, m1a, m1b,
     return hits
 
 
-@separate("void(int32[::1], uint64[::1], int64, int64, int64, int64, int64, int64, boolean)")
-def run(s, screen, t, log, begin, end, base, last_clock, draw):
-    """Replay log entries `begin` to `end` (exclusive) on the registers at `t`, then draw up to `last_clock`.
+@separate("void(int32[::1], uint64[::1], int64, int64, int64, int64, int64, int64, boolean, boolean, boolean)")
+def run(s, screen, t, log, begin, end, base, last_clock, comb_allowed, live, draw):
+    """Replay entries `begin` to `end` (exclusive) of the log at `log` on the registers at `t`, then draw up to `last_clock`.
 
-    Times of entries count from cycle `base`. Collisions are ORed into T_COLLISIONS. With `draw` the pixels are written to `screen` as well.
+    Times of entries count from cycle `base`. Registers that are `live` take in all entries, and collisions are ORed into
+    T_COLLISIONS. With `draw` the pixels are written to `screen`, from line T_FROM_LINE on.
     """
     stand_alone()
     r = s[t : t + TIA_WORDS]
-    comb_allowed = s[ROM_HMOVE_BLANKS] != 0
+    from_line = np.int64(r[T_FROM_LINE])
     last = np.int64(r[T_LAST])
     left = np.int64(r[T_LEFT])
     stop = np.int64(r[T_STOP])
@@ -159,6 +162,8 @@ def run(s, screen, t, log, begin, end, base, last_clock, draw):
         reg, value, clock, hpos = np.int64(NOTHING), np.int64(0), np.int64(0), np.int64(0)
         target = np.int64(last_clock)
         if i < end:
+            if not live and last >= stop:
+                break
             entry = np.int64(s[np.uint32(log + i)])
             reg = entry >> 8 & 0x3F
             if NEVER_SEEN[np.uint32(reg)]:
@@ -184,7 +189,7 @@ def run(s, screen, t, log, begin, end, base, last_clock, draw):
                     last = target
                 x0 = max(position, BLANK_CLOCKS) - BLANK_CLOCKS
                 x1 = position + clocks - BLANK_CLOCKS
-                if x1 > x0:
+                if x1 > x0 and line >= from_line:
                     blanked = r[T_VBLANK] & 2 != 0
                     if dirty & DIRTY_ALL and not blanked:
                         if dirty & DIRTY_P0:
@@ -222,7 +227,7 @@ def run(s, screen, t, log, begin, end, base, last_clock, draw):
                         same_as_above = False
                         dirty &= ~DIRTY_COLOUR
 
-                    if not blanked and not collided:
+                    if live and not blanked and not collided:
                         va = PIXELS_BELOW[x1, 0] & ~PIXELS_BELOW[x0, 0]
                         vb = PIXELS_BELOW[x1, 1] & ~PIXELS_BELOW[x0, 1]
                         vc = PIXELS_BELOW[x1, 2] & ~PIXELS_BELOW[x0, 2]
@@ -437,6 +442,7 @@ def serve(s, screen, request):
     CATCH_UP: the live TIA takes in the whole log, for a collision latch that is read. SETTLE: all that has happened in
     the current frame is put on its picture and the log is emptied; from here on the frame is drawn as it runs, because
     the start of its log is gone. END_FRAME: the frame is complete. SHOW: the current picture shall be looked at.
+    With an empty `screen` nothing is drawn: a frame keeps PENDING for as long as its log holds all of it.
 
     One function with one place that replays, because whatever contains `run` takes long to compile.
     """
@@ -445,6 +451,8 @@ def serve(s, screen, request):
     two_ago = (slot + 1) % 3
     count = np.int64(s[LOG_COUNT])
     status = s[SLOT_DRAWN + slot]
+    has_pictures = len(screen) > 0
+    comb_allowed = s[ROM_HMOVE_BLANKS] != 0
     s[SLOT_COUNT + slot] = count
     final = False  # the picture must hold the current frame, over what it held before
     # First the live registers, then, if needed, the frame two ago and the current one from their snapshots.
@@ -455,18 +463,20 @@ def serve(s, screen, request):
                 continue
             begin = np.int64(s[LOG_DONE])
             base = np.int64(s[LOG_BASE])
-            draw = status != PENDING
+            draw = status != PENDING and has_pictures
         else:
             if stage == 1:
                 # A frame cut short, or that may yet be, shows below what its picture held: the frame two ago.
                 cut = request == END_FRAME and s[TIA + T_LAST] < s[TIA + T_STOP]
+                if request == END_FRAME:
+                    s[RECENT_CUTS] = s[RECENT_CUTS] << 1 & 2 | (1 if cut else 0)
                 unfinished = request == SETTLE or (request == SHOW and s[PARTIAL] != 0)
                 final = cut or unfinished
-                if status == DRAWN or not final or s[SLOT_DRAWN + two_ago] != PENDING:
+                if status == DRAWN or not final or s[SLOT_DRAWN + two_ago] != PENDING or not has_pictures:
                     continue
                 if status == DRAWING:
                     status = np.int32(PENDING)  # what is drawn already will be drawn over
-            elif status != PENDING or not (final or request == SHOW):
+            elif status != PENDING or not (final or request == SHOW) or not has_pictures:
                 continue
             which = two_ago if stage == 1 else slot
             t = TIA_SNAPSHOTS + which * TIA_WORDS
@@ -477,9 +487,12 @@ def serve(s, screen, request):
                 s[SLOT_DRAWN + which] = DRAWN
             else:
                 status = np.int32(DRAWN)
-        run(s, screen, t, log, begin, end, base, last_access_target(s, t, log, end, base), draw)
+        target = last_access_target(s, t, log, end, base)
+        run(s, screen, t, log, begin, end, base, target, comb_allowed, stage == 0, draw)
     if status == DRAWING and (final or request == END_FRAME):
         status = np.int32(DRAWN)
+    if not has_pictures and (request == SETTLE or (request == SHOW and s[PARTIAL] != 0)):
+        status = np.int32(DRAWN)  # the log is about to be lost
     s[SLOT_DRAWN + slot] = status
     s[LOG_DONE] = count
     if request == SETTLE or (request == SHOW and s[PARTIAL] != 0):

@@ -55,7 +55,7 @@ def _will_leave(s, memory, rom, at):
 def trace_update(s, memory, rom, screen, notes_out):
     """`console.run_update`, noting instructions in `notes_out` int32 [bytes of the ROM]: PC * 4 + SEEN or ENTERED."""
     stand_alone()
-    console.begin_update(s)
+    console.begin_update(s, memory)
     kind = s[CART_KIND]
     first_plain = cartridge.PLAIN_START[kind]
     last_plain = (0x2000 if kind == cartridge.FE else cartridge.PLAIN_END[kind]) - 3

@@ -2,7 +2,8 @@
 
 Everything a step takes and gives stays on the device; nothing here waits for it. What `reset` and `step` return
 are the arrays themselves, written again by the next step: copy what must last. States are those of
-`VectorConsoles`, so a game moves between CPU and GPU and goes on.
+`VectorConsoles`, so a game moves between CPU and GPU and goes on. Arrays and what they take are in `device_arrays.py`; how consoles
+do without pictures stands in `cuda_kernels.py`.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import cuda_kernels, engine_cpu, engine_cuda, preprocess, rom_code
-from .cuda_kernels import LASTING_WORDS, NUM_SETTINGS
-from .device_rows import rows_from_device, rows_to_device
+from . import cuda_kernels, cuda_pictures, device_arrays, engine_cpu, engine_cuda, preprocess, rom_code
+from .cuda_kernels import MOST_FRAMES, NOT_WHOLE
+from .cuda_pictures import BAND_LINES, GROUP, NUM_SETTINGS
+from .device_rows import lasting_words, rows_to_device, rows_with_pictures
 from .state import DIFFICULTY, LINE_WORDS, MEMORY_BYTES, MODE, ROW_WORDS
 from .state_check import check_rows
 
@@ -65,146 +67,232 @@ class DeviceConsoles:
     ):
         if start_states not in ("exact", "cached"):
             raise ValueError(f"start_states={start_states!r}: expected 'exact' or 'cached'")
+        if not 1 <= frameskip <= MOST_FRAMES:
+            raise ValueError(f"frameskip={frameskip}: expected 1 to {MOST_FRAMES} on a device")
         self.machine = engine_cpu.build_machine(game, repeat_action_probability)
         self.num_envs, self.threads, self.start_states, self.num_starts = num_envs, threads, start_states, num_starts
         self.image_shape = (stack_num, img_height, img_width)
-        free = threads.free_bytes()
-        self.bytes_per_env = engine_cuda.environment_bytes(self.machine.height, *self.image_shape)
-        if free is not None:
-            engine_cuda.check_fits(num_envs, self.bytes_per_env, free)
         row = self.machine.row
         self.action_set = np.array(row.get("legal_actions" if full_action_space else "actions", range(18)), np.int64)
         settings = np.zeros(NUM_SETTINGS, np.int32)
-        settings[cuda_kernels.FRAME_SKIP] = frameskip
-        settings[cuda_kernels.FRAME_LIMIT] = max_num_frames_per_episode or 2**31 - 1
-        settings[cuda_kernels.MAX_POOL] = maxpool
-        settings[cuda_kernels.CLIP] = reward_clipping
-        settings[cuda_kernels.LIFE_LOSS] = life_loss_info
-        settings[cuda_kernels.EPISODIC_LIFE] = episodic_life
-        settings[cuda_kernels.USE_FIRE] = use_fire_reset and 1 in self.action_set
-        settings[cuda_kernels.NOOP_MAX] = noop_max
-        self._allocate(settings, img_height, img_width, stack_num, max_num_frames_per_episode)
-        registers = np.repeat(self.machine.powered["state"][:, :LASTING_WORDS].T, num_envs, axis=1)
-        registers[MODE] = row.get("default_mode", 0) if mode is None else mode
-        registers[DIFFICULTY] = 0 if difficulty is None else difficulty
-        threads.write(self.registers, registers)
-        self._loaded = np.zeros(num_envs, bool)
-        self._starts: tuple | None = None
+        settings[cuda_pictures.FRAME_SKIP] = frameskip
+        settings[cuda_pictures.FRAME_LIMIT] = max_num_frames_per_episode or 2**31 - 1
+        settings[cuda_pictures.MAX_POOL] = maxpool
+        settings[cuda_pictures.CLIP] = reward_clipping
+        settings[cuda_pictures.LIFE_LOSS] = life_loss_info
+        settings[cuda_pictures.EPISODIC_LIFE] = episodic_life
+        settings[cuda_pictures.USE_FIRE] = use_fire_reset and 1 in self.action_set
+        settings[cuda_pictures.NOOP_MAX] = noop_max
+        powered = np.repeat(lasting_words(self.machine.powered["state"]), num_envs, axis=1)
+        powered[MODE] = row.get("default_mode", 0) if mode is None else mode
+        powered[DIFFICULTY] = 0 if difficulty is None else difficulty
+        self._allocate(settings, powered, max_num_frames_per_episode)
 
-    def _allocate(self, settings: np.ndarray, height: int, width: int, stack: int, elapsed: int) -> None:
-        n, put, zeros = self.num_envs, self.threads.put, self.threads.zeros
-        machine, picture_words = self.machine, self.machine.height * LINE_WORDS
+    def _allocate(self, settings: np.ndarray, registers: np.ndarray, elapsed: int) -> None:
+        n, put, machine = self.num_envs, self.threads.put, self.machine
+        # A step of one frame has no second one of its own to play again, and some games never show a whole picture.
+        everyone = settings[cuda_pictures.FRAME_SKIP] == 1 or machine.row.get("short_frames", False)
+        shape = (machine.height, *self.image_shape)
+        free = self.threads.free_bytes()
+        if free is not None:
+            engine_cuda.check_fits(n, lambda count: device_arrays.environment_bytes(count, *shape, everyone=everyone), free)
+        for shapes in (
+            device_arrays.console_shapes(n),
+            device_arrays.seen_shapes(n, *self.image_shape),
+            device_arrays.wave_shapes(device_arrays.wave_of(n), machine.height),
+        ):
+            self._make(shapes)
+        self._make_slots(device_arrays.num_slots(n, everyone=everyone))
         self.settings, self._action_set = put(settings), put(self.action_set)
         self._rom, self._program = put(rom_code.interpreted(machine.rom)), put(machine.program)
         powered = machine.powered
-        self._powered = (put(powered["state"][0, :LASTING_WORDS]), put(powered["memory"][0]), put(powered["random"][0, 0]))
+        self._powered = (put(lasting_words(powered["state"])[:, 0]), put(powered["memory"][0]), put(powered["random"][0, 0]))
+        _, height, width = self.image_shape
         self._resize = tuple(put(t) for t in (preprocess.grey_table(machine.pal), *preprocess.resize_to(machine.height, height, width)))
-        self.registers = zeros((LASTING_WORDS, n), np.int32)
-        self.memory = zeros((n, 256), np.uint8)
-        self.screen = zeros((n, 2 * picture_words), np.uint64)
-        self.random = zeros((n, 3, 625), np.uint32)
-        self.captured = zeros((n, 3, picture_words), np.uint64)
-        self.observations = zeros((n, stack, height * width), np.uint8)
-        self.final_observations = zeros((n, stack, height * width), np.uint8)
-        self.elapsed = put(np.full(n, elapsed, np.int32))
-        self.actions = zeros((n,), np.int64)
-        self.counts, self.counters = zeros((n, 4), np.int32), zeros((n, 3), np.int32)
-        self.rewards = zeros((n,), np.int32)
-        self.terminated, self.truncated, self.over = (zeros((n,), np.bool_) for _ in range(3))
+        self.threads.write(self.registers, registers)
+        self.threads.write(self.elapsed, np.full(n, elapsed, np.int32))
+        self._loaded = np.zeros(n, bool)
+        self._starts: DeviceConsoles | None = None
+
+    def _make(self, shapes: device_arrays.Shapes) -> None:
+        for name, (shape, dtype) in shapes.items():
+            setattr(self, name, self.threads.zeros(shape, dtype))
+
+    def _make_slots(self, count: int) -> None:
+        """Slots that belong to nobody."""
+        self.num_slots = count
+        self._make(device_arrays.slot_shapes(count, self.machine.height))
+        self._free_slots()
+
+    def _free_slots(self) -> None:
+        self.threads.write(self.owner, np.full(self.num_slots, -1, np.int32))
+        self.threads.write(self.slot_of, np.full(self.num_envs, -1, np.int32))
+
+    def _waves(self) -> range:
+        return range(0, self.num_envs, device_arrays.WAVE)
+
+    def _wave(self, first: int) -> int:
+        """Consoles of the wave that begins with console `first`."""
+        return min(self.num_envs - first, device_arrays.WAVE)
+
+    def _share_slots(self, first: int, wanted: Any) -> None:
+        """Slots for those consoles of a wave that want one."""
+        groups = -(-self._wave(first) // GROUP)
+        self.threads.launch(
+            cuda_pictures.share_thread, groups, first // GROUP, wanted, self.whole, self.slot_of, self.owner, self.is_new
+        )
+
+    def _draw(self, first: int) -> None:
+        """Pictures of a wave from the logs that were handed on."""
+        bands = -(-self.machine.height // BAND_LINES)
+        self.threads.launch(
+            cuda_pictures.draw_thread, self._wave(first) * 2 * bands, first, self.registers, self.frames, self.pictures
+        )
 
     @property
     def _consoles(self) -> tuple:
-        return self.registers, self.memory, self.screen, self.random
+        return self.registers, self.memory, self.random, self.past, self.whole
 
     def reset(self, seed: int | np.ndarray | None = None) -> tuple[Any, Any]:
         """Start new games everywhere; seeds as `VectorConsoles.reset`. Returns observations and counters [n, 3]."""
         n = self.num_envs
         seeds = None if seed is None else np.asarray(seed, np.int64) + (np.arange(n) if np.ndim(seed) == 0 else 0)
         load = np.ones(n, bool) if seeds is not None else ~self._loaded
+        self._free_slots()
         if load.any():
             values = (np.arange(n) if seeds is None else seeds) & 0xFFFFFFFF
             self.threads.launch(
-                cuda_kernels.power_thread, n, self._rom, self._program, *self._powered,
-                self.threads.put(load), self.threads.put(values.astype(np.int64)), *self._consoles,
+                cuda_kernels.power_thread, n, self._rom, self._program, *self._powered, self.threads.put(load),
+                self.threads.put(values.astype(np.int64)), self.slot_of, self.registers, self.memory, self.screens, self.random,
             )  # fmt: skip
             self._loaded[:] = True
+        if self.start_states == "cached":
+            self.threads.write(self.over, np.ones(n, bool))
+            self._recall()
+            return self._shaped(self.observations), self.counters
+        # As many of a group at a time as have a slot, so that every first picture is what it should be.
+        share = self.num_slots // -(-n // GROUP)
+        for turn in range(0, min(GROUP, n), share):
+            if turn > 0:
+                self._free_slots()
+            place = np.arange(n) % GROUP
+            self.threads.write(self.over, (place >= turn) & (place < turn + share))
+            for first in self._waves():
+                self._restart(first)
         self.threads.write(self.over, np.ones(n, bool))
-        self._begin()
         return self._shaped(self.observations), self.counters
 
-    def _begin(self) -> None:
-        """New episodes where `over` says so."""
-        n, launch = self.num_envs, self.threads.launch
-        if self.start_states == "exact":
-            launch(
-                cuda_kernels.restart_thread, n, self._rom, self._program, self.settings, self.over, *self._consoles,
-                self.captured, self.elapsed, self.counters,
-            )  # fmt: skip
-        else:
-            launch(
-                cuda_kernels.recall_thread, n, *self._cached_starts(), self.over, *self._consoles,
-                self.captured, self.elapsed, self.counters,
-            )  # fmt: skip
-        pixels = self.observations.shape[2]
-        launch(cuda_kernels.begin_thread, n * pixels, self.over, self.captured, *self._resize, self.observations)
+    def _restart(self, first: int) -> None:
+        """New episodes, played, where `over` says so in a wave."""
+        wave, launch = self._wave(first), self.threads.launch
+        self._share_slots(first, self.over)
+        launch(
+            cuda_kernels.restart_thread, wave, first, self._rom, self._program, self.settings, self.over, *self._consoles,
+            self.slot_of, self.is_new, self.screens, self.captured, self.frames, self.elapsed, self.counters, self.incomplete,
+        )  # fmt: skip
+        self._draw(first)
+        launch(
+            cuda_pictures.begin_thread, wave * self.observations.shape[2], first, self.over, self.slot_of, self.captured, self.pictures,
+            *self._resize, self.observations,
+        )  # fmt: skip
 
-    def _cached_starts(self) -> tuple:
-        """Starts played exactly, one to a seed 0 .. num_starts - 1: registers, memory and pictures."""
+    def _recall(self) -> None:
+        """Cached starts where `over` says so."""
         if self._starts is None:
-            settings = self.threads.fetch(self.settings)
-            registers = self.threads.fetch(self.registers)
-            maker = DeviceConsoles.__new__(DeviceConsoles)
-            maker.num_envs, maker.threads, maker.machine, maker.start_states = self.num_starts, self.threads, self.machine, "exact"
-            maker.action_set, maker.image_shape = self.action_set, self.image_shape
-            stack, height, width = self.image_shape
-            maker._allocate(settings, height, width, stack, 0)
-            maker._loaded, maker._starts = np.zeros(self.num_starts, bool), None
-            first = np.repeat(registers[:, :1], self.num_starts, axis=1)
-            self.threads.write(maker.registers, first)
-            maker.reset(seed=0)
-            self._starts = (maker.registers, maker.memory, maker.screen)
-        return self._starts
+            self._starts = self._played_starts()
+        starts, launch = self._starts, self.threads.launch
+        for first in self._waves():
+            self._share_slots(first, self.over)
+        launch(
+            cuda_kernels.recall_thread, self.num_envs, starts.registers, starts.memory, starts.past, starts.whole, starts.screens,
+            self.over, *self._consoles, self.slot_of, self.is_new, self.screens, self.captured, self.chosen, self.elapsed, self.counters,
+        )  # fmt: skip
+        launch(
+            cuda_pictures.begin_cached_thread, self.num_envs * self.observations.shape[2], self.over, self.chosen,
+            starts.observations, self.observations,
+        )  # fmt: skip
+
+    def _played_starts(self) -> DeviceConsoles:
+        """Starts played exactly, one to a seed 0 .. num_starts - 1; start k has its pictures in slot k."""
+        maker = DeviceConsoles.__new__(DeviceConsoles)
+        maker.num_envs, maker.threads, maker.machine, maker.start_states = self.num_starts, self.threads, self.machine, "exact"
+        maker.action_set, maker.image_shape = self.action_set, self.image_shape
+        first = np.repeat(self.threads.fetch(self.registers)[:, :1], self.num_starts, axis=1)
+        maker._allocate(self.threads.fetch(self.settings), first, 0)
+        maker.reset(seed=0)
+        return maker
 
     def step(self, actions: Any = None) -> DeviceStep:
         """One step of every game. `actions` [n] int64 on the device, places in `action_set`; None takes `self.actions`."""
-        n, launch = self.num_envs, self.threads.launch
-        launch(
-            cuda_kernels.step_thread, n, self._rom, self._program, self.settings, self._action_set,
-            self.actions if actions is None else actions, *self._consoles, self.captured, self.elapsed,
-            self.counts, self.rewards, self.terminated, self.truncated, self.over, self.counters,
-        )  # fmt: skip
-        launch(
-            cuda_kernels.observe_thread, n * self.observations.shape[2], self.settings, self.counts, self.over, self.captured,
-            *self._resize, self.observations, self.final_observations,
-        )  # fmt: skip
-        self._begin()
+        actions = self.actions if actions is None else actions
+        for first in self._waves():
+            self._play(first, 0, actions)
+            self._share_slots(first, self.wanted)
+            self._play(first, 1, actions)
+            self._draw(first)
+            self.threads.launch(
+                cuda_pictures.observe_thread, self._wave(first) * self.observations.shape[2], first, self.settings, self.counts, self.over,
+                self.in_slot, self.slot_of, self.captured, self.pictures, *self._resize, self.observations, self.final_observations,
+            )  # fmt: skip
+            if self.start_states == "exact":
+                self._restart(first)
+        if self.start_states == "cached":
+            self._recall()
         return DeviceStep(
             self._shaped(self.observations), self.rewards, self.terminated, self.truncated, self.over,
             self._shaped(self.final_observations), self.counters, self.counts,
         )  # fmt: skip
 
+    def _play(self, first: int, is_retry: int, actions: Any) -> None:
+        self.threads.launch(
+            cuda_kernels.step_thread, self._wave(first), first, is_retry, self._rom, self._program, self.settings, self._action_set, actions,
+            *self._consoles, self.wanted, self.in_slot, self.slot_of, self.is_new, self.screens, self.captured, self.decisions,
+            self.frames, self.elapsed, self.counts, self.rewards, self.terminated, self.truncated, self.over, self.counters, self.incomplete,
+        )  # fmt: skip
+
     def _shaped(self, planes: Any) -> Any:
         return planes.reshape(self.num_envs, *self.image_shape)
 
+    def num_incomplete(self) -> int:
+        """Observations so far that lack lines of an older picture, because more consoles needed a slot than there are."""
+        return int(self.threads.fetch(self.incomplete).sum())
+
     def get_state(self) -> dict[str, np.ndarray]:
-        """Everything that decides the future, in the host's memory, named and shaped as on the CPU."""
+        """Everything that decides the future, in the host's memory, named and shaped as on the CPU.
+
+        Pictures are drawn on the CPU, by playing two frames again there.
+        """
         fetch = self.threads.fetch
-        rows = rows_from_device(*(fetch(array) for array in self._consoles))
+        arrays = (self.registers, self.memory, self.random, self.past, self.whole, self.slot_of, self.screens, self.captured)
+        rows, captured = rows_with_pictures(*(fetch(array) for array in arrays), rom_code.interpreted(self.machine.rom))
         return {
             **{f"console.{name}": array for name, array in rows.items()},
             "observations": fetch(self.observations).reshape(self.num_envs, *self.image_shape),
-            "captured": fetch(self.captured),
+            "captured": captured,
             "elapsed": fetch(self.elapsed),
         }
 
     def set_state(self, state: dict[str, np.ndarray]) -> None:
-        """Take what `get_state` or a `VectorConsoles` of the same settings gave. Errors: ValueError, and nothing has changed."""
+        """Take what `get_state` or a `VectorConsoles` of the same settings gave. Errors: ValueError, and nothing has changed.
+
+        Every console has a slot from here on, because each comes with pictures that need not be those of its last two frames.
+        """
         taken = self._checked(state)
+        n, slots = self.num_envs, device_arrays.num_slots(self.num_envs, everyone=True)
+        if slots > self.num_slots:
+            self._make_slots(slots)
         rows = {name.removeprefix("console."): array for name, array in taken.items() if name.startswith("console.")}
+        registers, memory, screen, random = rows_to_device(rows)
         write = self.threads.write
-        for array, values in zip(self._consoles, rows_to_device(rows), strict=True):
+        for array, values in ((self.registers, registers), (self.memory, memory), (self.random, random)):
             write(array, values)
-        for name in ("observations", "captured", "elapsed"):
+        for array, values in ((self.screens, screen), (self.captured, taken["captured"])):
+            write(array[:n], values)
+        write(self.whole, np.full(n, NOT_WHOLE, np.uint8))
+        write(self.slot_of, np.arange(n, dtype=np.int32))
+        write(self.owner, np.where(np.arange(slots) < n, np.arange(slots), -1).astype(np.int32))
+        write(self.is_new, np.zeros(slots, np.uint8))
+        for name in ("observations", "elapsed"):
             write(getattr(self, name), taken[name])
         self._loaded[:] = True
 

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from parity import play_both
 
-from parcade.atari import Arcade, VectorConsoles, engine_cuda
+from parcade.atari import Arcade, VectorConsoles, device_arrays, engine_cuda
 from parcade.atari.arcade_cuda import DeviceArcade
+from parcade.atari.device_rows import rows_to_device
 from parcade.atari.engine_cuda import HostThreads
 from parcade.atari.state import LOG_SLOT
 from parcade.atari.vector_cuda import DeviceConsoles
@@ -65,6 +66,74 @@ def test_every_frame_of_the_threads_equals_ale_py(seed):
 def test_steps_equal_the_cpu_engine(game, settings, seed):
     ended = play_steps(game, 50, seed, **settings)
     assert ended > 0 or "max_num_frames_per_episode" not in settings
+
+
+def both_after(game: str, num_steps: int, n: int, **settings) -> tuple[VectorConsoles, DeviceConsoles, int]:
+    """Both engines after so many equal steps, and how often a console was played again on pictures."""
+    expected, consoles = VectorConsoles(game, n, **settings), DeviceConsoles(game, n, HostThreads(3), **settings)
+    assert np.array_equal(expected.reset(seed=4)[0], consoles.reset(seed=4)[0])
+    player = np.random.default_rng(5)
+    again = 0
+    for step in range(num_steps):
+        actions = player.integers(0, len(consoles.action_set), n)
+        want, got = expected.step(actions), consoles.step(actions)
+        assert np.array_equal(want.observations, got.observations), (game, step)
+        ended = want.terminated | want.truncated
+        assert np.array_equal(want.final_observations[ended], got.final_observations[ended]), (game, step)
+        again += int(consoles.in_slot.sum())
+    return expected, consoles, again
+
+
+@pytest.mark.parametrize(
+    ("game", "settings", "least", "most"),
+    [
+        ("pong", {}, 0, 0),  # most games never need an older picture
+        ("breakout", {"max_num_frames_per_episode": 36}, 6, 6),  # an episode that ends with the last frame of a step does
+        ("journey_escape", {}, 60, 60),  # frames end two lines above the picture's last one
+        ("tic_tac_toe_3d", {}, 3, 59),  # it thinks for longer than an update lasts
+    ],
+)
+def test_steps_that_show_older_pictures_are_played_again_on_them(game, settings, least, most):
+    _, consoles, again = both_after(game, 30, 2, repeat_action_probability=0.25, **settings)
+    assert least <= again <= most
+    assert consoles.num_incomplete() == 0
+    assert (consoles.slot_of >= 0).sum() <= (consoles.whole == 0).sum() + again
+
+
+@pytest.mark.parametrize("game", ["breakout", "tic_tac_toe_3d"])
+def test_pictures_are_drawn_for_the_host_as_they_would_be_there(game):
+    expected, consoles, _ = both_after(game, 25, 3)
+    state = consoles.get_state()
+    rows = {name.removeprefix("console."): array for name, array in state.items() if name.startswith("console.")}
+    assert np.array_equal(state["captured"][:, :2], expected.captured[:, :2])
+    wanted, got = rows_to_device(expected.arrays), rows_to_device(rows)
+    assert np.array_equal(wanted[1], got[1]) and np.array_equal(wanted[2], got[2])
+    assert state["captured"].any()
+
+
+def test_waves_groups_and_too_few_slots_change_pictures_alone_and_are_counted(monkeypatch):
+    """Two waves of one group and a bit, and a slot for every 64th console only: episodes end with the last frame of a step in all."""
+    n, settings = 260, {"max_num_frames_per_episode": 8, "noop_max": 0, "img_height": 42, "img_width": 42}
+    monkeypatch.setattr(device_arrays, "WAVE", 256)
+    monkeypatch.setattr(device_arrays, "ALL_SLOTS", 8)
+    monkeypatch.setattr(device_arrays, "SLOT_SHARE", 64)
+    expected, consoles = VectorConsoles("qbert", n, **settings), DeviceConsoles("qbert", n, HostThreads(1), **settings)
+    assert consoles.num_slots == 8
+    assert np.array_equal(expected.reset(seed=0)[0], consoles.reset(seed=0)[0])
+    player = np.random.default_rng(0)
+    for step in range(4):
+        actions = player.integers(0, len(consoles.action_set), n)
+        want, got = expected.step(actions), consoles.step(actions)
+        for name in ("rewards", "terminated", "truncated"):
+            assert np.array_equal(getattr(want, name), getattr(got, name)), name
+        ended = want.truncated | want.terminated
+        assert ended.all() == (step % 2 == 1)
+        differ = (want.observations != got.observations).any((1, 2, 3)) | (
+            ended & (want.final_observations != got.final_observations).any((1, 2, 3))
+        )
+        assert not (differ & (consoles.incomplete == 0)).any()
+    assert 0 < (consoles.incomplete == 0).sum() < n
+    assert consoles.num_incomplete() > 0
 
 
 @pytest.mark.exact_gpu
@@ -149,17 +218,24 @@ def test_memory_is_what_the_formula_says():
     arrays = [value for name, value in vars(consoles).items() if isinstance(value, np.ndarray) and value.ndim and len(value) != 0]
     shared = (consoles.settings, consoles._action_set, consoles._rom, consoles._program, consoles.action_set, consoles._loaded)
     total = sum(array.nbytes for array in arrays if not any(array is other for other in shared))
-    assert total == 5 * engine_cuda.environment_bytes(consoles.machine.height, 4, 42, 42) == 5 * consoles.bytes_per_env
-    state = engine_cuda.console_bytes(210) - 7500 - 2 * 160 * 210  # without generators and pictures
-    assert state <= 2048
+    assert total == device_arrays.environment_bytes(5, consoles.machine.height, 4, 42, 42)
+
+
+@pytest.mark.parametrize("num_consoles", [1, 300, 65_536])
+def test_a_console_lasts_in_less_than_two_kilobytes_besides_its_observations(num_consoles):
+    assert device_arrays.bytes_of(device_arrays.console_shapes(num_consoles)) <= 2048 * num_consoles
 
 
 def test_too_little_memory_says_how_many_fit():
-    each = engine_cuda.environment_bytes(210, 4, 84, 84)
-    free = engine_cuda.RESERVED_BYTES + 1000 * each + 1
-    engine_cuda.check_fits(1000, each, free)
+    def needed(count):
+        return device_arrays.environment_bytes(count, 210, 4, 84, 84)
+
+    free = engine_cuda.RESERVED_BYTES + needed(1000) + 1
+    engine_cuda.check_fits(1000, needed, free)
     with pytest.raises(MemoryError, match="use 1000 or fewer"):
-        engine_cuda.check_fits(1001, each, free)
+        engine_cuda.check_fits(1001, needed, free)
+    with pytest.raises(MemoryError, match="use 0 or fewer"):
+        engine_cuda.check_fits(1001, needed, engine_cuda.RESERVED_BYTES)
 
 
 def test_actions_on_the_wrong_device_are_refused_in_one_line():

@@ -11,23 +11,26 @@ PTXAS = gpu_code.find_ptxas()
 if PTXAS is None:
     pytest.skip("ptxas was not found; pip install nvidia-cuda-nvcc", allow_module_level=True)
 
-# The most a kernel may need on any architecture: registers, stack bytes (the console's scratch row is 26,368 of the large
+# The most a kernel may need on any architecture: registers, stack bytes (the console's scratch row is 27,996 of the large
 # ones), spill bytes, instructions, 64-bit operations in PTX. Local memory beyond scratch and spills would be a bug.
-ROW = 4 * 6512 + 256
+ROW = 4 * (6512 + 423) + 256
 BOUNDS = {
     "power_thread": (255, ROW + 1500, 8000, 32000, 8000),
     "step_thread": (255, ROW + 1500, 8000, 32000, 8000),
     "restart_thread": (255, ROW + 1500, 8000, 32000, 8000),
     "act_thread": (255, ROW + 1500, 8000, 28000, 8000),
     "reset_thread": (255, ROW + 1500, 8000, 32000, 8000),
-    "recall_thread": (64, 64, 0, 4000, 800),
+    "recall_thread": (64, 64, 0, 4000, 1000),
+    "draw_thread": (168, 4 * 52 + 256, 0, 6500, 2500),
+    "share_thread": (48, 64, 0, 1200, 300),
     "observe_thread": (96, 64, 0, 4000, 900),
+    "begin_cached_thread": (48, 64, 0, 1000, 300),
     "begin_thread": (96, 64, 0, 4000, 800),
     "show_thread": (48, 64, 0, 800, 120),
     "record_thread": (48, 64, 0, 800, 240),
 }
-SMALL = ["recall_thread", "observe_thread", "begin_thread", "show_thread", "record_thread"]
-LARGE = [name for name in BOUNDS if name not in SMALL]
+LARGE = ["power_thread", "step_thread", "restart_thread", "act_thread", "reset_thread"]
+SMALL = [name for name in BOUNDS if name not in LARGE]
 
 
 @functools.cache
@@ -87,13 +90,13 @@ def kept(tmp_path, monkeypatch):
     from numba import cuda
     from numba.cuda import codegen, dispatcher
 
-    from parcade.atari import cuda_kernels, engine_cuda
+    from parcade.atari import cuda_pictures, engine_cuda
 
     device = type("Device", (), {"compute_capability": (9, 0), "id": 0})
     monkeypatch.setattr(codegen.devices, "get_context", lambda *number: type("Context", (), {"device": device}))
     monkeypatch.setattr(engine_cuda, "cache_directory", lambda: tmp_path)
     monkeypatch.setattr(engine_cuda, "UNUSED_SECONDS", 0.0)
-    body = cuda_kernels.show_thread
+    body = cuda_pictures.show_thread
     types = numba.void(*gpu_code.signatures()[body]).args
 
     def compile_or_load(sources, options="int64"):
