@@ -5,7 +5,8 @@
 A warp's lanes pass through the interpreter's loop together, each with an instruction of its own; lanes whose frame has ended wait
 for the others. Which opcodes meet there depends on the consoles alone, so no GPU is needed to count: how many different
 opcodes, and different program counters, the lanes stand at in a pass, and how many of them still have a frame to finish.
-Consoles start as training starts them (up to 30 no-ops), play random actions and drift for 600 frames first.
+Consoles start as training starts them (up to 30 no-ops), play random actions and drift for 600 frames first. The same is counted for
+warps in which only 1, 2, 4 ... consoles have a lane.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from parcade.report.machine import commit, machine
 RESULT = Path(__file__).parent / "results" / "gpu_divergence.json"
 GAMES = ["pong", "breakout", "seaquest", "ms_pacman", "qbert", "space_invaders", "beam_rider"]
 LANES = 32
+WIDTHS = (1, 2, 4, 8, 16, 32)
 WARM_UP_FRAMES = 600
 MEASURABLE = (cartridge.PLAIN, cartridge.F8, cartridge.F6)  # their bank says where an opcode stands
 
@@ -73,28 +75,30 @@ def begin_frame(state, memory, actions):
 
 
 def measure(game: str, frames: int) -> dict:
-    """The means over `frames` frames of one warp."""
+    """The means over `frames` frames of one warp, and of narrower ones."""
     random = np.random.default_rng(0)
     arcade = parcade.Arcade(game, LANES)
     arcade.reset(seed=np.arange(LANES))
     if arcade.arrays["state"][0, CART_KIND] not in MEASURABLE:
         raise SystemExit(f"{game}: its cartridge hides where an opcode stands; use another game")
     noops = random.integers(0, 31, LANES)
-    counts = np.zeros(4, np.int64)
+    counts = {width: np.zeros(4, np.int64) for width in WIDTHS}
     for frame in range(WARM_UP_FRAMES + frames):
         if frame % 4 == 0:
             actions = random.choice(arcade.actions, LANES)
         playing = np.where(frame < noops, 0, actions)
         if frame >= WARM_UP_FRAMES:
-            copies = {name: array.copy() for name, array in arcade.arrays.items()}
-            scratch = (np.zeros(256, np.int64), np.zeros(1 << 16, np.int64), np.ones(LANES, np.bool_))
-            begin_frame(copies["state"], copies["memory"], playing)
-            count_frame(copies["state"], copies["memory"], arcade.machine.rom, copies["screen"], counts, *scratch)
+            for width in WIDTHS:
+                first = frame % (LANES // width) * width  # another part of them in every frame
+                copies = {name: array[first : first + width].copy() for name, array in arcade.arrays.items()}
+                scratch = (np.zeros(256, np.int64), np.zeros(1 << 16, np.int64), np.ones(width, np.bool_))
+                begin_frame(copies["state"], copies["memory"], playing[first : first + width])
+                count_frame(copies["state"], copies["memory"], arcade.machine.rom, copies["screen"], counts[width], *scratch)
         arcade.act(playing)
         over = arcade.arrays["state"][:, TERMINAL] != 0
         if over.any():
             arcade.reset(mask=over)
-    passes, lanes, opcodes, counters = counts.tolist()
+    passes, lanes, opcodes, counters = counts[LANES].tolist()
     return {
         "game": game,
         "passes_a_frame": round(passes / frames),
@@ -102,6 +106,8 @@ def measure(game: str, frames: int) -> dict:
         "different_opcodes": round(opcodes / passes, 2),
         "different_counters": round(counters / passes, 2),
         "lanes_an_opcode": round(lanes / opcodes, 2),
+        "opcodes_of_narrower_warps": {width: round(int(count[2]) / int(count[0]), 2) for width, count in counts.items()},
+        "passes_of_narrower_warps": {width: round(int(count[0]) / frames) for width, count in counts.items()},
     }
 
 

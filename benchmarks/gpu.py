@@ -12,7 +12,7 @@ next call, and rows that are there already, in DIR or in benchmarks/results, are
 | breadth    | 30 %  | gpu_parity.csv   | 60 frames of every game: RAM, screen, reward, lives, end, against the CPU engine |
 | throughput | 50 %  | gpu_speed.csv    | frames/s against consoles and game, kernel by kernel                             |
 | depth      | 50 %  | gpu_parity.csv   | the same as breadth, 3,000 frames                                                |
-| tuning     | 50 %  | gpu_tuning.csv   | threads a block, registers a thread, 32 bits                                     |
+| tuning     | 50 %  | gpu_tuning.csv   | threads a block, registers a thread, 32 bits, consoles a warp                    |
 | training   | all   | gpu_training.csv | Pong to 18, a seed a row; run directories under DIR/runs                         |
 
 A case that fails leaves a row with its error. After an error that ends this process's use of the card, or a stage that does not come
@@ -182,7 +182,7 @@ def run_stages(options: argparse.Namespace, device: Gpu, results: Results, *, re
 def case_columns(case: str) -> dict[str, str]:
     """The column that tells a case's row from others, for an error that came from outside of it."""
     stage, _, name = case.partition("/")
-    column = {"parity": "game", "throughput": "game", "tuning": "threads_per_block", "training": "seed"}[stage]
+    column = {"parity": "game", "throughput": "game", "tuning": "consoles", "training": "seed"}[stage]
     return {column: name}
 
 

@@ -22,7 +22,7 @@ SPEED = ("frames_per_second", "lowest", "highest", "restarts_per_step", "warm_up
 COLUMNS = {
     "gpu_parity.csv": ("game", "frames", "consoles", "seed", "first_difference", "seconds", "commit", "error"),
     "gpu_speed.csv": ("game", "consoles", "start_states", *SPEED),
-    "gpu_tuning.csv": ("threads_per_block", "max_registers", "narrow", "game", "consoles", "start_states", *SPEED),
+    "gpu_tuning.csv": ("threads_per_block", "max_registers", "narrow", "lanes", "game", "consoles", "start_states", *SPEED),
     "gpu_training.csv": (
         "seed", "score_mean", "wall_seconds", "frames", "updates", "frames_per_second", "milestones", "card", "commit", "error",
     ),

@@ -24,8 +24,10 @@ ACTION_ROWS = 64
 FRAME_SKIP = 4
 CASE_SECONDS = 15  # about what one case takes
 COMPILE_SECONDS = 60  # the largest kernel, where it was not compiled ahead
-REGISTER_LIMITS = (None, 168, 128, 96)
+REGISTER_LIMITS = (None, 168, 128, 64)
 BLOCKS = (32, 64, 128)
+LANES = (1, 2, 4, 8, 32)
+MANY, FEW = 16_384, 1200  # consoles: more than are in flight; what training takes
 
 
 class TimedThreads:
@@ -45,7 +47,7 @@ class TimedThreads:
         self._special.get(name, self._threads).launch(body, num_threads, *arguments)
         if self.is_timing:
             self._device.synchronize()
-            self.seconds.setdefault(name, []).append(time.perf_counter() - started)
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started
 
 
 def measure(
@@ -86,11 +88,13 @@ def measure(
     step_seconds = play(5) / 5
     steps = max(1, math.ceil(sample_seconds / step_seconds))
     samples = [FRAME_SKIP * count * steps / play(steps) for _ in range(5)]
-    threads.is_timing, restarts = True, []
+    threads.is_timing, restarts, steps_timed = True, [], []
     for _ in range(10):
+        threads.seconds = {}
         play(1)
+        steps_timed.append(threads.seconds)
         restarts.append(int(np.count_nonzero(threads.fetch(consoles.over))))
-    kernels = {f"{name}_ms": round(1000 * statistics.median(times), 3) for name, times in threads.seconds.items()}
+    kernels = {f"{name}_ms": round(1000 * statistics.median(step[name] for step in steps_timed), 3) for name in threads.seconds}
     return {
         "game": game, "consoles": count, "start_states": states, "frames_per_second": round(statistics.median(samples)),
         "lowest": round(min(samples)), "highest": round(max(samples)), "restarts_per_step": round(statistics.mean(restarts), 3),
@@ -118,9 +122,12 @@ def throughput(clock: Clock, device: Gpu, results: Results, *, cases: list[tuple
             results.append("gpu_speed.csv", **measure(clock, device, game, count, states, **options), card=card)
 
 
-def tuning_cases() -> list[tuple[int, int | None, bool]]:
-    """Threads a block, registers a thread, 32 bits or not, of `step_thread`; all other kernels stay as they are."""
-    return [(64, None, True), *((block, limit, False) for limit in REGISTER_LIMITS for block in BLOCKS)]
+def tuning_cases() -> list[dict[str, Any]]:
+    """Consoles, and options of `step_thread`'s threads; all other kernels stay as they are."""
+    plain = {"threads_per_block": 64, "max_registers": None, "narrow": False, "lanes": None}
+    cases = [{"consoles": MANY, **plain, "narrow": True}]
+    cases += [{"consoles": FEW, **plain, "threads_per_block": 32, "lanes": lanes} for lanes in LANES]
+    return cases + [{"consoles": MANY, **plain, "threads_per_block": block, "max_registers": limit} for limit in REGISTER_LIMITS for block in BLOCKS]
 
 
 def needed_seconds(threads: Any) -> float:
@@ -130,20 +137,21 @@ def needed_seconds(threads: Any) -> float:
     return CASE_SECONDS + (0 if is_compiled else COMPILE_SECONDS)
 
 
-def tuning(clock: Clock, device: Gpu, results: Results, *, count: int = 16384, **options: Any) -> None:
-    """Block sizes, register limits and 32 bits, on Pong. Errors: DeviceLost."""
+def tuning(clock: Clock, device: Gpu, results: Results, **options: Any) -> None:
+    """Block sizes, register limits, 32 bits and lanes, on Pong. Errors: DeviceLost."""
     table, card = "gpu_tuning.csv", device.card().get("name", "")
     today = [row for row in results.rows(table) if row["commit"] == results.commit]
-    done = {(row["threads_per_block"], row["max_registers"], row["narrow"]) for row in today}
-    for block, limit, narrow in tuning_cases():
-        columns = {"threads_per_block": str(block), "max_registers": str(limit or ""), "narrow": str(narrow)}
+    for choice in tuning_cases():
+        columns = {name: "" if value is None else str(value) for name, value in choice.items()}
+        done = {tuple(row[name] for name in columns) for row in today}
         case = "tuning/" + "-".join(columns.values())
         if tuple(columns.values()) in done or case in results.skip:
             continue
         with results.noted(device, table, case, **columns, card=card):
-            step_threads = device.threads(threads_per_block=block, max_registers=limit, narrow=narrow)
+            count = choice.pop("consoles")
+            step_threads = device.threads(**choice)
             if clock.left_seconds < needed_seconds(step_threads):
                 print("tuning: the rest is for the next call", flush=True)
                 return
             row = measure(clock, device, "pong", count, "cached", special={"step_thread": step_threads}, **options)
-            results.append(table, **columns, **row, card=card)
+            results.append(table, **{**columns, **row}, card=card)

@@ -38,13 +38,13 @@ def jobs(*, tuning: bool) -> dict[str, dict[str, Any]]:
 
 def compile_kernel(*, kernel: str, max_registers: int | None = None, narrow: bool = False) -> dict[str, float]:
     """Compile a kernel for the device, or load it from disk; seconds, CPU-seconds, and what a thread of it takes there."""
-    from parcade.atari.engine_cuda import GpuThreads, tables_in_global_memory
+    from parcade.atari.engine_cuda import GpuThreads, compiled_types, tables_in_global_memory
 
     body, types = kernel_types()[kernel]
     made = GpuThreads(max_registers=max_registers, narrow=narrow)._make(body)
     started, cpu_started = time.perf_counter(), time.process_time()
     with tables_in_global_memory():
-        compiled = made.compile(tuple(types))  # the key under which a launch looks for it on disk
+        compiled = made.compile(compiled_types(body, types))  # the key under which a launch looks for it on disk
     return {
         "seconds": round(time.perf_counter() - started, 2),
         "cpu_seconds": round(time.process_time() - cpu_started, 2),

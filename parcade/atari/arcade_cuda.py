@@ -45,8 +45,7 @@ class DeviceArcade(Arcade):
         self._powered = (put(registers[:, 0]), put(powered["memory"][0]), put(powered["random"][0, 0]))
         for name, (shape, dtype) in device_arrays.arcade_shapes(n, self.height).items():
             setattr(self, f"_{name}", self.threads.zeros(shape, dtype))
-        self.threads.write(self._registers, np.repeat(registers, n, axis=1))
-        self.threads.write(self._slot_of, np.arange(n, dtype=np.int32))
+        self._registers, self._slot_of = put(np.repeat(registers, n, axis=1)), put(np.arange(n, dtype=np.int32))
         self._load(np.ones(n, bool), np.zeros(n, np.int64))
 
     @property

@@ -31,6 +31,8 @@ from .narrow import narrowed
 from .state import MEMORY_BYTES, ROW_WORDS
 
 THREADS_PER_BLOCK = 64
+LANES = 32  # of a warp
+WARPS = 8  # that a multiprocessor holds of the large kernels, two for each of its schedulers
 SCRATCH_WORDS = ROW_WORDS + RECORD_WORDS
 SCRATCH_BYTES = 4 * SCRATCH_WORDS + MEMORY_BYTES
 OLDEST_DRIVER = (12, 0)  # CUDA version a driver must serve
@@ -144,16 +146,38 @@ def kernel_source(body: Callable) -> str:
     """Python source of the kernel around a body: its thread's index and, where it needs one, its row in local memory."""
     plain = getattr(body, "py_func", body)  # with the JIT off a body is a plain function already
     names = list(plain.__code__.co_varnames[: plain.__code__.co_argcount])
-    row = with_row(body)
-    arguments = ", ".join(names[3:] if row else names[1:])
-    scratch = f"s = cuda.local.array({SCRATCH_WORDS}, int32); ram = cuda.local.array({MEMORY_BYTES}, uint8)" if row else "pass"
+    if with_row(body):
+        arguments = ", ".join(names[3:])
+        return f"""
+def {plain.__name__}(num_threads, lanes, {arguments}):
+    place = cuda.grid(1)
+    i = place // {LANES} * lanes + place % {LANES}
+    if place % {LANES} < lanes and i < num_threads:
+        s = cuda.local.array({SCRATCH_WORDS}, int32)
+        ram = cuda.local.array({MEMORY_BYTES}, uint8)
+        body(i, s, ram, {arguments})
+"""
+    arguments = ", ".join(names[1:])
     return f"""
 def {plain.__name__}(num_threads, {arguments}):
     i = cuda.grid(1)
     if i < num_threads:
-        {scratch}
-        body(i, {"s, ram, " if row else ""}{arguments})
+        body(i, {arguments})
 """
+
+
+def compiled_types(body: Callable, types: tuple) -> tuple:
+    """Argument types of the kernel around a body that is launched with `types`: with a row, the lanes stand second."""
+    return (types[0], numba.int64, *types[1:]) if with_row(body) else tuple(types)
+
+
+def lanes_for(num_threads: int, multiprocessors: int) -> int:
+    """Lanes of a warp that get a console.
+
+    Consoles of a warp that stand at different opcodes wait for each other. As long as there are fewer consoles than the device could have
+    in flight, they are spread over more warps instead.
+    """
+    return min(LANES, max(1, -(-num_threads // (multiprocessors * WARPS))))
 
 
 def kernel_function(body: Callable, folder: Path | None = None) -> Callable:
@@ -198,17 +222,20 @@ class GpuThreads:
 
     Copies and fills go through the same stream: what is launched later finds them done.
     `narrow` computes in 32 bits (`narrow.py`). `max_registers` limits a thread, which lets more of them run at once and
-    spill; `threads_per_block` shares out blocks.
+    spill; `threads_per_block` shares out blocks, `lanes` consoles (None: `lanes_for`).
     """
 
     name = "cuda"
 
     def __init__(
-        self, stream: int | None = None, *, threads_per_block: int = THREADS_PER_BLOCK, max_registers: int | None = None, narrow: bool = False
+        self, stream: int | None = None, *, threads_per_block: int = THREADS_PER_BLOCK, max_registers: int | None = None, narrow: bool = False,
+        lanes: int | None = None,
     ) -> None:
-        self.threads_per_block, self._max_registers = threads_per_block, max_registers
+        self.threads_per_block, self._max_registers, self._lanes = threads_per_block, max_registers, lanes
         self._narrow = narrow and not is_simulated()
         self._cuda = require_cuda()
+        device = self._cuda.get_current_device()
+        self._multiprocessors = 1 if is_simulated() else device.MULTIPROCESSOR_COUNT
         self._folder = kernel_folder(f"{'int32' if self._narrow else 'int64'}-{max_registers or 'all'}-registers")
         self._kernels: dict[Callable, Any] = {}
         self._has_scratch = False
@@ -266,7 +293,7 @@ class GpuThreads:
         if self._has_scratch:
             return free
         # The driver sets scratch aside for all threads that could be in flight, when a kernel first needs it.
-        return free - device.MULTIPROCESSOR_COUNT * device.MAX_THREADS_PER_MULTIPROCESSOR * SCRATCH_BYTES
+        return free - self._multiprocessors * device.MAX_THREADS_PER_MULTIPROCESSOR * SCRATCH_BYTES
 
     def take(self, actions: Any, num_consoles: int) -> Any:
         """Actions int64 [n] on the device: from a tensor there without a copy, or copied from a number, a list, a numpy array."""
@@ -288,8 +315,13 @@ class GpuThreads:
         is_new = body not in self._kernels
         if is_new:
             self._kernels[body] = self._make(body)
-        self._has_scratch |= with_row(body)
-        blocks = -(-num_threads // self.threads_per_block)
+        places = num_threads
+        if with_row(body):
+            self._has_scratch = True
+            lanes = self._lanes or lanes_for(num_threads, self._multiprocessors)
+            arguments = (lanes, *arguments)
+            places = -(-num_threads // lanes) * LANES
+        blocks = -(-places // self.threads_per_block)
         stream = self._current_stream()
         with contextlib.ExitStack() as compiling:
             if not is_simulated():  # the first launch compiles

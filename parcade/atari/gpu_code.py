@@ -20,7 +20,7 @@ import numba
 
 from . import cuda_kernels as kernels
 from . import cuda_pictures as drawing
-from .engine_cuda import kernel_function, tables_in_global_memory
+from .engine_cuda import compiled_types, kernel_function, tables_in_global_memory
 from .narrow import narrowed
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
@@ -42,7 +42,7 @@ class Figures(NamedTuple):
 
 
 def signatures() -> dict[Callable, tuple]:
-    """Argument types of every kernel as the engine launches it, the number of threads first."""
+    """Argument types of every body as the engine launches it, the number of threads first."""
     n, flags = numba.int64, _array(numba.boolean, 1)
     rom, words, places = _array(numba.uint8, 1), _array(numba.int32, 1), _array(numba.int64, 1)
     table, memory, pictures = _array(numba.int32, 2), _array(numba.uint8, 2), _array(numba.uint64, 2)
@@ -99,7 +99,7 @@ def compile_to_ptx(body: Callable, compute_capability: tuple[int, int] = PTX_CAP
     from numba import cuda
 
     with pretended_device(compute_capability), tables_in_global_memory():
-        signature = numba.void(*signatures()[body])
+        signature = numba.void(*compiled_types(body, signatures()[body]))
         return cuda.compile_ptx(kernel_function(narrowed(body) if narrow else body), signature, device=False, abi="numba", cc=compute_capability)[0]
 
 

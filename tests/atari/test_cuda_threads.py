@@ -2,12 +2,13 @@
 
 import functools
 import secrets
+import textwrap
 
 import numpy as np
 import pytest
 from parity import play_both
 
-from parcade.atari import Arcade, VectorConsoles, device_arrays, engine_cuda
+from parcade.atari import Arcade, VectorConsoles, cuda_kernels, device_arrays, engine_cuda
 from parcade.atari.arcade_cuda import DeviceArcade
 from parcade.atari.device_rows import rows_to_device
 from parcade.atari.engine_cuda import HostThreads
@@ -254,6 +255,24 @@ def test_actions_on_the_wrong_device_are_refused_in_one_line():
     strided.__cuda_array_interface__ |= {"typestr": "<i8", "strides": (16,)}
     with pytest.raises(ValueError, match="16 bytes apart; expected 8; use actions.contiguous"):
         engine_cuda.check_actions(strided, 3)
+
+
+@pytest.mark.parametrize(("num_consoles", "lanes"), [(1, 1), (1056, 1), (1200, 2), (33_792, 32), (65_536, 32)])
+def test_few_consoles_are_spread_over_more_warps(num_consoles, lanes):
+    assert engine_cuda.lanes_for(num_consoles, multiprocessors=132) == lanes
+
+
+@pytest.mark.parametrize("lanes", [1, 3, 32])
+def test_every_console_has_one_place_in_the_warps(lanes):
+    source = engine_cuda.kernel_source(cuda_kernels.reset_thread)
+    head = source[source.index("    i = ") : source.index(" and i <")].replace("if ", "active = ")
+    places = []
+    for place in range(32 * -(-100 // lanes)):
+        found = {"place": place, "lanes": lanes}
+        exec(textwrap.dedent(head), found)
+        if found["active"] and found["i"] < 100:
+            places.append(found["i"])
+    assert sorted(places) == list(range(100))
 
 
 def test_without_a_gpu_one_line_says_so():
