@@ -86,6 +86,8 @@ class RunConfig:
     its own default, which is a thread a core in every process."""
     precision: Literal["float32", "bfloat16", "auto"] = "float32"
     """What the network computes in; auto: bfloat16 where the CPU has it, else float32. The run keeps what was chosen."""
+    compile: bool = False
+    """Compile the network with torch.compile, which fuses its layers; takes about a minute first, changes last bits."""
     report_seconds: float = 5.0
     """Time between reports."""
     checkpoint_seconds: float = 60.0
@@ -137,6 +139,8 @@ class TrainConfig:
             raise UsageError(f"hosts and network_interface are for --engine mpi; engine {run.engine} is one process")
         if run.device == "cuda":
             self._check_cuda()
+        if run.compile and (self.is_topology or row.make.source_kind == "population"):
+            raise UsageError(f"algorithm {run.algorithm} on engine {run.engine} takes no --compile; leave it out")
         if row.make.source_kind != "rollout" and (self.hyper.network.lstm or run.overlap):
             raise UsageError(f"algorithm {run.algorithm} takes neither --lstm nor --overlap; leave them out")
         self._check_hyper()

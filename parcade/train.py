@@ -21,6 +21,7 @@ from parcade.checkpoint import Checkpointer
 from parcade.cluster import mpi, ranks, torchrun
 from parcade.cluster.signals import StopRequest
 from parcade.cluster.watchdog import Signs, patience_seconds
+from parcade.compiled import compile_network
 from parcade.config import TrainConfig, check_device, check_divisible, to_json
 from parcade.doctor.start import warn_at_start
 from parcade.envs.games import score_milestones
@@ -157,6 +158,8 @@ def make_algorithm(config: TrainConfig, exchange: Exchange) -> Algorithm:
     """The algorithm with its policy, attached to the exchange. Every rank starts from the same parameters."""
     policy = make_policy(config)
     policy.to(config.run.device)
+    if config.run.compile:
+        compile_network(policy)
     draws = np.random.SeedSequence([config.run.seed, 2**32 + exchange.rank]).generate_state(1, np.uint64)[0]
     generator = torch.Generator().manual_seed(int(draws >> np.uint64(1)))
     context = AlgorithmContext(policy, Precision(config.run.precision), config.run.device, generator)
