@@ -45,7 +45,7 @@ class DeviceArcade(Arcade):
         self._powered = (put(registers[:, 0]), put(powered["memory"][0]), put(powered["random"][0, 0]))
         for name, (shape, dtype) in device_arrays.arcade_shapes(n, self.height).items():
             setattr(self, f"_{name}", self.threads.zeros(shape, dtype))
-        self._registers, self._slot_of = put(np.repeat(registers, n, axis=1)), put(np.arange(n, dtype=np.int32))
+        self._registers = put(np.repeat(registers, n, axis=1))
         self._load(np.ones(n, bool), np.zeros(n, np.int64))
 
     @property
@@ -56,7 +56,7 @@ class DeviceArcade(Arcade):
         put = self.threads.put
         self.threads.launch(
             cuda_kernels.power_thread, self.num_consoles, self._rom, self._program, *self._powered,
-            put(np.asarray(mask, bool)), put(np.asarray(seeds, np.int64)), self._slot_of, *self._consoles,
+            put(np.asarray(mask, bool)), put(np.asarray(seeds, np.int64)), *self._consoles,
         )  # fmt: skip
 
     def _reset(self, mask: np.ndarray) -> None:

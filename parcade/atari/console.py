@@ -58,6 +58,7 @@ from .state import (
 )
 
 INSTRUCTION_LIMIT = 25000  # instructions in one update
+DRAWS_A_FRAME = 2  # of the sticky stream
 PADDLE_STEP = 23000  # resistance a paddle moves in a frame
 SYSTEM_SEED = 4753849
 DETECTION_FRAMES = 60
@@ -239,12 +240,12 @@ def _frame_with_rules(s, memory, rom, screen, program, action):
 
 
 @kernel
-def repeats(s, random):
-    """Whether the remembered action is played once more instead of a new one; takes two numbers of the sticky stream."""
+def repeats(s, stream):
+    """Whether the remembered action is played once more instead of a new one; takes two numbers of the sticky `stream`."""
     stand_alone()
     threshold = np.int64(s[STICKY_THRESHOLD + 1]) << 31 | np.int64(s[STICKY_THRESHOLD])
-    drawn = mt19937.draw(random[STICKY_STREAM])
-    mt19937.skip(random[STICKY_STREAM], 1)
+    drawn = mt19937.draw(stream)
+    mt19937.skip(stream, DRAWS_A_FRAME - 1)
     return drawn < threshold
 
 
@@ -268,7 +269,7 @@ def act(s, memory, rom, screen, random, program, action):
     Draws two numbers a frame from the sticky stream, even when nothing repeats and after game over, when nothing runs.
     """
     stand_alone()
-    if not repeats(s, random):
+    if not repeats(s, random[STICKY_STREAM]):
         s[ACTION] = action
     if s[TERMINAL] != 0:
         return np.int64(0)

@@ -2,10 +2,10 @@
 
 | body               | one thread for        | does                                                                    |
 |--------------------|-----------------------|-------------------------------------------------------------------------|
-| `power_thread`     | console               | ale-py's loadROM: state after power-on, seeds, a first reset              |
 | `step_thread`      | console of a wave     | 6507, RIOT, TIA for a whole step; hands frames on to be drawn             |
-| `restart_thread`   | console of a wave     | if its episode ended: reset_game, FIRE, no-ops, as `engine_cpu` does      |
+| `restart_thread`   | console of a wave     | if its episode ended: reset_game, FIRE, no-ops, as `engine_cpu` does; loadROM before, where asked |
 | `recall_thread`    | console               | if its episode ended: one of the cached starts instead                  |
+| `power_thread`     | console               | ale-py's loadROM: state after power-on, seeds, a first reset (`Arcade`)   |
 | `act_thread`       | console               | one raw video frame (`Arcade`)                                          |
 | `reset_thread`     | console               | reset_game alone (`Arcade`)                                             |
 | `record_thread`    | console               | keep RAM and counters of a frame, for comparisons                       |
@@ -22,12 +22,16 @@ Then nothing is stored and the step is played again, `is_retry`, on pictures in 
 frames left them (`history.py`). A console that is not whole afterwards keeps its slot; without one it goes on, and what it shows of
 older pictures is black and counted as incomplete. Nothing but pictures depends on any of this.
 
+Of ale-py's generators (624 words each) an environment keeps seeds and how often they were drawn from, int32 [3, n]; a new episode makes them
+again in scratch, `streams`. Only the stream of sticky actions is kept whole, ``sticky`` [n, 625], where actions are sticky. Where
+they are not, its numbers decide nothing and are only counted, but for a game that waits so many frames in its menu.
+
 Nothing here depends on the order of threads, and no thread writes what another one touches.
 """
 
 import numpy as np
 
-from . import console, engine_cpu, history, mt19937, tia
+from . import console, engine_cpu, history, mt19937, rules, tia
 from .cuda_pictures import (
     CLIP,
     EPISODIC_LIFE,
@@ -66,6 +70,7 @@ from .state import (
     SLOT_COUNT,
     SLOT_DRAWN,
     STICKY_STREAM,
+    STICKY_THRESHOLD,
     SYSTEM_STREAM,
     TERMINAL,
     TIA,
@@ -121,24 +126,10 @@ def store(e, s, ram, registers_out, memory_out):
         memory_out[e, i] = ram[i]
 
 
-@inlined
-def _count(e, s, counters_out):
-    counters_out[e, 0] = s[LIVES]
-    counters_out[e, 1] = s[FRAME_NUMBER]
-    counters_out[e, 2] = s[EPISODE_FRAME_NUMBER]
-
-
-# --- consoles of environments -----------------------------------------------------------------------------------------------
-
-
 @kernel
-def power_thread(
-    e, s, ram, rom, program, powered, powered_memory, powered_random, mask, seeds, slot_of, registers, memory, screens, random
-):  # fmt: skip
-    """loadROM on the consoles of `mask` [n]; `seeds` [n] int64; `powered*` are one console after power-on, lasting words only."""
+def _power_on(e, s, ram, powered, powered_memory, registers):
+    """The console as it stands after power-on, lasting words only, with its own mode and difficulty."""
     stand_alone()
-    if mask[e] == 0:
-        return
     for i in range(RULE_STACK):
         s[i] = powered[i]
     for i in range(TIA_WORDS):
@@ -147,15 +138,16 @@ def power_thread(
     s[DIFFICULTY] = registers[DIFFICULTY, e]
     for i in range(MEMORY_BYTES):
         ram[i] = powered_memory[i]
-    for i in range(625):
-        random[e, SYSTEM_STREAM, i] = powered_random[i]
-    mt19937.seed(random[e, STICKY_STREAM], seeds[e])
-    mt19937.seed(random[e, NOOP_STREAM], seeds[e])
-    slot = np.int64(slot_of[e])
-    screen = screens[max(slot, np.int64(0))][: words_in(screens, slot)]
-    console.reset_game(s, ram, rom, screen, random[e], program)
-    settle(s, screen)
-    store(e, s, ram, registers, memory)
+
+
+@inlined
+def _count(e, s, counters_out):
+    counters_out[e, 0] = s[LIVES]
+    counters_out[e, 1] = s[FRAME_NUMBER]
+    counters_out[e, 2] = s[EPISODE_FRAME_NUMBER]
+
+
+# --- consoles of environments -----------------------------------------------------------------------------------------------
 
 
 @kernel
@@ -196,8 +188,8 @@ def _forget_pictures(s, screen, captured):
 
 
 @kernel
-def _play(s, ram, screen, random, rom, program, action, settings, frames_left, captured, decisions, counts_out):
-    """`engine_cpu.play_step`, with pictures only where there is a `screen`.
+def _play(s, ram, screen, stream, rom, program, action, settings, frames_left, captured, decisions, counts_out):
+    """`engine_cpu.play_step`, with pictures only where there is a `screen`, and sticky actions only where there is a `stream`.
 
     `decisions` [2] int32 remembers which frames repeated an action: how many were played, and a bit for each. Frames that are played a
     second time do as they did.
@@ -212,7 +204,7 @@ def _play(s, ram, screen, random, rom, program, action, settings, frames_left, c
     for left in range(np.int64(settings[FRAME_SKIP]), 0, -1):
         s[OBSERVED] = 1 if left <= 2 and len(screen) > 0 else 0
         if frames >= decisions[0]:
-            if console.repeats(s, random):
+            if len(stream) > 0 and console.repeats(s, stream):
                 decisions[1] |= 1 << frames
             else:
                 decisions[1] &= ~(1 << frames)
@@ -257,16 +249,17 @@ def _hand_on(s, frames):
 
 @kernel
 def step_thread(
-    i, s, ram, first, is_retry, rom, program, settings, action_set, actions, registers, memory, random, past, whole,
-    wanted, in_slot, slot_of, is_new, screens, captured, decisions, frames, elapsed,
+    i, s, ram, first, is_retry, rom, program, settings, action_set, actions, registers, memory, past, whole, seeds, draws, sticky,
+    wanted, shown, in_slot, slot_of, is_new, screens, captured, decisions, frames, elapsed,
     counts_out, rewards_out, terminated_out, truncated_out, over_out, counters_out, incomplete,
 ):  # fmt: skip
     """The frames of one step of console e = `first` + i, without pictures, or once more for those that `wanted` a slot.
 
-    Shapes: actions [n] int64, places in action_set (a wrong one plays the nearest); past [PAST_WORDS, n]; whole [n] uint8; wanted,
-    in_slot [n] bool; slot_of [n] int32; is_new [slots] uint8; screens [slots, 2 * height * 20], captured [slots, 3, height * 20]
-    uint64; decisions [wave, 2]; frames [wave, 2, FRAME_WORDS]; counts_out [n, 4] as `observe_thread`'s; counters_out [n, 3]: lives, frame
-    number, episode frame number; incomplete [n] int32, observations that lack lines.
+    Shapes: actions [n] int64, places in action_set (a wrong one plays the nearest); past [PAST_WORDS, n]; whole [n] uint8; seeds, draws
+    [3, n]; sticky [n, 625] uint32, or one row that is not used; wanted, in_slot [n] bool; shown [n] uint8, pictures to be seen; slot_of [n]
+    int32; is_new [slots] uint8; screens [slots, 2 * height * 20], captured [slots, 3, height * 20] uint64; decisions [wave, 2]; frames
+    [wave, 2, FRAME_WORDS]; counts_out [n, 4] as `engine_cpu.play_step`'s; counters_out [n, 3]: lives, frame number, episode frame number;
+    incomplete [n] int32, observations that lack lines.
     """
     stand_alone()
     e = first + i
@@ -299,24 +292,28 @@ def step_thread(
     frame_limit = np.int64(settings[FRAME_LIMIT])
     place = min(max(np.int64(actions[e]), np.int64(0)), np.int64(len(action_set)) - 1)
     counts = counts_out[e]
+    is_kept = _is_sticky(s)
+    stream = sticky[e if is_kept else np.int64(0)][: len(sticky[0]) if is_kept else np.int64(0)]
+    frames_before = np.int64(decisions[i, 0])
     over = _play(
-        s, ram, screen, random[e], rom, program, np.int64(action_set[place]), settings, frame_limit - elapsed[e], own, decisions[i], counts
+        s, ram, screen, stream, rom, program, np.int64(action_set[place]), settings, frame_limit - elapsed[e], own, decisions[i], counts
     )
+    draws[STICKY_STREAM, e] += console.DRAWS_A_FRAME * (decisions[i, 0] - frames_before)
     if slot < 0:
         if over:  # the newest observation is seen again, with the third picture in it if there is one
             complete = counts[2] == 2 or settings[MAX_POOL] == 0
-            counts[2] = 0
         else:
             complete = _hand_on(s, frames[i])
-            counts[2] = 2
         if not complete and is_retry == 0:
             wanted[e] = True
             return
         incomplete[e] += 0 if complete else 1
+        counts[2] = 0 if over else 2
     else:
         in_slot[e] = True
         if not over:
             engine_cpu.capture_last(s, screen, own, counts)
+    shown[e] = min(counts[2], np.int32(1)) if settings[MAX_POOL] == 0 else counts[2]
 
     elapsed[e] += counts[1]
     reward = np.int64(counts[0])
@@ -342,23 +339,68 @@ def _put_away(e, s, ram, screen, registers, memory, past, whole, kind):
     store(e, s, ram, registers, memory)
 
 
+@inlined
+def _is_sticky(s):
+    return s[STICKY_THRESHOLD] != 0 or s[STICKY_THRESHOLD + 1] != 0
+
+
+@kernel
+def _make_streams(e, program, seeds, draws, sticky, is_kept, is_loading, streams):
+    """A console's three generators into `streams` uint32 [3, 626], counted."""
+    stand_alone()
+    for k in range(3):
+        if k != STICKY_STREAM or is_loading or program[rules.MODE_PROCEDURE] == rules.ADVENTURE_MODE:
+            mt19937.restore(streams[k], np.int64(seeds[k, e]), np.int64(draws[k, e]))
+            continue
+        # Kept whole; or its numbers decide nothing, and zeros are as good as any.
+        drawn = np.int64(draws[k, e])
+        for i in range(624):
+            streams[k, i] = sticky[e, i] if is_kept else np.uint32(0)
+        index = np.int64(sticky[e, 624]) if is_kept else drawn % 624
+        streams[k, 624] = np.uint32(index)
+        streams[k, mt19937.RENEWALS] = np.uint32((drawn - index) // 624 + 1)
+
+
+@kernel
+def _keep_streams(e, streams, draws, sticky, is_kept):
+    """What `_make_streams` made, after numbers were drawn."""
+    stand_alone()
+    for k in range(3):
+        draws[k, e] = mt19937.position(streams[k])
+    if is_kept:
+        for i in range(625):
+            sticky[e, i] = streams[STICKY_STREAM, i]
+
+
 @kernel
 def restart_thread(
-    i, s, ram, first, rom, program, settings, over, registers, memory, random, past, whole, slot_of, is_new, screens, captured, frames,
-    elapsed, counters_out, incomplete,
+    i, s, ram, streams, first, rom, program, powered, powered_memory, settings, over, loading, registers, memory, past, whole,
+    seeds, draws, sticky, shown, in_slot, slot_of, is_new, screens, captured, frames, elapsed, counters_out, incomplete,
 ):  # fmt: skip
-    """A new episode on console `first` + i if its last one is over."""
+    """A new episode on console `first` + i if its last one is over; before that loadROM where it is `loading` [n] bool."""
     stand_alone()
     e = first + i
     for which in range(2):
         frames[i, which, FRAME_KIND] = NO_FRAME
+    shown[e] = 0 if over[e] == 0 else 1
     if over[e] == 0:
         return
     slot = np.int64(slot_of[e])
+    in_slot[e] = slot >= 0
     screen = screens[max(slot, np.int64(0))][: words_in(screens, slot)]
-    load(e, registers, memory, s, ram)
+    is_loading = loading[e] != 0
+    if is_loading:
+        _power_on(e, s, ram, powered, powered_memory, registers)
+    else:
+        load(e, registers, memory, s, ram)
+    is_kept = _is_sticky(s)
+    _make_streams(e, program, seeds, draws, sticky, is_kept, is_loading, streams)
+    if is_loading:
+        console.reset_game(s, ram, rom, screen, streams, program)
+        loading[e] = False
     history.clear(s)
-    engine_cpu.begin_episode(s, ram, screen, random[e], rom, program, settings[USE_FIRE] != 0, np.int64(settings[NOOP_MAX]))
+    engine_cpu.begin_episode(s, ram, screen, streams, rom, program, settings[USE_FIRE] != 0, np.int64(settings[NOOP_MAX]))
+    _keep_streams(e, streams, draws, sticky, is_kept)
     if slot >= 0:
         is_new[slot] = 0
         engine_cpu.capture(s, screen, captured[slot, 0])
@@ -376,8 +418,8 @@ def restart_thread(
 
 @kernel
 def recall_thread(
-    e, starts, start_memory, start_past, start_whole, start_screens, over, registers, memory, random, past, whole, slot_of, is_new,
-    screens, captured, chosen, elapsed, counters_out,
+    e, streams, starts, start_memory, start_past, start_whole, start_screens, over, registers, memory, past, whole,
+    seeds, draws, slot_of, is_new, screens, captured, chosen, elapsed, counters_out,
 ):  # fmt: skip
     """One of the K cached starts on console `e` if its last episode is over; drawn from its stream of no-ops.
 
@@ -387,7 +429,9 @@ def recall_thread(
     stand_alone()
     if over[e] == 0:
         return
-    k = mt19937.draw(random[e, NOOP_STREAM]) % starts.shape[1]
+    mt19937.restore(streams[NOOP_STREAM], np.int64(seeds[NOOP_STREAM, e]), np.int64(draws[NOOP_STREAM, e]))
+    k = mt19937.draw(streams[NOOP_STREAM]) % starts.shape[1]
+    draws[NOOP_STREAM, e] += 1
     frame_number = registers[FRAME_NUMBER, e] + starts[EPISODE_FRAME_NUMBER, k]
     for i in range(LASTING_WORDS):
         registers[i, e] = starts[i, k]
@@ -414,6 +458,22 @@ def recall_thread(
 
 
 # --- raw consoles -----------------------------------------------------------------------------------------------------------
+
+
+@kernel
+def power_thread(e, s, ram, rom, program, powered, powered_memory, powered_random, mask, seeds, registers, memory, screen, random):
+    """loadROM on the consoles of `mask` [n]; `seeds` [n] int64; `powered*` are one console after power-on."""
+    stand_alone()
+    if mask[e] == 0:
+        return
+    _power_on(e, s, ram, powered, powered_memory, registers)
+    for i in range(625):
+        random[e, SYSTEM_STREAM, i] = powered_random[i]
+    mt19937.seed(random[e, STICKY_STREAM], seeds[e])
+    mt19937.seed(random[e, NOOP_STREAM], seeds[e])
+    console.reset_game(s, ram, rom, screen[e], random[e], program)
+    settle(s, screen[e])
+    store(e, s, ram, registers, memory)
 
 
 @kernel

@@ -3,7 +3,8 @@
 | body                  | one thread for                          | does                                                            |
 |-----------------------|-----------------------------------------|-----------------------------------------------------------------|
 | `draw_thread`         | 30 lines of a frame                     | its lines, from the frame's log                                 |
-| `observe_thread`      | pixel of observations                   | grey, maximum, resize, frame stack; the last stack of an episode |
+| `grey_thread`         | 8 pixels of a picture                   | grey levels, the maximum of the pictures that are shown          |
+| `observe_thread`      | pixel of observations                   | resize, frame stack; the last stack of an episode                |
 | `begin_thread`        | pixel of observations                   | if the episode ended: an empty stack and its first picture      |
 | `begin_cached_thread` | pixel of observations                   | the same from a cached start                                    |
 | `share_thread`        | group of 256 consoles                   | gives picture slots to those who want one                       |
@@ -11,7 +12,8 @@
 
 A wave of consoles is stepped at once. Its frames to be drawn stand in ``frames`` int32 [wave, 2, FRAME_WORDS], the last one and the
 one before: the TIA as it was when the frame began, a TIA for every thread that draws it, its kind, how many log entries there are, and those.
-The drawn pictures stand in ``pictures`` uint64 [wave, 2, height * 20]. Both are scratch. Consoles with a slot have their pictures there.
+The drawn pictures stand in ``pictures`` uint64 [wave, 2, height * 20], or, of consoles with a slot, in ``captured`` [slots, 3, height * 20].
+Grey levels take the place of the first of a console's two pictures. Frames and pictures are scratch.
 """
 
 import numpy as np
@@ -147,19 +149,36 @@ def words_in(pictures, slot):
 # --- observations -----------------------------------------------------------------------------------------------------------
 
 
+@kernel
+def grey_thread(i, first, shown, in_slot, slot_of, captured, grey, pictures):
+    """Word `i` of the wave's pictures: 8 grey levels, the maximum over as many pictures as are `shown` uint8 [n]."""
+    stand_alone()
+    words = np.int64(pictures.shape[2])
+    w = i // words
+    e = first + w
+    num_pictures = np.int64(shown[e])
+    if num_pictures == 0:
+        return
+    word = i - w * words
+    source = captured[slot_of[e]] if in_slot[e] else pictures[w]
+    levels = np.uint64(0)
+    for k in range(8):
+        shift = np.uint64(8 * k)
+        level = grey[np.uint32((source[0, word] >> shift) & np.uint64(255))]
+        for p in range(1, num_pictures):
+            level = max(level, grey[np.uint32((source[p, word] >> shift) & np.uint64(255))])
+        levels |= np.uint64(level) << shift
+    pictures[w, 0, word] = levels
+
+
 @inlined
-def _pooled(pictures, num_pictures, line, x, grey):
-    """Grey level of a source pixel, the maximum over pictures."""
-    word = line * LINE_WORDS + (x >> 3)
-    shift = np.uint64((x & 7) << 3)
-    level = grey[np.uint32((pictures[0, word] >> shift) & np.uint64(255))]
-    for p in range(1, num_pictures):
-        level = max(level, grey[np.uint32((pictures[p, word] >> shift) & np.uint64(255))])
-    return np.float32(level)
+def _level(levels, line, x):
+    """Grey level of a source pixel."""
+    return np.float32((levels[line * LINE_WORDS + (x >> 3)] >> np.uint64((x & 7) << 3)) & np.uint64(255))
 
 
 @kernel
-def observed_pixel(pictures, num_pictures, row, x, grey, column_start, column_weight, row_start, row_count, row_weight, whole):
+def observed_pixel(levels, row, x, column_start, column_weight, row_start, row_count, row_weight, whole):
     """One pixel of `preprocess.observe`, by the same sums in the same order."""
     stand_alone()
     if whole[0] > 0:
@@ -167,7 +186,7 @@ def observed_pixel(pictures, num_pictures, row, x, grey, column_start, column_we
         total = np.float32(0)
         for k in range(lines):
             for j in range(columns):
-                total += _pooled(pictures, num_pictures, row * lines + k, x * columns + j, grey)
+                total += _level(levels, row * lines + k, x * columns + j)
         if lines == 2 and columns == 2:
             return np.uint8((np.int64(total) + 2) >> 2)
         return np.uint8(rounded(product(total, np.float32(1.0) / np.float32(lines * columns))))
@@ -175,11 +194,11 @@ def observed_pixel(pictures, num_pictures, row, x, grey, column_start, column_we
     first_line = np.int64(row_start[row])
     total = np.float32(0)
     for k in range(np.int64(row_count[row])):
-        line_sum = product(_pooled(pictures, num_pictures, first_line + k, start, grey), column_weight[0, x])
+        line_sum = product(_level(levels, first_line + k, start), column_weight[0, x])
         for tap in range(1, column_weight.shape[0]):
             weight = column_weight[tap, x]
             if start + tap < 8 * LINE_WORDS:
-                line_sum += product(_pooled(pictures, num_pictures, first_line + k, start + tap, grey), weight)
+                line_sum += product(_level(levels, first_line + k, start + tap), weight)
         weighted = product(line_sum, row_weight[row, k])
         total = weighted if k == 0 else total + weighted
     return np.uint8(min(max(rounded(total), np.float32(0)), np.float32(255)))
@@ -187,13 +206,11 @@ def observed_pixel(pictures, num_pictures, row, x, grey, column_start, column_we
 
 @kernel
 def observe_thread(
-    i, first, settings, counts, over, in_slot, slot_of, captured, pictures,
-    grey, column_start, column_weight, row_start, row_count, row_weight, whole, observations, final_out,
+    i, first, shown, over, pictures, column_start, column_weight, row_start, row_count, row_weight, whole, observations, final_out,
 ):  # fmt: skip
     """Pixel `i` of the wave's observations: push the new frame on the stack [n, k, height * width].
 
-    Shapes: counts [n, 4], the third the number of pictures, 0 for none: then the newest frame is seen once more; in_slot [n] bool:
-    the pictures are those of `captured` [slots, 3, height * 20].
+    Where nothing is `shown` the newest frame is seen once more.
     """
     stand_alone()
     pixels = observations.shape[2]
@@ -202,14 +219,10 @@ def observe_thread(
     pixel = i - w * pixels
     newest = observations.shape[1] - 1
     level = observations[e, newest, pixel]
-    if counts[e, 2] > 0:
+    if shown[e] != 0:
         width = len(column_start)
         row = pixel // width
-        num_pictures = np.int64(counts[e, 2]) if settings[MAX_POOL] != 0 else np.int64(1)
-        shown = captured[slot_of[e]] if in_slot[e] else pictures[w]
-        level = observed_pixel(
-            shown, num_pictures, row, pixel - row * width, grey, column_start, column_weight, row_start, row_count, row_weight, whole
-        )
+        level = observed_pixel(pictures[w, 0], row, pixel - row * width, column_start, column_weight, row_start, row_count, row_weight, whole)
     for k in range(newest):
         observations[e, k, pixel] = observations[e, k + 1, pixel]
     observations[e, newest, pixel] = level
@@ -220,8 +233,7 @@ def observe_thread(
 
 @kernel
 def begin_thread(
-    i, first, over, slot_of, captured, pictures,
-    grey, column_start, column_weight, row_start, row_count, row_weight, whole, observations,
+    i, first, over, pictures, column_start, column_weight, row_start, row_count, row_weight, whole, observations
 ):  # fmt: skip
     """Pixel `i` of the wave's observations: the first stack of the episodes that have just begun."""
     stand_alone()
@@ -236,9 +248,8 @@ def begin_thread(
     newest = observations.shape[1] - 1
     for k in range(newest):
         observations[e, k, pixel] = np.uint8(0)
-    shown = captured[slot_of[e]] if slot_of[e] >= 0 else pictures[w]
     observations[e, newest, pixel] = observed_pixel(
-        shown, np.int64(1), row, pixel - row * width, grey, column_start, column_weight, row_start, row_count, row_weight, whole
+        pictures[w, 0], row, pixel - row * width, column_start, column_weight, row_start, row_count, row_weight, whole
     )
 
 

@@ -5,7 +5,8 @@
 | registers, memory           | [W, n], [n, 256]           | the console, W = LASTING_WORDS                                           |
 | past                        | [PAST_WORDS, n]            | how its last two frames began (`history.py`)                             |
 | whole, slot_of, ...         | [n]                        | what is known of its pictures                                            |
-| random                      | [n, 3, 625]                | ale-py's three generators                                                |
+| seeds, draws                | [3, n]                     | of ale-py's three generators                                             |
+| sticky                      | [n, 625]                   | the generator of sticky actions, where actions are sticky                |
 | actions, rewards, ...       | [n], [n, 3 or 4]           | what a step takes and gives                                              |
 | observations                | [n, stack, rows * columns] | the newest and the final ones                                            |
 | screens, captured           | [slots, 2 or 3 pictures]   | pictures of the few consoles that need older ones                        |
@@ -44,14 +45,17 @@ def wave_of(num_consoles: int) -> int:
 
 
 def console_shapes(n: int) -> Shapes:
-    """What lasts of a console besides its observations and generators."""
+    """What lasts of a console besides its observations and the generator of sticky actions."""
     return {
         "registers": ((LASTING_WORDS, n), np.int32),
         "memory": ((n, MEMORY_BYTES), np.uint8),
         "past": ((PAST_WORDS, n), np.int32),
+        "seeds": ((3, n), np.uint32),
+        "draws": ((3, n), np.int32),
         "whole": ((n,), np.uint8),
         "slot_of": ((n,), np.int32),
         "wanted": ((n,), np.bool_),
+        "shown": ((n,), np.uint8),
         "in_slot": ((n,), np.bool_),
         "chosen": ((n,), np.int32),
         "incomplete": ((n,), np.int32),
@@ -63,13 +67,18 @@ def console_shapes(n: int) -> Shapes:
         "terminated": ((n,), np.bool_),
         "truncated": ((n,), np.bool_),
         "over": ((n,), np.bool_),
+        "loading": ((n,), np.bool_),
     }
 
 
+def sticky_shapes(n: int, *, is_sticky: bool) -> Shapes:
+    """The generator of sticky actions; a row that is not used where there are none."""
+    return {"sticky": ((n if is_sticky else 1, 625), np.uint32)}
+
+
 def seen_shapes(n: int, stack: int, rows: int, columns: int) -> Shapes:
-    """Observations, and the generators."""
+    """Observations."""
     return {
-        "random": ((n, 3, 625), np.uint32),
         "observations": ((n, stack, rows * columns), np.uint8),
         "final_observations": ((n, stack, rows * columns), np.uint8),
     }
@@ -99,10 +108,11 @@ def bytes_of(shapes: Shapes) -> int:
     return sum(int(np.prod(shape)) * np.dtype(dtype).itemsize for shape, dtype in shapes.values())
 
 
-def environment_bytes(n: int, height: int, stack: int, rows: int, columns: int, *, everyone: bool = False) -> int:
+def environment_bytes(n: int, height: int, stack: int, rows: int, columns: int, *, is_sticky: bool = False, everyone: bool = False) -> int:
     """All bytes of n consoles with preprocessing; `everyone` has a slot."""
     return (
         bytes_of(console_shapes(n))
+        + bytes_of(sticky_shapes(n, is_sticky=is_sticky))
         + bytes_of(seen_shapes(n, stack, rows, columns))
         + bytes_of(slot_shapes(num_slots(n, everyone=everyone), height))
         + bytes_of(wave_shapes(wave_of(n), height))
@@ -117,5 +127,4 @@ def arcade_shapes(n: int, height: int) -> Shapes:
         "pictures": ((n, 2 * height * LINE_WORDS), np.uint64),
         "random": ((n, 3, 625), np.uint32),
         "rewards": ((n,), np.int32),
-        "slot_of": ((n,), np.int32),
     }

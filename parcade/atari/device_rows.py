@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from . import history
+from . import history, mt19937
 from .cuda_kernels import CONTROL_WORDS, NOT_WHOLE, bring_pictures, settle
 from .jit import kernel, stand_alone
-from .state import IN_SWCHA, LOG_COUNT, LOG_DONE, ROW_WORDS, RULE_STACK, TIA, TIA_WORDS
+from .state import IN_SWCHA, LOG_COUNT, LOG_DONE, ROW_WORDS, RULE_STACK, STICKY_STREAM, TIA, TIA_WORDS
 
 
 @kernel
@@ -47,6 +47,48 @@ def rows_from_device(
     # All of the log has been taken in. The count stays: a frame under way ends its replay with its last entry.
     state[:, LOG_DONE] = state[:, LOG_COUNT]
     return {"state": state, "memory": memory, "screen": screen, "random": random}
+
+
+@kernel
+def _find_origins(random, sticky, stream, found_out):
+    stand_alone()
+    for e in range(len(random)):
+        for k in range(3):
+            if k == STICKY_STREAM and not sticky:
+                continue
+            for i in range(625):
+                stream[i] = random[e, k, i]
+            mt19937.origin(stream, found_out[k, e])
+
+
+def origins(random: np.ndarray, *, sticky: bool = True) -> np.ndarray:
+    """Seeds and numbers of draws, int64 [2, 3, n], of generators [n, 3, 625]; those of sticky actions only if asked for.
+
+    Errors: ValueError for one that no seed leads to.
+    """
+    if random.shape[1] < 3:  # of a console that has only just been powered on, the first alone
+        random = np.repeat(random, 3, axis=1)
+    found = np.zeros((3, len(random), 2), np.int64)
+    _find_origins(random, sticky, np.zeros(625, np.uint32), found)
+    if (found[..., 0] < 0).any():
+        row = int(np.argwhere(found[..., 0] < 0)[0, 1])
+        raise ValueError(f"saved consoles: a generator of row {row} is none that a seed gives; expected ale-py's, begun from a seed")
+    return np.moveaxis(found, -1, 0)
+
+
+@kernel
+def _make_streams(seeds, draws, random_out):
+    stand_alone()
+    for e in range(len(random_out)):
+        for k in range(3):
+            mt19937.restore(random_out[e, k], np.int64(seeds[k, e]), np.int64(draws[k, e]))
+
+
+def streams_of(seeds: np.ndarray, draws: np.ndarray) -> np.ndarray:
+    """Generators uint32 [n, 3, 625] from seeds and draws [3, n]."""
+    random = np.zeros((seeds.shape[1], 3, 625), np.uint32)
+    _make_streams(seeds, draws, random)
+    return random
 
 
 @kernel

@@ -14,6 +14,7 @@ import contextlib
 import functools
 import hashlib
 import inspect
+import itertools
 import os
 import shutil
 import sys
@@ -27,14 +28,20 @@ import numpy as np
 
 from .history import RECORD_WORDS
 from .jit import OPTIONS, cache_directory, only_process, source_digest
+from .mt19937 import COUNTED_WORDS
 from .narrow import narrowed
 from .state import MEMORY_BYTES, ROW_WORDS
 
 THREADS_PER_BLOCK = 64
 LANES = 32  # of a warp
 WARPS = 8  # that a multiprocessor holds of the large kernels, two for each of its schedulers
-SCRATCH_WORDS = ROW_WORDS + RECORD_WORDS
-SCRATCH_BYTES = 4 * SCRATCH_WORDS + MEMORY_BYTES
+# What a body's parameters behind the index say it has of its own: a console's row with its record, its memory, its generators.
+SCRATCH = {
+    "s": (ROW_WORDS + RECORD_WORDS, np.int32),
+    "ram": (MEMORY_BYTES, np.uint8),
+    "streams": ((3, COUNTED_WORDS), np.uint32),
+}
+SCRATCH_BYTES = sum(int(np.prod(shape)) * np.dtype(dtype).itemsize for shape, dtype in SCRATCH.values())
 OLDEST_DRIVER = (12, 0)  # CUDA version a driver must serve
 RESERVED_BYTES = 1 << 30  # left to the driver, the code and torch
 UNUSED_SECONDS = 86_400.0  # after which machine code of other sources is deleted
@@ -74,26 +81,38 @@ def check_actions(actions: Any, num_consoles: int) -> None:
 
 @functools.cache
 def _host_loop(body: Callable) -> Callable:
-    """All threads of a body, one after another; those with a row share it, filled with rubbish before every thread."""
+    """All threads of a body, one after another; they share their scratch, and find a row filled with rubbish."""
     if with_row(body):
 
-        def loop(order, s, ram, arguments):
+        def loop(order, scratch, arguments):
             for i in order:
+                s = scratch[0]
                 for k in range(len(s)):
                     s[k] = 0x55555555
-                body(i, s, ram, *arguments)
+                body(i, *scratch, *arguments)
     else:
 
-        def loop(order, s, ram, arguments):
+        def loop(order, scratch, arguments):
             for i in order:
-                body(i, *arguments)
+                body(i, *scratch, *arguments)
 
     return numba.njit(**{**OPTIONS, "cache": False})(loop)
 
 
+def scratch_of(body: Callable) -> list[str]:
+    """Which of `SCRATCH` a body's threads have, as they stand behind the index."""
+    return list(itertools.takewhile(SCRATCH.__contains__, parameters(body)[1:]))
+
+
+def parameters(body: Callable) -> list[str]:
+    """Names of a body's parameters."""
+    code = getattr(body, "py_func", body).__code__  # with the JIT off a body is a plain function already
+    return list(code.co_varnames[: code.co_argcount])
+
+
 def with_row(body: Callable) -> bool:
-    """Whether a body's threads have a row of scratch."""
-    return getattr(body, "py_func", body).__code__.co_varnames[1] == "s"
+    """Whether a body plays a console, which takes a row of scratch."""
+    return "s" in scratch_of(body)
 
 
 class HostThreads:
@@ -135,8 +154,8 @@ class HostThreads:
     def launch(self, body: Callable, num_threads: int, *arguments: Any) -> None:
         """Run a body for indices 0 .. num_threads - 1."""
         order = self._order.permutation(num_threads)
-        s = np.zeros(SCRATCH_WORDS, np.int32)
-        _host_loop(narrowed(body) if self._narrow else body)(order, s, np.zeros(MEMORY_BYTES, np.uint8), arguments)
+        scratch = tuple(np.zeros(*SCRATCH[name]) for name in scratch_of(body))
+        _host_loop(narrowed(body) if self._narrow else body)(order, scratch, arguments)
 
 
 # --- on a GPU ---------------------------------------------------------------------------------------------------------------------
@@ -144,26 +163,16 @@ class HostThreads:
 
 def kernel_source(body: Callable) -> str:
     """Python source of the kernel around a body: its thread's index and, where it needs one, its row in local memory."""
-    plain = getattr(body, "py_func", body)  # with the JIT off a body is a plain function already
-    names = list(plain.__code__.co_varnames[: plain.__code__.co_argcount])
+    own = scratch_of(body)
+    given = parameters(body)[1 + len(own) :]
+    lines = [f"def {getattr(body, 'py_func', body).__name__}({', '.join(['num_threads', *(['lanes'] if with_row(body) else []), *given])}):"]
     if with_row(body):
-        arguments = ", ".join(names[3:])
-        return f"""
-def {plain.__name__}(num_threads, lanes, {arguments}):
-    place = cuda.grid(1)
-    i = place // {LANES} * lanes + place % {LANES}
-    if place % {LANES} < lanes and i < num_threads:
-        s = cuda.local.array({SCRATCH_WORDS}, int32)
-        ram = cuda.local.array({MEMORY_BYTES}, uint8)
-        body(i, s, ram, {arguments})
-"""
-    arguments = ", ".join(names[1:])
-    return f"""
-def {plain.__name__}(num_threads, {arguments}):
-    i = cuda.grid(1)
-    if i < num_threads:
-        body(i, {arguments})
-"""
+        lines += ["    place = cuda.grid(1)", f"    i = place // {LANES} * lanes + place % {LANES}"]
+        lines += [f"    if place % {LANES} < lanes and i < num_threads:"]
+    else:
+        lines += ["    i = cuda.grid(1)", "    if i < num_threads:"]
+    lines += [f"        {name} = cuda.local.array({SCRATCH[name][0]}, {np.dtype(SCRATCH[name][1])})" for name in own]
+    return "\n".join([*lines, f"        body({', '.join(['i', *own, *given])})", ""])
 
 
 def compiled_types(body: Callable, types: tuple) -> tuple:
@@ -192,7 +201,7 @@ def kernel_function(body: Callable, folder: Path | None = None) -> Callable:
             making = path.with_suffix(f".{os.getpid()}")
             making.write_text(source)
             making.replace(path)
-    names = {"cuda": cuda, "int32": numba.int32, "uint8": numba.uint8, "body": body}
+    names = {"cuda": cuda, "int32": numba.int32, "uint32": numba.uint32, "uint8": numba.uint8, "body": body}
     exec(compile(source, path, "exec"), names)
     return names[name]
 

@@ -48,26 +48,30 @@ def signatures() -> dict[Callable, tuple]:
     table, memory, pictures = _array(numba.int32, 2), _array(numba.uint8, 2), _array(numba.uint64, 2)
     random, counters, frames = _array(numba.uint32, 3), _array(numba.int32, 2), _array(numba.int32, 3)
     arcade = (table, memory, pictures, random)
-    consoles = (table, memory, random, table, rom)
+    consoles = (table, memory, table, rom)
+    seeds, sticky = _array(numba.uint32, 2), _array(numba.uint32, 2)
     captured, planes, weights = _array(numba.uint64, 3), _array(numba.uint8, 3), _array(numba.float32, 2)
-    resize = (rom, words, weights, words, words, weights, words)
+    resize = (words, weights, words, words, weights, words)
     powered = (words, rom, _array(numba.uint32, 1))
     slots = (words, rom, pictures, captured)
     return {
-        kernels.power_thread: (n, rom, words, *powered, flags, places, words, *arcade),
         kernels.step_thread: (
-            n, n, n, rom, words, words, places, places, *consoles, flags, flags, *slots, counters, frames, words,
+            n, n, n, rom, words, words, places, places, *consoles, seeds, counters, sticky, flags, rom, flags, *slots, counters, frames, words,
             counters, words, flags, flags, flags, counters, words,
         ),
-        kernels.restart_thread: (n, n, rom, words, words, flags, *consoles, *slots, frames, words, counters, words),
-        kernels.recall_thread: (n, table, memory, table, rom, pictures, flags, *consoles, *slots, words, words, counters),
+        kernels.restart_thread: (
+            n, n, rom, words, words, rom, words, flags, flags, *consoles, seeds, counters, sticky, rom, flags, *slots, frames, words, counters, words,
+        ),
+        kernels.recall_thread: (n, table, memory, table, rom, pictures, flags, *consoles, seeds, counters, *slots, words, words, counters),
+        kernels.power_thread: (n, rom, words, *powered, flags, places, *arcade),
         kernels.act_thread: (n, rom, words, places, *arcade, words),
         kernels.reset_thread: (n, rom, words, flags, *arcade),
         kernels.record_thread: (n, n, table, memory, words, planes, frames),
         drawing.draw_thread: (n, n, table, frames, captured),
         drawing.share_thread: (n, n, flags, rom, words, words, rom),
-        drawing.observe_thread: (n, n, words, counters, flags, flags, words, captured, captured, *resize, planes, planes),
-        drawing.begin_thread: (n, n, flags, words, captured, captured, *resize, planes),
+        drawing.grey_thread: (n, n, rom, flags, words, captured, rom, captured),
+        drawing.observe_thread: (n, n, rom, flags, captured, *resize, planes, planes),
+        drawing.begin_thread: (n, n, flags, captured, *resize, planes),
         drawing.begin_cached_thread: (n, flags, words, planes, planes),
         drawing.show_thread: (n, table, pictures, pictures),
     }  # fmt: skip

@@ -8,6 +8,7 @@ do without pictures stands in `cuda_kernels.py`.
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,8 +17,8 @@ import numpy as np
 from . import cuda_kernels, cuda_pictures, device_arrays, engine_cpu, engine_cuda, preprocess, rom_code
 from .cuda_kernels import MOST_FRAMES, NOT_WHOLE
 from .cuda_pictures import BAND_LINES, GROUP, NUM_SETTINGS
-from .device_rows import lasting_words, rows_to_device, rows_with_pictures
-from .state import DIFFICULTY, LINE_WORDS, MEMORY_BYTES, MODE, ROW_WORDS
+from .device_rows import lasting_words, origins, rows_to_device, rows_with_pictures, streams_of
+from .state import DIFFICULTY, LINE_WORDS, MEMORY_BYTES, MODE, ROW_WORDS, STICKY_STREAM, STICKY_THRESHOLD, SYSTEM_STREAM
 from .state_check import check_rows
 
 
@@ -86,18 +87,20 @@ class DeviceConsoles:
         powered = np.repeat(lasting_words(self.machine.powered["state"]), num_envs, axis=1)
         powered[MODE] = row.get("default_mode", 0) if mode is None else mode
         powered[DIFFICULTY] = 0 if difficulty is None else difficulty
-        self._allocate(settings, powered, max_num_frames_per_episode)
+        self._allocate(settings, powered, max_num_frames_per_episode, is_sticky=repeat_action_probability > 0)
 
-    def _allocate(self, settings: np.ndarray, registers: np.ndarray, elapsed: int) -> None:
+    def _allocate(self, settings: np.ndarray, registers: np.ndarray, elapsed: int, *, is_sticky: bool) -> None:
         n, put, machine = self.num_envs, self.threads.put, self.machine
         # A step of one frame has no second one of its own to play again, and some games never show a whole picture.
         everyone = settings[cuda_pictures.FRAME_SKIP] == 1 or machine.row.get("short_frames", False)
-        shape = (machine.height, *self.image_shape)
+        stack, height, width = self.image_shape
         free = self.threads.free_bytes()
         if free is not None:
-            engine_cuda.check_fits(n, lambda count: device_arrays.environment_bytes(count, *shape, everyone=everyone), free)
+            needed = functools.partial(device_arrays.environment_bytes, height=machine.height, is_sticky=is_sticky, everyone=everyone)
+            engine_cuda.check_fits(n, lambda count: needed(count, stack=stack, rows=height, columns=width), free)
         for shapes in (
             device_arrays.console_shapes(n),
+            device_arrays.sticky_shapes(n, is_sticky=is_sticky),
             device_arrays.seen_shapes(n, *self.image_shape),
             device_arrays.wave_shapes(device_arrays.wave_of(n), machine.height),
         ):
@@ -106,9 +109,10 @@ class DeviceConsoles:
         self.settings, self._action_set = put(settings), put(self.action_set)
         self._rom, self._program = put(rom_code.interpreted(machine.rom)), put(machine.program)
         powered = machine.powered
-        self._powered = (put(lasting_words(powered["state"])[:, 0]), put(powered["memory"][0]), put(powered["random"][0, 0]))
-        _, height, width = self.image_shape
-        self._resize = tuple(put(t) for t in (preprocess.grey_table(machine.pal), *preprocess.resize_to(machine.height, height, width)))
+        self._powered = (put(lasting_words(powered["state"])[:, 0]), put(powered["memory"][0]))
+        self._grey = put(preprocess.grey_table(machine.pal))
+        self._resize = tuple(put(table) for table in preprocess.resize_to(machine.height, height, width))
+        self._is_sticky = is_sticky
         self.threads.write(self.registers, registers)
         self.threads.write(self.elapsed, np.full(n, elapsed, np.int32))
         self._loaded = np.zeros(n, bool)
@@ -143,15 +147,19 @@ class DeviceConsoles:
         )
 
     def _draw(self, first: int) -> None:
-        """Pictures of a wave from the logs that were handed on."""
+        """Pictures of a wave from the logs that were handed on, and the grey levels of what is shown."""
         bands = -(-self.machine.height // BAND_LINES)
         self.threads.launch(
             cuda_pictures.draw_thread, self._wave(first) * 2 * bands, first, self.registers, self.frames, self.pictures
         )
+        words = self._wave(first) * self.machine.height * LINE_WORDS
+        self.threads.launch(
+            cuda_pictures.grey_thread, words, first, self.shown, self.in_slot, self.slot_of, self.captured, self._grey, self.pictures
+        )
 
     @property
     def _consoles(self) -> tuple:
-        return self.registers, self.memory, self.random, self.past, self.whole
+        return self.registers, self.memory, self.past, self.whole
 
     def reset(self, seed: int | np.ndarray | None = None) -> tuple[Any, Any]:
         """Start new games everywhere; seeds as `VectorConsoles.reset`. Returns observations and counters [n, 3]."""
@@ -160,12 +168,7 @@ class DeviceConsoles:
         load = np.ones(n, bool) if seeds is not None else ~self._loaded
         self._free_slots()
         if load.any():
-            values = (np.arange(n) if seeds is None else seeds) & 0xFFFFFFFF
-            self.threads.launch(
-                cuda_kernels.power_thread, n, self._rom, self._program, *self._powered, self.threads.put(load),
-                self.threads.put(values.astype(np.int64)), self.slot_of, self.registers, self.memory, self.screens, self.random,
-            )  # fmt: skip
-            self._loaded[:] = True
+            self._seed(load, np.arange(n) if seeds is None else seeds)
         if self.start_states == "cached":
             self.threads.write(self.over, np.ones(n, bool))
             self._recall()
@@ -182,19 +185,29 @@ class DeviceConsoles:
         self.threads.write(self.over, np.ones(n, bool))
         return self._shaped(self.observations), self.counters
 
+    def _seed(self, load: np.ndarray, values: np.ndarray) -> None:
+        """New generators for the consoles of `load` [n] bool, which begin their next episode with loadROM."""
+        seeds, draws = self.threads.fetch(self.seeds), self.threads.fetch(self.draws)
+        seeds[:, load] = (values & 0xFFFFFFFF).astype(np.uint32)[load]
+        draws[:, load] = 0
+        seeds[SYSTEM_STREAM, load], draws[SYSTEM_STREAM, load] = origins(self.machine.powered["random"][:, :1])[..., 0, 0]
+        for array, content in ((self.seeds, seeds), (self.draws, draws), (self.loading, load)):
+            self.threads.write(array, content)
+        self._loaded[:] = True
+
     def _restart(self, first: int) -> None:
         """New episodes, played, where `over` says so in a wave."""
         wave, launch = self._wave(first), self.threads.launch
         self._share_slots(first, self.over)
         launch(
-            cuda_kernels.restart_thread, wave, first, self._rom, self._program, self.settings, self.over, *self._consoles,
-            self.slot_of, self.is_new, self.screens, self.captured, self.frames, self.elapsed, self.counters, self.incomplete,
+            cuda_kernels.restart_thread, wave, first, self._rom, self._program, *self._powered, self.settings, self.over, self.loading,
+            *self._consoles, self.seeds, self.draws, self.sticky, self.shown, self.in_slot, self.slot_of, self.is_new, self.screens, self.captured,
+            self.frames, self.elapsed, self.counters, self.incomplete,
         )  # fmt: skip
         self._draw(first)
         launch(
-            cuda_pictures.begin_thread, wave * self.observations.shape[2], first, self.over, self.slot_of, self.captured, self.pictures,
-            *self._resize, self.observations,
-        )  # fmt: skip
+            cuda_pictures.begin_thread, wave * self.observations.shape[2], first, self.over, self.pictures, *self._resize, self.observations
+        )
 
     def _recall(self) -> None:
         """Cached starts where `over` says so."""
@@ -205,7 +218,8 @@ class DeviceConsoles:
             self._share_slots(first, self.over)
         launch(
             cuda_kernels.recall_thread, self.num_envs, starts.registers, starts.memory, starts.past, starts.whole, starts.screens,
-            self.over, *self._consoles, self.slot_of, self.is_new, self.screens, self.captured, self.chosen, self.elapsed, self.counters,
+            self.over, *self._consoles, self.seeds, self.draws, self.slot_of, self.is_new, self.screens, self.captured, self.chosen,
+            self.elapsed, self.counters,
         )  # fmt: skip
         launch(
             cuda_pictures.begin_cached_thread, self.num_envs * self.observations.shape[2], self.over, self.chosen,
@@ -218,7 +232,7 @@ class DeviceConsoles:
         maker.num_envs, maker.threads, maker.machine, maker.start_states = self.num_starts, self.threads, self.machine, "exact"
         maker.action_set, maker.image_shape = self.action_set, self.image_shape
         first = np.repeat(self.threads.fetch(self.registers)[:, :1], self.num_starts, axis=1)
-        maker._allocate(self.threads.fetch(self.settings), first, 0)
+        maker._allocate(self.threads.fetch(self.settings), first, 0, is_sticky=self._is_sticky)
         maker.reset(seed=0)
         return maker
 
@@ -231,8 +245,8 @@ class DeviceConsoles:
             self._play(first, 1, actions)
             self._draw(first)
             self.threads.launch(
-                cuda_pictures.observe_thread, self._wave(first) * self.observations.shape[2], first, self.settings, self.counts, self.over,
-                self.in_slot, self.slot_of, self.captured, self.pictures, *self._resize, self.observations, self.final_observations,
+                cuda_pictures.observe_thread, self._wave(first) * self.observations.shape[2], first, self.shown, self.over, self.pictures,
+                *self._resize, self.observations, self.final_observations,
             )  # fmt: skip
             if self.start_states == "exact":
                 self._restart(first)
@@ -246,8 +260,9 @@ class DeviceConsoles:
     def _play(self, first: int, is_retry: int, actions: Any) -> None:
         self.threads.launch(
             cuda_kernels.step_thread, self._wave(first), first, is_retry, self._rom, self._program, self.settings, self._action_set, actions,
-            *self._consoles, self.wanted, self.in_slot, self.slot_of, self.is_new, self.screens, self.captured, self.decisions,
-            self.frames, self.elapsed, self.counts, self.rewards, self.terminated, self.truncated, self.over, self.counters, self.incomplete,
+            *self._consoles, self.seeds, self.draws, self.sticky, self.wanted, self.shown, self.in_slot, self.slot_of, self.is_new, self.screens,
+            self.captured, self.decisions, self.frames, self.elapsed, self.counts, self.rewards, self.terminated, self.truncated, self.over,
+            self.counters, self.incomplete,
         )  # fmt: skip
 
     def _shaped(self, planes: Any) -> Any:
@@ -263,8 +278,13 @@ class DeviceConsoles:
         Pictures are drawn on the CPU, by playing two frames again there.
         """
         fetch = self.threads.fetch
-        arrays = (self.registers, self.memory, self.random, self.past, self.whole, self.slot_of, self.screens, self.captured)
-        rows, captured = rows_with_pictures(*(fetch(array) for array in arrays), rom_code.interpreted(self.machine.rom))
+        random = streams_of(fetch(self.seeds), fetch(self.draws))
+        if self._is_sticky:
+            random[:, STICKY_STREAM] = fetch(self.sticky)
+        arrays = (self.past, self.whole, self.slot_of, self.screens, self.captured)
+        rows, captured = rows_with_pictures(
+            fetch(self.registers), fetch(self.memory), random, *(fetch(array) for array in arrays), rom_code.interpreted(self.machine.rom)
+        )
         return {
             **{f"console.{name}": array for name, array in rows.items()},
             "observations": fetch(self.observations).reshape(self.num_envs, *self.image_shape),
@@ -278,14 +298,18 @@ class DeviceConsoles:
         Every console has a slot from here on, because each comes with pictures that need not be those of its last two frames.
         """
         taken = self._checked(state)
+        found = origins(taken["console.random"], sticky=not self._is_sticky)
         n, slots = self.num_envs, device_arrays.num_slots(self.num_envs, everyone=True)
         if slots > self.num_slots:
             self._make_slots(slots)
         rows = {name.removeprefix("console."): array for name, array in taken.items() if name.startswith("console.")}
         registers, memory, screen, random = rows_to_device(rows)
         write = self.threads.write
-        for array, values in ((self.registers, registers), (self.memory, memory), (self.random, random)):
+        for array, values in ((self.registers, registers), (self.memory, memory), (self.seeds, found[0]), (self.draws, found[1])):
             write(array, values)
+        if self._is_sticky:
+            write(self.sticky, random[:, STICKY_STREAM])
+        write(self.loading, np.zeros(n, bool))
         for array, values in ((self.screens, screen), (self.captured, taken["captured"])):
             write(array[:n], values)
         write(self.whole, np.full(n, NOT_WHOLE, np.uint8))
@@ -317,4 +341,8 @@ class DeviceConsoles:
                 raise ValueError(f"saved consoles: {name} is {got}; expected {np.dtype(dtype)} {shape}")
             taken[name] = saved.view(dtype)
         check_rows({name.removeprefix("console."): array for name, array in taken.items()}, self.machine)
+        threshold = taken["console.state"][:, STICKY_THRESHOLD : STICKY_THRESHOLD + 2]
+        if (threshold.any(axis=1) != self._is_sticky).any():
+            here, there = ("sticky", "not") if self._is_sticky else ("not sticky", "sticky")
+            raise ValueError(f"saved consoles: actions are {here} here and {there} there; use the settings they were saved with")
         return taken

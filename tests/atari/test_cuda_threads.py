@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from parity import play_both
 
-from parcade.atari import Arcade, VectorConsoles, cuda_kernels, device_arrays, engine_cuda
+from parcade.atari import Arcade, VectorConsoles, cuda_kernels, device_arrays, engine_cuda, mt19937
 from parcade.atari.arcade_cuda import DeviceArcade
 from parcade.atari.device_rows import rows_to_device
 from parcade.atari.engine_cuda import HostThreads
-from parcade.atari.state import LOG_SLOT
+from parcade.atari.state import LOG_SLOT, NOOP_STREAM
 from parcade.atari.vector_cuda import DeviceConsoles
 
 pytest.importorskip("ale_py")
@@ -186,19 +186,59 @@ def test_a_state_no_kernel_could_work_on_is_refused_and_changes_nothing():
     assert all(np.array_equal(before[name], after[name]) for name in before)
 
 
-def test_environments_go_on_from_a_state_of_the_other_device():
-    consoles = VectorConsoles("pong", 2, repeat_action_probability=0.25)
+def state_of(consoles: VectorConsoles) -> dict[str, np.ndarray]:
+    state = {f"console.{name}": array for name, array in consoles.arrays.items()}
+    return state | {name: getattr(consoles, name) for name in ("observations", "captured", "elapsed")}
+
+
+@pytest.mark.parametrize(("game", "n", "sticky"), [("pong", 2, 0.25), ("pong", 1, 0.0), ("adventure", 2, 0.0)])
+def test_environments_go_on_from_a_state_of_the_other_device(game, n, sticky):
+    """And back: over restarts, which draw from all generators, the one of sticky actions too where a menu waits so many frames."""
+    settings = {"repeat_action_probability": sticky, "max_num_frames_per_episode": 40, "mode": 1 if game == "adventure" else None}
+    consoles = VectorConsoles(game, n, **settings)
     consoles.reset(seed=3)
     for step in range(20):
-        consoles.step(np.array([step % 6, 2]))
-    state = {f"console.{name}": array for name, array in consoles.arrays.items()}
-    state |= {name: getattr(consoles, name) for name in ("observations", "captured", "elapsed")}
-    device = DeviceConsoles("pong", 2, HostThreads(), repeat_action_probability=0.25)
-    device.set_state(state)
+        consoles.step(np.array([step % 6, 2])[:n])
+    device = DeviceConsoles(game, n, HostThreads(), **settings)
+    device.set_state(state_of(consoles))
     for step in range(20):
-        want, got = consoles.step(np.array([2, step % 6])), device.step(np.array([2, step % 6]))
+        want, got = consoles.step(np.array([2, step % 6])[:n]), device.step(np.array([2, step % 6])[:n])
         assert np.array_equal(want.observations, got.observations)
         assert np.array_equal(want.rewards, got.rewards)
+    state = device.get_state()
+    assert np.array_equal(consoles.arrays["random"][:, :, 624], state["console.random"][:, :, 624])
+    again = DeviceConsoles(game, n, HostThreads(), **settings)
+    again.set_state(state)
+    for step in range(12):
+        want, got = consoles.step(np.array([2, step % 6])[:n]), again.step(np.array([2, step % 6])[:n])
+        assert np.array_equal(want.observations, got.observations)
+
+
+def test_a_state_of_other_sticky_actions_or_of_no_seed_is_refused():
+    consoles, device = VectorConsoles("pong", 1, repeat_action_probability=0.25), DeviceConsoles("pong", 1, HostThreads())
+    consoles.reset(seed=3)
+    with pytest.raises(ValueError, match="not sticky here and sticky there"):
+        device.set_state(state_of(consoles))
+    device = DeviceConsoles("pong", 1, HostThreads(), repeat_action_probability=0.25)
+    consoles.arrays["random"][0, NOOP_STREAM, 5] ^= 1
+    with pytest.raises(ValueError, match="generator of row 0 is none that a seed gives"):
+        device.set_state(state_of(consoles))
+
+
+@pytest.mark.parametrize("seed", [0, 4753849, 2**32 - 1])
+@pytest.mark.parametrize("drawn", [0, 1, 624, 625, 5000])
+def test_a_generator_is_its_seed_and_how_often_it_was_drawn_from(seed, drawn):
+    stream, counted, found = np.zeros(625, np.uint32), np.zeros(mt19937.COUNTED_WORDS, np.uint32), np.zeros(2, np.int64)
+    numbers = np.random.RandomState(seed).randint(0, 2**32, drawn + 1, np.uint64)
+    mt19937.seed(stream, seed)
+    mt19937.seed(counted, seed)
+    for k in range(drawn):
+        assert mt19937.draw(stream) == mt19937.draw(counted) == numbers[k]
+    assert mt19937.position(counted) == drawn
+    mt19937.origin(stream.copy(), found)
+    assert found.tolist() == [seed, drawn]
+    mt19937.restore(stream, seed, drawn)
+    assert mt19937.draw(stream) == numbers[drawn]
 
 
 def test_cached_starts_are_starts_that_were_played():
@@ -217,7 +257,7 @@ def test_cached_starts_are_starts_that_were_played():
 def test_memory_is_what_the_formula_says():
     consoles = DeviceConsoles("pong", 5, HostThreads(), img_height=42, img_width=42)
     arrays = [value for name, value in vars(consoles).items() if isinstance(value, np.ndarray) and value.ndim and len(value) != 0]
-    shared = (consoles.settings, consoles._action_set, consoles._rom, consoles._program, consoles.action_set, consoles._loaded)
+    shared = (consoles.settings, consoles._grey, consoles._action_set, consoles._rom, consoles._program, consoles.action_set, consoles._loaded)
     total = sum(array.nbytes for array in arrays if not any(array is other for other in shared))
     assert total == device_arrays.environment_bytes(5, consoles.machine.height, 4, 42, 42)
 

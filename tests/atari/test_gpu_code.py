@@ -14,14 +14,16 @@ if PTXAS is None:
 # The most a kernel may need on any architecture: registers, stack bytes (the console's scratch row is 27,996 of the large
 # ones), spill bytes, instructions, 64-bit operations in PTX. Local memory beyond scratch and spills would be a bug.
 ROW = 4 * (6512 + 423) + 256
+STREAMS = 4 * 3 * 626
 BOUNDS = {
     "power_thread": (255, ROW + 1500, 8000, 32000, 8000),
     "step_thread": (255, ROW + 1500, 8000, 32000, 8000),
-    "restart_thread": (255, ROW + 1500, 8000, 32000, 8000),
+    "restart_thread": (255, ROW + STREAMS + 1500, 8000, 32000, 8000),
     "act_thread": (255, ROW + 1500, 8000, 28000, 8000),
     "reset_thread": (255, ROW + 1500, 8000, 32000, 8000),
-    "recall_thread": (64, 64, 0, 4000, 1000),
+    "recall_thread": (64, STREAMS + 256, 0, 5000, 1500),
     "draw_thread": (168, 4 * 52 + 256, 0, 6500, 2500),
+    "grey_thread": (64, 64, 0, 2000, 600),
     "share_thread": (48, 64, 0, 1200, 300),
     "observe_thread": (96, 64, 0, 4000, 900),
     "begin_cached_thread": (48, 64, 0, 1000, 300),
