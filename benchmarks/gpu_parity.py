@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from gpu_results import Clock, DeviceLost, Gpu, Results, one_line
 
-from parcade.atari import Arcade, cuda_kernels, cuda_pictures, games, jit
+from parcade.atari import Arcade, cuda_arcade, games, jit
 from parcade.atari.arcade_cuda import DeviceArcade
 from parcade.atari.state import LINE_WORDS
 
@@ -184,9 +184,9 @@ class OnDevice:
         for frame in range(first, last):
             arcade.act(self._actions[frame])
             lasting = arcade._registers, arcade._memory, arcade._rewards
-            launch(cuda_kernels.record_thread, n, frame - first, *lasting, self._ram, self._counters)
+            launch(cuda_arcade.record_thread, n, frame - first, *lasting, self._ram, self._counters)
             if frame in shown:
-                launch(cuda_pictures.show_thread, n * self._words, arcade._registers, arcade._pictures, next(pictures))
+                launch(cuda_arcade.show_thread, n * self._words, arcade._registers, arcade._pictures, next(pictures))
 
     def fetch(self, first: int, last: int, resets: np.ndarray) -> Record:
         """What the chunk gave; waits for the device."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from . import cuda_kernels, cuda_pictures, device_arrays, engine_cpu, engine_cuda, rom_code
+from . import cuda_arcade, device_arrays, engine_cpu, engine_cuda, rom_code
 from .arcade import Arcade, check_saved
 from .device_rows import lasting_words, rows_from_device, rows_to_device
 from .state import CPU_JAMMED, DIFFICULTY, EPISODE_FRAME_NUMBER, FRAME_NUMBER, LINE_WORDS, LIVES, MODE, TERMINAL, VERSION
@@ -55,13 +55,13 @@ class DeviceArcade(Arcade):
     def _load(self, mask: np.ndarray, seeds: np.ndarray) -> None:
         put = self.threads.put
         self.threads.launch(
-            cuda_kernels.power_thread, self.num_consoles, self._rom, self._program, *self._powered,
+            cuda_arcade.power_thread, self.num_consoles, self._rom, self._program, *self._powered,
             put(np.asarray(mask, bool)), put(np.asarray(seeds, np.int64)), *self._consoles,
         )  # fmt: skip
 
     def _reset(self, mask: np.ndarray) -> None:
         self.threads.launch(
-            cuda_kernels.reset_thread, self.num_consoles, self._rom, self._program, self.threads.put(mask), *self._consoles
+            cuda_arcade.reset_thread, self.num_consoles, self._rom, self._program, self.threads.put(mask), *self._consoles
         )
 
     def act(self, actions: Any) -> Any:
@@ -71,7 +71,7 @@ class DeviceArcade(Arcade):
         """
         actions = self.threads.take(actions, self.num_consoles)
         self.threads.launch(
-            cuda_kernels.act_thread, self.num_consoles, self._rom, self._program, actions, *self._consoles, self._rewards
+            cuda_arcade.act_thread, self.num_consoles, self._rom, self._program, actions, *self._consoles, self._rewards
         )
         return self.threads.share(self._rewards)
 
@@ -88,7 +88,7 @@ class DeviceArcade(Arcade):
         """Palette indices, uint8 `[n, height, 160]`, a copy."""
         pictures = self.threads.zeros((self.num_consoles, self.height * LINE_WORDS), np.uint64)
         words = self.num_consoles * self.height * LINE_WORDS
-        self.threads.launch(cuda_pictures.show_thread, words, self._registers, self._pictures, pictures)
+        self.threads.launch(cuda_arcade.show_thread, words, self._registers, self._pictures, pictures)
         return self.threads.share(pictures.view(np.uint8).reshape(self.num_consoles, self.height, 8 * LINE_WORDS))
 
     @property

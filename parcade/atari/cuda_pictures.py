@@ -8,7 +8,6 @@
 | `begin_thread`        | pixel of observations                   | if the episode ended: an empty stack and its first picture      |
 | `begin_cached_thread` | pixel of observations                   | the same from a cached start                                    |
 | `share_thread`        | group of 256 consoles                   | gives picture slots to those who want one                       |
-| `show_thread`         | word of a picture                       | copy the current picture (`Arcade`)                             |
 
 A wave of consoles is stepped at once. Its frames to be drawn stand in ``frames`` int32 [wave, 2, FRAME_WORDS], the last one and the
 one before: the TIA as it was when the frame began, a TIA for every thread that draws it, its kind, how many log entries there are, and those.
@@ -25,7 +24,6 @@ from .state import (
     LINE_WORDS,
     LOG_CAPACITY,
     LOGS,
-    PICTURE,
     ROM_HMOVE_BLANKS,
     SLOT_COUNT,
     SLOT_DRAWN,
@@ -264,13 +262,3 @@ def begin_cached_thread(i, over, chosen, start_observations, observations):
     pixel = i - e * pixels
     for k in range(observations.shape[1]):
         observations[e, k, pixel] = start_observations[chosen[e], k, pixel]
-
-
-@kernel
-def show_thread(i, registers, screen, pictures_out):
-    """Word `i` of all current pictures, uint64 [n, height * 20]."""
-    stand_alone()
-    words = pictures_out.shape[1]
-    e = i // words
-    word = i - e * words
-    pictures_out[e, word] = screen[e, np.int64(registers[PICTURE, e]) * words + word]

@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from .cuda_kernels import LASTING_WORDS
 from .cuda_pictures import FRAME_WORDS, GROUP
+from .cuda_rows import LASTING_WORDS
 from .history import PAST_WORDS
 from .state import LINE_WORDS, MEMORY_BYTES
 

@@ -10,14 +10,15 @@ from __future__ import annotations
 import numpy as np
 
 from . import history, mt19937
-from .cuda_kernels import CONTROL_WORDS, NOT_WHOLE, bring_pictures, settle
+from .cuda_environments import CONTROL_WORDS, NOT_WHOLE, bring_pictures
+from .cuda_rows import settle
 from .jit import kernel, stand_alone
 from .state import IN_SWCHA, LOG_COUNT, LOG_DONE, ROW_WORDS, RULE_STACK, STICKY_STREAM, TIA, TIA_WORDS
 
 
 @kernel
 def settle_many(state, screen):
-    """`cuda_kernels.settle` on every row."""
+    """`cuda_rows.settle` on every row."""
     stand_alone()
     for e in range(len(state)):
         settle(state[e], screen[e])

@@ -1,4 +1,4 @@
-"""Threads of a GPU: launching the bodies of `cuda_kernels.py` and `cuda_pictures.py`, and what fits into its memory.
+"""Threads of a GPU: launching the bodies of `cuda_environments.py`, `cuda_pictures.py` and `cuda_arcade.py`, and what fits into its memory.
 
 `GpuThreads` runs a body on a GPU, one index a thread. `HostThreads` runs the same bodies on the CPU, one index after
 another in an order of its own: it needs no GPU and is what the tests hold against `engine_cpu` and ale-py, bit for bit. Above

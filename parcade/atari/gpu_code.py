@@ -18,8 +18,7 @@ from typing import NamedTuple
 
 import numba
 
-from . import cuda_kernels as kernels
-from . import cuda_pictures as drawing
+from . import cuda_arcade, cuda_environments, cuda_pictures
 from .engine_cuda import compiled_types, kernel_function, tables_in_global_memory
 from .narrow import narrowed
 
@@ -55,25 +54,25 @@ def signatures() -> dict[Callable, tuple]:
     powered = (words, rom, _array(numba.uint32, 1))
     slots = (words, rom, pictures, captured)
     return {
-        kernels.step_thread: (
+        cuda_environments.step_thread: (
             n, n, n, rom, words, words, places, places, *consoles, seeds, counters, sticky, flags, rom, flags, *slots, counters, frames, words,
             counters, words, flags, flags, flags, counters, words,
         ),
-        kernels.restart_thread: (
+        cuda_environments.restart_thread: (
             n, n, rom, words, words, rom, words, flags, flags, *consoles, seeds, counters, sticky, rom, flags, *slots, frames, words, counters, words,
         ),
-        kernels.recall_thread: (n, table, memory, table, rom, pictures, flags, *consoles, seeds, counters, *slots, words, words, counters),
-        kernels.power_thread: (n, rom, words, *powered, flags, places, *arcade),
-        kernels.act_thread: (n, rom, words, places, *arcade, words),
-        kernels.reset_thread: (n, rom, words, flags, *arcade),
-        kernels.record_thread: (n, n, table, memory, words, planes, frames),
-        drawing.draw_thread: (n, n, table, frames, captured),
-        drawing.share_thread: (n, n, flags, rom, words, words, rom),
-        drawing.grey_thread: (n, n, rom, flags, words, captured, rom, captured),
-        drawing.observe_thread: (n, n, rom, flags, captured, *resize, planes, planes),
-        drawing.begin_thread: (n, n, flags, captured, *resize, planes),
-        drawing.begin_cached_thread: (n, flags, words, planes, planes),
-        drawing.show_thread: (n, table, pictures, pictures),
+        cuda_environments.recall_thread: (n, table, memory, table, rom, pictures, flags, *consoles, seeds, counters, *slots, words, words, counters),
+        cuda_arcade.power_thread: (n, rom, words, *powered, flags, places, *arcade),
+        cuda_arcade.act_thread: (n, rom, words, places, *arcade, words),
+        cuda_arcade.reset_thread: (n, rom, words, flags, *arcade),
+        cuda_arcade.record_thread: (n, n, table, memory, words, planes, frames),
+        cuda_pictures.draw_thread: (n, n, table, frames, captured),
+        cuda_pictures.share_thread: (n, n, flags, rom, words, words, rom),
+        cuda_pictures.grey_thread: (n, n, rom, flags, words, captured, rom, captured),
+        cuda_pictures.observe_thread: (n, n, rom, flags, captured, *resize, planes, planes),
+        cuda_pictures.begin_thread: (n, n, flags, captured, *resize, planes),
+        cuda_pictures.begin_cached_thread: (n, flags, words, planes, planes),
+        cuda_arcade.show_thread: (n, table, pictures, pictures),
     }  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 """How the last two frames began, so that they can be played again for their pictures.
 
-A console without pictures (`cuda_kernels.py`) keeps the chips as they stood when the last frame but one began. From there two
+A console without pictures (`cuda_environments.py`) keeps the chips as they stood when the last frame but one began. From there two
 updates, the second with the controls of today, draw both pictures and end in the console as it is. That holds where `is_whole`
 says so: two frames ran, each began and ended in one update, and neither ended above the last line, where the picture of an older
 frame would be seen.

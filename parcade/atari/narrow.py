@@ -160,7 +160,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 def import_narrow(name: str) -> ModuleType:
-    """A module of this package with 32-bit integers, e.g. ``import_narrow("cuda_kernels")``."""
+    """A module of this package with 32-bit integers, e.g. ``import_narrow("cuda_environments")``."""
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
     return importlib.import_module(f"{PACKAGE}.{name}")

@@ -3,7 +3,7 @@
 Everything a step takes and gives stays on the device; nothing here waits for it. What `reset` and `step` return
 are the arrays themselves, written again by the next step: copy what must last. States are those of
 `VectorConsoles`, so a game moves between CPU and GPU and goes on. Arrays and what they take are in `device_arrays.py`; how consoles
-do without pictures stands in `cuda_kernels.py`.
+do without pictures stands in `cuda_environments.py`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import cuda_kernels, cuda_pictures, device_arrays, engine_cpu, engine_cuda, preprocess, rom_code
-from .cuda_kernels import MOST_FRAMES, NOT_WHOLE
+from . import cuda_environments, cuda_pictures, device_arrays, engine_cpu, engine_cuda, preprocess, rom_code
+from .cuda_environments import MOST_FRAMES, NOT_WHOLE
 from .cuda_pictures import BAND_LINES, GROUP, NUM_SETTINGS
 from .device_rows import lasting_words, origins, rows_to_device, rows_with_pictures, streams_of
 from .state import DIFFICULTY, LINE_WORDS, MEMORY_BYTES, MODE, ROW_WORDS, STICKY_STREAM, STICKY_THRESHOLD, SYSTEM_STREAM
@@ -200,7 +200,7 @@ class DeviceConsoles:
         wave, launch = self._wave(first), self.threads.launch
         self._share_slots(first, self.over)
         launch(
-            cuda_kernels.restart_thread, wave, first, self._rom, self._program, *self._powered, self.settings, self.over, self.loading,
+            cuda_environments.restart_thread, wave, first, self._rom, self._program, *self._powered, self.settings, self.over, self.loading,
             *self._consoles, self.seeds, self.draws, self.sticky, self.shown, self.in_slot, self.slot_of, self.is_new, self.screens, self.captured,
             self.frames, self.elapsed, self.counters, self.incomplete,
         )  # fmt: skip
@@ -217,7 +217,7 @@ class DeviceConsoles:
         for first in self._waves():
             self._share_slots(first, self.over)
         launch(
-            cuda_kernels.recall_thread, self.num_envs, starts.registers, starts.memory, starts.past, starts.whole, starts.screens,
+            cuda_environments.recall_thread, self.num_envs, starts.registers, starts.memory, starts.past, starts.whole, starts.screens,
             self.over, *self._consoles, self.seeds, self.draws, self.slot_of, self.is_new, self.screens, self.captured, self.chosen,
             self.elapsed, self.counters,
         )  # fmt: skip
@@ -259,7 +259,7 @@ class DeviceConsoles:
 
     def _play(self, first: int, is_retry: int, actions: Any) -> None:
         self.threads.launch(
-            cuda_kernels.step_thread, self._wave(first), first, is_retry, self._rom, self._program, self.settings, self._action_set, actions,
+            cuda_environments.step_thread, self._wave(first), first, is_retry, self._rom, self._program, self.settings, self._action_set, actions,
             *self._consoles, self.seeds, self.draws, self.sticky, self.wanted, self.shown, self.in_slot, self.slot_of, self.is_new, self.screens,
             self.captured, self.decisions, self.frames, self.elapsed, self.counts, self.rewards, self.terminated, self.truncated, self.over,
             self.counters, self.incomplete,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from parity import play_both
 
-from parcade.atari import Arcade, VectorConsoles, cuda_kernels, device_arrays, engine_cuda, mt19937
+from parcade.atari import Arcade, VectorConsoles, cuda_arcade, device_arrays, engine_cuda, mt19937
 from parcade.atari.arcade_cuda import DeviceArcade
 from parcade.atari.device_rows import rows_to_device
 from parcade.atari.engine_cuda import HostThreads
@@ -304,7 +304,7 @@ def test_few_consoles_are_spread_over_more_warps(num_consoles, lanes):
 
 @pytest.mark.parametrize("lanes", [1, 3, 32])
 def test_every_console_has_one_place_in_the_warps(lanes):
-    source = engine_cuda.kernel_source(cuda_kernels.reset_thread)
+    source = engine_cuda.kernel_source(cuda_arcade.reset_thread)
     head = source[source.index("    i = ") : source.index(" and i <")].replace("if ", "active = ")
     places = []
     for place in range(32 * -(-100 // lanes)):

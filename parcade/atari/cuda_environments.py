@@ -1,29 +1,20 @@
-"""What one GPU thread does with a console: the bodies of the large kernels, ordinary functions that the CPU compiles as well.
+"""What one GPU thread does with a console of an environment: ordinary functions that the CPU compiles as well.
 
-| body               | one thread for        | does                                                                    |
-|--------------------|-----------------------|-------------------------------------------------------------------------|
-| `step_thread`      | console of a wave     | 6507, RIOT, TIA for a whole step; hands frames on to be drawn             |
-| `restart_thread`   | console of a wave     | if its episode ended: reset_game, FIRE, no-ops, as `engine_cpu` does; loadROM before, where asked |
-| `recall_thread`    | console               | if its episode ended: one of the cached starts instead                  |
-| `power_thread`     | console               | ale-py's loadROM: state after power-on, seeds, a first reset (`Arcade`)   |
-| `act_thread`       | console               | one raw video frame (`Arcade`)                                          |
-| `reset_thread`     | console               | reset_game alone (`Arcade`)                                             |
-| `record_thread`    | console               | keep RAM and counters of a frame, for comparisons                       |
+| body             | one thread for    | does                                                                                         |
+|------------------|-------------------|----------------------------------------------------------------------------------------------|
+| `step_thread`    | console of a wave | 6507, RIOT, TIA for a whole step; hands frames on to be drawn                                  |
+| `restart_thread` | console of a wave | if its episode ended: reset_game, FIRE, no-ops, as `engine_cpu` does; where asked, loadROM first |
+| `recall_thread`  | console           | if its episode ended: one of the cached starts instead                                       |
 
-While a thread runs, its console is a row of `state.py` in scratch of its own (`s`, and `ram` beside it): on the GPU local memory,
-which the hardware interleaves, so that lanes at the same word make one access. Between kernels only LASTING_WORDS of it
-are kept, word i of console e at ``registers[i, e]``. Logs are scratch.
-
-`Arcade` keeps both pictures of every console and draws on them; `settle` draws what would still need the logs. The
-consoles of an environment keep none. A step is played without pictures first, and the frames that are observed go to
+An environment's consoles keep no pictures. A step is played without pictures first, and the frames that are observed go to
 `cuda_pictures.draw_thread` with their logs. That is all there is to it unless an older picture shows: below the last line of a frame
 that was cut short, in a frame that outgrew its log, in the last observation of an episode that ends with the last frame of a step.
 Then nothing is stored and the step is played again, `is_retry`, on pictures in a *slot*, which begin as the last two
 frames left them (`history.py`). A console that is not whole afterwards keeps its slot; without one it goes on, and what it shows of
 older pictures is black and counted as incomplete. Nothing but pictures depends on any of this.
 
-Of ale-py's generators (624 words each) an environment keeps seeds and how often they were drawn from, int32 [3, n]; a new episode makes them
-again in scratch, `streams`. Only the stream of sticky actions is kept whole, ``sticky`` [n, 625], where actions are sticky. Where
+Of ale-py's generators (624 words each) an environment keeps the seeds and how often it drew from them, [3, n]; a new episode makes
+them again in scratch, `streams`. Only the stream of sticky actions is kept whole, ``sticky`` [n, 625], where actions are sticky. Where
 they are not, its numbers decide nothing and are only counted, but for a game that waits so many frames in its menu.
 
 Nothing here depends on the order of threads, and no thread writes what another one touches.
@@ -47,97 +38,30 @@ from .cuda_pictures import (
     put_frame,
     words_in,
 )
+from .cuda_rows import LASTING_WORDS, load, power_on, settle, store
 from .jit import inlined, kernel, stand_alone
 from .state import (
     ACTION,
-    DIFFICULTY,
     EPISODE_FRAME_NUMBER,
     FRAME_NUMBER,
     IN_SWCHA,
     LIVES,
-    LOG_CAPACITY,
     LOG_SLOT,
-    LOGS,
     MEMORY_BYTES,
-    MODE,
     NOOP_STREAM,
     OBSERVED,
     PARTIAL,
     PICTURE,
     RECENT_CUTS,
-    ROM_HMOVE_BLANKS,
-    RULE_STACK,
-    SLOT_COUNT,
     SLOT_DRAWN,
     STICKY_STREAM,
     STICKY_THRESHOLD,
-    SYSTEM_STREAM,
     TERMINAL,
-    TIA,
-    TIA_SNAPSHOTS,
-    TIA_WORDS,
 )
 
-# Of a row, kept between kernels: what stands before the rules' stack, and the live TIA.
-LASTING_WORDS = RULE_STACK + TIA_WORDS
 CONTROL_WORDS = 8  # from IN_SWCHA on
 NOT_WHOLE, WHOLE, WHOLE_START = 0, 1, 2  # the last one: the picture before the first observation counts as black
 MOST_FRAMES = 31  # of a step, because one word notes which of them repeat an action
-
-
-# --- between lasting arrays and scratch ---------------------------------------------------------------------------------
-
-
-@kernel
-def settle(s, screen):
-    """Put every frame on its picture whose log is about to be lost: the current one and the one before."""
-    stand_alone()
-    tia.serve(s, screen, tia.SHOW)
-    slot = (np.int64(s[LOG_SLOT]) + 2) % 3
-    if s[SLOT_DRAWN + slot] == tia.PENDING and len(screen) > 0:
-        t, log = TIA_SNAPSHOTS + slot * TIA_WORDS, LOGS + slot * LOG_CAPACITY
-        count = np.int64(s[SLOT_COUNT + slot])
-        target = tia.last_access_target(s, t, log, count, np.int64(0))
-        tia.run(s, screen, t, log, np.int64(0), count, np.int64(0), target, s[ROM_HMOVE_BLANKS] != 0, False, True)
-        s[SLOT_DRAWN + slot] = tia.DRAWN
-
-
-@kernel
-def load(e, registers, memory, s, ram):
-    """Console `e` into scratch."""
-    stand_alone()
-    for i in range(RULE_STACK):
-        s[i] = registers[i, e]
-    for i in range(TIA_WORDS):
-        s[TIA + i] = registers[RULE_STACK + i, e]
-    for i in range(MEMORY_BYTES):
-        ram[i] = memory[e, i]
-
-
-@kernel
-def store(e, s, ram, registers_out, memory_out):
-    """Scratch into console `e`."""
-    stand_alone()
-    for i in range(RULE_STACK):
-        registers_out[i, e] = s[i]
-    for i in range(TIA_WORDS):
-        registers_out[RULE_STACK + i, e] = s[TIA + i]
-    for i in range(MEMORY_BYTES):
-        memory_out[e, i] = ram[i]
-
-
-@kernel
-def _power_on(e, s, ram, powered, powered_memory, registers):
-    """The console as it stands after power-on, lasting words only, with its own mode and difficulty."""
-    stand_alone()
-    for i in range(RULE_STACK):
-        s[i] = powered[i]
-    for i in range(TIA_WORDS):
-        s[TIA + i] = powered[RULE_STACK + i]
-    s[MODE] = registers[MODE, e]
-    s[DIFFICULTY] = registers[DIFFICULTY, e]
-    for i in range(MEMORY_BYTES):
-        ram[i] = powered_memory[i]
 
 
 @inlined
@@ -145,9 +69,6 @@ def _count(e, s, counters_out):
     counters_out[e, 0] = s[LIVES]
     counters_out[e, 1] = s[FRAME_NUMBER]
     counters_out[e, 2] = s[EPISODE_FRAME_NUMBER]
-
-
-# --- consoles of environments -----------------------------------------------------------------------------------------------
 
 
 @kernel
@@ -390,7 +311,7 @@ def restart_thread(
     screen = screens[max(slot, np.int64(0))][: words_in(screens, slot)]
     is_loading = loading[e] != 0
     if is_loading:
-        _power_on(e, s, ram, powered, powered_memory, registers)
+        power_on(e, s, ram, powered, powered_memory, registers)
     else:
         load(e, registers, memory, s, ram)
     is_kept = _is_sticky(s)
@@ -457,56 +378,3 @@ def recall_thread(
     counters_out[e, 2] = starts[EPISODE_FRAME_NUMBER, k]
 
 
-# --- raw consoles -----------------------------------------------------------------------------------------------------------
-
-
-@kernel
-def power_thread(e, s, ram, rom, program, powered, powered_memory, powered_random, mask, seeds, registers, memory, screen, random):
-    """loadROM on the consoles of `mask` [n]; `seeds` [n] int64; `powered*` are one console after power-on."""
-    stand_alone()
-    if mask[e] == 0:
-        return
-    _power_on(e, s, ram, powered, powered_memory, registers)
-    for i in range(625):
-        random[e, SYSTEM_STREAM, i] = powered_random[i]
-    mt19937.seed(random[e, STICKY_STREAM], seeds[e])
-    mt19937.seed(random[e, NOOP_STREAM], seeds[e])
-    console.reset_game(s, ram, rom, screen[e], random[e], program)
-    settle(s, screen[e])
-    store(e, s, ram, registers, memory)
-
-
-@kernel
-def act_thread(e, s, ram, rom, program, actions, registers, memory, screen, random, rewards_out):
-    """One video frame of console `e` with an ale-py action id; the frame is drawn."""
-    stand_alone()
-    load(e, registers, memory, s, ram)
-    s[OBSERVED] = 1
-    rewards_out[e] = console.act(s, ram, rom, screen[e], random[e], program, np.int64(actions[e]))
-    s[OBSERVED] = 0
-    settle(s, screen[e])
-    store(e, s, ram, registers, memory)
-
-
-@kernel
-def reset_thread(e, s, ram, rom, program, mask, registers, memory, screen, random):
-    """reset_game on the consoles of `mask` [n]."""
-    stand_alone()
-    if mask[e] == 0:
-        return
-    load(e, registers, memory, s, ram)
-    console.reset_game(s, ram, rom, screen[e], random[e], program)
-    settle(s, screen[e])
-    store(e, s, ram, registers, memory)
-
-
-@kernel
-def record_thread(e, frame, registers, memory, rewards, ram_out, counters_out):
-    """RAM [K, n, 128] and counters [K, n, 4] of console `e` after frame `frame` of K: reward, lives, end, frame number."""
-    stand_alone()
-    for i in range(128):
-        ram_out[frame, e, i] = memory[e, i]
-    counters_out[frame, e, 0] = rewards[e]
-    counters_out[frame, e, 1] = registers[LIVES, e]
-    counters_out[frame, e, 2] = registers[TERMINAL, e] != 0
-    counters_out[frame, e, 3] = registers[FRAME_NUMBER, e]
