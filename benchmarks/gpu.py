@@ -13,14 +13,17 @@ next call, and rows that are there already, in DIR or in benchmarks/results, are
 | throughput | 50 %  | gpu_speed.csv    | frames/s against consoles and game, kernel by kernel                             |
 | depth      | 50 %  | gpu_parity.csv   | the same as breadth, 3,000 frames                                                |
 | tuning     | 50 %  | gpu_tuning.csv   | threads a block, registers a thread, 32 bits, consoles a warp                    |
-| training   | all   | gpu_training.csv | Pong to 18, a seed a row; run directories under DIR/runs                         |
+| training   | 60 %  | gpu_training.csv | Pong to 18, a seed a row; run directories under DIR/runs                         |
+| games      | 60 %  | the same         | 10 million steps of BeamRider, Breakout, Qbert and SpaceInvaders                 |
+| schedule   | 70 %  | the same         | CuLE's table of consoles, groups and unrolls, on Pong                            |
+| networks   | all   | the same         | frames and updates a second against the size of the network                      |
 
 A case that fails leaves a row with its error. After an error that ends this process's use of the card, or a stage that does not come
 back, the script begins again in a fresh process with the minutes that are left; games that were in flight together are then
 played fewer at a time until the one at fault is found.
 
-All but training needs numpy, numba, numba-cuda, torch and ale-py's ROMs (the wheel, or --roms DIR); training needs all of
-parcade's dependencies and says so where one is missing.
+What trains needs all of parcade's dependencies and says so where one is missing; the rest numpy, numba, numba-cuda, torch and ale-py's
+ROMs (the wheel, or --roms DIR).
 """
 
 from __future__ import annotations
@@ -37,9 +40,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from gpu_results import RESULTS, Clock, DeviceLost, Gpu, Results, one_line
 
-SHARES = {"facts": 1.0, "warm-up": 0.5, "breadth": 0.3, "throughput": 0.5, "depth": 0.5, "tuning": 0.5, "training": 1.0}
+SHARES = {"facts": 1.0, "warm-up": 0.5, "breadth": 0.3, "throughput": 0.5, "depth": 0.5, "tuning": 0.5}
+SHARES |= {"training": 0.6, "games": 0.6, "schedule": 0.7, "networks": 1.0}
 PARITY = ("breadth", "depth")
-TABLES = {**dict.fromkeys(PARITY, "gpu_parity.csv"), **{"throughput": "gpu_speed.csv", "tuning": "gpu_tuning.csv", "training": "gpu_training.csv"}}
+TRAINING = ("training", "games", "schedule", "networks")
+TABLES = {**dict.fromkeys(PARITY, "gpu_parity.csv"), "throughput": "gpu_speed.csv", "tuning": "gpu_tuning.csv"}
+TABLES |= dict.fromkeys(TRAINING, "gpu_training.csv")
 BREADTH_FRAMES = 60
 GAMES_AT_ONCE = 104
 GRACE_SECONDS = 45  # a stage that has not ended so long after its share hangs
@@ -54,6 +60,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of new rows")
     parser.add_argument("--frames", type=int, default=3000, help="of parity, a game")
     parser.add_argument("--seeds", type=int, default=5, help="of training")
+    parser.add_argument("--dollars-an-hour", type=float, help="price of the machine, for frames to a dollar")
     parser.add_argument("--roms", type=Path, help="folder with ale-py's ROMs where its wheel is not installed")
     parser.add_argument("--games-at-once", type=int, default=GAMES_AT_ONCE, help="of parity, in flight together")
     parser.add_argument("--skip", nargs="*", default=[], help="cases that are not tried, such as parity/pong")
@@ -81,6 +88,7 @@ def after_loss(options: argparse.Namespace, stage: str, cases: list[str], left_s
     changed = ["--minutes", f"{left_seconds / 60:.3f}", "--stages", *stages, "--games-at-once", str(at_once), "--restarts", str(restarts)]
     kept = ["--results", str(options.results), "--frames", str(options.frames), "--seeds", str(options.seeds)]
     kept += ["--roms", str(options.roms)] if options.roms else []
+    kept += ["--dollars-an-hour", str(options.dollars_an_hour)] if options.dollars_an_hour else []
     return [*changed, *kept, "--skip", *skip]
 
 
@@ -134,10 +142,10 @@ def run_stage(stage: str, clock: Clock, device: Gpu, results: Results, options: 
 
         num_frames = min(BREADTH_FRAMES, options.frames) if stage == "breadth" else options.frames
         parity(clock, device, results, num_frames=num_frames, games_at_once=options.games_at_once)
-    elif stage == "training":
-        from gpu_training import training
+    elif stage in TRAINING:
+        from gpu_training import train_stage
 
-        training(clock, device, results, num_seeds=options.seeds)
+        train_stage(stage, clock, device, results, num_seeds=options.seeds, dollars_an_hour=options.dollars_an_hour)
     else:
         import gpu_speed
 
@@ -182,8 +190,9 @@ def run_stages(options: argparse.Namespace, device: Gpu, results: Results, *, re
 def case_columns(case: str) -> dict[str, str]:
     """The column that tells a case's row from others, for an error that came from outside of it."""
     stage, _, name = case.partition("/")
-    column = {"parity": "game", "throughput": "game", "tuning": "consoles", "training": "seed"}[stage]
-    return {column: name}
+    if stage in TRAINING:
+        return {"stage": stage, "game": name}
+    return {{"parity": "game", "throughput": "game", "tuning": "consoles"}[stage]: name}
 
 
 def main() -> None:

@@ -24,7 +24,8 @@ COLUMNS = {
     "gpu_speed.csv": ("game", "consoles", "start_states", *SPEED),
     "gpu_tuning.csv": ("threads_per_block", "max_registers", "narrow", "lanes", "game", "consoles", "start_states", *SPEED),
     "gpu_training.csv": (
-        "seed", "score_mean", "wall_seconds", "frames", "updates", "frames_per_second", "milestones", "card", "commit", "error",
+        "stage", "game", "num_envs", "num_groups", "unroll_length", "network", "hidden", "seed", "finished_by", "score_mean", "wall_seconds",
+        "frames", "steps", "updates", "frames_per_second", "updates_per_second", "frames_per_dollar", "milestones", "card", "commit", "error",
     ),
 }  # fmt: skip
 

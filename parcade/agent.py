@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import gymnasium.vector
@@ -58,8 +59,9 @@ class Agent:
         self._state: torch.Tensor | None = None
 
     def make_env(self, num_envs: int) -> gymnasium.vector.VectorEnv:
-        """The environments this agent was trained on, ``num_envs`` of them."""
-        return make_vec(self.config.game, num_envs, self.config.run.backend, settings=self.config.env)
+        """The environments this agent was trained on, ``num_envs`` of them, every game from a start of its own."""
+        settings = dataclasses.replace(self.config.env, start_states="exact")
+        return make_vec(self.config.game, num_envs, self.config.run.backend, settings=settings)
 
     def reset(self) -> None:
         """Forget the games so far (only a recurrent policy remembers any)."""

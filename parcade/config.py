@@ -144,6 +144,8 @@ class TrainConfig:
         if row.make.source_kind != "rollout" and (self.hyper.network.lstm or run.overlap):
             raise UsageError(f"algorithm {run.algorithm} takes neither --lstm nor --overlap; leave them out")
         self._check_hyper()
+        if self.env.start_states != "exact" and not (is_atari(self.game) and run.backend == "native"):
+            raise UsageError(f"start_states={self.env.start_states} is for parcade's own consoles; use --backend native, or leave it out")
         if self.env.warm_up_steps and not (is_atari(self.game) and run.backend == "native"):
             raise UsageError(f"warm_up_steps={self.env.warm_up_steps} needs consoles that rest singly; use --backend native, or leave it out")
         if is_atari(self.game):

@@ -17,6 +17,7 @@ import gpu
 import gpu_parity
 import gpu_results
 import gpu_speed
+import gpu_training
 import gpu_warm_up
 from gpu_results import Clock, DeviceLost, OutOfTime, Results
 
@@ -151,7 +152,7 @@ def test_stages_go_on_after_an_error_and_in_a_fresh_process_after_a_loss(results
     gpu.run_stages(gpu.parse(["--minutes", "2"]), HostDevice(), results, restart=restarted.append)
     assert seen == ["facts", "warm-up", "breadth", "throughput"]
     (again,) = map(gpu.parse, restarted)
-    assert again.stages == ["throughput", "depth", "tuning", "training"]
+    assert again.stages == ["throughput", "depth", "tuning", "training", "games", "schedule", "networks"]
     assert again.skip == ["throughput/early", "throughput/pong-1-exact"]
 
 
@@ -330,6 +331,29 @@ def test_what_is_compiled_ahead_is_what_launches_look_for():
     on_device.queue(0, 5, np.ones(32, bool))
     gpu_parity.launch_all([lane])
     assert launched == {name: tuple(types) for name, (_, types) in gpu_warm_up.kernel_types().items()}
+
+
+@pytest.mark.quick
+def test_every_training_stage_has_its_cases():
+    numbers = {stage: len(gpu_training.cases(stage, num_seeds=5)) for stage in gpu.TRAINING}
+    assert numbers == {"training": 5, "games": 4, "schedule": 6, "networks": 3}
+    every = [case for stage in gpu.TRAINING for case in gpu_training.cases(stage, num_seeds=5)]
+    assert len({tuple(case.columns.values()) for case in every}) == len(every)
+    assert all(case.num_envs % case.num_groups == case.unroll_length % case.num_groups == 0 for case in every)
+
+
+def test_a_training_case_leaves_a_row_and_is_not_run_again(results, monkeypatch):
+    tiny = {"num_envs": 4, "num_groups": 2, "unroll_length": 4, "network": "small_cnn", "hidden": 16}
+    cases = [gpu_training.Case("networks", **tiny, total_frames=400), gpu_training.Case("networks", "no_such_game", **tiny)]
+    monkeypatch.setattr(gpu_training, "cases", lambda stage, num_seeds: cases)
+    for _ in range(2):
+        gpu_training.train_stage("networks", Clock(1000), HostDevice(), results, dollars_an_hour=2.0, on="cpu")
+    (row,) = results.rows("gpu_training.csv")
+    assert (row["game"], row["finished_by"]) == ("pong", "total_frames")
+    assert int(row["frames"]) >= 400 and int(row["updates"]) >= 10
+    assert float(row["frames_per_dollar"]) == pytest.approx(float(row["frames_per_second"]) * 1800, abs=1)
+    text = (results.folder / "gpu_training.csv").read_text()
+    assert "unknown game 'no_such_game'" in text and text.count("no_such_game") == 2  # its column, its error; and not tried again
 
 
 def test_throughput_counts_the_restarts_that_it_meets():

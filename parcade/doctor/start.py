@@ -22,3 +22,5 @@ def warn_at_start(config: TrainConfig, local_size: int, say: Callable[[str], Non
     for finding in examine(quick_facts((here,)), plan_of(config), QUICK_RULES):
         if finding.level != "note":
             say(finding.line())
+    if config.consoles_on_device and config.env.start_states == "exact":
+        say("exact starts play some 85 frames at the end of every game while the GPU's other consoles wait; use --start-states cached")

@@ -21,7 +21,6 @@ def make_vec(
     preset: str = "dqn_2015",
     settings: EnvSettings | None = None,
     num_threads: int = 0,
-    start_states: str = "exact",
     ale_compat: bool = False,
     **overrides: object,
 ) -> gymnasium.vector.VectorEnv:
@@ -35,9 +34,8 @@ def make_vec(
         preset: an environment preset, ``dqn_2015`` or ``machado_2018`` or ``karpathy_2016``.
         settings: a whole EnvSettings, instead of preset and overrides.
         num_threads: threads that emulate; 0 lets the backend choose.
-        start_states: of backend ``native``: ``exact``, every episode starts as in ale-py, or ``cached``, with one of 30 starts.
         ale_compat: of backend ``native``: clip rewards and end episodes at a lost life inside, as ale-py's settings do.
-        **overrides: single EnvSettings fields, e.g. ``image_height=42``.
+        **overrides: single EnvSettings fields, e.g. ``image_height=42`` or ``start_states="cached"``.
 
     Returns:
         A VectorEnv. ``step`` returns observations ``[n, ...]``, raw rewards ``[n]`` (points, unclipped), terminated
@@ -66,12 +64,10 @@ def make_vec(
             raise UsageError("ale_compat is for device 'cpu'; leave it out")
         from parcade.envs.native_cuda import CudaNativeVectorEnv
 
-        return CudaNativeVectorEnv(game, num_envs, settings, start_states=start_states)
-    native = {}
-    if start_states != "exact" or ale_compat:
-        if backend != "native" or not is_atari(game):
-            raise UsageError("start_states and ale_compat are settings of Atari games on backend 'native'; leave them out")
-        native = {"start_states": start_states, "ale_compat": ale_compat}
+        return CudaNativeVectorEnv(game, num_envs, settings)
+    if (settings.start_states != "exact" or ale_compat) and (backend != "native" or not is_atari(game)):
+        raise UsageError("start_states and ale_compat are settings of Atari games on backend 'native'; leave them out")
+    native = {"ale_compat": True} if ale_compat else {}
     return _make(game, num_envs, backend, settings, num_threads, native)
 
 

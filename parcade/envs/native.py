@@ -56,8 +56,8 @@ def check_memory(num_envs: int, settings: EnvSettings) -> None:
 class NativeVectorEnv(VectorEnv):
     """``num_envs`` Atari games on parcade's consoles, on ``num_threads`` threads. Infos as ``make_vec`` says.
 
-    ``start_states``: ``exact`` or ``cached``, see ``VectorConsoles``. ``ale_compat`` clips rewards and ends episodes at a lost
-    life inside the environment, as ale-py's own settings of these names do; else both are left to what learns.
+    ``ale_compat`` clips rewards and ends episodes at a lost life inside the environment, as ale-py's own settings of these
+    names do; else both are left to what learns.
     """
 
     can_rest = True
@@ -70,7 +70,6 @@ class NativeVectorEnv(VectorEnv):
         settings: EnvSettings,
         *,
         num_threads: int = 0,
-        start_states: str = "exact",
         ale_compat: bool = False,
     ) -> None:
         check_settings(settings)
@@ -97,7 +96,7 @@ class NativeVectorEnv(VectorEnv):
                 mode=settings.mode,
                 difficulty=settings.difficulty,
                 num_threads=max(1, num_threads),
-                start_states=start_states,
+                start_states=settings.start_states,
             )
         except ValueError as error:
             raise UsageError(str(error)) from error

@@ -38,7 +38,7 @@ class CudaNativeVectorEnv(VectorEnv):
     ``threads`` runs the kernels; None takes the current CUDA device.
     """
 
-    def __init__(self, game: str, num_envs: int, settings: EnvSettings, *, threads: Any = None, start_states: str = "exact") -> None:
+    def __init__(self, game: str, num_envs: int, settings: EnvSettings, *, threads: Any = None) -> None:
         check_settings(settings)
         threads = threads or make_threads()
         from parcade.atari.vector_cuda import DeviceConsoles
@@ -61,7 +61,7 @@ class CudaNativeVectorEnv(VectorEnv):
                 reward_clipping=False,
                 mode=settings.mode,
                 difficulty=settings.difficulty,
-                start_states=start_states,
+                start_states=settings.start_states,
             )
         except (ValueError, MemoryError) as error:
             raise UsageError(str(error)) from error

@@ -21,6 +21,8 @@ class EnvSettings:
     """Probability, per frame, that the console repeats the previous action instead of the given one."""
     noop_max: int = 30
     """Starts wait a random number of frames below this, so that games differ; 0 turns it off."""
+    start_states: Literal["exact", "cached"] = "exact"
+    """exact: every episode starts as ale-py's do; cached: with one of 30 such starts, played once. Native consoles only."""
     warm_up_steps: int = 0
     """Each environment begins in the middle of a game, after a random number of random steps below this; 0 turns it off."""
     fire_reset: bool = True
@@ -57,6 +59,8 @@ class EnvSettings:
                 f"noop_max={self.noop_max}, warm_up_steps={self.warm_up_steps}, frame_limit={self.frame_limit}: "
                 "expected noop_max >= 0, warm_up_steps >= 0 and frame_limit >= 1"
             )
+        if self.start_states not in ("exact", "cached"):
+            raise UsageError(f"start_states={self.start_states!r}: expected 'exact' or 'cached'")
         if not 0.0 <= self.sticky_actions < 1.0:
             raise UsageError(f"sticky_actions={self.sticky_actions} is not in [0, 1); it is a probability, e.g. 0.25")
         if self.view == "karpathy_2016" and (self.image_height, self.image_width, self.frame_stack) != (210, 160, 2):
@@ -93,7 +97,7 @@ ENV_PRESETS: dict[str, EnvSettings] = {
 def in_colour(settings: EnvSettings) -> EnvSettings:
     """The same games as a person would see them: with the same seeds and actions, frame for frame."""
     return dataclasses.replace(
-        settings, view="rgb", image_height=210, image_width=160, frame_stack=1, max_pool=False
+        settings, view="rgb", image_height=210, image_width=160, frame_stack=1, max_pool=False, start_states="exact"
     )
 
 

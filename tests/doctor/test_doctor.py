@@ -10,8 +10,11 @@ import pytest
 
 from parcade.cli import main
 from parcade.cluster.processes import ProcessRecord, start_ticks, write_record
+from parcade.config import RunConfig, TrainConfig
 from parcade.doctor import facts, pools
 from parcade.doctor.running import look_at_run
+from parcade.doctor.start import warn_at_start
+from parcade.envs.settings import EnvSettings
 from parcade.report.machine import available_cores
 
 LIMITS = {
@@ -141,3 +144,11 @@ def test_training_warns_of_too_many_threads_in_one_line(tmp_path, capsys):
     flags = [*flags[:-1], "1", "--run-dir", str(tmp_path / "sane")]
     assert main(["train", "tiny_catch", *flags]) == 0
     assert "threads would compute" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("start_states", "device", "lines"), [("exact", "cuda", 1), ("cached", "cuda", 0), ("exact", "cpu", 0)])
+def test_training_on_a_gpu_warns_of_starts_that_all_consoles_wait_for(start_states, device, lines):
+    config = TrainConfig("pong", RunConfig(backend="native", device=device), EnvSettings(start_states=start_states))
+    said = []
+    warn_at_start(config, 1, said.append)
+    assert len([line for line in said if "use --start-states cached" in line]) == lines
