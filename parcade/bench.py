@@ -12,13 +12,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 
 from parcade.envs import make_vec
 from parcade.envs.games import canonical_game, is_atari
-from parcade.envs.settings import env_preset
+from parcade.envs.settings import EnvSettings, env_preset
 from parcade.errors import UsageError
 from parcade.report.machine import available_cores, commit, machine
 from parcade.report.progress import process_cpu_seconds
@@ -47,6 +47,8 @@ class BenchFlags:
     """Environment preset."""
     image_size: int = 84
     """Rows and columns of an observation."""
+    start_states: Literal["exact", "cached"] = "exact"
+    """How games begin: as ale-py's, or with one of 30 starts played once (backend native)."""
     num_threads: int = 0
     """Threads that emulate; 0 lets the backend choose."""
     algorithm: str = "ppo"
@@ -79,6 +81,14 @@ Turn = Callable[[], tuple[int, int]]
 """Plays once and returns how many frames and steps that was."""
 
 
+class Stage(NamedTuple):
+    """What is measured: ``describe`` gives columns besides rates, from the median of steps a second."""
+
+    turn: Turn
+    close: Callable[[], None]
+    describe: Callable[[float], dict[str, Any]] = lambda steps_per_second: {}
+
+
 def bench_env(flags: BenchFlags) -> dict[str, Any]:
     """Every stage asked for at every number of environments: what emulation costs, and what each layer over it adds."""
     for stage in flags.stages:  # what one of them cannot do is said before minutes go into the others
@@ -101,7 +111,7 @@ def _check_emulating(flags: BenchFlags) -> None:
         raise UsageError(f"stage emulate is of the native consoles; got {flags.game} over {flags.backend}; leave it out")
 
 
-def _emulating(flags: BenchFlags, num_envs: int) -> tuple[Turn, Callable[[], None]]:
+def _emulating(flags: BenchFlags, num_envs: int) -> Stage:
     """Raw consoles, random actions: nothing is shown to anybody."""
     from parcade.atari import Arcade
     from parcade.atari.games import snake_case
@@ -120,12 +130,12 @@ def _emulating(flags: BenchFlags, num_envs: int) -> tuple[Turn, Callable[[], Non
             arcade.reset(mask=over)
         return FRAMES_A_TURN * num_envs, FRAMES_A_TURN * num_envs
 
-    return turn, lambda: None
+    return Stage(turn, lambda: None)
 
 
-def _observing(flags: BenchFlags, num_envs: int) -> tuple[Turn, Callable[[], None]]:
+def _observing(flags: BenchFlags, num_envs: int) -> Stage:
     """Emulation and preprocessing, random actions."""
-    settings = env_preset(flags.preset, **_image(flags))
+    settings = _settings(flags)
     env = make_vec(flags.game, num_envs, flags.backend, flags.device, settings=settings, num_threads=flags.num_threads)
     generator = np.random.default_rng(0)
     env.reset(seed=0)
@@ -144,10 +154,10 @@ def _observing(flags: BenchFlags, num_envs: int) -> tuple[Turn, Callable[[], Non
             frames = frames + env.step(actions)[4]["frames"].sum()
         return int(frames), STEPS_A_TURN * num_envs
 
-    return turn if flags.device == "cpu" else turn_on_device, env.close
+    return Stage(turn, env.close) if flags.device == "cpu" else Stage(turn_on_device, env.close, env.describe_use)
 
 
-def _inferring(flags: BenchFlags, num_envs: int) -> tuple[Turn, Callable[[], None]]:
+def _inferring(flags: BenchFlags, num_envs: int) -> Stage:
     """Environments that a policy plays, unlearned."""
     from parcade.experience.build import make_group, make_policy
     from parcade.experience.rollout import play_rollout
@@ -163,10 +173,10 @@ def _inferring(flags: BenchFlags, num_envs: int) -> tuple[Turn, Callable[[], Non
         play_rollout(group, policy, STEPS_A_TURN)
         return group.frames - frames, STEPS_A_TURN * num_envs
 
-    return turn, group.close
+    return Stage(turn, group.close)
 
 
-def _training(flags: BenchFlags, num_envs: int) -> tuple[Turn, Callable[[], None]]:
+def _training(flags: BenchFlags, num_envs: int) -> Stage:
     """The whole of training."""
     from parcade.experience.build import make_source
     from parcade.report.timing import Timer
@@ -184,10 +194,10 @@ def _training(flags: BenchFlags, num_envs: int) -> tuple[Turn, Callable[[], None
         source.publish(algorithm.policy)
         return source.frames - frames, source.steps - steps
 
-    return turn, source.close
+    return Stage(turn, source.close)
 
 
-STAGES: dict[str, tuple[str, Callable[[BenchFlags, int], tuple[Turn, Callable[[], None]]]]] = {
+STAGES: dict[str, tuple[str, Callable[[BenchFlags, int], Stage]]] = {
     "emulate": ("emulation, random actions", _emulating),
     "observe": ("emulation and preprocessing, random actions", _observing),
     "infer": ("the same, a policy's actions", _inferring),
@@ -203,8 +213,7 @@ def _config(flags: BenchFlags, num_envs: int) -> tuple[Any, int]:
     from parcade.config import RunConfig, TrainConfig, check_device, check_divisible
 
     run = RunConfig(algorithm=flags.algorithm, backend=flags.backend, device=flags.device)
-    env = env_preset(flags.preset, **_image(flags))
-    config = TrainConfig(flags.game, run, env, algorithm_row(flags.algorithm).config(num_envs=num_envs))
+    config = TrainConfig(flags.game, run, _settings(flags), algorithm_row(flags.algorithm).config(num_envs=num_envs))
     check_device(config)
     check_divisible(config, 1)
     threads = flags.num_threads or available_cores()
@@ -214,21 +223,20 @@ def _config(flags: BenchFlags, num_envs: int) -> tuple[Any, int]:
 
 def _measure_stage(flags: BenchFlags, stage: str, num_envs: int) -> dict[str, Any]:
     what, make = STAGES[stage]
-    turn, close = make(flags, num_envs)
-    turn()  # the first pass allocates and compiles
-    samples = _measure(turn, flags)
-    close()
+    measured = make(flags, num_envs)
+    measured.turn()  # the first pass allocates and compiles
+    samples = _measure(measured.turn, flags)
+    described = measured.describe(statistics.median(samples["steps_per_second"]))
+    measured.close()
     row = {"what": what if stage != "train" else f"{what} with {flags.algorithm}", "game": flags.game, "num_envs": num_envs}
-    row |= {} if flags.device == "cpu" else {"device": flags.device}
+    row |= {} if flags.device == "cpu" else {"device": flags.device, "start_states": flags.start_states, **described}
     return {"stage": stage, "num_envs": num_envs, "row": row, "samples": samples}
 
 
-def _image(flags: BenchFlags) -> dict[str, int]:
-    """The image size, for presets that leave one to choose."""
-    return {} if flags.preset == "karpathy_2016" else {
-        "image_height": flags.image_size,
-        "image_width": flags.image_size,
-    }
+def _settings(flags: BenchFlags) -> EnvSettings:
+    """The preset, with the image size for those that leave one to choose."""
+    size = {} if flags.preset == "karpathy_2016" else {"image_height": flags.image_size, "image_width": flags.image_size}
+    return env_preset(flags.preset, **size, start_states=flags.start_states)
 
 
 def _measure(turn: Callable[[], tuple[int, int]], flags: BenchFlags) -> dict[str, list[float]]:

@@ -22,7 +22,7 @@ import numpy as np
 from .cuda_pictures import FRAME_WORDS, GROUP
 from .cuda_rows import LASTING_WORDS
 from .history import PAST_WORDS
-from .state import LINE_WORDS, MEMORY_BYTES
+from .state import LINE_WORDS, MEMORY_BYTES, TIA_WORDS
 
 WAVE = 32_768  # consoles stepped at once: about as many threads as the largest GPU has in flight
 ALL_SLOTS = 4096  # up to so many consoles everyone has a slot
@@ -117,6 +117,18 @@ def environment_bytes(n: int, height: int, stack: int, rows: int, columns: int, 
         + bytes_of(slot_shapes(num_slots(n, everyone=everyone), height))
         + bytes_of(wave_shapes(wave_of(n), height))
     )
+
+
+def step_bytes(height: int, stack: int, pixels: int, log_entries: float) -> int:
+    """Bytes that a console's step must read and write at least: every array once for each kernel that uses it.
+
+    `log_entries` of a frame; observations of `pixels`.
+    """
+    console = 2 * (4 * LASTING_WORDS + MEMORY_BYTES) + 4 * PAST_WORDS
+    frames = 2 * 2 * 4 * (TIA_WORDS + round(log_entries))
+    picture = 8 * LINE_WORDS * height
+    pictures = 2 * 2 * picture + 2 * picture  # drawn and read, two of them; grey levels once more
+    return console + frames + pictures + pixels * (2 * stack - 1)
 
 
 def arcade_shapes(n: int, height: int) -> Shapes:

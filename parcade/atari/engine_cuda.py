@@ -21,7 +21,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -45,6 +45,17 @@ SCRATCH_BYTES = sum(int(np.prod(shape)) * np.dtype(dtype).itemsize for shape, dt
 OLDEST_DRIVER = (12, 0)  # CUDA version a driver must serve
 RESERVED_BYTES = 1 << 30  # left to the driver, the code and torch
 UNUSED_SECONDS = 86_400.0  # after which machine code of other sources is deleted
+
+
+class DeviceFacts(NamedTuple):
+    """What a device has of what kernels share, a multiprocessor, and what a thread of one kernel takes."""
+
+    name: str
+    multiprocessors: int
+    threads: int
+    registers: int
+    bytes_per_second: int  # of memory, 0 if the driver does not say
+    registers_each: int
 
 
 class DeviceUnavailable(RuntimeError):
@@ -319,6 +330,23 @@ class GpuThreads:
             return array
         return torch.as_tensor(array, device="cuda")
 
+    def lanes_of(self, num_threads: int) -> int:
+        """Lanes of a warp that get a console, of so many."""
+        return self._lanes or lanes_for(num_threads, self._multiprocessors)
+
+    def facts(self, body: Callable) -> DeviceFacts:
+        """What the device has, and what a thread of a body takes of it; the body has been launched."""
+        device = self._cuda.get_current_device()
+        return DeviceFacts(
+            name=device.name.decode() if isinstance(device.name, bytes) else str(device.name),
+            multiprocessors=device.MULTIPROCESSOR_COUNT,
+            threads=device.MAX_THREADS_PER_MULTIPROCESSOR,
+            registers=device.MAX_REGISTERS_PER_MULTIPROCESSOR,
+            # Kilohertz, both edges of the clock, bits; newer drivers do not say.
+            bytes_per_second=2000 * device.MEMORY_CLOCK_RATE * device.GLOBAL_MEMORY_BUS_WIDTH // 8,
+            registers_each=max(self._kernels[body].get_regs_per_thread().values()),
+        )
+
     def launch(self, body: Callable, num_threads: int, *arguments: Any) -> None:
         """Run a body for indices 0 .. num_threads - 1; returns before it has run."""
         is_new = body not in self._kernels
@@ -327,7 +355,7 @@ class GpuThreads:
         places = num_threads
         if with_row(body):
             self._has_scratch = True
-            lanes = self._lanes or lanes_for(num_threads, self._multiprocessors)
+            lanes = self.lanes_of(num_threads)
             arguments = (lanes, *arguments)
             places = -(-num_threads // lanes) * LANES
         blocks = -(-places // self.threads_per_block)

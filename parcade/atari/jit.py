@@ -168,8 +168,8 @@ STAMP = "kernels.sha256"
 
 # Files without kernels: changing them makes no kernel stale.
 WITHOUT_KERNELS = (
-    "__init__", "accesses", "arcade", "arcade_cuda", "assembly", "device_arrays", "device_rows", "disassembler",
-    "dpc_accesses", "engine_cuda", "games", "gpu_code", "idle_loops",
+    "__init__", "accesses", "arcade", "arcade_cuda", "assembly", "device_arrays", "device_rows", "device_use", "disassembler",
+    "divergence", "dpc_accesses", "engine_cuda", "games", "gpu_code", "idle_loops",
     "recompiler", "rom_code", "rom_image", "state_check", "vector", "vector_cuda",
 )  # fmt: skip
 

@@ -113,6 +113,12 @@ class CudaNativeVectorEnv(VectorEnv):
             "_final_obs": ended,
         }
 
+    def describe_use(self, steps_per_second: float) -> dict[str, Any]:
+        """Columns on what so many steps of single games a second make of the GPU: see ``parcade/atari/device_use.py``."""
+        from parcade.atari.device_use import use_of
+
+        return use_of(self._consoles, steps_per_second)
+
     def get_state(self) -> dict[str, np.ndarray]:
         """Everything that decides the future, in the host's memory, as the CPU's ``get_state`` gives it."""
         state = self._consoles.get_state()

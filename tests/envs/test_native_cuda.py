@@ -6,7 +6,9 @@ import torch
 
 from parcade import make_vec
 from parcade.algorithms.dqn import DQNConfig
-from parcade.atari.engine_cuda import HostThreads
+from parcade.atari import cuda_environments
+from parcade.atari.device_use import occupancy
+from parcade.atari.engine_cuda import DeviceFacts, HostThreads, lanes_for
 from parcade.config import RunConfig, TrainConfig
 from parcade.envs.native_cuda import CudaNativeVectorEnv
 from parcade.envs.settings import EnvSettings
@@ -61,6 +63,34 @@ def test_what_a_gpu_cannot_serve_is_refused(change):
     settings = {"preset": "karpathy_2016"} if "view" in change else {}
     with pytest.raises(UsageError, match="device 'cuda' needs"):
         make_vec("pong", 1, change.get("backend", "native"), "cuda", **settings)
+
+
+class H200(HostThreads):
+    """The CPU with the figures of a GPU."""
+
+    def lanes_of(self, num_threads):
+        return lanes_for(num_threads, multiprocessors=132)
+
+    def facts(self, body):
+        assert body is cuda_environments.step_thread
+        return DeviceFacts("NVIDIA H200", 132, 2048, 65_536, 4_800_000_000_000, registers_each=255)
+
+
+def test_a_measurement_says_what_it_makes_of_the_gpu():
+    env = CudaNativeVectorEnv("breakout", 2, SETTINGS, threads=H200())
+    env.reset(seed=0)
+    env.step(torch.zeros(2, dtype=torch.int64))
+    row = env.describe_use(1e6)
+    assert (row["card"], row["consoles_a_warp"], row["opcodes_a_warp"]) == ("NVIDIA H200", 1, 1.0)
+    assert row["occupancy"] == "0.000 of at most 0.125"
+    moved, there = row["memory"].split(" GB/s of ")
+    assert 150 < int(moved) < 350 and there == "4,800"  # pictures of 33,600 bytes, six times, are most of it
+
+
+@pytest.mark.parametrize(("num_warps", "registers", "share"), [(10**6, 255, 0.125), (10**6, 64, 0.5), (10**6, 32, 1.0), (264, 255, 2 / 64)])
+def test_occupancy_is_what_registers_and_warps_allow(num_warps, registers, share):
+    facts = DeviceFacts("", 132, 2048, 65_536, 0, registers_each=registers)
+    assert occupancy(num_warps, facts)[0] == share
 
 
 def test_without_a_gpu_make_vec_says_so():

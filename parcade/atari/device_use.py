@@ -1,0 +1,45 @@
+"""What a batch of consoles makes of a GPU: warps, the opcodes that meet in them, occupancy, memory traffic."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import cuda_environments
+from .cuda_pictures import FRAME_COUNT
+from .device_arrays import step_bytes, wave_of
+from .divergence import count_divergence
+from .engine_cuda import LANES, DeviceFacts
+from .vector_cuda import DeviceConsoles
+
+SAMPLE = 64  # consoles whose logs are counted
+REGISTER_UNIT = 8  # registers are given out to a thread in eights
+
+
+def occupancy(num_warps: int, facts: DeviceFacts) -> tuple[float, float]:
+    """Shares of the warps that a device holds: of a kernel of so many warps, and the most its registers allow."""
+    most = facts.threads // LANES
+    each = -(-facts.registers_each // REGISTER_UNIT) * REGISTER_UNIT * LANES
+    allowed = min(most, facts.registers // each)
+    here = min(allowed, num_warps / facts.multiprocessors)
+    return here / most, allowed / most
+
+
+def use_of(consoles: DeviceConsoles, steps_per_second: float, *, frames: int = 20, warm_up_frames: int = 300) -> dict[str, Any]:
+    """Columns for a measurement of so many steps of single consoles a second.
+
+    Opcodes that meet are counted on the CPU, over so many frames, and left out for cartridges that hide where they stand.
+    """
+    facts = consoles.threads.facts(cuda_environments.step_thread)
+    wave = wave_of(consoles.num_envs)
+    lanes = consoles.threads.lanes_of(wave)
+    here, allowed = occupancy(-(-wave // lanes), facts)
+    stack, rows, columns = consoles.image_shape
+    entries = float(consoles.threads.fetch(consoles.frames[:SAMPLE])[:, :, FRAME_COUNT].mean())
+    moved = step_bytes(consoles.machine.height, stack, rows * columns, entries) * steps_per_second
+    row = {"card": facts.name, "consoles_a_warp": lanes, "occupancy": f"{here:.3f} of at most {allowed:.3f}"}
+    row["memory"] = f"{moved / 1e9:,.0f} GB/s" + (f" of {facts.bytes_per_second / 1e9:,.0f}" if facts.bytes_per_second else "")
+    try:
+        passes, _, opcodes, _ = count_divergence(consoles.machine.game, frames, (lanes,), warm_up_frames=warm_up_frames)[lanes]
+    except ValueError:
+        return row
+    return row | {"opcodes_a_warp": round(int(opcodes) / int(passes), 2)}
