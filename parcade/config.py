@@ -169,7 +169,7 @@ class TrainConfig:
         run = self.run
         if run.engine not in ("local", "serial", "mpi") or run.overlap:
             raise UsageError("device 'cuda' runs on engines local, serial and mpi, without --overlap; leave the rest out")
-        if self.is_topology or algorithm_row(run.algorithm).make.source_kind in ("population", "games"):
+        if self.is_topology:
             raise UsageError(f"algorithm {run.algorithm} does not run on device 'cuda' yet; use device 'cpu'")
         fills = algorithm_row(run.algorithm).make.source_kind == "replay"
         frames = max(getattr(self.hyper, "unroll_length", 1), FILL_STEPS if fills else 1) * self.env.frame_skip

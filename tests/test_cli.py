@@ -49,7 +49,7 @@ BAD = {
     "a backend that is not there": (["train", "pong", "--backend", "envpool"], "invalid choice 'envpool'"),
     "a colour view of the native backend": (["train", "pong", "--backend", "native", "--view", "rgb"], "not served"),
     "a picture too small": (["train", "pong", "--network", "nature_cnn", "--image-height", "20"], "too small"),
-    "a GPU for whole games": (["train", "pong", "--device", "cuda", "--algorithm", "reinforce"], "does not run on device 'cuda' yet"),
+    "a GPU for parts": (["train", "pong", "--device", "cuda", "--algorithm", "impala"], "does not run on device 'cuda' yet"),
     "a GPU for a run that overlaps": (["train", "pong", "--device", "cuda", "--overlap"], "without --overlap"),
     "groups that do not divide": (["train", "pong", "--algorithm", "vtrace", "--num-groups", "3"], "num_envs=40 is not divisible"),
     "a run that is not there": (["eval", "nowhere"], "nowhere/config.json does not exist"),

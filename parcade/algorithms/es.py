@@ -88,7 +88,8 @@ class ES(Algorithm):
         grad, n = exchange.parameters.grad, len(everybody)
         for (seed, sign, _), weight in zip(own, weights[first : first + len(own)], strict=True):
             # The exchange takes the mean over ranks: the factor makes it the sum over all members.
-            grad.add_(noise_of(int(seed), grad.numel()), alpha=-weight * sign * exchange.world_size / (n * c.sigma))
+            noise = noise_of(int(seed), grad.numel()).to(grad.device)
+            grad.add_(noise, alpha=-weight * sign * exchange.world_size / (n * c.sigma))
         grad.add_(exchange.parameters.data.detach(), alpha=c.weight_decay)
         exchange.apply()
         scores = everybody[:, 2]

@@ -63,7 +63,7 @@ class Reinforce(Algorithm):
     def update(self, batch: Batch, exchange: Exchange, progress: float) -> dict[str, Tensor]:
         c = self.config
         advantages = self._advantages(batch, exchange)
-        loss_total, entropy_total = torch.zeros(()), torch.zeros(())
+        loss_total, entropy_total = torch.zeros((), device=self.device), torch.zeros((), device=self.device)
         for observations, actions, advantage in self._chunks(batch, advantages):
             with self.precision.autocast(self.device):
                 scores = self.policy(observations).scores
@@ -74,7 +74,8 @@ class Reinforce(Algorithm):
             loss_total += loss.detach() / batch.num_steps
             entropy_total += entropy.detach() / batch.num_steps
         exchange.apply()
-        update_statistics(self.policy, batch.observations[batch.mask][None], exchange)
+        if self.policy.statistics is not None:
+            update_statistics(self.policy, batch.observations[batch.mask][None].to(self.device), exchange)
         return {"loss/policy": loss_total, "policy/entropy": entropy_total}
 
     def _advantages(self, batch: Batch, exchange: Exchange) -> Tensor:
@@ -90,7 +91,7 @@ class Reinforce(Algorithm):
         return (returns - mean) / deviation.clamp(min=1e-6)
 
     def _chunks(self, batch: Batch, advantages: Tensor):
-        """The real steps in chunks ``[1, n]``: observations, actions, advantages."""
+        """The real steps in chunks ``[1, n]`` on the learner's device: observations, actions, advantages."""
         columns = [column[batch.mask] for column in (batch.observations, batch.actions, advantages)]
         for part in zip(*(column.split(self.config.chunk_steps) for column in columns), strict=True):
-            yield tuple(column[None] for column in part)
+            yield tuple(column[None].to(self.device) for column in part)

@@ -36,6 +36,10 @@ REFERENCE_ENVS = 4
 REFERENCE_STEPS = 256
 
 
+# Sources whose environments, or the network that acts in them, can be on a GPU; of the others only the learner is.
+ON_DEVICE = ("rollout", "staggered", "replay")
+
+
 def make_policy(config: TrainConfig) -> Policy:
     """The policy of the config for its game's observations, with the seed's initial weights."""
     env = make_vec(config.game, 1, config.run.backend, settings=config.env)
@@ -73,7 +77,7 @@ def make_group(
         "life_loss": config.env.life_loss,
         "precision": Precision(config.run.precision),
         "timer": timer,
-        "device": config.run.device,
+        "device": config.run.device if algorithm_row(config.run.algorithm).make.source_kind in ON_DEVICE else "cpu",
     }
 
     def on_host(device: str) -> EnvGroup:
@@ -81,7 +85,7 @@ def make_group(
         return EnvGroup(env, *what, **{**how, "device": device}, warm_up_steps=config.env.warm_up_steps)
 
     if not config.consoles_on_device:
-        return on_host(config.run.device)
+        return on_host(how["device"])
     env = make_vec(config.game, count, "native", "cuda", settings=config.env)
     return DeviceEnvGroup(env, *what, **how, seeded_by=(lambda: on_host("cpu")) if config.env.warm_up_steps else None)
 

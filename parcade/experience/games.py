@@ -30,7 +30,7 @@ class GamesSource:
     Args:
         groups: of one environment each, or of several that can rest: one that has played its share costs nothing.
         games_per_env: whole games each environment plays for a batch.
-        policy: one without memory.
+        policy: one without memory; a copy plays on the CPU, wherever it is learned.
         num_threads: threads that step groups side by side; 1 steps them in order, with the same results.
     """
 
@@ -41,7 +41,7 @@ class GamesSource:
         self.games_per_env = games_per_env
         self.timer = timer
         self.cut_games = 0
-        self._policy = copy.deepcopy(policy).eval()
+        self._policy = copy.deepcopy(policy).cpu().eval()
         self._pool = ThreadPoolExecutor(num_threads, "parcade-games") if min(num_threads, len(groups)) > 1 else None
         for group in groups:
             group.start(self._policy)

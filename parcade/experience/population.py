@@ -28,7 +28,7 @@ class Evaluator:
         self.lanes = lanes
         self.sigma = sigma
         self.games_per_member = games_per_member
-        self.policy = copy.deepcopy(policy).eval()
+        self.policy = copy.deepcopy(policy).cpu().eval()
         self.flat = FlatParameters(self.policy)
         self._rows: list[np.ndarray] = []
         for lane in lanes:
@@ -76,7 +76,7 @@ class PopulationSource:
         self.timer = timer
         self.cut_games = 0
         self.generation = 0
-        self._policy = copy.deepcopy(policy)
+        self._policy = copy.deepcopy(policy).cpu()  # games are played by the CPU, wherever is learned
 
     @property
     def can_resume_exactly(self) -> bool:

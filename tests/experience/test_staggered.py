@@ -104,3 +104,19 @@ def test_an_update_reads_nothing_back_and_stays_on_its_device(algorithm):
     exchange.attach(made.policy, made.optimizer(), made.config.max_grad_norm)
     metrics = made.update(batch, exchange, 0.0)
     assert {value.device.type for name, value in metrics.items() if name.startswith("loss/")} == {"meta"}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "settings"),
+    [("reinforce", {"num_envs": 4, "games_per_update": 8, "network": NetworkConfig(network="mlp", hidden=16)}), ("es", {"population": 4})],
+)
+def test_games_played_on_the_host_are_learned_from_on_the_device(algorithm, settings):
+    made, exchange, source = build("tiny_catch", algorithm, **settings)
+    batch = source.next_batch()
+    made.policy.to("meta")
+    made.device = "meta"
+    exchange.attach(made.policy, made.optimizer(), None)
+    made.update(batch, exchange, 0.0)
+    assert {parameter.device.type for parameter in made.policy.parameters()} == {"meta"}
+    assert exchange.optimizer.state  # a step was taken
+    assert len(source.next_batch().policy_version) > 0  # the copy that plays stayed where it was
