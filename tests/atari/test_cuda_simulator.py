@@ -25,20 +25,50 @@ for frame in range(4):
 print("lines drawn", len(np.unique(on_cpu.screen)))
 """
 
-# Frames of 40 lines that change colour and count in RAM: LDA #2, STA VSYNC, STA WSYNC x3, LDA #0, STA VSYNC, LDX #40,
-# line: STA WSYNC, STX COLUBK, INC $80, DEX, BNE line, JMP $F000.
-PROGRAM = "A902 8500 8502 8502 8502 A900 8500 A228 8502 8609 E680 CA D0F7 4C00F0"
+ENVIRONMENTS = """
+import sys, warnings
+import numpy as np
+from parcade.atari import VectorConsoles
+from parcade.atari.engine_cuda import GpuThreads
+from parcade.atari.vector_cuda import DeviceConsoles
+
+warnings.simplefilter("ignore")
+settings = {"img_height": 6, "img_width": 5, "noop_max": 0, "frameskip": 2, "stack_num": 2}
+on_cpu, on_device = VectorConsoles(sys.argv[1], 2, **settings), DeviceConsoles(sys.argv[1], 2, GpuThreads(), **settings)
+assert np.array_equal(on_cpu.reset(seed=1)[0], np.asarray(on_device.reset(seed=1)[0]))
+for step in range(2):
+    want, got = on_cpu.step(np.array([step, 1])), on_device.step(on_device.threads.put(np.array([step, 1])))
+    assert np.array_equal(want.observations, np.asarray(got.observations)), step
+    assert np.asarray(on_device.in_slot).tolist() == [sys.argv[2] == "cut"] * 2
+print("levels", len(np.unique(want.observations)))
+"""
+
+# Frames of lines that change colour and count in RAM: LDA #2, STA VSYNC, STA WSYNC x3, LDA #0, STA VSYNC, LDX #40, line: STA WSYNC,
+# STX COLUBK, INC $80, DEX, BNE line, JMP $F000. 43 lines, which the picture's begin above; and six STA WSYNC in the place of one, 250 lines.
+SHORT = "A902 8500 8502 8502 8502 A900 8500 A228 8502 8609 E680 CA D0F7 4C00F0"
+WHOLE = "A902 8500 8502 8502 8502 A900 8500 A229 8502 8502 8502 8502 8502 8502 8609 E680 CA D0ED 4C00F0"
 
 
-def test_the_simulator_plays_as_the_cpu_does(tmp_path):
+def simulate(tmp_path, program: str, script: str, *arguments: str) -> int:
+    """Run a script on a ROM with this program, in numba's simulator; returns the number it prints last."""
     rom = bytearray(4096)
-    code = bytes.fromhex(PROGRAM.replace(" ", ""))
+    code = bytes.fromhex(program.replace(" ", ""))
     rom[: len(code)] = code
     rom[0xFFC:0xFFE] = b"\x00\xf0"
     path = tmp_path / "lines.bin"
     path.write_bytes(rom)
     environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1", "NUMBA_DISABLE_JIT": "1"}
-    command = [sys.executable, "-c", SCRIPT, str(path)]
+    command = [sys.executable, "-c", script, str(path), *arguments]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
-    assert int(done.stdout.split()[-1]) > 2  # the picture begins at line 34 of 43
+    return int(done.stdout.split()[-1])
+
+
+def test_the_simulator_plays_as_the_cpu_does(tmp_path):
+    assert simulate(tmp_path, SHORT, SCRIPT) > 2  # the picture begins at line 34 of 43
+
+
+@pytest.mark.parametrize(("program", "kind", "levels"), [(WHOLE, "whole", 3), (SHORT, "cut", 2)])
+def test_the_simulator_steps_environments_as_the_cpu_does(tmp_path, program, kind, levels):
+    """Drawn from logs, by several threads a frame; and frames that are cut short, on pictures in slots."""
+    assert simulate(tmp_path, program, ENVIRONMENTS, kind) >= levels
