@@ -16,7 +16,7 @@ help:
 	@echo "make test-cluster   ranks, hosts and Slurm that fail; root, Debian; minutes"
 	@echo "make test-exact   every game against ale-py, frame by frame; minutes"
 	@echo "make test-exact-gpu   38 games on the GPU's kernels, run on the CPU, against ale-py; minutes"
-	@echo "make test-gpu-code   compile the GPU's kernels without a GPU, against bounds; minutes"
+	@echo "make test-gpu-code   compile the GPU's kernels without a GPU, against bounds, and simulate them; minutes"
 	@echo "make quick   the unit tests alone"
 	@echo "make lint    names, imports, lines: ruff"
 	@echo "make curves  Pong curves of every algorithm into benchmarks/results; resumable, hours"
@@ -62,10 +62,10 @@ test-exact: $(VENV)/.installed-test
 test-exact-gpu: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -q -m exact_gpu tests/atari
 
-# The GPU's kernels as machine code, made without a GPU.
+# The GPU's kernels as machine code and in numba's simulator, and compiled networks, without a GPU.
 test-gpu-code: $(VENV)/.installed-test
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[cuda]" "nvidia-cuda-nvcc>=13"
-	$(BIN)/python -m pytest -q tests/atari/test_gpu_code.py
+	$(BIN)/python -m pytest -q -m gpu_code tests
 
 quick: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -q -m quick tests

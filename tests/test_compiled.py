@@ -27,6 +27,7 @@ def forget_compiled():
     torch.compiler.reset()
 
 
+@pytest.mark.gpu_code
 def test_a_compiled_network_says_and_learns_the_same():
     torch.manual_seed(0)
     plain = Policy((4, 42, 42), np.uint8, 6, NetworkConfig(network="small_cnn", hidden=32), "actor_critic")
@@ -42,6 +43,7 @@ def test_a_compiled_network_says_and_learns_the_same():
         assert torch.allclose(one.grad, other.grad, atol=1e-5, rtol=1e-3), name
 
 
+@pytest.mark.gpu_code
 def test_a_compiled_run_ends_goes_on_and_is_saved_as_any_other(tmp_path):
     def run_for(frames, name, **run):
         options = RunConfig(algorithm="dqn", total_frames=frames, run_dir=str(tmp_path / name), seed=3, checkpoint_seconds=3600, **run)

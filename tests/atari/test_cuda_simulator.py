@@ -68,6 +68,7 @@ def test_the_simulator_plays_as_the_cpu_does(tmp_path):
     assert simulate(tmp_path, SHORT, SCRIPT) > 2  # the picture begins at line 34 of 43
 
 
+@pytest.mark.gpu_code
 @pytest.mark.parametrize(("program", "kind", "levels"), [(WHOLE, "whole", 3), (SHORT, "cut", 2)])
 def test_the_simulator_steps_environments_as_the_cpu_does(tmp_path, program, kind, levels):
     """Drawn from logs, by several threads a frame; and frames that are cut short, on pictures in slots."""

@@ -11,6 +11,8 @@ PTXAS = gpu_code.find_ptxas()
 if PTXAS is None:
     pytest.skip("ptxas was not found; pip install nvidia-cuda-nvcc", allow_module_level=True)
 
+pytestmark = pytest.mark.gpu_code
+
 # The most a kernel may need on any architecture: registers, stack bytes (the console's scratch row is 27,996 of the large
 # ones), spill bytes, instructions, 64-bit operations in PTX. Local memory beyond scratch and spills would be a bug.
 ROW = 4 * (6512 + 423) + 256
@@ -64,7 +66,6 @@ def test_small_kernels_stay_within_their_bounds(name, architecture):
     check(name, architecture)
 
 
-@pytest.mark.gpu_code
 @pytest.mark.parametrize("name", LARGE)
 def test_large_kernels_stay_within_their_bounds(name):
     for architecture in gpu_code.ARCHITECTURES:

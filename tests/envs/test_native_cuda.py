@@ -76,6 +76,7 @@ class H200(HostThreads):
         return DeviceFacts("NVIDIA H200", 132, 2048, 65_536, 4_800_000_000_000, registers_each=255)
 
 
+@pytest.mark.gpu_code
 def test_a_measurement_says_what_it_makes_of_the_gpu():
     env = CudaNativeVectorEnv("breakout", 2, SETTINGS, threads=H200())
     env.reset(seed=0)
