@@ -10,15 +10,21 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import os
+import subprocess
+import sys
 import time
 from dataclasses import dataclass
 
-from gpu_results import Clock, Gpu, Results
+from gpu_results import ROOT, Clock, Gpu, Results
 
 TABLE = "gpu_training.csv"
 TARGET = 18.0
 LEAST_SECONDS = 20  # that a run is worth
+START_SECONDS = 120  # that a process may take besides
+NEEDED = ("ale_py", "gymnasium", "psutil", "rich", "safetensors", "threadpoolctl", "tyro")
 STEPS = 10_000_000
 FRAMES_A_STEP = 4
 
@@ -67,11 +73,10 @@ def train_stage(
 
     Errors: DeviceLost.
     """
-    try:
-        import parcade.train  # noqa: F401
-    except ImportError as error:
-        print(f"{stage}: {error.name} is not installed here; pip install it, or copy its wheel along", flush=True)
-        return
+    for package in NEEDED:
+        if importlib.util.find_spec(package) is None:
+            print(f"{stage}: {package} is not installed here; pip install it, or copy its wheel along", flush=True)
+            return
     rows = [row for row in results.rows(TABLE) if stage != "training" or float(row["score_mean"] or -99) >= TARGET]
     card = device.card().get("name", "")
     for case in cases(stage, num_seeds):
@@ -96,21 +101,20 @@ def figures(result: dict, dollars_an_hour: float | None) -> dict:
 
 
 def train(case: Case, results: Results, seconds: int, device: str) -> dict:
-    """One run, for so many seconds at most; its `result.json`."""
-    from parcade.algorithms.vtrace import VTraceConfig
-    from parcade.config import RunConfig, TrainConfig
-    from parcade.envs.settings import EnvSettings
-    from parcade.policy import NetworkConfig
-    from parcade.train import run_training, start_run
-
+    """One run in a process of its own, whose clock starts with it; its `result.json`. Errors: RuntimeError with what it said last."""
     directory = results.folder / "runs" / f"{case.stage}-{case.game}-{case.seed}-{time.time_ns()}"
-    run = RunConfig(
-        algorithm="vtrace", backend="native", device=device, seed=case.seed, target_score=case.target, total_frames=case.total_frames,
-        time_limit=f"{seconds}s", run_dir=str(directory), precision="auto",
-    )  # fmt: skip
-    hyper = VTraceConfig(
-        num_envs=case.num_envs, num_groups=case.num_groups, unroll_length=case.unroll_length, learning_rate=1e-3, final_learning_rate=3e-4,
-        network=NetworkConfig(network=case.network, hidden=case.hidden),
-    )  # fmt: skip
-    config = TrainConfig(case.game, run, EnvSettings(start_states="cached"), hyper)
-    return run_training(config, start_run(config))
+    flags = {
+        "algorithm": "vtrace", "backend": "native", "device": device, "precision": "auto", "start_states": "cached", "seed": case.seed,
+        "total_frames": case.total_frames, "time_limit": f"{seconds}s", "run_dir": directory, "num_envs": case.num_envs,
+        "num_groups": case.num_groups, "unroll_length": case.unroll_length, "learning_rate": 1e-3, "final_learning_rate": 3e-4,
+        "network": case.network, "hidden": case.hidden,
+    }  # fmt: skip
+    flags |= {} if case.target is None else {"target_score": case.target}
+    command = [sys.executable, "-m", "parcade", "train", case.game]
+    for name, value in flags.items():
+        command += [f"--{name.replace('_', '-')}", str(value)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=seconds + START_SECONDS, check=False)
+    if done.returncode:
+        raise RuntimeError((done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}").splitlines()[-1])
+    return json.loads((directory / "result.json").read_text())

@@ -254,8 +254,10 @@ class GpuThreads:
         self.threads_per_block, self._max_registers, self._lanes = threads_per_block, max_registers, lanes
         self._narrow = narrow and not is_simulated()
         self._cuda = require_cuda()
-        device = self._cuda.get_current_device()
-        self._multiprocessors = 1 if is_simulated() else device.MULTIPROCESSOR_COUNT
+        self._multiprocessors = 1
+        if not is_simulated():
+            device = self._cuda.get_current_device()
+            self._multiprocessors = device.MULTIPROCESSOR_COUNT
         self._folder = kernel_folder(f"{'int32' if self._narrow else 'int64'}-{max_registers or 'all'}-registers")
         self._kernels: dict[Callable, Any] = {}
         self._has_scratch = False
