@@ -17,7 +17,7 @@ from typing import Any
 from gpu_results import Clock, one_line
 from gpu_speed import REGISTER_LIMITS
 
-LARGE = ("step_thread", "restart_thread", "power_thread", "reset_thread", "act_thread")  # they begin first
+LARGE = ("step_thread", "restart_thread", "load_thread", "power_thread", "reset_thread", "act_thread")  # they begin first
 
 
 def kernel_types() -> dict[str, tuple[Callable, tuple]]:

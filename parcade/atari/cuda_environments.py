@@ -3,7 +3,8 @@
 | body             | one thread for    | does                                                                                         |
 |------------------|-------------------|----------------------------------------------------------------------------------------------|
 | `step_thread`    | console of a wave | 6507, RIOT, TIA for a whole step; hands frames on to be drawn                                  |
-| `restart_thread` | console of a wave | if its episode ended: reset_game, FIRE, no-ops, as `engine_cpu` does; where asked, loadROM first |
+| `load_thread`    | console           | ale-py's loadROM: state after power-on, new generators, a first reset                        |
+| `restart_thread` | console of a wave | if its episode ended: reset_game, FIRE, no-ops, as `engine_cpu` does                           |
 | `recall_thread`  | console           | if its episode ended: one of the cached starts instead                                       |
 
 An environment's consoles keep no pictures. A step is played without pictures first, and the frames that are observed go to
@@ -25,12 +26,15 @@ import numpy as np
 from . import console, engine_cpu, history, mt19937, rules, tia
 from .cuda_pictures import (
     CLIP,
+    COMPLETE_SLOT,
     EPISODIC_LIFE,
     FRAME_KIND,
     FRAME_LIMIT,
     FRAME_SKIP,
+    LACKING_SLOT,
     LIFE_LOSS,
     MAX_POOL,
+    NEW_SLOT,
     NO_FRAME,
     NOOP_MAX,
     USE_FIRE,
@@ -50,9 +54,7 @@ from .state import (
     MEMORY_BYTES,
     NOOP_STREAM,
     OBSERVED,
-    PARTIAL,
     PICTURE,
-    RECENT_CUTS,
     SLOT_DRAWN,
     STICKY_STREAM,
     STICKY_THRESHOLD,
@@ -71,6 +73,13 @@ def _count(e, s, counters_out):
     counters_out[e, 2] = s[EPISODE_FRAME_NUMBER]
 
 
+@inlined
+def _forget_logs(s):
+    """No log of an earlier frame is here: nothing can be drawn from one."""
+    for slot in range(3):
+        s[SLOT_DRAWN + slot] = tia.DRAWN
+
+
 @kernel
 def bring_pictures(s, ram, rom, screen, captured, controls, whole):
     """Play the last two frames again, on both pictures; `s` and `ram` are as `history.recall` left them.
@@ -78,8 +87,7 @@ def bring_pictures(s, ram, rom, screen, captured, controls, whole):
     `controls` int32 [8] are those of the second frame, ``IN_*`` of today. Fills the first two of `captured` [3, height * 20].
     """
     stand_alone()
-    for slot in range(3):
-        s[SLOT_DRAWN + slot] = tia.DRAWN
+    _forget_logs(s)
     s[OBSERVED] = 1
     for frame in range(2):
         if frame == 1:
@@ -96,11 +104,9 @@ def bring_pictures(s, ram, rom, screen, captured, controls, whole):
 
 
 @kernel
-def _forget_pictures(s, screen, captured):
+def _forget_pictures(screen, captured):
     """Black, for a console that goes on without those it had."""
     stand_alone()
-    for slot in range(3):
-        s[SLOT_DRAWN + slot] = tia.DRAWN
     for i in range(len(screen)):
         screen[i] = np.uint64(0)
     for i in range(captured.shape[1]):
@@ -132,7 +138,8 @@ def _play(s, ram, screen, stream, rom, program, action, settings, frames_left, c
             decisions[0] += 1
         if decisions[1] >> frames & 1 == 0:
             s[ACTION] = action
-        reward += console.play_frame(s, ram, rom, screen, program)
+        if s[TERMINAL] == 0:
+            reward += console.play_frame(s, ram, rom, screen, program)
         frames += 1
         life_lost = s[LIVES] < lives and s[LIVES] > 0
         over = s[TERMINAL] != 0 or frames >= frames_left or (settings[EPISODIC_LIFE] != 0 and life_lost)
@@ -153,7 +160,13 @@ def _play(s, ram, screen, stream, rom, program, action, settings, frames_left, c
 @inlined
 def _is_complete(s, slot, ago):
     """Whether the log of the frame in `slot`, `ago` frames ago, gives all of its picture."""
-    return is_logged(s, slot) and s[RECENT_CUTS] >> ago & 1 == 0 and s[PARTIAL] == 0
+    return is_logged(s, slot) and history.is_whole_frame(s, np.int64(ago))
+
+
+@inlined
+def _draw_nothing(frames):
+    for which in range(2):
+        frames[which, FRAME_KIND] = NO_FRAME
 
 
 @kernel
@@ -171,14 +184,14 @@ def _hand_on(s, frames):
 @kernel
 def step_thread(
     i, s, ram, first, is_retry, rom, program, settings, action_set, actions, registers, memory, past, whole, seeds, draws, sticky,
-    wanted, shown, in_slot, slot_of, is_new, screens, captured, decisions, frames, elapsed,
+    wanted, shown, in_slot, slot_of, slot_kind, screens, captured, decisions, frames, elapsed,
     counts_out, rewards_out, terminated_out, truncated_out, over_out, counters_out, incomplete,
 ):  # fmt: skip
     """The frames of one step of console e = `first` + i, without pictures, or once more for those that `wanted` a slot.
 
     Shapes: actions [n] int64, places in action_set (a wrong one plays the nearest); past [PAST_WORDS, n]; whole [n] uint8; seeds, draws
     [3, n]; sticky [n, 625] uint32, or one row that is not used; wanted, in_slot [n] bool; shown [n] uint8, pictures to be seen; slot_of [n]
-    int32; is_new [slots] uint8; screens [slots, 2 * height * 20], captured [slots, 3, height * 20] uint64; decisions [wave, 2]; frames
+    int32; slot_kind [slots] uint8; screens [slots, 2 * height * 20], captured [slots, 3, height * 20] uint64; decisions [wave, 2]; frames
     [wave, 2, FRAME_WORDS]; counts_out [n, 4] as `engine_cpu.play_step`'s; counters_out [n, 3]: lives, frame number, episode frame number;
     incomplete [n] int32, observations that lack lines.
     """
@@ -186,8 +199,7 @@ def step_thread(
     e = first + i
     slot = np.int64(-1)
     if is_retry == 0:
-        for which in range(2):
-            frames[i, which, FRAME_KIND] = NO_FRAME
+        _draw_nothing(frames[i])
         decisions[i, 0] = 0
         in_slot[e] = False
         wanted[e] = whole[e] == NOT_WHOLE and slot_of[e] >= 0
@@ -197,17 +209,21 @@ def step_thread(
         if not wanted[e]:
             return
         slot = np.int64(slot_of[e])
+        _draw_nothing(frames[i])
     screen = screens[max(slot, np.int64(0))][: words_in(screens, slot)]
     own = captured[max(slot, np.int64(0))]
     load(e, registers, memory, s, ram)
+    _forget_logs(s)
+    lacks = False
     if slot >= 0:
         if whole[e] != NOT_WHOLE:
             history.recall(e, s, ram, past)
             bring_pictures(s, ram, rom, screen, own, registers[IN_SWCHA : IN_SWCHA + CONTROL_WORDS, e], np.int64(whole[e]))
-        elif is_new[slot] != 0:
-            _forget_pictures(s, screen, own)
-            incomplete[e] += 1
-        is_new[slot] = 0
+            slot_kind[slot] = COMPLETE_SLOT
+        elif slot_kind[slot] == NEW_SLOT:
+            _forget_pictures(screen, own)
+            slot_kind[slot] = LACKING_SLOT
+        lacks = slot_kind[slot] == LACKING_SLOT
 
     history.clear(s)
     frame_limit = np.int64(settings[FRAME_LIMIT])
@@ -234,6 +250,8 @@ def step_thread(
         in_slot[e] = True
         if not over:
             engine_cpu.capture_last(s, screen, own, counts)
+        if lacks and (over or not history.is_whole(s)):
+            incomplete[e] += 1
     shown[e] = min(counts[2], np.int32(1)) if settings[MAX_POOL] == 0 else counts[2]
 
     elapsed[e] += counts[1]
@@ -266,20 +284,19 @@ def _is_sticky(s):
 
 
 @kernel
-def _make_streams(e, program, seeds, draws, sticky, is_kept, is_loading, streams):
+def _make_streams(e, program, seeds, draws, sticky, is_kept, streams):
     """A console's three generators into `streams` uint32 [3, 626], counted."""
     stand_alone()
     for k in range(3):
-        if k != STICKY_STREAM or is_loading or program[rules.MODE_PROCEDURE] == rules.ADVENTURE_MODE:
-            mt19937.restore(streams[k], np.int64(seeds[k, e]), np.int64(draws[k, e]))
+        drawn = np.int64(draws[k, e])
+        if k != STICKY_STREAM or (program[rules.MODE_PROCEDURE] == rules.ADVENTURE_MODE and not is_kept):
+            mt19937.restore(streams[k], np.int64(seeds[k, e]), drawn)
             continue
         # Kept whole; or its numbers decide nothing, and zeros are as good as any.
-        drawn = np.int64(draws[k, e])
         for i in range(624):
             streams[k, i] = sticky[e, i] if is_kept else np.uint32(0)
-        index = np.int64(sticky[e, 624]) if is_kept else drawn % 624
-        streams[k, 624] = np.uint32(index)
-        streams[k, mt19937.RENEWALS] = np.uint32((drawn - index) // 624 + 1)
+        streams[k, 624] = sticky[e, 624] if is_kept else np.uint32(drawn % 624)
+        streams[k, mt19937.RENEWALS] = np.uint32(drawn // 624 + 1)
 
 
 @kernel
@@ -287,43 +304,57 @@ def _keep_streams(e, streams, draws, sticky, is_kept):
     """What `_make_streams` made, after numbers were drawn."""
     stand_alone()
     for k in range(3):
-        draws[k, e] = mt19937.position(streams[k])
+        if k != STICKY_STREAM or not is_kept:
+            draws[k, e] = mt19937.position(streams[k])
     if is_kept:
         for i in range(625):
             sticky[e, i] = streams[STICKY_STREAM, i]
 
 
 @kernel
-def restart_thread(
-    i, s, ram, streams, first, rom, program, powered, powered_memory, settings, over, loading, registers, memory, past, whole,
-    seeds, draws, sticky, shown, in_slot, slot_of, is_new, screens, captured, frames, elapsed, counters_out, incomplete,
+def load_thread(
+    e, s, ram, streams, rom, program, powered, powered_memory, loading, registers, memory, past, whole, seeds, draws, sticky, screens
 ):  # fmt: skip
-    """A new episode on console `first` + i if its last one is over; before that loadROM where it is `loading` [n] bool."""
+    """loadROM on the consoles of `loading` [n] bool, whose seeds and draws are new; `powered*` are one console after power-on.
+
+    An episode is to begin next: what pictures there are is not kept.
+    """
+    stand_alone()
+    if loading[e] == 0:
+        return
+    power_on(e, s, ram, powered, powered_memory, registers)
+    for k in range(3):
+        mt19937.restore(streams[k], np.int64(seeds[k, e]), np.int64(draws[k, e]))
+    screen = screens[0][: np.int64(0)]
+    console.reset_game(s, ram, rom, screen, streams, program)
+    _keep_streams(e, streams, draws, sticky, _is_sticky(s))
+    history.clear(s)
+    _put_away(e, s, ram, screen, registers, memory, past, whole, WHOLE)
+
+
+@kernel
+def restart_thread(
+    i, s, ram, streams, first, rom, program, settings, over, registers, memory, past, whole, seeds, draws, sticky,
+    shown, in_slot, slot_of, slot_kind, screens, captured, frames, elapsed, counters_out, incomplete,
+):  # fmt: skip
+    """A new episode on console `first` + i if its last one is over."""
     stand_alone()
     e = first + i
-    for which in range(2):
-        frames[i, which, FRAME_KIND] = NO_FRAME
+    _draw_nothing(frames[i])
     shown[e] = 0 if over[e] == 0 else 1
     if over[e] == 0:
         return
     slot = np.int64(slot_of[e])
     in_slot[e] = slot >= 0
     screen = screens[max(slot, np.int64(0))][: words_in(screens, slot)]
-    is_loading = loading[e] != 0
-    if is_loading:
-        power_on(e, s, ram, powered, powered_memory, registers)
-    else:
-        load(e, registers, memory, s, ram)
+    load(e, registers, memory, s, ram)
     is_kept = _is_sticky(s)
-    _make_streams(e, program, seeds, draws, sticky, is_kept, is_loading, streams)
-    if is_loading:
-        console.reset_game(s, ram, rom, screen, streams, program)
-        loading[e] = False
+    _make_streams(e, program, seeds, draws, sticky, is_kept, streams)
     history.clear(s)
     engine_cpu.begin_episode(s, ram, screen, streams, rom, program, settings[USE_FIRE] != 0, np.int64(settings[NOOP_MAX]))
     _keep_streams(e, streams, draws, sticky, is_kept)
     if slot >= 0:
-        is_new[slot] = 0
+        slot_kind[slot] = COMPLETE_SLOT
         engine_cpu.capture(s, screen, captured[slot, 0])
         for word in range(captured.shape[2]):
             captured[slot, 1, word] = np.uint64(0)
@@ -340,7 +371,7 @@ def restart_thread(
 @kernel
 def recall_thread(
     e, streams, starts, start_memory, start_past, start_whole, start_screens, over, registers, memory, past, whole,
-    seeds, draws, slot_of, is_new, screens, captured, chosen, elapsed, counters_out,
+    seeds, draws, slot_of, slot_kind, screens, captured, chosen, elapsed, counters_out,
 ):  # fmt: skip
     """One of the K cached starts on console `e` if its last episode is over; drawn from its stream of no-ops.
 
@@ -370,7 +401,7 @@ def recall_thread(
         for i in range(captured.shape[2]):
             captured[slot, 0, i] = start_screens[k, at + i]
             captured[slot, 1, i] = np.uint64(0)
-        is_new[slot] = 0
+        slot_kind[slot] = COMPLETE_SLOT
     chosen[e] = k
     elapsed[e] = 0
     counters_out[e, 0] = starts[LIVES, k]

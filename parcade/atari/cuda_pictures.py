@@ -39,6 +39,7 @@ from .tia_writes import LINE_CLOCKS
 BAND_LINES = 30  # drawn by one thread
 MOST_BANDS = 9  # of a picture of 250 lines
 GROUP = 256  # consoles that share slots
+COMPLETE_SLOT, NEW_SLOT, LACKING_SLOT = 0, 1, 2  # what a slot's pictures are: all there, of somebody else, black where nothing is known
 
 # A frame to be drawn.
 FRAME_KIND = (1 + MOST_BANDS) * TIA_WORDS
@@ -93,13 +94,15 @@ def draw_thread(i, first, registers, frames, pictures):
     if frame[FRAME_KIND] == INCOMPLETE:
         for word in range(from_line * LINE_WORDS, to_line * LINE_WORDS):
             picture[word] = np.uint64(0)
+    count = np.int64(frame[FRAME_COUNT])
+    if count == 0:
+        return
     t = (1 + band) * TIA_WORDS
     for word in range(TIA_WORDS):
         frame[t + word] = frame[word]
     frame[t + T_PICTURE] = 0
     frame[t + T_FROM_LINE] = from_line
     frame[t + T_STOP] = min(np.int64(frame[T_STOP]), np.int64(frame[T_START]) + LINE_CLOCKS * to_line)
-    count = np.int64(frame[FRAME_COUNT])
     target = tia.last_access_target(frame, t, np.int64(FRAME_LOG), count, np.int64(0))
     hmove_blanks = registers[ROM_HMOVE_BLANKS, first + w] != 0
     tia.run(frame, picture, t, np.int64(FRAME_LOG), np.int64(0), count, np.int64(0), target, hmove_blanks, False, True)
@@ -109,10 +112,10 @@ def draw_thread(i, first, registers, frames, pictures):
 
 
 @kernel
-def share_thread(i, first_group, wanted, whole, slot_of, owner, is_new):
+def share_thread(i, first_group, wanted, whole, slot_of, owner, slot_kind):
     """Slots for the consoles of group `first_group` + i.
 
-    Shapes: wanted [n] bool, whole [n] uint8, slot_of [n] int32 (-1 none), owner int32 [slots] (-1 free), is_new uint8 [slots]. A group has
+    Shapes: wanted [n] bool, whole [n] uint8, slot_of [n] int32 (-1 none), owner int32 [slots] (-1 free), slot_kind uint8 [slots]. A group has
     its share of the slots, slots / groups of them. Who is whole and wants none loses its slot.
     """
     stand_alone()
@@ -135,7 +138,7 @@ def share_thread(i, first_group, wanted, whole, slot_of, owner, is_new):
                 return
             owner[free] = e
             slot_of[e] = free
-            is_new[free] = 1
+            slot_kind[free] = NEW_SLOT
 
 
 @inlined

@@ -67,7 +67,6 @@ def console_shapes(n: int) -> Shapes:
         "terminated": ((n,), np.bool_),
         "truncated": ((n,), np.bool_),
         "over": ((n,), np.bool_),
-        "loading": ((n,), np.bool_),
     }
 
 
@@ -90,7 +89,7 @@ def slot_shapes(slots: int, height: int) -> Shapes:
         "screens": ((slots, 2 * height * LINE_WORDS), np.uint64),
         "captured": ((slots, 3, height * LINE_WORDS), np.uint64),
         "owner": ((slots,), np.int32),
-        "is_new": ((slots,), np.uint8),
+        "slot_kind": ((slots,), np.uint8),
     }
 
 

@@ -73,7 +73,7 @@ def origins(random: np.ndarray, *, sticky: bool = True) -> np.ndarray:
     _find_origins(random, sticky, np.zeros(625, np.uint32), found)
     if (found[..., 0] < 0).any():
         row = int(np.argwhere(found[..., 0] < 0)[0, 1])
-        raise ValueError(f"saved consoles: a generator of row {row} is none that a seed gives; expected ale-py's, begun from a seed")
+        raise ValueError(f"saved consoles: a generator of row {row} is none that a seed gives in 62 million numbers; expected ale-py's")
     return np.moveaxis(found, -1, 0)
 
 

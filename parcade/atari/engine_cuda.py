@@ -41,7 +41,8 @@ SCRATCH = {
     "ram": (MEMORY_BYTES, np.uint8),
     "streams": ((3, COUNTED_WORDS), np.uint32),
 }
-SCRATCH_BYTES = sum(int(np.prod(shape)) * np.dtype(dtype).itemsize for shape, dtype in SCRATCH.values())
+STACK_BYTES = 1536  # at most of a large kernel, besides
+SCRATCH_BYTES = STACK_BYTES + sum(int(np.prod(shape)) * np.dtype(dtype).itemsize for shape, dtype in SCRATCH.values())
 OLDEST_DRIVER = (12, 0)  # CUDA version a driver must serve
 RESERVED_BYTES = 1 << 30  # left to the driver, the code and torch
 UNUSED_SECONDS = 86_400.0  # after which machine code of other sources is deleted
@@ -92,18 +93,19 @@ def check_actions(actions: Any, num_consoles: int) -> None:
 
 @functools.cache
 def _host_loop(body: Callable) -> Callable:
-    """All threads of a body, one after another; they share their scratch, and find a row filled with rubbish."""
+    """All threads of a body, one after another, which share their scratch; what the one before left in a row can be filled with rubbish."""
     if with_row(body):
 
-        def loop(order, scratch, arguments):
+        def loop(order, is_filled, scratch, arguments):
             for i in order:
                 s = scratch[0]
-                for k in range(len(s)):
-                    s[k] = 0x55555555
+                if is_filled:
+                    for k in range(len(s)):
+                        s[k] = 0x55555555
                 body(i, *scratch, *arguments)
     else:
 
-        def loop(order, scratch, arguments):
+        def loop(order, is_filled, scratch, arguments):
             for i in order:
                 body(i, *scratch, *arguments)
 
@@ -133,6 +135,7 @@ class HostThreads:
 
     def __init__(self, seed: int = 0, *, narrow: bool = False) -> None:
         self._order, self._narrow = np.random.default_rng(seed), narrow
+        self._scratch = {name: np.zeros(*shape) for name, shape in SCRATCH.items()}
 
     def put(self, array: np.ndarray) -> np.ndarray:
         """A copy in the device's memory."""
@@ -165,8 +168,10 @@ class HostThreads:
     def launch(self, body: Callable, num_threads: int, *arguments: Any) -> None:
         """Run a body for indices 0 .. num_threads - 1."""
         order = self._order.permutation(num_threads)
-        scratch = tuple(np.zeros(*SCRATCH[name]) for name in scratch_of(body))
-        _host_loop(narrowed(body) if self._narrow else body)(order, scratch, arguments)
+        # A GPU's thread finds what some thread of an earlier launch left there: half of the time this one finds such rows, half rubbish.
+        is_filled = bool(self._order.random() < 0.5)
+        scratch = tuple(self._scratch[name] for name in scratch_of(body))
+        _host_loop(narrowed(body) if self._narrow else body)(order, is_filled, scratch, arguments)
 
 
 # --- on a GPU ---------------------------------------------------------------------------------------------------------------------

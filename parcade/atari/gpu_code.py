@@ -58,8 +58,9 @@ def signatures() -> dict[Callable, tuple]:
             n, n, n, rom, words, words, places, places, *consoles, seeds, counters, sticky, flags, rom, flags, *slots, counters, frames, words,
             counters, words, flags, flags, flags, counters, words,
         ),
+        cuda_environments.load_thread: (n, rom, words, words, rom, flags, *consoles, seeds, counters, sticky, pictures),
         cuda_environments.restart_thread: (
-            n, n, rom, words, words, rom, words, flags, flags, *consoles, seeds, counters, sticky, rom, flags, *slots, frames, words, counters, words,
+            n, n, rom, words, words, flags, *consoles, seeds, counters, sticky, rom, flags, *slots, frames, words, counters, words,
         ),
         cuda_environments.recall_thread: (n, table, memory, table, rom, pictures, flags, *consoles, seeds, counters, *slots, words, words, counters),
         cuda_arcade.power_thread: (n, rom, words, *powered, flags, places, *arcade),

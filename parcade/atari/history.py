@@ -24,8 +24,10 @@ RECORD_WORDS = 1 + 2 * ENTRY_WORDS
 
 @inlined
 def clear(s):
-    """Forget all frames."""
+    """Forget all frames; a record that has never been cleared may hold anything."""
     s[UPDATES] = 0
+    s[ENTRIES] = 0
+    s[ENTRIES + ENTRY_WORDS] = 0
 
 
 @kernel
@@ -50,14 +52,19 @@ def remember(s, memory):
 
 
 @kernel
-def is_whole(s):
-    """Whether the two updates before now were two frames that showed nothing of older ones."""
+def is_whole_frame(s, ago):
+    """Whether the update that was the last one (`ago` 0) or the one before (1) was a frame that showed nothing of older ones."""
     stand_alone()
-    updates = s[UPDATES]
     # A frame begins on the picture that is not yet its own.
-    last = s[ENTRIES + (1 - np.int64(s[PICTURE])) * ENTRY_WORDS]
-    before = s[ENTRIES + np.int64(s[PICTURE]) * ENTRY_WORDS]
-    return updates >= 2 and last == updates and before == updates - 1 and s[PARTIAL] == 0 and s[RECENT_CUTS] == 0
+    picture = np.int64(s[PICTURE]) if ago == 1 else 1 - np.int64(s[PICTURE])
+    began = np.int64(s[ENTRIES + picture * ENTRY_WORDS])
+    return began > 0 and began == np.int64(s[UPDATES]) - ago and s[PARTIAL] == 0 and s[RECENT_CUTS] >> ago & 1 == 0
+
+
+@inlined
+def is_whole(s):
+    """Whether both were."""
+    return is_whole_frame(s, np.int64(0)) and is_whole_frame(s, np.int64(1))
 
 
 @kernel

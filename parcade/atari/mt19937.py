@@ -67,11 +67,14 @@ def skip(stream, count):
     """Pass over `count` outputs."""
     stand_alone()
     index = np.int64(stream[624])
-    for _ in range(count):
+    left = np.int64(count)
+    while left > 0:
         if index >= 624:
             _twist(stream)
             index = np.int64(0)
-        index += 1
+        passed = min(left, 624 - index)
+        index += passed
+        left -= passed
     stream[624] = np.uint32(index)
 
 

@@ -18,7 +18,19 @@ from . import cuda_environments, cuda_pictures, device_arrays, engine_cpu, engin
 from .cuda_environments import MOST_FRAMES, NOT_WHOLE
 from .cuda_pictures import BAND_LINES, GROUP, NUM_SETTINGS
 from .device_rows import lasting_words, origins, rows_to_device, rows_with_pictures, streams_of
-from .state import DIFFICULTY, LINE_WORDS, MEMORY_BYTES, MODE, ROW_WORDS, STICKY_STREAM, STICKY_THRESHOLD, SYSTEM_STREAM
+from .state import (
+    DIFFICULTY,
+    EPISODE_FRAME_NUMBER,
+    FRAME_NUMBER,
+    LINE_WORDS,
+    LIVES,
+    MEMORY_BYTES,
+    MODE,
+    ROW_WORDS,
+    STICKY_STREAM,
+    STICKY_THRESHOLD,
+    SYSTEM_STREAM,
+)
 from .state_check import check_rows
 
 
@@ -68,6 +80,8 @@ class DeviceConsoles:
     ):
         if start_states not in ("exact", "cached"):
             raise ValueError(f"start_states={start_states!r}: expected 'exact' or 'cached'")
+        if not 1 <= num_starts <= GROUP:  # so that start k has its pictures in slot k
+            raise ValueError(f"num_starts={num_starts}: expected 1 to {GROUP}")
         if not 1 <= frameskip <= MOST_FRAMES:
             raise ValueError(f"frameskip={frameskip}: expected 1 to {MOST_FRAMES} on a device")
         self.machine = engine_cpu.build_machine(game, repeat_action_probability)
@@ -124,9 +138,22 @@ class DeviceConsoles:
 
     def _make_slots(self, count: int) -> None:
         """Slots that belong to nobody."""
-        self.num_slots = count
         self._make(device_arrays.slot_shapes(count, self.machine.height))
+        self.num_slots = count
         self._free_slots()
+
+    def _make_more_slots(self, count: int) -> None:
+        """New ones in place of those there are. Errors: MemoryError, and nothing has changed."""
+        needed, had = (device_arrays.bytes_of(device_arrays.slot_shapes(slots, self.machine.height)) for slots in (count, self.num_slots))
+        free = self.threads.free_bytes()
+        if free is not None and needed - had > free:
+            raise MemoryError(
+                f"pictures of {self.num_envs} saved consoles need {needed / 2**30:.1f} GiB of GPU memory and {(free + had) / 2**30:.1f} GiB are "
+                "free; use fewer environments"
+            )
+        for name in device_arrays.slot_shapes(0, self.machine.height):
+            delattr(self, name)
+        self._make_slots(count)
 
     def _free_slots(self) -> None:
         self.threads.write(self.owner, np.full(self.num_slots, -1, np.int32))
@@ -143,7 +170,7 @@ class DeviceConsoles:
         """Slots for those consoles of a wave that want one."""
         groups = -(-self._wave(first) // GROUP)
         self.threads.launch(
-            cuda_pictures.share_thread, groups, first // GROUP, wanted, self.whole, self.slot_of, self.owner, self.is_new
+            cuda_pictures.share_thread, groups, first // GROUP, wanted, self.whole, self.slot_of, self.owner, self.slot_kind
         )
 
     def _draw(self, first: int) -> None:
@@ -186,13 +213,17 @@ class DeviceConsoles:
         return self._shaped(self.observations), self.counters
 
     def _seed(self, load: np.ndarray, values: np.ndarray) -> None:
-        """New generators for the consoles of `load` [n] bool, which begin their next episode with loadROM."""
+        """New generators for the consoles of `load` [n] bool, and loadROM on them."""
         seeds, draws = self.threads.fetch(self.seeds), self.threads.fetch(self.draws)
         seeds[:, load] = (values & 0xFFFFFFFF).astype(np.uint32)[load]
         draws[:, load] = 0
         seeds[SYSTEM_STREAM, load], draws[SYSTEM_STREAM, load] = origins(self.machine.powered["random"][:, :1])[..., 0, 0]
-        for array, content in ((self.seeds, seeds), (self.draws, draws), (self.loading, load)):
-            self.threads.write(array, content)
+        self.threads.write(self.seeds, seeds)
+        self.threads.write(self.draws, draws)
+        self.threads.launch(
+            cuda_environments.load_thread, self.num_envs, self._rom, self._program, *self._powered, self.threads.put(load),
+            *self._consoles, self.seeds, self.draws, self.sticky, self.screens,
+        )  # fmt: skip
         self._loaded[:] = True
 
     def _restart(self, first: int) -> None:
@@ -200,8 +231,8 @@ class DeviceConsoles:
         wave, launch = self._wave(first), self.threads.launch
         self._share_slots(first, self.over)
         launch(
-            cuda_environments.restart_thread, wave, first, self._rom, self._program, *self._powered, self.settings, self.over, self.loading,
-            *self._consoles, self.seeds, self.draws, self.sticky, self.shown, self.in_slot, self.slot_of, self.is_new, self.screens, self.captured,
+            cuda_environments.restart_thread, wave, first, self._rom, self._program, self.settings, self.over, *self._consoles,
+            self.seeds, self.draws, self.sticky, self.shown, self.in_slot, self.slot_of, self.slot_kind, self.screens, self.captured,
             self.frames, self.elapsed, self.counters, self.incomplete,
         )  # fmt: skip
         self._draw(first)
@@ -218,7 +249,7 @@ class DeviceConsoles:
             self._share_slots(first, self.over)
         launch(
             cuda_environments.recall_thread, self.num_envs, starts.registers, starts.memory, starts.past, starts.whole, starts.screens,
-            self.over, *self._consoles, self.seeds, self.draws, self.slot_of, self.is_new, self.screens, self.captured, self.chosen,
+            self.over, *self._consoles, self.seeds, self.draws, self.slot_of, self.slot_kind, self.screens, self.captured, self.chosen,
             self.elapsed, self.counters,
         )  # fmt: skip
         launch(
@@ -259,17 +290,20 @@ class DeviceConsoles:
 
     def _play(self, first: int, is_retry: int, actions: Any) -> None:
         self.threads.launch(
-            cuda_environments.step_thread, self._wave(first), first, is_retry, self._rom, self._program, self.settings, self._action_set, actions,
-            *self._consoles, self.seeds, self.draws, self.sticky, self.wanted, self.shown, self.in_slot, self.slot_of, self.is_new, self.screens,
-            self.captured, self.decisions, self.frames, self.elapsed, self.counts, self.rewards, self.terminated, self.truncated, self.over,
-            self.counters, self.incomplete,
+            cuda_environments.step_thread, self._wave(first), first, is_retry, self._rom, self._program, self.settings, self._action_set,
+            actions, *self._consoles, self.seeds, self.draws, self.sticky, self.wanted, self.shown, self.in_slot, self.slot_of,
+            self.slot_kind, self.screens, self.captured, self.decisions, self.frames, self.elapsed, self.counts, self.rewards,
+            self.terminated, self.truncated, self.over, self.counters, self.incomplete,
         )  # fmt: skip
 
     def _shaped(self, planes: Any) -> Any:
         return planes.reshape(self.num_envs, *self.image_shape)
 
     def num_incomplete(self) -> int:
-        """Observations so far that lack lines of an older picture, because more consoles needed a slot than there are."""
+        """Observations so far that may lack lines of an older picture, because more consoles of a group needed a slot than it has.
+
+        What is saved of such a console has black lines as well.
+        """
         return int(self.threads.fetch(self.incomplete).sum())
 
     def get_state(self) -> dict[str, np.ndarray]:
@@ -293,7 +327,7 @@ class DeviceConsoles:
         }
 
     def set_state(self, state: dict[str, np.ndarray]) -> None:
-        """Take what `get_state` or a `VectorConsoles` of the same settings gave. Errors: ValueError, and nothing has changed.
+        """Take what `get_state` or a `VectorConsoles` of the same settings gave. Errors: ValueError, MemoryError, and nothing has changed.
 
         Every console has a slot from here on, because each comes with pictures that need not be those of its last two frames.
         """
@@ -301,7 +335,7 @@ class DeviceConsoles:
         found = origins(taken["console.random"], sticky=not self._is_sticky)
         n, slots = self.num_envs, device_arrays.num_slots(self.num_envs, everyone=True)
         if slots > self.num_slots:
-            self._make_slots(slots)
+            self._make_more_slots(slots)
         rows = {name.removeprefix("console."): array for name, array in taken.items() if name.startswith("console.")}
         registers, memory, screen, random = rows_to_device(rows)
         write = self.threads.write
@@ -309,13 +343,13 @@ class DeviceConsoles:
             write(array, values)
         if self._is_sticky:
             write(self.sticky, random[:, STICKY_STREAM])
-        write(self.loading, np.zeros(n, bool))
+        write(self.counters, taken["console.state"][:, [LIVES, FRAME_NUMBER, EPISODE_FRAME_NUMBER]])
         for array, values in ((self.screens, screen), (self.captured, taken["captured"])):
             write(array[:n], values)
         write(self.whole, np.full(n, NOT_WHOLE, np.uint8))
         write(self.slot_of, np.arange(n, dtype=np.int32))
         write(self.owner, np.where(np.arange(slots) < n, np.arange(slots), -1).astype(np.int32))
-        write(self.is_new, np.zeros(slots, np.uint8))
+        write(self.slot_kind, np.zeros(slots, np.uint8))
         for name in ("observations", "elapsed"):
             write(getattr(self, name), taken[name])
         self._loaded[:] = True

@@ -132,6 +132,6 @@ class CudaNativeVectorEnv(VectorEnv):
         """
         try:
             self._consoles.set_state(state)
-        except ValueError as error:
+        except (ValueError, MemoryError) as error:
             raise UsageError(str(error)) from error
         return self._observations

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from parity import play_both
 
-from parcade.atari import Arcade, VectorConsoles, cuda_arcade, device_arrays, engine_cuda, mt19937
+from parcade.atari import Arcade, VectorConsoles, cuda_arcade, device_arrays, device_rows, engine_cuda, history, mt19937
 from parcade.atari.arcade_cuda import DeviceArcade
 from parcade.atari.device_rows import rows_to_device
 from parcade.atari.engine_cuda import HostThreads
-from parcade.atari.state import LOG_SLOT, NOOP_STREAM
+from parcade.atari.state import FRAME_NUMBER, LOG_SLOT, NOOP_STREAM, PARTIAL, PICTURE, TERMINAL
 from parcade.atari.vector_cuda import DeviceConsoles
 
 pytest.importorskip("ale_py")
@@ -99,6 +99,90 @@ def test_steps_that_show_older_pictures_are_played_again_on_them(game, settings,
     assert least <= again <= most
     assert consoles.num_incomplete() == 0
     assert (consoles.slot_of >= 0).sum() <= (consoles.whole == 0).sum() + again
+
+
+# Both count frames in $80 and colour the background with it, 250 lines a frame. The first thinks for 30,000 instructions after 120
+# lines of every eighth frame, longer than an update lasts; the second ends 3 frames of 32 after 180 lines.
+THINKING = (
+    "78d8a2ff9aa9008580a90285028500850285028502a90085008501e680a5800a0a8509a2788502cad0fba5802907d01a"
+    "a03ca200cad0fd88d0f8a580493c8509a2ff8502cad0fb4c09f0a580497f8509a2878502cad0fb4c09f0"
+)
+CUT = (
+    "78d8a2ff9aa9008580a90285028500850285028502a90085008501e680a5800a0a8509a2968502cad0fba580497f8509"
+    "a21ea580291fc903b002a2698502cad0fb4c09f0"
+)
+
+
+def rom_of(tmp_path, code: str):
+    """A cartridge of 4K with this code at $F000."""
+    image = bytearray.fromhex(code).ljust(4096, b"\0")
+    image[0xFFC:0x1000] = b"\x00\xf0\x00\xf0"
+    path = tmp_path / "own.bin"
+    path.write_bytes(image)
+    return path
+
+
+@pytest.mark.filterwarnings("ignore:own.bin is no known game")
+@pytest.mark.parametrize("frameskip", [2, 4, 5])
+def test_a_frame_that_is_half_drawn_when_it_is_observed_is_seen_so(tmp_path, frameskip):
+    _, consoles, again = both_after(rom_of(tmp_path, THINKING), 30, 6, frameskip=frameskip, img_height=42, img_width=42)
+    assert again > 0 and consoles.num_incomplete() == 0
+
+
+@pytest.mark.filterwarnings("ignore:own.bin is no known game")
+def test_every_observation_that_lacks_lines_is_counted_in_its_step(tmp_path, monkeypatch):
+    monkeypatch.setattr(device_arrays, "num_slots", lambda n, everyone=False: 3)
+    rom = rom_of(tmp_path, CUT)
+    expected, consoles = VectorConsoles(rom, 6), DeviceConsoles(rom, 6, HostThreads(1))
+    expected.reset(seed=0)
+    consoles.reset(seed=0)
+    lacking = 0
+    for step in range(40):
+        before = consoles.incomplete.copy()
+        want, got = expected.step(np.zeros(6, np.int64)), consoles.step(np.zeros(6, np.int64))
+        differ = (want.observations[:, -1] != got.observations[:, -1]).any((1, 2))
+        assert not (differ & (consoles.incomplete == before)).any(), step
+        lacking += int(differ.sum())
+    assert lacking > 0
+
+
+def test_nothing_is_believed_of_a_record_that_was_never_cleared():
+    s = np.zeros(engine_cuda.SCRATCH["s"][0], np.int32)
+    s[[history.ENTRIES, history.ENTRIES + history.ENTRY_WORDS]] = 3  # what another console left there: a frame of update 3
+    history.clear(s)
+    memory = np.zeros(256, np.uint8)
+    for partial in (1, 1, 1, 0):  # a frame of before goes on for three updates, then one begins
+        s[PARTIAL] = partial
+        history.remember(s, memory)
+    s[PICTURE] ^= 1
+    assert (history.is_whole_frame(s, 0), history.is_whole_frame(s, 1)) == (True, False)
+
+
+@pytest.mark.parametrize(("game", "sticky"), [("breakout", 0.25), ("berzerk", 0.0)])
+def test_cached_starts_are_those_of_the_cpu_engine_also_when_actions_are_sticky(game, sticky):
+    settings = {"start_states": "cached", "num_starts": 3, "repeat_action_probability": sticky, "max_num_frames_per_episode": 60}
+    expected, consoles = VectorConsoles(game, 3, **settings), DeviceConsoles(game, 3, HostThreads(2), **settings)
+    player = np.random.default_rng(1)
+    for seed in (3, None, 4):
+        want, got = expected.reset(seed=seed), consoles.reset(seed=seed)
+        assert np.array_equal(want[0], got[0])
+        for step in range(20):
+            actions = player.integers(0, len(consoles.action_set), 3)
+            want, got = expected.step(actions), consoles.step(actions)
+            assert np.array_equal(want.observations, got.observations), (seed, step)
+            assert np.array_equal(np.stack([want.lives, want.frame_number, want.episode_frame_number], 1), got.counters), (seed, step)
+
+
+def test_a_game_that_was_over_already_plays_no_frame():
+    expected, consoles, _ = both_after("breakout", 3, 2)
+    state = state_of(expected)
+    state["console.state"] = state["console.state"].copy()
+    state["console.state"][0, TERMINAL] = 1
+    expected.arrays["state"][0, TERMINAL] = 1
+    consoles.set_state(state)
+    want, got = expected.step(np.zeros(2, np.int64)), consoles.step(np.zeros(2, np.int64))
+    assert want.terminated.tolist() == got.terminated.tolist() == [True, False]
+    assert np.array_equal(want.frame_number, got.counters[:, 1]) and np.array_equal(want.observations, got.observations)
 
 
 @pytest.mark.parametrize("game", ["breakout", "tic_tac_toe_3d"])
@@ -191,7 +275,7 @@ def state_of(consoles: VectorConsoles) -> dict[str, np.ndarray]:
     return state | {name: getattr(consoles, name) for name in ("observations", "captured", "elapsed")}
 
 
-@pytest.mark.parametrize(("game", "n", "sticky"), [("pong", 2, 0.25), ("pong", 1, 0.0), ("adventure", 2, 0.0)])
+@pytest.mark.parametrize(("game", "n", "sticky"), [("pong", 2, 0.25), ("pong", 1, 0.0), ("adventure", 2, 0.0), ("adventure", 2, 0.25)])
 def test_environments_go_on_from_a_state_of_the_other_device(game, n, sticky):
     """And back: over restarts, which draw from all generators, the one of sticky actions too where a menu waits so many frames."""
     settings = {"repeat_action_probability": sticky, "max_num_frames_per_episode": 40, "mode": 1 if game == "adventure" else None}
@@ -201,6 +285,7 @@ def test_environments_go_on_from_a_state_of_the_other_device(game, n, sticky):
         consoles.step(np.array([step % 6, 2])[:n])
     device = DeviceConsoles(game, n, HostThreads(), **settings)
     device.set_state(state_of(consoles))
+    assert device.counters[:, 1].tolist() == consoles.arrays["state"][:, FRAME_NUMBER].tolist()
     for step in range(20):
         want, got = consoles.step(np.array([2, step % 6])[:n]), device.step(np.array([2, step % 6])[:n])
         assert np.array_equal(want.observations, got.observations)
@@ -212,6 +297,17 @@ def test_environments_go_on_from_a_state_of_the_other_device(game, n, sticky):
     for step in range(12):
         want, got = consoles.step(np.array([2, step % 6])[:n]), again.step(np.array([2, step % 6])[:n])
         assert np.array_equal(want.observations, got.observations)
+
+
+def test_saved_pictures_that_do_not_fit_are_refused_before_anything_changes(monkeypatch):
+    monkeypatch.setattr(device_arrays, "ALL_SLOTS", 1)
+    threads = HostThreads()
+    consoles, device = VectorConsoles("pong", 300, img_height=10, img_width=8), DeviceConsoles("pong", 300, threads, img_height=10, img_width=8)
+    monkeypatch.setattr(threads, "free_bytes", lambda: 50 << 20)
+    before = device.num_slots
+    with pytest.raises(MemoryError, match=r"pictures of 300 saved consoles need 0.1 GiB .* use fewer environments"):
+        device.set_state(state_of(consoles) | {"console.random": np.repeat(device_rows.streams_of(*2 * (np.ones((3, 1), np.int64),)), 300, 0)})
+    assert device.num_slots == before < 300 and len(device.screens) == before
 
 
 def test_a_state_of_other_sticky_actions_or_of_no_seed_is_refused():

@@ -20,6 +20,7 @@ STREAMS = 4 * 3 * 626
 BOUNDS = {
     "power_thread": (255, ROW + 1500, 8000, 32000, 8000),
     "step_thread": (255, ROW + 1500, 8000, 32000, 8000),
+    "load_thread": (255, ROW + STREAMS + 1500, 10000, 32000, 8000),
     "restart_thread": (255, ROW + STREAMS + 1500, 8000, 32000, 8000),
     "act_thread": (255, ROW + 1500, 8000, 28000, 8000),
     "reset_thread": (255, ROW + 1500, 8000, 32000, 8000),
@@ -33,7 +34,7 @@ BOUNDS = {
     "show_thread": (48, 64, 0, 800, 120),
     "record_thread": (48, 64, 0, 800, 240),
 }
-LARGE = ["power_thread", "step_thread", "restart_thread", "act_thread", "reset_thread"]
+LARGE = ["power_thread", "load_thread", "step_thread", "restart_thread", "act_thread", "reset_thread"]
 SMALL = [name for name in BOUNDS if name not in LARGE]
 
 
