@@ -21,7 +21,7 @@ BOUNDS = {
     "power_thread": (255, ROW + 1500, 8000, 32000, 8000),
     "step_thread": (255, ROW + 1500, 8000, 32000, 8000),
     "load_thread": (255, ROW + STREAMS + 1500, 10000, 32000, 8000),
-    "restart_thread": (255, ROW + STREAMS + 1500, 8000, 32000, 8000),
+    "restart_thread": (255, ROW + STREAMS + 1500, 10000, 32000, 8000),
     "act_thread": (255, ROW + 1500, 8000, 28000, 8000),
     "reset_thread": (255, ROW + 1500, 8000, 32000, 8000),
     "recall_thread": (64, STREAMS + 256, 0, 5000, 1500),
