@@ -94,13 +94,13 @@ def kept(tmp_path, monkeypatch):
     from numba import cuda
     from numba.cuda import codegen, dispatcher
 
-    from parcade.atari import cuda_pictures, engine_cuda
+    from parcade.atari import cuda_arcade, engine_cuda
 
     device = type("Device", (), {"compute_capability": (9, 0), "id": 0})
     monkeypatch.setattr(codegen.devices, "get_context", lambda *number: type("Context", (), {"device": device}))
     monkeypatch.setattr(engine_cuda, "cache_directory", lambda: tmp_path)
     monkeypatch.setattr(engine_cuda, "UNUSED_SECONDS", 0.0)
-    body = cuda_pictures.show_thread
+    body = cuda_arcade.show_thread
     types = numba.void(*gpu_code.signatures()[body]).args
 
     def compile_or_load(sources, options="int64"):
