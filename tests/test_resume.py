@@ -134,7 +134,9 @@ def test_another_machine_is_warned_about(tmp_path, capsys, monkeypatch):
 def start(directory, *flags):
     command = [sys.executable, "-m", "parcade", "train", "tiny_catch", "--threads-per-rank", "1", *flags]
     command += ["--total-frames", "1000000000", "--checkpoint-seconds", "0.5", "--run-dir", str(directory)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    # Tests that run under nohup would hand its deafness on.
+    hears = lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL)  # noqa: E731
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=hears)
     deadline = time.monotonic() + 100
     while not list((directory / "checkpoints").glob("[0-9]*[0-9]")):
         assert process.poll() is None, process.communicate()
