@@ -177,10 +177,14 @@ class TrainConfig:
             raise UsageError(f"frame_limit={self.env.frame_limit} is shorter than an unroll of {frames} frames; use {frames} or more")
 
     @property
+    def plays_on_device(self) -> bool:
+        """Whether environments, or the network that acts in them, can be on the run's device; of other algorithms only the learner is."""
+        return algorithm_row(self.run.algorithm).make.source_kind in ("rollout", "staggered", "replay")
+
+    @property
     def consoles_on_device(self) -> bool:
         """Whether the consoles too run on the GPU, so that a rollout never leaves it."""
-        plays_on = algorithm_row(self.run.algorithm).make.source_kind in ("rollout", "staggered", "replay")
-        return self.run.device == "cuda" and self.run.backend == "native" and is_atari(self.game) and plays_on
+        return self.run.device == "cuda" and self.run.backend == "native" and is_atari(self.game) and self.plays_on_device
 
     @property
     def is_topology(self) -> bool:

@@ -36,10 +36,6 @@ REFERENCE_ENVS = 4
 REFERENCE_STEPS = 256
 
 
-# Sources whose environments, or the network that acts in them, can be on a GPU; of the others only the learner is.
-ON_DEVICE = ("rollout", "staggered", "replay")
-
-
 def make_policy(config: TrainConfig) -> Policy:
     """The policy of the config for its game's observations, with the seed's initial weights."""
     env = make_vec(config.game, 1, config.run.backend, settings=config.env)
@@ -77,7 +73,7 @@ def make_group(
         "life_loss": config.env.life_loss,
         "precision": Precision(config.run.precision),
         "timer": timer,
-        "device": config.run.device if algorithm_row(config.run.algorithm).make.source_kind in ON_DEVICE else "cpu",
+        "device": config.run.device if config.plays_on_device else "cpu",
     }
 
     def on_host(device: str) -> EnvGroup:
