@@ -54,7 +54,9 @@ class BenchFlags:
     algorithm: str = "ppo"
     """What learns (bench train)."""
     device: Literal["cpu", "cuda"] = "cpu"
-    """Where consoles and network are; cuda with backend native."""
+    """Where the network is, and the consoles where they play alone; cuda consoles need backend native."""
+    env_device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where the consoles are; auto: as in training with a network, on the device without one."""
     counts: tuple[int, ...] = ()
     """Measure each of these numbers of environments instead of num_envs (bench env)."""
     stages: tuple[Literal["emulate", "observe", "infer", "train"], ...] = ("observe",)
@@ -63,6 +65,11 @@ class BenchFlags:
     """Also write the result to this file."""
     plot: str = ""
     """Also draw frames/s against the number of environments into this PNG."""
+
+    @property
+    def consoles_alone(self) -> str:
+        """Where consoles are that no network plays."""
+        return self.device if self.env_device == "auto" else self.env_device
 
     def __post_init__(self) -> None:
         if not 0 < self.seconds < math.inf or self.repeats < 1 or self.num_threads < 0 or min(self.counts, default=self.num_envs) < 1:
@@ -116,7 +123,7 @@ def _emulating(flags: BenchFlags, num_envs: int) -> Stage:
     from parcade.atari import Arcade
     from parcade.atari.games import snake_case
 
-    arcade = Arcade(snake_case(flags.game), num_envs, flags.device)
+    arcade = Arcade(snake_case(flags.game), num_envs, flags.consoles_alone)
     actions = np.random.default_rng(0).choice(arcade.actions, (64, num_envs))
     played = 0
 
@@ -136,7 +143,7 @@ def _emulating(flags: BenchFlags, num_envs: int) -> Stage:
 def _observing(flags: BenchFlags, num_envs: int) -> Stage:
     """Emulation and preprocessing, random actions."""
     settings = _settings(flags)
-    env = make_vec(flags.game, num_envs, flags.backend, flags.device, settings=settings, num_threads=flags.num_threads)
+    env = make_vec(flags.game, num_envs, flags.backend, flags.consoles_alone, settings=settings, num_threads=flags.num_threads)
     generator = np.random.default_rng(0)
     env.reset(seed=0)
     num_actions = int(env.single_action_space.n)
@@ -154,18 +161,19 @@ def _observing(flags: BenchFlags, num_envs: int) -> Stage:
             frames = frames + env.step(actions)[4]["frames"].sum()
         return int(frames), STEPS_A_TURN * num_envs
 
-    return Stage(turn, env.close) if flags.device == "cpu" else Stage(turn_on_device, env.close, env.describe_use)
+    return Stage(turn, env.close) if flags.consoles_alone == "cpu" else Stage(turn_on_device, env.close, env.describe_use)
 
 
 def _inferring(flags: BenchFlags, num_envs: int) -> Stage:
     """Environments that a policy plays, unlearned."""
-    from parcade.experience.build import make_group, make_policy
+    from parcade.devices import torch_device
+    from parcade.experience.build import make_playing_group, make_policy
     from parcade.experience.rollout import play_rollout
     from parcade.report.timing import Timer
 
     config, threads = _config(flags, num_envs)
-    policy = make_policy(config).to(flags.device).eval()
-    group = make_group(config, 0, num_envs, num_threads=threads, timer=Timer())
+    policy = make_policy(config).to(torch_device(flags.device)).eval()
+    group = make_playing_group(config, 0, num_envs, num_threads=threads, timer=Timer())
     group.start(policy)
 
     def turn() -> tuple[int, int]:
@@ -212,7 +220,7 @@ def _config(flags: BenchFlags, num_envs: int) -> tuple[Any, int]:
     from parcade.algorithms.table import algorithm_row
     from parcade.config import RunConfig, TrainConfig, check_device, check_divisible
 
-    run = RunConfig(algorithm=flags.algorithm, backend=flags.backend, device=flags.device)
+    run = RunConfig(algorithm=flags.algorithm, backend=flags.backend, device=flags.device, env_device=flags.env_device)
     config = TrainConfig(flags.game, run, _settings(flags), algorithm_row(flags.algorithm).config(num_envs=num_envs))
     check_device(config)
     check_divisible(config, 1)
@@ -229,7 +237,7 @@ def _measure_stage(flags: BenchFlags, stage: str, num_envs: int) -> dict[str, An
     described = measured.describe(statistics.median(samples["steps_per_second"]))
     measured.close()
     row = {"what": what if stage != "train" else f"{what} with {flags.algorithm}", "game": flags.game, "num_envs": num_envs}
-    row |= {} if flags.device == "cpu" else {"device": flags.device, "start_states": flags.start_states, **described}
+    row |= {} if flags.device == "cpu" else {"device": flags.device, "env_device": flags.env_device, "start_states": flags.start_states, **described}
     return {"stage": stage, "num_envs": num_envs, "row": row, "samples": samples}
 
 

@@ -19,7 +19,7 @@ from parcade import run_directory
 from parcade.algorithms.base import Algorithm
 from parcade.config import TrainConfig
 from parcade.errors import UsageError
-from parcade.exchange.base import Exchange, learning_rate, set_learning_rate
+from parcade.exchange.base import Exchange, learning_rate, load_optimizer_state, optimizer_state, set_learning_rate
 from parcade.experience.source import Source
 from parcade.parameters import state_tensors
 from parcade.report.machine import machine
@@ -88,8 +88,7 @@ class Checkpointer:
         tensors |= behind("algorithm.", self.algorithm.get_state())
         if self.exchange.rank == 0:
             tensors |= behind("policy.", state_tensors(self.algorithm.policy))
-            optimizer = self.exchange.optimizer.state[self.exchange.parameters.data]
-            tensors |= {f"optimizer.{name}": torch.as_tensor(value) for name, value in optimizer.items()}
+            tensors |= behind("optimizer.", optimizer_state(self.exchange.optimizer, self.exchange.parameters.data))
             tensors["learning_rate"] = torch.tensor(learning_rate(self.exchange.optimizer), dtype=torch.float64)
         return tensors
 
@@ -105,12 +104,8 @@ class Checkpointer:
         algorithm = part_of(tensors, "algorithm.")
         if algorithm:
             self.algorithm.set_state(algorithm)
-        optimizer = part_of(shared, "optimizer.")
-        if optimizer:
-            data = self.exchange.parameters.data
-            # A single number is the count of steps, which optimisers keep on the host.
-            moved = {name: value.to(data.device) if value.ndim else value for name, value in optimizer.items()}
-            self.exchange.optimizer.state[data] = moved
+        data = self.exchange.parameters.data
+        load_optimizer_state(self.exchange.optimizer, data, part_of(shared, "optimizer."))
         set_learning_rate(self.exchange.optimizer, float(shared["learning_rate"]))
         self.progress.set_state(state["progress"])
         self.exchange.updates = self.progress.updates

@@ -14,6 +14,7 @@ from parcade.algorithms.base import AlgorithmConfig
 from parcade.algorithms.ppo import PPOConfig
 from parcade.algorithms.table import algorithm_row, support_matrix
 from parcade.atari.games import load_games, snake_case
+from parcade.devices import check_gpu, free_device_memory, torch_device
 from parcade.envs import ale, native
 from parcade.envs.games import canonical_game, is_atari
 from parcade.envs.settings import EnvSettings
@@ -22,7 +23,6 @@ from parcade.experience.replay import FILL_STEPS
 from parcade.networks import build_torso
 from parcade.policy import NetworkConfig
 from parcade.precision import resolve
-from parcade.report.machine import available_memory_bytes
 from parcade.threads import check_threads
 from parcade.topology.settings import ON_RAY, READ_BY, TopologyConfig
 
@@ -56,6 +56,11 @@ class RunConfig:
     """Who emulates the console: ale-py, or parcade's own, with the same games and scores."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Where the network and its tensors live."""
+    env_device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where the consoles live; auto: on the CPU, which emulates faster than the GPU at the sizes that training takes. The
+    run keeps what was chosen."""
+    capture: bool = True
+    """On a GPU, record the kernels of an update and of a decision once and replay them as CUDA graphs."""
     engine: Literal["local", "serial", "mpi", "ray"] = "local"
     """local: one process with threads; serial: the same results with neither threads nor overlap; mpi: many ranks;
     ray: parts on a cluster."""
@@ -108,7 +113,10 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "game", canonical_game(self.game))
-        object.__setattr__(self, "run", dataclasses.replace(self.run, precision=resolve(self.run.precision, self.run.device)))
+        chosen = {"precision": resolve(self.run.precision, self.run.device)}
+        if self.run.env_device == "auto":
+            chosen["env_device"] = "cpu"
+        object.__setattr__(self, "run", dataclasses.replace(self.run, **chosen))
         run, row = self.run, algorithm_row(self.run.algorithm)
         if not isinstance(self.hyper, row.config):
             raise UsageError(
@@ -137,8 +145,10 @@ class TrainConfig:
             raise UsageError(f"ranks={run.ranks} needs --engine mpi; engine {run.engine} is one process")
         if (run.hosts or run.network_interface) and run.engine != "mpi":
             raise UsageError(f"hosts and network_interface are for --engine mpi; engine {run.engine} is one process")
-        if run.device == "cuda":
-            self._check_cuda()
+        if run.env_device == "cuda":
+            self._check_consoles_on_gpu()
+        if self.is_topology and run.device == "cuda" and self.topology.actor_gpus:
+            raise UsageError(f"actor_gpus={self.topology.actor_gpus:g}: actors act on CPU cores with --device cuda; leave it out")
         if run.compile and (self.is_topology or row.make.source_kind == "population"):
             raise UsageError(f"algorithm {run.algorithm} on engine {run.engine} takes no --compile; leave it out")
         if row.make.source_kind != "rollout" and (self.hyper.network.lstm or run.overlap):
@@ -164,27 +174,37 @@ class TrainConfig:
         if self.is_topology:
             self._check_topology()
 
-    def _check_cuda(self) -> None:
-        """Refuse what does not run on a GPU. Whether there is one is asked when a run starts, not when one is looked at."""
-        run = self.run
-        if run.engine not in ("local", "serial", "mpi") or run.overlap:
-            raise UsageError("device 'cuda' runs on engines local, serial and mpi, without --overlap; leave the rest out")
-        if self.is_topology:
-            raise UsageError(f"algorithm {run.algorithm} does not run on device 'cuda' yet; use device 'cpu'")
-        fills = algorithm_row(run.algorithm).make.source_kind == "replay"
-        frames = max(getattr(self.hyper, "unroll_length", 1), FILL_STEPS if fills else 1) * self.env.frame_skip
-        if self.consoles_on_device and self.env.frame_limit < frames:
+    def _check_consoles_on_gpu(self) -> None:
+        """Refuse consoles on a GPU where they cannot be. Whether there is a GPU is asked when a run starts. Errors: UsageError."""
+        run, row = self.run, algorithm_row(self.run.algorithm)
+        if run.device != "cuda":
+            raise UsageError(f"env_device 'cuda' needs the network there too; got device {run.device!r}; use --device cuda")
+        if run.backend != "native" or not is_atari(self.game):
+            raise UsageError(
+                f"env_device 'cuda' is for Atari games on parcade's own consoles; got {self.game} on backend {run.backend}; "
+                "use --backend native, or --env-device cpu"
+            )
+        if self.is_topology or row.make.source_kind not in ("rollout", "staggered", "replay"):
+            raise UsageError(f"algorithm {run.algorithm} on engine {run.engine} plays on CPU cores; use --env-device cpu")
+        if run.overlap:
+            raise UsageError("env_device 'cuda' takes no --overlap: the GPU both plays and learns; leave it out, or use --env-device cpu")
+        frames = max(getattr(self.hyper, "unroll_length", 1), FILL_STEPS if row.make.source_kind == "replay" else 1) * self.env.frame_skip
+        if self.env.frame_limit < frames:
             raise UsageError(f"frame_limit={self.env.frame_limit} is shorter than an unroll of {frames} frames; use {frames} or more")
-
-    @property
-    def plays_on_device(self) -> bool:
-        """Whether environments, or the network that acts in them, can be on the run's device; of other algorithms only the learner is."""
-        return algorithm_row(self.run.algorithm).make.source_kind in ("rollout", "staggered", "replay")
 
     @property
     def consoles_on_device(self) -> bool:
         """Whether the consoles too run on the GPU, so that a rollout never leaves it."""
-        return self.run.device == "cuda" and self.run.backend == "native" and is_atari(self.game) and self.plays_on_device
+        return self.run.env_device == "cuda"
+
+    @property
+    def learner_gpus(self) -> float:
+        """GPUs that each learner of a system of parts reserves: as asked for, or one where the network lives on one."""
+        return self.topology.learner_gpus or (1.0 if torch_device(self.run.device).type == "cuda" else 0.0)
+
+    def on_host(self) -> TrainConfig:
+        """The same run for a part that stays on CPU cores, whatever the learners compute on."""
+        return dataclasses.replace(self, run=dataclasses.replace(self.run, device="cpu"))
 
     @property
     def is_topology(self) -> bool:
@@ -283,10 +303,11 @@ class TrainConfig:
 def check_device(config: TrainConfig) -> None:
     """Refuse what this machine does not have: the device, cores for the threads, or memory. Errors: UsageError."""
     check_threads("threads_per_rank", config.run.threads_per_rank)
-    if config.run.device == "cpu":
-        check_process_memory(config, available_memory_bytes())
-    if config.run.device == "cuda" and not torch.cuda.is_available():
-        raise UsageError(f"device 'cuda': torch {torch.__version__} finds no NVIDIA GPU here; use --device cpu")
+    remote = config.run.engine == "ray" and config.topology.address
+    if config.run.device == "cuda" and not remote:
+        check_gpu("device 'cuda'")
+    if not config.consoles_on_device and not remote:
+        check_process_memory(config, free_device_memory(config.run.device))
 
 
 def _torso_of_shapes(config: TrainConfig) -> torch.nn.Module:
@@ -378,6 +399,16 @@ def to_json(config: TrainConfig) -> dict[str, Any]:
     return {"schema_version": SCHEMA_VERSION, **dataclasses.asdict(config)}
 
 
+def _with_env_device(data: dict[str, Any]) -> dict[str, Any]:
+    """The run's settings; in files of before there was ``env_device`` native consoles lived where the network did."""
+    run = data["run"]
+    if "env_device" in run:
+        return run
+    plays = algorithm_row(run["algorithm"]).make.source_kind in ("rollout", "staggered", "replay")
+    on_gpu = run["device"] == "cuda" and run["backend"] == "native" and is_atari(data["game"]) and plays
+    return {**run, "env_device": "cuda" if on_gpu else "cpu"}
+
+
 def from_json(data: dict[str, Any]) -> TrainConfig:
     """The inverse of ``to_json``. Errors: UsageError naming what does not fit."""
     version = data.get("schema_version")
@@ -387,7 +418,7 @@ def from_json(data: dict[str, Any]) -> TrainConfig:
             "it was written by another version of parcade; use that version"
         )
     try:
-        run = RunConfig(**data["run"])
+        run = RunConfig(**_with_env_device(data))
         env = EnvSettings(**{**data["env"], "action_subset": tuple(data["env"]["action_subset"])})
         hyper = {**data["hyper"], "network": NetworkConfig(**data["hyper"]["network"])}
         topology = TopologyConfig(**data.get("topology", {}))

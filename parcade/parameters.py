@@ -54,7 +54,8 @@ def state_tensors(module: nn.Module) -> dict[str, Tensor]:
 def weights_of(policy: nn.Module) -> dict[str, np.ndarray]:
     """What an actor needs of a policy: all parameters as one array ``data`` ``[P]``, and every buffer by its name."""
     flat = torch.cat([p.detach().reshape(-1) for p in policy.parameters()])
-    return {"data": flat.numpy(), **{f"buffer.{n}": b.numpy().copy() for n, b in policy.named_buffers()}}
+    buffers = {f"buffer.{name}": buffer.cpu().numpy().copy() for name, buffer in policy.named_buffers()}
+    return {"data": flat.cpu().numpy(), **buffers}
 
 
 @torch.no_grad()

@@ -17,12 +17,14 @@ from torch import Tensor
 from parcade import run_directory
 from parcade.algorithms.base import Algorithm, AlgorithmContext
 from parcade.algorithms.table import algorithm_row
+from parcade.capture import make_capture
 from parcade.checkpoint import Checkpointer
 from parcade.cluster import mpi, ranks, torchrun
 from parcade.cluster.signals import StopRequest
 from parcade.cluster.watchdog import Signs, patience_seconds
 from parcade.compiled import compile_network
 from parcade.config import TrainConfig, check_device, check_divisible, to_json
+from parcade.devices import is_stand_in, make_repeatable, torch_device
 from parcade.doctor.start import warn_at_start
 from parcade.envs.games import score_milestones
 from parcade.errors import UsageError
@@ -31,6 +33,7 @@ from parcade.experience.build import make_policy, make_source
 from parcade.experience.source import Source
 from parcade.precision import Precision
 from parcade.profile.recorder import recorder_from_environment
+from parcade.report.device_timing import attach_device_clock
 from parcade.report.machine import commit, machine
 from parcade.report.progress import Progress
 from parcade.report.reporter import Reporter
@@ -92,6 +95,8 @@ def _run_training(config: TrainConfig, run: Path, timers: list[Timer], resume: b
     algorithm = make_algorithm(config, exchange)
     actor_timer = Timer(outside="wait") if config.run.overlap and not is_serial else None
     timers += [actor_timer] if actor_timer else []
+    if config.run.device == "cuda":
+        attach_device_clock(timers, torch_device(config.run.device), consoles_on_device=config.consoles_on_device)
     source = make_source(config, algorithm, exchange, timer=actor_timer or timer, learner_timer=timer, threads=threads)
     progress = Progress(config.run.total_frames, score_milestones(config.game))
     is_first = exchange.rank == 0
@@ -144,7 +149,8 @@ def make_exchange(config: TrainConfig, timer: Timer) -> Exchange:
     elif config.run.device == "cuda":
         from parcade.exchange.nccl import NcclExchange
 
-        exchange = NcclExchange(timer, timeout_seconds=patience_seconds(config.hang_seconds))
+        carrier = "gloo" if is_stand_in() else "nccl"
+        exchange = NcclExchange(timer, backend=carrier, timeout_seconds=patience_seconds(config.hang_seconds))
     else:
         from parcade.exchange.allreduce import AllreduceExchange
 
@@ -157,14 +163,18 @@ def make_exchange(config: TrainConfig, timer: Timer) -> Exchange:
 def make_algorithm(config: TrainConfig, exchange: Exchange) -> Algorithm:
     """The algorithm with its policy, attached to the exchange. Every rank starts from the same parameters."""
     policy = make_policy(config)
-    policy.to(config.run.device)
+    device = torch_device(config.run.device)
+    if config.run.device == "cuda":
+        make_repeatable()
+    policy.to(device)
     if config.run.compile:
         compile_network(policy)
     draws = np.random.SeedSequence([config.run.seed, 2**32 + exchange.rank]).generate_state(1, np.uint64)[0]
     generator = torch.Generator().manual_seed(int(draws >> np.uint64(1)))
-    context = AlgorithmContext(policy, Precision(config.run.precision), config.run.device, generator)
+    context = AlgorithmContext(policy, Precision(config.run.precision), device.type, generator)
     algorithm = algorithm_row(config.run.algorithm).make(context, config.hyper)
-    exchange.attach(policy, algorithm.optimizer(), config.hyper.max_grad_norm)
+    capture = make_capture(config.run.device, enabled=config.run.capture)
+    exchange.attach(policy, algorithm.optimizer(), config.hyper.max_grad_norm, capture)
     return algorithm
 
 

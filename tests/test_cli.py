@@ -49,8 +49,28 @@ BAD = {
     "a backend that is not there": (["train", "pong", "--backend", "envpool"], "invalid choice 'envpool'"),
     "a colour view of the native backend": (["train", "pong", "--backend", "native", "--view", "rgb"], "not served"),
     "a picture too small": (["train", "pong", "--network", "nature_cnn", "--image-height", "20"], "too small"),
-    "a GPU for parts": (["train", "pong", "--device", "cuda", "--algorithm", "impala"], "does not run on device 'cuda' yet"),
-    "a GPU for a run that overlaps": (["train", "pong", "--device", "cuda", "--overlap"], "without --overlap"),
+    "consoles on a GPU without the network": (["train", "pong", "--env-device", "cuda"], "needs the network there too; got device 'cpu'"),
+    "consoles of a system of parts on a GPU": (
+        ["train", "pong", "--device", "cuda", "--env-device", "cuda", "--algorithm", "impala"], "plays on CPU cores; use --env-device cpu"
+    ),
+    "consoles of whole games on a GPU": (
+        ["train", "pong", "--device", "cuda", "--env-device", "cuda", "--algorithm", "reinforce"], "plays on CPU cores; use --env-device cpu"
+    ),
+    "ale-py's consoles on a GPU": (
+        ["train", "pong", "--device", "cuda", "--env-device", "cuda", "--backend", "ale"], "use --backend native, or --env-device cpu"
+    ),
+    "another environment on a GPU": (["train", "tiny_catch", "--device", "cuda", "--env-device", "cuda"], "is for Atari games"),
+    "consoles on a GPU that overlap": (
+        ["train", "pong", "--device", "cuda", "--env-device", "cuda", "--overlap"], "env_device 'cuda' takes no --overlap"
+    ),
+    "an unknown place for consoles": (["train", "pong", "--env-device", "gpu"], "invalid choice 'gpu'"),
+    "GPUs for actors": (
+        ["train", "pong", "--device", "cuda", "--algorithm", "impala", "--engine", "ray", "--actor-gpus", "1"], "actors act on CPU cores"
+    ),
+    "more environments than threads serve": (
+        ["train", "tiny_catch", "--num-envs", "400000", "--unroll-length", "2", "--threads-per-rank", "1"],
+        "400,000 environments on 1 thread(s) may take 100 s a step, more than the 60 s",
+    ),
     "groups that do not divide": (["train", "pong", "--algorithm", "vtrace", "--num-groups", "3"], "num_envs=40 is not divisible"),
     "a run that is not there": (["eval", "nowhere"], "nowhere/config.json does not exist"),
     "a resume of nothing": (["train", "--resume", "nowhere"], "nowhere/config.json does not exist"),

@@ -62,21 +62,38 @@ class A2C(Algorithm):
         return lambda parameters: torch.optim.RMSprop(parameters, self.config.learning_rate, alpha=0.99, eps=1e-5)
 
     def update(self, batch: Batch, exchange: Exchange, progress: float) -> dict[str, Tensor]:
-        c, policy = self.config, self.policy
+        c = self.config
         set_learning_rate(exchange.optimizer, linear(c.learning_rate, c.final_learning_rate, progress))
-        with self.precision.autocast(self.device):
-            scores, values, _ = policy(batch.observations, batch.initial_policy_state, batch.starts)
         rewards, v_T = self.bootstrap(batch)
-        advantages = generalized_advantages(rewards, batch.discounts(c.gamma, c.reset_at_points), values.detach(), v_T, c.gae_lambda)
+        discounts = batch.discounts(c.gamma, c.reset_at_points)
+        columns = (batch.observations, batch.starts, batch.actions, rewards, discounts, v_T)
+        figures = exchange.minimize(self._loss, exchange, batch.initial_policy_state, *columns)
+        update_statistics(self.policy, batch.observations, exchange)
+        return figures
+
+    def _loss(
+        self,
+        exchange: Exchange,
+        state: Tensor | None,
+        observations: Tensor,
+        starts: Tensor,
+        actions: Tensor,
+        rewards: Tensor,
+        discounts: Tensor,
+        v_T: Tensor,
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Of a whole rollout."""
+        c = self.config
+        with self.precision.autocast(self.device):
+            scores, values, _ = self.policy(observations, state, starts)
+        advantages = generalized_advantages(rewards, discounts, values.detach(), v_T, c.gae_lambda)
         returns = advantages + values.detach()
         if c.normalize_advantages:
             advantages = normalized(advantages, exchange)
-        policy_loss = policy_gradient_loss(log_prob_of(scores, batch.actions), advantages)
+        policy_loss = policy_gradient_loss(log_prob_of(scores, actions), advantages)
         value_loss = squared_error_loss(values, returns)
         entropy = entropy_of(scores).mean()
-        exchange.step(policy_loss + c.value_weight * value_loss - c.entropy_weight * entropy)
-        update_statistics(policy, batch.observations, exchange)
-        return {
+        return policy_loss + c.value_weight * value_loss - c.entropy_weight * entropy, {
             "loss/policy": policy_loss.detach(),
             "loss/value": value_loss.detach(),
             "policy/entropy": entropy.detach(),

@@ -74,6 +74,7 @@ class AsyncQ(Algorithm):
         super().__init__(context, config)
         self.policy.epsilon.fill_(config.epsilon_start)
         self.target = copy.deepcopy(self.policy)
+        self._target_version = 0  # the target's, known without asking its device
         self.final_epsilon = config.epsilon_end
         if config.different_epsilons:
             draw = torch.rand((), generator=self.generator)
@@ -87,20 +88,23 @@ class AsyncQ(Algorithm):
     def update(self, batch: Batch, exchange: Exchange, progress: float) -> dict[str, Tensor]:
         c, policy = self.config, self.policy
         set_learning_rate(exchange.optimizer, linear(c.learning_rate, c.final_learning_rate, progress))
-        if policy.version - self.target.version >= c.target_period:
+        if exchange.version - self._target_version >= c.target_period:
             copy_module_state(policy, self.target)
-        targets = self._targets(batch)
-        with self.precision.autocast(self.device):
-            q = value_of(policy(batch.observations, batch.initial_policy_state, batch.starts).scores, batch.actions)
-        loss = squared_error_loss(q, targets)
-        exchange.step(loss)
+            self._target_version = exchange.version
+        columns = (batch.observations, batch.starts, batch.actions, self._targets(batch))
+        figures = exchange.minimize(self._loss, batch.initial_policy_state, *columns)
         update_statistics(policy, batch.observations, exchange)
         policy.epsilon.fill_(linear(c.epsilon_start, self.final_epsilon, progress, until=c.epsilon_until))
-        return {
-            "loss/value": loss.detach(),
-            "policy/q_mean": q.detach().mean(),
-            "policy/epsilon": policy.epsilon.clone(),
-        }
+        return {**figures, "policy/epsilon": policy.epsilon.clone()}
+
+    def _loss(
+        self, state: Tensor | None, observations: Tensor, starts: Tensor, actions: Tensor, targets: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Of a whole rollout."""
+        with self.precision.autocast(self.device):
+            q = value_of(self.policy(observations, state, starts).scores, actions)
+        loss = squared_error_loss(q, targets)
+        return loss, {"loss/value": loss.detach(), "policy/q_mean": q.detach().mean()}
 
     @torch.no_grad()
     def _targets(self, batch: Batch) -> Tensor:
@@ -125,3 +129,4 @@ class AsyncQ(Algorithm):
     def set_state(self, state: dict[str, Tensor | np.ndarray]) -> None:
         tensors = {name: torch.as_tensor(value) for name, value in part_of(state, "target.").items()}
         self.target.load_state_dict(tensors)
+        self._target_version = int(tensors["version"])

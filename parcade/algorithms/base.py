@@ -135,20 +135,24 @@ def _permutation(n: int, generator: torch.Generator, device: torch.device) -> Te
     return torch.randperm(n, generator=generator).to(device, non_blocking=True)
 
 
-def shuffled_minibatches(
-    batch: Batch, columns: tuple[Tensor, ...], num_minibatches: int, generator: torch.Generator
-) -> Iterator[tuple[Tensor, ...]]:
-    """One pass over a batch in random order: the columns ``[T, B, ...]`` of one minibatch after another, and its state.
+def shuffled(batch: Batch, num_minibatches: int, generator: torch.Generator) -> Iterator[Tensor]:
+    """One pass over a batch in random order: what each minibatch is made of, for ``minibatch``.
 
-    A feed-forward policy's minibatches are single steps ``[1, n, ...]`` with state None; a recurrent one's are whole
-    unrolls ``[T, b, ...]`` with the state ``[2, b, H]`` they began from. Parts are equal but for the rest of a division.
+    A feed-forward policy's minibatches are steps, of T * B; a recurrent one's are whole unrolls, of B. Shapes ``[n]``
+    int64, equal but for the rest of a division.
     """
     T, B = batch.actions.shape
-    if batch.initial_policy_state is None:
-        flat = [column.flatten(0, 1) for column in columns]
-        for index in _permutation(T * B, generator, batch.actions.device).tensor_split(num_minibatches):
-            yield (*(column.index_select(0, index)[None] for column in flat), None)
-    else:
-        for index in _permutation(B, generator, batch.actions.device).tensor_split(num_minibatches):
-            yield (*(column[:, index] for column in columns), batch.initial_policy_state[:, index])
+    items = T * B if batch.initial_policy_state is None else B
+    yield from _permutation(items, generator, batch.actions.device).tensor_split(num_minibatches)
+
+
+def minibatch(index: Tensor, state: Tensor | None, *columns: Tensor) -> tuple[Tensor | None, ...]:
+    """The chosen part of the columns ``[T, B, ...]`` of a batch: its state, then its columns.
+
+    Without a state ``[2, B, H]`` before the batch it is single steps ``[1, n, ...]``, else unrolls ``[T, n, ...]`` with the
+    state ``[2, n, H]`` they began from.
+    """
+    if state is None:
+        return None, *(column.flatten(0, 1).index_select(0, index)[None] for column in columns)
+    return state[:, index], *(column[:, index] for column in columns)
 

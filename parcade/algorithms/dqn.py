@@ -85,6 +85,7 @@ class DQN(Algorithm):
         super().__init__(context, config)
         self.policy.epsilon.fill_(config.epsilon_start)
         self.target = copy.deepcopy(self.policy)
+        self._target_version = 0  # the target's, known without asking its device
 
     def optimizer(self) -> OptimizerFactory:
         c = self.config
@@ -97,34 +98,42 @@ class DQN(Algorithm):
         c, policy = self.config, self.policy
         set_learning_rate(exchange.optimizer, linear(c.learning_rate, c.final_learning_rate, progress))
         policy.epsilon.fill_(linear(c.epsilon_start, c.epsilon_end, progress, until=c.epsilon_until))
-        if policy.version - self.target.version >= c.target_period:
+        if exchange.version - self._target_version >= c.target_period:
             copy_module_state(policy, self.target)
-        with self.precision.autocast(self.device):
-            q = value_of(policy(batch.observations[None]).scores[0], batch.actions)
-        errors = q - self._targets(batch)
+            self._target_version = exchange.version
         beta = linear(c.importance_exponent, 1.0, progress)
         weights = importance_weights(batch.probabilities, batch.size, beta).float()
-        loss = weighted_huber_loss(errors, weights)
-        exchange.step(loss)
-        batch.priorities = errors.detach().abs()
+        columns = (batch.observations, batch.next_observations, batch.actions, batch.returns, batch.discounts)
+        figures = exchange.minimize(self._loss, weights, *columns)
+        batch.priorities = figures.pop("errors").abs()
         update_statistics(policy, batch.observations[None], exchange)
-        return {
-            "loss/value": loss.detach(),
-            "policy/q_mean": q.detach().mean(),
-            "policy/epsilon": policy.epsilon.clone(),
-            "replay/size": torch.tensor(float(batch.size)),
-        }
+        return {**figures, "policy/epsilon": policy.epsilon.clone(), "replay/size": torch.tensor(float(batch.size))}
+
+    def _loss(
+        self,
+        weights: Tensor,
+        observations: Tensor,
+        next_observations: Tensor,
+        actions: Tensor,
+        returns: Tensor,
+        discounts: Tensor,
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Of N transitions; the figure ``errors`` ``[N]`` is what their priorities are made from."""
+        with self.precision.autocast(self.device):
+            q = value_of(self.policy(observations[None]).scores[0], actions)
+        errors = q - self._targets(next_observations[None], returns, discounts)
+        loss = weighted_huber_loss(errors, weights)
+        return loss, {"loss/value": loss.detach(), "policy/q_mean": q.detach().mean(), "errors": errors.detach()}
 
     @torch.no_grad()
-    def _targets(self, batch: TransitionBatch) -> Tensor:
-        """Targets ``[N]`` by the target network."""
-        following = batch.next_observations[None]
+    def _targets(self, following: Tensor, returns: Tensor, discounts: Tensor) -> Tensor:
+        """Targets ``[N]`` by the target network, from the observations ``[1, N, ...]`` n steps later."""
         with self.precision.autocast(self.device):
             q_target = self.target(following).scores[0]
             if not self.config.double:
-                return q_targets(batch.returns, batch.discounts, q_target)
+                return q_targets(returns, discounts, q_target)
             q_online = self.policy(following).scores[0]
-        return double_q_targets(batch.returns, batch.discounts, q_online, q_target)
+        return double_q_targets(returns, discounts, q_online, q_target)
 
     def get_state(self) -> dict[str, Tensor]:
         return behind("target.", state_tensors(self.target))
@@ -132,3 +141,4 @@ class DQN(Algorithm):
     def set_state(self, state: dict[str, Tensor | np.ndarray]) -> None:
         tensors = {name: torch.as_tensor(value) for name, value in part_of(state, "target.").items()}
         self.target.load_state_dict(tensors)
+        self._target_version = int(tensors["version"])

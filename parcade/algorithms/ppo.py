@@ -20,12 +20,14 @@ from torch import Tensor
 from parcade.algorithms.base import (
     Algorithm,
     AlgorithmConfig,
+    minibatch,
     normalized,
     prepared_once,
-    shuffled_minibatches,
+    shuffled,
     update_statistics,
 )
-from parcade.exchange.base import Exchange, OptimizerFactory, learning_rate, set_learning_rate
+from parcade.capture import Fixed
+from parcade.exchange.base import Exchange, OptimizerFactory, learning_rate, set_learning_rate, step_size
 from parcade.experience.batch import Batch
 from parcade.policy import PolicyOutput
 from parcade.rl.losses import approximate_kl, clipped_surrogate_loss, entropy_of, log_prob_of, squared_error_loss
@@ -91,17 +93,19 @@ class PPO(Algorithm):
         advantages = normalized(advantages, exchange)
         entropy_weight = linear(c.entropy_weight, c.final_entropy_weight, progress, until=c.schedule_share)
         totals: dict[str, Tensor] = {}
+        entropy_weight = torch.full((), entropy_weight, device=advantages.device)
         inputs, evaluate = prepared_once(policy, batch.observations)
-        columns = (inputs, batch.starts, batch.actions, batch.behaviour_log_prob, advantages, returns)
+        columns = Fixed(inputs, batch.starts, batch.actions, batch.behaviour_log_prob, advantages, returns)
         for _ in range(c.epochs):
-            for part in shuffled_minibatches(batch, columns, c.num_minibatches, self.generator):
-                for name, value in self._update_minibatch(evaluate, *part, entropy_weight, exchange).items():
+            for index in shuffled(batch, c.num_minibatches, self.generator):
+                figures = exchange.minimize(self._loss, evaluate, entropy_weight, index, batch.initial_policy_state, columns)
+                for name, value in figures.items():
                     totals[name] = totals.get(name, 0.0) + value
         update_statistics(policy, batch.observations, exchange)
         metrics = {name: total / (c.epochs * c.num_minibatches) for name, total in totals.items()}
         if c.target_kl is not None:
             self._follow_kl(metrics["policy/kl"], exchange)
-        return {**metrics, "policy/learning_rate": torch.tensor(learning_rate(exchange.optimizer))}
+        return {**metrics, "policy/learning_rate": step_size(exchange.optimizer)}
 
     def _follow_kl(self, kl: Tensor, exchange: Exchange) -> None:
         """Adapt the step size to the mean KL divergence of the iteration over all ranks."""
@@ -120,28 +124,24 @@ class PPO(Algorithm):
         advantages = generalized_advantages(rewards, batch.discounts(c.gamma, c.reset_at_points), values, v_T, c.gae_lambda)
         return advantages, advantages + values
 
-    def _update_minibatch(
+    def _loss(
         self,
         evaluate: Callable[..., PolicyOutput],
-        inputs: Tensor,
-        starts: Tensor,
-        actions: Tensor,
-        behaviour_log_prob: Tensor,
-        advantages: Tensor,
-        returns: Tensor,
+        entropy_weight: Tensor,
+        index: Tensor,
         state: Tensor | None,
-        entropy_weight: float,
-        exchange: Exchange,
-    ) -> dict[str, Tensor]:
+        *columns: Tensor,
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Of the minibatch ``index`` of the columns of ``update``."""
         c = self.config
+        state, inputs, starts, actions, behaviour_log_prob, advantages, returns = minibatch(index, state, *columns)
         with self.precision.autocast(self.device):
             scores, values, _ = evaluate(inputs, state, starts)
         log_prob = log_prob_of(scores, actions)
         policy_loss = clipped_surrogate_loss(log_prob, behaviour_log_prob, advantages, c.clip)
         value_loss = squared_error_loss(values, returns)
         entropy = entropy_of(scores).mean()
-        exchange.step(policy_loss + c.value_weight * value_loss - entropy_weight * entropy)  # eq. 9
-        return {
+        return policy_loss + c.value_weight * value_loss - entropy_weight * entropy, {  # eq. 9
             "loss/policy": policy_loss.detach(),
             "loss/value": value_loss.detach(),
             "policy/entropy": entropy.detach(),

@@ -8,6 +8,7 @@ rollout and for truncated ones, where they are computed anew; (2) inputs may be 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -18,14 +19,17 @@ from parcade.algorithms.base import (
     Algorithm,
     AlgorithmConfig,
     AlgorithmContext,
+    minibatch,
     prepared_once,
-    shuffled_minibatches,
+    shuffled,
     update_statistics,
 )
+from parcade.capture import Fixed
 from parcade.exchange.base import Exchange, OptimizerFactory, set_learning_rate
 from parcade.experience.batch import Batch
-from parcade.policy import NetworkConfig
+from parcade.policy import NetworkConfig, PolicyOutput
 from parcade.rl.losses import squared_error_loss
+from parcade.rl.q_learning import value_of
 from parcade.rl.returns import q_lambda_returns
 from parcade.rl.schedules import linear
 
@@ -82,22 +86,27 @@ class PQN(Algorithm):
         targets = self._targets(batch)
         inputs, evaluate = prepared_once(policy, batch.observations)
         loss_total = torch.zeros((), device=batch.rewards.device)
+        columns = Fixed(inputs, batch.starts, batch.actions, targets)
         for _ in range(c.epochs):
-            columns = (inputs, batch.starts, batch.actions, targets)
-            for part, starts, actions, target, state in shuffled_minibatches(
-                batch, columns, c.num_minibatches, self.generator
-            ):
-                with self.precision.autocast(self.device):
-                    q = evaluate(part, state, starts).scores
-                loss = squared_error_loss(q.gather(-1, actions.unsqueeze(-1)).squeeze(-1), target)
-                exchange.step(loss)
-                loss_total += loss.detach()
+            for index in shuffled(batch, c.num_minibatches, self.generator):
+                figures = exchange.minimize(self._loss, evaluate, index, batch.initial_policy_state, columns)
+                loss_total += figures["loss/value"]
         update_statistics(policy, batch.observations, exchange)
         return {
             "loss/value": loss_total / (c.epochs * c.num_minibatches),
             "policy/q_mean": batch.behaviour_values.mean(),
             "policy/epsilon": policy.epsilon.clone(),
         }
+
+    def _loss(
+        self, evaluate: Callable[..., PolicyOutput], index: Tensor, state: Tensor | None, *columns: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Of the minibatch ``index`` of the columns of ``update``."""
+        state, inputs, starts, actions, targets = minibatch(index, state, *columns)
+        with self.precision.autocast(self.device):
+            q = evaluate(inputs, state, starts).scores
+        loss = squared_error_loss(value_of(q, actions), targets)
+        return loss, {"loss/value": loss.detach()}
 
     def _targets(self, batch: Batch) -> Tensor:
         """Q(lambda) targets ``[T, B]``."""

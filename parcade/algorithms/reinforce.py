@@ -61,22 +61,27 @@ class Reinforce(Algorithm):
         return lambda parameters: torch.optim.RMSprop(parameters, c.learning_rate, alpha=c.rmsprop_decay, eps=1e-5)
 
     def update(self, batch: Batch, exchange: Exchange, progress: float) -> dict[str, Tensor]:
-        c = self.config
         advantages = self._advantages(batch, exchange)
         loss_total, entropy_total = torch.zeros((), device=self.device), torch.zeros((), device=self.device)
-        for observations, actions, advantage in self._chunks(batch, advantages):
-            with self.precision.autocast(self.device):
-                scores = self.policy(observations).scores
-            entropy = entropy_of(scores).sum()
-            loss = -(advantage * log_prob_of(scores, actions)).sum()
-            # The exchange takes the mean over ranks: the factor makes it Karpathy's sum over all steps of all ranks.
-            exchange.accumulate((loss - c.entropy_weight * entropy) * exchange.world_size)
-            loss_total += loss.detach() / batch.num_steps
-            entropy_total += entropy.detach() / batch.num_steps
+        for chunk in self._chunks(batch, advantages):
+            figures = exchange.accumulate(self._loss, exchange.world_size, *chunk)
+            loss_total += figures["loss"] / batch.num_steps
+            entropy_total += figures["entropy"] / batch.num_steps
         exchange.apply()
         if self.policy.statistics is not None:
             update_statistics(self.policy, batch.observations[batch.mask][None].to(self.device), exchange)
         return {"loss/policy": loss_total, "policy/entropy": entropy_total}
+
+    def _loss(
+        self, world_size: int, observations: Tensor, actions: Tensor, advantages: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Of a chunk of steps, summed over them."""
+        with self.precision.autocast(self.device):
+            scores = self.policy(observations).scores
+        entropy = entropy_of(scores).sum()
+        loss = -(advantages * log_prob_of(scores, actions)).sum()
+        # The exchange takes the mean over ranks: the factor makes it Karpathy's sum over all steps of all ranks.
+        return (loss - self.config.entropy_weight * entropy) * world_size, {"loss": loss.detach(), "entropy": entropy.detach()}
 
     def _advantages(self, batch: Batch, exchange: Exchange) -> Tensor:
         """Standardised returns ``[T, B]``; what stands in the padding means nothing."""

@@ -70,17 +70,35 @@ class VTraceLearner(Algorithm):
         return lambda parameters: torch.optim.RMSprop(parameters, self.config.learning_rate, alpha=0.99, eps=1e-5)
 
     def update(self, batch: Batch, exchange: Exchange, progress: float) -> dict[str, Tensor]:
-        c, policy = self.config, self.policy
+        c = self.config
         set_learning_rate(exchange.optimizer, linear(c.learning_rate, c.final_learning_rate, progress))
-        with self.precision.autocast(self.device):
-            scores, values, _ = policy(batch.observations, batch.initial_policy_state, batch.starts)
-        log_prob = log_prob_of(scores, batch.actions)
-        log_ratios = log_prob.detach() - batch.behaviour_log_prob
         rewards, v_T = self.bootstrap(batch)
+        columns = (batch.observations, batch.starts, batch.actions, batch.behaviour_log_prob, rewards, batch.discounts(c.gamma))
+        figures = exchange.minimize(self._loss, batch.initial_policy_state, v_T, *columns)
+        update_statistics(self.policy, batch.observations, exchange)
+        return figures
+
+    def _loss(
+        self,
+        state: Tensor | None,
+        v_T: Tensor,
+        observations: Tensor,
+        starts: Tensor,
+        actions: Tensor,
+        behaviour_log_prob: Tensor,
+        rewards: Tensor,
+        discounts: Tensor,
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Of a batch of unrolls."""
+        c = self.config
+        with self.precision.autocast(self.device):
+            scores, values, _ = self.policy(observations, state, starts)
+        log_prob = log_prob_of(scores, actions)
+        log_ratios = log_prob.detach() - behaviour_log_prob
         targets, advantages = vtrace_returns(
             log_ratios,
             rewards,
-            batch.discounts(c.gamma),
+            discounts,
             values.detach(),
             v_T,
             lambda_=c.trace_lambda,
@@ -91,9 +109,7 @@ class VTraceLearner(Algorithm):
         policy_loss = policy_gradient_loss(log_prob, advantages)
         value_loss = squared_error_loss(values, targets)
         entropy = entropy_of(scores).mean()
-        exchange.step(policy_loss + c.value_weight * value_loss - c.entropy_weight * entropy)
-        update_statistics(policy, batch.observations, exchange)
-        return {
+        return policy_loss + c.value_weight * value_loss - c.entropy_weight * entropy, {
             "loss/policy": policy_loss.detach(),
             "loss/value": value_loss.detach(),
             "policy/entropy": entropy.detach(),

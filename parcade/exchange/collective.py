@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from parcade.capture.base import NotCapturable
 from parcade.exchange.base import Exchange
 
 
@@ -36,6 +37,8 @@ class CollectiveExchange(Exchange):
         self.bytes_moved += num_bytes
 
     def sum(self, x: Tensor) -> Tensor:
+        if self.capture.is_recording:
+            raise NotCapturable("it sums over ranks on its way")
         self._settle_if_recorded(x)
         with self.communicating(x.numel() * x.element_size()):
             self._reduce(x)

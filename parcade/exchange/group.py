@@ -6,11 +6,13 @@ all keep the same bits. A learner that died is given another's state. MPI's Allr
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
 
-from parcade.exchange.base import Exchange
+from parcade.exchange.base import Exchange, Loss
 from parcade.policy import RunningStatistics
 from parcade.report.timing import Timer
 
@@ -24,10 +26,10 @@ class GroupExchange(Exchange):
         self._statistics: RunningStatistics | None = None
         self._moments: Tensor | None = None
 
-    def accumulate(self, loss: Tensor) -> None:
+    def accumulate(self, loss: Loss, *arguments: Any) -> dict[str, Tensor]:
         # An update whose other half was lost with a learner is begun again: nothing of it may be left.
         self.parameters.grad.zero_()
-        loss.backward()
+        return super().accumulate(loss, *arguments)
 
     def apply(self) -> None:
         """The gradient waits in the flat buffer for ``outgoing``."""
@@ -37,9 +39,9 @@ class GroupExchange(Exchange):
 
     def outgoing(self) -> dict[str, np.ndarray]:
         """What the other learners need: gradient ``[P]``, and input moments where the policy keeps any."""
-        out = {"gradient": self.parameters.grad.numpy().copy()}
+        out = {"gradient": self.parameters.grad.cpu().numpy().copy()}
         if self._moments is not None:
-            out["moments"] = self._moments.numpy()
+            out["moments"] = self._moments.cpu().numpy()
         return out
 
     def step_with(self, gradients: tuple[dict[str, np.ndarray], ...]) -> None:
@@ -47,10 +49,11 @@ class GroupExchange(Exchange):
         grad = self.parameters.grad
         grad.zero_()
         for part in gradients:
-            grad += torch.from_numpy(np.array(part["gradient"]))
+            grad += torch.from_numpy(np.array(part["gradient"])).to(grad.device)
         grad /= len(gradients)
         self.bytes_moved += len(gradients) * grad.numel() * grad.element_size()
         super().apply()
         if self._statistics is not None:
-            self._statistics.merge(torch.from_numpy(np.sum([part["moments"] for part in gradients], axis=0)))
+            moments = torch.from_numpy(np.sum([part["moments"] for part in gradients], axis=0))
+            self._statistics.merge(moments.to(grad.device))
             self._statistics = None

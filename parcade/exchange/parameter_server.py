@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from parcade.capture.base import Capture
 from parcade.exchange.base import Exchange, OptimizerFactory
 from parcade.parameters import FlatParameters
 from parcade.policy import Policy, RunningStatistics
@@ -212,10 +213,12 @@ class ParameterServerExchange(Exchange):
         self.fetch = fetch
         self.life, self.epoch, self.pushes = 0, 0, 0
         self.ledgers = np.zeros((len(shards), 1 + len(OUTCOMES)), np.int64)
-        self._loss = 0.0
 
-    def attach(self, policy: Policy, optimizer: OptimizerFactory, max_grad_norm: float | None) -> None:
+    def attach(
+        self, policy: Policy, optimizer: OptimizerFactory, max_grad_norm: float | None, capture: Capture | None = None
+    ) -> None:
         self.policy = policy
+        self.capture = capture or Capture()
         self.parameters = FlatParameters(policy)
         self.optimizer = StepSize()
         self.max_grad_norm = max_grad_norm
@@ -227,22 +230,18 @@ class ParameterServerExchange(Exchange):
         self.life, self.epoch, self.pushes = life, epoch, pushes
         self._collect([shard.start("pull", epoch) for shard in self.shards])
 
-    def accumulate(self, loss: Tensor) -> None:
-        self._loss = float(loss.detach())
-        loss.backward()
-
     def apply(self) -> None:
         grad = self.parameters.grad
         if self.max_grad_norm is not None:
             grad.mul_((self.max_grad_norm / (grad.norm() + 1e-6)).clamp(max=1.0))
         with self.timer.scope("communicate"):
             self.pushes += 1
-            rate = float(self.optimizer.param_groups[0]["lr"])
-            calls = []
+            rate, loss = float(self.optimizer.param_groups[0]["lr"]), float(self.loss)
+            outgoing, calls = grad.cpu().numpy(), []
             for k, shard in enumerate(self.shards):
                 version = int(self.versions[k])
-                push = Push(self.rank, self.life, self.pushes, self.epoch, version, rate, self._loss)
-                calls.append(shard.start("push", push, grad[self.bounds[k] : self.bounds[k + 1]].numpy()))
+                push = Push(self.rank, self.life, self.pushes, self.epoch, version, rate, loss)
+                calls.append(shard.start("push", push, outgoing[self.bounds[k] : self.bounds[k + 1]]))
             self._collect(calls)
             self.bytes_moved += 2 * grad.numel() * grad.element_size()
         grad.zero_()
@@ -264,10 +263,14 @@ class ParameterServerExchange(Exchange):
         self.policy.version.fill_(int(self.versions.min()))
 
     def merge_statistics(self, statistics: RunningStatistics, moments: Tensor) -> None:
-        call = self.shards[0].start("merge_moments", moments.numpy())
+        call = self.shards[0].start("merge_moments", moments.cpu().numpy())
         try:
             merged = self.fetch(call.data)
         except Exception as error:
             raise ServerLost(str(error)) from error
         statistics.reset()
-        statistics.merge(torch.from_numpy(np.array(merged)))
+        statistics.merge(torch.from_numpy(np.array(merged)).to(moments.device))
+
+    @property
+    def version(self) -> int:
+        return int(self.versions.min())

@@ -15,7 +15,8 @@ from parcade.config import from_json
 from parcade.experience.batch import Batch
 from parcade.experience.build import make_group, make_policy
 from parcade.experience.env_group import EnvGroup
-from parcade.experience.rollout import HostRollout, play_rollout
+from parcade.experience.host_rollout import HostRollout
+from parcade.experience.rollout import play_rollout
 from parcade.parameters import load_weights
 from parcade.policy import Acted
 from parcade.report.progress import process_cpu_seconds

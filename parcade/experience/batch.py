@@ -74,9 +74,13 @@ class Batch:
         pairs = ((field.name, getattr(self, field.name)) for field in dataclasses.fields(self))
         return {name: tensor for name, tensor in pairs if tensor is not None}
 
+    def to(self, device: torch.device) -> Batch:
+        """The batch on a device; itself where it is there already."""
+        return Batch.from_tensors({name: tensor.to(device) for name, tensor in self.tensors().items()})
+
     def arrays(self) -> dict[str, np.ndarray]:
         """The fields that are there as arrays: what travels between processes."""
-        return {name: tensor.numpy() for name, tensor in self.tensors().items()}
+        return {name: tensor.cpu().numpy() for name, tensor in self.tensors().items()}
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, np.ndarray]) -> Batch:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from parcade.algorithms.base import Algorithm
 from parcade.algorithms.table import algorithm_row
+from parcade.capture import make_capture
 from parcade.config import TrainConfig
+from parcade.devices import free_device_memory, torch_device
 from parcade.envs import make_vec
 from parcade.envs.games import is_atari
 from parcade.errors import UsageError
@@ -18,22 +22,24 @@ from parcade.experience.device_group import DeviceEnvGroup
 from parcade.experience.device_replay import DeviceReplay
 from parcade.experience.env_group import EnvGroup
 from parcade.experience.games import GamesSource
+from parcade.experience.hybrid_group import HybridEnvGroup
 from parcade.experience.population import Evaluator, PopulationSource
 from parcade.experience.replay import FILL_STEPS, Replay, ReplaySettings
 from parcade.experience.replay_source import ReplaySource
-from parcade.experience.rollout import RolloutSource
+from parcade.experience.rollout import PLAY_TIMEOUT_SECONDS, AnyGroup, RolloutSource
 from parcade.experience.source import Source
 from parcade.experience.staggered import StaggeredSource
 from parcade.policy import Policy
 from parcade.precision import Precision
 from parcade.random import env_seeds
-from parcade.report.machine import available_memory_bytes
 from parcade.report.timing import Timer
 
 # What inputs are normalised by where nobody gathers statistics while learning: environments that no rank plays.
 REFERENCE_ENV = 1 << 39
 REFERENCE_ENVS = 4
 REFERENCE_STEPS = 256
+# A thread emulates no game on any backend slower than this, with room for a machine that is busy otherwise.
+SLOWEST_FRAMES_PER_SECOND = 4000
 
 
 def make_policy(config: TrainConfig) -> Policy:
@@ -62,28 +68,60 @@ def _reference_batch(config: TrainConfig) -> torch.Tensor:
     return torch.from_numpy(np.stack(observations))
 
 
-def make_group(
-    config: TrainConfig, first: int, count: int, *, num_threads: int, timer: Timer
-) -> EnvGroup | DeviceEnvGroup:
-    """Environments ``first .. first + count - 1`` of the run, counted over all ranks."""
-    console_seeds, noise_keys = env_seeds(config.run.seed, first, count)
-    what = (np.arange(first, first + count), console_seeds, noise_keys)
+def make_group(config: TrainConfig, first: int, count: int, *, num_threads: int, timer: Timer) -> EnvGroup:
+    """Environments ``first .. first + count - 1`` of the run, counted over all ranks, whose policy acts on the host."""
+    env = make_vec(config.game, count, config.run.backend, settings=config.env, num_threads=num_threads)
+    who, how = _identity(config, first, count, timer)
+    return EnvGroup(env, *who, **how, warm_up_steps=config.env.warm_up_steps)
+
+
+def _identity(config: TrainConfig, first: int, count: int, timer: Timer) -> tuple[tuple[np.ndarray, ...], dict[str, Any]]:
+    """What every kind of group is told: which environments, by which seeds, and how rewards and ends are seen."""
     how = {
         "clip_rewards": config.env.clip_rewards,
         "life_loss": config.env.life_loss,
         "precision": Precision(config.run.precision),
         "timer": timer,
-        "device": config.run.device if config.plays_on_device else "cpu",
     }
+    return (np.arange(first, first + count), *env_seeds(config.run.seed, first, count)), how
 
-    def on_host(device: str) -> EnvGroup:
-        env = make_vec(config.game, count, config.run.backend, settings=config.env, num_threads=num_threads)
-        return EnvGroup(env, *what, **{**how, "device": device}, warm_up_steps=config.env.warm_up_steps)
 
-    if not config.consoles_on_device:
-        return on_host(how["device"])
-    env = make_vec(config.game, count, "native", "cuda", settings=config.env)
-    return DeviceEnvGroup(env, *what, **how, seeded_by=(lambda: on_host("cpu")) if config.env.warm_up_steps else None)
+def make_playing_group(config: TrainConfig, first: int, count: int, *, num_threads: int, timer: Timer) -> AnyGroup:
+    """Environments of the run for a policy that acts where the network lives."""
+    if config.consoles_on_device:
+        env = make_vec(config.game, count, "native", "cuda", settings=config.env)
+        who, how = _identity(config, first, count, timer)
+        seeded_by = None
+        if config.env.warm_up_steps:
+            seeded_by = functools.partial(make_group, config, first, count, num_threads=num_threads, timer=timer)
+        return DeviceEnvGroup(env, *who, **how, device=config.run.device, seeded_by=seeded_by)
+    if config.run.device == "cpu":
+        return make_group(config, first, count, num_threads=num_threads, timer=timer)
+    sizes = [count] if count % 2 else [count // 2, count // 2]
+    halves = [
+        make_group(config, first + i * size, size, num_threads=num_threads, timer=timer) for i, size in enumerate(sizes)
+    ]
+    capture = make_capture(config.run.device, enabled=config.run.capture)
+    return HybridEnvGroup(halves, torch_device(config.run.device), is_stack=gives_stacks(config), capture=capture)
+
+
+def gives_stacks(config: TrainConfig) -> bool:
+    """Whether observations are stacks of frames, of which one step changes only the newest."""
+    return is_atari(config.game) and config.env.view == "grey" and config.env.frame_stack > 1
+
+
+def check_threads_serve(config: TrainConfig, count: int, threads: int) -> None:
+    """Refuse more environments of a process than its threads can step before it is taken for hanging. Errors: UsageError."""
+    step_seconds = count * config.env.frame_skip / (threads * SLOWEST_FRAMES_PER_SECOND)
+    limits = [config.hang_seconds] if config.hang_seconds else []
+    if config.run.overlap:
+        limits.append(PLAY_TIMEOUT_SECONDS / config.hyper.unroll_length)
+    if limits and step_seconds > min(limits):
+        fits = int(min(limits) * threads * SLOWEST_FRAMES_PER_SECOND / config.env.frame_skip)
+        raise UsageError(
+            f"{count:,} environments on {threads} thread(s) may take {step_seconds:,.0f} s a step, more than the {min(limits):,.0f} s "
+            f"after which a process counts as hanging; use {fits:,} or fewer for each process, or more threads"
+        )
 
 
 def make_source(
@@ -96,6 +134,8 @@ def make_source(
     hyper = config.hyper
     per_rank = hyper.num_envs // exchange.world_size
     first = exchange.rank * per_rank
+    if not config.consoles_on_device:
+        check_threads_serve(config, per_rank, threads)
     if algorithm.source_kind == "games":
         # Only the native consoles can rest singly; of the others each is a group of its own.
         size = per_rank if is_atari(config.game) and config.run.backend == "native" else 1
@@ -105,7 +145,7 @@ def make_source(
         games_per_env = hyper.games_per_update // hyper.num_envs
         return GamesSource(groups, games_per_env, algorithm.policy, num_threads=threads, timer=timer)
     if algorithm.source_kind == "staggered":
-        group = make_group(config, first, per_rank, num_threads=threads, timer=timer)
+        group = make_playing_group(config, first, per_rank, num_threads=threads, timer=timer)
         return StaggeredSource(group, hyper.unroll_length, hyper.num_groups, algorithm.policy)
     if algorithm.source_kind == "population":
         lanes = [make_group(config, first + i, 1, num_threads=1, timer=timer) for i in range(per_rank)]
@@ -113,7 +153,7 @@ def make_source(
         whose = (exchange.rank, exchange.world_size)
         return PopulationSource(evaluator, algorithm.policy, config.run.seed, hyper.population, *whose, timer=timer)
     if algorithm.source_kind == "replay":
-        group = make_group(config, first, per_rank, num_threads=threads, timer=timer)
+        group = make_playing_group(config, first, per_rank, num_threads=threads, timer=timer)
         share = hyper.batch_size // exchange.world_size
         return make_replay_source(
             config,
@@ -128,7 +168,7 @@ def make_source(
     num_groups = 2 if config.run.overlap else 1
     size = per_rank // num_groups
     groups = [
-        make_group(config, first + i * size, size, num_threads=threads, timer=timer) for i in range(num_groups)
+        make_playing_group(config, first + i * size, size, num_threads=threads, timer=timer) for i in range(num_groups)
     ]
     threaded = config.run.engine != "serial"
     return RolloutSource(groups, hyper.unroll_length, algorithm.policy, threaded=threaded, timer=learner_timer)
@@ -137,12 +177,11 @@ def make_source(
 def replay_settings(config: TrainConfig, capacity: int) -> ReplaySettings:
     """What a replay of this many entries is told."""
     hyper = config.hyper
-    stacked = is_atari(config.game) and config.env.view == "grey"
     return ReplaySettings(
         capacity=capacity,
         n_step=hyper.n_step,
         gamma=hyper.gamma,
-        frame_stack=config.env.frame_stack if stacked else 1,
+        frame_stack=config.env.frame_stack if gives_stacks(config) else 1,
         alpha=hyper.priority_exponent,
     )
 
@@ -164,7 +203,7 @@ def make_replay(config: TrainConfig, capacity: int, num_lanes: int, *, block: in
     spill = _spill_directory(config)
     what = (space.shape, space.dtype, settings.frame_stack)
     bytes_each = DeviceReplay.bytes_per_transition(*what) if on_device else Replay.bytes_per_transition(*what, spilled=bool(spill))
-    there = torch.cuda.mem_get_info()[0] if on_device else available_memory_bytes() // shares_here
+    there = free_device_memory(config.run.device) // (1 if on_device else shares_here)
     check_memory(capacity, bytes_each, there)
     least = 2 * block * settings.frame_stack * num_lanes
     if capacity < least:
@@ -172,7 +211,7 @@ def make_replay(config: TrainConfig, capacity: int, num_lanes: int, *, block: in
     try:
         if on_device:
             dtype = torch.from_numpy(np.empty(0, space.dtype)).dtype
-            return DeviceReplay(settings, num_lanes, space.shape, dtype, config.run.device)
+            return DeviceReplay(settings, num_lanes, space.shape, dtype, torch_device(config.run.device))
         return Replay(settings, num_lanes, space.shape, space.dtype, spill)
     except OSError as error:
         raise UsageError(f"replay_spill={config.hyper.replay_spill}: {error.strerror}; use another directory") from error
@@ -210,7 +249,7 @@ def check_memory(capacity: int, bytes_per_transition: int, there: int) -> None:
 def make_replay_source(
     config: TrainConfig,
     algorithm: Algorithm,
-    group: EnvGroup,
+    group: AnyGroup,
     index: int,
     count: int,
     *,

@@ -9,7 +9,7 @@ fetched once, after the last step.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -68,6 +68,15 @@ class DeviceEnvGroup:
         return len(self.env_indices)
 
     gives_state = True
+
+    @property
+    def logs(self) -> list[EpisodeLog]:
+        """The log, as groups made of several give theirs."""
+        return [self.log]
+
+    def new_rollout(self, unroll_length: int) -> DeviceRollout:
+        """An empty rollout of T steps of these environments."""
+        return DeviceRollout(self, unroll_length)
 
     @property
     def steps(self) -> int:
@@ -178,8 +187,12 @@ class DeviceRollout:
         self.cut_observations = torch.zeros_like(x)
         self.cut_states = None if group.policy_state is None else torch.zeros_like(group.policy_state)
 
-    def play_step(self, t: int, group: DeviceEnvGroup, policy: Policy) -> None:
-        """Step t of every environment. The host reads nothing."""
+    def play_rows(self, rows: Iterable[int], group: DeviceEnvGroup, policy: Policy) -> None:
+        """Steps of every environment into these rows, in order. The host reads nothing."""
+        for t in rows:
+            self._play_step(t, group, policy)
+
+    def _play_step(self, t: int, group: DeviceEnvGroup, policy: Policy) -> None:
         batch = self.batch
         acted = group.decide(policy)
         batch.observations[t].copy_(group.observations)

@@ -8,6 +8,7 @@ from gymnasium.vector import VectorEnv
 from torch import Tensor
 
 from parcade.experience.episodes import EpisodeLog
+from parcade.experience.host_rollout import HostRollout
 from parcade.policy import Acted, Policy
 from parcade.precision import Precision
 from parcade.random import uniforms
@@ -37,10 +38,8 @@ class EnvGroup:
         life_loss: bool,
         precision: Precision,
         timer: Timer,
-        device: str = "cpu",
         warm_up_steps: int = 0,
     ) -> None:
-        self.device = torch.device(device)
         self.env = env
         self.env_indices = env_indices
         self.console_seeds = console_seeds
@@ -59,8 +58,19 @@ class EnvGroup:
         self.epsilon: Tensor | None = None
         """``[n]`` shares of random actions in place of the policy's one, where every environment has its own."""
 
+    device = torch.device("cpu")
+
     def __len__(self) -> int:
         return len(self.env_indices)
+
+    @property
+    def logs(self) -> list[EpisodeLog]:
+        """The log, as groups made of several give theirs."""
+        return [self.log]
+
+    def new_rollout(self, unroll_length: int) -> HostRollout:
+        """An empty rollout of T steps of these environments."""
+        return HostRollout(self, unroll_length)
 
     @property
     def steps(self) -> int:
@@ -81,8 +91,8 @@ class EnvGroup:
         """Reset all environments, from the run's seeds unless told others; games under way are forgotten."""
         self.log.forget_games()
         observations, infos = self.env.reset(seed=self.console_seeds if seeds is None else seeds)
-        self.observations = torch.from_numpy(np.array(observations)).to(self.device)
-        self.starts = torch.ones(len(self), dtype=torch.bool, device=self.device)
+        self.observations = torch.from_numpy(np.array(observations))
+        self.starts = torch.ones(len(self), dtype=torch.bool)
         self.lives = np.array(infos["lives"])
         self.reset_frames += int(infos["reset_frames"].sum())
         self.policy_state = policy.initial_state(len(self))
@@ -103,8 +113,8 @@ class EnvGroup:
 
     def decide(self, policy: Policy) -> Acted:
         """The policy's actions for the current observations; nothing changes."""
-        noise = torch.from_numpy(self.noise()).float().to(self.device)
-        with self.timer.scope("infer"), self.precision.autocast(self.device.type):
+        noise = torch.from_numpy(self.noise()).float()
+        with self.timer.scope("infer"), self.precision.autocast():
             return policy.act(self.observations, noise, self.policy_state, self.starts, self.epsilon)
 
     def noise(self) -> np.ndarray:
@@ -113,9 +123,13 @@ class EnvGroup:
 
     def step(self, acted: Acted) -> dict[str, np.ndarray]:
         """Take one step; returns rewards as the learner sees them, terminated, truncated, life_lost and final_obs."""
-        with self.timer.scope("emulate"):
-            taken = self.env.step(acted.actions.cpu().numpy())
         self.policy_state = acted.state
+        return self.step_with(acted.actions.numpy())
+
+    def step_with(self, actions: np.ndarray) -> dict[str, np.ndarray]:
+        """``step`` with actions ``[n]`` int64 that were chosen elsewhere."""
+        with self.timer.scope("emulate"):
+            taken = self.env.step(actions)
         return self._record(*taken, playing=np.ones(len(self), np.bool_))
 
     def step_some(self, playing: np.ndarray, acted: Acted) -> dict[str, np.ndarray]:
@@ -125,7 +139,7 @@ class EnvGroup:
         that rest 0 and False.
         """
         actions = np.zeros(len(self), np.int64)
-        actions[playing] = acted.actions.cpu().numpy()
+        actions[playing] = acted.actions.numpy()
         with self.timer.scope("emulate"):
             taken = self.env.step(actions, playing)
         return self._record(*taken, playing=playing)
@@ -147,8 +161,8 @@ class EnvGroup:
         self.frames += int(infos["frames"].sum())
         self.reset_frames += int(infos["reset_frames"].sum())
         self.log.record(raw_rewards, infos["frames"], ended, self.env_steps, playing)
-        self.observations = torch.from_numpy(np.asarray(observations)).to(self.device)
-        self.starts = torch.from_numpy(np.where(playing, ended, self.starts.cpu().numpy())).to(self.device)
+        self.observations = torch.from_numpy(np.asarray(observations))
+        self.starts = torch.from_numpy(np.where(playing, ended, self.starts.numpy()))
         return {
             "rewards": np.clip(raw_rewards, -1, 1) if self.clip_rewards else raw_rewards,
             "terminated": terminated,
@@ -164,7 +178,7 @@ class EnvGroup:
         state["counters"] = np.array([self.frames, self.reset_frames], np.int64)
         if self.gives_state:
             state |= behind("env.", self.env.get_state())
-            state |= {"starts": self.starts.cpu(), "lives": self.lives}
+            state |= {"starts": self.starts, "lives": self.lives}
             if self.policy_state is not None:
                 state["policy_state"] = self.policy_state.cpu()
         return state
@@ -183,11 +197,11 @@ class EnvGroup:
         # A reset first: it puts environments that need one into a state that set_state may overwrite.
         self.env.reset(seed=self.console_seeds)
         observations = self.env.set_state(part_of(state, "env."))
-        self.observations = torch.from_numpy(np.array(observations)).to(self.device)
-        self.starts = torch.from_numpy(state["starts"]).to(self.device)
+        self.observations = torch.from_numpy(np.array(observations))
+        self.starts = torch.from_numpy(state["starts"])
         self.lives = state["lives"]
         saved = state.get("policy_state")
-        self.policy_state = None if saved is None else torch.from_numpy(saved).to(self.device)
+        self.policy_state = None if saved is None else torch.from_numpy(saved)
         return 0
 
     def close(self) -> None:

@@ -30,7 +30,7 @@ class GamesSource:
     Args:
         groups: of one environment each, or of several that can rest: one that has played its share costs nothing.
         games_per_env: whole games each environment plays for a batch.
-        policy: one without memory; a copy plays on the CPU, wherever it is learned.
+        policy: one without memory; a copy plays, on the device where it is learned.
         num_threads: threads that step groups side by side; 1 steps them in order, with the same results.
     """
 
@@ -41,7 +41,7 @@ class GamesSource:
         self.games_per_env = games_per_env
         self.timer = timer
         self.cut_games = 0
-        self._policy = copy.deepcopy(policy).cpu().eval()
+        self._policy = copy.deepcopy(policy).eval()
         self._pool = ThreadPoolExecutor(num_threads, "parcade-games") if min(num_threads, len(groups)) > 1 else None
         for group in groups:
             group.start(self._policy)
@@ -115,8 +115,11 @@ class GamesSource:
         noise = np.concatenate([group.noise()[some] for group, some in zip(self.groups, playing, strict=True)])
         observations = torch.cat([group.observations[some] for group, some in chosen])
         starts = torch.cat([group.starts[some] for group, some in chosen])
-        with self.timer.scope("infer"), self.groups[0].precision.autocast():
-            acted = self._policy.act(observations, torch.from_numpy(noise).float(), None, starts)
+        device = self._policy.version.device
+        with self.timer.scope("infer"), self.groups[0].precision.autocast(device.type):
+            asked = (x.to(device) for x in (observations, torch.from_numpy(noise).float()))
+            acted = self._policy.act(*asked, None, starts.to(device))
+        acted = Acted(*(None if column is None else column.cpu() for column in acted))
         return {"observations": observations, "starts": starts}, acted
 
     def _lay_out(self, steps: list[dict[str, Tensor]]) -> Batch:

@@ -10,6 +10,7 @@ priorities from the values the actor computed when it acted).
 
 from __future__ import annotations
 
+import dataclasses
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -72,6 +73,12 @@ class TransitionBatch:
     stamps: np.ndarray | Tensor
     policy_version: Tensor
     priorities: Tensor | None = field(default=None)
+
+    def to(self, device: torch.device) -> TransitionBatch:
+        """The batch on a device, but for what says where priorities go back to."""
+        stay = ("indices", "stamps")
+        moved = {n: v.to(device) for n, v in vars(self).items() if isinstance(v, Tensor) and n not in stay}
+        return dataclasses.replace(self, **moved)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The sampled fields as arrays, to travel."""

@@ -7,12 +7,10 @@ import copy
 import numpy as np
 from torch import Tensor
 
-from parcade.experience.device_group import DeviceEnvGroup
 from parcade.experience.device_replay import DeviceReplay
-from parcade.experience.env_group import EnvGroup
 from parcade.experience.episodes import EpisodeLog
 from parcade.experience.replay import FILL_STEPS, Replay, TransitionBatch
-from parcade.experience.rollout import play_rollout
+from parcade.experience.rollout import AnyGroup, play_rollout
 from parcade.parameters import copy_module_state
 from parcade.policy import Policy
 from parcade.random import uniforms
@@ -31,7 +29,7 @@ class ReplaySource:
 
     def __init__(
         self,
-        group: EnvGroup | DeviceEnvGroup,
+        group: AnyGroup,
         replay: Replay | DeviceReplay,
         policy: Policy,
         *,
@@ -62,7 +60,7 @@ class ReplaySource:
 
     @property
     def episode_logs(self) -> list[EpisodeLog]:
-        return [self.group.log]
+        return self.group.logs
 
     @property
     def frames(self) -> int:

@@ -11,112 +11,35 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import dataclasses
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from parcade.experience.batch import STEP_FIELDS, Batch, empty_batch
-from parcade.experience.device_group import DeviceEnvGroup, DeviceRollout
+from parcade.devices import DeviceStream, mark
+from parcade.experience.batch import Batch
+from parcade.experience.device_group import DeviceEnvGroup
 from parcade.experience.env_group import EnvGroup
 from parcade.experience.episodes import EpisodeLog
+from parcade.experience.hybrid_group import HybridEnvGroup
 from parcade.parameters import copy_module_state
-from parcade.policy import Acted, Policy
+from parcade.policy import Policy
 from parcade.report.timing import Timer
 from parcade.state import behind, part_of
 
 # Longer than any rollout takes, shorter than anybody waits.
 PLAY_TIMEOUT_SECONDS = 600
 
-
-class HostRollout:
-    """A rollout in the making, of environments on the host: a batch whose rows are played one by one.
-
-    Rows may be played over and over (``staggered.py``); what belongs to a row's older step is then forgotten.
-    """
-
-    def __init__(self, group: EnvGroup, unroll_length: int) -> None:
-        x = group.observations
-        self.batch = empty_batch(unroll_length, len(group), tuple(x.shape[1:]), x.dtype, x.device)
-        self._truncated: dict[tuple[int, int], tuple[Tensor, Tensor | None]] = {}
-
-    def play_step(self, t: int, group: EnvGroup, policy: Policy) -> None:
-        """Row t: one step of every environment."""
-        self.record(t, group, group.decide(policy), policy.version)
-
-    def record(self, t: int, group: EnvGroup, acted: Acted, version: Tensor) -> None:
-        """Row t: step the environments with what was decided, by weights of this version, and write it down."""
-        batch = self.batch
-        batch.observations[t] = group.observations
-        batch.starts[t] = group.starts
-        batch.actions[t] = acted.actions
-        batch.behaviour_log_prob[t] = acted.log_prob
-        batch.behaviour_values[t] = acted.values
-        batch.policy_version[t] = version
-        batch.behaviour_scores[t] = acted.scores
-        outcome = group.step(acted)
-        batch.rewards[t] = torch.from_numpy(outcome["rewards"].astype(np.float32))
-        for name in ("terminated", "truncated", "life_lost"):
-            getattr(batch, name)[t] = torch.from_numpy(outcome[name])
-        for place in [place for place in self._truncated if place[0] == t]:
-            del self._truncated[place]
-        for b in np.flatnonzero(outcome["truncated"]):
-            state = None if acted.state is None else acted.state[:, b].clone()
-            self._truncated[t, int(b)] = (torch.from_numpy(outcome["final_obs"][b].copy()).to(batch.observations.device), state)
-
-    def finish(self, group: EnvGroup, first_row: int = 0, columns: slice = slice(None)) -> Batch:
-        """The steps of the environments ``columns``, oldest first; ``first_row`` holds the oldest."""
-        T, B = self.batch.actions.shape
-        begin, end, _ = columns.indices(B)
-        whole = first_row == 0 and (begin, end) == (0, B)
-        rows = (torch.arange(T, device=self.batch.actions.device) + first_row) % T
-        batch = dataclasses.replace(
-            self.batch, bootstrap_observations=group.observations.clone(), bootstrap_starts=group.starts.clone()
-        )
-        if not whole:
-            batch = batch.window(rows, columns)
-        cut = [((t - first_row) % T, b - begin, *kept) for (t, b), kept in self._truncated.items() if begin <= b < end]
-        if cut:
-            device = batch.actions.device
-            batch.truncated_at = torch.tensor([(t, b) for t, b, _, _ in cut], device=device)
-            batch.truncated_observations = torch.stack([observation for _, _, observation, _ in cut])
-            states = [state for _, _, _, state in cut if state is not None]
-            batch.truncated_states = torch.stack(states, dim=1) if states else None
-        return batch
-
-    def get_state(self) -> dict[str, Tensor]:
-        """The rows played so far, with what truncated steps ended in."""
-        state = {f"row.{name}": getattr(self.batch, name) for name in STEP_FIELDS}
-        if self._truncated:
-            state["cut.places"] = torch.tensor(list(self._truncated))
-            state["cut.observations"] = torch.stack([observation for observation, _ in self._truncated.values()])
-            states = [state for _, state in self._truncated.values() if state is not None]
-            state |= {"cut.states": torch.stack(states)} if states else {}
-        return state
-
-    def set_state(self, state: dict[str, Tensor]) -> None:
-        """Take what ``get_state`` gave."""
-        for name in STEP_FIELDS:
-            getattr(self.batch, name).copy_(state[f"row.{name}"])
-        places = state["cut.places"].tolist() if "cut.places" in state else []
-        states = state.get("cut.states", [None] * len(places))
-        self._truncated = {(t, b): (state["cut.observations"][i], states[i]) for i, (t, b) in enumerate(places)}
+AnyGroup = EnvGroup | HybridEnvGroup | DeviceEnvGroup
 
 
-def play_rollout(group: EnvGroup | DeviceEnvGroup, policy: Policy, unroll_length: int) -> Batch:
+def play_rollout(group: AnyGroup, policy: Policy, unroll_length: int) -> Batch:
     """Play T steps in every environment of a group and write down what happened."""
-    rollout = new_rollout(group, unroll_length)
+    rollout = group.new_rollout(unroll_length)
     rollout.batch.initial_policy_state = None if group.policy_state is None else group.policy_state.clone()
-    for t in range(unroll_length):
-        rollout.play_step(t, group, policy)
+    rollout.play_rows(range(unroll_length), group, policy)
     return rollout.finish(group)
-
-
-def new_rollout(group: EnvGroup | DeviceEnvGroup, unroll_length: int) -> HostRollout | DeviceRollout:
-    """An empty rollout of the kind the group's environments give."""
-    return (DeviceRollout if isinstance(group, DeviceEnvGroup) else HostRollout)(group, unroll_length)
 
 
 class RolloutSource:
@@ -130,7 +53,7 @@ class RolloutSource:
     """
 
     def __init__(
-        self, groups: list[EnvGroup], unroll_length: int, policy: Policy, *, threaded: bool, timer: Timer
+        self, groups: list[AnyGroup], unroll_length: int, policy: Policy, *, threaded: bool, timer: Timer
     ) -> None:
         self.groups = groups
         self.unroll_length = unroll_length
@@ -140,8 +63,12 @@ class RolloutSource:
         self._turn = 0
         self._pending: Future[Batch] | Batch | None = None
         self._pool = ThreadPoolExecutor(1, "parcade-actor") if threaded and len(groups) == 2 else None
+        self._device = groups[0].device
+        # Playing waits for nothing that the learner has queued on a GPU, and goes before it: it is short, and cores wait for it.
+        self._stream = DeviceStream(self._device, urgent=True) if self._pool else None
         for group in groups:
             group.start(self._policy)
+        self._published = mark(self._device)
 
     @property
     def overlaps(self) -> bool:
@@ -154,7 +81,7 @@ class RolloutSource:
 
     @property
     def episode_logs(self) -> list[EpisodeLog]:
-        return [group.log for group in self.groups]
+        return [log for group in self.groups for log in group.logs]
 
     @property
     def frames(self) -> int:
@@ -171,6 +98,7 @@ class RolloutSource:
     def publish(self, policy: Policy) -> None:
         self._settle()
         copy_module_state(policy, self._policy)
+        self._published = mark(self._device)
 
     def next_batch(self) -> Batch:
         batch = self._settle()
@@ -187,7 +115,14 @@ class RolloutSource:
     def _play(self) -> Batch:
         group = self.groups[self._turn]
         with group.timer.scope("preprocess"):
-            return play_rollout(group, self._policy, self.unroll_length)
+            if self._stream is None:
+                return play_rollout(group, self._policy, self.unroll_length)
+            with self._stream:
+                # The weights must have arrived, and the learner must have left the memory that is played into.
+                self._stream.wait_for(self._published)
+                batch = play_rollout(group, self._policy, self.unroll_length)
+            self._stream.synchronize()
+            return batch
 
     def _settle(self) -> Batch | None:
         """Wait for the rollout under way, if there is one, and return it."""
@@ -202,7 +137,7 @@ class RolloutSource:
         for i, group in enumerate(self.groups):
             state |= behind(f"group{i}.", group.get_state())
         if pending is not None and self.can_resume_exactly:
-            state |= behind("pending.", pending.tensors())
+            state |= behind("pending.", {name: tensor.cpu() for name, tensor in pending.tensors().items()})
         return state
 
     def set_state(self, state: dict[str, np.ndarray]) -> None:
@@ -211,8 +146,9 @@ class RolloutSource:
         self.cut_games = int(state["cut_games"])
         for i, group in enumerate(self.groups):
             self.cut_games += group.set_state(part_of(state, f"group{i}."), self._policy)
-        pending = {n: torch.from_numpy(v) for n, v in part_of(state, "pending.").items()}
+        pending = {n: torch.from_numpy(v).to(self._device) for n, v in part_of(state, "pending.").items()}
         self._pending = Batch.from_tensors(pending) if pending else None
+        self._published = mark(self._device)
 
     def close(self) -> None:
         if self._pool is not None:

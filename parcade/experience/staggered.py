@@ -18,10 +18,8 @@ import torch
 from torch import Tensor
 
 from parcade.experience.batch import Batch
-from parcade.experience.device_group import DeviceEnvGroup
-from parcade.experience.env_group import EnvGroup
 from parcade.experience.episodes import EpisodeLog
-from parcade.experience.rollout import new_rollout
+from parcade.experience.rollout import AnyGroup
 from parcade.parameters import copy_module_state
 from parcade.policy import Policy
 from parcade.state import behind, part_of
@@ -37,12 +35,12 @@ class StaggeredSource:
         policy: acted with until the first ``publish``; copied.
     """
 
-    def __init__(self, group: EnvGroup | DeviceEnvGroup, unroll_length: int, num_groups: int, policy: Policy) -> None:
+    def __init__(self, group: AnyGroup, unroll_length: int, num_groups: int, policy: Policy) -> None:
         self.group, self.unroll_length, self.num_groups = group, unroll_length, num_groups
         self.cut_games = 0
         self._policy = copy.deepcopy(policy).eval()
         group.start(self._policy)
-        self._rollout = new_rollout(group, unroll_length)
+        self._rollout = group.new_rollout(unroll_length)
         self._played = 0  # steps in the ring, ever
 
     @property
@@ -51,7 +49,7 @@ class StaggeredSource:
 
     @property
     def episode_logs(self) -> list[EpisodeLog]:
-        return [self.group.log]
+        return self.group.logs
 
     @property
     def frames(self) -> int:
@@ -70,9 +68,9 @@ class StaggeredSource:
 
     def next_batch(self) -> Batch:
         T, apart = self.unroll_length, self.unroll_length // self.num_groups
-        for _ in range(T if self._played == 0 else apart):
-            self._rollout.play_step(self._played % T, self.group, self._policy)
-            self._played += 1
+        steps = range(self._played, self._played + (T if self._played == 0 else apart))
+        self._rollout.play_rows([step % T for step in steps], self.group, self._policy)
+        self._played = steps.stop
         which = (self._played - T) // apart % self.num_groups
         share = len(self.group) // self.num_groups
         return self._rollout.finish(self.group, self._played % T, slice(which * share, (which + 1) * share))
@@ -88,7 +86,7 @@ class StaggeredSource:
     def set_state(self, state: dict[str, np.ndarray]) -> None:
         self.cut_games = int(state["cut_games"]) + self.group.set_state(part_of(state, "group."), self._policy)
         # Environments that cannot be continued begin anew, and so do their unrolls.
-        self._rollout = new_rollout(self.group, self.unroll_length)
+        self._rollout = self.group.new_rollout(self.unroll_length)
         self._played = int(state.get("played", 0))
         if self._played:
             ring = {name: torch.from_numpy(np.asarray(value)) for name, value in part_of(state, "ring.").items()}

@@ -44,6 +44,8 @@ class Driver:
         self.parts: dict[str, Part] = {}
         self.lives: dict[str, int] = {}
         self.description = to_json(config)
+        self.host_description = to_json(config.on_host())
+        """Of parts that stay on CPU cores: all but learners."""
         self.snapshot: dict[str, np.ndarray] | None = None
         """The newest kept state of a learner that has its own optimiser."""
         self._snapshot_at = time.monotonic()
@@ -205,7 +207,7 @@ class Driver:
 
     def make_actor(self, index: int) -> Part:
         """Actor ``index``, not yet begun."""
-        return self.make(f"actor-{index}", self.actor_kind, self.description, index, self.envs_per_actor)
+        return self.make(f"actor-{index}", self.actor_kind, self.host_description, index, self.envs_per_actor)
 
     @property
     def envs_per_actor(self) -> int:

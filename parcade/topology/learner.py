@@ -13,14 +13,23 @@ from torch import Tensor
 
 from parcade.algorithms.es import PopulationBatch
 from parcade.config import from_json
-from parcade.exchange.base import Exchange, LocalExchange, learning_rate, set_learning_rate
+from parcade.devices import torch_device
+from parcade.exchange.base import (
+    Exchange,
+    LocalExchange,
+    learning_rate,
+    load_optimizer_state,
+    optimizer_state,
+    set_learning_rate,
+)
 from parcade.exchange.group import GroupExchange
 from parcade.exchange.parameter_server import ParameterServerExchange, ServerLost
 from parcade.experience.batch import Batch
-from parcade.experience.build import make_group, make_replay_source, shares_on_a_host
+from parcade.experience.build import make_playing_group, make_replay_source, shares_on_a_host
 from parcade.experience.replay import TransitionBatch
 from parcade.experience.rollout import RolloutSource
 from parcade.parameters import load_weights, weights_of
+from parcade.policy import Acted
 from parcade.report.progress import process_cpu_seconds
 from parcade.report.timing import Timer
 from parcade.state import part_of
@@ -57,6 +66,7 @@ class Learner:
     ) -> None:
         self.config = from_json(config)
         set_part_threads(self.config.run.threads_per_rank, learns=True)
+        self.device = torch_device(self.config.run.device)
         self.timer = Timer(outside="wait")
         self.exchange = self._make_exchange(index, count, shards, fetch)
         self.algorithm = make_algorithm(self.config, self.exchange)
@@ -72,7 +82,7 @@ class Learner:
 
     def _make_source(self, index: int, count: int) -> Any:
         size = self.config.hyper.num_envs // count
-        group = make_group(self.config, index * size, size, num_threads=1, timer=self.timer)
+        group = make_playing_group(self.config, index * size, size, num_threads=1, timer=self.timer)
         if self.algorithm.source_kind == "replay":
             return make_replay_source(
                 self.config,
@@ -125,15 +135,15 @@ class Learner:
             self.exchange.parameters.grad.zero_()
             return self._note({}) | {"server_lost": str(error)}, None
         priorities = getattr(self.source.batch, "priorities", None)
-        return self._note(metrics), None if priorities is None else priorities.numpy()
+        return self._note(metrics), None if priorities is None else priorities.cpu().numpy()
 
     def _batch(self, delivered: tuple[dict[str, np.ndarray], ...]) -> Batch | TransitionBatch | PopulationBatch:
         if self.algorithm.source_kind == "population":
             version = self.algorithm.policy.version.reshape(1).clone()
             return PopulationBatch(**{n: np.array(a) for n, a in delivered[0].items()}, policy_version=version)
         if self.algorithm.source_kind == "replay":
-            return TransitionBatch.from_arrays(delivered[0])
-        return Batch.side_by_side([Batch.from_arrays(_unroll_in(data)) for data in delivered])
+            return TransitionBatch.from_arrays(delivered[0]).to(self.device)
+        return Batch.side_by_side([Batch.from_arrays(_unroll_in(data)) for data in delivered]).to(self.device)
 
     def gradient(self, share: float, *delivered: dict[str, np.ndarray]) -> tuple[dict[str, Any], dict[str, np.ndarray] | None]:
         """The first half of an update of a group: the data go to every learner's ``apply``."""
@@ -153,14 +163,15 @@ class Learner:
         if self.life is None:
             return {"life": None}, None
         tensors = {
-            name: torch.from_numpy(np.concatenate([a[name] for a in asked], axis=1 if name == "state" else 0))
+            name: torch.from_numpy(np.concatenate([a[name] for a in asked], axis=1 if name == "state" else 0)).to(self.device)
             for name in ("observations", "starts", "noise", "state")
             if name in asked[0]
         }
-        with self.timer.scope("infer"), self.algorithm.precision.autocast():
+        with self.timer.scope("infer"), self.algorithm.precision.autocast(self.device.type):
             acted = self.algorithm.policy.act(
                 tensors["observations"], tensors["noise"].float(), tensors.get("state"), tensors["starts"]
             )
+        acted = Acted(*(None if column is None else column.cpu() for column in acted))
         sizes = [len(a["starts"]) for a in asked]
         columns = {name: getattr(acted, name).split(sizes) for name in ("actions", "log_prob", "values", "scores")}
         states = None if acted.state is None else acted.state.split(sizes, dim=1)
@@ -175,7 +186,7 @@ class Learner:
         note: dict[str, Any] = {
             "life": self.life,
             "metrics": {name: float(value) for name, value in metrics.items()},
-            "version": int(self.algorithm.policy.version),
+            "version": self.exchange.version,
             "updates": self.exchange.updates,
             "bytes_moved": self.exchange.bytes_moved,
             "cpu_seconds": process_cpu_seconds(),
@@ -201,7 +212,7 @@ class Learner:
         if self.life is None:
             return {"life": None}, None
         state: dict[str, Any] = {f"weights.{name}": array.copy() for name, array in weights_of(self.algorithm.policy).items()}
-        state |= {f"algorithm.{name}": tensor.numpy() for name, tensor in self.algorithm.get_state().items()}
+        state |= {f"algorithm.{name}": tensor.cpu().numpy() for name, tensor in self.algorithm.get_state().items()}
         state["generator"] = self.algorithm.generator.get_state().numpy()
         state["counters"] = np.array([self.exchange.updates, self.exchange.bytes_moved])
         if isinstance(self.exchange, ParameterServerExchange):
@@ -210,11 +221,12 @@ class Learner:
             state["ledgers"] = self.exchange.ledgers.copy()
         else:
             optimizer = self.exchange.optimizer
-            values = optimizer.state[self.exchange.parameters.data]
-            state |= {f"optimizer.{name}": torch.as_tensor(value).numpy().copy() for name, value in values.items()}
+            values = optimizer_state(optimizer, self.exchange.parameters.data)
+            state |= {f"optimizer.{name}": value.numpy() for name, value in values.items()}
             state["learning_rate"] = np.float64(learning_rate(optimizer))
         if self.plays:
-            state |= {f"source.{name}": np.asarray(value) for name, value in self.source.get_state().items()}
+            saved = self.source.get_state().items()
+            state |= {f"source.{n}": v.cpu().numpy() if isinstance(v, Tensor) else np.asarray(v) for n, v in saved}
         note = {"life": self.life, "version": int(self.algorithm.policy.version)}
         return note | {"exact": not self.plays or self.source.can_resume_exactly}, state
 
@@ -235,8 +247,7 @@ class Learner:
             self.exchange.ledgers = np.array(state["ledgers"])
         else:
             optimizer = {name: torch.from_numpy(array) for name, array in part("optimizer.").items()}
-            if optimizer:
-                self.exchange.optimizer.state[self.exchange.parameters.data] = optimizer
+            load_optimizer_state(self.exchange.optimizer, self.exchange.parameters.data, optimizer)
             set_learning_rate(self.exchange.optimizer, float(state["learning_rate"]))
         cut = 0
         if self.plays:

@@ -42,7 +42,7 @@ class Replayed(ServerDriver):
         else:
             self.make("learner-0", Learner, self.description, 0, 1, None, engine.fetch, False)
         for k in range(t.num_replay_shards):
-            self.make(f"replay-{k}", ReplayShard, self.description, k, t.num_replay_shards, self.envs_per_actor)
+            self.make(f"replay-{k}", ReplayShard, self.host_description, k, t.num_replay_shards, self.envs_per_actor)
         for i in range(t.num_actors):
             self.make_actor(i)
         self.storing: list[Pending] = []

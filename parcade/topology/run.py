@@ -5,6 +5,7 @@ The loop is that of ``parcade.train``, but that a turn is the driver's, who has 
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,7 @@ def make_engine(config: TrainConfig) -> Engine:
         return SerialEngine()
     from parcade.cluster.ray import RayEngine
 
-    return RayEngine(config.topology, resources_of(config))
+    return RayEngine(dataclasses.replace(config.topology, learner_gpus=config.learner_gpus), resources_of(config))
 
 
 def resources_of(config: TrainConfig) -> dict[str, float]:
@@ -66,7 +67,7 @@ def resources_of(config: TrainConfig) -> dict[str, float]:
     shards = t.num_shards if topology == "bundles" else 0
     shards += t.num_replay_shards if topology == "replayed" or (topology == "bundles" and not config.is_bundled) else 0
     cpus = actors * t.actor_cpus + config.num_learners * t.learner_cpus + shards * t.shard_cpus
-    return {"CPU": cpus, "GPU": actors * t.actor_gpus + config.num_learners * t.learner_gpus}
+    return {"CPU": cpus, "GPU": actors * t.actor_gpus + config.num_learners * config.learner_gpus}
 
 
 def make_driver(config: TrainConfig, engine: Engine) -> Driver:

@@ -35,7 +35,7 @@ class ServerDriver(Driver):
     def make_server(self, *, plays: bool) -> None:
         """The shards, and the learners that know them."""
         count = self.config.topology.num_shards
-        shards = [self.make(f"shard-{k}", ServerShard, self.description, k, count) for k in range(count)]
+        shards = [self.make(f"shard-{k}", ServerShard, self.host_description, k, count) for k in range(count)]
         for i in range(self.config.num_learners):
             arguments = (self.description, i, self.config.num_learners, shards, self.engine.fetch, plays)
             self.make(f"learner-{i}", Learner, *arguments)

@@ -58,7 +58,7 @@ class TopologyConfig:
     learner_cpus: float = 1.0
     """CPUs each learner reserves; nodes that have GPUs learn where learner_gpus asks for them."""
     learner_gpus: float = 0.0
-    """GPUs each learner reserves."""
+    """GPUs each learner reserves; 0 is one with --device cuda, and none without."""
     shard_cpus: float = 0.5
     """CPUs each shard of the parameter server or the replay reserves."""
 

@@ -148,7 +148,7 @@ def test_training_warns_of_too_many_threads_in_one_line(tmp_path, capsys):
 
 @pytest.mark.parametrize(("start_states", "device", "lines"), [("exact", "cuda", 1), ("cached", "cuda", 0), ("exact", "cpu", 0)])
 def test_training_on_a_gpu_warns_of_starts_that_all_consoles_wait_for(start_states, device, lines):
-    config = TrainConfig("pong", RunConfig(backend="native", device=device), EnvSettings(start_states=start_states))
+    config = TrainConfig("pong", RunConfig(device=device, env_device=device), EnvSettings(start_states=start_states))
     said = []
     warn_at_start(config, 1, said.append)
     assert len([line for line in said if "use --start-states cached" in line]) == lines

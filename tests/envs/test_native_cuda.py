@@ -126,7 +126,7 @@ def test_consoles_that_played_on_the_host_go_on_on_the_device():
 
 def test_dqns_consoles_and_replay_live_on_the_device_together():
     """What is sampled from real consoles' games, ended and cut off ones too, is what was seen when it was played."""
-    config = TrainConfig("breakout", RunConfig(algorithm="dqn", backend="native", device="cuda"), hyper=DQNConfig())
+    config = TrainConfig("breakout", RunConfig(algorithm="dqn", backend="native", device="cuda", env_device="cuda"), hyper=DQNConfig())
     assert config.consoles_on_device
     seeds, keys = env_seeds(seed=3, first=0, count=2)
     how = {"clip_rewards": True, "life_loss": True, "precision": Precision(), "timer": Timer()}

@@ -45,8 +45,8 @@ def check_mean_gradient_equals_one_process():
     x = all_data(exchange.world_size)
     mine = x[8 * exchange.rank : 8 * (exchange.rank + 1)]
     for _ in range(5):
-        exchange.step(loss_of(policy, mine))
-        alone.step(loss_of(reference, x))
+        exchange.minimize(lambda x: (loss_of(policy, x), {}), mine)
+        alone.minimize(lambda x: (loss_of(reference, x), {}), x)
     torch.testing.assert_close(exchange.parameters.data, alone.parameters.data)
     exchange.check_parameters()
     assert exchange.bytes_moved == 5 * 4 * exchange.parameters.grad.numel()

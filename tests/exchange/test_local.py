@@ -19,6 +19,10 @@ def attached(max_grad_norm=None, exchange=None):
     return exchange
 
 
+def minimize(exchange, x, scale=1.0):
+    return exchange.minimize(lambda x: (scale * loss_of(exchange, x), {}), x)
+
+
 def loss_of(exchange, x):
     return exchange.policy(x[None]).values.square().mean()
 
@@ -26,9 +30,9 @@ def loss_of(exchange, x):
 def test_losses_accumulated_in_parts_step_as_their_sum():
     x = torch.randn(6, 4, generator=torch.Generator().manual_seed(1))
     whole, parts = attached(), attached()
-    whole.step(loss_of(whole, x))
+    minimize(whole, x)
     for part in x.split(2):
-        parts.accumulate(loss_of(parts, part) / 3)
+        parts.accumulate(lambda part: (loss_of(parts, part) / 3, {}), part)
     parts.apply()
     torch.testing.assert_close(whole.parameters.data, parts.parameters.data)
 
@@ -36,14 +40,14 @@ def test_losses_accumulated_in_parts_step_as_their_sum():
 def test_a_long_gradient_is_shortened_to_the_limit():
     exchange = attached(max_grad_norm=0.01)
     before = exchange.parameters.data.detach().clone()
-    exchange.step(100 * loss_of(exchange, torch.ones(2, 4)))
+    minimize(exchange, torch.ones(2, 4), scale=100)
     assert (exchange.parameters.data - before).norm().item() == pytest.approx(0.01, rel=1e-3)
 
 
 def test_updates_and_version_count_up_and_the_gradient_is_forgotten():
     exchange = attached()
-    exchange.step(loss_of(exchange, torch.ones(2, 4)))
-    exchange.step(loss_of(exchange, torch.ones(2, 4)))
+    minimize(exchange, torch.ones(2, 4))
+    minimize(exchange, torch.ones(2, 4))
     assert exchange.updates == 2 and int(exchange.policy.version) == 2
     assert exchange.parameters.grad.abs().sum() == 0
 

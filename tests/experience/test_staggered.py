@@ -87,8 +87,7 @@ def test_nothing_is_read_back_within_a_rollout_on_the_device():
     policy = made.policy.to("meta")
     group.start(policy)
     rollout = DeviceRollout(group, 8)
-    for t in range(8):
-        rollout.play_step(t, group, policy)
+    rollout.play_rows(range(8), group, policy)
     assert rollout.batch.actions.device.type == "meta"
     with pytest.raises((NotImplementedError, RuntimeError)):
         rollout.finish(group)  # the one place that reads

@@ -1,0 +1,130 @@
+"""A rollout in the making: rows of a batch that are played one by one, and what truncated steps ended in."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from parcade.experience.batch import STEP_FIELDS, Batch, empty_batch
+from parcade.policy import Acted, Policy
+
+if TYPE_CHECKING:
+    from parcade.experience.env_group import EnvGroup
+
+
+class Truncations:
+    """Truncated steps ``(t, b)`` of a rollout, with the final observation of each and the recurrent state after it."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[int, int], tuple[Tensor, Tensor | None]] = {}
+
+    def forget(self, t: int) -> None:
+        """Row t is about to be played again: what its older step ended in counts no more."""
+        for place in [place for place in self._kept if place[0] == t]:
+            del self._kept[place]
+
+    def keep(self, t: int, b: int, observation: Tensor, state: Tensor | None) -> None:
+        """Step t of environment b was truncated. Shapes: observation ``[...]``, state ``[2, H]`` or None."""
+        self._kept[t, b] = (observation, state)
+
+    def into(self, batch: Batch, first_row: int, first: int, last: int) -> None:
+        """Write those of environments ``first .. last - 1`` to a batch whose oldest row is ``first_row`` here."""
+        T = len(batch.actions)
+        cut = [((t - first_row) % T, b - first, *kept) for (t, b), kept in self._kept.items() if first <= b < last]
+        if not cut:
+            return
+        cut.sort(key=lambda each: each[:2])
+        batch.truncated_at = torch.tensor([(t, b) for t, b, _, _ in cut], device=batch.actions.device)
+        batch.truncated_observations = torch.stack([observation for _, _, observation, _ in cut])
+        states = [state for _, _, _, state in cut if state is not None]
+        batch.truncated_states = torch.stack(states, dim=1) if states else None
+
+    def get_state(self) -> dict[str, Tensor]:
+        """All of them, in the host's memory."""
+        if not self._kept:
+            return {}
+        saved = {"cut.places": torch.tensor(list(self._kept))}
+        saved["cut.observations"] = torch.stack([observation for observation, _ in self._kept.values()]).cpu()
+        states = [state for _, state in self._kept.values() if state is not None]
+        return saved | ({"cut.states": torch.stack(states).cpu()} if states else {})
+
+    def set_state(self, saved: dict[str, Tensor], device: torch.device) -> None:
+        """Take what ``get_state`` gave."""
+        places = saved["cut.places"].tolist() if "cut.places" in saved else []
+        states = saved.get("cut.states", [None] * len(places))
+        self._kept = {}
+        for i, (t, b) in enumerate(places):
+            state = None if states[i] is None else states[i].to(device)
+            self._kept[t, b] = (saved["cut.observations"][i].to(device), state)
+
+
+def finished_batch(
+    rows: Batch, observations: Tensor, starts: Tensor, truncations: Truncations, first_row: int, columns: slice
+) -> Batch:
+    """The steps of the environments ``columns`` of complete rows, oldest first; ``first_row`` holds the oldest.
+
+    Shapes: observations x_T ``[B, ...]`` and starts ``[B]``, what the environments show now.
+    """
+    T, B = rows.actions.shape
+    first, last, _ = columns.indices(B)
+    batch = dataclasses.replace(rows, bootstrap_observations=observations.clone(), bootstrap_starts=starts.clone())
+    if (first_row, first, last) != (0, 0, B):
+        batch = batch.window((torch.arange(T, device=rows.actions.device) + first_row) % T, columns)
+    truncations.into(batch, first_row, first, last)
+    return batch
+
+
+class HostRollout:
+    """A rollout of environments whose policy acts on the host.
+
+    Rows may be played over and over (``staggered.py``); what belongs to a row's older step is then forgotten.
+    """
+
+    def __init__(self, group: EnvGroup, unroll_length: int) -> None:
+        x = group.observations
+        self.batch = empty_batch(unroll_length, len(group), tuple(x.shape[1:]), x.dtype)
+        self._truncations = Truncations()
+
+    def play_rows(self, rows: Iterable[int], group: EnvGroup, policy: Policy) -> None:
+        """Steps of every environment into these rows, in order."""
+        for t in rows:
+            self.record(t, group, group.decide(policy), policy.version)
+
+    def record(self, t: int, group: EnvGroup, acted: Acted, version: Tensor) -> None:
+        """Row t: step the environments with what was decided, by weights of this version, and write it down."""
+        batch = self.batch
+        batch.observations[t] = group.observations
+        batch.starts[t] = group.starts
+        batch.actions[t] = acted.actions
+        batch.behaviour_log_prob[t] = acted.log_prob
+        batch.behaviour_values[t] = acted.values
+        batch.policy_version[t] = version
+        batch.behaviour_scores[t] = acted.scores
+        outcome = group.step(acted)
+        batch.rewards[t] = torch.from_numpy(outcome["rewards"].astype(np.float32))
+        for name in ("terminated", "truncated", "life_lost"):
+            getattr(batch, name)[t] = torch.from_numpy(outcome[name])
+        self._truncations.forget(t)
+        for b in np.flatnonzero(outcome["truncated"]):
+            state = None if acted.state is None else acted.state[:, b].clone()
+            self._truncations.keep(t, int(b), torch.from_numpy(outcome["final_obs"][b].copy()), state)
+
+    def finish(self, group: EnvGroup, first_row: int = 0, columns: slice = slice(None)) -> Batch:
+        """The steps of the environments ``columns``, oldest first; ``first_row`` holds the oldest."""
+        return finished_batch(self.batch, group.observations, group.starts, self._truncations, first_row, columns)
+
+    def get_state(self) -> dict[str, Tensor]:
+        """The rows played so far, with what truncated steps ended in."""
+        rows = {f"row.{name}": getattr(self.batch, name) for name in STEP_FIELDS}
+        return rows | self._truncations.get_state()
+
+    def set_state(self, state: dict[str, Tensor]) -> None:
+        """Take what ``get_state`` gave."""
+        for name in STEP_FIELDS:
+            getattr(self.batch, name).copy_(state[f"row.{name}"])
+        self._truncations.set_state(state, torch.device("cpu"))

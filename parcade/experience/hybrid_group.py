@@ -1,0 +1,300 @@
+"""Environments on the host's cores, a network on a GPU: neither waits while the other has something to do.
+
+The environments are played in two halves on a fixed schedule: while the cores emulate one half, the device chooses actions
+for the other. Of a stack of frames only the newest crosses to the device, in pinned memory and on a stream of its own;
+stacks are put together there. What a rollout holds stays on the device; rewards and ends follow in one piece when
+it is complete. Both halves act with the same policy, and noise depends on the environment and its step alone, so what is
+played depends on the schedule and never on timing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from parcade.capture import Capture
+from parcade.devices import DeviceStream, Download, Upload, follow, mark
+from parcade.experience.batch import STEP_FIELDS, Batch, empty_batch
+from parcade.experience.env_group import EnvGroup
+from parcade.experience.episodes import EpisodeLog
+from parcade.experience.host_rollout import Truncations, finished_batch
+from parcade.policy import Policy
+
+OUTCOMES = ("terminated", "truncated", "life_lost")
+
+
+class HybridEnvGroup:
+    """The interface of ``EnvGroup`` as far as sources use it, with observations, starts and policy state on a device.
+
+    Args:
+        halves: one group of environments, or two of equal size; theirs are the clocks, lives and scores.
+        device: the network's.
+        is_stack: whether observations are stacks ``[k, height, width]`` that begin empty and grow by a frame a step.
+        capture: records what a decision does on the device.
+    """
+
+    def __init__(self, halves: list[EnvGroup], device: torch.device, *, is_stack: bool, capture: Capture) -> None:
+        self.halves = halves
+        self.device = device
+        self.is_stack = is_stack
+        self.timer = halves[0].timer
+        self.sides = [_Side(half, device, is_stack=is_stack, capture=capture) for half in halves]
+        self._rollouts: dict[int, HybridRollout] = {}
+
+    def __len__(self) -> int:
+        return sum(len(half) for half in self.halves)
+
+    @property
+    def logs(self) -> list[EpisodeLog]:
+        """Finished episodes of each half."""
+        return [half.log for half in self.halves]
+
+    @property
+    def frames(self) -> int:
+        return sum(half.frames for half in self.halves)
+
+    @property
+    def reset_frames(self) -> int:
+        return sum(half.reset_frames for half in self.halves)
+
+    @property
+    def steps(self) -> int:
+        """Steps of all environments together."""
+        return sum(half.steps for half in self.halves)
+
+    @property
+    def gives_state(self) -> bool:
+        return all(half.gives_state for half in self.halves)
+
+    @property
+    def observations(self) -> Tensor:
+        """x_t ``[n, ...]`` on the device."""
+        return torch.cat([side.observations for side in self.sides])
+
+    @property
+    def starts(self) -> Tensor:
+        """Whether x_t begins an episode, ``[n]`` bool on the device."""
+        return torch.cat([side.starts.tensor for side in self.sides])
+
+    @property
+    def policy_state(self) -> Tensor | None:
+        """The recurrent state before x_t ``[2, n, H]``, None without one."""
+        states = [side.policy_state for side in self.sides]
+        return None if states[0] is None else torch.cat(states, dim=1)
+
+    def start(self, policy: Policy) -> None:
+        """Reset all environments from the run's seeds."""
+        for half, side in zip(self.halves, self.sides, strict=True):
+            half.start(policy)
+            side.take_observations(policy)
+
+    def new_rollout(self, unroll_length: int) -> HybridRollout:
+        """The rollout of T steps that this group plays into, the same memory every time."""
+        if unroll_length not in self._rollouts:
+            self._rollouts[unroll_length] = HybridRollout(self, unroll_length)
+        return self._rollouts[unroll_length]
+
+    def get_state(self) -> dict[str, np.ndarray | Tensor]:
+        """As ``EnvGroup.get_state`` of all environments in one group would give it."""
+        for half, side in zip(self.halves, self.sides, strict=True):
+            half.policy_state = None if side.policy_state is None else side.policy_state.cpu()
+        return _joined([half.get_state() for half in self.halves])
+
+    def set_state(self, state: dict[str, np.ndarray], policy: Policy) -> int:
+        """Go on from a state of this class or of ``EnvGroup``; returns the episodes that could not be continued."""
+        cut = 0
+        parts = _parted(state, [len(half) for half in self.halves])
+        for half, side, part in zip(self.halves, self.sides, parts, strict=True):
+            cut += half.set_state(part, policy)
+            side.take_observations(policy)
+        return cut
+
+    def close(self) -> None:
+        """Close the environments."""
+        for half in self.halves:
+            half.close()
+
+
+class _Side:
+    """One half on the device: what is uploaded before a decision, what the decision leaves, and its actions."""
+
+    def __init__(self, half: EnvGroup, device: torch.device, *, is_stack: bool, capture: Capture) -> None:
+        self.half, self.device, self.is_stack, self.capture = half, device, is_stack, capture
+        n, space = len(half), half.env.single_observation_space
+        self.dtype = torch.from_numpy(np.empty(0, space.dtype)).dtype
+        self.observations = torch.zeros(n, *space.shape, dtype=self.dtype, device=device)
+        self.frames = Upload((n, *(space.shape[1:] if is_stack else space.shape)), self.dtype, device)
+        self.starts = Upload((n,), torch.bool, device)
+        self.noise = Upload((n, 2), torch.float32, device)
+        self.row = Upload((1,), torch.int64, device)
+        self.actions = Download((n,), torch.int64, device)
+        self.policy_state: Tensor | None = None
+        self._copies = DeviceStream(device)
+        self._shares_frames = is_stack and hasattr(half.env, "share_frames")
+        if self._shares_frames:
+            half.env.share_frames(self.frames.host)
+
+    def take_observations(self, policy: Policy) -> None:
+        """Show what the environments show now, whole stacks, after a reset or a restored state."""
+        self.observations.copy_(self.half.observations)
+        self.starts.host[:] = self.half.starts.numpy()
+        self.starts.send()
+        saved, fresh = self.half.policy_state, policy.initial_state(len(self.half))
+        if fresh is not None:
+            self.policy_state = fresh if self.policy_state is None else self.policy_state
+            self.policy_state.copy_(fresh if saved is None else saved)
+
+    def begin(self, t: int, rollout: HybridRollout, columns: slice, policy: Policy) -> None:
+        """Have the device decide step t, and write row t of the rollout's columns. The host does not wait."""
+        self.noise.host[:] = self.half.noise()
+        self.row.host[0] = t
+        with self._copies, self.half.timer.on_device("copies"):
+            self.noise.send()
+            self.row.send()
+            sent = mark(self.device)
+        follow(sent)
+        with self.half.timer.scope("infer"):
+            actions = self.capture.run(self._decide, rollout, columns.start, columns.stop, policy)
+            self.actions.begin(actions)
+
+    def _decide(self, rollout: HybridRollout, first: int, last: int, policy: Policy) -> Tensor:
+        """Act, and write down what was seen and decided; the actions ``[n]``. All of it on the device."""
+        with self.half.precision.autocast(self.device.type):
+            acted = policy.act(self.observations, self.noise.tensor, self.policy_state, self.starts.tensor)
+        row = {
+            "observations": self.observations,
+            "starts": self.starts.tensor,
+            "actions": acted.actions,
+            "behaviour_log_prob": acted.log_prob,
+            "behaviour_values": acted.values,
+            "behaviour_scores": acted.scores,
+            "policy_version": policy.version.expand(len(acted.actions)),
+        }
+        for name, value in row.items():
+            getattr(rollout.batch, name)[:, first:last].index_copy_(0, self.row.tensor, value[None])
+        if self.policy_state is not None:
+            self.policy_state.copy_(acted.state)
+        return acted.actions
+
+    def finish(self) -> dict[str, np.ndarray]:
+        """Wait for the actions, step the environments, and have what they show uploaded. As ``EnvGroup.step``."""
+        with self.half.timer.scope("wait"):
+            actions = self.actions.wait()
+        outcome = self.half.step_with(actions)
+        self.starts.host[:] = self.half.starts.numpy()
+        if not self._shares_frames:
+            newest = self.half.observations.numpy()
+            self.frames.host[:] = newest[:, -1] if self.is_stack else newest
+        with self._copies, self.half.timer.on_device("copies"):
+            self.frames.send()
+            self.starts.send()
+            sent = mark(self.device)
+        follow(sent)
+        with self.half.timer.scope("infer"):
+            self.capture.run(self._show)
+        return outcome
+
+    def _show(self) -> None:
+        """Put the newest frames on the stacks, empty where an episode begins: frames before its first are zeros."""
+        if not self.is_stack:
+            self.observations.copy_(self.frames.tensor)
+            return
+        goes_on = ~self.starts.tensor.view(-1, *[1] * (self.observations.ndim - 1))
+        older = self.observations[:, 1:] * goes_on
+        self.observations.copy_(torch.cat([older, self.frames.tensor[:, None]], dim=1))
+
+
+class HybridRollout:
+    """A rollout in the making whose rows are on the device; what the environments answered waits on the host.
+
+    Its memory is used again for the group's next rollout of the same length: a batch is good until that begins.
+    """
+
+    def __init__(self, group: HybridEnvGroup, unroll_length: int) -> None:
+        T, B = unroll_length, len(group)
+        side = group.sides[0]
+        self.batch = empty_batch(T, B, tuple(side.observations.shape[1:]), side.dtype, group.device)
+        self._rewards = Upload((T, B), torch.float32, group.device)
+        self._ends = Upload((len(OUTCOMES), T, B), torch.bool, group.device)
+        self.batch.rewards = self._rewards.tensor
+        for name, ends in zip(OUTCOMES, self._ends.tensor, strict=True):
+            setattr(self.batch, name, ends)
+        self._truncations = Truncations()
+        edges = np.cumsum([0, *map(len, group.halves)]).tolist()
+        self._columns = [slice(first, last) for first, last in zip(edges, edges[1:], strict=False)]
+
+    def play_rows(self, rows: Iterable[int], group: HybridEnvGroup, policy: Policy) -> None:
+        """Steps of every environment into these rows. While one half is emulated, the device decides for the other."""
+        rows = list(rows)
+        sides = list(zip(group.sides, self._columns, strict=True))
+        for side, columns in sides:
+            side.begin(rows[0], self, columns, policy)
+        for t, following in zip(rows, [*rows[1:], None], strict=True):
+            self._truncations.forget(t)
+            for side, columns in sides:
+                self._record(t, columns.start, side.finish(), side)
+                if following is not None:
+                    side.begin(following, self, columns, policy)
+
+    def _record(self, t: int, first: int, outcome: dict[str, np.ndarray], side: _Side) -> None:
+        columns = slice(first, first + len(side.half))
+        self._rewards.host[t, columns] = outcome["rewards"]
+        for name, ends in zip(OUTCOMES, self._ends.host, strict=True):
+            ends[t, columns] = outcome[name]
+        for b in np.flatnonzero(outcome["truncated"]):
+            final = torch.from_numpy(outcome["final_obs"][b].copy()).to(side.device)
+            state = None if side.policy_state is None else side.policy_state[:, b].clone()
+            self._truncations.keep(t, first + int(b), final, state)
+
+    def finish(self, group: HybridEnvGroup, first_row: int = 0, columns: slice = slice(None)) -> Batch:
+        """As ``HostRollout.finish``."""
+        with group.timer.on_device("copies"):
+            self._rewards.send()
+            self._ends.send()
+        return finished_batch(self.batch, group.observations, group.starts, self._truncations, first_row, columns)
+
+    def get_state(self) -> dict[str, Tensor]:
+        """The rows played so far, with what truncated steps ended in, as ``HostRollout`` gives them."""
+        self._rewards.send()
+        self._ends.send()
+        rows = {f"row.{name}": getattr(self.batch, name).cpu() for name in STEP_FIELDS}
+        return rows | self._truncations.get_state()
+
+    def set_state(self, state: dict[str, Tensor]) -> None:
+        """Take what ``get_state`` gave."""
+        for name in STEP_FIELDS:
+            getattr(self.batch, name).copy_(state[f"row.{name}"])
+        self._rewards.host[:] = state["row.rewards"].numpy()
+        for name, ends in zip(OUTCOMES, self._ends.host, strict=True):
+            ends[:] = state[f"row.{name}"].numpy()
+        self._truncations.set_state(state, self.batch.observations.device)
+
+
+def _joined(states: list[dict[str, np.ndarray | Tensor]]) -> dict[str, np.ndarray | Tensor]:
+    """States of groups as the state of one group of all their environments, in order."""
+    if len(states) == 1:
+        return states[0]
+    joined: dict[str, np.ndarray | Tensor] = {}
+    for name in states[0]:
+        parts = [np.asarray(state[name]) for state in states]
+        joined[name] = sum(parts) if name == "counters" else np.concatenate(parts, axis=int(name == "policy_state"))
+    return joined
+
+
+def _parted(state: dict[str, np.ndarray], sizes: list[int]) -> list[dict[str, np.ndarray]]:
+    """The inverse: a state for each group of these sizes. What counts for all of them goes to the first."""
+    edges = np.cumsum(sizes)[:-1]
+    parts: list[dict[str, np.ndarray]] = [{} for _ in sizes]
+    for name, value in state.items():
+        if name == "counters":
+            shares = [value, *(np.zeros_like(value) for _ in sizes[1:])]
+        elif name == "log.new":
+            shares = [value, *(value[:0] for _ in sizes[1:])]
+        else:
+            shares = np.split(value, edges, axis=int(name == "policy_state"))
+        for part, share in zip(parts, shares, strict=True):
+            part[name] = share
+    return parts

@@ -1,0 +1,97 @@
+"""Every algorithm's update, captured: the rules are kept, and the parameters are those of plain calls."""
+
+import pytest
+import torch
+
+from parcade.algorithms.table import ALGORITHMS
+from parcade.capture import Capture, CaptureError
+from parcade.capture.stand_in import StandInGraphs, allow_capturable_optimizers
+from parcade.config import RunConfig, TrainConfig
+from parcade.exchange.base import LocalExchange
+from parcade.experience.build import make_source
+from parcade.policy import NetworkConfig
+from parcade.report.timing import Timer
+from parcade.train import make_algorithm
+
+SMALL = NetworkConfig(network="mlp", hidden=16)
+LSTM = NetworkConfig(network="mlp", hidden=16, lstm=8)
+CASES = {
+    "ppo": ("ppo", {"num_envs": 4, "unroll_length": 8, "final_entropy_weight": 0.0, "final_learning_rate": 1e-4}),
+    "ppo with memory": ("ppo", {"num_envs": 4, "unroll_length": 8, "num_minibatches": 2, "network": LSTM}),
+    "ppo that follows the KL": ("ppo", {"num_envs": 4, "unroll_length": 8, "target_kl": 0.01}),
+    "a2c": ("a2c", {"num_envs": 4}),
+    "a2c, normalised": ("a2c", {"num_envs": 4, "normalize_advantages": True, "optimizer": "adam"}),
+    "a2c with memory": ("a2c", {"num_envs": 4, "network": LSTM}),
+    "pqn": ("pqn", {"num_envs": 4, "unroll_length": 8}),
+    "vtrace": ("vtrace", {"num_envs": 6, "num_groups": 3, "unroll_length": 6}),
+    "vtrace, RMSProp": ("vtrace", {"num_envs": 6, "num_groups": 3, "unroll_length": 6, "optimizer": "rmsprop"}),
+    "dqn": ("dqn", {"num_envs": 2, "learning_starts": 100, "replay_capacity": 1000, "target_period": 5, "priority_exponent": 0.5}),
+    "dqn, RMSProp": ("dqn", {"num_envs": 2, "learning_starts": 100, "replay_capacity": 1000, "optimizer": "rmsprop"}),
+    "reinforce": ("reinforce", {"num_envs": 2, "games_per_update": 2, "chunk_steps": 2}),
+}
+
+
+class Called(Capture):
+    """Calls what would be recorded, with the optimiser that a recording needs."""
+
+    is_on = True
+
+
+def learn(case, capture, *, updates=20, precision="float32"):
+    """Parameters after so many updates, and the capture."""
+    name, hyper = CASES[case]
+    config = TrainConfig(
+        "tiny_catch", RunConfig(algorithm=name, engine="serial", precision=precision), hyper=ALGORITHMS[name].config(**{"network": SMALL, **hyper})
+    )
+    timer = Timer()
+    exchange = LocalExchange(timer)
+    algorithm = make_algorithm(config, exchange)
+    if capture is not None:
+        exchange.attach(algorithm.policy, algorithm.optimizer(), config.hyper.max_grad_norm, capture)
+    source = make_source(config, algorithm, exchange, timer=timer, learner_timer=timer, threads=1)
+    figures = []
+    while exchange.updates < updates:
+        figures.append(algorithm.update(source.next_batch(), exchange, exchange.updates / updates))
+        source.publish(algorithm.policy)
+    source.close()
+    assert all(torch.isfinite(value).all() for value in figures[-1].values())
+    return exchange.parameters.data.detach().clone(), figures
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("case", CASES)
+def test_captured_updates_have_the_bits_of_called_ones(case):
+    allow_capturable_optimizers()
+    capture = StandInGraphs()
+    (called, called_figures), (captured, captured_figures) = learn(case, Called()), learn(case, capture)
+    assert capture.num_graphs >= 1
+    assert torch.equal(called, captured)
+    # Figures are in memory of their own: those of the first update are not those of the last.
+    for a, b in zip(called_figures, captured_figures, strict=True):
+        assert a.keys() == b.keys() and all(torch.equal(a[name].double(), b[name].double()) for name in a)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_captured_updates_come_within_1e_5_of_plain_ones(case):
+    plain, captured = learn(case, None)[0], learn(case, StandInGraphs())[0]
+    assert (plain - captured).norm() / plain.norm() < 1e-5
+
+
+def test_captured_updates_in_bfloat16_keep_the_rules_too():
+    allow_capturable_optimizers()
+    assert torch.equal(learn("ppo", Called(), precision="bfloat16")[0], learn("ppo", StandInGraphs(), precision="bfloat16")[0])
+
+
+@pytest.mark.quick
+def test_a_loss_that_reads_a_value_is_found_out():
+    exchange = LocalExchange(Timer())
+    policy = torch.nn.Linear(2, 1)
+    exchange.attach(policy, lambda parameters: torch.optim.Adam(parameters, 1e-2), None, StandInGraphs())
+
+    def loss(x):
+        value = policy(x).square().mean()
+        return value, {"loss": torch.full((), value.item())}
+
+    with pytest.raises(CaptureError, match="reads a value"):
+        for _ in range(3):
+            exchange.minimize(loss, torch.ones(3, 2))
