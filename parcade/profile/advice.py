@@ -8,8 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 
+from parcade.envs.games import is_atari
 from parcade.profile.data import Profile, RankProfile
+from parcade.report.device_timing import STAND_IN_NAME
 from parcade.report.findings import Finding, by_gravity
+from parcade.report.timing import SCOPES
 
 Rule = Callable[[Profile], Iterator[Finding]]
 
@@ -29,6 +32,16 @@ SMALL_INFERENCE = 8
 COMMUNICATION_SHARE = 0.2
 COPY_SHARE = 0.10
 DEFAULT_CHECKPOINT_SECONDS = 60.0
+LAUNCH_SHARE = 0.3
+"""Learning and choosing actions on a GPU: below this share, spans that shrink to nothing make a run 1.4 times as fast at most."""
+FOLLOWS = 0.9
+"""A host that queues ahead leaves a scope well before the GPU does. One that takes this share of the GPU's time never did."""
+NOTICED_SHARE = 0.02
+"""A kind of the GPU's work below this share is no evidence of anything."""
+COPIES_SHARE = 0.15
+"""Copies to a GPU: below this share, half of the bytes make a run 1.08 times as fast at most."""
+IDLE_GPU_SHARE = 0.5
+"""A GPU that is idle for less than this cannot serve twice the environments."""
 
 
 def oversubscribed_threads(profile: Profile) -> Iterator[Finding]:
@@ -167,7 +180,8 @@ def batches_too_small(profile: Profile) -> Iterator[Finding]:
     """Cores that a rank has and does not use, or inference on a handful of observations at a time."""
     rank = min(profile.ranks, key=lambda rank: rank.cores_used)
     own_share = rank.work_seconds / max(rank.window_seconds, 1e-9)
-    idle = rank.widest_pool > 1 and rank.cores_used < IDLE_SHARE * rank.widest_pool * own_share
+    # Cores that wait for a GPU say nothing about batches.
+    idle = not profile.has_device and rank.widest_pool > 1 and rank.cores_used < IDLE_SHARE * rank.widest_pool * own_share
     small = 0 < profile.envs_per_rank < SMALL_INFERENCE and profile.share("infer") > 0.25
     if idle or small:
         evidence = f"{profile.envs_per_rank or '?'} environments a rank, {rank.cores_used:.1f} cores used of "
@@ -185,7 +199,7 @@ def batches_too_small(profile: Profile) -> Iterator[Finding]:
 def environment_bound(profile: Profile) -> Iterator[Finding]:
     """Emulation takes most of the time."""
     share = profile.share("emulate")
-    if share > ENVIRONMENT_SHARE:
+    if share > ENVIRONMENT_SHARE and next(gpu_waits_for_emulation(profile), None) is None:
         fixes = []
         if profile.run_setting("backend") == "ale":
             fixes.append("--backend native")
@@ -205,10 +219,13 @@ def environment_bound(profile: Profile) -> Iterator[Finding]:
 def learner_bound(profile: Profile) -> Iterator[Finding]:
     """The network takes most of the time of a training that plays."""
     share = profile.share("learn", "infer")
+    if next(launch_bound(profile), None) is not None:
+        return  # what takes the time is Python, not the network
     if profile.plays and share > LEARNER_SHARE and profile.share("learn") > profile.share("infer"):
         epochs = profile.hyper("epochs", 1)
         fixes = [f"fewer --epochs than {epochs}"] if epochs > 1 else []
-        fixes += ["larger minibatches (--num-minibatches)", "a smaller --network", "more ranks", "--device cuda"]
+        fixes += ["larger minibatches (--num-minibatches)", "a smaller --network", "more ranks"]
+        fixes += [] if profile.has_device else ["--device cuda"]
         yield Finding(
             "learner-bound",
             "note",
@@ -298,6 +315,84 @@ def needless_copies(profile: Profile) -> Iterator[Finding]:
         )
 
 
+def _consoles_on_gpu(profile: Profile) -> list[str]:
+    """The flag that moves consoles to the GPU, where the run's can live there."""
+    if profile.run_setting("backend") != "native" or not is_atari(profile.config.get("game", "")):
+        return []
+    return ["consoles on the GPU (--env-device cuda" + (", without --overlap)" if profile.run_setting("overlap") else ")")]
+
+
+def launch_bound(profile: Profile) -> Iterator[Finding]:
+    """A GPU that waits for Python between kernels: small kernels, launched one by one.
+
+    Spans include those gaps, so the evidence is that the host never ran ahead: both in learning and in choosing actions it takes
+    about as long as the GPU. One of them alone is no evidence, because a host that queued its updates ahead waits for them where it
+    next needs a result. Not judged: several ranks, since a recorded rank waits for its GPU at every Allreduce, and a stand-in, whose
+    spans are the host's scopes. Not told apart: a network that keeps the GPU busy while the host waits for a value inside the scope.
+    """
+    took = {name: profile.device_share(name) for name in ("infer", "learn") if profile.device_share(name) > NOTICED_SHARE}
+    if len(profile.ranks) > 1 or profile.ranks[0].device_name == STAND_IN_NAME or sum(took.values()) < LAUNCH_SHARE:
+        return
+    if any(profile.host_share(name) < FOLLOWS * share for name, share in took.items()):
+        return
+    is_captured = profile.run_setting("capture") is not False
+    fixes = [] if is_captured else ["captured graphs, which launch an update at once (leave out --no-capture)"]
+    fixes.append("larger minibatches (fewer --num-minibatches, more --num-envs)")
+    fixes += [] if profile.run_setting("compile") else ["--compile (fewer and larger kernels)"]
+    yield Finding(
+        "launch-bound",
+        "warning",
+        f"the GPU waits for the host to launch its work, in scopes that take {sum(took.values()):.0%} of the time",
+        "; ".join(f"{name}: {profile.host_share(name):.0%} on the host, {share:.0%} on the GPU" for name, share in took.items())
+        + f"; GPU idle {profile.device_share('idle'):.0%}",
+        "try " + ", ".join(fixes) + ("; a line 'not captured' in the output names what keeps a graph from being captured" if is_captured else ""),
+    )
+
+
+def copy_bound(profile: Profile) -> Iterator[Finding]:
+    """Observations on their way to a GPU take much of the time."""
+    share = profile.device_share("copies")
+    if share > COPIES_SHARE:
+        # The rollouts of parcade do so already; a program that records itself may copy whole stacks.
+        fixes = [] if profile.run_setting("algorithm") else ["copying only the newest frame of a stack, and stacking on the GPU"]
+        fixes += ["fewer and larger copies (more --num-envs)", "smaller pictures (--image-height, --image-width)"]
+        fixes += _consoles_on_gpu(profile)
+        yield Finding(
+            "copy-bound",
+            "warning" if share > 2 * COPIES_SHARE else "note",
+            f"copies to the GPU take {share:.0%} of the time",
+            f"copies {share:.0%}, infer {profile.device_share('infer'):.0%}, learn {profile.device_share('learn'):.0%}, "
+            f"idle {profile.device_share('idle'):.0%} of the GPU's time",
+            "try " + ", ".join(fixes),
+        )
+
+
+def gpu_waits_for_emulation(profile: Profile) -> Iterator[Finding]:
+    """A GPU without work while the host plays."""
+    idle = profile.device_share("idle")
+    if idle < IDLE_GPU_SHARE or profile.device_share("emulate") > 0:
+        return
+    played = [rank.actor_seconds or rank.seconds for rank in profile.ranks]
+    split = {scope: sum(seconds.get(scope, 0.0) for seconds in played) for scope in SCOPES}
+    if max(split, key=split.__getitem__) != "emulate":
+        return
+    rank, fixes = profile.ranks[0], []
+    cores = (len(rank.affinity) or profile.cores) // max(rank.local_size, 1)
+    if rank.widest_pool < cores:
+        fixes.append(f"--threads-per-rank {cores}")
+    fixes.append("more environments (--num-envs)")
+    fixes += [] if profile.run_setting("overlap") else ["--overlap (learn while playing)"]
+    fixes += _consoles_on_gpu(profile)
+    yield Finding(
+        "gpu-waits-for-emulation",
+        "warning",
+        f"the GPU is idle for {idle:.0%} of the time, and what the host does most is emulation",
+        f"emulate {split['emulate'] / max(sum(split.values()), 1e-9):.0%} of the {'actor' if rank.actor_seconds else 'host'}'s time, on "
+        f"{rank.widest_pool} thread(s) of {cores} core(s) a rank",
+        "try " + ", ".join(fixes),
+    )
+
+
 RULES: tuple[Rule, ...] = (
     oversubscribed_threads,
     more_ranks_than_cores,
@@ -311,6 +406,9 @@ RULES: tuple[Rule, ...] = (
     learner_bound,
     communication_bound,
     needless_copies,
+    launch_bound,
+    copy_bound,
+    gpu_waits_for_emulation,
 )
 
 

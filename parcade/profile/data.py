@@ -29,6 +29,7 @@ class RankProfile:
     | segments | ``[i][k + 1]`` seconds of own work before each collective call of iteration i and after the last (newest ones) |
     | cpu_segments | the same by this process's CPU clock, which other programs on the machine do not lengthen |
     | segment_bytes | ``[k]`` bytes of those calls |
+    | device_seconds | of each kind of a GPU's work, ``busy`` with any of them, and ``idle``; empty without a GPU |
     | timeline_start_seconds | of the first bin, on a clock that all ranks started together |
     | timeline | ``[b][scope]`` share of each bin of ``timeline_bin_seconds``, in the order of SCOPES |
     """
@@ -66,6 +67,10 @@ class RankProfile:
     """Ranks of the job, each with a file; 0 in files of before this was written down."""
     recording: str = ""
     """When it began, as all of its ranks agreed: tells them from ranks of another recording."""
+    device_name: str = ""
+    device_seconds: dict[str, float] = field(default_factory=dict)
+    device_spans: int = 0
+    device_span_cost_seconds: float = 0.0
 
     @property
     def window_seconds(self) -> float:
@@ -84,8 +89,9 @@ class RankProfile:
 
     @property
     def overhead_share(self) -> float:
-        """Cost of a scope x scopes of an iteration / the iteration's CPU time."""
-        return self.scope_cost_seconds * self.scopes / max(sum(self.iteration_cpu_seconds), 1e-9)
+        """Cost of a scope x scopes of an iteration / the iteration's CPU time, and the same of spans on a GPU."""
+        cost = self.scope_cost_seconds * self.scopes + self.device_span_cost_seconds * self.device_spans
+        return cost / max(sum(self.iteration_cpu_seconds), 1e-9)
 
     @property
     def widest_pool(self) -> int:
@@ -148,6 +154,22 @@ class Profile:
         """Share of wall clock in some scopes, over all ranks."""
         total = sum(rank.window_seconds for rank in self.ranks)
         return sum(rank.seconds[scope] for rank in self.ranks for scope in scopes) / max(total, 1e-9)
+
+    def host_share(self, *scopes: str) -> float:
+        """As ``share``, with what actor threads spend in these scopes added: what the host gave to queueing a GPU's work."""
+        total = sum(rank.window_seconds for rank in self.ranks)
+        acted = sum(rank.actor_seconds.get(scope, 0.0) for rank in self.ranks for scope in scopes)
+        return self.share(*scopes) + acted / max(total, 1e-9)
+
+    @property
+    def has_device(self) -> bool:
+        """Whether a GPU's time was taken."""
+        return any(rank.device_seconds for rank in self.ranks)
+
+    def device_share(self, *kinds: str) -> float:
+        """Share of wall clock of some kinds of a GPU's work, or of ``busy`` or ``idle``, over all ranks; 0 without a GPU."""
+        total = sum(rank.window_seconds for rank in self.ranks)
+        return sum(rank.device_seconds.get(kind, 0.0) for rank in self.ranks for kind in kinds) / max(total, 1e-9)
 
     @property
     def plays(self) -> bool:

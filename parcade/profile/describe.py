@@ -7,9 +7,22 @@ import statistics
 from parcade.profile.advice import advise
 from parcade.profile.data import Profile
 from parcade.report.page import Block, Heading, Page, Picture, Table, Text
-from parcade.report.timing import SCOPES
+from parcade.report.timing import DEVICE_KINDS, SCOPES
 
 SPLIT_PICTURE, TIMELINE_PICTURE = "split.png", "timeline.png"
+DEVICE_COLUMNS = {
+    "copies": "host-to-device copies",
+    "emulate": "kernels: emulate",
+    "infer": "kernels: infer",
+    "learn": "kernels: learn",
+    "busy": "busy",
+    "idle": "idle",
+}
+DEVICE_NOTE = (
+    "time between events on the device's own streams. Kinds on several streams can overlap, so they may add up to more than busy; busy "
+    "and idle add up to the wall clock. The gaps between kernels count as busy: where a scope takes as long on the host as on the GPU, "
+    "the GPU may have waited inside it. Work outside of these scopes, such as Allreduces, counts as idle."
+)
 
 
 def describe(profile: Profile, *, pictures: bool) -> Page:
@@ -24,6 +37,8 @@ def describe(profile: Profile, *, pictures: bool) -> Page:
     if pictures:
         blocks += [Picture(SPLIT_PICTURE, "share of wall clock by scope, a bar a rank")]
     blocks += [Text(_split_note(profile))]
+    if profile.has_device:
+        blocks += [Heading("What the GPU did meanwhile"), _device_table(profile), Text(f"{profile.ranks[0].device_name}: {DEVICE_NOTE}")]
     if pictures and any(rank.timeline for rank in profile.ranks):
         blocks += [
             Heading("The last iterations, side by side"),
@@ -75,6 +90,18 @@ def _split_table(profile: Profile) -> Table:
                 [f"actor of {rank.rank}", *(f"{rank.actor_seconds.get(scope, 0) / total:.1%}" for scope in used)]
             )
     return Table(["share of wall clock", *used], rows)
+
+
+def _device_table(profile: Profile) -> Table:
+    """Shares of the GPU's time, and what the host gave to the same scopes."""
+    used = [name for name in DEVICE_COLUMNS if name not in DEVICE_KINDS or profile.device_share(name) >= 0.0005]
+    of_host = [name if name in SCOPES else "" for name in used]
+    rows = [["GPU", *(f"{profile.device_share(name):.1%}" for name in used)]]
+    for rank in profile.ranks:
+        if len(profile.ranks) > 1:
+            rows.append([f"GPU of rank {rank.rank}", *(f"{rank.device_seconds.get(name, 0) / rank.window_seconds:.1%}" for name in used)])
+    rows.append(["host, all its threads", *(f"{profile.host_share(name):.1%}" if name else "" for name in of_host)])
+    return Table(["share of wall clock", *(DEVICE_COLUMNS[name] for name in used)], rows)
 
 
 def _split_note(profile: Profile) -> str:
@@ -172,5 +199,13 @@ def _provenance(profile: Profile) -> str:
         f"{profile.machine.get('torch', '?')}; load "
         f"average {profile.load:.1f} at the start. Overhead of recording: {scope * 1e6:.2f} us a scope x "
         f"{rank.scopes / max(profile.iterations, 1):,.0f} scopes an iteration over "
-        f"{statistics.mean(rank.iteration_cpu_seconds):.3g} s of CPU time = {overhead:.2%}."
+        f"{statistics.mean(rank.iteration_cpu_seconds):.3g} s of CPU time{_span_cost(profile)} = {overhead:.2%}."
     )
+
+
+def _span_cost(profile: Profile) -> str:
+    if not profile.has_device:
+        return ""
+    rank = profile.ranks[0]
+    spans = rank.device_spans / max(profile.iterations, 1)
+    return f", with {rank.device_span_cost_seconds * 1e6:.2f} us a span on the GPU x {spans:,.0f} spans an iteration,"

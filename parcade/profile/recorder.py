@@ -3,7 +3,8 @@
 A run records itself when the environment says so, whatever launcher started it: ``PARCADE_PROFILE`` names a folder that
 every rank can write to, ``PARCADE_PROFILE_SECONDS`` how long to record, and ``PARCADE_PROFILE_BARRIER=1`` makes ranks
 wait for one another before every collective call, which tells waiting from communicating. Recording begins after the
-first iterations, which allocate and compile, and ends the run when the time is over.
+first iterations, which allocate and compile, and ends the run when the time is over. Of a GPU the timer's device clock is
+read at the same ends: work that was queued before the window and finishes in it counts, work that finishes after it does not.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import numpy as np
 from parcade.errors import UsageError
 from parcade.exchange.base import Exchange
 from parcade.profile.data import WAITING, RankProfile, empty_split, write_rank
+from parcade.report.device_timing import DeviceClock, device_seconds
 from parcade.report.timing import SCOPES, Timer
 from parcade.threads import pools_here
 
@@ -29,6 +31,7 @@ TIMELINE_BINS = 480
 KEPT_SEGMENT_ITERATIONS = 40
 CEILING_REPEATS = 15
 COST_SAMPLES = 2000
+SPAN_COST_SAMPLES = 200
 BUSY_SHARE = 0.2
 """A thread that used this share of a core over the window counts as busy."""
 
@@ -114,6 +117,7 @@ class Recorder:
         self._ceiling = self.exchange.time_allreduce(grad.numel(), CEILING_REPEATS, grad.device)
         self._gradient_bytes = grad.numel() * grad.element_size()
         self._scope_cost = scope_cost_seconds()
+        self._span_cost = span_cost_seconds(self.timer.device_clock)
         self.exchange.barrier_first = self.barrier
         # Ranks start together, and agree on when: no two recordings have the same name.
         self._recording = f"{self.exchange.maximum(np.array([time.time()]))[0]:017.6f}"
@@ -158,7 +162,10 @@ class Recorder:
         import psutil
 
         usage, process = resource.getrusage(resource.RUSAGE_SELF), psutil.Process()
+        clock = self.timer.device_clock
         return {
+            "device": clock.snapshot() if clock else None,
+            "device_spans": clock.num_spans if clock else 0,
             "steps": steps,
             "frames": frames,
             "updates": self.exchange.updates,
@@ -223,6 +230,10 @@ class Recorder:
             timeline_start_seconds=self._timeline[0][0][1] - self._origin,
             world_size=self.exchange.world_size,
             recording=self._recording,
+            device_name=self.timer.device_clock.events.name if end["device"] else "",
+            device_seconds=device_seconds(start["device"], end["device"], window) if end["device"] else {},
+            device_spans=end["device_spans"] - start["device_spans"],
+            device_span_cost_seconds=self._span_cost,
         )
 
 
@@ -254,6 +265,19 @@ def scope_cost_seconds() -> float:
     for name, start, end in spans:
         split[name] += end - start
     return (time.process_time() - started) / len(spans)
+
+
+def span_cost_seconds(clock: DeviceClock | None) -> float:
+    """What a span on the device costs this process here and now, to record and to read; 0 without a device clock."""
+    if clock is None:
+        return 0.0
+    fresh, started = clock.like(), 0.0
+    for _ in range(2):  # the first round makes the events that the second takes from the pool
+        started = time.process_time()
+        for _ in range(SPAN_COST_SAMPLES):
+            fresh.close(fresh.open("learn"))
+        fresh.snapshot()
+    return (time.process_time() - started) / SPAN_COST_SAMPLES
 
 
 def binned(iterations: list[list[Span]]) -> tuple[list[list[float]], float]:

@@ -18,6 +18,7 @@ from torch import Tensor
 from parcade.config import TrainConfig
 from parcade.exchange.base import Exchange
 from parcade.experience.source import Source
+from parcade.report.device_timing import device_seconds
 from parcade.report.progress import Progress, process_cpu_seconds
 from parcade.report.terminal import PlainView
 from parcade.report.timing import SCOPES, Timer
@@ -30,6 +31,7 @@ class Reporter:
     """Follows one run. ``finished`` is None while it goes on, then the reason it ended.
 
     Args:
+        timer: of this thread. Its device clock, attached before the reporter is made, is read once a report.
         view, writer: where reports go; None on every rank but the first.
         save: writes a checkpoint; called on every rank at once.
         stop_requested: polled every iteration (a signal, a file); true on any rank stops all.
@@ -66,6 +68,7 @@ class Reporter:
         self._last_report = self._last_checkpoint = time.perf_counter()
         self._last_counts = (progress.frames, progress.steps, progress.updates)
         self._last_seconds = (timer.snapshot(), actor_timer.snapshot() if actor_timer else {})
+        self._last_device = timer.device_clock.snapshot() if timer.device_clock else {}
         self._sums: dict[str, Tensor] = {}
         self._iterations_since = 0
         self._new_scores: list[float] = []
@@ -155,6 +158,7 @@ class Reporter:
             "communicated_bytes": self.exchange.bytes_moved,
             **means,
             **seconds,
+            **self._device_shares(elapsed),
             **getattr(self._source, "gauges", {}),
         }
         if self.view is not None:
@@ -184,6 +188,19 @@ class Reporter:
                     shares[prefix + scope] = round(share, 5)
         self._last_seconds = snapshots
         return shares
+
+    def _device_shares(self, elapsed: float) -> dict[str, float]:
+        """Share of wall clock per kind of the GPU's work since the last report, mean over ranks; nothing without a GPU.
+
+        Taken after ``_mean_metrics``, which waits for the learner's work: what that queued has finished.
+        """
+        if self.timer.device_clock is None:
+            return {}
+        now = self.timer.device_clock.snapshot()
+        spent = device_seconds(self._last_device, now, elapsed)
+        self._last_device = now
+        shares = self.exchange.sum(torch.tensor(list(spent.values()), dtype=torch.float64)) / (elapsed * self.exchange.world_size)
+        return {f"gpu/{name}": round(share, 5) for name, share in zip(spent, shares.tolist(), strict=True)}
 
     def _checkpoint(self) -> None:
         with self.timer.scope("checkpoint"):

@@ -7,7 +7,7 @@ import sys
 from collections import deque
 from typing import Any, TextIO
 
-from parcade.report.timing import SCOPES
+from parcade.report.timing import DEVICE_KINDS, SCOPES
 
 _BARS = "▁▂▃▄▅▆▇█"
 
@@ -72,6 +72,8 @@ def plain_line(metrics: dict[str, Any], trend: Trend) -> str:
         f"{human(metrics['steps_per_second'])} steps/s",
         " ".join(f"{s} {metrics[f'time/{s}']:.0%}" for s in SCOPES if metrics.get(f"time/{s}", 0) >= 0.005),
     ]
+    if "gpu/busy" in metrics:
+        parts.append(f"gpu {metrics['gpu/busy']:.0%} busy")
     if eta is not None:
         parts.append(f"target in {clock(eta)}")
     return "  ".join(parts)
@@ -136,6 +138,9 @@ class LiveView(PlainView):
             split = [f"{s} {metrics[prefix + s]:.0%}" for s in SCOPES if metrics.get(prefix + s, 0) >= 0.005]
             if split:
                 table.add_row(label, ", ".join(split))
+        if "gpu/busy" in metrics:
+            split = [f"{kind} {metrics[f'gpu/{kind}']:.0%}" for kind in DEVICE_KINDS if metrics[f"gpu/{kind}"] >= 0.005]
+            table.add_row("gpu", ", ".join([f"busy {metrics['gpu/busy']:.0%}", *split]))
         eta = self.trend.seconds_to_target()
         table.add_row("time", clock(metrics["wall_seconds"]) + ("" if eta is None else f", target in {clock(eta)}"))
         self._live.update(Panel(table, title=self._title, expand=False), refresh=True)

@@ -2,16 +2,28 @@
 
 A scope's time is its own: entering ``communicate`` inside ``learn`` stops the clock of ``learn`` until it is left. One
 timer belongs to one thread; a second thread brings its own and its sums are shown apart, since they overlap.
+
+A GPU's work is only queued when the call for it returns. With a device clock (``device_timing.py``) the scopes whose work is a
+GPU's are also timed there, by events on its streams, and nest in the same way.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from time import perf_counter
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from parcade.report.device_timing import DeviceClock, DeviceSpan
 
 SCOPES = ("emulate", "preprocess", "infer", "learn", "communicate", "wait", "evaluate", "checkpoint", "other")
+DEVICE_KINDS = ("copies", "emulate", "infer", "learn")
+"""What spans of a device are told apart by."""
 
 OnSpan = Callable[[str, float, float], None]
+
+NOT_TIMED = nullcontext()
 
 
 class Timer:
@@ -19,18 +31,48 @@ class Timer:
 
     ``on_span(scope, start, end)``, when set, hears of every stretch of time that belonged to one scope; the stretches
     of a timer follow one another without gaps. Unset it costs one comparison a switch.
+
+    ``device_clock``, when set, gets a span of every scope among its ``scopes``, and of what is inside ``on_device``. A span is
+    closed where a scope or another span begins inside it, and opened again, on the same stream, where that ends.
     """
 
     def __init__(self, outside: str = "other") -> None:
         self.seconds: dict[str, float] = dict.fromkeys(SCOPES, 0.0)
         self.on_span: OnSpan | None = None
+        self.device_clock: DeviceClock | None = None
+        self._spans: list[DeviceSpan | None] = []  # of the open scopes, innermost last; None where the device has no part
         self._scopes = {name: _Scope(self, name) for name in SCOPES}
+        self._device_scopes = {kind: _DeviceScope(self, kind) for kind in DEVICE_KINDS}
         self._open = [outside]
         self._since = perf_counter()
 
     def scope(self, name: str) -> _Scope:
         """Count the time inside a ``with`` block towards ``name`` (one of SCOPES; KeyError otherwise)."""
         return self._scopes[name]
+
+    def on_device(self, kind: str) -> AbstractContextManager[None]:
+        """Count the device's work that is queued inside a ``with`` block towards ``kind`` (one of DEVICE_KINDS; KeyError otherwise).
+
+        The host's time stays in the scope that is open. Without a device clock this does nothing.
+        """
+        scope = self._device_scopes[kind]
+        return NOT_TIMED if self.device_clock is None else scope
+
+    def _enter_on_device(self, kind: str | None) -> None:
+        """Close the span that is open, and open one of a kind; None for a scope in which the device has no part."""
+        clock = self.device_clock
+        if self._spans:
+            clock.close(self._spans[-1])
+        self._spans.append(None if kind is None else clock.open(kind))
+
+    def _leave_on_device(self) -> None:
+        """Close the innermost span and go on with the one around it."""
+        if not self._spans:  # the clock was attached inside a scope
+            return
+        clock = self.device_clock
+        clock.close(self._spans.pop())
+        if self._spans and (outer := self._spans[-1]) is not None:
+            self._spans[-1] = clock.open(outer.kind, outer.stream)
 
     def _switch(self) -> None:
         """Book the time since the last switch to the innermost open scope."""
@@ -63,9 +105,31 @@ class _Scope:
         self._name = name
 
     def __enter__(self) -> None:
-        self._timer._switch()
-        self._timer._open.append(self._name)
+        timer = self._timer
+        timer._switch()
+        timer._open.append(self._name)
+        if timer.device_clock is not None:
+            timer._enter_on_device(self._name if self._name in timer.device_clock.scopes else None)
 
     def __exit__(self, *exception: object) -> None:
-        self._timer._switch()
-        self._timer._open.pop()
+        timer = self._timer
+        if timer.device_clock is not None:
+            timer._leave_on_device()
+        timer._switch()
+        timer._open.pop()
+
+
+class _DeviceScope:
+    """What ``with timer.on_device(kind)`` enters; it too keeps nothing of its own."""
+
+    __slots__ = ("_kind", "_timer")
+
+    def __init__(self, timer: Timer, kind: str) -> None:
+        self._timer = timer
+        self._kind = kind
+
+    def __enter__(self) -> None:
+        self._timer._enter_on_device(self._kind)
+
+    def __exit__(self, *exception: object) -> None:
+        self._timer._leave_on_device()

@@ -1,7 +1,9 @@
 """Profiles made by hand, healthy unless told otherwise."""
 
+from dataclasses import replace
+
 from parcade.profile.data import Profile, RankProfile
-from parcade.report.timing import SCOPES
+from parcade.report.timing import DEVICE_KINDS, SCOPES
 
 HEALTHY_SPLIT = {
     "emulate": 4.0,
@@ -12,6 +14,21 @@ HEALTHY_SPLIT = {
     "wait": 0.2,
     "other": 0.1,
 }
+
+
+# Healthy on a GPU: the host has queued its updates in a fifth of the time they take, and plays meanwhile.
+HEALTHY_ON_GPU = {"emulate": 3.0, "preprocess": 0.5, "infer": 2.2, "learn": 1.2, "wait": 3.0, "other": 0.1}
+HEALTHY_GPU = {"copies": 0.3, "infer": 1.6, "learn": 5.9}
+
+
+def on_gpu(device, split=HEALTHY_ON_GPU, *, busy=None, changes=None, **run):
+    """A run of one rank with a GPU whose kinds took these seconds of 10, none overlapping unless ``busy`` says so."""
+    busy = sum(device.values()) if busy is None else busy
+    device = {**dict.fromkeys(DEVICE_KINDS, 0.0), **device, "busy": busy, "idle": 10.0 - busy}
+    fields = {"local_size": 1, "device_name": "a GPU", "device_seconds": device, "device_spans": 6000, **(changes or {})}
+    found = profile(rank(0, split, **fields))
+    settings = {"backend": "native", "device": "cuda", "capture": True, **run}
+    return replace(found, config={**found.config, "run": {**found.config["run"], **settings}})
 
 
 def rank(number=0, split=HEALTHY_SPLIT, **changes):

@@ -3,9 +3,10 @@
 import dataclasses
 
 import pytest
-from profiles import HEALTHY_SPLIT, profile, rank
+from profiles import HEALTHY_GPU, HEALTHY_ON_GPU, HEALTHY_SPLIT, on_gpu, profile, rank
 
 from parcade.profile import advice
+from parcade.report.device_timing import STAND_IN_NAME
 
 pytestmark = pytest.mark.quick
 
@@ -25,6 +26,13 @@ def with_settings(base, part, **changes):
 POOLS = [["openblas", 4]]
 SLOW = split(emulate=8.0, wait=0.0)
 HELD_UP = split(wait=4.2)
+
+# PPO with 8 environments of a small network, launched kernel by kernel: the GPU is done with each when it comes.
+SMALL_KERNELS = ({"copies": 0.2, "infer": 2.1, "learn": 6.3}, {"emulate": 1.0, "preprocess": 0.3, "infer": 2.3, "learn": 6.2, "other": 0.2})
+# 64 environments of 210 x 160 pictures, sent to the GPU a few at a time.
+LARGE_PICTURES = ({"copies": 3.4, "infer": 1.5, "learn": 2.6}, {"emulate": 4.5, "preprocess": 0.5, "infer": 2.2, "learn": 0.6, "wait": 2.2})
+# One thread that plays for a GPU.
+ONE_THREAD = ({"copies": 0.2, "infer": 0.6, "learn": 1.2}, {"emulate": 7.2, "preprocess": 0.3, "infer": 0.9, "learn": 0.3, "wait": 1.3})
 
 # rule: (a profile on which it must speak, its name, level, a word of the evidence, a word of the fix)
 SICK = {
@@ -46,6 +54,10 @@ SICK = {
     advice.learner_bound: (both(split=split(learn=9.0)), "learner-bound", "note", "learn", "--epochs"),
     advice.communication_bound: (both(split=split(communicate=4.0)), "communication-bound", "warning", "MB/s measured at start", "--num-minibatches"),
     advice.needless_copies: (both(split=split(preprocess=2.0)), "needless-copies", "note", "preprocess", "--image-height"),
+    advice.launch_bound: (on_gpu(*SMALL_KERNELS), "launch-bound", "warning", "learn: 62% on the host, 63% on the GPU", "larger minibatches"),
+    advice.copy_bound: (on_gpu(*LARGE_PICTURES), "copy-bound", "warning", "copies 34%, infer 15%", "larger copies"),
+    advice.gpu_waits_for_emulation: (
+        on_gpu(*ONE_THREAD), "gpu-waits-for-emulation", "warning", "emulate 72% of the host's time, on 1 thread(s) of 4", "--threads-per-rank 4"),
 }  # fmt: skip
 
 
@@ -60,6 +72,92 @@ def test_a_rule_speaks_where_it_must_and_is_silent_on_a_healthy_run(rule):
 
 def test_a_healthy_run_gets_no_advice():
     assert advice.advise(profile()) == []
+    assert advice.advise(on_gpu(HEALTHY_GPU)) == []
+
+
+def rules(found):
+    return {finding.rule for finding in advice.advise(found)}
+
+
+def test_a_run_that_waits_for_launches_is_not_told_that_its_network_is_too_large():
+    found = rules(on_gpu(*SMALL_KERNELS))
+    assert "launch-bound" in found and "learner-bound" not in found
+
+
+def test_a_run_whose_gpu_waits_for_emulation_hears_of_it_once():
+    found = rules(on_gpu(*ONE_THREAD))
+    assert "gpu-waits-for-emulation" in found and "environment-bound" not in found
+
+
+def test_a_host_that_ran_ahead_in_one_scope_waits_for_it_in_the_other():
+    # Updates were queued in 1.2 s and take 5.9: the host waits for them where it next needs actions, 6 s in infer against 1.6.
+    ahead = {**HEALTHY_ON_GPU, "infer": 6.0, "wait": 0.0, "emulate": 2.2}
+    assert list(advice.launch_bound(on_gpu(HEALTHY_GPU, ahead))) == []
+
+
+def test_an_actors_time_is_the_hosts_where_launches_are_counted():
+    device = {"infer": 3.0, "learn": 3.0}
+    learner = {"learn": 3.1, "wait": 6.9}
+    actor = {"emulate": 6.0, "infer": 3.2, "wait": 0.8}
+    (finding,) = advice.launch_bound(on_gpu(device, learner, busy=5.0, changes={"actor_seconds": actor}))
+    assert "infer: 32% on the host, 30% on the GPU" in finding.evidence
+
+
+def test_ranks_that_wait_for_their_gpus_while_recorded_are_no_evidence_of_launches():
+    device = {"infer": 2.1, "learn": 6.3, "busy": 8.4, "idle": 1.6}
+    two = profile(*(rank(i, SMALL_KERNELS[1], device_seconds=device) for i in range(2)))
+    assert list(advice.launch_bound(two)) == []
+
+
+def test_the_launches_of_a_stand_in_are_not_judged():
+    assert list(advice.launch_bound(on_gpu(*SMALL_KERNELS, changes={"device_name": STAND_IN_NAME}))) == []
+
+
+def test_what_to_do_about_launches_depends_on_what_the_run_does_already():
+    (finding,) = advice.launch_bound(on_gpu(*SMALL_KERNELS, capture=False, compile=True))
+    assert "--no-capture" in finding.fix and "--compile" not in finding.fix
+    (finding,) = advice.launch_bound(on_gpu(*SMALL_KERNELS))
+    assert "not captured" in finding.fix and "--compile" in finding.fix
+
+
+def test_small_copies_are_no_finding_and_medium_ones_a_note():
+    assert list(advice.copy_bound(on_gpu({**HEALTHY_GPU, "copies": 1.4}))) == []
+    (finding,) = advice.copy_bound(on_gpu({**HEALTHY_GPU, "copies": 2.0}))
+    assert finding.level == "note"
+
+
+def test_consoles_are_sent_to_the_gpu_only_where_they_can_live_there():
+    copies = {**HEALTHY_GPU, "copies": 2.0}
+    fix = lambda run: next(advice.copy_bound(run)).fix  # noqa: E731
+    assert "(--env-device cuda)" in fix(on_gpu(copies))
+    assert "--env-device cuda, without --overlap" in fix(on_gpu(copies, overlap=True))
+    assert "--env-device" not in fix(on_gpu(copies, backend="ale"))
+    tiny = on_gpu(copies)
+    assert "--env-device" not in fix(dataclasses.replace(tiny, config={**tiny.config, "game": "tiny_catch"}))
+    program = fix(dataclasses.replace(tiny, config={}))
+    assert "newest frame of a stack" in program and "--env-device" not in program
+
+
+def test_a_gpu_that_is_idle_for_another_reason_than_emulation_is_not_put_down_to_it():
+    device, split = ONE_THREAD
+    assert list(advice.gpu_waits_for_emulation(on_gpu(device, {"emulate": 2.0, "evaluate": 6.5, "learn": 1.5}))) == []
+    assert list(advice.gpu_waits_for_emulation(on_gpu({**device, "learn": 4.5}, split))) == []
+    assert list(advice.gpu_waits_for_emulation(on_gpu({**device, "emulate": 0.5}, split))) == []
+
+
+def test_the_actor_that_plays_tells_whether_a_gpu_waits_for_emulation():
+    device = ONE_THREAD[0]
+    learner = {"learn": 1.0, "wait": 9.0}
+    changes = {"actor_seconds": {"emulate": 8.0, "infer": 1.5, "wait": 0.5}, "pools": [["numba", 4]]}
+    (finding,) = advice.gpu_waits_for_emulation(on_gpu(device, learner, changes=changes, overlap=True))
+    assert "80% of the actor's time" in finding.evidence
+    assert "--overlap (learn" not in finding.fix and "--threads-per-rank" not in finding.fix and "--num-envs" in finding.fix
+
+
+def test_a_learner_on_a_gpu_is_not_told_to_use_one():
+    bound = on_gpu({"learn": 9.0}, {"emulate": 0.5, "infer": 1.0, "learn": 7.5, "other": 1.0})
+    (finding,) = advice.learner_bound(bound)
+    assert "--device cuda" not in finding.fix
 
 
 def test_a_supervised_program_is_not_told_of_games():
@@ -75,8 +173,8 @@ def test_a_rank_that_evaluates_alone_is_told_to_do_it_less_often():
 
 
 def test_one_slow_rank_is_named_a_straggler_and_nothing_else_blames_the_waiting():
-    rules = [finding.rule for finding in advice.advise(profile(rank(0, HELD_UP), rank(1, SLOW)))]
-    assert "straggler" in rules and "waiting-for-the-last" not in rules
+    found = rules(profile(rank(0, HELD_UP), rank(1, SLOW)))
+    assert "straggler" in found and "waiting-for-the-last" not in found
 
 
 def test_the_ranks_at_which_communication_equals_work_solve_the_models_equation():

@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from profiles import profile, rank
+from profiles import HEALTHY_GPU, on_gpu, profile, rank
 
 from parcade.errors import UsageError
 from parcade.profile.data import from_json, to_json
@@ -35,8 +35,32 @@ def test_one_rank_has_no_communication_and_an_actor_has_its_own_row():
     assert "Communication" not in text and re.search(r"actor of 0 +75.0%", text)
 
 
+def test_a_gpus_split_is_shown_next_to_the_hosts():
+    text = to_text(describe(on_gpu(HEALTHY_GPU, changes={"device_span_cost_seconds": 5e-6}), pictures=False))
+    heading = re.search(r"host-to-device copies +kernels: infer +kernels: learn +busy +idle", text)
+    assert heading and "kernels: emulate" not in text
+    assert re.search(r"GPU +3.0% +16.0% +59.0% +78.0% +22.0%", text)
+    assert re.search(r"host, all its threads +22.0% +12.0%", text)
+    assert "a GPU: time between events" in text and "5.00 us a span on the GPU x 600 spans an iteration" in text
+    assert "GPU" not in to_text(describe(profile(), pictures=False))
+
+
+def test_each_rank_has_a_row_for_its_gpu():
+    device = {"learn": 4.0, "busy": 4.0, "idle": 6.0}
+    text = to_text(describe(profile(rank(0, device_seconds=device), rank(1, device_seconds={**device, "busy": 2.0})), pictures=False))
+    assert re.search(r"GPU +40.0% +30.0%", text) and re.search(r"GPU of rank 1 +40.0% +20.0%", text)
+
+
+def test_a_file_of_before_gpus_were_timed_is_read():
+    old = to_json(profile())
+    for each in old["ranks"]:
+        for name in ("device_name", "device_seconds", "device_spans", "device_span_cost_seconds"):
+            del each[name]
+    assert from_json(old) == profile() and not from_json(old).has_device
+
+
 def test_a_profile_survives_its_file():
-    before = profile(rank(0, segments=[[0.5, 0.25]], segment_bytes=[8]))
+    before = profile(rank(0, segments=[[0.5, 0.25]], segment_bytes=[8], device_seconds={"learn": 1.5}, device_spans=3))
     assert from_json(json.loads(json.dumps(to_json(before)))) == before
     with pytest.raises(UsageError, match="schema_version 0, expected 1"):
         from_json({**to_json(before), "schema_version": 0})

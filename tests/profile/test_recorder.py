@@ -12,7 +12,15 @@ from parcade.errors import UsageError
 from parcade.exchange.base import LocalExchange
 from parcade.profile import recorder as module
 from parcade.profile.data import read_ranks, write_rank
-from parcade.profile.recorder import Recorder, binned, recorder_from_environment, scope_cost_seconds, usual_segments
+from parcade.profile.recorder import (
+    Recorder,
+    binned,
+    recorder_from_environment,
+    scope_cost_seconds,
+    span_cost_seconds,
+    usual_segments,
+)
+from parcade.report.device_timing import DeviceClock, HostEvents
 from parcade.report.timing import SCOPES, Timer
 
 pytestmark = pytest.mark.quick
@@ -23,7 +31,12 @@ class World:
 
     def __init__(self, monkeypatch, folder, seconds=100.0):
         self.now = 0.0
-        for home in ("parcade.report.timing.perf_counter", "time.perf_counter", "time.process_time"):
+        for home in (
+            "parcade.report.timing.perf_counter",
+            "parcade.report.device_timing.perf_counter",
+            "time.perf_counter",
+            "time.process_time",
+        ):
             monkeypatch.setattr(home, lambda: self.now)
         monkeypatch.setattr(module, "scope_cost_seconds", lambda: 1e-6)
         self.timer = Timer()
@@ -76,6 +89,29 @@ def test_a_window_leaves_out_the_first_iterations_and_splits_the_rest(world, tmp
     assert rank.allreduce_seconds == pytest.approx(3.0)
     assert rank.checkpoint_save_seconds == pytest.approx(2.0)
     assert rank.work_seconds == pytest.approx(18.75)
+
+
+def test_a_gpus_window_is_the_hosts(world, tmp_path):
+    world.timer.device_clock = DeviceClock(HostEvents())
+    for _ in range(2 + 3):
+        with world.timer.on_device("copies"):
+            world.now += 0.25
+        world.iteration()
+    world.work("infer", 5.0)
+    world.recorder.write()
+    (rank,) = read_ranks(tmp_path)
+    expected = {"copies": 0.75, "emulate": 0.0, "infer": 0.0, "learn": 6.0, "busy": 6.75, "idle": 15.75}
+    assert rank.device_seconds == pytest.approx(expected)
+    assert rank.window_seconds == pytest.approx(22.5)
+    assert (rank.device_spans, rank.device_name) == (3 * 3, HostEvents.name)
+
+
+def test_without_a_gpu_there_is_nothing_of_one(world, tmp_path):
+    for _ in range(3):
+        world.iteration()
+    world.recorder.write()
+    (rank,) = read_ranks(tmp_path)
+    assert rank.device_seconds == {} and (rank.device_spans, rank.device_span_cost_seconds) == (0, 0.0)
 
 
 def test_ranks_of_several_recordings_are_not_read_as_one(tmp_path):
@@ -161,6 +197,12 @@ def test_a_timeline_is_shares_of_equal_bins():
 
 def test_a_scope_costs_microseconds_not_more():
     assert 0 < scope_cost_seconds() < 1e-4
+
+
+def test_the_price_of_a_span_is_measured_on_a_clock_of_its_own():
+    clock = DeviceClock(HostEvents())
+    assert span_cost_seconds(clock) > 0 and clock.num_spans == 0
+    assert span_cost_seconds(None) == 0.0
 
 
 def test_the_environment_asks_for_a_recorder(monkeypatch, tmp_path):

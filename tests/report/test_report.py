@@ -83,6 +83,29 @@ def test_a_plain_report_is_one_line_with_score_speed_and_split():
     assert "score - of 18" in stream.getvalue().splitlines()[-1]
 
 
+GPU = {"gpu/busy": 0.63, "gpu/idle": 0.37, "gpu/copies": 0.03, "gpu/emulate": 0.0, "gpu/infer": 0.2, "gpu/learn": 0.41}
+
+
+def test_a_report_shows_how_busy_a_gpu_is_where_there_is_one():
+    stream = io.StringIO()
+    view = terminal.PlainView("title", None, stream)
+    view.update(report())
+    view.update(report(**GPU))
+    _, without, with_gpu = stream.getvalue().splitlines()
+    assert "gpu" not in without and "gpu 63% busy" in with_gpu
+
+
+def test_the_live_view_has_a_row_for_a_gpu(monkeypatch):
+    pytest.importorskip("rich")
+    monkeypatch.setenv("COLUMNS", "120")
+    stream = io.StringIO()
+    monkeypatch.setattr("sys.stdout", stream)
+    view = terminal.LiveView("title", None)
+    view.update(report(updates=3, **GPU))
+    view.close()
+    assert "busy 63%, copies 3%, infer 20%, learn 41%" in stream.getvalue()
+
+
 def test_a_full_disk_is_said_once_and_the_run_goes_on(tmp_path, monkeypatch):
     said = []
     writer = MetricsWriter(tmp_path, said.append)

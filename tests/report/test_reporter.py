@@ -1,0 +1,147 @@
+"""The reporter's shares of a GPU's time, and whole runs that have a device clock on the host."""
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from scripted_events import ScriptedEvents, record
+
+from parcade import train
+from parcade.config import RunConfig, TrainConfig
+from parcade.exchange.base import LocalExchange
+from parcade.experience.episodes import EpisodeLog
+from parcade.profile.data import read_ranks
+from parcade.report.device_timing import DeviceClock, HostEvents
+from parcade.report.metrics import METRICS
+from parcade.report.progress import Progress
+from parcade.report.reporter import Reporter
+from parcade.report.timing import SCOPES, Timer
+
+pytestmark = pytest.mark.quick
+
+
+class TwoRanks(LocalExchange):
+    """This rank, and one more that gives the same figures but for a GPU that is always idle."""
+
+    world_size = 2
+
+    def sum(self, x):
+        is_device = len(x) == 6 and float(x[4] + x[5]) > 0
+        return x + torch.tensor([0, 0, 0, 0, 0, x[4] + x[5]]) if is_device else 2 * x
+
+    def check_parameters(self):
+        pass
+
+
+class Reported:
+    """A reporter on a clock that the test moves; every iteration reports, into ``reports``."""
+
+    def __init__(self, monkeypatch, clock, exchange=LocalExchange):
+        self.now = 100.0
+        for home in ("parcade.report.timing.perf_counter", "time.perf_counter"):
+            monkeypatch.setattr(home, lambda: self.now)
+        timer = Timer()
+        timer.device_clock = clock
+        exchange = exchange(timer)
+        exchange.check_parameters = lambda: None
+        self.reports = []
+        self.reporter = Reporter(
+            TrainConfig("tiny_catch", run=RunConfig(report_seconds=1.0, checkpoint_seconds=1e9)),
+            None,
+            exchange,
+            Progress(10**9, ()),
+            timer=timer,
+            actor_timer=None,
+            view=SimpleNamespace(update=self.reports.append),
+            writer=SimpleNamespace(write=lambda metrics: None),
+            save=lambda: None,
+            stop_requested=lambda: False,
+        )
+        self.source = SimpleNamespace(frames=0, reset_frames=0, steps=0, cut_games=0, episode_logs=[EpisodeLog(np.arange(1))])
+
+    def after(self, seconds):
+        """The report after some time."""
+        self.now += seconds
+        self.reporter.record(self.source, {"loss/value": torch.tensor(1.0)})
+        return self.reports[-1]
+
+
+def gpu(report):
+    return {name.removeprefix("gpu/"): value for name, value in report.items() if name.startswith("gpu/")}
+
+
+def test_a_report_has_the_shares_of_the_gpu_since_the_last_one(monkeypatch):
+    clock = DeviceClock(ScriptedEvents())
+    run = Reported(monkeypatch, clock)
+    record(clock, "copies", 0.0, 1.0)
+    record(clock, "learn", 1.0, 5.0)
+    record(clock, "infer", 8.0, 9.0)
+    clock.events.now = 6.0
+    report = run.after(10.0)
+    assert gpu(report) == pytest.approx({"busy": 0.5, "idle": 0.5, "copies": 0.1, "emulate": 0.0, "infer": 0.0, "learn": 0.4})
+    assert set(report) <= set(METRICS)
+    clock.events.now = 10.0
+    assert gpu(run.after(4.0)) == pytest.approx({"busy": 0.25, "idle": 0.75, "copies": 0.0, "emulate": 0.0, "infer": 0.25, "learn": 0.0})
+    assert gpu(run.after(2.0))["idle"] == 1.0
+
+
+def test_several_ranks_report_the_mean_of_their_gpus(monkeypatch):
+    clock = DeviceClock(ScriptedEvents())
+    run = Reported(monkeypatch, clock, TwoRanks)
+    record(clock, "learn", 0.0, 4.0)
+    clock.events.now = 5.0
+    assert gpu(run.after(5.0)) == pytest.approx({"busy": 0.4, "idle": 0.6, "copies": 0.0, "emulate": 0.0, "infer": 0.0, "learn": 0.4})
+
+
+def test_without_a_device_clock_there_are_no_metrics_of_a_gpu(monkeypatch):
+    assert gpu(Reported(monkeypatch, None).after(10.0)) == {}
+
+
+@pytest.fixture
+def on_stand_in(monkeypatch):
+    """Every timer of a run gets one clock on the host's own, as a run on a stand-in for a GPU does."""
+    clock = DeviceClock(HostEvents())
+
+    def make(**words):
+        timer = Timer(**words)
+        timer.device_clock = clock
+        return timer
+
+    monkeypatch.setattr(train, "Timer", make)
+    monkeypatch.setenv("PARCADE_PLAIN", "1")
+    return clock
+
+
+def run_to_its_end(tmp_path, **words):
+    run = RunConfig(run_dir=str(tmp_path / "run"), threads_per_rank=1, report_seconds=0.05, **words)
+    config = TrainConfig("tiny_catch", run=run)
+    directory = train.start_run(config)
+    train.run_training(config, directory)
+    return directory
+
+
+@pytest.mark.parametrize("overlap", [False, True], ids=["one thread", "actor and learner"])
+def test_a_run_on_a_stand_in_for_a_gpu_writes_its_shares(tmp_path, on_stand_in, overlap, capsys):
+    directory = run_to_its_end(tmp_path, total_frames=8_000, overlap=overlap)
+    reports = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
+    for report in reports:
+        shares = gpu(report)
+        assert set(shares) == {"busy", "idle", "copies", "emulate", "infer", "learn"}
+        assert shares["busy"] + shares["idle"] == pytest.approx(1.0, abs=1e-4)
+        assert all(0 <= share <= 1 for share in shares.values())
+        assert shares["busy"] >= max(shares["infer"], shares["learn"]) > 0
+    assert on_stand_in.lost == 0 and on_stand_in.num_spans > 0
+    assert "% busy" in capsys.readouterr().out
+
+
+def test_a_recorded_run_on_a_stand_in_for_a_gpu_has_the_devices_split(tmp_path, on_stand_in, monkeypatch):
+    monkeypatch.setenv("PARCADE_PROFILE", str(tmp_path / "profile"))
+    monkeypatch.setenv("PARCADE_PROFILE_SECONDS", "0.1")
+    run_to_its_end(tmp_path, total_frames=10_000_000)
+    (rank,) = read_ranks(tmp_path / "profile")
+    device = rank.device_seconds
+    assert device["busy"] + device["idle"] == pytest.approx(rank.window_seconds, rel=0.02)
+    assert min(device["infer"], device["learn"]) > 0 == device["copies"]
+    assert rank.device_spans > 0 and rank.device_span_cost_seconds > 0 and set(rank.seconds) == set(SCOPES)
