@@ -14,6 +14,12 @@ PRESETS: dict[str, str] = {
         "--num-minibatches 4 --learning-rate 1e-3 --final-learning-rate 2e-4 --final-entropy-weight 0.005 "
         "--schedule-share 0.45 --value-weight 2 --max-grad-norm 1 --total-frames 6000000 --target-score 18"
     ),
+    # The same learner with a GPU for its network: more environments, and as many steps to an update (docs/gpu.md).
+    "pong_gpu": (
+        f"--algorithm ppo {SMALL_PICTURES} --device cuda --precision auto --num-envs 128 --unroll-length 32 --epochs 3 "
+        "--num-minibatches 16 --learning-rate 1e-3 --final-learning-rate 2e-4 --final-entropy-weight 0.005 "
+        "--schedule-share 0.45 --value-weight 2 --max-grad-norm 1 --total-frames 6000000 --target-score 18"
+    ),
     "pong_pqn": (
         f"--algorithm pqn {SMALL_PICTURES} --layer-norm --precision auto --num-envs 32 --unroll-length 32 --epochs 2 "
         "--num-minibatches 4 --q-lambda 0.9 --learning-rate 1e-3 --final-learning-rate 2e-4 --epsilon-until 0.05 "

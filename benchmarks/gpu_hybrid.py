@@ -1,0 +1,248 @@
+"""Consoles on CPU cores, the network on a GPU: times to a score, steps a second, and where the time goes.
+
+    python benchmarks/gpu_hybrid.py --minutes 9 --results DIR       # what has no row yet, in this order; call it again for the rest
+    PARCADE_GPU_STAND_IN=1 python benchmarks/gpu_hybrid.py --tiny --results DIR   # every case once, tiny, without a GPU
+
+| cases      | what                                                                                                      |
+|------------|-----------------------------------------------------------------------------------------------------------|
+| pong       | PPO at 42x42 to a mean of 18 over 100 episodes, five seeds: seconds of the run, and of the whole process  |
+| ten        | ten million steps of Breakout, PPO at 42x42, one seed                                                     |
+| nature     | steps/s of PPO at 84x84 with the network of Mnih 2015; LeanRL's takes 6,809 steps/s on an H100            |
+| capture    | the same, and Pong, with kernels launched one by one                                                      |
+| threads    | frames/s of the consoles alone against threads (``benchmarks/threads.py``)                                |
+| breakout   | PPO at 84x84 to a mean of 400, one seed                                                                   |
+| network    | GA3C and A2C by size of network, on CPU and GPU, as in Babaeizadeh 2017, table 2                          |
+| ray        | IMPALA and Ape-X on Ray, the learner on the GPU: steps/s against actors                                   |
+| profile    | where the time goes, with captured updates and without                                                    |
+
+A run's clock begins with its first step; ``process_seconds`` hold imports, compilation and building as well. Rows are appended
+to gpu_hybrid.csv, and profiles go to folders next to it. ``--peer COMMAND`` also runs another PPO, CleanRL's say, for a minute
+and takes the last ``SPS: N`` that it prints.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
+TABLE = "gpu_hybrid.csv"
+COLUMNS = (
+    "case", "finished_by", "score_mean", "seconds_to_target", "wall_seconds", "process_seconds", "cpu_seconds", "steps",
+    "steps_per_second", "updates_per_second", "milestones", "gpu_busy", "flags", "card", "cores", "commit", "error",
+)  # fmt: skip
+LEAST_SECONDS = 20
+START_SECONDS = 90  # that a process may take to start and to compile
+TINY = {"total_frames": 3000, "num_envs": 8, "unroll_length": 8, "num_minibatches": 2, "image_height": 42, "image_width": 42}
+
+SMALL = {"image_height": 42, "image_width": 42, "network": "fine_cnn", "hidden": 256}
+NATURE = {"network": "nature_cnn", "hidden": 512}
+PPO = {"algorithm": "ppo", "precision": "auto", "epochs": 3, "num_minibatches": 16, "max_grad_norm": 1}
+ATARI = {
+    "algorithm": "ppo", "precision": "auto", "num_envs": 256, "unroll_length": 64, "epochs": 3, "num_minibatches": 16,
+    "learning_rate": 5e-4, "final_learning_rate": 1e-4, "entropy_weight": 0.01,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Case:
+    """A training run, or another command; ``seconds`` at most."""
+
+    name: str
+    game: str = "pong"
+    flags: dict[str, Any] = field(default_factory=dict)
+    seconds: int = 60
+    command: tuple[str, ...] = ()
+
+
+def cases(cores: int) -> list[Case]:
+    """All of them, in the order of their worth."""
+    on_gpu = {"device": "cuda"}
+    ten_million = {"total_frames": 40_000_000}
+    listed = [Case(f"pong-s{seed}", flags={"preset": "pong_gpu", "seed": seed, "overlap": True}, seconds=120) for seed in range(5)]
+    listed += [Case("ten-breakout", "breakout", {**on_gpu, **ATARI, **SMALL, **ten_million, "overlap": True}, 240)]
+    listed += [Case("nature", "breakout", {**on_gpu, **ATARI, **NATURE, **ten_million, "overlap": True}, 60)]
+    listed += [Case("capture-nature-off", "breakout", {**on_gpu, **ATARI, **NATURE, **ten_million, "overlap": True, "capture": False}, 60)]
+    listed += [Case("capture-pong-off", flags={"preset": "pong_gpu", "seed": 0, "overlap": True, "capture": False}, seconds=120)]
+    listed += [Case("pong-alone-s0", flags={"preset": "pong_gpu", "seed": 0}, seconds=120)]
+    listed += [Case("threads", seconds=150, command=("benchmarks/threads.py",))]
+    breakout = {**on_gpu, **ATARI, **NATURE, "total_frames": 200_000_000, "target_score": 400, "overlap": True}
+    listed += [Case("breakout-400", "breakout", breakout, 480)]
+    for network, hidden in (("small_cnn", 256), ("nature_cnn", 512), ("impala_resnet", 256)):
+        for algorithm, engine in (("ga3c", "serial"), ("a2c", "local")):
+            for device in ("cuda", "cpu"):
+                size = {"algorithm": algorithm, "engine": engine, "device": device, "network": network, "hidden": hidden, "num_envs": 128}
+                size |= {"num_actors": 2} if algorithm == "ga3c" else {}
+                listed += [Case(f"network-{network}-{algorithm}-{device}", flags={**size, **ten_million}, seconds=20)]
+    for algorithm in ("impala", "apex"):
+        for actors in sorted({1, 2, 4, 8, max(1, cores - 2)}):
+            parts = {"algorithm": algorithm, "engine": "ray", "num_actors": actors, "num_envs": 16 * actors, **NATURE, **on_gpu, **ten_million}
+            listed += [Case(f"ray-{algorithm}-{actors}", flags=parts, seconds=40)]
+    for capture in (True, False):
+        name = f"profile-{'captured' if capture else 'launched'}"
+        what = ["pong", "--preset", "pong_gpu", "--overlap", *([] if capture else ["--no-capture"])]
+        listed += [Case(name, seconds=60, command=("-m", "parcade", "profile", *what, "--seconds", "15", "--out", f"RESULTS/{name}"))]
+    return listed
+
+
+def card() -> str:
+    """The GPU's name, or what stands in for it."""
+    import torch
+
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else "stand-in: CPU"
+
+
+def commit() -> str:
+    """The commit, where git is at hand; else PARCADE_COMMIT, else "unknown"."""
+    command = ["git", "-C", str(ROOT), "rev-parse", "--short=12", "HEAD"]
+    try:
+        told = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    except OSError:
+        told = ""
+    return told or os.environ.get("PARCADE_COMMIT", "unknown")
+
+
+def rows_of(folders: list[Path]) -> list[dict[str, str]]:
+    """Rows of earlier calls."""
+    tables = [folder / TABLE for folder in folders if (folder / TABLE).exists()]
+    return [row for table in tables for row in csv.DictReader(table.read_text().splitlines())]
+
+
+def append(folder: Path, row: dict[str, Any]) -> None:
+    """Add a row, its columns in order; written at once, so that a call that is cut off keeps what it has."""
+    path = folder / TABLE
+    is_new = not path.exists()
+    with path.open("a", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS)
+        if is_new:
+            writer.writeheader()
+        writer.writerow({name: row.get(name, "") for name in COLUMNS})
+    print({name: value for name, value in row.items() if value != ""}, flush=True)
+
+
+def run_process(command: list[str], seconds: int, log: Path) -> str:
+    """What a command printed. It is ended after its time and a grace. Errors: RuntimeError with what it said last."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))}
+    environment.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    with log.open("w") as file:
+        process = subprocess.Popen(command, env=environment, stdout=file, stderr=subprocess.STDOUT, cwd=ROOT, start_new_session=True)
+        try:
+            code = process.wait(seconds + START_SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            code = 124
+    said = log.read_text()
+    if code:
+        raise RuntimeError((said.strip() or f"exit code {code}").splitlines()[-1][:200])
+    return said
+
+
+def train(case: Case, folder: Path, seconds: int, *, tiny: bool) -> dict[str, Any]:
+    """The row of a training run. Errors: RuntimeError."""
+    directory = folder / "runs" / f"{case.name}-{time.time_ns()}"
+    flags = {**case.flags, **(tiny_flags(case) if tiny else {}), "time_limit": f"{seconds}s", "run_dir": directory}
+    command = [sys.executable, "-m", "parcade", "train", case.game]
+    for name, value in flags.items():
+        flag = name.replace("_", "-")
+        command += [f"--{'' if value else 'no-'}{flag}"] if isinstance(value, bool) else [f"--{flag}", str(value)]
+    (folder / "logs").mkdir(parents=True, exist_ok=True)
+    begun = time.monotonic()
+    run_process(command, seconds, folder / "logs" / f"{case.name}.log")
+    result = json.loads((directory / "result.json").read_text())
+    told = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
+    busy = [each["gpu/busy"] for each in told if "gpu/busy" in each]
+    rates = {f"{name}_per_second": round(result[name] / max(result["wall_seconds"], 1e-9), 1) for name in ("steps", "updates")}
+    kept = {name: result[name] for name in ("finished_by", "score_mean", "wall_seconds", "cpu_seconds", "steps")}
+    return kept | rates | {
+        "seconds_to_target": result["wall_seconds"] if result["finished_by"] == "target_score" else "",
+        "process_seconds": round(time.monotonic() - begun, 1),
+        "milestones": json.dumps(result["milestones"]),
+        "gpu_busy": round(sum(busy) / len(busy), 3) if busy else "",
+        "flags": " ".join(command[3:-2]),
+    }
+
+
+def tiny_flags(case: Case) -> dict[str, Any]:
+    """What makes a run a matter of seconds on a CPU, as far as its algorithm has the setting."""
+    preset = case.flags.get("preset")
+    algorithm = case.flags.get("algorithm", "ppo" if preset else "")
+    small = dict(TINY) if algorithm == "ppo" else {name: TINY[name] for name in ("total_frames", "num_envs", "image_height", "image_width")}
+    actors = case.flags.get("num_actors", 1)
+    small["num_envs"] += -small["num_envs"] % actors
+    if "network" in case.flags and case.flags["network"] != "nature_cnn":
+        return small
+    return {name: value for name, value in small.items() if not name.startswith("image") or preset or algorithm == "ppo"} | {
+        "network": "small_cnn", "image_height": 42, "image_width": 42
+    }  # fmt: skip
+
+
+def measure(case: Case, folder: Path, seconds: int, *, tiny: bool) -> dict[str, Any]:
+    """The row of a case. Errors: RuntimeError."""
+    if not case.command:
+        return train(case, folder, seconds, tiny=tiny)
+    arguments = [argument.replace("RESULTS", str(folder)) for argument in case.command]
+    if arguments[0].startswith("benchmarks/threads"):
+        arguments += ["--results", str(folder), *(["--tiny"] if tiny else [])]
+    elif tiny:
+        arguments[arguments.index("--seconds") + 1] = "1"
+        arguments += ["--num-envs", "8", "--unroll-length", "8", "--num-minibatches", "2"]
+    (folder / "logs").mkdir(parents=True, exist_ok=True)
+    begun = time.monotonic()
+    run_process([sys.executable, *arguments], seconds, folder / "logs" / f"{case.name}.log")
+    return {"finished_by": "command", "process_seconds": round(time.monotonic() - begun, 1), "flags": " ".join(arguments)}
+
+
+def measure_peer(command: str, folder: Path) -> dict[str, Any]:
+    """Steps a second that another program prints as ``SPS: N``, for a minute. Errors: RuntimeError."""
+    said = run_process(["timeout", "--preserve-status", "-s", "INT", "60", "sh", "-c", f"{command}; true"], 60, folder / "logs" / "peer.log")
+    found = re.findall(r"SPS:\s*(\d+)", said)
+    if not found:
+        raise RuntimeError("the peer printed no 'SPS: N'")
+    return {"finished_by": "command", "steps_per_second": found[-1], "flags": command}
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Measure what has no row yet, as long as there is time."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=9.0)
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of new rows")
+    parser.add_argument("--cases", nargs="*", default=[], help="only those whose names begin so")
+    parser.add_argument("--tiny", action="store_true", help="every case in seconds; what a machine without a GPU can check")
+    parser.add_argument("--peer", help="another PPO's command")
+    options = parser.parse_args(arguments)
+    end, where = time.monotonic() + 60 * options.minutes, {"card": card(), "cores": len(os.sched_getaffinity(0)), "commit": commit()}
+    if where["card"].startswith("stand-in") and options.results.resolve() == RESULTS:
+        raise SystemExit("gpu_hybrid.py: no GPU here; use --results DIR, which keeps these rows apart, with PARCADE_GPU_STAND_IN=1")
+    options.results.mkdir(parents=True, exist_ok=True)
+    done = {row["case"] for row in rows_of([options.results, *([] if options.tiny else [RESULTS])]) if not row["error"]}
+    listed = [case for case in cases(where["cores"]) if not options.cases or case.name.startswith(tuple(options.cases))]
+    for case in listed:
+        left = end - time.monotonic()
+        if case.name in done:
+            continue
+        if left < min(case.seconds, LEAST_SECONDS) + (0 if options.tiny else 30):
+            print(f"{case.name} and what follows is for the next call", flush=True)
+            return
+        try:
+            row = measure(case, options.results, 10 if options.tiny else min(case.seconds, int(left - 20)), tiny=options.tiny)
+        except (RuntimeError, OSError, ValueError) as error:
+            row = {"error": " ".join(str(error).split())[:200]}
+        append(options.results, {"case": case.name, **row, **where})
+    if options.peer and "peer" not in done:
+        append(options.results, {"case": "peer", **measure_peer(options.peer, options.results), **where})
+
+
+if __name__ == "__main__":
+    main()
