@@ -303,11 +303,10 @@ class TrainConfig:
 def check_device(config: TrainConfig) -> None:
     """Refuse what this machine does not have: the device, cores for the threads, or memory. Errors: UsageError."""
     check_threads("threads_per_rank", config.run.threads_per_rank)
-    remote = config.run.engine == "ray" and config.topology.address
-    if config.run.device == "cuda" and not remote:
+    if config.run.device == "cpu":
+        check_process_memory(config, free_device_memory("cpu"))
+    elif config.run.engine != "ray" or not config.topology.address:  # of a cluster that is joined Ray knows the GPUs
         check_gpu("device 'cuda'")
-    if not config.consoles_on_device and not remote:
-        check_process_memory(config, free_device_memory(config.run.device))
 
 
 def _torso_of_shapes(config: TrainConfig) -> torch.nn.Module:

@@ -70,7 +70,7 @@ class RunningStatistics(nn.Module):
             part = part.float()
             total += part.sum(0)
             squares += part.square().sum(0)
-        count = torch.tensor([float(x.shape[0])], dtype=torch.float64, device=x.device)
+        count = torch.full((1,), float(x.shape[0]), dtype=torch.float64, device=x.device)
         return torch.cat([count, total.flatten(), squares.flatten()])
 
     def merge(self, moments: Tensor) -> None:

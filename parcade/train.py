@@ -23,8 +23,8 @@ from parcade.cluster import mpi, ranks, torchrun
 from parcade.cluster.signals import StopRequest
 from parcade.cluster.watchdog import Signs, patience_seconds
 from parcade.compiled import compile_network
-from parcade.config import TrainConfig, check_device, check_divisible, to_json
-from parcade.devices import is_stand_in, make_repeatable, torch_device
+from parcade.config import TrainConfig, check_device, check_divisible, check_process_memory, to_json
+from parcade.devices import free_device_memory, is_stand_in, make_repeatable, torch_device
 from parcade.doctor.start import warn_at_start
 from parcade.envs.games import score_milestones
 from parcade.errors import UsageError
@@ -89,6 +89,8 @@ def _run_training(config: TrainConfig, run: Path, timers: list[Timer], resume: b
     timer = timers[0]
     exchange = make_exchange(config, timer)
     check_device(config)
+    if config.run.device == "cuda" and not config.consoles_on_device:  # asked here: asking takes memory of the GPU
+        check_process_memory(config, free_device_memory("cuda"))
     check_divisible(config, exchange.world_size)
     is_serial = config.run.engine == "serial"
     threads = set_threads(config.run.threads_per_rank, exchange.local_size, serial=is_serial, overlap=config.run.overlap)

@@ -13,7 +13,8 @@ import torch
 
 from parcade.algorithms.table import ALGORITHMS
 from parcade.cluster.processes import clear_records, own_record, still_running, write_record
-from parcade.config import RunConfig, TrainConfig
+from parcade.config import RunConfig, TrainConfig, from_json, to_json
+from parcade.devices import STAND_IN
 from parcade.envs.settings import EnvSettings
 from parcade.policy import NetworkConfig
 from parcade.run_directory import newest_checkpoint, read_rank_file
@@ -36,6 +37,7 @@ CASES = {
         {},
     ),
     "reinforce": ("reinforce", "tiny_catch", {"games_per_update": 20, "network": SMALL}, {}),
+    "vtrace": ("vtrace", "tiny_forever", {"num_envs": 6, "num_groups": 3, "unroll_length": 6, "network": SMALL}, {}),
 }
 # Chosen so that every schedule is still under way when the run is cut in half.
 FRAMES = 4_096
@@ -61,11 +63,23 @@ def assert_same_bits(a, b):
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_resumed_run_ends_bit_identical(tmp_path, case, monkeypatch):
-    whole = config_for(case, tmp_path / "whole", FRAMES)
+    check_resume(tmp_path, case, monkeypatch)
+
+
+@pytest.mark.parametrize("capture", [True, False], ids=["captured", "launched"])
+@pytest.mark.parametrize("case", CASES)
+def test_a_resumed_run_with_its_network_on_a_gpu_ends_bit_identical(tmp_path, case, capture, monkeypatch):
+    """On the stand-in. A resumed run launches its first updates one by one and records anew what the whole run replays."""
+    monkeypatch.setenv(STAND_IN, "1")
+    check_resume(tmp_path, case, monkeypatch, device="cuda", capture=capture)
+
+
+def check_resume(tmp_path, case, monkeypatch, **options):
+    whole = config_for(case, tmp_path / "whole", FRAMES, **options)
     run_training(whole, start_run(whole))
 
     # The same run, asked to stop (as Ctrl-C would) half-way through its frames, then resumed.
-    halves = config_for(case, tmp_path / "halves", FRAMES)
+    halves = config_for(case, tmp_path / "halves", FRAMES, **options)
     run = start_run(halves)
     from parcade.report import reporter
 
@@ -200,3 +214,26 @@ def test_a_kill_loses_only_what_came_after_the_last_checkpoint(tmp_path):
     assert main(["train", "--resume", str(tmp_path / "run"), "--total-frames", str(before + 4096)]) == 0
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert result["frames"] == before + 4096
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "game", "backend", "device", "expected"),
+    [
+        ("ppo", "pong", "native", "cuda", "cuda"),
+        ("dqn", "breakout", "native", "cuda", "cuda"),
+        ("ppo", "pong", "ale", "cuda", "cpu"),
+        ("reinforce", "pong", "native", "cuda", "cpu"),
+        ("ppo", "tiny_catch", "native", "cuda", "cpu"),
+        ("ppo", "pong", "native", "cpu", "cpu"),
+    ],
+)
+def test_a_config_of_before_env_device_keeps_its_consoles_where_they_were(algorithm, game, backend, device, expected):
+    run = RunConfig(algorithm=algorithm, backend=backend, device=device)
+    data = to_json(TrainConfig(game, run, hyper=ALGORITHMS[algorithm].config()))
+    del data["run"]["env_device"], data["run"]["capture"]
+    assert from_json(data).run.env_device == expected
+
+
+def test_a_config_keeps_where_auto_put_the_consoles():
+    config = TrainConfig("pong", RunConfig(device="cuda"))
+    assert config.run.env_device == "cpu" and to_json(config)["run"]["env_device"] == "cpu"
