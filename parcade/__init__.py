@@ -25,6 +25,10 @@ _HOMES = {
 __all__ = [*_HOMES, "__version__"]
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})
+
+
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)

@@ -13,6 +13,7 @@ from parcade import run_directory
 from parcade.algorithms.table import algorithm_row
 from parcade.config import TrainConfig, from_json
 from parcade.envs import make_vec
+from parcade.errors import UsageError
 from parcade.policy import Policy
 from parcade.precision import Precision
 from parcade.state import part_of
@@ -73,9 +74,16 @@ class Agent:
         Args:
             starts: ``[n]`` bool, true where an episode has just begun; a recurrent policy needs to be told.
             greedy: the likeliest action instead of one drawn from the policy.
+
+        Errors: UsageError for observations or starts of another shape.
         """
-        observations = torch.as_tensor(np.asarray(observations))
+        observations, expected = torch.as_tensor(np.asarray(observations)), tuple(self.policy.observation_shape)
+        if observations.ndim != 1 + len(expected) or tuple(observations.shape[1:]) != expected:
+            shape = ", ".join(["n", *map(str, expected)])
+            raise UsageError(f"observations have shape {tuple(observations.shape)}; expected [{shape}], as the agent's environment gives them")
         n = len(observations)
+        if starts is not None and np.shape(starts) != (n,):
+            raise UsageError(f"starts have shape {np.shape(starts)}; expected [{n}], one for each observation")
         begun = torch.zeros(n, dtype=torch.bool) if starts is None else torch.as_tensor(starts)
         uniforms = None if greedy or self.acts_greedily else torch.rand(n, 2, generator=self._generator)
         if self._state is not None and self._state.shape[1] != n:

@@ -59,7 +59,9 @@ def main(arguments: list[str] | None = None) -> int:
 
     is_rank = ranks.launched_as_rank()
     try:
-        return _dispatch(arguments)
+        code = _dispatch(arguments)
+        sys.stdout.flush()  # here, where a reader that has left is not an error
+        return code
     except UsageError as error:
         return _refuse(error, is_rank)
     except KeyboardInterrupt:

@@ -347,9 +347,10 @@ def check_process_memory(config: TrainConfig, there: int) -> None:
     ):
         count, bytes_each = getattr(hyper, name, 0), each * (pixels + BYTES_BESIDE_OBSERVATION)
         if count * bytes_each > there:
+            fits = there // 2 // bytes_each
+            advice = f"use {fits:,} or fewer" if fits else f"use {there // 2 // (bytes_each // each) // count:,} or fewer environments"
             raise UsageError(
-                f"{name}={count:,} needs {count * bytes_each / 2**30:.1f} GiB{of}, but {there / 2**30:.1f} GiB of memory are free; "
-                f"use {there // 2 // bytes_each:,} or fewer"
+                f"{name}={count:,} needs {count * bytes_each / 2**30:.1f} GiB{of}, but {there / 2**30:.1f} GiB of memory are free; {advice}"
             )
 
 

@@ -93,8 +93,9 @@ def check_video(agent: Agent, path: Path) -> None:
     require_screen(agent)
     if path.suffix.lower() != ".mp4":
         raise UsageError(f"video {path} does not end in .mp4; use a name that does")
+    if not path.parent.is_dir():
+        raise UsageError(f"video {path}: directory {path.parent} does not exist; make it, or use another path")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         with open(path, "ab"):
             pass
     except OSError as error:

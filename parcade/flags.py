@@ -9,7 +9,7 @@ import os
 import re
 import typing
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, make_dataclass
+from dataclasses import dataclass, fields, is_dataclass, make_dataclass
 from typing import Any, TypeVar
 
 from parcade.algorithms.table import ALGORITHMS, algorithm_row
@@ -39,6 +39,7 @@ def parse(
     import tyro
 
     flags = _with_positionals(flags)
+    arguments = _plain_numbers(arguments, _whole_number_flags(flags))
     if any(word in ("-h", "--help") for word in arguments):
         return _parse(flags, arguments, prog, default)
     out = io.StringIO()
@@ -65,6 +66,38 @@ def _with_positionals(flags: type[T]) -> type[T]:
         if "positional" in getattr(hint, "__metadata__", ()):
             flags.__annotations__[name] = tyro.conf.Positional[hint.__origin__]
     return flags
+
+
+def _whole_number_flags(flags: type) -> set[str]:
+    """Names of the flags that take a whole number, nested dataclasses' included."""
+    found: set[str] = set()
+    for name, hint in typing.get_type_hints(flags).items():
+        kinds = {hint, *typing.get_args(hint)} - {type(None)}
+        found |= {name.replace("_", "-")} if kinds == {int} else set()
+        for kind in kinds:
+            found |= _whole_number_flags(kind) if is_dataclass(kind) else set()
+    return found
+
+
+def _plain_numbers(arguments: list[str], whole: set[str]) -> list[str]:
+    """The arguments with whole numbers that people write as ``1e6`` or ``2_000_000`` written out."""
+
+    def plain(value: str) -> str:
+        try:
+            number = float(value.replace("_", ""))
+        except ValueError:
+            return value
+        return str(int(number)) if number.is_integer() and not value.lstrip("-").isdigit() else value
+
+    done: list[str] = []
+    for word in arguments:
+        name, has_value, value = word.removeprefix("--").partition("=")
+        before = done[-1].removeprefix("--") if done and done[-1].startswith("--") else ""
+        if word.startswith("--") and has_value and name.replace("_", "-") in whole:
+            done.append(f"--{name}={plain(value)}")
+        else:
+            done.append(plain(word) if before.replace("_", "-") in whole else word)
+    return done
 
 
 def _parse(flags: type[T], arguments: list[str], prog: str, default: T | None) -> T:
@@ -97,6 +130,9 @@ def _one_line(box: str, prog: str, whose: Callable[[str], str]) -> str:
         near = difflib.get_close_matches(unknown[1], offered, n=1, cutoff=0.0)
         return f"unknown flag {unknown[1]}; " + (f"did you mean {near[0]}?" if near else f"see {prog} --help")
     message = re.sub(r"invalid literal for int\(\) with base 10: (.*)", r"expected a whole number, e.g. 1000000; got \1", message)
+    for kind, what in (("FLOAT", "a number, e.g. 0.5"), ("INT", "a whole number, e.g. 1000000")):
+        optional = rf"no type matching \{{None\}}\|{kind} could be instantiated from \['(.*)'\]"
+        message = re.sub(optional, rf"expected {what}; got '\1'", message)
     message = re.sub(r"could not convert string to float: (.*)", r"expected a number, e.g. 0.5; got \1", message)
     return f"{message}; see {prog} --help"
 
@@ -106,7 +142,7 @@ class PresetFlags:
     """Where the defaults come from."""
 
     preset: str = ""
-    """Flags that were found to belong together; those you give beside it win. One of pong_fast, pong_pqn, pong_a2c,
+    """A named set of flags, which explicit flags override. One of pong_fast, pong_gpu, pong_pqn, pong_a2c,
     pong_vtrace, pong_dqn, pong_impala, pong_apex, pong_gorila, pong_a3c, pong_async_q, pong_ga3c, pong_es and
     karpathy_2016."""
     env_preset: str = "dqn_2015"

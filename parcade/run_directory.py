@@ -62,7 +62,7 @@ def read_json(path: Path) -> dict[str, Any]:
         data = json.loads(path.read_text())
     except FileNotFoundError:
         raise UsageError(f"{path} does not exist; expected the directory of a parcade run") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"{path} cannot be read as JSON ({error}); it is damaged or not parcade's") from None
     if not isinstance(data, dict):
         raise UsageError(f"{path} holds no JSON object; it is damaged or not parcade's")
@@ -175,7 +175,7 @@ def read_checkpoint(directory: Path, *, check_files: bool = True) -> dict[str, A
     path = directory / "checkpoint.json"
     try:
         data = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise BadCheckpoint(f"{path} cannot be read ({error})") from None
     if not isinstance(data, dict) or data.get("schema_version") != CHECKPOINT_SCHEMA_VERSION:
         version = data.get("schema_version") if isinstance(data, dict) else None

@@ -63,13 +63,17 @@ BAD = {
     "consoles on a GPU that overlap": (
         ["train", "pong", "--device", "cuda", "--env-device", "cuda", "--overlap"], "env_device 'cuda' takes no --overlap"
     ),
+    "a score that is no number": (["train", "pong", "--target-score", "eighteen"], "--target-score: expected a number, e.g. 0.5; got 'eighteen'"),
+    "frames that are no whole number": (["train", "pong", "--total-frames", "1.5"], "expected a whole number, e.g. 1000000; got '1.5'"),
+    "a picture of one row": (["train", "pong", "--image-height", "1"], "image_height=1 is below 8"),
+    "far too many environments": (["train", "pong", "--num-envs", "1e9"], "or fewer environments"),
     "an unknown place for consoles": (["train", "pong", "--env-device", "gpu"], "invalid choice 'gpu'"),
     "GPUs for actors": (
         ["train", "pong", "--device", "cuda", "--algorithm", "impala", "--engine", "ray", "--actor-gpus", "1"], "actors act on CPU cores"
     ),
     "more environments than threads serve": (
         ["train", "tiny_catch", "--num-envs", "400000", "--unroll-length", "2", "--threads-per-rank", "1"],
-        "400,000 environments on 1 thread(s) may take 100 s a step, more than the 60 s",
+        "400,000 environments on 1 thread(s) may take 400 s a step, more than the 120 s",
     ),
     "groups that do not divide": (["train", "pong", "--algorithm", "vtrace", "--num-groups", "3"], "num_envs=40 is not divisible"),
     "a run that is not there": (["eval", "nowhere"], "nowhere/config.json does not exist"),
@@ -104,7 +108,6 @@ BAD = {
         "unknown flag --num-actors; it is a flag of --algorithm a3c, async-q, gorila, apex, impala, ga3c, es",
     ),
     "a switch that other algorithms have": (["train", "pong", "--no-double"], "it is a flag of --algorithm dqn, gorila, apex"),
-    "a fraction for a count": (["train", "pong", "--total-frames", "1e6"], "expected a whole number, e.g. 1000000; got '1e6'"),
     "a word for a fraction": (["train", "pong", "--gamma", "most"], "expected a number, e.g. 0.5; got 'most'"),
     "a preset unlike any": (["train", "pong", "--preset", "zzzz"], "pong_a3c, pong_async_q, pong_ga3c, pong_es, karpathy_2016"),
     "a ROM unlike any": (["disassemble", "CartPole-v1"], "unknown game 'CartPole-v1'; expected a game of parcade games, or the path"),
@@ -334,3 +337,62 @@ def test_bench_measures_stages_at_several_sizes_and_draws_them(tmp_path):
 def test_the_stage_of_raw_consoles_is_of_native_games(capsys):
     assert main(["bench", "env", "tiny_catch", "--stages", "emulate"]) == 2
     assert "stage emulate is of the native consoles; got tiny_catch over native; leave it out" in capsys.readouterr().err
+
+
+def test_whole_numbers_may_be_written_as_people_write_them():
+    from parcade.flags import parse_training
+
+    config = parse_training(["pong", "--total-frames", "1e6", "--num-envs=2_0", "--seed", "1_000", "--learning-rate", "1e-3"])
+    assert (config.run.total_frames, config.hyper.num_envs, config.run.seed, config.hyper.learning_rate) == (1_000_000, 20, 1000, 1e-3)
+
+
+def test_the_public_names_are_listed():
+    import parcade
+
+    assert {"make_vec", "Arcade", "load", "TrainConfig", "__version__"} <= set(dir(parcade))
+
+
+def test_a_reader_that_leaves_early_is_no_error():
+    command = [sys.executable, "-m", "parcade", "games"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process.stdout.close()  # before a line was written
+    assert process.wait(60) == 0 and process.stderr.read() == ""
+    process.stderr.close()
+
+
+def test_a_finished_run_says_so_and_how_to_extend_it(tmp_path, capsys):
+    run = tmp_path / "run"
+    flags = ["--num-envs", "4", "--unroll-length", "4", "--run-dir", str(run), "--threads-per-rank", "1"]
+    assert main(["train", "tiny_catch", *flags, "--target-score", "-1", "--total-frames", "1e5"]) == 0
+    before = sorted(path.name for path in (run / "checkpoints").iterdir())
+    capsys.readouterr()
+    assert main(["train", "--resume", str(run)]) == 2
+    said = capsys.readouterr()
+    assert "is finished: its mean score of" in said.err and "give it more with --target-score" in said.err and said.out == ""
+    assert sorted(path.name for path in (run / "checkpoints").iterdir()) == before
+    assert main(["train", "--resume", str(run), "--target-score", "2", "--total-frames", "3000"]) == 0
+    assert sorted(path.name for path in (run / "checkpoints").iterdir()) != before
+
+
+@pytest.mark.parametrize("name", ["config.json", "checkpoint.json"])
+def test_deeply_nested_json_in_a_run_directory_is_refused_in_one_line(tmp_path, capsys, name):
+    run = tmp_path / "run"
+    flags = ["--num-envs", "4", "--unroll-length", "4", "--run-dir", str(run), "--threads-per-rank", "1", "--total-frames", "100"]
+    assert main(["train", "tiny_catch", *flags]) == 0
+    (path,) = run.rglob(name)
+    path.write_text("[" * 100_000 + "]" * 100_000)
+    capsys.readouterr()
+    assert main(["train", "--resume", str(run)]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_a_video_in_a_directory_that_does_not_exist_makes_none(tmp_path):
+    from types import SimpleNamespace
+
+    from parcade.errors import UsageError
+    from parcade.evaluate import check_video
+
+    agent = SimpleNamespace(config=SimpleNamespace(game="pong"))
+    with pytest.raises(UsageError, match="does not exist; make it"):
+        check_video(agent, tmp_path / "no" / "such" / "x.mp4")
+    assert list(tmp_path.iterdir()) == []

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 @dataclass(frozen=True)
@@ -24,11 +28,21 @@ def games(arguments: list[str]) -> int:
     if flags.json:
         print(json.dumps({"atari": list(game_names()), "tiny": sorted(TINY_TASKS)}))
         return 0
-    from rich.columns import Columns
     from rich.console import Console
 
     console = Console()
+    with console.capture() as shown:  # rich by itself ends with code 1 where the reader leaves early, as `| head` does
+        _show(console)
+    print(shown.get(), end="")
+    return 0
+
+
+def _show(console: Console) -> None:
+    from rich.columns import Columns
+
+    from parcade.envs import game_names
+    from parcade.testing import TINY_TASKS
+
     console.print(f"{len(game_names())} Atari games (spelled as you like: SpaceInvaders, ALE/Pong-v5):")
     console.print(Columns(game_names(), equal=True, column_first=True))
     console.print(f"tiny tasks for tests: {', '.join(sorted(TINY_TASKS))}; and every Gymnasium id, e.g. CartPole-v1")
-    return 0

@@ -79,10 +79,26 @@ def _resume(flags: ResumeFlags) -> int:
         raise UsageError(
             f"{run} has played {frames:,} of {config.run.total_frames:,} frames already; to go on give it more with --total-frames"
         )
+    _refuse_finished(run, config)
     arguments = ["--resume", str(run)]
     for name, value in changes.items():
         arguments += [f"--{name.replace('_', '-')}", str(value)]
     return _run(config, arguments, resume=run)
+
+
+def _refuse_finished(run: Path, config) -> None:
+    """Errors: UsageError for a run that came to its score or its time, saying how to extend it."""
+    from parcade.run_directory import read_json
+
+    if not (run / "result.json").exists():
+        return
+    result, wanted, limit = read_json(run / "result.json"), config.run.target_score, config.time_limit_seconds
+    reason, score = result.get("finished_by"), result.get("score_mean")
+    if reason == "target_score" and wanted is not None and score is not None and score >= wanted:
+        raise UsageError(f"{run} is finished: its mean score of {score:.2f} reached {wanted:g}; to go on give it more with --target-score")
+    if reason == "time_limit" and limit is not None and result.get("wall_seconds", 0.0) >= limit:
+        spent = result["wall_seconds"]
+        raise UsageError(f"{run} is finished: it has run for {spent:.0f} s of {config.run.time_limit}; to go on give it more with --time-limit")
 
 
 def _take_over(run: Path) -> None:

@@ -8,6 +8,9 @@ from typing import Literal
 
 from parcade.errors import UsageError, unknown_name
 
+SMALLEST_IMAGE = 8
+"""Rows and columns: below this a picture shows nothing of a game."""
+
 
 @dataclass(frozen=True)
 class EnvSettings:
@@ -51,7 +54,7 @@ class EnvSettings:
     """What is observed: the grey stack, a stack in colour, or Karpathy's 80x80 difference of two binarised frames."""
 
     def __post_init__(self) -> None:
-        for name, low in (("frame_skip", 1), ("image_height", 1), ("image_width", 1), ("frame_stack", 1)):
+        for name, low in (("frame_skip", 1), ("image_height", SMALLEST_IMAGE), ("image_width", SMALLEST_IMAGE), ("frame_stack", 1)):
             if getattr(self, name) < low:
                 raise UsageError(f"{name}={getattr(self, name)} is below {low}; use {low} or more")
         if self.noop_max < 0 or self.warm_up_steps < 0 or self.frame_limit < 1:
