@@ -66,7 +66,7 @@ BAD = {
     "a score that is no number": (["train", "pong", "--target-score", "eighteen"], "--target-score: expected a number, e.g. 0.5; got 'eighteen'"),
     "frames that are no whole number": (["train", "pong", "--total-frames", "1.5"], "expected a whole number, e.g. 1000000; got '1.5'"),
     "a picture of one row": (["train", "pong", "--image-height", "1"], "image_height=1 is below 8"),
-    "far too many environments": (["train", "pong", "--num-envs", "1e9"], "or fewer environments"),
+    "far too many environments": (["train", "pong", "--num-envs", "1e9"], "or fewer"),
     "an unknown place for consoles": (["train", "pong", "--env-device", "gpu"], "invalid choice 'gpu'"),
     "GPUs for actors": (
         ["train", "pong", "--device", "cuda", "--algorithm", "impala", "--engine", "ray", "--actor-gpus", "1"], "actors act on CPU cores"

@@ -118,6 +118,7 @@ def _run(config, arguments: list[str], *, resume: Path | None) -> int:
     from parcade.cluster import mpi, ranks
     from parcade.cluster.launch import Job, run_ranks
     from parcade.config import check_divisible
+    from parcade.experience.build import check_threads_serve
     from parcade.run_directory import remove_unused
     from parcade.threads import rank_threads
     from parcade.train import start_run
@@ -125,6 +126,8 @@ def _run(config, arguments: list[str], *, resume: Path | None) -> int:
     if config.run.engine != "mpi":
         ranks.refuse_many(config.run.engine)
         check_divisible(config, 1)
+        if not config.is_topology and not config.consoles_on_device:
+            check_threads_serve(config, config.hyper.num_envs, rank_threads(max(0, config.run.threads_per_rank), 1))
         run = resume or start_run(config)
         return _train_here(config, run, resume is not None)
     if ranks.launched_as_rank():
