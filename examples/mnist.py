@@ -3,10 +3,13 @@
     python examples/mnist.py                                       # scikit-learn's 1,797 bundled digits, one process
     mpiexec -n 4 python examples/mnist.py --data DIR               # MNIST's four IDX files (.gz or not), four ranks
     torchrun --nproc-per-node 2 examples/mnist.py                  # gloo, without MPI
+    mpiexec -n 4 python examples/mnist.py --device cuda            # four ranks, each with a GPU of its own
     parcade profile -- python examples/mnist.py --evaluate-every 1 # where the time goes when every epoch is evaluated
 
 The error report is what people write first: rank 0 takes every sample once more, training data included, copies inputs and
-outputs, and counts who was taken for whom. With ``--evaluate-every 1`` it costs as much as the learning; all ranks wait for it.
+outputs batch by batch, to a GPU and back where the network is on one, and counts who was taken for whom. With
+``--evaluate-every 1`` it costs as much as the learning; all ranks wait for it. ``--data-on host`` is the same habit in the training
+itself: every batch of every epoch is copied to the GPU.
 """
 
 from __future__ import annotations
@@ -24,7 +27,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from parcade.data_parallel import Engine, FitConfig, connect, fit
+from parcade.data_parallel import Device, Engine, FitConfig, Place, connect, device_of, fit
+from parcade.devices import torch_device
 from parcade.errors import UsageError
 from parcade.flags import parse
 
@@ -47,6 +51,10 @@ class Flags:
     """Adam's step size."""
     seed: int = 0
     """Decides weights and order."""
+    device: Device = "cpu"
+    """What computes: the CPU, or a GPU for every rank."""
+    data_on: Place = "device"
+    """Where the training data are kept: copied to a GPU once, or left on the host and copied batch by batch."""
     engine: Engine = "auto"
     """Who exchanges gradients; auto asks who started this process."""
     network_interface: str = ""
@@ -120,9 +128,10 @@ def network(side: int) -> nn.Module:
 def error_report(module: nn.Module, parts: dict[str, TensorDataset]) -> dict[str, float]:
     """Errors of each part in percent, and the pair of digits that is confused most often."""
     figures: dict[str, float] = {}
+    device = device_of(module)
     for name, data in parts.items():
         images, labels = (tensor.clone() for tensor in data.tensors)
-        outputs = [module(batch.clone()).clone() for batch in images.split(64)]
+        outputs = [module(batch.clone().to(device)).cpu().clone() for batch in images.split(64)]
         guesses = torch.cat(outputs).argmax(1)
         confusion = torch.zeros(10, 10, dtype=torch.int64)
         for truth, guess in zip(labels.tolist(), guesses.tolist(), strict=True):
@@ -140,10 +149,10 @@ def loss(outputs: Tensor, labels: Tensor) -> Tensor:
 def main(arguments: list[str]) -> int:
     flags = parse(Flags, arguments, prog="examples/mnist.py")
     train, test = mnist(Path(flags.data)) if flags.data else bundled_digits()
-    exchange = connect(flags.engine, network_interface=flags.network_interface)
+    exchange = connect(flags.engine, device=flags.device, network_interface=flags.network_interface)
     torch.manual_seed(flags.seed)
     done = fit(
-        network(train.tensors[0].shape[-1]),
+        network(train.tensors[0].shape[-1]).to(torch_device(flags.device)),
         train,
         loss,
         FitConfig(
@@ -151,6 +160,7 @@ def main(arguments: list[str]) -> int:
             batch_size=flags.batch_size,
             evaluate_every=flags.evaluate_every,
             seed=flags.seed,
+            data_on=flags.data_on,
         ),
         exchange=exchange,
         optimizer=lambda parameters: torch.optim.Adam(parameters, flags.learning_rate),

@@ -1,8 +1,12 @@
 """Supervised training of any torch module on any dataset, over the same gradient exchange as the agents'.
 
 Every rank holds the module and sees its share of every batch; one Allreduce an update averages one flat gradient. So N ranks
-with a batch of B each take the updates that one process would take with N * B. What is left out: tensors on a GPU,
-parameters of several types, resuming.
+with a batch of B each take the updates that one process would take with N * B. What is left out: parameters of several types,
+resuming.
+
+The module's parameters say which device computes: the CPU, or a GPU for each rank. The order of the samples is drawn on the
+host. On a GPU one epoch's order is copied there at its start; the data are copied once, or batch by batch (``data_on``). The
+loss is summed where it is computed and read after the last epoch.
 
 The evaluation runs on rank 0 while the others go on to their next update and wait there: what an evaluation costs, every rank
 pays. ``parcade profile`` shows it; ``evaluate_every`` decides how often.
@@ -16,20 +20,23 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import BatchSampler, DataLoader, Dataset, DistributedSampler, TensorDataset
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, TensorDataset
 
 from parcade.cluster import mpi, torchrun
 from parcade.cluster.ranks import check_versions
 from parcade.cluster.signals import STOP_FILE, StopRequest
 from parcade.cluster.watchdog import Signs
+from parcade.devices import check_gpu, free_device_memory, is_stand_in, torch_device
 from parcade.errors import UsageError
 from parcade.exchange.base import Exchange, LocalExchange, OptimizerFactory
+from parcade.exchange.collective import settle
 from parcade.profile.recorder import recorder_from_environment
+from parcade.report.device_timing import attach_device_clock, device_seconds
 from parcade.report.machine import commit, machine
 from parcade.report.timing import Timer
 from parcade.run_directory import write_json
@@ -38,6 +45,8 @@ from parcade.threads import set_threads, threads_asked_for
 Loss = Callable[[Tensor, Tensor], Tensor]
 Evaluate = Callable[[nn.Module], dict[str, Any]]
 Engine = Literal["auto", "local", "mpi", "gloo"]
+Device = Literal["cpu", "cuda"]
+Place = Literal["device", "host"]
 
 
 @dataclass(frozen=True)
@@ -54,8 +63,11 @@ class FitConfig:
     """Decides the order of the samples."""
     max_grad_norm: float | None = None
     """Longer gradients are cut to this norm."""
+    data_on: Place = "device"
+    """Where a TensorDataset is kept while a GPU learns: copied to every rank's GPU once, before the first epoch, or left on the
+    host and copied batch by batch in every epoch. Other datasets are always copied batch by batch. A CPU copies nothing."""
     hang_seconds: float = 120.0
-    """End the job when no rank gets on for this long; 0 never."""
+    """End the job when no rank makes progress for this long; 0 never."""
 
 
 @dataclass
@@ -67,37 +79,61 @@ class Fit:
     samples: int = 0
     """Over all ranks."""
     seconds: float = 0.0
+    """Wall clock up to the end of the last epoch; all evaluations but the last are in it."""
+    epoch_seconds: list[float] = field(default_factory=list)
+    """The same at the end of each epoch."""
     loss: float = float("nan")
     """Mean over the last epoch and all ranks."""
     scope_seconds: dict[str, list[float]] = field(default_factory=dict)
-    """Wall clock in each timing scope, rank by rank."""
+    """Wall clock in each timing scope, rank by rank. On a GPU ``learn`` includes the wait for the epoch's last updates."""
+    device_seconds: dict[str, list[float]] = field(default_factory=dict)
+    """Seconds that the GPU of each rank spent on each kind of work (``report/device_timing.py``); none on a CPU."""
     evaluations: list[dict[str, Any]] = field(default_factory=list)
 
 
-def connect(engine: Engine = "auto", *, network_interface: str = "", timeout_seconds: float = 120.0) -> Exchange:
-    """The exchange of whatever started this process: mpiexec, torchrun, or nobody. Errors: UsageError.
+def connect(
+    engine: Engine = "auto", *, device: Device = "cpu", network_interface: str = "", timeout_seconds: float = 120.0
+) -> Exchange:
+    """The exchange of whatever started this process: mpiexec, torchrun, or neither.
 
-    Sizes torch's pool of threads: what ``OMP_NUM_THREADS`` says, else this process's even share of the cores.
+    With ``device="cuda"`` every rank gets a GPU of its own, which is torch's current one from then on, and NCCL carries what
+    lives there. Sizes torch's pool of threads: what ``OMP_NUM_THREADS`` says, else this process's even share of the cores.
+
+    Errors: UsageError for a missing launcher or GPU, or more ranks on a host than GPUs.
     """
+    if device == "cuda":
+        check_gpu("device 'cuda'")
     if engine == "auto":
         engine = "gloo" if torchrun.launched_by_torchrun() else "mpi" if mpi.launched_by_mpi() else "local"
     timer = Timer()
+    exchange = _make_exchange(engine, timer, device == "cuda", network_interface, timeout_seconds)
+    if device == "cuda":
+        attach_device_clock([timer], torch_device(device))
+    set_threads(threads_asked_for(), exchange.local_size, serial=False, overlap=False)
+    return exchange
+
+
+def _make_exchange(engine: Engine, timer: Timer, cuda: bool, network_interface: str, timeout_seconds: float) -> Exchange:
     if engine == "gloo":
         from parcade.exchange.gloo import GlooExchange
 
-        torchrun.connect(network_interface=network_interface, timeout_seconds=timeout_seconds)
-        exchange = GlooExchange(timer)
-    elif engine == "mpi":
-        mpi.find_mpiexec()
-        mpi.mpi_rank()
-        from parcade.exchange.allreduce import AllreduceExchange
+        torchrun.connect(
+            cuda=cuda and not is_stand_in(), network_interface=network_interface, timeout_seconds=timeout_seconds
+        )
+        return GlooExchange(timer)
+    if engine == "local":
+        return LocalExchange(timer)
+    mpi.find_mpiexec()
+    mpi.mpi_rank()
+    check_versions()
+    if cuda:
+        from parcade.exchange.nccl import NcclExchange
 
-        check_versions()
-        exchange = AllreduceExchange(timer)
-    else:
-        exchange = LocalExchange(timer)
-    set_threads(threads_asked_for(), exchange.local_size, serial=False, overlap=False)
-    return exchange
+        backend = "gloo" if is_stand_in() else "nccl"
+        return NcclExchange(timer, backend=backend, timeout_seconds=timeout_seconds)
+    from parcade.exchange.allreduce import AllreduceExchange
+
+    return AllreduceExchange(timer)
 
 
 def fit(
@@ -115,6 +151,7 @@ def fit(
     """Train a module in place, on this rank among all; collective.
 
     Args:
+        module: float32 parameters on one device, the CPU or this rank's GPU; the dataset may live on the host all the same.
         dataset: of ``(input, target)``; the same on every rank.
         loss: ``loss(module(input), target)``, a mean over samples.
         optimizer: makes the optimiser of one flat parameter vector, e.g. ``lambda p: torch.optim.Adam(p, 1e-3)``.
@@ -122,10 +159,11 @@ def fit(
         run: a directory every rank can see, for ``metrics.jsonl``, ``result.json``, ``module.safetensors`` and heartbeats.
         say: given a line an evaluation, on rank 0.
 
-    Errors: UsageError for a batch that does not divide by the ranks or a module that does not fit; RuntimeError when ranks
-    come to different parameters.
+    Errors: UsageError for a batch that does not divide by the ranks, a module that does not fit, or data that do not fit on the
+    GPU; RuntimeError when ranks come to different parameters.
     """
     _check(module, dataset, config, exchange)
+    dataset = placed(dataset, device_of(module), config.data_on)
     exchange.attach(module, optimizer, config.max_grad_norm)
     timer = exchange.timer
     signs = lambda: Signs(timer.standing[0], timer.standing[1], timer.seconds["learn"] > 0)  # noqa: E731
@@ -148,7 +186,7 @@ def _registered(run: Path, config: FitConfig, exchange: Exchange, signs: Callabl
         (run / STOP_FILE).unlink(missing_ok=True)
         (run / "metrics.jsonl").unlink(missing_ok=True)
     exchange.broadcast(torch.zeros(1))  # nobody registers before the records of an earlier fit are gone
-    return mpi.registered(run, config.hang_seconds, signs, rank=exchange.rank, advice="start it anew")
+    return mpi.registered(run, config.hang_seconds, signs, rank=exchange.rank, advice="start it again")
 
 
 class _Fitting:
@@ -158,54 +196,70 @@ class _Fitting:
         self.module, self.dataset, self.loss, self.config, self.exchange = module, dataset, loss, config, exchange
         self.evaluate, self.run, self.say, self.stop = evaluate, run, say, stop
         self.timer: Timer = exchange.timer
+        self.device = device_of(module)
         self.done = Fit()
         self.sampler = DistributedSampler(
             dataset, exchange.world_size, exchange.rank, shuffle=True, seed=config.seed, drop_last=True
         )
         self.recorder = recorder_from_environment(exchange, self.timer)
         self.steps = self.frames = 0
-        self._epoch_loss, self._epoch_batches = torch.zeros(1), 0
+        self._epoch_loss, self._epoch_batches = torch.zeros(1, device=self.device), 0
 
     def run_epochs(self) -> Fit:
+        clock = self.timer.device_clock
         started, before = time.perf_counter(), self.timer.snapshot()
+        before_on_device = clock.snapshot() if clock else {}
         stopped = False
         while self.done.epochs < self.config.epochs and not stopped:
             stopped = self._epoch()
             self.done.epochs += 1
             self.done.seconds = time.perf_counter() - started
+            self.done.epoch_seconds.append(self.done.seconds)
             last = stopped or self.done.epochs == self.config.epochs
             if self._is_evaluation_due(last):
                 self._evaluate()
         if self.recorder is not None:
             self.recorder.write()
         spent = {name: seconds - before[name] for name, seconds in self.timer.snapshot().items()}
-        rows = self.exchange.gather_rows(np.array([list(spent.values())]))
-        self.done.scope_seconds = {name: rows[:, i].tolist() for i, name in enumerate(spent)}
+        self.done.scope_seconds = self._of_all_ranks(spent)
+        if clock is not None:
+            wall_seconds = time.perf_counter() - started
+            self.done.device_seconds = self._of_all_ranks(device_seconds(before_on_device, clock.snapshot(), wall_seconds))
         mean = self.exchange.sum(self._epoch_loss / max(self._epoch_batches, 1)) / self.exchange.world_size
         self.done.loss = float(mean)
         return self.done
 
+    def _of_all_ranks(self, seconds: dict[str, float]) -> dict[str, list[float]]:
+        rows = self.exchange.gather_rows(np.array([list(seconds.values())]))
+        return {name: rows[:, i].tolist() for i, name in enumerate(seconds)}
+
     def _epoch(self) -> bool:
-        """One pass over the data; returns whether to stop, on which all ranks agree."""
+        """One pass over the data; returns whether to stop, on which all ranks agree. Nothing is read from a GPU in it."""
         self.sampler.set_epoch(self.done.epochs)
         self._epoch_loss.zero_()
         self._epoch_batches = 0
         self.module.train()
         per_rank = self.config.batch_size // self.exchange.world_size
-        for inputs, targets in batches(self.dataset, self.sampler, per_rank):
+        is_full = False
+        for inputs, targets in batches(self.dataset, self.sampler, per_rank, self.device, self.timer):
             with self.timer.scope("learn"):
-                loss = self.loss(self.module(inputs), targets)
-                self.exchange.step(loss)
-                self._epoch_loss += loss.detach()
+                self._epoch_loss += self.exchange.minimize(self._loss_of, inputs, targets)["loss"]
             self._epoch_batches += 1
             self.done.updates += 1
             self.done.samples += self.config.batch_size
             self.steps += per_rank
             if self.recorder is not None:
                 self.recorder.end_iteration(self)
-                if self._any_rank(self.recorder.is_full):
-                    return True
-        return self._any_rank(self.stop.requested())
+                is_full = self._any_rank(self.recorder.is_full)
+                if is_full:
+                    break
+        with self.timer.scope("learn"):
+            settle(self._epoch_loss)  # a GPU's work was only queued: an epoch's time is that of its work
+        return is_full or self._any_rank(self.stop.requested())
+
+    def _loss_of(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        loss = self.loss(self.module(inputs), targets)
+        return loss, {"loss": loss.detach()}
 
     def _any_rank(self, flag: bool) -> bool:
         return bool(self.exchange.maximum(np.array([float(flag)]))[0])
@@ -230,21 +284,58 @@ class _Fitting:
                 file.write(json.dumps(record) + "\n")
 
 
-def batches(dataset: Dataset, sampler: DistributedSampler, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """The batches of one rank and epoch. The ranks' i-th batches together are one batch of the whole order."""
-    if isinstance(dataset, TensorDataset):
-        # Rows are taken at once: DataLoader would fetch and stack samples one by one.
-        for indices in BatchSampler(sampler, batch_size, drop_last=True):
-            yield tuple(tensor[indices] for tensor in dataset.tensors)
-    else:
-        yield from DataLoader(dataset, batch_size, sampler=sampler, drop_last=True)
+def device_of(module: nn.Module) -> torch.device:
+    """Where a module's parameters live."""
+    return next(module.parameters()).device
+
+
+def placed(dataset: Dataset, device: torch.device, data_on: Place) -> Dataset:
+    """The dataset as an epoch reads it: for ``data_on="device"`` a TensorDataset's tensors on the device. Errors: UsageError."""
+    if data_on == "host" or not isinstance(dataset, TensorDataset):
+        return dataset
+    missing = sum(t.numel() * t.element_size() for t in dataset.tensors if t.device != device)
+    if missing and device.type == "cuda" and missing > (free := free_device_memory("cuda")):
+        raise UsageError(
+            f"the data take {missing / 2**30:.1f} GiB and the GPU has {free / 2**30:.1f} GiB free; use data_on='host'"
+        )
+    return TensorDataset(*(tensor.to(device) for tensor in dataset.tensors))
+
+
+def batches(
+    dataset: Dataset, sampler: DistributedSampler, batch_size: int, device: torch.device, timer: Timer
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """The batches of one rank and epoch, on a device. The ranks' i-th batches together are one batch of the whole order."""
+    if not isinstance(dataset, TensorDataset):
+        # Each batch is put together on the host: from pinned memory it is copied while that is done for the next one.
+        is_on_gpu = device.type == "cuda"
+        for batch in DataLoader(dataset, batch_size, sampler=sampler, drop_last=True, pin_memory=is_on_gpu):
+            yield _copied(batch, device, timer, non_blocking=is_on_gpu)
+        return
+    # Rows are taken at once: DataLoader would fetch and stack samples one by one. The order goes to where the data are, once an epoch.
+    order = torch.tensor(list(sampler)).to(dataset.tensors[0].device)
+    for start in range(0, len(order) - batch_size + 1, batch_size):
+        rows = [tensor[order[start : start + batch_size]] for tensor in dataset.tensors]
+        # A plain copy, which the host waits for: data_on="host" is the form that people write first.
+        yield _copied(rows, device, timer)
+
+
+def _copied(batch: list[Any], device: torch.device, timer: Timer, *, non_blocking: bool = False) -> tuple[Any, ...]:
+    """A batch on a device; what is there already, or is no tensor, stays as it is."""
+    elsewhere = [isinstance(part, Tensor) and part.device != device for part in batch]
+    if not any(elsewhere):
+        return tuple(batch)
+    with timer.on_device("copies"):
+        return tuple(
+            part.to(device, non_blocking=non_blocking) if moves else part for part, moves in zip(batch, elsewhere, strict=True)
+        )
 
 
 def _check(module: nn.Module, dataset: Dataset, config: FitConfig, exchange: Exchange) -> None:
-    kinds = {(p.device.type, p.dtype) for p in module.parameters()}
-    if kinds != {("cpu", torch.float32)}:
-        found = ", ".join(sorted(f"{dtype} on {device}" for device, dtype in kinds)) or "none"
-        raise UsageError(f"parameters are {found}; expected torch.float32 on cpu; convert the module first")
+    device = _check_module(module)
+    if device.type == "cuda" and exchange.world_size > 1 and exchange.timer.device_clock is None:  # which connect attaches
+        raise UsageError(f"the module is on {device} and the ranks are connected for the CPU; use connect(device='cuda')")
+    if config.data_on not in get_args(Place):
+        raise UsageError(f"data_on={config.data_on!r}; expected one of {', '.join(get_args(Place))}")
     if config.epochs < 1 or config.batch_size < 1 or config.evaluate_every < 0:
         raise UsageError(
             f"epochs={config.epochs}, batch_size={config.batch_size}, evaluate_every={config.evaluate_every}: "
@@ -256,6 +347,20 @@ def _check(module: nn.Module, dataset: Dataset, config: FitConfig, exchange: Exc
         raise UsageError(f"batch_size={config.batch_size} is not divisible by world_size={exchange.world_size}; use {choice}")
     if len(dataset) < config.batch_size:
         raise UsageError(f"batch_size={config.batch_size} is more than the {len(dataset)} samples there are; use fewer")
+
+
+def _check_module(module: nn.Module) -> torch.device:
+    """Where a module lives. Errors: UsageError unless it is float32 on one device, a CPU or a GPU."""
+    parameters, buffers = list(module.parameters()), list(module.buffers())
+    devices = {tensor.device for tensor in (*parameters, *buffers)}
+    is_float = all(parameter.dtype == torch.float32 for parameter in parameters)
+    if parameters and is_float and len(devices) == 1 and device_of(module).type in get_args(Device):
+        return device_of(module)
+    kinds = sorted({f"{parameter.dtype} on {parameter.device}" for parameter in parameters})
+    kinds += sorted({f"buffers on {buffer.device}" for buffer in buffers if len(devices) > 1})
+    raise UsageError(
+        f"parameters are {', '.join(kinds) or 'none'}; expected torch.float32 on one device, cpu or cuda; convert the module first"
+    )
 
 
 def _share_buffers(module: nn.Module, exchange: Exchange) -> None:
@@ -276,12 +381,16 @@ def _write_results(run: Path, module: nn.Module, config: FitConfig, exchange: Ex
         "updates": done.updates,
         "samples": done.samples,
         "seconds": round(done.seconds, 3),
+        "epoch_seconds": [round(seconds, 4) for seconds in done.epoch_seconds],
         "samples_per_second": round(done.samples / done.seconds, 1),
         "loss": done.loss,
         "ranks": exchange.world_size,
         "batch_size": config.batch_size,
         "evaluate_every": config.evaluate_every,
+        "device": str(device_of(module)),
+        "data_on": config.data_on,
         "scope_seconds": {name: [round(s, 4) for s in seconds] for name, seconds in done.scope_seconds.items()},
+        "device_seconds": {name: [round(s, 4) for s in seconds] for name, seconds in done.device_seconds.items()},
         "commit": commit(),
         "machine": machine(),
     }

@@ -1,5 +1,7 @@
-"""Supervised data parallelism: several ranks learn as one, over MPI and gloo; the examples run; bad input is one line."""
+"""Supervised data parallelism: several ranks learn as one, over MPI and gloo, on a CPU and where it takes a GPU's place; the
+examples and the benchmark run; bad input is one line."""
 
+import csv
 import gzip
 import json
 import os
@@ -9,6 +11,7 @@ import struct
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,8 +21,13 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
+import gpu_supervised
+
+from parcade import data_parallel
 from parcade.cluster import mpi
-from parcade.data_parallel import FitConfig, connect, fit
+from parcade.data_parallel import FitConfig, connect, fit, placed
+from parcade.devices import STAND_IN
 from parcade.errors import UsageError
 from parcade.report.machine import available_cores
 
@@ -64,11 +72,22 @@ def sgd(parameters):
     return torch.optim.SGD(parameters, 0.5)
 
 
-def fitted(dataset, **config):
+def fitted(dataset, device="cpu", **config):
     torch.manual_seed(0)
     module = nn.Linear(3, 2)
-    done = fit(module, dataset, F.cross_entropy, FitConfig(**config), exchange=connect("local"), optimizer=sgd)
+    exchange = connect("local", device=device)
+    done = fit(module, dataset, F.cross_entropy, FitConfig(**config), exchange=exchange, optimizer=sgd)
     return module, done
+
+
+class Points(Dataset):
+    """The blobs, sample by sample."""
+
+    def __len__(self):
+        return 96
+
+    def __getitem__(self, i):
+        return tuple(tensor[i] for tensor in blobs().tensors)
 
 
 @pytest.mark.quick
@@ -81,13 +100,6 @@ def test_a_module_learns_what_a_line_can_tell():
 
 @pytest.mark.quick
 def test_any_dataset_gives_what_its_tensors_would():
-    class Points(Dataset):
-        def __len__(self):
-            return 96
-
-        def __getitem__(self, i):
-            return tuple(tensor[i] for tensor in blobs().tensors)
-
     first, _ = fitted(Points(), epochs=2, batch_size=32)
     second, _ = fitted(blobs(), epochs=2, batch_size=32)
     assert torch.equal(first.weight, second.weight)
@@ -111,11 +123,29 @@ def test_evaluations_come_as_often_as_asked_and_at_the_end():
     assert all(row["is_training"] == 0.0 for row in done.evaluations) and len(said) == 3
 
 
+ONE_DEVICE = "expected torch.float32 on one device, cpu or cuda"
+
+
+def with_a_buffer_elsewhere():
+    module = nn.BatchNorm1d(3)
+    module.running_mean = module.running_mean.to("meta")
+    return module
+
+
 @pytest.mark.quick
 @pytest.mark.parametrize(
     ("module", "config", "said"),
     [
-        (nn.Linear(3, 2).double(), FitConfig(), "parameters are torch.float64 on cpu; expected torch.float32 on cpu"),
+        (nn.Linear(3, 2).double(), FitConfig(), f"parameters are torch.float64 on cpu; {ONE_DEVICE}"),
+        (nn.ReLU(), FitConfig(), f"parameters are none; {ONE_DEVICE}"),
+        (nn.Linear(3, 2, device="meta"), FitConfig(), f"parameters are torch.float32 on meta; {ONE_DEVICE}"),
+        (
+            nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2, device="meta")),
+            FitConfig(),
+            f"parameters are torch.float32 on cpu, torch.float32 on meta; {ONE_DEVICE}",
+        ),
+        (with_a_buffer_elsewhere(), FitConfig(), f"parameters are torch.float32 on cpu, buffers on cpu, buffers on meta; {ONE_DEVICE}"),
+        (nn.Linear(3, 2), FitConfig(data_on="disk"), "data_on='disk'; expected one of device, host"),
         (nn.Linear(3, 2), FitConfig(batch_size=97), "batch_size=97 is more than the 96 samples there are"),
         (nn.Linear(3, 2), FitConfig(epochs=0), "epochs=0"),
     ],
@@ -137,6 +167,83 @@ def test_the_threads_that_the_environment_asks_for_are_kept(monkeypatch):
         torch.set_num_threads(before)
 
 
+@pytest.mark.quick
+@pytest.mark.parametrize("dataset", [blobs(), Points()], ids=["tensors", "samples"])
+@pytest.mark.parametrize("data_on", ["device", "host"])
+def test_a_fit_on_the_stand_in_is_the_fit_on_the_cpu_bit_for_bit(monkeypatch, dataset, data_on):
+    alone, expected = fitted(blobs(), epochs=3, batch_size=32, max_grad_norm=0.1)
+    monkeypatch.setenv(STAND_IN, "1")
+    module, done = fitted(dataset, device="cuda", epochs=3, batch_size=32, max_grad_norm=0.1, data_on=data_on)
+    assert torch.equal(module.weight, alone.weight) and torch.equal(module.bias, alone.bias)
+    assert (done.loss, done.updates, len(done.epoch_seconds)) == (expected.loss, 9, 3)
+    assert "learn" in done.device_seconds and expected.device_seconds == {}
+
+
+@pytest.mark.quick
+def test_without_a_gpu_connecting_says_so():
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    with pytest.raises(UsageError, match=re.escape("device 'cuda': torch ") + ".* finds no NVIDIA GPU here; use --device cpu"):
+        connect("local", device="cuda")
+
+
+@pytest.mark.quick
+def test_more_ranks_than_gpus_are_refused(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    ranks = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1", "LOCAL_WORLD_SIZE": "2"}
+    for name, value in ranks.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(UsageError, match=re.escape("2 ranks on this host and 1 GPU(s); start one rank a GPU")):
+        connect("gloo", device="cuda")
+
+
+@pytest.mark.quick
+def test_data_that_do_not_fit_on_the_gpu_are_refused_and_stay_on_the_host(monkeypatch):
+    monkeypatch.setattr(data_parallel, "free_device_memory", lambda name: 96 * 3 * 4)
+    gpu = torch.device("cuda", 0)
+    with pytest.raises(UsageError, match="the data take .* GiB and the GPU has .* GiB free; use data_on='host'"):
+        placed(blobs(), gpu, "device")
+    kept = blobs()
+    assert placed(kept, gpu, "host") is kept
+
+
+def begin_fitting(dataset, data_on):
+    """A fit on torch's meta device, where nothing has a value and whatever the host tried to read would raise."""
+    module, exchange = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2)).to("meta"), connect("local")
+    exchange.attach(module, lambda p: torch.optim.Adam(p, 1e-3), 0.5)
+    config, stop = FitConfig(epochs=2, batch_size=32, data_on=data_on), SimpleNamespace(requested=lambda: False)
+    data = placed(dataset, torch.device("meta"), data_on)
+    return data_parallel._Fitting(module, data, F.cross_entropy, config, exchange, None, None, print, stop)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("dataset", [blobs(), Points()], ids=["tensors", "samples"])
+@pytest.mark.parametrize("data_on", ["device", "host"])
+def test_nothing_is_read_back_within_an_epoch(dataset, data_on):
+    fitting = begin_fitting(dataset, data_on)
+    assert fitting._epoch() is False
+    assert (fitting.done.updates, fitting._epoch_loss.device.type) == (3, "meta")
+    with pytest.raises((NotImplementedError, RuntimeError)):
+        fitting.run_epochs()  # the loss of the last epoch is read
+
+
+@pytest.mark.quick
+def test_data_on_the_device_are_copied_once_and_data_on_the_host_batch_by_batch(monkeypatch):
+    copied = []
+    copy = data_parallel._copied
+
+    def counting(batch, device, *rest, **options):
+        copied.append(batch[0].device.type)
+        return copy(batch, device, *rest, **options)
+
+    monkeypatch.setattr(data_parallel, "_copied", counting)
+    for data_on, kept in (("device", "meta"), ("host", "cpu")):
+        begin_fitting(blobs(), data_on)._epoch()
+        assert copied == [kept] * 3
+        copied.clear()
+
+
 def test_gloo_without_torchrun_says_how_to_start(monkeypatch):
     monkeypatch.delenv("RANK", raising=False)
     with pytest.raises(UsageError, match="start the ranks with: torchrun --nproc-per-node N SCRIPT"):
@@ -151,15 +258,16 @@ from test_data_parallel import blobs, sgd
 from parcade.data_parallel import FitConfig, connect, fit
 import numpy as np
 
-exchange = connect()
+exchange = connect(device=sys.argv[2])
+print("exchange", type(exchange).__name__)
 torch.set_num_threads(1)
 torch.manual_seed(exchange.rank)  # different on purpose: rank 0's parameters count
 module = torch.nn.Linear(3, 2)
 if exchange.rank == 0:
     torch.manual_seed(0)
     module = torch.nn.Linear(3, 2)
-fit(module, blobs(), F.cross_entropy, FitConfig(epochs=3, batch_size=32), exchange=exchange, optimizer=sgd,
-    run=Path(sys.argv[1]))
+fit(module, blobs(), F.cross_entropy, FitConfig(epochs=3, batch_size=32, data_on=sys.argv[3]), exchange=exchange,
+    optimizer=sgd, run=Path(sys.argv[1]))
 rows = exchange.gather_rows(np.full((exchange.rank, 2), float(exchange.rank)))
 assert rows[:, 0].tolist() == [float(r) for r in range(exchange.world_size) for _ in range(r)], rows
 first = exchange.gather_on_first(np.array([exchange.rank], np.uint8))
@@ -169,18 +277,46 @@ exchange.close()
 """
 
 
-@pytest.mark.parametrize("name", ["mpi", "gloo"])
-def test_two_ranks_learn_as_one_process_with_the_same_batch(name, tmp_path):
-    program = tmp_path / "program.py"
+@pytest.fixture(scope="module")
+def together(tmp_path_factory):
+    """Fits with two ranks of a launcher on a device, each once: parameters, result and the exchange they had."""
+    runs, program = {}, tmp_path_factory.mktemp("ranks") / "program.py"
     program.write_text(PROGRAM)
-    code, _, err = run([*launcher(name, 2), str(program), str(tmp_path / "run")], PYTHONPATH=str(ROOT))
-    assert code == 0, err
+
+    def fit_together(launched_by, device, data_on="device"):
+        key = (launched_by, device, data_on)
+        if key not in runs:
+            directory = program.parent / "-".join(key)
+            command = [*launcher(launched_by, 2), str(program), str(directory), device, data_on]
+            stand_in = {STAND_IN: "1"} if device == "cuda" else {}
+            code, out, err = run(command, PYTHONPATH=str(ROOT), **stand_in)
+            assert code == 0, err
+            result = json.loads((directory / "result.json").read_text())
+            runs[key] = safetensors.torch.load_file(directory / "module.safetensors"), result, set(re.findall(r"exchange (\w+)", out))
+        return runs[key]
+
+    return fit_together
+
+
+@pytest.mark.parametrize("name", ["mpi", "gloo"])
+def test_two_ranks_learn_as_one_process_with_the_same_batch(together, name):
     alone, _ = fitted(blobs(), epochs=3, batch_size=32)
-    together = safetensors.torch.load_file(tmp_path / "run" / "module.safetensors")
-    torch.testing.assert_close(together["weight"], alone.weight.detach())
-    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    parameters, result, _ = together(name, "cpu")
+    torch.testing.assert_close(parameters["weight"], alone.weight.detach())
     assert (result["ranks"], result["updates"], result["samples"]) == (2, 9, 288)
-    assert len(result["scope_seconds"]["learn"]) == 2
+    assert len(result["scope_seconds"]["learn"]) == 2 and result["device_seconds"] == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "data_on", "exchange"), [("mpi", "device", "NcclExchange"), ("mpi", "host", "NcclExchange"), ("gloo", "device", "GlooExchange")]
+)
+def test_two_ranks_on_the_stand_in_are_two_ranks_on_the_cpu_bit_for_bit(together, name, data_on, exchange):
+    """Over MPI, gradients go through ``NcclExchange`` with gloo in NCCL's place, and all else over MPI."""
+    expected, _, _ = together(name, "cpu")
+    parameters, result, exchanges = together(name, "cuda", data_on)
+    assert exchanges == {exchange}
+    assert all(torch.equal(parameters[key], expected[key]) for key in expected)
+    assert len(result["device_seconds"]["learn"]) == 2
 
 
 def test_a_batch_that_ranks_cannot_share_is_refused(tmp_path):
@@ -235,3 +371,59 @@ def test_a_clone_learns_from_an_agents_recorded_games(tmp_path):
     figures = json.loads((tmp_path / "clone" / "metrics.jsonl").read_text())
     assert figures["test_agreement"] > 60  # three actions: chance agrees a third of the time
     assert float(re.search(r"clone (-?[\d.]+)", out)[1]) > -0.6  # what chance scores
+
+
+TINY = ["--samples", "128", "--epochs", "2", "--repeats", "1", "--batch-sizes", "64", "--ranks", "2"]
+
+
+def rows_of(folder):
+    with (folder / "gpu_supervised.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_benchmark_measures_both_forms_once_and_calls_the_stand_in_by_its_name(tmp_path, monkeypatch):
+    monkeypatch.setenv(STAND_IN, "1")
+    command = [*TINY, "--results", str(tmp_path)]
+    gpu_supervised.main(command)
+    rows = rows_of(tmp_path)
+    assert [(row["card"], row["ranks"], row["form"], row["error"]) for row in rows] == [
+        ("stand-in: CPU", "2", form, "") for form in ("naive", "fixed")
+    ]
+    for name in gpu_supervised.FIGURES + gpu_supervised.GPU_FIGURES:
+        assert all(float(row[name]) >= 0 for row in rows), name
+    monkeypatch.setattr(gpu_supervised, "measure", lambda *case: pytest.fail("measured again"))
+    gpu_supervised.main(command)
+    assert rows_of(tmp_path) == rows
+
+
+@pytest.mark.quick
+def test_a_case_that_fails_leaves_a_row_and_is_measured_again(tmp_path, monkeypatch):
+    monkeypatch.setenv(STAND_IN, "1")
+    monkeypatch.setattr(gpu_supervised, "commit", lambda: "abc-dirty" if (tmp_path / "gpu_supervised.csv").exists() else "abc")
+    measured = []
+
+    def measure(case, device, data, timeout_seconds):
+        measured.append((case["form"], len(list(data.iterdir()))))
+        if len(measured) == 1:
+            raise RuntimeError("no GPU\nis left")
+        return {"samples_per_second": 1.0}
+
+    monkeypatch.setattr(gpu_supervised, "measure", measure)
+    for _ in range(3):
+        gpu_supervised.main([*TINY, "--results", str(tmp_path)])
+    assert [form for form, _ in measured] == ["naive", "fixed", "naive"] and {files for _, files in measured} == {4}
+    assert [row["error"] for row in rows_of(tmp_path)] == ["RuntimeError: no GPU is left", "", ""]
+
+
+@pytest.mark.quick
+def test_the_benchmark_begins_no_case_that_it_has_no_time_for(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv(STAND_IN, "1")
+    gpu_supervised.main([*TINY, "--results", str(tmp_path), "--minutes", "0.5"])
+    assert "the rest is for the next call" in capsys.readouterr().out and not list(tmp_path.iterdir())
+
+
+@pytest.mark.quick
+def test_the_stand_in_writes_no_results_of_gpus(monkeypatch):
+    monkeypatch.setenv(STAND_IN, "1")
+    with pytest.raises(SystemExit, match="the stand-in measures no GPU; name another folder with --results"):
+        gpu_supervised.main(TINY)

@@ -80,11 +80,6 @@ class Exchange:
         self.updates += 1
         return self._kept(figures)
 
-    def step(self, loss: Tensor) -> None:
-        """One update from a loss that is computed already."""
-        loss.backward()
-        self.apply()
-
     def accumulate(self, loss: Loss, *arguments: Any) -> dict[str, Tensor]:
         """Add the gradient of ``loss(*arguments)`` to the flat buffer; returns its figures, in memory of their own."""
         self.loss, figures = self.capture.run(self._gradient, loss, *arguments)

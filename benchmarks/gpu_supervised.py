@@ -1,0 +1,216 @@
+"""What an error report after every epoch, and data copied in every epoch, cost supervised training on GPUs.
+
+    python benchmarks/gpu_supervised.py --minutes 9              # every GPU of this machine, 1 rank, 2, 4, ...; appends to results
+    python benchmarks/gpu_supervised.py --device cpu --ranks 1 2 # the same on this machine's CPU, into a table of its own
+
+Two forms of the same fit of examples/mnist.py, each in processes of its own, interleaved: *naive* reports errors after every epoch and
+copies every batch to the GPU in every epoch; *fixed* reports at the end and has copied the training data once. On a CPU nothing is
+copied, and only the reports differ. The pictures are of MNIST's shape and count, and random: speed does not depend on what they show.
+
+| column | what |
+|---|---|
+| samples_per_second | wall clock from the end of the first epoch, which starts libraries, to the end of the last; all ranks |
+| learn_, evaluate_seconds | wall clock of rank 0 in these scopes, all epochs; on a GPU ``learn`` includes the wait for its queue |
+| communicate_seconds | wall clock of the last rank in collective calls, which is where it waits for rank 0's report. On a GPU the call for an |
+|  | Allreduce returns at once, and the wait for it is in ``learn`` |
+| gpu_learn_, gpu_copies_, gpu_idle_seconds | of rank 0's GPU, by events on its stream; idle is all else, exchanging and reporting included |
+
+Resumable: a case with a row of the same card, settings and commit is not measured again. With PARCADE_GPU_STAND_IN=1 the CPU takes the
+GPUs' place, the card is called so, and rows go to the folder that ``--results`` names, which must not be benchmarks/results.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import csv
+import json
+import os
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import gpu_results
+from gpu_results import RESULTS, ROOT, Clock, one_line
+
+TABLES = {"cuda": "gpu_supervised.csv", "cpu": "cpu_supervised.csv"}
+KEYS = ("card", "ranks", "form", "batch_size", "samples", "epochs", "repeat", "commit")
+FIGURES = ("samples_per_second", "learn_seconds", "evaluate_seconds", "communicate_seconds")
+GPU_FIGURES = ("gpu_learn_seconds", "gpu_copies_seconds", "gpu_idle_seconds")
+COLUMNS = (*KEYS[:-1], *FIGURES, *GPU_FIGURES, "commit", "error")
+FORMS = {"naive": "--evaluate-every 1 --data-on host", "fixed": "--evaluate-every {epochs} --data-on device"}
+SIDE, TEST_SHARE = 28, 6  # MNIST: 28 x 28 pixels, 60,000 pictures and 10,000
+CASE_SECONDS = 60  # about what a case takes, where none of the kind has been timed
+
+
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
+    """The call's options."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=9.0)
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the table")
+    parser.add_argument("--device", choices=list(TABLES), default="cuda")
+    parser.add_argument("--ranks", type=int, nargs="+", help="powers of two up to the number of GPUs unless given")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--epochs", type=int, default=30)
+    parser.add_argument("--batch-sizes", type=int, nargs="+", default=[128, 1024], help="of all ranks together")
+    parser.add_argument("--samples", type=int, default=60_000, help="pictures to train on")
+    return parser.parse_args(arguments)
+
+
+def card_and_ranks(device: str) -> tuple[str, int]:
+    """What computes, by its name, and how many ranks it serves. Errors: SystemExit in one line."""
+    import torch
+
+    from parcade.devices import is_stand_in
+    from parcade.report.machine import available_cores, cpu_model
+
+    if device == "cpu":
+        return f"CPU: {cpu_model()}, {available_cores()} cores", available_cores()
+    if is_stand_in():
+        return "stand-in: CPU", 2
+    if not torch.cuda.is_available():
+        raise SystemExit(f"benchmarks/gpu_supervised.py: torch {torch.__version__} finds no NVIDIA GPU here; use --device cpu")
+    return torch.cuda.get_device_name(0), torch.cuda.device_count()
+
+
+def commit() -> str:
+    """The commit, marked where the sources were changed."""
+    from parcade.report import machine
+
+    return machine.commit() or gpu_results.commit()
+
+
+def cases(options: argparse.Namespace, card: str, most_ranks: int) -> list[dict[str, Any]]:
+    """The key columns of every case, neighbours in time differing in their form alone."""
+    ranks = options.ranks or sorted({1 << k for k in range(most_ranks.bit_length())} | {most_ranks})
+    shared = {"card": card, "samples": options.samples, "epochs": options.epochs, "commit": commit()}
+    return [
+        {**shared, "ranks": count, "form": form, "batch_size": batch_size, "repeat": repeat}
+        for repeat in range(options.repeats)
+        for count in ranks
+        for batch_size in options.batch_sizes
+        for form in FORMS
+    ]
+
+
+def key_of(row: dict[str, Any]) -> tuple[str, ...]:
+    """What tells a case's row from others. The table itself is a file that git knows: writing to it makes no other commit."""
+    return tuple(str(row[name]).removesuffix("-dirty") for name in KEYS)
+
+
+def done_in(path: Path) -> set[tuple[str, ...]]:
+    """Cases that a table has; those that failed are not among them."""
+    if not path.exists():
+        return set()
+    with path.open(newline="") as file:
+        return {key_of(row) for row in csv.DictReader(file) if not row["error"]}
+
+
+def append(path: Path, row: dict[str, Any]) -> None:
+    """Add a row to a table."""
+    is_new = not path.exists()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, restval="", lineterminator="\n")
+        if is_new:
+            writer.writeheader()
+        writer.writerow(row)
+    print(*(f"{name}={value}" for name, value in row.items()), flush=True)
+
+
+def write_pictures(folder: Path, samples: int) -> None:
+    """MNIST's four files with random pictures: ``samples`` to train on and a sixth of that to test."""
+    import numpy as np
+
+    random = np.random.default_rng(0)
+    for kind, count in (("train", samples), ("t10k", max(1, samples // TEST_SHARE))):
+        for name, array in (
+            (f"{kind}-images-idx3-ubyte", random.integers(0, 256, (count, SIDE, SIDE), np.uint8)),
+            (f"{kind}-labels-idx1-ubyte", random.integers(0, 10, count, np.uint8)),
+        ):
+            head = struct.pack(">HBB", 0, 0x08, array.ndim) + struct.pack(f">{array.ndim}I", *array.shape)
+            (folder / name).write_bytes(head + array.tobytes())
+
+
+def measure(case: dict[str, Any], device: str, data: Path, timeout_seconds: float) -> dict[str, Any]:
+    """The figures of one case. Errors: TimeoutExpired; RuntimeError with the last line that the job said."""
+    from parcade.cluster import mpi
+
+    with tempfile.TemporaryDirectory() as folder:
+        run = Path(folder, "run")
+        flags = f"--device {device} --batch-size {case['batch_size']} --epochs {case['epochs']} {FORMS[case['form']]}".format(**case)
+        command = [sys.executable, str(ROOT / "examples" / "mnist.py"), *flags.split(), "--data", str(data), "--run-dir", str(run)]
+        launch = [mpi.find_mpiexec(), "-n", str(case["ranks"])] if case["ranks"] > 1 else []
+        environment = mpi.rank_environment(1) | {"PYTHONPATH": str(ROOT)}
+        process = subprocess.Popen(
+            [*launch, *command], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True, env=environment
+        )
+        try:
+            _, said = process.communicate(timeout=timeout_seconds)
+        finally:
+            end(process)
+        if process.returncode:
+            raise RuntimeError((said.strip() or f"exit status {process.returncode}").splitlines()[-1])
+        return figures_of(json.loads((run / "result.json").read_text()))
+
+
+def end(process: subprocess.Popen) -> None:
+    """End a job with all its ranks, if it has not ended."""
+    for number in (signal.SIGTERM, signal.SIGKILL):  # a launcher that is asked to end takes its ranks along
+        if process.poll() is None:
+            os.killpg(process.pid, number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(10)
+
+
+def figures_of(result: dict[str, Any]) -> dict[str, float]:
+    """The figures of a fit's ``result.json``."""
+    ends, scopes = result["epoch_seconds"], result["scope_seconds"]
+    share = (len(ends) - 1) / len(ends)
+    found = {
+        "samples_per_second": round(result["samples"] * share / (ends[-1] - ends[0]), 1),
+        "learn_seconds": scopes["learn"][0],
+        "evaluate_seconds": scopes["evaluate"][0],
+        "communicate_seconds": scopes["communicate"][-1],
+    }
+    return found | {f"gpu_{kind}_seconds": result["device_seconds"][kind][0] for kind in ("learn", "copies", "idle") if result["device_seconds"]}
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Measure the cases that the table lacks, for as long as there is time."""
+    options = parse(arguments)
+    if options.epochs < 2:
+        raise SystemExit(f"benchmarks/gpu_supervised.py: --epochs {options.epochs}; expected 2 or more, since the first is not counted")
+    card, most_ranks = card_and_ranks(options.device)
+    if card.startswith("stand-in") and options.results.resolve() == RESULTS.resolve():
+        raise SystemExit("benchmarks/gpu_supervised.py: the stand-in measures no GPU; name another folder with --results")
+    clock, path = Clock(60 * options.minutes), options.results / TABLES[options.device]
+    seconds: dict[tuple, float] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        write_pictures(Path(folder), options.samples)
+        for case in cases(options, card, most_ranks):
+            kind = tuple(case[name] for name in ("ranks", "form", "batch_size"))
+            if key_of(case) in done_in(path):
+                continue
+            if clock.left_seconds < 1.2 * seconds.get(kind, CASE_SECONDS):
+                print("the rest is for the next call", flush=True)
+                return
+            before = clock.left_seconds
+            try:
+                append(path, {**case, **measure(case, options.device, Path(folder), clock.left_seconds)})
+            except subprocess.TimeoutExpired:
+                print("out of time; the rest is for the next call", flush=True)
+                return
+            except Exception as error:
+                append(path, {**case, "error": one_line(error)})
+            seconds[kind] = before - clock.left_seconds
+
+
+if __name__ == "__main__":
+    main()
