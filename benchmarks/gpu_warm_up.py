@@ -1,7 +1,8 @@
 """Machine code ahead of time: the device's kernels and the ROMs', side by side in processes of their own.
 
-A large kernel takes half a minute of one core, a ROM some seconds. Nothing is launched here, so what breaks a compiler breaks a process
-that nobody waits for, and leaves a line in the facts.
+A large kernel takes half a minute to more than a minute of one core, a ROM some seconds. Nothing is launched here, so what breaks a
+compiler breaks a process that nobody waits for, and leaves a line in the facts. The processes see no GPU: each with a context of its own
+they ran out of GPU memory when there were sixteen. They are told the compute capability instead.
 """
 
 from __future__ import annotations
@@ -36,20 +37,26 @@ def jobs(*, tuning: bool) -> dict[str, dict[str, Any]]:
     return found
 
 
-def compile_kernel(*, kernel: str, max_registers: int | None = None, narrow: bool = False) -> dict[str, float]:
-    """Compile a kernel for the device, or load it from disk; seconds, CPU-seconds, and what a thread of it takes there."""
-    from parcade.atari.engine_cuda import GpuThreads, compiled_types, tables_in_global_memory
+def hide_devices() -> None:
+    """Keep a process from using a GPU, and with it GPU memory: an attempt is an error."""
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
-    body, types = kernel_types()[kernel]
-    made = GpuThreads(max_registers=max_registers, narrow=narrow)._make(body)
+
+def compile_kernel(
+    *, kernel: str, capability: tuple[int, int], max_registers: int | None = None, narrow: bool = False
+) -> dict[str, float]:
+    """Compile a kernel for devices of a compute capability, or load it from disk; seconds, CPU-seconds, and what a thread of it takes."""
+    from parcade.atari import gpu_code
+
+    body, _ = kernel_types()[kernel]
     started, cpu_started = time.perf_counter(), time.process_time()
-    with tables_in_global_memory():
-        compiled = made.compile(compiled_types(body, types))  # the key under which a launch looks for it on disk
+    code = gpu_code.compile_ahead(body, capability, max_registers=max_registers, narrow=narrow)
+    registers, local_bytes = gpu_code.thread_needs(code)
     return {
         "seconds": round(time.perf_counter() - started, 2),
         "cpu_seconds": round(time.process_time() - cpu_started, 2),
-        "registers": compiled.regs_per_thread,
-        "local_bytes": compiled.local_mem_per_thread,
+        "registers": registers,
+        "local_bytes": local_bytes,
     }
 
 
@@ -64,13 +71,21 @@ def fill_rom(game: str, roms: Path | None) -> float:
     return round(time.perf_counter() - started, 2)
 
 
-def warm_up(clock: Clock, *, tuning: bool, roms: Path | None = None, compile_one: Callable = compile_kernel, fill_one: Callable = fill_rom) -> dict:
-    """Fill both caches as far as the clock allows; the facts of it: seconds a kernel, of all ROMs, and what went wrong."""
-    from parcade.atari import games, jit
+def warm_up(
+    clock: Clock, *, tuning: bool, roms: Path | None = None, capability: tuple[int, int] | None = None,
+    compile_one: Callable = compile_kernel, fill_one: Callable = fill_rom,
+) -> dict:
+    """Fill both caches as far as the clock allows; the facts of it: seconds a kernel, of all ROMs, and what went wrong.
+
+    Kernels are compiled for `capability`, that of this machine's GPU where none is given.
+    """
+    from parcade.atari import engine_cuda, games, jit
 
     started = time.perf_counter()
-    pool = ProcessPoolExecutor(len(os.sched_getaffinity(0)), mp_context=multiprocessing.get_context("spawn"))
-    waiting = {pool.submit(compile_one, **options): name for name, options in jobs(tuning=tuning).items()}
+    capability = capability or engine_cuda.compute_capability()
+    spawn = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(len(os.sched_getaffinity(0)), mp_context=spawn, initializer=hide_devices)
+    waiting = {pool.submit(compile_one, capability=capability, **options): name for name, options in jobs(tuning=tuning).items()}
     jit.prepare()  # every ROM needs it, and the lock would let only one process make it
     waiting |= {pool.submit(fill_one, game, roms): f"ROM of {game}" for game in sorted(games.load_games())}
     facts = {"kernels": {}, "roms": 0, "rom_seconds": 0.0, "went_wrong": {}}

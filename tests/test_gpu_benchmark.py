@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from pathlib import Path
@@ -181,21 +182,22 @@ def test_the_commit_needs_no_git(monkeypatch):
 # --- tiny cases -----------------------------------------------------------------------------------------------------------------
 
 
-def compile_one(*, kernel, max_registers=None, narrow=False):
+def compile_one(*, kernel, capability, max_registers=None, narrow=False):
     if kernel == "act_thread":
         raise RuntimeError("ptxas refused")
-    return {"seconds": 1.0}
+    return {"capability": capability, "devices": os.environ["CUDA_VISIBLE_DEVICES"]}
 
 
 def fill_one(game, roms):
     return 0.5
 
 
-def test_what_cannot_be_compiled_leaves_a_line_in_the_facts(monkeypatch):
+def test_kernels_are_compiled_where_no_gpu_is_seen_and_what_fails_leaves_a_line_in_the_facts(monkeypatch):
     monkeypatch.setattr("parcade.atari.games.load_games", lambda: {"pong": {}, "qbert": {}})
-    facts = gpu_warm_up.warm_up(Clock(60), tuning=True, compile_one=compile_one, fill_one=fill_one)
+    facts = gpu_warm_up.warm_up(Clock(60), tuning=True, capability=(9, 0), compile_one=compile_one, fill_one=fill_one)
     assert facts["went_wrong"] == {"act_thread": "RuntimeError: ptxas refused"}
     assert {"step_thread", "step_thread, 64 registers", "record_thread"} < set(facts["kernels"])
+    assert list(facts["kernels"].values()) == [{"capability": (9, 0), "devices": ""}] * len(facts["kernels"])
     assert (facts["roms"], facts["rom_seconds"]) == (2, 1.0)
 
 

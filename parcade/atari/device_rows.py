@@ -62,13 +62,11 @@ def _find_origins(random, sticky, stream, found_out):
             mt19937.origin(stream, found_out[k, e])
 
 
-def origins(random: np.ndarray, *, sticky: bool = True) -> np.ndarray:
+def origins(random: np.ndarray, *, sticky: bool) -> np.ndarray:
     """Seeds and numbers of draws, int64 [2, 3, n], of generators [n, 3, 625]; those of sticky actions only if asked for.
 
     Errors: ValueError for one that no seed leads to.
     """
-    if random.shape[1] < 3:  # of a console that has only just been powered on, the first alone
-        random = np.repeat(random, 3, axis=1)
     found = np.zeros((3, len(random), 2), np.int64)
     _find_origins(random, sticky, np.zeros(625, np.uint32), found)
     if (found[..., 0] < 0).any():

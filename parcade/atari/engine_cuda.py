@@ -13,12 +13,14 @@ import bisect
 import contextlib
 import functools
 import hashlib
+import importlib
 import inspect
 import itertools
 import os
 import shutil
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -207,8 +209,7 @@ def lanes_for(num_threads: int, multiprocessors: int) -> int:
 
 def kernel_function(body: Callable, folder: Path | None = None) -> Callable:
     """The plain function that numba-cuda compiles for a body; its source stands in `folder`, machine code is kept beside it."""
-    from numba import cuda
-
+    cuda = import_cuda()
     source, name = kernel_source(body), getattr(body, "py_func", body).__name__
     path = "<kernel>"
     if folder is not None:
@@ -242,6 +243,30 @@ def kernel_folder(options: str) -> Path | None:
     return folder
 
 
+def options_name(*, narrow: bool, max_registers: int | None) -> str:
+    """What tells the folders of kernels compiled with different options apart."""
+    return f"{'int32' if narrow else 'int64'}-{max_registers or 'all'}-registers"
+
+
+def folder_of(body: Callable, folder: Path | None) -> Path | None:
+    """Where a kernel's source and machine code are kept, below `kernel_folder`; created again if it has been deleted."""
+    if folder is None:
+        return None
+    own = folder / getattr(body, "py_func", body).__name__
+    own.mkdir(parents=True, exist_ok=True)
+    return own
+
+
+def make_kernel(body: Callable, folder: Path | None, *, narrow: bool = False, max_registers: int | None = None) -> Any:
+    """The kernel of a body, to be compiled, or loaded from disk, at its first launch; `folder` is that of its options."""
+    cuda = import_cuda()
+    # Linked function by function: what has been compared with the CPU engine on a GPU. `gpu_code.figures` are of one piece, and smaller.
+    options = {"lto": False} if "lto" in inspect.signature(cuda.jit).parameters else {}
+    options |= {} if max_registers is None else {"max_registers": max_registers}
+    options |= {} if folder is None else {"cache": True}
+    return cuda.jit(kernel_function(narrowed(body) if narrow else body, folder_of(body, folder)), **options)
+
+
 class GpuThreads:
     """Runs thread bodies on the current CUDA device, on `stream` (a handle; None is torch's current one, where torch is loaded).
 
@@ -263,7 +288,7 @@ class GpuThreads:
         if not is_simulated():
             device = self._cuda.get_current_device()
             self._multiprocessors = device.MULTIPROCESSOR_COUNT
-        self._folder = kernel_folder(f"{'int32' if self._narrow else 'int64'}-{max_registers or 'all'}-registers")
+        self._folder = kernel_folder(options_name(narrow=self._narrow, max_registers=max_registers))
         self._kernels: dict[Callable, Any] = {}
         self._has_scratch = False
         self.stream = stream
@@ -358,7 +383,7 @@ class GpuThreads:
         """Run a body for indices 0 .. num_threads - 1; returns before it has run."""
         is_new = body not in self._kernels
         if is_new:
-            self._kernels[body] = self._make(body)
+            self._kernels[body] = make_kernel(body, self._folder, narrow=self._narrow, max_registers=self._max_registers)
         places = num_threads
         if with_row(body):
             self._has_scratch = True
@@ -371,31 +396,32 @@ class GpuThreads:
             if not is_simulated():  # the first launch compiles
                 compiling.enter_context(tables_in_global_memory())
                 # Of processes that start together one compiles a kernel, the others load what it has kept.
-                compiling.enter_context(only_process(self._folder_of(body) if is_new else None))
+                compiling.enter_context(only_process(folder_of(body, self._folder) if is_new else None))
             self._kernels[body][blocks, self.threads_per_block, stream](num_threads, *arguments)
 
-    def _folder_of(self, body: Callable) -> Path | None:
-        """Where a kernel's source and machine code stand; made anew if somebody has tidied up."""
-        if self._folder is None:
-            return None
-        folder = self._folder / getattr(body, "py_func", body).__name__
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder
 
-    def _make(self, body: Callable) -> Any:
-        """The kernel of a body, to be compiled, or loaded from disk, at its first launch."""
-        # Without link-time optimisation the code is the one that `gpu_code.py` measures.
-        options = {"lto": False} if "lto" in inspect.signature(self._cuda.jit).parameters else {}
-        options |= {} if self._max_registers is None else {"max_registers": self._max_registers}
-        options |= {} if self._folder is None else {"cache": True}
-        return self._cuda.jit(kernel_function(narrowed(body) if self._narrow else body, self._folder_of(body)), **options)
+@functools.cache
+def import_cuda(module: str = "numba.cuda") -> Any:
+    """A module of numba-cuda; all imports of them go through here. Errors: ImportError.
+
+    numba-cuda 0.30.4 expects `np.row_stack`, which numpy 2.5 removed, when it imports its array functions for the first kernel. They are
+    imported here, with the alias in place until they are; nothing needs it afterwards.
+    """
+    with contextlib.ExitStack() as importing:
+        importing.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore", DeprecationWarning)  # numpy 2.5 deprecates other names that it uses
+        if not hasattr(np, "row_stack"):
+            np.row_stack = np.vstack
+            importing.callback(delattr, np, "row_stack")
+        importlib.import_module("numba.cuda" if is_simulated() else "numba.cuda.np.arrayobj")
+    return importlib.import_module(module)
 
 
 @functools.cache
 def require_cuda() -> Any:
     """numba.cuda, ready. Errors: DeviceUnavailable naming what is missing: numba-cuda, a driver, a device, a newer driver."""
     try:
-        from numba import cuda
+        cuda = import_cuda()
     except ImportError as error:
         raise DeviceUnavailable(f"device 'cuda' needs numba-cuda ({error}); run: pip install 'parcade[cuda]'") from error
     if is_simulated():
@@ -410,9 +436,7 @@ def require_cuda() -> Any:
     if version < OLDEST_DRIVER:
         got, least = ".".join(map(str, version)), ".".join(map(str, OLDEST_DRIVER))
         raise DeviceUnavailable(f"device 'cuda': the driver serves CUDA {got}, {least} is needed; update the NVIDIA driver")
-    from numba.cuda import dispatcher
-
-    dispatcher.config.CUDA_LOW_OCCUPANCY_WARNINGS = 0  # few consoles are slow and not wrong
+    import_cuda("numba.cuda.dispatcher").config.CUDA_LOW_OCCUPANCY_WARNINGS = 0  # few consoles are slow and not wrong
     return cuda
 
 
@@ -428,6 +452,11 @@ def is_available() -> bool:
     except DeviceUnavailable:
         return False
     return True
+
+
+def compute_capability() -> tuple[int, int]:
+    """That of the GPU which this process would use. Asking creates no context, so it takes no GPU memory. Errors: DeviceUnavailable."""
+    return tuple(require_cuda().cudadrv.driver.driver.get_device().compute_capability)
 
 
 def driver_version(cuda: Any) -> tuple[int, int]:
@@ -447,9 +476,8 @@ def tables_in_global_memory() -> Iterator[None]:
     there are; and constant memory serves lanes that ask for different words one after another.
     """
     from llvmlite import ir
-    from numba.cuda import target
 
-    context_class = target.CUDATargetContext
+    context_class = import_cuda("numba.cuda.target").CUDATargetContext
     original = context_class.make_constant_array
 
     def make_constant_array(self, builder, array_type, array):

@@ -1,7 +1,8 @@
 """The kernels as machine code, made and measured without a GPU: PTX by numba-cuda, SASS by NVIDIA's ptxas.
 
 ``pip install 'parcade[cuda]' nvidia-cuda-nvcc`` is all that takes. `figures` reads what a kernel needs (registers,
-spills, stack, instructions, 64-bit operations), which `benchmarks/gpu_static.py` tabulates and the tests bound.
+spills, stack, instructions, 64-bit operations), which `benchmarks/gpu_static.py` tabulates and the tests bound. `compile_ahead` fills
+the cache on disk that launches read.
 """
 
 from __future__ import annotations
@@ -12,18 +13,31 @@ import shutil
 import struct
 import subprocess
 import tempfile
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numba
 
 from . import cuda_arcade, cuda_environments, cuda_pictures
-from .engine_cuda import compiled_types, kernel_function, tables_in_global_memory
+from .engine_cuda import (
+    compiled_types,
+    folder_of,
+    import_cuda,
+    kernel_folder,
+    kernel_function,
+    make_kernel,
+    options_name,
+    tables_in_global_memory,
+)
+from .jit import only_process
 from .narrow import narrowed
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 PTX_CAPABILITY = (8, 0)  # PTX of the oldest; ptxas makes any later architecture's code of it
+# Of cubins: the section type without content; in .nv.info the form of attributes with a payload, and two of their numbers.
+NO_BITS, WITH_PAYLOAD, REGISTER_COUNT, STACK_SIZE = 8, 4, 0x2F, 0x12
 
 
 class Figures(NamedTuple):
@@ -81,30 +95,45 @@ def _array(kind: numba.types.Type, dimensions: int) -> numba.types.Array:
     return numba.types.Array(kind, dimensions, "C")
 
 
+def _pretended_context(compute_capability: tuple[int, int]) -> Any:
+    """What numba-cuda asks of a context while it compiles: the device's compute capability, and to load the code, which is not done."""
+    device = types.SimpleNamespace(compute_capability=compute_capability, id=0)
+    loaded = types.SimpleNamespace(initialized=True)
+    loaded.get_function = lambda name: types.SimpleNamespace(module=loaded)
+    return types.SimpleNamespace(device=device, create_module_image=lambda *code: loaded)
+
+
 @contextlib.contextmanager
 def pretended_device(compute_capability: tuple[int, int]) -> Iterator[None]:
-    """Lets numba-cuda compile device functions where there is no device to ask for its compute capability."""
-    from numba.cuda import dispatcher
-
-    class Pretended:
-        pass
-
-    Pretended.compute_capability = compute_capability
-    original = dispatcher.get_current_device
-    dispatcher.get_current_device = lambda: Pretended
+    """Lets numba-cuda compile for devices of this compute capability without one, and without a context on one."""
+    context = _pretended_context(compute_capability)
+    dispatcher, codegen = import_cuda("numba.cuda.dispatcher"), import_cuda("numba.cuda.codegen")
+    original = dispatcher.get_current_device, codegen.devices
+    dispatcher.get_current_device = lambda: context.device
+    codegen.devices = types.SimpleNamespace(get_context=lambda *number: context)
     try:
         yield
     finally:
-        dispatcher.get_current_device = original
+        dispatcher.get_current_device, codegen.devices = original
 
 
 def compile_to_ptx(body: Callable, compute_capability: tuple[int, int] = PTX_CAPABILITY, *, narrow: bool = False) -> str:
     """PTX of the kernel around a body; `narrow` in 32 bits. Needs numba-cuda, no GPU."""
-    from numba import cuda
-
     with pretended_device(compute_capability), tables_in_global_memory():
         signature = numba.void(*compiled_types(body, signatures()[body]))
-        return cuda.compile_ptx(kernel_function(narrowed(body) if narrow else body), signature, device=False, abi="numba", cc=compute_capability)[0]
+        function = kernel_function(narrowed(body) if narrow else body)
+        return import_cuda().compile_ptx(function, signature, device=False, abi="numba", cc=compute_capability)[0]
+
+
+def compile_ahead(body: Callable, compute_capability: tuple[int, int], *, narrow: bool = False, max_registers: int | None = None) -> bytes:
+    """The cubin of the kernel around a body, from disk or compiled and kept there, where the first launch on such a device looks for it.
+
+    Creates no context, so any number of processes can compile without GPU memory.
+    """
+    folder = kernel_folder(options_name(narrow=narrow, max_registers=max_registers))
+    kernel = make_kernel(body, folder, narrow=narrow, max_registers=max_registers)
+    with pretended_device(compute_capability), tables_in_global_memory(), only_process(folder_of(body, folder)):
+        return bytes(kernel.compile(compiled_types(body, signatures()[body])).library.get_cubin().code)
 
 
 def find_ptxas() -> Path | None:
@@ -122,8 +151,8 @@ def find_ptxas() -> Path | None:
     return Path(on_path) if on_path else None
 
 
-def figures(name: str, ptx: str, architecture: str, ptxas: Path) -> Figures:
-    """Assemble PTX and read what the code needs. Errors: RuntimeError with ptxas' own words."""
+def assemble(name: str, ptx: str, architecture: str, ptxas: Path) -> tuple[bytes, str]:
+    """The cubin of PTX, and what ptxas says of it. Errors: RuntimeError with ptxas' own words."""
     with tempfile.TemporaryDirectory() as folder:
         source, code = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
         source.write_text(ptx)
@@ -132,26 +161,66 @@ def figures(name: str, ptx: str, architecture: str, ptxas: Path) -> Figures:
         if done.returncode:
             wrong = [line for line in done.stderr.splitlines() if "error" in line or "fatal" in line]
             raise RuntimeError(f"ptxas refused {name} for {architecture}: {' '.join(wrong)}")
-        spills = re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", done.stderr)
-        stack = re.search(r"(\d+) bytes cumulative stack size", done.stderr)
-        wide = r"^\s*(?:add|sub|mul|mad|div|rem|and|or|xor|not|shl|shr|setp|selp|min|max)\S*\.[bsu]64\b"
-        return Figures(
-            kernel=name,
-            architecture=architecture,
-            registers=int(re.search(r"Used (\d+) registers", done.stderr)[1]),
-            stack_bytes=int(stack[1]) if stack else 0,
-            spill_bytes=sum(int(stores) + int(loads) for stores, loads in spills),
-            instructions=text_bytes(code.read_bytes()) // 16,
-            wide_operations=len(re.findall(wide, ptx, re.M)),
-            float_fusions=len(re.findall(r"\bfma\.", ptx)),
-            constant_bytes=sum(int(size) for size in re.findall(r"^\.const .*\[(\d+)\]", ptx, re.M)),
-        )
+        return code.read_bytes(), done.stderr
+
+
+def figures(name: str, ptx: str, architecture: str, ptxas: Path) -> Figures:
+    """Assemble PTX and read what the code needs. Errors: RuntimeError with ptxas' own words."""
+    code, said = assemble(name, ptx, architecture, ptxas)
+    spills = re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", said)
+    stack = re.search(r"(\d+) bytes cumulative stack size", said)
+    wide = r"^\s*(?:add|sub|mul|mad|div|rem|and|or|xor|not|shl|shr|setp|selp|min|max)\S*\.[bsu]64\b"
+    return Figures(
+        kernel=name,
+        architecture=architecture,
+        registers=int(re.search(r"Used (\d+) registers", said)[1]),
+        stack_bytes=int(stack[1]) if stack else 0,
+        spill_bytes=sum(int(stores) + int(loads) for stores, loads in spills),
+        instructions=text_bytes(code) // 16,
+        wide_operations=len(re.findall(wide, ptx, re.M)),
+        float_fusions=len(re.findall(r"\bfma\.", ptx)),
+        constant_bytes=sum(int(size) for size in re.findall(r"^\.const .*\[(\d+)\]", ptx, re.M)),
+    )
+
+
+class Section(NamedTuple):
+    """A section of an ELF file."""
+
+    name: str
+    content: bytes
+
+
+def sections(elf: bytes) -> list[Section]:
+    """All sections of a cubin, which is 64-bit ELF."""
+    (table,) = struct.unpack_from("<Q", elf, 0x28)
+    size, count, names = struct.unpack_from("<HHH", elf, 0x3A)
+    headers = [struct.unpack_from("<IIQQQQ", elf, table + i * size) for i in range(count)]
+    strings = headers[names][4]
+    found = []
+    for name, kind, _, _, offset, length in headers:
+        start = strings + name
+        content = b"" if kind == NO_BITS else elf[offset : offset + length]
+        found.append(Section(elf[start : elf.index(b"\0", start)].decode(), content))
+    return found
 
 
 def text_bytes(elf: bytes) -> int:
-    """Bytes of machine code in a cubin (64-bit ELF): the sections whose names begin with .text."""
-    (table,) = struct.unpack_from("<Q", elf, 0x28)
-    size, count, names = struct.unpack_from("<HHH", elf, 0x3A)
-    sections = [struct.unpack_from("<IIQQQQ", elf, table + i * size) for i in range(count)]
-    strings = sections[names][4]
-    return sum(section[5] for section in sections if elf[strings + section[0] :].startswith(b".text"))
+    """Bytes of machine code in a cubin: the sections whose names begin with .text."""
+    return sum(len(section.content) for section in sections(elf) if section.name.startswith(".text"))
+
+
+def thread_needs(elf: bytes) -> tuple[int, int]:
+    """Registers and bytes of local memory that a cubin's kernel takes a thread, from its section .nv.info."""
+    registers, stack_bytes = [0], [0]
+    info = next(section.content for section in sections(elf) if section.name == ".nv.info")
+    at = 0
+    while at < len(info):
+        form, attribute, length = struct.unpack_from("<BBH", info, at)
+        at += 4
+        if form != WITH_PAYLOAD:  # `length` is the value
+            continue
+        if attribute in (REGISTER_COUNT, STACK_SIZE):
+            _, value = struct.unpack_from("<II", info, at)  # of a function
+            (registers if attribute == REGISTER_COUNT else stack_bytes).append(value)
+        at += length
+    return max(registers), max(stack_bytes)

@@ -26,6 +26,12 @@ from llvmlite import ir
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+# LLVM's own memory manager puts the sections of an object wherever there is room. In an address space as full as CUDA's driver leaves it
+# they can end up more than 2 GB apart, which aborts the process if code is made for less, as that of ROMs is (`machine_code.py`).
+# llvmlite's manager takes one block for an object. Numba reads this setting when its first function is decorated.
+if numba.config.USE_LLVMLITE_MEMORY_MANAGER is None:
+    numba.config.USE_LLVMLITE_MEMORY_MANAGER = 1
+
 OPTIONS = {"nogil": True, "error_model": "numpy"}
 
 # Types of one console's rows, as signatures write them: s, memory, rom, screen; then random and program.

@@ -92,7 +92,7 @@ def load_object(code: bytes) -> tuple:
     machine = _target_machine()
     empty = llvm.parse_assembly("")
     empty.triple = machine.triple
-    engine = llvm.create_mcjit_compiler(empty, machine)
+    engine = llvm.create_mcjit_compiler(empty, machine, use_lmm=True)  # one block of memory for all sections: see jit.py
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
     return engine, engine.get_function_address("run")

@@ -16,6 +16,7 @@ RENEWALS = 625  # word of a counted stream
 COUNTED_WORDS = 626
 MOST_RENEWALS = 100_000  # that `origin` turns back: 62 million numbers
 
+
 @separate("void(uint32[::1], int64)")
 def seed(stream, value):
     """Start the stream anew from a 32-bit `value`."""

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import cuda_environments, cuda_pictures, device_arrays, engine_cpu, engine_cuda, preprocess, rom_code
+from . import cuda_environments, cuda_pictures, device_arrays, engine_cpu, engine_cuda, mt19937, preprocess, rom_code
 from .cuda_environments import MOST_FRAMES, NOT_WHOLE
 from .cuda_pictures import BAND_LINES, GROUP, NUM_SETTINGS
 from .device_rows import lasting_words, origins, rows_to_device, rows_with_pictures, streams_of
@@ -217,7 +217,9 @@ class DeviceConsoles:
         seeds, draws = self.threads.fetch(self.seeds), self.threads.fetch(self.draws)
         seeds[:, load] = (values & 0xFFFFFFFF).astype(np.uint32)[load]
         draws[:, load] = 0
-        seeds[SYSTEM_STREAM, load], draws[SYSTEM_STREAM, load] = origins(self.machine.powered["random"][:, :1])[..., 0, 0]
+        powered_on = np.zeros(2, np.int64)
+        mt19937.origin(self.machine.powered["random"][0, SYSTEM_STREAM].copy(), powered_on)
+        seeds[SYSTEM_STREAM, load], draws[SYSTEM_STREAM, load] = powered_on
         self.threads.write(self.seeds, seeds)
         self.threads.write(self.draws, draws)
         self.threads.launch(

@@ -1,11 +1,16 @@
 """Every kernel compiles to machine code without a GPU, within the bounds written down here."""
 
 import functools
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed; pip install 'parcade[cuda]'")
 from parcade.atari import gpu_code
+from parcade.atari.engine_cuda import import_cuda
 
 PTXAS = gpu_code.find_ptxas()
 if PTXAS is None:
@@ -76,45 +81,32 @@ def test_large_kernels_stay_within_their_bounds(name):
 def test_products_that_are_added_up_are_fused_without_the_remedy():
     """The reason for `jit.product`: a plain product and sum become one fused operation."""
     import numba
-    from numba import cuda
 
     def plain(out, a, b):
         out[0] += a * b
 
     with gpu_code.pretended_device(gpu_code.PTX_CAPABILITY):
         signature = numba.void(numba.types.Array(numba.float32, 1, "C"), numba.float32, numba.float32)
-        ptx, _ = cuda.compile_ptx(plain, signature, device=False, abi="numba", cc=gpu_code.PTX_CAPABILITY)
+        ptx, _ = import_cuda().compile_ptx(plain, signature, device=False, abi="numba", cc=gpu_code.PTX_CAPABILITY)
     assert "fma." in ptx
 
 
 @pytest.fixture
 def kept(tmp_path, monkeypatch):
-    """Compiles a small kernel of given sources as a GPU's first launch does; returns its machine code and whether it was on disk."""
-    import numba
-    from numba import cuda
-    from numba.cuda import codegen, dispatcher
-
+    """Compiles a small kernel of given sources ahead of time; returns its machine code and whether it was on disk."""
     from parcade.atari import cuda_arcade, engine_cuda
 
-    device = type("Device", (), {"compute_capability": (9, 0), "id": 0})
-    monkeypatch.setattr(codegen.devices, "get_context", lambda *number: type("Context", (), {"device": device}))
+    dispatcher, compiled = import_cuda("numba.cuda.dispatcher"), []
+    compile_cuda = dispatcher.compile_cuda
+    monkeypatch.setattr(dispatcher, "compile_cuda", lambda *a, **k: compiled.append(k) or compile_cuda(*a, **k))
     monkeypatch.setattr(engine_cuda, "cache_directory", lambda: tmp_path)
     monkeypatch.setattr(engine_cuda, "UNUSED_SECONDS", 0.0)
-    body = cuda_arcade.show_thread
-    types = numba.void(*gpu_code.signatures()[body]).args
 
-    def compile_or_load(sources, options="int64"):
+    def compile_or_load(sources, **options):
         monkeypatch.setattr(engine_cuda, "source_digest", lambda everything: sources)
-        folder = engine_cuda.kernel_folder(options)
-        with gpu_code.pretended_device((9, 0)), engine_cuda.tables_in_global_memory():
-            made = cuda.jit(engine_cuda.kernel_function(body, folder), cache=True, lto=False)
-            kernel = made._cache.load_overload(types, made.targetctx)
-            on_disk = kernel is not None
-            if not on_disk:
-                kernel = dispatcher._Kernel(made.py_func, types, **made.targetoptions)
-                kernel._codelibrary.get_cubin()
-                made._cache.save_overload(types, kernel)
-            return kernel._codelibrary.get_cubin().code, on_disk
+        compiled.clear()
+        code = gpu_code.compile_ahead(cuda_arcade.show_thread, (9, 0), **options)
+        return code, not compiled
 
     return compile_or_load
 
@@ -137,7 +129,61 @@ def test_machine_code_is_kept_on_disk_for_the_sources_and_options_it_was_made_of
     code, on_disk = kept("a" * 16)
     assert not on_disk and code.startswith(b"\x7fELF")
     assert kept("a" * 16) == (code, True)
-    assert kept("a" * 16, "int32")[1] is False
+    assert kept("a" * 16, max_registers=32)[1] is False
     assert kept("a" * 16) == (code, True), "code of other options of the same sources stays"
     assert kept("b" * 16)[1] is False
     assert kept("a" * 16)[1] is False, "code of other sources is deleted"
+
+
+def test_a_launch_finds_what_was_compiled_ahead(kept, monkeypatch):
+    """The first launch on a device of the same kind, whose context numba-cuda asks for its compute capability."""
+    from parcade.atari import cuda_arcade, engine_cuda
+
+    code, _ = kept("a" * 16)
+    context = gpu_code._pretended_context((9, 0))
+    monkeypatch.setattr(import_cuda("numba.cuda.codegen").devices, "get_context", lambda *number: context)
+    folder = engine_cuda.kernel_folder(engine_cuda.options_name(narrow=False, max_registers=None))
+    kernel = engine_cuda.make_kernel(cuda_arcade.show_thread, folder)
+    types = gpu_code.signatures()[cuda_arcade.show_thread]
+    assert kernel._cache.load_overload(types, kernel.targetctx)._codelibrary.get_cubin().code == code
+    context.device.compute_capability = (8, 0)
+    assert kernel._cache.load_overload(types, kernel.targetctx) is None
+
+
+def test_compiling_ahead_never_asks_for_a_context(kept, monkeypatch):
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
+    import gpu_warm_up
+
+    def refuse(*arguments):
+        raise AssertionError("compiling ahead must not touch a device")
+
+    monkeypatch.setattr(import_cuda("numba.cuda.cudadrv.devices"), "get_context", refuse)
+    monkeypatch.setattr(import_cuda("numba.cuda.cudadrv.driver").Driver, "ensure_initialized", refuse)
+    monkeypatch.setattr(import_cuda(), "current_context", refuse)
+    kept("a" * 16)
+    made = gpu_warm_up.compile_kernel(kernel="record_thread", capability=(9, 0))
+    assert 8 <= made["registers"] <= 255 and made["local_bytes"] < 1024, made
+
+
+@pytest.mark.parametrize("name", ["draw_thread", "show_thread"])
+def test_the_needs_of_a_thread_are_read_as_ptxas_prints_them(name):
+    found = gpu_code.figures(name, ptx_of(name), "sm_90", PTXAS)
+    code, _ = gpu_code.assemble(name, ptx_of(name), "sm_90", PTXAS)
+    assert gpu_code.thread_needs(code) == (found.registers, found.stack_bytes)
+
+
+WITHOUT_ROW_STACK = """
+import numpy as np
+if hasattr(np, "row_stack"):
+    del np.row_stack
+    np.__all__.remove("row_stack")
+from parcade.atari import cuda_arcade, gpu_code
+assert ".entry" in gpu_code.compile_to_ptx(cuda_arcade.show_thread)
+assert not hasattr(np, "row_stack"), "numpy is left as it was"
+"""
+
+
+def test_kernels_compile_though_numpy_lacks_what_2_5_removed():
+    environment = {**os.environ, "PYTHONWARNINGS": "error"}
+    done = subprocess.run([sys.executable, "-c", WITHOUT_ROW_STACK], env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]

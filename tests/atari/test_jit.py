@@ -3,6 +3,9 @@
 import errno
 import hashlib
 import os
+import platform
+import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -101,6 +104,76 @@ print(hashlib.sha256(b"".join(row.tobytes() for row in rows)).hexdigest())
     tia.serve(rows[0], rows[2], tia.SHOW)
     assert plain.stdout.strip() == hashlib.sha256(b"".join(row.tobytes() for row in rows)).hexdigest()
     assert rows[0][st.SCANLINES] == 262
+
+
+SCATTERED = """
+import ctypes, resource, sys
+
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+import llvmlite.binding as llvm
+
+create, asked = llvm.create_mcjit_compiler, []
+def create_mcjit_compiler(module, machine, use_lmm=None):
+    asked.append(bool(use_lmm))
+    return create(module, machine, use_lmm=use_lmm and sys.argv[1] == "with")
+llvm.create_mcjit_compiler = create_mcjit_compiler
+
+from parcade.atari import Arcade, jit, vector
+
+PAGE, FAR, RESERVE = 4096, 5 << 30, 0x104022  # mmap: private, anonymous, no swap set aside, exactly there
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+
+def reserve(start, end):
+    assert libc.mmap(start, end - start, 0, RESERVE, -1, 0) == start
+
+def gaps():
+    end = 1 << 16
+    for line in open("/proc/self/maps").readlines():
+        first, last = (int(place, 16) for place in line.split()[0].split("-"))
+        if end < first < 1 << 47:
+            yield end, first
+        end = max(end, last)
+
+# All that is above the widest gap goes. In the gap, from the top, holes of 1 to 1,024 pages are left, 5 GB apart: Linux gives the highest
+# hole that is large enough, so every section of an object gets a hole of exactly its size. Below is room for everything else.
+low, high = max(gaps(), key=lambda gap: gap[1] - gap[0])
+for start, end in [gap for gap in gaps() if gap[0] > low]:
+    reserve(start, end)
+for pages in [pages for pages in range(1, 1025) for _ in range(64 if pages <= 32 else 4)]:
+    reserve(high - FAR + pages * PAGE, high)
+    high -= FAR
+
+arcade = Arcade("pong", 1)
+arcade.reset(seed=3)
+arcade.act([1])
+assert any(arcade.machine.rom[-8:]), "it has machine code"
+print("created", len(asked), "asked", sum(asked))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux" or platform.machine() != "x86_64", reason="how Linux places memory, how x86-64 jumps")
+@pytest.mark.parametrize("manager", ["with", "without"])
+def test_machine_code_loads_into_an_address_space_without_large_gaps(manager):
+    """As CUDA's driver leaves it. Without llvmlite's memory manager LLVM finds sections of one object too far apart and aborts."""
+    Arcade("pong", 1)  # what is compiled lies on disk
+    done = subprocess.run([sys.executable, "-c", SCATTERED, manager], capture_output=True, text=True, timeout=300, check=False)
+    if manager == "with":
+        created, asked = map(int, re.search(r"created (\d+) asked (\d+)", done.stdout or done.stderr).groups())
+        assert (done.returncode, asked) == (0, created) and created >= 2, done.stderr[-2000:]  # Numba's and the ROM's
+    else:
+        assert done.returncode == -signal.SIGABRT and "isInt<32>(RealOffset)" in done.stderr, done.stderr[-2000:]
+
+
+@pytest.mark.quick
+def test_numba_cuda_is_imported_in_one_place():
+    """`engine_cuda.import_cuda` gives it what newer versions of numpy lack."""
+    root = Path(jit.__file__).parents[2]
+    direct = re.compile(r"^\s*(?:from numba import .*\bcuda\b|import numba\.cuda|from numba\.cuda)", re.M)
+    files = [*(root / "parcade").rglob("*.py"), *(root / "benchmarks").glob("*.py")]
+    assert len(files) > 100
+    assert [str(path) for path in files if direct.search(path.read_text())] == []
 
 
 @pytest.mark.exact
