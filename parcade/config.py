@@ -16,7 +16,7 @@ from parcade.algorithms.table import algorithm_row, support_matrix
 from parcade.atari.games import load_games, snake_case
 from parcade.devices import check_gpu, free_device_memory, torch_device
 from parcade.envs import ale, native
-from parcade.envs.games import canonical_game, is_atari
+from parcade.envs.games import canonical_game, is_atari, settings_of_id
 from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError
 from parcade.experience.replay import FILL_STEPS
@@ -112,6 +112,8 @@ class TrainConfig:
     topology: TopologyConfig = field(default_factory=TopologyConfig)
 
     def __post_init__(self) -> None:
+        if self.env == EnvSettings():
+            object.__setattr__(self, "env", dataclasses.replace(self.env, **settings_of_id(self.game)))
         object.__setattr__(self, "game", canonical_game(self.game))
         chosen = {"precision": resolve(self.run.precision, self.run.device)}
         if self.run.env_device == "auto":

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from parcade.algorithms.table import ALGORITHMS, algorithm_row
 from parcade.config import RunConfig, TrainConfig
+from parcade.envs.games import settings_of_id
 from parcade.envs.settings import EnvSettings, env_preset
 from parcade.errors import UsageError
 from parcade.presets import preset_flags
@@ -182,7 +183,8 @@ def parse_training(arguments: list[str]) -> TrainConfig:
         # The game stays first, then the preset, then what the user gave, which wins.
         arguments = preset_flags(preset) + arguments
     row = algorithm_row(_value_of("algorithm", arguments, RunConfig().algorithm))
-    env_default = env_preset(_value_of("env-preset", arguments, PresetFlags().env_preset))
+    of_id = settings_of_id(next((word for word in arguments if word.startswith("ALE/")), ""))
+    env_default = env_preset(_value_of("env-preset", arguments, PresetFlags().env_preset), **of_id)
     groups: list[tuple[str, Any]] = [
         ("game", tyro.conf.Positional[str]),
         ("presets", PresetFlags),

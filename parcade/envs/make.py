@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
+
 import gymnasium.vector
 
-from parcade.envs.games import canonical_game, is_atari
+from parcade.envs.games import canonical_game, is_atari, settings_of_id
 from parcade.envs.settings import EnvSettings, env_preset
 from parcade.errors import UsageError
 
@@ -13,7 +16,7 @@ DEVICES = ("cpu", "cuda")
 
 
 def make_vec(
-    game: str,
+    game: str | Sequence[str],
     num_envs: int,
     backend: str = "ale",
     device: str = "cpu",
@@ -27,7 +30,9 @@ def make_vec(
     """A vector of environments that restart by themselves (SAME_STEP autoreset).
 
     Args:
-        game: a name as people type it: ``pong``, ``SpaceInvaders``, ``ALE/Pong-v5``, a built-in task, a Gymnasium id.
+        game: a name as people type it: ``pong``, ``SpaceInvaders``, a built-in task, a Gymnasium id. ``ALE/Pong-v5`` has
+            sticky actions of 0.25 and no no-op starts, unless overrides or settings say otherwise. Several Atari games share
+            the environments evenly, each game's next to one another; where their action sets differ all have the 18 actions.
         num_envs: how many, n below.
         backend: ``ale`` (ale-py's C++ vector env) or ``native`` (parcade's own consoles).
         device: where observations live; with ``cuda`` everything is torch tensors there and actions are taken from there.
@@ -52,9 +57,13 @@ def make_vec(
         raise UsageError(f"unknown device {device!r}; expected one of {', '.join(DEVICES)}")
     if num_envs < 1:
         raise UsageError(f"num_envs={num_envs} is below 1; use 1 or more")
-    game = canonical_game(game)
+    if not isinstance(game, str):
+        return _make_mixed(
+            list(game), num_envs, backend, device, preset=preset, settings=settings, num_threads=num_threads, ale_compat=ale_compat, **overrides
+        )
+    of_id, game = settings_of_id(game), canonical_game(game)
     if settings is None:
-        settings = env_preset(preset, **overrides)
+        settings = env_preset(preset, **{**of_id, **overrides})
     elif overrides:
         raise UsageError(f"got settings and also {', '.join(overrides)}; put them into settings")
     if device == "cuda":
@@ -69,6 +78,46 @@ def make_vec(
         raise UsageError("start_states and ale_compat are settings of Atari games on backend 'native'; leave them out")
     native = {"ale_compat": True} if ale_compat else {}
     return _make(game, num_envs, backend, settings, num_threads, native)
+
+
+def _make_mixed(
+    games: list[str],
+    num_envs: int,
+    backend: str,
+    device: str,
+    *,
+    preset: str,
+    settings: EnvSettings | None,
+    **how: object,
+) -> gymnasium.vector.VectorEnv:
+    """``make_vec`` of several games. Errors: UsageError."""
+    from parcade.envs.mixed import MixedVectorEnv, have_one_action_set, shares_of
+
+    names = [canonical_game(game) for game in games]
+    strangers = [name for name in names if not is_atari(name)]
+    if strangers or not names:
+        raise UsageError(f"games={games}: expected Atari games, one or more; got {', '.join(strangers) or 'none'}")
+    if device != "cpu":
+        raise UsageError(f"several games play on device 'cpu'; got {device!r}; leave it out")
+    if num_envs < len(names):
+        raise UsageError(f"num_envs={num_envs} is fewer than the {len(names)} games; use {len(names)} or more")
+    ids = {tuple(settings_of_id(game).items()) for game in games}
+    if settings is None and len(ids) > 1:
+        raise UsageError(f"games={games} have ids of different rules; use one kind of id, or give settings")
+    overrides = {name: how.pop(name) for name in list(how) if name not in ("num_threads", "ale_compat")}
+    if settings is None:
+        settings = env_preset(preset, **{**settings_of_id(games[0]), **overrides})
+    elif overrides:
+        raise UsageError(f"got settings and also {', '.join(overrides)}; put them into settings")
+    if not have_one_action_set(names):
+        if settings.action_subset:
+            raise UsageError("action_subset names places of one game's action set; these games have different ones; leave it out")
+        settings = dataclasses.replace(settings, full_action_set=True)
+    envs = [
+        make_vec(name, share, backend, device, settings=settings, **how)
+        for name, share in zip(names, shares_of(num_envs, len(names)), strict=True)
+    ]
+    return MixedVectorEnv(envs, names)
 
 
 def _make(

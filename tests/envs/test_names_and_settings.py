@@ -5,10 +5,13 @@ import dataclasses
 import pytest
 
 from parcade import make_vec
+from parcade.atari.state import STICKY_THRESHOLD
+from parcade.config import TrainConfig
 from parcade.envs import ENV_PRESETS, EnvSettings, canonical_game, game_names
-from parcade.envs.games import score_milestones
+from parcade.envs.games import score_milestones, settings_of_id
 from parcade.envs.settings import env_preset
 from parcade.errors import UsageError
+from parcade.flags import parse_training
 
 pytestmark = pytest.mark.quick
 
@@ -23,6 +26,25 @@ def test_every_game_is_found_by_its_gymnasium_id():
         camel = "".join(word.capitalize() for word in game.split("_"))
         assert canonical_game(f"ALE/{camel}-v5") == game
         assert canonical_game(f"{camel}NoFrameskip-v4") == game
+
+
+def test_an_id_of_version_5_has_sticky_actions_and_what_is_given_overrides_them():
+    assert settings_of_id("ALE/Pong-v5") == {"sticky_actions": 0.25, "noop_max": 0}
+    assert settings_of_id("PongNoFrameskip-v4") == settings_of_id("pong") == {}
+    assert TrainConfig("ALE/Pong-v5").env.sticky_actions == 0.25 and TrainConfig("pong").env.sticky_actions == 0
+    assert parse_training(["ALE/Pong-v5"]).env.sticky_actions == 0.25
+    assert parse_training(["ALE/Pong-v5", "--sticky-actions", "0.1"]).env.sticky_actions == 0.1
+    assert parse_training(["PongNoFrameskip-v4"]).env == EnvSettings()
+    for name, threshold in (("ALE/Pong-v5", 2**30), ("PongNoFrameskip-v4", 0)):
+        env = make_vec(name, 1, "native", image_height=42, image_width=42)
+        assert env._consoles.arrays["state"][0, STICKY_THRESHOLD] == threshold
+        env.close()
+
+
+@pytest.mark.parametrize("name", ["Pong-v0", "Pong-v4", "SpaceInvaders-v4"])
+def test_ids_that_skip_frames_at_random_are_refused_with_the_nearest_flags(name):
+    with pytest.raises(UsageError, match=r"skips 2 to 4 frames at random.*--frame-skip 3.*NoFrameskip-v4 or ALE/"):
+        canonical_game(name)
 
 
 def test_gymnasium_ids_and_tiny_tasks_keep_their_names():

@@ -1,0 +1,106 @@
+"""Several games in one vector environment, each game's environments next to one another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from parcade.atari.games import load_games
+from parcade.errors import UsageError
+from parcade.state import behind, part_of
+
+Stepped = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]
+
+
+def have_one_action_set(games: list[str]) -> bool:
+    """Whether the minimal action sets of Atari games are the same, in the same order."""
+    return len({tuple(load_games()[game].get("actions", range(18))) for game in games}) == 1
+
+
+def shares_of(num_envs: int, count: int) -> list[int]:
+    """``num_envs`` divided among ``count`` games as evenly as can be, the first ones taking what is left over."""
+    return [num_envs // count + (k < num_envs % count) for k in range(count)]
+
+
+class MixedVectorEnv(VectorEnv):
+    """The environments of several vector environments in order, stepped as one. Conventions as ``make_vec`` says.
+
+    Attributes: ``games`` the name of every environment's game, ``[n]`` strings.
+    Errors: UsageError when their observations or numbers of actions differ.
+    """
+
+    def __init__(self, envs: list[VectorEnv], games: list[str]) -> None:
+        first = envs[0]
+        for env, game in zip(envs, games, strict=True):
+            if env.single_observation_space != first.single_observation_space or env.single_action_space != first.single_action_space:
+                raise UsageError(
+                    f"{game} has observations {env.single_observation_space} and actions {env.single_action_space}, {games[0]} "
+                    f"{first.single_observation_space} and {first.single_action_space}; expected the same of all games of one environment"
+                )
+        self._envs = envs
+        sizes = [env.num_envs for env in envs]
+        self._edges = np.cumsum(sizes)[:-1]
+        self.games = [game for game, size in zip(games, sizes, strict=True) for _ in range(size)]
+        self.num_envs = sum(sizes)
+        self.single_observation_space, self.single_action_space = first.single_observation_space, first.single_action_space
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+        self.action_space = batch_space(self.single_action_space, self.num_envs)
+        self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
+
+    @property
+    def can_rest(self) -> bool:
+        """Whether ``step`` takes a second argument, which environments play."""
+        return all(getattr(env, "can_rest", False) for env in self._envs)
+
+    @property
+    def gives_state(self) -> bool:
+        """Whether ``get_state`` and ``set_state`` can be used."""
+        return all(getattr(env, "gives_state", False) for env in self._envs)
+
+    def reset(
+        self, *, seed: int | np.ndarray | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Start every episode again. ``seed`` ``[n]`` seeds each environment; an int seeds environment i with seed + i."""
+        if seed is not None and np.ndim(seed) == 0:
+            seed = (int(seed) + np.arange(self.num_envs)).astype(np.int32)
+        seeds = [None] * len(self._envs) if seed is None else np.split(np.asarray(seed), self._edges)
+        told = [env.reset(seed=part, options=options) for env, part in zip(self._envs, seeds, strict=True)]
+        return np.concatenate([each[0] for each in told]), self._infos([each[1] for each in told])
+
+    def step(self, actions: np.ndarray, *playing: np.ndarray) -> Stepped:
+        """One step of every game, or of those ``playing`` ``[n]`` bool. Shapes: actions ``[n]`` int; returns as ``make_vec`` says."""
+        parts = zip(*(np.split(np.asarray(column), self._edges) for column in (actions, *playing)), strict=True)
+        told = [env.step(*part) for env, part in zip(self._envs, parts, strict=True)]
+        joined = [np.concatenate([each[i] for each in told]) for i in range(4)]
+        return (*joined, self._infos([each[4] for each in told]))
+
+    def _infos(self, parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+        infos = {name: np.concatenate([part[name] for part in parts]) for name in ("lives", "frames", "reset_frames")}
+        if any("final_obs" in part for part in parts):
+            shape = self.single_observation_space.shape
+            final = np.zeros((self.num_envs, *shape), self.single_observation_space.dtype)
+            ended = np.zeros(self.num_envs, np.bool_)
+            for part, rows, which in zip(parts, np.split(final, self._edges), np.split(ended, self._edges), strict=True):
+                if "final_obs" in part:
+                    rows[:], which[:] = part["final_obs"], part["_final_obs"]
+            infos |= {"final_obs": final, "_final_obs": ended}
+        return infos
+
+    def get_state(self) -> dict[str, np.ndarray]:
+        """The state of every game's environments, its number in front of each name."""
+        state: dict[str, np.ndarray] = {}
+        for k, env in enumerate(self._envs):
+            state |= behind(f"{k}.", env.get_state())
+        return state
+
+    def set_state(self, state: dict[str, np.ndarray]) -> np.ndarray:
+        """Take a state that ``get_state`` gave; returns the observations ``[n, ...]`` it shows. Errors: UsageError."""
+        return np.concatenate([env.set_state(part_of(state, f"{k}.")) for k, env in enumerate(self._envs)])
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Close every game's environments."""
+        for env in self._envs:
+            env.close(**kwargs)

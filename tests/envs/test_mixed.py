@@ -1,0 +1,82 @@
+"""Several games in one vector environment: each plays as it would alone, and nothing of one reaches another."""
+
+import numpy as np
+import pytest
+
+from parcade import make_vec
+from parcade.envs import EnvSettings
+from parcade.errors import UsageError
+
+SMALL = {"image_height": 42, "image_width": 42}
+
+
+@pytest.mark.parametrize("backend", ["native", "ale"])
+def test_each_game_plays_as_it_would_alone(backend):
+    """Pong has 6 actions and breakout 4: together they have all 18."""
+    env = make_vec(["pong", "breakout"], 3, backend, frame_limit=200, **SMALL)
+    assert env.games == ["pong", "pong", "breakout"] and env.single_action_space.n == 18
+    alone = [make_vec(game, n, backend, frame_limit=200, full_action_set=True, **SMALL) for game, n in (("pong", 2), ("breakout", 1))]
+    seeds = np.array([5, 6, 7], np.int32)
+    observations, infos = env.reset(seed=seeds)
+    expected = [each.reset(seed=part) for each, part in zip(alone, (seeds[:2], seeds[2:]), strict=True)]
+    assert np.array_equal(observations, np.concatenate([each[0] for each in expected]))
+    random, ended = np.random.default_rng(0), 0
+    for _ in range(120):
+        actions = random.integers(0, 18, 3)
+        *got, infos = env.step(actions)
+        parts = [each.step(part) for each, part in zip(alone, (actions[:2], actions[2:]), strict=True)]
+        for i in range(4):
+            assert np.array_equal(got[i], np.concatenate([part[i] for part in parts]))
+        for name in ("lives", "frames", "reset_frames"):
+            assert np.array_equal(infos[name], np.concatenate([part[4][name] for part in parts]))
+        done = got[2] | got[3]
+        ended += done.sum()
+        if done.any():
+            assert np.array_equal(infos["_final_obs"], done)
+            for e in np.flatnonzero(done):
+                part, row = (parts[0], e) if e < 2 else (parts[1], 0)
+                assert np.array_equal(infos["final_obs"][e], part[4]["final_obs"][row])
+    assert ended > 0
+    for each in (env, *alone):
+        each.close()
+
+
+def test_games_with_one_action_set_keep_it_and_an_int_seeds_each_environment():
+    env = make_vec(["pong", "pong"], 4, "native", **SMALL)
+    alone = make_vec("pong", 4, "native", **SMALL)
+    assert env.single_action_space.n == 6
+    assert np.array_equal(env.reset(seed=3)[0], alone.reset(seed=3)[0])
+
+
+def test_a_state_is_taken_back_and_games_rest_one_by_one():
+    env = make_vec(["pong", "breakout"], 4, "native", **SMALL)
+    assert env.gives_state and env.can_rest
+    env.reset(seed=0)
+    random = np.random.default_rng(0)
+    for _ in range(20):
+        env.step(random.integers(0, 18, 4))
+    state, actions = env.get_state(), random.integers(0, 18, (10, 4))
+    first = [env.step(row)[0] for row in actions]
+    env.set_state(state)
+    assert all(np.array_equal(a, env.step(row)[0]) for a, row in zip(first, actions, strict=True))
+    resting = env.step(actions[0], np.array([True, False, True, False]))
+    assert resting[4]["frames"].tolist() == [4, 0, 4, 0]
+
+
+@pytest.mark.parametrize(
+    ("games", "words", "says"),
+    [
+        (["pong", "CartPole-v1"], {}, "expected Atari games.*got CartPole-v1"),
+        ([], {}, "expected Atari games, one or more; got none"),
+        (["pong", "breakout", "qbert"], {"num_envs": 2}, "num_envs=2 is fewer than the 3 games"),
+        (["pong", "breakout"], {"action_subset": (0, 1)}, "action_subset names places of one game's action set"),
+        (["pong", "breakout"], {"device": "cuda"}, "several games play on device 'cpu'"),
+        (["ALE/Pong-v5", "breakout"], {}, "ids of different rules"),
+        (["pong", "brakeout"], {}, "did you mean 'breakout'"),
+        (["pong"], {"settings": EnvSettings(), "frame_skip": 2}, "put them into settings"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_one_line(games, words, says):
+    with pytest.raises(UsageError, match=says) as refused:
+        make_vec(games, words.pop("num_envs", 3), "native", **words)
+    assert "\n" not in str(refused.value)
