@@ -37,7 +37,9 @@ def measure(game: str, steps: int) -> dict:
         want, got = expected.step(actions), consoles.step(actions)
         ended = want.terminated | want.truncated
         equal = all(np.array_equal(getattr(want, name), getattr(got, name)) for name in ("observations", "rewards", "terminated", "truncated"))
-        if not (equal and np.array_equal(want.final_observations[ended], got.final_observations[ended])):
+        if ended.any():
+            equal = equal and np.array_equal(want.final_observations[ended], got.final_observations[ended])
+        if not equal:
             first = first or f"step {step}"
         episodes += int(ended.sum())
         in_slots += int(consoles.in_slot.sum())

@@ -23,15 +23,19 @@ from .state import (
     IN_SWCHB,
     LOG_CAPACITY,
     RIOT_DDRA,
+    RIOT_READ_CYCLE,
     RIOT_READ_FLAG,
     RIOT_SET_CYCLE,
     RIOT_SHIFT,
     RIOT_TIMER,
+    T_COLLISIONS,
+    TIA,
+    VSYNC_FINISH,
 )
 
 WITH_RAM = (cartridge.F8SC, cartridge.F6SC)
 WRITE_PORT, READ_PORT = 0x1000, 0x1080  # of a cartridge's 128 bytes of RAM
-WSYNC = 0x02
+VSYNC, VBLANK, WSYNC = 0x00, 0x01, 0x02
 READ_ENTRY = 0x3F << 8  # the log's entry for a read
 INDEX = {"zpx": "X", "zpy": "Y", "absx": "X", "absy": "Y"}
 
@@ -45,6 +49,7 @@ class Accesses(DpcAccesses):
         self.now: Instruction | None = None
         self.leaves = False  # the current instruction has a way out
         self.extra: int | str = 0  # its cycle for leaving a page
+        self.may_read_latch = False  # at an address known only when it runs
 
     def leave_if(self, condition: str) -> None:
         """Give the current instruction back, untouched, when the condition holds."""
@@ -115,13 +120,44 @@ class Accesses(DpcAccesses):
         """The byte at an address that may be one of the TIA's inputs; gives the instruction back where it is not."""
         register = self.op("sub", self.op("and", address, 0x0F), 8)
         no_tia = self.test("ne", self.op("and", address, 0x1080), 0)
+        if self.may_read_latch:
+            self.leave_if(no_tia)
+            latch, on = self.fresh("l"), self.fresh("c")
+            self.line(f"br i1 {self.test('slt', register, 0)}, label %{latch}, label %{on}")
+            self.label(latch)
+            self.ask_for_latch()
+            self.label(on)
+            no_tia = "false"
         self.leave_if(self.value(f"or i1 {no_tia}, {self.test('ugt', register, 5)}"))
         self.log(READ_ENTRY)
-        # The last byte on the bus was the operand's; after a pointer in RAM, its second byte.
-        noise: int | str = (self.now.low if LENGTH[self.now.opcode.mode] == 2 else self.now.high) & 0x3F
+        return self.op("or", self.input(register), self.noise())
+
+    def noise(self) -> int | str:
+        """Six bits left over from the last byte on the bus: the operand's last one; after a pointer in RAM, its second byte."""
         if self.now.opcode.mode in ("indx", "indy"):
-            noise = self.op("and", self.pointer_high, 0x3F)
-        return self.op("or", self.input(register), noise)
+            return self.op("and", self.pointer_high, 0x3F)
+        return (self.now.low if LENGTH[self.now.opcode.mode] == 2 else self.now.high) & 0x3F
+
+    def reads_latch(self, address: int) -> bool:
+        """Whether a read of a known address is one of a collision latch."""
+        return address & 0x1080 == 0 and address & 0x0F < 8
+
+    def ask_for_latch(self) -> None:
+        """Log the read of a collision latch and return for the TIA to catch up; `resume` says how this goes on."""
+        self.log(READ_ENTRY)
+        self.stop(self.now.pc, f"{self.op('xor', self.get('N'), -1)}")
+
+    def latch(self, address: int | str) -> str:
+        """The byte of a collision latch after the TIA has caught up; see `bus._read_tia`."""
+        collisions = self.word(TIA + T_COLLISIONS)
+        register = self.op("and", address, 7)
+        # CXPPMM's two bits follow CXBLPF's only one.
+        shift = self.op("sub", self.op("shl", register, 1), self.bit("eq", register, 7))
+        pair = self.op("lshr", collisions, shift)
+        first = self.op("shl", self.op("and", pair, 1), 7)
+        second = self.op("and", self.op("shl", pair, 5), 0x40)
+        second = self.value(f"select i1 {self.test('eq', register, 6)}, i32 0, i32 {second}")
+        return self.op("or", self.op("or", first, second), self.noise())
 
     def indexed(self) -> tuple[str, int | str]:
         """Address of an absolute indexed operand and the cycle for leaving the page (0 or 1)."""
@@ -157,8 +193,6 @@ class Accesses(DpcAccesses):
                 return True
             switches = self.image.switched(address, self.now.bank) is not None
             return switches or self.image.offset(address, self.now.bank) is not None or self.is_cartridge_ram(address, READ_PORT)
-        if address & 0x80 == 0:
-            return address & 0x0F >= 8
         return True
 
     def switch(self, bank: int) -> None:
@@ -187,10 +221,8 @@ class Accesses(DpcAccesses):
             return int(self.image.rom[at]) if at is not None else self.byte("memory", CART_RAM + (address & 0x7F))
         if address & 0x80 == 0:
             self.log(READ_ENTRY)
-            # Six bits are left over from the last byte on the bus, the operand's last one.
-            noise = (self.now.low if LENGTH[self.now.opcode.mode] == 2 else self.now.high) & 0x3F
             register = address & 0x0F
-            return self.op("or", self.input(register - 8), noise) if register < 14 else noise
+            return self.op("or", self.input(register - 8), self.noise()) if register < 14 else self.noise()
         if address & 0x200 == 0:
             return self.byte("memory", address & 0x7F)
         register = address & 7
@@ -220,12 +252,29 @@ class Accesses(DpcAccesses):
         return self.value(f"select i1 {self.test('eq', charge, CHARGE_AT_ONCE)}, i32 128, i32 {byte}")
 
     def timer(self) -> str:
-        """INTIM while it has not expired; see `riot.read_timer`."""
+        """INTIM; see `riot.read_timer`."""
         delta = self.op("sub", self.op("sub", self.end_cycle(), 1), self.word(RIOT_SET_CYCLE))
         self.leave_if(self.test("slt", delta, 0))
-        value = self.op("sub", self.op("sub", self.word(RIOT_TIMER), self.op("lshr", delta, self.word(RIOT_SHIFT))), 1)
-        self.leave_if(self.test("slt", value, 0))
+        passed = self.op("lshr", delta, self.word(RIOT_SHIFT))
+        value = self.op("sub", self.op("sub", self.word(RIOT_TIMER), passed), 1)
+        counts = self.test("sge", value, 0)
+        value = self.either(counts, lambda: value, lambda: self.expired_timer(delta, passed))
         return self.op("and", value, 0xFF)
+
+    def expired_timer(self, delta: str, passed: str) -> str:
+        """INTIM once it has expired: one count a cycle, until this is first read."""
+        timer = self.word(RIOT_TIMER)
+        end = self.op("shl", timer, self.word(RIOT_SHIFT))
+        value = self.op("sub", self.op("sub", end, delta), 1)
+        flag = self.word(RIOT_READ_FLAG)
+        first = self.value(f"and i1 {self.test('sle', value, -2)}, {self.test('eq', flag, 0)}")
+        cycle = self.value(f"select i1 {first}, i32 {self.end_cycle()}, i32 {self.word(RIOT_READ_CYCLE)}")
+        flag = self.value(f"select i1 {first}, i32 1, i32 {flag}")
+        self.put_word(RIOT_READ_CYCLE, cycle)
+        self.put_word(RIOT_READ_FLAG, flag)
+        late = self.op("sub", cycle, self.op("add", self.word(RIOT_SET_CYCLE), end))
+        was_read = self.test("ne", flag, 0)
+        return self.value(f"select i1 {was_read}, i32 {self.op('sub', self.op('sub', timer, passed), late)}, i32 {value}")
 
     def timer_flag(self) -> str:
         """TIMINT: bit 7 once the timer has expired, until INTIM is read; see `riot.read`."""
@@ -236,23 +285,30 @@ class Accesses(DpcAccesses):
         unread = self.test("eq", self.word(RIOT_READ_FLAG), 0)
         return self.value(f"select i1 {self.value(f'and i1 {expired}, {unread}')}, i32 128, i32 0")
 
+    def operand_address(self) -> tuple[int | str, int | str]:
+        """The address that an instruction with an operand in memory reads, and its extra cycle."""
+        mode = self.now.opcode.mode
+        if mode in ("zp", "abs"):
+            return self.now.low if mode == "zp" else self.now.address, 0
+        if mode in ("zpx", "zpy"):
+            return self.op("and", self.op("add", self.get(INDEX[mode]), self.now.low), 0xFF), 0
+        return self.indexed() if mode in ("absx", "absy") else self.pointed()
+
     def operand(self) -> tuple[int | str, int | str]:
         """The byte an instruction reads, and its extra cycle."""
         now = self.now
         mode = now.opcode.mode
         if mode == "imm":
             return now.low, 0
+        address, extra = self.operand_address()
         if mode in ("zp", "abs"):
-            return self.read(now.low if mode == "zp" else now.address), 0
+            return self.read(address), 0
         if mode in ("zpx", "zpy"):
-            return self.peek_low(self.op("and", self.op("add", self.get(INDEX[mode]), now.low), 0xFF)), 0
+            return self.peek_low(address), 0
         if mode in ("absx", "absy"):
-            address, extra = self.indexed()
             first = self.image.offset(now.address, now.bank, 256)
             if first is not None:  # the whole reach of the index is plain ROM
                 return self.byte("rom", self.op("add", self.get(INDEX[mode]), first)), extra
-            return self.peek(address), extra
-        address, extra = self.pointed()
         return self.peek(address), extra
 
     def can_write(self, address: int) -> bool:
@@ -261,7 +317,7 @@ class Accesses(DpcAccesses):
             if self.image.kind != cartridge.DPC or self.image.switched(address, self.now.bank) is not None:
                 return True
             return FETCHER_WRITES.start <= address & 0xFFF < 0xFC0
-        return address & 0x80 != 0 or address & 0x3F >= WSYNC
+        return True
 
     def write(self, address: int, value: int | str) -> None:
         """Write to a known address; the last thing that may leave the instruction undone."""
@@ -274,7 +330,7 @@ class Accesses(DpcAccesses):
             elif self.is_cartridge_ram(address, WRITE_PORT):
                 self.put_byte("memory", CART_RAM + (address & 0x7F), value)
         elif address & 0x80 == 0:
-            self.log(self.op("or", value, (address & 0x3F) << 8))
+            self.write_register(address & 0x3F, value)
         elif address & 0x200 == 0:
             self.put_byte("memory", address & 0x7F, value)
         elif address & 0x14 == 0x14:
@@ -285,6 +341,27 @@ class Accesses(DpcAccesses):
             self.put_word(RIOT_READ_FLAG, 0)
         elif address & 7 == 1:
             self.put_word(RIOT_DDRA, value)
+
+    def write_register(self, register: int, value: int | str) -> None:
+        """Write to a register of the TIA; of what the 6507 notices (`bus._act_on_write`) WSYNC is left to `wait_for_line`.
+
+        The write to VSYNC that ends the frame is given back, for the interpreter is where frames end.
+        """
+        clock, finish = self.op("mul", self.end_cycle(), 3), ""
+        if register == VSYNC:
+            finish = self.word(VSYNC_FINISH)
+            off = self.test("eq", self.op("and", value, 2), 0)
+            self.leave_if(self.value(f"and i1 {off}, {self.test('sge', clock, finish)}"))
+            finish = self.value(f"select i1 {off}, i32 {finish}, i32 {self.op('add', clock, 228)}")
+        self.log(self.op("or", value, register << 8))
+        if register == VSYNC:
+            self.put_word(VSYNC_FINISH, finish)
+        elif register == VBLANK:
+            grounds = self.op("lshr", value, 7)
+            falls = self.test("ult", grounds, self.bit("ne", self.word(DUMP), 0))
+            since = self.value(f"select i1 {falls}, i32 {self.end_cycle()}, i32 {self.word(DUMP_OFF_CYCLE)}")
+            self.put_word(DUMP_OFF_CYCLE, since)
+            self.put_word(DUMP, grounds)
 
     def wait_for_line(self) -> None:
         """WSYNC: after the instruction the 6507 waits for the end of the scanline."""

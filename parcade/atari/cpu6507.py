@@ -9,7 +9,7 @@ same time; there are no dummy accesses, except the discarded reads of PLA, PLP, 
 
 import numpy as np
 
-from . import bus
+from . import bus, tia
 from .jit import CHIPS, inlined, kernel, separate, stand_alone
 from .machine_code import run_machine_code
 from .opcodes import CYCLES as BASE_CYCLES
@@ -279,7 +279,12 @@ def run(s, memory, rom, screen, limit):
     stand_alone()
     done = np.int64(0)
     while done < limit:
-        done += run_machine_code(s, memory, rom, limit - done)
+        ran = run_machine_code(s, memory, rom, limit - done)
+        while ran < 0:  # before a read of a collision latch, see `recompiler.py`
+            done += ~ran
+            tia.serve(s, screen, tia.CATCH_UP)
+            ran = run_machine_code(s, memory, rom, done - limit)
+        done += ran
         if done >= limit:
             break
         step(s, memory, rom, screen)

@@ -1,6 +1,6 @@
 """Many consoles on CPU cores: the compiled loops over rows, and what is set up once for a ROM.
 
-The kernels take `first` and `last` console and release the GIL, so threads can share the rows of one set of arrays.
+What several threads do with the rows of one set of arrays is in `rounds.py`.
 """
 
 import hashlib
@@ -184,7 +184,7 @@ def capture_last(s, screen, captured, counts_out):
 
 
 @kernel
-def _capture_changes(s, screen, captured, counts_out, changed_out):
+def capture_changes(s, screen, captured, counts_out, changed_out):
     """`capture_last`, noting the lines [height] that are not as they were in the observation before."""
     tia.serve(s, screen, tia.SHOW)
     words = captured.shape[1]
@@ -207,7 +207,7 @@ def _capture_changes(s, screen, captured, counts_out, changed_out):
 
 
 @kernel
-def _push(num_pictures, captured, resize_table, work, changed, stack):
+def push(num_pictures, captured, resize_table, work, changed, stack):
     """Process a console's captured pictures and push the observation on its stack [k, height * width].
 
     `changed` [lines]: those that are not as they were in the newest observation.
@@ -320,50 +320,4 @@ def start_episode(
     for i in range(captured.shape[2]):
         captured[e, 1, i] = np.uint64(0)
     changed[:] = True
-    _push(1, captured[e], resize_table, work, changed, observations[e])
-
-
-@separate(
-    f"void(int64, int64, boolean[::1], {ROWS}, uint8[::1], int32[::1], boolean, int64, {STARTS}, int64, int64, boolean, boolean, boolean, boolean, "
-    f"int64[::1], {OBSERVING}, int32[::1], int32[::1], boolean[::1], boolean[::1], uint8[:, :, ::1], int32[:, ::1], int32[:, ::1])"
-)
-def step_many(
-    first, last, playing, state, memory, screen, random, rom, program, fire, noop_max, starts, frame_skip, frame_limit, max_pool, clip,
-    life_loss, episodic_life, actions, captured, resize_table, work, changed, observations, elapsed,
-    rewards_out, terminated_out, truncated_out, final_out, counters_out, counts_out,
-):  # fmt: skip
-    """One step of those consoles `first` .. `last` - 1 that are playing, and the reset where an episode ends (SAME_STEP).
-
-    Shapes: playing [n] bool, actions [n] ale-py action ids, captured [n, 3, height * 20] uint64, observations [n, stack, h * w] uint8,
-    counters_out [n, 3] int32: lives, frame number, episode frame number; counts_out [n, 4] int32 as `play_step`'s.
-    """
-    stand_alone()
-    for e in range(first, last):
-        if not playing[e]:
-            continue
-        s = state[e]
-        over = play_step(
-            s, memory[e], screen[e], random[e], rom, program, np.int64(actions[e]), frame_skip,
-            np.int64(frame_limit) - elapsed[e], episodic_life, captured[e], counts_out[e],
-        )  # fmt: skip
-        elapsed[e] += counts_out[e, 1]
-        if over:
-            changed[:] = True
-        else:
-            _capture_changes(s, screen[e], captured[e], counts_out[e], changed)
-        _push(counts_out[e, 2] if max_pool else 1, captured[e], resize_table, work, changed, observations[e])
-        reward = np.int64(counts_out[e, 0])
-        rewards_out[e] = min(max(reward, np.int64(-1)), np.int64(1)) if clip else reward
-        terminated = s[TERMINAL] != 0 or ((life_loss or episodic_life) and counts_out[e, 3] != 0)
-        terminated_out[e] = terminated
-        truncated_out[e] = elapsed[e] >= frame_limit and not terminated
-        if over:
-            for k in range(observations.shape[1]):
-                _copy(observations[e, k], final_out[e, k])
-            start_episode(
-                e, state, memory, screen, random, rom, program, fire, noop_max, starts,
-                captured, resize_table, work, changed, observations, elapsed,
-            )  # fmt: skip
-        counters_out[e, 0] = s[LIVES]
-        counters_out[e, 1] = s[FRAME_NUMBER]
-        counters_out[e, 2] = s[EPISODE_FRAME_NUMBER]
+    push(1, captured[e], resize_table, work, changed, observations[e])

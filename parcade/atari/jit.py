@@ -138,7 +138,7 @@ def prepare() -> None:
     with _lock:
         if _prepared:
             return
-        for name in ("engine_cpu", "tracing"):
+        for name in ("engine_cpu", "rounds", "tracing"):
             importlib.import_module(f"{__package__}.{name}")
         directory = cache_directory()
         with only_process(directory):

@@ -6,15 +6,16 @@ does half an instruction: where a check fails (an access with side effects, a lo
 instruction has no translation, the function returns with nothing of that instruction done and `cpu6507.step` does it.
 So the translation may be incomplete but not different, and tests hold it against the interpreter.
 
-The function: ``i32 run(s, memory, rom, limit)`` gives the number of instructions done, at most `limit`.
+The function: ``i32 run(s, memory, rom, limit)`` gives the number of instructions done, n, at most `limit`. It gives ~n, below zero,
+where the next one reads a collision latch: the read is logged, the TIA has to catch up, and run(s, memory, rom, -limit) goes on.
 
 `rom_image.py` finds the code, `assembly.py` writes LLVM's language, `accesses.py` what instructions read and write.
 """
 
 import numpy as np
 
-from . import cartridge
-from .accesses import INDEX, READ_ENTRY, WSYNC
+from . import cartridge, decimal_mode
+from .accesses import INDEX, READ_ENTRY, VSYNC, WSYNC
 from .dpc_accesses import Music
 from .idle_loops import IdleLoops
 from .rom_image import Image, Instruction, find_code
@@ -55,6 +56,7 @@ LOADS = {"LDA": "A", "LDX": "X", "LDY": "Y"}
 STORES = {"STA": "A", "STX": "X", "STY": "Y"}
 COMPARES = {"CMP": "A", "CPX": "X", "CPY": "Y"}
 LOGIC = {"AND": "and", "ORA": "or", "EOR": "xor"}
+IRQ_VECTOR = 0xFFFE
 READS = {*LOADS, *COMPARES, *LOGIC, "ADC", "SBC", "BIT", "NOP"}
 
 
@@ -64,6 +66,7 @@ class Translator(IdleLoops):
     def __init__(self, image: Image, code: dict[int, Instruction], entries: set[int]):
         super().__init__(image, code)
         self.entries = set(entries)
+        self.latch_reads: set[int] = set()  # names of instructions that may be resumed
 
     def go(self, pc: int) -> None:
         """Go on at a known PC; after a step back only within the limit."""
@@ -102,13 +105,35 @@ class Translator(IdleLoops):
 
     def translate_read(self) -> bool:
         now = self.now
-        mnemonic, mode = now.opcode.mnemonic, now.opcode.mode
-        known = {"zp": now.low, "abs": now.address}.get(mode)
-        if mnemonic not in READS or (known is not None and not self.can_read(known)):
+        known = {"zp": now.low, "abs": now.address}.get(now.opcode.mode)
+        if now.opcode.mnemonic not in READS or (known is not None and not self.can_read(known)):
             return False
-        if mnemonic in ("ADC", "SBC"):
-            self.leave_if(self.test("ne", self.get("D"), 0))
+        if known is not None and self.reads_latch(known):
+            self.ask_for_latch()
+            self.resume()
+            return True
+        following = self.image.bank_after(now) >> 12 << 16 | now.following
+        # An instruction at whose end a trace saw that machine code must begin again.
+        self.may_read_latch = now.opcode.mode in ("zpx", "zpy", "indx", "indy") and following in self.entries
         m, extra = self.operand()
+        self.operate(m)
+        self.finish(extra)
+        if self.may_read_latch:
+            self.resume()
+        return True
+
+    def resume(self) -> None:
+        """The current instruction, entered again after `ask_for_latch`: nothing has changed but that the TIA has caught up."""
+        self.latch_reads.add(self.now.name)
+        self.label(f"r{self.now.name}")
+        self.extra = 0
+        address, extra = self.operand_address()
+        self.operate(self.latch(address))
+        self.finish(extra)
+
+    def operate(self, m: int | str) -> None:
+        """What the current instruction does with the byte it has read."""
+        mnemonic = self.now.opcode.mnemonic
         if mnemonic in LOADS:
             self.put(LOADS[mnemonic], m)
             self.set_nz(m)
@@ -126,20 +151,34 @@ class Translator(IdleLoops):
             negative = self.op("shl", self.op("and", m, 0x80), 8)
             self.set_nz(self.op("or", negative, self.bit("ne", self.op("and", self.get("A"), m), 0)))
             self.put("V", self.op("and", self.op("lshr", m, 6), 1))
-        self.finish(extra)
-        return True
 
     def add(self, m: int | str, subtracting: bool) -> None:
-        """Binary ADC or SBC: subtracting is adding the complement."""
+        """ADC or SBC; the decimal mode is a function of its own, being rare."""
+        decimal, join = self.fresh("d"), self.fresh("j")
+        binary = self.fresh("b")
+        self.line(f"br i1 {self.test('ne', self.get('D'), 0)}, label %{decimal}, label %{binary}, !prof !0")
+        self.label(decimal)
+        name = decimal_mode.SUBTRACT if subtracting else decimal_mode.ADD
+        both = self.value(f"call preserve_mostcc i32 @{name}(i32 {self.get('A')}, i32 {m}, i32 {self.get('C')})")
+        self.put("V", self.op("lshr", both, 9))
+        self.put("C", self.op("and", self.op("lshr", both, 8), 1))
+        self.put("A", self.op("and", both, 0xFF))
+        self.line(f"br label %{join}")
+        self.label(binary)
+        self.add_binary(m, subtracting)
+        self.line(f"br label %{join}")
+        self.label(join)
+        self.set_nz(self.get("A"))
+
+    def add_binary(self, m: int | str, subtracting: bool) -> None:
+        """Subtracting is adding the complement."""
         a = self.get("A")
         m = self.op("xor", m, 0xFF) if subtracting else m
         total = self.op("add", self.op("add", a, m), self.get("C"))
         overflow = self.op("and", self.op("xor", a, total), self.op("xor", m, total))
         self.put("V", self.op("and", self.op("lshr", overflow, 7), 1))
         self.put("C", self.op("lshr", total, 8))
-        result = self.op("and", total, 0xFF)
-        self.put("A", result)
-        self.set_nz(result)
+        self.put("A", self.op("and", total, 0xFF))
 
     def modified(self, mnemonic: str, m: int | str) -> str | None:
         """The result of a read-modify-write operation, flags set."""
@@ -168,13 +207,16 @@ class Translator(IdleLoops):
             return False
         if mode in ("zp", "abs"):
             known = now.low if mode == "zp" else now.address
-            if known & 0x1280 != 0x80:
+            if known & 0x1000 or self.reads_latch(known):
                 return False
-            at: int | str = known & 0x7F
-        else:
-            address = self.indexed()[0] if mode == "absx" else self.op("and", self.op("add", self.get("X"), now.low), 0xFF)
-            self.leave_if(self.value(f"xor i1 {self.is_ram(address)}, true"))
-            at = self.op("and", address, 0x7F)
+            if known & 0x80 == 0:
+                self.leave_if(self.test("sge", self.get("COUNT"), LOG_CAPACITY - 1))  # room for both accesses, or neither
+            self.write(known, self.modified(mnemonic, self.read(known)))
+            self.finish()
+            return True
+        address = self.indexed()[0] if mode == "absx" else self.op("and", self.op("add", self.get("X"), now.low), 0xFF)
+        self.leave_if(self.value(f"xor i1 {self.is_ram(address)}, true"))
+        at = self.op("and", address, 0x7F)
         self.put_byte("memory", at, self.modified(mnemonic, self.byte("memory", at)))
         self.finish()
         return True
@@ -190,6 +232,8 @@ class Translator(IdleLoops):
             if not self.can_write(known):
                 return False
             self.write(known, value)
+            if known & 0x1080 == 0 and known & 0x3F == VSYNC:  # after the frame it ended the next one begins here
+                self.entries.add(self.image.bank_after(now) >> 12 << 16 | now.following)
             self.count_instruction(now.opcode.cycles)
             if known & 0x1080 == 0 and known & 0x3F == WSYNC:
                 self.wait_for_line()
@@ -254,6 +298,38 @@ class Translator(IdleLoops):
             return False
         return True
 
+    def translate_break(self) -> bool:
+        """BRK."""
+        if self.image.kind == cartridge.DPC:  # every access to its last bytes counts
+            return False
+        vector = self.image.vector(IRQ_VECTOR, self.now.bank)
+        if vector & 0x1080 == 0:
+            return False
+        sp = self.get("SP")
+        self.leave_if(self.test("ult", sp, 0x82))
+        pushed = (self.now.pc + 2) & 0xFFFF
+        for below, value in enumerate((pushed >> 8, pushed & 0xFF, self.status())):
+            self.put_byte("memory", self.op("and", self.op("sub", sp, below), 0x7F), value)
+        self.put("SP", self.op("sub", sp, 3))
+        self.put_word(CPU_I, 1)
+        self.count_instruction(self.now.opcode.cycles)
+        self.go(vector)
+        return True
+
+    def translate_return_from_interrupt(self) -> bool:
+        """RTI."""
+        sp = self.get("SP")
+        self.leave_if(self.test("ugt", self.op("sub", sp, 0x80), 0x7C))
+        flags, low, high = (self.byte("memory", self.op("and", self.op("add", sp, k), 0x7F)) for k in (1, 2, 3))
+        target = self.op("or", low, self.op("shl", high, 8))
+        self.leave_if(self.test("eq", self.op("and", target, 0x1080), 0))
+        self.put("SP", self.op("add", sp, 3))
+        self.set_status(flags)
+        self.put("PC", target)
+        self.count_instruction(self.now.opcode.cycles)
+        self.line("br label %dispatch")
+        return True
+
     def translate_return(self) -> bool:
         """RTS."""
         sp = self.get("SP")
@@ -273,8 +349,9 @@ class Translator(IdleLoops):
         """Implied and accumulator operations."""
         now = self.now
         mnemonic = now.opcode.mnemonic
-        if mnemonic == "RTS":
-            return self.translate_return()
+        leaving = {"RTS": self.translate_return, "RTI": self.translate_return_from_interrupt, "BRK": self.translate_break}
+        if mnemonic in leaving:
+            return leaving[mnemonic]()
         if mnemonic in TRANSFERS:
             source, target = TRANSFERS[mnemonic]
             value = self.get(source)
@@ -321,7 +398,10 @@ class Translator(IdleLoops):
             return
         self.leave_if(self.test("ugt", self.op("sub", sp, 0x80), 0x7E))
         self.put("SP", above)
-        value = self.byte("memory", self.op("and", above, 0x7F))
+        self.set_status(self.byte("memory", self.op("and", above, 0x7F)))
+
+    def set_status(self, value: str) -> None:
+        """Set the flags from a byte, as `cpu6507._set_status`."""
         negative = self.op("shl", self.op("and", value, 0x80), 8)
         self.set_nz(self.op("or", negative, self.bit("eq", self.op("and", value, 2), 0)))
         for register, bit in (("V", 6), ("D", 3), ("C", 0)):
@@ -372,11 +452,20 @@ class Translator(IdleLoops):
             self.label(f"x{instruction.name}")
             self.stop(instruction.pc)
 
-    def stop(self, pc: int | None = None) -> None:
-        """Store the registers and return; `pc` where it is known."""
+    def stop(self, pc: int | None = None, returned: str | None = None) -> None:
+        """Store the registers and return the number of instructions, or what is `returned` in its place; `pc` where it is known."""
         for register, index in REGISTERS.items():
             self.put_word(index, pc if register == "PC" and pc is not None else self.get(register))
-        self.line(f"ret i32 {self.get('N')}")
+        self.line(f"ret i32 {self.get('N') if returned is None else returned}")
+
+    def place_name(self) -> str:
+        """The name of the instruction at PC."""
+        return self.op("or", self.op("shl", self.op("lshr", self.word(CART_BANK), 12), 16), self.get("PC"))
+
+    def jump_to(self, name: str, prefix: str, places: set[int]) -> None:
+        """Go where an instruction's name says, out where that is none of `places`."""
+        targets = " ".join(f"i32 {place}, label %{prefix}{place}" for place in sorted(places))
+        self.line(f"switch i32 {name}, label %exit [ {targets} ]")
 
     def assembly(self) -> str:
         """The whole module."""
@@ -392,7 +481,8 @@ class Translator(IdleLoops):
         self.line("%N = alloca i32")
         self.put("N", 0)
         # No path between two checks of the limit is longer than the whole code.
-        self.line(f"%most = sub i32 %limit, {len(self.code) + 1}")
+        self.line("%allowed = call i32 @llvm.abs.i32(i32 %limit, i1 false)")
+        self.line(f"%most = sub i32 %allowed, {len(self.code) + 1}")
         slot = self.op("mul", self.word(LOG_SLOT), LOG_CAPACITY)
         first = self.value(f"sext i32 {self.op('add', slot, LOGS)} to i64")
         self.line(f"%log = getelementptr i32, ptr %s, i64 {first}")
@@ -400,19 +490,19 @@ class Translator(IdleLoops):
         self.line(f"%line = sdiv i32 {self.word(FRAME_START)}, 3")
         last = self.op("sub", self.word(LINE_LIMIT), 1)
         self.line(f"%last_cycle = sdiv i32 {last}, 3")
-        self.line("br label %dispatch")
+        self.line(f"br i1 {self.test('slt', '%limit', 0)}, label %resume, label %dispatch, !prof !0")
+        self.label("resume")
+        self.jump_to(self.place_name(), "r", self.latch_reads)
         self.label("dispatch")
         known = self.fresh("k")
         self.line(f"br i1 {self.test('sgt', self.get('N'), '%most')}, label %exit, label %{known}, !prof !0")
         self.label(known)
-        bank = self.op("shl", self.op("lshr", self.word(CART_BANK), 12), 16)
-        name = self.op("or", bank, self.get("PC"))
-        targets = " ".join(f"i32 {entry}, label %i{entry}" for entry in sorted(self.entries & self.code.keys()))
-        self.line(f"switch i32 {name}, label %exit [ {targets} ]")
+        self.jump_to(self.place_name(), "i", self.entries & self.code.keys())
         self.label("exit")
         self.stop()
-        music = Music().assembly() if self.image.kind == cartridge.DPC else ""
-        return music + "\n".join([*self.lines, *body, "}", '!0 = !{!"branch_weights", i32 1, i32 2000}', ""])
+        functions = [decimal_mode.assembly()] + ([Music().assembly()] if self.image.kind == cartridge.DPC else [])
+        functions.append("declare i32 @llvm.abs.i32(i32, i1)\n")
+        return "".join(functions) + "\n".join([*self.lines, *body, "}", '!0 = !{!"branch_weights", i32 1, i32 2000}', ""])
 
 
 def translate(rom: np.ndarray, kind: int, seen: list[int], entries: set[int]) -> str:

@@ -57,6 +57,11 @@ class Image:
             bank = 0 if address & 0x2000 else 4096
         return bank + (address & 0xFFF)
 
+    def vector(self, address: int, bank: int) -> int:
+        """The 16-bit address that stands in the ROM's last bytes, which need not be plain but switch nothing."""
+        at = (0 if self.kind == cartridge.FE else bank) + (address & 0xFFF)
+        return int(self.rom[at]) | int(self.rom[at + 1]) << 8
+
     def switched(self, address: int, bank: int) -> int | None:
         """The bank that is mapped after an access to a known address; None where it switches nothing."""
         offset = address & 0xFFF

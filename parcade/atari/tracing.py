@@ -12,7 +12,6 @@ from .opcodes import MODE, MODES, OPERATION
 from .state import (
     CART_BANK,
     CART_KIND,
-    CPU_D,
     CPU_JAMMED,
     CPU_PC,
     CPU_SP,
@@ -24,7 +23,7 @@ from .state import (
 
 TRACED_FRAMES = 2400
 HOLD_FRAMES = 4
-ZPX, ZPY, ABSX, ABSY, INDY = (MODES.index(mode) for mode in ("zpx", "zpy", "absx", "absy", "indy"))
+ZPX, ZPY, ABSX, ABSY, INDX, INDY = (MODES.index(mode) for mode in ("zpx", "zpy", "absx", "absy", "indx", "indy"))
 SEEN, ENTERED = 1, 2  # bits of the notes; PC stands above them
 
 
@@ -37,14 +36,15 @@ def _will_leave(s, memory, rom, at):
         return True
     if operation == cpu6507.PLA or operation == cpu6507.PLP:
         return s[CPU_SP] < 0x80 or s[CPU_SP] == 0xFF
-    if (operation == cpu6507.ADC or operation == cpu6507.SBC) and s[CPU_D] != 0:
-        return True
     mode = MODE[opcode]
     address = np.int64(0x1000)
     if mode == ZPX or mode == ZPY:
         address = (np.int64(rom[at + 1]) + np.int64(s[CPU_X] if mode == ZPX else s[CPU_Y])) & 0xFF
     elif mode == ABSX or mode == ABSY:
         address = (np.int64(rom[at + 1]) | np.int64(rom[at + 2]) << 8) + np.int64(s[CPU_X] if mode == ABSX else s[CPU_Y])
+    elif mode == INDX:
+        pointer = np.int64(rom[at + 1]) + np.int64(s[CPU_X])
+        address = np.int64(memory[pointer & 0x7F]) | np.int64(memory[(pointer + 1) & 0x7F]) << 8
     elif mode == INDY:
         low = np.int64(memory[rom[at + 1] & 0x7F]) + np.int64(s[CPU_Y])
         address = low + (np.int64(memory[(rom[at + 1] + 1) & 0x7F]) << 8)

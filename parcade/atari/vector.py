@@ -5,28 +5,80 @@ but no gymnasium: `parcade.envs` wraps it.
 """
 
 import copy
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+import math
+import mmap
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from . import engine_cpu, mt19937, preprocess
-from .state import DIFFICULTY, EPISODE_FRAME_NUMBER, FRAME_NUMBER, LINE_WORDS, LIVES, MODE, NOOP_STREAM, allocate
+from . import engine_cpu, preprocess, rounds
+from .state import DIFFICULTY, LINE_WORDS, MODE, allocate
+from .thread_pool import MESSAGE, MESSAGE_WORDS, ThreadPool
+
+_STACKS = slice(rounds.STACKS - MESSAGE, rounds.STACKS - MESSAGE + 1)
+_RESULTS = slice(rounds.RESULTS - MESSAGE, rounds.RESULTS - MESSAGE + len(rounds.OUTCOME_TYPES))
 
 
 class StepResult(NamedTuple):
-    """What a step gives; rows of `final_observations` are meaningful where an episode ended."""
+    """What a step gives; all arrays are the caller's own, but for observations while frames are shared."""
 
     observations: np.ndarray  # uint8 [n, stack, height, width]
     rewards: np.ndarray  # int32 [n]
     terminated: np.ndarray  # bool [n]
     truncated: np.ndarray  # bool [n]
-    final_observations: np.ndarray
+    final_observations: np.ndarray | None  # zero where no episode ended; None where none did
     lives: np.ndarray  # int32 [n]
     frame_number: np.ndarray
     episode_frame_number: np.ndarray
+    frames: np.ndarray  # int64 [n], emulated by this step
+    reset_frames: np.ndarray  # int32 [n], emulated by a reset inside this step
+
+
+class _Lent:
+    """Sets of arrays that are given away and used again when nobody holds them.
+
+    Fresh memory costs a page fault every 4 KiB. And each call of Python's or numpy's that comes after a millisecond
+    of emulation costs some microseconds, because the caches hold nothing for it.
+    """
+
+    MOST = 3  # the caller's last one, the next one, and one more for those who look back a step
+
+    def __init__(self, arrays: list[tuple[tuple[int, ...], type]]) -> None:
+        self._arrays = arrays
+        self._sets: list[tuple[list[np.ndarray], np.ndarray]] = []
+
+    def take(self) -> tuple[list[np.ndarray], np.ndarray]:
+        """Arrays that nobody else holds, their contents undefined, and their addresses int64."""
+        for arrays, addresses in self._sets:
+            for array in arrays:
+                if sys.getrefcount(array) != _REFERENCES:
+                    break
+            else:
+                return arrays, addresses
+        arrays = [np.empty(shape, dtype) for shape, dtype in self._arrays]
+        addresses = np.array([array.ctypes.data for array in arrays])
+        self._sets = [*self._sets[1 - self.MOST :], (arrays, addresses)]
+        return arrays, addresses
+
+
+def _references_of_own(arrays: list[object]) -> int:
+    for array in arrays:
+        return sys.getrefcount(array)
+    return 0
+
+
+# Of a list and a loop, as in `_Lent.take`; every view of an array holds another one.
+_REFERENCES = _references_of_own([object()])
+
+
+def _fresh_zeros(shape: tuple[int, ...]) -> np.ndarray:
+    """Zeros of which only those pages are ever touched that are written to. numpy would clear memory it uses again."""
+    if not hasattr(mmap, "MAP_ANONYMOUS"):
+        return np.zeros(shape, np.uint8)
+    memory = mmap.mmap(-1, math.prod(shape), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return np.frombuffer(memory, np.uint8).reshape(shape)
 
 
 class VectorConsoles:
@@ -70,33 +122,66 @@ class VectorConsoles:
         self.num_envs = num_envs
         minimal = row.get("actions", list(range(18)))
         self.action_set = np.array(row.get("legal_actions", range(18)) if full_action_space else minimal, np.int64)
-        self.num_threads = max(1, min(num_threads, num_envs))
-        self._pool = ThreadPoolExecutor(self.num_threads) if self.num_threads > 1 else None
-        height = self.machine.height
-        self.arrays = allocate(num_envs, height)
-        self.arrays["state"][:] = self.machine.powered["state"]
-        state = self.arrays["state"]
-        state[:, MODE] = row.get("default_mode", 0) if mode is None else mode
-        state[:, DIFFICULTY] = 0 if difficulty is None else difficulty
-        self.observations = np.zeros((num_envs, stack_num, img_height, img_width), np.uint8)
-        self.captured = np.zeros((num_envs, 3, height * LINE_WORDS), np.uint64)
-        self._planes = self.observations.reshape(num_envs, stack_num, img_height * img_width)
-        self.elapsed = np.full(num_envs, max_num_frames_per_episode, np.int32)
+        self.num_threads = num_threads
+        self.frames: np.ndarray | None = None
+        self._switches = (row.get("default_mode", 0) if mode is None else mode, difficulty or 0)
+        self._image_shape = (stack_num, img_height, img_width)
         grey = preprocess.grey_table(self.machine.pal)
-        self._resize_table = (grey, *preprocess.resize_to(height, img_height, img_width))
-        self._work = np.zeros((self.num_threads, 3, 160 + img_width), np.float32)
-        self._changed = np.zeros((self.num_threads, height), np.bool_)
-        self._fire = bool(use_fire_reset and 1 in self.action_set)
-        self._noop_max = noop_max
-        self._starts = tuple(array[:0] for array in self._start_arrays())
-        self._step_settings = (frameskip, max_num_frames_per_episode or 2**31 - 1, maxpool, reward_clipping, life_loss_info, episodic_life)
-        self._loaded = np.zeros(num_envs, bool)
+        self._resize_table = (grey, *preprocess.resize_to(self.machine.height, img_height, img_width))
+        settings = rounds.Settings(
+            fire=use_fire_reset and 1 in self.action_set,
+            noop_max=noop_max,
+            frame_skip=frameskip,
+            frame_limit=max_num_frames_per_episode or 2**31 - 1,
+            max_pool=maxpool,
+            clip=reward_clipping,
+            life_loss=life_loss_info,
+            episodic_life=episodic_life,
+        )
+        self._settings = np.array(settings, np.int64)
+        self._starts: tuple[np.ndarray, ...] | None = None
         if start_states == "cached":
             self._starts = self._play_starts(num_starts)
+        self._allocate(num_envs)
+        self.elapsed[:] = max_num_frames_per_episode
 
-    def _rows(self):
-        arrays = self.arrays
-        return arrays["state"], arrays["memory"], arrays["screen"], arrays["random"]
+    def _allocate(self, n: int) -> None:
+        """All arrays of `n` consoles, and the threads that play them."""
+        height, (stack, img_height, img_width) = self.machine.height, self._image_shape
+        self.num_envs, self.num_threads = n, max(1, min(self.num_threads, n))
+        self.arrays = allocate(n, height)
+        self.arrays["state"][:] = self.machine.powered["state"]
+        self.arrays["state"][:, (MODE, DIFFICULTY)] = self._switches
+        self.observations = np.zeros((n, stack, img_height, img_width), np.uint8)
+        self.captured = np.zeros((n, 3, height * LINE_WORDS), np.uint64)
+        self.elapsed = np.zeros(n, np.int32)
+        self._loaded = np.zeros(n, np.bool_)
+        self._actions, self._playing = np.zeros(n, np.int64), np.zeros(n, np.bool_)
+        self._seeds, self._load = np.zeros(n, np.int64), np.zeros(n, np.bool_)
+        self._all_play = False
+        self.counted = np.zeros(n, np.int64)
+        self._message = np.zeros(MESSAGE_WORDS, np.int64)
+        self._renew_final()
+        self._lent = _Lent([(self.observations.shape, np.uint8)])
+        self._lent_results = _Lent([((n,), dtype) for dtype in rounds.OUTCOME_TYPES])
+        planes = (n, stack, img_height * img_width)
+        self._planes = self.observations.reshape(planes)
+        powered = [self.machine.powered[name] for name in ("state", "memory", "random")]
+        played = rounds.Played(
+            settings=self._settings,
+            order=np.arange(n),
+            rows=tuple(self.arrays[name] for name in ("state", "memory", "screen", "random")),
+            cartridge=(self.machine.rom, self.machine.program, *powered),
+            starts=self._starts or tuple(array[:0] for array in self._start_arrays()),
+            told=(self._actions, self._playing, self._seeds, self._load),
+            seen=(self.captured, self._resize_table, self._planes),
+            clocks=(self.elapsed, self.counted),
+            scratch=(),
+            outcome=tuple(np.zeros(n, dtype) for dtype in rounds.OUTCOME_TYPES),
+            counts=np.zeros((n, 4), np.int32),
+        )
+        scratch = [_scratch(height, img_width) for _ in range(self.num_threads)]
+        self._pool = ThreadPool(rounds.WORK, [(tuple(played._replace(scratch=own)),) for own in scratch])
 
     def _start_arrays(self) -> tuple[np.ndarray, ...]:
         arrays = self.arrays
@@ -105,73 +190,84 @@ class VectorConsoles:
     def _play_starts(self, num_starts: int) -> tuple[np.ndarray, ...]:
         """The starts of seeds 0 .. num_starts - 1, played on a vector of their own with these settings."""
         maker = copy.copy(self)
-        maker.num_envs, maker.num_threads, maker._pool = num_starts, 1, None
-        maker.arrays = allocate(num_starts, self.machine.height)
-        maker.arrays["state"][:] = self.arrays["state"][0]
-        maker.observations = np.zeros((num_starts, *self.observations.shape[1:]), np.uint8)
-        maker._planes = maker.observations.reshape(num_starts, *self._planes.shape[1:])
-        maker.captured = np.zeros((num_starts, *self.captured.shape[1:]), np.uint64)
-        maker.elapsed, maker._loaded = np.zeros(num_starts, np.int32), np.zeros(num_starts, bool)
+        maker._allocate(num_starts)
         maker.reset(seed=0)
+        maker.close()
         return maker._start_arrays()
 
-    def _split(self, work: Callable[[int, int, int], None]) -> None:
-        """Call ``work(thread, first, last)`` on shares of the consoles."""
-        edges = [self.num_envs * thread // self.num_threads for thread in range(self.num_threads + 1)]
-        if self._pool is None:
-            work(0, 0, self.num_envs)
+    def share_frames(self, frames: np.ndarray | None) -> None:
+        """Write every environment's newest frame into `frames` in each `reset` and `step` from now on; copy no stacks.
+
+        frames: uint8 `[n, height, width]`, C-contiguous; another array may take its place before any step. `reset` and
+        `step` then return the live stacks, which the next step overwrites. None goes back to copies. Errors: ValueError.
+        """
+        n, (_, height, width) = self.num_envs, self._image_shape
+        if frames is not None:
+            fits = frames.shape == (n, height, width) and frames.dtype == np.uint8
+            if not (fits and frames.flags.c_contiguous and frames.flags.writeable):
+                expected = f"writable C-contiguous uint8 {(n, height, width)}"
+                raise ValueError(f"frames: got {frames.dtype} {frames.shape}; expected {expected}")
+        self.frames = frames
+        self._message[rounds.FRAMES - MESSAGE] = 0 if frames is None else frames.ctypes.data
+
+    def show(self) -> np.ndarray:
+        """For those who have changed `observations`: return them as `step` would, and share their newest frames."""
+        if self.frames is None:
+            return self.observations.copy()
+        self.frames[...] = self.observations[:, -1]
+        return self.observations
+
+    def close(self) -> None:
+        """End the threads; another step would start new ones."""
+        self._pool.close()
+
+    def _renew_final(self) -> None:
+        self._final = _fresh_zeros(self.observations.shape)
+        self._message[rounds.FINAL - MESSAGE] = self._final.ctypes.data
+
+    def _play_round(self, command: int) -> StepResult:
+        """All consoles, on all threads."""
+        message = self._message
+        message[rounds.COMMAND - MESSAGE] = command
+        results, message[_RESULTS] = self._lent_results.take()
+        if self.frames is None:
+            (shown,), message[_STACKS] = self._lent.take()
         else:
-            list(self._pool.map(lambda thread: work(thread, edges[thread], edges[thread + 1]), range(self.num_threads)))
+            shown, message[_STACKS] = self.observations, 0
+        ended = self._pool.run(message)
+        final = None
+        if ended and command == rounds.STEP:
+            final = self._final
+            self._renew_final()
+        return StepResult(shown, *results[:3], final, *results[3:])
 
     def reset(self, seed: int | np.ndarray | None = None) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """Start new games; `seed` s seeds env i with s + i, an array seeds each env, None goes on with the streams."""
-        seeds = None if seed is None else np.asarray(seed, np.int64) + (np.arange(self.num_envs) if np.ndim(seed) == 0 else 0)
-        powered = self.machine.powered
-        state = self.arrays["state"]
-
-        def start(thread: int, first: int, last: int) -> None:
-            for e in range(first, last):
-                if seeds is not None or not self._loaded[e]:
-                    value = int(seeds[e] if seeds is not None else e) & 0xFFFFFFFF
-                    mt19937.seed(self.arrays["random"][e, NOOP_STREAM], value)
-                    engine_cpu.load_console(
-                        e, *self._rows(), powered["state"], powered["memory"], powered["random"],
-                        self.machine.rom, self.machine.program, value, int(state[e, MODE]), int(state[e, DIFFICULTY]),
-                    )  # fmt: skip
-                    self._loaded[e] = True
-                engine_cpu.start_episode(
-                    e, *self._rows(), self.machine.rom, self.machine.program, self._fire, self._noop_max, self._starts,
-                    self.captured, self._resize_table, self._work[thread], self._changed[thread], self._planes, self.elapsed,
-                )  # fmt: skip
-
-        self._split(start)
-        return self.observations.copy(), {
-            "lives": state[:, LIVES].copy(),
-            "frame_number": state[:, FRAME_NUMBER].copy(),
-            "episode_frame_number": state[:, EPISODE_FRAME_NUMBER].copy(),
-        }
+        n = self.num_envs
+        seeds = np.asarray(0 if seed is None else seed, np.int64)
+        self._seeds[:] = (seeds + np.arange(n) if seeds.ndim == 0 else seeds) & 0xFFFFFFFF
+        self._load[:] = True if seed is not None else ~self._loaded
+        result = self._play_round(rounds.RESET)
+        self._loaded[:] = True
+        names = ("lives", "frame_number", "episode_frame_number")
+        return result.observations, {name: getattr(result, name) for name in names}
 
     def step(self, actions: np.ndarray, playing: np.ndarray | None = None) -> StepResult:
         """One step of every game, or of those `playing` bool `[n]`, with indices into `action_set`, int `[n]`.
 
         A game that rests stays as it is, with reward 0 and neither terminated nor truncated.
+        Errors: ValueError for actions of another shape.
         """
-        ids = self.action_set[np.asarray(actions)]
-        n = self.num_envs
-        rewards = np.zeros(n, np.int32)
-        terminated = np.zeros(n, np.bool_)
-        truncated = np.zeros(n, np.bool_)
-        final = np.zeros_like(self.observations)
-        counters = self.arrays["state"][:, (LIVES, FRAME_NUMBER, EPISODE_FRAME_NUMBER)].astype(np.int32)
-        playing = np.ones(n, np.bool_) if playing is None else np.asarray(playing, np.bool_)
-        counts = np.zeros((n, 4), np.int32)
+        if np.shape(actions) != (self.num_envs,):
+            raise ValueError(f"actions have shape {np.shape(actions)}; expected ({self.num_envs},)")
+        self.action_set.take(actions, out=self._actions)
+        if playing is not None or not self._all_play:
+            self._playing[:] = True if playing is None else playing
+            self._all_play = playing is None
+        return self._play_round(rounds.STEP)
 
-        def play(thread: int, first: int, last: int) -> None:
-            engine_cpu.step_many(
-                first, last, playing, *self._rows(), self.machine.rom, self.machine.program, self._fire, self._noop_max, self._starts,
-                *self._step_settings, ids, self.captured, self._resize_table, self._work[thread], self._changed[thread], self._planes, self.elapsed,
-                rewards, terminated, truncated, final.reshape(self._planes.shape), counters, counts,
-            )  # fmt: skip
 
-        self._split(play)
-        return StepResult(self.observations.copy(), rewards, terminated, truncated, final, counters[:, 0], counters[:, 1], counters[:, 2])
+def _scratch(height: int, img_width: int) -> tuple[np.ndarray, np.ndarray]:
+    """One thread's, in cache lines that it has for itself."""
+    work, changed = np.zeros(3 * (160 + img_width) + 64, np.float32), np.zeros(height + 128, np.bool_)
+    return work[32:-32].reshape(3, -1), changed[64:-64]

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from parcade.envs.checks import Checked
 from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError
 
@@ -24,7 +25,7 @@ def check_settings(settings: EnvSettings) -> None:
         )
 
 
-class AleVectorEnv(VectorEnv):
+class AleVectorEnv(Checked, VectorEnv):
     """``num_envs`` Atari games emulated by ale-py on a pool of threads. Infos as ``make_vec`` says."""
 
     def __init__(self, game: str, num_envs: int, settings: EnvSettings, *, num_threads: int = 0) -> None:
@@ -65,9 +66,10 @@ class AleVectorEnv(VectorEnv):
         self, *, seed: int | np.ndarray | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """Start every game anew. ``seed`` ``[n]`` int32 seeds each console; an int seeds env i with seed + i."""
+        self.check_reset(seed, options)
         if isinstance(seed, np.ndarray):
             seed = seed.astype(np.int64)
-        observations, infos = self._env.reset(seed=seed, options=options)
+        observations, infos = self._env.reset(seed=seed)
         self._frame_number = infos["frame_number"].astype(np.int64)
         started = {
             "lives": infos["lives"],
@@ -78,11 +80,11 @@ class AleVectorEnv(VectorEnv):
 
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
         """One step of every game. Shapes: actions ``[n]`` int; returns as ``make_vec`` says."""
-        observations, rewards, terminated, truncated, raw = self._env.step(np.ascontiguousarray(actions, np.int64))
+        observations, rewards, terminated, truncated, raw = self._env.step(np.ascontiguousarray(self.check_actions(actions), np.int64))
         ended = terminated | truncated
         frame_number = raw["frame_number"].astype(np.int64)
         # After a restart ale-py reports the new game's numbers: what it emulated to get there is not part of the step.
-        reset_frames = np.where(ended, raw["episode_frame_number"], 0)
+        reset_frames = np.where(ended, raw["episode_frame_number"], 0).astype(np.int64)
         infos = {
             "lives": raw["lives"],
             "frames": frame_number - self._frame_number - reset_frames,

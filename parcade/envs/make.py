@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import numbers
 from collections.abc import Sequence
 
 import gymnasium.vector
@@ -55,8 +56,11 @@ def make_vec(
         raise UsageError(f"unknown backend {backend!r}; expected one of {', '.join(BACKENDS)}")
     if device not in DEVICES:
         raise UsageError(f"unknown device {device!r}; expected one of {', '.join(DEVICES)}")
-    if num_envs < 1:
-        raise UsageError(f"num_envs={num_envs} is below 1; use 1 or more")
+    for name, value, least in (("num_envs", num_envs, 1), ("num_threads", num_threads, 0)):
+        if not isinstance(value, numbers.Integral):
+            raise UsageError(f"{name}={value!r} is not a whole number; use one, {least} or more")
+        if value < least:
+            raise UsageError(f"{name}={value} is below {least}; use {least} or more")
     if not isinstance(game, str):
         return _make_mixed(
             list(game), num_envs, backend, device, preset=preset, settings=settings, num_threads=num_threads, ale_compat=ale_compat, **overrides

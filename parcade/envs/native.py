@@ -13,6 +13,7 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
+from parcade.envs.checks import Checked
 from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError
 from parcade.report.machine import available_memory_bytes
@@ -43,7 +44,8 @@ def check_memory(num_envs: int, settings: EnvSettings) -> None:
     """Refuse more consoles than memory holds, before any is built. Errors: UsageError saying how many fit."""
     from parcade.atari.state import LINE_WORDS, bytes_per_console
 
-    observations = 2 * settings.frame_stack * settings.image_height * settings.image_width
+    # Live, final, and up to three that were given to the caller.
+    observations = 5 * settings.frame_stack * settings.image_height * settings.image_width
     each = bytes_per_console(TALLEST_PICTURE) + 3 * 8 * LINE_WORDS * TALLEST_PICTURE + observations
     there = available_memory_bytes()
     if num_envs * each > there:
@@ -53,7 +55,7 @@ def check_memory(num_envs: int, settings: EnvSettings) -> None:
         )
 
 
-class NativeVectorEnv(VectorEnv):
+class NativeVectorEnv(Checked, VectorEnv):
     """``num_envs`` Atari games on parcade's consoles, on ``num_threads`` threads. Infos as ``make_vec`` says.
 
     ``ale_compat`` clips rewards and ends episodes at a lost life inside the environment, as ale-py's own settings of these
@@ -108,14 +110,13 @@ class NativeVectorEnv(VectorEnv):
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
-        self._frame_number = np.zeros(num_envs, np.int64)
 
     def reset(
         self, *, seed: int | np.ndarray | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """Start every game anew. ``seed`` ``[n]`` int32 seeds each console; an int seeds env i with seed + i."""
+        self.check_reset(seed, options)
         observations, raw = self._consoles.reset(seed)
-        self._frame_number = raw["frame_number"].astype(np.int64)
         infos = {
             "lives": raw["lives"],
             "frames": np.zeros(self.num_envs, np.int64),
@@ -127,19 +128,11 @@ class NativeVectorEnv(VectorEnv):
         self, actions: np.ndarray, playing: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
         """One step of every game, or of those ``playing`` ``[n]`` bool. Shapes: actions ``[n]`` int; returns as ``make_vec`` says."""
-        result = self._consoles.step(actions, playing)
-        ended = result.terminated | result.truncated
-        frame_number = result.frame_number.astype(np.int64)
-        reset_frames = np.where(ended, result.episode_frame_number, 0)
-        infos = {
-            "lives": result.lives,
-            "frames": frame_number - self._frame_number - reset_frames,
-            "reset_frames": reset_frames,
-        }
-        self._frame_number = frame_number
-        if ended.any():
+        result = self._consoles.step(self.check_actions(actions, playing), playing)
+        infos = {"lives": result.lives, "frames": result.frames, "reset_frames": result.reset_frames.astype(np.int64)}
+        if result.final_observations is not None:
             infos["final_obs"] = result.final_observations
-            infos["_final_obs"] = ended
+            infos["_final_obs"] = result.terminated | result.truncated
         return result.observations, result.rewards, result.terminated, result.truncated, infos
 
     def _state_arrays(self) -> dict[str, np.ndarray]:
@@ -150,7 +143,7 @@ class NativeVectorEnv(VectorEnv):
             "observations": consoles.observations,
             "captured": consoles.captured,
             "elapsed": consoles.elapsed,
-            "frame_number": self._frame_number,
+            "frame_number": consoles.counted,
         }
 
     def get_state(self) -> dict[str, np.ndarray]:
@@ -177,4 +170,23 @@ class NativeVectorEnv(VectorEnv):
             raise UsageError(str(error)) from error
         for name, array in self._state_arrays().items():
             array[...] = taken[name]
-        return self._consoles.observations.copy()
+        self.is_reset = True
+        return self._consoles.show()
+
+    def share_frames(self, frames: np.ndarray | None) -> None:
+        """Write each environment's newest frame into ``frames`` in ``reset``, ``step`` and ``set_state`` from now on.
+
+        For learners that keep the stacks themselves, for instance on a GPU. ``frames`` is uint8 ``[n, height, width]``,
+        C-contiguous; another array may take its place before any step. No stacks are copied then: ``reset``,
+        ``step`` and ``set_state`` return the live ones, which the next step overwrites. Where an episode ended,
+        ``final_obs`` has its last stack, and ``frames`` the first frame of the next episode, whose stack is black
+        but for it. None goes back to copies. Errors: UsageError.
+        """
+        try:
+            self._consoles.share_frames(frames)
+        except ValueError as error:
+            raise UsageError(str(error)) from error
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """End the threads."""
+        self._consoles.close()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from test_cpu6507 import machine
 
-from parcade.atari import Arcade, cartridge, console, cpu6507, jit, machine_code, opcodes, recompiler, rom_code, rom_image
+from parcade.atari import Arcade, cartridge, console, cpu6507, jit, machine_code, opcodes, recompiler, rom_code, rom_image, tia
 from parcade.atari import state as st
 
 PROGRAM_BYTES = 300
@@ -21,7 +21,7 @@ def random():
 
 def random_image(random: np.random.Generator) -> bytearray:
     """Documented opcodes with operands that often mean RAM, the TIA, the RIOT or the program itself."""
-    common = [byte for byte, row in opcodes.OPCODES.items() if not row.undocumented and row.mnemonic not in ("BRK", "RTI")]
+    common = [byte for byte, row in opcodes.OPCODES.items() if not row.undocumented]
     image = np.zeros(4096, np.uint8)
     at = 0
     while at < PROGRAM_BYTES:
@@ -81,6 +81,160 @@ def test_the_stack_pointer_may_stand_at_the_tia(random):
     assert run_on_both(bytearray(image.tobytes()), random, extra=200) > 50
 
 
+def looping(program: list[int]) -> bytearray:
+    """An image that runs a program round and round."""
+    program = [*program, 0x4C, 0x00, 0xF0]
+    assert len(program) < 0x700
+    return bytearray(bytes(program).ljust(4096, b"\0"))
+
+
+def random_flags(random: np.random.Generator) -> list[int]:
+    """Instructions that set C, D, I, V, N and Z at random."""
+    flags = [int(random.choice(pair)) for pair in ((0x18, 0x38), (0xD8, 0xF8), (0x58, 0x78))]  # CLC SEC, CLD SED, CLI SEI
+    value = int(random.choice([0, 1, 0x80, int(random.integers(256))]))
+    return [0xA9, value, 0x85, 0x80, 0x24, 0x80, *flags]  # LDA, STA, BIT
+
+
+def test_decimal_mode_gives_the_interpreters_numbers_and_flags(random):
+    program = [0xA2, 0xFF, 0x9A]  # LDX, TXS
+    for k in range(55):
+        a, m = (int(byte) for byte in random.integers(0, 256, 2))
+        operation = int(random.choice([0x69, 0xE9]))  # ADC, SBC
+        decimal, carry = int(random.choice([0xF8, 0xF8, 0xD8])), int(random.choice([0x18, 0x38]))
+        program += [decimal, carry, 0xA9, a, operation, m, 0x08, 0x85, 0x80 + 2 * k, 0x68, 0x85, 0x81 + 2 * k]  # PHP, STA, PLA, STA
+    for _ in range(3):
+        assert run_on_both(looping(program), random, extra=1500) >= 1500
+
+
+BANKED = {  # where the bank mapped at a reset begins in the image, length of the image, PC, addresses that switch banks
+    cartridge.PLAIN: (0, 4096, 0xF000, ()),
+    cartridge.F8: (4096, 8192, 0xF000, (0xF8, 0xF9)),
+    cartridge.F8SC: (4096, 8192, 0xF100, (0xF8, 0xF9)),
+    cartridge.F6: (0, 16384, 0xF000, (0xF6, 0xF7, 0xF8, 0xF9)),
+    cartridge.F6SC: (0, 16384, 0xF100, (0xF6, 0xF7, 0xF8, 0xF9)),
+    cartridge.E0: (4096, 8192, 0xF000, ()),
+    cartridge.FE: (0, 8192, 0xF000, ()),
+    cartridge.DPC: (4096, 10240, 0xF080, (0xF8, 0xF9)),
+}
+
+
+def interrupting_image(random: np.random.Generator, kind: int, stacks: list[int]) -> tuple[bytearray, tuple]:
+    """BRK with random flags and one of these stack pointers, the same program but another handler in each bank."""
+    base, length, start, switches = BANKED[kind]
+    image = bytearray(length)
+    banks = range(0, 4096 * (len(switches) or 1), 4096) if switches else (base,)
+    program, seen = [], []
+    for k in range(14):
+        if switches:
+            program += [0xAD, int(random.choice(switches)), 0xFF]  # LDA
+        program += [0xA2, int(random.choice(stacks)), 0x9A, *random_flags(random), 0x00, 0xEA]  # LDX, TXS, BRK
+        seen.append(start + len(program))
+        program += [0x08, 0x68, 0x85, 0x90 + k, 0xBA, 0x86, 0xA0 + k]  # PHP, PLA, STA, TSX, STX
+    program += [0x4C, start & 0xFF, start >> 8]
+    for number, bank in enumerate(banks):
+        at = bank + (start & 0xFFF)
+        image[at : at + len(program)] = bytes(program)
+        handler = 0xF800 + 0x40 * number
+        code = bytes([0x08, 0x68, 0x85, 0xB0 + number, 0xE6, 0xB8, *random_flags(random), 0x40])  # PHP, PLA, STA, INC, RTI
+        image[bank + (handler & 0xFFF) : bank + (handler & 0xFFF) + len(code)] = code
+        image[bank + 0xFFC : bank + 0x1000] = bytes([start & 0xFF, start >> 8, handler & 0xFF, handler >> 8])
+        seen.append(handler)
+    numbers = {0: (0,), 4096: (1,)}[base] if not switches else range(len(switches))
+    numbers = ((4 | 5 << 3 | 6 << 6),) if kind == cartridge.E0 else numbers
+    return image, tuple(number << 16 | pc for number in numbers for pc in seen)
+
+
+@pytest.mark.parametrize("kind", BANKED)
+def test_interrupts_push_and_pull_what_the_interpreter_does_in_every_bank(kind, random):
+    image, seen = interrupting_image(random, kind, stacks=list(range(0xC8, 0x100)))
+    ran = run_on_both(image, random, extra=600, kind=kind, start=BANKED[kind][2], seen=seen)
+    if kind != cartridge.DPC:  # its last bytes are not there without a side effect, so it leaves BRK to the interpreter
+        assert ran >= 600
+
+
+def test_the_stack_of_an_interrupt_may_wrap_around_or_stand_at_the_tia(random):
+    for _ in range(6):
+        stacks = [*range(0x84), *range(0xFA, 0x100), *[0x80, 0x81, 0x82, 0x83, 0xFC, 0xFD, 0xFE, 0xFF] * 10]
+        image, seen = interrupting_image(random, cartridge.PLAIN, stacks)
+        run_on_both(image, random, extra=300, seen=seen)
+
+
+def blanking_image(random: np.random.Generator, with_indexed: bool) -> bytearray:
+    """Writes to VSYNC, VBLANK and WSYNC at any cycle, paddles read between them."""
+    program = []
+    for k in range(40):
+        program += [0xA9, int(random.choice([0, 2, 0x80, 0x82, 0xC2, 0x42, 0xFF]))]  # LDA
+        program += [0xEA] * int(random.integers(4))
+        program += [0xA4, 0x80] * int(random.integers(2))  # LDY, three cycles
+        register = int(random.integers(2))
+        ways = [[0x85, register], [0x8D, register, 0x01], [0x8D, 0x40 | register, 0x00], [0xAA, 0x86, register], [0x85, 0x02]]
+        if with_indexed:
+            ways += [[0xA2, 1, 0x95, 0xFF + register & 0xFF], [0xE6, register], [0x0E, register, 0x00], [0xA2, register, 0x9A, 0x48]]
+        program += ways[int(random.integers(len(ways)))]
+        program += [0xA5, 0x08 + k % 4, 0x85, 0x90 + k]  # LDA INPT0-3, STA
+    return looping(program)
+
+
+@pytest.mark.parametrize("with_indexed", [False, True])
+def test_vsync_and_vblank_are_written_at_any_cycle_and_end_frames_where_the_interpreter_does(with_indexed, random):
+    """With `with_indexed` by INC, ASL, an index or the stack as well, which the interpreter is left."""
+    for extra in (30, 100, *random.integers(10, 1200, 8)):
+        run_on_both(blanking_image(random, with_indexed), random, extra=int(extra))
+
+
+def test_instructions_that_read_and_write_back_reach_the_tia_and_the_riot(random):
+    """Registers, ports and the timer at known addresses."""
+    operations = [0xE6, 0xC6, 0x06, 0x26, 0x46, 0x66]  # INC, DEC, ASL, ROL, LSR, ROR of the zero page; + 8 anywhere
+    for _ in range(4):
+        program = [0xA2, 0xFF, 0x9A]
+        for k in range(50):
+            operation = int(random.choice(operations))
+            low = int(random.choice([int(random.integers(0x40)), int(random.integers(256)), 0x82, 0x84, 0x96]))
+            program += [operation, low & 0x7F] if k % 3 == 0 else [operation + 8, low, int(random.choice([0, 1, 2, 2]))]
+            program += [0x08, 0x68, 0x85, 0x90 + k, 0xAD, 0x84, 0x02, 0x85, 0xC4 + k]  # PHP, PLA, STA, LDA INTIM, STA
+        assert run_on_both(looping(program), random, extra=500) > 50
+
+
+def test_the_timer_is_read_after_it_expired(random):
+    for _ in range(4):
+        program = []
+        for k in range(30):
+            count, interval = int(random.choice([0, 1, 2, int(random.integers(20))])), int(random.choice([0x94, 0x94, 0x95, 0x96, 0x97]))
+            program += [0xA9, count, 0x8D, interval, 0x02, 0xA2, int(random.integers(1, 30)), 0xCA, 0xD0, 0xFD]  # LDA, STA, LDX, DEX, BNE
+            reads = [[0xAD, 0x84, 0x02], [0xAD, 0x85, 0x02], [0xAD, 0x86, 0x02, 0xEA]]
+            for n in range(3):
+                program += [*reads[int(random.integers(3))], 0x85, 0x80 + 3 * k + n]
+        assert run_on_both(looping(program), random, extra=3000) >= 2500
+
+
+def colliding_image(random: np.random.Generator) -> bytearray:
+    """Objects over each other, and collision latches read in all ways."""
+    program = [0xA2, 40, 0x85, 0x02, 0xCA, 0xD0, 0xFB]  # LDX, STA WSYNC, DEX, BNE
+    program += [0xA9, 0x00, 0x85, 0x80, 0x85, 0x81, 0x85, 0x83]  # pointers to page 0
+    for k in range(40):
+        program += [0xA9, int(random.integers(256)), 0x85, int(random.choice([0x0D, 0x0E, 0x1B, 0x1C, 0x1D, 0x1E, 0x1F, 0x2C, 0x10, 0x02]))]
+        latch, x = int(random.integers(8)), int(random.integers(8))
+        program += [0xA2, x, 0xA0, x]  # LDX, LDY
+        ways = [
+            [0xA5, latch], [0xC5, latch], [0x24, 0x30 | latch], [0xAD, latch, 0x00], [0x0D, latch, 0x01], [0x65, latch],
+            [0xB5, latch - x & 0xFF], [0xD5, latch + 0x30 - x], [0xE6, latch], [0x06, latch],
+            [0xA9, latch, 0x85, 0x82, 0xA1, 0x82 - x], [0xA9, latch - min(x, latch), 0x85, 0x82, 0xB1, 0x82], [0xB9, latch, 0x00],
+        ]  # fmt: skip
+        program += [*ways[int(random.integers(len(ways)))], 0x85, 0x90 + k, 0x08, 0x68, 0x85, 0xC0 + k]  # STA, PHP, PLA, STA
+    return looping([0xA2, 0xFF, 0x9A, *program])
+
+
+def test_collision_latches_are_read_between_machine_code_as_by_the_interpreter(random):
+    """At every limit of instructions, which may fall next to such a read."""
+    for extra in (300, 600, *random.integers(1, 900, 8)):
+        assert run_on_both(colliding_image(random), random, extra=int(extra)) > 0
+
+
+def test_a_latch_is_read_when_the_log_is_full(random):
+    program = [0x85, 0x06] * 100 + [0xA5, 0x02, 0x85, 0x90]  # STA, LDA CXP0FB, STA
+    assert run_on_both(looping(program), random, extra=st.LOG_CAPACITY + 3000) > st.LOG_CAPACITY
+
+
 def fetching_image(random: np.random.Generator) -> bytearray:
     """Reads of all of the DPC's registers, music above all, and writes, in its second bank from $F080 on."""
     image = random.integers(0, 256, 10240).astype(np.uint8)
@@ -102,13 +256,18 @@ def test_the_dpc_plays_its_music_in_machine_code_as_on_the_interpreter(random):
         assert run_on_both(fetching_image(random), random, extra=2000, kind=cartridge.DPC, start=0xF080) > 1000
 
 
-def run_on_both(image: bytearray, random: np.random.Generator, extra: int, kind: int = cartridge.PLAIN, start: int = 0xF000) -> int:
-    """Run a program on machine code and on the interpreter from one random state; returns how many were machine code."""
+def run_on_both(
+    image: bytearray, random: np.random.Generator, extra: int, kind: int = cartridge.PLAIN, start: int = 0xF000, seen: tuple = ()
+) -> int:
+    """Run a program on machine code and on the interpreter from one random state; returns how many were machine code.
+
+    `seen`: names of instructions that only running the code would find.
+    """
     jit.prepare()
     plain, fast = machine(b"", image, kind), machine(b"", image, kind)
-    name = int(plain[0][st.CART_BANK]) >> 12 << 16 | start
-    found, _ = rom_image.find_code(rom_image.Image(plain[2], kind), [name])
-    assembly = recompiler.translate(plain[2], kind, [name], set(found))
+    names = [int(plain[0][st.CART_BANK]) >> 12 << 16 | start, *seen]
+    found, _ = rom_image.find_code(rom_image.Image(plain[2], kind), names)
+    assembly = recompiler.translate(plain[2], kind, names, set(found))
     engine, address = machine_code.load_object(machine_code.compile_assembly(assembly))
     fast[2][-8:] = np.frombuffer(address.to_bytes(8, "little"), np.uint8)
     ram = random.integers(0, 256, 128).astype(np.uint8)
@@ -142,6 +301,12 @@ def machine_code_alone(rows: tuple, address: int, limit: int) -> int:
     done = ran = 0
     while done < limit:
         here = call(rows[0].ctypes.data, rows[1].ctypes.data, rows[2].ctypes.data, limit - done)
+        while here < 0:  # it asks for a collision latch
+            assert ~here < limit - done
+            done, ran = done + ~here, ran + ~here
+            tia.serve(rows[0], rows[3], tia.CATCH_UP)
+            here = call(rows[0].ctypes.data, rows[1].ctypes.data, rows[2].ctypes.data, done - limit)
+            assert here != 0, "what waits for a latch goes on"
         assert 0 <= here <= limit - done
         done, ran = done + here, ran + here
         if done >= limit:

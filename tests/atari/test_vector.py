@@ -5,7 +5,7 @@ import secrets
 import numpy as np
 import pytest
 
-from parcade.atari import VectorConsoles, preprocess
+from parcade.atari import VectorConsoles, preprocess, thread_pool
 
 gymnasium = pytest.importorskip("gymnasium")
 vector_env = pytest.importorskip("ale_py.vector_env")
@@ -85,3 +85,78 @@ def test_an_empty_picture_is_black(pal):
 def test_an_unknown_way_to_start_is_refused():
     with pytest.raises(ValueError, match="expected 'exact' or 'cached'"):
         VectorConsoles("pong", 1, start_states="fast")
+
+
+def played(num_threads: int, steps: int, **settings) -> list[bytes]:
+    """All that 8 consoles give and are, step by step, some of them resting now and then."""
+    consoles = VectorConsoles("breakout", 8, img_height=42, img_width=42, num_threads=num_threads, **settings)
+    seen = [array.tobytes() for array in (consoles.reset(seed=3)[0], *consoles.reset()[1].values())]
+    player = np.random.default_rng(3)
+    ended = 0
+    for step in range(steps):
+        actions, playing = player.integers(0, 4, 8), player.random(8) < 0.8
+        result = consoles.step(actions, playing if step % 3 == 0 else None)
+        seen += [array.tobytes() for array in result if array is not None]
+        ended += (result.terminated | result.truncated).sum()
+    assert ended > 8
+    consoles.close()
+    kept = *consoles.arrays.values(), consoles.captured, consoles.elapsed
+    return [*seen, *(array.tobytes() for array in kept)]
+
+
+@pytest.mark.parametrize(
+    "settings", [{"max_num_frames_per_episode": 100}, {"episodic_life": True, "start_states": "cached"}]
+)
+def test_results_are_the_same_for_every_number_of_threads_and_way_to_wait(settings, monkeypatch):
+    settings = {"repeat_action_probability": 0.25, **settings}
+    expected = played(1, 120, **settings)
+    for num_threads in (2, 3, 7):
+        assert played(num_threads, 120, **settings) == expected
+    monkeypatch.setattr(thread_pool, "find_semaphores", lambda: None)
+    assert played(3, 120, **settings) == expected
+
+
+def test_what_a_step_gives_stays_as_it_is_for_those_who_hold_it():
+    """Whole arrays, parts of them, or a tensor: memory is used again when nobody holds it, and only then."""
+    import torch
+
+    consoles = VectorConsoles("pong", 2, img_height=42, img_width=42, max_num_frames_per_episode=40)
+    consoles.reset(seed=0)
+    held, copies = [], []
+    for step in range(40):
+        observations, *others = consoles.step(np.array([step % 6, 2]))
+        observations += step  # it is the caller's
+        holders = observations, observations[1, 2:], torch.from_numpy(observations), memoryview(observations)
+        kept = holders[step % 4]
+        held.append((kept, *(array for array in others if array is not None)))
+        copies.append([np.asarray(array).copy() for array in held[-1]])
+        del observations, others, kept, holders
+    for arrays, copied in zip(held, copies, strict=True):
+        for array, expected in zip(arrays, copied, strict=True):
+            assert np.array_equal(np.asarray(array), expected)
+    del held, arrays, array
+    addresses = {consoles.step(np.zeros(2, np.int64)).observations.ctypes.data for _ in range(20)}
+    assert len(addresses) == 1
+
+
+def test_final_observations_are_there_where_an_episode_ended_and_zero_elsewhere():
+    consoles = VectorConsoles("pong", 3, img_height=42, img_width=42, max_num_frames_per_episode=40)
+    consoles.reset(seed=0)
+    player = np.random.default_rng(0)
+    given = 0
+    for _ in range(60):
+        result = consoles.step(player.integers(0, 6, 3), player.random(3) < 0.5)
+        ended = result.terminated | result.truncated
+        assert (result.final_observations is not None) == ended.any()
+        if ended.any():
+            assert (result.final_observations.any(axis=(1, 2, 3)) == ended).all()
+            given += 1
+    assert given > 3
+
+
+def test_actions_of_another_shape_are_refused():
+    consoles = VectorConsoles("pong", 2, img_height=42, img_width=42)
+    consoles.reset(seed=0)
+    for actions in (np.zeros(3, np.int64), np.int64(0)):
+        with pytest.raises(ValueError, match="actions have shape"):
+            consoles.step(actions)

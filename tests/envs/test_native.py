@@ -165,3 +165,63 @@ def test_a_warm_up_leaves_environments_in_the_middle_of_games():
     assert warm.frames == warm.steps == 0 and warm.reset_frames > plain.reset_frames
     assert len(set(warm.log.steps.tolist())) == 6 and warm.log.steps.max() < 200 and len(warm.log.take_new()) == 0
     assert (warm.observations == again.observations).all() and (warm.observations != plain.observations).any()
+
+
+@pytest.mark.parametrize("num_threads", [1, 3])
+def test_shared_frames_are_the_newest_of_the_stacks(num_threads):
+    """Through resets, ends of episodes, resting games, saved states and other arrays; all else as without sharing."""
+    settings = {**SMALL, "frame_limit": 120, "sticky_actions": 0.25, "num_threads": num_threads}
+    plain, env = (make_vec("pong", 5, "native", **settings) for _ in range(2))
+    frames = np.zeros((2, 5, 42, 42), np.uint8)
+    env.share_frames(frames[0])
+    expected, _ = plain.reset(seed=2)
+    np.testing.assert_array_equal(env.reset(seed=2)[0], expected)
+    np.testing.assert_array_equal(frames[0], expected[:, -1])
+    generator = np.random.default_rng(2)
+    ended, saved = 0, None
+    for step in range(100):
+        env.share_frames(frames[step % 2])
+        frames[step % 2] = 7  # those of games that rest are written too
+        actions, playing = generator.integers(0, 6, 5), generator.random(5) < 0.8
+        one, other = plain.step(actions, playing), env.step(actions, playing)
+        assert other[0] is env._consoles.observations  # not copied
+        np.testing.assert_array_equal(frames[step % 2], one[0][:, -1])
+        for a, b in zip(one[:4], other[:4], strict=True):
+            np.testing.assert_array_equal(a, b)
+        assert one[4].keys() == other[4].keys()
+        for name in one[4]:
+            np.testing.assert_array_equal(one[4][name], other[4][name])
+            assert one[4][name].dtype == other[4][name].dtype
+        ended += one[4]["reset_frames"].any()
+        if step == 50:
+            saved, shown = plain.get_state(), one[0]
+    assert ended > 3
+    env.set_state(saved)
+    np.testing.assert_array_equal(frames[1], shown[:, -1])
+    env.share_frames(None)
+    observations = env.step(np.zeros(5, np.int64))[0]
+    assert not np.shares_memory(observations, env._consoles.observations)
+    np.testing.assert_array_equal(frames[1], shown[:, -1])  # no longer written
+    plain.close(), env.close()
+
+
+def test_frames_that_cannot_be_shared_are_refused():
+    env = make_vec("pong", 2, "native", **SMALL)
+    frames = np.zeros((2, 42, 84), np.uint8)
+    locked = np.zeros((2, 42, 42), np.uint8)
+    locked.flags.writeable = False
+    for bad in (frames, frames[:, :, ::2], np.zeros((2, 42, 42)), locked, np.zeros((1, 42, 42), np.uint8)):
+        with pytest.raises(UsageError, match="expected writable C-contiguous uint8"):
+            env.share_frames(bad)
+
+
+@pytest.mark.parametrize("view", [{}, {"action_subset": (0, 2, 3)}])
+def test_closing_an_environment_ends_its_threads(view):
+    import threading
+
+    before = threading.active_count()
+    env = make_vec("pong", 3, "native", num_threads=3, **SMALL, **view)
+    env.reset(seed=0)
+    assert threading.active_count() == before + 2
+    env.close()
+    assert threading.active_count() == before

@@ -1,0 +1,115 @@
+"""What threads in compiled code need besides plain loads and stores: atomic operations on words, and calls by address."""
+
+import ctypes
+
+import numba
+from llvmlite import ir
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+if numba.config.DISABLE_JIT:
+
+    def atomic_add(words, index, value):
+        """See below."""
+        before = words[index]
+        words[index] += value
+        return before
+
+    def exchange(words, index, expected, value):
+        """See below."""
+        words[index] = value
+        return True
+
+    def load(words, index):
+        """See below."""
+        return words[index]
+
+    def pause():
+        """See below."""
+
+    def call(function, address):
+        """See below."""
+        raise NotImplementedError("no semaphores with the JIT off")
+
+    def copy_to(address, source):
+        """See below."""
+        ctypes.memmove(int(address), source.ctypes.data, source.nbytes)
+
+else:
+    INT64 = numba.types.int64
+
+    def _pointer(context, builder, signature, arguments):
+        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        return builder.gep(data, [arguments[1]])
+
+    @intrinsic
+    def atomic_add(typing_context, words, index, value):
+        """Add to a word of an int64 array; returns what it held before."""
+
+        def generate(context, builder, signature, arguments):
+            return builder.atomic_rmw(
+                "add", _pointer(context, builder, signature, arguments), arguments[2], "seq_cst"
+            )
+
+        return INT64(words, INT64, INT64), generate
+
+    @intrinsic
+    def exchange(typing_context, words, index, expected, value):
+        """Set a word of an int64 array to `value` if it holds `expected`; returns whether it did."""
+
+        def generate(context, builder, signature, arguments):
+            pointer = _pointer(context, builder, signature, arguments)
+            result = builder.cmpxchg(pointer, arguments[2], arguments[3], "seq_cst", "seq_cst")
+            return builder.extract_value(result, 1)
+
+        return numba.types.boolean(words, INT64, INT64, INT64), generate
+
+    @intrinsic
+    def load(typing_context, words, index):
+        """A word of an int64 array that other threads write."""
+
+        def generate(context, builder, signature, arguments):
+            return builder.load_atomic(_pointer(context, builder, signature, arguments), "seq_cst", 8)
+
+        return INT64(words, INT64), generate
+
+    @intrinsic
+    def pause(typing_context):
+        """Leave the core to its other thread for a moment, on processors that know how."""
+
+        def generate(context, builder, signature, arguments):
+            if "x86_64" in builder.module.triple:
+                kind = ir.FunctionType(ir.VoidType(), [])
+                builder.call(cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.sse2.pause"), [])
+            return context.get_dummy_value()
+
+        return numba.types.none(), generate
+
+    @intrinsic
+    def call(typing_context, function, address):
+        """Call ``int function(void *)`` by its address."""
+
+        def generate(context, builder, signature, arguments):
+            kind = ir.FunctionType(ir.IntType(32), [ir.IntType(8).as_pointer()])
+            target = builder.inttoptr(arguments[0], kind.as_pointer())
+            pointer = builder.inttoptr(arguments[1], ir.IntType(8).as_pointer())
+            return builder.sext(builder.call(target, [pointer]), ir.IntType(64))
+
+        return INT64(INT64, INT64), generate
+
+    @intrinsic
+    def copy_to(typing_context, address, source):
+        """Copy the bytes of a contiguous uint8 array to an address."""
+
+        def generate(context, builder, signature, arguments):
+            array = context.make_array(signature.args[1])(context, builder, arguments[1])
+            cgutils.raw_memcpy(
+                builder,
+                builder.inttoptr(arguments[0], ir.IntType(8).as_pointer()),
+                array.data,
+                array.nitems,
+                array.itemsize,
+            )
+            return context.get_dummy_value()
+
+        return numba.types.none(INT64, source), generate

@@ -1,0 +1,43 @@
+"""Decimal ADC and SBC as machine code: functions beside a ROM's own, for games add decimals to scores and to little else.
+
+``i32 add(a, m, c)`` and ``i32 subtract(a, m, c)`` give result | carry << 8 | overflow << 9 of `cpu6507.add` and `cpu6507.subtract`.
+"""
+
+from .assembly import Assembly
+
+ADD, SUBTRACT = "decimal_add", "decimal_subtract"
+
+
+class Decimal(Assembly):
+    """The body of one of the two functions."""
+
+    def number(self, byte: str) -> str:
+        """What a byte counts as; any byte has a value."""
+        return self.op("add", self.op("mul", self.op("lshr", byte, 4), 10), self.op("and", byte, 15))
+
+    def overflow(self, result: str, other: str, subtracting: bool) -> str:
+        """Bit 7 of (a ^ result) & (result ^ m), or of (a ^ result) & (a ^ m)."""
+        signs = self.op("and", self.op("xor", "%a", result), self.op("xor", other if not subtracting else "%a", "%m"))
+        return self.op("and", self.op("lshr", signs, 7), 1)
+
+    def assembly(self, subtracting: bool) -> str:
+        """The function as LLVM assembly."""
+        if subtracting:
+            total = self.op("sub", self.op("sub", self.number("%a"), self.number("%m")), self.op("sub", 1, "%c"))
+            carry = self.bit("sge", "%a", self.op("add", "%m", self.op("sub", 1, "%c")))
+            total = self.op("add", total, 200)  # at least -166, and hundreds do not count
+        else:
+            total = self.op("add", self.op("add", self.number("%a"), self.number("%m")), "%c")
+            carry = self.bit("ugt", total, 99)
+            total = self.op("and", total, 0xFF)
+        shown = self.op("urem", total, 100)
+        result = self.op("or", self.op("shl", self.op("udiv", shown, 10), 4), self.op("urem", shown, 10))
+        overflow = self.overflow(result, result, subtracting)
+        both = self.op("or", result, self.op("or", self.op("shl", carry, 8), self.op("shl", overflow, 9)))
+        name, body = SUBTRACT if subtracting else ADD, "\n".join(self.lines)
+        return f"define internal preserve_mostcc i32 @{name}(i32 %a, i32 %m, i32 %c) noinline nounwind {{\n{body}\n  ret i32 {both}\n}}\n"
+
+
+def assembly() -> str:
+    """Both functions."""
+    return "".join(Decimal().assembly(subtracting) for subtracting in (False, True))

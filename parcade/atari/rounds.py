@@ -1,0 +1,285 @@
+"""A round of `VectorConsoles`: a step or a reset of all consoles on the threads of a `ThreadPool`.
+
+No console knows of another, and each thread has scratch of its own, so results are the same for every number of
+threads and whichever thread plays what.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from . import mt19937
+from .atomics import copy_to
+from .engine_cpu import RESIZE, STARTS, capture_changes, load_console, play_step, push, start_episode
+from .jit import ROWS, inlined, kernel, separate, stand_alone
+from .state import DIFFICULTY, EPISODE_FRAME_NUMBER, FRAME_NUMBER, LIVES, MODE, NOOP_STREAM, TERMINAL
+from .thread_pool import (
+    CONTROL,
+    MESSAGE,
+    NUM_PARTS,
+    Work,
+    await_done,
+    await_round,
+    claim,
+    close_round,
+    enter_round,
+    leave_round,
+    open_round,
+    post_done,
+    set_part,
+    wake,
+)
+
+# What consoles are told to do in a round, and the words of its message (`ThreadPool.run`).
+STEP = 0
+RESET = 1
+COMMAND = MESSAGE
+STACKS = MESSAGE + 1  # address of uint8 [n, stack, h * w] that takes copies of the observations, 0 for none
+FRAMES = MESSAGE + 2  # address of uint8 [n, h * w] that takes their newest frames, 0 for none
+FINAL = MESSAGE + 3  # address of uint8 [n, stack, h * w] that takes the last observations of episodes that end
+RESULTS = MESSAGE + 4  # addresses of arrays as those of `Outcome`
+
+
+class Settings(NamedTuple):
+    """Words of the settings of all consoles, int64."""
+
+    fire: int  # press FIRE when an episode begins
+    noop_max: int
+    frame_skip: int
+    frame_limit: int
+    max_pool: int
+    clip: int
+    life_loss: int
+    episodic_life: int
+
+
+FIRE, NOOP_MAX, FRAME_SKIP, FRAME_LIMIT, MAX_POOL, CLIP, LIFE_LOSS, EPISODIC_LIFE = range(8)
+
+
+class Outcome(NamedTuple):
+    """What a round says of every console, [n]. The threads write it; it is copied for the caller at the end."""
+
+    rewards: np.ndarray  # int32
+    terminated: np.ndarray  # bool
+    truncated: np.ndarray  # bool
+    lives: np.ndarray  # int32
+    frame_number: np.ndarray  # int32
+    episode_frame_number: np.ndarray  # int32
+    frames: np.ndarray  # int64, emulated by this step
+    reset_frames: np.ndarray  # int32, emulated by a reset inside this step
+
+
+OUTCOME_TYPES = Outcome(np.int32, np.bool_, np.bool_, np.int32, np.int32, np.int32, np.int64, np.int32)
+
+
+class Played(NamedTuple):
+    """The arrays that a round works on. Scratch belongs to one thread, all else to all of them."""
+
+    settings: np.ndarray  # int64, Settings
+    order: np.ndarray  # int64 [n]: consoles, in the order in which their parts play them
+    rows: tuple  # state, memory, screen, random
+    cartridge: tuple  # rom, program; state, memory, random of one console after power-on
+    starts: tuple  # what an episode may begin with, `engine_cpu.STARTS`
+    told: tuple  # [n]: actions int64, ale-py ids; playing bool; seeds int64; load bool, loadROM with the seed
+    seen: tuple  # captured uint64 [n, 3, height * 20], resize table, observations uint8 [n, stack, h * w]
+    clocks: tuple  # [n]: frames of this episode int32; frame number int64 up to which frames were counted
+    scratch: tuple  # work float32 [3, 160 + w], changed bool [height]
+    outcome: tuple  # Outcome
+    counts: np.ndarray  # int32 [n, 4], `engine_cpu.play_step`'s
+
+
+_FIELDS = Played(
+    settings="int64[::1]",
+    order="int64[::1]",
+    rows=f"Tuple(({ROWS}))",
+    cartridge="Tuple((uint8[::1], int32[::1], int32[:, ::1], uint8[:, ::1], uint32[:, :, ::1]))",
+    starts=STARTS,
+    told="Tuple((int64[::1], boolean[::1], int64[::1], boolean[::1]))",
+    seen=f"Tuple((uint64[:, :, ::1], {RESIZE}, uint8[:, :, ::1]))",
+    clocks="Tuple((int32[::1], int64[::1]))",
+    scratch="Tuple((float32[:, ::1], boolean[::1]))",
+    outcome="Tuple((int32[::1], boolean[::1], boolean[::1], int32[::1], int32[::1], int32[::1], int64[::1], int32[::1]))",
+    counts="int32[:, ::1]",
+)
+PLAYED = f"Tuple(({', '.join(_FIELDS)}))"
+
+
+@inlined
+def _bytes(stack):
+    return np.int64(stack.shape[0]) * np.int64(stack.shape[1])
+
+
+@kernel
+def _step_console(e, control, played):
+    """One step of console `e`, and its reset where an episode ends (SAME_STEP)."""
+    stand_alone()
+    settings, _, rows, cartridge, starts, told, seen, clocks, scratch, outcome, counts = played
+    state, memory, screen, random = rows
+    rom, program = cartridge[0], cartridge[1]
+    captured, resize_table, observations = seen
+    elapsed = clocks[0]
+    work, changed = scratch
+    rewards_out, terminated_out, truncated_out = outcome[0], outcome[1], outcome[2]
+    s, counts_out = state[e], counts[e]
+    frame_limit = settings[FRAME_LIMIT]
+    over = play_step(
+        s, memory[e], screen[e], random[e], rom, program, told[0][e], settings[FRAME_SKIP],
+        frame_limit - elapsed[e], settings[EPISODIC_LIFE] != 0, captured[e], counts_out,
+    )  # fmt: skip
+    elapsed[e] += counts_out[1]
+    if over:
+        changed[:] = True
+    else:
+        capture_changes(s, screen[e], captured[e], counts_out, changed)
+    pictures = np.int64(counts_out[2] if settings[MAX_POOL] != 0 else 1)
+    push(pictures, captured[e], resize_table, work, changed, observations[e])
+    reward = np.int64(counts_out[0])
+    rewards_out[e] = min(max(reward, np.int64(-1)), np.int64(1)) if settings[CLIP] != 0 else reward
+    loses = settings[LIFE_LOSS] != 0 or settings[EPISODIC_LIFE] != 0
+    terminated = s[TERMINAL] != 0 or (loses and counts_out[3] != 0)
+    terminated_out[e] = terminated
+    truncated_out[e] = elapsed[e] >= frame_limit and not terminated
+    if over:
+        copy_to(control[FINAL] + e * _bytes(observations[e]), observations[e])
+        start_episode(
+            e, state, memory, screen, random, rom, program, settings[FIRE] != 0, settings[NOOP_MAX], starts,
+            captured, resize_table, work, changed, observations, elapsed,
+        )  # fmt: skip
+
+
+@kernel
+def _reset_console(e, played):
+    """A new episode of console `e`; after loadROM with its seed if it is told so."""
+    stand_alone()
+    settings, _, rows, cartridge, starts, told, seen, clocks, scratch, _, _ = played
+    state, memory, screen, random = rows
+    rom, program, state_0, memory_0, random_0 = cartridge
+    _, _, seeds, load = told
+    captured, resize_table, observations = seen
+    work, changed = scratch
+    if load[e]:
+        mt19937.seed(random[e, NOOP_STREAM], seeds[e])
+        load_console(
+            e, state, memory, screen, random, state_0, memory_0, random_0, rom, program, seeds[e],
+            np.int64(state[e, MODE]), np.int64(state[e, DIFFICULTY]),
+        )  # fmt: skip
+    start_episode(
+        e, state, memory, screen, random, rom, program, settings[FIRE] != 0, settings[NOOP_MAX], starts,
+        captured, resize_table, work, changed, observations, clocks[0],
+    )  # fmt: skip
+
+
+@kernel
+def _hand_over(e, control, played):
+    """Counters and pictures of console `e`, to where the caller finds them."""
+    s, stack, counted = played[2][0][e], played[6][2][e], played[7][1]
+    _, terminated, truncated, lives, frame_number, episode_frame_number, frames, reset_frames = played[9]
+    lives[e] = s[LIVES]
+    frame_number[e] = s[FRAME_NUMBER]
+    episode_frame_number[e] = s[EPISODE_FRAME_NUMBER]
+    restarted = control[COMMAND] == STEP and (terminated[e] or truncated[e])
+    reset_frames[e] = s[EPISODE_FRAME_NUMBER] if restarted else 0
+    frames[e] = s[FRAME_NUMBER] - counted[e] - reset_frames[e]
+    counted[e] = s[FRAME_NUMBER]
+    if control[STACKS] != 0:
+        copy_to(control[STACKS] + e * _bytes(stack), stack)
+    if control[FRAMES] != 0:
+        copy_to(control[FRAMES] + e * np.int64(stack.shape[1]), stack[stack.shape[0] - 1])
+
+
+@separate(f"void({CONTROL}, int64, {PLAYED})")
+def play(control, thread, played):
+    """A thread's work in a round, console by console."""
+    stand_alone()
+    order, playing, outcome = played[1], played[5][1], played[9]
+    place = claim(control, thread)
+    while place >= 0:
+        e = order[place]
+        if control[COMMAND] == RESET:
+            _reset_console(e, played)
+        elif playing[e]:
+            _step_console(e, control, played)
+        else:
+            outcome[0][e] = 0
+            outcome[1][e] = False
+            outcome[2][e] = False
+        _hand_over(e, control, played)
+        place = claim(control, thread)
+
+
+@kernel
+def _rank(e, elapsed, lives, settings):
+    """Lower the likelier the episode of console `e` ends in this step."""
+    if elapsed[e] + settings[FRAME_SKIP] >= settings[FRAME_LIMIT]:
+        return np.int64(-1) << 40
+    return (np.int64(lives[e]) << 32) - elapsed[e]
+
+
+@separate(f"int64({CONTROL}, {PLAYED})")
+def prepare_round(control, played):
+    """Divide the consoles among the threads; returns how many workers to wake.
+
+    A reset takes as long as a dozen steps, so in each part those consoles go first whose episodes are likely to
+    end: those that will be cut off, those with the fewest lives, the oldest. This decides when a console is
+    played, and nothing else.
+    """
+    stand_alone()
+    settings, order, elapsed, lives = played[0], played[1], played[7][0], played[9][3]
+    threads = control[NUM_PARTS]
+    n = len(order)
+    for thread in range(threads):
+        first, last = n * thread // threads, n * (thread + 1) // threads
+        set_part(control, thread, first, last)
+        for place in range(first + 1, last):  # an insertion sort: the order hardly changes from step to step
+            e = order[place]
+            rank = _rank(e, elapsed, lives, settings)
+            to = place
+            while to > first and _rank(order[to - 1], elapsed, lives, settings) > rank:
+                order[to] = order[to - 1]
+                to -= 1
+            order[to] = e
+    return open_round(control, n)
+
+
+@separate(f"int64({CONTROL}, {PLAYED})")
+def gather(control, played):
+    """Copy the outcome of a round to where the caller wants it; returns how many episodes ended."""
+    stand_alone()
+    rewards, terminated, truncated, lives, frame_number, episode_frame_number, frames, reset_frames = played[9]
+    copy_to(control[RESULTS], rewards)
+    copy_to(control[RESULTS + 1], terminated)
+    copy_to(control[RESULTS + 2], truncated)
+    copy_to(control[RESULTS + 3], lives)
+    copy_to(control[RESULTS + 4], frame_number)
+    copy_to(control[RESULTS + 5], episode_frame_number)
+    copy_to(control[RESULTS + 6], frames)
+    copy_to(control[RESULTS + 7], reset_frames)
+    ended = np.int64(0)
+    for e in range(len(rewards)):
+        ended += terminated[e] or truncated[e]
+    return ended
+
+
+@separate(f"void({CONTROL}, int64, {PLAYED})")
+def serve(control, thread, played):
+    """All rounds of a worker."""
+    stand_alone()
+    while await_round(control, thread):
+        if enter_round(control):
+            play(control, thread, played)
+            if leave_round(control):
+                post_done(control)
+
+
+@separate(f"int64({CONTROL}, {PLAYED})")
+def lead(control, played):
+    """A whole round of the calling thread."""
+    stand_alone()
+    wake(control, prepare_round(control, played))
+    play(control, np.int64(0), played)
+    if close_round(control):
+        await_done(control)
+    return gather(control, played)
+
+
+WORK = Work(prepare_round, play, gather, serve, lead)
