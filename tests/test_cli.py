@@ -1,6 +1,8 @@
 """The command line as a user calls it: every mistake is one line and exit code 2; every command does what it says."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 
@@ -396,3 +398,17 @@ def test_a_video_in_a_directory_that_does_not_exist_makes_none(tmp_path):
     with pytest.raises(UsageError, match="does not exist; make it"):
         check_video(agent, tmp_path / "no" / "such" / "x.mp4")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_ctrl_c_while_the_consoles_compile_is_one_line_and_leaves_nothing(tmp_path):
+    """With an empty cache the first thing that takes long is compiling; then training begins, which saves when it is interrupted."""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    command = [sys.executable, "-m", "parcade", "train", "pong", "--run-dir", str(tmp_path / "run"), "--threads-per-rank", "1"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    for line in process.stderr:
+        if "compiling the consoles" in line:
+            break
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=100)
+    assert process.returncode == 130 and said.splitlines() == ["parcade: interrupted"]
+    assert not (tmp_path / "run").exists()

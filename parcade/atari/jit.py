@@ -14,6 +14,7 @@ import errno
 import functools
 import hashlib
 import importlib
+import signal
 import sys
 import threading
 import time
@@ -157,10 +158,28 @@ def prepare() -> None:
         _prepared = True
 
 
+@contextlib.contextmanager
+def interrupts_wait() -> Iterator[None]:
+    """Hold Ctrl-C back, and raise it at the end: in LLVM's call for an object's cache it would be lost, and the object with it."""
+    pending: list[int] = []
+    try:
+        before = signal.signal(signal.SIGINT, lambda number, frame: pending.append(number))
+    except ValueError:  # only the main thread is interrupted
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if pending:
+        raise KeyboardInterrupt
+
+
 def _compile(dispatcher, signature: str, on_disk: bool) -> None:
     if on_disk:
         dispatcher.enable_caching()
-    dispatcher.compile(signature)
+    with interrupts_wait():
+        dispatcher.compile(signature)
     dispatcher.disable_compile()  # else Numba would compile it again for each constant that a caller passes
     for result in dispatcher.overloads.values():
         # What calls this function links an empty module in place of its code; the name is found when it is loaded.

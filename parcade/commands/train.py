@@ -165,9 +165,9 @@ def _train_here(config, run: Path, resume: bool) -> int:
 
     try:
         return _finish(run_training(config, run, resume=resume), run)
-    except UsageError:
+    except (UsageError, KeyboardInterrupt):
         if not resume:
-            remove_unused(run)  # what is refused at its start leaves nothing in the way of the next try
+            remove_unused(run)  # what is refused or interrupted at its start leaves nothing in the way of the next try
         raise
     except RunLost as error:
         print(f"parcade: {error}; go on with: parcade train --resume {run}", file=sys.stderr)
