@@ -49,8 +49,9 @@ $(VENV)/.installed-test: $(VENV)/.installed
 pong: $(VENV)/.installed
 	$(BIN)/parcade train pong --preset pong_fast --backend $(BACKEND) --seed $(SEED)
 
+# Two files at a time: each test compares bits on one thread.
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -q -m "not exact and not exact_gpu and not cluster and not gpu_code" tests
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not exact and not exact_gpu and not cluster and not gpu_code" tests
 
 test-cluster: $(VENV)/.installed-test
 	tests/cluster/install.sh $(BIN)/python
