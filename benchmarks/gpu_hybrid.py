@@ -194,7 +194,8 @@ def measure(case: Case, folder: Path, seconds: int, *, tiny: bool) -> dict[str, 
         return train(case, folder, seconds, tiny=tiny)
     arguments = [argument.replace("RESULTS", str(folder)) for argument in case.command]
     if arguments[0].startswith("benchmarks/threads"):
-        arguments += ["--results", str(folder), *(["--tiny"] if tiny else [])]
+        arguments += ["--out", str(folder / "threads.json"), "--repeats", "3"]
+        arguments += ["--envs", "4", "--size", "42", "--repeats", "1", "--steps", "2", "--cost-steps", "2"] if tiny else []
     elif tiny:
         arguments[arguments.index("--seconds") + 1] = "1"
         arguments += ["--num-envs", "8", "--unroll-length", "8", "--num-minibatches", "2"]
