@@ -6,14 +6,15 @@ Measured: whole ``env.step`` with random actions, after random steps have moved 
 episodes end all the time. ``--against`` names a source tree of parcade to compare with: both trees play in
 processes of their own, in turns.
 
-Measured too, what does not scale: the CPU time of the calling thread outside the compiled round; a round with
+Measured too, what does not scale: the time of the calling thread outside the compiled round; a round with
 nothing to do on N threads; and the CPU time of every environment in every step, resets included, from which the
 imbalance on N threads is simulated: of static shares, where thread t plays environments t * n / N and following,
 and of parts that are claimed one by one (``parcade/atari/thread_pool.py``).
 
-Predicted from these: a step on N threads takes the time outside, the waking of one worker after another, and the
-time until the last thread is done; the efficiency is the time of one thread divided by N times that. The
-prediction knows nothing of shared caches, memory bandwidth, clocks or two threads on one core: it is a bound.
+Predicted from these: a step on N threads takes the time outside, an empty round of one thread, the waking of one
+worker after another, and the time until the last thread is done; the efficiency is the time of one thread divided
+by N times that. The prediction knows nothing of shared caches, memory bandwidth, clocks or two threads on one
+core: it is a bound.
 """
 
 from __future__ import annotations
@@ -94,15 +95,15 @@ class Played:
         }
 
     def outside(self, steps: int) -> list[float]:
-        """CPU-microseconds of the calling thread outside the compiled round, in each step."""
+        """Microseconds of the calling thread outside the compiled round, in each step."""
         consoles = self.env._consoles
         inside, found, held = [], [], []
 
         def timed(function: Callable[..., Any]) -> Callable[..., Any]:
             def call(*arguments: Any) -> Any:
-                started = time.thread_time_ns()
+                started = time.perf_counter_ns()
                 result = function(*arguments)
-                inside.append(time.thread_time_ns() - started)
+                inside.append(time.perf_counter_ns() - started)
                 return result
 
             return call
@@ -113,9 +114,9 @@ class Played:
             consoles._pool.work = consoles._pool.work._replace(lead=timed(consoles._pool.work.lead))
         for _ in range(steps):
             actions = self._actions()
-            started = time.thread_time_ns()
+            started = time.perf_counter_ns()
             result = self.env.step(actions)
-            found.append((time.thread_time_ns() - started - inside.pop()) / 1e3)
+            found.append((time.perf_counter_ns() - started - inside.pop()) / 1e3)
             held = [result]  # while the next step is taken, as a learner holds it
         del held
         return found
@@ -325,16 +326,15 @@ def what_does_not_scale(
     trees: dict[str, Tree], arguments: argparse.Namespace
 ) -> dict[str, list[dict[str, Any]]]:
     """Time outside, empty rounds, and the prediction, of every size and number of environments."""
-    rounds, delay = [], {}
+    rounds, empty, delay = [], {}, {}
     for name, tree in trees.items():
         medians = {}
         for threads in ROUND_THREADS:
             found = tree.ask("rounds", threads=threads, times=300)
             medians[threads] = statistics.median(found)
             rounds.append({"tree": name, "threads": threads, "microseconds": spread(found, 1)})
-        delay[name] = (
-            medians[16] - medians[1]
-        ) / 15  # a worker; here they share the cores there are, so it is an upper bound
+        empty[name] = medians[1]
+        delay[name] = (medians[16] - medians[1]) / 15  # of a worker; an upper bound where 16 threads share fewer cores
     outside, predicted = [], []
     for size in arguments.size:
         for envs in arguments.envs:
@@ -342,7 +342,7 @@ def what_does_not_scale(
             for name, tree in trees.items():
                 tree.ask("make", size=size, envs=envs, threads=1, most=max(arguments.envs))
                 found = tree.ask("outside", steps=100)
-                medians[name] = statistics.median(found)
+                medians[name] = statistics.median(found) + empty[name]
                 outside.append({"tree": name, "size": size, "envs": envs, "microseconds": spread(found, 1)})
             told = trees["this"].ask("costs", steps=arguments.cost_steps)
             mean = round(float(np.mean(told["microseconds"])), 1)

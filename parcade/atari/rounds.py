@@ -66,10 +66,10 @@ class Outcome(NamedTuple):
     frame_number: np.ndarray  # int32
     episode_frame_number: np.ndarray  # int32
     frames: np.ndarray  # int64, emulated by this step
-    reset_frames: np.ndarray  # int32, emulated by a reset inside this step
+    reset_frames: np.ndarray  # int64, emulated by a reset inside this step
 
 
-OUTCOME_TYPES = Outcome(np.int32, np.bool_, np.bool_, np.int32, np.int32, np.int32, np.int64, np.int32)
+OUTCOME_TYPES = Outcome(np.int32, np.bool_, np.bool_, np.int32, np.int32, np.int32, np.int64, np.int64)
 
 
 class Played(NamedTuple):
@@ -98,7 +98,7 @@ _FIELDS = Played(
     seen=f"Tuple((uint64[:, :, ::1], {RESIZE}, uint8[:, :, ::1]))",
     clocks="Tuple((int32[::1], int64[::1]))",
     scratch="Tuple((float32[:, ::1], boolean[::1]))",
-    outcome="Tuple((int32[::1], boolean[::1], boolean[::1], int32[::1], int32[::1], int32[::1], int64[::1], int32[::1]))",
+    outcome="Tuple((int32[::1], boolean[::1], boolean[::1], int32[::1], int32[::1], int32[::1], int64[::1], int64[::1]))",
     counts="int32[:, ::1]",
 )
 PLAYED = f"Tuple(({', '.join(_FIELDS)}))"

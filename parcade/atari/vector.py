@@ -33,7 +33,7 @@ class StepResult(NamedTuple):
     frame_number: np.ndarray
     episode_frame_number: np.ndarray
     frames: np.ndarray  # int64 [n], emulated by this step
-    reset_frames: np.ndarray  # int32 [n], emulated by a reset inside this step
+    reset_frames: np.ndarray  # int64 [n], emulated by a reset inside this step
 
 
 class _Lent:

@@ -129,7 +129,7 @@ class NativeVectorEnv(Checked, VectorEnv):
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
         """One step of every game, or of those ``playing`` ``[n]`` bool. Shapes: actions ``[n]`` int; returns as ``make_vec`` says."""
         result = self._consoles.step(self.check_actions(actions, playing), playing)
-        infos = {"lives": result.lives, "frames": result.frames, "reset_frames": result.reset_frames.astype(np.int64)}
+        infos = {"lives": result.lives, "frames": result.frames, "reset_frames": result.reset_frames}
         if result.final_observations is not None:
             infos["final_obs"] = result.final_observations
             infos["_final_obs"] = result.terminated | result.truncated
