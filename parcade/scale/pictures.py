@@ -96,7 +96,8 @@ def _draw_simulated(axes, series: SeriesResult) -> None:
     axes.errorbar(
         ranks,
         rates,
-        [rates - bounds[:, 0], bounds[:, 1] - rates],
+        # The whole recording's rate may lie a little outside of those of its parts, which are the bounds.
+        np.maximum([rates - bounds[:, 0], bounds[:, 1] - rates], 0),
         fmt="s-",
         color="#8d6bb1",
         ms=4,

@@ -1,5 +1,6 @@
 """Answers, the scaling report and its file."""
 
+import dataclasses
 import json
 
 import pytest
@@ -97,6 +98,14 @@ def test_the_file_gives_the_same_report_again(study, tmp_path):
     assert page(again) == page(study)
     with pytest.raises(UsageError, match="schema_version 9"):
         from_json({**to_json(study), "schema_version": 9})
+
+
+def test_a_simulated_rate_outside_of_its_bounds_is_drawn(study, tmp_path):
+    """Bounds are of parts of the recording: on a noisy machine the whole's rate can lie a little beyond them."""
+    simulated = study.series[0].simulated
+    study.series[0].simulated = [dataclasses.replace(s, low=s.steps_per_second * 0.9, high=s.steps_per_second * 0.99) for s in simulated]
+    draw_series(study.series[0], tmp_path / "a.png")
+    assert (tmp_path / "a.png").stat().st_size > 1000
 
 
 def test_a_picture_is_drawn_with_and_without_simulated_sizes(study, tmp_path):
