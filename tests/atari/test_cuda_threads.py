@@ -3,6 +3,7 @@
 import functools
 import secrets
 import textwrap
+import types
 
 import numpy as np
 import pytest
@@ -421,8 +422,7 @@ def test_without_a_gpu_one_line_says_so():
 
 
 def test_an_old_driver_is_named_with_the_version_it_needs(monkeypatch):
-    cuda = pytest.importorskip("numba.cuda")
-    monkeypatch.setattr(cuda, "is_available", lambda: True)
+    monkeypatch.setattr(engine_cuda, "import_cuda", lambda *module: types.SimpleNamespace(is_available=lambda: True))
     monkeypatch.setattr(engine_cuda, "driver_version", lambda cuda: (11, 4))
     engine_cuda.require_cuda.cache_clear()
     with pytest.raises(engine_cuda.DeviceUnavailable, match="serves CUDA 11.4, 12.0 is needed"):
