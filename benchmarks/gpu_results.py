@@ -22,7 +22,7 @@ SPEED = ("frames_per_second", "lowest", "highest", "restarts_per_step", "warm_up
 COLUMNS = {
     "gpu_parity.csv": ("game", "frames", "consoles", "seed", "first_difference", "seconds", "commit", "error"),
     "gpu_speed.csv": ("game", "consoles", "start_states", *SPEED),
-    "gpu_tuning.csv": ("threads_per_block", "max_registers", "narrow", "lanes", "game", "consoles", "start_states", *SPEED),
+    "gpu_tuning.csv": ("threads_per_block", "max_registers", "lanes", "game", "consoles", "start_states", *SPEED),
     "gpu_training.csv": (
         "stage", "game", "num_envs", "num_groups", "unroll_length", "network", "hidden", "seed", "finished_by", "score_mean", "wall_seconds",
         "frames", "steps", "updates", "frames_per_second", "updates_per_second", "frames_per_dollar", "milestones", "card", "commit", "error",

@@ -124,9 +124,8 @@ def throughput(clock: Clock, device: Gpu, results: Results, *, cases: list[tuple
 
 def tuning_cases() -> list[dict[str, Any]]:
     """Consoles, and options of `step_thread`'s threads; all other kernels stay as they are."""
-    plain = {"threads_per_block": 64, "max_registers": None, "narrow": False, "lanes": None}
-    cases = [{"consoles": MANY, **plain, "narrow": True}]
-    cases += [{"consoles": FEW, **plain, "threads_per_block": 32, "lanes": lanes} for lanes in LANES]
+    plain = {"threads_per_block": 64, "max_registers": None, "lanes": None}
+    cases = [{"consoles": FEW, **plain, "threads_per_block": 32, "lanes": lanes} for lanes in LANES]
     return cases + [{"consoles": MANY, **plain, "threads_per_block": block, "max_registers": limit} for limit in REGISTER_LIMITS for block in BLOCKS]
 
 

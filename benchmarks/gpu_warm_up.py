@@ -33,7 +33,7 @@ def jobs(*, tuning: bool) -> dict[str, dict[str, Any]]:
     found = {name: {"kernel": name} for name in sorted(kernel_types(), key=lambda name: name not in LARGE)}
     if tuning:
         limited = {f"step_thread, {limit} registers": {"kernel": "step_thread", "max_registers": limit} for limit in REGISTER_LIMITS if limit}
-        found = {**limited, "step_thread, 32 bits": {"kernel": "step_thread", "narrow": True}, **found}
+        found = {**limited, **found}
     return found
 
 
@@ -43,14 +43,14 @@ def hide_devices() -> None:
 
 
 def compile_kernel(
-    *, kernel: str, capability: tuple[int, int], max_registers: int | None = None, narrow: bool = False
+    *, kernel: str, capability: tuple[int, int], max_registers: int | None = None
 ) -> dict[str, float]:
     """Compile a kernel for devices of a compute capability, or load it from disk; seconds, CPU-seconds, and what a thread of it takes."""
     from parcade.atari import gpu_code
 
     body, _ = kernel_types()[kernel]
     started, cpu_started = time.perf_counter(), time.process_time()
-    code = gpu_code.compile_ahead(body, capability, max_registers=max_registers, narrow=narrow)
+    code = gpu_code.compile_ahead(body, capability, max_registers=max_registers)
     registers, local_bytes = gpu_code.thread_needs(code)
     return {
         "seconds": round(time.perf_counter() - started, 2),

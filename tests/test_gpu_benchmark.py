@@ -182,7 +182,7 @@ def test_the_commit_needs_no_git(monkeypatch):
 # --- tiny cases -----------------------------------------------------------------------------------------------------------------
 
 
-def compile_one(*, kernel, capability, max_registers=None, narrow=False):
+def compile_one(*, kernel, capability, max_registers=None):
     if kernel == "act_thread":
         raise RuntimeError("ptxas refused")
     return {"capability": capability, "devices": os.environ["CUDA_VISIBLE_DEVICES"]}

@@ -31,7 +31,6 @@ import numpy as np
 from .history import RECORD_WORDS
 from .jit import OPTIONS, cache_directory, only_process, source_digest
 from .mt19937 import COUNTED_WORDS
-from .narrow import narrowed
 from .state import MEMORY_BYTES, ROW_WORDS
 
 THREADS_PER_BLOCK = 64
@@ -131,12 +130,12 @@ def with_row(body: Callable) -> bool:
 
 
 class HostThreads:
-    """Runs thread bodies on the CPU, in an order drawn anew for every launch; `narrow` computes in 32 bits (`narrow.py`)."""
+    """Runs thread bodies on the CPU, in an order drawn for every launch."""
 
     name = "cpu"
 
-    def __init__(self, seed: int = 0, *, narrow: bool = False) -> None:
-        self._order, self._narrow = np.random.default_rng(seed), narrow
+    def __init__(self, seed: int = 0) -> None:
+        self._order = np.random.default_rng(seed)
         self._scratch = {name: np.zeros(*shape) for name, shape in SCRATCH.items()}
 
     def put(self, array: np.ndarray) -> np.ndarray:
@@ -173,7 +172,7 @@ class HostThreads:
         # A GPU's thread finds what some thread of an earlier launch left there: half of the time this one finds such rows, half rubbish.
         is_filled = bool(self._order.random() < 0.5)
         scratch = tuple(self._scratch[name] for name in scratch_of(body))
-        _host_loop(narrowed(body) if self._narrow else body)(order, is_filled, scratch, arguments)
+        _host_loop(body)(order, is_filled, scratch, arguments)
 
 
 # --- on a GPU ---------------------------------------------------------------------------------------------------------------------
@@ -243,9 +242,9 @@ def kernel_folder(options: str) -> Path | None:
     return folder
 
 
-def options_name(*, narrow: bool, max_registers: int | None) -> str:
+def options_name(max_registers: int | None) -> str:
     """What tells the folders of kernels compiled with different options apart."""
-    return f"{'int32' if narrow else 'int64'}-{max_registers or 'all'}-registers"
+    return f"{max_registers or 'all'}-registers"
 
 
 def folder_of(body: Callable, folder: Path | None) -> Path | None:
@@ -257,38 +256,37 @@ def folder_of(body: Callable, folder: Path | None) -> Path | None:
     return own
 
 
-def make_kernel(body: Callable, folder: Path | None, *, narrow: bool = False, max_registers: int | None = None) -> Any:
+def make_kernel(body: Callable, folder: Path | None, *, max_registers: int | None = None) -> Any:
     """The kernel of a body, to be compiled, or loaded from disk, at its first launch; `folder` is that of its options."""
     cuda = import_cuda()
     # Linked function by function: what has been compared with the CPU engine on a GPU. `gpu_code.figures` are of one piece, and smaller.
     options = {"lto": False} if "lto" in inspect.signature(cuda.jit).parameters else {}
     options |= {} if max_registers is None else {"max_registers": max_registers}
     options |= {} if folder is None else {"cache": True}
-    return cuda.jit(kernel_function(narrowed(body) if narrow else body, folder_of(body, folder)), **options)
+    return cuda.jit(kernel_function(body, folder_of(body, folder)), **options)
 
 
 class GpuThreads:
     """Runs thread bodies on the current CUDA device, on `stream` (a handle; None is torch's current one, where torch is loaded).
 
     Copies and fills go through the same stream: what is launched later finds them done.
-    `narrow` computes in 32 bits (`narrow.py`). `max_registers` limits a thread, which lets more of them run at once and
+    `max_registers` limits a thread, which lets more of them run at once and
     spill; `threads_per_block` shares out blocks, `lanes` consoles (None: `lanes_for`).
     """
 
     name = "cuda"
 
     def __init__(
-        self, stream: int | None = None, *, threads_per_block: int = THREADS_PER_BLOCK, max_registers: int | None = None, narrow: bool = False,
+        self, stream: int | None = None, *, threads_per_block: int = THREADS_PER_BLOCK, max_registers: int | None = None,
         lanes: int | None = None,
     ) -> None:
         self.threads_per_block, self._max_registers, self._lanes = threads_per_block, max_registers, lanes
-        self._narrow = narrow and not is_simulated()
         self._cuda = require_cuda()
         self._multiprocessors = 1
         if not is_simulated():
             device = self._cuda.get_current_device()
             self._multiprocessors = device.MULTIPROCESSOR_COUNT
-        self._folder = kernel_folder(options_name(narrow=self._narrow, max_registers=max_registers))
+        self._folder = kernel_folder(options_name(max_registers))
         self._kernels: dict[Callable, Any] = {}
         self._has_scratch = False
         self.stream = stream
@@ -383,7 +381,7 @@ class GpuThreads:
         """Run a body for indices 0 .. num_threads - 1; returns before it has run."""
         is_new = body not in self._kernels
         if is_new:
-            self._kernels[body] = make_kernel(body, self._folder, narrow=self._narrow, max_registers=self._max_registers)
+            self._kernels[body] = make_kernel(body, self._folder, max_registers=self._max_registers)
         places = num_threads
         if with_row(body):
             self._has_scratch = True

@@ -32,7 +32,6 @@ from .engine_cuda import (
     tables_in_global_memory,
 )
 from .jit import only_process
-from .narrow import narrowed
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 PTX_CAPABILITY = (8, 0)  # PTX of the oldest; ptxas makes any later architecture's code of it
@@ -117,21 +116,21 @@ def pretended_device(compute_capability: tuple[int, int]) -> Iterator[None]:
         dispatcher.get_current_device, codegen.devices = original
 
 
-def compile_to_ptx(body: Callable, compute_capability: tuple[int, int] = PTX_CAPABILITY, *, narrow: bool = False) -> str:
-    """PTX of the kernel around a body; `narrow` in 32 bits. Needs numba-cuda, no GPU."""
+def compile_to_ptx(body: Callable, compute_capability: tuple[int, int] = PTX_CAPABILITY) -> str:
+    """PTX of the kernel around a body. Needs numba-cuda, no GPU."""
     with pretended_device(compute_capability), tables_in_global_memory():
         signature = numba.void(*compiled_types(body, signatures()[body]))
-        function = kernel_function(narrowed(body) if narrow else body)
+        function = kernel_function(body)
         return import_cuda().compile_ptx(function, signature, device=False, abi="numba", cc=compute_capability)[0]
 
 
-def compile_ahead(body: Callable, compute_capability: tuple[int, int], *, narrow: bool = False, max_registers: int | None = None) -> bytes:
+def compile_ahead(body: Callable, compute_capability: tuple[int, int], *, max_registers: int | None = None) -> bytes:
     """The cubin of the kernel around a body, from disk or compiled and kept there, where the first launch on such a device looks for it.
 
     Creates no context, so any number of processes can compile without GPU memory.
     """
-    folder = kernel_folder(options_name(narrow=narrow, max_registers=max_registers))
-    kernel = make_kernel(body, folder, narrow=narrow, max_registers=max_registers)
+    folder = kernel_folder(options_name(max_registers))
+    kernel = make_kernel(body, folder, max_registers=max_registers)
     with pretended_device(compute_capability), tables_in_global_memory(), only_process(folder_of(body, folder)):
         return bytes(kernel.compile(compiled_types(body, signatures()[body])).library.get_cubin().code)
 

@@ -231,13 +231,6 @@ def test_the_threads_equal_ale_py_on_many_games(game, seed):
     play_steps(game, 150, seed, repeat_action_probability=0.25, max_num_frames_per_episode=400)
 
 
-@pytest.mark.exact_gpu
-@pytest.mark.parametrize("game", MANY)
-def test_the_threads_in_32_bits_equal_ale_py_on_many_games(game, seed):
-    make = functools.partial(DeviceArcade, threads=HostThreads(narrow=True))
-    assert play_both(game, 300, seed, sticky=0.25, make=make) is None
-
-
 def test_a_console_moves_between_devices_and_goes_on_identically():
     arcade = Arcade("space_invaders", 3)
     for frame in range(40):

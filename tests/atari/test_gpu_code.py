@@ -142,7 +142,7 @@ def test_a_launch_finds_what_was_compiled_ahead(kept, monkeypatch):
     code, _ = kept("a" * 16)
     context = gpu_code._pretended_context((9, 0))
     monkeypatch.setattr(import_cuda("numba.cuda.codegen").devices, "get_context", lambda *number: context)
-    folder = engine_cuda.kernel_folder(engine_cuda.options_name(narrow=False, max_registers=None))
+    folder = engine_cuda.kernel_folder(engine_cuda.options_name(None))
     kernel = engine_cuda.make_kernel(cuda_arcade.show_thread, folder)
     types = gpu_code.signatures()[cuda_arcade.show_thread]
     assert kernel._cache.load_overload(types, kernel.targetctx)._codelibrary.get_cubin().code == code
