@@ -11,7 +11,7 @@ import argparse
 import json
 from pathlib import Path
 
-from parcade.atari.divergence import count_divergence
+from parcade.atari.cuda.divergence import count_divergence
 from parcade.report.machine import commit, machine
 
 RESULT = Path(__file__).parent / "results" / "gpu_divergence.json"

@@ -114,7 +114,7 @@ def find_facts(device: Gpu, results: Results) -> dict:
     import numba_cuda
     import torch
 
-    from parcade.atari.device_arrays import environment_bytes
+    from parcade.atari.cuda.layout import environment_bytes
 
     return {
         "card": device.card(),
@@ -200,13 +200,14 @@ def main() -> None:
     options = parse()
     # Set before the card is first used: as many queues as it has, so that games in flight do not wait in each other's.
     os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
-    from parcade.atari import engine_cuda, games
+    from parcade.atari import games
+    from parcade.atari.cuda import engine
 
     if options.roms:
         games.rom_directory = lambda: options.roms
     try:
         device = Gpu()
-    except engine_cuda.DeviceUnavailable as error:
+    except engine.DeviceUnavailable as error:
         raise SystemExit(f"benchmarks/gpu.py: {error}") from error
     run_stages(options, device, Results(options.results, skip=tuple(options.skip)))
 

@@ -18,8 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from gpu_results import Clock, DeviceLost, Gpu, Results, one_line
 
-from parcade.atari import Arcade, cuda_arcade, games, jit
-from parcade.atari.arcade_cuda import DeviceArcade
+from parcade.atari import Arcade, games, jit
+from parcade.atari.cuda import arcade_kernels
+from parcade.atari.cuda.arcade import DeviceArcade
 from parcade.atari.state import LINE_WORDS
 
 TABLE = "gpu_parity.csv"
@@ -184,9 +185,9 @@ class OnDevice:
         for frame in range(first, last):
             arcade.act(self._actions[frame])
             lasting = arcade._registers, arcade._memory, arcade._rewards
-            launch(cuda_arcade.record_thread, n, frame - first, *lasting, self._ram, self._counters)
+            launch(arcade_kernels.record_thread, n, frame - first, *lasting, self._ram, self._counters)
             if frame in shown:
-                launch(cuda_arcade.show_thread, n * self._words, arcade._registers, arcade._pictures, next(pictures))
+                launch(arcade_kernels.show_thread, n * self._words, arcade._registers, arcade._pictures, next(pictures))
 
     def fetch(self, first: int, last: int, resets: np.ndarray) -> Record:
         """What the chunk gave; waits for the device."""

@@ -124,14 +124,14 @@ class Gpu:
     """The GPU of this process. The tests have one that runs on the CPU in its place."""
 
     def __init__(self) -> None:
-        from parcade.atari import engine_cuda
+        from parcade.atari.cuda import engine
 
-        self._cuda = engine_cuda.require_cuda()
+        self._cuda = engine.require_cuda()
         self._streams: list[Any] = []
 
     def threads(self, **options: Any) -> Any:
         """`GpuThreads` of these options."""
-        from parcade.atari.engine_cuda import GpuThreads
+        from parcade.atari.cuda.engine import GpuThreads
 
         return GpuThreads(**options)
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from parcade.atari import VectorConsoles, games
-from parcade.atari.engine_cuda import HostThreads
-from parcade.atari.vector_cuda import DeviceConsoles
+from parcade.atari.cuda.engine import HostThreads
+from parcade.atari.cuda.vector import DeviceConsoles
 from parcade.report.machine import commit
 
 RESULT = Path(__file__).parent / "results" / "gpu_slots.csv"

@@ -58,7 +58,7 @@ def measure(
 
     Frames that a restart plays are not counted. Errors: OutOfTime; MemoryError saying how many consoles fit.
     """  # fmt: skip
-    from parcade.atari.vector_cuda import DeviceConsoles
+    from parcade.atari.cuda.vector import DeviceConsoles
 
     device.release()
     threads = TimedThreads(device, device.threads(), special)

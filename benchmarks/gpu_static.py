@@ -11,7 +11,7 @@ import json
 import time
 from pathlib import Path
 
-from parcade.atari import gpu_code
+from parcade.atari.cuda import offline
 from parcade.report.machine import commit, machine
 
 RESULT = Path(__file__).parent / "results" / "gpu_static.json"
@@ -19,17 +19,17 @@ RESULT = Path(__file__).parent / "results" / "gpu_static.json"
 
 def main() -> None:
     """Compile every kernel once and assemble it for every architecture."""
-    ptxas = gpu_code.find_ptxas()
+    ptxas = offline.find_ptxas()
     if ptxas is None:
         raise SystemExit("ptxas was not found; run: pip install nvidia-cuda-nvcc")
     rows = []
-    for body in gpu_code.signatures():
+    for body in offline.signatures():
         name = body.py_func.__name__
         started = time.process_time()
-        ptx = gpu_code.compile_to_ptx(body)
+        ptx = offline.compile_to_ptx(body)
         seconds = round(time.process_time() - started, 1)
-        for architecture in gpu_code.ARCHITECTURES:
-            row = {**gpu_code.figures(name, ptx, architecture, ptxas)._asdict(), "compile_cpu_seconds": seconds}
+        for architecture in offline.ARCHITECTURES:
+            row = {**offline.figures(name, ptx, architecture, ptxas)._asdict(), "compile_cpu_seconds": seconds}
             rows.append(row)
             print("  ".join(f"{key} {value}" for key, value in row.items()), flush=True)
     RESULT.write_text(json.dumps({"rows": rows, "commit": commit(), "machine": machine()}, indent=1) + "\n")

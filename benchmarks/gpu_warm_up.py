@@ -23,9 +23,9 @@ LARGE = ("step_thread", "restart_thread", "load_thread", "power_thread", "reset_
 
 def kernel_types() -> dict[str, tuple[Callable, tuple]]:
     """Bodies by name and the types of their arguments, the number of threads first."""
-    from parcade.atari import gpu_code
+    from parcade.atari.cuda import offline
 
-    return {body.py_func.__name__: (body, types) for body, types in gpu_code.signatures().items()}
+    return {body.py_func.__name__: (body, types) for body, types in offline.signatures().items()}
 
 
 def jobs(*, tuning: bool) -> dict[str, dict[str, Any]]:
@@ -46,12 +46,12 @@ def compile_kernel(
     *, kernel: str, capability: tuple[int, int], max_registers: int | None = None
 ) -> dict[str, float]:
     """Compile a kernel for devices of a compute capability, or load it from disk; seconds, CPU-seconds, and what a thread of it takes."""
-    from parcade.atari import gpu_code
+    from parcade.atari.cuda import offline
 
     body, _ = kernel_types()[kernel]
     started, cpu_started = time.perf_counter(), time.process_time()
-    code = gpu_code.compile_ahead(body, capability, max_registers=max_registers)
-    registers, local_bytes = gpu_code.thread_needs(code)
+    code = offline.compile_ahead(body, capability, max_registers=max_registers)
+    registers, local_bytes = offline.thread_needs(code)
     return {
         "seconds": round(time.perf_counter() - started, 2),
         "cpu_seconds": round(time.process_time() - cpu_started, 2),
@@ -79,10 +79,11 @@ def warm_up(
 
     Kernels are compiled for `capability`, that of this machine's GPU where none is given.
     """
-    from parcade.atari import engine_cuda, games, jit
+    from parcade.atari import games, jit
+    from parcade.atari.cuda import engine
 
     started = time.perf_counter()
-    capability = capability or engine_cuda.compute_capability()
+    capability = capability or engine.compute_capability()
     spawn = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(len(os.sched_getaffinity(0)), mp_context=spawn, initializer=hide_devices)
     waiting = {pool.submit(compile_one, capability=capability, **options): name for name, options in jobs(tuning=tuning).items()}

@@ -17,8 +17,9 @@ from pathlib import Path
 
 import numpy as np
 
-from parcade.atari import Arcade, cartridge, console, cpu6507, games, machine_code, recompiler, rom_code, rom_image, rules, tia, tracing
+from parcade.atari import Arcade, cartridge, console, cpu6507, games, rules, tia
 from parcade.atari import state as st
+from parcade.atari.translate import machine_code, recompiler, rom_code, rom_image, tracing
 
 GAMES = ("pong", "breakout", "seaquest", "qbert", "beam_rider", "space_invaders")
 HOLD_FRAMES = 4

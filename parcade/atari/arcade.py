@@ -27,13 +27,13 @@ from .state_check import check_rows
 class Arcade:
     """`num_consoles` consoles playing one ROM, given by game name or path.
 
-    With ``device="cuda"`` they live on a GPU and what they give are arrays there (`arcade_cuda.py`).
+    With ``device="cuda"`` they live on a GPU and what they give are arrays there (`cuda/arcade.py`).
     Errors: ValueError for an unknown game, device or wrong shapes. A ROM that is no known game runs without rules.
     """
 
     def __new__(cls, game: str | Path, num_consoles: int, device: str = "cpu", *_, **__):
         if device == "cuda" and cls is Arcade:
-            from .arcade_cuda import DeviceArcade
+            from .cuda.arcade import DeviceArcade
 
             return object.__new__(DeviceArcade)
         return object.__new__(cls)

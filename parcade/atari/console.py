@@ -8,7 +8,8 @@ reset draws a new timer value, so no two episodes start alike.
 
 import numpy as np
 
-from . import bus, cartridge, cpu6507, history, mt19937, riot, rules, tia
+from . import bus, cartridge, cpu6507, mt19937, riot, rules, tia
+from .cuda import history
 from .jit import CHIPS, CONSOLE, inlined, kernel, separate, stand_alone
 from .state import (
     ACTION,

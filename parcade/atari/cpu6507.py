@@ -11,7 +11,6 @@ import numpy as np
 
 from . import bus, tia
 from .jit import CHIPS, inlined, kernel, separate, stand_alone
-from .machine_code import run_machine_code
 from .opcodes import CYCLES as BASE_CYCLES
 from .opcodes import KIND, KINDS, MODE, MODES, OPERATION, OPERATIONS, PAGE_EXTRA
 from .state import (
@@ -29,6 +28,7 @@ from .state import (
     CYCLES,
     FRAME_ENDED,
 )
+from .translate.machine_code import run_machine_code
 
 (IMP, ACC, IMM, ZP, ZPX, ZPY, ABS, ABSX, ABSY, IND, INDX, INDY, REL) = range(len(MODES))
 (NONE, READ, WRITE, RMW, BRANCH, JUMP) = range(len(KINDS))

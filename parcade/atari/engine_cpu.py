@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from . import cartridge, console, games, mt19937, preprocess, rom_code, rules, tia
+from . import cartridge, console, games, mt19937, preprocess, rules, tia
 from .jit import ROWS, inlined, kernel, prepare, separate, stand_alone
 from .state import (
     CART_KIND,
@@ -39,6 +39,7 @@ from .state import (
     TERMINAL,
     allocate,
 )
+from .translate import rom_code
 
 # Types of captured pictures, `preprocess.Resize` behind its grey table, scratch, which lines changed, and observations.
 RESIZE = "Tuple((uint8[::1], int32[::1], float32[:, ::1], int32[::1], int32[::1], float32[:, ::1], int32[::1]))"

@@ -139,7 +139,7 @@ def prepare() -> None:
     with _lock:
         if _prepared:
             return
-        for name in ("engine_cpu", "rounds", "tracing"):
+        for name in ("engine_cpu", "rounds", "translate.tracing"):
             importlib.import_module(f"{__package__}.{name}")
         directory = cache_directory()
         with only_process(directory):
@@ -191,20 +191,18 @@ def _compile(dispatcher, signature: str, on_disk: bool) -> None:
 STAMP = "kernels.sha256"
 
 
-# Files without kernels: changing them makes no kernel stale.
-WITHOUT_KERNELS = (
-    "__init__", "accesses", "arcade", "arcade_cuda", "assembly", "device_arrays", "device_rows", "device_use", "disassembler",
-    "divergence", "dpc_accesses", "engine_cuda", "games", "gpu_code", "idle_loops",
-    "recompiler", "rom_code", "rom_image", "state_check", "vector", "vector_cuda",
-)  # fmt: skip
+# Files and folders without kernels of the CPU: changing them makes no kernel stale.
+WITHOUT_KERNELS = ("__init__.py", "arcade.py", "games.py", "state_check.py", "vector.py", "cuda/", "translate/")
+WITH_KERNELS = ("cuda/history.py", "translate/machine_code.py", "translate/tracing.py")
 
 
 @functools.cache
 def source_digest(*, everything: bool = False) -> str:
     """Fingerprint of the sources that kernels are made of, or of all of this package's, as they are when first asked for."""
-    sources = sorted(Path(__file__).parent.glob("*.py"))
-    wanted = [path for path in sources if everything or path.stem not in WITHOUT_KERNELS]
-    return hashlib.sha256(b"".join(path.read_bytes() for path in wanted)).hexdigest()
+    folder = Path(__file__).parent
+    names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.py") if "__pycache__" not in path.parts)
+    wanted = [name for name in names if everything or name in WITH_KERNELS or not name.startswith(WITHOUT_KERNELS)]
+    return hashlib.sha256(b"".join((folder / name).read_bytes() for name in wanted)).hexdigest()
 
 
 def cache_directory() -> Path | None:
@@ -277,6 +275,14 @@ def _forget_stale_kernels(directory: Path | None) -> bool:
     if stamp.is_file() and stamp.read_text() == source_digest():
         return False
     stamp.unlink(missing_ok=True)
-    for path in [*directory.glob("*.nbi"), *directory.glob("*.nbc"), *directory.glob("rom-*.o")]:
-        path.unlink(missing_ok=True)
+    for folder in _kernel_folders() | {directory}:
+        for path in [*folder.glob("*.nbi"), *folder.glob("*.nbc"), *folder.glob("rom-*.o")]:
+            path.unlink(missing_ok=True)
     return True
+
+
+def _kernel_folders() -> set[Path]:
+    """Where Numba keeps the separate functions: a folder for each folder of sources."""
+    for dispatcher, _ in _separate:
+        dispatcher.enable_caching()
+    return {Path(dispatcher.stats.cache_path) for dispatcher, _ in _separate}

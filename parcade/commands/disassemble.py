@@ -22,7 +22,7 @@ def disassemble(arguments: list[str]) -> int:
 
     flags = parse(DisassembleFlags, arguments, prog="parcade disassemble")
     from parcade.atari import games
-    from parcade.atari.disassembler import listing
+    from parcade.atari.translate.disassembler import listing
 
     try:
         image = games.read_rom(flags.rom)

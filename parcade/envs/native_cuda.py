@@ -23,12 +23,12 @@ from parcade.errors import UsageError, missing_extra
 def make_threads() -> Any:
     """The threads of the current CUDA device. Errors: UsageError naming what is missing."""
     try:
-        from parcade.atari import engine_cuda
+        from parcade.atari.cuda import engine
     except ImportError as error:
         raise missing_extra(error.name or "numba", "cuda", "device 'cuda'") from error
     try:
-        return engine_cuda.GpuThreads()
-    except engine_cuda.DeviceUnavailable as error:
+        return engine.GpuThreads()
+    except engine.DeviceUnavailable as error:
         raise UsageError(str(error)) from error
 
 
@@ -41,7 +41,7 @@ class CudaNativeVectorEnv(VectorEnv):
     def __init__(self, game: str, num_envs: int, settings: EnvSettings, *, threads: Any = None) -> None:
         check_settings(settings)
         threads = threads or make_threads()
-        from parcade.atari.vector_cuda import DeviceConsoles
+        from parcade.atari.cuda.vector import DeviceConsoles
 
         try:
             self._consoles = DeviceConsoles(
@@ -114,8 +114,8 @@ class CudaNativeVectorEnv(VectorEnv):
         }
 
     def describe_use(self, steps_per_second: float) -> dict[str, Any]:
-        """Columns on what so many steps of single games a second make of the GPU: see ``parcade/atari/device_use.py``."""
-        from parcade.atari.device_use import use_of
+        """Columns on what so many steps of single games a second make of the GPU: see ``parcade/atari/cuda/usage.py``."""
+        from parcade.atari.cuda.usage import use_of
 
         return use_of(self._consoles, steps_per_second)
 

@@ -29,8 +29,8 @@ ENVIRONMENTS = """
 import sys, warnings
 import numpy as np
 from parcade.atari import VectorConsoles
-from parcade.atari.engine_cuda import GpuThreads
-from parcade.atari.vector_cuda import DeviceConsoles
+from parcade.atari.cuda.engine import GpuThreads
+from parcade.atari.cuda.vector import DeviceConsoles
 
 warnings.simplefilter("ignore")
 settings = {"img_height": 6, "img_width": 5, "noop_max": 0, "frameskip": 2, "stack_num": 2}

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from parity import play_both
 
-from parcade.atari import Arcade, VectorConsoles, cuda_arcade, device_arrays, device_rows, engine_cuda, history, mt19937
-from parcade.atari.arcade_cuda import DeviceArcade
-from parcade.atari.device_rows import rows_to_device
-from parcade.atari.engine_cuda import HostThreads
+from parcade.atari import Arcade, VectorConsoles, mt19937
+from parcade.atari.cuda import arcade_kernels, engine, history, layout, transfer
+from parcade.atari.cuda.arcade import DeviceArcade
+from parcade.atari.cuda.engine import HostThreads
+from parcade.atari.cuda.transfer import rows_to_device
+from parcade.atari.cuda.vector import DeviceConsoles
 from parcade.atari.state import FRAME_NUMBER, LOG_SLOT, NOOP_STREAM, PARTIAL, PICTURE, TERMINAL
-from parcade.atari.vector_cuda import DeviceConsoles
 
 pytest.importorskip("ale_py")
 
@@ -134,7 +135,7 @@ def test_a_frame_that_is_half_drawn_when_it_is_observed_is_seen_so(tmp_path, fra
 
 @pytest.mark.filterwarnings("ignore:own.bin is no known game")
 def test_every_observation_that_lacks_lines_is_counted_in_its_step(tmp_path, monkeypatch):
-    monkeypatch.setattr(device_arrays, "num_slots", lambda n, everyone=False: 3)
+    monkeypatch.setattr(layout, "num_slots", lambda n, everyone=False: 3)
     rom = rom_of(tmp_path, CUT)
     expected, consoles = VectorConsoles(rom, 6), DeviceConsoles(rom, 6, HostThreads(1))
     expected.reset(seed=0)
@@ -150,7 +151,7 @@ def test_every_observation_that_lacks_lines_is_counted_in_its_step(tmp_path, mon
 
 
 def test_nothing_is_believed_of_a_record_that_was_never_cleared():
-    s = np.zeros(engine_cuda.SCRATCH["s"][0], np.int32)
+    s = np.zeros(engine.SCRATCH["s"][0], np.int32)
     s[[history.ENTRIES, history.ENTRIES + history.ENTRY_WORDS]] = 3  # what another console left there: a frame of update 3
     history.clear(s)
     memory = np.zeros(256, np.uint8)
@@ -202,9 +203,9 @@ def test_pictures_are_drawn_for_the_host_as_they_would_be_there(game):
 def test_waves_groups_and_too_few_slots_change_pictures_alone_and_are_counted(monkeypatch):
     """Two waves of one group and a bit, and a slot for every 64th console only: episodes end with the last frame of a step in all."""
     n, settings = 260, {"max_num_frames_per_episode": 8, "noop_max": 0, "img_height": 42, "img_width": 42}
-    monkeypatch.setattr(device_arrays, "WAVE", 256)
-    monkeypatch.setattr(device_arrays, "ALL_SLOTS", 8)
-    monkeypatch.setattr(device_arrays, "SLOT_SHARE", 64)
+    monkeypatch.setattr(layout, "WAVE", 256)
+    monkeypatch.setattr(layout, "ALL_SLOTS", 8)
+    monkeypatch.setattr(layout, "SLOT_SHARE", 64)
     expected, consoles = VectorConsoles("qbert", n, **settings), DeviceConsoles("qbert", n, HostThreads(1), **settings)
     assert consoles.num_slots == 8
     assert np.array_equal(expected.reset(seed=0)[0], consoles.reset(seed=0)[0])
@@ -296,13 +297,13 @@ def test_environments_go_on_from_a_state_of_the_other_device(game, n, sticky):
 
 
 def test_saved_pictures_that_do_not_fit_are_refused_before_anything_changes(monkeypatch):
-    monkeypatch.setattr(device_arrays, "ALL_SLOTS", 1)
+    monkeypatch.setattr(layout, "ALL_SLOTS", 1)
     threads = HostThreads()
     consoles, device = VectorConsoles("pong", 300, img_height=10, img_width=8), DeviceConsoles("pong", 300, threads, img_height=10, img_width=8)
     monkeypatch.setattr(threads, "free_bytes", lambda: 50 << 20)
     before = device.num_slots
     with pytest.raises(MemoryError, match=r"pictures of 300 saved consoles need 0.1 GiB .* use fewer environments"):
-        device.set_state(state_of(consoles) | {"console.random": np.repeat(device_rows.streams_of(*2 * (np.ones((3, 1), np.int64),)), 300, 0)})
+        device.set_state(state_of(consoles) | {"console.random": np.repeat(transfer.streams_of(*2 * (np.ones((3, 1), np.int64),)), 300, 0)})
     assert device.num_slots == before < 300 and len(device.screens) == before
 
 
@@ -351,52 +352,52 @@ def test_memory_is_what_the_formula_says():
     arrays = [value for name, value in vars(consoles).items() if isinstance(value, np.ndarray) and value.ndim and len(value) != 0]
     shared = (consoles.settings, consoles._grey, consoles._action_set, consoles._rom, consoles._program, consoles.action_set, consoles._loaded)
     total = sum(array.nbytes for array in arrays if not any(array is other for other in shared))
-    assert total == device_arrays.environment_bytes(5, consoles.machine.height, 4, 42, 42)
+    assert total == layout.environment_bytes(5, consoles.machine.height, 4, 42, 42)
 
 
 @pytest.mark.parametrize("num_consoles", [1, 300, 65_536])
 def test_a_console_lasts_in_less_than_two_kilobytes_besides_its_observations(num_consoles):
-    assert device_arrays.bytes_of(device_arrays.console_shapes(num_consoles)) <= 2048 * num_consoles
+    assert layout.bytes_of(layout.console_shapes(num_consoles)) <= 2048 * num_consoles
 
 
 def test_too_little_memory_says_how_many_fit():
     def needed(count):
-        return device_arrays.environment_bytes(count, 210, 4, 84, 84)
+        return layout.environment_bytes(count, 210, 4, 84, 84)
 
-    free = engine_cuda.RESERVED_BYTES + needed(1000) + 1
-    engine_cuda.check_fits(1000, needed, free)
+    free = engine.RESERVED_BYTES + needed(1000) + 1
+    engine.check_fits(1000, needed, free)
     with pytest.raises(MemoryError, match="use 1000 or fewer"):
-        engine_cuda.check_fits(1001, needed, free)
+        engine.check_fits(1001, needed, free)
     with pytest.raises(MemoryError, match="use 0 or fewer"):
-        engine_cuda.check_fits(1001, needed, engine_cuda.RESERVED_BYTES)
+        engine.check_fits(1001, needed, engine.RESERVED_BYTES)
 
 
 def test_actions_on_the_wrong_device_are_refused_in_one_line():
     import torch
 
     with pytest.raises(ValueError, match=r"on device 'cpu'.*use actions.to\('cuda'\)"):
-        engine_cuda.check_actions(torch.zeros(3, dtype=torch.int64), 3)
+        engine.check_actions(torch.zeros(3, dtype=torch.int64), 3)
 
     class OnDevice:
         def __init__(self):
             self.__cuda_array_interface__ = {"typestr": "<i4", "shape": (3,)}
 
     with pytest.raises(ValueError, match="expected int64"):
-        engine_cuda.check_actions(OnDevice(), 3)
+        engine.check_actions(OnDevice(), 3)
     strided = OnDevice()
     strided.__cuda_array_interface__ |= {"typestr": "<i8", "strides": (16,)}
     with pytest.raises(ValueError, match="16 bytes apart; expected 8; use actions.contiguous"):
-        engine_cuda.check_actions(strided, 3)
+        engine.check_actions(strided, 3)
 
 
 @pytest.mark.parametrize(("num_consoles", "lanes"), [(1, 1), (1056, 1), (1200, 2), (33_792, 32), (65_536, 32)])
 def test_few_consoles_are_spread_over_more_warps(num_consoles, lanes):
-    assert engine_cuda.lanes_for(num_consoles, multiprocessors=132) == lanes
+    assert engine.lanes_for(num_consoles, multiprocessors=132) == lanes
 
 
 @pytest.mark.parametrize("lanes", [1, 3, 32])
 def test_every_console_has_one_place_in_the_warps(lanes):
-    source = engine_cuda.kernel_source(cuda_arcade.reset_thread)
+    source = engine.kernel_source(arcade_kernels.reset_thread)
     head = source[source.index("    i = ") : source.index(" and i <")].replace("if ", "active = ")
     places = []
     for place in range(32 * -(-100 // lanes)):
@@ -408,15 +409,15 @@ def test_every_console_has_one_place_in_the_warps(lanes):
 
 
 def test_without_a_gpu_one_line_says_so():
-    if engine_cuda.is_available():
+    if engine.is_available():
         pytest.skip("there is a GPU here")
-    with pytest.raises(engine_cuda.DeviceUnavailable, match="use device 'cpu'|pip install"):
-        engine_cuda.require_cuda()
+    with pytest.raises(engine.DeviceUnavailable, match="use device 'cpu'|pip install"):
+        engine.require_cuda()
 
 
 def test_an_old_driver_is_named_with_the_version_it_needs(monkeypatch):
-    monkeypatch.setattr(engine_cuda, "import_cuda", lambda *module: types.SimpleNamespace(is_available=lambda: True))
-    monkeypatch.setattr(engine_cuda, "driver_version", lambda cuda: (11, 4))
-    engine_cuda.require_cuda.cache_clear()
-    with pytest.raises(engine_cuda.DeviceUnavailable, match="serves CUDA 11.4, 12.0 is needed"):
-        engine_cuda.require_cuda()
+    monkeypatch.setattr(engine, "import_cuda", lambda *module: types.SimpleNamespace(is_available=lambda: True))
+    monkeypatch.setattr(engine, "driver_version", lambda cuda: (11, 4))
+    engine.require_cuda.cache_clear()
+    with pytest.raises(engine.DeviceUnavailable, match="serves CUDA 11.4, 12.0 is needed"):
+        engine.require_cuda()

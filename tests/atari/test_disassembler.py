@@ -1,9 +1,9 @@
 """Listings of hand-made ROMs."""
 
 from parcade.atari import games
-from parcade.atari.disassembler import listing, text
 from parcade.atari.opcodes import OPCODES
-from parcade.atari.rom_image import Instruction
+from parcade.atari.translate.disassembler import listing, text
+from parcade.atari.translate.rom_image import Instruction
 from parcade.cli import main
 
 

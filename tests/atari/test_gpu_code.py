@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed; pip install 'parcade[cuda]'")
-from parcade.atari import gpu_code
-from parcade.atari.engine_cuda import import_cuda
+from parcade.atari.cuda import offline
+from parcade.atari.cuda.engine import import_cuda
 
-PTXAS = gpu_code.find_ptxas()
+PTXAS = offline.find_ptxas()
 if PTXAS is None:
     pytest.skip("ptxas was not found; pip install nvidia-cuda-nvcc", allow_module_level=True)
 
@@ -46,12 +46,12 @@ SMALL = [name for name in BOUNDS if name not in LARGE]
 @functools.cache
 def ptx_of(name: str) -> str:
     """One compilation serves every architecture."""
-    body = next(body for body in gpu_code.signatures() if body.py_func.__name__ == name)
-    return gpu_code.compile_to_ptx(body)
+    body = next(body for body in offline.signatures() if body.py_func.__name__ == name)
+    return offline.compile_to_ptx(body)
 
 
 def check(name: str, architecture: str) -> None:
-    found = gpu_code.figures(name, ptx_of(name), architecture, PTXAS)
+    found = offline.figures(name, ptx_of(name), architecture, PTXAS)
     registers, stack, spill, instructions, wide = BOUNDS[name]
     assert found.registers <= registers, found
     assert found.stack_bytes <= stack, found
@@ -63,10 +63,10 @@ def check(name: str, architecture: str) -> None:
 
 
 def test_every_kernel_has_its_bounds():
-    assert sorted(BOUNDS) == sorted(body.py_func.__name__ for body in gpu_code.signatures())
+    assert sorted(BOUNDS) == sorted(body.py_func.__name__ for body in offline.signatures())
 
 
-@pytest.mark.parametrize("architecture", gpu_code.ARCHITECTURES)
+@pytest.mark.parametrize("architecture", offline.ARCHITECTURES)
 @pytest.mark.parametrize("name", SMALL)
 def test_small_kernels_stay_within_their_bounds(name, architecture):
     check(name, architecture)
@@ -74,7 +74,7 @@ def test_small_kernels_stay_within_their_bounds(name, architecture):
 
 @pytest.mark.parametrize("name", LARGE)
 def test_large_kernels_stay_within_their_bounds(name):
-    for architecture in gpu_code.ARCHITECTURES:
+    for architecture in offline.ARCHITECTURES:
         check(name, architecture)
 
 
@@ -85,27 +85,27 @@ def test_products_that_are_added_up_are_fused_without_the_remedy():
     def plain(out, a, b):
         out[0] += a * b
 
-    with gpu_code.pretended_device(gpu_code.PTX_CAPABILITY):
+    with offline.pretended_device(offline.PTX_CAPABILITY):
         signature = numba.void(numba.types.Array(numba.float32, 1, "C"), numba.float32, numba.float32)
-        ptx, _ = import_cuda().compile_ptx(plain, signature, device=False, abi="numba", cc=gpu_code.PTX_CAPABILITY)
+        ptx, _ = import_cuda().compile_ptx(plain, signature, device=False, abi="numba", cc=offline.PTX_CAPABILITY)
     assert "fma." in ptx
 
 
 @pytest.fixture
 def kept(tmp_path, monkeypatch):
     """Compiles a small kernel of given sources ahead of time; returns its machine code and whether it was on disk."""
-    from parcade.atari import cuda_arcade, engine_cuda
+    from parcade.atari.cuda import arcade_kernels, engine
 
     dispatcher, compiled = import_cuda("numba.cuda.dispatcher"), []
     compile_cuda = dispatcher.compile_cuda
     monkeypatch.setattr(dispatcher, "compile_cuda", lambda *a, **k: compiled.append(k) or compile_cuda(*a, **k))
-    monkeypatch.setattr(engine_cuda, "cache_directory", lambda: tmp_path)
-    monkeypatch.setattr(engine_cuda, "UNUSED_SECONDS", 0.0)
+    monkeypatch.setattr(engine, "cache_directory", lambda: tmp_path)
+    monkeypatch.setattr(engine, "UNUSED_SECONDS", 0.0)
 
     def compile_or_load(sources, **options):
-        monkeypatch.setattr(engine_cuda, "source_digest", lambda everything: sources)
+        monkeypatch.setattr(engine, "source_digest", lambda everything: sources)
         compiled.clear()
-        code = gpu_code.compile_ahead(cuda_arcade.show_thread, (9, 0), **options)
+        code = offline.compile_ahead(arcade_kernels.show_thread, (9, 0), **options)
         return code, not compiled
 
     return compile_or_load
@@ -117,9 +117,9 @@ def test_the_device_is_asked_for_what_drivers_know():
 
     from cuda.bindings.driver import CUdevice_attribute
 
-    from parcade.atari import engine_cuda
+    from parcade.atari.cuda import engine
 
-    asked = re.findall(r"\bdevice\.([A-Z_]+)\b", inspect.getsource(engine_cuda.GpuThreads))
+    asked = re.findall(r"\bdevice\.([A-Z_]+)\b", inspect.getsource(engine.GpuThreads))
     assert len(asked) >= 2
     for name in asked:
         assert hasattr(CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}"), name
@@ -137,14 +137,14 @@ def test_machine_code_is_kept_on_disk_for_the_sources_and_options_it_was_made_of
 
 def test_a_launch_finds_what_was_compiled_ahead(kept, monkeypatch):
     """The first launch on a device of the same kind, whose context numba-cuda asks for its compute capability."""
-    from parcade.atari import cuda_arcade, engine_cuda
+    from parcade.atari.cuda import arcade_kernels, engine
 
     code, _ = kept("a" * 16)
-    context = gpu_code._pretended_context((9, 0))
+    context = offline._pretended_context((9, 0))
     monkeypatch.setattr(import_cuda("numba.cuda.codegen").devices, "get_context", lambda *number: context)
-    folder = engine_cuda.kernel_folder(engine_cuda.options_name(None))
-    kernel = engine_cuda.make_kernel(cuda_arcade.show_thread, folder)
-    types = gpu_code.signatures()[cuda_arcade.show_thread]
+    folder = engine.kernel_folder(engine.options_name(None))
+    kernel = engine.make_kernel(arcade_kernels.show_thread, folder)
+    types = offline.signatures()[arcade_kernels.show_thread]
     assert kernel._cache.load_overload(types, kernel.targetctx)._codelibrary.get_cubin().code == code
     context.device.compute_capability = (8, 0)
     assert kernel._cache.load_overload(types, kernel.targetctx) is None
@@ -167,9 +167,9 @@ def test_compiling_ahead_never_asks_for_a_context(kept, monkeypatch):
 
 @pytest.mark.parametrize("name", ["draw_thread", "show_thread"])
 def test_the_needs_of_a_thread_are_read_as_ptxas_prints_them(name):
-    found = gpu_code.figures(name, ptx_of(name), "sm_90", PTXAS)
-    code, _ = gpu_code.assemble(name, ptx_of(name), "sm_90", PTXAS)
-    assert gpu_code.thread_needs(code) == (found.registers, found.stack_bytes)
+    found = offline.figures(name, ptx_of(name), "sm_90", PTXAS)
+    code, _ = offline.assemble(name, ptx_of(name), "sm_90", PTXAS)
+    assert offline.thread_needs(code) == (found.registers, found.stack_bytes)
 
 
 WITHOUT_ROW_STACK = """
@@ -177,8 +177,8 @@ import numpy as np
 if hasattr(np, "row_stack"):
     del np.row_stack
     np.__all__.remove("row_stack")
-from parcade.atari import cuda_arcade, gpu_code
-assert ".entry" in gpu_code.compile_to_ptx(cuda_arcade.show_thread)
+from parcade.atari.cuda import arcade_kernels, offline
+assert ".entry" in offline.compile_to_ptx(arcade_kernels.show_thread)
 assert not hasattr(np, "row_stack"), "numpy is left as it was"
 """
 

@@ -95,7 +95,8 @@ print(hashlib.sha256(b"".join(row.tobytes() for row in rows)).hexdigest())
         [sys.executable, "-c", script, str(tmp_path / "before.npz")], env=environment, capture_output=True, text=True, timeout=300
     )
     assert plain.returncode == 0, plain.stderr
-    from parcade.atari import rom_code, tia
+    from parcade.atari import tia
+    from parcade.atari.translate import rom_code
 
     rom_code.detach(arcade.machine.rom)  # the machine code leaves another byte on the bus
     rows = [arcade.arrays[name][0] for name in ("state", "memory", "screen")]
@@ -168,7 +169,7 @@ def test_machine_code_loads_into_an_address_space_without_large_gaps(manager):
 
 @pytest.mark.quick
 def test_numba_cuda_is_imported_in_one_place():
-    """`engine_cuda.import_cuda` gives it what newer versions of numpy lack."""
+    """`engine.import_cuda` gives it what newer versions of numpy lack."""
     root = Path(jit.__file__).parents[2]
     direct = re.compile(r"^\s*(?:from numba import .*\bcuda\b|import numba\.cuda|from numba\.cuda)", re.M)
     files = [*(root / "parcade").rglob("*.py"), *(root / "benchmarks").glob("*.py")]

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from test_cpu6507 import machine
 
-from parcade.atari import Arcade, cartridge, console, cpu6507, jit, machine_code, opcodes, recompiler, rom_code, rom_image, tia
+from parcade.atari import Arcade, cartridge, console, cpu6507, jit, opcodes, tia
 from parcade.atari import state as st
+from parcade.atari.translate import machine_code, recompiler, rom_code, rom_image
 
 PROGRAM_BYTES = 300
 
@@ -342,7 +343,7 @@ def test_a_game_runs_the_same_with_and_without_machine_code(game, random):
 
 def test_code_behind_rts_and_pointers_is_found_by_running_it():
     arcade = Arcade("breakout", 1)
-    from parcade.atari import tracing
+    from parcade.atari.translate import tracing
 
     seen, entered = tracing.trace(arcade.machine.powered, arcade.machine.rom, arcade.machine.program)
     vector = int(arcade.machine.rom[0xFFC]) | int(arcade.machine.rom[0xFFD]) << 8

@@ -6,9 +6,9 @@ import torch
 
 from parcade import make_vec
 from parcade.algorithms.dqn import DQNConfig
-from parcade.atari import cuda_environments
-from parcade.atari.device_use import occupancy
-from parcade.atari.engine_cuda import DeviceFacts, HostThreads, lanes_for
+from parcade.atari.cuda import environments
+from parcade.atari.cuda.engine import DeviceFacts, HostThreads, lanes_for
+from parcade.atari.cuda.usage import occupancy
 from parcade.config import RunConfig, TrainConfig
 from parcade.envs.native_cuda import CudaNativeVectorEnv
 from parcade.envs.settings import EnvSettings
@@ -72,7 +72,7 @@ class H200(HostThreads):
         return lanes_for(num_threads, multiprocessors=132)
 
     def facts(self, body):
-        assert body is cuda_environments.step_thread
+        assert body is environments.step_thread
         return DeviceFacts("NVIDIA H200", 132, 2048, 65_536, 4_800_000_000_000, registers_each=255)
 
 

@@ -6,10 +6,10 @@ nobody can follow without running it.
 
 import numpy as np
 
-from . import cartridge, console, cpu6507, rules
-from .jit import CONSOLE, inlined, kernel, separate, stand_alone
-from .opcodes import MODE, MODES, OPERATION
-from .state import (
+from .. import cartridge, console, cpu6507, rules
+from ..jit import CONSOLE, inlined, kernel, separate, stand_alone
+from ..opcodes import MODE, MODES, OPERATION
+from ..state import (
     CART_BANK,
     CART_KIND,
     CPU_JAMMED,

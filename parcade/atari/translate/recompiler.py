@@ -14,12 +14,8 @@ where the next one reads a collision latch: the read is logged, the TIA has to c
 
 import numpy as np
 
-from . import cartridge, decimal_mode
-from .accesses import INDEX, READ_ENTRY, VSYNC, WSYNC
-from .dpc_accesses import Music
-from .idle_loops import IdleLoops
-from .rom_image import Image, Instruction, find_code
-from .state import (
+from .. import cartridge
+from ..state import (
     CART_BANK,
     CPU_A,
     CPU_C,
@@ -40,6 +36,11 @@ from .state import (
     LOG_SLOT,
     LOGS,
 )
+from . import decimal_mode
+from .accesses import INDEX, READ_ENTRY, VSYNC, WSYNC
+from .dpc_accesses import Music
+from .idle_loops import IdleLoops
+from .rom_image import Image, Instruction, find_code
 
 REGISTERS = {
     "A": CPU_A, "X": CPU_X, "Y": CPU_Y, "SP": CPU_SP, "PC": CPU_PC, "NZ": CPU_NZ, "C": CPU_C, "V": CPU_V, "D": CPU_D,

@@ -1,4 +1,4 @@
-"""Threads of a GPU: launching the bodies of `cuda_environments.py`, `cuda_pictures.py` and `cuda_arcade.py`, and what fits into its memory.
+"""Threads of a GPU: launching the bodies of `environments.py`, `pictures.py` and `arcade_kernels.py`, and what fits into its memory.
 
 `GpuThreads` runs a body on a GPU, one index a thread. `HostThreads` runs the same bodies on the CPU, one index after
 another in an order of its own: it needs no GPU and is what the tests hold against `engine_cpu` and ale-py, bit for bit. Above
@@ -28,10 +28,10 @@ from typing import Any, NamedTuple
 import numba
 import numpy as np
 
+from ..jit import OPTIONS, cache_directory, only_process, source_digest
+from ..mt19937 import COUNTED_WORDS
+from ..state import MEMORY_BYTES, ROW_WORDS
 from .history import RECORD_WORDS
-from .jit import OPTIONS, cache_directory, only_process, source_digest
-from .mt19937 import COUNTED_WORDS
-from .state import MEMORY_BYTES, ROW_WORDS
 
 THREADS_PER_BLOCK = 64
 LANES = 32  # of a warp
@@ -259,7 +259,7 @@ def folder_of(body: Callable, folder: Path | None) -> Path | None:
 def make_kernel(body: Callable, folder: Path | None, *, max_registers: int | None = None) -> Any:
     """The kernel of a body, to be compiled, or loaded from disk, at its first launch; `folder` is that of its options."""
     cuda = import_cuda()
-    # Linked function by function: what has been compared with the CPU engine on a GPU. `gpu_code.figures` are of one piece, and smaller.
+    # Linked function by function: what has been compared with the CPU engine on a GPU. `offline.figures` are of one piece, and smaller.
     options = {"lto": False} if "lto" in inspect.signature(cuda.jit).parameters else {}
     options |= {} if max_registers is None else {"max_registers": max_registers}
     options |= {} if folder is None else {"cache": True}

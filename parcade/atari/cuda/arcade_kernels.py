@@ -11,10 +11,10 @@
 
 import numpy as np
 
-from . import console, mt19937
-from .cuda_rows import load, power_on, settle, store
-from .jit import kernel, stand_alone
-from .state import FRAME_NUMBER, LIVES, NOOP_STREAM, OBSERVED, PICTURE, STICKY_STREAM, SYSTEM_STREAM, TERMINAL
+from .. import console, mt19937
+from ..jit import kernel, stand_alone
+from ..state import FRAME_NUMBER, LIVES, NOOP_STREAM, OBSERVED, PICTURE, STICKY_STREAM, SYSTEM_STREAM, TERMINAL
+from .rows import load, power_on, settle, store
 
 
 @kernel

@@ -20,8 +20,9 @@ from typing import Any, NamedTuple
 
 import numba
 
-from . import cuda_arcade, cuda_environments, cuda_pictures
-from .engine_cuda import (
+from ..jit import only_process
+from . import arcade_kernels, environments
+from .engine import (
     compiled_types,
     folder_of,
     import_cuda,
@@ -31,7 +32,6 @@ from .engine_cuda import (
     options_name,
     tables_in_global_memory,
 )
-from .jit import only_process
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 PTX_CAPABILITY = (8, 0)  # PTX of the oldest; ptxas makes any later architecture's code of it
@@ -67,26 +67,26 @@ def signatures() -> dict[Callable, tuple]:
     powered = (words, rom, _array(numba.uint32, 1))
     slots = (words, rom, pictures, captured)
     return {
-        cuda_environments.step_thread: (
+        environments.step_thread: (
             n, n, n, rom, words, words, places, places, *consoles, seeds, counters, sticky, flags, rom, flags, *slots, counters, frames, words,
             counters, words, flags, flags, flags, counters, words,
         ),
-        cuda_environments.load_thread: (n, rom, words, words, rom, flags, *consoles, seeds, counters, sticky, pictures),
-        cuda_environments.restart_thread: (
+        environments.load_thread: (n, rom, words, words, rom, flags, *consoles, seeds, counters, sticky, pictures),
+        environments.restart_thread: (
             n, n, rom, words, words, flags, *consoles, seeds, counters, sticky, rom, flags, *slots, frames, words, counters, words,
         ),
-        cuda_environments.recall_thread: (n, table, memory, table, rom, pictures, flags, *consoles, seeds, counters, *slots, words, words, counters),
-        cuda_arcade.power_thread: (n, rom, words, *powered, flags, places, *arcade),
-        cuda_arcade.act_thread: (n, rom, words, places, *arcade, words),
-        cuda_arcade.reset_thread: (n, rom, words, flags, *arcade),
-        cuda_arcade.record_thread: (n, n, table, memory, words, planes, frames),
-        cuda_pictures.draw_thread: (n, n, table, frames, captured),
-        cuda_pictures.share_thread: (n, n, flags, rom, words, words, rom),
-        cuda_pictures.grey_thread: (n, n, rom, flags, words, captured, rom, captured),
-        cuda_pictures.observe_thread: (n, n, rom, flags, captured, *resize, planes, planes),
-        cuda_pictures.begin_thread: (n, n, flags, captured, *resize, planes),
-        cuda_pictures.begin_cached_thread: (n, flags, words, planes, planes),
-        cuda_arcade.show_thread: (n, table, pictures, pictures),
+        environments.recall_thread: (n, table, memory, table, rom, pictures, flags, *consoles, seeds, counters, *slots, words, words, counters),
+        arcade_kernels.power_thread: (n, rom, words, *powered, flags, places, *arcade),
+        arcade_kernels.act_thread: (n, rom, words, places, *arcade, words),
+        arcade_kernels.reset_thread: (n, rom, words, flags, *arcade),
+        arcade_kernels.record_thread: (n, n, table, memory, words, planes, frames),
+        pictures.draw_thread: (n, n, table, frames, captured),
+        pictures.share_thread: (n, n, flags, rom, words, words, rom),
+        pictures.grey_thread: (n, n, rom, flags, words, captured, rom, captured),
+        pictures.observe_thread: (n, n, rom, flags, captured, *resize, planes, planes),
+        pictures.begin_thread: (n, n, flags, captured, *resize, planes),
+        pictures.begin_cached_thread: (n, flags, words, planes, planes),
+        arcade_kernels.show_thread: (n, table, pictures, pictures),
     }  # fmt: skip
 
 

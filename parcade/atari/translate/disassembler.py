@@ -6,8 +6,8 @@ through a pointer is not found, and listed as bytes.
 
 from collections.abc import Iterator
 
-from . import cartridge, games, tia_writes
-from .opcodes import LENGTH
+from .. import cartridge, games, tia_writes
+from ..opcodes import LENGTH
 from .rom_image import Image, Instruction, find_code
 
 BYTES_A_LINE = 8

@@ -5,9 +5,8 @@
 
 import numpy as np
 
-from .assembly import Assembly
-from .cartridge import AMPLITUDE, CPU_CLOCK, MUSIC_CLOCK
-from .state import (
+from ..cartridge import AMPLITUDE, CPU_CLOCK, MUSIC_CLOCK
+from ..state import (
     DPC_BOTTOM,
     DPC_COUNTER,
     DPC_FLAG,
@@ -17,6 +16,7 @@ from .state import (
     DPC_RANDOM,
     DPC_TOP,
 )
+from .assembly import Assembly
 
 GRAPHICS = 8192  # where they begin in the image, last byte first
 READS, WRITES = range(0x40), range(0x40, 0x80)

@@ -8,7 +8,7 @@ import numpy as np
 from numba.core import types
 from numba.extending import intrinsic
 
-from .jit import inlined
+from ..jit import inlined
 
 ADDRESS_BYTES = 8
 

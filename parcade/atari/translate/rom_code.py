@@ -9,9 +9,9 @@ import os
 import numba
 import numpy as np
 
+from ..jit import cache_directory, only_process, source_digest
+from ..state import CART_KIND
 from . import machine_code, recompiler
-from .jit import cache_directory, only_process, source_digest
-from .state import CART_KIND
 
 _loaded: dict[str, tuple] = {}  # key: engine, which must live as long as its code, and address
 

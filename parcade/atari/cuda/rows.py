@@ -7,9 +7,9 @@ are kept, word i of console e at ``registers[i, e]``. Logs are scratch.
 
 import numpy as np
 
-from . import tia
-from .jit import kernel, stand_alone
-from .state import (
+from .. import tia
+from ..jit import kernel, stand_alone
+from ..state import (
     DIFFICULTY,
     LOG_CAPACITY,
     LOG_SLOT,

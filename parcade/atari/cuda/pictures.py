@@ -17,10 +17,10 @@ Grey levels take the place of the first of a console's two pictures. Frames and 
 
 import numpy as np
 
-from . import tia
-from .jit import inlined, kernel, product, stand_alone
-from .preprocess import rounded
-from .state import (
+from .. import tia
+from ..jit import inlined, kernel, product, stand_alone
+from ..preprocess import rounded
+from ..state import (
     LINE_WORDS,
     LOG_CAPACITY,
     LOGS,
@@ -34,7 +34,7 @@ from .state import (
     TIA_SNAPSHOTS,
     TIA_WORDS,
 )
-from .tia_writes import LINE_CLOCKS
+from ..tia_writes import LINE_CLOCKS
 
 BAND_LINES = 30  # drawn by one thread
 MOST_BANDS = 9  # of a picture of 250 lines

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import cuda_environments
-from .cuda_pictures import FRAME_COUNT
-from .device_arrays import step_bytes, wave_of
+from . import environments
 from .divergence import count_divergence
-from .engine_cuda import LANES, DeviceFacts
-from .vector_cuda import DeviceConsoles
+from .engine import LANES, DeviceFacts
+from .layout import step_bytes, wave_of
+from .pictures import FRAME_COUNT
+from .vector import DeviceConsoles
 
 SAMPLE = 64  # consoles whose logs are counted
 REGISTER_UNIT = 8  # registers are given out to a thread in eights
@@ -29,7 +29,7 @@ def use_of(consoles: DeviceConsoles, steps_per_second: float, *, frames: int = 2
 
     Opcodes that meet are counted on the CPU, over so many frames, and left out for cartridges that hide where they stand.
     """
-    facts = consoles.threads.facts(cuda_environments.step_thread)
+    facts = consoles.threads.facts(environments.step_thread)
     wave = wave_of(consoles.num_envs)
     lanes = consoles.threads.lanes_of(wave)
     here, allowed = occupancy(-(-wave // lanes), facts)

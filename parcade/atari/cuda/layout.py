@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from .cuda_pictures import FRAME_WORDS, GROUP
-from .cuda_rows import LASTING_WORDS
+from ..state import LINE_WORDS, MEMORY_BYTES, TIA_WORDS
 from .history import PAST_WORDS
-from .state import LINE_WORDS, MEMORY_BYTES, TIA_WORDS
+from .pictures import FRAME_WORDS, GROUP
+from .rows import LASTING_WORDS
 
 WAVE = 32_768  # consoles stepped at once: about as many threads as the largest GPU has in flight
 ALL_SLOTS = 4096  # up to so many consoles everyone has a slot

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 import numba
 import numpy as np
 
-from . import cartridge, console, cpu6507
-from .arcade import Arcade
-from .jit import OPTIONS
-from .state import CART_BANK, CART_KIND, CPU_JAMMED, CPU_PC, FRAME_ENDED, TERMINAL
+from .. import cartridge, console, cpu6507
+from ..arcade import Arcade
+from ..jit import OPTIONS
+from ..state import CART_BANK, CART_KIND, CPU_JAMMED, CPU_PC, FRAME_ENDED, TERMINAL
 
 MEASURABLE = (cartridge.PLAIN, cartridge.F8, cartridge.F6)  # their bank says where an opcode stands
 PASSES, ACTIVE, OPCODES, COUNTERS = range(4)

@@ -5,9 +5,9 @@ a third of all instructions. Their rounds are equal but for the clock and the re
 played. Where a round would not be translated (the timer has run out, the limit of instructions is near) none is skipped.
 """
 
+from ..state import RIOT_SET_CYCLE, RIOT_SHIFT, RIOT_TIMER
 from .accesses import Accesses
 from .rom_image import Image, Instruction
-from .state import RIOT_SET_CYCLE, RIOT_SHIFT, RIOT_TIMER
 
 COUNTERS = {"DEX": "X", "DEY": "Y"}
 POLLS = ("LDA", "LDX", "LDY")

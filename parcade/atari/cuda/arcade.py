@@ -7,17 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from . import cuda_arcade, device_arrays, engine_cpu, engine_cuda, rom_code
-from .arcade import Arcade, check_saved
-from .device_rows import lasting_words, rows_from_device, rows_to_device
-from .state import CPU_JAMMED, DIFFICULTY, EPISODE_FRAME_NUMBER, FRAME_NUMBER, LINE_WORDS, LIVES, MODE, TERMINAL, VERSION
+from .. import engine_cpu
+from ..arcade import Arcade, check_saved
+from ..state import CPU_JAMMED, DIFFICULTY, EPISODE_FRAME_NUMBER, FRAME_NUMBER, LINE_WORDS, LIVES, MODE, TERMINAL, VERSION
+from ..translate import rom_code
+from . import arcade_kernels, engine, layout
+from .transfer import lasting_words, rows_from_device, rows_to_device
 
 
 class DeviceArcade(Arcade):
     """Consoles on the threads of a device; made by ``Arcade(..., device="cuda")``.
 
     Arrays that are read are views of the device's own, valid until the next call. A frame is drawn when it is acted, since its log is not
-    kept. Errors: `engine_cuda.DeviceUnavailable` and MemoryError, one line each, besides Arcade's.
+    kept. Errors: `engine.DeviceUnavailable` and MemoryError, one line each, besides Arcade's.
     """
 
     def __init__(
@@ -27,23 +29,23 @@ class DeviceArcade(Arcade):
         device: str = "cuda",
         repeat_action_probability: float = 0.0,
         *,
-        threads: engine_cuda.GpuThreads | engine_cuda.HostThreads | None = None,
+        threads: engine.GpuThreads | engine.HostThreads | None = None,
     ):
         if num_consoles < 1:
             raise ValueError(f"num_consoles={num_consoles}: expected at least 1")
-        self.threads = threads or engine_cuda.GpuThreads()
+        self.threads = threads or engine.GpuThreads()
         self.machine = engine_cpu.build_machine(game, repeat_action_probability)
         self.num_consoles = num_consoles
         self.height = self.machine.height
         free = self.threads.free_bytes()
         if free is not None:
-            engine_cuda.check_fits(num_consoles, lambda n: device_arrays.bytes_of(device_arrays.arcade_shapes(n, self.height)), free)
+            engine.check_fits(num_consoles, lambda n: layout.bytes_of(layout.arcade_shapes(n, self.height)), free)
         n, put = num_consoles, self.threads.put
         powered = self.machine.powered
         self._rom, self._program = put(rom_code.interpreted(self.machine.rom)), put(self.machine.program)
         registers = lasting_words(powered["state"])
         self._powered = (put(registers[:, 0]), put(powered["memory"][0]), put(powered["random"][0, 0]))
-        for name, (shape, dtype) in device_arrays.arcade_shapes(n, self.height).items():
+        for name, (shape, dtype) in layout.arcade_shapes(n, self.height).items():
             setattr(self, f"_{name}", self.threads.zeros(shape, dtype))
         self._registers = put(np.repeat(registers, n, axis=1))
         self._load(np.ones(n, bool), np.zeros(n, np.int64))
@@ -55,13 +57,13 @@ class DeviceArcade(Arcade):
     def _load(self, mask: np.ndarray, seeds: np.ndarray) -> None:
         put = self.threads.put
         self.threads.launch(
-            cuda_arcade.power_thread, self.num_consoles, self._rom, self._program, *self._powered,
+            arcade_kernels.power_thread, self.num_consoles, self._rom, self._program, *self._powered,
             put(np.asarray(mask, bool)), put(np.asarray(seeds, np.int64)), *self._consoles,
         )  # fmt: skip
 
     def _reset(self, mask: np.ndarray) -> None:
         self.threads.launch(
-            cuda_arcade.reset_thread, self.num_consoles, self._rom, self._program, self.threads.put(mask), *self._consoles
+            arcade_kernels.reset_thread, self.num_consoles, self._rom, self._program, self.threads.put(mask), *self._consoles
         )
 
     def act(self, actions: Any) -> Any:
@@ -71,7 +73,7 @@ class DeviceArcade(Arcade):
         """
         actions = self.threads.take(actions, self.num_consoles)
         self.threads.launch(
-            cuda_arcade.act_thread, self.num_consoles, self._rom, self._program, actions, *self._consoles, self._rewards
+            arcade_kernels.act_thread, self.num_consoles, self._rom, self._program, actions, *self._consoles, self._rewards
         )
         return self.threads.share(self._rewards)
 
@@ -88,7 +90,7 @@ class DeviceArcade(Arcade):
         """Palette indices, uint8 `[n, height, 160]`, a copy."""
         pictures = self.threads.zeros((self.num_consoles, self.height * LINE_WORDS), np.uint64)
         words = self.num_consoles * self.height * LINE_WORDS
-        self.threads.launch(cuda_arcade.show_thread, words, self._registers, self._pictures, pictures)
+        self.threads.launch(arcade_kernels.show_thread, words, self._registers, self._pictures, pictures)
         return self.threads.share(pictures.view(np.uint8).reshape(self.num_consoles, self.height, 8 * LINE_WORDS))
 
     @property

@@ -1,6 +1,6 @@
 """How the last two frames began, so that they can be played again for their pictures.
 
-A console without pictures (`cuda_environments.py`) keeps the chips as they stood when the last frame but one began. From there two
+A console without pictures (`environments.py`) keeps the chips as they stood when the last frame but one began. From there two
 updates, the second with the controls of today, draw both pictures and end in the console as it is. That holds where `is_whole`
 says so: two frames ran, each began and ended in one update, and neither ended above the last line, where the picture of an older
 frame would be seen.
@@ -11,8 +11,8 @@ number of the update that began on it, chip words, TIA words and memory as they 
 
 import numpy as np
 
-from .jit import inlined, kernel, stand_alone
-from .state import CHIP_WORDS, MEMORY_BYTES, PARTIAL, PICTURE, RECENT_CUTS, ROW_WORDS, TIA, TIA_WORDS
+from ..jit import inlined, kernel, stand_alone
+from ..state import CHIP_WORDS, MEMORY_BYTES, PARTIAL, PICTURE, RECENT_CUTS, ROW_WORDS, TIA, TIA_WORDS
 
 MEMORY_WORDS = MEMORY_BYTES // 4
 PAST_WORDS = CHIP_WORDS + TIA_WORDS + MEMORY_WORDS

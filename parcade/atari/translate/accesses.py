@@ -4,13 +4,9 @@ An access that may have a side effect which is not translated gives the instruct
 (`leave_if`): the interpreter then does all of it.
 """
 
-from . import cartridge
-from .dpc_accesses import READS as FETCHER_READS
-from .dpc_accesses import WRITES as FETCHER_WRITES
-from .dpc_accesses import DpcAccesses
-from .opcodes import LENGTH
-from .rom_image import Image, Instruction
-from .state import (
+from .. import cartridge
+from ..opcodes import LENGTH
+from ..state import (
     CART_BANK,
     CART_RAM,
     CHARGE_AT_ONCE,
@@ -32,6 +28,10 @@ from .state import (
     TIA,
     VSYNC_FINISH,
 )
+from .dpc_accesses import READS as FETCHER_READS
+from .dpc_accesses import WRITES as FETCHER_WRITES
+from .dpc_accesses import DpcAccesses
+from .rom_image import Image, Instruction
 
 WITH_RAM = (cartridge.F8SC, cartridge.F6SC)
 WRITE_PORT, READ_PORT = 0x1000, 0x1080  # of a cartridge's 128 bytes of RAM

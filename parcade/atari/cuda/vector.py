@@ -2,8 +2,8 @@
 
 Everything a step takes and gives stays on the device; nothing here waits for it. What `reset` and `step` return
 are the arrays themselves, written again by the next step: copy what must last. States are those of
-`VectorConsoles`, so a game moves between CPU and GPU and goes on. Arrays and what they take are in `device_arrays.py`; how consoles
-do without pictures stands in `cuda_environments.py`.
+`VectorConsoles`, so a game moves between CPU and GPU and goes on. Arrays and what they take are in `layout.py`; how consoles
+do without pictures stands in `environments.py`.
 """
 
 from __future__ import annotations
@@ -14,11 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import cuda_environments, cuda_pictures, device_arrays, engine_cpu, engine_cuda, mt19937, preprocess, rom_code
-from .cuda_environments import MOST_FRAMES, NOT_WHOLE
-from .cuda_pictures import BAND_LINES, GROUP, NUM_SETTINGS
-from .device_rows import lasting_words, origins, rows_to_device, rows_with_pictures, streams_of
-from .state import (
+from .. import engine_cpu, mt19937, preprocess
+from ..state import (
     DIFFICULTY,
     EPISODE_FRAME_NUMBER,
     FRAME_NUMBER,
@@ -31,7 +28,12 @@ from .state import (
     STICKY_THRESHOLD,
     SYSTEM_STREAM,
 )
-from .state_check import check_rows
+from ..state_check import check_rows
+from ..translate import rom_code
+from . import engine, environments, layout, pictures
+from .environments import MOST_FRAMES, NOT_WHOLE
+from .pictures import BAND_LINES, GROUP, NUM_SETTINGS
+from .transfer import lasting_words, origins, rows_to_device, rows_with_pictures, streams_of
 
 
 class DeviceStep(NamedTuple):
@@ -58,7 +60,7 @@ class DeviceConsoles:
         self,
         game: str | Path,
         num_envs: int,
-        threads: engine_cuda.GpuThreads | engine_cuda.HostThreads,
+        threads: engine.GpuThreads | engine.HostThreads,
         *,
         max_num_frames_per_episode: int = 108_000,
         repeat_action_probability: float = 0.0,
@@ -90,14 +92,14 @@ class DeviceConsoles:
         row = self.machine.row
         self.action_set = np.array(row.get("legal_actions" if full_action_space else "actions", range(18)), np.int64)
         settings = np.zeros(NUM_SETTINGS, np.int32)
-        settings[cuda_pictures.FRAME_SKIP] = frameskip
-        settings[cuda_pictures.FRAME_LIMIT] = max_num_frames_per_episode or 2**31 - 1
-        settings[cuda_pictures.MAX_POOL] = maxpool
-        settings[cuda_pictures.CLIP] = reward_clipping
-        settings[cuda_pictures.LIFE_LOSS] = life_loss_info
-        settings[cuda_pictures.EPISODIC_LIFE] = episodic_life
-        settings[cuda_pictures.USE_FIRE] = use_fire_reset and 1 in self.action_set
-        settings[cuda_pictures.NOOP_MAX] = noop_max
+        settings[pictures.FRAME_SKIP] = frameskip
+        settings[pictures.FRAME_LIMIT] = max_num_frames_per_episode or 2**31 - 1
+        settings[pictures.MAX_POOL] = maxpool
+        settings[pictures.CLIP] = reward_clipping
+        settings[pictures.LIFE_LOSS] = life_loss_info
+        settings[pictures.EPISODIC_LIFE] = episodic_life
+        settings[pictures.USE_FIRE] = use_fire_reset and 1 in self.action_set
+        settings[pictures.NOOP_MAX] = noop_max
         powered = np.repeat(lasting_words(self.machine.powered["state"]), num_envs, axis=1)
         powered[MODE] = row.get("default_mode", 0) if mode is None else mode
         powered[DIFFICULTY] = 0 if difficulty is None else difficulty
@@ -106,20 +108,20 @@ class DeviceConsoles:
     def _allocate(self, settings: np.ndarray, registers: np.ndarray, elapsed: int, *, is_sticky: bool) -> None:
         n, put, machine = self.num_envs, self.threads.put, self.machine
         # A step of one frame has no second one of its own to play again, and some games never show a whole picture.
-        everyone = settings[cuda_pictures.FRAME_SKIP] == 1 or machine.row.get("short_frames", False)
+        everyone = settings[pictures.FRAME_SKIP] == 1 or machine.row.get("short_frames", False)
         stack, height, width = self.image_shape
         free = self.threads.free_bytes()
         if free is not None:
-            needed = functools.partial(device_arrays.environment_bytes, height=machine.height, is_sticky=is_sticky, everyone=everyone)
-            engine_cuda.check_fits(n, lambda count: needed(count, stack=stack, rows=height, columns=width), free)
+            needed = functools.partial(layout.environment_bytes, height=machine.height, is_sticky=is_sticky, everyone=everyone)
+            engine.check_fits(n, lambda count: needed(count, stack=stack, rows=height, columns=width), free)
         for shapes in (
-            device_arrays.console_shapes(n),
-            device_arrays.sticky_shapes(n, is_sticky=is_sticky),
-            device_arrays.seen_shapes(n, *self.image_shape),
-            device_arrays.wave_shapes(device_arrays.wave_of(n), machine.height),
+            layout.console_shapes(n),
+            layout.sticky_shapes(n, is_sticky=is_sticky),
+            layout.seen_shapes(n, *self.image_shape),
+            layout.wave_shapes(layout.wave_of(n), machine.height),
         ):
             self._make(shapes)
-        self._make_slots(device_arrays.num_slots(n, everyone=everyone))
+        self._make_slots(layout.num_slots(n, everyone=everyone))
         self.settings, self._action_set = put(settings), put(self.action_set)
         self._rom, self._program = put(rom_code.interpreted(machine.rom)), put(machine.program)
         powered = machine.powered
@@ -132,26 +134,26 @@ class DeviceConsoles:
         self._loaded = np.zeros(n, bool)
         self._starts: DeviceConsoles | None = None
 
-    def _make(self, shapes: device_arrays.Shapes) -> None:
+    def _make(self, shapes: layout.Shapes) -> None:
         for name, (shape, dtype) in shapes.items():
             setattr(self, name, self.threads.zeros(shape, dtype))
 
     def _make_slots(self, count: int) -> None:
         """Slots that belong to nobody."""
-        self._make(device_arrays.slot_shapes(count, self.machine.height))
+        self._make(layout.slot_shapes(count, self.machine.height))
         self.num_slots = count
         self._free_slots()
 
     def _make_more_slots(self, count: int) -> None:
         """New ones in place of those there are. Errors: MemoryError, and nothing has changed."""
-        needed, had = (device_arrays.bytes_of(device_arrays.slot_shapes(slots, self.machine.height)) for slots in (count, self.num_slots))
+        needed, had = (layout.bytes_of(layout.slot_shapes(slots, self.machine.height)) for slots in (count, self.num_slots))
         free = self.threads.free_bytes()
         if free is not None and needed - had > free:
             raise MemoryError(
                 f"pictures of {self.num_envs} saved consoles need {needed / 2**30:.1f} GiB of GPU memory and {(free + had) / 2**30:.1f} GiB are "
                 "free; use fewer environments"
             )
-        for name in device_arrays.slot_shapes(0, self.machine.height):
+        for name in layout.slot_shapes(0, self.machine.height):
             delattr(self, name)
         self._make_slots(count)
 
@@ -160,28 +162,28 @@ class DeviceConsoles:
         self.threads.write(self.slot_of, np.full(self.num_envs, -1, np.int32))
 
     def _waves(self) -> range:
-        return range(0, self.num_envs, device_arrays.WAVE)
+        return range(0, self.num_envs, layout.WAVE)
 
     def _wave(self, first: int) -> int:
         """Consoles of the wave that begins with console `first`."""
-        return min(self.num_envs - first, device_arrays.WAVE)
+        return min(self.num_envs - first, layout.WAVE)
 
     def _share_slots(self, first: int, wanted: Any) -> None:
         """Slots for those consoles of a wave that want one."""
         groups = -(-self._wave(first) // GROUP)
         self.threads.launch(
-            cuda_pictures.share_thread, groups, first // GROUP, wanted, self.whole, self.slot_of, self.owner, self.slot_kind
+            pictures.share_thread, groups, first // GROUP, wanted, self.whole, self.slot_of, self.owner, self.slot_kind
         )
 
     def _draw(self, first: int) -> None:
         """Pictures of a wave from the logs that were handed on, and the grey levels of what is shown."""
         bands = -(-self.machine.height // BAND_LINES)
         self.threads.launch(
-            cuda_pictures.draw_thread, self._wave(first) * 2 * bands, first, self.registers, self.frames, self.pictures
+            pictures.draw_thread, self._wave(first) * 2 * bands, first, self.registers, self.frames, self.pictures
         )
         words = self._wave(first) * self.machine.height * LINE_WORDS
         self.threads.launch(
-            cuda_pictures.grey_thread, words, first, self.shown, self.in_slot, self.slot_of, self.captured, self._grey, self.pictures
+            pictures.grey_thread, words, first, self.shown, self.in_slot, self.slot_of, self.captured, self._grey, self.pictures
         )
 
     @property
@@ -223,7 +225,7 @@ class DeviceConsoles:
         self.threads.write(self.seeds, seeds)
         self.threads.write(self.draws, draws)
         self.threads.launch(
-            cuda_environments.load_thread, self.num_envs, self._rom, self._program, *self._powered, self.threads.put(load),
+            environments.load_thread, self.num_envs, self._rom, self._program, *self._powered, self.threads.put(load),
             *self._consoles, self.seeds, self.draws, self.sticky, self.screens,
         )  # fmt: skip
         self._loaded[:] = True
@@ -233,13 +235,13 @@ class DeviceConsoles:
         wave, launch = self._wave(first), self.threads.launch
         self._share_slots(first, self.over)
         launch(
-            cuda_environments.restart_thread, wave, first, self._rom, self._program, self.settings, self.over, *self._consoles,
+            environments.restart_thread, wave, first, self._rom, self._program, self.settings, self.over, *self._consoles,
             self.seeds, self.draws, self.sticky, self.shown, self.in_slot, self.slot_of, self.slot_kind, self.screens, self.captured,
             self.frames, self.elapsed, self.counters, self.incomplete,
         )  # fmt: skip
         self._draw(first)
         launch(
-            cuda_pictures.begin_thread, wave * self.observations.shape[2], first, self.over, self.pictures, *self._resize, self.observations
+            pictures.begin_thread, wave * self.observations.shape[2], first, self.over, self.pictures, *self._resize, self.observations
         )
 
     def _recall(self) -> None:
@@ -250,12 +252,12 @@ class DeviceConsoles:
         for first in self._waves():
             self._share_slots(first, self.over)
         launch(
-            cuda_environments.recall_thread, self.num_envs, starts.registers, starts.memory, starts.past, starts.whole, starts.screens,
+            environments.recall_thread, self.num_envs, starts.registers, starts.memory, starts.past, starts.whole, starts.screens,
             self.over, *self._consoles, self.seeds, self.draws, self.slot_of, self.slot_kind, self.screens, self.captured, self.chosen,
             self.elapsed, self.counters,
         )  # fmt: skip
         launch(
-            cuda_pictures.begin_cached_thread, self.num_envs * self.observations.shape[2], self.over, self.chosen,
+            pictures.begin_cached_thread, self.num_envs * self.observations.shape[2], self.over, self.chosen,
             starts.observations, self.observations,
         )  # fmt: skip
 
@@ -278,7 +280,7 @@ class DeviceConsoles:
             self._play(first, 1, actions)
             self._draw(first)
             self.threads.launch(
-                cuda_pictures.observe_thread, self._wave(first) * self.observations.shape[2], first, self.shown, self.over, self.pictures,
+                pictures.observe_thread, self._wave(first) * self.observations.shape[2], first, self.shown, self.over, self.pictures,
                 *self._resize, self.observations, self.final_observations,
             )  # fmt: skip
             if self.start_states == "exact":
@@ -292,7 +294,7 @@ class DeviceConsoles:
 
     def _play(self, first: int, is_retry: int, actions: Any) -> None:
         self.threads.launch(
-            cuda_environments.step_thread, self._wave(first), first, is_retry, self._rom, self._program, self.settings, self._action_set,
+            environments.step_thread, self._wave(first), first, is_retry, self._rom, self._program, self.settings, self._action_set,
             actions, *self._consoles, self.seeds, self.draws, self.sticky, self.wanted, self.shown, self.in_slot, self.slot_of,
             self.slot_kind, self.screens, self.captured, self.decisions, self.frames, self.elapsed, self.counts, self.rewards,
             self.terminated, self.truncated, self.over, self.counters, self.incomplete,
@@ -335,7 +337,7 @@ class DeviceConsoles:
         """
         taken = self._checked(state)
         found = origins(taken["console.random"], sticky=not self._is_sticky)
-        n, slots = self.num_envs, device_arrays.num_slots(self.num_envs, everyone=True)
+        n, slots = self.num_envs, layout.num_slots(self.num_envs, everyone=True)
         if slots > self.num_slots:
             self._make_more_slots(slots)
         rows = {name.removeprefix("console."): array for name, array in taken.items() if name.startswith("console.")}

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from . import history, mt19937
-from .cuda_environments import CONTROL_WORDS, NOT_WHOLE, bring_pictures
-from .cuda_rows import settle
-from .jit import kernel, stand_alone
-from .state import IN_SWCHA, LOG_COUNT, LOG_DONE, ROW_WORDS, RULE_STACK, STICKY_STREAM, TIA, TIA_WORDS
+from .. import mt19937
+from ..jit import kernel, stand_alone
+from ..state import IN_SWCHA, LOG_COUNT, LOG_DONE, ROW_WORDS, RULE_STACK, STICKY_STREAM, TIA, TIA_WORDS
+from . import history
+from .environments import CONTROL_WORDS, NOT_WHOLE, bring_pictures
+from .rows import settle
 
 
 @kernel
 def settle_many(state, screen):
-    """`cuda_rows.settle` on every row."""
+    """`rows.settle` on every row."""
     stand_alone()
     for e in range(len(state)):
         settle(state[e], screen[e])

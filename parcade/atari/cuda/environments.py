@@ -8,7 +8,7 @@
 | `recall_thread`  | console           | if its episode ended: one of the cached starts instead                                       |
 
 An environment's consoles keep no pictures. A step is played without pictures first, and the frames that are observed go to
-`cuda_pictures.draw_thread` with their logs. That is all there is to it unless an older picture shows: below the last line of a frame
+`pictures.draw_thread` with their logs. That is all there is to it unless an older picture shows: below the last line of a frame
 that was cut short, in a frame that outgrew its log, in the last observation of an episode that ends with the last frame of a step.
 Then nothing is stored and the step is played again, `is_retry`, on pictures in a *slot*, which begin as the last two
 frames left them (`history.py`). A console that is not whole afterwards keeps its slot; without one it goes on, and what it shows of
@@ -23,8 +23,26 @@ Nothing here depends on the order of threads, and no thread writes what another 
 
 import numpy as np
 
-from . import console, engine_cpu, history, mt19937, rules, tia
-from .cuda_pictures import (
+from .. import console, engine_cpu, mt19937, rules, tia
+from ..jit import inlined, kernel, stand_alone
+from ..state import (
+    ACTION,
+    EPISODE_FRAME_NUMBER,
+    FRAME_NUMBER,
+    IN_SWCHA,
+    LIVES,
+    LOG_SLOT,
+    MEMORY_BYTES,
+    NOOP_STREAM,
+    OBSERVED,
+    PICTURE,
+    SLOT_DRAWN,
+    STICKY_STREAM,
+    STICKY_THRESHOLD,
+    TERMINAL,
+)
+from . import history
+from .pictures import (
     CLIP,
     COMPLETE_SLOT,
     EPISODIC_LIFE,
@@ -42,24 +60,7 @@ from .cuda_pictures import (
     put_frame,
     words_in,
 )
-from .cuda_rows import LASTING_WORDS, load, power_on, settle, store
-from .jit import inlined, kernel, stand_alone
-from .state import (
-    ACTION,
-    EPISODE_FRAME_NUMBER,
-    FRAME_NUMBER,
-    IN_SWCHA,
-    LIVES,
-    LOG_SLOT,
-    MEMORY_BYTES,
-    NOOP_STREAM,
-    OBSERVED,
-    PICTURE,
-    SLOT_DRAWN,
-    STICKY_STREAM,
-    STICKY_THRESHOLD,
-    TERMINAL,
-)
+from .rows import LASTING_WORDS, load, power_on, settle, store
 
 CONTROL_WORDS = 8  # from IN_SWCHA on
 NOT_WHOLE, WHOLE, WHOLE_START = 0, 1, 2  # the last one: the picture before the first observation counts as black

@@ -1,0 +1,1 @@
+"""The consoles on a GPU: thread bodies, what launches them, and the classes that hold their arrays."""
