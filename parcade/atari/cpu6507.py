@@ -28,7 +28,9 @@ from .state import (
     CYCLES,
     FRAME_ENDED,
 )
+from .translate.accesses import ENDED, GOING, INTERPRET, LATCH
 from .translate.machine_code import run_machine_code
+from .warp import any_of, together
 
 (IMP, ACC, IMM, ZP, ZPX, ZPY, ABS, ABSX, ABSY, IND, INDX, INDY, REL) = range(len(MODES))
 (NONE, READ, WRITE, RMW, BRANCH, JUMP) = range(len(KINDS))
@@ -275,22 +277,28 @@ def step(s, memory, rom, screen):
 
 @separate(f"void({CHIPS}, int64)")
 def run(s, memory, rom, screen, limit):
-    """Run until the frame ends, the chip halts or `limit` instructions are done: machine code where there is some."""
+    """Run until the frame ends, the chip halts or `limit` instructions are done: machine code where there is some.
+
+    Lanes of a group stay in this loop until all have ended, because machine code lets the one go on that is behind.
+    """
     stand_alone()
+    group = together()
     done = np.int64(0)
-    while done < limit:
-        ran = run_machine_code(s, memory, rom, limit - done)
-        while ran < 0:  # before a read of a collision latch, see `recompiler.py`
-            done += ~ran
+    status = np.int64(GOING)
+    while any_of(group, status != ENDED):
+        answer = run_machine_code(s, memory, rom, limit - done, status, group)
+        if status != ENDED:
+            done += answer >> 2
+            status = answer & 3
+        if status == LATCH:
             tia.serve(s, screen, tia.CATCH_UP)
-            ran = run_machine_code(s, memory, rom, done - limit)
-        done += ran
-        if done >= limit:
-            break
-        step(s, memory, rom, screen)
-        done += 1
-        if s[FRAME_ENDED] != 0 or s[CPU_JAMMED] != 0:
-            break
+        elif status == INTERPRET:
+            status = np.int64(ENDED)
+            if done < limit:
+                step(s, memory, rom, screen)
+                done += 1
+                if done < limit and s[FRAME_ENDED] == 0 and s[CPU_JAMMED] == 0:
+                    status = np.int64(GOING)
 
 
 @kernel

@@ -37,6 +37,8 @@ WITH_RAM = (cartridge.F8SC, cartridge.F6SC)
 WRITE_PORT, READ_PORT = 0x1000, 0x1080  # of a cartridge's 128 bytes of RAM
 VSYNC, VBLANK, WSYNC = 0x00, 0x01, 0x02
 READ_ENTRY = 0x3F << 8  # the log's entry for a read
+# Why machine code gives control back, or, of a console that takes no part, why it is given none; see `recompiler.py`.
+GOING, INTERPRET, LATCH, ENDED = 0, 1, 2, 3
 INDEX = {"zpx": "X", "zpy": "Y", "absx": "X", "absy": "Y"}
 
 
@@ -77,8 +79,9 @@ class Accesses(DpcAccesses):
         self.leave_if(self.value(f"or i1 {late}, {full}"))
         time = self.op("shl", self.op("sub", end, "%base"), 14)
         index = self.value(f"zext i32 {count} to i64")
-        at = self.value(f"getelementptr i32, ptr %log, i64 {index}")
-        self.line(f"store i32 {self.op('or', time, entry)}, ptr {at}")
+        kind = self.pointers["s"]
+        at = self.value(f"getelementptr i32, {kind} %log, i64 {index}")
+        self.line(f"store i32 {self.op('or', time, entry)}, {kind} {at}")
         self.put("COUNT", self.op("add", count, 1))
 
     def is_ram(self, address: str) -> str:
@@ -145,7 +148,7 @@ class Accesses(DpcAccesses):
     def ask_for_latch(self) -> None:
         """Log the read of a collision latch and return for the TIA to catch up; `resume` says how this goes on."""
         self.log(READ_ENTRY)
-        self.stop(self.now.pc, f"{self.op('xor', self.get('N'), -1)}")
+        self.stop(self.now.pc, LATCH)
 
     def latch(self, address: int | str) -> str:
         """The byte of a collision latch after the TIA has caught up; see `bus._read_tia`."""

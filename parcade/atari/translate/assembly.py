@@ -3,9 +3,15 @@
 from collections.abc import Callable
 from typing import Any
 
+# The types of a function's arguments, by the memory they point into.
+CPU_POINTERS = {"s": "ptr", "memory": "ptr", "rom": "ptr"}
+GPU_POINTERS = {"s": "ptr addrspace(5)", "memory": "ptr addrspace(5)", "rom": "ptr addrspace(1)"}  # a thread's own, the device's
+
 
 class Assembly:
     """Lines of a function whose arguments are ``%s`` (the state's words) and arrays of bytes such as ``%memory``."""
+
+    pointers = CPU_POINTERS
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -65,18 +71,21 @@ class Assembly:
     def word(self, index: int | str) -> str:
         """Load a word of the console's state."""
         index = self.value(f"zext i32 {index} to i64") if isinstance(index, str) else index
-        return self.value(f"load i32, ptr {self.value(f'getelementptr i32, ptr %s, i64 {index}')}")
+        kind = self.pointers["s"]
+        return self.value(f"load i32, {kind} {self.value(f'getelementptr i32, {kind} %s, i64 {index}')}")
 
     def put_word(self, index: int, value: int | str) -> None:
-        self.line(f"store i32 {value}, ptr {self.value(f'getelementptr i32, ptr %s, i64 {index}')}")
+        kind = self.pointers["s"]
+        self.line(f"store i32 {value}, {kind} {self.value(f'getelementptr i32, {kind} %s, i64 {index}')}")
 
     def byte(self, array: str, index: int | str) -> str:
-        return self.value(f"zext i8 {self.value(f'load i8, ptr {self.place(array, index)}')} to i32")
+        loaded = self.value(f"load i8, {self.pointers[array]} {self.place(array, index)}")
+        return self.value(f"zext i8 {loaded} to i32")
 
     def put_byte(self, array: str, index: int | str, value: int | str) -> None:
-        self.line(f"store i8 {self.value(f'trunc i32 {value} to i8')}, ptr {self.place(array, index)}")
+        self.line(f"store i8 {self.value(f'trunc i32 {value} to i8')}, {self.pointers[array]} {self.place(array, index)}")
 
     def place(self, array: str, index: int | str) -> str:
         if not isinstance(index, int):
             index = self.value(f"zext i32 {index} to i64")
-        return self.value(f"getelementptr i8, ptr %{array}, i64 {index}")
+        return self.value(f"getelementptr i8, {self.pointers[array]} %{array}, i64 {index}")

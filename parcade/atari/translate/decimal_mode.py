@@ -20,8 +20,8 @@ class Decimal(Assembly):
         signs = self.op("and", self.op("xor", "%a", result), self.op("xor", other if not subtracting else "%a", "%m"))
         return self.op("and", self.op("lshr", signs, 7), 1)
 
-    def assembly(self, subtracting: bool) -> str:
-        """The function as LLVM assembly."""
+    def assembly(self, subtracting: bool, convention: str) -> str:
+        """The function as LLVM assembly, of a calling convention."""
         if subtracting:
             total = self.op("sub", self.op("sub", self.number("%a"), self.number("%m")), self.op("sub", 1, "%c"))
             carry = self.bit("sge", "%a", self.op("add", "%m", self.op("sub", 1, "%c")))
@@ -35,9 +35,9 @@ class Decimal(Assembly):
         overflow = self.overflow(result, result, subtracting)
         both = self.op("or", result, self.op("or", self.op("shl", carry, 8), self.op("shl", overflow, 9)))
         name, body = SUBTRACT if subtracting else ADD, "\n".join(self.lines)
-        return f"define internal preserve_mostcc i32 @{name}(i32 %a, i32 %m, i32 %c) noinline nounwind {{\n{body}\n  ret i32 {both}\n}}\n"
+        return f"define internal {convention}i32 @{name}(i32 %a, i32 %m, i32 %c) noinline nounwind {{\n{body}\n  ret i32 {both}\n}}\n"
 
 
-def assembly() -> str:
+def assembly(convention: str) -> str:
     """Both functions."""
-    return "".join(Decimal().assembly(subtracting) for subtracting in (False, True))
+    return "".join(Decimal().assembly(subtracting, convention) for subtracting in (False, True))

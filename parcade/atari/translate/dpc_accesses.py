@@ -51,7 +51,7 @@ class DpcAccesses(Assembly):
         if function == 0 and index < 4:
             result = self.word(DPC_RANDOM)
         elif function == 0:
-            result = self.value(f"call i32 @music(ptr %s, i32 {cycle})")
+            result = self.value(f"call i32 @music({self.pointers['s']} %s, i32 {cycle})")
             counter = self.word(DPC_COUNTER + index)  # the music may have moved it
         elif function in (1, 2):
             result = self.byte("rom", self.op("sub", GRAPHICS + 2047, counter))
@@ -97,12 +97,16 @@ def exact(number: float) -> str:
 class Music(Assembly):
     """The function ``i32 music(s, now)``: `cartridge._music_amplitude` at a cycle."""
 
+    def __init__(self, pointers: dict[str, str]) -> None:
+        super().__init__()
+        self.pointers = pointers
+
     def assembly(self) -> str:
         """The function as LLVM assembly."""
         clocks = self.clocks_since_last_read()
         whole_long = self.value(f"fptosi double {clocks} to i64")
         rest = self.value(f"fsub double {clocks}, {self.value(f'sitofp i64 {whole_long} to double')}")
-        self.line(f"store i64 {self.value(f'bitcast double {rest} to i64')}, ptr {self.fraction()}, align 4")
+        self.line(f"store i64 {self.value(f'bitcast double {rest} to i64')}, {self.pointers['s']} {self.fraction()}, align 4")
         moved = self.value(f"icmp sgt i64 {whole_long}, 0")
         whole = self.value(f"trunc i64 {whole_long} to i32")
         shift: int | str = 0
@@ -112,17 +116,18 @@ class Music(Assembly):
         nibbles = sum(int(level) << 4 * k for k, level in enumerate(AMPLITUDE))
         amplitude = self.op("and", self.op("lshr", nibbles, shift), 15)
         body = "\n".join(self.lines)
-        return f"define internal i32 @music(ptr nocapture %s, i32 %now) noinline nounwind {{\n{body}\n  ret i32 {amplitude}\n}}\n"
+        return f"define internal i32 @music({self.pointers['s']} nocapture %s, i32 %now) noinline nounwind {{\n{body}\n  ret i32 {amplitude}\n}}\n"
 
     def fraction(self) -> str:
         """Where the part of a clock left over stands: a double in two words."""
-        return self.value(f"getelementptr i32, ptr %s, i64 {DPC_FRACTION}")
+        return self.value(f"getelementptr i32, {self.pointers['s']} %s, i64 {DPC_FRACTION}")
 
     def clocks_since_last_read(self) -> str:
         """Clocks of the music, with the part left over from the last read; this one is the last from now on."""
         cycles = self.op("sub", "%now", self.word(DPC_MARK_CYCLE))
         self.put_word(DPC_MARK_CYCLE, "%now")
-        before = self.value(f"bitcast i64 {self.value(f'load i64, ptr {self.fraction()}, align 4')} to double")
+        loaded = self.value(f"load i64, {self.pointers['s']} {self.fraction()}, align 4")
+        before = self.value(f"bitcast i64 {loaded} to double")
         clocks = self.value(f"fmul double {self.value(f'sitofp i32 {cycles} to double')}, {exact(MUSIC_CLOCK)}")
         clocks = self.value(f"fdiv double {clocks}, {exact(CPU_CLOCK)}")
         return self.value(f"fadd double {clocks}, {before}")

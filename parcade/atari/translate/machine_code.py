@@ -1,48 +1,75 @@
 """Machine code of a ROM, made from `recompiler.translate`: compiled by LLVM, kept on disk, called from the kernels.
 
 The address of the function stands in the last 8 bytes of the image (`cartridge.expand_image`), 0 when there is none, so
-kernels need no further argument for it.
+kernels need no further argument for it. On a GPU the function is linked to the kernels of the ROM (`cuda/linking.py`), and the bytes
+only say that it is there.
 """
 
 import numpy as np
-from numba.core import types
+from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from ..jit import inlined
+from .accesses import INTERPRET
 
 ADDRESS_BYTES = 8
+GPU_NAME = "parcade_run"
+LOCAL_MEMORY, GLOBAL_MEMORY = 5, 1  # address spaces of a GPU
 
 
 @intrinsic
-def call_machine_code(typing_context, address, state, memory, rom, limit):
-    """Call ``i32 run(s, memory, rom, limit)`` at `address`; returns the number of instructions done, int64."""
+def call_machine_code(typing_context, address, state, memory, rom, limit, status, group):
+    """Call `run` of `recompiler.py` at `address`; returns its answer, int64. On a GPU it is the function linked to the kernel."""
     from llvmlite import ir
 
     def generate(context, builder, signature, arguments):
-        if "nvptx" in builder.module.triple:  # a GPU only interprets
-            return ir.Constant(ir.IntType(64), 0)
-        pointer, word = ir.IntType(8).as_pointer(), ir.IntType(32)
-        function = ir.FunctionType(word, [pointer, pointer, pointer, word])
+        word = ir.IntType(32)
         data = [
-            builder.bitcast(context.make_array(kind)(context, builder, value).data, pointer)
+            context.make_array(kind)(context, builder, value).data
             for kind, value in zip(signature.args[1:4], arguments[1:4], strict=True)
         ]
-        target = builder.inttoptr(arguments[0], function.as_pointer())
-        return builder.sext(builder.call(target, [*data, builder.trunc(arguments[4], word)]), ir.IntType(64))
+        numbers = [builder.trunc(value, word) for value in arguments[4:]]
+        call = _call_on_gpu if "nvptx" in builder.module.triple else _call_at
+        return builder.sext(call(builder, arguments[0], data, numbers), ir.IntType(64))
 
-    return types.int64(types.int64, state, memory, rom, types.int64), generate
+    return types.int64(types.int64, state, memory, rom, types.int64, types.int64, types.int64), generate
+
+
+def _call_at(builder, address, data, numbers):
+    from llvmlite import ir
+
+    pointer, word = ir.IntType(8).as_pointer(), ir.IntType(32)
+    function = ir.FunctionType(word, [pointer] * 3 + [word] * 3)
+    target = builder.inttoptr(address, function.as_pointer())
+    return builder.call(target, [*(builder.bitcast(array, pointer) for array in data), *numbers])
+
+
+def _call_on_gpu(builder, _address, data, numbers):
+    """Addresses are passed as numbers, of the memory each array is in: the thread's own, its own, the device's."""
+    from llvmlite import ir
+
+    wide, word, byte = ir.IntType(64), ir.IntType(32), ir.IntType(8)
+    function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(word, [wide] * 3 + [word] * 3), GPU_NAME)
+    addresses = []
+    for array, space in zip(data, (LOCAL_MEMORY, LOCAL_MEMORY, GLOBAL_MEMORY), strict=True):
+        generic = builder.bitcast(array, byte.as_pointer())
+        addresses.append(builder.ptrtoint(builder.addrspacecast(generic, byte.as_pointer(space)), wide))
+    return builder.call(function, [*addresses, *numbers])
 
 
 @inlined
-def run_machine_code(s, memory, rom, limit):
-    """Run at most `limit` instructions of the ROM's machine code; returns how many, 0 where it has none for this place."""
+def run_machine_code(s, memory, rom, limit, status, group):
+    """Run at most `limit` instructions of the ROM's machine code; the answer of `recompiler.py`'s function.
+
+    A ROM without machine code answers that the interpreter is to do the next instruction.
+    """
     address = np.int64(0)
     at = len(rom) - ADDRESS_BYTES
     for k in range(ADDRESS_BYTES):
         address |= np.int64(rom[at + k]) << (8 * k)
     if address == 0:
-        return np.int64(0)
-    return call_machine_code(address, s, memory, rom, limit)
+        return np.int64(INTERPRET)
+    return call_machine_code(address, s, memory, rom, limit, status, group)
 
 
 def _target_machine():

@@ -6,8 +6,9 @@ does half an instruction: where a check fails (an access with side effects, a lo
 instruction has no translation, the function returns with nothing of that instruction done and `cpu6507.step` does it.
 So the translation may be incomplete but not different, and tests hold it against the interpreter.
 
-The function: ``i32 run(s, memory, rom, limit)`` gives the number of instructions done, n, at most `limit`. It gives ~n, below zero,
-where the next one reads a collision latch: the read is logged, the TIA has to catch up, and run(s, memory, rom, -limit) goes on.
+The function: ``i32 run(s, memory, rom, limit, status, group)`` answers n << 2 | status, n being the number of instructions done, at
+most `limit`. Status INTERPRET: the next instruction is the interpreter's. LATCH: it reads a collision latch; the read is logged, the
+TIA has to catch up, and a call with this status goes on. `group` is of the GPU's form (`lanes.py`).
 
 `rom_image.py` finds the code, `assembly.py` writes LLVM's language, `accesses.py` what instructions read and write.
 """
@@ -37,7 +38,7 @@ from ..state import (
     LOGS,
 )
 from . import decimal_mode
-from .accesses import INDEX, READ_ENTRY, VSYNC, WSYNC
+from .accesses import INDEX, INTERPRET, LATCH, READ_ENTRY, VSYNC, WSYNC
 from .dpc_accesses import Music
 from .idle_loops import IdleLoops
 from .rom_image import Image, Instruction, find_code
@@ -64,27 +65,32 @@ READS = {*LOADS, *COMPARES, *LOGIC, "ADC", "SBC", "BIT", "NOP"}
 class Translator(IdleLoops):
     """Writes the function for a ROM as LLVM assembly."""
 
+    small_calls = "preserve_mostcc "  # how functions that are rarely needed are called
+
     def __init__(self, image: Image, code: dict[int, Instruction], entries: set[int]):
         super().__init__(image, code)
         self.entries = set(entries)
         self.latch_reads: set[int] = set()  # names of instructions that may be resumed
 
-    def go(self, pc: int) -> None:
-        """Go on at a known PC; after a step back only within the limit."""
+    def go(self, pc: int, *, line_begins: bool = False) -> None:
+        """Go on at a known PC, at the beginning of a scanline if that is known; after a step back only within the limit."""
         name = self.image.bank_after(self.now) >> 12 << 16 | pc
         if name not in self.code:
             self.stop(pc)
             return
-        if pc <= self.now.pc or self.image.bank_after(self.now) != self.now.bank:
+        goes_back = pc <= self.now.pc or self.image.bank_after(self.now) != self.now.bank
+        if goes_back:
             stop, back = self.fresh("s"), self.fresh("b")
             self.line(f"br i1 {self.test('sgt', self.get('N'), '%most')}, label %{stop}, label %{back}, !prof !0")
             self.label(stop)
             self.stop(pc)
             self.label(back)
             self.hide_counters()
-            self.line(f"br label %i{name}")
-        else:
-            self.line(f"br label %i{name}")
+        self.jump(name, meets=goes_back or line_begins)
+
+    def jump(self, name: int, *, meets: bool) -> None:
+        """Go to an instruction; one where lanes `meet` is known by its beginning a round of a loop or a scanline."""
+        self.line(f"br label %i{name}")
 
     def hide_counters(self) -> None:
         """Keep LLVM's analysis of loops, which takes minutes here and gains nothing, from following the counters."""
@@ -160,7 +166,7 @@ class Translator(IdleLoops):
         self.line(f"br i1 {self.test('ne', self.get('D'), 0)}, label %{decimal}, label %{binary}, !prof !0")
         self.label(decimal)
         name = decimal_mode.SUBTRACT if subtracting else decimal_mode.ADD
-        both = self.value(f"call preserve_mostcc i32 @{name}(i32 {self.get('A')}, i32 {m}, i32 {self.get('C')})")
+        both = self.value(f"call {self.small_calls}i32 @{name}(i32 {self.get('A')}, i32 {m}, i32 {self.get('C')})")
         self.put("V", self.op("lshr", both, 9))
         self.put("C", self.op("and", self.op("lshr", both, 8), 1))
         self.put("A", self.op("and", both, 0xFF))
@@ -236,9 +242,10 @@ class Translator(IdleLoops):
             if known & 0x1080 == 0 and known & 0x3F == VSYNC:  # after the frame it ended the next one begins here
                 self.entries.add(self.image.bank_after(now) >> 12 << 16 | now.following)
             self.count_instruction(now.opcode.cycles)
-            if known & 0x1080 == 0 and known & 0x3F == WSYNC:
+            waits = known & 0x1080 == 0 and known & 0x3F == WSYNC
+            if waits:
                 self.wait_for_line()
-            self.go(now.following)
+            self.go(now.following, line_begins=waits)
             return True
         if mode in ("zpx", "zpy"):
             address = self.op("and", self.op("add", self.get(INDEX[mode]), now.low), 0xFF)
@@ -453,11 +460,17 @@ class Translator(IdleLoops):
             self.label(f"x{instruction.name}")
             self.stop(instruction.pc)
 
-    def stop(self, pc: int | None = None, returned: str | None = None) -> None:
-        """Store the registers and return the number of instructions, or what is `returned` in its place; `pc` where it is known."""
+    def stop(self, pc: int | None = None, status: int = INTERPRET) -> None:
+        """Give control back; `pc` where it is known."""
+        if pc is not None:
+            self.put("PC", pc)
+        self.give_back(status)
+
+    def give_back(self, status: int | str) -> None:
+        """Store the registers and return the answer."""
         for register, index in REGISTERS.items():
-            self.put_word(index, pc if register == "PC" and pc is not None else self.get(register))
-        self.line(f"ret i32 {self.get('N') if returned is None else returned}")
+            self.put_word(index, self.get(register))
+        self.line(f"ret i32 {self.op('or', self.op('shl', self.get('N'), 2), status)}")
 
     def place_name(self) -> str:
         """The name of the instruction at PC."""
@@ -473,25 +486,39 @@ class Translator(IdleLoops):
         for instruction in self.code.values():
             self.translate(instruction)
         body, self.lines = self.lines, []
-        arguments = "ptr noalias nocapture %s, ptr noalias nocapture %memory, ptr noalias nocapture readonly %rom, i32 %limit"
-        self.lines.append(f"define i32 @run({arguments}) nounwind {{")
+        self.head()
+        self.load_console()
+        self.choose_way()
+        functions = [decimal_mode.assembly(self.small_calls)]
+        functions += [Music(self.pointers).assembly()] if self.image.kind == cartridge.DPC else []
+        return "".join(functions) + "\n".join([*self.lines, *body, "}", '!0 = !{!"branch_weights", i32 1, i32 2000}', ""])
+
+    def head(self) -> None:
+        """The function's name and arguments."""
+        arguments = "ptr noalias nocapture %s, ptr noalias nocapture %memory, ptr noalias nocapture readonly %rom"
+        self.lines.append(f"define i32 @run({arguments}, i32 %limit, i32 %status, i32 %group) nounwind {{")
         self.label("entry")
+
+    def load_console(self) -> None:
+        """Local variables, and what stays as it is during a call."""
         for register, index in REGISTERS.items():
             self.line(f"%{register} = alloca i32")
             self.put(register, self.word(index))
         self.line("%N = alloca i32")
         self.put("N", 0)
         # No path between two checks of the limit is longer than the whole code.
-        self.line("%allowed = call i32 @llvm.abs.i32(i32 %limit, i1 false)")
-        self.line(f"%most = sub i32 %allowed, {len(self.code) + 1}")
+        self.line(f"%most = sub i32 %limit, {len(self.code) + 1}")
         slot = self.op("mul", self.word(LOG_SLOT), LOG_CAPACITY)
         first = self.value(f"sext i32 {self.op('add', slot, LOGS)} to i64")
-        self.line(f"%log = getelementptr i32, ptr %s, i64 {first}")
+        self.line(f"%log = getelementptr i32, {self.pointers['s']} %s, i64 {first}")
         self.line(f"%base = add i32 {self.word(LOG_BASE)}, 0")
         self.line(f"%line = sdiv i32 {self.word(FRAME_START)}, 3")
         last = self.op("sub", self.word(LINE_LIMIT), 1)
         self.line(f"%last_cycle = sdiv i32 {last}, 3")
-        self.line(f"br i1 {self.test('slt', '%limit', 0)}, label %resume, label %dispatch, !prof !0")
+
+    def choose_way(self) -> None:
+        """From the first block to an instruction, or out."""
+        self.line(f"br i1 {self.test('eq', '%status', LATCH)}, label %resume, label %dispatch, !prof !0")
         self.label("resume")
         self.jump_to(self.place_name(), "r", self.latch_reads)
         self.label("dispatch")
@@ -501,9 +528,6 @@ class Translator(IdleLoops):
         self.jump_to(self.place_name(), "i", self.entries & self.code.keys())
         self.label("exit")
         self.stop()
-        functions = [decimal_mode.assembly()] + ([Music().assembly()] if self.image.kind == cartridge.DPC else [])
-        functions.append("declare i32 @llvm.abs.i32(i32, i1)\n")
-        return "".join(functions) + "\n".join([*self.lines, *body, "}", '!0 = !{!"branch_weights", i32 1, i32 2000}', ""])
 
 
 def translate(rom: np.ndarray, kind: int, seen: list[int], entries: set[int]) -> str:

@@ -1,0 +1,115 @@
+"""The same machine code for a GPU, where 32 consoles of a warp run it together.
+
+Lanes that take different ways through the code fall apart, and the warp then runs them one after the other. So they meet at every
+round of a loop and at every beginning of a scanline: there a lane notes where it goes on (`PLACE`, a number) and waits for its group
+(`warp.py`). The lane furthest behind by its clock is the leader, and all lanes that go on at the leader's place go with it; the others
+wait for their turn. A group that is whole, because all lanes that still run have come to a meeting together, goes on without one.
+
+A lane that needs the interpreter or the TIA waits at the meeting as well. When it becomes the leader the whole group returns, lanes
+that could have gone on with status GOING. So the leader always gets on, and no lane waits for one that has ended.
+
+`status` ENDED is for a lane whose frame has ended: it only takes part in the meetings of its group.
+"""
+
+from .accesses import ENDED, GOING
+from .assembly import GPU_POINTERS
+from .machine_code import GPU_NAME
+from .recompiler import Translator
+
+PLACE_BITS = 13  # of a meeting's key, below the clock
+STOPPED = (1 << PLACE_BITS) - 1  # the place of a lane that gives control back
+INTRINSICS = """\
+declare i32 @llvm.nvvm.activemask()
+declare i32 @llvm.nvvm.vote.ballot.sync(i32, i1)
+declare void @llvm.nvvm.bar.warp.sync(i32)
+declare i32 @llvm.nvvm.redux.sync.umin(i32, i32)
+"""
+
+
+class LaneTranslator(Translator):
+    """Writes the function for a ROM as LLVM assembly for a GPU. Errors: ValueError for code of too many places."""
+
+    pointers = GPU_POINTERS
+    small_calls = ""
+
+    def __init__(self, *given) -> None:
+        super().__init__(*given)
+        self.places: dict[int, int] = {}  # where lanes meet: an instruction's name and its number
+
+    def jump(self, name: int, *, meets: bool) -> None:
+        """Go to an instruction, with the lanes that are there as well if they meet."""
+        if not meets:
+            self.line(f"br label %i{name}")
+            return
+        place = self.places.setdefault(name, len(self.places))
+        self.entries.add(name)  # a lane that comes back from a meeting goes on here
+        whole, meeting = self.fresh("w"), self.fresh("m")
+        here = self.value("call i32 @llvm.nvvm.activemask()")
+        self.line(f"br i1 {self.test('eq', here, self.get('LIVE'))}, label %{whole}, label %{meeting}")
+        self.label(whole)
+        self.line(f"br label %i{name}")
+        self.label(meeting)
+        self.put("PC", name & 0xFFFF)
+        self.put("PLACE", place)
+        self.line("br label %meeting")
+
+    def give_back(self, status: int | str) -> None:
+        """Wait for the group, with a status other than GOING."""
+        self.put("STATUS", status)
+        self.line("br label %meeting")
+
+    def head(self) -> None:
+        """The function's name and arguments: addresses as numbers, of a thread's own memory and the device's."""
+        self.lines.append(
+            f"define i32 @{GPU_NAME}(i64 %own, i64 %bytes, i64 %image, i32 %limit, i32 %status, i32 %group) nounwind convergent {{"
+        )
+        self.label("entry")
+        for name, number in (("s", "own"), ("memory", "bytes"), ("rom", "image")):
+            self.line(f"%{name} = inttoptr i64 %{number} to {self.pointers[name]}")
+
+    def load_console(self) -> None:
+        """The CPU's variables, and those of meetings."""
+        super().load_console()
+        for name in ("STATUS", "PLACE", "LIVE"):
+            self.line(f"%{name} = alloca i32")
+            self.put(name, 0)
+        resuming, ending = self.fresh("r"), self.fresh("e")
+        self.line(f"br i1 {self.test('eq', '%status', ENDED)}, label %{ending}, label %{resuming}")
+        self.label(ending)
+        self.give_back(ENDED)
+        self.label(resuming)
+
+    def choose_way(self) -> None:
+        """From the first block to an instruction, and what happens at a meeting."""
+        super().choose_way()
+        self.label("meeting")
+        self.meet()
+        self.label("choose")
+        ways = " ".join(f"i32 {place}, label %i{name}" for name, place in self.places.items())
+        self.line(f"switch i32 {self.get('PLACE')}, label %never [ {ways} ]")
+        self.label("never")
+        self.line("unreachable")
+        self.label("return")
+        super().give_back(self.get("STATUS"))
+        if len(self.places) >= STOPPED:
+            raise ValueError(f"the code has {len(self.places)} meeting places; expected fewer than {STOPPED}")
+
+    def key(self) -> tuple[str, str]:
+        """A lane's place in the order of the meeting, and its place in the code: the clock above the place, the ended last."""
+        status = self.get("STATUS")
+        place = self.value(f"select i1 {self.test('eq', status, GOING)}, i32 {self.get('PLACE')}, i32 {STOPPED}")
+        key = self.op("or", self.op("shl", self.get("CYCLES"), PLACE_BITS), place)
+        return self.value(f"select i1 {self.test('eq', status, ENDED)}, i32 -1, i32 {key}"), place
+
+    def meet(self) -> None:
+        """Wait for all lanes of the group; the leader's place goes on, or the group returns."""
+        self.line("call void @llvm.nvvm.bar.warp.sync(i32 %group)")
+        key, place = self.key()
+        least = self.value(f"call i32 @llvm.nvvm.redux.sync.umin(i32 {key}, i32 %group)")
+        lives = self.test("ne", self.get("STATUS"), ENDED)
+        self.put("LIVE", self.value(f"call i32 @llvm.nvvm.vote.ballot.sync(i32 %group, i1 {lives})"))
+        leader = self.op("and", least, STOPPED)
+        on = self.fresh("o")
+        self.line(f"br i1 {self.test('eq', leader, STOPPED)}, label %return, label %{on}")
+        self.label(on)
+        self.line(f"br i1 {self.test('eq', place, leader)}, label %choose, label %meeting")
