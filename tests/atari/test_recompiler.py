@@ -4,11 +4,12 @@ import secrets
 
 import numpy as np
 import pytest
+from lanes_on_cpu import LanesOnCpu, compile_form, play_group
 from test_cpu6507 import machine
 
-from parcade.atari import Arcade, cartridge, console, cpu6507, jit, opcodes, tia
+from parcade.atari import Arcade, cartridge, console, cpu6507, jit, opcodes
 from parcade.atari import state as st
-from parcade.atari.translate import machine_code, recompiler, rom_code, rom_image
+from parcade.atari.translate import recompiler, rom_code, rom_image
 
 PROGRAM_BYTES = 300
 
@@ -265,58 +266,40 @@ def run_on_both(
     `seen`: names of instructions that only running the code would find.
     """
     jit.prepare()
-    plain, fast = machine(b"", image, kind), machine(b"", image, kind)
-    names = [int(plain[0][st.CART_BANK]) >> 12 << 16 | start, *seen]
-    found, _ = rom_image.find_code(rom_image.Image(plain[2], kind), names)
-    assembly = recompiler.translate(plain[2], kind, names, set(found))
-    engine, address = machine_code.load_object(machine_code.compile_assembly(assembly))
-    fast[2][-8:] = np.frombuffer(address.to_bytes(8, "little"), np.uint8)
+    names = [int(machine(b"", image, kind)[0][st.CART_BANK]) >> 12 << 16 | start, *seen]
     ram = random.integers(0, 256, 128).astype(np.uint8)
     charge = random.integers(-2, 5000, 4)
     fetchers = random.integers(0, 256, 40)  # tops, bottoms, counters, flags, and which play music
     fetchers[32:] &= 1
-    for rows in (plain, fast):
+
+    def begun() -> tuple:
+        rows = machine(b"", image, kind)
         rows[0][st.DPC_TOP : st.DPC_TOP + 40] = fetchers
         rows[1][:128] = ram
         rows[0][st.IN_CHARGE : st.IN_CHARGE + 4] = charge
         rows[0][st.IN_INPT4] = 0x80
         console._start_frame(rows[0])
+        return rows[:4]
+
+    plain = begun()
+    found, reached = rom_image.find_code(rom_image.Image(plain[2], kind), names)
     limit = len(found) + extra
-    ran = int(machine_code_alone(fast, address, limit))
     for _ in range(limit):
         if plain[0][st.FRAME_ENDED] or plain[0][st.CPU_JAMMED]:
             break
-        cpu6507.step(*plain[:4])
-    plain[0][st.BUS] = fast[0][st.BUS] = 0  # means nothing between instructions
-    assert np.array_equal(plain[0], fast[0]), [state_difference(plain[0], fast[0]), image[:PROGRAM_BYTES].hex()]
-    assert np.array_equal(plain[1], fast[1])
-    assert engine is not None
-    return ran
-
-
-def machine_code_alone(rows: tuple, address: int, limit: int) -> int:
-    """Run as `cpu6507.run` does; returns how many instructions were machine code."""
-    from ctypes import CFUNCTYPE, c_int32, c_void_p
-
-    call = CFUNCTYPE(c_int32, c_void_p, c_void_p, c_void_p, c_int32)(address)
-    done = ran = 0
-    while done < limit:
-        here = call(rows[0].ctypes.data, rows[1].ctypes.data, rows[2].ctypes.data, limit - done)
-        while here < 0:  # it asks for a collision latch
-            assert ~here < limit - done
-            done, ran = done + ~here, ran + ~here
-            tia.serve(rows[0], rows[3], tia.CATCH_UP)
-            here = call(rows[0].ctypes.data, rows[1].ctypes.data, rows[2].ctypes.data, done - limit)
-            assert here != 0, "what waits for a latch goes on"
-        assert 0 <= here <= limit - done
-        done, ran = done + here, ran + here
-        if done >= limit:
-            break
-        cpu6507.step(*rows[:4])
-        done += 1
-        if rows[0][st.FRAME_ENDED] or rows[0][st.CPU_JAMMED]:
-            break
-    return ran
+        cpu6507.step(*plain)
+    plain[0][st.BUS] = 0  # means nothing between instructions
+    ran = []
+    for form in (recompiler.Translator, LanesOnCpu):
+        fast = begun()
+        code = compile_form(form(rom_image.Image(fast[2], kind), found, reached | set(found)))
+        ran.append(play_group([fast], code, limit)[1])
+        fast[0][st.BUS] = 0
+        assert np.array_equal(plain[0], fast[0]), [form, state_difference(plain[0], fast[0]), image[:PROGRAM_BYTES].hex()]
+        assert np.array_equal(plain[1], fast[1])
+    # Lanes leave nothing else to the interpreter, but that they look at the limit at every meeting, which comes down by the whole code.
+    assert ran[0] - len(found) - 1 <= ran[1] <= ran[0]
+    return ran[0]
 
 
 def state_difference(a: np.ndarray, b: np.ndarray) -> list:

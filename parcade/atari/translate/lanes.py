@@ -11,10 +11,13 @@ that could have gone on with status GOING. So the leader always gets on, and no 
 `status` ENDED is for a lane whose frame has ended: it only takes part in the meetings of its group.
 """
 
+import numpy as np
+
 from .accesses import ENDED, GOING
 from .assembly import GPU_POINTERS
 from .machine_code import GPU_NAME
 from .recompiler import Translator
+from .rom_image import Image, find_code
 
 PLACE_BITS = 13  # of a meeting's key, below the clock
 STOPPED = (1 << PLACE_BITS) - 1  # the place of a lane that gives control back
@@ -44,14 +47,17 @@ class LaneTranslator(Translator):
         place = self.places.setdefault(name, len(self.places))
         self.entries.add(name)  # a lane that comes back from a meeting goes on here
         whole, meeting = self.fresh("w"), self.fresh("m")
-        here = self.value("call i32 @llvm.nvvm.activemask()")
-        self.line(f"br i1 {self.test('eq', here, self.get('LIVE'))}, label %{whole}, label %{meeting}")
+        self.line(f"br i1 {self.test('eq', self.active_lanes(), self.get('LIVE'))}, label %{whole}, label %{meeting}")
         self.label(whole)
         self.line(f"br label %i{name}")
         self.label(meeting)
         self.put("PC", name & 0xFFFF)
         self.put("PLACE", place)
         self.line("br label %meeting")
+
+    def active_lanes(self) -> str:
+        """A mask of the lanes that are here at once."""
+        return self.value("call i32 @llvm.nvvm.activemask()")
 
     def give_back(self, status: int | str) -> None:
         """Wait for the group, with a status other than GOING."""
@@ -84,6 +90,12 @@ class LaneTranslator(Translator):
         super().choose_way()
         self.label("meeting")
         self.meet()
+        self.choose_place()
+        if len(self.places) >= STOPPED:
+            raise ValueError(f"the code has {len(self.places)} meeting places; expected fewer than {STOPPED}")
+
+    def choose_place(self) -> None:
+        """From a meeting to the place that goes on, or back to the caller."""
         self.label("choose")
         ways = " ".join(f"i32 {place}, label %i{name}" for name, place in self.places.items())
         self.line(f"switch i32 {self.get('PLACE')}, label %never [ {ways} ]")
@@ -91,8 +103,6 @@ class LaneTranslator(Translator):
         self.line("unreachable")
         self.label("return")
         super().give_back(self.get("STATUS"))
-        if len(self.places) >= STOPPED:
-            raise ValueError(f"the code has {len(self.places)} meeting places; expected fewer than {STOPPED}")
 
     def key(self) -> tuple[str, str]:
         """A lane's place in the order of the meeting, and its place in the code: the clock above the place, the ended last."""
@@ -113,3 +123,14 @@ class LaneTranslator(Translator):
         self.line(f"br i1 {self.test('eq', leader, STOPPED)}, label %return, label %{on}")
         self.label(on)
         self.line(f"br i1 {self.test('eq', place, leader)}, label %choose, label %meeting")
+
+    def assembly(self) -> str:
+        """The whole module."""
+        return INTRINSICS + super().assembly()
+
+
+def translate(rom: np.ndarray, kind: int, seen: list[int], entries: set[int]) -> str:
+    """`recompiler.translate` for a GPU."""
+    image = Image(rom, kind)
+    code, reached = find_code(image, seen)
+    return LaneTranslator(image, code, reached | entries).assembly()
