@@ -9,7 +9,6 @@ reset draws a new timer value, so no two episodes start alike.
 import numpy as np
 
 from . import bus, cartridge, cpu6507, mt19937, riot, rules, tia
-from .cuda import history
 from .jit import CHIPS, CONSOLE, inlined, kernel, separate, stand_alone
 from .state import (
     ACTION,
@@ -49,7 +48,6 @@ from .state import (
     ROM_RIGHT_PADDLES,
     ROM_SWAP_PADDLES,
     ROM_SWAP_PORTS,
-    ROW_WORDS,
     SCANLINES,
     STICKY_STREAM,
     STICKY_THRESHOLD,
@@ -95,8 +93,6 @@ def _start_frame(s):
 @inlined
 def begin_update(s, memory):
     """An update goes on with the frame that the last one left unfinished, or starts one."""
-    if len(s) > ROW_WORDS:
-        history.remember(s, memory)
     if s[PARTIAL] == 0:
         _start_frame(s)
     s[PARTIAL] = 1

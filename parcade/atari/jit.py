@@ -193,7 +193,7 @@ STAMP = "kernels.sha256"
 
 # Files and folders without kernels of the CPU: changing them makes no kernel stale.
 WITHOUT_KERNELS = ("__init__.py", "arcade.py", "games.py", "state_check.py", "vector.py", "cuda/", "translate/")
-WITH_KERNELS = ("cuda/history.py", "translate/machine_code.py", "translate/tracing.py")
+WITH_KERNELS = ("translate/machine_code.py", "translate/tracing.py")
 
 
 @functools.cache
@@ -276,7 +276,7 @@ def _forget_stale_kernels(directory: Path | None) -> bool:
         return False
     stamp.unlink(missing_ok=True)
     for folder in _kernel_folders() | {directory}:
-        for path in [*folder.glob("*.nbi"), *folder.glob("*.nbc"), *folder.glob("rom-*.o")]:
+        for path in [*folder.glob("*.nbi"), *folder.glob("*.nbc"), *folder.glob("rom-*.o"), *folder.glob("rom-*.ptx")]:
             path.unlink(missing_ok=True)
     return True
 

@@ -1,4 +1,4 @@
-"""What the lanes of a GPU's warp do together. On a CPU every console is a lane alone.
+"""What the lanes of a GPU's warp, and the threads of a block, do together. On a CPU every console is a lane alone.
 
 A warp's 32 lanes run one instruction at a time for all lanes that are at it. Lanes that have taken different ways run one way after
 the other until something brings them together. A *group* is a mask of the lanes that arrived at `together` at the same time; all of
@@ -22,6 +22,9 @@ if numba.config.DISABLE_JIT:
     def any_of(group, holds):
         """See below; one lane."""
         return holds
+
+    def block_sync():
+        """See below; one thread."""
 
 else:
 
@@ -53,3 +56,15 @@ else:
             return builder.extract_value(answer, 1)
 
         return numba.boolean(group, holds), generate
+
+    @intrinsic
+    def block_sync(typing_context):
+        """Wait for all threads of the block, and see what they wrote to the memory they share."""
+
+        def generate(context, builder, signature, arguments):
+            if "nvptx" in builder.module.triple:
+                barrier = ir.FunctionType(ir.VoidType(), [])
+                builder.call(cgutils.get_or_insert_function(builder.module, barrier, "llvm.nvvm.barrier0"), [])
+            return context.get_dummy_value()
+
+        return numba.types.none(), generate

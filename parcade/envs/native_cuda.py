@@ -23,12 +23,12 @@ from parcade.errors import UsageError, missing_extra
 def make_threads() -> Any:
     """The threads of the current CUDA device. Errors: UsageError naming what is missing."""
     try:
-        from parcade.atari.cuda import engine
+        from parcade.atari.cuda import driver, engine
     except ImportError as error:
         raise missing_extra(error.name or "numba", "cuda", "device 'cuda'") from error
     try:
         return engine.GpuThreads()
-    except engine.DeviceUnavailable as error:
+    except driver.DeviceUnavailable as error:
         raise UsageError(str(error)) from error
 
 
@@ -75,12 +75,12 @@ class CudaNativeVectorEnv(VectorEnv):
         self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
         self.device = torch.device(threads.name)
         share = self._share
-        c = self._consoles
-        self._observations = share(c.observations).view(num_envs, *shape)
-        self._final = share(c.final_observations).view(num_envs, *shape)
-        self._actions, self._rewards = share(c.actions), share(c.rewards)
-        self._terminated, self._truncated, self._over = share(c.terminated), share(c.truncated), share(c.over)
-        self._counts, self._counters = share(c.counts), share(c.counters)
+        seen, outcome = self._consoles.seen, self._consoles.outcome
+        self._observations = share(seen.observations).view(num_envs, *shape)
+        self._final = share(seen.final_observations).view(num_envs, *shape)
+        self._actions, self._rewards = share(outcome.actions), share(outcome.rewards)
+        self._terminated, self._truncated, self._over = share(outcome.terminated), share(outcome.truncated), share(outcome.over)
+        self._counts, self._counters = share(outcome.counts), share(outcome.counters)
 
     def _share(self, array: Any) -> Tensor:
         return torch.as_tensor(array, device=self.device)
@@ -122,7 +122,7 @@ class CudaNativeVectorEnv(VectorEnv):
     def get_state(self) -> dict[str, np.ndarray]:
         """Everything that decides the future, in the host's memory, as the CPU's ``get_state`` gives it."""
         state = self._consoles.get_state()
-        frame_number = self._consoles.threads.fetch(self._consoles.counters)[:, 1].astype(np.int64)
+        frame_number = self._consoles.threads.fetch(self._consoles.outcome.counters)[:, 1].astype(np.int64)
         return {**state, "frame_number": frame_number}
 
     def set_state(self, state: dict[str, np.ndarray]) -> Tensor:

@@ -2,20 +2,20 @@
 
 import functools
 import secrets
-import textwrap
 import types
 
+import numba
 import numpy as np
 import pytest
 from parity import play_both
 
-from parcade.atari import Arcade, VectorConsoles, mt19937
-from parcade.atari.cuda import arcade_kernels, engine, history, layout, transfer
+from parcade.atari import Arcade, VectorConsoles
+from parcade.atari.cuda import driver, engine, layout
 from parcade.atari.cuda.arcade import DeviceArcade
 from parcade.atari.cuda.engine import HostThreads
 from parcade.atari.cuda.transfer import rows_to_device
 from parcade.atari.cuda.vector import DeviceConsoles
-from parcade.atari.state import FRAME_NUMBER, LOG_SLOT, NOOP_STREAM, PARTIAL, PICTURE, TERMINAL
+from parcade.atari.state import FRAME_NUMBER, LOG_SLOT, TERMINAL
 
 pytest.importorskip("ale_py")
 
@@ -72,12 +72,12 @@ def test_steps_equal_the_cpu_engine(game, settings, seed):
     assert ended > 0 or "max_num_frames_per_episode" not in settings
 
 
-def both_after(game: str, num_steps: int, n: int, **settings) -> tuple[VectorConsoles, DeviceConsoles, int]:
-    """Both engines after so many equal steps, and how often a console was played again on pictures."""
+def both_after(game: str, num_steps: int, n: int, **settings) -> tuple[VectorConsoles, DeviceConsoles, set[int]]:
+    """Both engines after so many equal steps, and where the second pictures of frames were."""
     expected, consoles = VectorConsoles(game, n, **settings), DeviceConsoles(game, n, HostThreads(3), **settings)
     assert np.array_equal(expected.reset(seed=4)[0], consoles.reset(seed=4)[0])
     player = np.random.default_rng(5)
-    again = 0
+    places = set()
     for step in range(num_steps):
         actions = player.integers(0, len(consoles.action_set), n)
         want, got = expected.step(actions), consoles.step(actions)
@@ -85,24 +85,21 @@ def both_after(game: str, num_steps: int, n: int, **settings) -> tuple[VectorCon
         ended = want.terminated | want.truncated
         if ended.any():
             assert np.array_equal(want.final_observations[ended], got.final_observations[ended]), (game, step)
-        again += int(consoles.in_slot.sum())
-    return expected, consoles, again
+        places |= set(consoles.seen.second.tolist())
+    return expected, consoles, places
 
 
 @pytest.mark.parametrize(
-    ("game", "settings", "least", "most"),
+    ("game", "settings", "places"),
     [
-        ("pong", {}, 0, 0),  # most games never need an older picture
-        ("breakout", {"max_num_frames_per_episode": 36}, 6, 6),  # an episode that ends with the last frame of a step does
-        ("journey_escape", {}, 60, 60),  # frames end two lines above the picture's last one
-        ("tic_tac_toe_3d", {}, 3, 59),  # it thinks for longer than an update lasts
+        ("pong", {}, {layout.OTHER}),
+        ("breakout", {"max_num_frames_per_episode": 36}, {layout.OTHER, layout.BLACK}),  # episodes end with the last frame of a step
+        ("journey_escape", {}, {layout.OTHER}),  # frames end two lines above the picture's last one
+        ("tic_tac_toe_3d", {}, {layout.OTHER, layout.KEPT}),  # it thinks for longer than an update lasts
     ],
 )
-def test_steps_that_show_older_pictures_are_played_again_on_them(game, settings, least, most):
-    _, consoles, again = both_after(game, 30, 2, repeat_action_probability=0.25, **settings)
-    assert least <= again <= most
-    assert consoles.num_incomplete() == 0
-    assert (consoles.slot_of >= 0).sum() <= (consoles.whole == 0).sum() + again
+def test_older_pictures_are_seen_where_they_are(game, settings, places):
+    assert both_after(game, 30, 2, repeat_action_probability=0.25, **settings)[2] == places
 
 
 # Both count frames in $80 and colour the background with it, 250 lines a frame. The first thinks for 30,000 instructions after 120
@@ -129,37 +126,13 @@ def rom_of(tmp_path, code: str):
 @pytest.mark.filterwarnings("ignore:own.bin is no known game")
 @pytest.mark.parametrize("frameskip", [2, 4, 5])
 def test_a_frame_that_is_half_drawn_when_it_is_observed_is_seen_so(tmp_path, frameskip):
-    _, consoles, again = both_after(rom_of(tmp_path, THINKING), 30, 6, frameskip=frameskip, img_height=42, img_width=42)
-    assert again > 0 and consoles.num_incomplete() == 0
+    _, _, places = both_after(rom_of(tmp_path, THINKING), 30, 6, frameskip=frameskip, img_height=42, img_width=42)
+    assert layout.KEPT in places
 
 
 @pytest.mark.filterwarnings("ignore:own.bin is no known game")
-def test_every_observation_that_lacks_lines_is_counted_in_its_step(tmp_path, monkeypatch):
-    monkeypatch.setattr(layout, "num_slots", lambda n, everyone=False: 3)
-    rom = rom_of(tmp_path, CUT)
-    expected, consoles = VectorConsoles(rom, 6), DeviceConsoles(rom, 6, HostThreads(1))
-    expected.reset(seed=0)
-    consoles.reset(seed=0)
-    lacking = 0
-    for step in range(40):
-        before = consoles.incomplete.copy()
-        want, got = expected.step(np.zeros(6, np.int64)), consoles.step(np.zeros(6, np.int64))
-        differ = (want.observations[:, -1] != got.observations[:, -1]).any((1, 2))
-        assert not (differ & (consoles.incomplete == before)).any(), step
-        lacking += int(differ.sum())
-    assert lacking > 0
-
-
-def test_nothing_is_believed_of_a_record_that_was_never_cleared():
-    s = np.zeros(engine.SCRATCH["s"][0], np.int32)
-    s[[history.ENTRIES, history.ENTRIES + history.ENTRY_WORDS]] = 3  # what another console left there: a frame of update 3
-    history.clear(s)
-    memory = np.zeros(256, np.uint8)
-    for partial in (1, 1, 1, 0):  # a frame of before goes on for three updates, then one begins
-        s[PARTIAL] = partial
-        history.remember(s, memory)
-    s[PICTURE] ^= 1
-    assert (history.is_whole_frame(s, 0), history.is_whole_frame(s, 1)) == (True, False)
+def test_a_frame_that_is_cut_short_shows_what_was_below(tmp_path):
+    both_after(rom_of(tmp_path, CUT), 40, 6)
 
 
 @pytest.mark.parametrize(("game", "sticky"), [("breakout", 0.25), ("berzerk", 0.0)])
@@ -196,33 +169,8 @@ def test_pictures_are_drawn_for_the_host_as_they_would_be_there(game):
     rows = {name.removeprefix("console."): array for name, array in state.items() if name.startswith("console.")}
     assert np.array_equal(state["captured"][:, :2], expected.captured[:, :2])
     wanted, got = rows_to_device(expected.arrays), rows_to_device(rows)
-    assert np.array_equal(wanted[1], got[1]) and np.array_equal(wanted[2], got[2])
+    assert np.array_equal(wanted.memory, got.memory) and np.array_equal(wanted.screens, got.screens)
     assert state["captured"].any()
-
-
-def test_waves_groups_and_too_few_slots_change_pictures_alone_and_are_counted(monkeypatch):
-    """Two waves of one group and a bit, and a slot for every 64th console only: episodes end with the last frame of a step in all."""
-    n, settings = 260, {"max_num_frames_per_episode": 8, "noop_max": 0, "img_height": 42, "img_width": 42}
-    monkeypatch.setattr(layout, "WAVE", 256)
-    monkeypatch.setattr(layout, "ALL_SLOTS", 8)
-    monkeypatch.setattr(layout, "SLOT_SHARE", 64)
-    expected, consoles = VectorConsoles("qbert", n, **settings), DeviceConsoles("qbert", n, HostThreads(1), **settings)
-    assert consoles.num_slots == 8
-    assert np.array_equal(expected.reset(seed=0)[0], consoles.reset(seed=0)[0])
-    player = np.random.default_rng(0)
-    for step in range(4):
-        actions = player.integers(0, len(consoles.action_set), n)
-        want, got = expected.step(actions), consoles.step(actions)
-        for name in ("rewards", "terminated", "truncated"):
-            assert np.array_equal(getattr(want, name), getattr(got, name)), name
-        ended = want.truncated | want.terminated
-        assert ended.all() == (step % 2 == 1)
-        differ = (want.observations != got.observations).any((1, 2, 3))
-        if ended.any():
-            differ |= ended & (want.final_observations != got.final_observations).any((1, 2, 3))
-        assert not (differ & (consoles.incomplete == 0)).any()
-    assert 0 < (consoles.incomplete == 0).sum() < n
-    assert consoles.num_incomplete() > 0
 
 
 @pytest.mark.exact_gpu
@@ -282,7 +230,7 @@ def test_environments_go_on_from_a_state_of_the_other_device(game, n, sticky):
         consoles.step(np.array([step % 6, 2])[:n])
     device = DeviceConsoles(game, n, HostThreads(), **settings)
     device.set_state(state_of(consoles))
-    assert device.counters[:, 1].tolist() == consoles.arrays["state"][:, FRAME_NUMBER].tolist()
+    assert device.outcome.counters[:, 1].tolist() == consoles.arrays["state"][:, FRAME_NUMBER].tolist()
     for step in range(20):
         want, got = consoles.step(np.array([2, step % 6])[:n]), device.step(np.array([2, step % 6])[:n])
         assert np.array_equal(want.observations, got.observations)
@@ -296,42 +244,15 @@ def test_environments_go_on_from_a_state_of_the_other_device(game, n, sticky):
         assert np.array_equal(want.observations, got.observations)
 
 
-def test_saved_pictures_that_do_not_fit_are_refused_before_anything_changes(monkeypatch):
-    monkeypatch.setattr(layout, "ALL_SLOTS", 1)
-    threads = HostThreads()
-    consoles, device = VectorConsoles("pong", 300, img_height=10, img_width=8), DeviceConsoles("pong", 300, threads, img_height=10, img_width=8)
-    monkeypatch.setattr(threads, "free_bytes", lambda: 50 << 20)
-    before = device.num_slots
-    with pytest.raises(MemoryError, match=r"pictures of 300 saved consoles need 0.1 GiB .* use fewer environments"):
-        device.set_state(state_of(consoles) | {"console.random": np.repeat(transfer.streams_of(*2 * (np.ones((3, 1), np.int64),)), 300, 0)})
-    assert device.num_slots == before < 300 and len(device.screens) == before
-
-
-def test_a_state_of_other_sticky_actions_or_of_no_seed_is_refused():
+def test_a_state_of_other_sticky_actions_or_pictures_is_refused():
     consoles, device = VectorConsoles("pong", 1, repeat_action_probability=0.25), DeviceConsoles("pong", 1, HostThreads())
     consoles.reset(seed=3)
     with pytest.raises(ValueError, match="not sticky here and sticky there"):
         device.set_state(state_of(consoles))
     device = DeviceConsoles("pong", 1, HostThreads(), repeat_action_probability=0.25)
-    consoles.arrays["random"][0, NOOP_STREAM, 5] ^= 1
-    with pytest.raises(ValueError, match="generator of row 0 is none that a seed gives"):
+    consoles.captured[0, 0, 5] ^= np.uint64(1)
+    with pytest.raises(ValueError, match="captured picture of row 0 is not its console's"):
         device.set_state(state_of(consoles))
-
-
-@pytest.mark.parametrize("seed", [0, 4753849, 2**32 - 1])
-@pytest.mark.parametrize("drawn", [0, 1, 624, 625, 5000])
-def test_a_generator_is_its_seed_and_how_often_it_was_drawn_from(seed, drawn):
-    stream, counted, found = np.zeros(625, np.uint32), np.zeros(mt19937.COUNTED_WORDS, np.uint32), np.zeros(2, np.int64)
-    numbers = np.random.RandomState(seed).randint(0, 2**32, drawn + 1, np.uint64)
-    mt19937.seed(stream, seed)
-    mt19937.seed(counted, seed)
-    for k in range(drawn):
-        assert mt19937.draw(stream) == mt19937.draw(counted) == numbers[k]
-    assert mt19937.position(counted) == drawn
-    mt19937.origin(stream.copy(), found)
-    assert found.tolist() == [seed, drawn]
-    mt19937.restore(stream, seed, drawn)
-    assert mt19937.draw(stream) == numbers[drawn]
 
 
 def test_cached_starts_are_starts_that_were_played():
@@ -349,20 +270,19 @@ def test_cached_starts_are_starts_that_were_played():
 
 def test_memory_is_what_the_formula_says():
     consoles = DeviceConsoles("pong", 5, HostThreads(), img_height=42, img_width=42)
-    arrays = [value for name, value in vars(consoles).items() if isinstance(value, np.ndarray) and value.ndim and len(value) != 0]
-    shared = (consoles.settings, consoles._grey, consoles._action_set, consoles._rom, consoles._program, consoles.action_set, consoles._loaded)
-    total = sum(array.nbytes for array in arrays if not any(array is other for other in shared))
-    assert total == layout.environment_bytes(5, consoles.machine.height, 4, 42, 42)
+    total = sum(array.nbytes for group in (consoles.consoles, consoles.seen, consoles.outcome) for array in group)
+    assert total == layout.environment_bytes(5, consoles.machine.height, 4, 42 * 42)
 
 
-@pytest.mark.parametrize("num_consoles", [1, 300, 65_536])
-def test_a_console_lasts_in_less_than_two_kilobytes_besides_its_observations(num_consoles):
-    assert layout.bytes_of(layout.console_shapes(num_consoles)) <= 2048 * num_consoles
+def test_the_types_of_groups_are_those_of_the_arrays_that_are_made():
+    consoles = DeviceConsoles("pong", 2, HostThreads(), img_height=42, img_width=42)
+    groups = (consoles._game, consoles.consoles, consoles._how, consoles.seen, consoles.outcome, consoles._picture)
+    assert {type(group): numba.typeof(group) for group in groups} == layout.group_types()
 
 
 def test_too_little_memory_says_how_many_fit():
     def needed(count):
-        return layout.environment_bytes(count, 210, 4, 84, 84)
+        return layout.environment_bytes(count, 210, 4, 84 * 84)
 
     free = engine.RESERVED_BYTES + needed(1000) + 1
     engine.check_fits(1000, needed, free)
@@ -390,34 +310,16 @@ def test_actions_on_the_wrong_device_are_refused_in_one_line():
         engine.check_actions(strided, 3)
 
 
-@pytest.mark.parametrize(("num_consoles", "lanes"), [(1, 1), (1056, 1), (1200, 2), (33_792, 32), (65_536, 32)])
-def test_few_consoles_are_spread_over_more_warps(num_consoles, lanes):
-    assert engine.lanes_for(num_consoles, multiprocessors=132) == lanes
-
-
-@pytest.mark.parametrize("lanes", [1, 3, 32])
-def test_every_console_has_one_place_in_the_warps(lanes):
-    source = engine.kernel_source(arcade_kernels.reset_thread)
-    head = source[source.index("    i = ") : source.index(" and i <")].replace("if ", "active = ")
-    places = []
-    for place in range(32 * -(-100 // lanes)):
-        found = {"place": place, "lanes": lanes}
-        exec(textwrap.dedent(head), found)
-        if found["active"] and found["i"] < 100:
-            places.append(found["i"])
-    assert sorted(places) == list(range(100))
-
-
 def test_without_a_gpu_one_line_says_so():
-    if engine.is_available():
+    if driver.is_available():
         pytest.skip("there is a GPU here")
-    with pytest.raises(engine.DeviceUnavailable, match="use device 'cpu'|pip install"):
-        engine.require_cuda()
+    with pytest.raises(driver.DeviceUnavailable, match="use device 'cpu'|pip install"):
+        driver.require_cuda()
 
 
 def test_an_old_driver_is_named_with_the_version_it_needs(monkeypatch):
-    monkeypatch.setattr(engine, "import_cuda", lambda *module: types.SimpleNamespace(is_available=lambda: True))
-    monkeypatch.setattr(engine, "driver_version", lambda cuda: (11, 4))
-    engine.require_cuda.cache_clear()
-    with pytest.raises(engine.DeviceUnavailable, match="serves CUDA 11.4, 12.0 is needed"):
-        engine.require_cuda()
+    monkeypatch.setattr(driver, "import_cuda", lambda *module: types.SimpleNamespace(is_available=lambda: True))
+    monkeypatch.setattr(driver, "driver_version", lambda cuda: (11, 4))
+    driver.require_cuda.cache_clear()
+    with pytest.raises(driver.DeviceUnavailable, match="serves CUDA 11.4, 12.0 is needed"):
+        driver.require_cuda()

@@ -10,8 +10,8 @@ import numpy as np
 from .. import engine_cpu
 from ..arcade import Arcade, check_saved
 from ..state import CPU_JAMMED, DIFFICULTY, EPISODE_FRAME_NUMBER, FRAME_NUMBER, LINE_WORDS, LIVES, MODE, TERMINAL, VERSION
-from ..translate import rom_code
 from . import arcade_kernels, engine, layout
+from .games import game_on, threads_for
 from .transfer import lasting_words, rows_from_device, rows_to_device
 
 
@@ -19,7 +19,7 @@ class DeviceArcade(Arcade):
     """Consoles on the threads of a device; made by ``Arcade(..., device="cuda")``.
 
     Arrays that are read are views of the device's own, valid until the next call. A frame is drawn when it is acted, since its log is not
-    kept. Errors: `engine.DeviceUnavailable` and MemoryError, one line each, besides Arcade's.
+    kept. Errors: `driver.DeviceUnavailable` and MemoryError, one line each, besides Arcade's.
     """
 
     def __init__(
@@ -33,38 +33,28 @@ class DeviceArcade(Arcade):
     ):
         if num_consoles < 1:
             raise ValueError(f"num_consoles={num_consoles}: expected at least 1")
-        self.threads = threads or engine.GpuThreads()
+        threads = threads or engine.GpuThreads()
         self.machine = engine_cpu.build_machine(game, repeat_action_probability)
+        self.threads = threads_for(threads, self.machine)
         self.num_consoles = num_consoles
         self.height = self.machine.height
         free = self.threads.free_bytes()
         if free is not None:
-            engine.check_fits(num_consoles, lambda n: layout.bytes_of(layout.arcade_shapes(n, self.height)), free)
-        n, put = num_consoles, self.threads.put
-        powered = self.machine.powered
-        self._rom, self._program = put(rom_code.interpreted(self.machine.rom)), put(self.machine.program)
-        registers = lasting_words(powered["state"])
-        self._powered = (put(registers[:, 0]), put(powered["memory"][0]), put(powered["random"][0, 0]))
-        for name, (shape, dtype) in layout.arcade_shapes(n, self.height).items():
-            setattr(self, f"_{name}", self.threads.zeros(shape, dtype))
-        self._registers = put(np.repeat(registers, n, axis=1))
+            engine.check_fits(num_consoles, lambda n: layout.arcade_bytes(n, self.height), free)
+        n, make = num_consoles, self.threads.make
+        self._game = game_on(self.threads, self.machine)
+        self._consoles = make(layout.Consoles, layout.console_shapes(n, self.height))
+        self._rewards = self.threads.zeros((n,), np.int32)
+        self.threads.write(self._consoles.registers, np.repeat(lasting_words(self.machine.powered["state"]), n, axis=1))
         self._load(np.ones(n, bool), np.zeros(n, np.int64))
-
-    @property
-    def _consoles(self) -> tuple:
-        return self._registers, self._memory, self._pictures, self._random
 
     def _load(self, mask: np.ndarray, seeds: np.ndarray) -> None:
         put = self.threads.put
-        self.threads.launch(
-            arcade_kernels.power_thread, self.num_consoles, self._rom, self._program, *self._powered,
-            put(np.asarray(mask, bool)), put(np.asarray(seeds, np.int64)), *self._consoles,
-        )  # fmt: skip
+        loading, seeds = put(np.asarray(mask, bool)), put(np.asarray(seeds, np.int64))
+        self.threads.launch(arcade_kernels.power_thread, self.num_consoles, self._game, self._consoles, loading, seeds)
 
     def _reset(self, mask: np.ndarray) -> None:
-        self.threads.launch(
-            arcade_kernels.reset_thread, self.num_consoles, self._rom, self._program, self.threads.put(mask), *self._consoles
-        )
+        self.threads.launch(arcade_kernels.reset_thread, self.num_consoles, self._game, self._consoles, self.threads.put(mask))
 
     def act(self, actions: Any) -> Any:
         """One video frame with ale-py action ids int `[n]`; rewards int32 `[n]` on the device.
@@ -72,25 +62,23 @@ class DeviceArcade(Arcade):
         Actions that are on the device already are not looked at on the host: one outside 0-17 acts as 0.
         """
         actions = self.threads.take(actions, self.num_consoles)
-        self.threads.launch(
-            arcade_kernels.act_thread, self.num_consoles, self._rom, self._program, actions, *self._consoles, self._rewards
-        )
+        self.threads.launch(arcade_kernels.act_thread, self.num_consoles, self._game, self._consoles, actions, self._rewards)
         return self.threads.share(self._rewards)
 
     def _register(self, word: int) -> Any:
-        return self.threads.share(self._registers[word])
+        return self.threads.share(self._consoles.registers[word])
 
     @property
     def ram(self) -> Any:
         """RIOT RAM, uint8 `[n, 128]`, a view."""
-        return self.threads.share(self._memory)[:, :128]
+        return self.threads.share(self._consoles.memory)[:, :128]
 
     @property
     def screen(self) -> Any:
         """Palette indices, uint8 `[n, height, 160]`, a copy."""
         pictures = self.threads.zeros((self.num_consoles, self.height * LINE_WORDS), np.uint64)
         words = self.num_consoles * self.height * LINE_WORDS
-        self.threads.launch(arcade_kernels.show_thread, words, self._registers, self._pictures, pictures)
+        self.threads.launch(arcade_kernels.show_thread, words, self._consoles, pictures)
         return self.threads.share(pictures.view(np.uint8).reshape(self.num_consoles, self.height, 8 * LINE_WORDS))
 
     @property
@@ -134,12 +122,12 @@ class DeviceArcade(Arcade):
         self._write_register(DIFFICULTY, difficulty)
 
     def _write_register(self, word: int, values: int | np.ndarray) -> None:
-        registers = self.threads.fetch(self._registers)
+        registers = self.threads.fetch(self._consoles.registers)
         registers[word] = values
-        self.threads.write(self._registers, registers)
+        self.threads.write(self._consoles.registers, registers)
 
     def _fetched_rows(self) -> dict[str, np.ndarray]:
-        return rows_from_device(*(self.threads.fetch(array) for array in self._consoles))
+        return rows_from_device(layout.Consoles(*(self.threads.fetch(array) for array in self._consoles)))
 
     def get_state(self, consoles: np.ndarray | slice = slice(None)) -> dict[str, np.ndarray]:
         """As `Arcade.get_state`, in the host's memory."""
@@ -152,7 +140,7 @@ class DeviceArcade(Arcade):
         """As `Arcade.set_state`; the state may come from either device."""
         rows = self._fetched_rows()
         check_saved(saved, {name: array[consoles] for name, array in rows.items()}, self.machine)
-        settled = rows_from_device(*rows_to_device(saved))
+        settled = rows_from_device(rows_to_device(saved))
         for name, array in rows.items():
             array[consoles] = settled[name]
         for array, values in zip(self._consoles, rows_to_device(rows), strict=True):

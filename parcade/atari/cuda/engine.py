@@ -1,8 +1,8 @@
-"""Threads of a GPU: launching the bodies of `environments.py`, `pictures.py` and `arcade_kernels.py`, and what fits into its memory.
+"""Threads of a GPU: launching the bodies of `environments.py` and `arcade_kernels.py`, and what fits into its memory.
 
-`GpuThreads` runs a body on a GPU, one index a thread. `HostThreads` runs the same bodies on the CPU, one index after
-another in an order of its own: it needs no GPU and is what the tests hold against `engine_cpu` and ale-py, bit for bit. Above
-this file nothing can tell which of the two it holds.
+`GpuThreads` runs a body on a GPU. `HostThreads` runs the same bodies on the CPU, one index after another in an order of its own, a
+block being one thread: it needs no GPU and is what the tests hold against `engine_cpu` and ale-py, bit for bit. Above this file
+nothing can tell which of the two it holds.
 
 Local memory is scratch of the threads that are in flight, `SCRATCH_BYTES` each, however many consoles there are.
 """
@@ -11,42 +11,25 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import copy
 import functools
-import hashlib
-import importlib
-import inspect
-import itertools
-import os
-import shutil
 import sys
-import time
-import warnings
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numba
 import numpy as np
 
-from ..jit import OPTIONS, cache_directory, only_process, source_digest
-from ..mt19937 import COUNTED_WORDS
-from ..state import MEMORY_BYTES, ROW_WORDS
-from .history import RECORD_WORDS
+from ..jit import OPTIONS, only_process
+from .driver import is_simulated, require_cuda
+from .kernels import SCRATCH, SHARED, Options, compiling, is_block, kernel_folder, make_kernel, scratch_of, with_row
 
-THREADS_PER_BLOCK = 64
-LANES = 32  # of a warp
-WARPS = 8  # that a multiprocessor holds of the large kernels, two for each of its schedulers
-# What a body's parameters behind the index say it has of its own: a console's row with its record, its memory, its generators.
-SCRATCH = {
-    "s": (ROW_WORDS + RECORD_WORDS, np.int32),
-    "ram": (MEMORY_BYTES, np.uint8),
-    "streams": ((3, COUNTED_WORDS), np.uint32),
-}
+THREADS_PER_BLOCK = 64  # that play consoles
+BLOCK_THREADS = 128  # of a body for blocks
+PLAYING_REGISTERS = 128  # of a thread that plays, so that 512 fit on a multiprocessor
 STACK_BYTES = 1536  # at most of a large kernel, besides
 SCRATCH_BYTES = STACK_BYTES + sum(int(np.prod(shape)) * np.dtype(dtype).itemsize for shape, dtype in SCRATCH.values())
-OLDEST_DRIVER = (12, 0)  # CUDA version a driver must serve
 RESERVED_BYTES = 1 << 30  # left to the driver, the code and torch
-UNUSED_SECONDS = 86_400.0  # after which machine code of other sources is deleted
 
 
 class DeviceFacts(NamedTuple):
@@ -58,10 +41,6 @@ class DeviceFacts(NamedTuple):
     registers: int
     bytes_per_second: int  # of memory, 0 if the driver does not say
     registers_each: int
-
-
-class DeviceUnavailable(RuntimeError):
-    """There is no GPU that could be used; says in one line what is missing."""
 
 
 def check_fits(num_consoles: int, bytes_of: Callable[[int], int], free_bytes: int) -> None:
@@ -104,39 +83,33 @@ def _host_loop(body: Callable) -> Callable:
                     for k in range(len(s)):
                         s[k] = 0x55555555
                 body(i, *scratch, *arguments)
+    elif is_block(body):
+
+        def loop(order, is_filled, scratch, arguments):
+            for i in order:
+                body(i, 0, 1, *scratch, *arguments)
     else:
 
         def loop(order, is_filled, scratch, arguments):
             for i in order:
-                body(i, *scratch, *arguments)
+                body(i, *arguments)
 
     return numba.njit(**{**OPTIONS, "cache": False})(loop)
-
-
-def scratch_of(body: Callable) -> list[str]:
-    """Which of `SCRATCH` a body's threads have, as they stand behind the index."""
-    return list(itertools.takewhile(SCRATCH.__contains__, parameters(body)[1:]))
-
-
-def parameters(body: Callable) -> list[str]:
-    """Names of a body's parameters."""
-    code = getattr(body, "py_func", body).__code__  # with the JIT off a body is a plain function already
-    return list(code.co_varnames[: code.co_argcount])
-
-
-def with_row(body: Callable) -> bool:
-    """Whether a body plays a console, which takes a row of scratch."""
-    return "s" in scratch_of(body)
 
 
 class HostThreads:
     """Runs thread bodies on the CPU, in an order drawn for every launch."""
 
     name = "cpu"
+    links_code = False  # an image's machine code is the CPU's
 
     def __init__(self, seed: int = 0) -> None:
         self._order = np.random.default_rng(seed)
-        self._scratch = {name: np.zeros(*shape) for name, shape in SCRATCH.items()}
+        self._scratch = {name: np.zeros(*shape) for name, shape in {**SCRATCH, **SHARED}.items()}
+
+    def make(self, group: type, shapes: dict) -> Any:
+        """A group of `layout.py`, zeros of these shapes."""
+        return group(**{name: self.zeros(*shape) for name, shape in shapes.items()})
 
     def put(self, array: np.ndarray) -> np.ndarray:
         """A copy in the device's memory."""
@@ -167,129 +140,52 @@ class HostThreads:
         return array
 
     def launch(self, body: Callable, num_threads: int, *arguments: Any) -> None:
-        """Run a body for indices 0 .. num_threads - 1."""
+        """Run a body for indices 0 .. num_threads - 1. Arguments are numbers, arrays and groups of arrays."""
         order = self._order.permutation(num_threads)
         # A GPU's thread finds what some thread of an earlier launch left there: half of the time this one finds such rows, half rubbish.
         is_filled = bool(self._order.random() < 0.5)
         scratch = tuple(self._scratch[name] for name in scratch_of(body))
         _host_loop(body)(order, is_filled, scratch, arguments)
 
+    launch_blocks = launch
+
 
 # --- on a GPU ---------------------------------------------------------------------------------------------------------------------
-
-
-def kernel_source(body: Callable) -> str:
-    """Python source of the kernel around a body: its thread's index and, where it needs one, its row in local memory."""
-    own = scratch_of(body)
-    given = parameters(body)[1 + len(own) :]
-    lines = [f"def {getattr(body, 'py_func', body).__name__}({', '.join(['num_threads', *(['lanes'] if with_row(body) else []), *given])}):"]
-    if with_row(body):
-        lines += ["    place = cuda.grid(1)", f"    i = place // {LANES} * lanes + place % {LANES}"]
-        lines += [f"    if place % {LANES} < lanes and i < num_threads:"]
-    else:
-        lines += ["    i = cuda.grid(1)", "    if i < num_threads:"]
-    lines += [f"        {name} = cuda.local.array({SCRATCH[name][0]}, {np.dtype(SCRATCH[name][1])})" for name in own]
-    return "\n".join([*lines, f"        body({', '.join(['i', *own, *given])})", ""])
-
-
-def compiled_types(body: Callable, types: tuple) -> tuple:
-    """Argument types of the kernel around a body that is launched with `types`: with a row, the lanes stand second."""
-    return (types[0], numba.int64, *types[1:]) if with_row(body) else tuple(types)
-
-
-def lanes_for(num_threads: int, multiprocessors: int) -> int:
-    """Lanes of a warp that get a console.
-
-    Consoles of a warp that stand at different opcodes wait for each other. As long as there are fewer consoles than the device could have
-    in flight, they are spread over more warps instead.
-    """
-    return min(LANES, max(1, -(-num_threads // (multiprocessors * WARPS))))
-
-
-def kernel_function(body: Callable, folder: Path | None = None) -> Callable:
-    """The plain function that numba-cuda compiles for a body; its source stands in `folder`, machine code is kept beside it."""
-    cuda = import_cuda()
-    source, name = kernel_source(body), getattr(body, "py_func", body).__name__
-    path = "<kernel>"
-    if folder is not None:
-        path = folder / f"{name}.py"
-        if not path.exists():  # Numba forgets code that is older than its source
-            making = path.with_suffix(f".{os.getpid()}")
-            making.write_text(source)
-            making.replace(path)
-    names = {"cuda": cuda, "int32": numba.int32, "uint32": numba.uint32, "uint8": numba.uint8, "body": body}
-    exec(compile(source, path, "exec"), names)
-    return names[name]
-
-
-def kernel_folder(options: str) -> Path | None:
-    """Where machine code of today's sources, compiled with such options, is kept; None where nothing can be written.
-
-    Numba would look at the source of the kernel alone, not at the emulator behind it. That of other sources is deleted once
-    nobody has used it for a day.
-    """
-    directory = cache_directory()
-    if directory is None:
-        return None
-    of_today = f"gpu-{source_digest(everything=True)[:16]}"
-    for old in directory.glob("gpu-*"):
-        # A run that was begun before the sources changed may still be at work.
-        if not old.name.startswith(of_today) and time.time() - old.stat().st_mtime > UNUSED_SECONDS:
-            shutil.rmtree(old, ignore_errors=True)
-    folder = directory / f"{of_today}-{options}"
-    folder.mkdir(exist_ok=True)
-    os.utime(folder)
-    return folder
-
-
-def options_name(max_registers: int | None) -> str:
-    """What tells the folders of kernels compiled with different options apart."""
-    return f"{max_registers or 'all'}-registers"
-
-
-def folder_of(body: Callable, folder: Path | None) -> Path | None:
-    """Where a kernel's source and machine code are kept, below `kernel_folder`; created again if it has been deleted."""
-    if folder is None:
-        return None
-    own = folder / getattr(body, "py_func", body).__name__
-    own.mkdir(parents=True, exist_ok=True)
-    return own
-
-
-def make_kernel(body: Callable, folder: Path | None, *, max_registers: int | None = None) -> Any:
-    """The kernel of a body, to be compiled, or loaded from disk, at its first launch; `folder` is that of its options."""
-    cuda = import_cuda()
-    # Linked function by function: what has been compared with the CPU engine on a GPU. `offline.figures` are of one piece, and smaller.
-    options = {"lto": False} if "lto" in inspect.signature(cuda.jit).parameters else {}
-    options |= {} if max_registers is None else {"max_registers": max_registers}
-    options |= {} if folder is None else {"cache": True}
-    return cuda.jit(kernel_function(body, folder_of(body, folder)), **options)
 
 
 class GpuThreads:
     """Runs thread bodies on the current CUDA device, on `stream` (a handle; None is torch's current one, where torch is loaded).
 
     Copies and fills go through the same stream: what is launched later finds them done.
-    `max_registers` limits a thread, which lets more of them run at once and
-    spill; `threads_per_block` shares out blocks, `lanes` consoles (None: `lanes_for`).
+    `max_registers` limits a thread that plays, which lets more of them run at once and spill; `threads_per_block` is of those.
     """
 
     name = "cuda"
 
     def __init__(
-        self, stream: int | None = None, *, threads_per_block: int = THREADS_PER_BLOCK, max_registers: int | None = None,
-        lanes: int | None = None,
+        self, stream: int | None = None, *, threads_per_block: int = THREADS_PER_BLOCK, max_registers: int | None = PLAYING_REGISTERS
     ) -> None:
-        self.threads_per_block, self._max_registers, self._lanes = threads_per_block, max_registers, lanes
+        self.threads_per_block, self._max_registers = threads_per_block, max_registers
         self._cuda = require_cuda()
+        self.links_code = not is_simulated()
         self._multiprocessors = 1
         if not is_simulated():
             device = self._cuda.get_current_device()
             self._multiprocessors = device.MULTIPROCESSOR_COUNT
-        self._folder = kernel_folder(options_name(max_registers))
+        self._code: str | None = None
         self._kernels: dict[Callable, Any] = {}
         self._has_scratch = False
         self.stream = stream
+
+    def running(self, code: str) -> GpuThreads:
+        """Threads like these whose kernels run a ROM's machine code, PTX of `rom_code.ptx_of`."""
+        threads = copy.copy(self)
+        threads._code, threads._kernels = code, {}
+        return threads
+
+    def make(self, group: type, shapes: dict) -> Any:
+        """A group of `layout.py`, zeros of these shapes."""
+        return group(**{name: self.zeros(*shape) for name, shape in shapes.items()})
 
     def _current_stream(self) -> Any:
         handle = self.stream
@@ -360,10 +256,6 @@ class GpuThreads:
             return array
         return torch.as_tensor(array, device="cuda")
 
-    def lanes_of(self, num_threads: int) -> int:
-        """Lanes of a warp that get a console, of so many."""
-        return self._lanes or lanes_for(num_threads, self._multiprocessors)
-
     def facts(self, body: Callable) -> DeviceFacts:
         """What the device has, and what a thread of a body takes of it; the body has been launched."""
         device = self._cuda.get_current_device()
@@ -378,133 +270,25 @@ class GpuThreads:
         )
 
     def launch(self, body: Callable, num_threads: int, *arguments: Any) -> None:
-        """Run a body for indices 0 .. num_threads - 1; returns before it has run."""
+        """Run a body for indices 0 .. num_threads - 1; returns before it has run. Arguments are numbers, arrays and groups of arrays."""
+        self._has_scratch |= with_row(body)
+        blocks = -(-num_threads // self.threads_per_block)
+        self._launch(body, blocks, self.threads_per_block, (num_threads, *arguments))
+
+    def launch_blocks(self, body: Callable, num_blocks: int, *arguments: Any) -> None:
+        """Run a body for blocks of threads, 0 .. num_blocks - 1."""
+        # The simulator runs threads one after another and cannot wait for others of a block.
+        self._launch(body, num_blocks, 1 if is_simulated() else BLOCK_THREADS, (num_blocks, *arguments))
+
+    def _launch(self, body: Callable, blocks: int, threads: int, arguments: tuple) -> None:
+        options = Options(self._max_registers, self._code) if with_row(body) else Options()
         is_new = body not in self._kernels
         if is_new:
-            self._kernels[body] = make_kernel(body, self._folder, max_registers=self._max_registers)
-        places = num_threads
-        if with_row(body):
-            self._has_scratch = True
-            lanes = self.lanes_of(num_threads)
-            arguments = (lanes, *arguments)
-            places = -(-num_threads // lanes) * LANES
-        blocks = -(-places // self.threads_per_block)
+            self._kernels[body] = make_kernel(body, options)
         stream = self._current_stream()
-        with contextlib.ExitStack() as compiling:
-            if not is_simulated():  # the first launch compiles
-                compiling.enter_context(tables_in_global_memory())
+        with contextlib.ExitStack() as first:
+            if is_new and not is_simulated():  # the first launch compiles
+                first.enter_context(compiling(options.code))
                 # Of processes that start together one compiles a kernel, the others load what it has kept.
-                compiling.enter_context(only_process(folder_of(body, self._folder) if is_new else None))
-            self._kernels[body][blocks, self.threads_per_block, stream](num_threads, *arguments)
-
-
-@functools.cache
-def import_cuda(module: str = "numba.cuda") -> Any:
-    """A module of numba-cuda; all imports of them go through here. Errors: ImportError.
-
-    numba-cuda 0.30.4 expects `np.row_stack`, which numpy 2.5 removed, when it imports its array functions for the first kernel. They are
-    imported here, with the alias in place until they are; nothing needs it afterwards.
-    """
-    with contextlib.ExitStack() as importing:
-        importing.enter_context(warnings.catch_warnings())
-        warnings.simplefilter("ignore", DeprecationWarning)  # numpy 2.5 deprecates other names that it uses
-        if not hasattr(np, "row_stack"):
-            np.row_stack = np.vstack
-            importing.callback(delattr, np, "row_stack")
-        importlib.import_module("numba.cuda" if is_simulated() else "numba.cuda.np.arrayobj")
-    return importlib.import_module(module)
-
-
-@functools.cache
-def require_cuda() -> Any:
-    """numba.cuda, ready. Errors: DeviceUnavailable naming what is missing: numba-cuda, a driver, a device, a newer driver."""
-    try:
-        cuda = import_cuda()
-    except ImportError as error:
-        raise DeviceUnavailable(f"device 'cuda' needs numba-cuda ({error}); run: pip install 'parcade[cuda]'") from error
-    if is_simulated():
-        return cuda
-    try:
-        available = cuda.is_available()
-    except Exception as error:  # a broken driver raises whatever it likes
-        raise DeviceUnavailable(f"device 'cuda': the driver does not start: {error}; use device 'cpu'") from error
-    if not available:
-        raise DeviceUnavailable("device 'cuda': no NVIDIA GPU or driver was found here; use device 'cpu'")
-    version = driver_version(cuda)
-    if version < OLDEST_DRIVER:
-        got, least = ".".join(map(str, version)), ".".join(map(str, OLDEST_DRIVER))
-        raise DeviceUnavailable(f"device 'cuda': the driver serves CUDA {got}, {least} is needed; update the NVIDIA driver")
-    import_cuda("numba.cuda.dispatcher").config.CUDA_LOW_OCCUPANCY_WARNINGS = 0  # few consoles are slow and not wrong
-    return cuda
-
-
-def is_simulated() -> bool:
-    """Whether numba's simulator stands in for a GPU; it needs NUMBA_DISABLE_JIT=1 as well."""
-    return os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
-
-
-def is_available() -> bool:
-    """Whether `require_cuda` finds what it needs."""
-    try:
-        require_cuda()
-    except DeviceUnavailable:
-        return False
-    return True
-
-
-def compute_capability() -> tuple[int, int]:
-    """That of the GPU which this process would use. Asking creates no context, so it takes no GPU memory. Errors: DeviceUnavailable."""
-    return tuple(require_cuda().cudadrv.driver.driver.get_device().compute_capability)
-
-
-def driver_version(cuda: Any) -> tuple[int, int]:
-    """The CUDA version the installed driver serves."""
-    version = cuda.cudadrv.driver.driver.get_version()
-    return (int(version[0]), int(version[1]))
-
-
-# --- how kernels are compiled ------------------------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def tables_in_global_memory() -> Iterator[None]:
-    """While kernels compile: constant tables go to global memory, each once.
-
-    numba-cuda puts a copy of a table into constant memory for every place that names it, which came to 110 kB of the 64 kB
-    there are; and constant memory serves lanes that ask for different words one after another.
-    """
-    from llvmlite import ir
-
-    context_class = import_cuda("numba.cuda.target").CUDATargetContext
-    original = context_class.make_constant_array
-
-    def make_constant_array(self, builder, array_type, array):
-        array = np.ascontiguousarray(array)
-        content = bytearray(array.tobytes())
-        name = f"table_{hashlib.sha256(content).hexdigest()[:16]}"
-        table = builder.module.globals.get(name)
-        if table is None:
-            kind = ir.ArrayType(ir.IntType(8), len(content))
-            table = ir.GlobalVariable(builder.module, kind, name, addrspace=1)
-            table.linkage = "linkonce_odr"  # every function has a module of its own; the linker keeps one
-            table.global_constant = True
-            table.align = 16
-            table.initializer = ir.Constant(kind, content)
-        result = self.make_array(array_type)(self, builder)
-        generic = builder.addrspacecast(table, ir.PointerType(ir.IntType(8)), "generic")
-        self.populate_array(
-            result,
-            data=builder.bitcast(generic, result.data.type),
-            shape=[self.get_constant(numba.types.intp, length) for length in array.shape],
-            strides=[self.get_constant(numba.types.intp, stride) for stride in array.strides],
-            itemsize=self.get_constant(numba.types.intp, array.itemsize),
-            parent=result.parent,
-            meminfo=None,
-        )
-        return result._getvalue()
-
-    context_class.make_constant_array = make_constant_array
-    try:
-        yield
-    finally:
-        context_class.make_constant_array = original
+                first.enter_context(only_process(kernel_folder(body, options)))
+            self._kernels[body][blocks, threads, stream](*arguments)

@@ -1,105 +1,180 @@
-"""The arrays of an environment's consoles in a GPU's memory: names, shapes, types, and with them what fits.
+"""The arrays of consoles in a GPU's memory: the shape table of `atari/cuda`, and what fits.
 
-| array                       | shape                      | kept                                                                     |
-|-----------------------------|----------------------------|--------------------------------------------------------------------------|
-| registers, memory           | [W, n], [n, 256]           | the console, W = LASTING_WORDS                                           |
-| past                        | [PAST_WORDS, n]            | how its last two frames began (`history.py`)                             |
-| whole, slot_of, ...         | [n]                        | what is known of its pictures                                            |
-| seeds, draws                | [3, n]                     | of ale-py's three generators                                             |
-| sticky                      | [n, 625]                   | the generator of sticky actions, where actions are sticky                |
-| actions, rewards, ...       | [n], [n, 3 or 4]           | what a step takes and gives                                              |
-| observations                | [n, stack, rows * columns] | the newest and the final ones                                            |
-| screens, captured           | [slots, 2 or 3 pictures]   | pictures of the few consoles that need older ones                        |
-| frames, pictures, decisions | [wave, ...]                | scratch of a wave: frames to be drawn, drawn pictures, repeated actions  |
+Kernels take arrays in groups, each a NamedTuple. `n` consoles, pictures of `lines` lines, W = LASTING_WORDS:
+
+| group, array             | shape               | holds                                                                     |
+|--------------------------|---------------------|---------------------------------------------------------------------------|
+| Game                     | of a ROM            | image, rules, and a console after power-on                                |
+| Consoles: registers      | [W, n] int32        | the lasting words of a console's row                                      |
+| memory, random           | [n, 256], [n, 3, 625] | RAM; ale-py's three generators                                          |
+| screens                  | [n, 2 * lines * 20] uint64 | both pictures, as in `state.py`                                    |
+| How                      | settings            | of a step, and the actions that an agent chooses from                     |
+| Seen: observations, final_observations | [n, stack, pixels] uint8 | the newest; the last ones of an episode                 |
+| levels                   | [n, lines * 20] uint64 | grey levels of the newest frame, the maximum of its pictures           |
+| second, kept             | [n] uint8, [n, lines * 20] uint64 | which picture is the frame's second; one that is overwritten |
+| Outcome                  | [n], [n, 3 or 4]    | what a step takes and gives                                               |
+| Picture                  | weights             | of grey levels and of resizing, `preprocess.Resize`                       |
+
+Logs are a thread's own and are lost between kernels, so every frame is on its picture before a kernel ends.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
+import numba
 import numpy as np
 
-from ..state import LINE_WORDS, MEMORY_BYTES, TIA_WORDS
-from .history import PAST_WORDS
-from .pictures import FRAME_WORDS, GROUP
+from ..state import LINE_WORDS, MEMORY_BYTES
 from .rows import LASTING_WORDS
-
-WAVE = 32_768  # consoles stepped at once: about as many threads as the largest GPU has in flight
-ALL_SLOTS = 4096  # up to so many consoles everyone has a slot
-SLOT_SHARE = 16  # above, one of so many
 
 Shapes = dict[str, tuple[tuple[int, ...], Any]]
 
-
-def num_slots(num_consoles: int, *, everyone: bool = False) -> int:
-    """Picture slots of so many consoles, the same number for every group of 256."""
-    groups = -(-num_consoles // GROUP)
-    if everyone or num_consoles <= ALL_SLOTS:
-        return groups * min(num_consoles, GROUP)
-    return groups * -(-max(ALL_SLOTS, num_consoles // SLOT_SHARE) // groups)
-
-
-def wave_of(num_consoles: int) -> int:
-    """Consoles in a wave."""
-    return min(num_consoles, WAVE)
+# Where the second picture of a frame is: nowhere (black), the console's other picture, or `kept`.
+BLACK, OTHER, KEPT = 0, 1, 2
+# Columns of `counts`: points, frames, the third picture of a step (as above, BLACK for none), whether a life was lost.
+REWARD, FRAMES, THIRD, LIFE_LOST = range(4)
+# Words of `settings`.
+FRAME_SKIP, FRAME_LIMIT, MAX_POOL, CLIP, LIFE_LOSS, EPISODIC_LIFE, USE_FIRE, NOOP_MAX, NUM_SETTINGS = range(9)
 
 
-def console_shapes(n: int) -> Shapes:
-    """What lasts of a console besides its observations and the generator of sticky actions."""
+class Game(NamedTuple):
+    """What all consoles of a ROM share."""
+
+    rom: Any
+    program: Any
+    powered: Any
+    powered_memory: Any
+    powered_random: Any
+
+
+class Consoles(NamedTuple):
+    """Everything of a console that lasts."""
+
+    registers: Any
+    memory: Any
+    screens: Any
+    random: Any
+
+
+class How(NamedTuple):
+    """How steps are played."""
+
+    settings: Any
+    action_set: Any
+
+
+class Seen(NamedTuple):
+    """What has been observed."""
+
+    observations: Any
+    final_observations: Any
+    levels: Any
+    kept: Any
+    second: Any
+
+
+class Outcome(NamedTuple):
+    """What a step takes and gives; `chosen` is the cached start of an episode that began."""
+
+    actions: Any
+    rewards: Any
+    terminated: Any
+    truncated: Any
+    over: Any
+    counts: Any
+    counters: Any
+    elapsed: Any
+    chosen: Any
+
+
+class Picture(NamedTuple):
+    """From palette indices to pixels of an observation."""
+
+    grey: Any
+    column_start: Any
+    column_weight: Any
+    row_start: Any
+    row_count: Any
+    row_weight: Any
+    whole: Any
+
+
+def game_shapes(rom_bytes: int = 4096, rule_words: int = 100) -> Shapes:
+    """Arrays of a ROM."""
+    return {
+        "rom": ((rom_bytes,), np.uint8),
+        "program": ((rule_words,), np.int32),
+        "powered": ((LASTING_WORDS,), np.int32),
+        "powered_memory": ((MEMORY_BYTES,), np.uint8),
+        "powered_random": ((625,), np.uint32),
+    }
+
+
+def console_shapes(n: int, lines: int) -> Shapes:
+    """What lasts of a console."""
     return {
         "registers": ((LASTING_WORDS, n), np.int32),
         "memory": ((n, MEMORY_BYTES), np.uint8),
-        "past": ((PAST_WORDS, n), np.int32),
-        "seeds": ((3, n), np.uint32),
-        "draws": ((3, n), np.int32),
-        "whole": ((n,), np.uint8),
-        "slot_of": ((n,), np.int32),
-        "wanted": ((n,), np.bool_),
-        "shown": ((n,), np.uint8),
-        "in_slot": ((n,), np.bool_),
-        "chosen": ((n,), np.int32),
-        "incomplete": ((n,), np.int32),
-        "elapsed": ((n,), np.int32),
+        "screens": ((n, 2 * lines * LINE_WORDS), np.uint64),
+        "random": ((n, 3, 625), np.uint32),
+    }
+
+
+def how_shapes(actions: int = 18) -> Shapes:
+    """Settings."""
+    return {"settings": ((NUM_SETTINGS,), np.int32), "action_set": ((actions,), np.int64)}
+
+
+def seen_shapes(n: int, lines: int, stack: int, pixels: int) -> Shapes:
+    """Observations."""
+    return {
+        "observations": ((n, stack, pixels), np.uint8),
+        "final_observations": ((n, stack, pixels), np.uint8),
+        "levels": ((n, lines * LINE_WORDS), np.uint64),
+        "kept": ((n, lines * LINE_WORDS), np.uint64),
+        "second": ((n,), np.uint8),
+    }
+
+
+def outcome_shapes(n: int) -> Shapes:
+    """What goes in and comes out of a step."""
+    return {
         "actions": ((n,), np.int64),
-        "counts": ((n, 4), np.int32),
-        "counters": ((n, 3), np.int32),
         "rewards": ((n,), np.int32),
         "terminated": ((n,), np.bool_),
         "truncated": ((n,), np.bool_),
         "over": ((n,), np.bool_),
+        "counts": ((n, 4), np.int32),
+        "counters": ((n, 3), np.int32),  # lives, frame number, episode frame number
+        "elapsed": ((n,), np.int32),
+        "chosen": ((n,), np.int32),
     }
 
 
-def sticky_shapes(n: int, *, is_sticky: bool) -> Shapes:
-    """The generator of sticky actions; a row that is not used where there are none."""
-    return {"sticky": ((n if is_sticky else 1, 625), np.uint32)}
-
-
-def seen_shapes(n: int, stack: int, rows: int, columns: int) -> Shapes:
-    """Observations."""
+def picture_shapes() -> Shapes:
+    """Weights; their lengths depend on sizes, their types do not."""
+    words, weights = ((1,), np.int32), ((1, 1), np.float32)
     return {
-        "observations": ((n, stack, rows * columns), np.uint8),
-        "final_observations": ((n, stack, rows * columns), np.uint8),
-    }
+        "grey": ((256,), np.uint8), "column_start": words, "column_weight": weights, "row_start": words, "row_count": words,
+        "row_weight": weights, "whole": words,
+    }  # fmt: skip
 
 
-def slot_shapes(slots: int, height: int) -> Shapes:
-    """Pictures in slots."""
-    return {
-        "screens": ((slots, 2 * height * LINE_WORDS), np.uint64),
-        "captured": ((slots, 3, height * LINE_WORDS), np.uint64),
-        "owner": ((slots,), np.int32),
-        "slot_kind": ((slots,), np.uint8),
-    }
+def numba_type(group: type, shapes: Shapes) -> numba.types.Type:
+    """The type of a group as kernels take it: C-contiguous arrays."""
+    arrays = [numba.types.Array(numba.from_dtype(np.dtype(dtype)), len(shape), "C") for shape, dtype in shapes.values()]
+    assert tuple(shapes) == group._fields
+    return numba.types.NamedTuple(arrays, group)
 
 
-def wave_shapes(wave: int, height: int) -> Shapes:
-    """Scratch of a wave."""
-    return {
-        "decisions": ((wave, 2), np.int32),
-        "frames": ((wave, 2, FRAME_WORDS), np.int32),
-        "pictures": ((wave, 2, height * LINE_WORDS), np.uint64),
-    }
+def group_types() -> dict[type, numba.types.Type]:
+    """The types of all groups."""
+    shapes = {
+        Game: game_shapes(), Consoles: console_shapes(1, 1), How: how_shapes(), Seen: seen_shapes(1, 1, 1, 1), Outcome: outcome_shapes(1),
+        Picture: picture_shapes(),
+    }  # fmt: skip
+    return {group: numba_type(group, table) for group, table in shapes.items()}
 
 
 def bytes_of(shapes: Shapes) -> int:
@@ -107,35 +182,18 @@ def bytes_of(shapes: Shapes) -> int:
     return sum(int(np.prod(shape)) * np.dtype(dtype).itemsize for shape, dtype in shapes.values())
 
 
-def environment_bytes(n: int, height: int, stack: int, rows: int, columns: int, *, is_sticky: bool = False, everyone: bool = False) -> int:
-    """All bytes of n consoles with preprocessing; `everyone` has a slot."""
-    return (
-        bytes_of(console_shapes(n))
-        + bytes_of(sticky_shapes(n, is_sticky=is_sticky))
-        + bytes_of(seen_shapes(n, stack, rows, columns))
-        + bytes_of(slot_shapes(num_slots(n, everyone=everyone), height))
-        + bytes_of(wave_shapes(wave_of(n), height))
-    )
+def environment_bytes(n: int, lines: int, stack: int, pixels: int) -> int:
+    """All bytes of n consoles with preprocessing."""
+    return bytes_of(console_shapes(n, lines)) + bytes_of(seen_shapes(n, lines, stack, pixels)) + bytes_of(outcome_shapes(n))
 
 
-def step_bytes(height: int, stack: int, pixels: int, log_entries: float) -> int:
-    """Bytes that a console's step must read and write at least: every array once for each kernel that uses it.
-
-    `log_entries` of a frame; observations of `pixels`.
-    """
-    console = 2 * (4 * LASTING_WORDS + MEMORY_BYTES) + 4 * PAST_WORDS
-    frames = 2 * 2 * 4 * (TIA_WORDS + round(log_entries))
-    picture = 8 * LINE_WORDS * height
-    pictures = 2 * 2 * picture + 2 * picture  # drawn and read, two of them; grey levels once more
-    return console + frames + pictures + pixels * (2 * stack - 1)
+def arcade_bytes(n: int, lines: int) -> int:
+    """All bytes of n consoles of an `Arcade`."""
+    return bytes_of(console_shapes(n, lines)) + 4 * n
 
 
-def arcade_shapes(n: int, height: int) -> Shapes:
-    """The arrays of an `Arcade`, whose consoles keep both pictures."""
-    return {
-        "registers": ((LASTING_WORDS, n), np.int32),
-        "memory": ((n, MEMORY_BYTES), np.uint8),
-        "pictures": ((n, 2 * height * LINE_WORDS), np.uint64),
-        "random": ((n, 3, 625), np.uint32),
-        "rewards": ((n,), np.int32),
-    }
+def step_bytes(lines: int, stack: int, pixels: int) -> int:
+    """Bytes that a console's step must read and write at least: every array once for each kernel that uses it."""
+    console = 2 * (4 * LASTING_WORDS + MEMORY_BYTES)
+    pictures = 8 * LINE_WORDS * lines * (2 + 2 + 1)  # two drawn, two read, grey levels written
+    return console + pictures + pixels * (2 * stack - 1)

@@ -21,17 +21,9 @@ from typing import Any, NamedTuple
 import numba
 
 from ..jit import only_process
-from . import arcade_kernels, environments
-from .engine import (
-    compiled_types,
-    folder_of,
-    import_cuda,
-    kernel_folder,
-    kernel_function,
-    make_kernel,
-    options_name,
-    tables_in_global_memory,
-)
+from . import arcade_kernels, environments, layout
+from .driver import import_cuda
+from .kernels import Options, compiling, kernel_folder, kernel_function, make_kernel
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 PTX_CAPABILITY = (8, 0)  # PTX of the oldest; ptxas makes any later architecture's code of it
@@ -54,40 +46,26 @@ class Figures(NamedTuple):
 
 
 def signatures() -> dict[Callable, tuple]:
-    """Argument types of every body as the engine launches it, the number of threads first."""
-    n, flags = numba.int64, _array(numba.boolean, 1)
-    rom, words, places = _array(numba.uint8, 1), _array(numba.int32, 1), _array(numba.int64, 1)
-    table, memory, pictures = _array(numba.int32, 2), _array(numba.uint8, 2), _array(numba.uint64, 2)
-    random, counters, frames = _array(numba.uint32, 3), _array(numba.int32, 2), _array(numba.int32, 3)
-    arcade = (table, memory, pictures, random)
-    consoles = (table, memory, table, rom)
-    seeds, sticky = _array(numba.uint32, 2), _array(numba.uint32, 2)
-    captured, planes, weights = _array(numba.uint64, 3), _array(numba.uint8, 3), _array(numba.float32, 2)
-    resize = (words, weights, words, words, weights, words)
-    powered = (words, rom, _array(numba.uint32, 1))
-    slots = (words, rom, pictures, captured)
+    """Argument types of every body as it is launched, the number of threads or blocks first."""
+    n, flags, numbers = numba.int64, _array(numba.boolean, 1), _array(numba.int64, 1)
+    words, pictures = _array(numba.int32, 1), _array(numba.uint64, 2)
+    types_of = layout.group_types()
+    game, consoles, how, seen, outcome, picture = (
+        types_of[group] for group in (layout.Game, layout.Consoles, layout.How, layout.Seen, layout.Outcome, layout.Picture)
+    )
     return {
-        environments.step_thread: (
-            n, n, n, rom, words, words, places, places, *consoles, seeds, counters, sticky, flags, rom, flags, *slots, counters, frames, words,
-            counters, words, flags, flags, flags, counters, words,
-        ),
-        environments.load_thread: (n, rom, words, words, rom, flags, *consoles, seeds, counters, sticky, pictures),
-        environments.restart_thread: (
-            n, n, rom, words, words, flags, *consoles, seeds, counters, sticky, rom, flags, *slots, frames, words, counters, words,
-        ),
-        environments.recall_thread: (n, table, memory, table, rom, pictures, flags, *consoles, seeds, counters, *slots, words, words, counters),
-        arcade_kernels.power_thread: (n, rom, words, *powered, flags, places, *arcade),
-        arcade_kernels.act_thread: (n, rom, words, places, *arcade, words),
-        arcade_kernels.reset_thread: (n, rom, words, flags, *arcade),
-        arcade_kernels.record_thread: (n, n, table, memory, words, planes, frames),
-        pictures.draw_thread: (n, n, table, frames, captured),
-        pictures.share_thread: (n, n, flags, rom, words, words, rom),
-        pictures.grey_thread: (n, n, rom, flags, words, captured, rom, captured),
-        pictures.observe_thread: (n, n, rom, flags, captured, *resize, planes, planes),
-        pictures.begin_thread: (n, n, flags, captured, *resize, planes),
-        pictures.begin_cached_thread: (n, flags, words, planes, planes),
-        arcade_kernels.show_thread: (n, table, pictures, pictures),
-    }  # fmt: skip
+        environments.step_thread: (n, game, how, consoles, seen, outcome),
+        environments.restart_thread: (n, game, how, consoles, seen, outcome),
+        environments.load_thread: (n, game, consoles, flags, numbers),
+        environments.choose_thread: (n, consoles, consoles, outcome),
+        environments.recall_block: (n, consoles, seen, consoles, seen, outcome),
+        environments.observe_block: (n, picture, how, consoles, seen, outcome),
+        environments.begin_block: (n, picture, consoles, seen, outcome),
+        arcade_kernels.act_thread: (n, game, consoles, numbers, words),
+        arcade_kernels.reset_thread: (n, game, consoles, flags),
+        arcade_kernels.record_thread: (n, n, consoles, words, _array(numba.uint8, 3), _array(numba.int32, 3)),
+        arcade_kernels.show_thread: (n, consoles, pictures),
+    }
 
 
 def _array(kind: numba.types.Type, dimensions: int) -> numba.types.Array:
@@ -118,21 +96,19 @@ def pretended_device(compute_capability: tuple[int, int]) -> Iterator[None]:
 
 def compile_to_ptx(body: Callable, compute_capability: tuple[int, int] = PTX_CAPABILITY) -> str:
     """PTX of the kernel around a body. Needs numba-cuda, no GPU."""
-    with pretended_device(compute_capability), tables_in_global_memory():
-        signature = numba.void(*compiled_types(body, signatures()[body]))
-        function = kernel_function(body)
-        return import_cuda().compile_ptx(function, signature, device=False, abi="numba", cc=compute_capability)[0]
+    with pretended_device(compute_capability), compiling(None):
+        signature = numba.void(*signatures()[body])
+        return import_cuda().compile_ptx(kernel_function(body), signature, device=False, abi="numba", cc=compute_capability)[0]
 
 
-def compile_ahead(body: Callable, compute_capability: tuple[int, int], *, max_registers: int | None = None) -> bytes:
+def compile_ahead(body: Callable, compute_capability: tuple[int, int], options: Options) -> bytes:
     """The cubin of the kernel around a body, from disk or compiled and kept there, where the first launch on such a device looks for it.
 
     Creates no context, so any number of processes can compile without GPU memory.
     """
-    folder = kernel_folder(options_name(max_registers))
-    kernel = make_kernel(body, folder, max_registers=max_registers)
-    with pretended_device(compute_capability), tables_in_global_memory(), only_process(folder_of(body, folder)):
-        return bytes(kernel.compile(compiled_types(body, signatures()[body])).library.get_cubin().code)
+    kernel = make_kernel(body, options)
+    with pretended_device(compute_capability), compiling(options.code), only_process(kernel_folder(body, options)):
+        return bytes(kernel.compile(signatures()[body]).library.get_cubin().code)
 
 
 def find_ptxas() -> Path | None:
@@ -155,7 +131,7 @@ def assemble(name: str, ptx: str, architecture: str, ptxas: Path) -> tuple[bytes
     with tempfile.TemporaryDirectory() as folder:
         source, code = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
         source.write_text(ptx)
-        command = [str(ptxas), "-v", f"-arch={architecture}", str(source), "-o", str(code)]
+        command = [str(ptxas), "-v", "-c", f"-arch={architecture}", str(source), "-o", str(code)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
         if done.returncode:
             wrong = [line for line in done.stderr.splitlines() if "error" in line or "fatal" in line]

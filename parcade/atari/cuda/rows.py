@@ -1,8 +1,8 @@
 """A console on a device, between its lasting words and the row of `state.py` that a thread works on.
 
-While a thread runs, its console is a row in scratch of its own (`s`, and `ram` beside it): on the GPU local memory,
+While a thread runs, its console is a row in scratch of its own (`s`, and `ram` with it): on the GPU local memory,
 which the hardware interleaves, so that lanes at the same word make one access. Between kernels only LASTING_WORDS of it
-are kept, word i of console e at ``registers[i, e]``. Logs are scratch.
+are kept, word i of console e at ``registers[i, e]``.
 """
 
 import numpy as np
@@ -25,7 +25,7 @@ from ..state import (
     TIA_WORDS,
 )
 
-# Of a row, kept between kernels: what stands before the rules' stack, and the live TIA.
+# Of a row, kept between kernels: what comes before the rules' stack, and the live TIA.
 LASTING_WORDS = RULE_STACK + TIA_WORDS
 
 
@@ -35,7 +35,7 @@ def settle(s, screen):
     stand_alone()
     tia.serve(s, screen, tia.SHOW)
     slot = (np.int64(s[LOG_SLOT]) + 2) % 3
-    if s[SLOT_DRAWN + slot] == tia.PENDING and len(screen) > 0:
+    if s[SLOT_DRAWN + slot] == tia.PENDING:
         t, log = TIA_SNAPSHOTS + slot * TIA_WORDS, LOGS + slot * LOG_CAPACITY
         count = np.int64(s[SLOT_COUNT + slot])
         target = tia.last_access_target(s, t, log, count, np.int64(0))
@@ -44,38 +44,43 @@ def settle(s, screen):
 
 
 @kernel
-def load(e, registers, memory, s, ram):
-    """Console `e` into scratch."""
+def load(e, s, ram, consoles):
+    """Console `e` into scratch. Nothing can be drawn from a log of an earlier frame: there is none."""
     stand_alone()
     for i in range(RULE_STACK):
-        s[i] = registers[i, e]
+        s[i] = consoles.registers[i, e]
     for i in range(TIA_WORDS):
-        s[TIA + i] = registers[RULE_STACK + i, e]
+        s[TIA + i] = consoles.registers[RULE_STACK + i, e]
     for i in range(MEMORY_BYTES):
-        ram[i] = memory[e, i]
+        ram[i] = consoles.memory[e, i]
+    for slot in range(3):
+        s[SLOT_DRAWN + slot] = tia.DRAWN
 
 
 @kernel
-def store(e, s, ram, registers_out, memory_out):
-    """Scratch into console `e`."""
+def store(e, s, ram, consoles):
+    """Scratch into console `e`, its pictures complete."""
     stand_alone()
+    settle(s, consoles.screens[e])
     for i in range(RULE_STACK):
-        registers_out[i, e] = s[i]
+        consoles.registers[i, e] = s[i]
     for i in range(TIA_WORDS):
-        registers_out[RULE_STACK + i, e] = s[TIA + i]
+        consoles.registers[RULE_STACK + i, e] = s[TIA + i]
     for i in range(MEMORY_BYTES):
-        memory_out[e, i] = ram[i]
+        consoles.memory[e, i] = ram[i]
 
 
 @kernel
-def power_on(e, s, ram, powered, powered_memory, registers):
-    """The console as it stands after power-on, lasting words only, with its own mode and difficulty."""
+def power_on(e, s, ram, game, consoles):
+    """The console as it is after power-on, with its own mode and difficulty."""
     stand_alone()
     for i in range(RULE_STACK):
-        s[i] = powered[i]
+        s[i] = game.powered[i]
     for i in range(TIA_WORDS):
-        s[TIA + i] = powered[RULE_STACK + i]
-    s[MODE] = registers[MODE, e]
-    s[DIFFICULTY] = registers[DIFFICULTY, e]
+        s[TIA + i] = game.powered[RULE_STACK + i]
+    s[MODE] = consoles.registers[MODE, e]
+    s[DIFFICULTY] = consoles.registers[DIFFICULTY, e]
     for i in range(MEMORY_BYTES):
-        ram[i] = powered_memory[i]
+        ram[i] = game.powered_memory[i]
+    for i in range(len(game.powered_random)):
+        consoles.random[e, 0, i] = game.powered_random[i]

@@ -6,12 +6,11 @@ from typing import Any
 
 from . import environments
 from .divergence import count_divergence
-from .engine import LANES, DeviceFacts
-from .layout import step_bytes, wave_of
-from .pictures import FRAME_COUNT
+from .engine import DeviceFacts
+from .layout import step_bytes
 from .vector import DeviceConsoles
 
-SAMPLE = 64  # consoles whose logs are counted
+LANES = 32  # of a warp
 REGISTER_UNIT = 8  # registers are given out to a thread in eights
 
 
@@ -30,16 +29,13 @@ def use_of(consoles: DeviceConsoles, steps_per_second: float, *, frames: int = 2
     Opcodes that meet are counted on the CPU, over so many frames, and left out for cartridges that hide where they stand.
     """
     facts = consoles.threads.facts(environments.step_thread)
-    wave = wave_of(consoles.num_envs)
-    lanes = consoles.threads.lanes_of(wave)
-    here, allowed = occupancy(-(-wave // lanes), facts)
+    here, allowed = occupancy(-(-consoles.num_envs // LANES), facts)
     stack, rows, columns = consoles.image_shape
-    entries = float(consoles.threads.fetch(consoles.frames[:SAMPLE])[:, :, FRAME_COUNT].mean())
-    moved = step_bytes(consoles.machine.height, stack, rows * columns, entries) * steps_per_second
-    row = {"card": facts.name, "consoles_a_warp": lanes, "occupancy": f"{here:.3f} of at most {allowed:.3f}"}
+    moved = step_bytes(consoles.machine.height, stack, rows * columns) * steps_per_second
+    row = {"card": facts.name, "occupancy": f"{here:.3f} of at most {allowed:.3f}"}
     row["memory"] = f"{moved / 1e9:,.0f} GB/s" + (f" of {facts.bytes_per_second / 1e9:,.0f}" if facts.bytes_per_second else "")
     try:
-        passes, _, opcodes, _ = count_divergence(consoles.machine.game, frames, (lanes,), warm_up_frames=warm_up_frames)[lanes]
+        passes, _, opcodes, _ = count_divergence(consoles.machine.game, frames, (LANES,), warm_up_frames=warm_up_frames)[LANES]
     except ValueError:
         return row
     return row | {"opcodes_a_warp": round(int(opcodes) / int(passes), 2)}

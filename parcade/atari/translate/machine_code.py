@@ -15,6 +15,7 @@ from .accesses import INTERPRET
 ADDRESS_BYTES = 8
 GPU_NAME = "parcade_run"
 LOCAL_MEMORY, GLOBAL_MEMORY = 5, 1  # address spaces of a GPU
+GPU_TRIPLE, OLDEST_GPU, PTX_VERSION = "nvptx64-nvidia-cuda", "sm_80", "+ptx70"  # minima over a warp came with both
 
 
 @intrinsic
@@ -95,9 +96,25 @@ def target_name() -> str:
 
 def compile_assembly(assembly: str) -> bytes:
     """Optimise LLVM assembly and give the object file."""
+    machine = _target_machine()
+    return machine.emit_object(_optimised(assembly, machine, "run"))
+
+
+def compile_for_gpu(assembly: str) -> str:
+    """Optimise LLVM assembly of `lanes.py` and give PTX, which the driver or the linker makes a device's code of."""
     import llvmlite.binding as llvm
 
-    machine = _target_machine()
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    target = llvm.Target.from_triple(GPU_TRIPLE)
+    machine = target.create_target_machine(cpu=OLDEST_GPU, features=PTX_VERSION, opt=3, reloc="default", codemodel="default")
+    return machine.emit_assembly(_optimised(assembly, machine, GPU_NAME))
+
+
+def _optimised(assembly: str, machine, name: str):
+    """The module of LLVM assembly for a target; passes run on the function `name`."""
+    import llvmlite.binding as llvm
+
     module = llvm.parse_assembly(assembly)
     module.triple = machine.triple
     module.data_layout = str(machine.target_data)
@@ -108,8 +125,8 @@ def compile_assembly(assembly: str) -> bytes:
     passes.add_simplify_cfg_pass()
     passes.add_instruction_combine_pass()
     passes.add_simplify_cfg_pass()
-    passes.run(module.get_function("run"), builder)
-    return machine.emit_object(module)
+    passes.run(module.get_function(name), builder)
+    return module
 
 
 def load_object(code: bytes) -> tuple:
