@@ -63,8 +63,9 @@ SYSTEM_SEED = 4753849
 DETECTION_FRAMES = 60
 PAL_SCANLINES = 285  # a frame with more votes for PAL
 
-NOOP, FIRE, UP, RIGHT, LEFT, DOWN = 0, 1, 2, 3, 4, 5
-UPFIRE = 10
+# Typed, so that Numba compiles one function for all of them.
+NOOP, FIRE, UP, RIGHT, LEFT, DOWN = (np.int64(action) for action in range(6))
+UPFIRE = np.int64(10)
 RESET_ACTION = 40
 # Directions and fire of the 18 joystick actions: bits up 1, down 2, left 4, right 8, fire 16.
 JOYSTICK = np.array([0, 16, 1, 8, 4, 2, 9, 5, 10, 6, 17, 24, 20, 18, 25, 21, 26, 22], np.int64)
@@ -322,7 +323,7 @@ def _select_mode(s, memory, rom, screen, random, program):
     if program[rules.SOFT_RESET_FIRST] != 0:
         _soft_reset(s, memory, rom, screen, program)
     if program[rules.SELECT_FIRST] != 0:
-        _press_select(s, memory, rom, screen, program, program[rules.SELECT_FIRST])
+        _press_select(s, memory, rom, screen, program, np.int64(program[rules.SELECT_FIRST]))
     while not _mode_reached(s, memory, program) and presses > 0:
         presses -= 1
         if procedure == rules.ADVENTURE_MODE:
@@ -330,7 +331,7 @@ def _select_mode(s, memory, rom, screen, random, program):
             _press_select(s, memory, rom, screen, program, frames)
             act(s, memory, rom, screen, random, program, NOOP)
         else:
-            _press_select(s, memory, rom, screen, program, program[rules.SELECT_FRAMES])
+            _press_select(s, memory, rom, screen, program, np.int64(program[rules.SELECT_FRAMES]))
     rules.execute(s, memory, program, program[rules.AT_AFTER_MODE])
     _soft_reset(s, memory, rom, screen, program)
 
@@ -351,7 +352,7 @@ def _cursor_down(s, memory, rom, screen, random, program):
 def _select_double_dunk(s, memory, rom, screen, random, program):
     """Double Dunk: four options in a menu, one bit of the mode each."""
     stand_alone()
-    _press_select(s, memory, rom, screen, program, 1)
+    _press_select(s, memory, rom, screen, program, np.int64(1))
     _cursor_down(s, memory, rom, screen, random, program)
     _cursor_down(s, memory, rom, screen, random, program)
     for option in range(4):
@@ -378,7 +379,7 @@ def _select_video_cube(s, memory, rom, screen, random, program):
     for _ in range(1000):
         if memory[0x7B] & 0x1F == shown:
             break
-        _press_select(s, memory, rom, screen, program, 2)
+        _press_select(s, memory, rom, screen, program, np.int64(2))
     _soft_reset(s, memory, rom, screen, program)
     if s[MODE] >= 100:
         cube = s[MODE] // 100

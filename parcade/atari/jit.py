@@ -14,6 +14,7 @@ import errno
 import functools
 import hashlib
 import importlib
+import os
 import signal
 import sys
 import threading
@@ -217,6 +218,13 @@ def cache_directory() -> Path | None:
     except (RuntimeError, OSError):
         return None
     return directory
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file that other processes find complete or not at all."""
+    making = path.with_suffix(f".{os.getpid()}")
+    making.write_bytes(content)
+    making.replace(path)
 
 
 @contextlib.contextmanager

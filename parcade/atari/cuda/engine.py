@@ -22,7 +22,7 @@ import numpy as np
 
 from ..jit import OPTIONS, only_process
 from .driver import is_simulated, require_cuda
-from .kernels import SCRATCH, SHARED, Options, compiling, is_block, kernel_folder, make_kernel, scratch_of, with_row
+from .kernels import SCRATCH, SHARED, compiling, is_block, kernel_folder, make_kernel, scratch_of, with_row
 
 THREADS_PER_BLOCK = 64  # that play consoles
 BLOCK_THREADS = 128  # of a body for blocks
@@ -281,14 +281,15 @@ class GpuThreads:
         self._launch(body, num_blocks, 1 if is_simulated() else BLOCK_THREADS, (num_blocks, *arguments))
 
     def _launch(self, body: Callable, blocks: int, threads: int, arguments: tuple) -> None:
-        options = Options(self._max_registers, self._code) if with_row(body) else Options()
+        registers, code = (self._max_registers, self._code) if with_row(body) else (None, None)
         is_new = body not in self._kernels
         if is_new:
-            self._kernels[body] = make_kernel(body, options)
+            self._kernels[body] = make_kernel(body, registers)
         stream = self._current_stream()
         with contextlib.ExitStack() as first:
             if is_new and not is_simulated():  # the first launch compiles
-                first.enter_context(compiling(options.code))
+                folder = kernel_folder(body, registers)
+                first.enter_context(compiling(code, folder))
                 # Of processes that start together one compiles a kernel, the others load what it has kept.
-                first.enter_context(only_process(kernel_folder(body, options)))
+                first.enter_context(only_process(folder))
             self._kernels[body][blocks, threads, stream](*arguments)

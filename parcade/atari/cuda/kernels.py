@@ -7,6 +7,7 @@ is `t` is for a block of threads: (index of the block, t, threads, memory they s
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import inspect
 import itertools
@@ -15,12 +16,12 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numba
 import numpy as np
 
-from ..jit import cache_directory, source_digest
+from ..jit import cache_directory, source_digest, write_whole
 from ..state import LINE_WORDS, MEMORY_BYTES, ROW_WORDS
 from ..translate.machine_code import GPU_NAME
 from .driver import import_cuda
@@ -85,27 +86,13 @@ def kernel_function(body: Callable, folder: Path | None = None) -> Callable:
     if folder is not None:
         path = folder / f"{name}.py"
         if not path.exists():  # Numba forgets code that is older than its source
-            making = path.with_suffix(f".{os.getpid()}")
-            making.write_text(source)
-            making.replace(path)
+            write_whole(path, source.encode())
     names = {"cuda": cuda, "int32": numba.int32, "uint8": numba.uint8, "uint64": numba.uint64, "int64": np.int64, "body": body}
     exec(compile(source, path, "exec"), names)
     return names[name]
 
 
-class Options(NamedTuple):
-    """What decides a kernel's machine code besides its sources: registers a thread may have, and the code of a ROM as PTX."""
-
-    max_registers: int | None = None
-    code: str | None = None
-
-    def name(self) -> str:
-        """Of a folder for kernels with these options."""
-        rom = hashlib.sha256(self.code.encode()).hexdigest()[:16] if self.code else "no-rom"
-        return f"{self.max_registers or 'all'}-registers-{rom}"
-
-
-def kernel_folder(body: Callable, options: Options) -> Path | None:
+def kernel_folder(body: Callable, max_registers: int | None) -> Path | None:
     """Where a kernel's source and machine code of today's sources are kept; None where nothing can be written.
 
     Numba would look at the source of the kernel alone, not at the emulator behind it. That of other sources is deleted once
@@ -119,62 +106,86 @@ def kernel_folder(body: Callable, options: Options) -> Path | None:
         # A run that was begun before the sources changed may still be at work.
         if old != of_today and time.time() - old.stat().st_mtime > UNUSED_SECONDS:
             shutil.rmtree(old, ignore_errors=True)
-    folder = of_today / options.name() / getattr(body, "py_func", body).__name__
+    folder = of_today / f"{max_registers or 'all'}-registers" / getattr(body, "py_func", body).__name__
     folder.mkdir(parents=True, exist_ok=True)
     os.utime(of_today)
     return folder
 
 
-def make_kernel(body: Callable, options: Options) -> Any:
+def make_kernel(body: Callable, max_registers: int | None) -> Any:
     """The kernel of a body, to be compiled, or loaded from disk, at its first launch, which is to be within `compiling`."""
     cuda = import_cuda()
-    folder = kernel_folder(body, options)
-    # Linked function by function: what has been compared with the CPU engine on a GPU. `offline.figures` are of one piece, and smaller.
+    folder = kernel_folder(body, max_registers)
+    # Linked function by function, which takes a tenth of the time that optimising all as one does.
     settings = {"lto": False} if "lto" in inspect.signature(cuda.jit).parameters else {}
-    settings |= {} if options.max_registers is None else {"max_registers": options.max_registers}
+    settings |= {} if max_registers is None else {"max_registers": max_registers}
     settings |= {} if folder is None else {"cache": True}
     return cuda.jit(kernel_function(body, folder), **settings)
 
 
 @contextlib.contextmanager
-def compiling(code: str | None) -> Iterator[None]:
-    """While kernels compile: tables in global memory, and a ROM's machine code linked to those that run it."""
-    with tables_in_global_memory(), _linking(code):
-        yield
+def compiling(code: str | None, folder: Path | None) -> Iterator[None]:
+    """While kernels compile: constant tables in global memory, each module once, and a ROM's machine code linked to those that run it.
+
+    `code` is PTX of `rom_code.ptx_of`; what is linked to it is kept in `folder`.
+    """
+    with _patched("target", "CUDATargetContext", "make_constant_array", _table_in_global_memory):
+        with _patched("codegen", "CUDACodeLibrary", "modules", _each_module_once):
+            with _patched("codegen", "CUDACodeLibrary", "get_cubin", functools.partial(_linked_cubin, code, folder)):
+                yield
 
 
 @contextlib.contextmanager
-def _linking(code: str | None) -> Iterator[None]:
-    """While kernels are linked: add PTX to those that call `GPU_NAME`.
-
-    Numba's own way to link files keeps no such kernel on disk.
-    """
-    library_class = import_cuda("numba.cuda.codegen").CUDACodeLibrary
-    original = library_class._link_all
-
-    def link_all(self, linker, cc, ignore_nonlto=False):
-        original(self, linker, cc, ignore_nonlto)
-        if code is not None and any(GPU_NAME in ptx for ptx in self.get_asm_strs(cc=cc)):
-            linker.add_ptx(code.encode())
-
-    library_class._link_all = link_all
+def _patched(module: str, class_name: str, name: str, make: Callable) -> Iterator[None]:
+    """Put what `make` gives for an attribute of one of numba-cuda's classes into its place."""
+    owner = getattr(import_cuda(f"numba.cuda.{module}"), class_name)
+    original = owner.__dict__[name]
+    setattr(owner, name, make(original))
     try:
         yield
     finally:
-        library_class._link_all = original
+        setattr(owner, name, original)
 
 
-@contextlib.contextmanager
-def tables_in_global_memory() -> Iterator[None]:
-    """While kernels compile: constant tables go to global memory, each once.
+def _each_module_once(original: property) -> property:
+    """A library lists the modules of a function once for every way to it, thousands of times for the deepest ones."""
+    return property(lambda self: list({id(module): module for module in original.fget(self)}.values()))
+
+
+def _linked_cubin(code: str | None, folder: Path | None, original: Callable) -> Callable:
+    """Numba's own way to link further code keeps no kernel on disk, and compiles it again for every ROM."""
+    from cuda.core import ObjectCode
+
+    def get_cubin(self, cc=None):
+        cc = self._ensure_cc(cc)
+        kernel = self.get_asm_strs(cc=cc)
+        if not any(GPU_NAME in ptx for ptx in kernel):
+            return original(self, cc)
+        if code is None:
+            raise RuntimeError("this kernel runs a ROM's machine code; got none")
+        parts = [str(cc), str(self._max_registers), code, *kernel]
+        name = hashlib.sha256("".join(parts).encode()).hexdigest()[:32]
+        path = None if folder is None else folder / f"{name}.cubin"
+        if path is not None and path.is_file():
+            return ObjectCode.from_cubin(path.read_bytes())
+        linker = import_cuda("numba.cuda.cudadrv.driver")._Linker(max_registers=self._max_registers, cc=cc, lto=False)
+        for ptx in (*kernel, code):
+            linker.add_ptx(ptx.encode())
+        linked = linker.complete()
+        if path is not None:
+            write_whole(path, bytes(linked.code))
+        return linked
+
+    return get_cubin
+
+
+def _table_in_global_memory(original: Callable) -> Callable:
+    """Constant tables go to global memory, each once.
 
     numba-cuda puts a copy of a table into constant memory for every place that names it, which came to 110 kB of the 64 kB
     there are; and constant memory serves lanes that ask for different words one after another.
     """
     from llvmlite import ir
-
-    context_class = import_cuda("numba.cuda.target").CUDATargetContext
-    original = context_class.make_constant_array
 
     def make_constant_array(self, builder, array_type, array):
         array = np.ascontiguousarray(array)
@@ -201,8 +212,4 @@ def tables_in_global_memory() -> Iterator[None]:
         )
         return result._getvalue()
 
-    context_class.make_constant_array = make_constant_array
-    try:
-        yield
-    finally:
-        context_class.make_constant_array = original
+    return make_constant_array

@@ -23,7 +23,7 @@ import numba
 from ..jit import only_process
 from . import arcade_kernels, environments, layout
 from .driver import import_cuda
-from .kernels import Options, compiling, kernel_folder, kernel_function, make_kernel
+from .kernels import compiling, kernel_folder, kernel_function, make_kernel
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 PTX_CAPABILITY = (8, 0)  # PTX of the oldest; ptxas makes any later architecture's code of it
@@ -96,18 +96,21 @@ def pretended_device(compute_capability: tuple[int, int]) -> Iterator[None]:
 
 def compile_to_ptx(body: Callable, compute_capability: tuple[int, int] = PTX_CAPABILITY) -> str:
     """PTX of the kernel around a body. Needs numba-cuda, no GPU."""
-    with pretended_device(compute_capability), compiling(None):
+    with pretended_device(compute_capability), compiling(None, None):
         signature = numba.void(*signatures()[body])
         return import_cuda().compile_ptx(kernel_function(body), signature, device=False, abi="numba", cc=compute_capability)[0]
 
 
-def compile_ahead(body: Callable, compute_capability: tuple[int, int], options: Options) -> bytes:
+def compile_ahead(
+    body: Callable, compute_capability: tuple[int, int], *, code: str | None = None, max_registers: int | None = None
+) -> bytes:
     """The cubin of the kernel around a body, from disk or compiled and kept there, where the first launch on such a device looks for it.
 
-    Creates no context, so any number of processes can compile without GPU memory.
+    `code` is the machine code of a ROM for bodies that run it. Creates no context, so any number of processes can compile without GPU
+    memory.
     """
-    kernel = make_kernel(body, options)
-    with pretended_device(compute_capability), compiling(options.code), only_process(kernel_folder(body, options)):
+    kernel, folder = make_kernel(body, max_registers), kernel_folder(body, max_registers)
+    with pretended_device(compute_capability), compiling(code, folder), only_process(folder):
         return bytes(kernel.compile(signatures()[body]).library.get_cubin().code)
 
 

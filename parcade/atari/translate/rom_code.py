@@ -5,13 +5,12 @@ nowhere else.
 """
 
 import hashlib
-import os
 from collections.abc import Callable
 
 import numba
 import numpy as np
 
-from ..jit import cache_directory, only_process, source_digest
+from ..jit import cache_directory, only_process, source_digest, write_whole
 from ..state import CART_KIND
 from . import lanes, machine_code, recompiler
 
@@ -74,7 +73,5 @@ def _kept(name: str, make: Callable[[], bytes]) -> bytes:
             return path.read_bytes()
         code = make()
         if path is not None:
-            written = path.with_suffix(f".{os.getpid()}")
-            written.write_bytes(code)
-            written.replace(path)
+            write_whole(path, code)
         return code
