@@ -2,15 +2,19 @@
 
 import functools
 import os
+import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed; pip install 'parcade[cuda]'")
+from parcade.atari import engine_cpu
 from parcade.atari.cuda import offline
-from parcade.atari.cuda.engine import import_cuda
+from parcade.atari.cuda.driver import import_cuda
+from parcade.atari.cuda.engine import PLAYING_REGISTERS
+from parcade.atari.state import MEMORY_BYTES, ROW_WORDS
+from parcade.atari.translate import rom_code
 
 PTXAS = offline.find_ptxas()
 if PTXAS is None:
@@ -18,28 +22,23 @@ if PTXAS is None:
 
 pytestmark = pytest.mark.gpu_code
 
-# The most a kernel may need on any architecture: registers, stack bytes (the console's scratch row is 27,996 of the large
-# ones), spill bytes, instructions, 64-bit operations in PTX. Local memory beyond scratch and spills would be a bug.
-ROW = 4 * (6512 + 423) + 256
-STREAMS = 4 * 3 * 626
+# The most a kernel may need on any architecture: registers, stack bytes (a console's row is 26,304 of those that play), spill bytes,
+# instructions without a ROM's, 64-bit operations in PTX. Local memory beyond that would be a bug.
+ROW = 4 * ROW_WORDS + MEMORY_BYTES
 BOUNDS = {
-    "power_thread": (255, ROW + 1500, 8000, 32000, 8000),
-    "step_thread": (255, ROW + 1500, 8000, 32000, 8000),
-    "load_thread": (255, ROW + STREAMS + 1500, 10000, 32000, 8000),
-    "restart_thread": (255, ROW + STREAMS + 1500, 10000, 32000, 8000),
-    "act_thread": (255, ROW + 1500, 8000, 28000, 8000),
-    "reset_thread": (255, ROW + 1500, 8000, 32000, 8000),
-    "recall_thread": (64, STREAMS + 256, 0, 5000, 1500),
-    "draw_thread": (168, 4 * 52 + 256, 0, 6500, 2500),
-    "grey_thread": (64, 64, 0, 2000, 600),
-    "share_thread": (48, 64, 0, 1200, 300),
-    "observe_thread": (96, 64, 0, 4000, 900),
-    "begin_cached_thread": (48, 64, 0, 1000, 300),
-    "begin_thread": (96, 64, 0, 4000, 800),
-    "show_thread": (48, 64, 0, 800, 120),
+    "step_thread": (128, ROW + 2400, 13000, 26000, 6500),
+    "restart_thread": (128, ROW + 2400, 23000, 33000, 7000),
+    "load_thread": (128, ROW + 2400, 19000, 32000, 7000),
+    "act_thread": (128, ROW + 2400, 12500, 25000, 6500),
+    "reset_thread": (128, ROW + 2400, 22000, 32000, 7000),
+    "choose_thread": (64, 160, 400, 1000, 250),
+    "recall_block": (64, 0, 0, 2400, 800),
+    "observe_block": (96, 0, 0, 3400, 1300),
+    "begin_block": (72, 0, 0, 2800, 1050),
     "record_thread": (48, 64, 0, 800, 240),
+    "show_thread": (48, 64, 0, 800, 120),
 }
-LARGE = ["power_thread", "load_thread", "step_thread", "restart_thread", "act_thread", "reset_thread"]
+LARGE = ["load_thread", "step_thread", "restart_thread", "act_thread", "reset_thread"]
 SMALL = [name for name in BOUNDS if name not in LARGE]
 
 
@@ -51,7 +50,7 @@ def ptx_of(name: str) -> str:
 
 
 def check(name: str, architecture: str) -> None:
-    found = offline.figures(name, ptx_of(name), architecture, PTXAS)
+    found = offline.figures(name, ptx_of(name), architecture, PTXAS, PLAYING_REGISTERS if name in LARGE else None)
     registers, stack, spill, instructions, wide = BOUNDS[name]
     assert found.registers <= registers, found
     assert found.stack_bytes <= stack, found
@@ -94,16 +93,16 @@ def test_products_that_are_added_up_are_fused_without_the_remedy():
 @pytest.fixture
 def kept(tmp_path, monkeypatch):
     """Compiles a small kernel of given sources ahead of time; returns its machine code and whether it was on disk."""
-    from parcade.atari.cuda import arcade_kernels, engine
+    from parcade.atari.cuda import arcade_kernels, kernels
 
     dispatcher, compiled = import_cuda("numba.cuda.dispatcher"), []
     compile_cuda = dispatcher.compile_cuda
     monkeypatch.setattr(dispatcher, "compile_cuda", lambda *a, **k: compiled.append(k) or compile_cuda(*a, **k))
-    monkeypatch.setattr(engine, "cache_directory", lambda: tmp_path)
-    monkeypatch.setattr(engine, "UNUSED_SECONDS", 0.0)
+    monkeypatch.setattr(kernels, "cache_directory", lambda: tmp_path)
+    monkeypatch.setattr(kernels, "UNUSED_SECONDS", 0.0)
 
     def compile_or_load(sources, **options):
-        monkeypatch.setattr(engine, "source_digest", lambda everything: sources)
+        monkeypatch.setattr(kernels, "source_digest", lambda everything: sources)
         compiled.clear()
         code = offline.compile_ahead(arcade_kernels.show_thread, (9, 0), **options)
         return code, not compiled
@@ -137,13 +136,12 @@ def test_machine_code_is_kept_on_disk_for_the_sources_and_options_it_was_made_of
 
 def test_a_launch_finds_what_was_compiled_ahead(kept, monkeypatch):
     """The first launch on a device of the same kind, whose context numba-cuda asks for its compute capability."""
-    from parcade.atari.cuda import arcade_kernels, engine
+    from parcade.atari.cuda import arcade_kernels, kernels
 
     code, _ = kept("a" * 16)
     context = offline._pretended_context((9, 0))
     monkeypatch.setattr(import_cuda("numba.cuda.codegen").devices, "get_context", lambda *number: context)
-    folder = engine.kernel_folder(engine.options_name(None))
-    kernel = engine.make_kernel(arcade_kernels.show_thread, folder)
+    kernel = kernels.make_kernel(arcade_kernels.show_thread, None)
     types = offline.signatures()[arcade_kernels.show_thread]
     assert kernel._cache.load_overload(types, kernel.targetctx)._codelibrary.get_cubin().code == code
     context.device.compute_capability = (8, 0)
@@ -151,21 +149,58 @@ def test_a_launch_finds_what_was_compiled_ahead(kept, monkeypatch):
 
 
 def test_compiling_ahead_never_asks_for_a_context(kept, monkeypatch):
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
-    import gpu_warm_up
-
     def refuse(*arguments):
         raise AssertionError("compiling ahead must not touch a device")
 
     monkeypatch.setattr(import_cuda("numba.cuda.cudadrv.devices"), "get_context", refuse)
     monkeypatch.setattr(import_cuda("numba.cuda.cudadrv.driver").Driver, "ensure_initialized", refuse)
     monkeypatch.setattr(import_cuda(), "current_context", refuse)
-    kept("a" * 16)
-    made = gpu_warm_up.compile_kernel(kernel="record_thread", capability=(9, 0))
-    assert 8 <= made["registers"] <= 255 and made["local_bytes"] < 1024, made
+    code, _ = kept("a" * 16)
+    registers, local_bytes = offline.thread_needs(code)
+    assert 8 <= registers <= 255 and local_bytes < 1024
 
 
-@pytest.mark.parametrize("name", ["draw_thread", "show_thread"])
+@pytest.fixture(scope="module")
+def codes() -> list[str]:
+    pytest.importorskip("ale_py")
+    machines = [engine_cpu.build_machine(game) for game in ("pong", "seaquest")]
+    return [rom_code.ptx_of(machine.rom, machine.powered, machine.program) for machine in machines]
+
+
+def test_a_kernel_is_compiled_once_and_linked_to_the_code_of_each_rom(codes, monkeypatch):
+    from parcade.atari.cuda import arcade_kernels
+
+    dispatcher, compiled = import_cuda("numba.cuda.dispatcher"), []
+    compile_cuda = dispatcher.compile_cuda
+    first = offline.compile_ahead(arcade_kernels.act_thread, (9, 0), code=codes[0], max_registers=128)
+    monkeypatch.setattr(dispatcher, "compile_cuda", lambda *a, **k: compiled.append(k) or compile_cuda(*a, **k))
+    second = offline.compile_ahead(arcade_kernels.act_thread, (9, 0), code=codes[1], max_registers=128)
+    assert not compiled, "the kernel of another ROM is on disk"
+    assert offline.compile_ahead(arcade_kernels.act_thread, (9, 0), code=codes[0], max_registers=128) == first != second
+    for code, ptx in zip((first, second), codes, strict=True):
+        registers, stack_bytes = offline.thread_needs(code)
+        assert registers <= 128 and ROW < stack_bytes < ROW + 12_000
+        own = offline.text_bytes(offline.assemble("rom", ptx, "sm_90", PTXAS)[0])
+        assert offline.text_bytes(code) > own > 50_000
+
+
+def test_a_kernel_that_plays_wants_the_code_of_a_rom():
+    from parcade.atari.cuda import arcade_kernels
+
+    with pytest.raises(RuntimeError, match="runs a ROM's machine code; got none"):
+        offline.compile_ahead(arcade_kernels.act_thread, (9, 0), max_registers=128)
+
+
+@pytest.mark.parametrize("architecture", offline.ARCHITECTURES)
+def test_machine_code_of_roms_stays_in_registers(codes, architecture):
+    for ptx in codes:
+        _, said = offline.assemble("rom", ptx, architecture, PTXAS)
+        assert "bytes spill stores" in said
+        spilled = [int(count) for count in re.findall(r"(\d+) bytes spill stores", said)]
+        assert max(spilled) <= 256, said
+
+
+@pytest.mark.parametrize("name", ["observe_block", "recall_block"])
 def test_the_needs_of_a_thread_are_read_as_ptxas_prints_them(name):
     found = offline.figures(name, ptx_of(name), "sm_90", PTXAS)
     code, _ = offline.assemble(name, ptx_of(name), "sm_90", PTXAS)

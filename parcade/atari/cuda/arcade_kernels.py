@@ -12,7 +12,7 @@
 import numpy as np
 
 from .. import console
-from ..jit import kernel, stand_alone
+from ..jit import inlined
 from ..state import FRAME_NUMBER, LIVES, OBSERVED, PICTURE, TERMINAL
 from .environments import load_thread as power_thread
 from .rows import load, store
@@ -20,10 +20,9 @@ from .rows import load, store
 __all__ = ["act_thread", "power_thread", "record_thread", "reset_thread", "show_thread"]
 
 
-@kernel
+@inlined
 def act_thread(e, s, ram, game, consoles, actions, rewards_out):
     """One video frame of console `e` with an ale-py action id; the frame is drawn."""
-    stand_alone()
     load(e, s, ram, consoles)
     s[OBSERVED] = 1
     rewards_out[e] = console.act(s, ram, game.rom, consoles.screens[e], consoles.random[e], game.program, np.int64(actions[e]))
@@ -31,10 +30,9 @@ def act_thread(e, s, ram, game, consoles, actions, rewards_out):
     store(e, s, ram, consoles)
 
 
-@kernel
+@inlined
 def reset_thread(e, s, ram, game, consoles, mask):
     """reset_game on the consoles of `mask` [n]."""
-    stand_alone()
     if not mask[e]:
         return
     load(e, s, ram, consoles)
@@ -42,10 +40,9 @@ def reset_thread(e, s, ram, game, consoles, mask):
     store(e, s, ram, consoles)
 
 
-@kernel
+@inlined
 def record_thread(e, frame, consoles, rewards, ram_out, counters_out):
     """RAM [K, n, 128] and counters [K, n, 4] of console `e` after frame `frame` of K: reward, lives, end, frame number."""
-    stand_alone()
     for i in range(128):
         ram_out[frame, e, i] = consoles.memory[e, i]
     counters_out[frame, e, 0] = rewards[e]
@@ -54,10 +51,9 @@ def record_thread(e, frame, consoles, rewards, ram_out, counters_out):
     counters_out[frame, e, 3] = consoles.registers[FRAME_NUMBER, e]
 
 
-@kernel
+@inlined
 def show_thread(i, consoles, pictures_out):
     """Word `i` of all current pictures, uint64 [n, lines * 20]."""
-    stand_alone()
     words = pictures_out.shape[1]
     e = i // words
     word = i - e * words

@@ -14,7 +14,8 @@
 two pictures stay where they were drawn, on the console's screen, instead of being captured. The one case where the second is
 overwritten before the frame is observed, an update that ends within a frame, copies it to `kept`.
 
-Nothing here depends on the order of threads, and no thread writes what another one touches.
+Nothing here depends on the order of threads, and no thread writes what another one touches. What takes a group is inlined, since an
+argument of that size would be passed through memory.
 """
 
 import numpy as np
@@ -79,7 +80,7 @@ def _third_picture(s, screen, kept):
 
 
 @kernel
-def _play(s, ram, screen, random, game, action, settings, frames_left, kept, counts_out):
+def _play(s, ram, rom, screen, random, program, action, settings, frames_left, kept, counts_out):
     """`engine_cpu.play_step` without capturing pictures; `counts_out` is a row of `counts`. Returns whether the episode is over."""
     stand_alone()
     lives = s[LIVES]
@@ -90,7 +91,7 @@ def _play(s, ram, screen, random, game, action, settings, frames_left, kept, cou
     third = BLACK
     for left in range(np.int64(settings[FRAME_SKIP]), 0, -1):
         s[OBSERVED] = 1 if left <= 2 else 0
-        reward += console.act(s, ram, game.rom, screen, random, game.program, action)
+        reward += console.act(s, ram, rom, screen, random, program, action)
         frames += 1
         life_lost = s[LIVES] < lives and s[LIVES] > 0
         over = s[TERMINAL] != 0 or frames >= frames_left or (settings[EPISODIC_LIFE] != 0 and life_lost)
@@ -106,16 +107,15 @@ def _play(s, ram, screen, random, game, action, settings, frames_left, kept, cou
     return over
 
 
-@kernel
+@inlined
 def step_thread(e, s, ram, game, how, consoles, seen, outcome):
     """The frames of one step of console `e`. A wrong action plays the nearest."""
-    stand_alone()
     load(e, s, ram, consoles)
     settings, counts = how.settings, outcome.counts[e]
     frame_limit = np.int64(settings[FRAME_LIMIT])
     place = min(max(np.int64(outcome.actions[e]), np.int64(0)), np.int64(len(how.action_set)) - 1)
     over = _play(
-        s, ram, consoles.screens[e], consoles.random[e], game, np.int64(how.action_set[place]), settings,
+        s, ram, game.rom, consoles.screens[e], consoles.random[e], game.program, np.int64(how.action_set[place]), settings,
         frame_limit - outcome.elapsed[e], seen.kept[e], counts,
     )  # fmt: skip
     if not over and counts[THIRD] != BLACK:
@@ -132,10 +132,9 @@ def step_thread(e, s, ram, game, how, consoles, seen, outcome):
     store(e, s, ram, consoles)
 
 
-@kernel
+@inlined
 def load_thread(e, s, ram, game, consoles, loading, seeds):
     """loadROM on the consoles of `loading` [n] bool with `seeds` [n] int64."""
-    stand_alone()
     if not loading[e]:
         return
     power_on(e, s, ram, game, consoles)
@@ -145,10 +144,9 @@ def load_thread(e, s, ram, game, consoles, loading, seeds):
     store(e, s, ram, consoles)
 
 
-@kernel
+@inlined
 def restart_thread(e, s, ram, game, how, consoles, seen, outcome):
     """A new episode on console `e` if its last one is over."""
-    stand_alone()
     if not outcome.over[e]:
         return
     load(e, s, ram, consoles)
@@ -162,10 +160,9 @@ def restart_thread(e, s, ram, game, how, consoles, seen, outcome):
     store(e, s, ram, consoles)
 
 
-@kernel
+@inlined
 def choose_thread(e, consoles, starts, outcome):
     """Draw one of the cached `starts` for console `e` if its episode is over."""
-    stand_alone()
     if not outcome.over[e]:
         return
     k = mt19937.draw(consoles.random[e, NOOP_STREAM]) % starts.registers.shape[1]
@@ -178,17 +175,15 @@ def choose_thread(e, consoles, starts, outcome):
 
 # --- one block a console -----------------------------------------------------------------------------------------------------
 
-
 @inlined
 def _copy(t, threads, source, target):
     for i in range(t, len(source), threads):
         target[i] = source[i]
 
 
-@kernel
+@inlined
 def recall_block(e, t, threads, consoles, seen, starts, starts_seen, outcome):
     """Console `e` becomes the start that was chosen if its episode is over; frames are counted as if it had been played."""
-    stand_alone()
     if not outcome.over[e]:
         return
     k = np.int64(outcome.chosen[e])
@@ -212,10 +207,9 @@ def _picture_word(e, word, where, current, consoles, seen):
     return consoles.screens[e, np.int64(seen.levels.shape[1]) - current + word]
 
 
-@kernel
+@inlined
 def _pool(e, t, threads, levels, picture, how, consoles, seen, outcome):
     """Grey levels of what a step shows into `levels`; returns whether it shows anything new."""
-    stand_alone()
     words = np.int64(seen.levels.shape[1])
     current = np.int64(consoles.registers[PICTURE, e]) * words
     pools = how.settings[MAX_POOL] != 0
@@ -233,10 +227,9 @@ def _pool(e, t, threads, levels, picture, how, consoles, seen, outcome):
     return True
 
 
-@kernel
+@inlined
 def observe_block(e, t, threads, levels, picture, how, consoles, seen, outcome):
     """Push what a step shows on the stack of console `e`."""
-    stand_alone()
     is_new = _pool(e, t, threads, levels, picture, how, consoles, seen, outcome)
     block_sync()
     newest = seen.observations.shape[1] - 1
@@ -253,10 +246,9 @@ def observe_block(e, t, threads, levels, picture, how, consoles, seen, outcome):
                 final[k, pixel] = stack[k, pixel]
 
 
-@kernel
+@inlined
 def begin_block(e, t, threads, levels, picture, consoles, seen, outcome):
     """The first stack of an episode that has just begun on console `e`."""
-    stand_alone()
     if not outcome.over[e]:
         return
     words = np.int64(seen.levels.shape[1])

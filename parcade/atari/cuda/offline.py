@@ -37,7 +37,7 @@ class Figures(NamedTuple):
     kernel: str
     architecture: str
     registers: int  # a thread
-    stack_bytes: int  # local memory a thread, the console's scratch row included
+    stack_bytes: int  # local memory of the function that has most: of one that plays, the console's row
     spill_bytes: int  # stored and loaded again, all functions
     instructions: int
     wide_operations: int  # PTX arithmetic on 64-bit integers, addresses included
@@ -129,12 +129,13 @@ def find_ptxas() -> Path | None:
     return Path(on_path) if on_path else None
 
 
-def assemble(name: str, ptx: str, architecture: str, ptxas: Path) -> tuple[bytes, str]:
-    """The cubin of PTX, and what ptxas says of it. Errors: RuntimeError with ptxas' own words."""
+def assemble(name: str, ptx: str, architecture: str, ptxas: Path, max_registers: int | None = None) -> tuple[bytes, str]:
+    """The machine code of PTX, not linked yet, and what ptxas says of it. Errors: RuntimeError with ptxas' own words."""
     with tempfile.TemporaryDirectory() as folder:
         source, code = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
         source.write_text(ptx)
-        command = [str(ptxas), "-v", "-c", f"-arch={architecture}", str(source), "-o", str(code)]
+        limit = [f"-maxrregcount={max_registers}"] if max_registers else []
+        command = [str(ptxas), "-v", "-c", f"-arch={architecture}", *limit, str(source), "-o", str(code)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
         if done.returncode:
             wrong = [line for line in done.stderr.splitlines() if "error" in line or "fatal" in line]
@@ -142,17 +143,16 @@ def assemble(name: str, ptx: str, architecture: str, ptxas: Path) -> tuple[bytes
         return code.read_bytes(), done.stderr
 
 
-def figures(name: str, ptx: str, architecture: str, ptxas: Path) -> Figures:
-    """Assemble PTX and read what the code needs. Errors: RuntimeError with ptxas' own words."""
-    code, said = assemble(name, ptx, architecture, ptxas)
+def figures(name: str, ptx: str, architecture: str, ptxas: Path, max_registers: int | None = None) -> Figures:
+    """Assemble PTX and read what the code needs, without a ROM's. Errors: RuntimeError with ptxas' own words."""
+    code, said = assemble(name, ptx, architecture, ptxas, max_registers)
     spills = re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", said)
-    stack = re.search(r"(\d+) bytes cumulative stack size", said)
     wide = r"^\s*(?:add|sub|mul|mad|div|rem|and|or|xor|not|shl|shr|setp|selp|min|max)\S*\.[bsu]64\b"
     return Figures(
         kernel=name,
         architecture=architecture,
-        registers=int(re.search(r"Used (\d+) registers", said)[1]),
-        stack_bytes=int(stack[1]) if stack else 0,
+        registers=max(map(int, re.findall(r"Used (\d+) registers", said))),
+        stack_bytes=max(map(int, re.findall(r"(\d+) bytes stack frame", said))),
         spill_bytes=sum(int(stores) + int(loads) for stores, loads in spills),
         instructions=text_bytes(code) // 16,
         wide_operations=len(re.findall(wide, ptx, re.M)),

@@ -5,7 +5,7 @@ The sums of `preprocess.observe` in the same order, so that every bit is the sam
 
 import numpy as np
 
-from ..jit import inlined, kernel, product, stand_alone
+from ..jit import inlined, product
 from ..preprocess import rounded
 from ..state import LINE_WORDS
 
@@ -38,10 +38,9 @@ def _level(levels, line, x):
     return np.float32((levels[line * LINE_WORDS + (x >> 3)] >> np.uint64((x & 7) << 3)) & np.uint64(255))
 
 
-@kernel
+@inlined
 def _averaged(levels, row, x, lines, columns):
     """A pixel where an output pixel covers whole source pixels."""
-    stand_alone()
     total = np.float32(0)
     for k in range(lines):
         for j in range(columns):
@@ -51,10 +50,9 @@ def _averaged(levels, row, x, lines, columns):
     return np.uint8(rounded(product(total, np.float32(1.0) / np.float32(lines * columns))))
 
 
-@kernel
+@inlined
 def observed_pixel(levels, pixel, picture):
     """Pixel number `pixel` of an observation, from the grey levels uint64 [lines * 20] of a whole picture."""
-    stand_alone()
     width = np.uint32(len(picture.column_start))
     row, x = np.int64(np.uint32(pixel) // width), np.int64(np.uint32(pixel) % width)
     if picture.whole[0] > 0:

@@ -8,7 +8,7 @@ are kept, word i of console e at ``registers[i, e]``.
 import numpy as np
 
 from .. import tia
-from ..jit import kernel, stand_alone
+from ..jit import inlined, kernel, stand_alone
 from ..state import (
     DIFFICULTY,
     LOG_CAPACITY,
@@ -43,10 +43,9 @@ def settle(s, screen):
         s[SLOT_DRAWN + slot] = tia.DRAWN
 
 
-@kernel
+@inlined
 def load(e, s, ram, consoles):
     """Console `e` into scratch. Nothing can be drawn from a log of an earlier frame: there is none."""
-    stand_alone()
     for i in range(RULE_STACK):
         s[i] = consoles.registers[i, e]
     for i in range(TIA_WORDS):
@@ -57,10 +56,9 @@ def load(e, s, ram, consoles):
         s[SLOT_DRAWN + slot] = tia.DRAWN
 
 
-@kernel
+@inlined
 def store(e, s, ram, consoles):
     """Scratch into console `e`, its pictures complete."""
-    stand_alone()
     settle(s, consoles.screens[e])
     for i in range(RULE_STACK):
         consoles.registers[i, e] = s[i]
@@ -70,10 +68,9 @@ def store(e, s, ram, consoles):
         consoles.memory[e, i] = ram[i]
 
 
-@kernel
+@inlined
 def power_on(e, s, ram, game, consoles):
     """The console as it is after power-on, with its own mode and difficulty."""
-    stand_alone()
     for i in range(RULE_STACK):
         s[i] = game.powered[i]
     for i in range(TIA_WORDS):
