@@ -17,6 +17,7 @@ from .state import (
     LINE_WORDS,
     LIVES,
     MODE,
+    RAM_BYTES,
     TERMINAL,
     VERSION,
     allocate,
@@ -106,7 +107,7 @@ class Arcade:
     @property
     def ram(self) -> np.ndarray:
         """RIOT RAM, uint8 `[n, 128]`; a view: writing pokes the consoles."""
-        return self.arrays["memory"][:, :128]
+        return self.arrays["memory"][:, :RAM_BYTES]
 
     @property
     def screen(self) -> np.ndarray:

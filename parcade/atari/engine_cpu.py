@@ -25,6 +25,7 @@ from .state import (
     PADDLE_MAX,
     PADDLE_MIN,
     PICTURE,
+    RAM_BYTES,
     ROM_BOOT_DIFFICULTY,
     ROM_HEIGHT,
     ROM_HMOVE_BLANKS,
@@ -41,8 +42,8 @@ from .state import (
 )
 from .translate import rom_code
 
-# Types of captured pictures, `preprocess.Resize` behind its grey table, scratch, which lines changed, and observations.
-RESIZE = "Tuple((uint8[::1], int32[::1], float32[:, ::1], int32[::1], int32[::1], float32[:, ::1], int32[::1]))"
+# Types of captured pictures, `preprocess.Resize` behind its level tables, scratch, which lines changed, and observations.
+RESIZE = "Tuple((uint8[:, ::1], int32[::1], float32[:, ::1], int32[::1], int32[::1], float32[:, ::1], int32[::1]))"
 OBSERVING = f"uint64[:, :, ::1], {RESIZE}, float32[:, ::1], boolean[::1], uint8[:, :, ::1]"
 # And of the starts an episode may begin with: state, memory, screen, captured pictures and observations of K consoles.
 STARTS = "Tuple((int32[:, ::1], uint8[:, ::1], uint64[:, ::1], uint64[:, :, ::1], uint8[:, :, ::1]))"
@@ -208,18 +209,28 @@ def capture_changes(s, screen, captured, counts_out, changed_out):
 
 
 @kernel
-def push(num_pictures, captured, resize_table, work, changed, stack):
-    """Process a console's captured pictures and push the observation on its stack [k, height * width].
+def push(num_pictures, memory, captured, resize_table, work, changed, stack):
+    """Push what a console shows on its stack [k, bytes]: RAM where there are no channels, else its captured pictures, processed.
 
     `changed` [lines]: those that are not as they were in the newest observation.
     """
-    grey, column_start, column_weight, row_start, row_count, row_weight, whole = resize_table
+    levels, column_start, column_weight, row_start, row_count, row_weight, whole = resize_table
     for k in range(stack.shape[0] - 1):
         _copy(stack[k + 1], stack[k])
-    preprocess.observe(
-        captured, num_pictures, grey, column_start, column_weight, row_start, row_count, row_weight, whole, work, changed,
-        stack[stack.shape[0] - 1],  # still holds the newest observation
-    )  # fmt: skip
+    newest = stack[stack.shape[0] - 1]  # still holds the newest observation
+    channels = len(levels)
+    if channels == 0:
+        _copy(memory[:RAM_BYTES], newest)
+    elif channels == 1:  # the compiler is told that its bytes stand next to one another
+        preprocess.observe(
+            captured, num_pictures, levels[0], column_start, column_weight, row_start, row_count, row_weight, whole, work, changed, newest
+        )
+    else:
+        for c in range(channels):
+            preprocess.observe(
+                captured, num_pictures, levels[c], column_start, column_weight, row_start, row_count, row_weight, whole, work, changed,
+                newest[c::channels],
+            )  # fmt: skip
 
 
 @kernel
@@ -251,10 +262,10 @@ def begin_episode(s, memory, screen, random, rom, program, fire, noop_max):
 
 
 @kernel
-def play_step(s, memory, screen, random, rom, program, action, frame_skip, frames_left, episodic_life, captured, counts_out):
+def play_step(s, memory, screen, random, rom, program, action, frame_skip, frames_left, episodic_life, draws, captured, counts_out):
     """The frames of one step, until it or the episode ends; captures the pictures that are observed but the last one.
 
-    captured [3, height * 20]; counts_out [4] int32: reward, frames played, how many rows of `captured` the observation is
+    Without `draws` no picture is drawn or captured, and only what collisions need of one is worked out. captured [3, height * 20]; counts_out [4] int32: reward, frames played, how many rows of `captured` the observation is
     made of, whether a life was lost. Returns whether the episode is over; if it is not, `capture_last` is to follow.
     """
     stand_alone()
@@ -265,14 +276,14 @@ def play_step(s, memory, screen, random, rom, program, action, frame_skip, frame
     over = False
     pictures = 2  # of `captured` that count: buffer 0, buffer 1, and a new buffer 1 after an early stop
     for skip in range(frame_skip, 0, -1):
-        s[OBSERVED] = 1 if skip <= 2 else 0
+        s[OBSERVED] = 1 if draws and skip <= 2 else 0
         reward += console.act(s, memory, rom, screen, random, program, action)
         frames += 1
         life_lost = s[LIVES] < lives and s[LIVES] > 0
         over = s[TERMINAL] != 0 or frames >= frames_left or (episodic_life and life_lost)
         if over:
             break
-        if skip == 2:
+        if draws and skip == 2:
             # Buffer 0 still holds the maximum of the pictures 0 and 1 of the step before.
             capture(s, screen, captured[2])
             pictures = 3
@@ -317,8 +328,9 @@ def start_episode(
     for k in range(observations.shape[1]):
         for i in range(observations.shape[2]):
             observations[e, k, i] = np.uint8(0)
-    capture(state[e], screen[e], captured[e, 0])
-    for i in range(captured.shape[2]):
-        captured[e, 1, i] = np.uint64(0)
-    changed[:] = True
-    push(1, captured[e], resize_table, work, changed, observations[e])
+    if len(resize_table[0]) > 0:
+        capture(state[e], screen[e], captured[e, 0])
+        for i in range(captured.shape[2]):
+            captured[e, 1, i] = np.uint64(0)
+        changed[:] = True
+    push(1, memory[e], captured[e], resize_table, work, changed, observations[e])

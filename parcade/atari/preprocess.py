@@ -1,4 +1,4 @@
-"""From pictures to observations: grey, maximum of two frames, resized by area averaging.
+"""From pictures to observations: grey or a colour, maximum of two frames, resized by area averaging.
 
 Equal byte for byte to ale-py's `AtariVectorEnv`, which resizes with OpenCV's INTER_AREA: float32 weights, each source
 line first summed along the line, then lines accumulated with their weight, rounded half to even. Lines that equal the
@@ -30,6 +30,13 @@ def grey_table(pal: bool) -> np.ndarray:
 def rgb_table(pal: bool) -> np.ndarray:
     """Colour of each palette index, uint8 [256, 3], as ale-py's getScreenRGB."""
     return np.array(_palette()["pal" if pal else "ntsc"]["rgb"], np.uint8)
+
+
+def level_tables(obs_type: str, pal: bool) -> np.ndarray:
+    """What each palette index shows in every channel of a pixel, uint8 [channels, 256]: 1 channel of grey, 3 of rgb, 0 of ram."""
+    if obs_type == "ram":
+        return np.zeros((0, 256), np.uint8)
+    return np.ascontiguousarray(rgb_table(pal).T) if obs_type == "rgb" else grey_table(pal)[None]
 
 
 def _palette() -> dict:
@@ -92,8 +99,8 @@ def rounded(x):
 
 
 @kernel
-def pooled_line(pictures, num_pictures, line, grey, out):
-    """Grey levels of a line, the maximum over the first `num_pictures` rows of `pictures` [3, height * 20] uint64."""
+def pooled_line(pictures, num_pictures, line, levels, out):
+    """Levels of a line in one channel, the maximum over the first `num_pictures` rows of `pictures` [3, height * 20] uint64."""
     stand_alone()
     at = line * LINE_WORDS
     first = pictures[0, at : at + LINE_WORDS]
@@ -102,17 +109,17 @@ def pooled_line(pictures, num_pictures, line, grey, out):
     for word in range(LINE_WORDS):
         a, b, c = first[word], second[word], third[word]
         if a == b and a == c and a == (a & np.uint64(255)) * EVERY_BYTE:  # most of a line is of one colour
-            level = np.float32(grey[np.uint32(a & np.uint64(255))])
+            level = np.float32(levels[np.uint32(a & np.uint64(255))])
             for k in range(8):
                 out[8 * word + k] = level
         elif a == b and a == c:
             for k in range(8):
-                out[8 * word + k] = np.float32(grey[np.uint32((a >> np.uint64(8 * k)) & np.uint64(255))])
+                out[8 * word + k] = np.float32(levels[np.uint32((a >> np.uint64(8 * k)) & np.uint64(255))])
         else:
             for k in range(8):
-                level = grey[np.uint32((a >> np.uint64(8 * k)) & np.uint64(255))]
-                level = max(level, grey[np.uint32((b >> np.uint64(8 * k)) & np.uint64(255))])
-                level = max(level, grey[np.uint32((c >> np.uint64(8 * k)) & np.uint64(255))])
+                level = levels[np.uint32((a >> np.uint64(8 * k)) & np.uint64(255))]
+                level = max(level, levels[np.uint32((b >> np.uint64(8 * k)) & np.uint64(255))])
+                level = max(level, levels[np.uint32((c >> np.uint64(8 * k)) & np.uint64(255))])
                 out[8 * word + k] = np.float32(level)
 
 
@@ -163,7 +170,7 @@ def _some(changed, first, count):
 
 
 @kernel
-def _observe_whole(pictures, num_pictures, grey, lines, columns, width, height, level, total, changed, out):
+def _observe_whole(pictures, num_pictures, levels, lines, columns, width, height, level, total, changed, out):
     """Whole-number ratios: OpenCV averages blocks of pixels, two by two in integers with halves rounded up."""
     stand_alone()
     scale = np.float32(1.0) / np.float32(lines * columns)
@@ -177,7 +184,7 @@ def _observe_whole(pictures, num_pictures, grey, lines, columns, width, height, 
         for x in range(width):
             total[x] = np.float32(0)
         for k in range(lines):
-            pooled_line(pictures, num_pictures, row * lines + k, grey, level)
+            pooled_line(pictures, num_pictures, row * lines + k, levels, level)
             for x in range(width):
                 for j in range(columns):
                     total[x] += level[x * columns + j]
@@ -189,11 +196,12 @@ def _observe_whole(pictures, num_pictures, grey, lines, columns, width, height, 
 
 
 @kernel
-def observe(pictures, num_pictures, grey, column_start, column_weight, row_start, row_count, row_weight, whole, work, changed, out):
-    """Resize the maximum of pictures into `out` [height * width] uint8, which holds the observation before.
+def observe(pictures, num_pictures, levels, column_start, column_weight, row_start, row_count, row_weight, whole, work, changed, out):
+    """Resize the maximum of pictures into `out` [height * width] uint8, which holds the observation before: one channel of it.
 
+    `levels` uint8 [256]: what each palette index shows in this channel.
     `changed` bool [lines]: rows that show none of these lines stay as they are.
-    `work` float32 [3, 160 + width]: scratch; row 0 the grey line, row 1 its sums along the line, row 2 the accumulated row.
+    `work` float32 [3, 160 + width]: scratch; row 0 the line's levels, row 1 its sums along the line, row 2 the accumulated row.
     """
     stand_alone()
     width = len(column_start)
@@ -202,7 +210,7 @@ def observe(pictures, num_pictures, grey, column_start, column_weight, row_start
     sums = work[1]
     total = work[2]
     if whole[0] > 0:
-        _observe_whole(pictures, num_pictures, grey, whole[0], whole[1], width, height, level, total, changed, out)
+        _observe_whole(pictures, num_pictures, levels, whole[0], whole[1], width, height, level, total, changed, out)
         return
     summed = -1  # the line `sums` belongs to
     for row in range(height):
@@ -212,7 +220,7 @@ def observe(pictures, num_pictures, grey, column_start, column_weight, row_start
             line = row_start[row] + k
             if line != summed:
                 if summed < 0 or line != summed + 1 or not as_above(pictures, num_pictures, line):
-                    pooled_line(pictures, num_pictures, line, grey, level)
+                    pooled_line(pictures, num_pictures, line, levels, level)
                     _sum_along(level, column_start, column_weight, sums)
                 summed = line
             weight = row_weight[row, k]

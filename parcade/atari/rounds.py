@@ -34,9 +34,9 @@ from .thread_pool import (
 STEP = 0
 RESET = 1
 COMMAND = MESSAGE
-STACKS = MESSAGE + 1  # address of uint8 [n, stack, h * w] that takes copies of the observations, 0 for none
-FRAMES = MESSAGE + 2  # address of uint8 [n, h * w] that takes their newest frames, 0 for none
-FINAL = MESSAGE + 3  # address of uint8 [n, stack, h * w] that takes the last observations of episodes that end
+STACKS = MESSAGE + 1  # address of uint8 [n, stack, bytes of a frame] that takes copies of the observations, 0 for none
+FRAMES = MESSAGE + 2  # address of uint8 [n, bytes of a frame] that takes their newest frames, 0 for none
+FINAL = MESSAGE + 3  # address of uint8 [n, stack, bytes of a frame] that takes the last observations of episodes that end
 RESULTS = MESSAGE + 4  # addresses of arrays as those of `Outcome`
 
 
@@ -81,7 +81,7 @@ class Played(NamedTuple):
     cartridge: tuple  # rom, program; state, memory, random of one console after power-on
     starts: tuple  # what an episode may begin with, `engine_cpu.STARTS`
     told: tuple  # [n]: actions int64, ale-py ids; playing bool; seeds int64; load bool, loadROM with the seed
-    seen: tuple  # captured uint64 [n, 3, height * 20], resize table, observations uint8 [n, stack, h * w]
+    seen: tuple  # captured uint64 [n, 3, height * 20], resize table, observations uint8 [n, stack, bytes of a frame]
     clocks: tuple  # [n]: frames of this episode int32; frame number int64 up to which frames were counted
     scratch: tuple  # work float32 [3, 160 + w], changed bool [height]
     outcome: tuple  # Outcome
@@ -122,17 +122,18 @@ def _step_console(e, control, played):
     rewards_out, terminated_out, truncated_out = outcome[0], outcome[1], outcome[2]
     s, counts_out = state[e], counts[e]
     frame_limit = settings[FRAME_LIMIT]
+    draws = len(resize_table[0]) > 0
     over = play_step(
         s, memory[e], screen[e], random[e], rom, program, told[0][e], settings[FRAME_SKIP],
-        frame_limit - elapsed[e], settings[EPISODIC_LIFE] != 0, captured[e], counts_out,
+        frame_limit - elapsed[e], settings[EPISODIC_LIFE] != 0, draws, captured[e], counts_out,
     )  # fmt: skip
     elapsed[e] += counts_out[1]
     if over:
         changed[:] = True
-    else:
+    elif draws:
         capture_changes(s, screen[e], captured[e], counts_out, changed)
     pictures = np.int64(counts_out[2] if settings[MAX_POOL] != 0 else 1)
-    push(pictures, captured[e], resize_table, work, changed, observations[e])
+    push(pictures, memory[e], captured[e], resize_table, work, changed, observations[e])
     reward = np.int64(counts_out[0])
     rewards_out[e] = min(max(reward, np.int64(-1)), np.int64(1)) if settings[CLIP] != 0 else reward
     loses = settings[LIFE_LOSS] != 0 or settings[EPISODIC_LIFE] != 0

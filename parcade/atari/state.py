@@ -186,6 +186,7 @@ LOGS = TIA_SNAPSHOTS + 3 * TIA_WORDS  # 3 logs
 ROW_WORDS = LOGS + 3 * LOG_CAPACITY
 
 # --- memory -----------------------------------------------------------------------------------------------------------
+RAM_BYTES = 128  # of the RIOT
 CART_RAM = 128
 MEMORY_BYTES = 256
 

@@ -1,6 +1,7 @@
 """`VectorConsoles`: consoles with preprocessing, equal byte for byte to ale-py's `AtariVectorEnv` (SAME_STEP autoreset).
 
-Observations are uint8 `[n, stack, height, width]`, oldest frame first. This layer knows seeds, no-op starts, frame skip and stacks,
+Observations are uint8, oldest frame first: `[n, stack, height, width]` of grey, `[n, stack, height, width, 3]` of rgb,
+`[n, stack, 128]` of ram, which is `[n, 128]` for a stack of 1. This layer knows seeds, no-op starts, frame skip and stacks,
 but no gymnasium: `parcade.envs` wraps it.
 """
 
@@ -14,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from . import engine_cpu, preprocess, rounds
-from .state import DIFFICULTY, LINE_WORDS, MODE, allocate
+from .state import DIFFICULTY, LINE_WORDS, MODE, RAM_BYTES, allocate
 from .thread_pool import MESSAGE, MESSAGE_WORDS, ThreadPool
 
 _STACKS = slice(rounds.STACKS - MESSAGE, rounds.STACKS - MESSAGE + 1)
@@ -24,7 +25,7 @@ _RESULTS = slice(rounds.RESULTS - MESSAGE, rounds.RESULTS - MESSAGE + len(rounds
 class StepResult(NamedTuple):
     """What a step gives; all arrays are the caller's own, but for observations while frames are shared."""
 
-    observations: np.ndarray  # uint8 [n, stack, height, width]
+    observations: np.ndarray  # uint8 [n, ...]
     rewards: np.ndarray  # int32 [n]
     terminated: np.ndarray  # bool [n]
     truncated: np.ndarray  # bool [n]
@@ -86,6 +87,8 @@ class VectorConsoles:
 
     `start_states`: ``exact`` plays every start as ale-py does, so that RAM carries over from one episode to the next; ``cached``
     begins every episode with one of `num_starts` first episodes' starts, those of seeds 0 .. num_starts - 1.
+    `obs_type`: ``grey``; ``rgb``, of which each channel is pooled and resized by itself; ``ram``, the console's 128 bytes after the last
+    frame of a step, for which nothing is drawn and image sizes and `maxpool` mean nothing.
     Errors: ValueError for an unknown game or settings that make no sense.
     """
 
@@ -97,6 +100,7 @@ class VectorConsoles:
         max_num_frames_per_episode: int = 108_000,
         repeat_action_probability: float = 0.0,
         full_action_space: bool = False,
+        obs_type: str = "grey",
         img_height: int = 84,
         img_width: int = 84,
         stack_num: int = 4,
@@ -115,6 +119,8 @@ class VectorConsoles:
     ):
         if start_states not in ("exact", "cached"):
             raise ValueError(f"start_states={start_states!r}: expected 'exact' or 'cached'")
+        if obs_type not in ("grey", "rgb", "ram"):
+            raise ValueError(f"obs_type={obs_type!r}: expected 'grey', 'rgb' or 'ram'")
         if num_starts < 1:
             raise ValueError(f"num_starts={num_starts}: expected at least 1")
         self.machine = engine_cpu.build_machine(game, repeat_action_probability)
@@ -125,9 +131,13 @@ class VectorConsoles:
         self.num_threads = num_threads
         self.frames: np.ndarray | None = None
         self._switches = (row.get("default_mode", 0) if mode is None else mode, difficulty or 0)
-        self._image_shape = (stack_num, img_height, img_width)
-        grey = preprocess.grey_table(self.machine.pal)
-        self._resize_table = (grey, *preprocess.resize_to(self.machine.height, img_height, img_width))
+        levels = preprocess.level_tables(obs_type, self.machine.pal)
+        if obs_type == "ram":
+            img_height, img_width = self.machine.height, 160  # of a table that nobody reads
+        self._stack, self._img_width = stack_num, img_width
+        pixels = (img_height, img_width)
+        self._frame_shape = {"grey": pixels, "rgb": (*pixels, 3), "ram": (RAM_BYTES,)}[obs_type]
+        self._resize_table = (levels, *preprocess.resize_to(self.machine.height, img_height, img_width))
         settings = rounds.Settings(
             fire=use_fire_reset and 1 in self.action_set,
             noop_max=noop_max,
@@ -147,13 +157,14 @@ class VectorConsoles:
 
     def _allocate(self, n: int) -> None:
         """All arrays of `n` consoles, and the threads that play them."""
-        height, (stack, img_height, img_width) = self.machine.height, self._image_shape
+        height, stack, frame = self.machine.height, self._stack, self._frame_shape
+        draws = len(self._resize_table[0]) > 0
         self.num_envs, self.num_threads = n, max(1, min(self.num_threads, n))
         self.arrays = allocate(n, height)
         self.arrays["state"][:] = self.machine.powered["state"]
         self.arrays["state"][:, (MODE, DIFFICULTY)] = self._switches
-        self.observations = np.zeros((n, stack, img_height, img_width), np.uint8)
-        self.captured = np.zeros((n, 3, height * LINE_WORDS), np.uint64)
+        self.observations = np.zeros((n, stack, *frame) if draws or stack > 1 else (n, *frame), np.uint8)
+        self.captured = np.zeros((n, 3 if draws else 0, height * LINE_WORDS), np.uint64)
         self.elapsed = np.zeros(n, np.int32)
         self._loaded = np.zeros(n, np.bool_)
         self._actions, self._playing = np.zeros(n, np.int64), np.zeros(n, np.bool_)
@@ -164,8 +175,7 @@ class VectorConsoles:
         self._renew_final()
         self._lent = _Lent([(self.observations.shape, np.uint8)])
         self._lent_results = _Lent([((n,), dtype) for dtype in rounds.OUTCOME_TYPES])
-        planes = (n, stack, img_height * img_width)
-        self._planes = self.observations.reshape(planes)
+        self._stacks = self.observations.reshape(n, stack, math.prod(frame))
         powered = [self.machine.powered[name] for name in ("state", "memory", "random")]
         played = rounds.Played(
             settings=self._settings,
@@ -174,18 +184,18 @@ class VectorConsoles:
             cartridge=(self.machine.rom, self.machine.program, *powered),
             starts=self._starts or tuple(array[:0] for array in self._start_arrays()),
             told=(self._actions, self._playing, self._seeds, self._load),
-            seen=(self.captured, self._resize_table, self._planes),
+            seen=(self.captured, self._resize_table, self._stacks),
             clocks=(self.elapsed, self.counted),
             scratch=(),
             outcome=tuple(np.zeros(n, dtype) for dtype in rounds.OUTCOME_TYPES),
             counts=np.zeros((n, 4), np.int32),
         )
-        scratch = [_scratch(height, img_width) for _ in range(self.num_threads)]
+        scratch = [_scratch(height, self._img_width) for _ in range(self.num_threads)]
         self._pool = ThreadPool(rounds.WORK, [(tuple(played._replace(scratch=own)),) for own in scratch])
 
     def _start_arrays(self) -> tuple[np.ndarray, ...]:
         arrays = self.arrays
-        return arrays["state"], arrays["memory"], arrays["screen"], self.captured, self._planes
+        return arrays["state"], arrays["memory"], arrays["screen"], self.captured, self._stacks
 
     def _play_starts(self, num_starts: int) -> tuple[np.ndarray, ...]:
         """The starts of seeds 0 .. num_starts - 1, played on a vector of their own with these settings."""
@@ -198,14 +208,14 @@ class VectorConsoles:
     def share_frames(self, frames: np.ndarray | None) -> None:
         """Write every environment's newest frame into `frames` in each `reset` and `step` from now on; copy no stacks.
 
-        frames: uint8 `[n, height, width]`, C-contiguous; another array may take its place before any step. `reset` and
+        frames: uint8 `[n, height, width]`, `[n, height, width, 3]` or `[n, 128]`, C-contiguous; another array may take its place before any step. `reset` and
         `step` then return the live stacks, which the next step overwrites. None goes back to copies. Errors: ValueError.
         """
-        n, (_, height, width) = self.num_envs, self._image_shape
+        shape = (self.num_envs, *self._frame_shape)
         if frames is not None:
-            fits = frames.shape == (n, height, width) and frames.dtype == np.uint8
+            fits = frames.shape == shape and frames.dtype == np.uint8
             if not (fits and frames.flags.c_contiguous and frames.flags.writeable):
-                expected = f"writable C-contiguous uint8 {(n, height, width)}"
+                expected = f"writable C-contiguous uint8 {shape}"
                 raise ValueError(f"frames: got {frames.dtype} {frames.shape}; expected {expected}")
         self.frames = frames
         self._message[rounds.FRAMES - MESSAGE] = 0 if frames is None else frames.ctypes.data
@@ -214,7 +224,7 @@ class VectorConsoles:
         """For those who have changed `observations`: return them as `step` would, and share their newest frames."""
         if self.frames is None:
             return self.observations.copy()
-        self.frames[...] = self.observations[:, -1]
+        self.frames[...] = self._stacks[:, -1].reshape(self.frames.shape)
         return self.observations
 
     def close(self) -> None:
