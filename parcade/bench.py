@@ -45,6 +45,8 @@ class BenchFlags:
     """Who emulates: ale-py, or parcade's own consoles."""
     preset: str = "dqn_2015"
     """Environment preset."""
+    observations: Literal["grey", "rgb", "ram"] = "grey"
+    """What is observed; preset karpathy_2016 has its own."""
     image_size: int = 84
     """Rows and columns of an observation."""
     start_states: Literal["exact", "cached"] = "exact"
@@ -242,9 +244,10 @@ def _measure_stage(flags: BenchFlags, stage: str, num_envs: int) -> dict[str, An
 
 
 def _settings(flags: BenchFlags) -> EnvSettings:
-    """The preset, with the image size for those that leave one to choose."""
-    size = {} if flags.preset == "karpathy_2016" else {"image_height": flags.image_size, "image_width": flags.image_size}
-    return env_preset(flags.preset, **size, start_states=flags.start_states)
+    """The preset, with what is observed and its size for those that leave it to choose."""
+    shown = {"observations": flags.observations, "image_height": flags.image_size, "image_width": flags.image_size}
+    shown = {} if flags.preset == "karpathy_2016" else shown
+    return env_preset(flags.preset, **shown, start_states=flags.start_states)
 
 
 def _measure(turn: Callable[[], tuple[int, int]], flags: BenchFlags) -> dict[str, list[float]]:

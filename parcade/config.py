@@ -17,7 +17,7 @@ from parcade.atari.games import load_games, snake_case
 from parcade.devices import check_gpu, free_device_memory, torch_device
 from parcade.envs import ale, native
 from parcade.envs.games import canonical_game, is_atari, settings_of_id
-from parcade.envs.settings import EnvSettings
+from parcade.envs.settings import RENAMED, EnvSettings
 from parcade.errors import UsageError
 from parcade.experience.replay import FILL_STEPS
 from parcade.networks import build_torso
@@ -161,11 +161,11 @@ class TrainConfig:
         if self.env.warm_up_steps and not (is_atari(self.game) and run.backend == "native"):
             raise UsageError(f"warm_up_steps={self.env.warm_up_steps} needs consoles that rest singly; use --backend native, or leave it out")
         if is_atari(self.game):
-            (native if run.backend == "native" else ale).check_settings(self.env)
             if run.backend == "native":
                 native.check_switches(load_games()[snake_case(self.game)], self.env)
-            if self.env.view == "grey":
-                _torso_of_shapes(self)  # a network that does not fit the pictures is refused before anything starts
+            else:
+                ale.check_settings(self.env)
+            _torso_of_shapes(self)  # a network that does not fit the observations is refused before anything starts
         if run.time_limit and parse_duration(run.time_limit) <= 0:
             raise UsageError(f"time_limit={run.time_limit} leaves no time to train; use e.g. 10m, or leave it out for none")
         if 0 < self.hang_seconds < 2:
@@ -312,10 +312,9 @@ def check_device(config: TrainConfig) -> None:
 
 
 def _torso_of_shapes(config: TrainConfig) -> torch.nn.Module:
-    """The network's body for the grey pictures of an Atari game, without the memory of its parameters."""
+    """The network's body for the observations of an Atari game, without the memory of its parameters."""
     with torch.device("meta"):
-        shape = (config.env.frame_stack, config.env.image_height, config.env.image_width)
-        return build_torso(config.hyper.network.network, shape, config.hyper.network.hidden)
+        return build_torso(config.hyper.network.network, config.env.observation_shape, config.hyper.network.hidden)
 
 
 def check_process_memory(config: TrainConfig, there: int) -> None:
@@ -324,11 +323,10 @@ def check_process_memory(config: TrainConfig, there: int) -> None:
     What is counted is the least that each takes, so that nothing is refused that might run. Errors: UsageError.
     """
     hyper, network = config.hyper, config.hyper.network
-    is_grey = is_atari(config.game) and config.env.view == "grey"
+    is_console = is_atari(config.game)
     hidden = network.hidden
-    is_dense = network.network == "mlp" or (network.network == "auto" and not is_atari(config.game))
-    weights = hidden * hidden if is_dense else hidden
-    if is_grey:
+    weights = hidden * hidden if network.network in ("mlp", "auto") else hidden
+    if is_console:
         weights = sum(parameter.numel() for parameter in _torso_of_shapes(config).parameters())
     weights += 4 * network.lstm * (hidden + network.lstm)
     if weights * BYTES_PER_PARAMETER > there:
@@ -342,12 +340,12 @@ def check_process_memory(config: TrainConfig, there: int) -> None:
     else:  # under a user's own launcher the config does not say how many ranks share the environments
         processes = hyper.num_envs if config.run.engine == "mpi" and config.run.ranks == 1 else config.run.ranks
     num_envs = max(1, hyper.num_envs // processes)
-    pixels = config.env.frame_stack * config.env.image_height * config.env.image_width if is_grey else 0
+    observed = math.prod(config.env.observation_shape) if is_console else 0
     for name, each, of in (
         ("unroll_length", num_envs, f" for the {num_envs:,} environment(s) of a process"),
         ("batch_size", 1, ""),
     ):
-        count, bytes_each = getattr(hyper, name, 0), each * (pixels + BYTES_BESIDE_OBSERVATION)
+        count, bytes_each = getattr(hyper, name, 0), each * (observed + BYTES_BESIDE_OBSERVATION)
         if count * bytes_each > there:
             fits = there // 2 // bytes_each
             advice = f"use {fits:,} or fewer" if fits else f"use {there // 2 // (bytes_each // each) // count:,} or fewer environments"
@@ -411,6 +409,11 @@ def _with_env_device(data: dict[str, Any]) -> dict[str, Any]:
     return {**run, "env_device": "cuda" if on_gpu else "cpu"}
 
 
+def _with_new_names(env: dict[str, Any]) -> dict[str, Any]:
+    """The environment's settings; in older files some have the names they had then."""
+    return {RENAMED.get(name, name): value for name, value in env.items()}
+
+
 def from_json(data: dict[str, Any]) -> TrainConfig:
     """The inverse of ``to_json``. Errors: UsageError naming what does not fit."""
     version = data.get("schema_version")
@@ -421,7 +424,7 @@ def from_json(data: dict[str, Any]) -> TrainConfig:
         )
     try:
         run = RunConfig(**_with_env_device(data))
-        env = EnvSettings(**{**data["env"], "action_subset": tuple(data["env"]["action_subset"])})
+        env = EnvSettings(**{**_with_new_names(data["env"]), "action_subset": tuple(data["env"]["action_subset"])})
         hyper = {**data["hyper"], "network": NetworkConfig(**data["hyper"]["network"])}
         topology = TopologyConfig(**data.get("topology", {}))
         return TrainConfig(data["game"], run, env, algorithm_row(run.algorithm).config(**hyper), topology)

@@ -115,8 +115,7 @@ def played_frames(agent: Agent, *, seed: int = 0, greedy: bool = False) -> Itera
     """
     config = agent.config
     group = _group(agent, 1, seed)
-    # ale-py draws in colour, and plays the same games whichever backend the agent plays on.
-    shown = make_vec(config.game, 1, "ale", settings=in_colour(config.env))
+    shown = make_vec(config.game, 1, config.run.backend, settings=in_colour(config.env))
     picture, _ = shown.reset(seed=group.console_seeds)
     yield picture[0, 0], 0.0, False
     try:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from parcade.algorithms.table import ALGORITHMS, algorithm_row
 from parcade.config import RunConfig, TrainConfig
 from parcade.envs.games import settings_of_id
-from parcade.envs.settings import EnvSettings, env_preset
+from parcade.envs.settings import RENAMED, EnvSettings, env_preset
 from parcade.errors import UsageError
 from parcade.presets import preset_flags
 from parcade.topology.settings import TopologyConfig
@@ -161,9 +161,11 @@ def _value_of(flag: str, arguments: list[str], otherwise: str) -> str:
     return value
 
 
-def _algorithms_with(flag: str) -> str:
-    """Which algorithms take a flag, in words; empty when none does."""
+def _where_to_find(flag: str) -> str:
+    """What an unknown flag is called now, or which algorithms take it, in words; empty when neither is known."""
     name = flag.split("=")[0].removeprefix("--").removeprefix("no-").replace("-", "_")
+    if name in RENAMED:
+        return f"it is --{RENAMED[name]} now"
     topology = {field.name for field in fields(TopologyConfig)}
     have = [
         algorithm
@@ -198,7 +200,7 @@ def parse_training(arguments: list[str]) -> TrainConfig:
         groups.append(("topology", TopologyConfig))
         defaults.append(TopologyConfig())
     Flags = make_dataclass("Flags", groups, frozen=True)
-    flags = parse(Flags, arguments, prog="parcade train", default=Flags(*defaults), whose=_algorithms_with)
+    flags = parse(Flags, arguments, prog="parcade train", default=Flags(*defaults), whose=_where_to_find)
     topology = flags.topology if row.topology else TopologyConfig()
     return TrainConfig(flags.game, flags.run, flags.env, flags.hyper, topology)
 

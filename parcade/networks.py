@@ -136,32 +136,44 @@ class KarpathyMLP(nn.Module):
         return F.relu(self.dense(x.flatten(1)))
 
 
-NETWORKS = ("auto", "small_cnn", "fine_cnn", "nature_cnn", "impala_resnet", "karpathy_mlp", "mlp")
+NETWORKS = ("auto", "small_cnn", "fine_cnn", "nature_cnn", "impala_resnet", "karpathy_mlp", "ram_mlp", "mlp")
 SMALL_CNN = ((16, 8, 4), (32, 4, 2))
 # Strides of 2 alone: where an object of one or two pixels stands is kept.
 FINE_CNN = ((16, 4, 2), (32, 4, 2), (32, 3, 2))
 NATURE_CNN = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
+RAM_BYTES = 128  # of an Atari 2600
+RAM_WIDTHS = (512, 512)
+
+
+def _network_for(observation_shape: tuple[int, ...]) -> str:
+    """What ``auto`` takes."""
+    if len(observation_shape) == 3 and observation_shape[1] >= 36:
+        return "small_cnn"
+    return "ram_mlp" if len(observation_shape) <= 2 and observation_shape[-1] == RAM_BYTES else "mlp"
 
 
 def build_torso(network: str, observation_shape: tuple[int, ...], hidden: int, layer_norm: bool = False) -> nn.Module:
     """The network of this name, from ``[N, *observation_shape]`` to ``[N, torso.num_features]``.
 
-    ``auto`` takes the small CNN for pictures of 36 rows or more and an MLP for anything else.
+    ``auto`` takes the small CNN for pictures of 36 rows or more, ``ram_mlp`` for a console's RAM, or a stack of it, and an MLP for
+    anything else.
 
     Errors: UsageError for an unknown name or a picture the network cannot take.
     """
     if network == "auto":
-        network = "small_cnn" if len(observation_shape) == 3 and observation_shape[1] >= 36 else "mlp"
+        network = _network_for(observation_shape)
     num_inputs = math.prod(observation_shape)
     if network == "mlp":
         return MLP(num_inputs, (hidden, hidden), nn.Tanh)
+    if network == "ram_mlp":
+        return MLP(num_inputs, RAM_WIDTHS, nn.ReLU)
     if network == "karpathy_mlp":
         return KarpathyMLP(num_inputs)
     if network not in NETWORKS:
         raise unknown_name("network", network, NETWORKS)
     if len(observation_shape) != 3:
         raise UsageError(
-            f"network {network} needs pictures [channels, height, width]; got {observation_shape}; use --network mlp"
+            f"network {network} needs pictures [channels, height, width]; got {observation_shape}; use --network auto"
         )
     layers = {"small_cnn": SMALL_CNN, "fine_cnn": FINE_CNN, "nature_cnn": NATURE_CNN}
     if network in layers:

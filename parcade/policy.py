@@ -23,8 +23,8 @@ from parcade.rl.losses import log_prob_of
 class NetworkConfig:
     """The policy's network."""
 
-    network: Literal["auto", "small_cnn", "fine_cnn", "nature_cnn", "impala_resnet", "karpathy_mlp", "mlp"] = "auto"
-    """Which body; auto takes the small CNN for pictures and an MLP for vectors."""
+    network: Literal["auto", "small_cnn", "fine_cnn", "nature_cnn", "impala_resnet", "karpathy_mlp", "ram_mlp", "mlp"] = "auto"
+    """Which body; auto takes the small CNN for pictures, two layers of 512 for RAM and an MLP for vectors."""
     hidden: int = 256
     """Width of the dense layer."""
     layer_norm: bool = False

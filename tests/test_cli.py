@@ -49,7 +49,9 @@ BAD = {
     "a mode over ale": (["train", "pong", "--backend", "ale", "--mode", "1"], "ale-py's vector env can set neither"),
     "a mode the game has not": (["train", "pong", "--mode", "77"], "mode=77 is not one of this game's"),
     "a backend that is not there": (["train", "pong", "--backend", "envpool"], "invalid choice 'envpool'"),
-    "a colour view of the native backend": (["train", "pong", "--backend", "native", "--view", "rgb"], "not served"),
+    "the RAM of ale-py's consoles": (["train", "pong", "--backend", "ale", "--observations", "ram"], "use backend 'native'"),
+    "RAM for a network of pictures": (["train", "pong", "--observations", "ram", "--network", "nature_cnn"], "use --network auto"),
+    "a setting by its old name": (["train", "pong", "--view", "rgb"], "unknown flag --view; it is --observations now"),
     "a picture too small": (["train", "pong", "--network", "nature_cnn", "--image-height", "20"], "too small"),
     "consoles on a GPU without the network": (["train", "pong", "--env-device", "cuda"], "needs the network there too; got device 'cpu'"),
     "consoles of a system of parts on a GPU": (

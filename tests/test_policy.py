@@ -17,7 +17,7 @@ def small_policy(head="actor_critic", **network):
     return Policy((5,), np.float32, 3, NetworkConfig(network="mlp", hidden=16, **network), head)
 
 
-@pytest.mark.parametrize("network", [n for n in NETWORKS if n not in ("mlp", "karpathy_mlp", "auto")])
+@pytest.mark.parametrize("network", [n for n in NETWORKS if n not in ("mlp", "karpathy_mlp", "ram_mlp", "auto")])
 def test_every_picture_network_takes_84x84_pictures(network):
     torso = build_torso(network, (4, 84, 84), 32)
     assert torso(torch.zeros(2, 4, 84, 84)).shape == (2, torso.num_features)
@@ -28,6 +28,15 @@ def test_a_picture_too_small_for_a_network_is_refused():
         build_torso("nature_cnn", (4, 20, 20), 32)
     with pytest.raises(UsageError, match="needs pictures"):
         build_torso("small_cnn", (5,), 32)
+
+
+@pytest.mark.parametrize("shape", [(128,), (4, 128)])
+def test_auto_takes_two_layers_of_512_for_ram(shape):
+    torso = build_torso("auto", shape, 32)
+    assert [tuple(layer.weight.shape) for layer in torso.body if isinstance(layer, torch.nn.Linear)] == [(512, np.prod(shape)), (512, 512)]
+    policy = Policy(shape, np.uint8, 6, NetworkConfig(normalize_input=False), "q")
+    assert policy.prepare(torch.full((1, 2, *shape), 255, dtype=torch.uint8)).unique().tolist() == [1.0]
+    assert policy(torch.zeros(3, 2, *shape, dtype=torch.uint8)).scores.shape == (3, 2, 6)
 
 
 def test_running_statistics_merged_in_parts_equal_those_of_the_whole():

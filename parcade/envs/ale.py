@@ -23,6 +23,8 @@ def check_settings(settings: EnvSettings) -> None:
             f"mode={settings.mode}, difficulty={settings.difficulty}: ale-py's vector env can set neither; "
             "leave both out, or use backend 'native'"
         )
+    if settings.observations == "ram":
+        raise UsageError("observations=ram: ale-py's vector env gives pictures alone; use backend 'native', which plays the same games")
 
 
 class AleVectorEnv(Checked, VectorEnv):
@@ -44,7 +46,7 @@ class AleVectorEnv(Checked, VectorEnv):
             autoreset_mode=AutoresetMode.SAME_STEP,
             img_height=settings.image_height,
             img_width=settings.image_width,
-            grayscale=settings.view != "rgb",
+            grayscale=settings.observations != "rgb",
             stack_num=settings.frame_stack,
             frameskip=settings.frame_skip,
             maxpool=settings.max_pool,

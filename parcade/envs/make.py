@@ -71,8 +71,8 @@ def make_vec(
     elif overrides:
         raise UsageError(f"got settings and also {', '.join(overrides)}; put them into settings")
     if device == "cuda":
-        if backend != "native" or not is_atari(game) or settings.view != "grey" or settings.action_subset:
-            raise UsageError("device 'cuda' needs an Atari game, backend 'native', view=grey and no action_subset; use device 'cpu'")
+        if backend != "native" or not is_atari(game) or settings.observations != "grey" or settings.action_subset:
+            raise UsageError("device 'cuda' needs an Atari game, backend 'native', observations=grey and no action_subset; use device 'cpu'")
         if ale_compat:
             raise UsageError("ale_compat is for device 'cpu'; leave it out")
         from parcade.envs.native_cuda import CudaNativeVectorEnv
@@ -138,7 +138,7 @@ def _make(
 
         Backend = NativeVectorEnv if backend == "native" else AleVectorEnv
         env = Backend(game, num_envs, settings, num_threads=num_threads, **native)
-        if settings.view == "karpathy_2016":
+        if settings.observations == "karpathy_2016":
             env = KarpathyView(env)
         return ActionSubset(env, settings.action_subset) if settings.action_subset else env
     from parcade.envs.gym import GymVectorEnv

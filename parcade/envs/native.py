@@ -6,6 +6,7 @@ can set modes and difficulties, and gives and takes its state, so that runs on i
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -20,12 +21,6 @@ from parcade.report.machine import available_memory_bytes
 from parcade.state import behind, part_of
 
 TALLEST_PICTURE = 250  # lines, of PAL games
-
-
-def check_settings(settings: EnvSettings) -> None:
-    """Refuse what the native consoles cannot serve. Errors: UsageError."""
-    if settings.view == "rgb":
-        raise UsageError("view=rgb is not served by backend 'native'; use backend 'ale', which plays the same games")
 
 
 def check_switches(row: dict[str, Any], settings: EnvSettings) -> None:
@@ -45,7 +40,7 @@ def check_memory(num_envs: int, settings: EnvSettings) -> None:
     from parcade.atari.state import LINE_WORDS, bytes_per_console
 
     # Live, final, and up to three that were given to the caller.
-    observations = 5 * settings.frame_stack * settings.image_height * settings.image_width
+    observations = 5 * math.prod(settings.stack_shape)
     each = bytes_per_console(TALLEST_PICTURE) + 3 * 8 * LINE_WORDS * TALLEST_PICTURE + observations
     there = available_memory_bytes()
     if num_envs * each > there:
@@ -74,7 +69,6 @@ class NativeVectorEnv(Checked, VectorEnv):
         num_threads: int = 0,
         ale_compat: bool = False,
     ) -> None:
-        check_settings(settings)
         check_memory(num_envs, settings)
         from parcade.atari.vector import VectorConsoles
 
@@ -85,6 +79,7 @@ class NativeVectorEnv(Checked, VectorEnv):
                 max_num_frames_per_episode=settings.frame_limit,
                 repeat_action_probability=settings.sticky_actions,
                 full_action_space=settings.full_action_set,
+                obs_type="grey" if settings.observations == "karpathy_2016" else settings.observations,
                 img_height=settings.image_height,
                 img_width=settings.image_width,
                 stack_num=settings.frame_stack,
@@ -104,8 +99,7 @@ class NativeVectorEnv(Checked, VectorEnv):
             raise UsageError(str(error)) from error
         check_switches(self._consoles.machine.row, settings)
         self.num_envs = num_envs
-        shape = (settings.frame_stack, settings.image_height, settings.image_width)
-        self.single_observation_space = Box(0, 255, shape, np.uint8)
+        self.single_observation_space = Box(0, 255, settings.stack_shape, np.uint8)
         self.single_action_space = Discrete(len(self._consoles.action_set))
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
@@ -176,8 +170,8 @@ class NativeVectorEnv(Checked, VectorEnv):
     def share_frames(self, frames: np.ndarray | None) -> None:
         """Write each environment's newest frame into ``frames`` in ``reset``, ``step`` and ``set_state`` from now on.
 
-        For learners that keep the stacks themselves, for instance on a GPU. ``frames`` is uint8 ``[n, height, width]``,
-        C-contiguous; another array may take its place before any step. No stacks are copied then: ``reset``,
+        For learners that keep the stacks themselves, for instance on a GPU. ``frames`` is uint8 ``[n, height, width]``
+        of grey, ``[n, height, width, 3]`` of rgb, ``[n, 128]`` of ram, C-contiguous; another array may take its place before any step. No stacks are copied then: ``reset``,
         ``step`` and ``set_state`` return the live ones, which the next step overwrites. Where an episode ended,
         ``final_obs`` has its last stack, and ``frames`` the first frame of the next episode, whose stack is black
         but for it. None goes back to copies. Errors: UsageError.

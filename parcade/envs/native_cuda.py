@@ -15,7 +15,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from torch import Tensor
 
-from parcade.envs.native import check_settings, check_switches
+from parcade.envs.native import check_switches
 from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError, missing_extra
 
@@ -39,7 +39,6 @@ class CudaNativeVectorEnv(VectorEnv):
     """
 
     def __init__(self, game: str, num_envs: int, settings: EnvSettings, *, threads: Any = None) -> None:
-        check_settings(settings)
         threads = threads or make_threads()
         from parcade.atari.cuda.vector import DeviceConsoles
 

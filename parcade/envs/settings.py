@@ -6,10 +6,14 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Literal
 
+from parcade.atari.state import RAM_BYTES
 from parcade.errors import UsageError, unknown_name
 
 SMALLEST_IMAGE = 8
 """Rows and columns: below this a picture shows nothing of a game."""
+KARPATHY_SHAPE = (80, 80)
+RENAMED = {"view": "observations"}
+"""Settings by the names they once had."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +54,9 @@ class EnvSettings:
     """The cartridge's game mode; None is its first. Needs a backend that can set it."""
     difficulty: int | None = None
     """The console's difficulty switches; None is 0. Needs a backend that can set it."""
-    view: Literal["grey", "rgb", "karpathy_2016"] = "grey"
-    """What is observed: the grey stack, a stack in colour, or Karpathy's 80x80 difference of two binarised frames."""
+    observations: Literal["grey", "rgb", "ram", "karpathy_2016"] = "grey"
+    """What is observed: frames in grey or in colour, the console's 128 bytes of RAM (image sizes and max_pool mean nothing then),
+    or Karpathy's 80x80 difference of two binarised frames."""
 
     def __post_init__(self) -> None:
         for name, low in (("frame_skip", 1), ("image_height", SMALLEST_IMAGE), ("image_width", SMALLEST_IMAGE), ("frame_stack", 1)):
@@ -66,11 +71,26 @@ class EnvSettings:
             raise UsageError(f"start_states={self.start_states!r}: expected 'exact' or 'cached'")
         if not 0.0 <= self.sticky_actions < 1.0:
             raise UsageError(f"sticky_actions={self.sticky_actions} is not in [0, 1); it is a probability, e.g. 0.25")
-        if self.view == "karpathy_2016" and (self.image_height, self.image_width, self.frame_stack) != (210, 160, 2):
+        if self.observations not in ("grey", "rgb", "ram", "karpathy_2016"):
+            raise UsageError(f"observations={self.observations!r}: expected 'grey', 'rgb', 'ram' or 'karpathy_2016'")
+        if self.observations == "karpathy_2016" and (self.image_height, self.image_width, self.frame_stack) != (210, 160, 2):
             raise UsageError(
-                f"view=karpathy_2016 is made from 210x160 frames, 2 at a time; got {self.image_height}x{self.image_width}, "
+                f"observations=karpathy_2016 is made from 210x160 frames, 2 at a time; got {self.image_height}x{self.image_width}, "
                 f"{self.frame_stack}; set image_height=210 image_width=160 frame_stack=2"
             )
+
+    @property
+    def stack_shape(self) -> tuple[int, ...]:
+        """Shape of the observed frames that a backend gives for one environment, oldest first; of RAM a stack of 1 has no axis."""
+        if self.observations == "ram":
+            return (self.frame_stack, RAM_BYTES) if self.frame_stack > 1 else (RAM_BYTES,)
+        pixels = (self.frame_stack, self.image_height, self.image_width)
+        return (*pixels, 3) if self.observations == "rgb" else pixels
+
+    @property
+    def observation_shape(self) -> tuple[int, ...]:
+        """Shape of one observation."""
+        return KARPATHY_SHAPE if self.observations == "karpathy_2016" else self.stack_shape
 
 
 ENV_PRESETS: dict[str, EnvSettings] = {
@@ -92,7 +112,7 @@ ENV_PRESETS: dict[str, EnvSettings] = {
         frame_stack=2,
         life_loss=False,
         action_subset=(2, 3),  # RIGHT and LEFT, which move the paddle up and down
-        view="karpathy_2016",
+        observations="karpathy_2016",
     ),
 }
 
@@ -100,7 +120,7 @@ ENV_PRESETS: dict[str, EnvSettings] = {
 def in_colour(settings: EnvSettings) -> EnvSettings:
     """The same games as a person would see them: with the same seeds and actions, frame for frame."""
     return dataclasses.replace(
-        settings, view="rgb", image_height=210, image_width=160, frame_stack=1, max_pool=False, start_states="exact"
+        settings, observations="rgb", image_height=210, image_width=160, frame_stack=1, max_pool=False, start_states="exact"
     )
 
 
@@ -110,6 +130,8 @@ def env_preset(name: str, **overrides: object) -> EnvSettings:
         raise unknown_name("environment preset", name, ENV_PRESETS)
     known = {field.name for field in dataclasses.fields(EnvSettings)}
     for field in overrides:
+        if field in RENAMED:
+            raise UsageError(f"{field} is called {RENAMED[field]} now; use {RENAMED[field]}={overrides[field]!r}")
         if field not in known:
             raise unknown_name("environment setting", field, known)
     return dataclasses.replace(ENV_PRESETS[name], **overrides)

@@ -9,6 +9,7 @@ from gymnasium.spaces import Box, Discrete, Space
 from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import batch_space
 
+from parcade.envs.settings import KARPATHY_SHAPE
 from parcade.errors import UsageError
 
 StepResult = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]
@@ -85,7 +86,7 @@ class KarpathyView(EnvView):
 
     def __init__(self, env: VectorEnv) -> None:
         super().__init__(env)
-        self.single_observation_space = Box(-1, 1, (80, 80), np.int8)
+        self.single_observation_space = Box(-1, 1, KARPATHY_SHAPE, np.int8)
 
     def reset(self, **kwargs: Any) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         observations, infos = self._env.reset(**kwargs)

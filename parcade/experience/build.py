@@ -107,7 +107,7 @@ def make_playing_group(config: TrainConfig, first: int, count: int, *, num_threa
 
 def gives_stacks(config: TrainConfig) -> bool:
     """Whether observations are stacks of frames, of which one step changes only the newest."""
-    return is_atari(config.game) and config.env.view == "grey" and config.env.frame_stack > 1
+    return is_atari(config.game) and config.env.observations in ("grey", "ram") and config.env.frame_stack > 1
 
 
 def check_threads_serve(config: TrainConfig, count: int, threads: int) -> None:

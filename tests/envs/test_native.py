@@ -21,6 +21,10 @@ SMALL = {"image_height": 42, "image_width": 42}
         ("pong", {**SMALL, "frame_limit": 300}),
         ("breakout", {**SMALL, "sticky_actions": 0.25}),
         ("pong", {"preset": "karpathy_2016", "frame_limit": 200}),
+        ("pong", {**SMALL, "observations": "rgb", "frame_limit": 300}),
+        ("breakout", {"observations": "rgb", "image_height": 105, "image_width": 80, "sticky_actions": 0.25, "frame_skip": 3}),
+        ("air_raid", {"observations": "rgb", "image_height": 250, "image_width": 160, "frame_stack": 1, "max_pool": False, "frame_limit": 101}),
+        ("seaquest", {"observations": "rgb", "frame_skip": 1, "frame_limit": 90, "frame_stack": 2}),
     ],
 )
 def test_it_says_the_same_as_the_ale_backend(game, settings):
@@ -44,17 +48,19 @@ def test_it_says_the_same_as_the_ale_backend(game, settings):
     ale.close(), native.close()
 
 
-@pytest.mark.parametrize("view", [SMALL, {**SMALL, "action_subset": (0, 2, 3)}, {"preset": "karpathy_2016"}])
-def test_it_goes_on_exactly_from_its_state(view):
-    env, other = (make_vec("pong", 2, "native", sticky_actions=0.25, frame_limit=200, **view) for _ in range(2))
+@pytest.mark.parametrize(
+    "seen", [SMALL, {**SMALL, "action_subset": (0, 2, 3)}, {"preset": "karpathy_2016"}, {**SMALL, "observations": "rgb"}, {"observations": "ram"}]
+)
+def test_it_goes_on_exactly_from_its_state(seen):
+    env, other = (make_vec("pong", 2, "native", sticky_actions=0.25, frame_limit=200, **seen) for _ in range(2))
     num_actions = int(env.single_action_space.n)
     env.reset(seed=3), other.reset(seed=4)
     generator = np.random.default_rng(0)
     for _ in range(30):
-        seen = env.step(generator.integers(0, num_actions, 2))[0]
+        last = env.step(generator.integers(0, num_actions, 2))[0]
     state = env.get_state()
     shown = other.set_state({name: array.view(np.int64) if array.dtype == np.uint64 else array for name, array in state.items()})
-    np.testing.assert_array_equal(shown, seen)
+    np.testing.assert_array_equal(shown, last)
     for _ in range(60):
         actions = generator.integers(0, num_actions, 2)
         for a, b in zip(env.step(actions)[:4], other.step(actions)[:4], strict=True):
@@ -215,12 +221,12 @@ def test_frames_that_cannot_be_shared_are_refused():
             env.share_frames(bad)
 
 
-@pytest.mark.parametrize("view", [{}, {"action_subset": (0, 2, 3)}])
-def test_closing_an_environment_ends_its_threads(view):
+@pytest.mark.parametrize("actions", [{}, {"action_subset": (0, 2, 3)}])
+def test_closing_an_environment_ends_its_threads(actions):
     import threading
 
     before = threading.active_count()
-    env = make_vec("pong", 3, "native", num_threads=3, **SMALL, **view)
+    env = make_vec("pong", 3, "native", num_threads=3, **SMALL, **actions)
     env.reset(seed=0)
     assert threading.active_count() == before + 2
     env.close()

@@ -58,11 +58,10 @@ def test_actions_elsewhere_are_refused_in_one_line():
         env.step(torch.zeros(3, dtype=torch.int64))
 
 
-@pytest.mark.parametrize("change", [{"backend": "ale"}, {"view": "karpathy"}])
+@pytest.mark.parametrize("change", [{"backend": "ale"}, {"preset": "karpathy_2016"}, {"observations": "ram"}, {"observations": "rgb"}])
 def test_what_a_gpu_cannot_serve_is_refused(change):
-    settings = {"preset": "karpathy_2016"} if "view" in change else {}
     with pytest.raises(UsageError, match="device 'cuda' needs"):
-        make_vec("pong", 1, change.get("backend", "native"), "cuda", **settings)
+        make_vec("pong", 1, **{"backend": "native", "device": "cuda", **change})
 
 
 class H200(HostThreads):
