@@ -210,7 +210,7 @@ def capture_changes(s, screen, captured, counts_out, changed_out):
 
 @kernel
 def push(num_pictures, memory, captured, resize_table, work, changed, stack):
-    """Push what a console shows on its stack [k, bytes]: RAM where there are no channels, else its captured pictures, processed.
+    """Push what a console shows on its stack [k, bytes]: its RAM where there are no channels, else its captured pictures, processed.
 
     `changed` [lines]: those that are not as they were in the newest observation.
     """
@@ -262,13 +262,14 @@ def begin_episode(s, memory, screen, random, rom, program, fire, noop_max):
 
 
 @kernel
-def play_step(s, memory, screen, random, rom, program, action, frame_skip, frames_left, episodic_life, draws, captured, counts_out):
+def play_step(s, memory, screen, random, rom, program, action, frame_skip, frames_left, episodic_life, captured, counts_out):
     """The frames of one step, until it or the episode ends; captures the pictures that are observed but the last one.
 
-    Without `draws` no picture is drawn or captured, and only what collisions need of one is worked out. captured [3, height * 20]; counts_out [4] int32: reward, frames played, how many rows of `captured` the observation is
+    With an empty `screen` nothing is drawn or captured. captured [3, height * 20]; counts_out [4] int32: reward, frames played, how many rows of `captured` the observation is
     made of, whether a life was lost. Returns whether the episode is over; if it is not, `capture_last` is to follow.
     """
     stand_alone()
+    draws = len(screen) > 0
     lives = s[LIVES]
     reward = np.int64(0)
     frames = np.int64(0)
@@ -328,7 +329,7 @@ def start_episode(
     for k in range(observations.shape[1]):
         for i in range(observations.shape[2]):
             observations[e, k, i] = np.uint8(0)
-    if len(resize_table[0]) > 0:
+    if screen.shape[1] > 0:
         capture(state[e], screen[e], captured[e, 0])
         for i in range(captured.shape[2]):
             captured[e, 1, i] = np.uint64(0)

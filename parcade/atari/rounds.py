@@ -122,15 +122,14 @@ def _step_console(e, control, played):
     rewards_out, terminated_out, truncated_out = outcome[0], outcome[1], outcome[2]
     s, counts_out = state[e], counts[e]
     frame_limit = settings[FRAME_LIMIT]
-    draws = len(resize_table[0]) > 0
     over = play_step(
         s, memory[e], screen[e], random[e], rom, program, told[0][e], settings[FRAME_SKIP],
-        frame_limit - elapsed[e], settings[EPISODIC_LIFE] != 0, draws, captured[e], counts_out,
+        frame_limit - elapsed[e], settings[EPISODIC_LIFE] != 0, captured[e], counts_out,
     )  # fmt: skip
     elapsed[e] += counts_out[1]
     if over:
         changed[:] = True
-    elif draws:
+    elif screen.shape[1] > 0:
         capture_changes(s, screen[e], captured[e], counts_out, changed)
     pictures = np.int64(counts_out[2] if settings[MAX_POOL] != 0 else 1)
     push(pictures, memory[e], captured[e], resize_table, work, changed, observations[e])

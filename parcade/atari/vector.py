@@ -160,7 +160,7 @@ class VectorConsoles:
         height, stack, frame = self.machine.height, self._stack, self._frame_shape
         draws = len(self._resize_table[0]) > 0
         self.num_envs, self.num_threads = n, max(1, min(self.num_threads, n))
-        self.arrays = allocate(n, height)
+        self.arrays = allocate(n, height if draws else 0)  # the TIA draws nothing on a console without a screen
         self.arrays["state"][:] = self.machine.powered["state"]
         self.arrays["state"][:, (MODE, DIFFICULTY)] = self._switches
         self.observations = np.zeros((n, stack, *frame) if draws or stack > 1 else (n, *frame), np.uint8)
