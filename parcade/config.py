@@ -414,6 +414,12 @@ def _with_new_names(env: dict[str, Any]) -> dict[str, Any]:
     return {RENAMED.get(name, name): value for name, value in env.items()}
 
 
+def _network_of(data: dict[str, Any]) -> dict[str, Any]:
+    """The network's settings; in files of before there was ``observations`` auto took an MLP for pictures in colour."""
+    network = data["hyper"]["network"]
+    return {**network, "network": "mlp"} if data["env"].get("view") == "rgb" and network["network"] == "auto" else network
+
+
 def from_json(data: dict[str, Any]) -> TrainConfig:
     """The inverse of ``to_json``. Errors: UsageError naming what does not fit."""
     version = data.get("schema_version")
@@ -425,7 +431,7 @@ def from_json(data: dict[str, Any]) -> TrainConfig:
     try:
         run = RunConfig(**_with_env_device(data))
         env = EnvSettings(**{**_with_new_names(data["env"]), "action_subset": tuple(data["env"]["action_subset"])})
-        hyper = {**data["hyper"], "network": NetworkConfig(**data["hyper"]["network"])}
+        hyper = {**data["hyper"], "network": NetworkConfig(**_network_of(data))}
         topology = TopologyConfig(**data.get("topology", {}))
         return TrainConfig(data["game"], run, env, algorithm_row(run.algorithm).config(**hyper), topology)
     except (KeyError, TypeError) as error:

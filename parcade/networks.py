@@ -38,8 +38,21 @@ class LayerNormReLU(nn.Module):
         return F.relu(self.norm(x))
 
 
+def picture_shape(observation_shape: tuple[int, ...]) -> tuple[int, int, int]:
+    """Channels, height and width of what a CNN reads: of ``(k, height, width, 3)``, k frames in colour, 3 k channels."""
+    frames, height, width, *colours = observation_shape
+    return frames * math.prod(colours), height, width
+
+
+def as_picture(x: Tensor) -> Tensor:
+    """Observations as ``[N, channels, height, width]``, channels last in memory: on CPUs 1.2 to 1.5 times faster at these sizes."""
+    if x.ndim == 5:
+        x = x.permute(0, 1, 4, 2, 3).flatten(1, 2)
+    return x.contiguous(memory_format=torch.channels_last)
+
+
 class ConvNet(nn.Module):
-    """Convolutions ``(channels, size, stride)`` and one dense layer. Input ``[N, C, height, width]``, output ``[N, F]``."""
+    """Convolutions ``(channels, size, stride)`` and one dense layer. Input ``[N, *observation_shape]``, output ``[N, F]``."""
 
     def __init__(
         self,
@@ -49,7 +62,7 @@ class ConvNet(nn.Module):
         layer_norm: bool,
     ) -> None:
         super().__init__()
-        channels, height, width = observation_shape
+        channels, height, width = picture_shape(observation_shape)
         body: list[nn.Module] = []
         for out_channels, size, stride in layers:
             body.append(orthogonal(nn.Conv2d(channels, out_channels, size, stride)))
@@ -66,8 +79,7 @@ class ConvNet(nn.Module):
         self.num_features = hidden
 
     def forward(self, x: Tensor) -> Tensor:
-        # Channels last is 1.2 to 1.5 times faster on CPUs at these sizes.
-        x = self.body(x.contiguous(memory_format=torch.channels_last))
+        x = self.body(as_picture(x))
         return self.out(self.dense(x.flatten(1)))
 
 
@@ -88,7 +100,7 @@ class ImpalaResNet(nn.Module):
 
     def __init__(self, observation_shape: tuple[int, ...], hidden: int) -> None:
         super().__init__()
-        channels, height, width = observation_shape
+        channels, height, width = picture_shape(observation_shape)
         stages: list[nn.Module] = []
         for out_channels in (16, 32, 32):
             stages += [
@@ -103,7 +115,7 @@ class ImpalaResNet(nn.Module):
         self.num_features = hidden
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.body(x.contiguous(memory_format=torch.channels_last))
+        x = self.body(as_picture(x))
         return F.relu(self.dense(x.flatten(1)))
 
 
@@ -147,7 +159,7 @@ RAM_WIDTHS = (512, 512)
 
 def _network_for(observation_shape: tuple[int, ...]) -> str:
     """What ``auto`` takes."""
-    if len(observation_shape) == 3 and observation_shape[1] >= 36:
+    if len(observation_shape) in (3, 4) and observation_shape[1] >= 36:
         return "small_cnn"
     return "ram_mlp" if len(observation_shape) <= 2 and observation_shape[-1] == RAM_BYTES else "mlp"
 
@@ -171,9 +183,9 @@ def build_torso(network: str, observation_shape: tuple[int, ...], hidden: int, l
         return KarpathyMLP(num_inputs)
     if network not in NETWORKS:
         raise unknown_name("network", network, NETWORKS)
-    if len(observation_shape) != 3:
+    if len(observation_shape) not in (3, 4):
         raise UsageError(
-            f"network {network} needs pictures [channels, height, width]; got {observation_shape}; use --network auto"
+            f"network {network} needs pictures [frames, height, width] or [frames, height, width, 3]; got {observation_shape}; use --network auto"
         )
     layers = {"small_cnn": SMALL_CNN, "fine_cnn": FINE_CNN, "nature_cnn": NATURE_CNN}
     if network in layers:

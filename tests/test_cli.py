@@ -288,6 +288,18 @@ def test_eval_prints_and_writes_scores_and_makes_a_video_that_plays(pong_run, tm
     assert size == (320, 420) and len(np.unique(picture)) > 3
 
 
+def test_an_agent_of_ram_is_trained_and_seen_in_colour_in_a_mode_of_its_own(tmp_path, capsys):
+    import imageio_ffmpeg
+
+    run, video = tmp_path / "run", tmp_path / "out.mp4"
+    flags = ["--observations", "ram", "--mode", "1", "--num-envs", "2", "--unroll-length", "8", "--total-frames", "128", "--overlap"]
+    assert main(["train", "pong", *flags, "--frame-limit", "400", "--run-dir", str(run)]) == 0
+    assert main(["eval", str(run), "--episodes", "1", "--video", str(video)]) == 0
+    assert imageio_ffmpeg.count_frames_and_secs(str(video))[0] >= 100
+    agent = parcade.load(run)
+    assert agent.policy.observation_shape == (4, 128) and type(agent.policy.torso).__name__ == "MLP"
+
+
 def test_eval_plays_the_same_games_for_the_same_seed(pong_run, capsys):
     scores = []
     for seed in ("5", "5", "6"):

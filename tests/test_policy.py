@@ -30,6 +30,14 @@ def test_a_picture_too_small_for_a_network_is_refused():
         build_torso("small_cnn", (5,), 32)
 
 
+def test_frames_in_colour_are_channels_of_a_cnn():
+    policy = Policy((2, 42, 42, 3), np.uint8, 3, NetworkConfig(hidden=8, normalize_input=False), "q")
+    frames = torch.randint(0, 256, (1, 5, 2, 42, 42, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    channels = frames[0].permute(0, 1, 4, 2, 3).reshape(5, 6, 42, 42)
+    expected = policy.actor(policy.torso(channels.float() / 255))
+    torch.testing.assert_close(policy(frames).scores[0], expected)
+
+
 @pytest.mark.parametrize("shape", [(128,), (4, 128)])
 def test_auto_takes_two_layers_of_512_for_ram(shape):
     torso = build_torso("auto", shape, 32)

@@ -9,8 +9,11 @@ import pytest
 import torch
 
 from parcade import run_directory as rd
+from parcade.algorithms.ppo import PPOConfig
 from parcade.config import TrainConfig, from_json, to_json
+from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError
+from parcade.policy import NetworkConfig
 
 pytestmark = pytest.mark.quick
 
@@ -168,7 +171,20 @@ def test_a_config_survives_json_and_another_schema_is_refused_by_name():
     assert from_json(data) == config
     with pytest.raises(UsageError, match="schema_version 0, expected 1"):
         from_json({**data, "schema_version": 0})
+    data["env"]["view"] = data["env"].pop("observations")
+    assert from_json(data) == config
     del data["run"]["seed"]
     data["run"]["sead"] = 1
     with pytest.raises(UsageError, match="does not fit this version"):
         from_json(data)
+
+
+def test_a_config_of_the_time_of_view_keeps_its_meaning():
+    """The setting is called observations now, and auto has a CNN for pictures in colour, which was an MLP."""
+    for name, network, expected in (("rgb", "auto", "mlp"), ("rgb", "karpathy_mlp", "karpathy_mlp"), ("grey", "auto", "auto")):
+        config = TrainConfig("pong", env=EnvSettings(observations=name), hyper=PPOConfig(network=NetworkConfig(network=network)))
+        data = json.loads(json.dumps(to_json(config)))
+        assert from_json(data) == config
+        data["env"]["view"] = data["env"].pop("observations")
+        old = from_json(data)
+        assert (old.env, old.hyper.network.network) == (config.env, expected)

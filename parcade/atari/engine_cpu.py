@@ -265,8 +265,9 @@ def begin_episode(s, memory, screen, random, rom, program, fire, noop_max):
 def play_step(s, memory, screen, random, rom, program, action, frame_skip, frames_left, episodic_life, captured, counts_out):
     """The frames of one step, until it or the episode ends; captures the pictures that are observed but the last one.
 
-    With an empty `screen` nothing is drawn or captured. captured [3, height * 20]; counts_out [4] int32: reward, frames played, how many rows of `captured` the observation is
-    made of, whether a life was lost. Returns whether the episode is over; if it is not, `capture_last` is to follow.
+    captured [3, height * 20]; counts_out [4] int32: reward, frames played, how many rows of `captured` the observation is
+    made of, whether a life was lost. With an empty `screen` nothing is drawn or captured.
+    Returns whether the episode is over; if it is not, `capture_last` is to follow.
     """
     stand_alone()
     draws = len(screen) > 0

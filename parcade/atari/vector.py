@@ -209,7 +209,8 @@ class VectorConsoles:
         """Write every environment's newest frame into `frames` in each `reset` and `step` from now on; copy no stacks.
 
         frames: uint8 `[n, height, width]`, with a last axis of 3 for rgb, `[n, 128]` for ram; C-contiguous. Another array may take its
-        place before any step. `reset` and `step` then return the live stacks, which the next step overwrites. None goes back to copies. Errors: ValueError.
+        place before any step. `reset` and `step` then return the live stacks, which the next step overwrites. None goes back to copies.
+        Errors: ValueError.
         """
         shape = (self.num_envs, *self._frame_shape)
         if frames is not None:

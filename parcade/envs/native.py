@@ -171,9 +171,9 @@ class NativeVectorEnv(Checked, VectorEnv):
         """Write each environment's newest frame into ``frames`` in ``reset``, ``step`` and ``set_state`` from now on.
 
         For learners that keep the stacks themselves, for instance on a GPU. ``frames`` is uint8 ``[n, height, width]``
-        of grey, ``[n, height, width, 3]`` of rgb, ``[n, 128]`` of ram, C-contiguous; another array may take its place before any step. No stacks are copied then: ``reset``,
-        ``step`` and ``set_state`` return the live ones, which the next step overwrites. Where an episode ended,
-        ``final_obs`` has its last stack, and ``frames`` the first frame of the next episode, whose stack is black
+        of grey, ``[n, height, width, 3]`` of rgb, ``[n, 128]`` of ram, C-contiguous; another array may take its place before any
+        step. No stacks are copied then: ``reset``, ``step`` and ``set_state`` return the live ones, which the next step overwrites.
+        Where an episode ended, ``final_obs`` has its last stack, and ``frames`` the first frame of the next episode, whose stack is zero
         but for it. None goes back to copies. Errors: UsageError.
         """
         try:

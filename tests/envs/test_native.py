@@ -1,5 +1,7 @@
 """The native backend against the ale backend, and going on from its state."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -120,9 +122,21 @@ def test_it_sets_modes_and_difficulties_and_refuses_what_the_game_lacks():
         make_vec("pong", 1, "native", mode=77, **SMALL)
 
 
-def test_a_resumed_run_on_real_pong_ends_bit_identical(tmp_path, monkeypatch):
+def give_it_its_old_name(config_file):
+    """As files were written while ``observations`` was called ``view``."""
+    data = json.loads(config_file.read_text())
+    data["env"]["view"] = data["env"].pop("observations")
+    config_file.write_text(json.dumps(data))
+
+
+@pytest.mark.parametrize(
+    ("seen", "by_old_name"),
+    [(SMALL, False), (SMALL, True), ({"observations": "ram"}, False), ({"observations": "rgb", "frame_stack": 1, **SMALL}, False)],
+)
+def test_a_resumed_run_on_real_pong_ends_bit_identical(tmp_path, monkeypatch, seen, by_old_name):
     import torch
 
+    from parcade.agent import load_config
     from parcade.algorithms.ppo import PPOConfig
     from parcade.config import RunConfig, TrainConfig
     from parcade.envs.settings import EnvSettings
@@ -130,7 +144,7 @@ def test_a_resumed_run_on_real_pong_ends_bit_identical(tmp_path, monkeypatch):
     from parcade.run_directory import newest_checkpoint, read_rank_file
     from parcade.train import run_training, start_run
 
-    env = EnvSettings(**SMALL, frame_limit=400)
+    env = EnvSettings(**seen, frame_limit=400)
     hyper = PPOConfig(num_envs=4, unroll_length=16, epochs=1, num_minibatches=2)
 
     def config(name):
@@ -148,7 +162,9 @@ def test_a_resumed_run_on_real_pong_ends_bit_identical(tmp_path, monkeypatch):
         )
         run = start_run(halves)
         assert run_training(halves, run)["finished_by"] == "stopped"
-    assert run_training(halves, run, resume=True)["games_cut_by_resume"] == 0
+    if by_old_name:
+        give_it_its_old_name(run / "config.json")
+    assert run_training(load_config(run), run, resume=True)["games_cut_by_resume"] == 0
     tensors, other = (read_rank_file(newest_checkpoint(tmp_path / n)[0], 0) for n in ("whole", "halves"))
     assert tensors.keys() == other.keys()
     for name in tensors:

@@ -70,7 +70,8 @@ def test_ram_is_that_of_ale_py_frame_by_frame(game, steps, change):
     """No-op starts, frame skips, sticky actions, ends of episodes with their final observations, and every frame of a start is counted."""
     seed = int(np.random.SeedSequence().generate_state(1)[0]) >> 2
     settings = dataclasses.replace(EnvSettings(observations="ram"), **change)
-    env, pictures = make_vec(game, 2, "native", settings=settings), make_vec(game, 2, "ale", settings=dataclasses.replace(settings, observations="grey"))
+    env = make_vec(game, 2, "native", settings=settings)
+    pictures = make_vec(game, 2, "ale", settings=dataclasses.replace(settings, observations="grey"))
     consoles = [AlePyConsole(game, seed + e, settings) for e in range(2)]
     assert env.single_observation_space.shape == shape_of(settings)
     observations, infos = env.reset(seed=np.arange(seed, seed + 2, dtype=np.int32))

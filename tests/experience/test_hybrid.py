@@ -75,6 +75,9 @@ CASES = [
     ("breakout", NetworkConfig(hidden=16), SMALL_PICTURES),
     ("breakout", NetworkConfig(hidden=16), dataclasses.replace(SMALL_PICTURES, sticky_actions=0.25, start_states="cached")),
     ("pong", NetworkConfig(hidden=16), dataclasses.replace(SMALL_PICTURES, frame_stack=1)),
+    ("breakout", NetworkConfig(hidden=16), EnvSettings(observations="ram", frame_limit=120)),
+    ("breakout", NetworkConfig(hidden=16), EnvSettings(observations="ram", frame_limit=120, frame_stack=1)),
+    ("breakout", NetworkConfig(hidden=16), dataclasses.replace(SMALL_PICTURES, observations="rgb", frame_stack=2)),
 ]
 
 

@@ -4,9 +4,15 @@ import numpy as np
 import pytest
 import torch
 
+from parcade.algorithms.dqn import DQNConfig
+from parcade.config import RunConfig, TrainConfig
+from parcade.envs.settings import EnvSettings
 from parcade.experience.batch import empty_batch
+from parcade.experience.build import make_group, make_policy, make_replay
 from parcade.experience.prioritized import SumTree
 from parcade.experience.replay import Replay, ReplaySettings
+from parcade.experience.rollout import play_rollout
+from parcade.report.timing import Timer
 from parcade.testing import SlowPriorities
 
 pytestmark = pytest.mark.quick
@@ -235,3 +241,22 @@ def test_the_sum_tree_never_gives_an_empty_place():
 def test_a_replay_too_small_for_its_environments_is_refused():
     with pytest.raises(ValueError, match="expected 22 or more"):
         Replay(ReplaySettings(40, 3, GAMMA, 4), 4, (4, 1, 1), np.uint8)
+
+
+@pytest.mark.parametrize("stack", [1, 4])
+def test_stacks_of_ram_are_put_together_from_single_ones(stack):
+    env = EnvSettings(observations="ram", frame_stack=stack, frame_limit=60)
+    config = TrainConfig("pong", RunConfig(algorithm="dqn"), env, DQNConfig(num_envs=2))
+    group = make_group(config, 0, 2, num_threads=1, timer=Timer())
+    policy = make_policy(config)
+    group.start(policy)
+    replay = make_replay(config, 400, 2, block=16, shares_here=1)
+    assert replay.frame_shape == (128,) and replay.settings.frame_stack == stack
+    seen = set()
+    for _ in range(10):
+        batch = play_rollout(group, policy, 16)
+        seen |= {stacks.numpy().tobytes() for stacks in batch.observations.flatten(0, 1)}
+        replay.add(batch)
+    sampled = replay.sample(np.random.default_rng(0).random(100)).observations
+    assert sampled.shape == (100, *env.observation_shape) and len(seen) > 100
+    assert all(stacks.numpy().tobytes() in seen for stacks in sampled)
