@@ -104,7 +104,7 @@ def test_ram_is_that_of_ale_py_frame_by_frame(game, steps, change):
 
 @pytest.mark.parametrize("game", ["pong", "breakout"])
 def test_no_picture_is_drawn_and_collisions_are_those_of_one_that_is(game):
-    """Both games bounce a ball by the collision latches. There is no memory for a picture to be drawn into."""
+    """There is no memory for a picture to be drawn into; collisions, on which RAM depends, are worked out all the same."""
     drawn, env = (make_vec(game, 2, "native", observations=name, sticky_actions=0.25, **SMALL) for name in ("grey", "ram"))
     for each in (drawn, env):
         each.reset(seed=9)
