@@ -340,6 +340,14 @@ def test_bench_writes_rates_with_their_machine(tmp_path, capsys):
     assert "frames_per_cpu_second" in capsys.readouterr().out
 
 
+def test_bench_measures_what_is_observed(tmp_path):
+    path = tmp_path / "bench.json"
+    flags = ["pong", "--observations", "ram", "--num-envs", "2", "--seconds", "0.05", "--repeats", "1", "--json", str(path)]
+    assert main(["bench", "env", *flags, "--stages", "observe", "infer"]) == 0
+    result = json.loads(path.read_text())
+    assert result["flags"]["observations"] == "ram" and len(result["rows"]) == 2
+
+
 def test_bench_measures_stages_at_several_sizes_and_draws_them(tmp_path):
     path, picture = tmp_path / "bench.json", tmp_path / "bench.png"
     flags = ["tiny_catch", "--stages", "observe", "infer", "train", "--counts", "4", "8", "--seconds", "0.05", "--repeats", "2"]
