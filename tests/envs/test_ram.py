@@ -59,7 +59,7 @@ def shape_of(settings):
     ("game", "steps", "change"),
     [
         ("pong", 120, {"frame_limit": 150, "frame_stack": 1}),
-        ("breakout", 350, {"sticky_actions": 0.25, "frame_stack": 3}),
+        ("breakout", 350, {"sticky_actions": 0.25, "frame_stack": 3, "frame_limit": 1000}),
         ("seaquest", 200, {"full_action_set": True, "sticky_actions": 0.25, "frame_limit": 333}),
         ("qbert", 300, {"frame_skip": 5, "frame_stack": 1, "fire_reset": False, "frame_limit": 702}),
         ("ms_pacman", 150, {"frame_skip": 1, "noop_max": 0, "frame_limit": 61}),
