@@ -71,8 +71,10 @@ def make_vec(
     elif overrides:
         raise UsageError(f"got settings and also {', '.join(overrides)}; put them into settings")
     if device == "cuda":
-        if backend != "native" or not is_atari(game) or settings.observations != "grey" or settings.action_subset:
-            raise UsageError("device 'cuda' needs an Atari game, backend 'native', observations=grey and no action_subset; use device 'cpu'")
+        if backend != "native" or not is_atari(game) or settings.observations == "karpathy_2016" or settings.action_subset:
+            raise UsageError(
+                "device 'cuda' needs an Atari game, backend 'native', observations of grey, rgb or ram and no action_subset; use device 'cpu'"
+            )
         if ale_compat:
             raise UsageError("ale_compat is for device 'cpu'; leave it out")
         from parcade.envs.native_cuda import CudaNativeVectorEnv

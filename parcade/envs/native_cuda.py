@@ -50,6 +50,7 @@ class CudaNativeVectorEnv(VectorEnv):
                 max_num_frames_per_episode=settings.frame_limit,
                 repeat_action_probability=settings.sticky_actions,
                 full_action_space=settings.full_action_set,
+                obs_type=settings.observations,
                 img_height=settings.image_height,
                 img_width=settings.image_width,
                 stack_num=settings.frame_stack,
@@ -66,7 +67,7 @@ class CudaNativeVectorEnv(VectorEnv):
             raise UsageError(str(error)) from error
         check_switches(self._consoles.machine.row, settings)
         self.num_envs = num_envs
-        shape = (settings.frame_stack, settings.image_height, settings.image_width)
+        shape = settings.stack_shape
         self.single_observation_space = Box(0, 255, shape, np.uint8)
         self.single_action_space = Discrete(len(self._consoles.action_set))
         self.observation_space = batch_space(self.single_observation_space, num_envs)

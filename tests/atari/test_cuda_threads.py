@@ -65,6 +65,9 @@ def test_every_frame_of_the_threads_equals_ale_py(seed):
         ("pong", {"repeat_action_probability": 0.25, "max_num_frames_per_episode": 90}),
         ("breakout", {"img_height": 105, "img_width": 80, "frameskip": 3, "stack_num": 2, "maxpool": False}),
         ("montezuma_revenge", {"img_height": 42, "img_width": 42, "frameskip": 1, "max_num_frames_per_episode": 21}),
+        ("seaquest", {"obs_type": "ram", "repeat_action_probability": 0.25, "max_num_frames_per_episode": 61}),
+        ("pong", {"obs_type": "ram", "stack_num": 1, "frameskip": 5, "max_num_frames_per_episode": 60}),
+        ("qbert", {"obs_type": "rgb", "img_height": 70, "img_width": 80, "stack_num": 2, "max_num_frames_per_episode": 44}),
     ],
 )
 def test_steps_equal_the_cpu_engine(game, settings, seed):
@@ -148,6 +151,17 @@ def test_cached_starts_are_those_of_the_cpu_engine_also_when_actions_are_sticky(
             want, got = expected.step(actions), consoles.step(actions)
             assert np.array_equal(want.observations, got.observations), (seed, step)
             assert np.array_equal(np.stack([want.lives, want.frame_number, want.episode_frame_number], 1), got.counters), (seed, step)
+
+
+@pytest.mark.parametrize("obs_type", ["ram", "rgb"])
+def test_states_of_other_observations_move_between_devices(obs_type):
+    settings = {"obs_type": obs_type, "img_height": 42, "img_width": 42, "stack_num": 2, "start_states": "cached", "num_starts": 2}
+    expected, consoles, _ = both_after("breakout", 12, 2, **settings)
+    again = DeviceConsoles("breakout", 2, HostThreads(), **settings)
+    again.set_state(consoles.get_state() if obs_type == "ram" else state_of(expected))
+    for step in range(6):
+        want, got = expected.step(np.array([step % 4, 1])), again.step(np.array([step % 4, 1]))
+        assert np.array_equal(want.observations, got.observations) and np.array_equal(want.rewards, got.rewards)
 
 
 def test_a_game_that_was_over_already_plays_no_frame():
@@ -271,7 +285,8 @@ def test_cached_starts_are_starts_that_were_played():
 def test_memory_is_what_the_formula_says():
     consoles = DeviceConsoles("pong", 5, HostThreads(), img_height=42, img_width=42)
     total = sum(array.nbytes for group in (consoles.consoles, consoles.seen, consoles.outcome) for array in group)
-    assert total == layout.environment_bytes(5, consoles.machine.height, 4, 42 * 42)
+    assert total == layout.environment_bytes(5, consoles.size)
+    assert consoles.size == (consoles.machine.height, 1, 4, 42 * 42)
 
 
 def test_the_types_of_groups_are_those_of_the_arrays_that_are_made():
@@ -282,7 +297,7 @@ def test_the_types_of_groups_are_those_of_the_arrays_that_are_made():
 
 def test_too_little_memory_says_how_many_fit():
     def needed(count):
-        return layout.environment_bytes(count, 210, 4, 84 * 84)
+        return layout.environment_bytes(count, layout.Size(lines=210, channels=1, stack=4, frame_bytes=84 * 84))
 
     free = engine.RESERVED_BYTES + needed(1000) + 1
     engine.check_fits(1000, needed, free)

@@ -7,7 +7,7 @@ import torch
 from parcade import make_vec
 from parcade.algorithms.dqn import DQNConfig
 from parcade.atari.cuda import environments
-from parcade.atari.cuda.engine import DeviceFacts, HostThreads, lanes_for
+from parcade.atari.cuda.engine import DeviceFacts, HostThreads
 from parcade.atari.cuda.usage import occupancy
 from parcade.config import RunConfig, TrainConfig
 from parcade.envs.native_cuda import CudaNativeVectorEnv
@@ -58,7 +58,7 @@ def test_actions_elsewhere_are_refused_in_one_line():
         env.step(torch.zeros(3, dtype=torch.int64))
 
 
-@pytest.mark.parametrize("change", [{"backend": "ale"}, {"preset": "karpathy_2016"}, {"observations": "ram"}, {"observations": "rgb"}])
+@pytest.mark.parametrize("change", [{"backend": "ale"}, {"preset": "karpathy_2016"}, {"action_subset": (2, 3)}])
 def test_what_a_gpu_cannot_serve_is_refused(change):
     with pytest.raises(UsageError, match="device 'cuda' needs"):
         make_vec("pong", 1, **{"backend": "native", "device": "cuda", **change})
@@ -66,9 +66,6 @@ def test_what_a_gpu_cannot_serve_is_refused(change):
 
 class H200(HostThreads):
     """The CPU with the figures of a GPU."""
-
-    def lanes_of(self, num_threads):
-        return lanes_for(num_threads, multiprocessors=132)
 
     def facts(self, body):
         assert body is environments.step_thread
@@ -81,7 +78,7 @@ def test_a_measurement_says_what_it_makes_of_the_gpu():
     env.reset(seed=0)
     env.step(torch.zeros(2, dtype=torch.int64))
     row = env.describe_use(1e6)
-    assert (row["card"], row["consoles_a_warp"], row["opcodes_a_warp"]) == ("NVIDIA H200", 1, 1.0)
+    assert row["card"] == "NVIDIA H200" and 1.0 < row["opcodes_a_warp"] < 32
     assert row["occupancy"] == "0.000 of at most 0.125"
     moved, there = row["memory"].split(" GB/s of ")
     assert 150 < int(moved) < 350 and there == "4,800"  # pictures of 33,600 bytes, six times, are most of it

@@ -7,7 +7,7 @@
 | `restart_thread` | console          | if its episode is over: a new one, played as ale-py does                     |
 | `choose_thread`  | console          | if its episode is over: which of the cached starts the next one begins with  |
 | `recall_block`   | console, a block | the console and the observation of the start that was chosen                 |
-| `observe_block`  | console, a block | grey levels, resize, frame stack; the last stack of an episode               |
+| `observe_block`  | console, a block | levels, resize, frame stack, or RAM; the last stack of an episode            |
 | `begin_block`    | console, a block | if an episode has begun: an empty stack and its first picture                |
 
 `engine_cpu.py` does the same on CPU cores with the same functions of the emulator. Only pictures are kept in another way: a frame's
@@ -52,7 +52,7 @@ from .layout import (
     THIRD,
     USE_FIRE,
 )
-from .pictures import brighter, grey_word, observed_pixel
+from .pictures import brighter, levels_of_word, observed_pixel
 from .rows import LASTING_WORDS, load, power_on, store
 
 # --- one thread a console ----------------------------------------------------------------------------------------------------
@@ -192,7 +192,8 @@ def recall_block(e, t, threads, consoles, seen, starts, starts_seen, outcome):
     for i in range(t, MEMORY_BYTES, threads):
         consoles.memory[e, i] = starts.memory[k, i]
     _copy(t, threads, starts.screens[k], consoles.screens[e])
-    _copy(t, threads, starts_seen.levels[k], seen.levels[e])
+    for c in range(seen.levels.shape[1]):
+        _copy(t, threads, starts_seen.levels[k, c], seen.levels[e, c])
     for i in range(seen.observations.shape[1]):
         _copy(t, threads, starts_seen.observations[k, i], seen.observations[e, i])
     if t == 0:
@@ -204,46 +205,72 @@ def _picture_word(e, word, where, current, consoles, seen):
     """A word of one of a console's pictures, `current` being the place of its newest."""
     if where == KEPT:
         return seen.kept[e, word]
-    return consoles.screens[e, np.int64(seen.levels.shape[1]) - current + word]
+    return consoles.screens[e, np.int64(seen.kept.shape[1]) - current + word]
 
 
 @inlined
-def _pool(e, t, threads, levels, picture, how, consoles, seen, outcome):
-    """Grey levels of what a step shows into `levels`; returns whether it shows anything new."""
-    words = np.int64(seen.levels.shape[1])
+def _pool(e, t, threads, c, levels, picture, how, consoles, seen, outcome):
+    """Levels of what a step shows in channel `c` into `levels`; returns whether it shows anything new."""
+    words = np.int64(seen.kept.shape[1])
     current = np.int64(consoles.registers[PICTURE, e]) * words
     pools = how.settings[MAX_POOL] != 0
     over = outcome.over[e]
     where = np.int64(outcome.counts[e, THIRD] if over else seen.second[e])
     if over and (not pools or where == BLACK):
         return False
+    table = picture.levels[c]
     for word in range(t, words, threads):
         # An episode that ends shows its last complete frame again, and the picture after it if there was one.
-        first = seen.levels[e, word] if over else grey_word(consoles.screens[e, current + word], picture.grey)
+        first = seen.levels[e, c, word] if over else levels_of_word(consoles.screens[e, current + word], table)
         if pools and where != BLACK:
-            first = brighter(first, grey_word(_picture_word(e, word, where, current, consoles, seen), picture.grey))
+            first = brighter(first, levels_of_word(_picture_word(e, word, where, current, consoles, seen), table))
         levels[word] = first
-        seen.levels[e, word] = first
+        seen.levels[e, c, word] = first
     return True
 
 
 @inlined
-def observe_block(e, t, threads, levels, picture, how, consoles, seen, outcome):
-    """Push what a step shows on the stack of console `e`."""
-    is_new = _pool(e, t, threads, levels, picture, how, consoles, seen, outcome)
-    block_sync()
+def _push(e, place, value, seen, outcome):
+    """Push a byte of a frame on the stack of console `e`; the stack of an episode that has ended is kept."""
     newest = seen.observations.shape[1] - 1
-    stack, final = seen.observations[e], seen.final_observations[e]
-    for pixel in range(t, seen.observations.shape[2], threads):
-        level = stack[newest, pixel]
-        if is_new:
-            level = observed_pixel(levels, pixel, picture)
-        for k in range(newest):
-            stack[k, pixel] = stack[k + 1, pixel]
-        stack[newest, pixel] = level
-        if outcome.over[e]:
-            for k in range(newest + 1):
-                final[k, pixel] = stack[k, pixel]
+    for k in range(newest):
+        seen.observations[e, k, place] = seen.observations[e, k + 1, place]
+    seen.observations[e, newest, place] = value
+    if outcome.over[e]:
+        for k in range(newest + 1):
+            seen.final_observations[e, k, place] = seen.observations[e, k, place]
+
+
+@inlined
+def observe_block(e, t, threads, levels, picture, how, consoles, seen, outcome):
+    """Push what a step shows on the stack of console `e`: its pictures in every channel, or its RAM where there are none."""
+    channels = np.int64(len(picture.levels))
+    newest = seen.observations.shape[1] - 1
+    pixels = np.int64(seen.observations.shape[2])
+    if channels == 0:
+        for place in range(t, pixels, threads):
+            _push(e, place, consoles.memory[e, place], seen, outcome)
+        return
+    pixels //= channels
+    for c in range(channels):
+        is_new = _pool(e, t, threads, c, levels, picture, how, consoles, seen, outcome)
+        block_sync()
+        for pixel in range(t, pixels, threads):
+            place = pixel * channels + c
+            value = seen.observations[e, newest, place]
+            if is_new:
+                value = observed_pixel(levels, pixel, picture)
+            _push(e, place, value, seen, outcome)
+        block_sync()
+
+
+@inlined
+def _begin(e, place, value, seen):
+    """The first byte of a place in a stack: older frames are black."""
+    newest = seen.observations.shape[1] - 1
+    for k in range(newest):
+        seen.observations[e, k, place] = np.uint8(0)
+    seen.observations[e, newest, place] = value
 
 
 @inlined
@@ -251,15 +278,20 @@ def begin_block(e, t, threads, levels, picture, consoles, seen, outcome):
     """The first stack of an episode that has just begun on console `e`."""
     if not outcome.over[e]:
         return
-    words = np.int64(seen.levels.shape[1])
+    channels = np.int64(len(picture.levels))
+    words = np.int64(seen.kept.shape[1])
+    pixels = np.int64(seen.observations.shape[2])
+    if channels == 0:
+        for place in range(t, pixels, threads):
+            _begin(e, place, consoles.memory[e, place], seen)
+        return
+    pixels //= channels
     current = np.int64(consoles.registers[PICTURE, e]) * words
-    for word in range(t, words, threads):
-        levels[word] = grey_word(consoles.screens[e, current + word], picture.grey)
-        seen.levels[e, word] = levels[word]
-    block_sync()
-    newest = seen.observations.shape[1] - 1
-    stack = seen.observations[e]
-    for pixel in range(t, seen.observations.shape[2], threads):
-        for k in range(newest):
-            stack[k, pixel] = np.uint8(0)
-        stack[newest, pixel] = observed_pixel(levels, pixel, picture)
+    for c in range(channels):
+        for word in range(t, words, threads):
+            levels[word] = levels_of_word(consoles.screens[e, current + word], picture.levels[c])
+            seen.levels[e, c, word] = levels[word]
+        block_sync()
+        for pixel in range(t, pixels, threads):
+            _begin(e, pixel * channels + c, observed_pixel(levels, pixel, picture), seen)
+        block_sync()

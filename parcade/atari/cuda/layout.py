@@ -9,13 +9,14 @@ Kernels take arrays in groups, each a NamedTuple. `n` consoles, pictures of `lin
 | memory, random           | [n, 256], [n, 3, 625] | RAM; ale-py's three generators                                          |
 | screens                  | [n, 2 * lines * 20] uint64 | both pictures, as in `state.py`                                    |
 | How                      | settings            | of a step, and the actions that an agent chooses from                     |
-| Seen: observations, final_observations | [n, stack, pixels] uint8 | the newest; the last ones of an episode                 |
-| levels                   | [n, lines * 20] uint64 | grey levels of the newest frame, the maximum of its pictures           |
+| Seen: observations, final_observations | [n, stack, bytes of a frame] uint8 | the newest; the last ones of an episode       |
+| levels                   | [n, channels, lines * 20] uint64 | levels of the newest frame, the maximum of its pictures      |
 | second, kept             | [n] uint8, [n, lines * 20] uint64 | which picture is the frame's second; one that is overwritten |
 | Outcome                  | [n], [n, 3 or 4]    | what a step takes and gives                                               |
 | Picture                  | weights             | of grey levels and of resizing, `preprocess.Resize`                       |
 
-Logs are a thread's own and are lost between kernels, so every frame is on its picture before a kernel ends.
+Of RAM as observation there are no channels, and pictures have no lines. Logs are a thread's own and are lost between kernels, so every
+frame is on its picture before a kernel ends.
 """
 
 from __future__ import annotations
@@ -89,9 +90,9 @@ class Outcome(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """From palette indices to pixels of an observation."""
+    """From palette indices to pixels of an observation; `levels` uint8 [channels, 256], of `preprocess.level_tables`."""
 
-    grey: Any
+    levels: Any
     column_start: Any
     column_weight: Any
     row_start: Any
@@ -126,12 +127,22 @@ def how_shapes(actions: int = 18) -> Shapes:
     return {"settings": ((NUM_SETTINGS,), np.int32), "action_set": ((actions,), np.int64)}
 
 
-def seen_shapes(n: int, lines: int, stack: int, pixels: int) -> Shapes:
+class Size(NamedTuple):
+    """What decides the sizes of arrays besides the number of consoles."""
+
+    lines: int  # of a picture, 0 where nothing is drawn
+    channels: int
+    stack: int
+    frame_bytes: int  # of an observation
+
+
+def seen_shapes(n: int, size: Size) -> Shapes:
     """Observations."""
+    lines = size.lines
     return {
-        "observations": ((n, stack, pixels), np.uint8),
-        "final_observations": ((n, stack, pixels), np.uint8),
-        "levels": ((n, lines * LINE_WORDS), np.uint64),
+        "observations": ((n, size.stack, size.frame_bytes), np.uint8),
+        "final_observations": ((n, size.stack, size.frame_bytes), np.uint8),
+        "levels": ((n, size.channels, lines * LINE_WORDS), np.uint64),
         "kept": ((n, lines * LINE_WORDS), np.uint64),
         "second": ((n,), np.uint8),
     }
@@ -156,7 +167,7 @@ def picture_shapes() -> Shapes:
     """Weights; their lengths depend on sizes, their types do not."""
     words, weights = ((1,), np.int32), ((1, 1), np.float32)
     return {
-        "grey": ((256,), np.uint8), "column_start": words, "column_weight": weights, "row_start": words, "row_count": words,
+        "levels": ((1, 256), np.uint8), "column_start": words, "column_weight": weights, "row_start": words, "row_count": words,
         "row_weight": weights, "whole": words,
     }  # fmt: skip
 
@@ -171,7 +182,7 @@ def numba_type(group: type, shapes: Shapes) -> numba.types.Type:
 def group_types() -> dict[type, numba.types.Type]:
     """The types of all groups."""
     shapes = {
-        Game: game_shapes(), Consoles: console_shapes(1, 1), How: how_shapes(), Seen: seen_shapes(1, 1, 1, 1), Outcome: outcome_shapes(1),
+        Game: game_shapes(), Consoles: console_shapes(1, 1), How: how_shapes(), Seen: seen_shapes(1, Size(1, 1, 1, 1)), Outcome: outcome_shapes(1),
         Picture: picture_shapes(),
     }  # fmt: skip
     return {group: numba_type(group, table) for group, table in shapes.items()}
@@ -182,9 +193,9 @@ def bytes_of(shapes: Shapes) -> int:
     return sum(int(np.prod(shape)) * np.dtype(dtype).itemsize for shape, dtype in shapes.values())
 
 
-def environment_bytes(n: int, lines: int, stack: int, pixels: int) -> int:
+def environment_bytes(n: int, size: Size) -> int:
     """All bytes of n consoles with preprocessing."""
-    return bytes_of(console_shapes(n, lines)) + bytes_of(seen_shapes(n, lines, stack, pixels)) + bytes_of(outcome_shapes(n))
+    return bytes_of(console_shapes(n, size.lines)) + bytes_of(seen_shapes(n, size)) + bytes_of(outcome_shapes(n))
 
 
 def arcade_bytes(n: int, lines: int) -> int:
@@ -192,8 +203,8 @@ def arcade_bytes(n: int, lines: int) -> int:
     return bytes_of(console_shapes(n, lines)) + 4 * n
 
 
-def step_bytes(lines: int, stack: int, pixels: int) -> int:
+def step_bytes(size: Size) -> int:
     """Bytes that a console's step must read and write at least: every array once for each kernel that uses it."""
     console = 2 * (4 * LASTING_WORDS + MEMORY_BYTES)
-    pictures = 8 * LINE_WORDS * lines * (2 + 2 + 1)  # two drawn, two read, grey levels written
-    return console + pictures + pixels * (2 * stack - 1)
+    pictures = 8 * LINE_WORDS * size.lines * (2 + 2 * size.channels + size.channels)  # two drawn, two read, levels written
+    return console + pictures + size.frame_bytes * (2 * size.stack - 1)

@@ -13,12 +13,12 @@ WORD_PIXELS = 8
 
 
 @inlined
-def grey_word(indices, grey):
-    """8 grey levels of 8 palette indices."""
+def levels_of_word(indices, table):
+    """8 levels of 8 palette indices in one channel."""
     levels = np.uint64(0)
     for k in range(WORD_PIXELS):
         shift = np.uint64(8 * k)
-        levels |= np.uint64(grey[np.uint32((indices >> shift) & np.uint64(255))]) << shift
+        levels |= np.uint64(table[np.uint32((indices >> shift) & np.uint64(255))]) << shift
     return levels
 
 
@@ -34,7 +34,7 @@ def brighter(a, b):
 
 @inlined
 def _level(levels, line, x):
-    """Grey level of a source pixel."""
+    """Level of a source pixel."""
     return np.float32((levels[line * LINE_WORDS + (x >> 3)] >> np.uint64((x & 7) << 3)) & np.uint64(255))
 
 
@@ -52,7 +52,7 @@ def _averaged(levels, row, x, lines, columns):
 
 @inlined
 def observed_pixel(levels, pixel, picture):
-    """Pixel number `pixel` of an observation, from the grey levels uint64 [lines * 20] of a whole picture."""
+    """Pixel number `pixel` of an observation, from the levels uint64 [lines * 20] of one channel of a whole picture."""
     width = np.uint32(len(picture.column_start))
     row, x = np.int64(np.uint32(pixel) // width), np.int64(np.uint32(pixel) % width)
     if picture.whole[0] > 0:

@@ -35,7 +35,7 @@ def settle(s, screen):
     stand_alone()
     tia.serve(s, screen, tia.SHOW)
     slot = (np.int64(s[LOG_SLOT]) + 2) % 3
-    if s[SLOT_DRAWN + slot] == tia.PENDING:
+    if s[SLOT_DRAWN + slot] == tia.PENDING and len(screen) > 0:
         t, log = TIA_SNAPSHOTS + slot * TIA_WORDS, LOGS + slot * LOG_CAPACITY
         count = np.int64(s[SLOT_COUNT + slot])
         target = tia.last_access_target(s, t, log, count, np.int64(0))

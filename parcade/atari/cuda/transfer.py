@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..jit import kernel, stand_alone
-from ..state import LINE_WORDS, LOG_COUNT, LOG_DONE, PICTURE, ROW_WORDS, RULE_STACK, TIA, TIA_WORDS
+from ..state import LOG_COUNT, LOG_DONE, PICTURE, ROW_WORDS, RULE_STACK, TIA, TIA_WORDS
 from .layout import BLACK, KEPT, OTHER, Consoles
 from .rows import settle
 
@@ -68,16 +68,17 @@ def places_of(rows: dict[str, np.ndarray], captured: np.ndarray) -> tuple[np.nda
     return second, np.ascontiguousarray(captured[:, 1])
 
 
-def levels_of(captured: np.ndarray, grey: np.ndarray, *, pools: bool) -> np.ndarray:
-    """Grey levels uint64 [n, words] of the newest frame: the maximum of its pictures if steps pool them."""
-    levels = grey[captured[:, : 2 if pools else 1].view(np.uint8)].max(axis=1)
-    return levels.view(np.uint64)
+def levels_of(captured: np.ndarray, tables: np.ndarray, *, pools: bool) -> np.ndarray:
+    """Levels uint64 [n, channels, words] of the newest frame: the maximum of its pictures if steps pool them."""
+    shown = captured[:, : 2 if pools else 1].view(np.uint8)
+    levels = np.stack([table[shown].max(axis=1) for table in tables], axis=1) if len(tables) else shown[:, :0]
+    return np.ascontiguousarray(levels).view(np.uint64)
 
 
 def _halves(rows: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """A console's newest picture and its other one, uint64 [n, words]."""
-    screens = rows["screen"].view(np.uint64).reshape(len(rows["screen"]), 2, -1)
-    assert screens.shape[2] % LINE_WORDS == 0
+    n, words = rows["screen"].shape
+    screens = rows["screen"].view(np.uint64).reshape(n, 2, words // 2)
     newest = rows["state"][:, PICTURE]
     each = np.arange(len(screens))
     return screens[each, newest], screens[each, 1 - newest]

@@ -30,8 +30,7 @@ def use_of(consoles: DeviceConsoles, steps_per_second: float, *, frames: int = 2
     """
     facts = consoles.threads.facts(environments.step_thread)
     here, allowed = occupancy(-(-consoles.num_envs // LANES), facts)
-    stack, rows, columns = consoles.image_shape
-    moved = step_bytes(consoles.machine.height, stack, rows * columns) * steps_per_second
+    moved = step_bytes(consoles.size) * steps_per_second
     row = {"card": facts.name, "occupancy": f"{here:.3f} of at most {allowed:.3f}"}
     row["memory"] = f"{moved / 1e9:,.0f} GB/s" + (f" of {facts.bytes_per_second / 1e9:,.0f}" if facts.bytes_per_second else "")
     try:

@@ -1,12 +1,13 @@
 """`DeviceConsoles`: `VectorConsoles` in a GPU's memory, byte for byte the same games.
 
-Everything a step takes and gives stays on the device; nothing here waits for it. What `reset` and `step` return
-are the arrays themselves, overwritten by the next step: copy what must last. States are those of
+Observations are those of `VectorConsoles`. Everything a step takes and gives stays on the device; nothing here waits for it. What
+`reset` and `step` return are the arrays themselves, overwritten by the next step: copy what must last. States are those of
 `VectorConsoles`, so a game moves between CPU and GPU and continues. The arrays and their sizes are in `layout.py`.
 """
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +22,7 @@ from ..state import (
     LIVES,
     MEMORY_BYTES,
     MODE,
+    RAM_BYTES,
     ROW_WORDS,
     STICKY_THRESHOLD,
 )
@@ -59,6 +61,7 @@ class DeviceConsoles:
         max_num_frames_per_episode: int = 108_000,
         repeat_action_probability: float = 0.0,
         full_action_space: bool = False,
+        obs_type: str = "grey",
         img_height: int = 84,
         img_width: int = 84,
         stack_num: int = 4,
@@ -76,12 +79,21 @@ class DeviceConsoles:
     ):
         if start_states not in ("exact", "cached"):
             raise ValueError(f"start_states={start_states!r}: expected 'exact' or 'cached'")
+        if obs_type not in ("grey", "rgb", "ram"):
+            raise ValueError(f"obs_type={obs_type!r}: expected 'grey', 'rgb' or 'ram'")
         if num_starts < 1 or frameskip < 1:
             raise ValueError(f"num_starts={num_starts}, frameskip={frameskip}: expected 1 or more")
         self.machine = engine_cpu.build_machine(game, repeat_action_probability)
         self.threads = threads_for(threads, self.machine)
         self.start_states, self.num_starts = start_states, num_starts
-        self.image_shape = (stack_num, img_height, img_width)
+        self._tables = preprocess.level_tables(obs_type, self.machine.pal)
+        draws = obs_type != "ram"
+        if not draws:
+            img_height, img_width = self.machine.height, 160  # of a table that nobody reads
+        frame = {"grey": (img_height, img_width), "rgb": (img_height, img_width, 3), "ram": (RAM_BYTES,)}[obs_type]
+        lines = self.machine.height if draws else 0
+        self.size = layout.Size(lines, len(self._tables), stack_num, math.prod(frame))
+        self.observation_shape = frame if not draws and stack_num == 1 else (stack_num, *frame)
         row = self.machine.row
         self.action_set = np.array(row.get("legal_actions" if full_action_space else "actions", range(18)), np.int64)
         settings = np.zeros(layout.NUM_SETTINGS, np.int32)
@@ -97,9 +109,8 @@ class DeviceConsoles:
         self._game = game_on(self.threads, self.machine)
         self._how = layout.How(put(settings), put(self.action_set))
         self._pools = bool(maxpool)
-        self._grey = preprocess.grey_table(self.machine.pal)
         resize = preprocess.resize_to(self.machine.height, img_height, img_width)
-        self._picture = layout.Picture(put(self._grey), *(put(table) for table in resize))
+        self._picture = layout.Picture(put(self._tables), *(put(table) for table in resize))
         powered = lasting_words(self.machine.powered["state"])
         powered[MODE] = row.get("default_mode", 0) if mode is None else mode
         powered[DIFFICULTY] = 0 if difficulty is None else difficulty
@@ -109,14 +120,12 @@ class DeviceConsoles:
 
     def _allocate(self, n: int, powered: np.ndarray) -> None:
         """Arrays of `n` consoles; `powered` [W, 1] are their registers."""
-        stack, height, width = self.image_shape
-        lines, pixels = self.machine.height, height * width
         free, make = self.threads.free_bytes(), self.threads.make
         if free is not None:
-            engine.check_fits(n, lambda count: layout.environment_bytes(count, lines, stack, pixels), free)
+            engine.check_fits(n, lambda count: layout.environment_bytes(count, self.size), free)
         self.num_envs = n
-        self.consoles = make(layout.Consoles, layout.console_shapes(n, lines))
-        self.seen = make(layout.Seen, layout.seen_shapes(n, lines, stack, pixels))
+        self.consoles = make(layout.Consoles, layout.console_shapes(n, self.size.lines))
+        self.seen = make(layout.Seen, layout.seen_shapes(n, self.size))
         self.outcome = make(layout.Outcome, layout.outcome_shapes(n))
         self.threads.write(self.consoles.registers, np.repeat(powered, n, axis=1))
         self._loaded = np.zeros(n, bool)
@@ -172,8 +181,13 @@ class DeviceConsoles:
             self._shaped(self.seen.final_observations), outcome.counters, outcome.counts,
         )  # fmt: skip
 
+    @property
+    def _captures(self) -> int:
+        """Pictures of a console in a state."""
+        return 3 if self.size.lines else 0
+
     def _shaped(self, planes: Any) -> Any:
-        return planes.reshape(self.num_envs, *self.image_shape)
+        return planes.reshape(self.num_envs, *self.observation_shape)
 
     def _fetched_rows(self) -> dict[str, np.ndarray]:
         return rows_from_device(layout.Consoles(*(self.threads.fetch(array) for array in self.consoles)))
@@ -184,23 +198,31 @@ class DeviceConsoles:
         rows = self._fetched_rows()
         return {
             **{f"console.{name}": array for name, array in rows.items()},
-            "observations": fetch(self.seen.observations).reshape(self.num_envs, *self.image_shape),
-            "captured": captured_of(rows, fetch(self.seen.second), fetch(self.seen.kept)),
+            "observations": fetch(self.seen.observations).reshape(self.num_envs, *self.observation_shape),
+            "captured": self._captured(rows),
             "elapsed": fetch(self.outcome.elapsed),
         }
+
+    def _captured(self, rows: dict[str, np.ndarray]) -> np.ndarray:
+        """Captured pictures as the CPU keeps them, none of RAM."""
+        if not self._captures:
+            return np.zeros((self.num_envs, 0, self.machine.height * LINE_WORDS), np.uint64)
+        return captured_of(rows, self.threads.fetch(self.seen.second), self.threads.fetch(self.seen.kept))
 
     def set_state(self, state: dict[str, np.ndarray]) -> None:
         """Take what `get_state` or a `VectorConsoles` of the same settings gave. Errors: ValueError, and nothing has changed."""
         taken = self._checked(state)
         consoles = rows_to_device({name: taken[f"console.{name}"] for name in ("state", "memory", "screen", "random")})
         settled = rows_from_device(consoles)
-        second, kept = places_of(settled, taken["captured"])
+        second, kept = np.zeros(self.num_envs, np.uint8), np.zeros((self.num_envs, 0), np.uint64)
+        if self._captures:
+            second, kept = places_of(settled, taken["captured"])
         write = self.threads.write
         for array, values in zip(self.consoles, consoles, strict=True):
             write(array, values)
         for array, values in ((self.seen.second, second), (self.seen.kept, kept), (self.seen.observations, taken["observations"])):
             write(array, values)
-        write(self.seen.levels, levels_of(taken["captured"], self._grey, pools=self._pools))
+        write(self.seen.levels, levels_of(taken["captured"], self._tables, pools=self._pools))
         write(self.outcome.elapsed, taken["elapsed"])
         write(self.outcome.counters, taken["console.state"][:, [LIVES, FRAME_NUMBER, EPISODE_FRAME_NUMBER]])
         self._loaded[:] = True
@@ -208,13 +230,14 @@ class DeviceConsoles:
     def _checked(self, state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """A saved state's arrays as `get_state` gives them. Errors: ValueError where one is missing, misshapen or out of range."""
         n, words = self.num_envs, self.machine.height * LINE_WORDS
+        screen = 2 * self.size.lines * LINE_WORDS
         expected = {
             "console.state": ((n, ROW_WORDS), np.int32),
             "console.memory": ((n, MEMORY_BYTES), np.uint8),
-            "console.screen": ((n, 2 * words), np.uint64),
+            "console.screen": ((n, screen), np.uint64),
             "console.random": ((n, 3, 625), np.uint32),
-            "observations": ((n, *self.image_shape), np.uint8),
-            "captured": ((n, 3, words), np.uint64),
+            "observations": ((n, *self.observation_shape), np.uint8),
+            "captured": ((n, self._captures, words), np.uint64),
             "elapsed": ((n,), np.int32),
         }
         taken = {}
