@@ -103,8 +103,6 @@ def _make_mixed(
     strangers = [name for name in names if not is_atari(name)]
     if strangers or not names:
         raise UsageError(f"games={games}: expected Atari games, one or more; got {', '.join(strangers) or 'none'}")
-    if device != "cpu":
-        raise UsageError(f"several games play on device 'cpu'; got {device!r}; leave it out")
     if num_envs < len(names):
         raise UsageError(f"num_envs={num_envs} is fewer than the {len(names)} games; use {len(names)} or more")
     ids = {tuple(settings_of_id(game).items()) for game in games}
@@ -123,6 +121,10 @@ def _make_mixed(
         make_vec(name, share, backend, device, settings=settings, **how)
         for name, share in zip(names, shares_of(num_envs, len(names)), strict=True)
     ]
+    if device == "cuda":
+        from parcade.envs.native_cuda import CudaMixedVectorEnv
+
+        return CudaMixedVectorEnv(envs, names)
     return MixedVectorEnv(envs, names)
 
 

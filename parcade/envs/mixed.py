@@ -68,14 +68,22 @@ class MixedVectorEnv(VectorEnv):
             seed = (int(seed) + np.arange(self.num_envs)).astype(np.int32)
         seeds = [None] * len(self._envs) if seed is None else np.split(np.asarray(seed), self._edges)
         told = [env.reset(seed=part, options=options) for env, part in zip(self._envs, seeds, strict=True)]
-        return np.concatenate([each[0] for each in told]), self._infos([each[1] for each in told])
+        return self._join([each[0] for each in told]), self._infos([each[1] for each in told])
 
     def step(self, actions: np.ndarray, *playing: np.ndarray) -> Stepped:
         """One step of every game, or of those ``playing`` ``[n]`` bool. Shapes: actions ``[n]`` int; returns as ``make_vec`` says."""
-        parts = zip(*(np.split(np.asarray(column), self._edges) for column in (actions, *playing)), strict=True)
+        parts = zip(*(self._split(column) for column in (actions, *playing)), strict=True)
         told = [env.step(*part) for env, part in zip(self._envs, parts, strict=True)]
-        joined = [np.concatenate([each[i] for each in told]) for i in range(4)]
+        joined = [self._join([each[i] for each in told]) for i in range(4)]
         return (*joined, self._infos([each[4] for each in told]))
+
+    def _split(self, column: np.ndarray) -> list[np.ndarray]:
+        """What each game's environments get of an array with n first."""
+        return np.split(np.asarray(column), self._edges)
+
+    def _join(self, parts: list[np.ndarray]) -> np.ndarray:
+        """The arrays of all games' environments as one."""
+        return np.concatenate(parts)
 
     def _infos(self, parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
         infos = {name: np.concatenate([part[name] for part in parts]) for name in ("lives", "frames", "reset_frames")}
@@ -98,7 +106,7 @@ class MixedVectorEnv(VectorEnv):
 
     def set_state(self, state: dict[str, np.ndarray]) -> np.ndarray:
         """Take a state that ``get_state`` gave; returns the observations ``[n, ...]`` it shows. Errors: UsageError."""
-        return np.concatenate([env.set_state(part_of(state, f"{k}.")) for k, env in enumerate(self._envs)])
+        return self._join([env.set_state(part_of(state, f"{k}.")) for k, env in enumerate(self._envs)])
 
     def close_extras(self, **kwargs: Any) -> None:
         """Close every game's environments."""

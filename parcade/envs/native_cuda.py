@@ -15,6 +15,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from torch import Tensor
 
+from parcade.envs.mixed import MixedVectorEnv
 from parcade.envs.native import check_switches
 from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError, missing_extra
@@ -135,3 +136,20 @@ class CudaNativeVectorEnv(VectorEnv):
         except (ValueError, MemoryError) as error:
             raise UsageError(str(error)) from error
         return self._observations
+
+
+class CudaMixedVectorEnv(MixedVectorEnv):
+    """Several games on a GPU in one vector environment, every value a tensor there."""
+
+    def __init__(self, envs: list[CudaNativeVectorEnv], games: list[str]) -> None:
+        super().__init__(envs, games)
+        self.device = envs[0].device
+
+    def _split(self, column: Tensor) -> list[Tensor]:
+        return list(torch.tensor_split(column, self._edges.tolist()))
+
+    def _join(self, parts: list[Tensor]) -> Tensor:
+        return torch.cat(parts)
+
+    def _infos(self, parts: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+        return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}

@@ -70,7 +70,6 @@ def test_a_state_is_taken_back_and_games_rest_one_by_one():
         ([], {}, "expected Atari games, one or more; got none"),
         (["pong", "breakout", "qbert"], {"num_envs": 2}, "num_envs=2 is fewer than the 3 games"),
         (["pong", "breakout"], {"action_subset": (0, 1)}, "action_subset names places of one game's action set"),
-        (["pong", "breakout"], {"device": "cuda"}, "several games play on device 'cpu'"),
         (["ALE/Pong-v5", "breakout"], {}, "ids of different rules"),
         (["pong", "brakeout"], {}, "did you mean 'breakout'"),
         (["pong"], {"settings": EnvSettings(), "frame_skip": 2}, "put them into settings"),

@@ -1,5 +1,7 @@
 """The native backend on a device says what it says on the CPU. The device's threads run on the CPU here, one by one."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -10,7 +12,7 @@ from parcade.atari.cuda import environments
 from parcade.atari.cuda.engine import DeviceFacts, HostThreads
 from parcade.atari.cuda.usage import occupancy
 from parcade.config import RunConfig, TrainConfig
-from parcade.envs.native_cuda import CudaNativeVectorEnv
+from parcade.envs.native_cuda import CudaMixedVectorEnv, CudaNativeVectorEnv
 from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError
 from parcade.experience.device_group import DeviceEnvGroup
@@ -62,6 +64,30 @@ def test_actions_elsewhere_are_refused_in_one_line():
 def test_what_a_gpu_cannot_serve_is_refused(change):
     with pytest.raises(UsageError, match="device 'cuda' needs"):
         make_vec("pong", 1, **{"backend": "native", "device": "cuda", **change})
+
+
+def test_games_mix_on_the_device_as_on_the_host():
+    games, settings = ["pong", "breakout"], dataclasses.replace(SETTINGS, full_action_set=True)
+    host = make_vec(games, 4, "native", settings=settings)
+    device = CudaMixedVectorEnv([CudaNativeVectorEnv(game, 2, settings, threads=HostThreads()) for game in games], games)
+    assert device.games == host.games == ["pong", "pong", "breakout", "breakout"]
+    assert np.array_equal(host.reset(seed=5)[0], device.reset(seed=5)[0].numpy())
+    player = np.random.default_rng(0)
+    ended = 0
+    for _ in range(40):
+        actions = player.integers(0, 18, 4)
+        expected, got = host.step(actions), device.step(torch.from_numpy(actions))
+        for want, have in zip(expected[:4], got[:4], strict=True):
+            assert np.array_equal(want, have.numpy())
+        for name in ("lives", "frames", "reset_frames"):
+            assert np.array_equal(expected[4][name], got[4][name].numpy()), name
+        if "_final_obs" in expected[4]:
+            over = expected[4]["_final_obs"]
+            ended += int(over.sum())
+            assert np.array_equal(expected[4]["final_obs"][over], got[4]["final_obs"].numpy()[over])
+    assert ended >= 4
+    state = device.get_state()
+    assert np.array_equal(host.set_state(state), device.set_state(state).numpy())
 
 
 class H200(HostThreads):
