@@ -165,7 +165,7 @@ class GpuThreads:
     def __init__(
         self, stream: int | None = None, *, threads_per_block: int = THREADS_PER_BLOCK, max_registers: int | None = PLAYING_REGISTERS
     ) -> None:
-        self.threads_per_block, self._max_registers = threads_per_block, max_registers
+        self.threads_per_block, self._max_registers = threads_per_block, None if is_simulated() else max_registers
         self._cuda = require_cuda()
         self.links_code = not is_simulated()
         self._multiprocessors = 1
