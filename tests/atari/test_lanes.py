@@ -4,25 +4,16 @@ import secrets
 
 import numpy as np
 import pytest
-from lanes_on_cpu import LanesOnCpu, compile_form, play_group_of_states
 
-from parcade.atari import Arcade, console, rules
+from parcade.atari import Arcade
 from parcade.atari import state as st
+from parcade.atari.cuda.lane_simulation import Lanes, lanes_together
 from parcade.atari.games import load_games
-from parcade.atari.translate import rom_image, tracing
 from parcade.atari.translate.lanes import STOPPED
 
 pytest.importorskip("ale_py")
 
 LANES, FRAMES = 4, 12
-
-
-def lanes_of(arcade: Arcade) -> LanesOnCpu:
-    rom = arcade.machine.rom
-    kind = int(arcade.machine.powered["state"][0, st.CART_KIND])
-    seen, entered = tracing.trace(arcade.machine.powered, rom, arcade.machine.program)
-    code, reached = rom_image.find_code(rom_image.Image(rom, kind), seen)
-    return LanesOnCpu(rom_image.Image(rom, kind), code, reached | entered)
 
 
 def compare(game: str, seed: int, frames: int = FRAMES) -> tuple[int, int]:
@@ -32,30 +23,29 @@ def compare(game: str, seed: int, frames: int = FRAMES) -> tuple[int, int]:
     player = np.random.default_rng(seed)
     for _ in range(30):
         arcade.act(player.choice(arcade.actions, LANES))
-    rom, program = arcade.machine.rom, arcade.machine.program
-    code = compile_form(lanes_of(arcade))
-    rows = {name: array.copy() for name, array in arcade.arrays.items()}
+    group = Lanes(arcade)
     meetings = 0
     for frame in range(frames):
         actions = player.choice(arcade.actions, LANES)
-        over = arcade.arrays["state"][:, st.TERMINAL] != 0
+        over = arcade.game_over
         arcade.act(actions)
-        for e in range(LANES):
-            s, memory = rows["state"][e], rows["memory"][e]
-            s[st.ACTION] = actions[e]
-            console.apply_controls(s, int(actions[e]))
-            console.begin_update(s, memory)
-        meetings += play_group_of_states(rows, rom, code, console.INSTRUCTION_LIMIT)[0]
-        for e in range(LANES):
-            console.end_update(rows["state"][e], rows["screen"][e])
-            rules.execute(rows["state"][e], rows["memory"][e], program, program[rules.AT_STEP])
-        assert np.array_equal(rows["memory"][~over], arcade.arrays["memory"][~over]), f"{game}, seed {seed}, frame {frame}"
+        meetings += group.act(actions).meetings
         words = slice(0, st.CART_BANK + 1)
-        got, want = rows["state"][~over, words].copy(), arcade.arrays["state"][~over, words].copy()
+        got, want = group.arrays["state"][~over, words].copy(), arcade.arrays["state"][~over, words].copy()
         got[:, st.BUS] = want[:, st.BUS] = 0  # means nothing between instructions
         assert np.array_equal(got, want), f"{game}, seed {seed}, frame {frame}"
-        rows["state"][over], rows["memory"][over] = arcade.arrays["state"][over], arcade.arrays["memory"][over]
-    return meetings, len(code.places)
+        assert np.array_equal(group.arrays["memory"][~over], arcade.arrays["memory"][~over]), f"{game}, seed {seed}, frame {frame}"
+        for name in ("state", "memory"):
+            group.arrays[name][over] = arcade.arrays[name][over]
+    return meetings, len(group.code.places)
+
+
+def test_a_warp_of_equal_consoles_stays_whole_and_others_do_not():
+    alone = lanes_together("pong", 4, lanes=1, warm_up_frames=60)
+    assert alone.lanes_active == 1.0
+    apart = lanes_together("pong", 4, lanes=8, warm_up_frames=60)
+    assert 1.0 < apart.lanes_active < 8.0 and apart.meetings_a_frame > 0
+    assert abs(apart.instructions_a_frame / alone.instructions_a_frame - 1) < 0.2
 
 
 @pytest.mark.parametrize("game", ["pong", "seaquest", "ms_pacman", "pitfall2", "up_n_down"])

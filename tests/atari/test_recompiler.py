@@ -4,11 +4,11 @@ import secrets
 
 import numpy as np
 import pytest
-from lanes_on_cpu import LanesOnCpu, compile_form, play_group
 from test_cpu6507 import machine
 
 from parcade.atari import Arcade, cartridge, console, cpu6507, jit, opcodes
 from parcade.atari import state as st
+from parcade.atari.cuda.lane_simulation import LanesOnCpu, Row, compile_form, play_group
 from parcade.atari.translate import recompiler, rom_code, rom_image
 
 PROGRAM_BYTES = 300
@@ -279,7 +279,7 @@ def run_on_both(
         rows[0][st.IN_CHARGE : st.IN_CHARGE + 4] = charge
         rows[0][st.IN_INPT4] = 0x80
         console._start_frame(rows[0])
-        return rows[:4]
+        return Row(*rows[:4])
 
     plain = begun()
     found, reached = rom_image.find_code(rom_image.Image(plain[2], kind), names)
@@ -293,7 +293,7 @@ def run_on_both(
     for form in (recompiler.Translator, LanesOnCpu):
         fast = begun()
         code = compile_form(form(rom_image.Image(fast[2], kind), found, reached | set(found)))
-        ran.append(play_group([fast], code, limit)[1])
+        ran.append(play_group([fast], code, limit).instructions)
         fast[0][st.BUS] = 0
         assert np.array_equal(plain[0], fast[0]), [form, state_difference(plain[0], fast[0]), image[:PROGRAM_BYTES].hex()]
         assert np.array_equal(plain[1], fast[1])

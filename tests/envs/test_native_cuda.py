@@ -104,7 +104,8 @@ def test_a_measurement_says_what_it_makes_of_the_gpu():
     env.reset(seed=0)
     env.step(torch.zeros(2, dtype=torch.int64))
     row = env.describe_use(1e6)
-    assert row["card"] == "NVIDIA H200" and 1.0 < row["opcodes_a_warp"] < 32
+    assert (row["card"], row["registers"]) == ("NVIDIA H200", 255)
+    assert 1.0 < float(row["lanes_active"].removesuffix(" of 32")) < 32.0 and 3000 < row["instructions_a_frame"] < 6000
     assert row["occupancy"] == "0.000 of at most 0.125"
     moved, there = row["memory"].split(" GB/s of ")
     assert 150 < int(moved) < 350 and there == "4,800"  # pictures of 33,600 bytes, six times, are most of it
