@@ -28,6 +28,8 @@ from llvmlite import ir
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from . import side_by_side
+
 # LLVM's own memory manager puts the sections of an object wherever there is room. In an address space as full as CUDA's driver leaves it
 # they can end up more than 2 GB apart, which aborts the process if code is made for less, as that of ROMs is (`machine_code.py`).
 # llvmlite's manager takes one block for an object. Numba reads this setting when its first function is decorated.
@@ -134,29 +136,54 @@ def separate(signature: str):
     return decorate
 
 
+def separate_functions() -> dict[str, tuple]:
+    """Dispatcher and signature of every separate function by its name, callees first; nothing with the JIT off."""
+    for name in ("engine_cpu", "rounds", "translate.tracing"):
+        importlib.import_module(f"{__package__}.{name}")
+    return {f"{dispatcher.py_func.__module__}.{dispatcher.__name__}": (dispatcher, signature) for dispatcher, signature in _separate}
+
+
 def prepare() -> None:
     """Load every separate function from disk, or compile it and say so on stderr. Processes that start together do it once."""
     global _prepared
     with _lock:
         if _prepared:
             return
-        for name in ("engine_cpu", "rounds", "translate.tracing"):
-            importlib.import_module(f"{__package__}.{name}")
+        functions = separate_functions()
         directory = cache_directory()
         with only_process(directory):
             missing = _forget_stale_kernels(directory)
             started = time.perf_counter()
-            if missing and _separate:
-                print("parcade: compiling the consoles, once (about half a minute) ...", file=sys.stderr, flush=True)
+            if missing and functions:
+                print("parcade: compiling the consoles, once (some 10 seconds on two cores) ...", file=sys.stderr, flush=True)
+            if missing and functions and directory is not None:
+                _compile_side_by_side(functions, directory)
             for dispatcher, signature in _separate:
                 _compile(dispatcher, signature, directory is not None)
             for dispatcher, _ in _separate:
                 dispatcher.disable_compile(False)  # numba-cuda takes only functions that may still be compiled
-            if missing and _separate:
+            if missing and functions:
                 print(f"parcade: compiled in {time.perf_counter() - started:.0f} s", file=sys.stderr, flush=True)
             if missing and directory is not None:
                 (directory / STAMP).write_text(source_digest())
         _prepared = True
+
+
+def prepare_meanwhile() -> None:
+    """Begin with `prepare` in a thread, for a process that has other things to load first. What fails, fails again in `prepare`."""
+
+    def begin() -> None:
+        with contextlib.suppress(Exception):
+            prepare()
+
+    threading.Thread(target=begin, name="parcade-prepare", daemon=True).start()
+
+
+def _compile_side_by_side(functions: dict[str, tuple], directory: Path) -> None:
+    """Fill the disk's cache by several processes; where one of them fails it is left empty, since kernels know each other by name."""
+    python = {name: dispatcher.py_func for name, (dispatcher, _) in functions.items()}
+    if not side_by_side.compile_all(python, side_by_side.available_cores()):
+        _delete_kernels(directory)
 
 
 @contextlib.contextmanager
@@ -283,10 +310,14 @@ def _forget_stale_kernels(directory: Path | None) -> bool:
     if stamp.is_file() and stamp.read_text() == source_digest():
         return False
     stamp.unlink(missing_ok=True)
+    _delete_kernels(directory)
+    return True
+
+
+def _delete_kernels(directory: Path) -> None:
     for folder in _kernel_folders() | {directory}:
         for path in [*folder.glob("*.nbi"), *folder.glob("*.nbc"), *folder.glob("rom-*.o"), *folder.glob("rom-*.ptx")]:
             path.unlink(missing_ok=True)
-    return True
 
 
 def _kernel_folders() -> set[Path]:

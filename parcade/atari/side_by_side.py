@@ -1,0 +1,117 @@
+"""Compile functions in several processes at once, see `compile_worker.py`."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import FunctionType, ModuleType
+
+MOST_WORKERS = 4
+"""More would wait for the largest function, which takes a quarter of the whole time."""
+
+
+def compile_all(functions: dict[str, FunctionType], count: int) -> bool:
+    """Have `count` processes write these Python functions into Numba's cache; returns whether all lie there now.
+
+    functions: by their names in `jit.separate_functions`.
+    """
+    tasks = Tasks(functions)
+    with contextlib.ExitStack() as workers:
+        threads = []
+        for worker in range(max(1, min(count, MOST_WORKERS, len(functions)))):
+            process = workers.enter_context(_started())
+            threads.append(threading.Thread(target=_feed, args=(worker, process, tasks), daemon=True))
+            threads[-1].start()
+        for thread in threads:
+            thread.join()
+    return len(tasks.done) == len(functions)
+
+
+def available_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class Tasks:
+    """Functions that are still to be compiled, for several workers."""
+
+    def __init__(self, functions: dict[str, FunctionType]) -> None:
+        separate = set(functions.values())
+        self._parts = {name: parts(function, separate) for name, function in functions.items()}
+        self._worker_of: dict[FunctionType, int] = {}
+        self._lock = threading.Lock()
+        self.done: list[str] = []
+
+    def take(self, worker: int) -> str | None:
+        """The heaviest function that is left, None if none is. Kernels that another worker has compiled already do not count:
+        that worker is to take the function."""
+        with self._lock:
+            if not self._parts:
+                return None
+            name = max(self._parts, key=lambda name: self._weight(name, worker))
+            for part in self._parts.pop(name):
+                self._worker_of.setdefault(part, worker)
+            return name
+
+    def _weight(self, name: str, worker: int) -> int:
+        """Bytes of Python's code in a function and its kernels: about how long it takes to compile."""
+        return sum(len(part.__code__.co_code) for part in self._parts[name] if self._worker_of.get(part, worker) == worker)
+
+
+def parts(function: FunctionType, separate: set[FunctionType]) -> set[FunctionType]:
+    """A function and the kernels that become part of it."""
+    found: set[FunctionType] = set()
+    todo = [function]
+    while todo:
+        part = todo.pop()
+        if part not in found:
+            found.add(part)
+            todo += [called for called in _called(part) if called not in separate]
+    return found
+
+
+def _called(function: FunctionType) -> Iterator[FunctionType]:
+    """Compiled functions that a function names, by themselves or as parts of a module."""
+    names, known = function.__code__.co_names, function.__globals__
+    for name in names:
+        value = known.get(name)
+        for found in [value, *[getattr(value, part, None) for part in names if isinstance(value, ModuleType)]]:
+            if isinstance(getattr(found, "py_func", None), FunctionType):
+                yield found.py_func
+
+
+@contextlib.contextmanager
+def _started() -> Iterator[subprocess.Popen]:
+    """A worker's process, ended at the end."""
+    path = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path), "OPENBLAS_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", f"{__package__}.compile_worker"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=environment,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()  # what it has answered lies on disk
+        process.wait()
+        process.stdin.close()
+        process.stdout.close()
+
+
+def _feed(worker: int, process: subprocess.Popen, tasks: Tasks) -> None:
+    """Give a process one function after the other. When it fails, its function is left undone."""
+    while (name := tasks.take(worker)) is not None:
+        try:
+            print(name, file=process.stdin, flush=True)
+            if process.stdout.readline().strip() != name:
+                return
+        except (OSError, ValueError):  # it has ended
+            return
+        tasks.done.append(name)
