@@ -5,6 +5,7 @@ Exit codes: 0 done, 2 for what the user can mend (one line says what), 1 for wha
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import os
@@ -14,6 +15,7 @@ import traceback
 from typing import NamedTuple
 
 from parcade.errors import UsageError, unknown_name
+from parcade.stand_ins import stand_ins
 
 
 class Command(NamedTuple):
@@ -55,6 +57,17 @@ def main(arguments: list[str] | None = None) -> int:
     # A waiting OpenMP thread must not burn a core that emulation could use; set before torch loads OpenMP.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     arguments = sys.argv[1:] if arguments is None else arguments
+    with stand_ins() if _asks_for_help(arguments) else contextlib.nullcontext():
+        return _run(arguments)
+
+
+def _asks_for_help(arguments: list[str]) -> bool:
+    """Whether a command will show its help, whatever else it is given; behind ``--`` stands another program."""
+    own = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    return "-h" in own or "--help" in own
+
+
+def _run(arguments: list[str]) -> int:
     from parcade.cluster import mpi, ranks
 
     is_rank = ranks.launched_as_rank()

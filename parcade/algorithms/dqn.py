@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from parcade import optimizers
 from parcade.algorithms.base import Algorithm, AlgorithmConfig, AlgorithmContext, update_statistics
 from parcade.exchange.base import Exchange, OptimizerFactory, set_learning_rate
 from parcade.experience.replay import TransitionBatch
@@ -91,8 +92,8 @@ class DQN(Algorithm):
         c = self.config
         if c.optimizer == "rmsprop":
             # The paper's 0.01 stands inside the root of squared sums over 32 transitions, this one outside of that of means.
-            return lambda parameters: torch.optim.RMSprop(parameters, c.learning_rate, alpha=0.95, eps=0.1 / 32, centered=True)
-        return lambda parameters: torch.optim.Adam(parameters, c.learning_rate, eps=1e-4)
+            return lambda parameters: optimizers.RMSprop(parameters, c.learning_rate, alpha=0.95, eps=0.1 / 32, centered=True)
+        return lambda parameters: optimizers.Adam(parameters, c.learning_rate, eps=1e-4)
 
     def update(self, batch: TransitionBatch, exchange: Exchange, progress: float) -> dict[str, Tensor]:
         c, policy = self.config, self.policy

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from parcade import optimizers
 from parcade.algorithms.base import Algorithm, AlgorithmConfig
 from parcade.exchange.base import Exchange, OptimizerFactory, set_learning_rate
 from parcade.policy import NetworkConfig
@@ -76,7 +77,7 @@ class ES(Algorithm):
     acts_greedily: ClassVar[bool] = True
 
     def optimizer(self) -> OptimizerFactory:
-        return lambda parameters: torch.optim.Adam(parameters, self.config.learning_rate)
+        return lambda parameters: optimizers.Adam(parameters, self.config.learning_rate)
 
     def update(self, batch: PopulationBatch, exchange: Exchange, progress: float) -> dict[str, Tensor]:
         c = self.config

@@ -17,6 +17,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from parcade import optimizers
 from parcade.algorithms.base import (
     Algorithm,
     AlgorithmConfig,
@@ -82,7 +83,7 @@ class PPO(Algorithm):
     head: ClassVar[str] = "actor_critic"
 
     def optimizer(self) -> OptimizerFactory:
-        return lambda parameters: torch.optim.Adam(parameters, self.config.learning_rate, eps=1e-5)
+        return lambda parameters: optimizers.Adam(parameters, self.config.learning_rate, eps=1e-5)
 
     def update(self, batch: Batch, exchange: Exchange, progress: float) -> dict[str, Tensor]:
         c, policy = self.config, self.policy

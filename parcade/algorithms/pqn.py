@@ -15,6 +15,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from parcade import optimizers
 from parcade.algorithms.base import (
     Algorithm,
     AlgorithmConfig,
@@ -77,7 +78,7 @@ class PQN(Algorithm):
         self.policy.epsilon.fill_(config.epsilon_start)
 
     def optimizer(self) -> OptimizerFactory:
-        return lambda parameters: torch.optim.RAdam(parameters, self.config.learning_rate)
+        return lambda parameters: optimizers.RAdam(parameters, self.config.learning_rate)
 
     def update(self, batch: Batch, exchange: Exchange, progress: float) -> dict[str, Tensor]:
         c, policy = self.config, self.policy

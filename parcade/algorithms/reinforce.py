@@ -14,6 +14,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from parcade import optimizers
 from parcade.algorithms.base import Algorithm, AlgorithmConfig, normalized, update_statistics
 from parcade.exchange.base import Exchange, OptimizerFactory
 from parcade.experience.batch import Batch
@@ -58,7 +59,7 @@ class Reinforce(Algorithm):
 
     def optimizer(self) -> OptimizerFactory:
         c = self.config
-        return lambda parameters: torch.optim.RMSprop(parameters, c.learning_rate, alpha=c.rmsprop_decay, eps=1e-5)
+        return lambda parameters: optimizers.RMSprop(parameters, c.learning_rate, alpha=c.rmsprop_decay, eps=1e-5)
 
     def update(self, batch: Batch, exchange: Exchange, progress: float) -> dict[str, Tensor]:
         advantages = self._advantages(batch, exchange)

@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-import torch
 from torch import Tensor
 
+from parcade import optimizers
 from parcade.algorithms.base import Algorithm, AlgorithmConfig, update_statistics
 from parcade.exchange.base import Exchange, OptimizerFactory, set_learning_rate
 from parcade.experience.batch import Batch
@@ -66,8 +66,8 @@ class VTraceLearner(Algorithm):
 
     def optimizer(self) -> OptimizerFactory:
         if self.config.optimizer == "adam":
-            return lambda parameters: torch.optim.Adam(parameters, self.config.learning_rate, eps=1e-5)
-        return lambda parameters: torch.optim.RMSprop(parameters, self.config.learning_rate, alpha=0.99, eps=1e-5)
+            return lambda parameters: optimizers.Adam(parameters, self.config.learning_rate, eps=1e-5)
+        return lambda parameters: optimizers.RMSprop(parameters, self.config.learning_rate, alpha=0.99, eps=1e-5)
 
     def update(self, batch: Batch, exchange: Exchange, progress: float) -> dict[str, Tensor]:
         c = self.config
