@@ -207,13 +207,26 @@ def _compile(dispatcher, signature: str, on_disk: bool) -> None:
     if on_disk:
         dispatcher.enable_caching()
     with interrupts_wait():
-        dispatcher.compile(signature)
+        if not (on_disk and _load(dispatcher, signature)):
+            dispatcher.compile(signature)
     dispatcher.disable_compile()  # else Numba would compile it again for each constant that a caller passes
     for result in dispatcher.overloads.values():
         # What calls this function links an empty module in place of its code; the name is found when it is loaded.
         # A private attribute of Numba: where it is not there, callers take in the code, which is slower to compile.
         if hasattr(result.library, "_shared_module"):
             result.library._shared_module = llvmlite.binding.parse_assembly("")
+
+
+def _load(dispatcher, signature: str) -> bool:
+    """Load a function from disk, if it lies there, without all that Numba imports to compile one: half a second, of which
+    scipy takes most. By private parts of Numba; where they are missing Numba loads it."""
+    load = getattr(getattr(dispatcher, "_cache", None), "_load_overload", None)
+    result = None if load is None else load(signature, dispatcher.targetctx)
+    if result is None:
+        return False
+    dispatcher.targetctx.insert_user_function(result.entry_point, result.fndesc, [result.library])
+    dispatcher.add_overload(result)
+    return True
 
 
 STAMP = "kernels.sha256"

@@ -72,9 +72,11 @@ JOIN_SECONDS = 10.0
 # --- what threads do in a round ------------------------------------------------------------------------
 
 
-@inlined
-def _part(thread):
+def _part_of(thread):
     return FIRST_PART + PART_WORDS * thread
+
+
+_part = inlined(_part_of)  # for compiled code: the first call from Python would compile it, in every process
 
 
 @kernel
@@ -232,9 +234,9 @@ def _available_cores() -> int:
 
 def make_control(num_threads: int) -> np.ndarray:
     """The words of a pool, on a cache line's boundary."""
-    words = np.zeros(_part(num_threads) + 8, np.int64)
+    words = np.zeros(_part_of(num_threads) + 8, np.int64)
     skipped = -words.ctypes.data // 8 % 8
-    control = words[skipped : skipped + _part(num_threads)]
+    control = words[skipped : skipped + _part_of(num_threads)]
     control[NUM_PARTS] = num_threads
     control[BASE] = control.ctypes.data
     control[ENTERED] = CLOSED
@@ -280,7 +282,7 @@ class _Team:
         self.control[CLOSING] = 1
         for thread, _ in enumerate(self.threads, 1):
             if self.semaphores is not None:
-                self.semaphores.post(int(self.control[BASE]) + 8 * (_part(thread) + WAKE))
+                self.semaphores.post(int(self.control[BASE]) + 8 * (_part_of(thread) + WAKE))
             else:
                 with contextlib.suppress(RuntimeError):  # it has a round to see first
                     self.wakes[thread].release()
@@ -293,7 +295,7 @@ class _Team:
 
 def _set_semaphores(control: np.ndarray, semaphores: Semaphores) -> None:
     control[WAIT], control[TRY_WAIT], control[POST] = semaphores.addresses
-    for word in (DONE, *(_part(thread) + WAKE for thread in range(control[NUM_PARTS]))):
+    for word in (DONE, *(_part_of(thread) + WAKE for thread in range(control[NUM_PARTS]))):
         semaphores.init(int(control[BASE]) + 8 * word, 0, 0)
     # Where threads wait for each other's cores, each look is time taken from who is looked for.
     control[SPINS] = SPIN_SECONDS / _look_seconds(control) if control[NUM_PARTS] <= _available_cores() else 0

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import gc
 import os
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,12 +42,42 @@ class ResumeFlags:
 
 def train(arguments: list[str]) -> int:
     """``parcade train``."""
-    from parcade.flags import parse_training
+    resumes = any(word == "--resume" or word.startswith("--resume=") for word in arguments)
+    with _without_collections():
+        if _will_play_native_consoles(arguments):
+            from parcade.atari.jit import prepare_meanwhile
 
-    if any(word == "--resume" or word.startswith("--resume=") for word in arguments):
+            prepare_meanwhile()
+        import parcade.train  # noqa: F401
+        from parcade.flags import parse_training
+    if resumes:
         return _resume(_resume_flags(arguments))
     config = parse_training(arguments)
     return _run(config, arguments, resume=None)
+
+
+def _will_play_native_consoles(arguments: list[str]) -> bool:
+    """Whether this process will probably need the consoles; reading the flags, which needs torch, would take longer than to ask
+    the words. A wrong guess costs some time on another core, or saves none."""
+    from parcade.atari.games import snake_case
+    from parcade.cluster.ranks import launched_as_rank
+
+    game, *flags = arguments or [""]
+    words = {word.removeprefix("--backend=").removeprefix("--engine=") for word in flags}
+    with contextlib.suppress(ValueError):
+        return bool(snake_case(game)) and "ale" not in words and (launched_as_rank() or not words & {"mpi", "ray"})
+    return False
+
+
+@contextlib.contextmanager
+def _without_collections() -> Iterator[None]:
+    """No garbage collection while much is imported: a tenth of the time. What is there at the end stays, and is not looked at again."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def _resume_flags(arguments: list[str]) -> ResumeFlags:
