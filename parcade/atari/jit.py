@@ -152,7 +152,7 @@ def prepare() -> None:
         functions = separate_functions()
         directory = cache_directory()
         with only_process(directory):
-            missing = _forget_stale_kernels(directory)
+            missing = _forget_stale_kernels(directory) or _forget_half_a_set(directory)
             started = time.perf_counter()
             if missing and functions:
                 print("parcade: compiling the consoles, once (some 10 seconds on two cores) ...", file=sys.stderr, flush=True)
@@ -325,6 +325,28 @@ def _forget_stale_kernels(directory: Path | None) -> bool:
     stamp.unlink(missing_ok=True)
     _delete_kernels(directory)
     return True
+
+
+def _forget_half_a_set(directory: Path) -> bool:
+    """Delete what lies on disk where a part has gone: functions call each other by names that one compilation gave them.
+
+    Returns whether everything has to be compiled; nothing is deleted where all is there for processors of another kind.
+    """
+    for dispatcher, _ in _separate:
+        dispatcher.enable_caching()
+    present = [_lies_on_disk(dispatcher, signature) for dispatcher, signature in _separate]
+    if any(present) and not all(present):
+        _delete_kernels(directory)
+    return not all(present)
+
+
+def _lies_on_disk(dispatcher, signature: str) -> bool:
+    """By private parts of Numba; where they are missing it is taken for granted, and Numba compiles what is not there."""
+    try:
+        cache = dispatcher._cache
+        return cache._index_key(signature, dispatcher.targetctx.codegen()) in cache._cache_file._load_index()
+    except AttributeError:
+        return True
 
 
 def _delete_kernels(directory: Path) -> None:

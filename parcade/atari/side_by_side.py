@@ -101,8 +101,9 @@ def _started() -> Iterator[subprocess.Popen]:
     finally:
         process.kill()  # what it has answered lies on disk
         process.wait()
-        process.stdin.close()
         process.stdout.close()
+        with contextlib.suppress(OSError):  # of a name that it has not read
+            process.stdin.close()
 
 
 def _feed(worker: int, process: subprocess.Popen, tasks: Tasks) -> None:

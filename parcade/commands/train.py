@@ -64,8 +64,9 @@ def _will_play_native_consoles(arguments: list[str]) -> bool:
 
     game, *flags = arguments or [""]
     words = {word.removeprefix("--backend=").removeprefix("--engine=") for word in flags}
+    elsewhere = {"ale", "-h", "--help"} | (set() if launched_as_rank() else {"mpi", "ray"})
     with contextlib.suppress(ValueError):
-        return bool(snake_case(game)) and "ale" not in words and (launched_as_rank() or not words & {"mpi", "ray"})
+        return bool(snake_case(game)) and not words & elsewhere
     return False
 
 

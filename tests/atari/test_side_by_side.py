@@ -1,0 +1,119 @@
+"""Consoles compiled by several processes: every function once, kernels shared sensibly, and what happens when one fails."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from parcade.atari import engine_cpu, jit, preprocess, rounds, side_by_side, tia
+
+SMALL = [f"parcade.atari.thread_pool.{name}" for name in ("enter_round", "leave_round", "close_round", "spin")]
+
+
+def python_functions() -> dict:
+    return {name: dispatcher.py_func for name, (dispatcher, _) in jit.separate_functions().items()}
+
+
+@pytest.mark.quick
+def test_parts_of_a_function_are_its_kernels_and_no_separate_function():
+    functions = python_functions()
+    parts = side_by_side.parts(functions["parcade.atari.rounds.play"], set(functions.values()))
+    assert {rounds.play.py_func, rounds._step_console.py_func, preprocess.observe.py_func, engine_cpu.play_step.py_func} <= parts
+    assert tia.serve.py_func not in parts and engine_cpu.start_episode.py_func not in parts
+
+
+@pytest.mark.quick
+def test_every_function_is_taken_once_by_one_of_the_workers():
+    functions = python_functions()
+    tasks = side_by_side.Tasks(functions)
+    taken = [tasks.take(worker) for worker in (0, 1, 1) * len(functions)]
+    assert sorted(name for name in taken if name) == sorted(functions) and len(functions) >= 30
+
+
+@pytest.mark.quick
+def test_a_worker_takes_the_function_whose_kernels_it_has_compiled():
+    functions = python_functions()
+    names = [f"parcade.atari.{name}" for name in ("rounds.play", "engine_cpu.start_episode", "console.reset_game")]
+    tasks = side_by_side.Tasks({name: functions[name] for name in names})
+    assert tasks.take(0) == names[0]
+    assert tasks.take(1) == names[2]  # the lightest, but for the kernels that worker 0 has
+    assert tasks.take(0) == names[1] and tasks.take(0) is None
+
+
+def test_workers_leave_what_they_compile_in_the_cache(tmp_path):
+    script = """
+import sys
+from parcade.atari import jit, side_by_side
+functions = {name: dispatcher.py_func for name, (dispatcher, _) in jit.separate_functions().items() if name in sys.argv[1:]}
+assert len(functions) == 4 and side_by_side.compile_all(functions, 2)
+assert not [path for path in jit.cache_directory().glob("*.nbc") if "spin" not in path.name and "round" not in path.name]
+for name in functions:
+    dispatcher, signature = jit.separate_functions()[name]
+    dispatcher.enable_caching()
+    assert jit._load(dispatcher, signature), name
+from parcade.atari import thread_pool
+control = thread_pool.make_control(2)
+assert not thread_pool.enter_round(control)  # closed
+control[thread_pool.ENTERED] = 0
+assert thread_pool.enter_round(control) and control[thread_pool.ENTERED] == 1
+assert thread_pool.close_round(control) and thread_pool.leave_round(control)
+"""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", script, *SMALL], env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("program", ["/bin/false", "/bin/cat"])  # one that ends; one that answers, and nothing is there
+def test_a_worker_that_fails_is_noticed(program, monkeypatch):
+    monkeypatch.setattr(sys, "executable", program)
+    functions = python_functions()
+    assert not side_by_side.compile_all({name: functions[name] for name in SMALL}, 2)
+
+
+def test_after_a_failure_nothing_is_left_of_what_others_have_compiled(tmp_path, monkeypatch):
+    monkeypatch.setattr(side_by_side, "compile_all", lambda functions, count: False)
+    monkeypatch.setattr(jit, "_kernel_folders", set)
+    (tmp_path / "tia.run.nbi").write_bytes(b"names that this process will not give")
+    jit._compile_side_by_side(jit.separate_functions(), tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_half_a_set_is_forgotten_and_a_whole_one_is_kept(tmp_path, monkeypatch):
+    present = dict.fromkeys(jit.separate_functions(), True)
+    monkeypatch.setattr(jit, "_lies_on_disk", lambda dispatcher, signature: present[f"{dispatcher.__module__}.{dispatcher.__name__}"])
+    kept = tmp_path / "tia.run.nbi"
+    monkeypatch.setattr(jit, "_kernel_folders", set)
+    kept.write_bytes(b"of a whole set")
+    assert not jit._forget_half_a_set(tmp_path) and kept.exists()
+    present["parcade.atari.rounds.play"] = False
+    assert jit._forget_half_a_set(tmp_path) and not kept.exists()
+    present = dict.fromkeys(present, False)
+    kept.write_bytes(b"for another processor")
+    assert jit._forget_half_a_set(tmp_path) and kept.exists()
+
+
+def test_a_worker_ends_with_its_parent():
+    command = [sys.executable, "-m", "parcade.atari.compile_worker"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as worker:
+        worker.stdin.write("parcade.atari.tia.run\n")  # seconds of work
+        worker.stdin.close()
+        assert worker.wait(60) == 0 and worker.stdout.read() == ""
+
+
+def test_a_second_start_imports_nothing_of_what_numba_compiles_with():
+    """Half a second, of which scipy's linear algebra is the most; one function compiled in a start would bring it."""
+    script = """
+import sys
+import numpy as np
+from parcade.atari import VectorConsoles
+consoles = VectorConsoles("pong", 2, num_threads=2)
+consoles.reset(seed=1)
+consoles.step(np.zeros(2, np.int64))
+consoles.close()
+assert "numba" in sys.modules
+print(sorted({"numba.np.arraymath", "scipy.linalg", "numba.core.typing.cffi_utils", "torch"} & set(sys.modules)))
+"""
+    for _ in range(2):  # the first one may have to compile
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=600, check=True)
+    assert done.stdout == "[]\n", done
