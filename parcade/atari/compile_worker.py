@@ -11,7 +11,6 @@ no longer what it was, the process fails, and `jit.prepare` compiles everything 
 Protocol: a line on stdin names a function, a line on stdout says that it lies in the cache. The process ends with its stdin.
 """
 
-import gc
 import os
 import queue
 import signal
@@ -40,7 +39,6 @@ def main() -> None:
     os.dup2(2, 1)
     names: queue.SimpleQueue[str] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(names,), daemon=True).start()
-    gc.disable()  # a tenth of the time, and the process ends soon
     functions = jit.separate_functions()
     _change_numba({dispatcher.py_func for dispatcher, _ in functions.values()})
     for dispatcher, signature in functions.values():
@@ -233,7 +231,3 @@ def _kernels(library) -> Iterator:
             seen.add(id(kernel))
             yield kernel
             todo += kernel._linking_libraries
-
-
-if __name__ == "__main__":
-    main()

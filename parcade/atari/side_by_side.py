@@ -12,6 +12,15 @@ from types import FunctionType, ModuleType
 MOST_WORKERS = 4
 """More would wait for the largest function, which takes a quarter of the whole time."""
 
+# Numba asks for these two, takes a third of a second to import them, and does without where they are not installed.
+WORKER = f"""
+import gc, sys
+gc.disable()  # a tenth of the time, and the process ends soon
+sys.modules |= dict.fromkeys(("scipy", "cffi"))
+from {__package__}.compile_worker import main
+main()
+"""
+
 
 def compile_all(functions: dict[str, FunctionType], count: int) -> bool:
     """Have `count` processes write these Python functions into Numba's cache; returns whether all lie there now.
@@ -89,7 +98,7 @@ def _started() -> Iterator[subprocess.Popen]:
     path = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path), "OPENBLAS_NUM_THREADS": "1"}
     process = subprocess.Popen(
-        [sys.executable, "-m", f"{__package__}.compile_worker"],
+        [sys.executable, "-c", WORKER],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -94,7 +94,7 @@ def test_half_a_set_is_forgotten_and_a_whole_one_is_kept(tmp_path, monkeypatch):
 
 
 def test_a_worker_ends_with_its_parent():
-    command = [sys.executable, "-m", "parcade.atari.compile_worker"]
+    command = [sys.executable, "-c", side_by_side.WORKER]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as worker:
         worker.stdin.write("parcade.atari.tia.run\n")  # seconds of work
         worker.stdin.close()
