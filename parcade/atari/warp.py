@@ -13,6 +13,13 @@ from numba.extending import intrinsic
 
 ANY = 1  # mode of a vote
 
+
+def meets(builder, function) -> None:
+    """Keep LLVM from moving calls of a function to where only some of the lanes come, or from copying them for each way there."""
+    function.attributes.add("convergent")
+    builder.function.attributes.add("convergent")
+
+
 if numba.config.DISABLE_JIT:
 
     def together():
@@ -51,6 +58,7 @@ else:
             word, bit = ir.IntType(32), ir.IntType(1)
             votes = ir.FunctionType(ir.LiteralStructType([word, bit]), [word, word, bit])
             vote = cgutils.get_or_insert_function(builder.module, votes, "llvm.nvvm.vote.sync")
+            meets(builder, vote)
             holds = builder.icmp_unsigned("!=", arguments[1], ir.Constant(arguments[1].type, 0))
             answer = builder.call(vote, [builder.trunc(arguments[0], word), ir.Constant(word, ANY), holds])
             return builder.extract_value(answer, 1)
@@ -64,7 +72,9 @@ else:
         def generate(context, builder, signature, arguments):
             if "nvptx" in builder.module.triple:
                 barrier = ir.FunctionType(ir.VoidType(), [])
-                builder.call(cgutils.get_or_insert_function(builder.module, barrier, "llvm.nvvm.barrier0"), [])
+                wait = cgutils.get_or_insert_function(builder.module, barrier, "llvm.nvvm.barrier0")
+                meets(builder, wait)
+                builder.call(wait, [])
             return context.get_dummy_value()
 
         return numba.types.none(), generate

@@ -33,8 +33,8 @@ BOUNDS = {
     "reset_thread": (128, ROW + 2400, 22000, 32000, 7000),
     "choose_thread": (64, 160, 400, 1000, 250),
     "recall_block": (64, 0, 0, 2400, 800),
-    "observe_block": (96, 0, 0, 3400, 1300),
-    "begin_block": (72, 0, 0, 2800, 1050),
+    "observe_block": (128, 0, 0, 5000, 2000),
+    "begin_block": (104, 0, 0, 3700, 1400),
     "record_thread": (48, 64, 0, 800, 240),
     "show_thread": (48, 64, 0, 800, 120),
 }

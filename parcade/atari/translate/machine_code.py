@@ -10,6 +10,7 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from ..jit import inlined
+from ..warp import meets
 from .accesses import INTERPRET
 
 ADDRESS_BYTES = 8
@@ -51,6 +52,7 @@ def _call_on_gpu(builder, _address, data, numbers):
 
     wide, word, byte = ir.IntType(64), ir.IntType(32), ir.IntType(8)
     function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(word, [wide] * 3 + [word] * 3), GPU_NAME)
+    meets(builder, function)
     addresses = []
     for array, space in zip(data, (LOCAL_MEMORY, LOCAL_MEMORY, GLOBAL_MEMORY), strict=True):
         generic = builder.bitcast(array, byte.as_pointer())
