@@ -5,8 +5,10 @@ the registers on and, for the part inside the picture, ORs collisions and draws.
 a collision latch, at the end of a frame, and when somebody looks at a picture: a frame nobody looks at is
 never drawn, but can be, later, from the registers at its start (`serve`).
 
-Each object's scanline is a mask of 160 bits in three words. Between two accesses that change anything visible the
-masks stand still, so a *span* of pixels is drawn 8 at a time and its collisions are a few ANDs.
+Each object's scanline is a mask of 160 bits in three words (`tia_masks.py`). Between two accesses that change anything visible the
+masks do not change, so the pixels of a *span* are drawn from them (`tia_drawing.py`) and its collisions are a few ANDs
+(`tia_collisions.py`). Four of five writes write what the register holds and are told by one comparison. Where nothing is
+drawn and no pair of objects can set a latch, writes change registers and nothing else: the line is not visited.
 
 Peculiarities kept, because ale-py's core has them: registers take effect a few clocks after the write
 (`WRITE_DELAY`); nothing outside the picture is simulated, collisions included; when a draw stops exactly at the end
@@ -39,35 +41,15 @@ from .state import (
     T_ARK,
     T_COLLISIONS,
     T_COLOUR_LOSS,
-    T_COLUBK,
     T_COLUP0,
-    T_COLUP1,
-    T_COLUPF,
     T_COMB,
-    T_CTRLPF,
-    T_ENAM0,
-    T_ENAM1,
     T_FRAME_START,
     T_FROM_LINE,
     T_LAST,
     T_LAST_HMOVE,
     T_LEFT,
     T_LINE,
-    T_M0_SHAPE,
-    T_MIRRORED,
-    T_NUSIZ0,
-    T_NUSIZ1,
-    T_PF,
     T_PICTURE,
-    T_POSBL,
-    T_POSM0,
-    T_POSM1,
-    T_POSP0,
-    T_POSP1,
-    T_RESMP0,
-    T_RESMP1,
-    T_SKIP0,
-    T_SKIP1,
     T_START,
     T_STOP,
     T_VBLANK,
@@ -75,63 +57,65 @@ from .state import (
     TIA_SNAPSHOTS,
     TIA_WORDS,
 )
-from .tia_masks import ONE, ZERO, ball_enabled, missile_mask, player_mask, playfield_mask, shown_player0, shown_player1
-from .tia_tables import NEVER_SEEN, PIXELS_BELOW, PLAYFIELD_DELAY, SPREAD, WRITE_DELAY
-from .tia_writes import (
-    BLANK_CLOCKS,
-    DIRTY_ALL,
+from .tia_collisions import (
+    ALL_PAIRS,
+    PAIRS_OF_BL,
+    PAIRS_OF_M0,
+    PAIRS_OF_M1,
+    PAIRS_OF_P0,
+    PAIRS_OF_P1,
+    PAIRS_OF_PF,
+    UNKNOWN,
+    open_pairs,
+    overlaps,
+)
+from .tia_drawing import copy_line_above, draw_blank, draw_span
+from .tia_masks import (
     DIRTY_BL,
-    DIRTY_COLOUR,
     DIRTY_M0,
     DIRTY_M1,
     DIRTY_P0,
     DIRTY_P1,
     DIRTY_PF,
+    ZERO,
+    enabled_objects,
+    mask_of_ball,
+    mask_of_missile0,
+    mask_of_missile1,
+    mask_of_player0,
+    mask_of_player1,
+    mask_of_playfield,
+)
+from .tia_tables import PIXELS_BELOW, PLAYFIELD_DELAY, WRITE_DELAY
+from .tia_writes import (
+    AWAIT_LINE_END,
+    BLANK_CLOCKS,
+    DIRTY_ALL,
+    DIRTY_COLOUR,
+    HMOVE,
     LINE_CLOCKS,
     NOTHING,
+    PLACED,
+    SHOWN,
+    TELLING,
+    UNCHECKED,
     apply,
     draw_target,
+    end_line,
     is_effective,
-    move_ark,
+    is_plain,
+    says_nothing_new,
+    store,
+    telling_rewrites,
 )
 
-# Collision latches, in the order of the read addresses CXM0P .. CXPPMM, bit 7 first.
-M0_P1, M0_P0, M1_P0, M1_P1, P0_PF, P0_BL, P1_PF, P1_BL = 1, 2, 4, 8, 16, 32, 64, 128
-M0_PF, M0_BL, M1_PF, M1_BL, BL_PF, P0_P1, M0_M1 = 256, 512, 1024, 2048, 4096, 8192, 16384
-
-EVERY_BYTE = np.uint64(0x0101010101010101)
-LEFT_OF_MIDDLE = np.uint64(0xFFFF)  # of the middle one of three words: pixels 64 to 79
+COMB_END = BLANK_CLOCKS + 8  # clock of a line at which a comb is over
 
 
 @inlined
-def _overlaps(va, vb, vc, p0a, p0b, p0c, p1a, p1b, p1c, m0a, m0b, m0c, m1a, m1b, m1c, bla, blb, blc, pfa, pfb, pfc):
-    """The collision latches that objects set within the pixels v*. Three words each: players, missiles, ball, playfield."""
-    hits = 0
-    if (pfa | pfb | pfc) != ZERO:
-        qa, qb, qc = pfa & va, pfb & vb, pfc & vc
-        hits |= P0_PF if ((p0a & qa) | (p0b & qb) | (p0c & qc)) != ZERO else 0
-        hits |= P1_PF if ((p1a & qa) | (p1b & qb) | (p1c & qc)) != ZERO else 0
-        hits |= M0_PF if ((m0a & qa) | (m0b & qb) | (m0c & qc)) != ZERO else 0
-        hits |= M1_PF if ((m1a & qa) | (m1b & qb) | (m1c & qc)) != ZERO else 0
-        hits |= BL_PF if ((bla & qa) | (blb & qb) | (blc & qc)) != ZERO else 0
-    if (p0a | p0b | p0c) != ZERO:
-        qa, qb, qc = p0a & va, p0b & vb, p0c & vc
-        hits |= P0_P1 if ((p1a & qa) | (p1b & qb) | (p1c & qc)) != ZERO else 0
-        hits |= M0_P0 if ((m0a & qa) | (m0b & qb) | (m0c & qc)) != ZERO else 0
-        hits |= M1_P0 if ((m1a & qa) | (m1b & qb) | (m1c & qc)) != ZERO else 0
-        hits |= P0_BL if ((bla & qa) | (blb & qb) | (blc & qc)) != ZERO else 0
-    if (p1a | p1b | p1c) != ZERO:
-        qa, qb, qc = p1a & va, p1b & vb, p1c & vc
-        hits |= M0_P1 if ((m0a & qa) | (m0b & qb) | (m0c & qc)) != ZERO else 0
-        hits |= M1_P1 if ((m1a & qa) | (m1b & qb) | (m1c & qc)) != ZERO else 0
-        hits |= P1_BL if ((bla & qa) | (blb & qb) | (blc & qc)) != ZERO else 0
-    if (m0a | m0b | m0c) != ZERO:
-        qa, qb, qc = m0a & va, m0b & vb, m0c & vc
-        hits |= M0_M1 if ((m1a & qa) | (m1b & qb) | (m1c & qc)) != ZERO else 0
-        hits |= M0_BL if ((bla & qa) | (blb & qb) | (blc & qc)) != ZERO else 0
-    if ((m1a & bla & va) | (m1b & blb & vb) | (m1c & blc & vc)) != ZERO:
-        hits |= M1_BL
-    return hits
+def _combs_ended(clocks):
+    """How many combs may have ended in so many clocks of the picture."""
+    return (clocks + LINE_CLOCKS - COMB_END) // LINE_CLOCKS
 
 
 @separate("void(int32[::1], uint64[::1], int64, int64, int64, int64, int64, int64, boolean, boolean, boolean)")
@@ -151,33 +135,60 @@ def run(s, screen, t, log, begin, end, base, last_clock, comb_allowed, live, dra
     frame_start = np.int64(r[T_FRAME_START])
     line = np.int64(r[T_LINE])
     comb = r[T_COMB] != 0
-    dirty = DIRTY_ALL
+    unseen = last  # up to here no line needs a visit, nothing can come of what lies ahead
+    comb_since = last
+    dirty = DIRTY_ALL  # objects whose masks are not what the registers say
+    unchecked = DIRTY_ALL  # objects of which not every pixel has been looked at for collisions
+    changed = DIRTY_ALL  # those of them that have changed since the last start of a visible line
+    enabled = enabled_objects(r)
+    telling = telling_rewrites(r)
+    pairs, near = open_pairs(r, live, enabled, unchecked, np.int64(UNKNOWN))
     same_as_above = False  # this line has looked like the one above so far, and that one is drawn in full
     comb_above = False  # that one began with a comb
-    collided = False  # the masks of this whole line have been checked for collisions already
     p0a, p0b, p0c, p1a, p1b, p1c = ZERO, ZERO, ZERO, ZERO, ZERO, ZERO
     m0a, m0b, m0c, m1a, m1b, m1c = ZERO, ZERO, ZERO, ZERO, ZERO, ZERO
     bla, blb, blc, pfa, pfb, pfc = ZERO, ZERO, ZERO, ZERO, ZERO, ZERO
-    for i in range(begin, end + 1):
+    next_entry, over = np.uint32(log + begin), np.uint32(log + end)
+    while next_entry <= over:
+        while next_entry < over:
+            entry = np.int64(s[next_entry])
+            if not says_nothing_new(r, entry >> 8 & 0x3F, entry & 0xFF, telling):
+                break
+            next_entry += np.uint32(1)
+        is_write = next_entry < over
         reg, value, clock, hpos = np.int64(NOTHING), np.int64(0), np.int64(0), np.int64(0)
-        target = np.int64(last_clock)
-        if i < end:
+        target = np.int64(max(last_clock, unseen))
+        if is_write:
             if not live and last >= stop:
                 break
-            entry = np.int64(s[np.uint32(log + i)])
+            entry = np.int64(s[next_entry])
             reg = entry >> 8 & 0x3F
-            if NEVER_SEEN[np.uint32(reg)]:
-                continue
             value = entry & 0xFF
             clock = 3 * ((entry >> 14) + base)
-            if not is_effective(r, reg, value, clock):
+        next_entry += np.uint32(1)
+        if is_write:
+            if not is_plain(reg) and not is_effective(r, reg, value, clock):
+                telling = telling_rewrites(r)
                 continue
             hpos = (clock - frame_start) % LINE_CLOCKS
             target = draw_target(r, reg, clock, hpos)
 
-        if start <= target and last < stop and last < target:
+        if is_write and not draw and pairs == 0 and telling & AWAIT_LINE_END == 0 and r[T_ARK] == 0:
+            if target >= start:
+                unseen = max(unseen, min(target, stop))
+        elif start <= target and last < target and last < stop and (unseen < target or not is_write):
             target = min(target, stop)
-            while True:
+            if unseen > last:
+                if comb and _combs_ended(unseen - start) > _combs_ended(max(last, comb_since) - start):
+                    comb = False
+                    r[T_COMB] = 0
+                # The end of a line that is reached exactly waits for the next draw.
+                last = unseen
+                if (last - start - 1) // LINE_CLOCKS - line > 1:
+                    unchecked = changed
+                line = (last - start - 1) // LINE_CLOCKS
+                left = LINE_CLOCKS * (line + 1) - (last - start)
+            while last < target:
                 position = LINE_CLOCKS - left
                 if target > last + left:
                     clocks = left
@@ -191,61 +202,54 @@ def run(s, screen, t, log, begin, end, base, last_clock, comb_allowed, live, dra
                 x1 = position + clocks - BLANK_CLOCKS
                 if x1 > x0 and line >= from_line:
                     blanked = r[T_VBLANK] & 2 != 0
-                    if dirty & DIRTY_ALL and not blanked:
-                        if dirty & DIRTY_P0:
-                            shown = shown_player0(r)
-                            p0a, p0b, p0c = ZERO, ZERO, ZERO
-                            if shown != 0:
-                                p0a, p0b, p0c = player_mask(shown, np.int64(r[T_NUSIZ0]), np.int64(r[T_POSP0]), r[T_SKIP0])
-                        if dirty & DIRTY_P1:
-                            shown = shown_player1(r)
-                            p1a, p1b, p1c = ZERO, ZERO, ZERO
-                            if shown != 0:
-                                p1a, p1b, p1c = player_mask(shown, np.int64(r[T_NUSIZ1]), np.int64(r[T_POSP1]), r[T_SKIP1])
-                        if dirty & DIRTY_M0:
-                            m0a, m0b, m0c = ZERO, ZERO, ZERO
-                            shape = r[T_M0_SHAPE]
-                            if r[T_ENAM0] != 0 and r[T_RESMP0] == 0 and shape != 2:
-                                size = np.int64(r[T_NUSIZ0]) >> 4 & 3
-                                m0a, m0b, m0c = missile_mask(size | (1 if shape == 1 else 0), np.int64(r[T_NUSIZ0]) & 7, np.int64(r[T_POSM0]))
-                        if dirty & DIRTY_M1:
-                            m1a, m1b, m1c = ZERO, ZERO, ZERO
-                            if r[T_ENAM1] != 0 and r[T_RESMP1] == 0:
-                                m1a, m1b, m1c = missile_mask(np.int64(r[T_NUSIZ1]) >> 4 & 3, np.int64(r[T_NUSIZ1]) & 7, np.int64(r[T_POSM1]))
-                        if dirty & DIRTY_BL:
-                            bla, blb, blc = ZERO, ZERO, ZERO
-                            if ball_enabled(r) != 0:
-                                bla, blb, blc = missile_mask(np.int64(r[T_CTRLPF]) >> 4 & 3, np.int64(0), np.int64(r[T_POSBL]))
-                        if dirty & DIRTY_PF:
-                            pfa, pfb, pfc = ZERO, ZERO, ZERO
-                            if r[T_PF] != 0:
-                                pfa, pfb, pfc = playfield_mask(np.int64(r[T_PF]), r[T_MIRRORED])
-                        dirty = 0
+                    if x0 == 0 and not blanked:
+                        unchecked = changed
+                        changed = 0
+                        pairs, near = open_pairs(r, live, enabled, unchecked, near)
+                    if dirty & DIRTY_ALL and (pairs != 0 or (draw and not blanked)):
+                        wanted = ALL_PAIRS if draw else pairs
+                        if dirty & DIRTY_P0 and wanted & PAIRS_OF_P0:
+                            dirty ^= DIRTY_P0
+                            p0a, p0b, p0c = mask_of_player0(r)
+                        if dirty & DIRTY_P1 and wanted & PAIRS_OF_P1:
+                            dirty ^= DIRTY_P1
+                            p1a, p1b, p1c = mask_of_player1(r)
+                        if dirty & DIRTY_M0 and wanted & PAIRS_OF_M0:
+                            dirty ^= DIRTY_M0
+                            m0a, m0b, m0c = mask_of_missile0(r)
+                        if dirty & DIRTY_M1 and wanted & PAIRS_OF_M1:
+                            dirty ^= DIRTY_M1
+                            m1a, m1b, m1c = mask_of_missile1(r)
+                        if dirty & DIRTY_BL and wanted & PAIRS_OF_BL:
+                            dirty ^= DIRTY_BL
+                            bla, blb, blc = mask_of_ball(r)
+                        if dirty & DIRTY_PF and wanted & PAIRS_OF_PF:
+                            dirty ^= DIRTY_PF
+                            pfa, pfb, pfc = mask_of_playfield(r)
                         same_as_above = False
-                        collided = False
                     if dirty & DIRTY_COLOUR:
                         same_as_above = False
                         dirty &= ~DIRTY_COLOUR
 
-                    if live and not blanked and not collided:
+                    if pairs != 0:
                         va = PIXELS_BELOW[x1, 0] & ~PIXELS_BELOW[x0, 0]
                         vb = PIXELS_BELOW[x1, 1] & ~PIXELS_BELOW[x0, 1]
                         vc = PIXELS_BELOW[x1, 2] & ~PIXELS_BELOW[x0, 2]
-                        r[T_COLLISIONS] |= _overlaps(
+                        hits = pairs & overlaps(
                             va, vb, vc, p0a, p0b, p0c, p1a, p1b, p1c, m0a, m0b, m0c, m1a, m1b, m1c, bla, blb, blc, pfa, pfb, pfc
                         )  # fmt: skip
-                        collided = x0 == 0 and x1 == 160
+                        r[T_COLLISIONS] |= hits
+                        pairs &= ~hits
 
                     if draw:
                         at = np.int64(r[T_PICTURE]) + line * LINE_WORDS
                         if blanked:
-                            _draw_blank(screen, at, x0, x1)
+                            draw_blank(screen, at, x0, x1)
                             same_as_above = False
                         elif same_as_above and x0 == 0 and x1 == 160 and (comb or not comb_above):
-                            for word in range(LINE_WORDS):
-                                screen[at + word] = screen[at - LINE_WORDS + word]
+                            copy_line_above(screen, at)
                         else:
-                            _draw_span(
+                            draw_span(
                                 r, screen, at, x0, x1,
                                 p0a | m0a, p0b | m0b, p0c | m0c, p1a | m1a, p1b | m1b, p1c | m1c,
                                 pfa, pfb, pfc, bla, blb, blc,
@@ -254,111 +258,49 @@ def run(s, screen, t, log, begin, end, base, last_clock, comb_allowed, live, dra
                         comb_above = comb
                         if comb and x0 < 8:
                             screen[at] = ZERO
-                if comb and position < 76 and position + clocks >= 76:
+                if comb and position < COMB_END and position + clocks >= COMB_END:
                     comb = False
                     r[T_COMB] = 0
 
                 if left == LINE_CLOCKS:
                     line += 1
-                    if r[T_MIRRORED] != r[T_CTRLPF] & 1:
-                        r[T_MIRRORED] = r[T_CTRLPF] & 1
-                        dirty |= DIRTY_PF
-                    if r[T_SKIP0] != 0:
-                        r[T_SKIP0] = 0
-                        dirty |= DIRTY_P0
-                    if r[T_SKIP1] != 0:
-                        r[T_SKIP1] = 0
-                        dirty |= DIRTY_P1
-                    if r[T_ARK] != 0:
-                        move_ark(r)
-                        dirty |= DIRTY_M0
-                if last >= target:
-                    break
-        if i < end:
-            dirty |= apply(r, reg, value, clock, hpos, comb_allowed)
-            comb = r[T_COMB] != 0
+                    changes = end_line(r)
+                    if changes != 0:
+                        dirty |= changes
+                        changed |= changes
+                        unchecked |= changes
+                        pairs, near = open_pairs(r, live, enabled, unchecked, np.int64(UNKNOWN))
+                    elif pairs == 0 and not draw and target - last > LINE_CLOCKS:
+                        lines = (target - last - 1) // LINE_CLOCKS
+                        line += lines
+                        last += lines * LINE_CLOCKS
+                        comb = False
+                        r[T_COMB] = 0
+                        unchecked = changed
+        if is_write:
+            if is_plain(reg):
+                changes = store(r, reg, value)
+            else:
+                changes = apply(r, reg, value, clock, hpos, comb_allowed)
+                if reg == HMOVE:
+                    comb = r[T_COMB] != 0
+                    comb_since = unseen
+                if changes & TELLING:
+                    telling = telling_rewrites(r)
+            dirty |= changes & (DIRTY_ALL | DIRTY_COLOUR)
+            if changes & UNCHECKED:
+                changes |= DIRTY_ALL
+            if changes & PLACED:
+                near = np.int64(UNKNOWN)
+            if changes & SHOWN:
+                enabled = enabled_objects(r)
+            if changes & DIRTY_ALL:
+                changed |= changes & DIRTY_ALL
+                unchecked |= changes & DIRTY_ALL
+                pairs, near = open_pairs(r, live, enabled, unchecked, near)
     r[T_LAST] = last
     r[T_LEFT] = left
     r[T_LINE] = line
-
-
-@kernel
-def _draw_blank(screen, at, x0, x1):
-    """Pixels x0 .. x1-1 of the line at word `at` become 0."""
-    stand_alone()
-    first, last = at + (x0 >> 3), at + ((x1 - 1) >> 3)
-    head, tail = screen[first], screen[last]
-    for word in range(first, last + 1):
-        screen[word] = ZERO
-    _keep_outside(screen, first, last, x0, x1, head, tail)
-
-
-@inlined
-def _keep_outside(screen, first, last, x0, x1, head, tail):
-    """Give the pixels of the words `first` and `last` that lie outside x0 .. x1-1 back what they were."""
-    if x0 & 7:
-        keep = (ONE << np.uint64((x0 & 7) << 3)) - ONE
-        screen[first] ^= (screen[first] ^ head) & keep
-    if x1 & 7:
-        keep = ~((ONE << np.uint64((x1 & 7) << 3)) - ONE)
-        screen[last] ^= (screen[last] ^ tail) & keep
-
-
-@inlined
-def _pixels_of(mask, shift):
-    """The 8 pixels of a mask from bit `shift` on, as bytes 0 or 255."""
-    return SPREAD[np.uint32((mask >> shift) & np.uint64(0xFF))]
-
-
-@inlined
-def _draw_span(r, screen, at, x0, x1, aa, ab, ac, ba, bb, bc, pa, pb, pc, la, lb, lc):
-    """Draw pixels x0 .. x1-1 of the line at word `at`, 8 at a time: the background and three layers over it.
-
-    Masks of three words each: a* player and missile 0, b* player and missile 1, p* playfield, l* ball.
-    """
-    control = r[T_CTRLPF]
-    playfield_first = control & 4 != 0
-    score = control & 2 != 0
-    if playfield_first and score:
-        # Quirk: score colours hold with priority only while the playfield is the one enabled object.
-        score = not (
-            shown_player0(r) != 0
-            or shown_player1(r) != 0
-            or (r[T_ENAM0] != 0 and r[T_RESMP0] == 0)
-            or (r[T_ENAM1] != 0 and r[T_RESMP1] == 0)
-            or ball_enabled(r) != 0
-        )
-    colour_bk = np.uint64(r[T_COLUBK]) * EVERY_BYTE
-    colour_pf = np.uint64(r[T_COLUPF]) * EVERY_BYTE
-    colour_a = np.uint64(r[T_COLUP0]) * EVERY_BYTE
-    colour_b = np.uint64(r[T_COLUP1]) * EVERY_BYTE
-    if playfield_first:
-        aa, ab, ac = aa & ~(pa | la), ab & ~(pb | lb), ac & ~(pc | lc)
-        ba, bb, bc = ba & ~(pa | la), bb & ~(pb | lb), bc & ~(pc | lc)
-    elif score:
-        # Quirk: left of the middle player and missile 1 do not cover a lit playfield pixel.
-        ba &= ~pa
-        bb &= ~(pb & LEFT_OF_MIDDLE)
-    first, last = x0 >> 3, (x1 - 1) >> 3
-    head, tail = screen[at + first], screen[at + last]
-    for group in range(first, last + 1):
-        shift = np.uint64((group & 7) << 3)
-        if group < 8:
-            a, b, field, ball = aa, ba, pa, la
-        elif group < 16:
-            a, b, field, ball = ab, bb, pb, lb
-        else:
-            a, b, field, ball = ac, bc, pc, lc
-        pixels = colour_bk
-        if score:
-            pixels ^= (pixels ^ colour_pf) & _pixels_of(ball, shift)
-            pixels ^= (pixels ^ (colour_a if group < 10 else colour_b)) & _pixels_of(field, shift)
-        else:
-            pixels ^= (pixels ^ colour_pf) & _pixels_of(field | ball, shift)
-        pixels ^= (pixels ^ colour_b) & _pixels_of(b, shift)
-        pixels ^= (pixels ^ colour_a) & _pixels_of(a, shift)
-        screen[at + group] = pixels
-    _keep_outside(screen, at + first, at + last, x0, x1, head, tail)
 
 
 # --- frames, slots and pictures -------------------------------------------------------------------------------------

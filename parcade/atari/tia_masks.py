@@ -4,19 +4,39 @@ import numpy as np
 
 from .jit import inlined, kernel, stand_alone
 from .state import (
+    T_CTRLPF,
     T_DELAYED_ENABL,
     T_DELAYED_GRP0,
     T_DELAYED_GRP1,
     T_ENABL,
+    T_ENAM0,
+    T_ENAM1,
     T_GRP0,
     T_GRP1,
+    T_M0_SHAPE,
+    T_MIRRORED,
+    T_NUSIZ0,
+    T_NUSIZ1,
+    T_PF,
+    T_POSBL,
+    T_POSM0,
+    T_POSM1,
+    T_POSP0,
+    T_POSP1,
     T_REFP0,
     T_REFP1,
+    T_RESMP0,
+    T_RESMP1,
+    T_SKIP0,
+    T_SKIP1,
     T_VDELBL,
     T_VDELP0,
     T_VDELP1,
 )
 from .tia_tables import COPIES, DOUBLED, QUADRUPLED, REVERSED
+
+# Objects, as bits of sets of objects; those of "this mask must be made again" gave them their name.
+DIRTY_P0, DIRTY_P1, DIRTY_M0, DIRTY_M1, DIRTY_BL, DIRTY_PF = 1, 2, 4, 8, 16, 32
 
 ZERO = np.uint64(0)
 ONE = np.uint64(1)
@@ -25,11 +45,13 @@ ONE = np.uint64(1)
 @inlined
 def _place(bits, position):
     """A pattern of at most 32 pixels on the ring of 160, as three words."""
-    if position < 64:
-        return bits << np.uint64(position), (bits >> ONE) >> np.uint64(63 - position), ZERO
-    if position < 128:
-        return ZERO, bits << np.uint64(position - 64), (bits >> ONE) >> np.uint64(127 - position)
-    return bits >> np.uint64(160 - position), ZERO, (bits << np.uint64(position - 128)) & np.uint64(0xFFFFFFFF)
+    shift = np.uint64(position & 63)
+    low = bits << shift
+    high = (bits >> ONE) >> (np.uint64(63) - shift)
+    word0 = low if position < 64 else low >> np.uint64(32) if position >= 128 else ZERO
+    word1 = high if position < 64 else low if position < 128 else ZERO
+    word2 = ZERO if position < 64 else high if position < 128 else low & np.uint64(0xFFFFFFFF)
+    return word0, word1, word2
 
 
 @inlined
@@ -98,20 +120,77 @@ def playfield_mask(pf, mirrored):
 
 
 @inlined
-def shown_player0(r):
-    """The byte player 0 displays, leftmost pixel in bit 7."""
-    byte = np.int64(r[T_DELAYED_GRP0] if r[T_VDELP0] != 0 else r[T_GRP0])
-    return np.int64(REVERSED[byte]) if r[T_REFP0] != 0 else byte
+def player0_byte(r):
+    """The byte player 0 displays, before it is reflected."""
+    return np.int64(r[T_DELAYED_GRP0] if r[T_VDELP0] != 0 else r[T_GRP0])
 
 
 @inlined
-def shown_player1(r):
-    """The byte player 1 displays."""
-    byte = np.int64(r[T_DELAYED_GRP1] if r[T_VDELP1] != 0 else r[T_GRP1])
-    return np.int64(REVERSED[byte]) if r[T_REFP1] != 0 else byte
+def player1_byte(r):
+    """The byte player 1 displays, before it is reflected."""
+    return np.int64(r[T_DELAYED_GRP1] if r[T_VDELP1] != 0 else r[T_GRP1])
 
 
 @inlined
 def ball_enabled(r):
     """ENABL or its delayed copy."""
     return np.int64(r[T_DELAYED_ENABL] if r[T_VDELBL] != 0 else r[T_ENABL])
+
+
+@inlined
+def enabled_objects(r):
+    """Objects that may have pixels, as DIRTY_ bits."""
+    objects = DIRTY_P0 if player0_byte(r) != 0 else 0
+    objects |= DIRTY_P1 if player1_byte(r) != 0 else 0
+    objects |= DIRTY_M0 if (r[T_ENAM0] != 0) & (r[T_RESMP0] == 0) else 0
+    objects |= DIRTY_M1 if (r[T_ENAM1] != 0) & (r[T_RESMP1] == 0) else 0
+    objects |= DIRTY_BL if ball_enabled(r) != 0 else 0
+    return objects | (DIRTY_PF if r[T_PF] != 0 else 0)
+
+
+@inlined
+def mask_of_player0(r):
+    shown = player0_byte(r)
+    if shown == 0:
+        return ZERO, ZERO, ZERO
+    shown = np.int64(REVERSED[shown]) if r[T_REFP0] != 0 else shown
+    return player_mask(shown, np.int64(r[T_NUSIZ0]), np.int64(r[T_POSP0]), r[T_SKIP0])
+
+
+@inlined
+def mask_of_player1(r):
+    shown = player1_byte(r)
+    if shown == 0:
+        return ZERO, ZERO, ZERO
+    shown = np.int64(REVERSED[shown]) if r[T_REFP1] != 0 else shown
+    return player_mask(shown, np.int64(r[T_NUSIZ1]), np.int64(r[T_POSP1]), r[T_SKIP1])
+
+
+@inlined
+def mask_of_missile0(r):
+    shape = r[T_M0_SHAPE]
+    if r[T_ENAM0] == 0 or r[T_RESMP0] != 0 or shape == 2:
+        return ZERO, ZERO, ZERO
+    size = np.int64(r[T_NUSIZ0]) >> 4 & 3
+    return missile_mask(size | (1 if shape == 1 else 0), np.int64(r[T_NUSIZ0]) & 7, np.int64(r[T_POSM0]))
+
+
+@inlined
+def mask_of_missile1(r):
+    if r[T_ENAM1] == 0 or r[T_RESMP1] != 0:
+        return ZERO, ZERO, ZERO
+    return missile_mask(np.int64(r[T_NUSIZ1]) >> 4 & 3, np.int64(r[T_NUSIZ1]) & 7, np.int64(r[T_POSM1]))
+
+
+@inlined
+def mask_of_ball(r):
+    if ball_enabled(r) == 0:
+        return ZERO, ZERO, ZERO
+    return missile_mask(np.int64(r[T_CTRLPF]) >> 4 & 3, np.int64(0), np.int64(r[T_POSBL]))
+
+
+@inlined
+def mask_of_playfield(r):
+    if r[T_PF] == 0:
+        return ZERO, ZERO, ZERO
+    return playfield_mask(np.int64(r[T_PF]), r[T_MIRRORED])

@@ -26,12 +26,6 @@ WRITE_DELAY[[0x04, 0x05, 0x12, 0x13]] = 8
 WRITE_DELAY[[0x0D, 0x0E, 0x0F]] = -1
 PLAYFIELD_DELAY = np.array([4, 5, 2, 3], np.int64)
 
-# Registers whose writes no picture ever shows: VSYNC, WSYNC, RSYNC, sound, the unused ones.
-NEVER_SEEN = np.ones(64, np.bool_)
-NEVER_SEEN[0x01] = False
-NEVER_SEEN[0x04:0x15] = False
-NEVER_SEEN[0x1B:0x2D] = False
-
 
 def _motion_table() -> np.ndarray:
     full = [-nibble if nibble < 8 else 16 - nibble for nibble in range(16)]

@@ -7,7 +7,6 @@ from .state import (
     T_ARK,
     T_ARK_COUNT,
     T_COLLISIONS,
-    T_COLOUR_LOSS,
     T_COLUP0,
     T_COMB,
     T_CTRLPF,
@@ -16,10 +15,14 @@ from .state import (
     T_DELAYED_GRP1,
     T_ENABL,
     T_ENAM0,
+    T_ENAM1,
     T_GRP0,
     T_GRP1,
+    T_HMBL,
     T_HMM0,
+    T_HMM1,
     T_HMP0,
+    T_HMP1,
     T_LAST_HMOVE,
     T_M0_SHAPE,
     T_MIRRORED,
@@ -31,6 +34,7 @@ from .state import (
     T_REFP0,
     T_REFP1,
     T_RESMP0,
+    T_RESMP1,
     T_SKIP0,
     T_SKIP1,
     T_VBLANK,
@@ -38,6 +42,7 @@ from .state import (
     T_VDELP0,
     T_VDELP1,
 )
+from .tia_masks import DIRTY_BL, DIRTY_M0, DIRTY_M1, DIRTY_P0, DIRTY_P1, DIRTY_PF
 from .tia_tables import COPIES, HMOVE_MOTION, PLAYFIELD_DELAY, REVERSED, WRITE_DELAY
 
 VSYNC, VBLANK, WSYNC, RSYNC = 0x00, 0x01, 0x02, 0x03
@@ -49,9 +54,13 @@ HMP0, HMP1, HMM0, HMM1, HMBL, VDELP0, VDELP1, VDELBL = 0x20, 0x21, 0x22, 0x23, 0
 RESMP0, RESMP1, HMOVE, HMCLR, CXCLR = 0x28, 0x29, 0x2A, 0x2B, 0x2C
 NOTHING = 0x3F  # a log entry that only ends a draw: a read
 
-# Objects, as bits of "this mask must be made anew".
-DIRTY_P0, DIRTY_P1, DIRTY_M0, DIRTY_M1, DIRTY_BL, DIRTY_PF = 1, 2, 4, 8, 16, 32
-DIRTY_ALL, DIRTY_COLOUR = 63, 64
+# What a write changes, as bits next to those of the objects whose masks must be made again.
+DIRTY_ALL = DIRTY_P0 | DIRTY_P1 | DIRTY_M0 | DIRTY_M1 | DIRTY_BL | DIRTY_PF
+DIRTY_COLOUR = 64
+UNCHECKED = 128  # latches may be set by what has been looked at already
+SHOWN = 256  # an object may have got its first pixel or lost its last one
+PLACED = 512  # an object may be elsewhere
+TELLING = 1024  # `telling_rewrites` are others
 
 LINE_CLOCKS, BLANK_CLOCKS = 228, 68
 
@@ -97,31 +106,115 @@ def _ball_strobe_position(reg, hpos, since_hmove):
     return position
 
 
+# --- how registers are held -----------------------------------------------------------------------------------------------
+#
+# An entry of HOLDING has, from bit 0 on: the word of a register, the bits of its value that count (8), by how much the value is
+# shifted right before (4), and where these bits lie in the word (4). Of registers that no picture ever shows no bit counts.
+
+PLAIN = 1 << 24  # a write does nothing but put these bits into the word
+
+
+def _holding() -> np.ndarray:
+    table = np.zeros(64, np.int64)
+
+    def hold(reg, word, bits, flags=0, *, value_shift=0, word_shift=0):
+        table[reg] = word | bits << 8 | value_shift << 16 | word_shift << 20 | flags
+
+    for reg, word in ((VBLANK, T_VBLANK), (NUSIZ0, T_NUSIZ0), (NUSIZ1, T_NUSIZ1), (CTRLPF, T_CTRLPF), (GRP0, T_GRP0), (GRP1, T_GRP1)):
+        hold(reg, word, 0xFF)
+    for i in range(4):
+        hold(COLUP0 + i, T_COLUP0 + i, 0xFE, PLAIN)  # bit 0 is the colour loss of PAL
+    hold(REFP0, T_REFP0, 8, PLAIN)
+    hold(REFP1, T_REFP1, 8, PLAIN)
+    hold(PF0, T_PF, 0x0F, PLAIN, value_shift=4)
+    hold(PF1, T_PF, 0xFF, PLAIN, word_shift=4)  # reversed
+    hold(PF2, T_PF, 0xFF, PLAIN, word_shift=12)
+    hold(ENAM0, T_ENAM0, 1, PLAIN, value_shift=1)
+    hold(ENAM1, T_ENAM1, 1, PLAIN, value_shift=1)
+    hold(ENABL, T_ENABL, 1, value_shift=1)
+    for i in range(5):
+        hold(HMP0 + i, T_HMP0 + i, 0x0F, value_shift=4)
+    for i in range(3):
+        hold(VDELP0 + i, T_VDELP0 + i, 1, PLAIN)
+    hold(RESMP0, T_RESMP0, 2)
+    hold(RESMP1, T_RESMP1, 2)
+    return table
+
+
+def _changed_by_plain_writes() -> np.ndarray:
+    table = np.zeros(64, np.int64)
+    table[COLUP0 : COLUBK + 1] = DIRTY_COLOUR
+    table[REFP0], table[REFP1] = DIRTY_P0, DIRTY_P1
+    table[PF0 : PF2 + 1] = DIRTY_PF | SHOWN | PLACED
+    table[ENAM0], table[ENAM1] = DIRTY_M0 | SHOWN, DIRTY_M1 | SHOWN
+    table[VDELP0], table[VDELP1], table[VDELBL] = DIRTY_P0 | SHOWN, DIRTY_P1 | SHOWN, DIRTY_BL | SHOWN
+    return table
+
+
+HOLDING = _holding()
+CHANGED_BY_PLAIN_WRITES = _changed_by_plain_writes()
+
+# Sets of registers, bit n for register n: strobes; those whose writes tell if something is to happen at the end of the line.
+STROBES = 1 << RESP0 | 1 << RESP1 | 1 << RESM0 | 1 << RESM1 | 1 << RESBL | 1 << HMOVE | 1 << HMCLR | 1 << CXCLR
+AWAIT_LINE_END = 1 << NUSIZ0 | 1 << NUSIZ1 | 1 << CTRLPF
+
+
+@inlined
+def _written(reg, value):
+    return np.int64(REVERSED[np.uint32(value)]) if reg == PF1 else value
+
+
+@inlined
+def says_nothing_new(r, reg, value, telling):
+    """Whether a write leaves everything as it is; most writes do. `telling`: from `telling_rewrites`."""
+    held = HOLDING[np.uint32(reg)]
+    word = np.int64(r[np.uint32(held & 0xFF)])
+    difference = (word >> (held >> 20 & 0xF)) ^ (_written(reg, value) >> (held >> 16 & 0xF))
+    return (difference & held >> 8 & 0xFF) | (telling >> reg & 1) == 0
+
+
+@inlined
+def telling_rewrites(r):
+    """Registers that, written with the value they have, change something else; a set, bit n for register n."""
+    telling = STROBES
+    telling |= 1 << GRP0 if r[T_DELAYED_GRP1] != r[T_GRP1] else 0
+    telling |= 1 << GRP1 if (r[T_DELAYED_GRP0] != r[T_GRP0]) | (r[T_DELAYED_ENABL] != r[T_ENABL]) else 0
+    telling |= 1 << NUSIZ0 if r[T_SKIP0] | r[T_M0_SHAPE] != 0 else 0
+    telling |= 1 << NUSIZ1 if r[T_SKIP1] != 0 else 0
+    return telling | (1 << CTRLPF if r[T_MIRRORED] != r[T_CTRLPF] & 1 else 0)
+
+
+@inlined
+def is_plain(reg):
+    """Whether a write only puts bits into a word."""
+    return HOLDING[np.uint32(reg)] & PLAIN != 0
+
+
+@inlined
+def store(r, reg, value):
+    """A plain write; returns what it changes."""
+    held = HOLDING[np.uint32(reg)]
+    word, bits, shift = np.uint32(held & 0xFF), held >> 8 & 0xFF, held >> 20 & 0xF
+    kept = np.int64(r[word]) & ~(bits << shift)
+    r[word] = kept | ((_written(reg, value) >> (held >> 16 & 0xF)) & bits) << shift
+    return CHANGED_BY_PLAIN_WRITES[np.uint32(reg)]
+
+
+# --- what writes do -----------------------------------------------------------------------------------------------------------
+
+
 @inlined
 def is_effective(r, reg, value, clock):
-    """Whether a write changes anything that is seen. What it changes besides is done here if it does not."""
-    if reg <= CTRLPF:
-        if reg == VBLANK:
-            if (r[T_VBLANK] ^ value) & 2:
-                return True
-            r[T_VBLANK] = value
-            return False
-        if reg == NUSIZ0:
-            return r[T_NUSIZ0] != value or r[T_SKIP0] != 0 or r[T_M0_SHAPE] != 0
-        if reg == NUSIZ1:
-            return r[T_NUSIZ1] != value or r[T_SKIP1] != 0
-        if COLUP0 <= reg <= COLUBK:
-            return r[np.uint32(T_COLUP0 + reg - COLUP0)] != (value & 0xFE) | r[T_COLOUR_LOSS]
-        if reg == CTRLPF:
-            return r[T_CTRLPF] != value or r[T_MIRRORED] != value & 1
+    """Whether a write that is not plain and says something new changes anything that is seen.
+
+    What it changes besides is done here if it does not.
+    """
+    if reg == VBLANK:
+        if (r[T_VBLANK] ^ value) & 2:
+            return True
+        r[T_VBLANK] = value
         return False
-    if reg <= PF2:
-        if reg == REFP0:
-            return r[T_REFP0] != value & 8
-        if reg == REFP1:
-            return r[T_REFP1] != value & 8
-        return r[T_PF] != _playfield_bits(np.int64(r[T_PF]), reg, value)
-    if reg <= RESBL or reg == HMOVE:
+    if reg < GRP0 or reg == HMOVE:
         return True
     if reg == GRP0:
         if r[T_VDELP1] != 0 and r[T_DELAYED_GRP1] != r[T_GRP1]:
@@ -156,26 +249,11 @@ def is_effective(r, reg, value, clock):
             return True
         r[np.uint32(T_HMP0 + reg - HMP0)] = nibble
         return False
-    if VDELP0 <= reg <= VDELBL:
-        return r[np.uint32(T_VDELP0 + reg - VDELP0)] != value & 1
-    if reg == RESMP0 or reg == RESMP1:
-        return r[np.uint32(T_RESMP0 + reg - RESMP0)] != value & 2
     if reg == HMCLR:
         for i in range(5):
             r[np.uint32(T_HMP0 + i)] = 0
-    elif reg == CXCLR:
-        return True
-    return False
-
-
-@inlined
-def _playfield_bits(pf, reg, value):
-    """The 20 playfield bits, leftmost lowest, after a write to PF0, PF1 or PF2."""
-    if reg == PF0:
-        return (pf & 0xFFFF0) | value >> 4
-    if reg == PF1:
-        return (pf & 0xFF00F) | np.int64(REVERSED[value]) << 4
-    return (pf & 0x00FFF) | value << 12
+        return False
+    return True
 
 
 @inlined
@@ -187,36 +265,35 @@ def _wrapped(position):
 
 @inlined
 def apply(r, reg, value, clock, hpos, comb_allowed):
-    """Change registers as an effective write does; returns which masks it changes."""
-    if reg <= CTRLPF:
-        if reg == VBLANK:
-            r[T_VBLANK] = value
-            return DIRTY_COLOUR
-        if reg == NUSIZ0:
-            r[T_NUSIZ0] = value
-            r[T_SKIP0] = 0
-            r[T_M0_SHAPE] = 0
-            return DIRTY_P0 | DIRTY_M0
-        if reg == NUSIZ1:
-            r[T_NUSIZ1] = value
-            r[T_SKIP1] = 0
-            return DIRTY_P1 | DIRTY_M1
-        if reg == CTRLPF:
-            r[T_CTRLPF] = value
-            if hpos < 147:
-                r[T_MIRRORED] = value & 1
-            return DIRTY_BL | DIRTY_PF | DIRTY_COLOUR
-        r[np.uint32(T_COLUP0 + reg - COLUP0)] = (value & 0xFE) | r[T_COLOUR_LOSS]
-        return DIRTY_COLOUR
-    if reg <= PF2:
-        if reg == REFP0:
-            r[T_REFP0] = value & 8
-            return DIRTY_P0
-        if reg == REFP1:
-            r[T_REFP1] = value & 8
-            return DIRTY_P1
-        r[T_PF] = _playfield_bits(np.int64(r[T_PF]), reg, value)
-        return DIRTY_PF
+    """Change registers as an effective write that is not plain does; returns what it changes."""
+    if reg == GRP0:
+        r[T_GRP0] = value
+        r[T_DELAYED_GRP1] = r[T_GRP1]
+        return DIRTY_P0 | SHOWN | TELLING | (DIRTY_P1 if r[T_VDELP1] != 0 else 0)
+    if reg == GRP1:
+        r[T_GRP1] = value
+        r[T_DELAYED_GRP0] = r[T_GRP0]
+        r[T_DELAYED_ENABL] = r[T_ENABL]
+        return DIRTY_P1 | SHOWN | TELLING | (DIRTY_P0 if r[T_VDELP0] != 0 else 0) | (DIRTY_BL if r[T_VDELBL] != 0 else 0)
+    if reg == HMOVE:
+        return _move(r, clock, hpos, comb_allowed)
+    if reg == VBLANK:
+        r[T_VBLANK] = value
+        return DIRTY_COLOUR | UNCHECKED
+    if reg == NUSIZ0:
+        r[T_NUSIZ0] = value
+        r[T_SKIP0] = 0
+        r[T_M0_SHAPE] = 0
+        return DIRTY_P0 | DIRTY_M0 | TELLING | PLACED
+    if reg == NUSIZ1:
+        r[T_NUSIZ1] = value
+        r[T_SKIP1] = 0
+        return DIRTY_P1 | DIRTY_M1 | TELLING | PLACED
+    if reg == CTRLPF:
+        r[T_CTRLPF] = value
+        if hpos < 147:
+            r[T_MIRRORED] = value & 1
+        return DIRTY_BL | DIRTY_PF | DIRTY_COLOUR | TELLING | PLACED
     if reg == RESP0 or reg == RESP1:
         player = reg - RESP0
         new = 3 if hpos < 68 else (hpos - 68 + 5) % 160
@@ -224,32 +301,20 @@ def apply(r, reg, value, clock, hpos, comb_allowed):
         relation = _strobe_relation(new, old, np.int64(r[np.uint32(T_NUSIZ0 + player)]))
         r[np.uint32(T_POSP0 + player)] = new
         r[np.uint32(T_SKIP0 + player)] = 0 if relation < 0 else 1
-        return DIRTY_P0 << player
+        return DIRTY_P0 << player | TELLING | PLACED
     if reg <= RESBL:
         r[np.uint32(T_POSM0 + reg - RESM0)] = _ball_strobe_position(reg, hpos, clock - np.int64(r[T_LAST_HMOVE]))
         if reg == RESM0:
             r[T_M0_SHAPE] = 0
-        return DIRTY_M0 << (reg - RESM0)
-    if reg == GRP0:
-        r[T_GRP0] = value
-        r[T_DELAYED_GRP1] = r[T_GRP1]
-        return DIRTY_P0 | (DIRTY_P1 if r[T_VDELP1] != 0 else 0)
-    if reg == GRP1:
-        r[T_GRP1] = value
-        r[T_DELAYED_GRP0] = r[T_GRP0]
-        r[T_DELAYED_ENABL] = r[T_ENABL]
-        return DIRTY_P1 | (DIRTY_P0 if r[T_VDELP0] != 0 else 0) | (DIRTY_BL if r[T_VDELBL] != 0 else 0)
-    if reg <= ENABL:
-        r[np.uint32(T_ENAM0 + reg - ENAM0)] = value >> 1 & 1
-        return DIRTY_M0 << (reg - ENAM0)
+        return DIRTY_M0 << (reg - RESM0) | TELLING | PLACED
+    if reg == ENABL:
+        r[T_ENABL] = value >> 1 & 1
+        return DIRTY_BL | SHOWN | TELLING
     if reg == HMM0:
         r[T_HMM0] = value >> 4
         r[T_ARK] = 1
         r[T_ARK_COUNT] = 0
         return 0
-    if reg <= VDELBL:
-        r[np.uint32(T_VDELP0 + reg - VDELP0)] = value & 1
-        return DIRTY_P0 | DIRTY_P1 | DIRTY_BL
     if reg == RESMP0 or reg == RESMP1:
         player = reg - RESMP0
         r[np.uint32(T_RESMP0 + player)] = value & 2
@@ -259,29 +324,35 @@ def apply(r, reg, value, clock, hpos, comb_allowed):
             r[np.uint32(T_POSM0 + player)] = _wrapped(np.int64(r[np.uint32(T_POSP0 + player)]) + middle)
             if player == 0:
                 r[T_M0_SHAPE] = 0
-        return DIRTY_M0 << player
-    if reg == HMOVE:
-        # Most kernels strobe HMOVE on every line and move little: what stays where it is keeps its mask.
-        dirty = DIRTY_P0 if r[T_SKIP0] != 0 else 0
-        dirty |= DIRTY_P1 if r[T_SKIP1] != 0 else 0
-        dirty |= DIRTY_M0 if r[T_M0_SHAPE] != 0 else 0
-        cycle = hpos // 3
-        for i in range(5):
-            motion = HMOVE_MOTION[cycle, r[np.uint32(T_HMP0 + i)]]
-            if motion != 0:
-                r[np.uint32(T_POSP0 + i)] = _wrapped(np.int64(r[np.uint32(T_POSP0 + i)]) + motion)
-                dirty |= DIRTY_P0 << i
+        return DIRTY_M0 << player | SHOWN | TELLING | PLACED
+    if reg == CXCLR:
+        r[T_COLLISIONS] = 0
+        return UNCHECKED
+    return 0
+
+
+@inlined
+def _move(r, clock, hpos, comb_allowed):
+    """HMOVE: most kernels strobe it on every line and move little; what stays where it is keeps its mask."""
+    changes = (DIRTY_P0 if r[T_SKIP0] != 0 else 0) | (DIRTY_P1 if r[T_SKIP1] != 0 else 0) | (DIRTY_M0 if r[T_M0_SHAPE] != 0 else 0)
+    if changes != 0:
+        changes |= TELLING
         r[T_SKIP0] = 0
         r[T_SKIP1] = 0
         r[T_M0_SHAPE] = 0
-        r[T_LAST_HMOVE] = clock
-        r[T_ARK] = 0
-        if comb_allowed and (cycle <= 20 or cycle == 75):
-            r[T_COMB] = 1
-        return dirty
-    if reg == CXCLR:
-        r[T_COLLISIONS] = 0
-    return 0
+    cycle = hpos // 3
+    # Up to cycle 12 nothing moves whose motion is 0.
+    if cycle > 12 or (r[T_HMP0] | r[T_HMP1] | r[T_HMM0] | r[T_HMM1] | r[T_HMBL]) != 0:
+        for i in range(5):
+            motion = HMOVE_MOTION[cycle, np.uint32(r[np.uint32(T_HMP0 + i)])]
+            if motion != 0:
+                r[np.uint32(T_POSP0 + i)] = _wrapped(np.int64(r[np.uint32(T_POSP0 + i)]) + motion)
+                changes |= DIRTY_P0 << i | PLACED
+    r[T_LAST_HMOVE] = clock
+    r[T_ARK] = 0
+    if comb_allowed and (cycle <= 20 or cycle == 75):
+        r[T_COMB] = 1
+    return changes
 
 
 @inlined
@@ -308,3 +379,22 @@ def move_ark(r):
     drift = 18 if count == 0 else 33 if count == 1 else 0 if count == 2 else 17
     r[T_POSM0] = _wrapped(np.int64(r[T_POSM0]) - drift)
     r[T_M0_SHAPE] = count if count == 1 or count == 2 else 0
+
+
+@inlined
+def end_line(r):
+    """What happens between two lines; returns the objects that look different on the next one."""
+    changes = 0
+    if r[T_MIRRORED] != r[T_CTRLPF] & 1:
+        r[T_MIRRORED] = r[T_CTRLPF] & 1
+        changes |= DIRTY_PF
+    if r[T_SKIP0] != 0:
+        r[T_SKIP0] = 0
+        changes |= DIRTY_P0
+    if r[T_SKIP1] != 0:
+        r[T_SKIP1] = 0
+        changes |= DIRTY_P1
+    if r[T_ARK] != 0:
+        move_ark(r)
+        changes |= DIRTY_M0
+    return changes

@@ -1,0 +1,105 @@
+"""Where the time of a step of native consoles goes: the same steps are played with more and more of the pipeline.
+
+    python benchmarks/stages.py [--games pong breakout ... | all] [--repeats 15] [--out FILE]
+
+Microseconds of CPU a step of one console (4 frames, 84x84, one thread): ``play`` nobody looks at a picture; ``draw`` what drawing
+two frames of four adds; ``capture`` what copying these pictures and comparing them with the ones before adds; ``observe`` what
+grey, maximum, resizing and the stack add. Each is the difference of two minima over the repeats.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+
+import numba
+import numpy as np
+
+from parcade.atari import console, engine_cpu, games, preprocess
+from parcade.atari import state as st
+from parcade.report.machine import commit, machine
+
+GAMES = ("pong", "breakout", "seaquest", "qbert", "beam_rider", "space_invaders")
+STAGES = ("play", "draw", "capture", "observe")
+NUM_CONSOLES, STEPS, FRAME_SKIP, SIZE = 16, 20, 4, 84
+RESULTS = Path(__file__).resolve().parent / "results"
+
+
+@numba.njit
+def play_steps(stages, actions, state, memory, screen, random, rom, program, captured, resize_table, work, changed, stacks, counts):
+    """Steps of all consoles with the first `stages` of `STAGES`, as `engine_cpu.play_step` and what follows it do them."""
+    for t in range(len(actions)):
+        for e in range(len(state)):
+            s = state[e]
+            for skip in range(FRAME_SKIP, 0, -1):
+                s[st.OBSERVED] = 1 if stages > 1 and skip <= 2 else 0
+                console.act(s, memory[e], rom, screen[e], random[e], program, actions[t, e])
+                if stages > 2 and skip == 2:
+                    engine_cpu.capture(s, screen[e], captured[e, 2])
+            s[st.OBSERVED] = 0
+            if stages > 2:
+                counts[2] = 3
+                engine_cpu.capture_changes(s, screen[e], captured[e], counts, changed)
+            if stages > 3:
+                engine_cpu.push(3, captured[e], resize_table, work, changed, stacks[e])
+
+
+class Consoles:
+    """Consoles some steps into their first episode, and what they are seen with."""
+
+    def __init__(self, game: str) -> None:
+        machine = engine_cpu.build_machine(game)
+        self.machine, powered = machine, machine.powered
+        self.rows = {name: np.repeat(array, NUM_CONSOLES, 0) for name, array in powered.items()}
+        for e in range(NUM_CONSOLES):
+            engine_cpu.load_console(
+                e, *self.rows.values(), powered["state"], powered["memory"], powered["random"], machine.rom, machine.program,
+                e + 1, machine.row.get("default_mode", 0), 0,
+            )  # fmt: skip
+        table = (preprocess.grey_table(machine.pal), *preprocess.resize_to(machine.height, SIZE, SIZE))
+        captured = np.zeros((NUM_CONSOLES, 3, machine.height * st.LINE_WORDS), np.uint64)
+        stacks = np.zeros((NUM_CONSOLES, 4, SIZE * SIZE), np.uint8)
+        scratch = np.zeros((3, 160 + SIZE), np.float32), np.ones(machine.height, np.bool_)
+        self.seen = (captured, table, *scratch, stacks, np.zeros(4, np.int32))
+        self.random = np.random.default_rng(0)
+        self.play(len(STAGES), self.rows)
+
+    def play(self, stages: int, rows: dict[str, np.ndarray]) -> float:
+        """CPU microseconds a step of one console."""
+        actions = self.random.integers(0, 18, (STEPS, NUM_CONSOLES))
+        began = time.process_time()
+        play_steps(stages, actions, *rows.values(), self.machine.rom, self.machine.program, *self.seen)
+        return (time.process_time() - began) / STEPS / NUM_CONSOLES * 1e6
+
+
+def measure(game: str, repeats: int) -> dict[str, object]:
+    """A game's row."""
+    consoles = Consoles(game)
+    lowest = [float("inf")] * len(STAGES)
+    for _ in range(repeats):
+        for stage in range(len(STAGES)):
+            rows = {name: array.copy() for name, array in consoles.rows.items()}
+            lowest[stage] = min(lowest[stage], consoles.play(stage + 1, rows))
+    added = np.diff([0.0, *lowest])
+    return {"game": game, **{name: round(float(value), 1) for name, value in zip(STAGES, added, strict=True)}, "step": round(lowest[-1], 1)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--games", nargs="+", default=GAMES)
+    parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--out", type=Path, default=RESULTS / "stages.json")
+    arguments = parser.parse_args()
+    rows = []
+    for game in sorted(games.load_games()) if arguments.games == ["all"] else arguments.games:
+        rows.append(measure(game, arguments.repeats))
+        print(rows[-1], flush=True)
+    command = " ".join(["python benchmarks/stages.py", *sys.argv[1:]])
+    arguments.out.write_text(json.dumps({"command": command, "commit": commit(), "machine": machine(), "rows": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""Which collision latches objects set, and which of them it is worth to look at.
+
+A latch stands for a pair of objects. A pair needs a look only where it is *open*: both objects may have pixels, one of them has
+changed since the pair was last looked at on a whole line, its latch is not set, and the objects may touch where they are.
+Most writes of most games leave no pair open, and then no mask is made and no line is visited for them.
+"""
+
+import numpy as np
+
+from .jit import inlined, kernel, stand_alone
+from .state import (
+    T_COLLISIONS,
+    T_MIRRORED,
+    T_NUSIZ0,
+    T_NUSIZ1,
+    T_PF,
+    T_POSBL,
+    T_POSM0,
+    T_POSM1,
+    T_POSP0,
+    T_POSP1,
+    T_VBLANK,
+)
+from .tia_masks import ONE, ZERO
+from .tia_tables import COPIES, REVERSED
+
+# Collision latches, in the order of the read addresses CXM0P .. CXPPMM, bit 7 first.
+M0_P1, M0_P0, M1_P0, M1_P1, P0_PF, P0_BL, P1_PF, P1_BL = 1, 2, 4, 8, 16, 32, 64, 128
+M0_PF, M0_BL, M1_PF, M1_BL, BL_PF, P0_P1, M0_M1 = 256, 512, 1024, 2048, 4096, 8192, 16384
+ALL_PAIRS = 0x7FFF
+
+PAIRS_OF_P0 = M0_P0 | M1_P0 | P0_PF | P0_BL | P0_P1
+PAIRS_OF_P1 = M0_P1 | M1_P1 | P1_PF | P1_BL | P0_P1
+PAIRS_OF_M0 = M0_P1 | M0_P0 | M0_PF | M0_BL | M0_M1
+PAIRS_OF_M1 = M1_P0 | M1_P1 | M1_PF | M1_BL | M0_M1
+PAIRS_OF_BL = P0_BL | P1_BL | M0_BL | M1_BL | BL_PF
+PAIRS_OF_PF = P0_PF | P1_PF | M0_PF | M1_PF | BL_PF
+_PAIRS_OF = (PAIRS_OF_P0, PAIRS_OF_P1, PAIRS_OF_M0, PAIRS_OF_M1, PAIRS_OF_BL, PAIRS_OF_PF)
+
+
+def _pairs(of_set, none: int) -> np.ndarray:
+    """Pairs by a set of objects, DIRTY_ bits: `of_set(objects)` lists objects whose pairs are switched, starting from `none`."""
+    table = np.full(64, none, np.int64)
+    for objects in range(64):
+        for k in of_set(objects):
+            table[objects] = table[objects] | _PAIRS_OF[k] if none == 0 else table[objects] & ~_PAIRS_OF[k]
+    return table
+
+
+PAIRS_WITH = _pairs(lambda objects: [k for k in range(6) if objects >> k & 1], 0)  # at least one of the set
+PAIRS_AMONG = _pairs(lambda objects: [k for k in range(6) if not objects >> k & 1], ALL_PAIRS)  # both of the set
+
+# Copies by NUSIZ bits 0-2, as factors of cells of 4 pixels.
+CELLS_OF_COPIES = np.array([sum(1 << (4 * k) for k in range(5) if copies >> k & 1) for copies in COPIES.tolist()], np.uint64)
+UNKNOWN = -1  # of near pairs
+
+
+@inlined
+def open_pairs(r, live, enabled, unchecked, near):
+    """The pairs that need a look, and the pairs that are near one another, which are found out if they matter and are `UNKNOWN`."""
+    if not live or r[T_VBLANK] & 2:
+        return np.int64(0), near
+    pairs = PAIRS_AMONG[enabled] & PAIRS_WITH[unchecked] & ~np.int64(r[T_COLLISIONS])
+    if pairs == 0:
+        return np.int64(0), near
+    if near < 0:
+        near = np.int64(near_pairs(r))
+    return pairs & near, near
+
+
+@inlined
+def _cells(first, last, copies):
+    """Cells of 4 pixels from pixel `first` to `last` and of every copy, on the ring of 40."""
+    cells = (ONE << np.uint64((last >> 2) - (first >> 2) + 1)) - ONE
+    cells = (cells * copies) << np.uint64(first >> 2)
+    return (cells | cells >> np.uint64(40)) & np.uint64(0xFFFFFFFFFF)
+
+
+@inlined
+def _player_cells(position, nusiz):
+    mode = nusiz & 7
+    return _cells(position, position + (16 if mode == 5 else 32 if mode == 7 else 7), CELLS_OF_COPIES[mode])
+
+
+@inlined
+def _playfield_cells(pf, mirrored):
+    right = np.uint64(pf)
+    if mirrored != 0:
+        low, middle, high = REVERSED[pf & 0xFF], REVERSED[pf >> 8 & 0xFF], REVERSED[pf >> 16 & 0xF]
+        right = low << np.uint64(12) | middle << np.uint64(4) | high >> np.uint64(4)
+    return np.uint64(pf) | right << np.uint64(20)
+
+
+@kernel
+def near_pairs(r):
+    """Pairs that may light a pixel in the same cell of 4, whatever bytes the players show and however wide missiles and ball are."""
+    stand_alone()
+    nusiz0, nusiz1 = np.int64(r[T_NUSIZ0]), np.int64(r[T_NUSIZ1])
+    missile0, missile1, ball = np.int64(r[T_POSM0]), np.int64(r[T_POSM1]), np.int64(r[T_POSBL])
+    p0 = _player_cells(np.int64(r[T_POSP0]), nusiz0)
+    p1 = _player_cells(np.int64(r[T_POSP1]), nusiz1)
+    m0 = _cells(missile0, missile0 + 7, CELLS_OF_COPIES[nusiz0 & 7])
+    m1 = _cells(missile1, missile1 + 7, CELLS_OF_COPIES[nusiz1 & 7])
+    bl = _cells(ball, ball + 7, CELLS_OF_COPIES[0])
+    pf = _playfield_cells(np.int64(r[T_PF]), r[T_MIRRORED])
+    near = 0
+    near |= P0_PF if p0 & pf != ZERO else 0
+    near |= P1_PF if p1 & pf != ZERO else 0
+    near |= M0_PF if m0 & pf != ZERO else 0
+    near |= M1_PF if m1 & pf != ZERO else 0
+    near |= BL_PF if bl & pf != ZERO else 0
+    near |= P0_P1 if p0 & p1 != ZERO else 0
+    near |= M0_P0 if m0 & p0 != ZERO else 0
+    near |= M1_P0 if m1 & p0 != ZERO else 0
+    near |= P0_BL if bl & p0 != ZERO else 0
+    near |= M0_P1 if m0 & p1 != ZERO else 0
+    near |= M1_P1 if m1 & p1 != ZERO else 0
+    near |= P1_BL if bl & p1 != ZERO else 0
+    near |= M0_M1 if m0 & m1 != ZERO else 0
+    near |= M0_BL if bl & m0 != ZERO else 0
+    return near | (M1_BL if bl & m1 != ZERO else 0)
+
+
+@inlined
+def overlaps(va, vb, vc, p0a, p0b, p0c, p1a, p1b, p1c, m0a, m0b, m0c, m1a, m1b, m1c, bla, blb, blc, pfa, pfb, pfc):
+    """The collision latches that objects set within the pixels v*. Three words each: players, missiles, ball, playfield."""
+    hits = 0
+    if (pfa | pfb | pfc) != ZERO:
+        qa, qb, qc = pfa & va, pfb & vb, pfc & vc
+        hits |= P0_PF if ((p0a & qa) | (p0b & qb) | (p0c & qc)) != ZERO else 0
+        hits |= P1_PF if ((p1a & qa) | (p1b & qb) | (p1c & qc)) != ZERO else 0
+        hits |= M0_PF if ((m0a & qa) | (m0b & qb) | (m0c & qc)) != ZERO else 0
+        hits |= M1_PF if ((m1a & qa) | (m1b & qb) | (m1c & qc)) != ZERO else 0
+        hits |= BL_PF if ((bla & qa) | (blb & qb) | (blc & qc)) != ZERO else 0
+    if (p0a | p0b | p0c) != ZERO:
+        qa, qb, qc = p0a & va, p0b & vb, p0c & vc
+        hits |= P0_P1 if ((p1a & qa) | (p1b & qb) | (p1c & qc)) != ZERO else 0
+        hits |= M0_P0 if ((m0a & qa) | (m0b & qb) | (m0c & qc)) != ZERO else 0
+        hits |= M1_P0 if ((m1a & qa) | (m1b & qb) | (m1c & qc)) != ZERO else 0
+        hits |= P0_BL if ((bla & qa) | (blb & qb) | (blc & qc)) != ZERO else 0
+    if (p1a | p1b | p1c) != ZERO:
+        qa, qb, qc = p1a & va, p1b & vb, p1c & vc
+        hits |= M0_P1 if ((m0a & qa) | (m0b & qb) | (m0c & qc)) != ZERO else 0
+        hits |= M1_P1 if ((m1a & qa) | (m1b & qb) | (m1c & qc)) != ZERO else 0
+        hits |= P1_BL if ((bla & qa) | (blb & qb) | (blc & qc)) != ZERO else 0
+    if (m0a | m0b | m0c) != ZERO:
+        qa, qb, qc = m0a & va, m0b & vb, m0c & vc
+        hits |= M0_M1 if ((m1a & qa) | (m1b & qb) | (m1c & qc)) != ZERO else 0
+        hits |= M0_BL if ((bla & qa) | (blb & qb) | (blc & qc)) != ZERO else 0
+    if ((m1a & bla & va) | (m1b & blb & vb) | (m1c & blc & vc)) != ZERO:
+        hits |= M1_BL
+    return hits

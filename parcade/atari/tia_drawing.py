@@ -1,0 +1,126 @@
+"""Pixels of a span of a scanline, from masks and colours.
+
+Masks become pixels by arithmetic on 8 words at a time, which LLVM turns into vector instructions on a CPU.
+"""
+
+import numpy as np
+
+from .jit import inlined, kernel, stand_alone
+from .state import LINE_WORDS, T_COLUBK, T_COLUP0, T_COLUP1, T_COLUPF, T_CTRLPF, T_ENAM0, T_ENAM1, T_RESMP0, T_RESMP1
+from .tia_masks import ONE, ZERO, ball_enabled, player0_byte, player1_byte
+from .tia_tables import PIXELS_BELOW
+
+EVERY_BYTE = np.uint64(0x0101010101010101)
+LEFT_OF_MIDDLE = np.uint64(0xFFFF)  # of the middle one of three words: pixels 64 to 79
+MIDDLE_GROUP = 10  # of 8 pixels: the first one right of the middle
+HALF = np.uint64(32)
+
+
+@kernel
+def draw_blank(screen, at, x0, x1):
+    """Pixels x0 .. x1-1 of the line at word `at` become 0."""
+    stand_alone()
+    first, last = at + (x0 >> 3), at + ((x1 - 1) >> 3)
+    head, tail = screen[first], screen[last]
+    for word in range(first, last + 1):
+        screen[word] = ZERO
+    if x0 & 7:
+        keep = (ONE << np.uint64((x0 & 7) << 3)) - ONE
+        screen[first] ^= (screen[first] ^ head) & keep
+    if x1 & 7:
+        keep = ~((ONE << np.uint64((x1 & 7) << 3)) - ONE)
+        screen[last] ^= (screen[last] ^ tail) & keep
+
+
+@inlined
+def copy_line_above(screen, at):
+    """The line at word `at` becomes what the line above it is."""
+    for word in range(at, at + LINE_WORDS):
+        screen[word] = screen[word - LINE_WORDS]
+
+
+@inlined
+def _spread(mask, group):
+    """The pixels of a group of 8 of a mask's word as bytes 0 or 255."""
+    bits = (mask >> np.uint64(8 * group)) & np.uint64(0xFF)
+    bits = (bits | bits << np.uint64(28)) & np.uint64(0x0000000F0000000F)
+    bits = (bits | bits << np.uint64(14)) & np.uint64(0x0003000300030003)
+    bits = (bits | bits << np.uint64(7)) & EVERY_BYTE
+    return (bits << np.uint64(8)) - bits
+
+
+@inlined
+def _mix(screen, at, groups, inside, a, b, field, background, colour_a, colour_b, left, right, middle):
+    """Draw the pixels `inside` of 64 at word `at`. The sets a, b and field have none in common.
+
+    The field's colour is `left` before the group `middle` and `right` from there on.
+    """
+    colour_a ^= background
+    colour_b ^= background
+    left ^= background
+    right ^= background
+    for group in range(groups):
+        of_field = left if group < middle else right
+        pixels = background ^ (_spread(a, group) & colour_a) ^ (_spread(b, group) & colour_b) ^ (_spread(field, group) & of_field)
+        word = np.uint64(at + group)
+        before = screen[word]
+        screen[word] = before ^ ((before ^ pixels) & _spread(inside, group))
+
+
+@inlined
+def _score_colours(r):
+    """Whether the halves of the playfield have the players' colours."""
+    control = r[T_CTRLPF]
+    if control & 6 != 6:
+        return control & 2 != 0
+    # Quirk: score colours hold with priority only while the playfield is the one enabled object.
+    return not (
+        player0_byte(r) != 0
+        or player1_byte(r) != 0
+        or (r[T_ENAM0] != 0 and r[T_RESMP0] == 0)
+        or (r[T_ENAM1] != 0 and r[T_RESMP1] == 0)
+        or ball_enabled(r) != 0
+    )
+
+
+@inlined
+def draw_span(r, screen, at, x0, x1, aa, ab, ac, ba, bb, bc, fa, fb, fc, la, lb, lc):
+    """Draw pixels x0 .. x1-1 of the line at word `at`: the background and three layers over it.
+
+    Masks of three words each: a* player and missile 0, b* player and missile 1, f* playfield, l* ball.
+    """
+    score = _score_colours(r)
+    background = np.uint64(r[T_COLUBK]) * EVERY_BYTE
+    colour_f = np.uint64(r[T_COLUPF]) * EVERY_BYTE
+    colour_a = np.uint64(r[T_COLUP0]) * EVERY_BYTE
+    colour_b = np.uint64(r[T_COLUP1]) * EVERY_BYTE
+    left, right = colour_f, colour_f
+    if r[T_CTRLPF] & 4:
+        aa, ab, ac = aa & ~(fa | la), ab & ~(fb | lb), ac & ~(fc | lc)
+        ba, bb, bc = ba & ~(fa | la), bb & ~(fb | lb), bc & ~(fc | lc)
+    elif score:
+        # Quirk: left of the middle player and missile 1 do not cover a lit playfield pixel.
+        ba &= ~fa
+        bb &= ~(fb & LEFT_OF_MIDDLE)
+    ba, bb, bc = ba & ~aa, bb & ~ab, bc & ~ac
+    fa, fb, fc = fa & ~(aa | ba), fb & ~(ab | bb), fc & ~(ac | bc)
+    la, lb, lc = la & ~(aa | ba | fa), lb & ~(ab | bb | fb), lc & ~(ac | bc | fc)
+    if score:
+        left, right = colour_a, colour_b
+    else:
+        fa, fb, fc = fa | la, fb | lb, fc | lc
+    groups = 8 + (x1 >> 8)  # is 8: a number that LLVM knew would keep it from using vector instructions
+    for part in range(x0 >> 6, ((x1 - 1) >> 6) + 1):
+        inside = PIXELS_BELOW[x1, part] & ~PIXELS_BELOW[x0, part]
+        first, a, b, field, ball = 0, aa, ba, fa, la
+        if part == 1:
+            first, a, b, field, ball = 8, ab, bb, fb, lb
+        elif part == 2:  # the last 64 pixels; the first half of them is not inside
+            inside <<= HALF
+            first = 12
+            a, b, field, ball = ac << HALF | ab >> HALF, bc << HALF | bb >> HALF, fc << HALF | fb >> HALF, lc << HALF | lb >> HALF
+        _mix(screen, at + first, groups, inside, a, b, field, background, colour_a, colour_b, left, right, MIDDLE_GROUP - first)
+        if score:
+            ball &= inside
+            if ball != ZERO:
+                _mix(screen, at + first, groups, ball, ZERO, ZERO, ball, colour_f, colour_f, colour_f, colour_f, colour_f, groups)

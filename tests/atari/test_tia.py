@@ -1,0 +1,120 @@
+"""The TIA may leave out work that changes nothing: what it leaves out is done here, and nothing may differ."""
+
+import numba
+import numpy as np
+import pytest
+
+from parcade.atari import jit, tia, tia_collisions, tia_masks, tia_writes
+from parcade.atari import state as st
+
+HEIGHT, START_LINE = 210, 34
+WRITTEN = [tia_writes.VBLANK, *range(tia_writes.NUSIZ0, tia_writes.RESBL + 1), *range(tia_writes.GRP0, tia_writes.CXCLR + 1)]
+QUIET = [reg for reg in WRITTEN if reg not in (tia_writes.VBLANK, tia_writes.CXCLR)]
+EDGES = [0, 1, 2, 3, 62, 63, 64, 127, 128, 150, 158, 159]
+
+jit.prepare()
+
+
+def console() -> tuple[np.ndarray, np.ndarray]:
+    """State and screen at the start of a frame."""
+    arrays = st.allocate(1, HEIGHT)
+    s, screen = arrays["state"][0], arrays["screen"][0]
+    s[st.ROM_YSTART], s[st.ROM_HEIGHT], s[st.ROM_HMOVE_BLANKS] = START_LINE, HEIGHT, 1
+    tia.reset(s, screen)
+    return s, screen
+
+
+def randomize(s: np.ndarray, random: np.random.Generator) -> None:
+    """Registers as a game may have left them at the start of a frame, in the live TIA and in its snapshot."""
+    r = s[st.TIA : st.TIA + st.TIA_WORDS]
+    for word in (st.T_NUSIZ0, st.T_NUSIZ1, st.T_CTRLPF, st.T_GRP0, st.T_GRP1, st.T_DELAYED_GRP0, st.T_DELAYED_GRP1):
+        r[word] = random.integers(0, 256) * random.integers(0, 2)
+    for word in (st.T_ENAM0, st.T_ENAM1, st.T_ENABL, st.T_DELAYED_ENABL, st.T_VDELP0, st.T_VDELP1, st.T_VDELBL, st.T_MIRRORED):
+        r[word] = random.integers(0, 2)
+    r[st.T_PF] = random.integers(0, 1 << 20) & random.integers(0, 1 << 20)
+    for word in range(st.T_POSP0, st.T_POSBL + 1):
+        r[word] = random.choice(EDGES) if random.integers(0, 2) else random.integers(0, 160)
+    for word in range(st.T_COLUP0, st.T_COLUBK + 1):
+        r[word] = random.integers(0, 128) * 2
+    s[st.TIA_SNAPSHOTS : st.TIA_SNAPSHOTS + st.TIA_WORDS] = r
+
+
+def random_log(random: np.random.Generator) -> np.ndarray:
+    """Writes, each followed by the entry of a read, which draws but changes nothing."""
+    registers = random.choice(WRITTEN if random.integers(0, 2) else QUIET, 300)
+    registers = np.where(random.integers(0, 4, 300) == 0, random.choice(registers, 300), registers)
+    values = np.where(random.integers(0, 2, 300) == 0, 0, random.integers(0, 256, 300))
+    values[registers == tia_writes.VBLANK] &= random.choice([0, 2])
+    cycles = np.cumsum(random.choice([1, 3, 5, 8, 20, 76, 152], 300)) + 76 * random.integers(0, START_LINE + 5)
+    entries = np.empty(600, np.int64)
+    entries[0::2] = cycles << 14 | registers << 8 | values
+    entries[1::2] = cycles << 14 | tia_writes.NOTHING << 8
+    return entries
+
+
+def play(start: np.ndarray, log: np.ndarray, stops: list[int], *, drawn: bool) -> tuple[np.ndarray, np.ndarray]:
+    """A frame with this log, caught up with at `stops`; returns the registers and the picture at its end."""
+    s, screen = start.copy(), np.full(2 * HEIGHT * st.LINE_WORDS, 7, np.uint64)
+    s[st.LOGS : st.LOGS + len(log)] = log
+    s[st.SLOT_DRAWN] = tia.DRAWING if drawn else tia.PENDING
+    for stop in stops:
+        s[st.LOG_COUNT] = stop
+        tia.serve(s, screen, tia.CATCH_UP)
+    s[st.LOG_COUNT] = len(log)
+    tia.serve(s, screen, tia.END_FRAME)
+    tia.serve(s, screen, tia.SHOW)
+    return s[st.TIA : st.TIA + st.TIA_WORDS], screen[: HEIGHT * st.LINE_WORDS]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_work_left_out_changes_neither_registers_nor_latches_nor_pictures(seed):
+    random = np.random.default_rng(seed)
+    start, _ = console()
+    randomize(start, random)
+    log = random_log(random)
+    # Catching up at every read begins each time with nothing known, so nothing is left out.
+    expected, picture = play(start, log, list(range(2, len(log), 2)), drawn=True)
+    for stops in ([], sorted(random.choice(len(log) // 2, 12, replace=False) * 2)):
+        for drawn in (False, True):
+            registers, shown = play(start, log, stops, drawn=drawn)
+            assert np.array_equal(registers, expected), [st.TIA, np.flatnonzero(registers != expected)]
+            assert np.array_equal(shown, picture)
+
+
+def test_latches_are_set_again_after_cxclr_though_nothing_has_changed():
+    s, _ = console()
+    r = s[st.TIA : st.TIA + st.TIA_WORDS]
+    r[st.T_PF], r[st.T_GRP0] = 0xFFFFF, 0xFF
+    s[st.TIA_SNAPSHOTS : st.TIA_SNAPSHOTS + st.TIA_WORDS] = r
+    between_lines = 76 * (START_LINE + 20) + 3
+    log = np.array([between_lines << 14 | tia_writes.CXCLR << 8, (between_lines + 76 * 20) << 14 | tia_writes.NOTHING << 8])
+    for drawn in (False, True):
+        registers, _ = play(s, log, [], drawn=drawn)
+        assert registers[st.T_COLLISIONS] == tia_collisions.P0_PF
+
+
+def test_pairs_whose_pixels_overlap_are_near():
+    @numba.njit
+    def near_and_overlapping(r):
+        everywhere = np.uint64(2**64 - 1)
+        p0, p1 = tia_masks.mask_of_player0(r), tia_masks.mask_of_player1(r)
+        m0, m1 = tia_masks.mask_of_missile0(r), tia_masks.mask_of_missile1(r)
+        bl, pf = tia_masks.mask_of_ball(r), tia_masks.mask_of_playfield(r)
+        hits = tia_collisions.overlaps(
+            everywhere, everywhere, everywhere, p0[0], p0[1], p0[2], p1[0], p1[1], p1[2], m0[0], m0[1], m0[2], m1[0], m1[1], m1[2],
+            bl[0], bl[1], bl[2], pf[0], pf[1], pf[2],
+        )  # fmt: skip
+        return tia_collisions.near_pairs(r), hits
+
+    random = np.random.default_rng(0)
+    s, _ = console()
+    r = s[st.TIA : st.TIA + st.TIA_WORDS]
+    some_far = seen = 0
+    for _ in range(3000):
+        randomize(s, random)
+        near, hits = near_and_overlapping(r)
+        assert hits & ~near == 0, r
+        some_far += near != tia_collisions.ALL_PAIRS
+        seen |= hits
+    assert seen == tia_collisions.ALL_PAIRS
+    assert some_far > 1000
