@@ -322,12 +322,13 @@ def test_static_figures_of_a_kernel_and_a_rom_are_measured_once(tmp_path, monkey
     pytest.importorskip("numba_cuda")
     if offline.find_ptxas() is None:
         pytest.skip("ptxas was not found; pip install nvidia-cuda-nvcc")
+    monkeypatch.setattr(gpu_results, "RESULTS", tmp_path)  # whose rows would count
     call = ["--results", str(tmp_path), "--kernels", "show_thread", "--games", "pong"]
     gpu_static.main(call)
     kernels = json.loads((tmp_path / "gpu_static.json").read_text())["rows"]
     assert [row["architecture"] for row in kernels] == list(offline.ARCHITECTURES)
     assert 0 < kernels[1]["linked_registers"] <= 48 and kernels[1]["linked_stack_bytes"] == 0
-    rom = next(row for row in rows_in(tmp_path / "gpu_roms.csv"))
+    (rom,) = rows_in(tmp_path / "gpu_roms.csv")
     assert rom["error"] == "" and 500 < int(rom["instructions_6507"]) < 2000
     assert int(rom["machine_instructions"]) > 4 * int(rom["instructions_6507"]) and 8 < int(rom["meeting_places"]) < 200
     assert 16 <= int(rom["registers"]) <= 255
