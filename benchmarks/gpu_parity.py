@@ -72,7 +72,7 @@ class Duel:
         self.game, self.actions, n = game, actions, actions.shape[1]
         self.reference, self.device = self.make(game, n, threads)
         self.threads = self.device.threads
-        self.rows = [self.threads.put(row) for row in actions]
+        self.table = self.threads.put(actions)
         self.ram = self.threads.zeros((CHUNK, n, 128), np.uint8)
         self.counters = self.threads.zeros((CHUNK, n, len(COUNTERS)), np.int32)
 
@@ -88,9 +88,9 @@ class Duel:
 
     def launch(self, frame: int, place: int) -> None:
         """A frame on the device, kept as number `place` of its chunk; returns before it has been played."""
-        self.launch_frame(self.rows[frame])
+        self.launch_frame(frame)
         consoles, rewards = self.device_arrays()
-        self.threads.launch(arcade_kernels.record_thread, len(self.rows[frame]), place, consoles, rewards, self.ram, self.counters)
+        self.threads.launch(arcade_kernels.record_thread, self.actions.shape[1], place, consoles, rewards, self.ram, self.counters)
 
     def fetch(self, count: int) -> Record:
         """The device's last `count` frames; waits for them."""
@@ -130,9 +130,10 @@ class Frames(Duel):
         """A frame on the CPU; rewards [n]."""
         return self.reference.act(actions)
 
-    def launch_frame(self, actions: Any) -> None:
+    def launch_frame(self, frame: int) -> None:
         """A frame on the device."""
-        self.device.act(actions)
+        # A tensor, because numba-cuda waits for the stream of an array of its own that is taken as actions.
+        self.device.act(self.threads.share(self.table)[frame])
 
     def device_arrays(self) -> tuple[Any, Any]:
         """The device's consoles and rewards."""
@@ -177,9 +178,9 @@ class Steps(Duel):
         self.result = self.reference.step(actions)
         return self.result.rewards
 
-    def launch_frame(self, actions: Any) -> None:
+    def launch_frame(self, frame: int) -> None:
         """A step on the device."""
-        self.device.step(actions)
+        self.device.step(self.table[frame])
 
     def device_arrays(self) -> tuple[Any, Any]:
         """The device's consoles and rewards."""
