@@ -1,49 +1,40 @@
-"""What the parts of `gpu.py` share: the clock, the tables of results, the device, and what happens when a case fails.
+"""What the GPU's benchmarks share: flags, the clock, tables that rows are added to, and the device.
 
-A table is a CSV of fixed columns. Rows count as done wherever they stand, in the folder of this call or in benchmarks/results; new
-ones go to the folder alone. A case that fails leaves a row with its `error` in one line, and the next case goes on.
+A table is a CSV of fixed columns. A row is found again by its key, the columns that say what was measured, where and of which commit;
+rows of the folder and of benchmarks/results count, those with an `error` do not.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import csv
 import gc
 import os
 import subprocess
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from parcade.atari import games  # noqa: E402
+from parcade.errors import UsageError, unknown_name  # noqa: E402
+from parcade.report import machine  # noqa: E402
+
 RESULTS = ROOT / "benchmarks" / "results"
-SPEED = ("frames_per_second", "lowest", "highest", "restarts_per_step", "warm_up_steps", "kernels", "card", "commit", "error")
-COLUMNS = {
-    "gpu_parity.csv": ("game", "frames", "consoles", "seed", "first_difference", "seconds", "commit", "error"),
-    "gpu_speed.csv": ("game", "consoles", "start_states", *SPEED),
-    "gpu_tuning.csv": ("threads_per_block", "max_registers", "lanes", "game", "consoles", "start_states", *SPEED),
-    "gpu_training.csv": (
-        "stage", "game", "num_envs", "num_groups", "unroll_length", "network", "hidden", "seed", "finished_by", "score_mean", "wall_seconds",
-        "frames", "steps", "updates", "frames_per_second", "updates_per_second", "frames_per_dollar", "milestones", "card", "commit", "error",
-    ),
-}  # fmt: skip
-
-
-class OutOfTime(RuntimeError):
-    """The clock ran out in the middle of a case, which is left for the next call."""
+STAND_IN = "stand-in: CPU"
 
 
 class DeviceLost(RuntimeError):
-    """The device takes no more work from this process; `cases` are those that were on it."""
-
-    def __init__(self, error: str, cases: list[str]) -> None:
-        super().__init__(error)
-        self.cases = cases
+    """The device takes no more work from this process."""
 
 
 class Clock:
-    """Seconds that are left, to a call or to one of its stages."""
+    """Seconds that are left to a call."""
 
     def __init__(self, seconds: float) -> None:
         self.end = time.monotonic() + seconds
@@ -53,10 +44,6 @@ class Clock:
         """Below 0 once the time is up."""
         return self.end - time.monotonic()
 
-    def share(self, fraction: float) -> Clock:
-        """A clock with this part of what is left."""
-        return Clock(max(0.0, self.left_seconds) * fraction)
-
 
 def one_line(error: BaseException) -> str:
     """An error in at most 200 characters."""
@@ -65,68 +52,110 @@ def one_line(error: BaseException) -> str:
 
 
 def commit() -> str:
-    """The commit, where git is at hand; else PARCADE_COMMIT, else "unknown"."""
-    told = ""
-    with contextlib.suppress(OSError):
-        command = ["git", "-C", str(ROOT), "rev-parse", "--short=12", "HEAD"]
-        told = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
-    return told or os.environ.get("PARCADE_COMMIT", "unknown")
+    """The commit, "-dirty" where anything but results was changed; without git PARCADE_COMMIT, else "unknown"."""
+    told = machine.commit()
+    if told is None:
+        return os.environ.get("PARCADE_COMMIT", "unknown")
+    command = ["git", "-C", str(ROOT), "status", "--porcelain", "-uno", "--", ".", ":!benchmarks/results"]
+    changed = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    return told.removesuffix("-dirty") + ("-dirty" if changed else "")
 
 
-class Results:
-    """Tables in `folder`, and rows of earlier calls there and in `earlier`; `skip` names cases that failed in this call."""
+def check_games(names: Iterable[str]) -> list[str]:
+    """The games of these names, all of them for none. Errors: UsageError."""
+    known = sorted(games.load_games())
+    for name in names:
+        if name not in known:
+            raise unknown_name("game", name, known)
+    return list(names) or known
 
-    def __init__(self, folder: Path, earlier: Path = RESULTS, skip: tuple[str, ...] = ()) -> None:
-        self.folder, self.earlier, self.skip = folder, earlier, set(skip)
-        self.commit = commit()
-        self.case = ""  # under way
-        folder.mkdir(parents=True, exist_ok=True)
 
-    def rows(self, table: str) -> list[dict[str, str]]:
-        """Rows of all calls, failed ones left out."""
+# --- the call ---------------------------------------------------------------------------------------------------------------
+
+
+def flags(description: str | None) -> argparse.ArgumentParser:
+    """A parser with the flags that all these scripts have."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=9.0, help="begin nothing that would take longer; call again for the rest")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the table")
+    parser.add_argument("--stand-in", action="store_true", help="everything once, tiny, on the CPU; name another folder with --results")
+    return parser
+
+
+def check_folder(options: argparse.Namespace) -> None:
+    """Make the folder of results. Errors: UsageError where rows of the stand-in would come between those of GPUs, or no time is given."""
+    if options.minutes <= 0:
+        raise UsageError(f"--minutes {options.minutes:g}: expected more than 0")
+    if options.stand_in and options.results.resolve() == RESULTS.resolve():
+        raise UsageError("--stand-in measures no GPU; name another folder than benchmarks/results with --results")
+    options.results.mkdir(parents=True, exist_ok=True)
+
+
+def run(main: Callable[[list[str] | None], None], arguments: list[str] | None = None) -> None:
+    """Call a script's `main`; a mistake that the user can fix is one line and exit code 2, a lost device one line and 1."""
+    try:
+        main(arguments)
+    except (UsageError, DeviceLost) as error:
+        print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr)
+        raise SystemExit(2 if isinstance(error, UsageError) else 1) from error
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------------
+
+
+class Table:
+    """A CSV in `folder`; `key` are the columns that tell rows from one another."""
+
+    def __init__(self, folder: Path, name: str, key: tuple[str, ...], figures: tuple[str, ...]) -> None:
+        self.path, self.key = folder / name, key
+        self.columns = (*key, *figures, "error")
+
+    def rows(self) -> list[dict[str, str]]:
+        """All rows, of the folder and of benchmarks/results, failed ones left out."""
         found = []
-        for folder in dict.fromkeys((self.earlier.resolve(), self.folder.resolve())):
-            if (folder / table).exists():
-                with (folder / table).open(newline="") as file:
-                    found += list(csv.DictReader(file))
-        return [row for row in found if not row.get("error")]
+        for path in dict.fromkeys((RESULTS / self.path.name, self.path.resolve())):
+            if path.exists():
+                with path.open(newline="") as file:
+                    found += [row for row in csv.DictReader(file) if not row["error"]]
+        return found
 
-    def append(self, table: str, **row: Any) -> None:
+    def key_of(self, row: dict[str, Any]) -> tuple[str, ...]:
+        """What a row is found by."""
+        return tuple(str(row[name]) for name in self.key)
+
+    def has(self, row: dict[str, Any]) -> bool:
+        """Whether there is a row of this key."""
+        return self.key_of(row) in {self.key_of(old) for old in self.rows()}
+
+    def append(self, row: dict[str, Any]) -> None:
         """Add a row; columns that are not given stay empty. Errors: ValueError for a column the table has not."""
-        path = self.folder / table
-        row.setdefault("commit", self.commit)
-        is_new = not path.exists()
-        with path.open("a", newline="") as file:
-            writer = csv.DictWriter(file, COLUMNS[table], restval="", lineterminator="\n")
+        is_new = not self.path.exists()
+        with self.path.open("a", newline="") as file:
+            writer = csv.DictWriter(file, self.columns, restval="", lineterminator="\n")
             if is_new:
                 writer.writeheader()
             writer.writerow(row)
-        print(table.removesuffix(".csv"), *(f"{key}={value}" for key, value in row.items()), flush=True)
+        print(self.path.stem, *(f"{name}={value}" for name, value in row.items()), flush=True)
 
-    @contextlib.contextmanager
-    def noted(self, device: Gpu, table: str, case: str, **columns: Any) -> Iterator[None]:
-        """One case: an error inside becomes a row. Errors: DeviceLost where the device takes no more work after it."""
-        self.case = case
-        try:
-            yield
-        except OutOfTime:
-            print(f"{case}: left for the next call", flush=True)
-        except Exception as error:
-            self.append(table, **columns, error=one_line(error))
-            self.skip.add(case)
-            if device.is_lost():
-                raise DeviceLost(one_line(error), [case]) from error
-        finally:
-            self.case = ""
+
+# --- the device -------------------------------------------------------------------------------------------------------------
 
 
 class Gpu:
-    """The GPU of this process. The tests have one that runs on the CPU in its place."""
+    """The GPU of this process. Errors: UsageError where there is none."""
 
     def __init__(self) -> None:
-        from parcade.atari.cuda import engine
+        from parcade.atari.cuda import driver
 
-        self._cuda = engine.require_cuda()
+        # As many queues as the card has, so that games in flight do not wait in each other's; read when the card is first used.
+        os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
+        try:
+            self._cuda = driver.require_cuda()
+        except driver.DeviceUnavailable as error:
+            raise UsageError(str(error)) from error
+        name = self._cuda.get_current_device().name
+        self.card = name.decode() if isinstance(name, bytes) else str(name)
+        self.capability: tuple[int, int] | None = driver.compute_capability()
         self._streams: list[Any] = []
 
     def threads(self, **options: Any) -> Any:
@@ -136,7 +165,7 @@ class Gpu:
         return GpuThreads(**options)
 
     def streams(self, count: int) -> list[int]:
-        """Handles of streams whose work is done side by side; what is done on the default stream waits for all of them."""
+        """Handles of streams whose work is done side by side."""
         while len(self._streams) < count:
             self._streams.append(self._cuda.stream())
         return [int(stream) for stream in self._streams[:count]]
@@ -145,25 +174,76 @@ class Gpu:
         """Wait for everything that was launched."""
         self._cuda.synchronize()
 
-    def is_lost(self) -> bool:
-        """Whether an error of a kernel has ended this process's use of the device."""
-        try:
-            self.synchronize()
-        except Exception:  # whatever the driver's error is called
-            return True
-        return False
-
     def release(self) -> None:
         """Give back the memory of arrays that nobody holds."""
         gc.collect()
         self._cuda.current_context().deallocations.clear()
 
-    def card(self) -> dict[str, str]:
-        """What the driver says about the card; empty where nvidia-smi is missing."""
-        wanted = "name,driver_version,memory.total,clocks.max.sm,clocks.max.memory,power.limit"
-        command = ["nvidia-smi", f"--query-gpu={wanted}", "--format=csv,noheader"]
-        try:
-            told = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False).stdout.splitlines()
-        except (OSError, subprocess.TimeoutExpired):
-            return {}
-        return dict(zip(wanted.split(","), (told or [""])[0].split(", "), strict=False))
+    def mark(self) -> Any:
+        """An event on the default stream."""
+        event = self._cuda.event(timing=True)
+        event.record()
+        return event
+
+    def seconds_between(self, first: Any, last: Any) -> float:
+        """Seconds from one mark to another; waits for the latter."""
+        last.synchronize()
+        return self._cuda.event_elapsed_time(first, last) / 1000
+
+
+class StandIn:
+    """Runs kernels on the CPU in the GPU's place."""
+
+    card = STAND_IN
+    capability: tuple[int, int] | None = None
+
+    def threads(self, **_options: Any) -> Any:
+        """`HostThreads`, whatever the options."""
+        from parcade.atari.cuda.engine import HostThreads
+
+        return HostThreads()
+
+    def streams(self, count: int) -> list[int]:
+        """As many numbers."""
+        return [0] * count
+
+    def synchronize(self) -> None:
+        """Nothing is under way."""
+
+    def release(self) -> None:
+        """Nothing is held."""
+
+    def mark(self) -> float:
+        """The time."""
+        return time.perf_counter()
+
+    def seconds_between(self, first: float, last: float) -> float:
+        """Seconds from one mark to another."""
+        return last - first
+
+
+def open_device(options: argparse.Namespace) -> Gpu | StandIn:
+    """What a call runs on. Errors: UsageError."""
+    check_folder(options)
+    return StandIn() if options.stand_in else Gpu()
+
+
+def is_lost(device: Gpu | StandIn) -> bool:
+    """Whether an error of a kernel has ended this process's use of the device."""
+    try:
+        device.synchronize()
+    except Exception:  # whatever the driver's error is called
+        return True
+    return False
+
+
+@contextlib.contextmanager
+def errors_as_rows(table: Table, rows: list[dict[str, Any]], device: Gpu | StandIn) -> Iterator[None]:
+    """Cases of these rows: an error inside becomes their error. Errors: DeviceLost."""
+    try:
+        yield
+    except Exception as error:
+        for row in rows:
+            table.append({**row, "error": one_line(error)})
+        if is_lost(device):
+            raise DeviceLost(f"the GPU takes no more work from this process after {one_line(error)}; call again for the rest") from error

@@ -1,156 +1,267 @@
-"""Throughput on the device: frames/s of whole steps, of each kernel, and against block sizes and register limits.
+"""Speed of the consoles on the GPU: frames/s of whole steps, where a step's time goes, blocks and registers, states.
 
-What is measured is what training meets. Actions are drawn at random, from a table on the device, anew every step. Episodes end at 4,000
-frames where they do not end by themselves, consoles begin at random distances from that limit, and 150 steps are played
-before the first figure, so that consoles have drifted apart and some begin anew in almost every step: a row says how many.
-The warm-up always recalls cached starts, whatever is measured, because exact ones would take most of the time.
+    python benchmarks/gpu_speed.py --minutes 9 --results DIR        # what has no row yet; call again for the rest
+    python benchmarks/gpu_speed.py --stand-in --results DIR         # everything once, tiny, without a GPU
+
+| table          | a row is                                                                                                 |
+|----------------|----------------------------------------------------------------------------------------------------------|
+| gpu_speed.csv  | a game, a number of consoles, how episodes begin: played as ale-py does (exact), or from cached starts   |
+| gpu_tuning.csv | the same of Pong for a number of threads a block and a limit of registers a thread                       |
+| gpu_states.csv | seconds of `get_state` and `set_state`                                                                   |
+
+Steps are those of training: 84x84x4, four frames, random actions from a table on the device, exact rules and resets. Consoles begin as
+copies of 1,024 that have played 250 steps apart, and at random distances from the end of their episode, which has 4,000 frames at most:
+some begin a new episode in almost every step, `restarts_per_step` of them. Frames that a restart plays are not counted.
+`frames_per_second` is the median of five samples, `lowest` and `highest` are the others' range. `kernels` are medians of ten steps in
+milliseconds, by CUDA events; what lies between kernels counts to the one behind.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import statistics
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
-from gpu_results import Clock, Gpu, OutOfTime, Results
+from gpu_ahead import ENVIRONMENTS, Ahead
+from gpu_results import Clock, Gpu, StandIn, Table, commit, errors_as_rows, flags, open_device, run
 
-GAMES = ("pong", "breakout", "seaquest", "ms_pacman", "qbert", "space_invaders", "beam_rider")
-COUNTS = (16384, 65536, 4096, 1024, 256, 32, 1)  # what matters most comes first
+from parcade.atari import jit
+from parcade.atari.cuda import engine, environments
+from parcade.atari.cuda.vector import DeviceConsoles
+
+GAMES = (
+    "pong", "breakout", "seaquest", "ms_pacman", "qbert", "space_invaders", "beam_rider", "asterix", "freeway", "boxing", "tennis", "enduro",
+    "frostbite", "name_this_game", "battle_zone",
+)  # fmt: skip
+COUNTS = (1, 1200, 4096, 16384, 32768, 65536)  # of Pong
+GAME_COUNTS = (16384, 65536)
+STARTS = ("cached", "exact")
+TUNED_COUNT = 16384
+BLOCKS, REGISTERS = (32, 64, 128), (96, 128, 168, 255)
+STATE_COUNTS = (1200, 16384)
 EPISODE_FRAMES = 4000
-ACTION_ROWS = 64
 FRAME_SKIP = 4
-CASE_SECONDS = 15  # about what one case takes
-COMPILE_SECONDS = 60  # the largest kernel, where it was not compiled ahead
-REGISTER_LIMITS = (None, 168, 128, 64)
-BLOCKS = (32, 64, 128)
-LANES = (1, 2, 4, 8, 32)
-MANY, FEW = 16_384, 1200  # consoles: more than are in flight; what training takes
+ACTION_ROWS = 64
+SAMPLES, TIMED_STEPS = 5, 10
+CASE_SECONDS = 15  # about what a case takes once its kernels are on disk
+
+WHERE = ("card", "commit")
+SPEED = ("frames_per_second", "lowest", "highest", "restarts_per_step", "kernels")
+TABLES = {
+    "speed": ("gpu_speed.csv", ("game", "consoles", "start_states", *WHERE), SPEED),
+    "tuning": ("gpu_tuning.csv", ("threads_per_block", "max_registers", "game", "consoles", "start_states", *WHERE), SPEED),
+    "states": ("gpu_states.csv", ("game", "consoles", *WHERE), ("get_seconds", "set_seconds", "megabytes")),
+}
+
+
+class Size(NamedTuple):
+    """How much is measured."""
+
+    counts: tuple[int, ...] = COUNTS
+    games: tuple[str, ...] = GAMES
+    game_counts: tuple[int, ...] = GAME_COUNTS
+    tuned_count: int = TUNED_COUNT
+    state_counts: tuple[int, ...] = STATE_COUNTS
+    drifted: int = 1024
+    drift_steps: int = 250
+    sample_seconds: float = 0.5
+    episode_frames: int = EPISODE_FRAMES
+
+
+TINY = Size((1, 3), ("pong", "breakout"), (2,), 2, (2,), drifted=3, drift_steps=4, sample_seconds=0.0, episode_frames=40)
 
 
 class TimedThreads:
-    """Threads of a device that, when told to, wait after every kernel and note its seconds; `special` serves kernels by name."""
+    """Threads of a device that note when each kernel began and ended."""
 
-    def __init__(self, device: Gpu, threads: Any, special: dict[str, Any] | None = None) -> None:
-        self._device, self._threads, self._special = device, threads, special or {}
-        self.is_timing, self.seconds = False, {}
+    def __init__(self, device: Gpu | StandIn, threads: Any) -> None:
+        self._device, self._threads = device, threads
+        self._marks: list[tuple[str, Any, Any]] = []
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._threads, name)
 
-    def launch(self, body: Any, num_threads: int, *arguments: Any) -> None:
-        """Run a body for indices 0 .. num_threads - 1."""
-        name = body.py_func.__name__
-        started = time.perf_counter()
-        self._special.get(name, self._threads).launch(body, num_threads, *arguments)
-        if self.is_timing:
-            self._device.synchronize()
-            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started
+    def launch(self, body: Callable, *arguments: Any) -> None:
+        """As the threads'."""
+        self._timed(self._threads.launch, body, *arguments)
+
+    def launch_blocks(self, body: Callable, *arguments: Any) -> None:
+        """As the threads'."""
+        self._timed(self._threads.launch_blocks, body, *arguments)
+
+    def _timed(self, launch: Callable, body: Callable, *arguments: Any) -> None:
+        first = self._device.mark()
+        launch(body, *arguments)
+        self._marks.append((body.py_func.__name__, first, self._device.mark()))
+
+    def take_seconds(self) -> dict[str, float]:
+        """Seconds of each kernel since the last call; waits for the device."""
+        marks, self._marks = self._marks, []
+        return {name: self._device.seconds_between(first, last) for name, first, last in marks}
 
 
-def measure(
-    clock: Clock, device: Gpu, game: str, count: int, states: str, *, special: dict[str, Any] | None = None,
-    warm_up_steps: int = 150, sample_seconds: float = 0.5, seed: int = 0, episode_frames: int = EPISODE_FRAMES,
-) -> dict[str, Any]:
-    """Columns of one case: median frames/s of five samples, their range, restarts a step, milliseconds of each kernel.
+class Player:
+    """Consoles of a game that play random actions."""
 
-    Frames that a restart plays are not counted. Errors: OutOfTime; MemoryError saying how many consoles fit.
-    """  # fmt: skip
-    from parcade.atari.cuda.vector import DeviceConsoles
+    def __init__(self, device: Gpu | StandIn, game: str, count: int, threads: Any, episode_frames: int) -> None:
+        self.device = device
+        self.consoles = DeviceConsoles(game, count, threads, start_states="cached", max_num_frames_per_episode=episode_frames)
+        self.consoles.reset(seed=count)
+        self._random = np.random.default_rng(count)
+        table = self._random.integers(0, len(self.consoles.action_set), (ACTION_ROWS, count))
+        self._rows = [self.consoles.threads.put(row) for row in table]
+        self._steps = 0
 
-    device.release()
-    threads = TimedThreads(device, device.threads(), special)
-    consoles = DeviceConsoles(game, count, threads, start_states="cached", max_num_frames_per_episode=episode_frames)
-    consoles.reset(seed=seed)
-    player = np.random.default_rng(seed)
-    threads.write(consoles.elapsed, player.integers(0, episode_frames, count).astype(np.int32))
-    table = threads.put(player.integers(0, len(consoles.action_set), (ACTION_ROWS, count)))
-    rows = [table[k] for k in range(ACTION_ROWS)]
-    steps_done = 0
-
-    def play(num_steps: int) -> float:
+    def play(self, num_steps: int) -> float:
         """Seconds of so many steps."""
-        nonlocal steps_done
-        if clock.left_seconds < 0:
-            raise OutOfTime
+        self.device.synchronize()
         started = time.perf_counter()
         for _ in range(num_steps):
-            consoles.step(rows[steps_done % ACTION_ROWS])
-            steps_done += 1
-        device.synchronize()
+            self.consoles.step(self._rows[self._steps % ACTION_ROWS])
+            self._steps += 1
+        self.device.synchronize()
         return time.perf_counter() - started
 
-    while steps_done < warm_up_steps:
-        play(min(10, warm_up_steps - steps_done))
-    consoles.start_states = states
-    step_seconds = play(5) / 5
-    steps = max(1, math.ceil(sample_seconds / step_seconds))
-    samples = [FRAME_SKIP * count * steps / play(steps) for _ in range(5)]
-    threads.is_timing, restarts, steps_timed = True, [], []
-    for _ in range(10):
-        threads.seconds = {}
-        play(1)
-        steps_timed.append(threads.seconds)
-        restarts.append(int(np.count_nonzero(threads.fetch(consoles.over))))
-    kernels = {f"{name}_ms": round(1000 * statistics.median(step[name] for step in steps_timed), 3) for name in threads.seconds}
-    return {
-        "game": game, "consoles": count, "start_states": states, "frames_per_second": round(statistics.median(samples)),
-        "lowest": round(min(samples)), "highest": round(max(samples)), "restarts_per_step": round(statistics.mean(restarts), 3),
-        "warm_up_steps": warm_up_steps, "kernels": json.dumps(kernels),
-    }  # fmt: skip
+    def continue_from(self, drifted: DeviceConsoles, episode_frames: int) -> None:
+        """Make every console a copy of one of those, drawn at random, somewhere in its episode."""
+        consoles = self.consoles
+        threads, n, outcome = consoles.threads, consoles.num_envs, consoles.outcome
+        threads.write(outcome.over, np.ones(n, bool))
+        threads.launch(environments.choose_thread, n, consoles.consoles, drifted.consoles, outcome)
+        threads.launch_blocks(environments.recall_block, n, consoles.consoles, consoles.seen, drifted.consoles, drifted.seen, outcome)
+        threads.write(outcome.elapsed, self._random.integers(0, episode_frames, n).astype(np.int32))
 
 
-def throughput(clock: Clock, device: Gpu, results: Results, *, cases: list[tuple] | None = None, **options: Any) -> None:
-    """Frames/s against the number of consoles, exact and cached starts, and of seven games. Errors: DeviceLost."""
-    if cases is None:
-        cases = [("pong", count, states) for count in COUNTS for states in ("cached", "exact")]
-        cases[4:4] = [(game, 16384, "cached") for game in GAMES[1:]]
-    today = [row for row in results.rows("gpu_speed.csv") if row["commit"] == results.commit]
-    done = {(row["game"], int(row["consoles"]), row["start_states"]) for row in today}
-    card = device.card().get("name", "")
-    for game, count, states in cases:
-        case = f"throughput/{game}-{count}-{states}"
-        if (game, count, states) in done or case in results.skip:
-            continue
-        if clock.left_seconds < CASE_SECONDS:
-            print("throughput: the rest is for the next call", flush=True)
+class Bench:
+    """What all cases of a call share; `drifted` consoles are kept for the game at hand."""
+
+    def __init__(self, device: Gpu | StandIn, size: Size) -> None:
+        self.device, self.size = device, size
+        self._drifted: tuple[str, DeviceConsoles] | None = None
+
+    def drifted(self, game: str) -> DeviceConsoles:
+        """Consoles of a game that have played apart."""
+        if self._drifted is None or self._drifted[0] != game:
+            self._drifted = None
+            player = Player(self.device, game, self.size.drifted, self.device.threads(), self.size.episode_frames)
+            player.play(self.size.drift_steps)
+            self._drifted = game, player.consoles
+        return self._drifted[1]
+
+    def player(self, game: str, count: int, **options: int) -> Player:
+        """Consoles that have drifted apart; `options` are of the threads that play."""
+        self.device.release()
+        drifted = self.drifted(game)
+        player = Player(self.device, game, count, self.device.threads(**options), self.size.episode_frames)
+        player.continue_from(drifted, self.size.episode_frames)
+        return player
+
+    def speed(self, game: str, count: int, start_states: str, **options: int) -> dict[str, Any]:
+        """Figures of a row. Errors: MemoryError saying how many consoles fit."""
+        player = self.player(game, count, **options)
+        player.consoles.start_states = start_states
+        player.play(2)  # the first launches load kernels
+        step_seconds = player.play(3) / 3
+        steps = max(1, math.ceil(self.size.sample_seconds / step_seconds))
+        samples = [FRAME_SKIP * count * steps / player.play(steps) for _ in range(SAMPLES)]
+        kernels, restarts = split(player)
+        return {
+            "frames_per_second": round(statistics.median(samples)), "lowest": round(min(samples)), "highest": round(max(samples)),
+            "restarts_per_step": round(statistics.mean(restarts), 3), "kernels": json.dumps(kernels),
+        }  # fmt: skip
+
+    def states(self, game: str, count: int) -> dict[str, Any]:
+        """Figures of a row: medians of three."""
+        player = self.player(game, count)
+        player.play(1)
+        times: dict[str, list[float]] = {"get": [], "set": []}
+        for _ in range(3):
+            started = time.perf_counter()
+            state = player.consoles.get_state()
+            got = time.perf_counter()
+            player.consoles.set_state(state)
+            self.device.synchronize()
+            times["get"].append(got - started)
+            times["set"].append(time.perf_counter() - got)
+        seconds = {f"{name}_seconds": round(statistics.median(each), 3) for name, each in times.items()}
+        return {**seconds, "megabytes": round(sum(array.nbytes for array in state.values()) / 1e6)}
+
+
+def split(player: Player) -> tuple[dict[str, float], list[int]]:
+    """Milliseconds of each kernel, medians of ten steps, and how many consoles began a new episode in each."""
+    consoles = player.consoles
+    consoles.threads = threads = TimedThreads(player.device, consoles.threads)
+    seconds, restarts = [], []
+    for _ in range(TIMED_STEPS):
+        player.play(1)
+        seconds.append(threads.take_seconds())
+        restarts.append(int(np.count_nonzero(threads.fetch(consoles.outcome.over))))
+    return {name: round(1000 * statistics.median(step[name] for step in seconds), 3) for name in seconds[0]}, restarts
+
+
+def cases(kind: str, size: Size) -> list[dict[str, Any]]:
+    """The key columns of a table's rows, but for card and commit; what matters most comes first."""
+    if kind == "speed":
+        found = [{"game": "pong", "consoles": count, "start_states": starts} for starts in STARTS for count in size.counts]
+        others = [game for game in size.games if game != "pong"]
+        return found + [{"game": g, "consoles": n, "start_states": starts} for g in others for n in size.game_counts for starts in STARTS]
+    if kind == "tuning":
+        rest = {"game": "pong", "consoles": size.tuned_count, "start_states": "cached"}
+        return [{"threads_per_block": block, "max_registers": limit, **rest} for limit in REGISTERS for block in BLOCKS]
+    return [{"game": "pong", "consoles": count} for count in size.state_counts]
+
+
+def measure(bench: Bench, kind: str, case: dict[str, Any]) -> dict[str, Any]:
+    """Figures of a case."""
+    return bench.states(**named(case)) if kind == "states" else bench.speed(**named(case))
+
+
+def named(case: dict[str, Any]) -> dict[str, Any]:
+    """A case as arguments."""
+    return {"count" if name == "consoles" else name: value for name, value in case.items()}
+
+
+def measure_table(kind: str, todo: list[dict[str, Any]], table: Table, bench: Bench, clock: Clock, ahead: Ahead) -> None:
+    """Rows of a table. Errors: DeviceLost."""
+    for place, row in enumerate(todo):
+        registers = row.get("max_registers", engine.PLAYING_REGISTERS)
+        is_made = ahead.wait(row["game"], ENVIRONMENTS, clock.left_seconds, registers)
+        if not is_made or clock.left_seconds < CASE_SECONDS:
+            print(f"{kind}: {len(todo) - place} cases are left for the next call", flush=True)
             return
-        columns = {"game": game, "consoles": count, "start_states": states}
-        with results.noted(device, "gpu_speed.csv", case, **columns, card=card):
-            results.append("gpu_speed.csv", **measure(clock, device, game, count, states, **options), card=card)
+        case = {name: value for name, value in row.items() if name not in WHERE}
+        with errors_as_rows(table, [row], bench.device):
+            table.append({**row, **measure(bench, kind, case)})
 
 
-def tuning_cases() -> list[dict[str, Any]]:
-    """Consoles, and options of `step_thread`'s threads; all other kernels stay as they are."""
-    plain = {"threads_per_block": 64, "max_registers": None, "lanes": None}
-    cases = [{"consoles": FEW, **plain, "threads_per_block": 32, "lanes": lanes} for lanes in LANES]
-    return cases + [{"consoles": MANY, **plain, "threads_per_block": block, "max_registers": limit} for limit in REGISTER_LIMITS for block in BLOCKS]
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    """The call's options."""
+    parser = flags(__doc__)
+    parser.add_argument("--tables", nargs="+", default=list(TABLES), choices=list(TABLES))
+    return parser.parse_args(arguments)
 
 
-def needed_seconds(threads: Any) -> float:
-    """What a tuning case may take: a compilation as well where `step_thread` is not on disk for its options."""
-    folder = getattr(threads, "_folder", None)
-    is_compiled = folder is not None and any(folder.rglob("step_thread*.nbc"))
-    return CASE_SECONDS + (0 if is_compiled else COMPILE_SECONDS)
+def main(arguments: list[str] | None = None) -> None:
+    """Measure what has no row, for as long as there is time. Errors: UsageError, DeviceLost."""
+    options = parse(arguments)
+    device, clock = open_device(options), Clock(60 * options.minutes)
+    size, where = TINY if options.stand_in else Size(), {"card": device.card, "commit": commit()}
+    jit.prepare()
+    with Ahead(device) as ahead:
+        tables = {kind: Table(options.results, *TABLES[kind]) for kind in options.tables}
+        todo = {kind: [row for row in ({**case, **where} for case in cases(kind, size)) if not tables[kind].has(row)] for kind in tables}
+        for rows in todo.values():
+            for row in rows:
+                ahead.ask(row["game"], ENVIRONMENTS, row.get("max_registers", engine.PLAYING_REGISTERS))
+        bench = Bench(device, size)
+        for kind, table in tables.items():
+            measure_table(kind, todo[kind], table, bench, clock, ahead)
 
 
-def tuning(clock: Clock, device: Gpu, results: Results, **options: Any) -> None:
-    """Block sizes, register limits, 32 bits and lanes, on Pong. Errors: DeviceLost."""
-    table, card = "gpu_tuning.csv", device.card().get("name", "")
-    today = [row for row in results.rows(table) if row["commit"] == results.commit]
-    for choice in tuning_cases():
-        columns = {name: "" if value is None else str(value) for name, value in choice.items()}
-        done = {tuple(row[name] for name in columns) for row in today}
-        case = "tuning/" + "-".join(columns.values())
-        if tuple(columns.values()) in done or case in results.skip:
-            continue
-        with results.noted(device, table, case, **columns, card=card):
-            count = choice.pop("consoles")
-            step_threads = device.threads(**choice)
-            if clock.left_seconds < needed_seconds(step_threads):
-                print("tuning: the rest is for the next call", flush=True)
-                return
-            row = measure(clock, device, "pong", count, "cached", special={"step_thread": step_threads}, **options)
-            results.append(table, **{**columns, **row}, card=card)
+if __name__ == "__main__":
+    run(main)

@@ -1,39 +1,182 @@
-"""What the GPU's kernels need, found without a GPU: registers, local memory, spills, instructions, 64-bit operations.
+"""What GPU kernels and ROMs need as machine code, found without a GPU.
 
-    python benchmarks/gpu_static.py            # prints the table and writes benchmarks/results/gpu_static.json
+    python benchmarks/gpu_static.py                  # all kernels and 104 ROMs: gpu_static.json, gpu_roms.csv; half an hour of a core
+    python benchmarks/gpu_static.py --kernels step_thread --games pong breakout
+
+| table           | a row is                                                                                                  |
+|-----------------|-----------------------------------------------------------------------------------------------------------|
+| gpu_static.json | a kernel on an architecture: registers, stack, spills, instructions, operations on 64 bits, compile time  |
+| gpu_roms.csv    | a ROM's machine code, which is linked to kernels: 6507 instructions, places where lanes meet, the same    |
+
+A kernel's code is assembled without a ROM's, which is linked to it at its first launch; registers and stack are of the function that
+takes most, spills of all functions. `linked_registers`, `linked_stack_bytes` (the console's row included) and `linked_instructions` are of the
+kernel as it is launched for Pong on sm_90. `sources` is a digest of the consoles' sources, of a ROM's row of the translator's: rows of the
+same are not measured again.
 
 Needs numba-cuda and ptxas (pip install 'parcade[cuda]' nvidia-cuda-nvcc).
 """
 
 from __future__ import annotations
 
+import argparse
+import hashlib
 import json
+import re
+import resource
 import time
 from pathlib import Path
+from typing import Any
 
-from parcade.atari.cuda import offline
-from parcade.report.machine import commit, machine
+from gpu_results import RESULTS, Clock, Table, check_games, commit, one_line, run
 
-RESULT = Path(__file__).parent / "results" / "gpu_static.json"
+from parcade.atari import engine_cpu
+from parcade.atari.cuda import engine, kernels, offline
+from parcade.atari.jit import source_digest
+from parcade.atari.state import CART_KIND
+from parcade.atari.translate import lanes, machine_code, rom_code, rom_image, tracing
+from parcade.errors import UsageError, unknown_name
+from parcade.report.machine import machine
+
+ROM_ARCHITECTURE = LINKED_ARCHITECTURE = "sm_90"
+LINKED_CAPABILITY = (9, 0)
+ROM_KEY = ("game", "architecture", "sources")
+ROM_FIGURES = (
+    "instructions_6507", "meeting_places", "machine_instructions", "registers", "stack_bytes", "spill_bytes", "translate_cpu_seconds",
+    "llvm_cpu_seconds", "ptxas_cpu_seconds", "commit",
+)  # fmt: skip
 
 
-def main() -> None:
-    """Compile every kernel once and assemble it for every architecture."""
+def kernel_names() -> dict[str, Any]:
+    """Bodies by name."""
+    return {body.py_func.__name__: body for body in offline.signatures()}
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    """The call's options. Errors: UsageError."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the tables")
+    parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--kernels", nargs="*", help="all unless given; none for an empty list")
+    parser.add_argument("--games", nargs="*", help="all unless given; none for an empty list")
+    options = parser.parse_args(arguments)
+    known = list(kernel_names())
+    options.kernels = known if options.kernels is None else options.kernels
+    for name in options.kernels:
+        if name not in known:
+            raise unknown_name("kernel", name, known)
+    if options.games != []:
+        options.games = check_games(options.games or [])
+    return options
+
+
+def measure_kernel(name: str, ptxas: Path) -> list[dict[str, Any]]:
+    """Rows of a kernel, one an architecture: compiled once, assembled for each."""
+    started = time.process_time()
+    ptx = offline.compile_to_ptx(kernel_names()[name])
+    seconds = round(time.process_time() - started, 1)
+    rows, limit = [], registers_of(kernel_names()[name])
+    for architecture in offline.ARCHITECTURES:
+        row = {**offline.figures(name, ptx, architecture, ptxas, limit)._asdict(), "compile_cpu_seconds": seconds}
+        rows.append(row | (linked(name) if architecture == LINKED_ARCHITECTURE else {}))
+    return rows
+
+
+def registers_of(body: Any) -> int | None:
+    """The limit that a kernel is launched with."""
+    return engine.PLAYING_REGISTERS if kernels.with_row(body) else None
+
+
+def linked(name: str) -> dict[str, Any]:
+    """What a thread of a kernel takes as it is launched for Pong."""
+    body = kernel_names()[name]
+    image = engine_cpu.build_machine("pong")
+    code = rom_code.ptx_of(image.rom, image.powered, image.program) if kernels.with_row(body) else None
+    binary = offline.compile_ahead(body, LINKED_CAPABILITY, code=code, max_registers=registers_of(body))
+    registers, stack = offline.thread_needs(binary)
+    return {"linked_registers": registers, "linked_stack_bytes": stack, "linked_instructions": offline.text_bytes(binary) // 16}
+
+
+def measure_kernels(path: Path, names: list[str], ptxas: Path, clock: Clock, of: str) -> None:
+    """Add kernels that the file lacks; one of other sources is begun again. `of` is the commit."""
+    sources = source_digest(everything=True)[:16]
+    kept = json.loads(path.read_text()) if path.exists() else {}
+    rows = kept["rows"] if kept.get("sources") == sources else []
+    for name in names:
+        if any(row["kernel"] == name for row in rows) or clock.left_seconds < 0:
+            continue
+        new = measure_kernel(name, ptxas)
+        rows += new
+        for row in new:
+            print("  ".join(f"{key} {value}" for key, value in row.items()), flush=True)
+        path.write_text(json.dumps({"rows": rows, "sources": sources, "commit": of, "machine": machine()}, indent=1) + "\n")
+
+
+def cpu_seconds_of_children() -> float:
+    """CPU seconds of all processes that this one has started and that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def translator_digest() -> str:
+    """Fingerprint of the translator's sources."""
+    folder = Path(rom_image.__file__).parent
+    return hashlib.sha256(b"".join(path.read_bytes() for path in sorted(folder.glob("*.py")))).hexdigest()[:16]
+
+
+def measure_rom(game: str, ptxas: Path) -> dict[str, Any]:
+    """Figures of a ROM's code: traced, translated, compiled by LLVM and assembled. Errors: ValueError, RuntimeError with ptxas' words."""
+    image = engine_cpu.build_machine(game)
+    begun = time.process_time()
+    seen, entered = tracing.trace(image.powered, image.rom, image.program)
+    rom = rom_image.Image(image.rom, int(image.powered["state"][0, CART_KIND]))
+    code, reached = rom_image.find_code(rom, seen)
+    translator = lanes.LaneTranslator(rom, code, reached | entered)
+    assembly = translator.assembly()
+    translated = time.process_time()
+    ptx = machine_code.compile_for_gpu(assembly)
+    compiled = time.process_time()
+    started = cpu_seconds_of_children()
+    binary, said = offline.assemble(game, ptx, ROM_ARCHITECTURE, ptxas)
+    registers, _ = offline.thread_needs(binary)
+    own = said[said.index(f"Function properties for {machine_code.GPU_NAME}") :]
+    stack, stored, loaded = map(int, re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", own).groups())
+    return {
+        "instructions_6507": len(code),
+        "meeting_places": len(translator.places),
+        "machine_instructions": offline.text_bytes(binary) // 16,
+        "registers": registers,
+        "stack_bytes": stack,
+        "spill_bytes": stored + loaded,
+        "translate_cpu_seconds": round(translated - begun, 2),
+        "llvm_cpu_seconds": round(compiled - translated, 2),
+        "ptxas_cpu_seconds": round(cpu_seconds_of_children() - started, 2),
+    }
+
+
+def measure_roms(table: Table, names: list[str], ptxas: Path, clock: Clock, of: str) -> None:
+    """Add ROMs that the table lacks. `of` is the commit."""
+    sources = translator_digest()
+    for game in names:
+        key = {"game": game, "architecture": ROM_ARCHITECTURE, "sources": sources}
+        if table.has(key) or clock.left_seconds < 0:
+            continue
+        try:
+            table.append({**key, **measure_rom(game, ptxas), "commit": of})
+        except (ValueError, RuntimeError, OSError) as error:
+            table.append({**key, "commit": of, "error": one_line(error)})
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Measure what the tables lack. Errors: UsageError."""
+    options = parse(arguments)
     ptxas = offline.find_ptxas()
     if ptxas is None:
-        raise SystemExit("ptxas was not found; run: pip install nvidia-cuda-nvcc")
-    rows = []
-    for body in offline.signatures():
-        name = body.py_func.__name__
-        started = time.process_time()
-        ptx = offline.compile_to_ptx(body)
-        seconds = round(time.process_time() - started, 1)
-        for architecture in offline.ARCHITECTURES:
-            row = {**offline.figures(name, ptx, architecture, ptxas)._asdict(), "compile_cpu_seconds": seconds}
-            rows.append(row)
-            print("  ".join(f"{key} {value}" for key, value in row.items()), flush=True)
-    RESULT.write_text(json.dumps({"rows": rows, "commit": commit(), "machine": machine()}, indent=1) + "\n")
+        raise UsageError("ptxas was not found; run: pip install nvidia-cuda-nvcc")
+    options.results.mkdir(parents=True, exist_ok=True)
+    clock, of = Clock(60 * options.minutes), commit()
+    measure_kernels(options.results / "gpu_static.json", options.kernels, ptxas, clock, of)
+    measure_roms(Table(options.results, "gpu_roms.csv", ROM_KEY, ROM_FIGURES), options.games, ptxas, clock, of)
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

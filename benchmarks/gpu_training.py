@@ -1,32 +1,47 @@
-"""Training on the device, a run a row: V-trace on staggered consoles, as CuLE's schedule has it.
+"""Training with consoles and network on the GPU, a run a row: gpu_training.csv; run directories lie under DIR/runs.
+
+    python benchmarks/gpu_training.py --minutes 9 --results DIR     # runs that have no row yet and fit into the time; call again for the rest
+    python benchmarks/gpu_training.py --stand-in --results DIR      # a tiny run of each stage, without a GPU
 
 | stage    | what                                                                                                        |
 |----------|-------------------------------------------------------------------------------------------------------------|
-| training | Pong to a mean of 18 over 100 games, a seed a row                                                           |
-| games    | 10 million steps of BeamRider, Breakout, Qbert and SpaceInvaders                                            |
+| training | Pong to a mean of 18 over 100 games, a seed a row: V-trace on staggered consoles, as CuLE's schedule has it |
+| preset   | the same with PPO, `--preset pong_gpu --env-device cuda`                                                    |
 | schedule | consoles, groups and unrolls of CuLE's Table 3 on Pong: frames a second alone do not learn, updates do      |
 | networks | frames and updates a second against the size of the network                                                 |
+| games    | 10 million steps of BeamRider, Breakout, Qbert and SpaceInvaders                                            |
+
+`wall_seconds` begin with the first step. Kernels are compiled before, for all games side by side.
 """
 
 from __future__ import annotations
 
-import importlib.util
+import argparse
 import json
 import os
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
-from gpu_results import ROOT, Clock, Gpu, Results
+from gpu_ahead import ENVIRONMENTS, Ahead
+from gpu_results import ROOT, Clock, Table, commit, flags, one_line, open_device, run
 
-TABLE = "gpu_training.csv"
+from parcade.devices import STAND_IN
+from parcade.errors import UsageError
+
 TARGET = 18.0
-LEAST_SECONDS = 20  # that a run is worth
-START_SECONDS = 120  # that a process may take besides
-NEEDED = ("ale_py", "gymnasium", "psutil", "rich", "safetensors", "threadpoolctl", "tyro")
+LEAST_SECONDS = 20  # of a run, and what a call needs besides it
+START_SECONDS = 120  # that a process may take besides its run
 STEPS = 10_000_000
 FRAMES_A_STEP = 4
+SHAPE = ("stage", "game", "num_envs", "num_groups", "unroll_length", "network", "hidden", "seed")
+KEY = (*SHAPE, "card", "commit")
+RESULT = ("finished_by", "score_mean", "wall_seconds", "frames", "steps", "updates", "frames_per_second")
+FIGURES = (*RESULT, "updates_per_second", "frames_per_dollar", "milestones")
+STAGES = ("training", "preset", "schedule", "networks", "games")
 
 
 @dataclass(frozen=True)
@@ -46,19 +61,21 @@ class Case:
     total_frames: int = 400_000_000
 
     @property
-    def columns(self) -> dict[str, str]:
+    def columns(self) -> dict[str, Any]:
         """What tells its row from others."""
-        kept = ("stage", "game", "num_envs", "num_groups", "unroll_length", "network", "hidden", "seed")
-        return {name: str(getattr(self, name)) for name in kept}
+        return {name: getattr(self, name) for name in SHAPE}
 
 
 def cases(stage: str, num_seeds: int) -> list[Case]:
     """The runs of a stage."""
     if stage == "training":
         return [Case(stage, seed=seed, target=TARGET) for seed in range(num_seeds)]
+    if stage == "preset":  # its own settings, but for the number of environments and the seed
+        shape = {"num_envs": 128, "num_groups": 1, "unroll_length": 32, "network": "fine_cnn", "hidden": 256}
+        return [Case(stage, **shape, seed=seed, target=TARGET) for seed in range(num_seeds)]
     if stage == "games":
-        games = ("beam_rider", "breakout", "qbert", "space_invaders")
-        return [Case(stage, game, seconds=300, total_frames=STEPS * FRAMES_A_STEP) for game in games]
+        names = ("beam_rider", "breakout", "qbert", "space_invaders")
+        return [Case(stage, game, total_frames=STEPS * FRAMES_A_STEP) for game in names]
     if stage == "schedule":  # environments, groups, steps to an unroll
         table = ((1200, 20, 20), (1200, 5, 5), (1200, 1, 5), (120, 20, 20), (120, 5, 5), (120, 1, 5))
         return [Case(stage, num_envs=n, num_groups=g, unroll_length=t, seconds=90, target=TARGET) for n, g, t in table]
@@ -66,55 +83,97 @@ def cases(stage: str, num_seeds: int) -> list[Case]:
     return [Case(stage, network=network, hidden=hidden, seconds=LEAST_SECONDS) for network, hidden in sizes]
 
 
-def train_stage(
-    stage: str, clock: Clock, device: Gpu, results: Results, *, num_seeds: int = 5, dollars_an_hour: float | None = None, on: str = "cuda"
-) -> None:
-    """Runs of a stage that have no row yet; of `training`, that have not come to 18. Run directories go under the folder of the results.
-
-    Errors: DeviceLost.
-    """
-    for package in NEEDED:
-        if importlib.util.find_spec(package) is None:
-            print(f"{stage}: {package} is not installed here; pip install it, or copy its wheel along", flush=True)
-            return
-    rows = [row for row in results.rows(TABLE) if stage != "training" or float(row["score_mean"] or -99) >= TARGET]
-    card = device.card().get("name", "")
-    for case in cases(stage, num_seeds):
-        name = f"{stage}/" + "-".join(list(case.columns.values())[1:])
-        if any(all(row[key] == value for key, value in case.columns.items()) for row in rows) or name in results.skip:
-            continue
-        if clock.left_seconds < LEAST_SECONDS + 15:
-            print(f"{stage}: the rest is for the next call", flush=True)
-            return
-        with results.noted(device, TABLE, name, **case.columns, card=card):
-            result = train(case, results, min(case.seconds, int(clock.left_seconds - 15)), on)
-            results.append(TABLE, **case.columns, **figures(result, dollars_an_hour), card=card)
+def tiny(case: Case) -> Case:
+    """A run of some seconds on a CPU."""
+    groups = min(case.num_groups, 2)
+    return replace(case, num_envs=4, num_groups=groups, unroll_length=4, network="small_cnn", hidden=16, seconds=240, target=None, total_frames=160)
 
 
-def figures(result: dict, dollars_an_hour: float | None) -> dict:
+def cases_of(stage: str, options: argparse.Namespace) -> list[Case]:
+    """The runs of a stage that a call asks for."""
+    listed = cases(stage, options.seeds)
+    return [tiny(listed[0])] if options.stand_in else listed
+
+
+def settings(case: Case) -> dict[str, Any]:
+    """A run's flags, but for its folder and time."""
+    found = {
+        "backend": "native", "device": "cuda", "env_device": "cuda", "precision": "auto", "start_states": "cached", "seed": case.seed,
+        "total_frames": case.total_frames, "num_envs": case.num_envs, "unroll_length": case.unroll_length, "network": case.network,
+        "hidden": case.hidden,
+    }  # fmt: skip
+    if case.stage == "preset":
+        found = {"preset": "pong_gpu", **found, "num_minibatches": min(16, case.num_envs)}
+    else:
+        found |= {"algorithm": "vtrace", "num_groups": case.num_groups, "learning_rate": 1e-3, "final_learning_rate": 3e-4}
+    return found | ({} if case.target is None else {"target_score": case.target})
+
+
+def train(case: Case, folder: Path, *, stand_in: bool) -> dict[str, Any]:
+    """One run in a process of its own, whose clock starts with it; its `result.json`. Errors: RuntimeError with what it said last."""
+    directory = folder / "runs" / f"{case.stage}-{case.game}-{case.seed}-{time.time_ns()}"
+    command = [sys.executable, "-m", "parcade", "train", case.game]
+    for name, value in {**settings(case), "time_limit": f"{case.seconds}s", "run_dir": directory.resolve()}.items():
+        command += [f"--{name.replace('_', '-')}", str(value)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))}
+    environment |= {STAND_IN: "1"} if stand_in else {}
+    try:
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=case.seconds + START_SECONDS, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise RuntimeError(f"the run had not ended {START_SECONDS} s after its {case.seconds} s") from error
+    if done.returncode:
+        raise RuntimeError((done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}").splitlines()[-1])
+    return json.loads((directory / "result.json").read_text())
+
+
+def figures(result: dict[str, Any], dollars_an_hour: float | None) -> dict[str, Any]:
     """Columns of a run's `result.json`; frames to a dollar where the price of an hour is known."""
-    kept = {name: result[name] for name in ("finished_by", "score_mean", "wall_seconds", "frames", "steps", "updates", "frames_per_second")}
+    kept = {name: result[name] for name in RESULT}
     kept["updates_per_second"] = round(result["updates"] / result["wall_seconds"], 1) if result["wall_seconds"] else ""
     if dollars_an_hour:
         kept["frames_per_dollar"] = round(result["frames_per_second"] * 3600 / dollars_an_hour)
     return {**kept, "milestones": json.dumps(result["milestones"])}
 
 
-def train(case: Case, results: Results, seconds: int, device: str) -> dict:
-    """One run in a process of its own, whose clock starts with it; its `result.json`. Errors: RuntimeError with what it said last."""
-    directory = results.folder / "runs" / f"{case.stage}-{case.game}-{case.seed}-{time.time_ns()}"
-    flags = {
-        "algorithm": "vtrace", "backend": "native", "device": device, "precision": "auto", "start_states": "cached", "seed": case.seed,
-        "total_frames": case.total_frames, "time_limit": f"{seconds}s", "run_dir": directory, "num_envs": case.num_envs,
-        "num_groups": case.num_groups, "unroll_length": case.unroll_length, "learning_rate": 1e-3, "final_learning_rate": 3e-4,
-        "network": case.network, "hidden": case.hidden,
-    }  # fmt: skip
-    flags |= {} if case.target is None else {"target_score": case.target}
-    command = [sys.executable, "-m", "parcade", "train", case.game]
-    for name, value in flags.items():
-        command += [f"--{name.replace('_', '-')}", str(value)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=seconds + START_SECONDS, check=False)
-    if done.returncode:
-        raise RuntimeError((done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}").splitlines()[-1])
-    return json.loads((directory / "result.json").read_text())
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    """The call's options. Errors: UsageError."""
+    parser = flags(__doc__)
+    parser.add_argument("--stages", nargs="+", default=list(STAGES), choices=STAGES)
+    parser.add_argument("--seeds", type=int, default=5, help="of Pong to 18")
+    parser.add_argument("--dollars-an-hour", type=float, help="price of the machine, for frames to a dollar")
+    options = parser.parse_args(arguments)
+    if options.seeds < 1:
+        raise UsageError(f"--seeds {options.seeds}: expected 1 or more")
+    if options.dollars_an_hour is not None and options.dollars_an_hour <= 0:
+        raise UsageError(f"--dollars-an-hour {options.dollars_an_hour:g}: expected more than 0, or leave it out")
+    return options
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Runs that have no row and fit into the time. Errors: UsageError."""
+    options = parse(arguments)
+    device, clock, where = open_device(options), Clock(60 * options.minutes), {"commit": commit()}
+    where["card"] = device.card
+    table = Table(options.results, "gpu_training.csv", KEY, FIGURES)
+    listed = [case for stage in options.stages for case in cases_of(stage, options)]
+    todo = [case for case in listed if not table.has({**case.columns, **where})]
+    left = 0
+    with Ahead(device) as ahead:
+        for case in todo:
+            ahead.ask(case.game, ENVIRONMENTS)
+        for case in todo:
+            is_made = ahead.wait(case.game, ENVIRONMENTS, clock.left_seconds)
+            if not is_made or clock.left_seconds < case.seconds + LEAST_SECONDS:
+                left += 1
+                continue
+            row = {**case.columns, **where}
+            try:
+                table.append({**row, **figures(train(case, options.results, stand_in=options.stand_in), options.dollars_an_hour)})
+            except RuntimeError as error:
+                table.append({**row, "error": one_line(error)})
+    if left:
+        print(f"training: {left} runs are left for the next call", flush=True)
+
+
+if __name__ == "__main__":
+    run(main)

@@ -19,7 +19,8 @@ import numpy as np
 
 from parcade.atari import Arcade, cartridge, console, cpu6507, games, rules, tia
 from parcade.atari import state as st
-from parcade.atari.translate import machine_code, recompiler, rom_code, rom_image, tracing
+from parcade.atari.translate import machine_code, recompiler, rom_image, tracing
+from parcade.atari.translate.accesses import GOING, LATCH
 
 GAMES = ("pong", "breakout", "seaquest", "qbert", "beam_rider", "space_invaders")
 HOLD_FRAMES = 4
@@ -36,11 +37,11 @@ class Counter:
         self.rows = (*self.rows, machine.rom, arcade.arrays["screen"][0])
         self.random, self.program = arcade.arrays["random"][0], machine.program
         address = int.from_bytes(machine.rom[-machine_code.ADDRESS_BYTES :].tobytes(), "little")
-        self.call = CFUNCTYPE(c_int32, c_void_p, c_void_p, c_void_p, c_int32)(address)
+        self.call = CFUNCTYPE(c_int32, *[c_void_p] * 3, *[c_int32] * 3)(address)
         self.pointers = [row.ctypes.data for row in self.rows[:3]]
         kind = int(self.rows[0][st.CART_KIND])
         self.image = rom_image.Image(machine.rom, kind)
-        seen, entered = tracing.trace(machine.powered, rom_code.interpreted(machine.rom), machine.program)
+        seen, entered = tracing.trace(machine.powered, machine.rom, machine.program)
         self.code, reached = rom_image.find_code(self.image, seen)
         translator = recompiler.Translator(self.image, self.code, reached | entered)
         translator.assembly()
@@ -77,13 +78,14 @@ class Counter:
 
     def run(self, limit: int) -> int:
         """Machine code until the interpreter is needed; returns how many instructions."""
-        ran, done = self.call(*self.pointers, limit), 0
-        while ran < 0:  # it waits for a collision latch
-            done += ~ran
+        done, status = 0, GOING
+        while True:
+            answer = self.call(*self.pointers, limit - done, status, 1)
+            done, status = done + (answer >> 2), answer & 3
+            if status != LATCH:
+                return done
             self.latches += 1
             tia.serve(self.rows[0], self.rows[3], tia.CATCH_UP)
-            ran = self.call(*self.pointers, done - limit)
-        return done + ran
 
     def reason(self, here: int) -> str:
         """Why the next instruction is interpreted, after machine code has done `here` instructions."""

@@ -15,6 +15,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from torch import Tensor
 
+from parcade.devices import is_stand_in
 from parcade.envs.mixed import MixedVectorEnv
 from parcade.envs.native import check_switches
 from parcade.envs.settings import EnvSettings
@@ -22,11 +23,13 @@ from parcade.errors import UsageError, missing_extra
 
 
 def make_threads() -> Any:
-    """The threads of the current CUDA device. Errors: UsageError naming what is missing."""
+    """The threads of the current CUDA device, of the CPU where it stands in for one. Errors: UsageError naming what is missing."""
     try:
         from parcade.atari.cuda import driver, engine
     except ImportError as error:
         raise missing_extra(error.name or "numba", "cuda", "device 'cuda'") from error
+    if is_stand_in():
+        return engine.HostThreads()
     try:
         return engine.GpuThreads()
     except driver.DeviceUnavailable as error:

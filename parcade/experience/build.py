@@ -94,7 +94,7 @@ def make_playing_group(config: TrainConfig, first: int, count: int, *, num_threa
         seeded_by = None
         if config.env.warm_up_steps:
             seeded_by = functools.partial(make_group, config, first, count, num_threads=num_threads, timer=timer)
-        return DeviceEnvGroup(env, *who, **how, device=config.run.device, seeded_by=seeded_by)
+        return DeviceEnvGroup(env, *who, **how, device=torch_device(config.run.device), seeded_by=seeded_by)
     if config.run.device == "cpu":
         return make_group(config, first, count, num_threads=num_threads, timer=timer)
     sizes = [count] if count % 2 else [count // 2, count // 2]
