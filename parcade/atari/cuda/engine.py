@@ -27,7 +27,7 @@ from .kernels import SCRATCH, SHARED, compiling, is_block, kernel_folder, make_k
 THREADS_PER_BLOCK = 64  # that play consoles
 BLOCK_THREADS = 128  # of a body for blocks
 PLAYING_REGISTERS = 128  # of a thread that plays, so that 512 fit on a multiprocessor
-STACK_BYTES = 1536  # at most of a large kernel, besides
+STACK_BYTES = 10_500  # at most of a large kernel as it is linked, besides
 SCRATCH_BYTES = STACK_BYTES + sum(int(np.prod(shape)) * np.dtype(dtype).itemsize for shape, dtype in SCRATCH.values())
 RESERVED_BYTES = 1 << 30  # left to the driver, the code and torch
 
@@ -245,7 +245,7 @@ class GpuThreads:
         """Actions int64 [n] on the device: from a tensor there without a copy, or copied from a number, a list, a numpy array."""
         check_actions(actions, num_consoles)
         if hasattr(actions, "__cuda_array_interface__"):
-            return self._cuda.as_cuda_array(actions)
+            return self._cuda.as_cuda_array(actions, sync=False)  # what made them was queued on the stream that is launched on
         return self.put(np.ascontiguousarray(np.broadcast_to(actions, (num_consoles,)), np.int64))
 
     def share(self, array: Any) -> Any:
