@@ -71,15 +71,14 @@ def make_vec(
     elif overrides:
         raise UsageError(f"got settings and also {', '.join(overrides)}; put them into settings")
     if device == "cuda":
-        if backend != "native" or not is_atari(game) or settings.observations == "karpathy_2016" or settings.action_subset:
-            raise UsageError(
-                "device 'cuda' needs an Atari game, backend 'native', observations of grey, rgb or ram and no action_subset; use device 'cpu'"
-            )
+        if backend != "native" or not is_atari(game):
+            raise UsageError("device 'cuda' needs an Atari game and backend 'native'; use device 'cpu'")
         if ale_compat:
             raise UsageError("ale_compat is for device 'cpu'; leave it out")
+        from parcade.envs.cuda_views import seen_on_gpu
         from parcade.envs.native_cuda import CudaNativeVectorEnv
 
-        return CudaNativeVectorEnv(game, num_envs, settings)
+        return seen_on_gpu(CudaNativeVectorEnv(game, num_envs, settings), settings)
     if (settings.start_states != "exact" or ale_compat) and (backend != "native" or not is_atari(game)):
         raise UsageError("start_states and ale_compat are settings of Atari games on backend 'native'; leave them out")
     native = {"ale_compat": True} if ale_compat else {}

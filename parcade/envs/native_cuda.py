@@ -54,7 +54,7 @@ class CudaNativeVectorEnv(VectorEnv):
                 max_num_frames_per_episode=settings.frame_limit,
                 repeat_action_probability=settings.sticky_actions,
                 full_action_space=settings.full_action_set,
-                obs_type=settings.observations,
+                obs_type="grey" if settings.observations == "karpathy_2016" else settings.observations,
                 img_height=settings.image_height,
                 img_width=settings.image_width,
                 stack_num=settings.frame_stack,

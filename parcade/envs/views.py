@@ -84,22 +84,24 @@ class EnvView(VectorEnv):
 class KarpathyView(EnvView):
     """Observations become ``karpathy_difference`` of two frames, ``[n, 80, 80]`` int8."""
 
+    difference = staticmethod(karpathy_difference)
+
     def __init__(self, env: VectorEnv) -> None:
         super().__init__(env)
         self.single_observation_space = Box(-1, 1, KARPATHY_SHAPE, np.int8)
 
     def reset(self, **kwargs: Any) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         observations, infos = self._env.reset(**kwargs)
-        return karpathy_difference(observations), infos
+        return self.difference(observations), infos
 
     def step(self, actions: np.ndarray, *playing: np.ndarray) -> StepResult:
         observations, rewards, terminated, truncated, infos = self._env.step(actions, *playing)
         if "final_obs" in infos:
-            infos["final_obs"] = karpathy_difference(infos["final_obs"])
-        return karpathy_difference(observations), rewards, terminated, truncated, infos
+            infos["final_obs"] = self.difference(infos["final_obs"])
+        return self.difference(observations), rewards, terminated, truncated, infos
 
     def set_state(self, state: dict[str, np.ndarray]) -> np.ndarray:
-        return karpathy_difference(self._env.set_state(state))
+        return self.difference(self._env.set_state(state))
 
 
 class ActionSubset(EnvView):

@@ -12,8 +12,9 @@ from parcade.atari.cuda import environments
 from parcade.atari.cuda.engine import DeviceFacts, HostThreads
 from parcade.atari.cuda.usage import occupancy
 from parcade.config import RunConfig, TrainConfig
+from parcade.envs.cuda_views import seen_on_gpu
 from parcade.envs.native_cuda import CudaMixedVectorEnv, CudaNativeVectorEnv
-from parcade.envs.settings import EnvSettings
+from parcade.envs.settings import EnvSettings, env_preset
 from parcade.errors import UsageError
 from parcade.experience.device_group import DeviceEnvGroup
 from parcade.experience.device_replay import DeviceReplay
@@ -60,7 +61,7 @@ def test_actions_elsewhere_are_refused_in_one_line():
         env.step(torch.zeros(3, dtype=torch.int64))
 
 
-@pytest.mark.parametrize("change", [{"backend": "ale"}, {"preset": "karpathy_2016"}, {"action_subset": (2, 3)}])
+@pytest.mark.parametrize("change", [{"backend": "ale"}, {"backend": "ale", "preset": "karpathy_2016"}])
 def test_what_a_gpu_cannot_serve_is_refused(change):
     with pytest.raises(UsageError, match="device 'cuda' needs"):
         make_vec("pong", 1, **{"backend": "native", "device": "cuda", **change})
@@ -88,6 +89,27 @@ def test_games_mix_on_the_device_as_on_the_host():
     assert ended >= 4
     state = device.get_state()
     assert np.array_equal(host.set_state(state), device.set_state(state).numpy())
+
+
+def test_karpathys_view_and_an_action_subset_are_those_of_the_host():
+    settings = dataclasses.replace(env_preset("karpathy_2016"), frame_limit=200)
+    host = make_vec("pong", 2, "native", settings=settings)
+    device = seen_on_gpu(CudaNativeVectorEnv("pong", 2, settings, threads=HostThreads()), settings)
+    assert device.single_action_space == host.single_action_space and device.single_observation_space == host.single_observation_space
+    assert np.array_equal(host.reset(seed=5)[0], device.reset(seed=5)[0].numpy())
+    player = np.random.default_rng(0)
+    moved = 0
+    for _ in range(60):
+        actions = player.integers(0, 2, 2)
+        expected, got = host.step(actions), device.step(torch.from_numpy(actions))
+        for want, have in zip(expected[:4], got[:4], strict=True):
+            assert np.array_equal(want, have.numpy())
+        moved += int(np.abs(expected[0]).sum())
+        if "_final_obs" in expected[4]:
+            over = expected[4]["_final_obs"]
+            assert np.array_equal(expected[4]["final_obs"][over], got[4]["final_obs"].numpy()[over])
+    assert moved > 0
+    assert np.array_equal(host.set_state(device.get_state()), device.set_state(device.get_state()).numpy())
 
 
 class H200(HostThreads):

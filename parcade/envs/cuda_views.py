@@ -1,0 +1,45 @@
+"""The views of ``views.py`` over environments whose values are tensors on a GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from gymnasium.vector import VectorEnv
+from torch import Tensor
+
+from parcade.envs.settings import EnvSettings
+from parcade.envs.views import PONG_BACKGROUND_GREYS, ActionSubset, KarpathyView
+
+
+def karpathy_difference(frames: Tensor) -> Tensor:
+    """``views.karpathy_difference`` of tensors. Shapes: frames ``[n, 2, 210, 160]`` uint8; returns ``[n, 80, 80]`` int8."""
+    small = frames[:, :, 35:195:2, ::2]
+    drawn = small != 0
+    for grey in PONG_BACKGROUND_GREYS:
+        drawn &= small != grey
+    drawn = drawn.to(torch.int8)
+    had_frame = frames[:, 0, 35, 0] != 0
+    return (drawn[:, 1] - drawn[:, 0]) * had_frame.to(torch.int8)[:, None, None]
+
+
+class CudaKarpathyView(KarpathyView):
+    """Observations become ``karpathy_difference`` of two frames, without leaving the GPU."""
+
+    difference = staticmethod(karpathy_difference)
+
+
+class CudaActionSubset(ActionSubset):
+    """The agent chooses among some of the game's actions by tensors on the GPU."""
+
+    def __init__(self, env: VectorEnv, subset: tuple[int, ...], device: torch.device) -> None:
+        super().__init__(env, subset)
+        self._subset = torch.tensor(subset, device=device)
+
+
+def seen_on_gpu(env: Any, settings: EnvSettings) -> VectorEnv:
+    """An environment on a GPU as its settings want it to be seen."""
+    device = env.device
+    if settings.observations == "karpathy_2016":
+        env = CudaKarpathyView(env)
+    return CudaActionSubset(env, settings.action_subset, device) if settings.action_subset else env
