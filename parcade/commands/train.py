@@ -43,11 +43,12 @@ class ResumeFlags:
 def train(arguments: list[str]) -> int:
     """``parcade train``."""
     resumes = any(word == "--resume" or word.startswith("--resume=") for word in arguments)
-    with _without_collections():
+    with _without_collections(), contextlib.ExitStack() as importing:
         if _will_play_native_consoles(arguments):
-            from parcade.atari.jit import prepare_meanwhile
+            from parcade.atari.jit import interrupts_wait, prepare_meanwhile
 
             prepare_meanwhile()
+            importing.enter_context(interrupts_wait())  # packages that torch imports catch whatever is raised, Ctrl-C too
         import parcade.train  # noqa: F401
         from parcade.flags import parse_training
     if resumes:
