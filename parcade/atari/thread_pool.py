@@ -31,11 +31,12 @@ import _thread
 import contextlib
 import ctypes
 import os
+import signal
 import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numba
@@ -243,6 +244,22 @@ def make_control(num_threads: int) -> np.ndarray:
     return control
 
 
+@contextlib.contextmanager
+def _signals_wait() -> Iterator[None]:
+    """Hold this thread's signals back: Python's own code that starts a thread is not made for exceptions from their handlers.
+
+    The new threads never take signals, which are the main thread's.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 class _Team:
     """The workers of a pool. With a `control` of its own: a worker that was told to end, and has not yet, disturbs
     no later team."""
@@ -378,11 +395,12 @@ class ThreadPool:
     def _start(self) -> None:
         team = _Team(len(self.arguments), find_semaphores())
         self._team, self._end = team, weakref.finalize(self, team.end)
-        try:
-            team.start(self.work, self.arguments)
-        except BaseException:  # no more threads to be had, or Ctrl-C
-            self._close()
-            raise
+        with _signals_wait():  # Ctrl-C comes when the team is complete, which then stays
+            try:
+                team.start(self.work, self.arguments)
+            except BaseException:  # no more threads to be had
+                self._close()
+                raise
 
     def _forget_other_process(self) -> None:
         if self._team is not None and self._team.pid != os.getpid():
