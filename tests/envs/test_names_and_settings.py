@@ -85,7 +85,7 @@ def test_settings_that_mean_nothing_are_refused(change, says):
     [
         ({"backend": "envpool"}, "unknown backend 'envpool'"),
         ({"device": "tpu"}, "unknown device 'tpu'"),
-        ({"device": "cuda"}, "needs an Atari game, backend 'native'"),
+        ({"device": "cuda"}, "needs an Atari game and backend 'native'"),
         ({"num_envs": 0}, "num_envs=0 is below 1"),
         ({"preset": "dqn2015"}, "did you mean 'dqn_2015'"),
         ({"frame_stak": 2}, "did you mean 'frame_stack'"),
