@@ -67,6 +67,9 @@ if numba.config.DISABLE_JIT:
     def stand_alone():
         """See below; nothing in plain Python."""
 
+    def stand_alone_on_gpu():
+        """See below; nothing in plain Python."""
+
     def product(a, b):
         """See below; numpy rounds every product."""
         return a * b
@@ -99,6 +102,18 @@ else:
             # A function compiled on behalf of an inlined caller inherits "alwaysinline".
             builder.function.attributes.discard("alwaysinline")
             builder.function.attributes.add("noinline")
+            return context.get_dummy_value()
+
+        return numba.types.none(), generate
+
+    @intrinsic
+    def stand_alone_on_gpu(typing_context):
+        """First statement of an inlined function that GPUs call instead, because its caller needs all their registers."""
+
+        def generate(context, builder, signature, arguments):
+            if "nvptx" in builder.module.triple:
+                builder.function.attributes.discard("alwaysinline")
+                builder.function.attributes.add("noinline")
             return context.get_dummy_value()
 
         return numba.types.none(), generate
@@ -218,7 +233,7 @@ def _compile(dispatcher, signature: str, on_disk: bool) -> None:
 
 
 def _load(dispatcher, signature: str) -> bool:
-    """Load a function from disk, if it lies there, without all that Numba imports to compile one: half a second, of which
+    """Load a function from disk, if it is there, without all that Numba imports to compile one: half a second, of which
     scipy takes most. By private parts of Numba; where they are missing Numba loads it."""
     load = getattr(getattr(dispatcher, "_cache", None), "_load_overload", None)
     result = None if load is None else load(signature, dispatcher.targetctx)
@@ -328,7 +343,7 @@ def _forget_stale_kernels(directory: Path | None) -> bool:
 
 
 def _forget_half_a_set(directory: Path) -> bool:
-    """Delete what lies on disk where a part has gone: functions call each other by names that one compilation gave them.
+    """Delete what is on disk if a part is missing: functions call each other by names that one compilation gave them.
 
     Returns whether everything has to be compiled; nothing is deleted where all is there for processors of another kind.
     """

@@ -94,7 +94,6 @@ from .tia_writes import (
     DIRTY_COLOUR,
     HMOVE,
     LINE_CLOCKS,
-    NOTHING,
     PLACED,
     SHOWN,
     TELLING,
@@ -114,7 +113,7 @@ COMB_END = BLANK_CLOCKS + 8  # clock of a line at which a comb is over
 
 @inlined
 def _combs_ended(clocks):
-    """How many combs may have ended in so many clocks of the picture."""
+    """How many combs may have ended in the first `clocks` of the picture."""
     return (clocks + LINE_CLOCKS - COMB_END) // LINE_CLOCKS
 
 
@@ -135,7 +134,7 @@ def run(s, screen, t, log, begin, end, base, last_clock, comb_allowed, live, dra
     frame_start = np.int64(r[T_FRAME_START])
     line = np.int64(r[T_LINE])
     comb = r[T_COMB] != 0
-    unseen = last  # up to here no line needs a visit, nothing can come of what lies ahead
+    unseen = last  # up to here no line needs a visit, nothing can come of what is ahead
     comb_since = last
     dirty = DIRTY_ALL  # objects whose masks are not what the registers say
     unchecked = DIRTY_ALL  # objects of which not every pixel has been looked at for collisions
@@ -155,23 +154,20 @@ def run(s, screen, t, log, begin, end, base, last_clock, comb_allowed, live, dra
             if not says_nothing_new(r, entry >> 8 & 0x3F, entry & 0xFF, telling):
                 break
             next_entry += np.uint32(1)
-        is_write = next_entry < over
-        reg, value, clock, hpos = np.int64(NOTHING), np.int64(0), np.int64(0), np.int64(0)
+        here = next_entry
+        next_entry += np.uint32(1)
+        is_write = here < over
         target = np.int64(max(last_clock, unseen))
         if is_write:
             if not live and last >= stop:
                 break
-            entry = np.int64(s[next_entry])
+            entry = np.int64(s[here])
             reg = entry >> 8 & 0x3F
-            value = entry & 0xFF
             clock = 3 * ((entry >> 14) + base)
-        next_entry += np.uint32(1)
-        if is_write:
-            if not is_plain(reg) and not is_effective(r, reg, value, clock):
+            if not is_plain(reg) and not is_effective(r, reg, entry & 0xFF, clock):
                 telling = telling_rewrites(r)
                 continue
-            hpos = (clock - frame_start) % LINE_CLOCKS
-            target = draw_target(r, reg, clock, hpos)
+            target = draw_target(r, reg, clock, (clock - frame_start) % LINE_CLOCKS)
 
         if is_write and not draw and pairs == 0 and telling & AWAIT_LINE_END == 0 and r[T_ARK] == 0:
             if target >= start:
@@ -278,10 +274,14 @@ def run(s, screen, t, log, begin, end, base, last_clock, comb_allowed, live, dra
                         r[T_COMB] = 0
                         unchecked = changed
         if is_write:
+            # Read again: on GPUs the fields of an entry would take up registers all through drawing.
+            entry = np.int64(s[here])
+            reg = entry >> 8 & 0x3F
             if is_plain(reg):
-                changes = store(r, reg, value)
+                changes = store(r, reg, entry & 0xFF)
             else:
-                changes = apply(r, reg, value, clock, hpos, comb_allowed)
+                clock = 3 * ((entry >> 14) + base)
+                changes = apply(r, reg, entry & 0xFF, clock, (clock - frame_start) % LINE_CLOCKS, comb_allowed)
                 if reg == HMOVE:
                     comb = r[T_COMB] != 0
                     comb_since = unseen

@@ -5,7 +5,7 @@ Masks become pixels by arithmetic on 8 words at a time, which LLVM turns into ve
 
 import numpy as np
 
-from .jit import inlined, kernel, stand_alone
+from .jit import inlined, kernel, stand_alone, stand_alone_on_gpu
 from .state import LINE_WORDS, T_COLUBK, T_COLUP0, T_COLUP1, T_COLUPF, T_CTRLPF, T_ENAM0, T_ENAM1, T_RESMP0, T_RESMP1
 from .tia_masks import ONE, ZERO, ball_enabled, player0_byte, player1_byte
 from .tia_tables import PIXELS_BELOW
@@ -89,6 +89,7 @@ def draw_span(r, screen, at, x0, x1, aa, ab, ac, ba, bb, bc, fa, fb, fc, la, lb,
 
     Masks of three words each: a* player and missile 0, b* player and missile 1, f* playfield, l* ball.
     """
+    stand_alone_on_gpu()
     score = _score_colours(r)
     background = np.uint64(r[T_COLUBK]) * EVERY_BYTE
     colour_f = np.uint64(r[T_COLUPF]) * EVERY_BYTE
