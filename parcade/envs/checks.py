@@ -25,11 +25,15 @@ class Checked:
             raise UsageError(f"seed has shape {np.shape(seed)}; expected [{self.num_envs}], one for each environment, or one number")
         self.is_reset = True
 
-    def check_actions(self, actions: np.ndarray, playing: np.ndarray | None = None) -> np.ndarray:
-        """The actions ``[n]`` as an array of whole numbers that are all actions of the game. Errors: UsageError."""
+    def check_step(self) -> None:
+        """Refuse ``step`` before the first reset and after ``close``. Errors: UsageError."""
         self._check_open("step")
         if not self.is_reset:
             raise UsageError("step before the first reset; call reset first")
+
+    def check_actions(self, actions: np.ndarray, playing: np.ndarray | None = None) -> np.ndarray:
+        """The actions ``[n]`` as an array of whole numbers that are all actions of the game. Errors: UsageError."""
+        self.check_step()
         actions, n, num_actions = np.asarray(actions), self.num_envs, int(self.single_action_space.n)
         if actions.shape != (n,):
             raise UsageError(f"actions have shape {actions.shape}; expected [{n}], one for each environment")

@@ -16,6 +16,7 @@ from gymnasium.vector.utils import batch_space
 from torch import Tensor
 
 from parcade.devices import is_stand_in
+from parcade.envs.checks import Checked
 from parcade.envs.mixed import MixedVectorEnv
 from parcade.envs.native import check_switches
 from parcade.envs.settings import EnvSettings
@@ -36,7 +37,7 @@ def make_threads() -> Any:
         raise UsageError(str(error)) from error
 
 
-class CudaNativeVectorEnv(VectorEnv):
+class CudaNativeVectorEnv(Checked, VectorEnv):
     """``num_envs`` Atari games on a GPU. Infos as ``make_vec`` says, every value a tensor; ``final_obs`` is always there.
 
     ``threads`` runs the kernels; None takes the current CUDA device.
@@ -92,7 +93,8 @@ class CudaNativeVectorEnv(VectorEnv):
     def reset(
         self, *, seed: int | np.ndarray | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Start every game anew. ``seed`` ``[n]`` int32 seeds each console; an int seeds env i with seed + i."""
+        """Begin an episode everywhere. ``seed`` ``[n]`` int32 seeds each console; an int seeds env i with seed + i. Errors: UsageError."""
+        self.check_reset(seed, options)
         self._consoles.reset(seed)
         frames = torch.zeros(self.num_envs, dtype=torch.int32, device=self.device)
         return self._observations, {
@@ -102,7 +104,11 @@ class CudaNativeVectorEnv(VectorEnv):
         }
 
     def step(self, actions: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, dict[str, Tensor]]:
-        """One step of every game. Shapes: actions ``[n]`` int64 on the device. Errors: UsageError for a tensor elsewhere."""
+        """One step of every game. Shapes: actions ``[n]`` int64 on the device, where an action out of range plays the nearest.
+
+        Errors: UsageError before the first reset, after ``close``, and for a tensor elsewhere.
+        """
+        self.check_step()
         if not isinstance(actions, Tensor) or actions.device.type != self.device.type or actions.shape != (self.num_envs,):
             got = f"{tuple(actions.shape)} on {actions.device.type!r}" if isinstance(actions, Tensor) else type(actions).__name__
             raise UsageError(f"actions are {got}; expected a tensor ({self.num_envs},) on {self.device.type!r}")
@@ -118,7 +124,7 @@ class CudaNativeVectorEnv(VectorEnv):
         }
 
     def describe_use(self, steps_per_second: float) -> dict[str, Any]:
-        """Columns on what so many steps of single games a second make of the GPU: see ``parcade/atari/cuda/usage.py``."""
+        """Columns on what this number of single environments' steps a second makes of the GPU: see ``parcade/atari/cuda/usage.py``."""
         from parcade.atari.cuda.usage import use_of
 
         return use_of(self._consoles, steps_per_second)
@@ -138,6 +144,7 @@ class CudaNativeVectorEnv(VectorEnv):
             self._consoles.set_state(state)
         except (ValueError, MemoryError) as error:
             raise UsageError(str(error)) from error
+        self.is_reset = True
         return self._observations
 
 

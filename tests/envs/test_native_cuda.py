@@ -55,10 +55,28 @@ def test_rollouts_on_the_device_are_those_on_the_host():
 
 def test_actions_elsewhere_are_refused_in_one_line():
     env = CudaNativeVectorEnv("breakout", 2, SETTINGS, threads=HostThreads())
+    env.reset(seed=0)
     with pytest.raises(UsageError, match=r"actions are ndarray; expected a tensor \(2,\)"):
         env.step(np.zeros(2, np.int64))
     with pytest.raises(UsageError, match=r"actions are \(3,\) on 'cpu'"):
         env.step(torch.zeros(3, dtype=torch.int64))
+
+
+def test_what_would_never_end_on_a_gpu_is_refused_in_one_line():
+    """Consoles that have never been reset have generators of zeros, from which the number of no-ops is drawn for ever."""
+    env = CudaNativeVectorEnv("breakout", 2, SETTINGS, threads=HostThreads())
+    with pytest.raises(UsageError, match="step before the first reset; call reset first"):
+        env.step(torch.zeros(2, dtype=torch.int64))
+    with pytest.raises(UsageError, match=r"seed has shape \(3,\); expected \[2\]"):
+        env.reset(seed=np.arange(3))
+    env.reset(seed=1)
+    state = env.get_state()
+    again = CudaNativeVectorEnv("breakout", 2, SETTINGS, threads=HostThreads())
+    again.set_state(state)
+    again.step(torch.zeros(2, dtype=torch.int64))
+    env.close()
+    with pytest.raises(UsageError, match="step after close"):
+        env.step(torch.zeros(2, dtype=torch.int64))
 
 
 @pytest.mark.parametrize("change", [{"backend": "ale"}, {"backend": "ale", "preset": "karpathy_2016"}])
