@@ -62,7 +62,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _asks_for_help(arguments: list[str]) -> bool:
-    """Whether a command will show its help, whatever else it is given; behind ``--`` stands another program."""
+    """Whether a command will show its help, whatever else it is given; after ``--`` comes another program."""
     own = arguments[: arguments.index("--")] if "--" in arguments else arguments
     return "-h" in own or "--help" in own
 

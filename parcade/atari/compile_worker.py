@@ -8,7 +8,7 @@ bookkeeping is made cheaper. Together that is half the work.
 It rests on private parts of Numba, and changes them, so it is done in a process that does nothing else. Where one of them is
 no longer what it was, the process fails, and `jit.prepare` compiles everything in Numba's own way.
 
-Protocol: a line on stdin names a function, a line on stdout says that it lies in the cache. The process ends with its stdin.
+Protocol: a line on stdin names a function, a line on stdout says that it is in the cache. The process ends with its stdin.
 """
 
 import os
@@ -218,7 +218,7 @@ def _emit(library, description) -> None:
     module.verify()
     library.enable_object_caching()
     library._compiled_object = library.codegen._tm.emit_object(module)
-    # Beside the object Numba keeps LLVM's code for inlining. Nobody inlines this, so only the names are kept.
+    # Next to the object Numba keeps LLVM's code for inlining. Nobody inlines this, so only the names are kept.
     library._shared_module = llvm.parse_assembly("\n".join(f'define void @"{name}"() {{ ret void }}' for name in exported))
 
 

@@ -221,7 +221,7 @@ def push(num_pictures, memory, captured, resize_table, work, changed, stack):
     channels = len(levels)
     if channels == 0:
         _copy(memory[:RAM_BYTES], newest)
-    elif channels == 1:  # the compiler is told that its bytes stand next to one another
+    elif channels == 1:  # tells the compiler that its bytes are contiguous
         preprocess.observe(
             captured, num_pictures, levels[0], column_start, column_weight, row_start, row_count, row_weight, whole, work, changed, newest
         )

@@ -23,7 +23,7 @@ main()
 
 
 def compile_all(functions: dict[str, FunctionType], count: int) -> bool:
-    """Have `count` processes write these Python functions into Numba's cache; returns whether all lie there now.
+    """Have `count` processes write these Python functions into Numba's cache; returns whether all are there now.
 
     functions: by their names in `jit.separate_functions`.
     """
@@ -108,7 +108,7 @@ def _started() -> Iterator[subprocess.Popen]:
     try:
         yield process
     finally:
-        process.kill()  # what it has answered lies on disk
+        process.kill()  # what it has answered is on disk
         process.wait()
         process.stdout.close()
         with contextlib.suppress(OSError):  # of a name that it has not read

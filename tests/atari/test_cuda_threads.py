@@ -76,7 +76,7 @@ def test_steps_equal_the_cpu_engine(game, settings, seed):
 
 
 def both_after(game: str, num_steps: int, n: int, **settings) -> tuple[VectorConsoles, DeviceConsoles, set[int]]:
-    """Both engines after so many equal steps, and where the second pictures of frames were."""
+    """Both engines after `num_steps` equal steps, and where the second pictures of frames were."""
     expected, consoles = VectorConsoles(game, n, **settings), DeviceConsoles(game, n, HostThreads(3), **settings)
     assert np.array_equal(expected.reset(seed=4)[0], consoles.reset(seed=4)[0])
     player = np.random.default_rng(5)

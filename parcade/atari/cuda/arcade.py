@@ -41,9 +41,9 @@ class DeviceArcade(Arcade):
         free = self.threads.free_bytes()
         if free is not None:
             engine.check_fits(num_consoles, lambda n: layout.arcade_bytes(n, self.height), free)
-        n, make = num_consoles, self.threads.make
+        n = num_consoles
         self._game = game_on(self.threads, self.machine)
-        self._consoles = make(layout.Consoles, layout.console_shapes(n, self.height))
+        self._consoles = layout.zeros(layout.Consoles, layout.console_shapes(n, self.height), self.threads)
         self._rewards = self.threads.zeros((n,), np.int32)
         self.threads.write(self._consoles.registers, np.repeat(lasting_words(self.machine.powered["state"]), n, axis=1))
         self._load(np.ones(n, bool), np.zeros(n, np.int64))

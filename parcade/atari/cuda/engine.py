@@ -14,6 +14,7 @@ import contextlib
 import copy
 import functools
 import sys
+import types
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -44,7 +45,7 @@ class DeviceFacts(NamedTuple):
 
 
 def check_fits(num_consoles: int, bytes_of: Callable[[int], int], free_bytes: int) -> None:
-    """`bytes_of` so many consoles must be free. Errors: MemoryError saying how many consoles fit."""
+    """Refuse more consoles than there is memory for. Errors: MemoryError saying how many fit."""
     free = free_bytes - RESERVED_BYTES
     if bytes_of(num_consoles) > free:
         fit = bisect.bisect_right(range(num_consoles), free, key=bytes_of) - 1
@@ -106,10 +107,6 @@ class HostThreads:
     def __init__(self, seed: int = 0) -> None:
         self._order = np.random.default_rng(seed)
         self._scratch = {name: np.zeros(*shape) for name, shape in {**SCRATCH, **SHARED}.items()}
-
-    def make(self, group: type, shapes: dict) -> Any:
-        """A group of `layout.py`, zeros of these shapes."""
-        return group(**{name: self.zeros(*shape) for name, shape in shapes.items()})
 
     def put(self, array: np.ndarray) -> np.ndarray:
         """A copy in the device's memory."""
@@ -174,7 +171,7 @@ class GpuThreads:
             self._multiprocessors = device.MULTIPROCESSOR_COUNT
         self._code: str | None = None
         self._kernels: dict[Callable, Any] = {}
-        self._has_scratch = False
+        self._scratch = types.SimpleNamespace(is_taken=False)  # shared by all copies, as the driver sets it aside once
         self.stream = stream
 
     def running(self, code: str) -> GpuThreads:
@@ -182,10 +179,6 @@ class GpuThreads:
         threads = copy.copy(self)
         threads._code, threads._kernels = code, {}
         return threads
-
-    def make(self, group: type, shapes: dict) -> Any:
-        """A group of `layout.py`, zeros of these shapes."""
-        return group(**{name: self.zeros(*shape) for name, shape in shapes.items()})
 
     def _current_stream(self) -> Any:
         handle = self.stream
@@ -203,7 +196,7 @@ class GpuThreads:
     def put(self, array: np.ndarray) -> Any:
         """A copy in the device's memory."""
         stream = self._current_stream()
-        # numpy keeps the stride of 0 that broadcasting gives an array of one: numba-cuda would compile the kernel anew for it.
+        # numpy keeps the stride of 0 that broadcasting gives an array of one: numba-cuda would compile the kernel again for it.
         copy = self._cuda.to_device(np.array(array, order="C"), stream=stream)
         self._wait(stream)
         return copy
@@ -236,7 +229,7 @@ class GpuThreads:
             return None
         device = self._cuda.get_current_device()
         free = int(self._cuda.current_context().get_memory_info().free)
-        if self._has_scratch:
+        if self._scratch.is_taken:
             return free
         # The driver sets scratch aside for all threads that could be in flight, when a kernel first needs it.
         return free - self._multiprocessors * device.MAX_THREADS_PER_MULTIPROCESSOR * SCRATCH_BYTES
@@ -271,7 +264,7 @@ class GpuThreads:
 
     def launch(self, body: Callable, num_threads: int, *arguments: Any) -> None:
         """Run a body for indices 0 .. num_threads - 1; returns before it has run. Arguments are numbers, arrays and groups of arrays."""
-        self._has_scratch |= with_row(body)
+        self._scratch.is_taken |= with_row(body)
         blocks = -(-num_threads // self.threads_per_block)
         self._launch(body, blocks, self.threads_per_block, (num_threads, *arguments))
 

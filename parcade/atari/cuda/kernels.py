@@ -79,7 +79,7 @@ def kernel_source(body: Callable) -> str:
 
 
 def kernel_function(body: Callable, folder: Path | None = None) -> Callable:
-    """The plain function that numba-cuda compiles for a body; its source stands in `folder`, machine code is kept beside it."""
+    """The plain function that numba-cuda compiles for a body; its source is in `folder`, next to the machine code."""
     cuda = import_cuda()
     source, name = kernel_source(body), getattr(body, "py_func", body).__name__
     path = "<kernel>"

@@ -188,6 +188,11 @@ def group_types() -> dict[type, numba.types.Type]:
     return {group: numba_type(group, table) for group, table in shapes.items()}
 
 
+def zeros(group: type, shapes: Shapes, threads: Any) -> Any:
+    """A group of arrays of these shapes in the memory of the device whose `threads` are given."""
+    return group(**{name: threads.zeros(*shape) for name, shape in shapes.items()})
+
+
 def bytes_of(shapes: Shapes) -> int:
     """Bytes of arrays of these shapes."""
     return sum(int(np.prod(shape)) * np.dtype(dtype).itemsize for shape, dtype in shapes.values())

@@ -15,7 +15,7 @@ REGISTER_UNIT = 8  # registers are given out to a thread in eights
 
 
 def occupancy(num_warps: int, facts: DeviceFacts) -> tuple[float, float]:
-    """Shares of the warps that a device holds: of a kernel of so many warps, and the most its registers allow."""
+    """Shares of the warps that a device holds: of a kernel of `num_warps`, and the most its registers allow."""
     most = facts.threads // LANES
     each = -(-facts.registers_each // REGISTER_UNIT) * REGISTER_UNIT * LANES
     allowed = min(most, facts.registers // each)
@@ -24,7 +24,7 @@ def occupancy(num_warps: int, facts: DeviceFacts) -> tuple[float, float]:
 
 
 def use_of(consoles: DeviceConsoles, steps_per_second: float, *, frames: int = 4) -> dict[str, Any]:
-    """Columns for a measurement of so many steps of single consoles a second. Active lanes are counted on the CPU, over so many frames."""
+    """Columns for a measured speed, in steps of single consoles a second. Active lanes are counted on the CPU over `frames`."""
     facts = consoles.threads.facts(environments.step_thread)
     here, allowed = occupancy(-(-consoles.num_envs // LANES), facts)
     moved = step_bytes(consoles.size) * steps_per_second

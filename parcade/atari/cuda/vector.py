@@ -120,13 +120,13 @@ class DeviceConsoles:
 
     def _allocate(self, n: int, powered: np.ndarray) -> None:
         """Arrays of `n` consoles; `powered` [W, 1] are their registers."""
-        free, make = self.threads.free_bytes(), self.threads.make
+        free = self.threads.free_bytes()
         if free is not None:
             engine.check_fits(n, lambda count: layout.environment_bytes(count, self.size), free)
         self.num_envs = n
-        self.consoles = make(layout.Consoles, layout.console_shapes(n, self.size.lines))
-        self.seen = make(layout.Seen, layout.seen_shapes(n, self.size))
-        self.outcome = make(layout.Outcome, layout.outcome_shapes(n))
+        self.consoles = layout.zeros(layout.Consoles, layout.console_shapes(n, self.size.lines), self.threads)
+        self.seen = layout.zeros(layout.Seen, layout.seen_shapes(n, self.size), self.threads)
+        self.outcome = layout.zeros(layout.Outcome, layout.outcome_shapes(n), self.threads)
         self.threads.write(self.consoles.registers, np.repeat(powered, n, axis=1))
         self._loaded = np.zeros(n, bool)
 

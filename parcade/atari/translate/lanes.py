@@ -6,7 +6,7 @@ round of a loop and at every beginning of a scanline: there a lane notes where i
 wait for their turn. A group that is whole, because all lanes that still run have come to a meeting together, goes on without one.
 
 A lane that needs the interpreter or the TIA waits at the meeting as well. When it becomes the leader the whole group returns, lanes
-that could have gone on with status GOING. So the leader always gets on, and no lane waits for one that has ended.
+that could have gone on with status GOING. So the leader always advances, and no lane waits for one that has ended.
 
 `status` ENDED is for a lane whose frame has ended: it only takes part in the meetings of its group.
 """

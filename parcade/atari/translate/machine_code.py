@@ -1,6 +1,6 @@
 """Machine code of a ROM, made from `recompiler.translate`: compiled by LLVM, kept on disk, called from the kernels.
 
-The address of the function stands in the last 8 bytes of the image (`cartridge.expand_image`), 0 when there is none, so
+The address of the function is in the last 8 bytes of the image (`cartridge.expand_image`), 0 when there is none, so
 kernels need no further argument for it. On a GPU the function is linked to the kernels of the ROM (`cuda/linking.py`), and the bytes
 only say that it is there.
 """
