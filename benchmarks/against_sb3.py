@@ -35,7 +35,10 @@ class Clock:
     def result(self) -> dict[str, float]:
         (wall_0, cpu_0), (wall_1, cpu_1) = self.marks[0], self.marks[-1]
         steps = STEPS * (len(self.marks) - 1)
-        return {"steps_per_second": steps / (wall_1 - wall_0), "steps_per_cpu_second": steps / (cpu_1 - cpu_0)}
+        return {
+            "steps_per_second": steps / (wall_1 - wall_0),
+            "steps_per_cpu_second": steps / (cpu_1 - cpu_0),
+        }
 
 
 def measure_sb3(iterations: int, threads: int) -> dict[str, float]:
@@ -158,7 +161,9 @@ def child(subject: str, iterations: int) -> None:
     if who == "sb3":
         measured = measure_sb3(iterations, threads)
     else:
-        measured = measure_parcade(iterations, threads, precision, "native" if who == "parcade-native" else "ale")
+        measured = measure_parcade(
+            iterations, threads, precision, "native" if who == "parcade-native" else "ale"
+        )
     print("RESULT " + json.dumps(measured))
 
 
@@ -181,7 +186,9 @@ def main() -> int:
             if who == "sb3":
                 env.pop("OMP_WAIT_POLICY", None)
             words = [sys.executable, __file__, "--child", subject, "--iterations", str(arguments.iterations)]
-            out = subprocess.run(words, capture_output=True, text=True, env=env, timeout=1800, check=True).stdout
+            out = subprocess.run(
+                words, capture_output=True, text=True, env=env, timeout=1800, check=True
+            ).stdout
             samples[subject].append(json.loads(out.split("RESULT ")[1]))
             print(subject, samples[subject][-1], flush=True)
     ratios = {}
@@ -189,8 +196,16 @@ def main() -> int:
         values = [a[figure] / b[figure] for a, b in zip(samples[ours], samples[theirs], strict=True)]
         ratios[name] = {"median": statistics.median(values), "lowest": min(values), "highest": max(values)}
         print(f"{name}: {statistics.median(values):.2f} [{min(values):.2f}-{max(values):.2f}]")
-    command = f"python benchmarks/against_sb3.py --repeats {arguments.repeats} --iterations {arguments.iterations}"
-    result = {"command": command, "commit": commit(), "machine": machine(), "ratios": ratios, "samples": samples}
+    command = (
+        f"python benchmarks/against_sb3.py --repeats {arguments.repeats} --iterations {arguments.iterations}"
+    )
+    result = {
+        "command": command,
+        "commit": commit(),
+        "machine": machine(),
+        "ratios": ratios,
+        "samples": samples,
+    }
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "against_sb3.json").write_text(json.dumps(result, indent=2) + "\n")
     return 0

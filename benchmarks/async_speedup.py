@@ -147,17 +147,26 @@ def table(rows: list[dict], arguments: argparse.Namespace) -> str:
                 median = statistics.median(values)
                 base = bases.setdefault(what, median) if n == 1 else bases.get(what)
                 kind = ",.0f" if what == "frames" else ",.2f"
-                cells += [f"{median:{kind}} [{min(values):{kind}}-{max(values):{kind}}]", f"{base / median:.2f}" if base else "-"]
+                cells += [
+                    f"{median:{kind}} [{min(values):{kind}}-{max(values):{kind}}]",
+                    f"{base / median:.2f}" if base else "-",
+                ]
             lines.append("| " + " | ".join(cells) + " |")
     m = rows[0]["machine"]
-    lines += ["", f"Commit {rows[0]['commit']}; {m['cpu']}, {m['cores']} cores, {m['memory_gib']} GiB. Commands:", ""]
+    lines += [
+        "",
+        f"Commit {rows[0]['commit']}; {m['cpu']}, {m['cores']} cores, {m['memory_gib']} GiB. Commands:",
+        "",
+    ]
     lines += [f"    {command(name, n, 0, arguments)}" for name in ROWS for n in arguments.learners[:1]]
     return "\n".join([*lines, ""])
 
 
 def main() -> int:
     """Run what is missing, then write the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--score", type=float, default=0.9)
     parser.add_argument("--total-frames", type=int, default=400_000)
     parser.add_argument("--seeds", type=int, default=10)

@@ -43,7 +43,10 @@ def main() -> None:
     done = {}
     if options.out.exists():
         with options.out.open() as file:
-            done = {(row["game"], row["mode"], row["difficulty"], row["sticky"]): int(row["frames"]) for row in csv.DictReader(file)}
+            done = {
+                (row["game"], row["mode"], row["difficulty"], row["sticky"]): int(row["frames"])
+                for row in csv.DictReader(file)
+            }
     else:
         options.out.write_text(",".join(COLUMNS) + "\n")
     for game in options.games:
@@ -56,7 +59,9 @@ def main() -> None:
                 mode=None if mode == "" else mode, difficulty=None if difficulty == "" else difficulty,
             )  # fmt: skip
             with options.out.open("a", newline="") as file:
-                csv.writer(file, lineterminator="\n").writerow([game, mode, difficulty, options.frames, seed, options.sticky, difference or "none"])
+                csv.writer(file, lineterminator="\n").writerow(
+                    [game, mode, difficulty, options.frames, seed, options.sticky, difference or "none"]
+                )
             print(f"{game} mode {mode} difficulty {difficulty}: {difference or 'equal'}", flush=True)
 
 

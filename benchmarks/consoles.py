@@ -159,7 +159,9 @@ def raw_row(game: str, repeats: int, steps: int) -> dict[str, object]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--games", nargs="+", default=GAMES, help="names, or all")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--repeats", type=int, default=5)
@@ -177,7 +179,13 @@ def main() -> int:
                 rows.append(pipeline_row(game, size, threads, arguments.repeats, arguments.steps))
                 print(rows[-1], flush=True)
     command = " ".join(["python benchmarks/consoles.py", *sys.argv[1:]])
-    result = {"command": command, "commit": commit(), "machine": machine(), "load_at_start": load, "rows": rows}
+    result = {
+        "command": command,
+        "commit": commit(),
+        "machine": machine(),
+        "load_at_start": load,
+        "rows": rows,
+    }
     arguments.out.parent.mkdir(exist_ok=True)
     arguments.out.write_text(json.dumps(result, indent=1) + "\n")
     return 0

@@ -49,7 +49,11 @@ def run_row(name: str, seed: int) -> None:
     """Run one row to its end and keep its curve."""
     run = RUNS / f"{name}-s{seed}"
     started = (run / "checkpoints").is_dir() and any((run / "checkpoints").iterdir())
-    words = ["train", "--resume", str(run)] if started else [*command(name, seed).split()[1:], "--run-dir", str(run)]
+    words = (
+        ["train", "--resume", str(run)]
+        if started
+        else [*command(name, seed).split()[1:], "--run-dir", str(run)]
+    )
     if not is_finished(run):
         subprocess.run([sys.executable, "-m", "parcade", *words], check=True, cwd=ROOT)
     keep(name, seed, run)
@@ -76,7 +80,10 @@ def keep(name: str, seed: int, run: Path) -> None:
 
 def write_table() -> None:
     """Write ``benchmarks/results/pong.md`` and its picture from the rows that are there."""
-    rows = [{"name": path.stem.rsplit("-", 1)[0], **json.loads(path.read_text())} for path in sorted((RESULTS / "curves").glob("*.json"))]
+    rows = [
+        {"name": path.stem.rsplit("-", 1)[0], **json.loads(path.read_text())}
+        for path in sorted((RESULTS / "curves").glob("*.json"))
+    ]
     lines = [
         "# Pong: time to a score",
         "",
@@ -93,7 +100,10 @@ def write_table() -> None:
             f"| {row['name']} | {row['seed']} | {row['finished_by']} | {row['score_mean']:.2f} | {row['steps']:,} "
             f"| {row['cpu_seconds']:,.0f} | {to[0]} | {to[1]} | {row['commit']} |"
         )
-    machines = {f"{r['machine']['cpu']}, {r['machine']['cores']} cores, {r['machine']['memory_gib']} GiB" for r in rows}
+    machines = {
+        f"{r['machine']['cpu']}, {r['machine']['cores']} cores, {r['machine']['memory_gib']} GiB"
+        for r in rows
+    }
     lines += ["", f"Machine: {'; '.join(sorted(machines))}.", "", "Commands:", ""]
     lines += [f"    {row['command']}" for row in rows]
     lines += ["", "![curves](pong.png)", ""]
@@ -103,7 +113,15 @@ def write_table() -> None:
         curves.setdefault(row["name"], []).append(row["curve"])
     if curves:
         title = "Pong from pixels"
-        plot_curves(curves, RESULTS / "pong.png", x="cpu_seconds", x_label="CPU-seconds", title=title, target=18, logarithmic=True)
+        plot_curves(
+            curves,
+            RESULTS / "pong.png",
+            x="cpu_seconds",
+            x_label="CPU-seconds",
+            title=title,
+            target=18,
+            logarithmic=True,
+        )
 
 
 def main(wanted: list[str]) -> int:

@@ -20,14 +20,18 @@ GAMES = ["pong", "breakout", "seaquest", "ms_pacman", "qbert", "space_invaders",
 
 def main() -> None:
     """Measure every game, print a row each and keep them."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--games", nargs="+", default=GAMES)
     parser.add_argument("--frames", type=int, default=20)
     arguments = parser.parse_args()
     rows = []
     for game in arguments.games:
         found = lanes_together(game, arguments.frames)
-        rows.append({"game": game, "lanes": 32, **{name: round(value, 1) for name, value in found._asdict().items()}})
+        rows.append(
+            {"game": game, "lanes": 32, **{name: round(value, 1) for name, value in found._asdict().items()}}
+        )
         print("  ".join(f"{key} {value}" for key, value in rows[-1].items()), flush=True)
     RESULT.write_text(json.dumps({"rows": rows, "commit": commit(), "machine": machine()}, indent=1) + "\n")
 

@@ -61,8 +61,17 @@ def main() -> int:
             seldom["samples_per_second"] / often["samples_per_second"]
             for often, seldom in zip(both[OFTEN], both[SELDOM], strict=True)
         ]
-        median = {every: {k: statistics.median(s[k] for s in many) for k in many[0]} for every, many in both.items()}
-        rows.append({"ranks": ranks, "speed_up": statistics.median(ratios), "speed_ups": sorted(ratios), "medians": median})
+        median = {
+            every: {k: statistics.median(s[k] for s in many) for k in many[0]} for every, many in both.items()
+        }
+        rows.append(
+            {
+                "ranks": ranks,
+                "speed_up": statistics.median(ratios),
+                "speed_ups": sorted(ratios),
+                "medians": median,
+            }
+        )
         print(
             f"{ranks} rank(s): {statistics.median(ratios):.2f}x [{min(ratios):.2f}-{max(ratios):.2f}] with a report every "
             f"{SELDOM} epochs instead of {OFTEN}; the report took {median[OFTEN]['first_rank_evaluate_share']:.0%} of rank "
@@ -79,7 +88,9 @@ def main() -> int:
         "rows": rows,
         "samples": samples,
     }
-    (ROOT / "benchmarks" / "results" / "evaluation_waste.json").write_text(json.dumps(result, indent=2) + "\n")
+    (ROOT / "benchmarks" / "results" / "evaluation_waste.json").write_text(
+        json.dumps(result, indent=2) + "\n"
+    )
     return 0
 
 

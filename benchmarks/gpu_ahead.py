@@ -20,7 +20,11 @@ from parcade.atari.cuda import arcade_kernels, engine, environments, kernels
 from parcade.atari.jit import only_process
 from parcade.atari.translate import rom_code
 
-ARCADE = (environments.load_thread, arcade_kernels.reset_thread, arcade_kernels.act_thread)  # what runs a ROM's machine code
+ARCADE = (
+    environments.load_thread,
+    arcade_kernels.reset_thread,
+    arcade_kernels.act_thread,
+)  # what runs a ROM's machine code
 ENVIRONMENTS = (environments.load_thread, environments.restart_thread, environments.step_thread)
 
 
@@ -31,15 +35,21 @@ class Ahead:
         self._capability = device.capability
         self._futures: dict[tuple, Future] = {}
         spawn = multiprocessing.get_context("spawn")
-        self._pool = ProcessPoolExecutor(len(os.sched_getaffinity(0)), mp_context=spawn, initializer=hide_devices)
+        self._pool = ProcessPoolExecutor(
+            len(os.sched_getaffinity(0)), mp_context=spawn, initializer=hide_devices
+        )
 
     def __enter__(self) -> Ahead:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def ask(self, game: str, bodies: Iterable[Callable], max_registers: int | None = engine.PLAYING_REGISTERS) -> None:
+    def ask(
+        self, game: str, bodies: Iterable[Callable], max_registers: int | None = engine.PLAYING_REGISTERS
+    ) -> None:
         """Begin with what a game's first launches will need."""
         if self._capability is None:
             return
@@ -48,7 +58,13 @@ class Ahead:
             if key not in self._futures:
                 self._futures[key] = self._pool.submit(make, *key, self._capability)
 
-    def wait(self, game: str, bodies: Iterable[Callable], seconds: float, max_registers: int | None = engine.PLAYING_REGISTERS) -> bool:
+    def wait(
+        self,
+        game: str,
+        bodies: Iterable[Callable],
+        seconds: float,
+        max_registers: int | None = engine.PLAYING_REGISTERS,
+    ) -> bool:
         """Wait at most so long for what has been asked for; returns whether all is done. An error is printed: launches meet it again."""
         for body in bodies:
             future = self._futures.get((game, body.py_func.__name__, max_registers))

@@ -44,7 +44,14 @@ COLUMNS = (
 )  # fmt: skip
 LEAST_SECONDS = 20
 START_SECONDS = 90  # that a process may take to start and to compile
-TINY = {"total_frames": 3000, "num_envs": 8, "unroll_length": 8, "num_minibatches": 2, "image_height": 42, "image_width": 42}
+TINY = {
+    "total_frames": 3000,
+    "num_envs": 8,
+    "unroll_length": 8,
+    "num_minibatches": 2,
+    "image_height": 42,
+    "image_width": 42,
+}
 
 SMALL = {"image_height": 42, "image_width": 42, "network": "fine_cnn", "hidden": 256}
 NATURE = {"network": "nature_cnn", "hidden": 512}
@@ -70,29 +77,77 @@ def cases(cores: int) -> list[Case]:
     """All of them, in the order of their worth."""
     on_gpu = {"device": "cuda"}
     ten_million = {"total_frames": 40_000_000}
-    listed = [Case(f"pong-s{seed}", flags={"preset": "pong_gpu", "seed": seed, "overlap": True}, seconds=120) for seed in range(5)]
-    listed += [Case("ten-breakout", "breakout", {**on_gpu, **ATARI, **SMALL, **ten_million, "overlap": True}, 240)]
+    listed = [
+        Case(f"pong-s{seed}", flags={"preset": "pong_gpu", "seed": seed, "overlap": True}, seconds=120)
+        for seed in range(5)
+    ]
+    listed += [
+        Case("ten-breakout", "breakout", {**on_gpu, **ATARI, **SMALL, **ten_million, "overlap": True}, 240)
+    ]
     listed += [Case("nature", "breakout", {**on_gpu, **ATARI, **NATURE, **ten_million, "overlap": True}, 60)]
-    listed += [Case("capture-nature-off", "breakout", {**on_gpu, **ATARI, **NATURE, **ten_million, "overlap": True, "capture": False}, 60)]
-    listed += [Case("capture-pong-off", flags={"preset": "pong_gpu", "seed": 0, "overlap": True, "capture": False}, seconds=120)]
+    listed += [
+        Case(
+            "capture-nature-off",
+            "breakout",
+            {**on_gpu, **ATARI, **NATURE, **ten_million, "overlap": True, "capture": False},
+            60,
+        )
+    ]
+    listed += [
+        Case(
+            "capture-pong-off",
+            flags={"preset": "pong_gpu", "seed": 0, "overlap": True, "capture": False},
+            seconds=120,
+        )
+    ]
     listed += [Case("pong-alone-s0", flags={"preset": "pong_gpu", "seed": 0}, seconds=120)]
     listed += [Case("threads", seconds=150, command=("benchmarks/threads.py",))]
-    breakout = {**on_gpu, **ATARI, **NATURE, "total_frames": 200_000_000, "target_score": 400, "overlap": True}
+    breakout = {
+        **on_gpu,
+        **ATARI,
+        **NATURE,
+        "total_frames": 200_000_000,
+        "target_score": 400,
+        "overlap": True,
+    }
     listed += [Case("breakout-400", "breakout", breakout, 480)]
     for network, hidden in (("small_cnn", 256), ("nature_cnn", 512), ("impala_resnet", 256)):
         for algorithm, engine in (("ga3c", "serial"), ("a2c", "local")):
             for device in ("cuda", "cpu"):
-                size = {"algorithm": algorithm, "engine": engine, "device": device, "network": network, "hidden": hidden, "num_envs": 128}
+                size = {
+                    "algorithm": algorithm,
+                    "engine": engine,
+                    "device": device,
+                    "network": network,
+                    "hidden": hidden,
+                    "num_envs": 128,
+                }
                 size |= {"num_actors": 2} if algorithm == "ga3c" else {}
-                listed += [Case(f"network-{network}-{algorithm}-{device}", flags={**size, **ten_million}, seconds=20)]
+                listed += [
+                    Case(f"network-{network}-{algorithm}-{device}", flags={**size, **ten_million}, seconds=20)
+                ]
     for algorithm in ("impala", "apex"):
         for actors in sorted({1, 2, 4, 8, max(1, cores - 2)}):
-            parts = {"algorithm": algorithm, "engine": "ray", "num_actors": actors, "num_envs": 16 * actors, **NATURE, **on_gpu, **ten_million}
+            parts = {
+                "algorithm": algorithm,
+                "engine": "ray",
+                "num_actors": actors,
+                "num_envs": 16 * actors,
+                **NATURE,
+                **on_gpu,
+                **ten_million,
+            }
             listed += [Case(f"ray-{algorithm}-{actors}", flags=parts, seconds=40)]
     for capture in (True, False):
         name = f"profile-{'captured' if capture else 'launched'}"
         what = ["pong", "--preset", "pong_gpu", "--overlap", *([] if capture else ["--no-capture"])]
-        listed += [Case(name, seconds=60, command=("-m", "parcade", "profile", *what, "--seconds", "15", "--out", f"RESULTS/{name}"))]
+        listed += [
+            Case(
+                name,
+                seconds=60,
+                command=("-m", "parcade", "profile", *what, "--seconds", "15", "--out", f"RESULTS/{name}"),
+            )
+        ]
     return listed
 
 
@@ -133,10 +188,15 @@ def append(folder: Path, row: dict[str, Any]) -> None:
 
 def run_process(command: list[str], seconds: int, log: Path) -> str:
     """What a command printed. It is ended after its time and a grace. Errors: RuntimeError with what it said last."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
+    }
     environment.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     with log.open("w") as file:
-        process = subprocess.Popen(command, env=environment, stdout=file, stderr=subprocess.STDOUT, cwd=ROOT, start_new_session=True)
+        process = subprocess.Popen(
+            command, env=environment, stdout=file, stderr=subprocess.STDOUT, cwd=ROOT, start_new_session=True
+        )
         try:
             code = process.wait(seconds + START_SECONDS)
         except subprocess.TimeoutExpired:
@@ -152,33 +212,53 @@ def run_process(command: list[str], seconds: int, log: Path) -> str:
 def train(case: Case, folder: Path, seconds: int, *, tiny: bool) -> dict[str, Any]:
     """The row of a training run. Errors: RuntimeError."""
     directory = folder / "runs" / f"{case.name}-{time.time_ns()}"
-    flags = {**case.flags, **(tiny_flags(case) if tiny else {}), "time_limit": f"{seconds}s", "run_dir": directory}
+    flags = {
+        **case.flags,
+        **(tiny_flags(case) if tiny else {}),
+        "time_limit": f"{seconds}s",
+        "run_dir": directory,
+    }
     command = [sys.executable, "-m", "parcade", "train", case.game]
     for name, value in flags.items():
         flag = name.replace("_", "-")
-        command += [f"--{'' if value else 'no-'}{flag}"] if isinstance(value, bool) else [f"--{flag}", str(value)]
+        command += (
+            [f"--{'' if value else 'no-'}{flag}"] if isinstance(value, bool) else [f"--{flag}", str(value)]
+        )
     (folder / "logs").mkdir(parents=True, exist_ok=True)
     begun = time.monotonic()
     run_process(command, seconds, folder / "logs" / f"{case.name}.log")
     result = json.loads((directory / "result.json").read_text())
     told = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
     busy = [each["gpu/busy"] for each in told if "gpu/busy" in each]
-    rates = {f"{name}_per_second": round(result[name] / max(result["wall_seconds"], 1e-9), 1) for name in ("steps", "updates")}
-    kept = {name: result[name] for name in ("finished_by", "score_mean", "wall_seconds", "cpu_seconds", "steps")}
-    return kept | rates | {
-        "seconds_to_target": result["wall_seconds"] if result["finished_by"] == "target_score" else "",
-        "process_seconds": round(time.monotonic() - begun, 1),
-        "milestones": json.dumps(result["milestones"]),
-        "gpu_busy": round(sum(busy) / len(busy), 3) if busy else "",
-        "flags": " ".join(command[3:-2]),
+    rates = {
+        f"{name}_per_second": round(result[name] / max(result["wall_seconds"], 1e-9), 1)
+        for name in ("steps", "updates")
     }
+    kept = {
+        name: result[name] for name in ("finished_by", "score_mean", "wall_seconds", "cpu_seconds", "steps")
+    }
+    return (
+        kept
+        | rates
+        | {
+            "seconds_to_target": result["wall_seconds"] if result["finished_by"] == "target_score" else "",
+            "process_seconds": round(time.monotonic() - begun, 1),
+            "milestones": json.dumps(result["milestones"]),
+            "gpu_busy": round(sum(busy) / len(busy), 3) if busy else "",
+            "flags": " ".join(command[3:-2]),
+        }
+    )
 
 
 def tiny_flags(case: Case) -> dict[str, Any]:
     """What makes a run a matter of seconds on a CPU, as far as its algorithm has the setting."""
     preset = case.flags.get("preset")
     algorithm = case.flags.get("algorithm", "ppo" if preset else "")
-    small = dict(TINY) if algorithm == "ppo" else {name: TINY[name] for name in ("total_frames", "num_envs", "image_height", "image_width")}
+    small = (
+        dict(TINY)
+        if algorithm == "ppo"
+        else {name: TINY[name] for name in ("total_frames", "num_envs", "image_height", "image_width")}
+    )
     actors = case.flags.get("num_actors", 1)
     small["num_envs"] += -small["num_envs"] % actors
     if "network" in case.flags and case.flags["network"] != "nature_cnn":
@@ -195,19 +275,31 @@ def measure(case: Case, folder: Path, seconds: int, *, tiny: bool) -> dict[str, 
     arguments = [argument.replace("RESULTS", str(folder)) for argument in case.command]
     if arguments[0].startswith("benchmarks/threads"):
         arguments += ["--out", str(folder / "threads.json"), "--repeats", "3"]
-        arguments += ["--envs", "4", "--size", "42", "--repeats", "1", "--steps", "2", "--cost-steps", "2"] if tiny else []
+        arguments += (
+            ["--envs", "4", "--size", "42", "--repeats", "1", "--steps", "2", "--cost-steps", "2"]
+            if tiny
+            else []
+        )
     elif tiny:
         arguments[arguments.index("--seconds") + 1] = "1"
         arguments += ["--num-envs", "8", "--unroll-length", "8", "--num-minibatches", "2"]
     (folder / "logs").mkdir(parents=True, exist_ok=True)
     begun = time.monotonic()
     run_process([sys.executable, *arguments], seconds, folder / "logs" / f"{case.name}.log")
-    return {"finished_by": "command", "process_seconds": round(time.monotonic() - begun, 1), "flags": " ".join(arguments)}
+    return {
+        "finished_by": "command",
+        "process_seconds": round(time.monotonic() - begun, 1),
+        "flags": " ".join(arguments),
+    }
 
 
 def measure_peer(command: str, folder: Path) -> dict[str, Any]:
     """Steps a second that another program prints as ``SPS: N``, for a minute. Errors: RuntimeError."""
-    said = run_process(["timeout", "--preserve-status", "-s", "INT", "60", "sh", "-c", f"{command}; true"], 60, folder / "logs" / "peer.log")
+    said = run_process(
+        ["timeout", "--preserve-status", "-s", "INT", "60", "sh", "-c", f"{command}; true"],
+        60,
+        folder / "logs" / "peer.log",
+    )
     found = re.findall(r"SPS:\s*(\d+)", said)
     if not found:
         raise RuntimeError("the peer printed no 'SPS: N'")
@@ -216,19 +308,36 @@ def measure_peer(command: str, folder: Path) -> dict[str, Any]:
 
 def main(arguments: list[str] | None = None) -> None:
     """Measure what has no row yet, as long as there is time."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--minutes", type=float, default=9.0)
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of new rows")
     parser.add_argument("--cases", nargs="*", default=[], help="only those whose names begin so")
-    parser.add_argument("--tiny", action="store_true", help="every case in seconds; what a machine without a GPU can check")
+    parser.add_argument(
+        "--tiny", action="store_true", help="every case in seconds; what a machine without a GPU can check"
+    )
     parser.add_argument("--peer", help="another PPO's command")
     options = parser.parse_args(arguments)
-    end, where = time.monotonic() + 60 * options.minutes, {"card": card(), "cores": len(os.sched_getaffinity(0)), "commit": commit()}
+    end, where = (
+        time.monotonic() + 60 * options.minutes,
+        {"card": card(), "cores": len(os.sched_getaffinity(0)), "commit": commit()},
+    )
     if where["card"].startswith("stand-in") and options.results.resolve() == RESULTS:
-        raise SystemExit("gpu_hybrid.py: no GPU here; use --results DIR, which keeps these rows apart, with PARCADE_GPU_STAND_IN=1")
+        raise SystemExit(
+            "gpu_hybrid.py: no GPU here; use --results DIR, which keeps these rows apart, with PARCADE_GPU_STAND_IN=1"
+        )
     options.results.mkdir(parents=True, exist_ok=True)
-    done = {row["case"] for row in rows_of([options.results, *([] if options.tiny else [RESULTS])]) if not row["error"]}
-    listed = [case for case in cases(where["cores"]) if not options.cases or case.name.startswith(tuple(options.cases))]
+    done = {
+        row["case"]
+        for row in rows_of([options.results, *([] if options.tiny else [RESULTS])])
+        if not row["error"]
+    }
+    listed = [
+        case
+        for case in cases(where["cores"])
+        if not options.cases or case.name.startswith(tuple(options.cases))
+    ]
     for case in listed:
         left = end - time.monotonic()
         if case.name in done:
@@ -237,7 +346,12 @@ def main(arguments: list[str] | None = None) -> None:
             print(f"{case.name} and what follows is for the next call", flush=True)
             return
         try:
-            row = measure(case, options.results, 10 if options.tiny else min(case.seconds, int(left - 20)), tiny=options.tiny)
+            row = measure(
+                case,
+                options.results,
+                10 if options.tiny else min(case.seconds, int(left - 20)),
+                tiny=options.tiny,
+            )
         except (RuntimeError, OSError, ValueError) as error:
             row = {"error": " ".join(str(error).split())[:200]}
         append(options.results, {"case": case.name, **row, **where})

@@ -30,7 +30,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from gpu_ahead import ARCADE, ENVIRONMENTS, Ahead
-from gpu_results import Clock, Gpu, StandIn, Table, check_games, commit, errors_as_rows, flags, open_device, run
+from gpu_results import (
+    Clock,
+    Gpu,
+    StandIn,
+    Table,
+    check_games,
+    commit,
+    errors_as_rows,
+    flags,
+    open_device,
+    run,
+)
 
 from parcade.atari import Arcade, VectorConsoles, jit
 from parcade.atari.cuda import arcade_kernels
@@ -83,14 +94,24 @@ class Duel:
         for frame in range(first, last):
             rewards = self.act(self.actions[frame])
             ram.append(memory[:, :128].copy())
-            counters.append(np.stack([rewards, state[:, LIVES], state[:, TERMINAL] != 0, state[:, FRAME_NUMBER]], 1))
+            counters.append(
+                np.stack([rewards, state[:, LIVES], state[:, TERMINAL] != 0, state[:, FRAME_NUMBER]], 1)
+            )
         return Record(np.stack(ram), np.stack(counters), self.shown())
 
     def launch(self, frame: int, place: int) -> None:
         """A frame on the device, kept as number `place` of its chunk; returns before it has been played."""
         self.launch_frame(frame)
         consoles, rewards = self.device_arrays()
-        self.threads.launch(arcade_kernels.record_thread, self.actions.shape[1], place, consoles, rewards, self.ram, self.counters)
+        self.threads.launch(
+            arcade_kernels.record_thread,
+            self.actions.shape[1],
+            place,
+            consoles,
+            rewards,
+            self.ram,
+            self.counters,
+        )
 
     def fetch(self, count: int) -> Record:
         """The device's last `count` frames; waits for them."""
@@ -160,7 +181,11 @@ class Steps(Duel):
 
     def make(self, game: str, n: int, threads: Any) -> tuple[VectorConsoles, DeviceConsoles]:
         """Both sides, after the same reset."""
-        settings = {"repeat_action_probability": STICKY, "max_num_frames_per_episode": EPISODE_FRAMES, "full_action_space": True}
+        settings = {
+            "repeat_action_probability": STICKY,
+            "max_num_frames_per_episode": EPISODE_FRAMES,
+            "full_action_space": True,
+        }
         settings |= {"reward_clipping": False, "frameskip": self.frames_each}
         sides = VectorConsoles(game, n, **settings), DeviceConsoles(game, n, threads, **settings)
         for side in sides:
@@ -267,7 +292,10 @@ def play_chunk(duels: list[Duel], first: int, last: int, pool: Executor) -> list
     for frame in range(first, last):
         for duel in duels:  # a turn a game, so that no game's work lies behind all of another's
             duel.launch(frame, frame - first)
-    return [compare(first, future.result(), duel.fetch(last - first)) for future, duel in zip(wanted, duels, strict=True)]
+    return [
+        compare(first, future.result(), duel.fetch(last - first))
+        for future, duel in zip(wanted, duels, strict=True)
+    ]
 
 
 def play_group(part: str, names: list[str], session: Session) -> None:
@@ -289,7 +317,11 @@ def play_group(part: str, names: list[str], session: Session) -> None:
             if not differences and last < rounds:
                 left.append(duel)
                 continue
-            figures = {"seed": seed_of(duel.game), "frames_compared": last * duel.frames_each, "differences": differences}
+            figures = {
+                "seed": seed_of(duel.game),
+                "frames_compared": last * duel.frames_each,
+                "differences": differences,
+            }
             figures |= {"first_difference": words, "seconds": round(time.perf_counter() - begun, 1)}
             session.table.append({**session.row(duel.game, part), **figures})
         duels = left
@@ -297,7 +329,10 @@ def play_group(part: str, names: list[str], session: Session) -> None:
             return
         if session.clock.left_seconds < 1.5 * (time.perf_counter() - started):
             frames = last * duels[0].frames_each
-            print(f"parity: out of time after {frames} of {session.num_frames} frames of {part}; call again", flush=True)
+            print(
+                f"parity: out of time after {frames} of {session.num_frames} frames of {part}; call again",
+                flush=True,
+            )
             return
 
 
@@ -328,11 +363,18 @@ def main(arguments: list[str] | None = None) -> None:
     jit.prepare()
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool, Ahead(device) as ahead:
         session = Session(table, clock, device, pool, options.frames, options.consoles, commit())
-        left = [(part, game) for part in options.parts for game in options.games if not table.has(session.row(game, part))]
+        left = [
+            (part, game)
+            for part in options.parts
+            for game in options.games
+            if not table.has(session.row(game, part))
+        ]
         for part, game in left:
             ahead.ask(game, PARTS[part].bodies)
         for part in options.parts:
-            play_part(part, [game for own, game in left if own == part], options.games_at_once, session, ahead)
+            play_part(
+                part, [game for own, game in left if own == part], options.games_at_once, session, ahead
+            )
 
 
 def play_part(part: str, names: list[str], games_at_once: int, session: Session, ahead: Ahead) -> None:

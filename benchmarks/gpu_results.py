@@ -75,10 +75,21 @@ def check_games(names: Iterable[str]) -> list[str]:
 
 def flags(description: str | None) -> argparse.ArgumentParser:
     """A parser with the flags that all these scripts have."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=9.0, help="begin nothing that would take longer; call again for the rest")
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=9.0,
+        help="begin nothing that would take longer; call again for the rest",
+    )
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the table")
-    parser.add_argument("--stand-in", action="store_true", help="everything once, tiny, on the CPU; name another folder with --results")
+    parser.add_argument(
+        "--stand-in",
+        action="store_true",
+        help="everything once, tiny, on the CPU; name another folder with --results",
+    )
     return parser
 
 
@@ -87,7 +98,9 @@ def check_folder(options: argparse.Namespace) -> None:
     if options.minutes <= 0:
         raise UsageError(f"--minutes {options.minutes:g}: expected more than 0")
     if options.stand_in and options.results.resolve() == RESULTS.resolve():
-        raise UsageError("--stand-in measures no GPU; name another folder than benchmarks/results with --results")
+        raise UsageError(
+            "--stand-in measures no GPU; name another folder than benchmarks/results with --results"
+        )
     options.results.mkdir(parents=True, exist_ok=True)
 
 
@@ -246,4 +259,6 @@ def errors_as_rows(table: Table, rows: list[dict[str, Any]], device: Gpu | Stand
         for row in rows:
             table.append({**row, "error": one_line(error)})
         if is_lost(device):
-            raise DeviceLost(f"the GPU takes no more work from this process after {one_line(error)}; call again for the rest") from error
+            raise DeviceLost(
+                f"the GPU takes no more work from this process after {one_line(error)}; call again for the rest"
+            ) from error

@@ -54,7 +54,11 @@ WHERE = ("card", "commit")
 SPEED = ("frames_per_second", "lowest", "highest", "restarts_per_step", "kernels")
 TABLES = {
     "speed": ("gpu_speed.csv", ("game", "consoles", "start_states", *WHERE), SPEED),
-    "tuning": ("gpu_tuning.csv", ("threads_per_block", "max_registers", "game", "consoles", "start_states", *WHERE), SPEED),
+    "tuning": (
+        "gpu_tuning.csv",
+        ("threads_per_block", "max_registers", "game", "consoles", "start_states", *WHERE),
+        SPEED,
+    ),
     "states": ("gpu_states.csv", ("game", "consoles", *WHERE), ("get_seconds", "set_seconds", "megabytes")),
 }
 
@@ -73,7 +77,17 @@ class Size(NamedTuple):
     episode_frames: int = EPISODE_FRAMES
 
 
-TINY = Size((1, 3), ("pong", "breakout"), (2,), 2, (2,), drifted=3, drift_steps=4, sample_seconds=0.0, episode_frames=40)
+TINY = Size(
+    (1, 3),
+    ("pong", "breakout"),
+    (2,),
+    2,
+    (2,),
+    drifted=3,
+    drift_steps=4,
+    sample_seconds=0.0,
+    episode_frames=40,
+)
 
 
 class TimedThreads:
@@ -108,9 +122,13 @@ class TimedThreads:
 class Player:
     """Consoles of a game that play random actions."""
 
-    def __init__(self, device: Gpu | StandIn, game: str, count: int, threads: Any, episode_frames: int) -> None:
+    def __init__(
+        self, device: Gpu | StandIn, game: str, count: int, threads: Any, episode_frames: int
+    ) -> None:
         self.device = device
-        self.consoles = DeviceConsoles(game, count, threads, start_states="cached", max_num_frames_per_episode=episode_frames)
+        self.consoles = DeviceConsoles(
+            game, count, threads, start_states="cached", max_num_frames_per_episode=episode_frames
+        )
         self.consoles.reset(seed=count)
         self._random = np.random.default_rng(count)
         table = self._random.integers(0, len(self.consoles.action_set), (ACTION_ROWS, count))
@@ -133,7 +151,15 @@ class Player:
         threads, n, outcome = consoles.threads, consoles.num_envs, consoles.outcome
         threads.write(outcome.over, np.ones(n, bool))
         threads.launch(environments.choose_thread, n, consoles.consoles, drifted.consoles, outcome)
-        threads.launch_blocks(environments.recall_block, n, consoles.consoles, consoles.seen, drifted.consoles, drifted.seen, outcome)
+        threads.launch_blocks(
+            environments.recall_block,
+            n,
+            consoles.consoles,
+            consoles.seen,
+            drifted.consoles,
+            drifted.seen,
+            outcome,
+        )
         threads.write(outcome.elapsed, self._random.integers(0, episode_frames, n).astype(np.int32))
 
 
@@ -148,7 +174,9 @@ class Bench:
         """Consoles of a game that have played apart."""
         if self._drifted is None or self._drifted[0] != game:
             self._drifted = None
-            player = Player(self.device, game, self.size.drifted, self.device.threads(), self.size.episode_frames)
+            player = Player(
+                self.device, game, self.size.drifted, self.device.threads(), self.size.episode_frames
+            )
             player.play(self.size.drift_steps)
             self._drifted = game, player.consoles
         return self._drifted[1]
@@ -201,18 +229,33 @@ def split(player: Player) -> tuple[dict[str, float], list[int]]:
         player.play(1)
         seconds.append(threads.take_seconds())
         restarts.append(int(np.count_nonzero(threads.fetch(consoles.outcome.over))))
-    return {name: round(1000 * statistics.median(step[name] for step in seconds), 3) for name in seconds[0]}, restarts
+    return {
+        name: round(1000 * statistics.median(step[name] for step in seconds), 3) for name in seconds[0]
+    }, restarts
 
 
 def cases(kind: str, size: Size) -> list[dict[str, Any]]:
     """The key columns of a table's rows, but for card and commit; what matters most comes first."""
     if kind == "speed":
-        found = [{"game": "pong", "consoles": count, "start_states": starts} for starts in STARTS for count in size.counts]
+        found = [
+            {"game": "pong", "consoles": count, "start_states": starts}
+            for starts in STARTS
+            for count in size.counts
+        ]
         others = [game for game in size.games if game != "pong"]
-        return found + [{"game": g, "consoles": n, "start_states": starts} for g in others for n in size.game_counts for starts in STARTS]
+        return found + [
+            {"game": g, "consoles": n, "start_states": starts}
+            for g in others
+            for n in size.game_counts
+            for starts in STARTS
+        ]
     if kind == "tuning":
         rest = {"game": "pong", "consoles": size.tuned_count, "start_states": "cached"}
-        return [{"threads_per_block": block, "max_registers": limit, **rest} for limit in REGISTERS for block in BLOCKS]
+        return [
+            {"threads_per_block": block, "max_registers": limit, **rest}
+            for limit in REGISTERS
+            for block in BLOCKS
+        ]
     return [{"game": "pong", "consoles": count} for count in size.state_counts]
 
 
@@ -226,7 +269,9 @@ def named(case: dict[str, Any]) -> dict[str, Any]:
     return {"count" if name == "consoles" else name: value for name, value in case.items()}
 
 
-def measure_table(kind: str, todo: list[dict[str, Any]], table: Table, bench: Bench, clock: Clock, ahead: Ahead) -> None:
+def measure_table(
+    kind: str, todo: list[dict[str, Any]], table: Table, bench: Bench, clock: Clock, ahead: Ahead
+) -> None:
     """Rows of a table. Errors: DeviceLost."""
     for place, row in enumerate(todo):
         registers = row.get("max_registers", engine.PLAYING_REGISTERS)
@@ -254,7 +299,12 @@ def main(arguments: list[str] | None = None) -> None:
     jit.prepare()
     with Ahead(device) as ahead:
         tables = {kind: Table(options.results, *TABLES[kind]) for kind in options.tables}
-        todo = {kind: [row for row in ({**case, **where} for case in cases(kind, size)) if not tables[kind].has(row)] for kind in tables}
+        todo = {
+            kind: [
+                row for row in ({**case, **where} for case in cases(kind, size)) if not tables[kind].has(row)
+            ]
+            for kind in tables
+        }
         for rows in todo.values():
             for row in rows:
                 ahead.ask(row["game"], ENVIRONMENTS, row.get("max_registers", engine.PLAYING_REGISTERS))

@@ -53,7 +53,9 @@ def kernel_names() -> dict[str, Any]:
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     """The call's options. Errors: UsageError."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the tables")
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--kernels", nargs="*", help="all unless given; none for an empty list")
@@ -76,7 +78,10 @@ def measure_kernel(name: str, ptxas: Path) -> list[dict[str, Any]]:
     seconds = round(time.process_time() - started, 1)
     rows, limit = [], registers_of(kernel_names()[name])
     for architecture in offline.ARCHITECTURES:
-        row = {**offline.figures(name, ptx, architecture, ptxas, limit)._asdict(), "compile_cpu_seconds": seconds}
+        row = {
+            **offline.figures(name, ptx, architecture, ptxas, limit)._asdict(),
+            "compile_cpu_seconds": seconds,
+        }
         rows.append(row | (linked(name) if architecture == LINKED_ARCHITECTURE else {}))
     return rows
 
@@ -93,7 +98,11 @@ def linked(name: str) -> dict[str, Any]:
     code = rom_code.ptx_of(image.rom, image.powered, image.program) if kernels.with_row(body) else None
     binary = offline.compile_ahead(body, LINKED_CAPABILITY, code=code, max_registers=registers_of(body))
     registers, stack = offline.thread_needs(binary)
-    return {"linked_registers": registers, "linked_stack_bytes": stack, "linked_instructions": offline.text_bytes(binary) // 16}
+    return {
+        "linked_registers": registers,
+        "linked_stack_bytes": stack,
+        "linked_instructions": offline.text_bytes(binary) // 16,
+    }
 
 
 def measure_kernels(path: Path, names: list[str], ptxas: Path, clock: Clock, of: str) -> None:
@@ -108,7 +117,10 @@ def measure_kernels(path: Path, names: list[str], ptxas: Path, clock: Clock, of:
         rows += new
         for row in new:
             print("  ".join(f"{key} {value}" for key, value in row.items()), flush=True)
-        path.write_text(json.dumps({"rows": rows, "sources": sources, "commit": of, "machine": machine()}, indent=1) + "\n")
+        path.write_text(
+            json.dumps({"rows": rows, "sources": sources, "commit": of, "machine": machine()}, indent=1)
+            + "\n"
+        )
 
 
 def cpu_seconds_of_children() -> float:
@@ -120,7 +132,9 @@ def cpu_seconds_of_children() -> float:
 def translator_digest() -> str:
     """Fingerprint of the translator's sources."""
     folder = Path(rom_image.__file__).parent
-    return hashlib.sha256(b"".join(path.read_bytes() for path in sorted(folder.glob("*.py")))).hexdigest()[:16]
+    return hashlib.sha256(b"".join(path.read_bytes() for path in sorted(folder.glob("*.py")))).hexdigest()[
+        :16
+    ]
 
 
 def measure_rom(game: str, ptxas: Path) -> dict[str, Any]:
@@ -139,7 +153,12 @@ def measure_rom(game: str, ptxas: Path) -> dict[str, Any]:
     binary, said = offline.assemble(game, ptx, ROM_ARCHITECTURE, ptxas)
     registers, _ = offline.thread_needs(binary)
     own = said[said.index(f"Function properties for {machine_code.GPU_NAME}") :]
-    stack, stored, loaded = map(int, re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", own).groups())
+    stack, stored, loaded = map(
+        int,
+        re.search(
+            r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", own
+        ).groups(),
+    )
     return {
         "instructions_6507": len(code),
         "meeting_places": len(translator.places),
@@ -175,7 +194,9 @@ def main(arguments: list[str] | None = None) -> None:
     options.results.mkdir(parents=True, exist_ok=True)
     clock, of = Clock(60 * options.minutes), commit()
     measure_kernels(options.results / "gpu_static.json", options.kernels, ptxas, clock, of)
-    measure_roms(Table(options.results, "gpu_roms.csv", ROM_KEY, ROM_FIGURES), options.games, ptxas, clock, of)
+    measure_roms(
+        Table(options.results, "gpu_roms.csv", ROM_KEY, ROM_FIGURES), options.games, ptxas, clock, of
+    )
 
 
 if __name__ == "__main__":

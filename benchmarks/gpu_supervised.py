@@ -51,14 +51,20 @@ CASE_SECONDS = 60  # about what a case takes, where none of the kind has been ti
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     """The call's options."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--minutes", type=float, default=9.0)
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the table")
     parser.add_argument("--device", choices=list(TABLES), default="cuda")
-    parser.add_argument("--ranks", type=int, nargs="+", help="powers of two up to the number of GPUs unless given")
+    parser.add_argument(
+        "--ranks", type=int, nargs="+", help="powers of two up to the number of GPUs unless given"
+    )
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=30)
-    parser.add_argument("--batch-sizes", type=int, nargs="+", default=[128, 1024], help="of all ranks together")
+    parser.add_argument(
+        "--batch-sizes", type=int, nargs="+", default=[128, 1024], help="of all ranks together"
+    )
     parser.add_argument("--samples", type=int, default=60_000, help="pictures to train on")
     return parser.parse_args(arguments)
 
@@ -75,7 +81,9 @@ def card_and_ranks(device: str) -> tuple[str, int]:
     if is_stand_in():
         return "stand-in: CPU", 2
     if not torch.cuda.is_available():
-        raise SystemExit(f"benchmarks/gpu_supervised.py: torch {torch.__version__} finds no NVIDIA GPU here; use --device cpu")
+        raise SystemExit(
+            f"benchmarks/gpu_supervised.py: torch {torch.__version__} finds no NVIDIA GPU here; use --device cpu"
+        )
     return torch.cuda.get_device_name(0), torch.cuda.device_count()
 
 
@@ -144,12 +152,27 @@ def measure(case: dict[str, Any], device: str, data: Path, timeout_seconds: floa
 
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder, "run")
-        flags = f"--device {device} --batch-size {case['batch_size']} --epochs {case['epochs']} {FORMS[case['form']]}".format(**case)
-        command = [sys.executable, str(ROOT / "examples" / "mnist.py"), *flags.split(), "--data", str(data), "--run-dir", str(run)]
+        flags = f"--device {device} --batch-size {case['batch_size']} --epochs {case['epochs']} {FORMS[case['form']]}".format(
+            **case
+        )
+        command = [
+            sys.executable,
+            str(ROOT / "examples" / "mnist.py"),
+            *flags.split(),
+            "--data",
+            str(data),
+            "--run-dir",
+            str(run),
+        ]
         launch = [mpi.find_mpiexec(), "-n", str(case["ranks"])] if case["ranks"] > 1 else []
         environment = mpi.rank_environment(1) | {"PYTHONPATH": str(ROOT)}
         process = subprocess.Popen(
-            [*launch, *command], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True, env=environment
+            [*launch, *command],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            env=environment,
         )
         try:
             _, said = process.communicate(timeout=timeout_seconds)
@@ -179,17 +202,25 @@ def figures_of(result: dict[str, Any]) -> dict[str, float]:
         "evaluate_seconds": scopes["evaluate"][0],
         "communicate_seconds": scopes["communicate"][-1],
     }
-    return found | {f"gpu_{kind}_seconds": result["device_seconds"][kind][0] for kind in ("learn", "copies", "idle") if result["device_seconds"]}
+    return found | {
+        f"gpu_{kind}_seconds": result["device_seconds"][kind][0]
+        for kind in ("learn", "copies", "idle")
+        if result["device_seconds"]
+    }
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Measure the cases that the table lacks, for as long as there is time."""
     options = parse(arguments)
     if options.epochs < 2:
-        raise SystemExit(f"benchmarks/gpu_supervised.py: --epochs {options.epochs}; expected 2 or more, since the first is not counted")
+        raise SystemExit(
+            f"benchmarks/gpu_supervised.py: --epochs {options.epochs}; expected 2 or more, since the first is not counted"
+        )
     card, most_ranks = card_and_ranks(options.device)
     if card.startswith("stand-in") and options.results.resolve() == RESULTS.resolve():
-        raise SystemExit("benchmarks/gpu_supervised.py: the stand-in measures no GPU; name another folder with --results")
+        raise SystemExit(
+            "benchmarks/gpu_supervised.py: the stand-in measures no GPU; name another folder with --results"
+        )
     clock, path = Clock(60 * options.minutes), options.results / TABLES[options.device]
     seconds: dict[tuple, float] = {}
     with tempfile.TemporaryDirectory() as folder:

@@ -78,7 +78,10 @@ def cases(stage: str, num_seeds: int) -> list[Case]:
         return [Case(stage, game, total_frames=STEPS * FRAMES_A_STEP) for game in names]
     if stage == "schedule":  # environments, groups, steps to an unroll
         table = ((1200, 20, 20), (1200, 5, 5), (1200, 1, 5), (120, 20, 20), (120, 5, 5), (120, 1, 5))
-        return [Case(stage, num_envs=n, num_groups=g, unroll_length=t, seconds=90, target=TARGET) for n, g, t in table]
+        return [
+            Case(stage, num_envs=n, num_groups=g, unroll_length=t, seconds=90, target=TARGET)
+            for n, g, t in table
+        ]
     sizes = (("small_cnn", 256), ("nature_cnn", 512), ("impala_resnet", 256))
     return [Case(stage, network=network, hidden=hidden, seconds=LEAST_SECONDS) for network, hidden in sizes]
 
@@ -86,7 +89,17 @@ def cases(stage: str, num_seeds: int) -> list[Case]:
 def tiny(case: Case) -> Case:
     """A run of some seconds on a CPU."""
     groups = min(case.num_groups, 2)
-    return replace(case, num_envs=4, num_groups=groups, unroll_length=4, network="small_cnn", hidden=16, seconds=240, target=None, total_frames=160)
+    return replace(
+        case,
+        num_envs=4,
+        num_groups=groups,
+        unroll_length=4,
+        network="small_cnn",
+        hidden=16,
+        seconds=240,
+        target=None,
+        total_frames=160,
+    )
 
 
 def cases_of(stage: str, options: argparse.Namespace) -> list[Case]:
@@ -105,7 +118,12 @@ def settings(case: Case) -> dict[str, Any]:
     if case.stage == "preset":
         found = {"preset": "pong_gpu", **found, "num_minibatches": min(16, case.num_envs)}
     else:
-        found |= {"algorithm": "vtrace", "num_groups": case.num_groups, "learning_rate": 1e-3, "final_learning_rate": 3e-4}
+        found |= {
+            "algorithm": "vtrace",
+            "num_groups": case.num_groups,
+            "learning_rate": 1e-3,
+            "final_learning_rate": 3e-4,
+        }
     return found | ({} if case.target is None else {"target_score": case.target})
 
 
@@ -113,23 +131,41 @@ def train(case: Case, folder: Path, *, stand_in: bool) -> dict[str, Any]:
     """One run in a process of its own, whose clock starts with it; its `result.json`. Errors: RuntimeError with what it said last."""
     directory = folder / "runs" / f"{case.stage}-{case.game}-{case.seed}-{time.time_ns()}"
     command = [sys.executable, "-m", "parcade", "train", case.game]
-    for name, value in {**settings(case), "time_limit": f"{case.seconds}s", "run_dir": directory.resolve()}.items():
+    for name, value in {
+        **settings(case),
+        "time_limit": f"{case.seconds}s",
+        "run_dir": directory.resolve(),
+    }.items():
         command += [f"--{name.replace('_', '-')}", str(value)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
+    }
     environment |= {STAND_IN: "1"} if stand_in else {}
     try:
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=case.seconds + START_SECONDS, check=False)
+        done = subprocess.run(
+            command,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=case.seconds + START_SECONDS,
+            check=False,
+        )
     except subprocess.TimeoutExpired as error:
         raise RuntimeError(f"the run had not ended {START_SECONDS} s after its {case.seconds} s") from error
     if done.returncode:
-        raise RuntimeError((done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}").splitlines()[-1])
+        raise RuntimeError(
+            (done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}").splitlines()[-1]
+        )
     return json.loads((directory / "result.json").read_text())
 
 
 def figures(result: dict[str, Any], dollars_an_hour: float | None) -> dict[str, Any]:
     """Columns of a run's `result.json`; frames to a dollar where the price of an hour is known."""
     kept = {name: result[name] for name in RESULT}
-    kept["updates_per_second"] = round(result["updates"] / result["wall_seconds"], 1) if result["wall_seconds"] else ""
+    kept["updates_per_second"] = (
+        round(result["updates"] / result["wall_seconds"], 1) if result["wall_seconds"] else ""
+    )
     if dollars_an_hour:
         kept["frames_per_dollar"] = round(result["frames_per_second"] * 3600 / dollars_an_hour)
     return {**kept, "milestones": json.dumps(result["milestones"])}
@@ -145,7 +181,9 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     if options.seeds < 1:
         raise UsageError(f"--seeds {options.seeds}: expected 1 or more")
     if options.dollars_an_hour is not None and options.dollars_an_hour <= 0:
-        raise UsageError(f"--dollars-an-hour {options.dollars_an_hour:g}: expected more than 0, or leave it out")
+        raise UsageError(
+            f"--dollars-an-hour {options.dollars_an_hour:g}: expected more than 0, or leave it out"
+        )
     return options
 
 
@@ -168,7 +206,14 @@ def main(arguments: list[str] | None = None) -> None:
                 continue
             row = {**case.columns, **where}
             try:
-                table.append({**row, **figures(train(case, options.results, stand_in=options.stand_in), options.dollars_an_hour)})
+                table.append(
+                    {
+                        **row,
+                        **figures(
+                            train(case, options.results, stand_in=options.stand_in), options.dollars_an_hour
+                        ),
+                    }
+                )
             except RuntimeError as error:
                 table.append({**row, "error": one_line(error)})
     if left:

@@ -116,7 +116,9 @@ class Counter:
             return "decimal ADC, SBC"
         if address is not None and address & 0x1280 == 0x280 and address & 5 == 4 and opcode.kind == "read":
             return "read of the timer"
-        return f"{opcode.mnemonic} {opcode.mode}" + (f" {address:04X}" if address is not None and address & 0x1000 == 0 else "")
+        return f"{opcode.mnemonic} {opcode.mode}" + (
+            f" {address:04X}" if address is not None and address & 0x1000 == 0 else ""
+        )
 
     def address(self, instruction: rom_image.Instruction) -> int | None:
         """The address an instruction is about to access; None where it accesses none."""
@@ -139,7 +141,9 @@ class Counter:
 def count(game: str, frames: int) -> dict[str, object]:
     """A game's row: instructions a frame, and reasons with interpreted instructions a frame, the most frequent first."""
     counter = Counter(game)
-    for action in np.random.default_rng(0).integers(0, 18, -(-frames // HOLD_FRAMES)).repeat(HOLD_FRAMES)[:frames]:
+    for action in (
+        np.random.default_rng(0).integers(0, 18, -(-frames // HOLD_FRAMES)).repeat(HOLD_FRAMES)[:frames]
+    ):
         counter.frame(int(action))
     reasons = {reason: round(number / frames, 2) for reason, number in counter.reasons.most_common()}
     return {
@@ -150,7 +154,9 @@ def count(game: str, frames: int) -> dict[str, object]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--games", nargs="+", default=GAMES)
     parser.add_argument("--frames", type=int, default=600)
     parser.add_argument("--out", type=Path)

@@ -61,7 +61,9 @@ def measure(way: str, ranks: int, seconds: float) -> dict[str, float]:
         command = train_command([*flags, "--checkpoint-seconds", "86400"], folder / "run")
         words = ["env", *(word for name in POOL_VARIABLES for word in ("-u", name))]
         words += [f"{name}={value}" for name, value in environment.items()]
-        profile = take(Recording([*words, *command], way, seconds, barrier=False, limit_seconds=1200), folder, folder)
+        profile = take(
+            Recording([*words, *command], way, seconds, barrier=False, limit_seconds=1200), folder, folder
+        )
     switches = sum(rank.involuntary_switches / rank.window_seconds for rank in profile.ranks)
     return {
         "steps_per_second": profile.steps_per_second,
@@ -76,14 +78,20 @@ def doctors_finding(ranks: int) -> dict[str, str]:
     words = ["doctor", "--engine", "mpi", "--ranks", str(ranks), "--threads-per-rank", "-1", "--json"]
     environment = {name: value for name, value in os.environ.items() if name not in POOL_VARIABLES}
     done = subprocess.run(
-        [sys.executable, "-m", "parcade", *words], capture_output=True, text=True, timeout=600, env=environment
+        [sys.executable, "-m", "parcade", *words],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env=environment,
     )
     findings = json.loads(done.stdout)["findings"]
     return next(finding for finding in findings if finding["rule"] == "threads-oversubscribed")
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=10.0)

@@ -1,6 +1,6 @@
 """The README's picture: a frame of a trained agent at play beside its learning curve.
 
-    python benchmarks/picture.py RUN_DIR [OUT.png]
+python benchmarks/picture.py RUN_DIR [OUT.png]
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ def main(run: str, out: str = "docs/pictures/pong.png") -> None:
     right.axhline(18, color="0.4", lw=0.8, ls="--")
     right.set_xlabel("CPU-minutes, start-up included")
     right.set_ylabel("mean score of the last 100 games")
-    right.set_title(f"{agent.config.run.algorithm} on {agent.config.game}, seed {agent.config.run.seed}", fontsize=9)
+    right.set_title(
+        f"{agent.config.run.algorithm} on {agent.config.game}, seed {agent.config.run.seed}", fontsize=9
+    )
     right.grid(alpha=0.25)
     figure.savefig(out, dpi=120)
 

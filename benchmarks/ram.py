@@ -107,20 +107,29 @@ def row_of(game: str, repeats: int, steps: int) -> dict[str, object]:
             if repeat:  # the first is the warm-up
                 rates[name].append(frames / cpu)
     assert seen["ram"].digest() == seen["ale"].digest(), f"{game}: RAM differs"
-    ratios = {f"ram / {name}": [a / b for a, b in zip(rates["ram"], rates[name], strict=True)] for name in ("grey", "ale")}
+    ratios = {
+        f"ram / {name}": [a / b for a, b in zip(rates["ram"], rates[name], strict=True)]
+        for name in ("grey", "ale")
+    }
     return {
         "game": game,
         "digest": seen["ram"].hexdigest()[:16],
         "frames_per_cpu_second": {name: round(statistics.median(values)) for name, values in rates.items()},
         "ratios": {
-            name: {"median": round(statistics.median(values), 2), "lowest": round(min(values), 2), "highest": round(max(values), 2)}
+            name: {
+                "median": round(statistics.median(values), 2),
+                "lowest": round(min(values), 2),
+                "highest": round(max(values), 2),
+            }
             for name, values in ratios.items()
         },
     }
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--games", nargs="+", default=GAMES)
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--steps", type=int, default=50)
@@ -133,7 +142,13 @@ def main() -> int:
         rows.append(row_of(game, arguments.repeats, arguments.steps))
         print(rows[-1], flush=True)
     command = " ".join(["python benchmarks/ram.py", *sys.argv[1:]])
-    result = {"command": command, "commit": commit(), "machine": machine(), "load_at_start": load, "rows": rows}
+    result = {
+        "command": command,
+        "commit": commit(),
+        "machine": machine(),
+        "load_at_start": load,
+        "rows": rows,
+    }
     arguments.out.write_text(json.dumps(result, indent=1) + "\n")
     return 0
 

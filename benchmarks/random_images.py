@@ -41,7 +41,10 @@ def main() -> int:
     for turn in range(arguments.images):
         taken += play_rubbish(guarded, turn % KINDS, random)
         if turn % 10_000 == 9_999:
-            print(f"{turn + 1:,} images, {taken:,} random states taken, {time.process_time() - began:.0f} CPU-s", flush=True)
+            print(
+                f"{turn + 1:,} images, {taken:,} random states taken, {time.process_time() - began:.0f} CPU-s",
+                flush=True,
+            )
     row = {
         "images": arguments.images,
         "seed": arguments.seed,

@@ -70,7 +70,9 @@ def main() -> int:
         for ranks in arguments.ranks[1:]:
             row = summary[f"{job}, {ranks} rank(s)"]
             row["speed_up"] = row["steps_per_second"] / base
-            print(f"{job}: {row['speed_up']:.2f}x on {ranks} ranks, {row['communicate_share']:.1%} communicating")
+            print(
+                f"{job}: {row['speed_up']:.2f}x on {ranks} ranks, {row['communicate_share']:.1%} communicating"
+            )
     command = f"python benchmarks/ranks.py --repeats {arguments.repeats} --seconds {arguments.seconds}"
     result = {
         "command": command,

@@ -59,7 +59,14 @@ def profile(job: str, ranks: int, seconds: float) -> None:
 def scale(job: str, ranks: list[int], scaling: str, repeats: int, seconds: float) -> None:
     """A scaling study of a job, into its folder."""
     folder = RESULTS / f"scale-{job}"
-    sizes = ["--ranks", ",".join(map(str, ranks)), "--synthetic", "2,4,8", "--simulate", "2,16,64" if job in PROGRAMS else "2,16,256,2048"]
+    sizes = [
+        "--ranks",
+        ",".join(map(str, ranks)),
+        "--synthetic",
+        "2,4,8",
+        "--simulate",
+        "2,16,64" if job in PROGRAMS else "2,16,256,2048",
+    ]
     plan = ["--repeats", str(repeats), "--seconds", str(seconds), "--limit", "1h", "--out", str(folder)]
     words = JOBS[job].split()
     if job in PROGRAMS:
@@ -70,7 +77,9 @@ def scale(job: str, ranks: list[int], scaling: str, repeats: int, seconds: float
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--only", choices=["profile", "scale"])
     parser.add_argument("--jobs", nargs="+", choices=list(JOBS), default=list(JOBS))
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 4])

@@ -101,7 +101,9 @@ def write_table() -> None:
                 f"| {row['cpu_seconds']:,.0f} | {reward} | {minutes} | {row['commit']} |"
             )
             commands.append(f"    {row['command']}")
-            machines.add(f"{row['machine']['cpu']}, {row['machine']['cores']} cores, {row['machine']['memory_gib']} GiB")
+            machines.add(
+                f"{row['machine']['cpu']}, {row['machine']['cores']} cores, {row['machine']['memory_gib']} GiB"
+            )
     lines += ["", f"Machine: {'; '.join(sorted(machines))}.", "", "Commands:", "", *commands, ""]
     (RESULTS.parent / "cray.md").write_text("\n".join(lines))
 
@@ -109,7 +111,9 @@ def write_table() -> None:
 def main() -> int:
     """Run the rows asked for, all by default."""
     rows = {f"{game}-{algorithm}": (game, algorithm) for game in GAMES for algorithm in CONFIGURATIONS}
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("rows", nargs="*", choices=[*rows, []], default=[], metavar="ROW")
     parser.add_argument("--list", action="store_true", help="print the rows")
     parser.add_argument("--frames", type=int, default=10_000_000 * STEPS_PER_FRAME)

@@ -24,7 +24,9 @@ CONVOLUTIONS = [[32, 8, 4], [64, 4, 2], [64, 3, 1]]
 
 def make_pong(_config: dict) -> gym.Env:
     gym.register_envs(ale_py)
-    return wrap_atari_for_new_api_stack(gym.make("ALE/Pong-v5", frameskip=1), dim=84, frameskip=4, framestack=4)
+    return wrap_atari_for_new_api_stack(
+        gym.make("ALE/Pong-v5", frameskip=1), dim=84, frameskip=4, framestack=4
+    )
 
 
 def main(num_actors: int, envs_per_actor: int, seconds: float) -> int:
@@ -33,10 +35,16 @@ def main(num_actors: int, envs_per_actor: int, seconds: float) -> int:
     config = (
         IMPALAConfig()
         .environment("pong")
-        .env_runners(num_env_runners=num_actors, num_envs_per_env_runner=envs_per_actor, rollout_fragment_length=20)
+        .env_runners(
+            num_env_runners=num_actors, num_envs_per_env_runner=envs_per_actor, rollout_fragment_length=20
+        )
         .learners(num_learners=0)
         .training(train_batch_size_per_learner=500)
-        .rl_module(model_config=DefaultModelConfig(conv_filters=CONVOLUTIONS, head_fcnet_hiddens=[512], vf_share_layers=True))
+        .rl_module(
+            model_config=DefaultModelConfig(
+                conv_filters=CONVOLUTIONS, head_fcnet_hiddens=[512], vf_share_layers=True
+            )
+        )
         .reporting(min_time_s_per_iteration=5)
     )
     algorithm = config.build_algo()
@@ -45,8 +53,12 @@ def main(num_actors: int, envs_per_actor: int, seconds: float) -> int:
         result = algorithm.train()
         # Neither is there before the first update.
         steps = result.get("env_runners", {}).get("num_env_steps_sampled_lifetime", 0)
-        learned = result.get("learners", {}).get("__all_modules__", {}).get("num_env_steps_trained_lifetime", 0)
-        print(json.dumps({"seconds": time.monotonic() - begun, "steps": steps, "learned": learned}), flush=True)
+        learned = (
+            result.get("learners", {}).get("__all_modules__", {}).get("num_env_steps_trained_lifetime", 0)
+        )
+        print(
+            json.dumps({"seconds": time.monotonic() - begun, "steps": steps, "learned": learned}), flush=True
+        )
     algorithm.stop()
     ray.shutdown()
     return 0

@@ -33,7 +33,9 @@ SYSTEMS = {
     "apex": "--algorithm apex --num-envs 8 --num-actors 2 --num-replay-shards 2 --learning-starts 500 --replay-capacity 20000",
 }
 PARTS = ("Actor", "EvaluatingActor", "Learner", "ServerShard", "ReplayShard")
-COMMON = "--engine ray --network mlp --hidden 64 --snapshot-seconds 5 --report-seconds 5 --checkpoint-seconds 30"
+COMMON = (
+    "--engine ray --network mlp --hidden 64 --snapshot-seconds 5 --report-seconds 5 --checkpoint-seconds 30"
+)
 
 
 def parts_of(driver: int) -> dict[int, str]:
@@ -48,7 +50,9 @@ def parts_of(driver: int) -> dict[int, str]:
         except OSError:
             continue
         role = title.removeprefix("ray::").split(".")[0].split("(")[0]
-        if title.startswith("ray::") and role in PARTS:  # and not an agent of Ray's own, without which it gives the node up
+        if (
+            title.startswith("ray::") and role in PARTS
+        ):  # and not an agent of Ray's own, without which it gives the node up
             roles[int(entry.name)] = role
 
     def descends(pid: int) -> bool:
@@ -63,7 +67,16 @@ def parts_of(driver: int) -> dict[int, str]:
 
 def run(words: list[str], directory: Path, every: float | None, seconds: float) -> tuple[dict, list[dict]]:
     """Train until the time is over; with ``every`` one part is killed that often. Returns the last report and the kills."""
-    command = [sys.executable, "-m", "parcade", "train", "tiny_catch", *words, "--time-limit", f"{seconds:.0f}s"]
+    command = [
+        sys.executable,
+        "-m",
+        "parcade",
+        "train",
+        "tiny_catch",
+        *words,
+        "--time-limit",
+        f"{seconds:.0f}s",
+    ]
     process = subprocess.Popen([*command, "--run-dir", str(directory)], cwd=ROOT)
     kills: list[dict] = []
     choose, begun = random.Random(0), time.monotonic()
@@ -91,7 +104,9 @@ def run(words: list[str], directory: Path, every: float | None, seconds: float) 
 
 def main() -> int:
     """The soak, and the undisturbed run beside it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--algorithm", choices=SYSTEMS, default="gorila")
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--every", type=float, default=20)
@@ -115,7 +130,11 @@ def main() -> int:
         outcomes = sum(killed[f"server/{name}"] for name in ("applied", "stale", "outlier", "lost"))
         result["ledger_balances"] = killed["server/pushed"] == outcomes
     (RESULTS / f"soak-{arguments.algorithm}.json").write_text(json.dumps(result, indent=1) + "\n")
-    print(json.dumps(result["killed"]), json.dumps(result["undisturbed"]), Counter(kill["role"] for kill in kills))
+    print(
+        json.dumps(result["killed"]),
+        json.dumps(result["undisturbed"]),
+        Counter(kill["role"] for kill in kills),
+    )
     return 0 if result.get("ledger_balances", True) else 1
 
 

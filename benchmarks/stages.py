@@ -29,7 +29,22 @@ RESULTS = Path(__file__).resolve().parent / "results"
 
 
 @numba.njit
-def play_steps(stages, actions, state, memory, screen, random, rom, program, captured, resize_table, work, changed, stacks, counts):
+def play_steps(
+    stages,
+    actions,
+    state,
+    memory,
+    screen,
+    random,
+    rom,
+    program,
+    captured,
+    resize_table,
+    work,
+    changed,
+    stacks,
+    counts,
+):
     """Steps of all consoles with the first `stages` of `STAGES`, as `engine_cpu.play_step` and what follows it do them."""
     for t in range(len(actions)):
         for e in range(len(state)):
@@ -84,11 +99,17 @@ def measure(game: str, repeats: int) -> dict[str, object]:
             rows = {name: array.copy() for name, array in consoles.rows.items()}
             lowest[stage] = min(lowest[stage], consoles.play(stage + 1, rows))
     added = np.diff([0.0, *lowest])
-    return {"game": game, **{name: round(float(value), 1) for name, value in zip(STAGES, added, strict=True)}, "step": round(lowest[-1], 1)}
+    return {
+        "game": game,
+        **{name: round(float(value), 1) for name, value in zip(STAGES, added, strict=True)},
+        "step": round(lowest[-1], 1),
+    }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--games", nargs="+", default=GAMES)
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--out", type=Path, default=RESULTS / "stages.json")
@@ -98,7 +119,10 @@ def main() -> None:
         rows.append(measure(game, arguments.repeats))
         print(rows[-1], flush=True)
     command = " ".join(["python benchmarks/stages.py", *sys.argv[1:]])
-    arguments.out.write_text(json.dumps({"command": command, "commit": commit(), "machine": machine(), "rows": rows}, indent=1) + "\n")
+    arguments.out.write_text(
+        json.dumps({"command": command, "commit": commit(), "machine": machine(), "rows": rows}, indent=1)
+        + "\n"
+    )
 
 
 if __name__ == "__main__":

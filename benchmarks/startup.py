@@ -108,7 +108,11 @@ def cold_and_warm(runs: int) -> dict[str, list[dict]]:
     for _ in range(runs):
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
-            environment = {**os.environ, "NUMBA_CACHE_DIR": str(folder / "numba"), "PYTHONPYCACHEPREFIX": str(folder / "bytecode")}
+            environment = {
+                **os.environ,
+                "NUMBA_CACHE_DIR": str(folder / "numba"),
+                "PYTHONPYCACHEPREFIX": str(folder / "bytecode"),
+            }
             _compile_bytecode(environment)
             found["cold"].append(start(folder, environment))
             found["warm"].append(start(folder, environment))
@@ -127,9 +131,18 @@ def help_seconds(name: str, runs: int) -> list[tuple[float, float]]:
     found = []
     for _ in range(runs):
         before, started = os.times(), time.perf_counter()
-        subprocess.run([sys.executable, "-m", "parcade", *([name] if name else []), "--help"], stdout=subprocess.DEVNULL, check=True)
+        subprocess.run(
+            [sys.executable, "-m", "parcade", *([name] if name else []), "--help"],
+            stdout=subprocess.DEVNULL,
+            check=True,
+        )
         wall, after = time.perf_counter() - started, os.times()
-        found.append((wall, after.children_user + after.children_system - before.children_user - before.children_system))
+        found.append(
+            (
+                wall,
+                after.children_user + after.children_system - before.children_user - before.children_system,
+            )
+        )
     return found
 
 
@@ -152,13 +165,29 @@ def main() -> None:
     given = parser.parse_args()
     load = os.getloadavg()[0]
     starts = cold_and_warm(given.runs)
-    rows = [row(f"{kind}: {name}", [each[name] for each in starts[kind]]) for kind in starts for name in starts[kind][0]]
-    rows += [row(f"parcade {name} --help".replace("  ", " "), help_seconds(name, given.runs)) for name in ("", *COMMANDS)]
+    rows = [
+        row(f"{kind}: {name}", [each[name] for each in starts[kind]])
+        for kind in starts
+        for name in starts[kind][0]
+    ]
+    rows += [
+        row(f"parcade {name} --help".replace("  ", " "), help_seconds(name, given.runs))
+        for name in ("", *COMMANDS)
+    ]
     for each in rows:
         low, high = each["wall_range"]
-        print(f"{each['what']:<32}{each['wall_seconds']:7.2f} s [{low:.2f} to {high:.2f}]  {each['cpu_seconds']:7.2f} CPU-s")
+        print(
+            f"{each['what']:<32}{each['wall_seconds']:7.2f} s [{low:.2f} to {high:.2f}]  {each['cpu_seconds']:7.2f} CPU-s"
+        )
     if given.json:
-        result = {"command": " ".join(TRAINING), "runs": given.runs, "load_before": load, "machine": machine(), "commit": commit(), "rows": rows}
+        result = {
+            "command": " ".join(TRAINING),
+            "runs": given.runs,
+            "load_before": load,
+            "machine": machine(),
+            "commit": commit(),
+            "rows": rows,
+        }
         given.json.write_text(json.dumps(result, indent=1) + "\n")
 
 

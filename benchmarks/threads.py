@@ -334,7 +334,9 @@ def what_does_not_scale(
             medians[threads] = statistics.median(found)
             rounds.append({"tree": name, "threads": threads, "microseconds": spread(found, 1)})
         empty[name] = medians[1]
-        delay[name] = (medians[16] - medians[1]) / 15  # of a worker; an upper bound where 16 threads share fewer cores
+        delay[name] = (
+            medians[16] - medians[1]
+        ) / 15  # of a worker; an upper bound where 16 threads share fewer cores
     outside, predicted = [], []
     for size in arguments.size:
         for envs in arguments.envs:

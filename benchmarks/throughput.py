@@ -58,7 +58,13 @@ class Tree:
 
 def measure(command: list[str], reports: Path, seconds: float) -> dict[str, float]:
     """Run a command that writes a line of counters every few seconds; rates between its first warm report and its last."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "PARCADE_PLAIN": "1", "RAY_DEDUP_LOGS": "0"}
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "OMP_WAIT_POLICY": "PASSIVE",
+        "PARCADE_PLAIN": "1",
+        "RAY_DEDUP_LOGS": "0",
+    }
     with open(reports.with_suffix(".out"), "w") as out, open(reports.with_suffix(".err"), "w") as errors:
         process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=out, stderr=errors)
     tree, marks, number = Tree(process.pid), [], 0
@@ -69,11 +75,20 @@ def measure(command: list[str], reports: Path, seconds: float) -> dict[str, floa
         if len(lines) > number:
             number = len(lines)
             row = json.loads(lines[-1])
-            marks.append((time.monotonic(), tree.cpu_seconds(), row["steps"], row.get("learned", row.get("updates", 0) * STEPS_PER_UPDATE)))
+            marks.append(
+                (
+                    time.monotonic(),
+                    tree.cpu_seconds(),
+                    row["steps"],
+                    row.get("learned", row.get("updates", 0) * STEPS_PER_UPDATE),
+                )
+            )
     if process.poll() is None:
         process.kill()
     if process.wait() != 0 or not marks:
-        raise SystemExit(f"{command[2]} ended with {process.returncode}: {reports.with_suffix('.err').read_text()[-2000:]}")
+        raise SystemExit(
+            f"{command[2]} ended with {process.returncode}: {reports.with_suffix('.err').read_text()[-2000:]}"
+        )
     warm = [mark for mark in marks if mark[0] - marks[0][0] >= WARM_UP_SECONDS / 2] or marks
     wall, cpu, steps, learned = (last - first for first, last in zip(warm[0], warm[-1], strict=True))
     return {
@@ -96,11 +111,16 @@ def bytes_moved(actors: int) -> dict[str, int]:
     driver.advance(0.0)
     unroll = driver.playing[0][0].data if driver.playing else driver.queue.waiting[0].data
     sizes = {"unroll": unroll, "weights": driver.known[driver.version]}
-    return {name: sum(array.nbytes for array in driver.engine.fetch(data).values()) for name, data in sizes.items()}
+    return {
+        name: sum(array.nbytes for array in driver.engine.fetch(data).values())
+        for name, data in sizes.items()
+    }
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--actors", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--repeats", type=int, default=2)
@@ -108,25 +128,41 @@ def main() -> int:
     arguments = parser.parse_args()
     load, sizes = os.getloadavg()[0], bytes_moved(max(arguments.actors))
     ways = ["native", "ale", *(["rllib"] if arguments.rllib else [])]
-    found: dict[tuple[int, str], list[dict]] = {(actors, way): [] for actors in arguments.actors for way in ways}
+    found: dict[tuple[int, str], list[dict]] = {
+        (actors, way): [] for actors in arguments.actors for way in ways
+    }
     for _ in range(arguments.repeats):
         for (actors, way), rows in found.items():
             with tempfile.TemporaryDirectory() as directory:
                 run = Path(directory) / "run"
                 if way == "rllib":
-                    command = [arguments.rllib, "benchmarks/rllib_impala.py", *map(str, (actors, ENVS_PER_ACTOR, arguments.seconds))]
+                    command = [
+                        arguments.rllib,
+                        "benchmarks/rllib_impala.py",
+                        *map(str, (actors, ENVS_PER_ACTOR, arguments.seconds)),
+                    ]
                     reports = Path(directory) / "rllib.out"
                 else:
-                    command, reports = parcade_command(way, actors, arguments.seconds, run), run / "metrics.jsonl"
+                    command, reports = (
+                        parcade_command(way, actors, arguments.seconds, run),
+                        run / "metrics.jsonl",
+                    )
                     run.mkdir()
                 rows.append(measure(command, reports, arguments.seconds))
                 print(actors, way, {name: round(value, 3) for name, value in rows[-1].items()}, flush=True)
     medians = [
-        {"actors": actors, "way": way, **{name: statistics.median(row[name] for row in rows) for name in rows[0]}, "repeats": rows}
+        {
+            "actors": actors,
+            "way": way,
+            **{name: statistics.median(row[name] for row in rows) for name in rows[0]},
+            "repeats": rows,
+        }
         for (actors, way), rows in found.items()
     ]
     result = {
-        "command": " ".join(["python benchmarks/throughput.py", *(w for w in sys.argv[1:] if w != arguments.rllib)]),
+        "command": " ".join(
+            ["python benchmarks/throughput.py", *(w for w in sys.argv[1:] if w != arguments.rllib)]
+        ),
         "bytes": sizes,
         "rows": medians,
         "load_at_start": load,

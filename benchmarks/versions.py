@@ -104,7 +104,13 @@ def work(game: str, kind: str) -> None:
 def start(tree: Path, game: str, kind: str) -> subprocess.Popen:
     """A worker on the sources of `tree`."""
     command = [sys.executable, __file__, "--work", game, kind]
-    worker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": str(tree)})
+    worker = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(tree)},
+    )
     if worker.stdout.readline() != "ready\n":
         raise RuntimeError(f"{' '.join(command)} on {tree} did not start")
     return worker
@@ -112,7 +118,11 @@ def start(tree: Path, game: str, kind: str) -> subprocess.Popen:
 
 def compare(game: str, kind: str, before: Path, rounds: int) -> dict[str, object]:
     """A row. Errors: RuntimeError where the versions, or in the pipeline ale-py, show something else."""
-    workers = {"ale": start(ROOT, game, f"ale-{kind}"), "before": start(before, game, kind), "after": start(ROOT, game, kind)}
+    workers = {
+        "ale": start(ROOT, game, f"ale-{kind}"),
+        "before": start(before, game, kind),
+        "after": start(ROOT, game, kind),
+    }
     rates: dict[str, list[float]] = {name: [] for name in workers}
     for turn in range(rounds + 1):
         seen = {}
@@ -129,15 +139,25 @@ def compare(game: str, kind: str, before: Path, rounds: int) -> dict[str, object
     for worker in workers.values():
         worker.stdin.close()
         worker.wait()
-    row: dict[str, object] = {"game": game, "kind": kind} | {name: round(statistics.median(values)) for name, values in rates.items()}
-    for name, over, under in (("gain", "after", "before"), ("before_to_ale", "before", "ale"), ("after_to_ale", "after", "ale")):
+    row: dict[str, object] = {"game": game, "kind": kind} | {
+        name: round(statistics.median(values)) for name, values in rates.items()
+    }
+    for name, over, under in (
+        ("gain", "after", "before"),
+        ("before_to_ale", "before", "ale"),
+        ("after_to_ale", "after", "ale"),
+    ):
         ratios = [a / b for a, b in zip(rates[over], rates[under], strict=True)]
-        row[name] = [round(float(value), 2) for value in (statistics.median(ratios), min(ratios), max(ratios))]
+        row[name] = [
+            round(float(value), 2) for value in (statistics.median(ratios), min(ratios), max(ratios))
+        ]
     return row
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--before", type=Path)
     parser.add_argument("--games", nargs="+", default=GAMES)
     parser.add_argument("--rounds", type=int, default=9)
@@ -156,7 +176,13 @@ def main() -> None:
         for kind in ("raw", "pipeline"):
             rows.append(compare(game, kind, arguments.before.resolve(), arguments.rounds))
             print(rows[-1], flush=True)
-    result = {"commit": commit(), "machine": machine(), "load_at_start": load, "rounds": arguments.rounds, "rows": rows}
+    result = {
+        "commit": commit(),
+        "machine": machine(),
+        "load_at_start": load,
+        "rounds": arguments.rounds,
+        "rows": rows,
+    }
     arguments.out.write_text(json.dumps(result, indent=1) + "\n")
 
 

@@ -96,7 +96,9 @@ def record(flags: RecordFlags) -> None:
     env.close()
     tensors = {"observations": torch.cat(seen), "actions": torch.cat(done), "games": torch.cat(games)}
     kept = torch.isin(tensors["games"], torch.tensor(finished[: flags.games]))  # whole games alone
-    safetensors.torch.save_file({name: tensor[kept].contiguous() for name, tensor in tensors.items()}, flags.recording)
+    safetensors.torch.save_file(
+        {name: tensor[kept].contiguous() for name, tensor in tensors.items()}, flags.recording
+    )
     print(f"{int(kept.sum()):,} steps of {flags.games} games in {flags.recording}")
 
 
@@ -121,7 +123,9 @@ def read_recording(path: Path, agent: Agent) -> tuple[TensorDataset, TensorDatas
         tensors = safetensors.torch.load_file(path)
         observations, actions, games = (tensors[name] for name in ("observations", "actions", "games"))
     except (OSError, KeyError, safetensors.SafetensorError) as error:
-        raise UsageError(f"{path} is no recording ({error}); write one with: behavioural_cloning.py record") from None
+        raise UsageError(
+            f"{path} is no recording ({error}); write one with: behavioural_cloning.py record"
+        ) from None
     if tuple(observations.shape[1:]) != tuple(agent.policy.observation_shape):
         raise UsageError(
             f"{path} holds observations {tuple(observations.shape[1:])}, the agent sees "
@@ -129,9 +133,13 @@ def read_recording(path: Path, agent: Agent) -> tuple[TensorDataset, TensorDatas
         )
     numbers = games.unique()
     if len(numbers) < 2:
-        raise UsageError(f"{path} holds {len(numbers)} game(s); expected 2 or more, so that one can test; use --games")
+        raise UsageError(
+            f"{path} holds {len(numbers)} game(s); expected 2 or more, so that one can test; use --games"
+        )
     test = torch.isin(games, numbers[-max(1, len(numbers) // 5) :])
-    return TensorDataset(observations[~test], actions[~test]), TensorDataset(observations[test], actions[test])
+    return TensorDataset(observations[~test], actions[~test]), TensorDataset(
+        observations[test], actions[test]
+    )
 
 
 def agreement_percent(module: nn.Module, data: TensorDataset) -> float:
@@ -155,7 +163,10 @@ def clone(flags: CloneFlags) -> None:
         FitConfig(flags.epochs, flags.batch_size, flags.evaluate_every, flags.seed),
         exchange=exchange,
         optimizer=lambda parameters: torch.optim.Adam(parameters, flags.learning_rate),
-        evaluate=lambda m: {"train_agreement": agreement_percent(m, train), "test_agreement": agreement_percent(m, test)},
+        evaluate=lambda m: {
+            "train_agreement": agreement_percent(m, train),
+            "test_agreement": agreement_percent(m, test),
+        },
         run=Path(flags.run_dir) if flags.run_dir else None,
     )
     if exchange.rank == 0:
@@ -163,7 +174,9 @@ def clone(flags: CloneFlags) -> None:
         if flags.games:
             teacher = evaluate(agent, flags.games)["score_mean"]
             agent.policy = module.policy.eval()
-            print(f"mean score of {flags.games} games: agent {teacher:g}, clone {evaluate(agent, flags.games)['score_mean']:g}")
+            print(
+                f"mean score of {flags.games} games: agent {teacher:g}, clone {evaluate(agent, flags.games)['score_mean']:g}"
+            )
     exchange.close()
 
 

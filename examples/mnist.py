@@ -70,12 +70,16 @@ def read_idx(path: Path) -> np.ndarray:
     except (OSError, EOFError) as error:
         raise UsageError(f"{path} cannot be read ({error}); expected an IDX file") from None
     if len(raw) < 4 or raw[:2] != b"\0\0" or raw[2] not in IDX_DTYPES or len(raw) < 4 + 4 * raw[3]:
-        raise UsageError(f"{path} begins with {raw[:4].hex()}; expected an IDX file, which begins with 0000 and a type")
+        raise UsageError(
+            f"{path} begins with {raw[:4].hex()}; expected an IDX file, which begins with 0000 and a type"
+        )
     shape = struct.unpack_from(f">{raw[3]}I", raw, 4)
     dtype = np.dtype(IDX_DTYPES[raw[2]])
     expected = 4 + 4 * raw[3] + math.prod(shape) * dtype.itemsize
     if len(raw) != expected:
-        raise UsageError(f"{path} has {len(raw)} bytes, expected {expected} for shape {shape}; fetch it again")
+        raise UsageError(
+            f"{path} has {len(raw)} bytes, expected {expected} for shape {shape}; fetch it again"
+        )
     return np.frombuffer(raw, dtype, offset=4 + 4 * raw[3]).reshape(shape)
 
 
@@ -91,8 +95,12 @@ def mnist(directory: Path) -> tuple[TensorDataset, TensorDataset]:
     def pair(kind: str) -> TensorDataset:
         images, labels = one(kind, "images-idx3"), one(kind, "labels-idx1")
         if images.ndim != 3 or labels.shape != images.shape[:1]:
-            raise UsageError(f"{kind}: images {images.shape} and labels {labels.shape} do not belong together")
-        return TensorDataset(torch.from_numpy(images / np.float32(255))[:, None], torch.from_numpy(labels.astype(np.int64)))
+            raise UsageError(
+                f"{kind}: images {images.shape} and labels {labels.shape} do not belong together"
+            )
+        return TensorDataset(
+            torch.from_numpy(images / np.float32(255))[:, None], torch.from_numpy(labels.astype(np.int64))
+        )
 
     return pair("train"), pair("t10k")
 
@@ -102,7 +110,9 @@ def bundled_digits() -> tuple[TensorDataset, TensorDataset]:
     try:
         from sklearn.datasets import load_digits
     except ImportError:
-        raise UsageError("the bundled digits need scikit-learn; pip install scikit-learn, or give --data DIR") from None
+        raise UsageError(
+            "the bundled digits need scikit-learn; pip install scikit-learn, or give --data DIR"
+        ) from None
     digits = load_digits()
     images = torch.from_numpy(digits.images.astype(np.float32) / 16)[:, None]
     labels = torch.from_numpy(digits.target.astype(np.int64))

@@ -68,7 +68,9 @@ class Agent:
         """Forget the games so far (only a recurrent policy remembers any)."""
         self._state = None
 
-    def act(self, observations: np.ndarray, starts: np.ndarray | None = None, greedy: bool = False) -> np.ndarray:
+    def act(
+        self, observations: np.ndarray, starts: np.ndarray | None = None, greedy: bool = False
+    ) -> np.ndarray:
         """Actions for n games. Shapes: observations ``[n, ...]`` as the env gives them; returns ``[n]`` int64.
 
         Args:
@@ -77,13 +79,20 @@ class Agent:
 
         Errors: UsageError for observations or starts of another shape.
         """
-        observations, expected = torch.as_tensor(np.asarray(observations)), tuple(self.policy.observation_shape)
+        observations, expected = (
+            torch.as_tensor(np.asarray(observations)),
+            tuple(self.policy.observation_shape),
+        )
         if observations.ndim != 1 + len(expected) or tuple(observations.shape[1:]) != expected:
             shape = ", ".join(["n", *map(str, expected)])
-            raise UsageError(f"observations have shape {tuple(observations.shape)}; expected [{shape}], as the agent's environment gives them")
+            raise UsageError(
+                f"observations have shape {tuple(observations.shape)}; expected [{shape}], as the agent's environment gives them"
+            )
         n = len(observations)
         if starts is not None and np.shape(starts) != (n,):
-            raise UsageError(f"starts have shape {np.shape(starts)}; expected [{n}], one for each observation")
+            raise UsageError(
+                f"starts have shape {np.shape(starts)}; expected [{n}], one for each observation"
+            )
         begun = torch.zeros(n, dtype=torch.bool) if starts is None else torch.as_tensor(starts)
         uniforms = None if greedy or self.acts_greedily else torch.rand(n, 2, generator=self._generator)
         if self._state is not None and self._state.shape[1] != n:

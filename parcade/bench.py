@@ -74,7 +74,12 @@ class BenchFlags:
         return self.device if self.env_device == "auto" else self.env_device
 
     def __post_init__(self) -> None:
-        if not 0 < self.seconds < math.inf or self.repeats < 1 or self.num_threads < 0 or min(self.counts, default=self.num_envs) < 1:
+        if (
+            not 0 < self.seconds < math.inf
+            or self.repeats < 1
+            or self.num_threads < 0
+            or min(self.counts, default=self.num_envs) < 1
+        ):
             raise UsageError(
                 f"seconds={self.seconds}, repeats={self.repeats}, num_threads={self.num_threads}, num_envs={self.num_envs}, "
                 f"counts={self.counts}: expected finite seconds above 0, threads of 0 or more, 1 or more of the others"
@@ -106,7 +111,9 @@ def bench_env(flags: BenchFlags) -> dict[str, Any]:
         elif stage in ("infer", "train"):
             for n in flags.counts or (flags.num_envs,):
                 _config(flags, n)
-    results = [_measure_stage(flags, stage, n) for stage in flags.stages for n in flags.counts or (flags.num_envs,)]
+    results = [
+        _measure_stage(flags, stage, n) for stage in flags.stages for n in flags.counts or (flags.num_envs,)
+    ]
     return _together(flags, results)
 
 
@@ -117,7 +124,9 @@ def bench_train(flags: BenchFlags) -> dict[str, Any]:
 
 def _check_emulating(flags: BenchFlags) -> None:
     if flags.backend != "native" or not is_atari(canonical_game(flags.game)):
-        raise UsageError(f"stage emulate is of the native consoles; got {flags.game} over {flags.backend}; leave it out")
+        raise UsageError(
+            f"stage emulate is of the native consoles; got {flags.game} over {flags.backend}; leave it out"
+        )
 
 
 def _emulating(flags: BenchFlags, num_envs: int) -> Stage:
@@ -145,7 +154,14 @@ def _emulating(flags: BenchFlags, num_envs: int) -> Stage:
 def _observing(flags: BenchFlags, num_envs: int) -> Stage:
     """Emulation and preprocessing, random actions."""
     settings = _settings(flags)
-    env = make_vec(flags.game, num_envs, flags.backend, flags.consoles_alone, settings=settings, num_threads=flags.num_threads)
+    env = make_vec(
+        flags.game,
+        num_envs,
+        flags.backend,
+        flags.consoles_alone,
+        settings=settings,
+        num_threads=flags.num_threads,
+    )
     generator = np.random.default_rng(0)
     env.reset(seed=0)
     num_actions = int(env.single_action_space.n)
@@ -163,7 +179,11 @@ def _observing(flags: BenchFlags, num_envs: int) -> Stage:
             frames = frames + env.step(actions)[4]["frames"].sum()
         return int(frames), STEPS_A_TURN * num_envs
 
-    return Stage(turn, env.close) if flags.consoles_alone == "cpu" else Stage(turn_on_device, env.close, env.describe_use)
+    return (
+        Stage(turn, env.close)
+        if flags.consoles_alone == "cpu"
+        else Stage(turn_on_device, env.close, env.describe_use)
+    )
 
 
 def _inferring(flags: BenchFlags, num_envs: int) -> Stage:
@@ -222,8 +242,12 @@ def _config(flags: BenchFlags, num_envs: int) -> tuple[Any, int]:
     from parcade.algorithms.table import algorithm_row
     from parcade.config import RunConfig, TrainConfig, check_device, check_divisible
 
-    run = RunConfig(algorithm=flags.algorithm, backend=flags.backend, device=flags.device, env_device=flags.env_device)
-    config = TrainConfig(flags.game, run, _settings(flags), algorithm_row(flags.algorithm).config(num_envs=num_envs))
+    run = RunConfig(
+        algorithm=flags.algorithm, backend=flags.backend, device=flags.device, env_device=flags.env_device
+    )
+    config = TrainConfig(
+        flags.game, run, _settings(flags), algorithm_row(flags.algorithm).config(num_envs=num_envs)
+    )
     check_device(config)
     check_divisible(config, 1)
     threads = flags.num_threads or available_cores()
@@ -238,21 +262,42 @@ def _measure_stage(flags: BenchFlags, stage: str, num_envs: int) -> dict[str, An
     samples = _measure(measured.turn, flags)
     described = measured.describe(statistics.median(samples["steps_per_second"]))
     measured.close()
-    row = {"what": what if stage != "train" else f"{what} with {flags.algorithm}", "game": flags.game, "num_envs": num_envs}
-    row |= {} if flags.device == "cpu" else {"device": flags.device, "env_device": flags.env_device, "start_states": flags.start_states, **described}
+    row = {
+        "what": what if stage != "train" else f"{what} with {flags.algorithm}",
+        "game": flags.game,
+        "num_envs": num_envs,
+    }
+    row |= (
+        {}
+        if flags.device == "cpu"
+        else {
+            "device": flags.device,
+            "env_device": flags.env_device,
+            "start_states": flags.start_states,
+            **described,
+        }
+    )
     return {"stage": stage, "num_envs": num_envs, "row": row, "samples": samples}
 
 
 def _settings(flags: BenchFlags) -> EnvSettings:
     """The preset, with what is observed and its size for those that leave it to choose."""
-    shown = {"observations": flags.observations, "image_height": flags.image_size, "image_width": flags.image_size}
+    shown = {
+        "observations": flags.observations,
+        "image_height": flags.image_size,
+        "image_width": flags.image_size,
+    }
     shown = {} if flags.preset == "karpathy_2016" else shown
     return env_preset(flags.preset, **shown, start_states=flags.start_states)
 
 
 def _measure(turn: Callable[[], tuple[int, int]], flags: BenchFlags) -> dict[str, list[float]]:
     """Rates of a function that plays and returns (frames, steps), called over and over, a sample a repeat."""
-    samples: dict[str, list[float]] = {"frames_per_cpu_second": [], "frames_per_second": [], "steps_per_second": []}
+    samples: dict[str, list[float]] = {
+        "frames_per_cpu_second": [],
+        "frames_per_second": [],
+        "steps_per_second": [],
+    }
     for _ in range(flags.repeats):
         frames = steps = 0
         wall, cpu = time.perf_counter(), process_cpu_seconds()
@@ -269,7 +314,9 @@ def _measure(turn: Callable[[], tuple[int, int]], flags: BenchFlags) -> dict[str
 def _together(flags: BenchFlags, results: list[dict[str, Any]]) -> dict[str, Any]:
     """What is printed and written: a row a measurement with medians and spreads, and every sample."""
     return {
-        "rows": [{**r["row"], **{name: _spread(values) for name, values in r["samples"].items()}} for r in results],
+        "rows": [
+            {**r["row"], **{name: _spread(values) for name, values in r["samples"].items()}} for r in results
+        ],
         "samples": [{name: r[name] for name in ("stage", "num_envs")} | r["samples"] for r in results],
         "flags": {name: getattr(flags, name) for name in flags.__dataclass_fields__},
         "commit": commit(),
@@ -285,7 +332,13 @@ def plot(result: dict[str, Any], path: Path) -> None:
     for sample in result["samples"]:
         lines.setdefault(sample["stage"], []).append((sample["num_envs"], sample["frames_per_second"]))
     flags = result["flags"]
-    plot_rates(lines, path, x_label="environments", y_label="frames/s", title=f"{flags['game']}, {flags['backend']}, {flags['device']}")
+    plot_rates(
+        lines,
+        path,
+        x_label="environments",
+        y_label="frames/s",
+        title=f"{flags['game']}, {flags['backend']}, {flags['device']}",
+    )
 
 
 BENCHES: dict[str, Callable[[BenchFlags], dict[str, Any]]] = {"env": bench_env, "train": bench_train}

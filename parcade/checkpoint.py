@@ -19,7 +19,13 @@ from parcade import run_directory
 from parcade.algorithms.base import Algorithm
 from parcade.config import TrainConfig
 from parcade.errors import UsageError
-from parcade.exchange.base import Exchange, learning_rate, load_optimizer_state, optimizer_state, set_learning_rate
+from parcade.exchange.base import (
+    Exchange,
+    learning_rate,
+    load_optimizer_state,
+    optimizer_state,
+    set_learning_rate,
+)
 from parcade.experience.source import Source
 from parcade.parameters import state_tensors
 from parcade.report.machine import machine
@@ -78,7 +84,9 @@ class Checkpointer:
             except OSError as error:
                 failed = str(error)
         if failed or any_failed:
-            self.say(f"warning: no checkpoint could be written ({failed or 'on another rank'}); training goes on")
+            self.say(
+                f"warning: no checkpoint could be written ({failed or 'on another rank'}); training goes on"
+            )
             shutil.rmtree(making, ignore_errors=True)
 
     def _rank_tensors(self) -> dict[str, Any]:
@@ -88,8 +96,12 @@ class Checkpointer:
         tensors |= behind("algorithm.", self.algorithm.get_state())
         if self.exchange.rank == 0:
             tensors |= behind("policy.", state_tensors(self.algorithm.policy))
-            tensors |= behind("optimizer.", optimizer_state(self.exchange.optimizer, self.exchange.parameters.data))
-            tensors["learning_rate"] = torch.tensor(learning_rate(self.exchange.optimizer), dtype=torch.float64)
+            tensors |= behind(
+                "optimizer.", optimizer_state(self.exchange.optimizer, self.exchange.parameters.data)
+            )
+            tensors["learning_rate"] = torch.tensor(
+                learning_rate(self.exchange.optimizer), dtype=torch.float64
+            )
         return tensors
 
     def restore(self) -> None:
@@ -137,7 +149,9 @@ class Checkpointer:
                 f"{self.run} was trained by {saved['world_size']} rank(s), got {now['world_size']}; "
                 f"resume with --ranks {saved['world_size']}"
             )
-        different = [f"{name}: {saved.get(name)} then, {now[name]} now" for name in now if saved.get(name) != now[name]]
+        different = [
+            f"{name}: {saved.get(name)} then, {now[name]} now" for name in now if saved.get(name) != now[name]
+        ]
         if different:
             self.say(f"warning: the resumed run will not be bit-identical ({'; '.join(different)})")
 

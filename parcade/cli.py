@@ -28,19 +28,51 @@ class Command(NamedTuple):
 
 # Imported when called: a command costs no other command its imports.
 COMMANDS: dict[str, Command] = {
-    "train": Command("train:train", "GAME [flags]", "train an agent, e.g. train pong --target-score 18; train --resume DIR goes on"),
-    "scale-to": Command("scale_to:scale_to", "DIR --actors N", "more or fewer actors for a run that is under way"),
-    "eval": Command("evaluate:evaluate", "DIR [flags]", "scores of a trained agent, and video: eval DIR --episodes 30 --video out.mp4"),
+    "train": Command(
+        "train:train",
+        "GAME [flags]",
+        "train an agent, e.g. train pong --target-score 18; train --resume DIR goes on",
+    ),
+    "scale-to": Command(
+        "scale_to:scale_to", "DIR --actors N", "more or fewer actors for a run that is under way"
+    ),
+    "eval": Command(
+        "evaluate:evaluate",
+        "DIR [flags]",
+        "scores of a trained agent, and video: eval DIR --episodes 30 --video out.mp4",
+    ),
     "watch": Command("evaluate:watch", "DIR [flags]", "watch a trained agent play in the terminal"),
-    "stacks": Command("stacks:stacks", "DIR", "where every process of a run stands: Python stacks, on every host"),
-    "slurm": Command("slurm:slurm", "[flags] -- train ...", "a batch script that checkpoints, requeues and resumes; --submit"),
+    "stacks": Command(
+        "stacks:stacks", "DIR", "where every process of a run stands: Python stacks, on every host"
+    ),
+    "slurm": Command(
+        "slurm:slurm",
+        "[flags] -- train ...",
+        "a batch script that checkpoints, requeues and resumes; --submit",
+    ),
     "games": Command("games:games", "[--json]", "the games there are"),
-    "profile": Command("profile:profile", "GAME [flags]", "where the time of a training goes, with advice: profile pong --engine mpi --ranks 2"),
-    "scale": Command("scale:scale", "GAME [flags]", "the same training at several sizes, fits and predictions: scale pong --ranks 1,2,4"),
-    "doctor": Command("doctor:doctor", "[flags]", "what this machine offers and what a run should mind: doctor --engine mpi --ranks 4"),
+    "profile": Command(
+        "profile:profile",
+        "GAME [flags]",
+        "where the time of a training goes, with advice: profile pong --engine mpi --ranks 2",
+    ),
+    "scale": Command(
+        "scale:scale",
+        "GAME [flags]",
+        "the same training at several sizes, fits and predictions: scale pong --ranks 1,2,4",
+    ),
+    "doctor": Command(
+        "doctor:doctor",
+        "[flags]",
+        "what this machine offers and what a run should mind: doctor --engine mpi --ranks 4",
+    ),
     "play": Command("play:play", "GAME [flags]", "play a game yourself, in the terminal: play breakout"),
     "disassemble": Command("disassemble:disassemble", "ROM", "list a ROM's instructions: disassemble pong"),
-    "bench": Command("bench:bench", "env|train [flags]", "frames and steps a second on this machine: bench env pong --json out.json"),
+    "bench": Command(
+        "bench:bench",
+        "env|train [flags]",
+        "frames and steps a second on this machine: bench env pong --json out.json",
+    ),
 }
 
 

@@ -137,7 +137,9 @@ class TrainConfig:
             if value < least:
                 raise UsageError(f"{name}={value} is below {least}; use {least} or more")
         if run.target_score is not None and not math.isfinite(run.target_score):
-            raise UsageError(f"target_score={run.target_score} is not a finite number; use one that is, or leave it out")
+            raise UsageError(
+                f"target_score={run.target_score} is not a finite number; use one that is, or leave it out"
+            )
         if not (run.report_seconds > 0 and run.checkpoint_seconds > 0 and run.keep_checkpoints >= 1):
             raise UsageError(
                 f"report_seconds={run.report_seconds}, checkpoint_seconds={run.checkpoint_seconds}, "
@@ -146,28 +148,42 @@ class TrainConfig:
         if run.ranks > 1 and run.engine != "mpi":
             raise UsageError(f"ranks={run.ranks} needs --engine mpi; engine {run.engine} is one process")
         if (run.hosts or run.network_interface) and run.engine != "mpi":
-            raise UsageError(f"hosts and network_interface are for --engine mpi; engine {run.engine} is one process")
+            raise UsageError(
+                f"hosts and network_interface are for --engine mpi; engine {run.engine} is one process"
+            )
         if run.env_device == "cuda":
             self._check_consoles_on_gpu()
         if self.is_topology and run.device == "cuda" and self.topology.actor_gpus:
-            raise UsageError(f"actor_gpus={self.topology.actor_gpus:g}: actors act on CPU cores with --device cuda; leave it out")
+            raise UsageError(
+                f"actor_gpus={self.topology.actor_gpus:g}: actors act on CPU cores with --device cuda; leave it out"
+            )
         if run.compile and (self.is_topology or row.make.source_kind == "population"):
-            raise UsageError(f"algorithm {run.algorithm} on engine {run.engine} takes no --compile; leave it out")
+            raise UsageError(
+                f"algorithm {run.algorithm} on engine {run.engine} takes no --compile; leave it out"
+            )
         if row.make.source_kind != "rollout" and (self.hyper.network.lstm or run.overlap):
             raise UsageError(f"algorithm {run.algorithm} takes neither --lstm nor --overlap; leave them out")
         self._check_hyper()
         if self.env.start_states != "exact" and not (is_atari(self.game) and run.backend == "native"):
-            raise UsageError(f"start_states={self.env.start_states} is for parcade's own consoles; use --backend native, or leave it out")
+            raise UsageError(
+                f"start_states={self.env.start_states} is for parcade's own consoles; use --backend native, or leave it out"
+            )
         if self.env.warm_up_steps and not (is_atari(self.game) and run.backend == "native"):
-            raise UsageError(f"warm_up_steps={self.env.warm_up_steps} needs consoles that rest singly; use --backend native, or leave it out")
+            raise UsageError(
+                f"warm_up_steps={self.env.warm_up_steps} needs consoles that rest singly; use --backend native, or leave it out"
+            )
         if is_atari(self.game):
             if run.backend == "native":
                 native.check_switches(load_games()[snake_case(self.game)], self.env)
             else:
                 ale.check_settings(self.env)
-            _torso_of_shapes(self)  # a network that does not fit the observations is refused before anything starts
+            _torso_of_shapes(
+                self
+            )  # a network that does not fit the observations is refused before anything starts
         if run.time_limit and parse_duration(run.time_limit) <= 0:
-            raise UsageError(f"time_limit={run.time_limit} leaves no time to train; use e.g. 10m, or leave it out for none")
+            raise UsageError(
+                f"time_limit={run.time_limit} leaves no time to train; use e.g. 10m, or leave it out for none"
+            )
         if 0 < self.hang_seconds < 2:
             raise UsageError(f"hang_timeout={run.hang_timeout} is below 2 s; use 2s or more, or 0 for never")
 
@@ -180,19 +196,32 @@ class TrainConfig:
         """Refuse consoles on a GPU where they cannot be. Whether there is a GPU is asked when a run starts. Errors: UsageError."""
         run, row = self.run, algorithm_row(self.run.algorithm)
         if run.device != "cuda":
-            raise UsageError(f"env_device 'cuda' needs the network there too; got device {run.device!r}; use --device cuda")
+            raise UsageError(
+                f"env_device 'cuda' needs the network there too; got device {run.device!r}; use --device cuda"
+            )
         if run.backend != "native" or not is_atari(self.game):
             raise UsageError(
                 f"env_device 'cuda' is for Atari games on parcade's own consoles; got {self.game} on backend {run.backend}; "
                 "use --backend native, or --env-device cpu"
             )
         if self.is_topology or row.make.source_kind not in ("rollout", "staggered", "replay"):
-            raise UsageError(f"algorithm {run.algorithm} on engine {run.engine} plays on CPU cores; use --env-device cpu")
+            raise UsageError(
+                f"algorithm {run.algorithm} on engine {run.engine} plays on CPU cores; use --env-device cpu"
+            )
         if run.overlap:
-            raise UsageError("env_device 'cuda' takes no --overlap: the GPU both plays and learns; leave it out, or use --env-device cpu")
-        frames = max(getattr(self.hyper, "unroll_length", 1), FILL_STEPS if row.make.source_kind == "replay" else 1) * self.env.frame_skip
+            raise UsageError(
+                "env_device 'cuda' takes no --overlap: the GPU both plays and learns; leave it out, or use --env-device cpu"
+            )
+        frames = (
+            max(
+                getattr(self.hyper, "unroll_length", 1), FILL_STEPS if row.make.source_kind == "replay" else 1
+            )
+            * self.env.frame_skip
+        )
         if self.env.frame_limit < frames:
-            raise UsageError(f"frame_limit={self.env.frame_limit} is shorter than an unroll of {frames} frames; use {frames} or more")
+            raise UsageError(
+                f"frame_limit={self.env.frame_limit} is shorter than an unroll of {frames} frames; use {frames} or more"
+            )
 
     @property
     def consoles_on_device(self) -> bool:
@@ -222,7 +251,9 @@ class TrainConfig:
     @property
     def is_bundled(self) -> bool:
         """Whether learners play for themselves."""
-        return algorithm_row(self.run.algorithm).topology == "bundles" and getattr(self.hyper, "bundled", True)
+        return algorithm_row(self.run.algorithm).topology == "bundles" and getattr(
+            self.hyper, "bundled", True
+        )
 
     def _check_parts(self) -> None:
         """Refuse settings of parts that this run does not have. Errors: UsageError."""
@@ -232,16 +263,22 @@ class TrainConfig:
         for setting in self.topology.changed():
             flag = f"--{setting.replace('_', '-')}"
             if setting in ON_RAY and run.engine != "ray":
-                raise UsageError(f"{flag} is for engine ray; got engine {run.engine}; use --engine ray, or leave it out")
+                raise UsageError(
+                    f"{flag} is for engine ray; got engine {run.engine}; use --engine ray, or leave it out"
+                )
             if setting not in read | ON_RAY and setting != "num_learners":  # which has a line of its own
                 has = ", ".join(f"--{each.replace('_', '-')}" for each in sorted(read)) or "none of these"
-                raise UsageError(f"algorithm {run.algorithm} on engine {run.engine} does not read {flag}; it has {has}")
+                raise UsageError(
+                    f"algorithm {run.algorithm} on engine {run.engine} does not read {flag}; it has {has}"
+                )
 
     def _check_topology(self) -> None:
         """Refuse counts that do not fit one another. Errors: UsageError."""
         row, hyper, players = algorithm_row(self.run.algorithm), self.hyper, self.topology.num_actors
         if self.run.overlap:
-            raise UsageError(f"algorithm {self.run.algorithm} takes no --overlap: its parts overlap by themselves")
+            raise UsageError(
+                f"algorithm {self.run.algorithm} takes no --overlap: its parts overlap by themselves"
+            )
         if hyper.network.lstm and (row.make.head == "q" or row.topology == "replayed"):
             raise UsageError(f"algorithm {self.run.algorithm} has no form with an LSTM; leave out --lstm")
         if self.is_bundled:
@@ -252,7 +289,9 @@ class TrainConfig:
             choice = f"{below} or {above}" if below else f"{above}"
             raise UsageError(f"num_envs={hyper.num_envs} is not divisible by {what}={players}; use {choice}")
         if row.topology in ("replayed", "predicted", "population") and self.num_learners > 1:
-            raise UsageError(f"algorithm {self.run.algorithm} has one learner; got num_learners={self.num_learners}")
+            raise UsageError(
+                f"algorithm {self.run.algorithm} has one learner; got num_learners={self.num_learners}"
+            )
         if row.topology == "unrolls":
             needed = hyper.unrolls_per_update * self.num_learners
             if 0 < self.topology.queue_unrolls < needed:
@@ -263,13 +302,41 @@ class TrainConfig:
 
     def _check_hyper(self) -> None:
         """Refuse hyper-parameters that mean nothing, whatever the algorithm: each name has one range."""
-        at_least_one = ("num_envs", "unroll_length", "epochs", "num_minibatches", "games_per_update", "chunk_steps", "num_groups")
-        at_least_one += ("batch_size", "replay_capacity", "n_step", "target_period", "unrolls_per_update", "games_per_member")
+        at_least_one = (
+            "num_envs",
+            "unroll_length",
+            "epochs",
+            "num_minibatches",
+            "games_per_update",
+            "chunk_steps",
+            "num_groups",
+        )
+        at_least_one += (
+            "batch_size",
+            "replay_capacity",
+            "n_step",
+            "target_period",
+            "unrolls_per_update",
+            "games_per_member",
+        )
         shares = ("gamma", "gae_lambda", "q_lambda", "epsilon_start", "epsilon_end", "rmsprop_decay")
         shares += ("priority_exponent", "importance_exponent")
-        above_zero = ("learning_rate", "clip", "max_grad_norm", "epsilon_until", "schedule_share", "target_kl")
+        above_zero = (
+            "learning_rate",
+            "clip",
+            "max_grad_norm",
+            "epsilon_until",
+            "schedule_share",
+            "target_kl",
+        )
         above_zero += ("steps_per_update", "rho_clip", "c_clip", "epsilon_base", "sigma")
-        not_below_zero = ("final_learning_rate", "value_weight", "entropy_weight", "final_entropy_weight", "weight_decay")
+        not_below_zero = (
+            "final_learning_rate",
+            "value_weight",
+            "entropy_weight",
+            "final_entropy_weight",
+            "weight_decay",
+        )
         not_below_zero += ("learning_starts", "epsilon_exponent")
         for name, value in vars(self.hyper).items():
             if isinstance(value, float) and not math.isfinite(value):
@@ -289,7 +356,9 @@ class TrainConfig:
             )
         for name, width in (("hidden", self.hyper.network.hidden), ("lstm", self.hyper.network.lstm)):
             if width > WIDEST_LAYER:
-                raise UsageError(f"{name}={width:,} is above {WIDEST_LAYER:,}, which no memory holds; use a few hundred")
+                raise UsageError(
+                    f"{name}={width:,} is above {WIDEST_LAYER:,}, which no memory holds; use a few hundred"
+                )
 
     @property
     def time_limit_seconds(self) -> float | None:
@@ -307,14 +376,18 @@ def check_device(config: TrainConfig) -> None:
     check_threads("threads_per_rank", config.run.threads_per_rank)
     if config.run.device == "cpu":
         check_process_memory(config, free_device_memory("cpu"))
-    elif config.run.engine != "ray" or not config.topology.address:  # of a cluster that is joined Ray knows the GPUs
+    elif (
+        config.run.engine != "ray" or not config.topology.address
+    ):  # of a cluster that is joined Ray knows the GPUs
         check_gpu("device 'cuda'")
 
 
 def _torso_of_shapes(config: TrainConfig) -> torch.nn.Module:
     """The network's body for the observations of an Atari game, without the memory of its parameters."""
     with torch.device("meta"):
-        return build_torso(config.hyper.network.network, config.env.observation_shape, config.hyper.network.hidden)
+        return build_torso(
+            config.hyper.network.network, config.env.observation_shape, config.hyper.network.hidden
+        )
 
 
 def check_process_memory(config: TrainConfig, there: int) -> None:
@@ -338,7 +411,9 @@ def check_process_memory(config: TrainConfig, there: int) -> None:
     if config.is_topology:
         processes = config.num_learners if config.is_bundled else config.topology.num_actors
     else:  # under a user's own launcher the config does not say how many ranks share the environments
-        processes = hyper.num_envs if config.run.engine == "mpi" and config.run.ranks == 1 else config.run.ranks
+        processes = (
+            hyper.num_envs if config.run.engine == "mpi" and config.run.ranks == 1 else config.run.ranks
+        )
     num_envs = max(1, hyper.num_envs // processes)
     observed = math.prod(config.env.observation_shape) if is_console else 0
     for name, each, of in (
@@ -348,7 +423,11 @@ def check_process_memory(config: TrainConfig, there: int) -> None:
         count, bytes_each = getattr(hyper, name, 0), each * (observed + BYTES_BESIDE_OBSERVATION)
         if count * bytes_each > there:
             fits = there // 2 // bytes_each
-            advice = f"use {fits:,} or fewer" if fits else f"use {there // 2 // (bytes_each // each) // count:,} or fewer environments"
+            advice = (
+                f"use {fits:,} or fewer"
+                if fits
+                else f"use {there // 2 // (bytes_each // each) // count:,} or fewer environments"
+            )
             raise UsageError(
                 f"{name}={count:,} needs {count * bytes_each / 2**30:.1f} GiB{of}, but {there / 2**30:.1f} GiB of memory are free; {advice}"
             )
@@ -363,12 +442,23 @@ def check_divisible(config: TrainConfig, world_size: int) -> None:
             f"num_envs={hyper.num_envs} is fewer than world_size={world_size} x {groups} group(s); "
             f"use --ranks {max(1, hyper.num_envs // groups)} or fewer, or --num-envs {world_size * groups}"
         )
-    parts = [("num_envs", hyper.num_envs, world_size * groups, f"world_size={world_size} x {groups} group(s)")]
+    parts = [
+        ("num_envs", hyper.num_envs, world_size * groups, f"world_size={world_size} x {groups} group(s)")
+    ]
     if hasattr(hyper, "num_groups"):
-        parts[0] = ("num_envs", hyper.num_envs, world_size * hyper.num_groups, f"world_size={world_size} x num_groups={hyper.num_groups}")
-        parts.append(("unroll_length", hyper.unroll_length, hyper.num_groups, f"num_groups={hyper.num_groups}"))
+        parts[0] = (
+            "num_envs",
+            hyper.num_envs,
+            world_size * hyper.num_groups,
+            f"world_size={world_size} x num_groups={hyper.num_groups}",
+        )
+        parts.append(
+            ("unroll_length", hyper.unroll_length, hyper.num_groups, f"num_groups={hyper.num_groups}")
+        )
     if hasattr(hyper, "games_per_update"):
-        parts.append(("games_per_update", hyper.games_per_update, hyper.num_envs, f"num_envs={hyper.num_envs}"))
+        parts.append(
+            ("games_per_update", hyper.games_per_update, hyper.num_envs, f"num_envs={hyper.num_envs}")
+        )
     if hasattr(hyper, "replay_capacity"):
         parts.append(("batch_size", hyper.batch_size, world_size, f"world_size={world_size}"))
         if 2 * hyper.learning_starts > hyper.replay_capacity:
@@ -417,7 +507,11 @@ def _with_new_names(env: dict[str, Any]) -> dict[str, Any]:
 def _network_of(data: dict[str, Any]) -> dict[str, Any]:
     """The network's settings; in files of before there was ``observations`` auto took an MLP for pictures in colour."""
     network = data["hyper"]["network"]
-    return {**network, "network": "mlp"} if data["env"].get("view") == "rgb" and network["network"] == "auto" else network
+    return (
+        {**network, "network": "mlp"}
+        if data["env"].get("view") == "rgb" and network["network"] == "auto"
+        else network
+    )
 
 
 def from_json(data: dict[str, Any]) -> TrainConfig:
@@ -430,9 +524,13 @@ def from_json(data: dict[str, Any]) -> TrainConfig:
         )
     try:
         run = RunConfig(**_with_env_device(data))
-        env = EnvSettings(**{**_with_new_names(data["env"]), "action_subset": tuple(data["env"]["action_subset"])})
+        env = EnvSettings(
+            **{**_with_new_names(data["env"]), "action_subset": tuple(data["env"]["action_subset"])}
+        )
         hyper = {**data["hyper"], "network": NetworkConfig(**_network_of(data))}
         topology = TopologyConfig(**data.get("topology", {}))
         return TrainConfig(data["game"], run, env, algorithm_row(run.algorithm).config(**hyper), topology)
     except (KeyError, TypeError) as error:
-        raise UsageError(f"config.json does not fit this version of parcade: {error}; use the version that wrote it") from error
+        raise UsageError(
+            f"config.json does not fit this version of parcade: {error}; use the version that wrote it"
+        ) from error

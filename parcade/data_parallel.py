@@ -92,7 +92,11 @@ class Fit:
 
 
 def connect(
-    engine: Engine = "auto", *, device: Device = "cpu", network_interface: str = "", timeout_seconds: float = 120.0
+    engine: Engine = "auto",
+    *,
+    device: Device = "cpu",
+    network_interface: str = "",
+    timeout_seconds: float = 120.0,
 ) -> Exchange:
     """The exchange of whatever started this process: mpiexec, torchrun, or neither.
 
@@ -113,12 +117,16 @@ def connect(
     return exchange
 
 
-def _make_exchange(engine: Engine, timer: Timer, cuda: bool, network_interface: str, timeout_seconds: float) -> Exchange:
+def _make_exchange(
+    engine: Engine, timer: Timer, cuda: bool, network_interface: str, timeout_seconds: float
+) -> Exchange:
     if engine == "gloo":
         from parcade.exchange.gloo import GlooExchange
 
         torchrun.connect(
-            cuda=cuda and not is_stand_in(), network_interface=network_interface, timeout_seconds=timeout_seconds
+            cuda=cuda and not is_stand_in(),
+            network_interface=network_interface,
+            timeout_seconds=timeout_seconds,
         )
         return GlooExchange(timer)
     if engine == "local":
@@ -193,7 +201,13 @@ class _Fitting:
     """The loop over epochs and batches, and its counters."""
 
     def __init__(self, module, dataset, loss, config, exchange, evaluate, run, say, stop) -> None:
-        self.module, self.dataset, self.loss, self.config, self.exchange = module, dataset, loss, config, exchange
+        self.module, self.dataset, self.loss, self.config, self.exchange = (
+            module,
+            dataset,
+            loss,
+            config,
+            exchange,
+        )
         self.evaluate, self.run, self.say, self.stop = evaluate, run, say, stop
         self.timer: Timer = exchange.timer
         self.device = device_of(module)
@@ -224,7 +238,9 @@ class _Fitting:
         self.done.scope_seconds = self._of_all_ranks(spent)
         if clock is not None:
             wall_seconds = time.perf_counter() - started
-            self.done.device_seconds = self._of_all_ranks(device_seconds(before_on_device, clock.snapshot(), wall_seconds))
+            self.done.device_seconds = self._of_all_ranks(
+                device_seconds(before_on_device, clock.snapshot(), wall_seconds)
+            )
         mean = self.exchange.sum(self._epoch_loss / max(self._epoch_batches, 1)) / self.exchange.world_size
         self.done.loss = float(mean)
         return self.done
@@ -275,9 +291,18 @@ class _Fitting:
         with self.timer.scope("evaluate"), torch.no_grad():
             self.module.eval()
             figures = self.evaluate(self.module)
-            shown = "  ".join(f"{name} {value:.4g}" for name, value in figures.items() if isinstance(value, (int, float)))
-            self.say(f"epoch {self.done.epochs}  {self.done.samples / self.done.seconds:,.0f} samples/s  {shown}")
-        record = {"epoch": self.done.epochs, "updates": self.done.updates, "seconds": round(self.done.seconds, 3), **figures}
+            shown = "  ".join(
+                f"{name} {value:.4g}" for name, value in figures.items() if isinstance(value, (int, float))
+            )
+            self.say(
+                f"epoch {self.done.epochs}  {self.done.samples / self.done.seconds:,.0f} samples/s  {shown}"
+            )
+        record = {
+            "epoch": self.done.epochs,
+            "updates": self.done.updates,
+            "seconds": round(self.done.seconds, 3),
+            **figures,
+        }
         self.done.evaluations.append(record)
         if self.run is not None:
             with open(self.run / "metrics.jsonl", "a") as file:
@@ -319,21 +344,28 @@ def batches(
         yield _copied(rows, device, timer)
 
 
-def _copied(batch: list[Any], device: torch.device, timer: Timer, *, non_blocking: bool = False) -> tuple[Any, ...]:
+def _copied(
+    batch: list[Any], device: torch.device, timer: Timer, *, non_blocking: bool = False
+) -> tuple[Any, ...]:
     """A batch on a device; what is there already, or is no tensor, stays as it is."""
     elsewhere = [isinstance(part, Tensor) and part.device != device for part in batch]
     if not any(elsewhere):
         return tuple(batch)
     with timer.on_device("copies"):
         return tuple(
-            part.to(device, non_blocking=non_blocking) if moves else part for part, moves in zip(batch, elsewhere, strict=True)
+            part.to(device, non_blocking=non_blocking) if moves else part
+            for part, moves in zip(batch, elsewhere, strict=True)
         )
 
 
 def _check(module: nn.Module, dataset: Dataset, config: FitConfig, exchange: Exchange) -> None:
     device = _check_module(module)
-    if device.type == "cuda" and exchange.world_size > 1 and exchange.timer.device_clock is None:  # which connect attaches
-        raise UsageError(f"the module is on {device} and the ranks are connected for the CPU; use connect(device='cuda')")
+    if (
+        device.type == "cuda" and exchange.world_size > 1 and exchange.timer.device_clock is None
+    ):  # which connect attaches
+        raise UsageError(
+            f"the module is on {device} and the ranks are connected for the CPU; use connect(device='cuda')"
+        )
     if config.data_on not in get_args(Place):
         raise UsageError(f"data_on={config.data_on!r}; expected one of {', '.join(get_args(Place))}")
     if config.epochs < 1 or config.batch_size < 1 or config.evaluate_every < 0:
@@ -344,9 +376,13 @@ def _check(module: nn.Module, dataset: Dataset, config: FitConfig, exchange: Exc
     if config.batch_size % exchange.world_size:
         below = config.batch_size // exchange.world_size * exchange.world_size
         choice = f"{below} or {below + exchange.world_size}" if below else str(exchange.world_size)
-        raise UsageError(f"batch_size={config.batch_size} is not divisible by world_size={exchange.world_size}; use {choice}")
+        raise UsageError(
+            f"batch_size={config.batch_size} is not divisible by world_size={exchange.world_size}; use {choice}"
+        )
     if len(dataset) < config.batch_size:
-        raise UsageError(f"batch_size={config.batch_size} is more than the {len(dataset)} samples there are; use fewer")
+        raise UsageError(
+            f"batch_size={config.batch_size} is more than the {len(dataset)} samples there are; use fewer"
+        )
 
 
 def _check_module(module: nn.Module) -> torch.device:
@@ -389,8 +425,12 @@ def _write_results(run: Path, module: nn.Module, config: FitConfig, exchange: Ex
         "evaluate_every": config.evaluate_every,
         "device": str(device_of(module)),
         "data_on": config.data_on,
-        "scope_seconds": {name: [round(s, 4) for s in seconds] for name, seconds in done.scope_seconds.items()},
-        "device_seconds": {name: [round(s, 4) for s in seconds] for name, seconds in done.device_seconds.items()},
+        "scope_seconds": {
+            name: [round(s, 4) for s in seconds] for name, seconds in done.scope_seconds.items()
+        },
+        "device_seconds": {
+            name: [round(s, 4) for s in seconds] for name, seconds in done.device_seconds.items()
+        },
         "commit": commit(),
         "machine": machine(),
     }

@@ -52,7 +52,9 @@ def make_repeatable() -> None:
     torch.backends.cudnn.benchmark = False
     torch.backends.cudnn.deterministic = True
     torch.use_deterministic_algorithms(True, warn_only=True)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # a check of debugging: a kernel for every new tensor
+    torch.utils.deterministic.fill_uninitialized_memory = (
+        False  # a check of debugging: a kernel for every new tensor
+    )
 
 
 class Upload:
@@ -95,7 +97,9 @@ class DeviceStream:
     """A queue of a GPU's work next to the default one, entered by ``with``. On a CPU work is done at once and this is nothing."""
 
     def __init__(self, device: torch.device, *, urgent: bool = False) -> None:
-        self._stream = torch.cuda.Stream(device, priority=-1 if urgent else 0) if device.type == "cuda" else None
+        self._stream = (
+            torch.cuda.Stream(device, priority=-1 if urgent else 0) if device.type == "cuda" else None
+        )
         self._entered = threading.local()
 
     def __enter__(self) -> DeviceStream:
@@ -104,7 +108,9 @@ class DeviceStream:
             self._entered.context.__enter__()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._stream is not None:
             self._entered.context.__exit__(kind, error, trace)
 

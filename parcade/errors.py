@@ -29,4 +29,6 @@ def unknown_name(kind: str, got: str, known: Iterable[str]) -> UsageError:
 
 def missing_extra(package: str, extra: str, needed_for: str) -> UsageError:
     """The error for an optional package that is not installed."""
-    return UsageError(f"{needed_for} needs {package}, which is not installed; run: pip install 'parcade[{extra}]'")
+    return UsageError(
+        f"{needed_for} needs {package}, which is not installed; run: pip install 'parcade[{extra}]'"
+    )

@@ -94,7 +94,9 @@ def check_video(agent: Agent, path: Path) -> None:
     if path.suffix.lower() != ".mp4":
         raise UsageError(f"video {path} does not end in .mp4; use a name that does")
     if not path.parent.is_dir():
-        raise UsageError(f"video {path}: directory {path.parent} does not exist; make it, or use another path")
+        raise UsageError(
+            f"video {path}: directory {path.parent} does not exist; make it, or use another path"
+        )
     try:
         with open(path, "ab"):
             pass
@@ -108,7 +110,9 @@ def require_screen(agent: Agent) -> None:
         raise UsageError(f"{agent.config.game} has no screen; only Atari games can be watched")
 
 
-def played_frames(agent: Agent, *, seed: int = 0, greedy: bool = False) -> Iterator[tuple[np.ndarray, float, bool]]:
+def played_frames(
+    agent: Agent, *, seed: int = 0, greedy: bool = False
+) -> Iterator[tuple[np.ndarray, float, bool]]:
     """Watch one game after another in colour: picture ``[210, 160, 3]`` uint8, score so far, whether the game ended.
 
     A second console with the same seeds and actions plays the same games and is shown, whatever the agent sees.
@@ -132,7 +136,9 @@ def played_frames(agent: Agent, *, seed: int = 0, greedy: bool = False) -> Itera
         shown.close()
 
 
-def record_video(agent: Agent, path: Path, *, games: int = 1, seed: int = 0, greedy: bool = False) -> list[float]:
+def record_video(
+    agent: Agent, path: Path, *, games: int = 1, seed: int = 0, greedy: bool = False
+) -> list[float]:
     """Write whole games as an MP4 (H.264, twice the console's size, at the speed of the console); returns their scores.
 
     Errors: UsageError when the file cannot be written.
@@ -171,7 +177,9 @@ def watch(agent: Agent, *, games: int = 1, seed: int = 0, greedy: bool = False) 
     try:
         due = time.perf_counter()
         for picture, score, ended in played_frames(agent, seed=seed, greedy=greedy):
-            sys.stdout.write("\x1b[H" + half_blocks(picture[::2, ::2]) + f"\x1b[0m\nscore {score:g}   Ctrl-C ends \n")
+            sys.stdout.write(
+                "\x1b[H" + half_blocks(picture[::2, ::2]) + f"\x1b[0m\nscore {score:g}   Ctrl-C ends \n"
+            )
             sys.stdout.flush()
             due = max(due + step_seconds, time.perf_counter())
             time.sleep(max(0.0, due - time.perf_counter()))
@@ -190,7 +198,8 @@ def half_blocks(picture: np.ndarray) -> str:
     lines = []
     for upper, lower in zip(picture[0:height:2], picture[1:height:2], strict=True):
         cells = (
-            f"\x1b[38;2;{u[0]};{u[1]};{u[2]}m\x1b[48;2;{v[0]};{v[1]};{v[2]}m▀" for u, v in zip(upper, lower, strict=True)
+            f"\x1b[38;2;{u[0]};{u[1]};{u[2]}m\x1b[48;2;{v[0]};{v[1]};{v[2]}m▀"
+            for u, v in zip(upper, lower, strict=True)
         )
         lines.append("".join(cells) + "\x1b[0m")
     return "\n".join(lines)

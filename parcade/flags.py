@@ -130,11 +130,17 @@ def _one_line(box: str, prog: str, whose: Callable[[str], str]) -> str:
         offered = [line.split()[0].rstrip(",") for line in lines[1:] if re.match(r"--[a-z]", line)]
         near = difflib.get_close_matches(unknown[1], offered, n=1, cutoff=0.0)
         return f"unknown flag {unknown[1]}; " + (f"did you mean {near[0]}?" if near else f"see {prog} --help")
-    message = re.sub(r"invalid literal for int\(\) with base 10: (.*)", r"expected a whole number, e.g. 1000000; got \1", message)
+    message = re.sub(
+        r"invalid literal for int\(\) with base 10: (.*)",
+        r"expected a whole number, e.g. 1000000; got \1",
+        message,
+    )
     for kind, what in (("FLOAT", "a number, e.g. 0.5"), ("INT", "a whole number, e.g. 1000000")):
         optional = rf"no type matching \{{None\}}\|{kind} could be instantiated from \['(.*)'\]"
         message = re.sub(optional, rf"expected {what}; got '\1'", message)
-    message = re.sub(r"could not convert string to float: (.*)", r"expected a number, e.g. 0.5; got \1", message)
+    message = re.sub(
+        r"could not convert string to float: (.*)", r"expected a number, e.g. 0.5; got \1", message
+    )
     return f"{message}; see {prog} --help"
 
 
@@ -179,7 +185,9 @@ def parse_training(arguments: list[str]) -> TrainConfig:
     """``parcade train``'s config. The algorithm, the preset and the environment preset decide which flags there are."""
     import tyro
 
-    arguments = [word.replace("_", "-") if word.startswith("--") and "=" not in word else word for word in arguments]
+    arguments = [
+        word.replace("_", "-") if word.startswith("--") and "=" not in word else word for word in arguments
+    ]
     preset = _value_of("preset", arguments, "")
     if preset:
         # The game stays first, then the preset, then what the user gave, which wins.
@@ -205,7 +213,9 @@ def parse_training(arguments: list[str]) -> TrainConfig:
     return TrainConfig(flags.game, flags.run, flags.env, flags.hyper, topology)
 
 
-def split_flags(arguments: list[str], own: Sequence[str], *, switches: Sequence[str] = ()) -> tuple[list[str], list[str]]:
+def split_flags(
+    arguments: list[str], own: Sequence[str], *, switches: Sequence[str] = ()
+) -> tuple[list[str], list[str]]:
     """Arguments of a command that passes most of them on: its own flags with their values, and the rest in order.
 
     ``switches`` are those of its own that take no value. Behind ``--`` everything is the rest, ``--`` included; a lone
@@ -225,6 +235,8 @@ def split_flags(arguments: list[str], own: Sequence[str], *, switches: Sequence[
                 mine += [value for value in [next(words, None)] if value is not None]
         else:
             rest.append(word)
-    if [word for word in rest if word in ("-h", "--help")] and not [word for word in rest if not word.startswith("-")]:
+    if [word for word in rest if word in ("-h", "--help")] and not [
+        word for word in rest if not word.startswith("-")
+    ]:
         return [*mine, "--help"], []
     return mine, rest

@@ -66,7 +66,11 @@ class ConvNet(nn.Module):
         body: list[nn.Module] = []
         for out_channels, size, stride in layers:
             body.append(orthogonal(nn.Conv2d(channels, out_channels, size, stride)))
-            channels, height, width = out_channels, (height - size) // stride + 1, (width - size) // stride + 1
+            channels, height, width = (
+                out_channels,
+                (height - size) // stride + 1,
+                (width - size) // stride + 1,
+            )
             if height < 1 or width < 1:
                 raise UsageError(
                     f"observations of {observation_shape[1]}x{observation_shape[2]} are too small for this network; "
@@ -164,7 +168,9 @@ def _network_for(observation_shape: tuple[int, ...]) -> str:
     return "ram_mlp" if len(observation_shape) <= 2 and observation_shape[-1] == RAM_BYTES else "mlp"
 
 
-def build_torso(network: str, observation_shape: tuple[int, ...], hidden: int, layer_norm: bool = False) -> nn.Module:
+def build_torso(
+    network: str, observation_shape: tuple[int, ...], hidden: int, layer_norm: bool = False
+) -> nn.Module:
     """The network of this name, from ``[N, *observation_shape]`` to ``[N, torso.num_features]``.
 
     ``auto`` takes the small CNN for pictures of 36 rows or more, ``ram_mlp`` for a console's RAM, or a stack of it, and an MLP for

@@ -167,7 +167,11 @@ def _play(arcade: Arcade, colours: np.ndarray, keys: int, name: str) -> int:
             best = max(best, score)
         frame += 1
         if frame % FRAMES_PER_PICTURE == 0:
-            _show(arcade, colours, f"{name}   score {score}   lives {arcade.lives[0]}   {_status(arcade, paused)}")
+            _show(
+                arcade,
+                colours,
+                f"{name}   score {score}   lives {arcade.lives[0]}   {_status(arcade, paused)}",
+            )
 
 
 def _status(arcade: Arcade, paused: bool) -> str:

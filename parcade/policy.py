@@ -23,7 +23,9 @@ from parcade.rl.losses import log_prob_of
 class NetworkConfig:
     """The policy's network."""
 
-    network: Literal["auto", "small_cnn", "fine_cnn", "nature_cnn", "impala_resnet", "karpathy_mlp", "ram_mlp", "mlp"] = "auto"
+    network: Literal[
+        "auto", "small_cnn", "fine_cnn", "nature_cnn", "impala_resnet", "karpathy_mlp", "ram_mlp", "mlp"
+    ] = "auto"
     """Which body; auto takes the small CNN for pictures, two layers of 512 for RAM and an MLP for vectors."""
     hidden: int = 256
     """Width of the dense layer."""
@@ -80,7 +82,9 @@ class RunningStatistics(nn.Module):
         mean = total / count
         delta = mean - self.mean
         merged = self.count + count
-        self.sum_of_squares += squares - count * mean.square() + delta.square() * (self.count * count / merged)
+        self.sum_of_squares += (
+            squares - count * mean.square() + delta.square() * (self.count * count / merged)
+        )
         self.mean += delta * (count / merged)
         self.count.copy_(merged)
         # The floor keeps an input that hardly varies from coming out as a huge number when it does.
@@ -139,7 +143,9 @@ class Policy(nn.Module):
                 nn.init.zeros_(parameter) if "bias" in name else nn.init.orthogonal_(parameter)
             num_features = config.lstm
         plain = config.network == "karpathy_mlp"
-        self.actor = orthogonal(nn.Linear(num_features, num_actions, bias=not plain), 0.01 if head == "actor_critic" else 1.0)
+        self.actor = orthogonal(
+            nn.Linear(num_features, num_actions, bias=not plain), 0.01 if head == "actor_critic" else 1.0
+        )
         if plain:
             # The difference of two scores has the deviation of Karpathy's single one, 1 / sqrt(inputs).
             nn.init.normal_(self.actor.weight, std=1 / math.sqrt(2 * num_features))
@@ -178,7 +184,9 @@ class Policy(nn.Module):
         T, B = observations.shape[:2]
         x = observations.flatten(0, 1)
         if x.ndim == 4:
-            x = x.permute(0, 2, 3, 1)  # [N, height, width, C]: convolutions on CPUs are 1.2 to 1.5 times faster so
+            x = x.permute(
+                0, 2, 3, 1
+            )  # [N, height, width, C]: convolutions on CPUs are 1.2 to 1.5 times faster so
         x = x.to(torch.float32, memory_format=torch.contiguous_format, copy=True)
         if self.statistics is None:
             x.mul_(self.byte_scale)
@@ -189,11 +197,15 @@ class Policy(nn.Module):
             x.sub_(offset).mul_(scale).clamp_(-self.input_clip, self.input_clip)
         return x.unflatten(0, (T, B))
 
-    def forward(self, observations: Tensor, state: Tensor | None = None, starts: Tensor | None = None) -> PolicyOutput:
+    def forward(
+        self, observations: Tensor, state: Tensor | None = None, starts: Tensor | None = None
+    ) -> PolicyOutput:
         """Scores and values of T steps. Shapes: observations ``[T, B, ...]``, state ``[2, B, H]``, starts ``[T, B]``."""
         return self.evaluate(self.prepare(observations), state, starts)
 
-    def evaluate(self, inputs: Tensor, state: Tensor | None = None, starts: Tensor | None = None) -> PolicyOutput:
+    def evaluate(
+        self, inputs: Tensor, state: Tensor | None = None, starts: Tensor | None = None
+    ) -> PolicyOutput:
         """``forward`` on what ``prepare`` made."""
         T, B = inputs.shape[:2]
         x = inputs.flatten(0, 1)
@@ -211,7 +223,9 @@ class Policy(nn.Module):
             values = scores.amax(-1) if self.head == "q" else torch.zeros_like(scores[..., 0])
         return PolicyOutput(scores, values, state)
 
-    def _remember(self, features: Tensor, state: Tensor | None, starts: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _remember(
+        self, features: Tensor, state: Tensor | None, starts: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         T, B = features.shape[:2]
         hidden, cell = self.initial_state(B) if state is None else state
         outputs = []
@@ -247,9 +261,13 @@ class Policy(nn.Module):
         elif self.head == "q":
             # A float64 just below 1 has become a float32 of 1.
             explored = (uniforms[:, 1] * self.num_actions).long().clamp_(max=self.num_actions - 1)
-            actions = torch.where(uniforms[:, 0] < (self.epsilon if epsilon is None else epsilon), explored, greedy)
+            actions = torch.where(
+                uniforms[:, 0] < (self.epsilon if epsilon is None else epsilon), explored, greedy
+            )
         else:
             cumulative = scores.softmax(-1).cumsum(-1)
-            actions = (cumulative < uniforms[:, :1] * cumulative[:, -1:]).sum(-1).clamp_(max=self.num_actions - 1)
+            actions = (
+                (cumulative < uniforms[:, :1] * cumulative[:, -1:]).sum(-1).clamp_(max=self.num_actions - 1)
+            )
         taken = scores.gather(-1, actions.unsqueeze(-1)).squeeze(-1)
         return Acted(actions, log_prob_of(scores, actions), values, taken, state)

@@ -95,12 +95,16 @@ def make_run_directory(path: Path) -> None:
         probe.write_text("")
         probe.unlink()
     except OSError as error:
-        raise UsageError(f"run directory {path} cannot be written ({error.strerror}); use another --run-dir") from error
+        raise UsageError(
+            f"run directory {path} cannot be written ({error.strerror}); use another --run-dir"
+        ) from error
 
 
 def remove_unused(run: Path) -> None:
     """Take back a run's directory in which nothing has been played; one that holds anything else stays, without its config."""
-    if complete_checkpoints(run) or ((run / "metrics.jsonl").exists() and (run / "metrics.jsonl").stat().st_size):
+    if complete_checkpoints(run) or (
+        (run / "metrics.jsonl").exists() and (run / "metrics.jsonl").stat().st_size
+    ):
         return
     (run / "config.json").unlink(missing_ok=True)
     shutil.rmtree(run / "processes", ignore_errors=True)

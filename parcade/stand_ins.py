@@ -16,7 +16,19 @@ from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
-PACKAGES = ("torch", "numpy", "gymnasium", "ale_py", "numba", "llvmlite", "matplotlib", "scipy", "psutil", "rich", "safetensors")
+PACKAGES = (
+    "torch",
+    "numpy",
+    "gymnasium",
+    "ale_py",
+    "numba",
+    "llvmlite",
+    "matplotlib",
+    "scipy",
+    "psutil",
+    "rich",
+    "safetensors",
+)
 OPERATORS = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift")
 
 
@@ -55,8 +67,12 @@ class _StandIn(ModuleType):
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> importlib.machinery.ModuleSpec | None:
-        return importlib.machinery.ModuleSpec(name, self, is_package=True) if _root(name) in PACKAGES else None
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        return (
+            importlib.machinery.ModuleSpec(name, self, is_package=True) if _root(name) in PACKAGES else None
+        )
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
         return _StandIn(spec.name)

@@ -70,7 +70,9 @@ class TinyVectorEnv(VectorEnv):
         self._begin(np.ones(self.num_envs, bool))
         return self._observe(), self._infos(0)
 
-    def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+    def step(
+        self, actions: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
         """One step of every task; ended ones begin anew at once."""
         self.clock += 1
         rewards, terminated, truncated = self._advance(np.asarray(actions))

@@ -75,6 +75,7 @@ def pools_here() -> tuple[Pool, ...]:
     from threadpoolctl import threadpool_info
 
     pools = [
-        Pool(f"{row['internal_api']} ({Path(row['filepath']).name})", row["num_threads"]) for row in threadpool_info()
+        Pool(f"{row['internal_api']} ({Path(row['filepath']).name})", row["num_threads"])
+        for row in threadpool_info()
     ]
     return (*pools, Pool("torch", torch.get_num_threads()))

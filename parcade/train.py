@@ -89,21 +89,35 @@ def _run_training(config: TrainConfig, run: Path, timers: list[Timer], resume: b
     timer = timers[0]
     exchange = make_exchange(config, timer)
     check_device(config)
-    if config.run.device == "cuda" and not config.consoles_on_device:  # asked here: asking takes memory of the GPU
+    if (
+        config.run.device == "cuda" and not config.consoles_on_device
+    ):  # asked here: asking takes memory of the GPU
         check_process_memory(config, free_device_memory("cuda"))
     check_divisible(config, exchange.world_size)
     is_serial = config.run.engine == "serial"
-    threads = set_threads(config.run.threads_per_rank, exchange.local_size, serial=is_serial, overlap=config.run.overlap)
+    threads = set_threads(
+        config.run.threads_per_rank, exchange.local_size, serial=is_serial, overlap=config.run.overlap
+    )
     algorithm = make_algorithm(config, exchange)
     actor_timer = Timer(outside="wait") if config.run.overlap and not is_serial else None
     timers += [actor_timer] if actor_timer else []
     if config.run.device == "cuda":
-        attach_device_clock(timers, torch_device(config.run.device), consoles_on_device=config.consoles_on_device)
-    source = make_source(config, algorithm, exchange, timer=actor_timer or timer, learner_timer=timer, threads=threads)
+        attach_device_clock(
+            timers, torch_device(config.run.device), consoles_on_device=config.consoles_on_device
+        )
+    source = make_source(
+        config, algorithm, exchange, timer=actor_timer or timer, learner_timer=timer, threads=threads
+    )
     progress = Progress(config.run.total_frames, score_milestones(config.game))
     is_first = exchange.rank == 0
-    view = make_view(f"parcade {config.run.algorithm} on {config.game}", config.run.target_score) if is_first else None
-    checkpointer = Checkpointer(config, run, exchange, algorithm, source, progress, say=view.say if view else None)
+    view = (
+        make_view(f"parcade {config.run.algorithm} on {config.game}", config.run.target_score)
+        if is_first
+        else None
+    )
+    checkpointer = Checkpointer(
+        config, run, exchange, algorithm, source, progress, say=view.say if view else None
+    )
     writer = None
     try:
         if is_first:
@@ -130,7 +144,11 @@ def _run_training(config: TrainConfig, run: Path, timers: list[Timer], resume: b
             train(algorithm, source, exchange, reporter)
         if recorder is not None:
             recorder.write()
-        return write_result(config, run, progress, reporter.finished, ranks=exchange.world_size) if is_first else None
+        return (
+            write_result(config, run, progress, reporter.finished, ranks=exchange.world_size)
+            if is_first
+            else None
+        )
     finally:
         source.close()
         exchange.close()
@@ -158,7 +176,9 @@ def make_exchange(config: TrainConfig, timer: Timer) -> Exchange:
 
         exchange = AllreduceExchange(timer)
     if config.run.ranks > 1 and exchange.world_size != config.run.ranks:
-        raise UsageError(f"--ranks {config.run.ranks}, but {exchange.world_size} ranks were started; make them the same")
+        raise UsageError(
+            f"--ranks {config.run.ranks}, but {exchange.world_size} ranks were started; make them the same"
+        )
     return exchange
 
 
@@ -189,13 +209,19 @@ def default_run_directory(config: TrainConfig) -> Path:
 def start_run(config: TrainConfig) -> Path:
     """Make the run's directory and write ``config.json``. Errors: UsageError when it cannot be written."""
     check_device(config)
-    run = Path(config.run.run_dir) if config.run.run_dir else run_directory.claim_directory(default_run_directory(config))
+    run = (
+        Path(config.run.run_dir)
+        if config.run.run_dir
+        else run_directory.claim_directory(default_run_directory(config))
+    )
     run_directory.make_run_directory(run)
     run_directory.write_json(run / "config.json", to_json(config))
     return run
 
 
-def write_result(config: TrainConfig, run: Path, progress: Progress, reason: str, *, ranks: int = 1) -> dict[str, Any]:
+def write_result(
+    config: TrainConfig, run: Path, progress: Progress, reason: str, *, ranks: int = 1
+) -> dict[str, Any]:
     """Write ``result.json``: what the run came to, where and with which code."""
     p = progress
     mean = p.board.score_mean

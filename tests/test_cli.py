@@ -16,23 +16,38 @@ from parcade.cli import main
 BAD = {
     "an unknown command": (["trian"], "unknown command 'trian'; did you mean 'train'?"),
     "an unknown game": (["train", "pongg"], "unknown game 'pongg'; did you mean 'pong'?"),
-    "an unknown algorithm": (["train", "pong", "--algorithm", "pp0"], "unknown algorithm 'pp0'; did you mean 'ppo'?"),
+    "an unknown algorithm": (
+        ["train", "pong", "--algorithm", "pp0"],
+        "unknown algorithm 'pp0'; did you mean 'ppo'?",
+    ),
     "an unknown flag": (
         ["train", "pong", "--learning-rat", "1"],
         "unknown flag --learning-rat; did you mean --learning-rate?",
     ),
-    "a flag of another algorithm": (["train", "pong", "--algorithm", "a2c", "--clip", "1"], "unknown flag --clip"),
+    "a flag of another algorithm": (
+        ["train", "pong", "--algorithm", "a2c", "--clip", "1"],
+        "unknown flag --clip",
+    ),
     "a word for a number": (["train", "pong", "--num-envs", "many"], "Error parsing --num-envs"),
-    "an unknown engine": (["train", "pong", "--engine", "mip"], "invalid choice 'mip' for argument '--engine'"),
+    "an unknown engine": (
+        ["train", "pong", "--engine", "mip"],
+        "invalid choice 'mip' for argument '--engine'",
+    ),
     "an unknown preset": (["train", "pong", "--preset", "pong_fats"], "did you mean 'pong_fast'?"),
-    "an unknown environment preset": (["train", "pong", "--env-preset", "dqn"], "unknown environment preset 'dqn'"),
+    "an unknown environment preset": (
+        ["train", "pong", "--env-preset", "dqn"],
+        "unknown environment preset 'dqn'",
+    ),
     "an unknown network": (["train", "pong", "--network", "resnet"], "invalid choice 'resnet'"),
     "no game": (["train"], "train"),
     "no environments": (["train", "pong", "--num-envs", "0"], "num_envs=0 is below 1"),
     "a discount above one": (["train", "pong", "--gamma", "1.5"], "gamma=1.5 is not in [0, 1]"),
     "a time that is none": (["train", "pong", "--time-limit", "soon"], "time 'soon' is not a duration"),
     "ranks without mpi": (["train", "pong", "--ranks", "2"], "ranks=2 needs --engine mpi"),
-    "a hang time that is too short": (["train", "pong", "--hang-timeout", "1s"], "hang_timeout=1s is below 2 s"),
+    "a hang time that is too short": (
+        ["train", "pong", "--hang-timeout", "1s"],
+        "hang_timeout=1s is below 2 s",
+    ),
     "what does not divide": (
         ["train", "pong", "--overlap", "--num-envs", "5"],
         "num_envs=5 is not divisible by world_size=1 x 2 group(s); use 4 or 6",
@@ -45,85 +60,189 @@ BAD = {
         ["train", "tiny_catch", "--num-envs", "1", "--unroll-length", "2", "--num-minibatches", "4"],
         "num_minibatches=4 is more than the 2 steps",
     ),
-    "an LSTM for whole games": (["train", "pong", "--algorithm", "reinforce", "--lstm", "8"], "neither --lstm"),
-    "a mode over ale": (["train", "pong", "--backend", "ale", "--mode", "1"], "ale-py's vector env can set neither"),
+    "an LSTM for whole games": (
+        ["train", "pong", "--algorithm", "reinforce", "--lstm", "8"],
+        "neither --lstm",
+    ),
+    "a mode over ale": (
+        ["train", "pong", "--backend", "ale", "--mode", "1"],
+        "ale-py's vector env can set neither",
+    ),
     "a mode the game has not": (["train", "pong", "--mode", "77"], "mode=77 is not one of this game's"),
     "a backend that is not there": (["train", "pong", "--backend", "envpool"], "invalid choice 'envpool'"),
-    "the RAM of ale-py's consoles": (["train", "pong", "--backend", "ale", "--observations", "ram"], "use backend 'native'"),
-    "RAM for a network of pictures": (["train", "pong", "--observations", "ram", "--network", "nature_cnn"], "use --network auto"),
-    "a setting by its old name": (["train", "pong", "--view", "rgb"], "unknown flag --view; it is --observations now"),
-    "a picture too small": (["train", "pong", "--network", "nature_cnn", "--image-height", "20"], "too small"),
-    "consoles on a GPU without the network": (["train", "pong", "--env-device", "cuda"], "needs the network there too; got device 'cpu'"),
+    "the RAM of ale-py's consoles": (
+        ["train", "pong", "--backend", "ale", "--observations", "ram"],
+        "use backend 'native'",
+    ),
+    "RAM for a network of pictures": (
+        ["train", "pong", "--observations", "ram", "--network", "nature_cnn"],
+        "use --network auto",
+    ),
+    "a setting by its old name": (
+        ["train", "pong", "--view", "rgb"],
+        "unknown flag --view; it is --observations now",
+    ),
+    "a picture too small": (
+        ["train", "pong", "--network", "nature_cnn", "--image-height", "20"],
+        "too small",
+    ),
+    "consoles on a GPU without the network": (
+        ["train", "pong", "--env-device", "cuda"],
+        "needs the network there too; got device 'cpu'",
+    ),
     "consoles of a system of parts on a GPU": (
-        ["train", "pong", "--device", "cuda", "--env-device", "cuda", "--algorithm", "impala"], "plays on CPU cores; use --env-device cpu"
+        ["train", "pong", "--device", "cuda", "--env-device", "cuda", "--algorithm", "impala"],
+        "plays on CPU cores; use --env-device cpu",
     ),
     "consoles of whole games on a GPU": (
-        ["train", "pong", "--device", "cuda", "--env-device", "cuda", "--algorithm", "reinforce"], "plays on CPU cores; use --env-device cpu"
+        ["train", "pong", "--device", "cuda", "--env-device", "cuda", "--algorithm", "reinforce"],
+        "plays on CPU cores; use --env-device cpu",
     ),
     "ale-py's consoles on a GPU": (
-        ["train", "pong", "--device", "cuda", "--env-device", "cuda", "--backend", "ale"], "use --backend native, or --env-device cpu"
+        ["train", "pong", "--device", "cuda", "--env-device", "cuda", "--backend", "ale"],
+        "use --backend native, or --env-device cpu",
     ),
-    "another environment on a GPU": (["train", "tiny_catch", "--device", "cuda", "--env-device", "cuda"], "is for Atari games"),
+    "another environment on a GPU": (
+        ["train", "tiny_catch", "--device", "cuda", "--env-device", "cuda"],
+        "is for Atari games",
+    ),
     "consoles on a GPU that overlap": (
-        ["train", "pong", "--device", "cuda", "--env-device", "cuda", "--overlap"], "env_device 'cuda' takes no --overlap"
+        ["train", "pong", "--device", "cuda", "--env-device", "cuda", "--overlap"],
+        "env_device 'cuda' takes no --overlap",
     ),
-    "a score that is no number": (["train", "pong", "--target-score", "eighteen"], "--target-score: expected a number, e.g. 0.5; got 'eighteen'"),
-    "frames that are no whole number": (["train", "pong", "--total-frames", "1.5"], "expected a whole number, e.g. 1000000; got '1.5'"),
+    "a score that is no number": (
+        ["train", "pong", "--target-score", "eighteen"],
+        "--target-score: expected a number, e.g. 0.5; got 'eighteen'",
+    ),
+    "frames that are no whole number": (
+        ["train", "pong", "--total-frames", "1.5"],
+        "expected a whole number, e.g. 1000000; got '1.5'",
+    ),
     "a picture of one row": (["train", "pong", "--image-height", "1"], "image_height=1 is below 8"),
     "far too many environments": (["train", "pong", "--num-envs", "1e9"], "or fewer"),
     "an unknown place for consoles": (["train", "pong", "--env-device", "gpu"], "invalid choice 'gpu'"),
     "GPUs for actors": (
-        ["train", "pong", "--device", "cuda", "--algorithm", "impala", "--engine", "ray", "--actor-gpus", "1"], "actors act on CPU cores"
+        [
+            "train",
+            "pong",
+            "--device",
+            "cuda",
+            "--algorithm",
+            "impala",
+            "--engine",
+            "ray",
+            "--actor-gpus",
+            "1",
+        ],
+        "actors act on CPU cores",
     ),
     "more environments than threads serve": (
         ["train", "tiny_catch", "--num-envs", "400000", "--unroll-length", "2", "--threads-per-rank", "1"],
         "400,000 environments on 1 thread(s) may take 400 s a step, more than the 120 s",
     ),
-    "groups that do not divide": (["train", "pong", "--algorithm", "vtrace", "--num-groups", "3"], "num_envs=40 is not divisible"),
+    "groups that do not divide": (
+        ["train", "pong", "--algorithm", "vtrace", "--num-groups", "3"],
+        "num_envs=40 is not divisible",
+    ),
     "a run that is not there": (["eval", "nowhere"], "nowhere/config.json does not exist"),
     "a resume of nothing": (["train", "--resume", "nowhere"], "nowhere/config.json does not exist"),
     "an unknown bench": (["bench", "envs"], "unknown bench 'envs'; did you mean 'env'?"),
     "a bench without time": (["bench", "env", "--seconds", "0"], "seconds=0.0"),
     "a bench for a time that is no number": (["bench", "env", "--seconds", "nan"], "seconds=nan"),
-    "a bench on a device that is not there": (["bench", "train", "pong", "--device", "tpu"], "invalid choice 'tpu'"),
-    "a bench with too many threads": (["bench", "env", "--num-threads", "30000"], "num_threads=30,000 is more than 16 threads"),
-    "a plot that is no PNG": (["bench", "env", "tiny_catch", "--plot", "out.txt"], "plot=out.txt does not end in .png"),
+    "a bench on a device that is not there": (
+        ["bench", "train", "pong", "--device", "tpu"],
+        "invalid choice 'tpu'",
+    ),
+    "a bench with too many threads": (
+        ["bench", "env", "--num-threads", "30000"],
+        "num_threads=30,000 is more than 16 threads",
+    ),
+    "a plot that is no PNG": (
+        ["bench", "env", "tiny_catch", "--plot", "out.txt"],
+        "plot=out.txt does not end in .png",
+    ),
     "a result that is a directory": (["bench", "env", "tiny_catch", "--json", "."], "json=. is a directory"),
     "a stage that cannot be, after one that can": (
-        ["bench", "env", "tiny_catch", "--stages", "observe", "train", "--algorithm", "pp0", "--seconds", "600"],
+        [
+            "bench",
+            "env",
+            "tiny_catch",
+            "--stages",
+            "observe",
+            "train",
+            "--algorithm",
+            "pp0",
+            "--seconds",
+            "600",
+        ],
         "unknown algorithm 'pp0'",
     ),
     "a rollout that no memory holds": (
         ["train", "tiny_catch", "--unroll-length", "1000000000000"],
         "unroll_length=1,000,000,000,000 needs 953674.3 GiB",
     ),
-    "a batch that no memory holds": (["train", "tiny_catch", "--algorithm", "dqn", "--batch-size", "1000000000000"], "batch_size=1,000,000"),
-    "an LSTM of a size that means nothing": (["train", "tiny_catch", "--lstm", "1000000000"], "lstm=1,000,000,000 is above 1,000,000"),
-    "an LSTM that no memory holds": (["train", "tiny_catch", "--lstm", "1000000"], "the network's 4,001,024,065,536 parameters need"),
-    "a network that no memory holds": (["train", "tiny_catch", "--hidden", "1000000"], "hidden=1,000,000, lstm=0: the network's"),
-    "threads that no core is for": (["train", "tiny_catch", "--threads-per-rank", "30000"], "threads_per_rank=30,000 is more than 16 threads"),
+    "a batch that no memory holds": (
+        ["train", "tiny_catch", "--algorithm", "dqn", "--batch-size", "1000000000000"],
+        "batch_size=1,000,000",
+    ),
+    "an LSTM of a size that means nothing": (
+        ["train", "tiny_catch", "--lstm", "1000000000"],
+        "lstm=1,000,000,000 is above 1,000,000",
+    ),
+    "an LSTM that no memory holds": (
+        ["train", "tiny_catch", "--lstm", "1000000"],
+        "the network's 4,001,024,065,536 parameters need",
+    ),
+    "a network that no memory holds": (
+        ["train", "tiny_catch", "--hidden", "1000000"],
+        "hidden=1,000,000, lstm=0: the network's",
+    ),
+    "threads that no core is for": (
+        ["train", "tiny_catch", "--threads-per-rank", "30000"],
+        "threads_per_rank=30,000 is more than 16 threads",
+    ),
     "no time to train": (["train", "tiny_catch", "--time-limit", "0"], "time_limit=0 leaves no time"),
     "a doctor who watches for ever": (["doctor", "--seconds", "inf"], "seconds=inf"),
     "a doctor for a time that is no number": (["doctor", "--seconds", "nan"], "seconds=nan"),
-    "a doctor asked about too many threads": (["doctor", "--threads-per-rank", "30000"], "threads_per_rank=30,000 is more than 16"),
+    "a doctor asked about too many threads": (
+        ["doctor", "--threads-per-rank", "30000"],
+        "threads_per_rank=30,000 is more than 16",
+    ),
     "a second game": (["train", "pong", "breakout"], "unexpected word 'breakout'"),
     "a flag that other algorithms have": (
         ["train", "pong", "--num-actors", "4"],
         "unknown flag --num-actors; it is a flag of --algorithm a3c, async-q, gorila, apex, impala, ga3c, es",
     ),
-    "a switch that other algorithms have": (["train", "pong", "--no-double"], "it is a flag of --algorithm dqn, gorila, apex"),
-    "a word for a fraction": (["train", "pong", "--gamma", "most"], "expected a number, e.g. 0.5; got 'most'"),
-    "a preset unlike any": (["train", "pong", "--preset", "zzzz"], "pong_a3c, pong_async_q, pong_ga3c, pong_es, karpathy_2016"),
-    "a ROM unlike any": (["disassemble", "CartPole-v1"], "unknown game 'CartPole-v1'; expected a game of parcade games, or the path"),
+    "a switch that other algorithms have": (
+        ["train", "pong", "--no-double"],
+        "it is a flag of --algorithm dqn, gorila, apex",
+    ),
+    "a word for a fraction": (
+        ["train", "pong", "--gamma", "most"],
+        "expected a number, e.g. 0.5; got 'most'",
+    ),
+    "a preset unlike any": (
+        ["train", "pong", "--preset", "zzzz"],
+        "pong_a3c, pong_async_q, pong_ga3c, pong_es, karpathy_2016",
+    ),
+    "a ROM unlike any": (
+        ["disassemble", "CartPole-v1"],
+        "unknown game 'CartPole-v1'; expected a game of parcade games, or the path",
+    ),
 }
 if not torch.cuda.is_available():
-    BAD["a GPU that is not there"] = (["train", "pong", "--device", "cuda"], "finds no NVIDIA GPU here; use --device cpu")
+    BAD["a GPU that is not there"] = (
+        ["train", "pong", "--device", "cuda"],
+        "finds no NVIDIA GPU here; use --device cpu",
+    )
 
 
 @pytest.mark.parametrize("mistake", BAD)
 def test_a_mistake_is_one_line_and_exit_code_2(mistake, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("parcade.train.train", lambda *_, **__: pytest.fail("training began: the mistake was not noticed"))
+    monkeypatch.setattr(
+        "parcade.train.train", lambda *_, **__: pytest.fail("training began: the mistake was not noticed")
+    )
     arguments, says = BAD[mistake]
     assert main(arguments) == 2
     err = capsys.readouterr().err
@@ -163,13 +282,19 @@ def test_usage_keeps_calls_and_summaries_apart(capsys):
     main(["--help"])
     lines = capsys.readouterr().out.splitlines()
     for name, row in COMMANDS.items():
-        assert any(line.startswith(f"  {name} {row.arguments}  ") and line.endswith(f" {row.summary}") for line in lines), name
+        assert any(
+            line.startswith(f"  {name} {row.arguments}  ") and line.endswith(f" {row.summary}")
+            for line in lines
+        ), name
 
 
 def test_a_plot_without_matplotlib_is_refused_before_measuring(capsys, tmp_path, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert main(["bench", "env", "tiny_catch", "--plot", str(tmp_path / "o.png"), "--seconds", "600"]) == 2
-    assert capsys.readouterr().err == "parcade: --plot needs matplotlib, which is not installed; run: pip install 'parcade[plots]'\n"
+    assert (
+        capsys.readouterr().err
+        == "parcade: --plot needs matplotlib, which is not installed; run: pip install 'parcade[plots]'\n"
+    )
 
 
 def test_the_doctor_takes_the_precision_of_the_presets(capsys, monkeypatch):
@@ -255,7 +380,9 @@ def pong_run(tmp_path_factory):
 
 
 def test_a_run_leaves_what_the_design_lists(pong_run):
-    assert {"config.json", "metrics.jsonl", "result.json", "checkpoints"} <= {p.name for p in pong_run.iterdir()}
+    assert {"config.json", "metrics.jsonl", "result.json", "checkpoints"} <= {
+        p.name for p in pong_run.iterdir()
+    }
     assert any(p.name.startswith("events.out.tfevents") for p in pong_run.iterdir())
     result = json.loads((pong_run / "result.json").read_text())
     expected = "game algorithm backend engine seed frames steps updates wall_seconds score_mean episodes"
@@ -267,7 +394,9 @@ def test_a_run_leaves_what_the_design_lists(pong_run):
 def test_every_metric_of_a_run_is_documented(pong_run):
     from parcade.report.metrics import METRICS
 
-    written = {name for line in (pong_run / "metrics.jsonl").read_text().splitlines() for name in json.loads(line)}
+    written = {
+        name for line in (pong_run / "metrics.jsonl").read_text().splitlines() for name in json.loads(line)
+    }
     assert written and written <= set(METRICS)
 
 
@@ -292,7 +421,19 @@ def test_an_agent_of_ram_is_trained_and_seen_in_colour_in_a_mode_of_its_own(tmp_
     import imageio_ffmpeg
 
     run, video = tmp_path / "run", tmp_path / "out.mp4"
-    flags = ["--observations", "ram", "--mode", "1", "--num-envs", "2", "--unroll-length", "8", "--total-frames", "128", "--overlap"]
+    flags = [
+        "--observations",
+        "ram",
+        "--mode",
+        "1",
+        "--num-envs",
+        "2",
+        "--unroll-length",
+        "8",
+        "--total-frames",
+        "128",
+        "--overlap",
+    ]
     assert main(["train", "pong", *flags, "--frame-limit", "400", "--run-dir", str(run)]) == 0
     assert main(["eval", str(run), "--episodes", "1", "--video", str(video)]) == 0
     assert imageio_ffmpeg.count_frames_and_secs(str(video))[0] >= 100
@@ -335,14 +476,29 @@ def test_bench_writes_rates_with_their_machine(tmp_path, capsys):
         assert main(["bench", bench, *flags]) == 0
         result = json.loads(path.read_text())
         (sample,) = result["samples"]
-        assert all(len(sample[name]) == 2 and min(sample[name]) > 0 for name in ("frames_per_second", "steps_per_second"))
+        assert all(
+            len(sample[name]) == 2 and min(sample[name]) > 0
+            for name in ("frames_per_second", "steps_per_second")
+        )
         assert result["machine"]["cores"] >= 1
     assert "frames_per_cpu_second" in capsys.readouterr().out
 
 
 def test_bench_measures_what_is_observed(tmp_path):
     path = tmp_path / "bench.json"
-    flags = ["pong", "--observations", "ram", "--num-envs", "2", "--seconds", "0.05", "--repeats", "1", "--json", str(path)]
+    flags = [
+        "pong",
+        "--observations",
+        "ram",
+        "--num-envs",
+        "2",
+        "--seconds",
+        "0.05",
+        "--repeats",
+        "1",
+        "--json",
+        str(path),
+    ]
     assert main(["bench", "env", *flags, "--stages", "observe", "infer"]) == 0
     result = json.loads(path.read_text())
     assert result["flags"]["observations"] == "ram" and len(result["rows"]) == 2
@@ -350,8 +506,23 @@ def test_bench_measures_what_is_observed(tmp_path):
 
 def test_bench_measures_stages_at_several_sizes_and_draws_them(tmp_path):
     path, picture = tmp_path / "bench.json", tmp_path / "bench.png"
-    flags = ["tiny_catch", "--stages", "observe", "infer", "train", "--counts", "4", "8", "--seconds", "0.05", "--repeats", "2"]
-    assert main(["bench", "env", *flags, "--algorithm", "a2c", "--json", str(path), "--plot", str(picture)]) == 0
+    flags = [
+        "tiny_catch",
+        "--stages",
+        "observe",
+        "infer",
+        "train",
+        "--counts",
+        "4",
+        "8",
+        "--seconds",
+        "0.05",
+        "--repeats",
+        "2",
+    ]
+    assert (
+        main(["bench", "env", *flags, "--algorithm", "a2c", "--json", str(path), "--plot", str(picture)]) == 0
+    )
     result = json.loads(path.read_text())
     measured = [(sample["stage"], sample["num_envs"]) for sample in result["samples"]]
     assert measured == [(stage, n) for stage in ("observe", "infer", "train") for n in (4, 8)]
@@ -360,14 +531,24 @@ def test_bench_measures_stages_at_several_sizes_and_draws_them(tmp_path):
 
 def test_the_stage_of_raw_consoles_is_of_native_games(capsys):
     assert main(["bench", "env", "tiny_catch", "--stages", "emulate"]) == 2
-    assert "stage emulate is of the native consoles; got tiny_catch over native; leave it out" in capsys.readouterr().err
+    assert (
+        "stage emulate is of the native consoles; got tiny_catch over native; leave it out"
+        in capsys.readouterr().err
+    )
 
 
 def test_whole_numbers_may_be_written_as_people_write_them():
     from parcade.flags import parse_training
 
-    config = parse_training(["pong", "--total-frames", "1e6", "--num-envs=2_0", "--seed", "1_000", "--learning-rate", "1e-3"])
-    assert (config.run.total_frames, config.hyper.num_envs, config.run.seed, config.hyper.learning_rate) == (1_000_000, 20, 1000, 1e-3)
+    config = parse_training(
+        ["pong", "--total-frames", "1e6", "--num-envs=2_0", "--seed", "1_000", "--learning-rate", "1e-3"]
+    )
+    assert (config.run.total_frames, config.hyper.num_envs, config.run.seed, config.hyper.learning_rate) == (
+        1_000_000,
+        20,
+        1000,
+        1e-3,
+    )
 
 
 def test_the_public_names_are_listed():
@@ -392,7 +573,11 @@ def test_a_finished_run_says_so_and_how_to_extend_it(tmp_path, capsys):
     capsys.readouterr()
     assert main(["train", "--resume", str(run)]) == 2
     said = capsys.readouterr()
-    assert "is finished: its mean score of" in said.err and "give it more with --target-score" in said.err and said.out == ""
+    assert (
+        "is finished: its mean score of" in said.err
+        and "give it more with --target-score" in said.err
+        and said.out == ""
+    )
     assert sorted(path.name for path in (run / "checkpoints").iterdir()) == before
     assert main(["train", "--resume", str(run), "--target-score", "2", "--total-frames", "3000"]) == 0
     assert sorted(path.name for path in (run / "checkpoints").iterdir()) != before
@@ -401,7 +586,18 @@ def test_a_finished_run_says_so_and_how_to_extend_it(tmp_path, capsys):
 @pytest.mark.parametrize("name", ["config.json", "checkpoint.json"])
 def test_deeply_nested_json_in_a_run_directory_is_refused_in_one_line(tmp_path, capsys, name):
     run = tmp_path / "run"
-    flags = ["--num-envs", "4", "--unroll-length", "4", "--run-dir", str(run), "--threads-per-rank", "1", "--total-frames", "100"]
+    flags = [
+        "--num-envs",
+        "4",
+        "--unroll-length",
+        "4",
+        "--run-dir",
+        str(run),
+        "--threads-per-rank",
+        "1",
+        "--total-frames",
+        "100",
+    ]
     assert main(["train", "tiny_catch", *flags]) == 0
     (path,) = run.rglob(name)
     path.write_text("[" * 100_000 + "]" * 100_000)
@@ -425,8 +621,20 @@ def test_a_video_in_a_directory_that_does_not_exist_makes_none(tmp_path):
 def test_ctrl_c_while_the_consoles_compile_is_one_line_and_leaves_nothing(tmp_path):
     """With an empty cache the first thing that takes long is compiling; then training begins, which saves when it is interrupted."""
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
-    command = [sys.executable, "-m", "parcade", "train", "pong", "--run-dir", str(tmp_path / "run"), "--threads-per-rank", "1"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    command = [
+        sys.executable,
+        "-m",
+        "parcade",
+        "train",
+        "pong",
+        "--run-dir",
+        str(tmp_path / "run"),
+        "--threads-per-rank",
+        "1",
+    ]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    )
     for line in process.stderr:
         if "compiling the consoles" in line:
             break

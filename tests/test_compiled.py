@@ -46,8 +46,17 @@ def test_a_compiled_network_says_and_learns_the_same():
 @pytest.mark.gpu_code
 def test_a_compiled_run_ends_goes_on_and_is_saved_as_any_other(tmp_path):
     def run_for(frames, name, **run):
-        options = RunConfig(algorithm="dqn", total_frames=frames, run_dir=str(tmp_path / name), seed=3, checkpoint_seconds=3600, **run)
-        config = TrainConfig("tiny_forever", options, hyper=DQNConfig(learning_starts=500, replay_capacity=2000, network=SMALL))
+        options = RunConfig(
+            algorithm="dqn",
+            total_frames=frames,
+            run_dir=str(tmp_path / name),
+            seed=3,
+            checkpoint_seconds=3600,
+            **run,
+        )
+        config = TrainConfig(
+            "tiny_forever", options, hyper=DQNConfig(learning_starts=500, replay_capacity=2000, network=SMALL)
+        )
         run_training(config, start_run(config) if not (tmp_path / name).exists() else tmp_path / name)
         return read_rank_file(newest_checkpoint(tmp_path / name)[0], 0)
 
@@ -69,8 +78,23 @@ def test_who_has_no_network_to_compile_refuses(algorithm, engine, capsys):
 
 
 def test_without_a_compiler_training_goes_on_and_a_line_says_so(tmp_path):
-    command = [sys.executable, "-m", "parcade", "train", "tiny_catch", "--compile", "--total-frames", "512", "--run-dir", str(tmp_path / "run")]
-    environment = {**os.environ, "CXX": str(tmp_path / "none"), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
+    command = [
+        sys.executable,
+        "-m",
+        "parcade",
+        "train",
+        "tiny_catch",
+        "--compile",
+        "--total-frames",
+        "512",
+        "--run-dir",
+        str(tmp_path / "run"),
+    ]
+    environment = {
+        **os.environ,
+        "CXX": str(tmp_path / "none"),
+        "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache"),
+    }
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     assert "parcade: the network is not compiled: " in done.stderr

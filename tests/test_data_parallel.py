@@ -144,7 +144,11 @@ def with_a_buffer_elsewhere():
             FitConfig(),
             f"parameters are torch.float32 on cpu, torch.float32 on meta; {ONE_DEVICE}",
         ),
-        (with_a_buffer_elsewhere(), FitConfig(), f"parameters are torch.float32 on cpu, buffers on cpu, buffers on meta; {ONE_DEVICE}"),
+        (
+            with_a_buffer_elsewhere(),
+            FitConfig(),
+            f"parameters are torch.float32 on cpu, buffers on cpu, buffers on meta; {ONE_DEVICE}",
+        ),
         (nn.Linear(3, 2), FitConfig(data_on="disk"), "data_on='disk'; expected one of device, host"),
         (nn.Linear(3, 2), FitConfig(batch_size=97), "batch_size=97 is more than the 96 samples there are"),
         (nn.Linear(3, 2), FitConfig(epochs=0), "epochs=0"),
@@ -183,7 +187,9 @@ def test_a_fit_on_the_stand_in_is_the_fit_on_the_cpu_bit_for_bit(monkeypatch, da
 def test_without_a_gpu_connecting_says_so():
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
-    with pytest.raises(UsageError, match=re.escape("device 'cuda': torch ") + ".* finds no NVIDIA GPU here; use --device cpu"):
+    with pytest.raises(
+        UsageError, match=re.escape("device 'cuda': torch ") + ".* finds no NVIDIA GPU here; use --device cpu"
+    ):
         connect("local", device="cuda")
 
 
@@ -191,10 +197,18 @@ def test_without_a_gpu_connecting_says_so():
 def test_more_ranks_than_gpus_are_refused(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    ranks = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1", "LOCAL_WORLD_SIZE": "2"}
+    ranks = {
+        "RANK": "0",
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "1",
+        "LOCAL_WORLD_SIZE": "2",
+    }
     for name, value in ranks.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(UsageError, match=re.escape("2 ranks on this host and 1 GPU(s); start one rank a GPU")):
+    with pytest.raises(
+        UsageError, match=re.escape("2 ranks on this host and 1 GPU(s); start one rank a GPU")
+    ):
         connect("gloo", device="cuda")
 
 
@@ -202,7 +216,9 @@ def test_more_ranks_than_gpus_are_refused(monkeypatch):
 def test_data_that_do_not_fit_on_the_gpu_are_refused_and_stay_on_the_host(monkeypatch):
     monkeypatch.setattr(data_parallel, "free_device_memory", lambda name: 96 * 3 * 4)
     gpu = torch.device("cuda", 0)
-    with pytest.raises(UsageError, match="the data take .* GiB and the GPU has .* GiB free; use data_on='host'"):
+    with pytest.raises(
+        UsageError, match="the data take .* GiB and the GPU has .* GiB free; use data_on='host'"
+    ):
         placed(blobs(), gpu, "device")
     kept = blobs()
     assert placed(kept, gpu, "host") is kept
@@ -210,9 +226,15 @@ def test_data_that_do_not_fit_on_the_gpu_are_refused_and_stay_on_the_host(monkey
 
 def begin_fitting(dataset, data_on):
     """A fit on torch's meta device, where nothing has a value and whatever the host tried to read would raise."""
-    module, exchange = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2)).to("meta"), connect("local")
+    module, exchange = (
+        nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2)).to("meta"),
+        connect("local"),
+    )
     exchange.attach(module, lambda p: torch.optim.Adam(p, 1e-3), 0.5)
-    config, stop = FitConfig(epochs=2, batch_size=32, data_on=data_on), SimpleNamespace(requested=lambda: False)
+    config, stop = (
+        FitConfig(epochs=2, batch_size=32, data_on=data_on),
+        SimpleNamespace(requested=lambda: False),
+    )
     data = placed(dataset, torch.device("meta"), data_on)
     return data_parallel._Fitting(module, data, F.cross_entropy, config, exchange, None, None, print, stop)
 
@@ -292,7 +314,11 @@ def together(tmp_path_factory):
             code, out, err = run(command, PYTHONPATH=str(ROOT), **stand_in)
             assert code == 0, err
             result = json.loads((directory / "result.json").read_text())
-            runs[key] = safetensors.torch.load_file(directory / "module.safetensors"), result, set(re.findall(r"exchange (\w+)", out))
+            runs[key] = (
+                safetensors.torch.load_file(directory / "module.safetensors"),
+                result,
+                set(re.findall(r"exchange (\w+)", out)),
+            )
         return runs[key]
 
     return fit_together
@@ -308,7 +334,8 @@ def test_two_ranks_learn_as_one_process_with_the_same_batch(together, name):
 
 
 @pytest.mark.parametrize(
-    ("name", "data_on", "exchange"), [("mpi", "device", "NcclExchange"), ("mpi", "host", "NcclExchange"), ("gloo", "device", "GlooExchange")]
+    ("name", "data_on", "exchange"),
+    [("mpi", "device", "NcclExchange"), ("mpi", "host", "NcclExchange"), ("gloo", "device", "GlooExchange")],
 )
 def test_two_ranks_on_the_stand_in_are_two_ranks_on_the_cpu_bit_for_bit(together, name, data_on, exchange):
     """Over MPI, gradients go through ``NcclExchange`` with gloo in NCCL's place, and all else over MPI."""
@@ -326,7 +353,11 @@ def test_a_batch_that_ranks_cannot_share_is_refused(tmp_path):
 
 
 def write_idx(path, array, type_code=0x08):
-    raw = struct.pack(">HBB", 0, type_code, array.ndim) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
+    raw = (
+        struct.pack(">HBB", 0, type_code, array.ndim)
+        + struct.pack(f">{array.ndim}I", *array.shape)
+        + array.tobytes()
+    )
     path.write_bytes(gzip.compress(raw) if path.suffix == ".gz" else raw)
 
 
@@ -366,7 +397,9 @@ def test_a_clone_learns_from_an_agents_recorded_games(tmp_path):
         code, _, err = run([sys.executable, *command], PYTHONPATH=str(ROOT), PARCADE_PLAIN="1")
         assert code == 0, err
     fitting = [CLONING, "clone", agent, games, "--epochs", "20", "--batch-size", "64", "--games", "20"]
-    code, out, err = run([sys.executable, *fitting, "--run-dir", str(tmp_path / "clone")], PYTHONPATH=str(ROOT))
+    code, out, err = run(
+        [sys.executable, *fitting, "--run-dir", str(tmp_path / "clone")], PYTHONPATH=str(ROOT)
+    )
     assert code == 0, err
     figures = json.loads((tmp_path / "clone" / "metrics.jsonl").read_text())
     assert figures["test_agreement"] > 60  # three actions: chance agrees a third of the time
@@ -399,7 +432,9 @@ def test_the_benchmark_measures_both_forms_once_and_calls_the_stand_in_by_its_na
 @pytest.mark.quick
 def test_a_case_that_fails_leaves_a_row_and_is_measured_again(tmp_path, monkeypatch):
     monkeypatch.setenv(STAND_IN, "1")
-    monkeypatch.setattr(gpu_supervised, "commit", lambda: "abc-dirty" if (tmp_path / "gpu_supervised.csv").exists() else "abc")
+    monkeypatch.setattr(
+        gpu_supervised, "commit", lambda: "abc-dirty" if (tmp_path / "gpu_supervised.csv").exists() else "abc"
+    )
     measured = []
 
     def measure(case, device, data, timeout_seconds):
@@ -411,7 +446,9 @@ def test_a_case_that_fails_leaves_a_row_and_is_measured_again(tmp_path, monkeypa
     monkeypatch.setattr(gpu_supervised, "measure", measure)
     for _ in range(3):
         gpu_supervised.main([*TINY, "--results", str(tmp_path)])
-    assert [form for form, _ in measured] == ["naive", "fixed", "naive"] and {files for _, files in measured} == {4}
+    assert [form for form, _ in measured] == ["naive", "fixed", "naive"] and {
+        files for _, files in measured
+    } == {4}
     assert [row["error"] for row in rows_of(tmp_path)] == ["RuntimeError: no GPU is left", "", ""]
 
 

@@ -63,7 +63,13 @@ def test_every_metric_has_its_row():
 def test_every_algorithm_has_its_page_with_every_flag_and_none_that_is_gone(algorithm):
     text = (DOCS / "algorithms" / f"{algorithm}.md").read_text()
     fields = {field.name for field in dataclasses.fields(ALGORITHMS[algorithm].config)}
-    known = {f"--{name.replace('_', '-')}" for name in fields} | {"--preset", "--lstm", "--layer-norm", "--dueling", "--normalize-input"}
+    known = {f"--{name.replace('_', '-')}" for name in fields} | {
+        "--preset",
+        "--lstm",
+        "--layer-norm",
+        "--dueling",
+        "--normalize-input",
+    }
     rows = "\n".join(line for line in text.splitlines() if line.startswith("| `--"))
     named = set(re.findall(r"--[a-z-]+", rows))
     assert named and named <= known
@@ -100,9 +106,14 @@ def test_packages_import_as_the_architecture_page_says():
 
 
 def test_no_module_imports_one_that_imports_it():
-    files = {path: path.relative_to(ROOT / "parcade").with_suffix("") for path in (ROOT / "parcade").rglob("*.py")}
+    files = {
+        path: path.relative_to(ROOT / "parcade").with_suffix("") for path in (ROOT / "parcade").rglob("*.py")
+    }
     names = {".".join(name.parts).removesuffix(".__init__"): path for path, name in files.items()}
-    graph = {name: {other for other in imports_of(path, top_only=True) if other in names} - {name} for name, path in names.items()}
+    graph = {
+        name: {other for other in imports_of(path, top_only=True) if other in names} - {name}
+        for name, path in names.items()
+    }
     while leaves := {name for name, imported in graph.items() if not imported}:
         graph = {name: imported - leaves for name, imported in graph.items() if name not in leaves}
     assert graph == {}
@@ -110,7 +121,11 @@ def test_no_module_imports_one_that_imports_it():
 
 def test_the_architecture_page_names_every_module_of_its_seams():
     text = (DOCS / "architecture.md").read_text()
-    paths = [path for folder in ("", "experience", "exchange") for path in sorted((ROOT / "parcade" / folder).glob("*.py"))]
+    paths = [
+        path
+        for folder in ("", "experience", "exchange")
+        for path in sorted((ROOT / "parcade" / folder).glob("*.py"))
+    ]
     assert [path.name for path in paths if not path.name.startswith("__") and path.name not in text] == []
 
 

@@ -53,7 +53,9 @@ def test_a_row_is_found_by_its_key_and_one_with_an_error_is_not(table, monkeypat
     with pytest.raises(ValueError, match="fields not in fieldnames"):
         table.append({"gmae": "pong"})
     monkeypatch.setattr(gpu_results, "RESULTS", table.path.parent)
-    assert Table(table.path.parent / "new", "gpu_test.csv", table.key, ()).has(row), "rows of benchmarks/results count as well"
+    assert Table(table.path.parent / "new", "gpu_test.csv", table.key, ()).has(row), (
+        "rows of benchmarks/results count as well"
+    )
 
 
 @pytest.mark.quick
@@ -159,7 +161,9 @@ def test_kernels_are_linked_to_a_game_in_processes_that_see_no_gpu():
         assert ahead.wait("pong", bodies, 600)
         ((_, future),) = ahead._futures.items()
         assert future.result() > 100_000
-    assert gpu_ahead.make("pong", "act_thread", gpu_ahead.engine.PLAYING_REGISTERS, (9, 0)) == future.result(), "loaded from disk"
+    assert (
+        gpu_ahead.make("pong", "act_thread", gpu_ahead.engine.PLAYING_REGISTERS, (9, 0)) == future.result()
+    ), "loaded from disk"
 
 
 # --- parity -------------------------------------------------------------------------------------------------------------------
@@ -167,11 +171,19 @@ def test_kernels_are_linked_to_a_game_in_processes_that_see_no_gpu():
 
 def parity(folder, *arguments):
     gpu_parity.main(["--stand-in", "--results", str(folder), *arguments])
-    return [(row["game"], row["part"], row["frames_compared"], row["differences"]) for row in rows_in(folder / "gpu_parity.csv")]
+    return [
+        (row["game"], row["part"], row["frames_compared"], row["differences"])
+        for row in rows_in(folder / "gpu_parity.csv")
+    ]
 
 
 def test_games_that_are_equal_are_played_once(tmp_path, monkeypatch):
-    both = [("breakout", "frames", "48", "0"), ("pong", "frames", "48", "0"), ("breakout", "steps", "48", "0"), ("pong", "steps", "48", "0")]
+    both = [
+        ("breakout", "frames", "48", "0"),
+        ("pong", "frames", "48", "0"),
+        ("breakout", "steps", "48", "0"),
+        ("pong", "steps", "48", "0"),
+    ]
     assert parity(tmp_path) == both
     assert {row["card"] for row in rows_in(tmp_path / "gpu_parity.csv")} == {STAND_IN}
     monkeypatch.setattr(gpu_parity, "play_group", lambda *case: pytest.fail("played again"))
@@ -219,7 +231,9 @@ def test_a_game_that_cannot_be_built_leaves_a_row_and_the_others_go_on(tmp_path,
 
     monkeypatch.setattr(gpu_parity.Frames, "make", refuse)
     parity(tmp_path, "--parts", "frames", "--frames", "8")
-    rows = {row["game"]: (row["frames_compared"], row["error"]) for row in rows_in(tmp_path / "gpu_parity.csv")}
+    rows = {
+        row["game"]: (row["frames_compared"], row["error"]) for row in rows_in(tmp_path / "gpu_parity.csv")
+    }
     assert rows == {"pong": ("", "FileNotFoundError: no ROM of pong"), "breakout": ("8", "")}
 
 
@@ -311,7 +325,9 @@ def test_a_training_case_leaves_a_row_and_is_not_run_again(tmp_path, monkeypatch
 
 
 def test_a_run_that_fails_leaves_its_last_words(tmp_path, monkeypatch):
-    monkeypatch.setattr(gpu_training, "cases", lambda stage, num_seeds: [gpu_training.Case(stage, "no_such_game")])
+    monkeypatch.setattr(
+        gpu_training, "cases", lambda stage, num_seeds: [gpu_training.Case(stage, "no_such_game")]
+    )
     monkeypatch.setattr(gpu_training.Ahead, "ask", lambda *case: None)
     gpu_training.main(["--stand-in", "--results", str(tmp_path), "--stages", "games"])
     assert "unknown game 'no_such_game'" in rows_in(tmp_path / "gpu_training.csv")[0]["error"]
@@ -330,7 +346,10 @@ def test_static_figures_of_a_kernel_and_a_rom_are_measured_once(tmp_path, monkey
     assert 0 < kernels[1]["linked_registers"] <= 48 and kernels[1]["linked_stack_bytes"] == 0
     (rom,) = rows_in(tmp_path / "gpu_roms.csv")
     assert rom["error"] == "" and 500 < int(rom["instructions_6507"]) < 2000
-    assert int(rom["machine_instructions"]) > 4 * int(rom["instructions_6507"]) and 8 < int(rom["meeting_places"]) < 200
+    assert (
+        int(rom["machine_instructions"]) > 4 * int(rom["instructions_6507"])
+        and 8 < int(rom["meeting_places"]) < 200
+    )
     assert 16 <= int(rom["registers"]) <= 255
     for name in ("measure_kernel", "measure_rom"):
         monkeypatch.setattr(gpu_static, name, lambda *case: pytest.fail("measured again"))

@@ -17,7 +17,9 @@ def flags_of(case, more=None):
     words = []
     for name, value in {**case.flags, **(more or {})}.items():
         flag = name.replace("_", "-")
-        words += [f"--{'' if value else 'no-'}{flag}"] if isinstance(value, bool) else [f"--{flag}", str(value)]
+        words += (
+            [f"--{'' if value else 'no-'}{flag}"] if isinstance(value, bool) else [f"--{flag}", str(value)]
+        )
     return [case.game, *words]
 
 
@@ -27,7 +29,10 @@ def test_every_case_has_its_name_and_flags_that_fit_one_another():
     for case in listed:
         if not case.command:
             config = parse_training(flags_of(case))
-            assert config.run.device == ("cpu" if case.name.endswith("-cpu") else "cuda") and config.run.env_device == "cpu"
+            assert (
+                config.run.device == ("cpu" if case.name.endswith("-cpu") else "cuda")
+                and config.run.env_device == "cpu"
+            )
             parse_training(flags_of(case, gpu_hybrid.tiny_flags(case)))
 
 
@@ -66,4 +71,9 @@ def test_a_case_runs_on_the_stand_in_and_leaves_its_row(tmp_path, monkeypatch):
     monkeypatch.setenv(STAND_IN, "1")
     gpu_hybrid.main(["--results", str(tmp_path), "--cases", "pong-s0", "--tiny", "--minutes", "2"])
     (row,) = gpu_hybrid.rows_of([tmp_path])
-    assert row["error"] == "" and int(row["steps"]) > 0 and float(row["gpu_busy"]) > 0 and "--overlap" in row["flags"]
+    assert (
+        row["error"] == ""
+        and int(row["steps"]) > 0
+        and float(row["gpu_busy"]) > 0
+        and "--overlap" in row["flags"]
+    )

@@ -36,7 +36,9 @@ for arguments in json.loads(sys.argv[1]):
 def shown(how: str) -> str:
     """What all of ``HELP`` print."""
     command = [sys.executable, "-c", SCRIPT, json.dumps(HELP), json.dumps(SLOW), how]
-    done = subprocess.run(command, env={**os.environ, "COLUMNS": "80"}, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        command, env={**os.environ, "COLUMNS": "80"}, capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 0 and done.stderr == "", done.stderr
     return done.stdout
 
@@ -45,7 +47,9 @@ def test_help_of_every_command_imports_neither_torch_nor_numba_and_says_the_same
     with_stand_ins, expected = shown("with stand-ins"), shown("with everything imported")
     assert with_stand_ins.count("imported []\n") == len(HELP)
     assert with_stand_ins.replace("imported []\n", "") == expected
-    assert all(flag in expected for flag in ("--learning-rate", "--episodes", "--num-actors", "--target-score"))
+    assert all(
+        flag in expected for flag in ("--learning-rate", "--episodes", "--num-actors", "--target-score")
+    )
 
 
 def test_what_is_imported_next_to_stand_ins_is_forgotten():

@@ -17,7 +17,17 @@ pytest.importorskip("mpi4py", reason="the extra parcade[mpi] is not installed")
 
 RANKS = Path(__file__).parent / "exchange" / "ranks.py"
 HARD_LIMIT_SECONDS = 120
-TRAIN = [sys.executable, "-m", "parcade", "train", "tiny_catch", "--unroll-length", "16", "--threads-per-rank", "1"]
+TRAIN = [
+    sys.executable,
+    "-m",
+    "parcade",
+    "train",
+    "tiny_catch",
+    "--unroll-length",
+    "16",
+    "--threads-per-rank",
+    "1",
+]
 
 
 def run(command, **options):
@@ -73,7 +83,9 @@ def test_one_rank_and_two_ranks_play_the_same_games(tmp_path):
     for name in ("frames", "steps", "updates", "episodes", "score_mean"):
         assert one[name] == two[name], name
     first, second = checkpoint_tensors(alone), checkpoint_tensors(both)
-    difference = max((first[n] - second[n]).abs().max() for n in first if n.startswith("policy.") and "weight" in n)
+    difference = max(
+        (first[n] - second[n]).abs().max() for n in first if n.startswith("policy.") and "weight" in n
+    )
     assert 0 <= difference < 1e-4
 
 
@@ -85,7 +97,9 @@ def test_a_users_own_mpiexec_is_recognised(tmp_path):
 
 
 def test_what_does_not_divide_is_refused_before_anything_starts(tmp_path):
-    code, _, err = run([*TRAIN, "--engine", "mpi", "--ranks", "3", "--num-envs", "32", "--run-dir", str(tmp_path / "r")])
+    code, _, err = run(
+        [*TRAIN, "--engine", "mpi", "--ranks", "3", "--num-envs", "32", "--run-dir", str(tmp_path / "r")]
+    )
     assert code == 2
     assert err.strip() == "parcade: num_envs=32 is not divisible by world_size=3 x 1 group(s); use 30 or 33"
     assert not (tmp_path / "r").exists()
@@ -104,7 +118,16 @@ class Job:
 
     def __init__(self, directory):
         self.directory = directory
-        flags = ["--engine", "mpi", "--ranks", "2", "--total-frames", "100000000", "--checkpoint-seconds", "1"]
+        flags = [
+            "--engine",
+            "mpi",
+            "--ranks",
+            "2",
+            "--total-frames",
+            "100000000",
+            "--checkpoint-seconds",
+            "1",
+        ]
         self.process = subprocess.Popen(
             [*TRAIN, *flags, "--run-dir", str(directory)],
             stdout=subprocess.PIPE,
@@ -200,7 +223,9 @@ def train_where_rank_1_raises(tmp_path, error):
 
 @pytest.mark.cluster
 def test_a_mistake_of_one_rank_alone_is_said_and_ends_all(tmp_path):
-    code, err = train_where_rank_1_raises(tmp_path, "parcade.errors.UsageError('replay needs 9 GiB, 2 are free; use less')")
+    code, err = train_where_rank_1_raises(
+        tmp_path, "parcade.errors.UsageError('replay needs 9 GiB, 2 are free; use less')"
+    )
     assert code == 2
     assert re.search(r"^parcade: rank 1 on \S+: replay needs 9 GiB, 2 are free; use less$", err, re.MULTILINE)
 
@@ -208,7 +233,18 @@ def test_a_mistake_of_one_rank_alone_is_said_and_ends_all(tmp_path):
 @pytest.mark.cluster
 def test_a_stop_file_of_before_does_not_end_a_resumed_run(tmp_path):
     directory = tmp_path / "run"
-    command = [mpi.find_mpiexec(), "-n", "2", *TRAIN, "--engine", "mpi", "--total-frames", "2048", "--run-dir", str(directory)]
+    command = [
+        mpi.find_mpiexec(),
+        "-n",
+        "2",
+        *TRAIN,
+        "--engine",
+        "mpi",
+        "--total-frames",
+        "2048",
+        "--run-dir",
+        str(directory),
+    ]
     assert run(command, env=mpi.rank_environment(1))[0] == 0
     (directory / "stop").touch()
     again = [sys.executable, "-m", "parcade", "train", "--resume", str(directory), "--total-frames", "8192"]
@@ -221,7 +257,17 @@ def test_a_stop_file_of_before_does_not_end_a_resumed_run(tmp_path):
 @pytest.mark.cluster
 def test_all_ranks_go_back_to_the_checkpoint_that_rank_0_finds_whole(tmp_path):
     directory = tmp_path / "run"
-    command = [*TRAIN, "--engine", "mpi", "--ranks", "2", "--checkpoint-seconds", "0.001", "--run-dir", str(directory)]
+    command = [
+        *TRAIN,
+        "--engine",
+        "mpi",
+        "--ranks",
+        "2",
+        "--checkpoint-seconds",
+        "0.001",
+        "--run-dir",
+        str(directory),
+    ]
     assert run([*command, "--total-frames", "4096"])[0] == 0
     newest, before, *_ = sorted((directory / "checkpoints").iterdir(), reverse=True)
     with open(newest / "rank-1.safetensors", "r+b") as file:

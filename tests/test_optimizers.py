@@ -29,7 +29,9 @@ def test_steps_are_torchs_own_to_the_last_bit(name):
         values.append((parameter.detach(), optimizer.state[parameter]))
     (ours, our_state), (theirs, their_state) = values
     assert torch.equal(ours, theirs) and our_state.keys() == their_state.keys()
-    assert all(torch.equal(torch.as_tensor(our_state[key]), torch.as_tensor(their_state[key])) for key in our_state)
+    assert all(
+        torch.equal(torch.as_tensor(our_state[key]), torch.as_tensor(their_state[key])) for key in our_state
+    )
 
 
 def test_a_step_does_not_import_torch_dynamo():
@@ -44,4 +46,9 @@ for make in (optimizers.Adam, optimizers.RAdam, optimizers.RMSprop):
     assert parameter.sum() != 0 or make is optimizers.RAdam
 print("torch._dynamo" in sys.modules)
 """
-    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True).stdout == "False\n"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True
+        ).stdout
+        == "False\n"
+    )

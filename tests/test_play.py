@@ -57,7 +57,12 @@ class Terminal:
         self.before = termios.tcgetattr(inner)
         environment = {**os.environ, "COLUMNS": "80", "LINES": "40"}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "parcade", *arguments], stdin=inner, stdout=inner, stderr=inner, env=environment, start_new_session=True
+            [sys.executable, "-m", "parcade", *arguments],
+            stdin=inner,
+            stdout=inner,
+            stderr=inner,
+            env=environment,
+            start_new_session=True,
         )
         self.shown = b""
 
@@ -113,7 +118,13 @@ def test_the_terminal_is_restored_when_playing_is_killed():
 
 
 def test_playing_needs_a_terminal():
-    done = subprocess.run([sys.executable, "-m", "parcade", "play", "pong"], input="", capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+    done = subprocess.run(
+        [sys.executable, "-m", "parcade", "play", "pong"],
+        input="",
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+    )
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert "needs a terminal" in done.stderr

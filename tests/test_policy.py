@@ -17,7 +17,9 @@ def small_policy(head="actor_critic", **network):
     return Policy((5,), np.float32, 3, NetworkConfig(network="mlp", hidden=16, **network), head)
 
 
-@pytest.mark.parametrize("network", [n for n in NETWORKS if n not in ("mlp", "karpathy_mlp", "ram_mlp", "auto")])
+@pytest.mark.parametrize(
+    "network", [n for n in NETWORKS if n not in ("mlp", "karpathy_mlp", "ram_mlp", "auto")]
+)
 def test_every_picture_network_takes_84x84_pictures(network):
     torso = build_torso(network, (4, 84, 84), 32)
     assert torso(torch.zeros(2, 4, 84, 84)).shape == (2, torso.num_features)
@@ -32,7 +34,9 @@ def test_a_picture_too_small_for_a_network_is_refused():
 
 def test_frames_in_colour_are_channels_of_a_cnn():
     policy = Policy((2, 42, 42, 3), np.uint8, 3, NetworkConfig(hidden=8, normalize_input=False), "q")
-    frames = torch.randint(0, 256, (1, 5, 2, 42, 42, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    frames = torch.randint(
+        0, 256, (1, 5, 2, 42, 42, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
+    )
     channels = frames[0].permute(0, 1, 4, 2, 3).reshape(5, 6, 42, 42)
     expected = policy.actor(policy.torso(channels.float() / 255))
     torch.testing.assert_close(policy(frames).scores[0], expected)
@@ -41,7 +45,10 @@ def test_frames_in_colour_are_channels_of_a_cnn():
 @pytest.mark.parametrize("shape", [(128,), (4, 128)])
 def test_auto_takes_two_layers_of_512_for_ram(shape):
     torso = build_torso("auto", shape, 32)
-    assert [tuple(layer.weight.shape) for layer in torso.body if isinstance(layer, torch.nn.Linear)] == [(512, np.prod(shape)), (512, 512)]
+    assert [tuple(layer.weight.shape) for layer in torso.body if isinstance(layer, torch.nn.Linear)] == [
+        (512, np.prod(shape)),
+        (512, 512),
+    ]
     policy = Policy(shape, np.uint8, 6, NetworkConfig(normalize_input=False), "q")
     assert policy.prepare(torch.full((1, 2, *shape), 255, dtype=torch.uint8)).unique().tolist() == [1.0]
     assert policy(torch.zeros(3, 2, *shape, dtype=torch.uint8)).scores.shape == (3, 2, 6)
@@ -77,7 +84,9 @@ def test_what_a_recurrent_policy_carries_is_float32_in_mixed_precision(monkeypat
     policy = small_policy(lstm=8)
     inside = []
     lstm = policy.lstm.forward
-    monkeypatch.setattr(policy.lstm, "forward", lambda *a: inside.append(torch.is_autocast_enabled("cpu")) or lstm(*a))
+    monkeypatch.setattr(
+        policy.lstm, "forward", lambda *a: inside.append(torch.is_autocast_enabled("cpu")) or lstm(*a)
+    )
     with torch.autocast("cpu", torch.bfloat16):
         state = policy(torch.randn(2, 3, 5)).state
     assert inside == [False, False] and state.dtype == torch.float32

@@ -24,7 +24,12 @@ SMALL = NetworkConfig(network="mlp", hidden=16)
 REMEMBERING = NetworkConfig(network="mlp", hidden=16, lstm=8)
 CASES = {
     "ppo": ("ppo", "tiny_catch", {"unroll_length": 8, "network": SMALL}, {}),
-    "ppo following its KL": ("ppo", "tiny_catch", {"unroll_length": 8, "network": SMALL, "target_kl": 0.01}, {}),
+    "ppo following its KL": (
+        "ppo",
+        "tiny_catch",
+        {"unroll_length": 8, "network": SMALL, "target_kl": 0.01},
+        {},
+    ),
     "ppo with overlap": ("ppo", "tiny_catch", {"unroll_length": 8, "network": SMALL}, {"overlap": True}),
     "ppo with an LSTM": ("ppo", "tiny_memory", {"unroll_length": 8, "network": REMEMBERING}, {}),
     "a2c with an LSTM and overlap": ("a2c", "tiny_memory", {"network": REMEMBERING}, {"overlap": True}),
@@ -37,7 +42,12 @@ CASES = {
         {},
     ),
     "reinforce": ("reinforce", "tiny_catch", {"games_per_update": 20, "network": SMALL}, {}),
-    "vtrace": ("vtrace", "tiny_forever", {"num_envs": 6, "num_groups": 3, "unroll_length": 6, "network": SMALL}, {}),
+    "vtrace": (
+        "vtrace",
+        "tiny_forever",
+        {"num_envs": 6, "num_groups": 3, "unroll_length": 6, "network": SMALL},
+        {},
+    ),
 }
 # Chosen so that every schedule is still under way when the run is cut in half.
 FRAMES = 4_096
@@ -46,7 +56,9 @@ FRAMES = 4_096
 def config_for(case, directory, frames, **run):
     algorithm, game, hyper, options = CASES[case]
     settings = {"checkpoint_seconds": 3600, "engine": "local", **options, **run}
-    run_config = RunConfig(algorithm=algorithm, total_frames=frames, run_dir=str(directory), seed=3, **settings)
+    run_config = RunConfig(
+        algorithm=algorithm, total_frames=frames, run_dir=str(directory), seed=3, **settings
+    )
     return TrainConfig(game, run_config, hyper=ALGORITHMS[algorithm].config(**hyper))
 
 
@@ -125,7 +137,9 @@ def test_metrics_beyond_the_checkpoint_are_cut_when_resuming(tmp_path):
 def test_a_resume_over_ale_begins_fresh_games_and_counts_the_cut_ones(tmp_path, capsys):
     env = EnvSettings(image_height=42, image_width=42, noop_max=0)
     hyper = ALGORITHMS["a2c"].config(num_envs=2, unroll_length=4)
-    run_config = RunConfig(algorithm="a2c", backend="ale", engine="serial", total_frames=64, run_dir=str(tmp_path / "run"))
+    run_config = RunConfig(
+        algorithm="a2c", backend="ale", engine="serial", total_frames=64, run_dir=str(tmp_path / "run")
+    )
     config = TrainConfig("breakout", run_config, env, hyper)
     run = start_run(config)
     run_training(config, run)
@@ -150,7 +164,9 @@ def start(directory, *flags):
     command += ["--total-frames", "1000000000", "--checkpoint-seconds", "0.5", "--run-dir", str(directory)]
     # Tests that run under nohup would hand its deafness on.
     hears = lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL)  # noqa: E731
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=hears)
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=hears
+    )
     deadline = time.monotonic() + 100
     while not list((directory / "checkpoints").glob("[0-9]*[0-9]")):
         assert process.poll() is None, process.communicate()
@@ -227,7 +243,9 @@ def test_a_kill_loses_only_what_came_after_the_last_checkpoint(tmp_path):
         ("ppo", "pong", "native", "cpu", "cpu"),
     ],
 )
-def test_a_config_of_before_env_device_keeps_its_consoles_where_they_were(algorithm, game, backend, device, expected):
+def test_a_config_of_before_env_device_keeps_its_consoles_where_they_were(
+    algorithm, game, backend, device, expected
+):
     run = RunConfig(algorithm=algorithm, backend=backend, device=device)
     data = to_json(TrainConfig(game, run, hyper=ALGORITHMS[algorithm].config()))
     del data["run"]["env_device"], data["run"]["capture"]

@@ -21,7 +21,9 @@ pytestmark = pytest.mark.quick
 def checkpoint(run, frames, value):
     final = rd.checkpoint_directory(run, frames)
     making = final.with_name(final.name + ".making")
-    digest = rd.write_rank_file(making, 0, {"x": torch.full((3,), value), "keys": np.array([2**63 + 5], np.uint64)})
+    digest = rd.write_rank_file(
+        making, 0, {"x": torch.full((3,), value), "keys": np.array([2**63 + 5], np.uint64)}
+    )
     rd.finish_checkpoint(making, final, {"progress": {"frames": frames}}, [digest], keep=2)
     return final
 
@@ -62,8 +64,12 @@ def test_a_checkpoint_is_on_the_disk_before_its_predecessor_is_deleted(run, monk
     events, fsync, replace, rmtree = [], os.fsync, os.replace, rd.shutil.rmtree
     name_of = lambda fd: Path(os.readlink(f"/proc/self/fd/{fd}")).name  # noqa: E731
     monkeypatch.setattr(os, "fsync", lambda fd: (events.append(f"flush {name_of(fd)}"), fsync(fd))[1])
-    monkeypatch.setattr(os, "replace", lambda a, b: (events.append(f"move to {Path(b).name}"), replace(a, b))[1])
-    monkeypatch.setattr(rd.shutil, "rmtree", lambda p, **k: (events.append(f"delete {int(p.name)}"), rmtree(p, **k))[1])
+    monkeypatch.setattr(
+        os, "replace", lambda a, b: (events.append(f"move to {Path(b).name}"), replace(a, b))[1]
+    )
+    monkeypatch.setattr(
+        rd.shutil, "rmtree", lambda p, **k: (events.append(f"delete {int(p.name)}"), rmtree(p, **k))[1]
+    )
     final = checkpoint(run, 400, 4.0)
     assert events == [
         "flush rank-0.safetensors",
@@ -181,8 +187,16 @@ def test_a_config_survives_json_and_another_schema_is_refused_by_name():
 
 def test_a_config_of_the_time_of_view_keeps_its_meaning():
     """The setting is called observations now, and auto has a CNN for pictures in colour, which was an MLP."""
-    for name, network, expected in (("rgb", "auto", "mlp"), ("rgb", "karpathy_mlp", "karpathy_mlp"), ("grey", "auto", "auto")):
-        config = TrainConfig("pong", env=EnvSettings(observations=name), hyper=PPOConfig(network=NetworkConfig(network=network)))
+    for name, network, expected in (
+        ("rgb", "auto", "mlp"),
+        ("rgb", "karpathy_mlp", "karpathy_mlp"),
+        ("grey", "auto", "auto"),
+    ):
+        config = TrainConfig(
+            "pong",
+            env=EnvSettings(observations=name),
+            hyper=PPOConfig(network=NetworkConfig(network=network)),
+        )
         data = json.loads(json.dumps(to_json(config)))
         assert from_json(data) == config
         data["env"]["view"] = data["env"].pop("observations")

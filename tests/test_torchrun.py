@@ -13,7 +13,17 @@ import torch
 
 from parcade.run_directory import newest_checkpoint, read_rank_file
 
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "parcade", "train", "tiny_catch"]
+TORCHRUN = [
+    sys.executable,
+    "-m",
+    "torch.distributed.run",
+    "--nproc-per-node",
+    "2",
+    "-m",
+    "parcade",
+    "train",
+    "tiny_catch",
+]
 FLAGS = ["--engine", "mpi", "--unroll-length", "16", "--threads-per-rank", "1"]
 HARD_LIMIT_SECONDS = 120
 
@@ -58,7 +68,11 @@ def test_ctrl_c_leaves_a_checkpoint_that_a_resume_goes_on_from(tmp_path):
     directory = tmp_path / "run"
     endless = ["--total-frames", "100000000", "--report-seconds", "0.5", "--run-dir", str(directory)]
     process = subprocess.Popen(
-        [*TORCHRUN, *FLAGS, *endless], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+        [*TORCHRUN, *FLAGS, *endless],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
     )
     try:
         deadline = time.monotonic() + HARD_LIMIT_SECONDS

@@ -59,7 +59,9 @@ class A2C(Algorithm):
     def optimizer(self) -> OptimizerFactory:
         if self.config.optimizer == "adam":
             return lambda parameters: optimizers.Adam(parameters, self.config.learning_rate, eps=1e-5)
-        return lambda parameters: optimizers.RMSprop(parameters, self.config.learning_rate, alpha=0.99, eps=1e-5)
+        return lambda parameters: optimizers.RMSprop(
+            parameters, self.config.learning_rate, alpha=0.99, eps=1e-5
+        )
 
     def update(self, batch: Batch, exchange: Exchange, progress: float) -> dict[str, Tensor]:
         c = self.config

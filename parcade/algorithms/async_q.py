@@ -84,7 +84,9 @@ class AsyncQ(Algorithm):
     def optimizer(self) -> OptimizerFactory:
         if self.config.optimizer == "adam":
             return lambda parameters: optimizers.Adam(parameters, self.config.learning_rate, eps=1e-5)
-        return lambda parameters: optimizers.RMSprop(parameters, self.config.learning_rate, alpha=0.99, eps=1e-3)
+        return lambda parameters: optimizers.RMSprop(
+            parameters, self.config.learning_rate, alpha=0.99, eps=1e-3
+        )
 
     def update(self, batch: Batch, exchange: Exchange, progress: float) -> dict[str, Tensor]:
         c, policy = self.config, self.policy

@@ -155,4 +155,3 @@ def minibatch(index: Tensor, state: Tensor | None, *columns: Tensor) -> tuple[Te
     if state is None:
         return None, *(column.flatten(0, 1).index_select(0, index)[None] for column in columns)
     return state[:, index], *(column[:, index] for column in columns)
-

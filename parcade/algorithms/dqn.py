@@ -25,7 +25,13 @@ from parcade.exchange.base import Exchange, OptimizerFactory, set_learning_rate
 from parcade.experience.replay import TransitionBatch
 from parcade.parameters import copy_module_state, state_tensors
 from parcade.policy import NetworkConfig
-from parcade.rl.q_learning import double_q_targets, importance_weights, q_targets, value_of, weighted_huber_loss
+from parcade.rl.q_learning import (
+    double_q_targets,
+    importance_weights,
+    q_targets,
+    value_of,
+    weighted_huber_loss,
+)
 from parcade.rl.schedules import linear
 from parcade.state import behind, part_of
 
@@ -92,7 +98,9 @@ class DQN(Algorithm):
         c = self.config
         if c.optimizer == "rmsprop":
             # The paper's 0.01 stands inside the root of squared sums over 32 transitions, this one outside of that of means.
-            return lambda parameters: optimizers.RMSprop(parameters, c.learning_rate, alpha=0.95, eps=0.1 / 32, centered=True)
+            return lambda parameters: optimizers.RMSprop(
+                parameters, c.learning_rate, alpha=0.95, eps=0.1 / 32, centered=True
+            )
         return lambda parameters: optimizers.Adam(parameters, c.learning_rate, eps=1e-4)
 
     def update(self, batch: TransitionBatch, exchange: Exchange, progress: float) -> dict[str, Tensor]:
@@ -108,7 +116,11 @@ class DQN(Algorithm):
         figures = exchange.minimize(self._loss, weights, *columns)
         batch.priorities = figures.pop("errors").abs()
         update_statistics(policy, batch.observations[None], exchange)
-        return {**figures, "policy/epsilon": policy.epsilon.clone(), "replay/size": torch.tensor(float(batch.size))}
+        return {
+            **figures,
+            "policy/epsilon": policy.epsilon.clone(),
+            "replay/size": torch.tensor(float(batch.size)),
+        }
 
     def _loss(
         self,
@@ -124,7 +136,11 @@ class DQN(Algorithm):
             q = value_of(self.policy(observations[None]).scores[0], actions)
         errors = q - self._targets(next_observations[None], returns, discounts)
         loss = weighted_huber_loss(errors, weights)
-        return loss, {"loss/value": loss.detach(), "policy/q_mean": q.detach().mean(), "errors": errors.detach()}
+        return loss, {
+            "loss/value": loss.detach(),
+            "policy/q_mean": q.detach().mean(),
+            "errors": errors.detach(),
+        }
 
     @torch.no_grad()
     def _targets(self, following: Tensor, returns: Tensor, discounts: Tensor) -> Tensor:

@@ -31,7 +31,13 @@ from parcade.capture import Fixed
 from parcade.exchange.base import Exchange, OptimizerFactory, learning_rate, set_learning_rate, step_size
 from parcade.experience.batch import Batch
 from parcade.policy import PolicyOutput
-from parcade.rl.losses import approximate_kl, clipped_surrogate_loss, entropy_of, log_prob_of, squared_error_loss
+from parcade.rl.losses import (
+    approximate_kl,
+    clipped_surrogate_loss,
+    entropy_of,
+    log_prob_of,
+    squared_error_loss,
+)
 from parcade.rl.returns import generalized_advantages
 from parcade.rl.schedules import linear
 
@@ -99,7 +105,9 @@ class PPO(Algorithm):
         columns = Fixed(inputs, batch.starts, batch.actions, batch.behaviour_log_prob, advantages, returns)
         for _ in range(c.epochs):
             for index in shuffled(batch, c.num_minibatches, self.generator):
-                figures = exchange.minimize(self._loss, evaluate, entropy_weight, index, batch.initial_policy_state, columns)
+                figures = exchange.minimize(
+                    self._loss, evaluate, entropy_weight, index, batch.initial_policy_state, columns
+                )
                 for name, value in figures.items():
                     totals[name] = totals.get(name, 0.0) + value
         update_statistics(policy, batch.observations, exchange)
@@ -122,7 +130,9 @@ class PPO(Algorithm):
         """Advantages and value targets ``[T, B]``, from the values the behaviour policy gave when it acted."""
         c, values = self.config, batch.behaviour_values
         rewards, v_T = self.bootstrap(batch)
-        advantages = generalized_advantages(rewards, batch.discounts(c.gamma, c.reset_at_points), values, v_T, c.gae_lambda)
+        advantages = generalized_advantages(
+            rewards, batch.discounts(c.gamma, c.reset_at_points), values, v_T, c.gae_lambda
+        )
         return advantages, advantages + values
 
     def _loss(
@@ -135,7 +145,9 @@ class PPO(Algorithm):
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Of the minibatch ``index`` of the columns of ``update``."""
         c = self.config
-        state, inputs, starts, actions, behaviour_log_prob, advantages, returns = minibatch(index, state, *columns)
+        state, inputs, starts, actions, behaviour_log_prob, advantages, returns = minibatch(
+            index, state, *columns
+        )
         with self.precision.autocast(self.device):
             scores, values, _ = evaluate(inputs, state, starts)
         log_prob = log_prob_of(scores, actions)
@@ -147,5 +159,9 @@ class PPO(Algorithm):
             "loss/value": value_loss.detach(),
             "policy/entropy": entropy.detach(),
             "policy/kl": approximate_kl(log_prob.detach(), behaviour_log_prob),
-            "policy/clipped": ((log_prob.detach() - behaviour_log_prob).exp() - 1).abs().gt(c.clip).float().mean(),
+            "policy/clipped": ((log_prob.detach() - behaviour_log_prob).exp() - 1)
+            .abs()
+            .gt(c.clip)
+            .float()
+            .mean(),
         }

@@ -59,7 +59,9 @@ class Reinforce(Algorithm):
 
     def optimizer(self) -> OptimizerFactory:
         c = self.config
-        return lambda parameters: optimizers.RMSprop(parameters, c.learning_rate, alpha=c.rmsprop_decay, eps=1e-5)
+        return lambda parameters: optimizers.RMSprop(
+            parameters, c.learning_rate, alpha=c.rmsprop_decay, eps=1e-5
+        )
 
     def update(self, batch: Batch, exchange: Exchange, progress: float) -> dict[str, Tensor]:
         advantages = self._advantages(batch, exchange)
@@ -82,7 +84,10 @@ class Reinforce(Algorithm):
         entropy = entropy_of(scores).sum()
         loss = -(advantages * log_prob_of(scores, actions)).sum()
         # The exchange takes the mean over ranks: the factor makes it Karpathy's sum over all steps of all ranks.
-        return (loss - self.config.entropy_weight * entropy) * world_size, {"loss": loss.detach(), "entropy": entropy.detach()}
+        return (loss - self.config.entropy_weight * entropy) * world_size, {
+            "loss": loss.detach(),
+            "entropy": entropy.detach(),
+        }
 
     def _advantages(self, batch: Batch, exchange: Exchange) -> Tensor:
         """Standardised returns ``[T, B]``; what stands in the padding means nothing."""

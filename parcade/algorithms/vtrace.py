@@ -67,13 +67,22 @@ class VTraceLearner(Algorithm):
     def optimizer(self) -> OptimizerFactory:
         if self.config.optimizer == "adam":
             return lambda parameters: optimizers.Adam(parameters, self.config.learning_rate, eps=1e-5)
-        return lambda parameters: optimizers.RMSprop(parameters, self.config.learning_rate, alpha=0.99, eps=1e-5)
+        return lambda parameters: optimizers.RMSprop(
+            parameters, self.config.learning_rate, alpha=0.99, eps=1e-5
+        )
 
     def update(self, batch: Batch, exchange: Exchange, progress: float) -> dict[str, Tensor]:
         c = self.config
         set_learning_rate(exchange.optimizer, linear(c.learning_rate, c.final_learning_rate, progress))
         rewards, v_T = self.bootstrap(batch)
-        columns = (batch.observations, batch.starts, batch.actions, batch.behaviour_log_prob, rewards, batch.discounts(c.gamma))
+        columns = (
+            batch.observations,
+            batch.starts,
+            batch.actions,
+            batch.behaviour_log_prob,
+            rewards,
+            batch.discounts(c.gamma),
+        )
         figures = exchange.minimize(self._loss, batch.initial_policy_state, v_T, *columns)
         update_statistics(self.policy, batch.observations, exchange)
         return figures

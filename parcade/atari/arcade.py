@@ -39,7 +39,9 @@ class Arcade:
             return object.__new__(DeviceArcade)
         return object.__new__(cls)
 
-    def __init__(self, game: str | Path, num_consoles: int, device: str = "cpu", repeat_action_probability: float = 0.0):
+    def __init__(
+        self, game: str | Path, num_consoles: int, device: str = "cpu", repeat_action_probability: float = 0.0
+    ):
         if device != "cpu":
             raise ValueError(f"device={device!r}: expected 'cpu' or 'cuda'")
         if num_consoles < 1:
@@ -101,7 +103,9 @@ class Arcade:
         if actions.min() < 0 or actions.max() > 17:
             raise ValueError(f"actions from {actions.min()} to {actions.max()}; expected 0 to 17")
         rewards = np.zeros(self.num_consoles, np.int32)
-        engine_cpu.act_many(0, self.num_consoles, *self._rows(), self.machine.rom, self.machine.program, actions, rewards)
+        engine_cpu.act_many(
+            0, self.num_consoles, *self._rows(), self.machine.rom, self.machine.program, actions, rewards
+        )
         return rewards
 
     @property
@@ -185,10 +189,14 @@ class Arcade:
             raise ValueError(f"consoles {first} to {last}: the other arcade has 0 to {arcade.num_consoles}")
         saved = arcade.get_state(slice(first, last))
         turns = np.arange(self.num_consoles) % (last - first)
-        self.set_state({name: values if name in ("version", "md5") else values[turns] for name, values in saved.items()})
+        self.set_state(
+            {name: values if name in ("version", "md5") else values[turns] for name, values in saved.items()}
+        )
 
 
-def check_saved(saved: dict[str, np.ndarray], places: dict[str, np.ndarray], machine: engine_cpu.Machine) -> None:
+def check_saved(
+    saved: dict[str, np.ndarray], places: dict[str, np.ndarray], machine: engine_cpu.Machine
+) -> None:
     """Refuse a state that does not fit the rows it shall go to. Errors: ValueError."""
     if int(saved["version"]) != VERSION:
         raise ValueError(f"state of version {int(saved['version'])}; expected {VERSION}")
@@ -196,5 +204,7 @@ def check_saved(saved: dict[str, np.ndarray], places: dict[str, np.ndarray], mac
         raise ValueError("state of another ROM")
     for name, expected in places.items():
         if saved[name].shape != expected.shape or saved[name].dtype != expected.dtype:
-            raise ValueError(f"{name} is {saved[name].dtype} {saved[name].shape}; expected {expected.dtype} {expected.shape}")
+            raise ValueError(
+                f"{name} is {saved[name].dtype} {saved[name].shape}; expected {expected.dtype} {expected.shape}"
+            )
     check_rows(saved, machine)

@@ -39,7 +39,17 @@ from .state import (
 )
 
 PLAIN, F8, F8SC, F6, F6SC, E0, FE, DPC = range(8)
-KIND_OF_TYPE = {"2K": PLAIN, "4K": PLAIN, "F8": F8, "F8SC": F8SC, "F6": F6, "F6SC": F6SC, "E0": E0, "FE": FE, "DPC": DPC}
+KIND_OF_TYPE = {
+    "2K": PLAIN,
+    "4K": PLAIN,
+    "F8": F8,
+    "F8SC": F8SC,
+    "F6": F6,
+    "F6SC": F6SC,
+    "E0": E0,
+    "FE": FE,
+    "DPC": DPC,
+}
 
 # First and last address whose reads have no side effect and come straight from the mapped bank.
 PLAIN_START = np.array([0x1000, 0x1000, 0x1100, 0x1000, 0x1100, 0x1000, 0x1000, 0x1080], np.int64)
@@ -59,10 +69,24 @@ def detect_type(image: bytes) -> str:
     if size <= 8192:
         if all(len(set(image[bank : bank + 256])) == 1 for bank in (0, 4096)):
             return "F8SC"
-        slices = ([0x8D, 0xE0, 0x1F], [0x8D, 0xE0, 0x5F], [0x8D, 0xE9, 0xFF], [0xAD, 0xE9, 0xFF], [0xAD, 0xED, 0xFF], [0xAD, 0xF3, 0xBF])
+        slices = (
+            [0x8D, 0xE0, 0x1F],
+            [0x8D, 0xE0, 0x5F],
+            [0x8D, 0xE9, 0xFF],
+            [0xAD, 0xE9, 0xFF],
+            [0xAD, 0xED, 0xFF],
+            [0xAD, 0xF3, 0xBF],
+        )
         if any(bytes(code) in image for code in slices):
             return "E0"
-        if any(bytes(code) in image for code in ([0x20, 0x00, 0xD0, 0xC6, 0xC5], [0x20, 0xC3, 0xF8, 0xA5, 0x82], [0xD0, 0xFB, 0x20, 0x73, 0xFE])):
+        if any(
+            bytes(code) in image
+            for code in (
+                [0x20, 0x00, 0xD0, 0xC6, 0xC5],
+                [0x20, 0xC3, 0xF8, 0xA5, 0x82],
+                [0xD0, 0xFB, 0x20, 0x73, 0xFE],
+            )
+        ):
             return "FE"
         return "F8"
     if size < 16384:

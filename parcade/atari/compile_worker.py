@@ -34,7 +34,9 @@ SEPARATE_UID = 0
 
 def main() -> None:
     """Compile what stdin names, until it ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets Ctrl-C too, and ends this process by closing its stdin
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # the parent gets Ctrl-C too, and ends this process by closing its stdin
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     names: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -121,7 +123,9 @@ def _leave_kernels_as_they_are_lowered(separate: set) -> None:
     _FunctionCompiler._customize_flags = customize
     codegen.JITCodeLibrary.finalize = keep_module
     codegen.CPUCodeLibrary.add_llvm_module = add_module
-    cpu.CPUContext.get_executable = lambda context, library, description, environment: object()  # a key; nothing is called here
+    cpu.CPUContext.get_executable = lambda context, library, description, environment: (
+        object()
+    )  # a key; nothing is called here
     Dispatcher.add_overload = remember
 
 
@@ -137,7 +141,9 @@ def _remember_types_of_calls() -> None:
         return known[key]
 
     BaseFunction.get_call_type = resolve_once
-    TargetConfig.__eq__ = lambda flags, other: isinstance(other, TargetConfig) and flags._values == other._values
+    TargetConfig.__eq__ = lambda flags, other: (
+        isinstance(other, TargetConfig) and flags._values == other._values
+    )
     TargetConfig.__hash__ = lambda flags: 0  # Numba's is the same for all as well
 
 
@@ -219,7 +225,9 @@ def _emit(library, description) -> None:
     library.enable_object_caching()
     library._compiled_object = library.codegen._tm.emit_object(module)
     # Next to the object Numba keeps LLVM's code for inlining. Nobody inlines this, so only the names are kept.
-    library._shared_module = llvm.parse_assembly("\n".join(f'define void @"{name}"() {{ ret void }}' for name in exported))
+    library._shared_module = llvm.parse_assembly(
+        "\n".join(f'define void @"{name}"() {{ ret void }}' for name in exported)
+    )
 
 
 def _kernels(library) -> Iterator:

@@ -136,7 +136,13 @@ def _stack_and_jumps(s, memory, rom, screen, operation, pc):
     if operation == PHA:
         _push(s, memory, rom, screen, np.int64(s[CPU_A]), True)
     elif operation == PHP:
-        flags = status(np.int64(s[CPU_NZ]), np.int64(s[CPU_C]), np.int64(s[CPU_V]), np.int64(s[CPU_D]), np.int64(s[CPU_I]))
+        flags = status(
+            np.int64(s[CPU_NZ]),
+            np.int64(s[CPU_C]),
+            np.int64(s[CPU_V]),
+            np.int64(s[CPU_D]),
+            np.int64(s[CPU_I]),
+        )
         _push(s, memory, rom, screen, flags, True)
     elif operation == PLA:
         bus.read(s, memory, rom, screen, 0x100 | np.int64(s[CPU_SP]))
@@ -167,7 +173,13 @@ def _stack_and_jumps(s, memory, rom, screen, operation, pc):
     else:  # BRK
         bus.read(s, memory, rom, screen, pc)
         pc = (pc + 1) & 0xFFFF
-        flags = status(np.int64(s[CPU_NZ]), np.int64(s[CPU_C]), np.int64(s[CPU_V]), np.int64(s[CPU_D]), np.int64(s[CPU_I]))
+        flags = status(
+            np.int64(s[CPU_NZ]),
+            np.int64(s[CPU_C]),
+            np.int64(s[CPU_V]),
+            np.int64(s[CPU_D]),
+            np.int64(s[CPU_I]),
+        )
         _push(s, memory, rom, screen, pc >> 8, True)
         _push(s, memory, rom, screen, pc & 0xFF, False)
         _push(s, memory, rom, screen, flags, False)

@@ -43,7 +43,9 @@ from .state import (
 from .translate import rom_code
 
 # Types of captured pictures, `preprocess.Resize` behind its level tables, scratch, which lines changed, and observations.
-RESIZE = "Tuple((uint8[:, ::1], int32[::1], float32[:, ::1], int32[::1], int32[::1], float32[:, ::1], int32[::1]))"
+RESIZE = (
+    "Tuple((uint8[:, ::1], int32[::1], float32[:, ::1], int32[::1], int32[::1], float32[:, ::1], int32[::1]))"
+)
 OBSERVING = f"uint64[:, :, ::1], {RESIZE}, float32[:, ::1], boolean[::1], uint8[:, :, ::1]"
 # And of the starts an episode may begin with: state, memory, screen, captured pictures and observations of K consoles.
 STARTS = "Tuple((int32[:, ::1], uint8[:, ::1], uint64[:, ::1], uint64[:, :, ::1], uint8[:, :, ::1]))"
@@ -78,7 +80,9 @@ def build_machine(game: str | Path, repeat_action_probability: float = 0.0) -> M
     name = games.game_of_image(image)
     row = games.load_games()[name] if name else {}
     if name is None:
-        warnings.warn(f"{path.name} is no known game: it runs without rules (reward 0, never over)", stacklevel=3)
+        warnings.warn(
+            f"{path.name} is no known game: it runs without rules (reward 0, never over)", stacklevel=3
+        )
     kind = cartridge.KIND_OF_TYPE[row.get("cartridge") or cartridge.detect_type(image)]
     rom = cartridge.expand_image(image, kind)
     arrays = allocate(1, 250)
@@ -128,7 +132,9 @@ def _copy(source, target_out):
 @separate(
     f"void(int64, {ROWS}, int32[:, ::1], uint8[:, ::1], uint32[:, :, ::1], uint8[::1], int32[::1], int64, int64, int64)"
 )
-def load_console(e, state, memory, screen, random, state_0, memory_0, random_0, rom, program, seed, mode, difficulty):
+def load_console(
+    e, state, memory, screen, random, state_0, memory_0, random_0, rom, program, seed, mode, difficulty
+):
     """ale-py's loadROM on console `e`: power on (copied from row 0 of the arrays `*_0`), seed, and a first reset."""
     stand_alone()
     for i in range(state.shape[1]):
@@ -155,7 +161,9 @@ def act_many(first, last, state, memory, screen, random, rom, program, actions, 
     """One frame of consoles `first` .. `last` - 1 with ale-py action ids."""
     stand_alone()
     for e in range(first, last):
-        rewards_out[e] = console.act(state[e], memory[e], rom, screen[e], random[e], program, np.int64(actions[e]))
+        rewards_out[e] = console.act(
+            state[e], memory[e], rom, screen[e], random[e], program, np.int64(actions[e])
+        )
 
 
 @separate("void(int32[:, ::1], uint64[:, ::1], uint64[:, ::1])")
@@ -223,7 +231,18 @@ def push(num_pictures, memory, captured, resize_table, work, changed, stack):
         _copy(memory[:RAM_BYTES], newest)
     elif channels == 1:  # tells the compiler that its bytes are contiguous
         preprocess.observe(
-            captured, num_pictures, levels[0], column_start, column_weight, row_start, row_count, row_weight, whole, work, changed, newest
+            captured,
+            num_pictures,
+            levels[0],
+            column_start,
+            column_weight,
+            row_start,
+            row_count,
+            row_weight,
+            whole,
+            work,
+            changed,
+            newest,
         )
     else:
         for c in range(channels):
@@ -256,13 +275,28 @@ def begin_episode(s, memory, screen, random, rom, program, fire, noop_max):
             starting = False
             continue
         firing = fire and frame == 0
-        console.act(s, memory, rom, screen, random, program, np.int64(console.FIRE if firing else console.NOOP))
+        console.act(
+            s, memory, rom, screen, random, program, np.int64(console.FIRE if firing else console.NOOP)
+        )
         starting = s[TERMINAL] != 0 and not firing
         frame += 1
 
 
 @kernel
-def play_step(s, memory, screen, random, rom, program, action, frame_skip, frames_left, episodic_life, captured, counts_out):
+def play_step(
+    s,
+    memory,
+    screen,
+    random,
+    rom,
+    program,
+    action,
+    frame_skip,
+    frames_left,
+    episodic_life,
+    captured,
+    counts_out,
+):
     """The frames of one step, until it or the episode ends; captures the pictures that are observed but the last one.
 
     captured [3, height * 20]; counts_out [4] int32: reward, frames played, how many rows of `captured` the observation is
@@ -314,9 +348,7 @@ def _recall_start(s, memory, screen, stream, starts, captured, observation):
         _copy(start_observations[which, k], observation[k])
 
 
-@separate(
-    f"void(int64, {ROWS}, uint8[::1], int32[::1], boolean, int64, {STARTS}, {OBSERVING}, int32[::1])"
-)
+@separate(f"void(int64, {ROWS}, uint8[::1], int32[::1], boolean, int64, {STARTS}, {OBSERVING}, int32[::1])")
 def start_episode(
     e, state, memory, screen, random, rom, program, fire, noop_max, starts, captured, resize_table, work, changed, observations, elapsed
 ):  # fmt: skip
@@ -324,7 +356,9 @@ def start_episode(
     stand_alone()
     elapsed[e] = 0
     if len(starts[0]) > 0:
-        _recall_start(state[e], memory[e], screen[e], random[e, NOOP_STREAM], starts, captured[e], observations[e])
+        _recall_start(
+            state[e], memory[e], screen[e], random[e, NOOP_STREAM], starts, captured[e], observations[e]
+        )
         return
     begin_episode(state[e], memory[e], screen[e], random[e], rom, program, fire, noop_max)
     for k in range(observations.shape[1]):

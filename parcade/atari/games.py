@@ -18,7 +18,13 @@ import importlib.util
 import json
 from pathlib import Path
 
-ROM_SIZES = (2048, 4096, 8192, *range(10240, 10496), 16384)  # of the cartridges in cartridge.py; DPC's may have a tail
+ROM_SIZES = (
+    2048,
+    4096,
+    8192,
+    *range(10240, 10496),
+    16384,
+)  # of the cartridges in cartridge.py; DPC's may have a tail
 
 
 @functools.cache
@@ -37,7 +43,9 @@ def snake_case(name: str) -> str:
         if known.replace("_", "") == wanted:
             return known
     near = difflib.get_close_matches(name, load_games(), n=1, cutoff=0.7)
-    advice = f"did you mean {near[0]!r}?" if near else "expected a game of parcade games, or the path of a ROM"
+    advice = (
+        f"did you mean {near[0]!r}?" if near else "expected a game of parcade games, or the path of a ROM"
+    )
     raise ValueError(f"unknown game {given!r}; {advice}")
 
 
@@ -45,7 +53,9 @@ def rom_directory() -> Path:
     """Where ale-py's wheel keeps its ROMs, found without importing ale_py."""
     spec = importlib.util.find_spec("ale_py")
     if spec is None or not spec.submodule_search_locations:
-        raise FileNotFoundError("ale-py is not installed, so its ROMs are missing; pip install ale-py, or give a ROM by path")
+        raise FileNotFoundError(
+            "ale-py is not installed, so its ROMs are missing; pip install ale-py, or give a ROM by path"
+        )
     return Path(spec.submodule_search_locations[0]) / "roms"
 
 
@@ -63,7 +73,9 @@ def read_rom(game: str | Path) -> bytes:
     image = path.read_bytes()
     if len(image) not in ROM_SIZES:
         expected = ", ".join(f"{size:,}" for size in ROM_SIZES[:3])
-        raise ValueError(f"{path} has {len(image):,} bytes; expected a ROM of {expected}, 10,240 to 10,495 or {16384:,} bytes")
+        raise ValueError(
+            f"{path} has {len(image):,} bytes; expected a ROM of {expected}, 10,240 to 10,495 or {16384:,} bytes"
+        )
     return image
 
 
@@ -77,5 +89,7 @@ def modes(row: dict) -> list[int]:
     """Modes of a game's row; Video Cube's are 100 * cube + variant."""
     listed = row.get("modes", [0])
     if isinstance(listed, dict):
-        return [100 * cube + variant for cube in range(listed["cubes"]) for variant in range(listed["variants"])]
+        return [
+            100 * cube + variant for cube in range(listed["cubes"]) for variant in range(listed["variants"])
+        ]
     return listed

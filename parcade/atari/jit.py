@@ -155,7 +155,10 @@ def separate_functions() -> dict[str, tuple]:
     """Dispatcher and signature of every separate function by its name, callees first; nothing with the JIT off."""
     for name in ("engine_cpu", "rounds", "translate.tracing"):
         importlib.import_module(f"{__package__}.{name}")
-    return {f"{dispatcher.py_func.__module__}.{dispatcher.__name__}": (dispatcher, signature) for dispatcher, signature in _separate}
+    return {
+        f"{dispatcher.py_func.__module__}.{dispatcher.__name__}": (dispatcher, signature)
+        for dispatcher, signature in _separate
+    }
 
 
 def prepare() -> None:
@@ -170,15 +173,23 @@ def prepare() -> None:
             missing = _forget_stale_kernels(directory) or _forget_half_a_set(directory)
             started = time.perf_counter()
             if missing and functions:
-                print("parcade: compiling the consoles, once (some 10 seconds on two cores) ...", file=sys.stderr, flush=True)
+                print(
+                    "parcade: compiling the consoles, once (some 10 seconds on two cores) ...",
+                    file=sys.stderr,
+                    flush=True,
+                )
             if missing and functions and directory is not None:
                 _compile_side_by_side(functions, directory)
             for dispatcher, signature in _separate:
                 _compile(dispatcher, signature, directory is not None)
             for dispatcher, _ in _separate:
-                dispatcher.disable_compile(False)  # numba-cuda takes only functions that may still be compiled
+                dispatcher.disable_compile(
+                    False
+                )  # numba-cuda takes only functions that may still be compiled
             if missing and functions:
-                print(f"parcade: compiled in {time.perf_counter() - started:.0f} s", file=sys.stderr, flush=True)
+                print(
+                    f"parcade: compiled in {time.perf_counter() - started:.0f} s", file=sys.stderr, flush=True
+                )
             if missing and directory is not None:
                 (directory / STAMP).write_text(source_digest())
         _prepared = True
@@ -248,7 +259,15 @@ STAMP = "kernels.sha256"
 
 
 # Files and folders without kernels of the CPU: changing them makes no kernel stale.
-WITHOUT_KERNELS = ("__init__.py", "arcade.py", "games.py", "state_check.py", "vector.py", "cuda/", "translate/")
+WITHOUT_KERNELS = (
+    "__init__.py",
+    "arcade.py",
+    "games.py",
+    "state_check.py",
+    "vector.py",
+    "cuda/",
+    "translate/",
+)
 WITH_KERNELS = ("translate/machine_code.py", "translate/tracing.py")
 
 
@@ -256,8 +275,14 @@ WITH_KERNELS = ("translate/machine_code.py", "translate/tracing.py")
 def source_digest(*, everything: bool = False) -> str:
     """Fingerprint of the sources that kernels are made of, or of all of this package's, as they are when first asked for."""
     folder = Path(__file__).parent
-    names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.py") if "__pycache__" not in path.parts)
-    wanted = [name for name in names if everything or name in WITH_KERNELS or not name.startswith(WITHOUT_KERNELS)]
+    names = sorted(
+        path.relative_to(folder).as_posix()
+        for path in folder.rglob("*.py")
+        if "__pycache__" not in path.parts
+    )
+    wanted = [
+        name for name in names if everything or name in WITH_KERNELS or not name.startswith(WITHOUT_KERNELS)
+    ]
     return hashlib.sha256(b"".join((folder / name).read_bytes() for name in wanted)).hexdigest()
 
 
@@ -304,7 +329,9 @@ def only_process(directory: Path | None, name: str = "kernels") -> Iterator[None
                 break
             except (BlockingIOError, FileExistsError):
                 if time.monotonic() > deadline:
-                    raise TimeoutError(f"another process has been compiling the consoles for {LOCK_SECONDS} s") from None
+                    raise TimeoutError(
+                        f"another process has been compiling the consoles for {LOCK_SECONDS} s"
+                    ) from None
                 time.sleep(0.05)
                 _forget_dead_holder(folder)
             except OSError as error:
@@ -366,7 +393,12 @@ def _lies_on_disk(dispatcher, signature: str) -> bool:
 
 def _delete_kernels(directory: Path) -> None:
     for folder in _kernel_folders() | {directory}:
-        for path in [*folder.glob("*.nbi"), *folder.glob("*.nbc"), *folder.glob("rom-*.o"), *folder.glob("rom-*.ptx")]:
+        for path in [
+            *folder.glob("*.nbi"),
+            *folder.glob("*.nbc"),
+            *folder.glob("rom-*.o"),
+            *folder.glob("rom-*.ptx"),
+        ]:
             path.unlink(missing_ok=True)
 
 

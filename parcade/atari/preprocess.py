@@ -51,7 +51,9 @@ class Resize(NamedTuple):
     row_start: np.ndarray  # int32 [height]
     row_count: np.ndarray  # int32 [height]
     row_weight: np.ndarray  # float32 [height, taps]
-    whole: np.ndarray  # int32 [2]: source lines and columns to an output pixel if both are whole numbers, else 0
+    whole: (
+        np.ndarray
+    )  # int32 [2]: source lines and columns to an output pixel if both are whole numbers, else 0
 
 
 def _area_weights(source: int, target: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -86,9 +88,18 @@ def resize_to(source_height: int, height: int, width: int) -> Resize:
     """Weights from [source_height, 160] to [height, width]."""
     column_start, _, column_weight = _area_weights(160, width)
     row_start, row_count, row_weight = _area_weights(source_height, height)
-    whole = (source_height // height, 160 // width) if source_height % height == 0 and 160 % width == 0 else (0, 0)
+    whole = (
+        (source_height // height, 160 // width)
+        if source_height % height == 0 and 160 % width == 0
+        else (0, 0)
+    )
     return Resize(
-        column_start, np.ascontiguousarray(column_weight.T), row_start, row_count, row_weight, np.array(whole, np.int32)
+        column_start,
+        np.ascontiguousarray(column_weight.T),
+        row_start,
+        row_count,
+        row_weight,
+        np.array(whole, np.int32),
     )
 
 
@@ -196,7 +207,20 @@ def _observe_whole(pictures, num_pictures, levels, lines, columns, width, height
 
 
 @kernel
-def observe(pictures, num_pictures, levels, column_start, column_weight, row_start, row_count, row_weight, whole, work, changed, out):
+def observe(
+    pictures,
+    num_pictures,
+    levels,
+    column_start,
+    column_weight,
+    row_start,
+    row_count,
+    row_weight,
+    whole,
+    work,
+    changed,
+    out,
+):
     """Resize the maximum of pictures into `out` [height * width] uint8, which holds the observation before: one channel of it.
 
     `levels` uint8 [256]: what each palette index shows in this channel.
@@ -210,7 +234,9 @@ def observe(pictures, num_pictures, levels, column_start, column_weight, row_sta
     sums = work[1]
     total = work[2]
     if whole[0] > 0:
-        _observe_whole(pictures, num_pictures, levels, whole[0], whole[1], width, height, level, total, changed, out)
+        _observe_whole(
+            pictures, num_pictures, levels, whole[0], whole[1], width, height, level, total, changed, out
+        )
         return
     summed = -1  # the line `sums` belongs to
     for row in range(height):

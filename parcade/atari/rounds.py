@@ -34,9 +34,13 @@ from .thread_pool import (
 STEP = 0
 RESET = 1
 COMMAND = MESSAGE
-STACKS = MESSAGE + 1  # address of uint8 [n, stack, bytes of a frame] that takes copies of the observations, 0 for none
+STACKS = (
+    MESSAGE + 1
+)  # address of uint8 [n, stack, bytes of a frame] that takes copies of the observations, 0 for none
 FRAMES = MESSAGE + 2  # address of uint8 [n, bytes of a frame] that takes their newest frames, 0 for none
-FINAL = MESSAGE + 3  # address of uint8 [n, stack, bytes of a frame] that takes the last observations of episodes that end
+FINAL = (
+    MESSAGE + 3
+)  # address of uint8 [n, stack, bytes of a frame] that takes the last observations of episodes that end
 RESULTS = MESSAGE + 4  # addresses of arrays as those of `Outcome`
 
 
@@ -245,7 +249,9 @@ def prepare_round(control, played):
 def gather(control, played):
     """Copy the outcome of a round to where the caller wants it; returns how many episodes ended."""
     stand_alone()
-    rewards, terminated, truncated, lives, frame_number, episode_frame_number, frames, reset_frames = played[9]
+    rewards, terminated, truncated, lives, frame_number, episode_frame_number, frames, reset_frames = played[
+        9
+    ]
     copy_to(control[RESULTS], rewards)
     copy_to(control[RESULTS + 1], terminated)
     copy_to(control[RESULTS + 2], truncated)

@@ -25,7 +25,17 @@ import ast
 import numpy as np
 
 from .jit import separate, stand_alone
-from .state import CART_RAM, LIVES, MODE, NUM_RULE_VARIABLES, REWARD, RULE_STACK, RULE_STACK_WORDS, RULE_VARIABLES, TERMINAL
+from .state import (
+    CART_RAM,
+    LIVES,
+    MODE,
+    NUM_RULE_VARIABLES,
+    REWARD,
+    RULE_STACK,
+    RULE_STACK_WORDS,
+    RULE_VARIABLES,
+    TERMINAL,
+)
 
 OPCODES = (
     "END CONST LOAD STORE BYTE LOW HIGH DECIMAL CART ADD SUB MUL DIV SHIFT AND OR EQ NE LT LE GT GE NOT BOTH EITHER "
@@ -34,7 +44,15 @@ OPCODES = (
 (END, CONST, LOAD, STORE, BYTE, LOW, HIGH, DECIMAL, CART, ADD, SUB, MUL, DIV, SHIFT, AND, OR, EQ, NE, LT, LE, GT, GE, NOT,
  BOTH, EITHER, SELECT, MIN, MAX, SIGNED, POPCOUNT, EIGHTH, ROW_EIGHTH, ZERO_TEN, DECIMAL_OF, DIGITS) = range(len(OPCODES))  # fmt: skip
 
-BINARY = {ast.Add: ADD, ast.Sub: SUB, ast.Mult: MUL, ast.FloorDiv: DIV, ast.RShift: SHIFT, ast.BitAnd: AND, ast.BitOr: OR}
+BINARY = {
+    ast.Add: ADD,
+    ast.Sub: SUB,
+    ast.Mult: MUL,
+    ast.FloorDiv: DIV,
+    ast.RShift: SHIFT,
+    ast.BitAnd: AND,
+    ast.BitOr: OR,
+}
 COMPARE = {ast.Eq: EQ, ast.NotEq: NE, ast.Lt: LT, ast.LtE: LE, ast.Gt: GT, ast.GtE: GE}
 FIXED_PLACES = {"reward": REWARD, "terminal": TERMINAL, "lives": LIVES, "m": MODE}
 
@@ -42,7 +60,9 @@ FIXED_PLACES = {"reward": REWARD, "terminal": TERMINAL, "lives": LIVES, "m": MOD
 (AT_STEP, AT_RESET, AT_UNTIL, AT_AFTER_MODE, SELECT_FRAMES, SELECT_FIRST, SOFT_RESET_FIRST, MODE_PROCEDURE, START_AT, NUM_STARTS,
  FIRE_ILLEGAL, HEADER_WORDS) = range(12)  # fmt: skip
 MODE_PROCEDURES = ("", "select", "adventure", "berzerk", "double_dunk", "video_cube")
-(NO_MODES, SELECT_MODE, ADVENTURE_MODE, BERZERK_MODE, DOUBLE_DUNK_MODE, VIDEO_CUBE_MODE) = range(len(MODE_PROCEDURES))
+(NO_MODES, SELECT_MODE, ADVENTURE_MODE, BERZERK_MODE, DOUBLE_DUNK_MODE, VIDEO_CUBE_MODE) = range(
+    len(MODE_PROCEDURES)
+)
 
 
 class RuleCompiler:
@@ -59,7 +79,9 @@ class RuleCompiler:
         if name not in self.places:
             number = len(self.places) - len(FIXED_PLACES)
             if number >= NUM_RULE_VARIABLES:
-                raise ValueError(f"a game rule uses more than {NUM_RULE_VARIABLES} variables: {sorted(self.places)}")
+                raise ValueError(
+                    f"a game rule uses more than {NUM_RULE_VARIABLES} variables: {sorted(self.places)}"
+                )
             self.places[name] = RULE_VARIABLES + number
         return self.places[name]
 
@@ -67,7 +89,10 @@ class RuleCompiler:
         """Code of ``name = expression``."""
         tree = ast.parse(expression, mode="eval").body
         if isinstance(tree, ast.ListComp):
-            self.lists[name] = [self._substituted(tree.elt, tree.generators[0].target, item) for item in self._items(tree.generators[0])]
+            self.lists[name] = [
+                self._substituted(tree.elt, tree.generators[0].target, item)
+                for item in self._items(tree.generators[0])
+            ]
             return []
         return [*self.code(tree), STORE, self.place(name)]
 
@@ -97,7 +122,9 @@ class RuleCompiler:
                 return code
             case ast.IfExp(test=test, body=body, orelse=orelse):
                 return [*self.code(body), *self.code(orelse), *self.code(test), SELECT, 0]
-            case ast.Compare(left=left, ops=[ast.In() | ast.NotIn() as operator], comparators=[ast.Tuple(elts=items)]):
+            case ast.Compare(
+                left=left, ops=[ast.In() | ast.NotIn() as operator], comparators=[ast.Tuple(elts=items)]
+            ):
                 code = [*self.code(left), *self.code(items[0]), EQ, 0]
                 for item in items[1:]:
                     code += [*self.code(left), *self.code(item), EQ, 0, EITHER, 0]
@@ -113,13 +140,18 @@ class RuleCompiler:
     def _call(self, name: str, arguments: list[ast.expr]) -> list[int]:
         byte_of = {"b": BYTE, "n": LOW, "h": HIGH, "d": DECIMAL, "x": CART, "s8": BYTE, "e": BYTE, "r8": BYTE}
         if name in byte_of:
-            address = eval(compile(ast.fix_missing_locations(ast.Expression(arguments[0])), "rule", "eval"), {"__builtins__": {}})
+            address = eval(
+                compile(ast.fix_missing_locations(ast.Expression(arguments[0])), "rule", "eval"),
+                {"__builtins__": {}},
+            )
             after = {"s8": [SIGNED, 0], "e": [EIGHTH, 0], "r8": [ROW_EIGHTH, 0]}.get(name, [])
             return [byte_of[name], address & 0x7F, *after]
         if name in ("bcd", "bcd3"):
             code = []
             for index, argument in enumerate(arguments):
-                digits = self._call("d", [argument]) if name == "bcd" else [*self.code(argument), DECIMAL_OF, 0]
+                digits = (
+                    self._call("d", [argument]) if name == "bcd" else [*self.code(argument), DECIMAL_OF, 0]
+                )
                 code += digits if index == 0 else [*digits, DIGITS, 0]
             return code
         if name == "clamp":

@@ -67,7 +67,11 @@ class Tasks:
 
     def _weight(self, name: str, worker: int) -> int:
         """Bytes of Python's code in a function and its kernels: about how long it takes to compile."""
-        return sum(len(part.__code__.co_code) for part in self._parts[name] if self._worker_of.get(part, worker) == worker)
+        return sum(
+            len(part.__code__.co_code)
+            for part in self._parts[name]
+            if self._worker_of.get(part, worker) == worker
+        )
 
 
 def parts(function: FunctionType, separate: set[FunctionType]) -> set[FunctionType]:
@@ -87,7 +91,10 @@ def _called(function: FunctionType) -> Iterator[FunctionType]:
     names, known = function.__code__.co_names, function.__globals__
     for name in names:
         value = known.get(name)
-        for found in [value, *[getattr(value, part, None) for part in names if isinstance(value, ModuleType)]]:
+        for found in [
+            value,
+            *[getattr(value, part, None) for part in names if isinstance(value, ModuleType)],
+        ]:
             if isinstance(getattr(found, "py_func", None), FunctionType):
                 yield found.py_func
 

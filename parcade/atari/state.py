@@ -70,7 +70,9 @@ LOG_SLOT = 35  # the slot of the current frame, 0-2
 LOG_COUNT = 36  # entries in the current slot
 LOG_DONE = 37  # entries the live TIA has taken in
 LOG_BASE = 38  # cycle that entry times count from
-RECENT_CUTS = 39  # of the last two complete frames, bit 0 the last one: it ended above the picture's last line
+RECENT_CUTS = (
+    39  # of the last two complete frames, bit 0 the last one: it ended above the picture's last line
+)
 OBSERVED = 40  # draw the current frame while it runs
 SLOT_COUNT = 41  # 3 words: entries of each slot's frame
 SLOT_DRAWN = 44  # 3 words: the slot's frame is already on its picture

@@ -20,12 +20,24 @@ def _chip_ranges() -> dict[int, tuple[int, int]]:
     ranges |= dict.fromkeys((st.CPU_C, st.CPU_V, st.CPU_D, st.CPU_I, st.CPU_JAMMED), BIT)
     ranges |= {st.CPU_PC: (0, 0xFFFF), st.CPU_NZ: (0, 0xFFFF), st.CYCLES: (0, 2**26)}
     ranges |= {st.RIOT_TIMER: BYTE, st.RIOT_SHIFT: (0, 10), st.RIOT_READ_FLAG: BIT, st.RIOT_DDRA: BYTE}
-    ranges |= dict.fromkeys((st.RIOT_SET_CYCLE, st.RIOT_READ_CYCLE, st.DUMP_OFF_CYCLE, st.LOG_BASE, st.DPC_MARK_CYCLE), TIMES)
+    ranges |= dict.fromkeys(
+        (st.RIOT_SET_CYCLE, st.RIOT_READ_CYCLE, st.DUMP_OFF_CYCLE, st.LOG_BASE, st.DPC_MARK_CYCLE), TIMES
+    )
     ranges |= dict.fromkeys((st.IN_SWCHA, st.IN_SWCHB, st.IN_INPT4, st.IN_INPT5), BYTE)
     ranges |= dict.fromkeys(range(st.IN_CHARGE, st.IN_CHARGE + 4), (st.CHARGE_NEVER, 2**26))
-    ranges |= {st.FRAME_START: (-227, 0), st.VSYNC_FINISH: TIMES, st.LINE_LIMIT: (0, 228 * 400), st.SCANLINES: (0, 2**26)}
+    ranges |= {
+        st.FRAME_START: (-227, 0),
+        st.VSYNC_FINISH: TIMES,
+        st.LINE_LIMIT: (0, 228 * 400),
+        st.SCANLINES: (0, 2**26),
+    }
     ranges |= dict.fromkeys((st.FRAME_ENDED, st.PARTIAL, st.DUMP, st.OBSERVED, st.PICTURE), BIT)
-    ranges |= {st.RECENT_CUTS: (0, 3), st.LOG_SLOT: (0, 2), st.LOG_COUNT: (0, st.LOG_CAPACITY), st.LOG_DONE: (0, st.LOG_CAPACITY)}
+    ranges |= {
+        st.RECENT_CUTS: (0, 3),
+        st.LOG_SLOT: (0, 2),
+        st.LOG_COUNT: (0, st.LOG_CAPACITY),
+        st.LOG_DONE: (0, st.LOG_CAPACITY),
+    }
     ranges |= dict.fromkeys(range(st.SLOT_COUNT, st.SLOT_COUNT + 3), (0, st.LOG_CAPACITY))
     ranges |= dict.fromkeys(range(st.SLOT_DRAWN, st.SLOT_DRAWN + 3), (0, 2))
     for first in (st.DPC_TOP, st.DPC_BOTTOM, st.DPC_FLAG, st.DPC_MUSIC):
@@ -42,8 +54,15 @@ def _tia_ranges(height: int) -> dict[int, tuple[int, int]]:
     ranges = dict.fromkeys(range(st.TIA_WORDS), (0, 255))
     ranges |= dict.fromkeys((st.T_LAST, st.T_START, st.T_STOP, st.T_FRAME_START, st.T_LAST_HMOVE), CLOCK)
     ranges |= {st.T_LEFT: (0, 228), st.T_LINE: (0, height), st.T_PICTURE: (0, height * st.LINE_WORDS)}
-    ranges |= {st.T_PF: (0, 0xFFFFF), st.T_COLLISIONS: (0, 0x7FFF), st.T_ARK_COUNT: (0, 3), st.T_M0_SHAPE: (0, 2)}
-    ranges |= dict.fromkeys((st.T_ENAM0, st.T_ENAM1, st.T_ENABL, st.T_DELAYED_ENABL, st.T_COMB, st.T_MIRRORED), BIT)
+    ranges |= {
+        st.T_PF: (0, 0xFFFFF),
+        st.T_COLLISIONS: (0, 0x7FFF),
+        st.T_ARK_COUNT: (0, 3),
+        st.T_M0_SHAPE: (0, 2),
+    }
+    ranges |= dict.fromkeys(
+        (st.T_ENAM0, st.T_ENAM1, st.T_ENABL, st.T_DELAYED_ENABL, st.T_COMB, st.T_MIRRORED), BIT
+    )
     ranges |= dict.fromkeys(range(st.T_HMP0, st.T_HMBL + 1), NIBBLE)
     return ranges | dict.fromkeys(range(st.T_POSP0, st.T_POSBL + 1), (0, 159))
 
@@ -94,9 +113,13 @@ def check_rows(saved: dict[str, np.ndarray], machine: Machine) -> None:
     for first in range(st.TIA, st.LOGS, st.TIA_WORDS):
         tia = state[:, first : first + st.TIA_WORDS].astype(np.int64)
         drawn = 228 * tia[:, st.T_LINE] + 228 - tia[:, st.T_LEFT]
-        if (drawn != tia[:, st.T_LAST] - tia[:, st.T_START]).any() or (tia[:, st.T_STOP] - tia[:, st.T_START] != 228 * machine.height).any():
+        if (drawn != tia[:, st.T_LAST] - tia[:, st.T_START]).any() or (
+            tia[:, st.T_STOP] - tia[:, st.T_START] != 228 * machine.height
+        ).any():
             # A block of a console that has not run yet is all zero.
             if tia[:, st.T_STOP].any():
-                raise ValueError("saved state: T_LAST, T_LEFT and T_LINE disagree on how far the picture is drawn")
+                raise ValueError(
+                    "saved state: T_LAST, T_LEFT and T_LINE disagree on how far the picture is drawn"
+                )
     if saved["random"][:, :, 624].max(initial=0) > 624:
         raise ValueError("saved state: the index of a random stream is past its end; expected 0 to 624")

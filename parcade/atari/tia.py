@@ -117,7 +117,9 @@ def _combs_ended(clocks):
     return (clocks + LINE_CLOCKS - COMB_END) // LINE_CLOCKS
 
 
-@separate("void(int32[::1], uint64[::1], int64, int64, int64, int64, int64, int64, boolean, boolean, boolean)")
+@separate(
+    "void(int32[::1], uint64[::1], int64, int64, int64, int64, int64, int64, boolean, boolean, boolean)"
+)
 def run(s, screen, t, log, begin, end, base, last_clock, comb_allowed, live, draw):
     """Replay entries `begin` to `end` (exclusive) of the log at `log` on the registers at `t`, then draw up to `last_clock`.
 
@@ -281,7 +283,9 @@ def run(s, screen, t, log, begin, end, base, last_clock, comb_allowed, live, dra
                 changes = store(r, reg, entry & 0xFF)
             else:
                 clock = 3 * ((entry >> 14) + base)
-                changes = apply(r, reg, entry & 0xFF, clock, (clock - frame_start) % LINE_CLOCKS, comb_allowed)
+                changes = apply(
+                    r, reg, entry & 0xFF, clock, (clock - frame_start) % LINE_CLOCKS, comb_allowed
+                )
                 if reg == HMOVE:
                     comb = r[T_COMB] != 0
                     comb_since = unseen
@@ -399,7 +403,14 @@ def serve(s, screen, request):
     final = False  # the picture must hold the current frame, over what it held before
     # First the live registers, then, if needed, the frame two ago and the current one from their snapshots.
     for stage in range(3):
-        t, log, begin, end, base, draw = np.int64(TIA), LOGS + slot * LOG_CAPACITY, np.int64(0), count, np.int64(0), False
+        t, log, begin, end, base, draw = (
+            np.int64(TIA),
+            LOGS + slot * LOG_CAPACITY,
+            np.int64(0),
+            count,
+            np.int64(0),
+            False,
+        )
         if stage == 0:
             if s[LOG_DONE] == count:
                 continue

@@ -48,10 +48,14 @@ def _pairs(of_set, none: int) -> np.ndarray:
 
 
 PAIRS_WITH = _pairs(lambda objects: [k for k in range(6) if objects >> k & 1], 0)  # at least one of the set
-PAIRS_AMONG = _pairs(lambda objects: [k for k in range(6) if not objects >> k & 1], ALL_PAIRS)  # both of the set
+PAIRS_AMONG = _pairs(
+    lambda objects: [k for k in range(6) if not objects >> k & 1], ALL_PAIRS
+)  # both of the set
 
 # Copies by NUSIZ bits 0-2, as factors of cells of 4 pixels.
-CELLS_OF_COPIES = np.array([sum(1 << (4 * k) for k in range(5) if copies >> k & 1) for copies in COPIES.tolist()], np.uint64)
+CELLS_OF_COPIES = np.array(
+    [sum(1 << (4 * k) for k in range(5) if copies >> k & 1) for copies in COPIES.tolist()], np.uint64
+)
 UNKNOWN = -1  # of near pairs
 
 
@@ -122,7 +126,9 @@ def near_pairs(r):
 
 
 @inlined
-def overlaps(va, vb, vc, p0a, p0b, p0c, p1a, p1b, p1c, m0a, m0b, m0c, m1a, m1b, m1c, bla, blb, blc, pfa, pfb, pfc):
+def overlaps(
+    va, vb, vc, p0a, p0b, p0c, p1a, p1b, p1c, m0a, m0b, m0c, m1a, m1b, m1c, bla, blb, blc, pfa, pfb, pfc
+):
     """The collision latches that objects set within the pixels v*. Three words each: players, missiles, ball, playfield."""
     hits = 0
     if (pfa | pfb | pfc) != ZERO:

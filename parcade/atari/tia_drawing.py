@@ -6,7 +6,18 @@ Masks become pixels by arithmetic on 8 words at a time, which LLVM turns into ve
 import numpy as np
 
 from .jit import inlined, kernel, stand_alone, stand_alone_on_gpu
-from .state import LINE_WORDS, T_COLUBK, T_COLUP0, T_COLUP1, T_COLUPF, T_CTRLPF, T_ENAM0, T_ENAM1, T_RESMP0, T_RESMP1
+from .state import (
+    LINE_WORDS,
+    T_COLUBK,
+    T_COLUP0,
+    T_COLUP1,
+    T_COLUPF,
+    T_CTRLPF,
+    T_ENAM0,
+    T_ENAM1,
+    T_RESMP0,
+    T_RESMP1,
+)
 from .tia_masks import ONE, ZERO, ball_enabled, player0_byte, player1_byte
 from .tia_tables import PIXELS_BELOW
 
@@ -61,7 +72,12 @@ def _mix(screen, at, groups, inside, a, b, field, background, colour_a, colour_b
     right ^= background
     for group in range(groups):
         of_field = left if group < middle else right
-        pixels = background ^ (_spread(a, group) & colour_a) ^ (_spread(b, group) & colour_b) ^ (_spread(field, group) & of_field)
+        pixels = (
+            background
+            ^ (_spread(a, group) & colour_a)
+            ^ (_spread(b, group) & colour_b)
+            ^ (_spread(field, group) & of_field)
+        )
         word = np.uint64(at + group)
         before = screen[word]
         screen[word] = before ^ ((before ^ pixels) & _spread(inside, group))
@@ -119,9 +135,42 @@ def draw_span(r, screen, at, x0, x1, aa, ab, ac, ba, bb, bc, fa, fb, fc, la, lb,
         elif part == 2:  # the last 64 pixels; the first half of them is not inside
             inside <<= HALF
             first = 12
-            a, b, field, ball = ac << HALF | ab >> HALF, bc << HALF | bb >> HALF, fc << HALF | fb >> HALF, lc << HALF | lb >> HALF
-        _mix(screen, at + first, groups, inside, a, b, field, background, colour_a, colour_b, left, right, MIDDLE_GROUP - first)
+            a, b, field, ball = (
+                ac << HALF | ab >> HALF,
+                bc << HALF | bb >> HALF,
+                fc << HALF | fb >> HALF,
+                lc << HALF | lb >> HALF,
+            )
+        _mix(
+            screen,
+            at + first,
+            groups,
+            inside,
+            a,
+            b,
+            field,
+            background,
+            colour_a,
+            colour_b,
+            left,
+            right,
+            MIDDLE_GROUP - first,
+        )
         if score:
             ball &= inside
             if ball != ZERO:
-                _mix(screen, at + first, groups, ball, ZERO, ZERO, ball, colour_f, colour_f, colour_f, colour_f, colour_f, groups)
+                _mix(
+                    screen,
+                    at + first,
+                    groups,
+                    ball,
+                    ZERO,
+                    ZERO,
+                    ball,
+                    colour_f,
+                    colour_f,
+                    colour_f,
+                    colour_f,
+                    colour_f,
+                    groups,
+                )

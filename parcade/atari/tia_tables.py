@@ -8,7 +8,9 @@ import numpy as np
 
 REVERSED = np.array([int(f"{byte:08b}"[::-1], 2) for byte in range(256)], np.uint64)
 DOUBLED = np.array([sum(3 << (2 * i) for i in range(8) if byte >> i & 1) for byte in range(256)], np.uint64)
-QUADRUPLED = np.array([sum(15 << (4 * i) for i in range(8) if byte >> i & 1) for byte in range(256)], np.uint64)
+QUADRUPLED = np.array(
+    [sum(15 << (4 * i) for i in range(8) if byte >> i & 1) for byte in range(256)], np.uint64
+)
 
 # Copies by NUSIZ bits 0-2: bit k set when a copy stands 16 * k pixels to the right.
 COPIES = np.array([0b1, 0b11, 0b101, 0b111, 0b10001, 0b1, 0b10101, 0b1], np.int64)
@@ -17,7 +19,9 @@ COPIES = np.array([0b1, 0b11, 0b101, 0b111, 0b10001, 0b1, 0b10101, 0b1], np.int6
 SPREAD = np.array([sum(0xFF << (8 * i) for i in range(8) if byte >> i & 1) for byte in range(256)], np.uint64)
 
 # Pixels 0 .. x-1 of a scanline as three words.
-PIXELS_BELOW = np.array([[((1 << x) - 1) >> (64 * word) & (2**64 - 1) for word in range(3)] for x in range(161)], np.uint64)
+PIXELS_BELOW = np.array(
+    [[((1 << x) - 1) >> (64 * word) & (2**64 - 1) for word in range(3)] for x in range(161)], np.uint64
+)
 
 # Colour clocks after the write at which a register takes effect; -1: PF0-2, by the phase of the clock.
 WRITE_DELAY = np.zeros(64, np.int64)
@@ -29,9 +33,47 @@ PLAYFIELD_DELAY = np.array([4, 5, 2, 3], np.int64)
 
 def _motion_table() -> np.ndarray:
     full = [-nibble if nibble < 8 else 16 - nibble for nibble in range(16)]
-    floor = {4: -6, 5: -5, 6: -5, 7: -4, 8: -3, 9: -2, 10: -2, 11: -1, 12: 0, 13: 1, 14: 1, 15: 2, 16: 3, 17: 4, 18: 4, 19: 5, 20: 6}
-    late = {55: 6, 56: 5, 57: 4, 58: 4, 59: 3, 60: 2, 61: 1, 62: 1, 63: 0, 64: -1, 65: -2,
-            66: -2, 67: -3, 68: -4, 69: -5, 70: -5, 71: -6, 72: -7, 73: -8, 74: -8}
+    floor = {
+        4: -6,
+        5: -5,
+        6: -5,
+        7: -4,
+        8: -3,
+        9: -2,
+        10: -2,
+        11: -1,
+        12: 0,
+        13: 1,
+        14: 1,
+        15: 2,
+        16: 3,
+        17: 4,
+        18: 4,
+        19: 5,
+        20: 6,
+    }
+    late = {
+        55: 6,
+        56: 5,
+        57: 4,
+        58: 4,
+        59: 3,
+        60: 2,
+        61: 1,
+        62: 1,
+        63: 0,
+        64: -1,
+        65: -2,
+        66: -2,
+        67: -3,
+        68: -4,
+        69: -5,
+        70: -5,
+        71: -6,
+        72: -7,
+        73: -8,
+        74: -8,
+    }
     table = np.zeros((76, 16), np.int64)
     for cycle in range(76):
         for nibble, motion in enumerate(full):

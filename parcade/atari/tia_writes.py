@@ -120,7 +120,14 @@ def _holding() -> np.ndarray:
     def hold(reg, word, bits, flags=0, *, value_shift=0, word_shift=0):
         table[reg] = word | bits << 8 | value_shift << 16 | word_shift << 20 | flags
 
-    for reg, word in ((VBLANK, T_VBLANK), (NUSIZ0, T_NUSIZ0), (NUSIZ1, T_NUSIZ1), (CTRLPF, T_CTRLPF), (GRP0, T_GRP0), (GRP1, T_GRP1)):
+    for reg, word in (
+        (VBLANK, T_VBLANK),
+        (NUSIZ0, T_NUSIZ0),
+        (NUSIZ1, T_NUSIZ1),
+        (CTRLPF, T_CTRLPF),
+        (GRP0, T_GRP0),
+        (GRP1, T_GRP1),
+    ):
         hold(reg, word, 0xFF)
     for i in range(4):
         hold(COLUP0 + i, T_COLUP0 + i, 0xFE, PLAIN)  # bit 0 is the colour loss of PAL
@@ -155,7 +162,9 @@ HOLDING = _holding()
 CHANGED_BY_PLAIN_WRITES = _changed_by_plain_writes()
 
 # Sets of registers, bit n for register n: strobes; those whose writes tell if something is to happen at the end of the line.
-STROBES = 1 << RESP0 | 1 << RESP1 | 1 << RESM0 | 1 << RESM1 | 1 << RESBL | 1 << HMOVE | 1 << HMCLR | 1 << CXCLR
+STROBES = (
+    1 << RESP0 | 1 << RESP1 | 1 << RESM0 | 1 << RESM1 | 1 << RESBL | 1 << HMOVE | 1 << HMCLR | 1 << CXCLR
+)
 AWAIT_LINE_END = 1 << NUSIZ0 | 1 << NUSIZ1 | 1 << CTRLPF
 
 
@@ -274,7 +283,13 @@ def apply(r, reg, value, clock, hpos, comb_allowed):
         r[T_GRP1] = value
         r[T_DELAYED_GRP0] = r[T_GRP0]
         r[T_DELAYED_ENABL] = r[T_ENABL]
-        return DIRTY_P1 | SHOWN | TELLING | (DIRTY_P0 if r[T_VDELP0] != 0 else 0) | (DIRTY_BL if r[T_VDELBL] != 0 else 0)
+        return (
+            DIRTY_P1
+            | SHOWN
+            | TELLING
+            | (DIRTY_P0 if r[T_VDELP0] != 0 else 0)
+            | (DIRTY_BL if r[T_VDELBL] != 0 else 0)
+        )
     if reg == HMOVE:
         return _move(r, clock, hpos, comb_allowed)
     if reg == VBLANK:
@@ -303,7 +318,9 @@ def apply(r, reg, value, clock, hpos, comb_allowed):
         r[np.uint32(T_SKIP0 + player)] = 0 if relation < 0 else 1
         return DIRTY_P0 << player | TELLING | PLACED
     if reg <= RESBL:
-        r[np.uint32(T_POSM0 + reg - RESM0)] = _ball_strobe_position(reg, hpos, clock - np.int64(r[T_LAST_HMOVE]))
+        r[np.uint32(T_POSM0 + reg - RESM0)] = _ball_strobe_position(
+            reg, hpos, clock - np.int64(r[T_LAST_HMOVE])
+        )
         if reg == RESM0:
             r[T_M0_SHAPE] = 0
         return DIRTY_M0 << (reg - RESM0) | TELLING | PLACED
@@ -334,7 +351,11 @@ def apply(r, reg, value, clock, hpos, comb_allowed):
 @inlined
 def _move(r, clock, hpos, comb_allowed):
     """HMOVE: most kernels strobe it on every line and move little; what stays where it is keeps its mask."""
-    changes = (DIRTY_P0 if r[T_SKIP0] != 0 else 0) | (DIRTY_P1 if r[T_SKIP1] != 0 else 0) | (DIRTY_M0 if r[T_M0_SHAPE] != 0 else 0)
+    changes = (
+        (DIRTY_P0 if r[T_SKIP0] != 0 else 0)
+        | (DIRTY_P1 if r[T_SKIP1] != 0 else 0)
+        | (DIRTY_M0 if r[T_M0_SHAPE] != 0 else 0)
+    )
     if changes != 0:
         changes |= TELLING
         r[T_SKIP0] = 0

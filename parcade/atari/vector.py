@@ -127,7 +127,9 @@ class VectorConsoles:
         row = self.machine.row
         self.num_envs = num_envs
         minimal = row.get("actions", list(range(18)))
-        self.action_set = np.array(row.get("legal_actions", range(18)) if full_action_space else minimal, np.int64)
+        self.action_set = np.array(
+            row.get("legal_actions", range(18)) if full_action_space else minimal, np.int64
+        )
         self.num_threads = num_threads
         self.frames: np.ndarray | None = None
         self._switches = (row.get("default_mode", 0) if mode is None else mode, difficulty or 0)
@@ -160,7 +162,9 @@ class VectorConsoles:
         height, stack, frame = self.machine.height, self._stack, self._frame_shape
         draws = len(self._resize_table[0]) > 0
         self.num_envs, self.num_threads = n, max(1, min(self.num_threads, n))
-        self.arrays = allocate(n, height if draws else 0)  # the TIA draws nothing on a console without a screen
+        self.arrays = allocate(
+            n, height if draws else 0
+        )  # the TIA draws nothing on a console without a screen
         self.arrays["state"][:] = self.machine.powered["state"]
         self.arrays["state"][:, (MODE, DIFFICULTY)] = self._switches
         self.observations = np.zeros((n, stack, *frame) if draws or stack > 1 else (n, *frame), np.uint8)

@@ -43,7 +43,9 @@ else:
             wide = ir.IntType(64)
             if "nvptx" not in builder.module.triple:
                 return ir.Constant(wide, 1)
-            active = ir.InlineAsm(ir.FunctionType(ir.IntType(32), []), "activemask.b32 $0;", "=r", side_effect=True)
+            active = ir.InlineAsm(
+                ir.FunctionType(ir.IntType(32), []), "activemask.b32 $0;", "=r", side_effect=True
+            )
             return builder.zext(builder.call(active, []), wide)
 
         return numba.int64(), generate

@@ -112,7 +112,9 @@ class RecordingCapture(Capture):
             self._calls.popitem(last=False)
         return self._calls[key]
 
-    def _new_recording(self, key: Any, what: tuple[Callable[..., Any], ...], arguments: tuple[Any, ...]) -> Recording | None:
+    def _new_recording(
+        self, key: Any, what: tuple[Callable[..., Any], ...], arguments: tuple[Any, ...]
+    ) -> Recording | None:
         function, name = what[0], getattr(what[min(1, len(what) - 1)], "__qualname__", "a function")
         if len(self._recordings) >= MOST_GRAPHS:
             return self._give_up(what, f"{name} came with more than {MOST_GRAPHS} kinds of arguments")
@@ -146,14 +148,20 @@ class RecordingCapture(Capture):
         """Carry a call out before one is recorded."""
         return function(*arguments)
 
-    def record(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[Callable[[], None], Any]:
+    def record(
+        self, function: Callable[..., Any], arguments: tuple[Any, ...]
+    ) -> tuple[Callable[[], None], Any]:
         """Record a call: what replays it on the same tensors, and the outputs that it writes. Errors: RuntimeError."""
         raise NotImplementedError
 
 
 def _expanded(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     """The arguments with every ``Fixed`` replaced by its tensors."""
-    return tuple(x for argument in arguments for x in (argument.tensors if isinstance(argument, Fixed) else (argument,)))
+    return tuple(
+        x
+        for argument in arguments
+        for x in (argument.tensors if isinstance(argument, Fixed) else (argument,))
+    )
 
 
 def _kind(argument: Any) -> Any:

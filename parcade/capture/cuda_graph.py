@@ -30,7 +30,9 @@ class CudaGraphs(RecordingCapture):
         current.wait_stream(self._stream)
         return outputs
 
-    def record(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[Callable[[], None], Any]:
+    def record(
+        self, function: Callable[..., Any], arguments: tuple[Any, ...]
+    ) -> tuple[Callable[[], None], Any]:
         graph = torch.cuda.CUDAGraph()
         self._stream.wait_stream(torch.cuda.current_stream())
         # thread_local: what another thread allocates or waits for meanwhile does not spoil the capture.

@@ -25,7 +25,13 @@ from parcade.capture.base import CaptureError, RecordingCapture
 
 aten = torch.ops.aten
 READS_A_VALUE = {aten._local_scalar_dense, aten.is_nonzero, aten.equal, aten.item}
-SHAPE_FROM_VALUES = {aten.nonzero, aten.masked_select, aten._unique2, aten.unique_dim, aten.unique_consecutive}
+SHAPE_FROM_VALUES = {
+    aten.nonzero,
+    aten.masked_select,
+    aten._unique2,
+    aten.unique_dim,
+    aten.unique_consecutive,
+}
 T = torch.Tensor
 TO_THE_HOST = {T.item, T.tolist, T.numpy, T.cpu, T.__bool__, T.__int__, T.__float__, T.__index__}
 FROM_THE_HOST = {torch.tensor, torch.as_tensor, torch.from_numpy, T.pin_memory}
@@ -41,7 +47,9 @@ class StandInGraphs(RecordingCapture):
         super().__init__()
         allow_capturable_optimizers()
 
-    def record(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[Callable[[], None], Any]:
+    def record(
+        self, function: Callable[..., Any], arguments: tuple[Any, ...]
+    ) -> tuple[Callable[[], None], Any]:
         tape = Tape()
         # A capture carries nothing out: what recording changes in place is put back, and the replay does it.
         try:
@@ -59,10 +67,14 @@ class HostRules(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in TO_THE_HOST:
-            raise CaptureError(f"Tensor.{func.__name__} reads a value on the host, which a captured function must not")
+            raise CaptureError(
+                f"Tensor.{func.__name__} reads a value on the host, which a captured function must not"
+            )
         # torch's optimisers add a constant of the host to counts of steps that are on a CPU, as on a GPU they need not.
         if func in FROM_THE_HOST and not sys._getframe(1).f_globals["__name__"].startswith("torch.optim"):
-            raise CaptureError(f"{func.__name__} takes data from the host, which a captured function must not")
+            raise CaptureError(
+                f"{func.__name__} takes data from the host, which a captured function must not"
+            )
         return func(*args, **(kwargs or {}))
 
 
@@ -82,7 +94,9 @@ class Operations(TorchDispatchMode):
             isinstance(index, Tensor) and index.dtype == torch.bool for index in args[1]
         )
         if packet in SHAPE_FROM_VALUES or by_mask:
-            raise CaptureError(f"{packet} gives a shape that depends on values, which a captured function must not")
+            raise CaptureError(
+                f"{packet} gives a shape that depends on values, which a captured function must not"
+            )
         return self.tape.write(func, args, kwargs)
 
 
@@ -164,7 +178,9 @@ class Tape:
         kept = [ref() for ref in self._made if ref() is not None]
         if kept:
             name = getattr(function, "__qualname__", function)
-            raise CaptureError(f"{name} keeps a tensor of shape {tuple(kept[0].shape)} that was allocated inside the capture")
+            raise CaptureError(
+                f"{name} keeps a tensor of shape {tuple(kept[0].shape)} that was allocated inside the capture"
+            )
 
 
 def _storage(x: Tensor) -> int:
@@ -178,4 +194,7 @@ def allow_capturable_optimizers() -> None:
     for module in (radam, rmsprop):
         found = module._get_capturable_supported_devices
         if "cpu" not in found():
-            module._get_capturable_supported_devices = lambda *args, found=found, **words: [*found(*args, **words), "cpu"]
+            module._get_capturable_supported_devices = lambda *args, found=found, **words: [
+                *found(*args, **words),
+                "cpu",
+            ]

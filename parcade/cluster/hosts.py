@@ -30,7 +30,9 @@ def read_hosts(path: Path) -> list[Host]:
         lines = path.read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not text"
-        raise UsageError(f"host file {path} cannot be read ({reason}); expected a host a line, e.g. node1 slots=4") from None
+        raise UsageError(
+            f"host file {path} cannot be read ({reason}); expected a host a line, e.g. node1 slots=4"
+        ) from None
     hosts: dict[str, Host] = {}
     for number, line in enumerate(lines, 1):
         line = line.split("#", 1)[0].strip()
@@ -41,7 +43,9 @@ def read_hosts(path: Path) -> list[Host]:
         if not slots.isdecimal() or int(slots) < 1:
             raise UsageError(f"host file {path}, line {number}: got {line!r}, expected e.g. node1 slots=4")
         if match["name"] in hosts:
-            raise UsageError(f"host file {path}, line {number}: {match['name']} comes twice; give it once, with all its slots")
+            raise UsageError(
+                f"host file {path}, line {number}: {match['name']} comes twice; give it once, with all its slots"
+            )
         hosts[match["name"]] = Host(match["name"], int(slots))
     if not hosts:
         raise UsageError(f"host file {path} names no host; expected one a line, e.g. node1 slots=4")
@@ -49,7 +53,9 @@ def read_hosts(path: Path) -> list[Host]:
         try:
             socket.getaddrinfo(host.name, None)
         except (OSError, UnicodeError):
-            raise UsageError(f"host file {path}: {host.name} does not resolve to an address; check its spelling") from None
+            raise UsageError(
+                f"host file {path}: {host.name} does not resolve to an address; check its spelling"
+            ) from None
     return list(hosts.values())
 
 

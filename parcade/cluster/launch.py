@@ -12,7 +12,13 @@ from pathlib import Path
 
 from parcade.cluster import mpi
 from parcade.cluster.hosts import Host, interface_name
-from parcade.cluster.processes import DIRECTORY, clear_records, kill_processes_here, kill_session, read_records
+from parcade.cluster.processes import (
+    DIRECTORY,
+    clear_records,
+    kill_processes_here,
+    kill_session,
+    read_records,
+)
 from parcade.cluster.signals import STOP_FILE, stop_signals
 from parcade.cluster.stacks import render, stacks
 from parcade.cluster.watchdog import Watch, beat_seconds
@@ -144,7 +150,10 @@ def _wait(process: subprocess.Popen, job: Job, asked: list[int]) -> str | None:
         now = time.monotonic()
         if asked and stop_by is None:
             stop_by = now + STOP_GRACE_SECONDS
-        if job.time_limit_seconds is not None and now - started > job.time_limit_seconds + LIMIT_GRACE_SECONDS:
+        if (
+            job.time_limit_seconds is not None
+            and now - started > job.time_limit_seconds + LIMIT_GRACE_SECONDS
+        ):
             return f"the job overran its time limit by {LIMIT_GRACE_SECONDS} s"
         if len(asked) > 1:
             return "interrupted twice"

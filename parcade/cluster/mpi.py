@@ -21,7 +21,14 @@ from pathlib import Path
 import numpy as np
 
 from parcade.cluster.torchrun import launched_by_torchrun
-from parcade.cluster.watchdog import LAUNCHER_GRACE_SECONDS, START_SECONDS, Heartbeat, Signs, Watch, beat_seconds
+from parcade.cluster.watchdog import (
+    LAUNCHER_GRACE_SECONDS,
+    START_SECONDS,
+    Heartbeat,
+    Signs,
+    Watch,
+    beat_seconds,
+)
 from parcade.errors import UsageError, missing_extra
 
 # Set by Open MPI, by PMI launchers (MPICH's hydra, srun --mpi=pmi2) and by PMIx launchers (srun --mpi=pmix, prterun).
@@ -65,7 +72,9 @@ def implementation(mpiexec: str) -> str:
         return "openmpi"
     if "HYDRA" in said:
         return "mpich"
-    raise UsageError(f"{mpiexec} is neither Open MPI's nor MPICH's; start the ranks with your own launcher instead")
+    raise UsageError(
+        f"{mpiexec} is neither Open MPI's nor MPICH's; start the ranks with your own launcher instead"
+    )
 
 
 def rank_environment(threads_per_rank: int) -> dict[str, str]:

@@ -59,7 +59,11 @@ class ProcessRecord:
 
     def is_running_here(self) -> bool:
         """Whether this very process, and no later one with its pid, is there and not just an entry to be collected."""
-        return self.is_on_this_host and start_ticks(self.pid) == self.start_ticks and self.state_letter() not in "ZX"
+        return (
+            self.is_on_this_host
+            and start_ticks(self.pid) == self.start_ticks
+            and self.state_letter() not in "ZX"
+        )
 
     def state_letter(self) -> str:
         """The kernel's letter for what a process of this host does: R runs, S sleeps, T stopped, Z dead; X if gone."""
@@ -79,7 +83,9 @@ def still_running(run: Path, seconds: float) -> ProcessRecord | None:
     before = {record.name: record.progress for record in unended if not record.is_on_this_host}
     if before:
         time.sleep(seconds)
-    return next((now for now in read_records(run) if before.get(now.name, now.progress) != now.progress), None)
+    return next(
+        (now for now in read_records(run) if before.get(now.name, now.progress) != now.progress), None
+    )
 
 
 def own_record(role: str, number: int) -> ProcessRecord:

@@ -35,7 +35,9 @@ def refuse_many(engine: str) -> None:
     """Errors: UsageError where a launcher has started several processes of an engine that is one process."""
     count = torchrun.world_size() if torchrun.launched_by_torchrun() else mpi.world_size_told()
     if count > 1:
-        raise UsageError(f"{count} ranks were started, but engine {engine} is one process; use --engine mpi, or start one")
+        raise UsageError(
+            f"{count} ranks were started, but engine {engine} is one process; use --engine mpi, or start one"
+        )
 
 
 def gather_texts(own: str) -> list[str]:
@@ -66,7 +68,9 @@ def share_run_directory(run: Path | None) -> Path:
     if rank() == 0:
         mark.unlink(missing_ok=True)
     if blind:
-        raise UsageError(f"run directory {path} is not seen on host {', '.join(sorted(set(blind)))}; use a --run-dir that all hosts share")
+        raise UsageError(
+            f"run directory {path} is not seen on host {', '.join(sorted(set(blind)))}; use a --run-dir that all hosts share"
+        )
     return Path(path)
 
 

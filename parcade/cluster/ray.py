@@ -88,7 +88,12 @@ def _get(ref: Any, name: str, timeout: float) -> Any:
     import ray
     from ray import exceptions
 
-    lost = (exceptions.RayActorError, exceptions.ObjectLostError, exceptions.WorkerCrashedError, exceptions.NodeDiedError)
+    lost = (
+        exceptions.RayActorError,
+        exceptions.ObjectLostError,
+        exceptions.WorkerCrashedError,
+        exceptions.NodeDiedError,
+    )
     try:
         return ray.get(ref, timeout=timeout)
     except exceptions.GetTimeoutError:
@@ -107,7 +112,9 @@ def _refuse_unborn(name: str, error: Exception) -> None:
     text = str(error)
     if "creation task" in text:
         said = [line.strip() for line in text.splitlines() if line.strip()]
-        reason = next((line.split("UsageError:", 1)[1].strip() for line in said if "UsageError:" in line), said[-1])
+        reason = next(
+            (line.split("UsageError:", 1)[1].strip() for line in said if "UsageError:" in line), said[-1]
+        )
         raise UsageError(f"{name} cannot start: {reason}") from error
 
 
@@ -180,7 +187,9 @@ class RayEngine:
         ask = self._ray.remote(versions)
         nodes = [node for node in self._ray.nodes() if node["Alive"]]
         places = [NodeAffinitySchedulingStrategy(node["NodeID"], soft=False) for node in nodes]
-        asked = [ask.options(num_cpus=0, max_retries=0, scheduling_strategy=place).remote() for place in places]
+        asked = [
+            ask.options(num_cpus=0, max_retries=0, scheduling_strategy=place).remote() for place in places
+        ]
         try:
             for node, answer in zip(nodes, asked, strict=True):
                 name = node["NodeManagerHostname"]
@@ -188,7 +197,9 @@ class RayEngine:
                     found = self._ray.get(answer, timeout=ANSWER_SECONDS)
                 except Exception as error:  # no parcade there, or another Python: whatever Ray makes of it
                     last = str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
-                    raise UsageError(f"node {name} cannot run parcade ({last}); install the same on all nodes") from error
+                    raise UsageError(
+                        f"node {name} cannot run parcade ({last}); install the same on all nodes"
+                    ) from error
                 compare(found, f"node {name}", expected, "this one")
         except UsageError:
             self.close()
@@ -297,8 +308,12 @@ def address_of(interface: str) -> str:
 
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
         try:
-            packed = fcntl.ioctl(asked.fileno(), 0x8915, struct.pack("256s", interface.encode()[:15]))  # SIOCGIFADDR
+            packed = fcntl.ioctl(
+                asked.fileno(), 0x8915, struct.pack("256s", interface.encode()[:15])
+            )  # SIOCGIFADDR
         except OSError:
             known = ", ".join(name for _, name in socket.if_nameindex())
-            raise UsageError(f"interface {interface!r} has no IPv4 address; expected one of {known}") from None
+            raise UsageError(
+                f"interface {interface!r} has no IPv4 address; expected one of {known}"
+            ) from None
     return socket.inet_ntoa(packed[20:24])

@@ -17,7 +17,13 @@ import sys
 import tempfile
 import time
 
-from parcade.cluster.ray import CLUSTER_SETTINGS, LONGEST_TEMPORARY, OBJECT_STORE_BYTES, address_of, check_reachable
+from parcade.cluster.ray import (
+    CLUSTER_SETTINGS,
+    LONGEST_TEMPORARY,
+    OBJECT_STORE_BYTES,
+    address_of,
+    check_reachable,
+)
 from parcade.errors import UsageError
 
 START = [sys.executable, "-m", "ray.scripts.scripts", "start"]
@@ -74,7 +80,9 @@ def wait_for(address: str, nodes: int, seconds: float = WAIT_SECONDS) -> None:
             ray.shutdown()
             return
         time.sleep(POLL_SECONDS)
-    raise UsageError(f"{alive} of {nodes} node(s) joined the Ray cluster at {address} within {seconds:.0f} s; see the job's log")
+    raise UsageError(
+        f"{alive} of {nodes} node(s) joined the Ray cluster at {address} within {seconds:.0f} s; see the job's log"
+    )
 
 
 def main(words: list[str]) -> int:
@@ -91,7 +99,9 @@ def main(words: list[str]) -> int:
             command = start_words(role, rest[0], rest[1] if len(rest) > 1 else "")
             if len(tempfile.gettempdir()) > LONGEST_TEMPORARY:
                 os.environ.setdefault("RAY_TMPDIR", "/tmp")
-            os.environ.pop("RAY_ADDRESS", None)  # it names the cluster to join, and would be taken for this node's
+            os.environ.pop(
+                "RAY_ADDRESS", None
+            )  # it names the cluster to join, and would be taken for this node's
             os.execv(command[0], command)
     except UsageError as error:
         print(f"parcade: {error}", file=sys.stderr)

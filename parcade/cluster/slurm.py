@@ -92,12 +92,16 @@ def script(allocation: Allocation, engine: str, train: list[str], run: Path) -> 
         *shlex.split(allocation.extra),
     ]
     return _SCRIPT.format(
-        directives="\n".join(f"#SBATCH {shlex.quote(word)}" for word in words),  # sbatch reads quotes as a shell does
+        directives="\n".join(
+            f"#SBATCH {shlex.quote(word)}" for word in words
+        ),  # sbatch reads quotes as a shell does
         run=shlex.quote(str(run)),
         python=shlex.quote(sys.executable),
         directory=shlex.quote(str(Path.cwd())),
         train=shlex.join(train),
-        cluster=_RAY_CLUSTER.replace("INTERFACE", shlex.quote(allocation.interface)) if engine == "ray" else "",
+        cluster=_RAY_CLUSTER.replace("INTERFACE", shlex.quote(allocation.interface))
+        if engine == "ray"
+        else "",
         restarts=allocation.restarts,
     )
 
@@ -167,11 +171,17 @@ def submit(path: Path) -> str:
     """Hand a script to sbatch; returns the job's number. Errors: UsageError where there is no Slurm or it refuses."""
     sbatch = shutil.which("sbatch")
     if sbatch is None:
-        raise UsageError(f"there is no sbatch on the PATH, so no Slurm here; on a login node of the cluster run: sbatch {path}")
+        raise UsageError(
+            f"there is no sbatch on the PATH, so no Slurm here; on a login node of the cluster run: sbatch {path}"
+        )
     try:
-        done = subprocess.run([sbatch, "--parsable", str(path)], capture_output=True, text=True, timeout=SUBMIT_SECONDS)
+        done = subprocess.run(
+            [sbatch, "--parsable", str(path)], capture_output=True, text=True, timeout=SUBMIT_SECONDS
+        )
     except subprocess.TimeoutExpired:
-        raise UsageError(f"sbatch did not answer within {SUBMIT_SECONDS} s; is slurmctld up? try: sbatch {path}") from None
+        raise UsageError(
+            f"sbatch did not answer within {SUBMIT_SECONDS} s; is slurmctld up? try: sbatch {path}"
+        ) from None
     if done.returncode:
         last = (done.stderr.strip() or "it said nothing").rsplit("\n", 1)[-1]
         raise UsageError(f"sbatch refused {path}: {last}")

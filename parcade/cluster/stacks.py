@@ -29,7 +29,9 @@ def stacks(run: Path) -> list[tuple[ProcessRecord, str]]:
     """
     records = read_records(run)
     if not records:
-        raise UsageError(f"{run} has no registered processes; expected the directory of a run that has been started")
+        raise UsageError(
+            f"{run} has no registered processes; expected the directory of a run that has been started"
+        )
     texts: dict[str, str | None] = {}
     for record in records:
         if record.ended:
@@ -92,5 +94,9 @@ def _asked(run: Path, records: list[ProcessRecord]) -> dict[str, str]:
 def _advice(record: ProcessRecord) -> str:
     if record.is_on_this_host and py_spy() is None:
         return "does not answer, and py-spy, which could read it, is not installed; run: pip install 'parcade[mpi]'"
-    where = "" if record.is_on_this_host else f"; on host {record.host}, run: py-spy dump --nonblocking --pid {record.pid}"
+    where = (
+        ""
+        if record.is_on_this_host
+        else f"; on host {record.host}, run: py-spy dump --nonblocking --pid {record.pid}"
+    )
     return f"does not answer within {ANSWER_SECONDS:.0f} s{where or '; py-spy may not read it (try as root)'}"

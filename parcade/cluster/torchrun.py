@@ -36,7 +36,9 @@ def world_size() -> int:
     return int(os.environ["WORLD_SIZE"])
 
 
-def connect(*, cuda: bool = False, network_interface: str = "", timeout_seconds: float = CONNECT_SECONDS) -> None:
+def connect(
+    *, cuda: bool = False, network_interface: str = "", timeout_seconds: float = CONNECT_SECONDS
+) -> None:
     """Bring all ranks together, once: gloo for what lives on hosts and, with ``cuda``, NCCL for what lives on GPUs.
 
     Args:
@@ -66,7 +68,9 @@ def connect(*, cuda: bool = False, network_interface: str = "", timeout_seconds:
         os.environ["GLOO_SOCKET_IFNAME"] = network_interface
     timeout = datetime.timedelta(seconds=timeout_seconds)
     dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo", timeout=timeout)
-    _leaving = dist.new_group(backend="gloo", timeout=timeout)  # a barrier that watches the clock is gloo's alone
+    _leaving = dist.new_group(
+        backend="gloo", timeout=timeout
+    )  # a barrier that watches the clock is gloo's alone
 
 
 def leave() -> None:

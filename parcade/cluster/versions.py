@@ -51,18 +51,24 @@ def check_hosts(names: list[str], remote_shell: str, environment: dict[str, str]
 def _ask(name: str, remote_shell: str, command: str) -> dict[str, str]:
     words = [*shlex.split(remote_shell), name, command]
     try:
-        done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=ANSWER_SECONDS)
+        done = subprocess.run(
+            words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=ANSWER_SECONDS
+        )
     except subprocess.TimeoutExpired:
         reason = f"nothing came within {ANSWER_SECONDS} s"
     except OSError as error:
-        raise UsageError(f"remote shell {remote_shell!r} cannot be run ({error.strerror}); use --remote-shell") from None
+        raise UsageError(
+            f"remote shell {remote_shell!r} cannot be run ({error.strerror}); use --remote-shell"
+        ) from None
     else:
         try:
             return json.loads(done.stdout.strip().rsplit("\n", 1)[-1])
         except ValueError:
             last = (done.stderr.strip() or "nothing was said").rsplit("\n", 1)[-1]
             reason = f"code {done.returncode}: {last}"
-    raise UsageError(f"host {name} cannot start {sys.executable} ({reason}); try: {remote_shell} {name} {sys.executable} -V")
+    raise UsageError(
+        f"host {name} cannot start {sys.executable} ({reason}); try: {remote_shell} {name} {sys.executable} -V"
+    )
 
 
 def compare(found: dict[str, str], who: str, expected: dict[str, str], whose: str) -> None:

@@ -21,7 +21,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from parcade.cluster.processes import DIRECTORY, ProcessRecord, kill_processes_here, own_record, read_records, write_record
+from parcade.cluster.processes import (
+    DIRECTORY,
+    ProcessRecord,
+    kill_processes_here,
+    own_record,
+    read_records,
+    write_record,
+)
 
 # How much longer than the hang time a start may take: consoles are built and kernels compiled in it.
 START_SECONDS = 600.0
@@ -97,7 +104,9 @@ class Watch:
             if before is not None and (before.progress, before.ended) != (record.progress, record.ended):
                 progress_at = now
             self._seen[record.name] = (record, beat_at, progress_at)
-        return [Sight(record, now - beat_at, now - moved_at) for record, beat_at, moved_at in self._seen.values()]
+        return [
+            Sight(record, now - beat_at, now - moved_at) for record, beat_at, moved_at in self._seen.values()
+        ]
 
     def hang(self) -> str | None:
         """Look; None while somebody gets on, otherwise one line that says who hangs, where and for how long."""
@@ -134,7 +143,8 @@ def diagnose(sights: list[Sight], world_size: int, hang_seconds: float) -> str:
             lost = [n for n, s in ranks.items() if s.record.host in dead_hosts]
             return f"host {', '.join(sorted(dead_hosts))} ({_named(lost)}) is dead or cut off: no heartbeat comes from it"
         return "; ".join(
-            f"{s.record.name} ({s.record.place}) {_STATES.get(s.record.state_letter(), 'gives no heartbeat')}" for s in silent
+            f"{s.record.name} ({s.record.place}) {_STATES.get(s.record.state_letter(), 'gives no heartbeat')}"
+            for s in silent
         )
     slow = [s for s in ranks.values() if s.record.scope != "communicate"]
     if slow and len(slow) < world_size:
@@ -143,13 +153,17 @@ def diagnose(sights: list[Sight], world_size: int, hang_seconds: float) -> str:
     if slow:
         return "every rank is alive but none gets on; their stacks say where they are"
     if len(hosts) > 1:
-        return (
-            f"every rank is alive and waits for the others: the link between hosts {', '.join(sorted(hosts))} is silent"
-        )
+        return f"every rank is alive and waits for the others: the link between hosts {', '.join(sorted(hosts))} is silent"
     return "every rank is alive and waits for the others: they do not agree on what to exchange"
 
 
-_STATES = {"T": "is stopped", "t": "is held by a debugger", "Z": "has died", "X": "has died", "D": "is stuck in the kernel"}
+_STATES = {
+    "T": "is stopped",
+    "t": "is held by a debugger",
+    "Z": "has died",
+    "X": "has died",
+    "D": "is stuck in the kernel",
+}
 
 
 def _named(numbers: list[int]) -> str:

@@ -13,10 +13,14 @@ def _check_files(json_path: str, plot_path: str) -> None:
     """Refuse results that could not be written, before minutes of measuring. Errors: UsageError."""
     for name, path in (("json", json_path), ("plot", plot_path)):
         if path and not Path(path).parent.is_dir():
-            raise UsageError(f"{name}={path}: there is no directory {Path(path).parent}; make it, or use another path")
+            raise UsageError(
+                f"{name}={path}: there is no directory {Path(path).parent}; make it, or use another path"
+            )
         if path and Path(path).is_dir():
             file = "bench.png" if name == "plot" else "bench.json"
-            raise UsageError(f"{name}={path} is a directory; expected the path of a file, e.g. {Path(path) / file}")
+            raise UsageError(
+                f"{name}={path} is a directory; expected the path of a file, e.g. {Path(path) / file}"
+            )
     if not plot_path:
         return
     if Path(plot_path).suffix.lower() != ".png":

@@ -110,7 +110,11 @@ def _gib(count: int | None) -> str:
 
 def _table(facts) -> list[tuple[str, str]]:
     quota = "no CPU limit" if facts.cgroup_cores is None else f"{facts.cgroup_cores:g} cores of CPU time"
-    memory = "no memory limit" if facts.cgroup_memory_bytes is None else f"{_gib(facts.cgroup_memory_bytes)} of memory"
+    memory = (
+        "no memory limit"
+        if facts.cgroup_memory_bytes is None
+        else f"{_gib(facts.cgroup_memory_bytes)} of memory"
+    )
     missing = "not installed"
     rows = [
         ("CPU", f"{facts.cpu}; {' '.join(facts.simd) or 'vector instructions unknown'}"),
@@ -129,7 +133,10 @@ def _table(facts) -> list[tuple[str, str]]:
     for group in facts.processes:
         pools = ", ".join(f"{pool.library} {pool.threads}" for pool in group.pools)
         rows.append(
-            (f"{group.count} process(es)", f"{group.what}: {pools}; OMP_WAIT_POLICY={facts.wait_policy or 'not set'}")
+            (
+                f"{group.count} process(es)",
+                f"{group.what}: {pools}; OMP_WAIT_POLICY={facts.wait_policy or 'not set'}",
+            )
         )
     rows += [
         ("MPI", f"{facts.mpi_library or missing}; launcher {facts.mpi_launcher_version or missing}"),
@@ -137,7 +144,9 @@ def _table(facts) -> list[tuple[str, str]]:
         (
             "Slurm",
             (facts.slurm or missing)
-            + (f", inside job {facts.slurm_job['SLURM_JOB_ID']}" if "SLURM_JOB_ID" in facts.slurm_job else ""),
+            + (
+                f", inside job {facts.slurm_job['SLURM_JOB_ID']}" if "SLURM_JOB_ID" in facts.slurm_job else ""
+            ),
         ),
         (
             "GPU",

@@ -31,7 +31,9 @@ def games(arguments: list[str]) -> int:
     from rich.console import Console
 
     console = Console()
-    with console.capture() as shown:  # rich by itself ends with code 1 where the reader leaves early, as `| head` does
+    with (
+        console.capture() as shown
+    ):  # rich by itself ends with code 1 where the reader leaves early, as `| head` does
         _show(console)
     print(shown.get(), end="")
     return 0
@@ -45,4 +47,6 @@ def _show(console: Console) -> None:
 
     console.print(f"{len(game_names())} Atari games (spelled as you like: SpaceInvaders, ALE/Pong-v5):")
     console.print(Columns(game_names(), equal=True, column_first=True))
-    console.print(f"tiny tasks for tests: {', '.join(sorted(TINY_TASKS))}; and every Gymnasium id, e.g. CartPole-v1")
+    console.print(
+        f"tiny tasks for tests: {', '.join(sorted(TINY_TASKS))}; and every Gymnasium id, e.g. CartPole-v1"
+    )

@@ -56,7 +56,9 @@ def profile(arguments: list[str]) -> int:
         return _report(*_read(Path(flags.read), flags))
     folder = report_folder(flags.out, "profiles")
     if not rest:
-        raise UsageError("no game; expected parcade profile GAME [flags of parcade train], or a program behind --")
+        raise UsageError(
+            "no game; expected parcade profile GAME [flags of parcade train], or a program behind --"
+        )
     program = rest[1:] if rest[:1] == ["--"] else None
     if program is None:
         _refuse_bad_training(rest)
@@ -66,11 +68,15 @@ def profile(arguments: list[str]) -> int:
         raise UsageError("nothing stands behind --; expected a program, e.g. -- mpiexec -n 2 python train.py")
     shown = shlex.join(program or ["parcade", "profile", *arguments])
     with workspace(folder) as made:
-        print(f"recording {flags.seconds:g} s of it; its own output goes to {folder / 'output.log'}", flush=True)
+        print(
+            f"recording {flags.seconds:g} s of it; its own output goes to {folder / 'output.log'}", flush=True
+        )
         command = program or train_command(rest, made / "run")
         try:
             taken = take(Recording(command, shown, flags.seconds, flags.barrier, limit), folder, made)
-        except RuntimeError as error:  # the command's failure, not ours: its last words say more than our stack
+        except (
+            RuntimeError
+        ) as error:  # the command's failure, not ours: its last words say more than our stack
             print(f"parcade: {error}", file=sys.stderr)
             return 1
     return _report(taken, folder)
@@ -86,7 +92,9 @@ def _need_matplotlib() -> None:
 def check_program(name: str) -> None:
     """Errors: UsageError when no such program could be started."""
     if shutil.which(name) is None:
-        raise UsageError(f"{name} is no program that can be started; expected one on the PATH, or a path to an executable file")
+        raise UsageError(
+            f"{name} is no program that can be started; expected one on the PATH, or a path to an executable file"
+        )
 
 
 def report_folder(out: str, kind: str) -> Path:
@@ -133,7 +141,9 @@ def _read(path: Path, flags: ProfileFlags):
             ) from error
         return found, Path(flags.out) if flags.out else path.parent
     if not path.is_dir():
-        raise UsageError(f"{path} does not exist; expected a profile.json or a folder that PARCADE_PROFILE named")
+        raise UsageError(
+            f"{path} does not exist; expected a profile.json or a folder that PARCADE_PROFILE named"
+        )
     shown = f"a program under PARCADE_PROFILE={path}"
     found = Profile(shown, {}, flags.barrier, available_cores(), machine(), commit(), 0.0, read_ranks(path))
     return found, Path(flags.out) if flags.out else path

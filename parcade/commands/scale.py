@@ -154,7 +154,9 @@ def _job(words: list[str], flags: ScaleFlags) -> Job:
         check_program(words[1])
         return ProgramJob(words[1:])
     if not words:
-        raise UsageError("no game; expected parcade scale GAME [flags of parcade train], or a program behind --")
+        raise UsageError(
+            "no game; expected parcade scale GAME [flags of parcade train], or a program behind --"
+        )
     for flag in ("--engine", "--resume", "--run-dir", "--threads-per-rank"):
         if any(word == flag or word.startswith(flag + "=") for word in words):
             raise UsageError(f"parcade scale decides {flag} itself; leave it out")
@@ -224,7 +226,9 @@ def _again(flags: ScaleFlags) -> int:
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         if isinstance(error, UsageError):
             raise
-        raise UsageError(f"{path} is no scale.json of parcade scale ({type(error).__name__}: {error})") from error
+        raise UsageError(
+            f"{path} is no scale.json of parcade scale ({type(error).__name__}: {error})"
+        ) from error
     # Beside the file only where nothing was asked: its own report is made again, and answers do not replace it.
     asked = flags.rate is not None or flags.score is not None
     return _report(result, report_folder(flags.out, "scalings") if flags.out or asked else path.parent, flags)

@@ -31,7 +31,9 @@ def scale_to(arguments: list[str]) -> int:
     run = Path(flags.run)
     config = load_config(run)
     if not algorithm_row(config.run.algorithm).topology or config.is_bundled:
-        raise UsageError(f"{run} trains {config.run.algorithm}, which has no actors of their own to add or remove")
+        raise UsageError(
+            f"{run} trains {config.run.algorithm}, which has no actors of their own to add or remove"
+        )
     if flags.actors < 1:
         raise UsageError(f"actors={flags.actors} is below 1; use 1 or more")
     write_json(run / SCALE_FILE, {"actors": flags.actors})

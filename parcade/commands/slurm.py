@@ -48,9 +48,13 @@ def slurm(arguments: list[str]) -> int:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     except OSError as error:
-        raise UsageError(f"script {path} cannot be written ({error.strerror}); use another --script") from error
+        raise UsageError(
+            f"script {path} cannot be written ({error.strerror}); use another --script"
+        ) from error
     try:
-        run.parent.mkdir(parents=True, exist_ok=True)  # Slurm opens the job's log beside the run and makes no directory
+        run.parent.mkdir(
+            parents=True, exist_ok=True
+        )  # Slurm opens the job's log beside the run and makes no directory
     except OSError as error:
         raise UsageError(f"{run.parent} cannot be made ({error.strerror}); use another --run-dir") from error
     print(f"wrote {path}; the run goes to {run}")
@@ -68,20 +72,28 @@ def _job(words: list[str], flags: SlurmFlags):
     from parcade.train import default_run_directory
 
     if words[:1] != ["train"] or any(word.split("=")[0] == "--resume" for word in words):
-        raise UsageError("expected the job behind --, e.g. parcade slurm -- train pong --engine mpi --ranks 8; it resumes by itself")
+        raise UsageError(
+            "expected the job behind --, e.g. parcade slurm -- train pong --engine mpi --ranks 8; it resumes by itself"
+        )
     config = parse_training(words[1:])
     check_divisible(config, config.run.ranks)
     if config.run.hosts:
-        raise UsageError("--hosts is for machines without Slurm, which assigns the hosts itself; leave it out")
+        raise UsageError(
+            "--hosts is for machines without Slurm, which assigns the hosts itself; leave it out"
+        )
     run = Path(config.run.run_dir or default_run_directory(config)).resolve()
     train = _without_run_dir(words)
     if config.run.engine == "ray":
         _check_cluster(config, flags)
         return config, [*train, "--address", "auto"], run
     if config.run.engine != "mpi" and flags.nodes != 1:
-        raise UsageError(f"nodes={flags.nodes} needs --engine mpi or ray; engine {config.run.engine} is one process")
+        raise UsageError(
+            f"nodes={flags.nodes} needs --engine mpi or ray; engine {config.run.engine} is one process"
+        )
     if flags.nodes < 1 or config.run.ranks < flags.nodes:
-        raise UsageError(f"nodes={flags.nodes} for {config.run.ranks} rank(s); use 1 to {config.run.ranks} nodes")
+        raise UsageError(
+            f"nodes={flags.nodes} for {config.run.ranks} rank(s); use 1 to {config.run.ranks} nodes"
+        )
     if config.run.threads_per_rank == 0:
         train += ["--threads-per-rank", str(flags.cpus_per_rank)]
     return config, train, run
@@ -92,7 +104,9 @@ def _check_cluster(config, flags: SlurmFlags) -> None:
     from parcade.topology.run import resources_of
 
     if config.topology.address:
-        raise UsageError("--address is for a cluster that runs already; this job starts its own, leave it out")
+        raise UsageError(
+            "--address is for a cluster that runs already; this job starts its own, leave it out"
+        )
     if flags.nodes < 1:
         raise UsageError(f"nodes={flags.nodes}; use 1 or more")
     needed, there = resources_of(config)["CPU"], flags.nodes * flags.cpus_per_rank
@@ -119,9 +133,13 @@ def _allocation(flags: SlurmFlags, config):
 
     limit, warning = parse_duration(flags.time), parse_duration(flags.warning)
     if flags.cpus_per_rank < 1 or flags.restarts < 0:
-        raise UsageError(f"cpus_per_rank={flags.cpus_per_rank}, restarts={flags.restarts}: expected 1 or more, 0 or more")
+        raise UsageError(
+            f"cpus_per_rank={flags.cpus_per_rank}, restarts={flags.restarts}: expected 1 or more, 0 or more"
+        )
     if not 1 <= warning < max(limit, 60):
-        raise UsageError(f"warning={flags.warning} does not fit into time={flags.time}; use a shorter one, of 1 s or more")
+        raise UsageError(
+            f"warning={flags.warning} does not fit into time={flags.time}; use a shorter one, of 1 s or more"
+        )
     return Allocation(
         name=f"parcade-{config.game.replace('/', '_')}",
         tasks=config.run.ranks,

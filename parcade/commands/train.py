@@ -48,7 +48,9 @@ def train(arguments: list[str]) -> int:
             from parcade.atari.jit import interrupts_wait, prepare_meanwhile
 
             prepare_meanwhile()
-            importing.enter_context(interrupts_wait())  # packages that torch imports catch whatever is raised, Ctrl-C too
+            importing.enter_context(
+                interrupts_wait()
+            )  # packages that torch imports catch whatever is raised, Ctrl-C too
         import parcade.train  # noqa: F401
         from parcade.flags import parse_training
     if resumes:
@@ -91,7 +93,9 @@ def _resume_flags(arguments: list[str]) -> ResumeFlags:
         return parse(ResumeFlags, arguments, prog="parcade train --resume")
     except UsageError as error:
         taken = ", ".join(f"--{f.name.replace('_', '-')}" for f in dataclasses.fields(ResumeFlags)[1:])
-        raise UsageError(f"{error} (a resumed run keeps its game and settings; beside --resume DIR it takes {taken})") from None
+        raise UsageError(
+            f"{error} (a resumed run keeps its game and settings; beside --resume DIR it takes {taken})"
+        ) from None
 
 
 def _resume(flags: ResumeFlags) -> int:
@@ -106,7 +110,14 @@ def _resume(flags: ResumeFlags) -> int:
         _take_over(run)
     changes = {
         name: getattr(flags, name)
-        for name in ("hang_timeout", "hosts", "network_interface", "total_frames", "target_score", "time_limit")
+        for name in (
+            "hang_timeout",
+            "hosts",
+            "network_interface",
+            "total_frames",
+            "target_score",
+            "time_limit",
+        )
         if getattr(flags, name) is not None
     }
     config = dataclasses.replace(config, run=dataclasses.replace(config.run, **changes))
@@ -130,10 +141,14 @@ def _refuse_finished(run: Path, config) -> None:
     result, wanted, limit = read_json(run / "result.json"), config.run.target_score, config.time_limit_seconds
     reason, score = result.get("finished_by"), result.get("score_mean")
     if reason == "target_score" and wanted is not None and score is not None and score >= wanted:
-        raise UsageError(f"{run} is finished: its mean score of {score:.2f} reached {wanted:g}; to go on give it more with --target-score")
+        raise UsageError(
+            f"{run} is finished: its mean score of {score:.2f} reached {wanted:g}; to go on give it more with --target-score"
+        )
     if reason == "time_limit" and limit is not None and result.get("wall_seconds", 0.0) >= limit:
         spent = result["wall_seconds"]
-        raise UsageError(f"{run} is finished: it has run for {spent:.0f} s of {config.run.time_limit}; to go on give it more with --time-limit")
+        raise UsageError(
+            f"{run} is finished: it has run for {spent:.0f} s of {config.run.time_limit}; to go on give it more with --time-limit"
+        )
 
 
 def _take_over(run: Path) -> None:
@@ -143,7 +158,9 @@ def _take_over(run: Path) -> None:
 
     record = still_running(run, BEATS_SECONDS)
     if record is not None:
-        raise UsageError(f"{run} is still running ({record.name}, {record.place}); let it save and end with: touch {run / STOP_FILE}")
+        raise UsageError(
+            f"{run} is still running ({record.name}, {record.place}); let it save and end with: touch {run / STOP_FILE}"
+        )
     remove_unfinished(run)
     clear_records(run)
 
@@ -162,7 +179,9 @@ def _run(config, arguments: list[str], *, resume: Path | None) -> int:
         ranks.refuse_many(config.run.engine)
         check_divisible(config, 1)
         if not config.is_topology and not config.consoles_on_device:
-            check_threads_serve(config, config.hyper.num_envs, rank_threads(max(0, config.run.threads_per_rank), 1))
+            check_threads_serve(
+                config, config.hyper.num_envs, rank_threads(max(0, config.run.threads_per_rank), 1)
+            )
         run = resume or start_run(config)
         return _train_here(config, run, resume is not None)
     if ranks.launched_as_rank():
@@ -188,7 +207,10 @@ def _run(config, arguments: list[str], *, resume: Path | None) -> int:
         remove_unused(run)
         return 2
     if code:
-        print(f"parcade: the job ended with code {code}; go on with: parcade train --resume {run}", file=sys.stderr)
+        print(
+            f"parcade: the job ended with code {code}; go on with: parcade train --resume {run}",
+            file=sys.stderr,
+        )
     return 1 if code else 0
 
 
@@ -202,7 +224,9 @@ def _train_here(config, run: Path, resume: bool) -> int:
         return _finish(run_training(config, run, resume=resume), run)
     except (UsageError, KeyboardInterrupt):
         if not resume:
-            remove_unused(run)  # what is refused or interrupted at its start leaves nothing in the way of the next try
+            remove_unused(
+                run
+            )  # what is refused or interrupted at its start leaves nothing in the way of the next try
         raise
     except RunLost as error:
         print(f"parcade: {error}; go on with: parcade train --resume {run}", file=sys.stderr)
@@ -263,7 +287,8 @@ def _finish(result: dict | None, run: Path) -> int:
     print(
         f"{result['finished_by']}: mean score {'-' if mean is None else f'{mean:.2f}'} over the last 100 of "
         f"{result['episodes']:,} games, {result['frames']:,} frames, {result['wall_seconds']:.0f} s "
-        f"({result['cpu_seconds']:.0f} CPU-s)\nresults in {run}" + (f"; see it play: parcade watch {run}" if is_atari(result["game"]) else "")
+        f"({result['cpu_seconds']:.0f} CPU-s)\nresults in {run}"
+        + (f"; see it play: parcade watch {run}" if is_atari(result["game"]) else "")
     )
     if result["finished_by"] == "stopped":
         print(f"stopped before its end; go on with: parcade train --resume {run}")

@@ -121,7 +121,13 @@ def all_facts(plan: Plan) -> Facts:
     return replace(facts, **_mpi_facts(), **_gpu_facts(), ray=_version("ray"), slurm=_slurm(), games=_games())
 
 
-_SLURM_VARIABLES = ("SLURM_JOB_ID", "SLURM_CPUS_PER_TASK", "SLURM_NTASKS", "SLURM_JOB_NUM_NODES", "SLURM_CPUS_ON_NODE")
+_SLURM_VARIABLES = (
+    "SLURM_JOB_ID",
+    "SLURM_CPUS_PER_TASK",
+    "SLURM_NTASKS",
+    "SLURM_JOB_NUM_NODES",
+    "SLURM_CPUS_ON_NODE",
+)
 
 
 def _read(path: str | Path) -> str | None:
@@ -163,7 +169,9 @@ def cgroup_memory_bytes() -> int | None:
     for path in _cgroup_paths("memory"):
         for name in ("memory.max", "memory.limit_in_bytes"):
             value = _read(path / name)
-            if value and value.isdigit() and int(value) < 2**60:  # cgroup 1 writes "no limit" as a huge number
+            if (
+                value and value.isdigit() and int(value) < 2**60
+            ):  # cgroup 1 writes "no limit" as a huge number
                 limits.append(int(value))
     return min(limits, default=None)
 
@@ -186,7 +194,9 @@ def numa_nodes() -> tuple[tuple[int, ...], ...]:
 def simd_flags() -> tuple[str, ...]:
     """The vector instructions of SIMD_FLAGS that this CPU has."""
     lines = (_read("/proc/cpuinfo") or "").splitlines()
-    flags = next((line.split(":", 1)[1].split() for line in lines if line.startswith(("flags", "Features"))), [])
+    flags = next(
+        (line.split(":", 1)[1].split() for line in lines if line.startswith(("flags", "Features"))), []
+    )
     return tuple(flag for flag in SIMD_FLAGS if flag in flags)
 
 
@@ -245,9 +255,7 @@ def _mpi_facts() -> dict[str, str | None]:
     MPI."""
     library = None
     if importlib.util.find_spec("mpi4py") is not None:
-        program = (
-            "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; print(MPI.Get_library_version())"
-        )
+        program = "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; print(MPI.Get_library_version())"
         library = ask(sys.executable, "-c", program)
     beside = Path(sys.executable).parent / "mpiexec"
     launcher = str(beside) if beside.exists() else shutil.which("mpiexec")
@@ -263,7 +271,11 @@ def _gpu_facts() -> dict:
     import torch
 
     query = ask("nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader")
-    rows = [[word.strip() for word in line.split(",")] for line in (query or "").splitlines() if line.count(",") == 2]
+    rows = [
+        [word.strip() for word in line.split(",")]
+        for line in (query or "").splitlines()
+        if line.count(",") == 2
+    ]
     return {
         "gpus": tuple(f"{name} ({memory})" for name, memory, _ in rows),
         "gpu_driver": rows[0][2] if rows else None,

@@ -27,8 +27,17 @@ def planned_processes(plan: Plan) -> tuple[Processes, ...]:
     from parcade.threads import rank_threads
 
     count = plan.ranks if plan.engine == "mpi" else 1
-    environment = rank_environment(rank_threads(plan.threads_per_rank, count)) if plan.engine == "mpi" else os.environ
-    command = [sys.executable, "-m", "parcade.doctor.pools", str(plan.threads_per_rank), str(count), plan.engine]
+    environment = (
+        rank_environment(rank_threads(plan.threads_per_rank, count)) if plan.engine == "mpi" else os.environ
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "parcade.doctor.pools",
+        str(plan.threads_per_rank),
+        str(count),
+        plan.engine,
+    ]
     try:
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PROBE_SECONDS)
     except subprocess.TimeoutExpired:

@@ -140,7 +140,11 @@ def mpi(facts: Facts, plan: Plan) -> Iterator[Finding]:
         return
     if facts.mpi_library is None:
         yield Finding(
-            "mpi-missing", "problem", "mpi4py finds no MPI library", "import failed", "pip install 'parcade[mpi]'"
+            "mpi-missing",
+            "problem",
+            "mpi4py finds no MPI library",
+            "import failed",
+            "pip install 'parcade[mpi]'",
         )
     if facts.mpi_launcher is None:
         yield Finding(
@@ -199,9 +203,19 @@ def slurm(facts: Facts, plan: Plan) -> Iterator[Finding]:
 def gpu(facts: Facts, plan: Plan) -> Iterator[Finding]:
     """A GPU that is asked for and cannot be used, or that is there and is not."""
     if plan.device == "cuda" and not facts.torch_sees_gpu:
-        built = f"torch is built for CUDA {facts.torch_cuda}" if facts.torch_cuda else "torch is built for CPUs only"
-        found = f"{', '.join(facts.gpus)}, driver {facts.gpu_driver}" if facts.gpus else "nvidia-smi shows no GPU"
-        fix = "install a torch build with CUDA" if facts.gpus else "use --device cpu, or a machine with an NVIDIA GPU"
+        built = (
+            f"torch is built for CUDA {facts.torch_cuda}"
+            if facts.torch_cuda
+            else "torch is built for CPUs only"
+        )
+        found = (
+            f"{', '.join(facts.gpus)}, driver {facts.gpu_driver}" if facts.gpus else "nvidia-smi shows no GPU"
+        )
+        fix = (
+            "install a torch build with CUDA"
+            if facts.gpus
+            else "use --device cpu, or a machine with an NVIDIA GPU"
+        )
         yield Finding("gpu-unusable", "problem", "device cuda cannot be used", f"{found}; {built}", fix)
     elif plan.device == "cpu" and facts.gpus:
         yield Finding(
@@ -272,7 +286,15 @@ RULES: tuple[Rule, ...] = (
     load,
 )
 # What a training looks at when it starts: facts that cost milliseconds, and nothing that only slows measurements.
-QUICK_RULES: tuple[Rule, ...] = (threads_against_cores, affinity, cgroup, simd, shared_memory, slurm, numba_cache)
+QUICK_RULES: tuple[Rule, ...] = (
+    threads_against_cores,
+    affinity,
+    cgroup,
+    simd,
+    shared_memory,
+    slurm,
+    numba_cache,
+)
 
 
 def examine(facts: Facts, plan: Plan, rules: tuple[Rule, ...] = RULES) -> list[Finding]:

@@ -112,5 +112,7 @@ def look_at_run(run: Path, seconds: float) -> list[RunningProcess]:
     """The processes of a run on this host. Errors: UsageError when none is found here."""
     processes = [record for record in read_records(run) if record.is_running_here()]
     if not processes:
-        raise UsageError(f"no process of this machine trains in {run}; expected a run under way, or leave --run out")
+        raise UsageError(
+            f"no process of this machine trains in {run}; expected a run under way, or leave --run out"
+        )
     return watch(processes, seconds)

@@ -23,8 +23,14 @@ def placement(config: TrainConfig) -> str:
         return "consoles and network on the GPU, as --env-device cuda asks; rollouts never leave it"
     if algorithm_row(config.run.algorithm).make.source_kind == "population":
         return "consoles and acting on CPU cores, one perturbed policy a game; the update on the GPU"
-    where = "actors on CPU cores, learners on the GPU" if config.is_topology else "consoles on CPU cores, network on the GPU"
-    return f"{where}: cores emulate faster than the GPU does at these sizes (docs/gpu.md); --env-device decides"
+    where = (
+        "actors on CPU cores, learners on the GPU"
+        if config.is_topology
+        else "consoles on CPU cores, network on the GPU"
+    )
+    return (
+        f"{where}: cores emulate faster than the GPU does at these sizes (docs/gpu.md); --env-device decides"
+    )
 
 
 def warn_at_start(config: TrainConfig, local_size: int, say: Callable[[str], None]) -> None:
@@ -36,4 +42,6 @@ def warn_at_start(config: TrainConfig, local_size: int, say: Callable[[str], Non
     if config.run.device == "cuda":
         say(placement(config))
     if config.consoles_on_device and config.env.start_states == "exact":
-        say("exact starts play some 85 frames at the end of every game while the GPU's other consoles wait; use --start-states cached")
+        say(
+            "exact starts play some 85 frames at the end of every game while the GPU's other consoles wait; use --start-states cached"
+        )

@@ -24,7 +24,9 @@ def check_settings(settings: EnvSettings) -> None:
             "leave both out, or use backend 'native'"
         )
     if settings.observations == "ram":
-        raise UsageError("observations=ram: ale-py's vector env gives pictures alone; use backend 'native', which plays the same games")
+        raise UsageError(
+            "observations=ram: ale-py's vector env gives pictures alone; use backend 'native', which plays the same games"
+        )
 
 
 class AleVectorEnv(Checked, VectorEnv):
@@ -80,9 +82,13 @@ class AleVectorEnv(Checked, VectorEnv):
         }
         return observations, started
 
-    def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+    def step(
+        self, actions: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
         """One step of every game. Shapes: actions ``[n]`` int; returns as ``make_vec`` says."""
-        observations, rewards, terminated, truncated, raw = self._env.step(np.ascontiguousarray(self.check_actions(actions), np.int64))
+        observations, rewards, terminated, truncated, raw = self._env.step(
+            np.ascontiguousarray(self.check_actions(actions), np.int64)
+        )
         ended = terminated | truncated
         frame_number = raw["frame_number"].astype(np.int64)
         # After a restart ale-py reports the new game's numbers: what it emulated to get there is not part of the step.

@@ -22,7 +22,9 @@ class Checked:
         if options:
             raise UsageError(f"options={options}: reset takes none here; leave it out")
         if seed is not None and np.ndim(seed) > 0 and np.shape(seed) != (self.num_envs,):
-            raise UsageError(f"seed has shape {np.shape(seed)}; expected [{self.num_envs}], one for each environment, or one number")
+            raise UsageError(
+                f"seed has shape {np.shape(seed)}; expected [{self.num_envs}], one for each environment, or one number"
+            )
         self.is_reset = True
 
     def check_step(self) -> None:
@@ -43,7 +45,9 @@ class Checked:
         if least < 0 or most >= num_actions:
             raise UsageError(f"actions hold {least if least < 0 else most}; expected 0 to {num_actions - 1}")
         if playing is not None and np.shape(playing) != (n,):
-            raise UsageError(f"playing has shape {np.shape(playing)}; expected [{n}] bool, one for each environment")
+            raise UsageError(
+                f"playing has shape {np.shape(playing)}; expected [{n}] bool, one for each environment"
+            )
         return actions
 
     def _check_open(self, what: str) -> None:

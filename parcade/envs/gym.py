@@ -27,7 +27,9 @@ class GymVectorEnv(VectorEnv):
         self.observation_space = self._env.observation_space
         self.action_space = self._env.action_space
         self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
-        if not isinstance(self.single_action_space, Discrete) or not isinstance(self.single_observation_space, Box):
+        if not isinstance(self.single_action_space, Discrete) or not isinstance(
+            self.single_observation_space, Box
+        ):
             raise UsageError(
                 f"{game} has actions {self.single_action_space} and observations {self.single_observation_space}; "
                 "expected Discrete actions and Box observations"
@@ -43,7 +45,9 @@ class GymVectorEnv(VectorEnv):
         zeros = np.zeros(self.num_envs, np.int64)
         return observations, {"lives": zeros, "frames": zeros, "reset_frames": zeros}
 
-    def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+    def step(
+        self, actions: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
         """One step of every environment; returns as ``make_vec`` says."""
         observations, rewards, terminated, truncated, raw = self._env.step(actions)
         zeros = np.zeros(self.num_envs, np.int64)

@@ -63,7 +63,15 @@ def make_vec(
             raise UsageError(f"{name}={value} is below {least}; use {least} or more")
     if not isinstance(game, str):
         return _make_mixed(
-            list(game), num_envs, backend, device, preset=preset, settings=settings, num_threads=num_threads, ale_compat=ale_compat, **overrides
+            list(game),
+            num_envs,
+            backend,
+            device,
+            preset=preset,
+            settings=settings,
+            num_threads=num_threads,
+            ale_compat=ale_compat,
+            **overrides,
         )
     of_id, game = settings_of_id(game), canonical_game(game)
     if settings is None:
@@ -80,7 +88,9 @@ def make_vec(
 
         return seen_on_gpu(CudaNativeVectorEnv(game, num_envs, settings), settings)
     if (settings.start_states != "exact" or ale_compat) and (backend != "native" or not is_atari(game)):
-        raise UsageError("start_states and ale_compat are settings of Atari games on backend 'native'; leave them out")
+        raise UsageError(
+            "start_states and ale_compat are settings of Atari games on backend 'native'; leave them out"
+        )
     native = {"ale_compat": True} if ale_compat else {}
     return _make(game, num_envs, backend, settings, num_threads, native)
 
@@ -101,9 +111,13 @@ def _make_mixed(
     names = [canonical_game(game) for game in games]
     strangers = [name for name in names if not is_atari(name)]
     if strangers or not names:
-        raise UsageError(f"games={games}: expected Atari games, one or more; got {', '.join(strangers) or 'none'}")
+        raise UsageError(
+            f"games={games}: expected Atari games, one or more; got {', '.join(strangers) or 'none'}"
+        )
     if num_envs < len(names):
-        raise UsageError(f"num_envs={num_envs} is fewer than the {len(names)} games; use {len(names)} or more")
+        raise UsageError(
+            f"num_envs={num_envs} is fewer than the {len(names)} games; use {len(names)} or more"
+        )
     ids = {tuple(settings_of_id(game).items()) for game in games}
     if settings is None and len(ids) > 1:
         raise UsageError(f"games={games} have ids of different rules; use one kind of id, or give settings")
@@ -114,7 +128,9 @@ def _make_mixed(
         raise UsageError(f"got settings and also {', '.join(overrides)}; put them into settings")
     if not have_one_action_set(names):
         if settings.action_subset:
-            raise UsageError("action_subset names places of one game's action set; these games have different ones; leave it out")
+            raise UsageError(
+                "action_subset names places of one game's action set; these games have different ones; leave it out"
+            )
         settings = dataclasses.replace(settings, full_action_set=True)
     envs = [
         make_vec(name, share, backend, device, settings=settings, **how)

@@ -35,7 +35,10 @@ class MixedVectorEnv(VectorEnv):
     def __init__(self, envs: list[VectorEnv], games: list[str]) -> None:
         first = envs[0]
         for env, game in zip(envs, games, strict=True):
-            if env.single_observation_space != first.single_observation_space or env.single_action_space != first.single_action_space:
+            if (
+                env.single_observation_space != first.single_observation_space
+                or env.single_action_space != first.single_action_space
+            ):
                 raise UsageError(
                     f"{game} has observations {env.single_observation_space} and actions {env.single_action_space}, {games[0]} "
                     f"{first.single_observation_space} and {first.single_action_space}; expected the same of all games of one environment"
@@ -45,7 +48,10 @@ class MixedVectorEnv(VectorEnv):
         self._edges = np.cumsum(sizes)[:-1]
         self.games = [game for game, size in zip(games, sizes, strict=True) for _ in range(size)]
         self.num_envs = sum(sizes)
-        self.single_observation_space, self.single_action_space = first.single_observation_space, first.single_action_space
+        self.single_observation_space, self.single_action_space = (
+            first.single_observation_space,
+            first.single_action_space,
+        )
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
@@ -86,12 +92,17 @@ class MixedVectorEnv(VectorEnv):
         return np.concatenate(parts)
 
     def _infos(self, parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-        infos = {name: np.concatenate([part[name] for part in parts]) for name in ("lives", "frames", "reset_frames")}
+        infos = {
+            name: np.concatenate([part[name] for part in parts])
+            for name in ("lives", "frames", "reset_frames")
+        }
         if any("final_obs" in part for part in parts):
             shape = self.single_observation_space.shape
             final = np.zeros((self.num_envs, *shape), self.single_observation_space.dtype)
             ended = np.zeros(self.num_envs, np.bool_)
-            for part, rows, which in zip(parts, np.split(final, self._edges), np.split(ended, self._edges), strict=True):
+            for part, rows, which in zip(
+                parts, np.split(final, self._edges), np.split(ended, self._edges), strict=True
+            ):
                 if "final_obs" in part:
                     rows[:], which[:] = part["final_obs"], part["_final_obs"]
             infos |= {"final_obs": final, "_final_obs": ended}

@@ -153,7 +153,9 @@ class NativeVectorEnv(Checked, VectorEnv):
         for name, array in self._state_arrays().items():
             saved = state.get(name)
             if saved is None or saved.shape != array.shape:
-                raise UsageError(f"saved consoles: {name} is {None if saved is None else saved.shape}; expected {array.shape}")
+                raise UsageError(
+                    f"saved consoles: {name} is {None if saved is None else saved.shape}; expected {array.shape}"
+                )
             taken[name] = saved.view(array.dtype) if saved.dtype.itemsize == array.dtype.itemsize else saved
         from parcade.atari.state_check import check_rows
 

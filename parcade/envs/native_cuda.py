@@ -84,7 +84,11 @@ class CudaNativeVectorEnv(Checked, VectorEnv):
         self._observations = share(seen.observations).view(num_envs, *shape)
         self._final = share(seen.final_observations).view(num_envs, *shape)
         self._actions, self._rewards = share(outcome.actions), share(outcome.rewards)
-        self._terminated, self._truncated, self._over = share(outcome.terminated), share(outcome.truncated), share(outcome.over)
+        self._terminated, self._truncated, self._over = (
+            share(outcome.terminated),
+            share(outcome.truncated),
+            share(outcome.over),
+        )
         self._counts, self._counters = share(outcome.counts), share(outcome.counters)
 
     def _share(self, array: Any) -> Tensor:
@@ -109,19 +113,35 @@ class CudaNativeVectorEnv(Checked, VectorEnv):
         Errors: UsageError before the first reset, after ``close``, and for a tensor elsewhere.
         """
         self.check_step()
-        if not isinstance(actions, Tensor) or actions.device.type != self.device.type or actions.shape != (self.num_envs,):
-            got = f"{tuple(actions.shape)} on {actions.device.type!r}" if isinstance(actions, Tensor) else type(actions).__name__
-            raise UsageError(f"actions are {got}; expected a tensor ({self.num_envs},) on {self.device.type!r}")
+        if (
+            not isinstance(actions, Tensor)
+            or actions.device.type != self.device.type
+            or actions.shape != (self.num_envs,)
+        ):
+            got = (
+                f"{tuple(actions.shape)} on {actions.device.type!r}"
+                if isinstance(actions, Tensor)
+                else type(actions).__name__
+            )
+            raise UsageError(
+                f"actions are {got}; expected a tensor ({self.num_envs},) on {self.device.type!r}"
+            )
         self._actions.copy_(actions)
         self._consoles.step()
         ended = self._over
-        return self._observations, self._rewards, self._terminated, self._truncated, {
-            "lives": self._counters[:, 0],
-            "frames": self._counts[:, 1],
-            "reset_frames": self._counters[:, 2] * ended,
-            "final_obs": self._final,
-            "_final_obs": ended,
-        }
+        return (
+            self._observations,
+            self._rewards,
+            self._terminated,
+            self._truncated,
+            {
+                "lives": self._counters[:, 0],
+                "frames": self._counts[:, 1],
+                "reset_frames": self._counters[:, 2] * ended,
+                "final_obs": self._final,
+                "_final_obs": ended,
+            },
+        )
 
     def describe_use(self, steps_per_second: float) -> dict[str, Any]:
         """Columns on what this number of single environments' steps a second makes of the GPU: see ``parcade/atari/cuda/usage.py``."""

@@ -59,7 +59,12 @@ class EnvSettings:
     or Karpathy's 80x80 difference of two binarised frames."""
 
     def __post_init__(self) -> None:
-        for name, low in (("frame_skip", 1), ("image_height", SMALLEST_IMAGE), ("image_width", SMALLEST_IMAGE), ("frame_stack", 1)):
+        for name, low in (
+            ("frame_skip", 1),
+            ("image_height", SMALLEST_IMAGE),
+            ("image_width", SMALLEST_IMAGE),
+            ("frame_stack", 1),
+        ):
             if getattr(self, name) < low:
                 raise UsageError(f"{name}={getattr(self, name)} is below {low}; use {low} or more")
         if self.noop_max < 0 or self.warm_up_steps < 0 or self.frame_limit < 1:
@@ -70,10 +75,18 @@ class EnvSettings:
         if self.start_states not in ("exact", "cached"):
             raise UsageError(f"start_states={self.start_states!r}: expected 'exact' or 'cached'")
         if not 0.0 <= self.sticky_actions < 1.0:
-            raise UsageError(f"sticky_actions={self.sticky_actions} is not in [0, 1); it is a probability, e.g. 0.25")
+            raise UsageError(
+                f"sticky_actions={self.sticky_actions} is not in [0, 1); it is a probability, e.g. 0.25"
+            )
         if self.observations not in ("grey", "rgb", "ram", "karpathy_2016"):
-            raise UsageError(f"observations={self.observations!r}: expected 'grey', 'rgb', 'ram' or 'karpathy_2016'")
-        if self.observations == "karpathy_2016" and (self.image_height, self.image_width, self.frame_stack) != (210, 160, 2):
+            raise UsageError(
+                f"observations={self.observations!r}: expected 'grey', 'rgb', 'ram' or 'karpathy_2016'"
+            )
+        if self.observations == "karpathy_2016" and (
+            self.image_height,
+            self.image_width,
+            self.frame_stack,
+        ) != (210, 160, 2):
             raise UsageError(
                 f"observations=karpathy_2016 is made from 210x160 frames, 2 at a time; got {self.image_height}x{self.image_width}, "
                 f"{self.frame_stack}; set image_height=210 image_width=160 frame_stack=2"
@@ -120,7 +133,13 @@ ENV_PRESETS: dict[str, EnvSettings] = {
 def in_colour(settings: EnvSettings) -> EnvSettings:
     """The same games as a person would see them: with the same seeds and actions, frame for frame."""
     return dataclasses.replace(
-        settings, observations="rgb", image_height=210, image_width=160, frame_stack=1, max_pool=False, start_states="exact"
+        settings,
+        observations="rgb",
+        image_height=210,
+        image_width=160,
+        frame_stack=1,
+        max_pool=False,
+        start_states="exact",
     )
 
 
@@ -131,7 +150,9 @@ def env_preset(name: str, **overrides: object) -> EnvSettings:
     known = {field.name for field in dataclasses.fields(EnvSettings)}
     for field in overrides:
         if field in RENAMED:
-            raise UsageError(f"{field} is called {RENAMED[field]} now; use {RENAMED[field]}={overrides[field]!r}")
+            raise UsageError(
+                f"{field} is called {RENAMED[field]} now; use {RENAMED[field]}={overrides[field]!r}"
+            )
         if field not in known:
             raise unknown_name("environment setting", field, known)
     return dataclasses.replace(ENV_PRESETS[name], **overrides)

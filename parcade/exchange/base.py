@@ -170,7 +170,9 @@ class Exchange:
 
     def check_parameters(self) -> None:
         """Compare the parameters of all ranks bit for bit. Errors: RuntimeError naming the ranks that differ."""
-        digests = self.gather_rows(np.array([[self.parameters.digest()]], np.uint64).view(np.float64)).view(np.uint64)
+        digests = self.gather_rows(np.array([[self.parameters.digest()]], np.uint64).view(np.float64)).view(
+            np.uint64
+        )
         different = np.flatnonzero(digests[:, 0] != digests[0, 0])
         if len(different):
             raise RuntimeError(
@@ -219,10 +221,15 @@ def step_size(optimizer: torch.optim.Optimizer) -> Tensor:
 
 def optimizer_state(optimizer: torch.optim.Optimizer, parameter: Tensor) -> dict[str, Tensor]:
     """What an optimiser keeps of a parameter, by name, in the host's memory; empty before the first step."""
-    return {name: torch.as_tensor(value).detach().cpu().clone() for name, value in optimizer.state[parameter].items()}
+    return {
+        name: torch.as_tensor(value).detach().cpu().clone()
+        for name, value in optimizer.state[parameter].items()
+    }
 
 
-def load_optimizer_state(optimizer: torch.optim.Optimizer, parameter: Tensor, saved: dict[str, Tensor]) -> None:
+def load_optimizer_state(
+    optimizer: torch.optim.Optimizer, parameter: Tensor, saved: dict[str, Tensor]
+) -> None:
     """Take what ``optimizer_state`` gave. What is there is written in place: a captured step knows it by its address."""
     state, on_device = optimizer.state[parameter], optimizer.param_groups[0].get("capturable", False)
     for name, value in saved.items():

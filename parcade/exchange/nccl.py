@@ -42,7 +42,9 @@ class NcclExchange(AllreduceExchange):
         if not dist.is_initialized():
             timeout = datetime.timedelta(seconds=timeout_seconds)
             store = self._meeting_place(timeout)
-            dist.init_process_group(backend, store=store, rank=self.rank, world_size=self.world_size, timeout=timeout)
+            dist.init_process_group(
+                backend, store=store, rank=self.rank, world_size=self.world_size, timeout=timeout
+            )
 
     def _local_rank(self) -> int:
         host = self._comm.Split_type(self._mpi.COMM_TYPE_SHARED)
@@ -64,7 +66,9 @@ class NcclExchange(AllreduceExchange):
             text[: len(place)] = np.frombuffer(place, np.uint8)
         self._comm.Bcast(text, root=0)
         host, port = bytes(text).rstrip(b"\0").decode().split()
-        return dist.TCPStore(host, int(port), self.world_size, self.rank == 0, timeout, master_listen_fd=listening)
+        return dist.TCPStore(
+            host, int(port), self.world_size, self.rank == 0, timeout, master_listen_fd=listening
+        )
 
     def _reduce(self, x: Tensor) -> None:
         if x.device.type == self._device_type:

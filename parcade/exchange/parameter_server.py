@@ -59,7 +59,12 @@ class ParameterShard:
     """
 
     def __init__(
-        self, parameters: Tensor, optimizer: OptimizerFactory, *, max_staleness: int, outlier_deviations: float
+        self,
+        parameters: Tensor,
+        optimizer: OptimizerFactory,
+        *,
+        max_staleness: int,
+        outlier_deviations: float,
     ) -> None:
         self.parameters = nn.Parameter(parameters.detach().clone())
         self.parameters.grad = torch.zeros_like(self.parameters)
@@ -102,7 +107,12 @@ class ParameterShard:
         return self._note(), self.parameters.detach().numpy().copy()
 
     def _note(self) -> dict[str, Any]:
-        return {"epoch": self.epoch, "version": self.version, "pushed": self.pushed, "ledger": self.ledger.tolist()}
+        return {
+            "epoch": self.epoch,
+            "version": self.version,
+            "pushed": self.pushed,
+            "ledger": self.ledger.tolist(),
+        }
 
     @property
     def pushed(self) -> int:
@@ -215,7 +225,11 @@ class ParameterServerExchange(Exchange):
         self.ledgers = np.zeros((len(shards), 1 + len(OUTCOMES)), np.int64)
 
     def attach(
-        self, policy: Policy, optimizer: OptimizerFactory, max_grad_norm: float | None, capture: Capture | None = None
+        self,
+        policy: Policy,
+        optimizer: OptimizerFactory,
+        max_grad_norm: float | None,
+        capture: Capture | None = None,
     ) -> None:
         self.policy = policy
         self.capture = capture or Capture()

@@ -95,7 +95,9 @@ class Actor:
             "time": self.timer.snapshot(),
         }
 
-    def play(self, weights: dict[str, np.ndarray] | None) -> tuple[dict[str, Any], dict[str, np.ndarray] | None]:
+    def play(
+        self, weights: dict[str, np.ndarray] | None
+    ) -> tuple[dict[str, Any], dict[str, np.ndarray] | None]:
         """An unroll with these weights, or with those it has. The data are a batch's arrays."""
         if self.life is None:
             return {"life": None}, None
@@ -105,7 +107,9 @@ class Actor:
             batch = play_rollout(self.group, self.policy, self.config.hyper.unroll_length)
         return self._note(), batch.arrays()
 
-    def step(self, answers: tuple[dict[str, np.ndarray], ...] | None, place: int = 0) -> tuple[dict[str, Any], dict[str, np.ndarray] | None]:
+    def step(
+        self, answers: tuple[dict[str, np.ndarray], ...] | None, place: int = 0
+    ) -> tuple[dict[str, Any], dict[str, np.ndarray] | None]:
         """Take the actions another part chose, at this place of its answers (none at first), and show what came of them.
 
         The data hold what the next choice needs; once every ``unroll_length`` steps also the unroll, as ``unroll.*``.
@@ -138,7 +142,9 @@ class Actor:
         if self.life is None:
             return {"life": None}, None
         state = behind("group.", {name: np.asarray(value) for name, value in self.group.get_state().items()})
-        state |= {f"policy.{name}": tensor.numpy().copy() for name, tensor in self.policy.state_dict().items()}
+        state |= {
+            f"policy.{name}": tensor.numpy().copy() for name, tensor in self.policy.state_dict().items()
+        }
         if self._unroll is not None:
             state |= behind("unroll.", self._unroll.get_state())
         return {"life": self.life, "exact": self.group.gives_state}, state
@@ -146,7 +152,9 @@ class Actor:
     def set_state(self, life: int, state: dict[str, np.ndarray]) -> tuple[dict[str, Any], None]:
         """Go on from ``get_state``'s data; the note says how many games were cut."""
         self.life = life
-        self.policy.load_state_dict({n: torch.from_numpy(np.array(v)) for n, v in part_of(state, "policy.").items()})
+        self.policy.load_state_dict(
+            {n: torch.from_numpy(np.array(v)) for n, v in part_of(state, "policy.").items()}
+        )
         cut = self.group.set_state({n: np.array(v) for n, v in part_of(state, "group.").items()}, self.policy)
         self.counter.restored()
         unroll = part_of(state, "unroll.")
@@ -173,7 +181,9 @@ class Unroll:
     def add(self, group: EnvGroup, answer: dict[str, np.ndarray]) -> Batch | None:
         """Step the group with a decision and write it down; the batch once it is complete."""
         tensors = {name: torch.from_numpy(np.array(value)) for name, value in answer.items()}
-        acted = Acted(*(tensors[name] for name in ("actions", "log_prob", "values", "scores")), tensors.get("state"))
+        acted = Acted(
+            *(tensors[name] for name in ("actions", "log_prob", "values", "scores")), tensors.get("state")
+        )
         self._rollout.record(self._at, group, acted, tensors["version"])
         self._at += 1
         return self._rollout.finish(group) if self._at == self._length else None

@@ -99,7 +99,12 @@ class Batch:
                 parts = [p + torch.tensor([0, int(b)]) for p, b in zip(parts, first_of[:-1], strict=True)]
             if name == "truncated_states":
                 parts = [part for part in parts if part is not None]
-            along = 0 if name.startswith(("bootstrap_", "truncated_")) and name not in ("truncated", "truncated_states") else 1
+            along = (
+                0
+                if name.startswith(("bootstrap_", "truncated_"))
+                and name not in ("truncated", "truncated_states")
+                else 1
+            )
             joined[name] = torch.cat(parts, dim=along)
         return cls.from_tensors(joined)
 

@@ -75,7 +75,9 @@ def make_group(config: TrainConfig, first: int, count: int, *, num_threads: int,
     return EnvGroup(env, *who, **how, warm_up_steps=config.env.warm_up_steps)
 
 
-def _identity(config: TrainConfig, first: int, count: int, timer: Timer) -> tuple[tuple[np.ndarray, ...], dict[str, Any]]:
+def _identity(
+    config: TrainConfig, first: int, count: int, timer: Timer
+) -> tuple[tuple[np.ndarray, ...], dict[str, Any]]:
     """What every kind of group is told: which environments, by which seeds, and how rewards and ends are seen."""
     how = {
         "clip_rewards": config.env.clip_rewards,
@@ -86,23 +88,30 @@ def _identity(config: TrainConfig, first: int, count: int, timer: Timer) -> tupl
     return (np.arange(first, first + count), *env_seeds(config.run.seed, first, count)), how
 
 
-def make_playing_group(config: TrainConfig, first: int, count: int, *, num_threads: int, timer: Timer) -> AnyGroup:
+def make_playing_group(
+    config: TrainConfig, first: int, count: int, *, num_threads: int, timer: Timer
+) -> AnyGroup:
     """Environments of the run for a policy that acts where the network lives."""
     if config.consoles_on_device:
         env = make_vec(config.game, count, "native", "cuda", settings=config.env)
         who, how = _identity(config, first, count, timer)
         seeded_by = None
         if config.env.warm_up_steps:
-            seeded_by = functools.partial(make_group, config, first, count, num_threads=num_threads, timer=timer)
+            seeded_by = functools.partial(
+                make_group, config, first, count, num_threads=num_threads, timer=timer
+            )
         return DeviceEnvGroup(env, *who, **how, device=torch_device(config.run.device), seeded_by=seeded_by)
     if config.run.device == "cpu":
         return make_group(config, first, count, num_threads=num_threads, timer=timer)
     sizes = [count] if count % 2 else [count // 2, count // 2]
     halves = [
-        make_group(config, first + i * size, size, num_threads=num_threads, timer=timer) for i, size in enumerate(sizes)
+        make_group(config, first + i * size, size, num_threads=num_threads, timer=timer)
+        for i, size in enumerate(sizes)
     ]
     capture = make_capture(config.run.device, enabled=config.run.capture)
-    return HybridEnvGroup(halves, torch_device(config.run.device), is_stack=gives_stacks(config), capture=capture)
+    return HybridEnvGroup(
+        halves, torch_device(config.run.device), is_stack=gives_stacks(config), capture=capture
+    )
 
 
 def gives_stacks(config: TrainConfig) -> bool:
@@ -125,7 +134,13 @@ def check_threads_serve(config: TrainConfig, count: int, threads: int) -> None:
 
 
 def make_source(
-    config: TrainConfig, algorithm: Algorithm, exchange: Exchange, *, timer: Timer, learner_timer: Timer, threads: int
+    config: TrainConfig,
+    algorithm: Algorithm,
+    exchange: Exchange,
+    *,
+    timer: Timer,
+    learner_timer: Timer,
+    threads: int,
 ) -> Source:
     """The source the algorithm takes, with this rank's share of the environments.
 
@@ -140,7 +155,8 @@ def make_source(
         # Only the native consoles can rest singly; of the others each is a group of its own.
         size = per_rank if is_atari(config.game) and config.run.backend == "native" else 1
         groups = [
-            make_group(config, first + i, size, num_threads=threads, timer=Timer()) for i in range(0, per_rank, size)
+            make_group(config, first + i, size, num_threads=threads, timer=Timer())
+            for i in range(0, per_rank, size)
         ]
         games_per_env = hyper.games_per_update // hyper.num_envs
         return GamesSource(groups, games_per_env, algorithm.policy, num_threads=threads, timer=timer)
@@ -151,7 +167,9 @@ def make_source(
         lanes = [make_group(config, first + i, 1, num_threads=1, timer=timer) for i in range(per_rank)]
         evaluator = Evaluator(lanes, algorithm.policy, hyper.sigma, hyper.games_per_member)
         whose = (exchange.rank, exchange.world_size)
-        return PopulationSource(evaluator, algorithm.policy, config.run.seed, hyper.population, *whose, timer=timer)
+        return PopulationSource(
+            evaluator, algorithm.policy, config.run.seed, hyper.population, *whose, timer=timer
+        )
     if algorithm.source_kind == "replay":
         group = make_playing_group(config, first, per_rank, num_threads=threads, timer=timer)
         share = hyper.batch_size // exchange.world_size
@@ -168,10 +186,13 @@ def make_source(
     num_groups = 2 if config.run.overlap else 1
     size = per_rank // num_groups
     groups = [
-        make_playing_group(config, first + i * size, size, num_threads=threads, timer=timer) for i in range(num_groups)
+        make_playing_group(config, first + i * size, size, num_threads=threads, timer=timer)
+        for i in range(num_groups)
     ]
     threaded = config.run.engine != "serial"
-    return RolloutSource(groups, hyper.unroll_length, algorithm.policy, threaded=threaded, timer=learner_timer)
+    return RolloutSource(
+        groups, hyper.unroll_length, algorithm.policy, threaded=threaded, timer=learner_timer
+    )
 
 
 def replay_settings(config: TrainConfig, capacity: int) -> ReplaySettings:
@@ -186,7 +207,9 @@ def replay_settings(config: TrainConfig, capacity: int) -> ReplaySettings:
     )
 
 
-def make_replay(config: TrainConfig, capacity: int, num_lanes: int, *, block: int, shares_here: int) -> Replay | DeviceReplay:
+def make_replay(
+    config: TrainConfig, capacity: int, num_lanes: int, *, block: int, shares_here: int
+) -> Replay | DeviceReplay:
     """An empty replay for this game's observations, on the run's device.
 
     Args:
@@ -202,19 +225,27 @@ def make_replay(config: TrainConfig, capacity: int, num_lanes: int, *, block: in
     on_device = config.run.device != "cpu"
     spill = _spill_directory(config)
     what = (space.shape, space.dtype, settings.frame_stack)
-    bytes_each = DeviceReplay.bytes_per_transition(*what) if on_device else Replay.bytes_per_transition(*what, spilled=bool(spill))
+    bytes_each = (
+        DeviceReplay.bytes_per_transition(*what)
+        if on_device
+        else Replay.bytes_per_transition(*what, spilled=bool(spill))
+    )
     there = free_device_memory(config.run.device) // (1 if on_device else shares_here)
     check_memory(capacity, bytes_each, there)
     least = 2 * block * settings.frame_stack * num_lanes
     if capacity < least:
-        raise UsageError(f"replay_capacity of {capacity:,} for {num_lanes} environments that store {block} steps at once; use {least:,} or more")
+        raise UsageError(
+            f"replay_capacity of {capacity:,} for {num_lanes} environments that store {block} steps at once; use {least:,} or more"
+        )
     try:
         if on_device:
             dtype = torch.from_numpy(np.empty(0, space.dtype)).dtype
             return DeviceReplay(settings, num_lanes, space.shape, dtype, torch_device(config.run.device))
         return Replay(settings, num_lanes, space.shape, space.dtype, spill)
     except OSError as error:
-        raise UsageError(f"replay_spill={config.hyper.replay_spill}: {error.strerror}; use another directory") from error
+        raise UsageError(
+            f"replay_spill={config.hyper.replay_spill}: {error.strerror}; use another directory"
+        ) from error
     except ValueError as error:
         raise UsageError(f"replay_{error}; use a larger --replay-capacity") from error
 
@@ -227,7 +258,9 @@ def _spill_directory(config: TrainConfig) -> Path | None:
     if not directory.is_dir():
         raise UsageError(f"replay_spill={directory} is no directory; make it, or use another one")
     if config.run.device != "cpu":
-        raise UsageError(f"replay_spill={directory}: a replay on device {config.run.device!r} stays there; leave replay_spill out")
+        raise UsageError(
+            f"replay_spill={directory}: a replay on device {config.run.device!r} stays there; leave replay_spill out"
+        )
     return directory
 
 
@@ -260,7 +293,9 @@ def make_replay_source(
     """The share ``index`` of ``count`` of the config's replay, ``shares_here`` of them on this host, with its environments."""
     hyper = config.hyper
     block = max(hyper.unroll_length, FILL_STEPS)
-    replay = make_replay(config, hyper.replay_capacity // count, len(group), block=block, shares_here=shares_here)
+    replay = make_replay(
+        config, hyper.replay_capacity // count, len(group), block=block, shares_here=shares_here
+    )
     key = np.random.SeedSequence([config.run.seed, 2**33 + index]).generate_state(1, np.uint64)[0]
     return ReplaySource(
         group,

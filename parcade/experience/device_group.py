@@ -51,7 +51,12 @@ class DeviceEnvGroup:
         self.env, self.env_indices, self.console_seeds = env, env_indices, console_seeds
         self.device = torch.device(device)
         self.noise = TensorUniforms(noise_keys, self.device)
-        self.clip_rewards, self.life_loss, self.precision, self.timer = clip_rewards, life_loss, precision, timer
+        self.clip_rewards, self.life_loss, self.precision, self.timer = (
+            clip_rewards,
+            life_loss,
+            precision,
+            timer,
+        )
         self.seeded_by = seeded_by
         self.log = EpisodeLog(env_indices)
         self.env_steps = 0
@@ -99,7 +104,9 @@ class DeviceEnvGroup:
     def decide(self, policy: Policy) -> Acted:
         """The policy's actions for the current observations; nothing changes."""
         with self.timer.scope("infer"), self.precision.autocast(self.device.type):
-            return policy.act(self.observations, self.noise.at(self.env_steps), self.policy_state, self.starts)
+            return policy.act(
+                self.observations, self.noise.at(self.env_steps), self.policy_state, self.starts
+            )
 
     def step(self, acted: Acted) -> dict[str, Tensor]:
         """Take one step; what ``EnvGroup.step`` gives, and ``ended`` ``[n]`` with the ended games' ``totals`` ``[3, n]``."""
@@ -208,7 +215,9 @@ class DeviceRollout:
         self.ended[t].copy_(outcome["ended"])
         self.totals[t].copy_(outcome["totals"])
         cut = outcome["truncated"]
-        self.cut_at.masked_fill_(self.cut_at == t, -1)  # the row's older step, where rows are played over and over
+        self.cut_at.masked_fill_(
+            self.cut_at == t, -1
+        )  # the row's older step, where rows are played over and over
         self.cut_at.masked_fill_(cut, t)
         shape = (-1,) + (1,) * (self.cut_observations.ndim - 1)
         torch.where(cut.view(shape), outcome["final_obs"], self.cut_observations, out=self.cut_observations)
@@ -221,7 +230,9 @@ class DeviceRollout:
         T, B = self.batch.actions.shape
         begin, end, _ = columns.indices(B)
         batch = dataclasses.replace(
-            self.batch, bootstrap_observations=group.observations.clone(), bootstrap_starts=group.starts.clone()
+            self.batch,
+            bootstrap_observations=group.observations.clone(),
+            bootstrap_starts=group.starts.clone(),
         )
         if (first_row, begin, end) != (0, 0, B):
             batch = batch.window((torch.arange(T, device=group.device) + first_row) % T, columns)
@@ -234,7 +245,9 @@ class DeviceRollout:
             which = which[((cut_at[which] - first_row) % T).argsort(stable=True)]  # by time, as on the host
             batch.truncated_at = torch.stack([(cut_at[which] - first_row) % T, which], dim=1)
             batch.truncated_observations = self.cut_observations[columns][which]
-            batch.truncated_states = None if self.cut_states is None else self.cut_states[:, columns][:, which]
+            batch.truncated_states = (
+                None if self.cut_states is None else self.cut_states[:, columns][:, which]
+            )
         return batch
 
     def get_state(self) -> dict[str, Tensor]:

@@ -35,7 +35,18 @@ class DeviceReplay:
     | age | ``[lanes]`` uint8 | of the newest step |
     """
 
-    NAMES = ("frames", "actions", "rewards", "ends", "versions", "ages", "starts", "taken_values", "best_values", "priorities")
+    NAMES = (
+        "frames",
+        "actions",
+        "rewards",
+        "ends",
+        "versions",
+        "ages",
+        "starts",
+        "taken_values",
+        "best_values",
+        "priorities",
+    )
 
     def __init__(
         self,
@@ -90,7 +101,9 @@ class DeviceReplay:
         """
         C, T = self.settings.frame_stack, len(batch.actions)
         if 2 * T * C > self.length:
-            raise ValueError(f"a block of {T} steps is too long for lanes of {self.length} entries; store it in parts")
+            raise ValueError(
+                f"a block of {T} steps is too long for lanes of {self.length} entries; store it in parts"
+            )
         before = self._sampleable()
         slots = self._slots(self.head, self.head + T)
         by_lane = {
@@ -102,7 +115,9 @@ class DeviceReplay:
             "taken_values": batch.behaviour_scores,
             "best_values": batch.behaviour_values,
             "ages": self._ages(batch.starts),
-            "ends": torch.where(batch.truncated, CUT, (batch.terminated | batch.life_lost) * ENDED).to(torch.uint8),
+            "ends": torch.where(batch.truncated, CUT, (batch.terminated | batch.life_lost) * ENDED).to(
+                torch.uint8
+            ),
         }
         for name, rows in by_lane.items():
             getattr(self, name)[:, slots] = rows.transpose(0, 1)
@@ -175,7 +190,9 @@ class DeviceReplay:
         sums = self.priorities.flatten().cumsum(0)
         total = sums[-1]
         wanted = torch.from_numpy(shares).to(self.device, non_blocking=True) * total
-        wanted = torch.minimum(wanted, torch.nextafter(total, torch.zeros_like(total)))  # rounding may ask for the end
+        wanted = torch.minimum(
+            wanted, torch.nextafter(total, torch.zeros_like(total))
+        )  # rounding may ask for the end
         indices = torch.searchsorted(sums, wanted, right=True)
         lanes, slots = indices // self.length, indices % self.length
         returns, discounts, next_slots, _ = self._n_step(lanes, slots)

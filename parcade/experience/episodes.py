@@ -26,7 +26,12 @@ class EpisodeLog:
         self._new: list[np.ndarray] = []
 
     def record(
-        self, rewards: np.ndarray, frames: np.ndarray, ended: np.ndarray, env_steps: np.ndarray, playing: np.ndarray
+        self,
+        rewards: np.ndarray,
+        frames: np.ndarray,
+        ended: np.ndarray,
+        env_steps: np.ndarray,
+        playing: np.ndarray,
     ) -> None:
         """Count one step of the environments ``playing``. Shapes ``[n]``; rewards raw; env_steps since the run began."""
         self.score += rewards
@@ -34,7 +39,10 @@ class EpisodeLog:
         self.frames += frames
         for i in np.flatnonzero(ended):
             self._new.append(
-                np.array([self.score[i], self.steps[i], self.frames[i], self.env_indices[i], env_steps[i]], np.float64)
+                np.array(
+                    [self.score[i], self.steps[i], self.frames[i], self.env_indices[i], env_steps[i]],
+                    np.float64,
+                )
             )
         self.score[ended] = 0
         self.steps[ended] = 0
@@ -58,7 +66,12 @@ class EpisodeLog:
     def get_state(self) -> dict[str, np.ndarray]:
         """Running sums ``[n]`` and rows not yet taken ``[k, 5]``."""
         new = np.array(self._new, np.float64).reshape(-1, NUM_COLUMNS)
-        return {"score": self.score.copy(), "steps": self.steps.copy(), "frames": self.frames.copy(), "new": new}
+        return {
+            "score": self.score.copy(),
+            "steps": self.steps.copy(),
+            "frames": self.frames.copy(),
+            "new": new,
+        }
 
     def set_state(self, state: dict[str, np.ndarray]) -> None:
         """Take what ``get_state`` gave."""

@@ -42,7 +42,9 @@ class GamesSource:
         self.timer = timer
         self.cut_games = 0
         self._policy = copy.deepcopy(policy).eval()
-        self._pool = ThreadPoolExecutor(num_threads, "parcade-games") if min(num_threads, len(groups)) > 1 else None
+        self._pool = (
+            ThreadPoolExecutor(num_threads, "parcade-games") if min(num_threads, len(groups)) > 1 else None
+        )
         for group in groups:
             group.start(self._policy)
 
@@ -97,7 +99,9 @@ class GamesSource:
         seen, acted = self._decide(playing)
         shares = _split(acted, [int(some.sum()) for some in playing])
         with self.timer.scope("emulate"):
-            outcomes = list((self._pool.map if self._pool else map)(_step_group, self.groups, playing, shares))
+            outcomes = list(
+                (self._pool.map if self._pool else map)(_step_group, self.groups, playing, shares)
+            )
         everyone = np.concatenate(playing)
         outcome = {name: np.concatenate([o[name] for o in outcomes]) for name in OUTCOMES}
         step = seen | {
@@ -112,7 +116,9 @@ class GamesSource:
     def _decide(self, playing: list[np.ndarray]) -> tuple[dict[str, Tensor], Acted]:
         """One forward pass for all that play, and what it saw."""
         chosen = [(group, torch.from_numpy(some)) for group, some in zip(self.groups, playing, strict=True)]
-        noise = np.concatenate([group.noise()[some] for group, some in zip(self.groups, playing, strict=True)])
+        noise = np.concatenate(
+            [group.noise()[some] for group, some in zip(self.groups, playing, strict=True)]
+        )
         observations = torch.cat([group.observations[some] for group, some in chosen])
         starts = torch.cat([group.starts[some] for group, some in chosen])
         device = self._policy.version.device
@@ -167,4 +173,6 @@ def _step_group(group: EnvGroup, playing: np.ndarray, acted: Acted) -> dict[str,
 def _split(acted: Acted, sizes: list[int]) -> list[Acted]:
     """What was decided for all, a share a group."""
     columns = [acted.actions, acted.log_prob, acted.values, acted.scores]
-    return [Acted(*parts, state=None) for parts in zip(*(column.split(sizes) for column in columns), strict=True)]
+    return [
+        Acted(*parts, state=None) for parts in zip(*(column.split(sizes) for column in columns), strict=True)
+    ]

@@ -35,7 +35,11 @@ class Truncations:
     def into(self, batch: Batch, first_row: int, first: int, last: int) -> None:
         """Write those of environments ``first .. last - 1`` to a batch whose oldest row is ``first_row`` here."""
         T = len(batch.actions)
-        cut = [((t - first_row) % T, b - first, *kept) for (t, b), kept in self._kept.items() if first <= b < last]
+        cut = [
+            ((t - first_row) % T, b - first, *kept)
+            for (t, b), kept in self._kept.items()
+            if first <= b < last
+        ]
         if not cut:
             return
         cut.sort(key=lambda each: each[:2])
@@ -64,7 +68,12 @@ class Truncations:
 
 
 def finished_batch(
-    rows: Batch, observations: Tensor, starts: Tensor, truncations: Truncations, first_row: int, columns: slice
+    rows: Batch,
+    observations: Tensor,
+    starts: Tensor,
+    truncations: Truncations,
+    first_row: int,
+    columns: slice,
 ) -> Batch:
     """The steps of the environments ``columns`` of complete rows, oldest first; ``first_row`` holds the oldest.
 
@@ -72,7 +81,9 @@ def finished_batch(
     """
     T, B = rows.actions.shape
     first, last, _ = columns.indices(B)
-    batch = dataclasses.replace(rows, bootstrap_observations=observations.clone(), bootstrap_starts=starts.clone())
+    batch = dataclasses.replace(
+        rows, bootstrap_observations=observations.clone(), bootstrap_starts=starts.clone()
+    )
     if (first_row, first, last) != (0, 0, B):
         batch = batch.window((torch.arange(T, device=rows.actions.device) + first_row) % T, columns)
     truncations.into(batch, first_row, first, last)
@@ -116,7 +127,9 @@ class HostRollout:
 
     def finish(self, group: EnvGroup, first_row: int = 0, columns: slice = slice(None)) -> Batch:
         """The steps of the environments ``columns``, oldest first; ``first_row`` holds the oldest."""
-        return finished_batch(self.batch, group.observations, group.starts, self._truncations, first_row, columns)
+        return finished_batch(
+            self.batch, group.observations, group.starts, self._truncations, first_row, columns
+        )
 
     def get_state(self) -> dict[str, Tensor]:
         """The rows played so far, with what truncated steps ended in."""

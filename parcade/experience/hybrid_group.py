@@ -36,7 +36,9 @@ class HybridEnvGroup:
         capture: records what a decision does on the device.
     """
 
-    def __init__(self, halves: list[EnvGroup], device: torch.device, *, is_stack: bool, capture: Capture) -> None:
+    def __init__(
+        self, halves: list[EnvGroup], device: torch.device, *, is_stack: bool, capture: Capture
+    ) -> None:
         self.halves = halves
         self.device = device
         self.is_stack = is_stack
@@ -254,7 +256,9 @@ class HybridRollout:
         with group.timer.on_device("copies"):
             self._rewards.send()
             self._ends.send()
-        return finished_batch(self.batch, group.observations, group.starts, self._truncations, first_row, columns)
+        return finished_batch(
+            self.batch, group.observations, group.starts, self._truncations, first_row, columns
+        )
 
     def get_state(self) -> dict[str, Tensor]:
         """The rows played so far, with what truncated steps ended in, as ``HostRollout`` gives them."""
@@ -280,7 +284,9 @@ def _joined(states: list[dict[str, np.ndarray | Tensor]]) -> dict[str, np.ndarra
     joined: dict[str, np.ndarray | Tensor] = {}
     for name in states[0]:
         parts = [np.asarray(state[name]) for state in states]
-        joined[name] = sum(parts) if name == "counters" else np.concatenate(parts, axis=int(name == "policy_state"))
+        joined[name] = (
+            sum(parts) if name == "counters" else np.concatenate(parts, axis=int(name == "policy_state"))
+        )
     return joined
 
 

@@ -67,7 +67,14 @@ class PopulationSource:
     """
 
     def __init__(
-        self, evaluator: Evaluator, policy: Policy, seed: int, population: int, rank: int, world_size: int, timer: Timer
+        self,
+        evaluator: Evaluator,
+        policy: Policy,
+        seed: int,
+        population: int,
+        rank: int,
+        world_size: int,
+        timer: Timer,
     ) -> None:
         self.evaluator = evaluator
         self.seed = seed
@@ -111,7 +118,9 @@ class PopulationSource:
             for i, (seed, sign) in enumerate(zip(seeds[own], signs[own], strict=True))
         ]
         self.generation += 1
-        return PopulationBatch(seeds[own], signs[own], np.array(scores), self._policy.version.reshape(1).clone())
+        return PopulationBatch(
+            seeds[own], signs[own], np.array(scores), self._policy.version.reshape(1).clone()
+        )
 
     def get_state(self) -> dict[str, np.ndarray | Tensor]:
         state: dict[str, np.ndarray | Tensor] = {

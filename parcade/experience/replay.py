@@ -82,19 +82,27 @@ class TransitionBatch:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The sampled fields as arrays, to travel."""
-        return {n: v.numpy() if isinstance(v, Tensor) else np.asarray(v) for n, v in vars(self).items() if v is not None}
+        return {
+            n: v.numpy() if isinstance(v, Tensor) else np.asarray(v)
+            for n, v in vars(self).items()
+            if v is not None
+        }
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, np.ndarray]) -> TransitionBatch:
         """The inverse of ``arrays``."""
         plain = {"indices", "stamps"}
-        fields = {n: v if n in plain else torch.from_numpy(np.array(v)) for n, v in arrays.items() if n != "size"}
+        fields = {
+            n: v if n in plain else torch.from_numpy(np.array(v)) for n, v in arrays.items() if n != "size"
+        }
         return cls(**fields, size=int(arrays["size"]))
 
 
 def zeros_in_a_file(shape: tuple[int, ...], dtype: np.dtype, directory: Path) -> np.ndarray:
     """An array whose pages lie in a file that ends with the process: memory holds of it what there is room for."""
-    with tempfile.TemporaryFile(dir=directory, prefix="replay-") as file:  # the mapping keeps it; no name is left behind
+    with tempfile.TemporaryFile(
+        dir=directory, prefix="replay-"
+    ) as file:  # the mapping keeps it; no name is left behind
         return np.memmap(file, dtype, "w+", shape=shape)
 
 
@@ -151,7 +159,9 @@ class Replay:
         self.sampleable = 0
 
     @staticmethod
-    def bytes_per_transition(observation_shape: tuple[int, ...], dtype: np.dtype, frame_stack: int, spilled: bool = False) -> int:
+    def bytes_per_transition(
+        observation_shape: tuple[int, ...], dtype: np.dtype, frame_stack: int, spilled: bool = False
+    ) -> int:
         """Bytes of memory of one entry: its frame unless spilled, 28 bytes beside it, and 16 to 32 of the sum tree (32 are counted)."""
         shape = observation_shape[1:] if frame_stack > 1 else observation_shape
         frame = 0 if spilled else int(np.prod(shape)) * np.dtype(dtype).itemsize
@@ -172,7 +182,9 @@ class Replay:
         """
         T = len(batch.actions)
         if 2 * T * self.settings.frame_stack > self.length:
-            raise ValueError(f"a block of {T} steps is too long for lanes of {self.length} entries; store it in parts")
+            raise ValueError(
+                f"a block of {T} steps is too long for lanes of {self.length} entries; store it in parts"
+            )
         final_at = {(int(t), int(b)): k for k, (t, b) in enumerate(batch.truncated_at.tolist())}
         before = self.heads.copy()
         observations = batch.observations.numpy()
@@ -244,7 +256,10 @@ class Replay:
             np.arange(max(C - 1, old - n, new - L + C - 1), max(0, new - n)) % L
             for old, new in zip(before, self.heads, strict=True)
         ]
-        lanes, slots = np.repeat(np.arange(len(followed)), [len(s) for s in followed]), np.concatenate(followed)
+        lanes, slots = (
+            np.repeat(np.arange(len(followed)), [len(s) for s in followed]),
+            np.concatenate(followed),
+        )
         steps = self.kinds[lanes, slots] == STEP
         lanes, slots = lanes[steps], slots[steps]
         self.tree.update(lanes * L + slots, self._first_priorities(lanes, slots))
@@ -271,7 +286,9 @@ class Replay:
         for _ in range(self.settings.n_step):
             returns += np.where(going, discounts * self.rewards[lanes, at], 0.0)
             end = self.ends[lanes, at]
-            discounts = np.where(going, np.where(end == ENDED, 0.0, gamma * discounts), discounts).astype(np.float32)
+            discounts = np.where(going, np.where(end == ENDED, 0.0, gamma * discounts), discounts).astype(
+                np.float32
+            )
             # After a step that was cut off stands its final observation: the place to bootstrap from.
             at = np.where(going, (at + 1) % self.length, at)
             going &= end == GOES_ON
@@ -332,7 +349,17 @@ class Replay:
         return self.tree.nodes.nbytes + sum(array.nbytes for array in self._arrays().values())
 
     def _arrays(self) -> dict[str, np.ndarray]:
-        names = ("frames", "actions", "rewards", "kinds", "ends", "versions", "taken_values", "best_values", "heads")
+        names = (
+            "frames",
+            "actions",
+            "rewards",
+            "kinds",
+            "ends",
+            "versions",
+            "taken_values",
+            "best_values",
+            "heads",
+        )
         return {name: getattr(self, name) for name in names}
 
     def get_state(self) -> dict[str, np.ndarray]:

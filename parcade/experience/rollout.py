@@ -106,7 +106,9 @@ class RolloutSource:
         if batch is None:
             # In the thread even when nothing overlaps yet, so that one thread alone touches the groups' timer.
             with self.timer.scope("wait") if self._pool else contextlib.nullcontext():
-                batch = self._pool.submit(self._play).result(PLAY_TIMEOUT_SECONDS) if self._pool else self._play()
+                batch = (
+                    self._pool.submit(self._play).result(PLAY_TIMEOUT_SECONDS) if self._pool else self._play()
+                )
         if self.overlaps:
             self._turn = 1 - self._turn
             self._pending = self._pool.submit(self._play) if self._pool else self._play()
@@ -133,7 +135,10 @@ class RolloutSource:
 
     def get_state(self) -> dict[str, np.ndarray | Tensor]:
         pending = self._settle()
-        state: dict[str, np.ndarray | Tensor] = {"turn": np.int64(self._turn), "cut_games": np.int64(self.cut_games)}
+        state: dict[str, np.ndarray | Tensor] = {
+            "turn": np.int64(self._turn),
+            "cut_games": np.int64(self.cut_games),
+        }
         for i, group in enumerate(self.groups):
             state |= behind(f"group{i}.", group.get_state())
         if pending is not None and self.can_resume_exactly:

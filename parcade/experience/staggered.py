@@ -84,12 +84,16 @@ class StaggeredSource:
         return state
 
     def set_state(self, state: dict[str, np.ndarray]) -> None:
-        self.cut_games = int(state["cut_games"]) + self.group.set_state(part_of(state, "group."), self._policy)
+        self.cut_games = int(state["cut_games"]) + self.group.set_state(
+            part_of(state, "group."), self._policy
+        )
         # Environments that cannot be continued begin anew, and so do their unrolls.
         self._rollout = self.group.new_rollout(self.unroll_length)
         self._played = int(state.get("played", 0))
         if self._played:
-            ring = {name: torch.from_numpy(np.asarray(value)) for name, value in part_of(state, "ring.").items()}
+            ring = {
+                name: torch.from_numpy(np.asarray(value)) for name, value in part_of(state, "ring.").items()
+            }
             self._rollout.set_state(ring)
 
     def close(self) -> None:

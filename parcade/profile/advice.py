@@ -144,7 +144,8 @@ def straggler(profile: Profile) -> Iterator[Finding]:
     if ratio > IMBALANCE and waited > WAIT_SHARE:
         split, mean = profile.ranks[slowest].seconds, _mean_split(profile, slowest)
         where = max(
-            split, key=lambda scope: split[scope] - mean[scope] if scope not in ("wait", "communicate") else -1.0
+            split,
+            key=lambda scope: split[scope] - mean[scope] if scope not in ("wait", "communicate") else -1.0,
         )
         yield Finding(
             "straggler",
@@ -181,7 +182,11 @@ def batches_too_small(profile: Profile) -> Iterator[Finding]:
     rank = min(profile.ranks, key=lambda rank: rank.cores_used)
     own_share = rank.work_seconds / max(rank.window_seconds, 1e-9)
     # Cores that wait for a GPU say nothing about batches.
-    idle = not profile.has_device and rank.widest_pool > 1 and rank.cores_used < IDLE_SHARE * rank.widest_pool * own_share
+    idle = (
+        not profile.has_device
+        and rank.widest_pool > 1
+        and rank.cores_used < IDLE_SHARE * rank.widest_pool * own_share
+    )
     small = 0 < profile.envs_per_rank < SMALL_INFERENCE and profile.share("infer") > 0.25
     if idle or small:
         evidence = f"{profile.envs_per_rank or '?'} environments a rank, {rank.cores_used:.1f} cores used of "
@@ -203,7 +208,11 @@ def environment_bound(profile: Profile) -> Iterator[Finding]:
         fixes = []
         if profile.run_setting("backend") == "ale":
             fixes.append("--backend native")
-        if not profile.run_setting("overlap") and profile.share("learn") > 0.1 and profile.cores > len(profile.ranks):
+        if (
+            not profile.run_setting("overlap")
+            and profile.share("learn") > 0.1
+            and profile.cores > len(profile.ranks)
+        ):
             fixes.append("--overlap (learn while playing)")
         fixes.append(f"more cores or ranks (--engine mpi --ranks {2 * len(profile.ranks)})")
         fixes.append("smaller pictures (--image-height 42 --image-width 42)")
@@ -263,7 +272,11 @@ def communication_bound(profile: Profile) -> Iterator[Finding]:
             f"communication takes {share:.0%} of the time",
             f"{profile.ranks[0].allreduces} Allreduces of {profile.ranks[0].gradient_bytes / 1e6:.2f} MB at "
             f"{rates}{waits}",
-            ("fewer updates (--num-minibatches, --epochs), a smaller --hidden" if profile.plays else "larger batches, a smaller network")
+            (
+                "fewer updates (--num-minibatches, --epochs), a smaller --hidden"
+                if profile.plays
+                else "larger batches, a smaller network"
+            )
             + f", a faster link, or {max(1, len(profile.ranks) // 2)} ranks",
         )
     elif turning is not None and turning <= 4 * len(profile.ranks):
@@ -319,7 +332,10 @@ def _consoles_on_gpu(profile: Profile) -> list[str]:
     """The flag that moves consoles to the GPU, where the run's can live there."""
     if profile.run_setting("backend") != "native" or not is_atari(profile.config.get("game", "")):
         return []
-    return ["consoles on the GPU (--env-device cuda" + (", without --overlap)" if profile.run_setting("overlap") else ")")]
+    return [
+        "consoles on the GPU (--env-device cuda"
+        + (", without --overlap)" if profile.run_setting("overlap") else ")")
+    ]
 
 
 def launch_bound(profile: Profile) -> Iterator[Finding]:
@@ -330,22 +346,41 @@ def launch_bound(profile: Profile) -> Iterator[Finding]:
     next needs a result. Not judged: several ranks, since a recorded rank waits for its GPU at every Allreduce, and a stand-in, whose
     spans are the host's scopes. Not told apart: a network that keeps the GPU busy while the host waits for a value inside the scope.
     """
-    took = {name: profile.device_share(name) for name in ("infer", "learn") if profile.device_share(name) > NOTICED_SHARE}
-    if len(profile.ranks) > 1 or profile.ranks[0].device_name == STAND_IN_NAME or sum(took.values()) < LAUNCH_SHARE:
+    took = {
+        name: profile.device_share(name)
+        for name in ("infer", "learn")
+        if profile.device_share(name) > NOTICED_SHARE
+    }
+    if (
+        len(profile.ranks) > 1
+        or profile.ranks[0].device_name == STAND_IN_NAME
+        or sum(took.values()) < LAUNCH_SHARE
+    ):
         return
     if any(profile.host_share(name) < FOLLOWS * share for name, share in took.items()):
         return
     is_captured = profile.run_setting("capture") is not False
-    fixes = [] if is_captured else ["captured graphs, which launch an update at once (leave out --no-capture)"]
+    fixes = (
+        [] if is_captured else ["captured graphs, which launch an update at once (leave out --no-capture)"]
+    )
     fixes.append("larger minibatches (fewer --num-minibatches, more --num-envs)")
     fixes += [] if profile.run_setting("compile") else ["--compile (fewer and larger kernels)"]
     yield Finding(
         "launch-bound",
         "warning",
         f"the GPU waits for the host to launch its work, in scopes that take {sum(took.values()):.0%} of the time",
-        "; ".join(f"{name}: {profile.host_share(name):.0%} on the host, {share:.0%} on the GPU" for name, share in took.items())
+        "; ".join(
+            f"{name}: {profile.host_share(name):.0%} on the host, {share:.0%} on the GPU"
+            for name, share in took.items()
+        )
         + f"; GPU idle {profile.device_share('idle'):.0%}",
-        "try " + ", ".join(fixes) + ("; a line 'not captured' in the output names what keeps a graph from being captured" if is_captured else ""),
+        "try "
+        + ", ".join(fixes)
+        + (
+            "; a line 'not captured' in the output names what keeps a graph from being captured"
+            if is_captured
+            else ""
+        ),
     )
 
 
@@ -354,8 +389,15 @@ def copy_bound(profile: Profile) -> Iterator[Finding]:
     share = profile.device_share("copies")
     if share > COPIES_SHARE:
         # The rollouts of parcade do so already; a program that records itself may copy whole stacks.
-        fixes = [] if profile.run_setting("algorithm") else ["copying only the newest frame of a stack, and stacking on the GPU"]
-        fixes += ["fewer and larger copies (more --num-envs)", "smaller pictures (--image-height, --image-width)"]
+        fixes = (
+            []
+            if profile.run_setting("algorithm")
+            else ["copying only the newest frame of a stack, and stacking on the GPU"]
+        )
+        fixes += [
+            "fewer and larger copies (more --num-envs)",
+            "smaller pictures (--image-height, --image-width)",
+        ]
         fixes += _consoles_on_gpu(profile)
         yield Finding(
             "copy-bound",

@@ -169,7 +169,9 @@ class Profile:
     def device_share(self, *kinds: str) -> float:
         """Share of wall clock of some kinds of a GPU's work, or of ``busy`` or ``idle``, over all ranks; 0 without a GPU."""
         total = sum(rank.window_seconds for rank in self.ranks)
-        return sum(rank.device_seconds.get(kind, 0.0) for rank in self.ranks for kind in kinds) / max(total, 1e-9)
+        return sum(rank.device_seconds.get(kind, 0.0) for rank in self.ranks for kind in kinds) / max(
+            total, 1e-9
+        )
 
     @property
     def plays(self) -> bool:
@@ -180,7 +182,9 @@ class Profile:
     def ceiling_bytes_per_second(self) -> float | None:
         """Bandwidth of an Allreduce of the same buffer with ranks starting together, measured before the window."""
         seconds = sorted(s for rank in self.ranks for s in rank.ceiling_seconds)
-        return self.ranks[0].gradient_bytes / seconds[len(seconds) // 2] if seconds and seconds[0] > 0 else None
+        return (
+            self.ranks[0].gradient_bytes / seconds[len(seconds) // 2] if seconds and seconds[0] > 0 else None
+        )
 
     @property
     def achieved_bytes_per_second(self) -> float | None:
@@ -207,11 +211,15 @@ def read_ranks(folder: Path) -> tuple[RankProfile, ...]:
     try:
         ranks = tuple(RankProfile(**json.loads(path.read_text())) for path in paths)
     except (ValueError, TypeError) as error:
-        raise UsageError(f"{folder} does not hold this version's profile files ({error}); record it again") from error
+        raise UsageError(
+            f"{folder} does not hold this version's profile files ({error}); record it again"
+        ) from error
     newest = max(rank.recording for rank in ranks)
     earlier = [path.name for path, rank in zip(paths, ranks, strict=True) if rank.recording != newest]
     if earlier:
-        raise UsageError(f"{folder} holds ranks of several recordings; delete those of earlier ones: {' '.join(earlier)}")
+        raise UsageError(
+            f"{folder} holds ranks of several recordings; delete those of earlier ones: {' '.join(earlier)}"
+        )
     world_size = ranks[0].world_size
     missing = sorted(set(range(world_size)) - {rank.rank for rank in ranks})
     if missing:

@@ -38,7 +38,11 @@ def describe(profile: Profile, *, pictures: bool) -> Page:
         blocks += [Picture(SPLIT_PICTURE, "share of wall clock by scope, a bar a rank")]
     blocks += [Text(_split_note(profile))]
     if profile.has_device:
-        blocks += [Heading("What the GPU did meanwhile"), _device_table(profile), Text(f"{profile.ranks[0].device_name}: {DEVICE_NOTE}")]
+        blocks += [
+            Heading("What the GPU did meanwhile"),
+            _device_table(profile),
+            Text(f"{profile.ranks[0].device_name}: {DEVICE_NOTE}"),
+        ]
     if pictures and any(rank.timeline for rank in profile.ranks):
         blocks += [
             Heading("The last iterations, side by side"),
@@ -46,7 +50,12 @@ def describe(profile: Profile, *, pictures: bool) -> Page:
         ]
     blocks += [Heading("Processes"), _process_table(profile)]
     if len(profile.ranks) > 1:
-        blocks += [Heading("Communication"), *_communication(profile), Heading("Imbalance"), *_imbalance(profile)]
+        blocks += [
+            Heading("Communication"),
+            *_communication(profile),
+            Heading("Imbalance"),
+            *_imbalance(profile),
+        ]
     blocks += [Heading("What these numbers stand on"), Text(_provenance(profile))]
     game = profile.config.get("game", "")
     program = profile.run_setting("algorithm", "a program") + (f" on {game}" if game else "")
@@ -72,7 +81,11 @@ def _summary(profile: Profile) -> str:
 def _advice(profile: Profile) -> list[Block]:
     findings = advise(profile)
     if not findings:
-        return [Text("Nothing stands out: no scope, rank or setting loses more time than changing it would be felt.")]
+        return [
+            Text(
+                "Nothing stands out: no scope, rank or setting loses more time than changing it would be felt."
+            )
+        ]
     rows = [[f"{finding.level}: {finding.says}", finding.evidence, finding.fix] for finding in findings]
     return [Table(["finding", "evidence", "what to change"], rows, prose=True)]
 
@@ -82,25 +95,39 @@ def _split_table(profile: Profile) -> Table:
     rows = [["all", *(f"{profile.share(scope):.1%}" for scope in used)]]
     for rank in profile.ranks:
         if len(profile.ranks) > 1:
-            rows.append([f"rank {rank.rank}", *(f"{rank.seconds[scope] / rank.window_seconds:.1%}" for scope in used)])
+            rows.append(
+                [f"rank {rank.rank}", *(f"{rank.seconds[scope] / rank.window_seconds:.1%}" for scope in used)]
+            )
     for rank in profile.ranks:
         if rank.actor_seconds:
             total = max(sum(rank.actor_seconds.values()), 1e-9)
             rows.append(
-                [f"actor of {rank.rank}", *(f"{rank.actor_seconds.get(scope, 0) / total:.1%}" for scope in used)]
+                [
+                    f"actor of {rank.rank}",
+                    *(f"{rank.actor_seconds.get(scope, 0) / total:.1%}" for scope in used),
+                ]
             )
     return Table(["share of wall clock", *used], rows)
 
 
 def _device_table(profile: Profile) -> Table:
     """Shares of the GPU's time, and what the host gave to the same scopes."""
-    used = [name for name in DEVICE_COLUMNS if name not in DEVICE_KINDS or profile.device_share(name) >= 0.0005]
+    used = [
+        name for name in DEVICE_COLUMNS if name not in DEVICE_KINDS or profile.device_share(name) >= 0.0005
+    ]
     of_host = [name if name in SCOPES else "" for name in used]
     rows = [["GPU", *(f"{profile.device_share(name):.1%}" for name in used)]]
     for rank in profile.ranks:
         if len(profile.ranks) > 1:
-            rows.append([f"GPU of rank {rank.rank}", *(f"{rank.device_seconds.get(name, 0) / rank.window_seconds:.1%}" for name in used)])
-    rows.append(["host, all its threads", *(f"{profile.host_share(name):.1%}" if name else "" for name in of_host)])
+            rows.append(
+                [
+                    f"GPU of rank {rank.rank}",
+                    *(f"{rank.device_seconds.get(name, 0) / rank.window_seconds:.1%}" for name in used),
+                ]
+            )
+    rows.append(
+        ["host, all its threads", *(f"{profile.host_share(name):.1%}" if name else "" for name in of_host)]
+    )
     return Table(["share of wall clock", *(DEVICE_COLUMNS[name] for name in used)], rows)
 
 
@@ -179,12 +206,19 @@ def _imbalance(profile: Profile) -> list[Block]:
     work = [rank.work_seconds / len(rank.iteration_seconds) for rank in profile.ranks]
     mean = sum(work) / len(work)
     rows = [
-        [f"rank {rank.rank}", f"{own:.4g}", f"{own / mean:.2f}", f"{rank.seconds['wait'] / rank.window_seconds:.1%}"]
+        [
+            f"rank {rank.rank}",
+            f"{own:.4g}",
+            f"{own / mean:.2f}",
+            f"{rank.seconds['wait'] / rank.window_seconds:.1%}",
+        ]
         for rank, own in zip(profile.ranks, work, strict=True)
     ]
     return [
         Table(["", "own work an iteration, s", "against the mean", "waits"], rows),
-        Text(f"Imbalance (longest over mean) {max(work) / mean:.2f}: what perfect balance could win at most."),
+        Text(
+            f"Imbalance (longest over mean) {max(work) / mean:.2f}: what perfect balance could win at most."
+        ),
     ]
 
 

@@ -57,7 +57,10 @@ def draw_timeline(profile: Profile, path: Path) -> None:
         len(ranks), 1, sharex=True, squeeze=False, figsize=(8, 1.4 + 0.6 * len(ranks)), layout="constrained"
     )
     origin = min(rank.timeline_start_seconds for rank in ranks)
-    end = max(rank.timeline_start_seconds + len(rank.timeline) * rank.timeline_bin_seconds for rank in ranks) - origin
+    end = (
+        max(rank.timeline_start_seconds + len(rank.timeline) * rank.timeline_bin_seconds for rank in ranks)
+        - origin
+    )
     for row, rank in zip(axes[:, 0], ranks, strict=True):
         shares = np.array(rank.timeline)  # [bins, scopes]
         times = np.arange(len(shares) + 1) * rank.timeline_bin_seconds + rank.timeline_start_seconds - origin
@@ -75,9 +78,13 @@ def draw_timeline(profile: Profile, path: Path) -> None:
             spine.set_visible(False)
     axes[-1, 0].set_xlabel("seconds")
     handles = {
-        label: handle for row in axes[:, 0] for handle, label in zip(*row.get_legend_handles_labels(), strict=True)
+        label: handle
+        for row in axes[:, 0]
+        for handle, label in zip(*row.get_legend_handles_labels(), strict=True)
     }
-    figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=5, frameon=False, fontsize=8)
+    figure.legend(
+        handles.values(), handles.keys(), loc="outside upper center", ncols=5, frameon=False, fontsize=8
+    )
     figure.savefig(path, dpi=110)
     pyplot.close(figure)
 

@@ -237,7 +237,9 @@ class Recorder:
         )
 
 
-def recorder_from_environment(exchange: Exchange, timer: Timer, actor_timer: Timer | None = None) -> Recorder | None:
+def recorder_from_environment(
+    exchange: Exchange, timer: Timer, actor_timer: Timer | None = None
+) -> Recorder | None:
     """The recorder that ``PARCADE_PROFILE`` asks for; None when it is not set. Errors: UsageError for values that mean
     nothing."""
     folder = os.environ.get("PARCADE_PROFILE")

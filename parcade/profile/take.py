@@ -84,13 +84,19 @@ def take(recording: Recording, folder: Path, made: Path) -> Profile:
     log = folder / "output.log"
     with open(log, "w") as output:
         process = subprocess.Popen(
-            recording.command, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            recording.command,
+            env=environment,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
         code = _wait(process, recording.limit_seconds, log, run)
     if code == 2:
         raise UsageError(_last_line(log).removeprefix("parcade: "))
     if code:
-        raise RuntimeError(f"the command ended with code {code}: {_last_line(log)} (all of its output is in {log})")
+        raise RuntimeError(
+            f"the command ended with code {code}: {_last_line(log)} (all of its output is in {log})"
+        )
     config = json.loads((run / "config.json").read_text()) if (run / "config.json").exists() else {}
     profile = Profile(
         command=recording.shown,

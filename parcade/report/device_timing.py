@@ -59,7 +59,9 @@ class CudaEvents:
 
     def __init__(self, device: torch.device) -> None:
         # With its number: "the current GPU" is another one in a thread that has not chosen its own.
-        self.device = device if device.index is not None else torch.device("cuda", torch.cuda.current_device())
+        self.device = (
+            device if device.index is not None else torch.device("cuda", torch.cuda.current_device())
+        )
         self.name = torch.cuda.get_device_name(self.device)
 
     def make(self) -> torch.cuda.Event:
@@ -148,13 +150,17 @@ class DeviceClock:
         scopes: the scopes of a Timer that are spans of the same kind here.
     """
 
-    def __init__(self, events: Events, *, scopes: tuple[str, ...] = ("infer", "learn"), max_pending: int = MOST_PENDING) -> None:
+    def __init__(
+        self, events: Events, *, scopes: tuple[str, ...] = ("infer", "learn"), max_pending: int = MOST_PENDING
+    ) -> None:
         self.events = events
         self.scopes = frozenset(scopes)
         self.max_pending = max_pending
         self.lost = 0
         self._pool: list[Event] = []
-        self._pending: deque[DeviceSpan] = deque()  # open ones included; appended by any thread, taken out under the lock
+        self._pending: deque[DeviceSpan] = (
+            deque()
+        )  # open ones included; appended by any thread, taken out under the lock
         self._lock = threading.Lock()
         self._seconds = dict.fromkeys((*DEVICE_KINDS, "busy"), 0.0)
         self._num_spans = 0
@@ -224,7 +230,9 @@ class DeviceClock:
                 (finished if span.end is not None and span.end.query() else unfinished).append(span)
         if finished:
             # Spans still to come may reach back to where unfinished ones began: there, what is covered is kept.
-            since = min((self._time(span.start) for span in unfinished if span.start.query()), default=math.inf)
+            since = min(
+                (self._time(span.start) for span in unfinished if span.start.query()), default=math.inf
+            )
             self._count(finished, since)
         self._pending.extendleft(reversed(unfinished))
 
@@ -253,12 +261,16 @@ class DeviceClock:
     def _time(self, event: Event) -> float:
         """Seconds at which a device reached an event."""
         milliseconds = self._base.elapsed_time(event)
-        if milliseconds <= 0.0:  # before the base; asked the right way round, since CUDA documents no negative times
+        if (
+            milliseconds <= 0.0
+        ):  # before the base; asked the right way round, since CUDA documents no negative times
             milliseconds = -event.elapsed_time(self._base)
         return self._base_seconds + milliseconds / 1e3
 
 
-def device_seconds(before: dict[str, float], after: dict[str, float], wall_seconds: float) -> dict[str, float]:
+def device_seconds(
+    before: dict[str, float], after: dict[str, float], wall_seconds: float
+) -> dict[str, float]:
     """Seconds of each kind, ``busy`` and ``idle`` between two snapshots. ``busy`` and ``idle`` add up to the wall clock.
 
     A span counts where it is read. One that was under way at the window's start counts whole, one at its end not at all, so a

@@ -127,7 +127,9 @@ def to_html(page: Page, folder: Path) -> str:
             case Table(headers, rows, prose):
                 cells = lambda row, tag: "".join(f"<{tag}>{e(cell)}</{tag}>" for cell in row)  # noqa: E731
                 body = "".join(f"<tr>{cells(row, 'td')}</tr>" for row in rows)
-                lines.append(f"<table{' class=prose' if prose else ''}><tr>{cells(headers, 'th')}</tr>{body}</table>")
+                lines.append(
+                    f"<table{' class=prose' if prose else ''}><tr>{cells(headers, 'th')}</tr>{body}</table>"
+                )
             case Picture(name, alt):
                 data = base64.b64encode((folder / name).read_bytes()).decode()
                 lines.append(f'<p><img alt="{e(alt)}" src="data:image/png;base64,{data}"></p>')

@@ -38,7 +38,14 @@ def plot_curves(
     colours = pyplot.get_cmap("tab10" if few else "tab20").colors
     for i, (label, runs) in enumerate(curves.items()):
         for j, run in enumerate(runs):
-            axes.plot(run[x], run["score_mean"], color=colours[i % len(colours)], lw=1.4, alpha=0.85, label=label if j == 0 else None)
+            axes.plot(
+                run[x],
+                run["score_mean"],
+                color=colours[i % len(colours)],
+                lw=1.4,
+                alpha=0.85,
+                label=label if j == 0 else None,
+            )
     if logarithmic:
         axes.set_xscale("log")
     if target is not None:
@@ -65,7 +72,9 @@ def plot_rates(
     for label, points in lines.items():
         sizes = [size for size, _ in points]
         middle = np.array([np.median(rates) for _, rates in points])
-        spread = np.array([[m - min(rates), max(rates) - m] for m, (_, rates) in zip(middle, points, strict=True)]).T
+        spread = np.array(
+            [[m - min(rates), max(rates) - m] for m, (_, rates) in zip(middle, points, strict=True)]
+        ).T
         axes.errorbar(sizes, middle, yerr=spread, marker="o", ms=4, lw=1.4, capsize=3, label=label)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")

@@ -138,7 +138,8 @@ class Reporter:
         p, now = self.progress, time.perf_counter()
         elapsed = max(now - self._last_report, 1e-9)
         frames, steps, updates = (
-            count - last for count, last in zip((p.frames, p.steps, p.updates), self._last_counts, strict=True)
+            count - last
+            for count, last in zip((p.frames, p.steps, p.updates), self._last_counts, strict=True)
         )
         metrics: dict[str, Any] = {
             "frames": p.frames,
@@ -199,7 +200,9 @@ class Reporter:
         now = self.timer.device_clock.snapshot()
         spent = device_seconds(self._last_device, now, elapsed)
         self._last_device = now
-        shares = self.exchange.sum(torch.tensor(list(spent.values()), dtype=torch.float64)) / (elapsed * self.exchange.world_size)
+        shares = self.exchange.sum(torch.tensor(list(spent.values()), dtype=torch.float64)) / (
+            elapsed * self.exchange.world_size
+        )
         return {f"gpu/{name}": round(share, 5) for name, share in zip(spent, shares.tolist(), strict=True)}
 
     def _checkpoint(self) -> None:

@@ -126,9 +126,13 @@ class LiveView(PlainView):
         table = Table.grid(padding=(0, 2))
         score = metrics.get("score_mean")
         goal = f" of {self.trend.target:g}" if self.trend.target is not None else ""
-        table.add_row("score", f"[bold]{'-' if score is None else f'{score:.2f}'}[/bold]{goal} (mean of last 100 games)")
+        table.add_row(
+            "score", f"[bold]{'-' if score is None else f'{score:.2f}'}[/bold]{goal} (mean of last 100 games)"
+        )
         table.add_row("trend", sparkline(self.trend.scores))
-        table.add_row("games", f"{metrics['episodes']}, {human(metrics.get('episode_steps_mean') or 0)} steps each")
+        table.add_row(
+            "games", f"{metrics['episodes']}, {human(metrics.get('episode_steps_mean') or 0)} steps each"
+        )
         table.add_row("played", f"{human(metrics['frames'])} frames, {human(metrics['updates'])} updates")
         table.add_row(
             "speed",
@@ -139,10 +143,16 @@ class LiveView(PlainView):
             if split:
                 table.add_row(label, ", ".join(split))
         if "gpu/busy" in metrics:
-            split = [f"{kind} {metrics[f'gpu/{kind}']:.0%}" for kind in DEVICE_KINDS if metrics[f"gpu/{kind}"] >= 0.005]
+            split = [
+                f"{kind} {metrics[f'gpu/{kind}']:.0%}"
+                for kind in DEVICE_KINDS
+                if metrics[f"gpu/{kind}"] >= 0.005
+            ]
             table.add_row("gpu", ", ".join([f"busy {metrics['gpu/busy']:.0%}", *split]))
         eta = self.trend.seconds_to_target()
-        table.add_row("time", clock(metrics["wall_seconds"]) + ("" if eta is None else f", target in {clock(eta)}"))
+        table.add_row(
+            "time", clock(metrics["wall_seconds"]) + ("" if eta is None else f", target in {clock(eta)}")
+        )
         self._live.update(Panel(table, title=self._title, expand=False), refresh=True)
 
     def close(self) -> None:

@@ -40,7 +40,9 @@ class Timer:
         self.seconds: dict[str, float] = dict.fromkeys(SCOPES, 0.0)
         self.on_span: OnSpan | None = None
         self.device_clock: DeviceClock | None = None
-        self._spans: list[DeviceSpan | None] = []  # of the open scopes, innermost last; None where the device has no part
+        self._spans: list[
+            DeviceSpan | None
+        ] = []  # of the open scopes, innermost last; None where the device has no part
         self._scopes = {name: _Scope(self, name) for name in SCOPES}
         self._device_scopes = {kind: _DeviceScope(self, kind) for kind in DEVICE_KINDS}
         self._open = [outside]

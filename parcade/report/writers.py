@@ -59,7 +59,9 @@ class MetricsWriter:
             self._failed = False
         except OSError as error:
             if not self._failed:
-                self._say(f"warning: metrics cannot be written ({error.strerror}); training goes on, free some space")
+                self._say(
+                    f"warning: metrics cannot be written ({error.strerror}); training goes on, free some space"
+                )
             self._failed = True
 
     def close(self) -> None:

@@ -12,7 +12,9 @@ def linear(start: float, end: float | None, progress: float, until: float = 1.0)
     Errors: ValueError when ``until`` is not positive.
     """
     if until <= 0:
-        raise ValueError(f"until={until} is not positive; give the share of the run the schedule takes, e.g. 0.1")
+        raise ValueError(
+            f"until={until} is not positive; give the share of the run the schedule takes, e.g. 0.1"
+        )
     if end is None:
         return start
     return start + (end - start) * min(max(progress / until, 0.0), 1.0)

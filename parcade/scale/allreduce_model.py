@@ -57,7 +57,9 @@ class AllreduceModel:
     def seconds(self, ranks: int, num_bytes: float, ranks_per_host: int) -> float:
         """One Allreduce over so many ranks, so many of them on each host."""
         local = min(ranks, ranks_per_host)
-        total = float(_features(local, num_bytes, self.cores) @ np.array(self.coefficients)) if ranks > 1 else 0.0
+        total = (
+            float(_features(local, num_bytes, self.cores) @ np.array(self.coefficients)) if ranks > 1 else 0.0
+        )
         hosts = math.ceil(ranks / ranks_per_host)
         if hosts > 1 and self.link is not None:
             rounds = math.log2(hosts)
@@ -80,7 +82,9 @@ def fit_model(timings: list[Timing], cores: int, link: Link | None = None) -> Al
     if not used:
         raise ValueError("an Allreduce needs timings of 2 ranks or more")
     rows = np.array([_features(t.ranks, t.num_bytes, cores) / t.seconds for t in used])
-    scale = np.maximum(rows.max(0), 1e-300)  # bytes and counts differ by a factor of 1e6: the solver wants them alike
+    scale = np.maximum(
+        rows.max(0), 1e-300
+    )  # bytes and counts differ by a factor of 1e6: the solver wants them alike
     return AllreduceModel(tuple(nnls(rows / scale, np.ones(len(used)))[0] / scale), cores, link)
 
 

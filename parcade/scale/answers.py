@@ -68,7 +68,9 @@ def answer(questions: Questions, fits: dict[str, Fit]) -> list[Answer]:
     if questions.score is not None and questions.minutes is not None and questions.curve is not None:
         steps, milestone = steps_to_score(questions.curve, questions.score)
         rate = steps / (60 * questions.minutes)
-        text = f"a score of {milestone:g} in {questions.minutes:g} min ({steps:,} steps, so {rate:,.0f} steps/s)"
+        text = (
+            f"a score of {milestone:g} in {questions.minutes:g} min ({steps:,} steps, so {rate:,.0f} steps/s)"
+        )
         asked.append((text, rate, questions.minutes / 60))
     answers = []
     for question, rate, hours in asked:
@@ -76,7 +78,9 @@ def answer(questions: Questions, fits: dict[str, Fit]) -> list[Answer]:
             cores = fit.size_for(rate)
             nodes = math.ceil(cores / questions.cores_per_node) if cores is not None else None
             cost = (
-                nodes * questions.price * (hours or 1.0) if nodes is not None and questions.price is not None else None
+                nodes * questions.price * (hours or 1.0)
+                if nodes is not None and questions.price is not None
+                else None
             )
             answers.append(Answer(question, name, rate, cores, nodes, cost))
     return answers

@@ -144,7 +144,11 @@ def _range_note(fit: Fit) -> str:
 
 def _fit_blocks(series: SeriesResult, fits: dict[str, Fit]) -> list[Block]:
     if not fits:
-        return [Text("Fewer than two sizes had a core for every rank: nothing can be fitted. Add --synthetic 4,8,16.")]
+        return [
+            Text(
+                "Fewer than two sizes had a core for every rank: nothing can be fitted. Add --synthetic 4,8,16."
+            )
+        ]
     rows = [
         [
             f"{name}: {FORMULAS[name]}",
@@ -228,15 +232,25 @@ def _answers(questions: Questions, fits: dict[str, Fit]) -> list[Block]:
 def _simulation(series: SeriesResult, result: ScaleResult) -> list[Block]:
     blocks: list[Block] = []
     if series.validation:
-        found = {(p.size.ranks, p.kind): _median(p.steps_per_second) for p in series.points if p.steps_per_second}
+        found = {
+            (p.size.ranks, p.kind): _median(p.steps_per_second) for p in series.points if p.steps_per_second
+        }
         kinds = [(p.size.ranks, p.kind) for p in series.points if p.steps_per_second]
         rows = []
         for key, simulated in zip(kinds, series.validation, strict=True):
             error = simulated.steps_per_second / found[key] - 1
             rows.append(
-                [f"{key[0]}", key[1], f"{simulated.steps_per_second:,.0f}", f"{found[key]:,.0f}", f"{error:+.0%}"]
+                [
+                    f"{key[0]}",
+                    key[1],
+                    f"{simulated.steps_per_second:,.0f}",
+                    f"{found[key]:,.0f}",
+                    f"{error:+.0%}",
+                ]
             )
-        worst = max(abs(s.steps_per_second / found[key] - 1) for key, s in zip(kinds, series.validation, strict=True))
+        worst = max(
+            abs(s.steps_per_second / found[key] - 1) for key, s in zip(kinds, series.validation, strict=True)
+        )
         blocks += [
             Text(f"The simulation against every size that was run; its largest error is {worst:.0%}."),
             Table(["ranks", "kind", "simulated steps/s", "found", "error"], rows),
@@ -270,7 +284,11 @@ def _simulation(series: SeriesResult, result: ScaleResult) -> list[Block]:
             "work / wait / communicate",
         ]
         link = result.link
-        speed = f"{link.latency_seconds * 1e6:g} us and {link.bytes_per_second * 8 / 1e9:g} Gbit/s" if link else ""
+        speed = (
+            f"{link.latency_seconds * 1e6:g} us and {link.bytes_per_second * 8 / 1e9:g} Gbit/s"
+            if link
+            else ""
+        )
         on = f"a link of {speed} between hosts (given, not measured)"
         blocks += [
             Text(
@@ -303,7 +321,9 @@ def _allreduce(result: ScaleResult) -> list[Block]:
     smaller = [t for t in result.timings if t.ranks < counts[-1]]
     if len({t.ranks for t in smaller if t.ranks > 1}) >= 2:
         unseen = fit_model(smaller, result.cores)
-        missed = [abs(e) for e in relative_errors(unseen, [t for t in result.timings if t.ranks == counts[-1]])]
+        missed = [
+            abs(e) for e in relative_errors(unseen, [t for t in result.timings if t.ranks == counts[-1]])
+        ]
         note += f" Fitted without {counts[-1]} ranks, it misses those by {_median(missed):.0%} (median)"
         note += f" and {max(missed):.0%} at most."
     return [Table(["ms, measured / model", *(f"{n} ranks" for n in counts)], rows), Text(note)]

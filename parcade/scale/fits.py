@@ -108,7 +108,9 @@ def _fit_usl(n: np.ndarray, rates: np.ndarray) -> tuple[float, ...]:
 
 CURVES: dict[str, Curve] = {
     "line": Curve(lambda n, a, b: a + b * n, _fit_line, ("a", "b"), 2),
-    "amdahl": Curve(lambda n, lam, sigma: lam * n / (1 + sigma * (n - 1)), _fit_amdahl, ("lambda", "sigma"), 2),
+    "amdahl": Curve(
+        lambda n, lam, sigma: lam * n / (1 + sigma * (n - 1)), _fit_amdahl, ("lambda", "sigma"), 2
+    ),
     "usl": Curve(
         lambda n, lam, sigma, kappa: lam * n / (1 + sigma * (n - 1) + kappa * n * (n - 1)),  # eq. 1
         _fit_usl,

@@ -57,7 +57,9 @@ class TrainJob:
 
     def arguments_at(self, size: Size) -> list[str]:
         """The user's, then those the size decides, which win."""
-        flags = [f"--engine mpi --ranks {size.ranks} --threads-per-rank {size.threads} --num-envs {size.num_envs}"]
+        flags = [
+            f"--engine mpi --ranks {size.ranks} --threads-per-rank {size.threads} --num-envs {size.num_envs}"
+        ]
         hyper = self.config.hyper
         if hasattr(hyper, "games_per_update"):
             games = hyper.games_per_update * size.num_envs // hyper.num_envs
@@ -75,7 +77,9 @@ class TrainJob:
     def recording(self, size: Size, run: Path, seconds: float, limit_seconds: float) -> Recording:
         words = self.arguments_at(size)
         shown = shlex.join(["parcade", "train", *words])
-        return Recording(train_command(words, run), shown, seconds, barrier=False, limit_seconds=limit_seconds)
+        return Recording(
+            train_command(words, run), shown, seconds, barrier=False, limit_seconds=limit_seconds
+        )
 
 
 class ProgramJob:

@@ -30,7 +30,9 @@ class Series:
     @property
     def title(self) -> str:
         """For headings."""
-        envs = f"{self.num_envs} {self.unit}" + (" in all" if self.scaling == "strong" else " for the smallest size, growing with it")
+        envs = f"{self.num_envs} {self.unit}" + (
+            " in all" if self.scaling == "strong" else " for the smallest size, growing with it"
+        )
         return f"{self.scaling} scaling, {envs}, {self.threads} thread(s) a rank"
 
 

@@ -49,7 +49,9 @@ class Parts:
 
 def parts_of(points: list[Point], unit: str = "environments") -> Parts:
     """From the measured points that had a core for every rank. Errors: UsageError when there are none."""
-    sources = [point for point in points if point.kind == "measured" and not point.shares_cores and point.profiles]
+    sources = [
+        point for point in points if point.kind == "measured" and not point.shares_cores and point.profiles
+    ]
     if not sources:
         raise UsageError("no size was measured with a core for every rank; add 1 to --ranks")
     calls = _usual_calls(sources)
@@ -66,7 +68,9 @@ def parts_of(points: list[Point], unit: str = "environments") -> Parts:
     means = np.array([np.maximum(rows.mean(0), 1e-9) for rows in iterations])
     ones = np.array([rows[0] for rows in firsts])
     fixed, per_env = _lines(np.array(envs)[ones], means[ones])
-    relative = [rows / np.maximum(fixed + per_env * share, 1e-9) for rows, share in zip(iterations, envs, strict=True)]
+    relative = [
+        rows / np.maximum(fixed + per_env * share, 1e-9) for rows, share in zip(iterations, envs, strict=True)
+    ]
     first = next(rank for rank in sources[0].profiles[0].ranks if len(rank.segment_bytes) == calls)
     count = sum(len(rows) for rows in relative)
     shown = ", ".join(
@@ -86,7 +90,9 @@ def parts_of(points: list[Point], unit: str = "environments") -> Parts:
 
 def _usual_calls(sources: list[Point]) -> int:
     """The number of collective calls an iteration of most ranks has."""
-    lengths = [len(rank.segment_bytes) for point in sources for profile in point.profiles for rank in profile.ranks]
+    lengths = [
+        len(rank.segment_bytes) for point in sources for profile in point.profiles for rank in profile.ranks
+    ]
     return max(set(lengths), key=lengths.count)
 
 

@@ -66,7 +66,10 @@ def _draw_rates(axes, series: SeriesResult) -> None:
 
 
 def _draw_efficiency(axes, series: SeriesResult) -> None:
-    for shared, colour, label in ((True, "0.45", "ranks share cores"), (False, "black", "a core for every rank")):
+    for shared, colour, label in (
+        (True, "0.45", "ranks share cores"),
+        (False, "black", "a core for every rank"),
+    ):
         samples = series.samples(shared=shared)
         if samples:
             shares = efficiency(samples)
@@ -91,7 +94,12 @@ def _draw_simulated(axes, series: SeriesResult) -> None:
         sizes = np.array([min(samples), max(ranks)])
         axes.plot(sizes, one * sizes, color="0.75", lw=1, ls="--", label="perfect")
         axes.plot(
-            list(samples), [np.median(values) for values in samples.values()], "o", color="black", ms=4, label="run"
+            list(samples),
+            [np.median(values) for values in samples.values()],
+            "o",
+            color="black",
+            ms=4,
+            label="run",
         )
     axes.errorbar(
         ranks,

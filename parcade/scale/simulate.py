@@ -56,7 +56,9 @@ def simulate(
     """
     generator = np.random.default_rng([seed, ranks])
     turns = 1.0 if sleeping else max(1.0, min(ranks, ranks_per_host) / model.cores)
-    firsts, others = (turns * parts.segments(num_envs / ranks, first=first) for first in (True, False))  # [m, K + 1]
+    firsts, others = (
+        turns * parts.segments(num_envs / ranks, first=first) for first in (True, False)
+    )  # [m, K + 1]
     communicate = sum(model.seconds(ranks, size, ranks_per_host) for size in parts.call_bytes)
     seconds, work = np.empty(ITERATIONS), 0.0
     for i in range(ITERATIONS):

@@ -42,7 +42,12 @@ class Plan:
 def all_series(plan: Plan, job: Job) -> list[Series]:
     """Every combination the plan asks for."""
     envs = plan.envs or (job.num_envs,)
-    return [Series(scaling, threads, count, job.unit) for scaling in plan.scalings for threads in plan.threads for count in envs]
+    return [
+        Series(scaling, threads, count, job.unit)
+        for scaling in plan.scalings
+        for threads in plan.threads
+        for count in envs
+    ]
 
 
 def check(plan: Plan, job: Job) -> None:
@@ -61,7 +66,15 @@ def study(plan: Plan, job: Job, folder: Path, *, command: str, say: Callable[[st
         found.append(SeriesResult(series, [Point(size, "measured", size.cores > cores) for size in sizes]))
     # All series at once, so that they are interleaved too.
     points = [point for series in found for point in series.points]
-    measure(job, points, folder, repeats=plan.repeats, seconds=plan.seconds, limit_seconds=plan.limit_seconds, say=say)
+    measure(
+        job,
+        points,
+        folder,
+        repeats=plan.repeats,
+        seconds=plan.seconds,
+        limit_seconds=plan.limit_seconds,
+        say=say,
+    )
     result = ScaleResult(
         command=command,
         title=job.title,
@@ -121,8 +134,17 @@ def _simulate(series: SeriesResult, plan: Plan, result: ScaleResult, say: Callab
     for ranks in plan.simulated:
         (size,) = [s for s in sizes_of(series.series, [min(plan.ranks), ranks]) if s.ranks == ranks][:1]
         if series.series.unit == "environments" and ranks > size.num_envs:
-            say(f"{series.series.scaling}: {ranks} ranks are more than {size.num_envs} environments, not simulated")
+            say(
+                f"{series.series.scaling}: {ranks} ranks are more than {size.num_envs} environments, not simulated"
+            )
             continue
         series.simulated.append(
-            simulate(parts, model, ranks=ranks, num_envs=size.num_envs, ranks_per_host=result.ranks_per_host, seed=0)
+            simulate(
+                parts,
+                model,
+                ranks=ranks,
+                num_envs=size.num_envs,
+                ranks_per_host=result.ranks_per_host,
+                seed=0,
+            )
         )

@@ -22,7 +22,9 @@ SLEEP_OVERSHOOT_SECONDS = 6e-5
 """What Linux adds to a sleep: 50 us of timer slack and the way back onto a core."""
 
 
-def run_synthetic(parts: Parts, ranks: int, envs_per_rank: float, seconds: float, seed: int) -> dict[str, float]:
+def run_synthetic(
+    parts: Parts, ranks: int, envs_per_rank: float, seconds: float, seed: int
+) -> dict[str, float]:
     """Steps per second, and the share of time in communication, of so many ranks that sleep instead of computing.
 
     Errors: RuntimeError when the job fails.
@@ -71,7 +73,9 @@ def _run(command: list[str], limit_seconds: float) -> None:
     finally:
         mpi.end_process_group(process)
     if process.returncode:
-        raise RuntimeError(f"{' '.join(command[:3])} ended with code {process.returncode}: {output.strip()[-400:]}")
+        raise RuntimeError(
+            f"{' '.join(command[:3])} ended with code {process.returncode}: {output.strip()[-400:]}"
+        )
 
 
 def _rank(job: dict, result: Path) -> None:
@@ -100,7 +104,9 @@ def _rank(job: dict, result: Path) -> None:
     comm.Allreduce(MPI.IN_PLACE, total)
     if comm.Get_rank() == 0:
         share = total[0] / comm.Get_size() / elapsed
-        result.write_text(json.dumps({"iteration_seconds": elapsed / job["iterations"], "communicate_share": share}))
+        result.write_text(
+            json.dumps({"iteration_seconds": elapsed / job["iterations"], "communicate_share": share})
+        )
 
 
 if __name__ == "__main__":

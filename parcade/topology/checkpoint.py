@@ -24,7 +24,13 @@ class TopologyCheckpointer:
     """Writes ``rank-0.safetensors``: ``policy.*``, ``parts.NAME.*`` and ``plan.*``, so that agents load it as any other."""
 
     def __init__(
-        self, config: TrainConfig, run: Path, driver: Driver, progress: Progress, *, say: Callable[[str], None]
+        self,
+        config: TrainConfig,
+        run: Path,
+        driver: Driver,
+        progress: Progress,
+        *,
+        say: Callable[[str], None],
     ) -> None:
         self.config = config
         self.run = run
@@ -81,7 +87,9 @@ class TopologyCheckpointer:
             driver.scale_actors(plan["actors"])
         for name, handle in driver.parts.items():
             driver.restore_part(handle, part_of(arrays, f"parts.{name}."))
-        driver.tally.set_state(state["tally"] | {"cut_games": state["tally"]["cut_games"] + driver.tally.cut_games})
+        driver.tally.set_state(
+            state["tally"] | {"cut_games": state["tally"]["cut_games"] + driver.tally.cut_games}
+        )
         driver.updates = self.progress.updates
         driver.resume(plan, part_of(arrays, "plan."))
         self.say(f"resumed {directory}: {self.progress.frames:,} frames, {self.progress.updates:,} updates")

@@ -171,7 +171,9 @@ class Driver:
         """Something was lost and is being brought back. Errors: RunLost when that is all that happens."""
         self._losses += 1
         if self._losses > LOSSES_IN_A_ROW:
-            raise RunLost(f"{self._losses} losses with nothing learned in between; the last: {reason}; the run stops")
+            raise RunLost(
+                f"{self._losses} losses with nothing learned in between; the last: {reason}; the run stops"
+            )
 
     def states(self, parts: Iterable[Part]) -> dict[str, dict[str, np.ndarray]]:
         """The states of parts by name. Errors: PartLost when one of them died or was born anew."""
@@ -198,7 +200,10 @@ class Driver:
 
     def keep_learner_snapshot(self) -> None:
         """Keep the first learner's state every so often, where it can die."""
-        if self.engine.is_remote and time.monotonic() - self._snapshot_at > self.config.topology.snapshot_seconds:
+        if (
+            self.engine.is_remote
+            and time.monotonic() - self._snapshot_at > self.config.topology.snapshot_seconds
+        ):
             try:
                 (self.snapshot,) = self.states(self.of_role("learner")[:1]).values()
             except PartLost:

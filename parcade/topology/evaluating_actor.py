@@ -24,7 +24,9 @@ class EvaluatingActor:
         set_part_threads(self.config.run.threads_per_rank, learns=False)
         hyper = self.config.hyper
         self.timer = Timer(outside="wait")
-        self.lanes = [make_group(self.config, index * size + i, 1, num_threads=1, timer=self.timer) for i in range(size)]
+        self.lanes = [
+            make_group(self.config, index * size + i, 1, num_threads=1, timer=self.timer) for i in range(size)
+        ]
         self.evaluator = Evaluator(self.lanes, make_policy(self.config), hyper.sigma, hyper.games_per_member)
         self.life: int | None = None
         self._last = np.zeros(3, np.int64)
@@ -34,18 +36,32 @@ class EvaluatingActor:
         self.life = life
         return {"life": life}, None
 
-    def evaluate(self, weights: dict[str, np.ndarray], seed: int, sign: int, member: int) -> tuple[dict[str, Any], None]:
+    def evaluate(
+        self, weights: dict[str, np.ndarray], seed: int, sign: int, member: int
+    ) -> tuple[dict[str, Any], None]:
         """The member's mean score."""
         if self.life is None:
             return {"life": None}, None
         with self.timer.scope("other"):
             score = self.evaluator.score(torch.from_numpy(np.array(weights["data"])), seed, sign, member)
         lanes = self.lanes
-        now = np.array([sum(g.frames for g in lanes), sum(g.reset_frames for g in lanes), sum(g.steps for g in lanes)])
+        now = np.array(
+            [sum(g.frames for g in lanes), sum(g.reset_frames for g in lanes), sum(g.steps for g in lanes)]
+        )
         frames, reset_frames, steps = (now - self._last).tolist()
         self._last = now
-        note = {"life": self.life, "score": score, "frames": frames, "reset_frames": reset_frames, "steps": steps}
-        note |= {"rows": self.evaluator.take_rows(), "cpu_seconds": process_cpu_seconds(), "time": self.timer.snapshot()}
+        note = {
+            "life": self.life,
+            "score": score,
+            "frames": frames,
+            "reset_frames": reset_frames,
+            "steps": steps,
+        }
+        note |= {
+            "rows": self.evaluator.take_rows(),
+            "cpu_seconds": process_cpu_seconds(),
+            "time": self.timer.snapshot(),
+        }
         return note, None
 
     def get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray] | None]:
@@ -54,7 +70,9 @@ class EvaluatingActor:
             return {"life": None}, None
         state = {}
         for i, lane in enumerate(self.lanes):
-            state |= behind(f"lane{i}.", {name: np.asarray(value) for name, value in lane.get_state().items()})
+            state |= behind(
+                f"lane{i}.", {name: np.asarray(value) for name, value in lane.get_state().items()}
+            )
         return {"life": self.life, "exact": all(lane.gives_state for lane in self.lanes)}, state
 
     def set_state(self, life: int, state: dict[str, np.ndarray]) -> tuple[dict[str, Any], None]:
@@ -64,7 +82,11 @@ class EvaluatingActor:
             part = {n: np.array(v) for n, v in part_of(state, f"lane{i}.").items()}
             lane.set_state(part, self.evaluator.policy)
         lanes = self.lanes
-        self._last[:] = sum(g.frames for g in lanes), sum(g.reset_frames for g in lanes), sum(g.steps for g in lanes)
+        self._last[:] = (
+            sum(g.frames for g in lanes),
+            sum(g.reset_frames for g in lanes),
+            sum(g.steps for g in lanes),
+        )
         return {}, None
 
     def close(self) -> None:

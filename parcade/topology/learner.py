@@ -62,7 +62,13 @@ class Learner:
     """
 
     def __init__(
-        self, config: dict[str, Any], index: int, count: int, shards: list[Any] | None, fetch: Any, plays: bool
+        self,
+        config: dict[str, Any],
+        index: int,
+        count: int,
+        shards: list[Any] | None,
+        fetch: Any,
+        plays: bool,
     ) -> None:
         self.config = from_json(config)
         set_part_threads(self.config.run.threads_per_rank, learns=True)
@@ -121,7 +127,9 @@ class Learner:
             return self._note({}) | {"server_lost": str(error)}, None
         return self._note(metrics), None
 
-    def learn(self, share: float, *delivered: dict[str, np.ndarray]) -> tuple[dict[str, Any], np.ndarray | None]:
+    def learn(
+        self, share: float, *delivered: dict[str, np.ndarray]
+    ) -> tuple[dict[str, Any], np.ndarray | None]:
         """One update from unrolls or sampled transitions; the data are new priorities, where there are any."""
         if self.life is None:
             return {"life": None}, None
@@ -137,15 +145,21 @@ class Learner:
         priorities = getattr(self.source.batch, "priorities", None)
         return self._note(metrics), None if priorities is None else priorities.cpu().numpy()
 
-    def _batch(self, delivered: tuple[dict[str, np.ndarray], ...]) -> Batch | TransitionBatch | PopulationBatch:
+    def _batch(
+        self, delivered: tuple[dict[str, np.ndarray], ...]
+    ) -> Batch | TransitionBatch | PopulationBatch:
         if self.algorithm.source_kind == "population":
             version = self.algorithm.policy.version.reshape(1).clone()
-            return PopulationBatch(**{n: np.array(a) for n, a in delivered[0].items()}, policy_version=version)
+            return PopulationBatch(
+                **{n: np.array(a) for n, a in delivered[0].items()}, policy_version=version
+            )
         if self.algorithm.source_kind == "replay":
             return TransitionBatch.from_arrays(delivered[0]).to(self.device)
         return Batch.side_by_side([Batch.from_arrays(_unroll_in(data)) for data in delivered]).to(self.device)
 
-    def gradient(self, share: float, *delivered: dict[str, np.ndarray]) -> tuple[dict[str, Any], dict[str, np.ndarray] | None]:
+    def gradient(
+        self, share: float, *delivered: dict[str, np.ndarray]
+    ) -> tuple[dict[str, Any], dict[str, np.ndarray] | None]:
         """The first half of an update of a group: the data go to every learner's ``apply``."""
         note, _ = self.learn(share, *delivered)
         return note, None if note["life"] is None else self.exchange.outgoing()
@@ -158,12 +172,16 @@ class Learner:
             self.exchange.step_with(gradients)
         return {"life": self.life, "version": int(self.algorithm.policy.version)}, None
 
-    def predict(self, *asked: dict[str, np.ndarray]) -> tuple[dict[str, Any], tuple[dict[str, np.ndarray], ...] | None]:
+    def predict(
+        self, *asked: dict[str, np.ndarray]
+    ) -> tuple[dict[str, Any], tuple[dict[str, np.ndarray], ...] | None]:
         """Choose actions for the observations of several actors in one forward pass; one dict for each."""
         if self.life is None:
             return {"life": None}, None
         tensors = {
-            name: torch.from_numpy(np.concatenate([a[name] for a in asked], axis=1 if name == "state" else 0)).to(self.device)
+            name: torch.from_numpy(
+                np.concatenate([a[name] for a in asked], axis=1 if name == "state" else 0)
+            ).to(self.device)
             for name in ("observations", "starts", "noise", "state")
             if name in asked[0]
         }
@@ -173,7 +191,9 @@ class Learner:
             )
         acted = Acted(*(None if column is None else column.cpu() for column in acted))
         sizes = [len(a["starts"]) for a in asked]
-        columns = {name: getattr(acted, name).split(sizes) for name in ("actions", "log_prob", "values", "scores")}
+        columns = {
+            name: getattr(acted, name).split(sizes) for name in ("actions", "log_prob", "values", "scores")
+        }
         states = None if acted.state is None else acted.state.split(sizes, dim=1)
         version = np.int64(self.algorithm.policy.version)
         answers = []
@@ -205,14 +225,20 @@ class Learner:
 
     def weights(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """What actors act with."""
-        return {"life": self.life, "version": int(self.algorithm.policy.version)}, weights_of(self.algorithm.policy)
+        return {"life": self.life, "version": int(self.algorithm.policy.version)}, weights_of(
+            self.algorithm.policy
+        )
 
     def get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray] | None]:
         """All that this learner's future depends on."""
         if self.life is None:
             return {"life": None}, None
-        state: dict[str, Any] = {f"weights.{name}": array.copy() for name, array in weights_of(self.algorithm.policy).items()}
-        state |= {f"algorithm.{name}": tensor.cpu().numpy() for name, tensor in self.algorithm.get_state().items()}
+        state: dict[str, Any] = {
+            f"weights.{name}": array.copy() for name, array in weights_of(self.algorithm.policy).items()
+        }
+        state |= {
+            f"algorithm.{name}": tensor.cpu().numpy() for name, tensor in self.algorithm.get_state().items()
+        }
         state["generator"] = self.algorithm.generator.get_state().numpy()
         state["counters"] = np.array([self.exchange.updates, self.exchange.bytes_moved])
         if isinstance(self.exchange, ParameterServerExchange):
@@ -226,7 +252,9 @@ class Learner:
             state["learning_rate"] = np.float64(learning_rate(optimizer))
         if self.plays:
             saved = self.source.get_state().items()
-            state |= {f"source.{n}": v.cpu().numpy() if isinstance(v, Tensor) else np.asarray(v) for n, v in saved}
+            state |= {
+                f"source.{n}": v.cpu().numpy() if isinstance(v, Tensor) else np.asarray(v) for n, v in saved
+            }
         note = {"life": self.life, "version": int(self.algorithm.policy.version)}
         return note | {"exact": not self.plays or self.source.can_resume_exactly}, state
 

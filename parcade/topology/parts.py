@@ -89,7 +89,10 @@ class Later:
         if self._todo is not None:
             method, arguments = self._todo
             self._todo = None
-            known = [argument._carry_out()[1] if isinstance(argument, Later) else argument for argument in arguments]
+            known = [
+                argument._carry_out()[1] if isinstance(argument, Later) else argument
+                for argument in arguments
+            ]
             self._outcome = getattr(self.part.thing, method)(*known)
         return self._outcome
 

@@ -30,7 +30,9 @@ class Predicted(Driver):
         for i in range(config.topology.num_actors):
             self.make_actor(i)
         self.stepping: list[Pending] = []
-        self.answers: dict[str, tuple[Any, int]] = {}  # what each stepping actor was told, and its place in it
+        self.answers: dict[
+            str, tuple[Any, int]
+        ] = {}  # what each stepping actor was told, and its place in it
         self.training: deque[Any] = deque()
         self.predictions = 0
         self.predicted_envs = 0

@@ -25,7 +25,11 @@ class ReplayShard:
         self.slots = len(range(index, parsed.topology.num_actors, count))
         shares_here = shares_on_a_host(parsed, count)
         self.replay = make_replay(
-            parsed, hyper.replay_capacity // count, self.slots * size, block=hyper.unroll_length, shares_here=shares_here
+            parsed,
+            hyper.replay_capacity // count,
+            self.slots * size,
+            block=hyper.unroll_length,
+            shares_here=shares_here,
         )
         self.batch_size = hyper.batch_size
         self.saves_replay = hyper.save_replay
@@ -41,7 +45,9 @@ class ReplayShard:
         self.life = life
         return {"life": life}, None
 
-    def add(self, writer: int, life: int, slot: int, unroll: dict[str, np.ndarray]) -> tuple[dict[str, Any], None]:
+    def add(
+        self, writer: int, life: int, slot: int, unroll: dict[str, np.ndarray]
+    ) -> tuple[dict[str, Any], None]:
         """Store an actor's unroll in its slot's lanes."""
         if self.life is None:
             return {"life": None}, None
@@ -63,10 +69,14 @@ class ReplayShard:
         draws = uniforms(self._sample_key, np.array([self._samples]), self.batch_size)[0]
         return {"life": self.life, "transitions": len(self.replay)}, self.replay.sample(draws).arrays()
 
-    def update_priorities(self, sampled: dict[str, np.ndarray], errors: np.ndarray) -> tuple[dict[str, Any], None]:
+    def update_priorities(
+        self, sampled: dict[str, np.ndarray], errors: np.ndarray
+    ) -> tuple[dict[str, Any], None]:
         """Take the learner's absolute errors of a batch that ``sample`` gave."""
         if self.life is not None and len(self.replay):
-            self.replay.update_priorities(np.array(sampled["indices"]), np.array(sampled["stamps"]), np.array(errors))
+            self.replay.update_priorities(
+                np.array(sampled["indices"]), np.array(sampled["stamps"]), np.array(errors)
+            )
         return {"life": self.life}, None
 
     def get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray] | None]:

@@ -42,7 +42,9 @@ class Replayed(ServerDriver):
         else:
             self.make("learner-0", Learner, self.description, 0, 1, None, engine.fetch, False)
         for k in range(t.num_replay_shards):
-            self.make(f"replay-{k}", ReplayShard, self.host_description, k, t.num_replay_shards, self.envs_per_actor)
+            self.make(
+                f"replay-{k}", ReplayShard, self.host_description, k, t.num_replay_shards, self.envs_per_actor
+            )
         for i in range(t.num_actors):
             self.make_actor(i)
         self.storing: list[Pending] = []
@@ -76,7 +78,10 @@ class Replayed(ServerDriver):
         delivery = hyper.unroll_length * self.envs_per_actor
         under_way = self.tally.steps + len(self.playing) * delivery
         ahead = 2 * delivery * max(1, len(self.of_role("actor")))
-        return under_way < hyper.learning_starts + self.learned * hyper.steps_per_update + ahead or not self._may_learn
+        return (
+            under_way < hyper.learning_starts + self.learned * hyper.steps_per_update + ahead
+            or not self._may_learn
+        )
 
     def advance(self, share: float) -> dict[str, float]:
         while True:
@@ -89,7 +94,11 @@ class Replayed(ServerDriver):
             while self.idle_actors and self._may_play:
                 actor = self.idle_actors.pop(0)
                 self.playing.append((actor.start("play", self.known[self.version]), self.version))
-            calls = self.storing + [each.call for each in self.learning] + [pending for pending, _ in self.playing]
+            calls = (
+                self.storing
+                + [each.call for each in self.learning]
+                + [pending for pending, _ in self.playing]
+            )
             done = self.engine.first_done(calls)
             if done in self.storing:
                 self._stored(done)
@@ -125,7 +134,9 @@ class Replayed(ServerDriver):
         if note is None:
             self._revive_replay(done.part)
         else:
-            self.transitions[done.part.name] = note.get("transitions", self.transitions.get(done.part.name, 0))
+            self.transitions[done.part.name] = note.get(
+                "transitions", self.transitions.get(done.part.name, 0)
+            )
         self.tally.gauge("replay/transitions", sum(self.transitions.values()))
 
     def _revive_replay(self, shard: Part) -> None:
@@ -233,6 +244,8 @@ class Replayed(ServerDriver):
             self.playing.append((self.parts[name].start("play", self.known[version]), version))
         for learner, shard, share in plan["learning"]:
             sample = self.parts[shard].start("sample")
-            self.learning.append(Learning(self.parts[learner].start("learn", share, sample.data), sample, share))
+            self.learning.append(
+                Learning(self.parts[learner].start("learn", share, sample.data), sample, share)
+            )
         self.idle_actors = [self.parts[name] for name in plan["idle_actors"]]
         self.idle_learners = [self.parts[name] for name in plan["idle_learners"]]

@@ -57,7 +57,9 @@ def make_engine(config: TrainConfig) -> Engine:
         return SerialEngine()
     from parcade.cluster.ray import RayEngine
 
-    return RayEngine(dataclasses.replace(config.topology, learner_gpus=config.learner_gpus), resources_of(config))
+    return RayEngine(
+        dataclasses.replace(config.topology, learner_gpus=config.learner_gpus), resources_of(config)
+    )
 
 
 def resources_of(config: TrainConfig) -> dict[str, float]:
@@ -65,7 +67,11 @@ def resources_of(config: TrainConfig) -> dict[str, float]:
     t, topology = config.topology, algorithm_row(config.run.algorithm).topology
     actors = 0 if config.is_bundled else t.num_actors
     shards = t.num_shards if topology == "bundles" else 0
-    shards += t.num_replay_shards if topology == "replayed" or (topology == "bundles" and not config.is_bundled) else 0
+    shards += (
+        t.num_replay_shards
+        if topology == "replayed" or (topology == "bundles" and not config.is_bundled)
+        else 0
+    )
     cpus = actors * t.actor_cpus + config.num_learners * t.learner_cpus + shards * t.shard_cpus
     return {"CPU": cpus, "GPU": actors * t.actor_gpus + config.num_learners * config.learner_gpus}
 

@@ -71,7 +71,10 @@ class ServerDriver(Driver):
 
     def snapshot_if_due(self) -> None:
         """Keep a snapshot every so often, where parts can die."""
-        if self.engine.is_remote and time.monotonic() - self._snapshot_at > self.config.topology.snapshot_seconds:
+        if (
+            self.engine.is_remote
+            and time.monotonic() - self._snapshot_at > self.config.topology.snapshot_seconds
+        ):
             self.pause()
             try:
                 self.take_snapshot()
@@ -94,7 +97,9 @@ class ServerDriver(Driver):
                 notes.append(self.insist(learner, "begin", life, self.epoch, self.sent.get((index, life), 0)))
             if not any("server_lost" in note for note in notes):
                 return
-        raise RunLost(f"the parameter server was lost {RECOVERIES} times while it was being restored; the run stops")
+        raise RunLost(
+            f"the parameter server was lost {RECOVERIES} times while it was being restored; the run stops"
+        )
 
     def _key(self, learner: Part) -> tuple[int, int]:
         return int(learner.name.split("-")[1]), self.lives.setdefault(learner.name, 1)

@@ -50,7 +50,10 @@ class Tally:
             self._seconds[name.split("-")[0]][name] = note["time"]
         if "ledger" in note:
             pushed, *ledger = note["ledger"]
-            newer = {"server/pushed": pushed, **{f"server/{o}": n for o, n in zip(OUTCOMES, ledger, strict=True)}}
+            newer = {
+                "server/pushed": pushed,
+                **{f"server/{o}": n for o, n in zip(OUTCOMES, ledger, strict=True)},
+            }
             # A learner that has not pushed for a while knows an older ledger than another one.
             if pushed >= self._gauges.get("server/pushed", 0):
                 self._gauges |= newer
@@ -67,9 +70,21 @@ class Tally:
     @property
     def gauges(self) -> dict[str, float]:
         """All gauges, and shares of wall clock since this was last read: of learners and of actors, serially of all together."""
-        counts = {"parts/restarts": self.restarts, "parts/rollbacks": self.rollbacks, "parts/lost_turns": self.lost_turns}
-        roles = {"time/": ("learner",), "actor_time/": ("actor",)} if self.is_remote else {"time/": ("learner", "actor")}
-        shares = {name: share for prefix, each in roles.items() for name, share in self._shares(each, prefix).items()}
+        counts = {
+            "parts/restarts": self.restarts,
+            "parts/rollbacks": self.rollbacks,
+            "parts/lost_turns": self.lost_turns,
+        }
+        roles = (
+            {"time/": ("learner",), "actor_time/": ("actor",)}
+            if self.is_remote
+            else {"time/": ("learner", "actor")}
+        )
+        shares = {
+            name: share
+            for prefix, each in roles.items()
+            for name, share in self._shares(each, prefix).items()
+        }
         return {**self._gauges, **counts, **shares}
 
     def _shares(self, roles: tuple[str, ...], prefix: str) -> dict[str, float]:
@@ -83,8 +98,12 @@ class Tally:
             return {}
         # Serially a part's waiting is the others' work.
         spent[SCOPES.index("wait")] *= self.is_remote
-        shares = {prefix + scope: round(float(s), 5) for scope, s in zip(SCOPES, spent / spent.sum(), strict=True)}
-        return {name: share for name, share in shares.items() if name in METRICS}  # actors have fewer scopes than learners
+        shares = {
+            prefix + scope: round(float(s), 5) for scope, s in zip(SCOPES, spent / spent.sum(), strict=True)
+        }
+        return {
+            name: share for name, share in shares.items() if name in METRICS
+        }  # actors have fewer scopes than learners
 
     def get_state(self) -> dict[str, Any]:
         """Counters as JSON values; rows are taken before a checkpoint is written."""

@@ -57,7 +57,9 @@ class Unrolls(Driver):
             self.playing.append((actor.start("play", weights), version))
 
     def versions_in_use(self) -> set[int]:
-        return super().versions_in_use() | ({v for _, v in self.pulled_at.values()} if self.config.topology.pull_steps else set())
+        return super().versions_in_use() | (
+            {v for _, v in self.pulled_at.values()} if self.config.topology.pull_steps else set()
+        )
 
     def advance(self, share: float) -> dict[str, float]:
         while not self.queue.ready:
@@ -136,7 +138,9 @@ class Unrolls(Driver):
     def _gauge(self, unrolls: list[Unroll]) -> None:
         self.tally.gauge("queue/depth", len(self.queue.waiting))
         self.tally.gauge("queue/under_way", self.queue.under_way)
-        if not self.config.topology.pull_steps:  # weights are taken with every unroll: then the queue bounds their age
+        if (
+            not self.config.topology.pull_steps
+        ):  # weights are taken with every unroll: then the queue bounds their age
             self.tally.gauge("queue/max_lag", self.queue.max_lag)
         self.tally.gauge("parts/actors", len(self.of_role("actor")))
         self.keep_learner_snapshot()

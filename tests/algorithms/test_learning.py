@@ -24,7 +24,12 @@ SOLVES_CATCH = {
     "a2c": {"learning_rate": 2e-3, "network": NetworkConfig(hidden=64)},
     "ppo": {"unroll_length": 16, "learning_rate": 3e-3, "network": NetworkConfig(hidden=64)},
     "vtrace": {"unroll_length": 10, "learning_rate": 3e-3, "network": NetworkConfig(hidden=64)},
-    "pqn": {"unroll_length": 16, "learning_rate": 2e-3, "final_learning_rate": 1e-3, "network": NetworkConfig(hidden=64)},
+    "pqn": {
+        "unroll_length": 16,
+        "learning_rate": 2e-3,
+        "final_learning_rate": 1e-3,
+        "network": NetworkConfig(hidden=64),
+    },
     "dqn": {
         "learning_rate": 1e-3,
         "target_period": 100,
@@ -58,7 +63,11 @@ SOLVES_CATCH = {
         "replay_capacity": 10_000,
         "network": NetworkConfig(network="mlp", hidden=64, dueling=True),
     },
-    "impala": {"unroll_length": 16, "learning_rate": 3e-3, "network": NetworkConfig(network="mlp", hidden=64)},
+    "impala": {
+        "unroll_length": 16,
+        "learning_rate": 3e-3,
+        "network": NetworkConfig(network="mlp", hidden=64),
+    },
     "ga3c": {"learning_rate": 3e-3, "network": NetworkConfig(network="mlp", hidden=64)},
     "es": {
         "num_envs": 1,
@@ -146,7 +155,13 @@ def test_an_lstm_remembers_the_cue(tmp_path, algorithm, hyper):
 
 def test_without_memory_the_cue_is_lost(tmp_path):
     result = play(
-        tmp_path, "tiny_memory", "ppo", 20_000, unroll_length=16, learning_rate=5e-3, network=NetworkConfig(hidden=32)
+        tmp_path,
+        "tiny_memory",
+        "ppo",
+        20_000,
+        unroll_length=16,
+        learning_rate=5e-3,
+        network=NetworkConfig(hidden=32),
     )
     assert result["score_mean"] < 0.6, result
 

@@ -17,7 +17,9 @@ pytestmark = pytest.mark.quick
 
 def make(**config):
     torch.manual_seed(0)
-    policy = Policy((3,), np.float32, 2, NetworkConfig(network="karpathy_mlp", normalize_input=False), "actor_critic")
+    policy = Policy(
+        (3,), np.float32, 2, NetworkConfig(network="karpathy_mlp", normalize_input=False), "actor_critic"
+    )
     config = ReinforceConfig(**config)
     algorithm = Reinforce(AlgorithmContext(policy, Precision(), "cpu", torch.Generator()), config)
     exchange = LocalExchange(Timer())
@@ -51,8 +53,12 @@ def test_advantages_equal_karpathys_for_every_game():
     algorithm, exchange = make()
     batch = games_batch()
     advantages = algorithm._advantages(batch, exchange)
-    np.testing.assert_allclose(advantages[:, 0], karpathy_returns(batch.rewards[:, 0].numpy(), 0.99), atol=1e-5)
-    np.testing.assert_allclose(advantages[:3, 1], karpathy_returns(batch.rewards[:3, 1].numpy(), 0.99), atol=1e-5)
+    np.testing.assert_allclose(
+        advantages[:, 0], karpathy_returns(batch.rewards[:, 0].numpy(), 0.99), atol=1e-5
+    )
+    np.testing.assert_allclose(
+        advantages[:3, 1], karpathy_returns(batch.rewards[:3, 1].numpy(), 0.99), atol=1e-5
+    )
 
 
 def test_the_gradient_does_not_depend_on_the_chunks_or_the_padding():

@@ -8,7 +8,15 @@ from parcade.atari import Arcade, games
 
 
 def play_both(
-    game: str, num_frames: int, seed: int, *, sticky: float = 0.0, hold_frames: int = 4, mode=None, difficulty=None, make=Arcade
+    game: str,
+    num_frames: int,
+    seed: int,
+    *,
+    sticky: float = 0.0,
+    hold_frames: int = 4,
+    mode=None,
+    difficulty=None,
+    make=Arcade,
 ) -> str | None:
     """Play `num_frames` on ale-py and on `Arcade` and compare after every frame; the first difference in words, or None.
 

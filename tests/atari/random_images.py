@@ -34,7 +34,9 @@ class Guarded:
     def check(self) -> None:
         """Errors: AssertionError where something was written beside an array."""
         for memory in self._around:
-            assert (memory[:GUARD] == GUARD_BYTE).all() and (memory[-GUARD:] == GUARD_BYTE).all(), "written outside an array"
+            assert (memory[:GUARD] == GUARD_BYTE).all() and (memory[-GUARD:] == GUARD_BYTE).all(), (
+                "written outside an array"
+            )
 
 
 def play_rubbish(guarded: Guarded, kind: int, random: np.random.Generator) -> int:
@@ -46,7 +48,12 @@ def play_rubbish(guarded: Guarded, kind: int, random: np.random.Generator) -> in
     rom = cartridge.expand_image(random.bytes(16384), kind)
     rows = guarded.rows(rom)
     state = rows[0]
-    state[st.CART_KIND], state[st.ROM_YSTART], state[st.ROM_HEIGHT], state[st.ROM_MAX_LINES] = kind, 34, HEIGHT, 290
+    state[st.CART_KIND], state[st.ROM_YSTART], state[st.ROM_HEIGHT], state[st.ROM_MAX_LINES] = (
+        kind,
+        34,
+        HEIGHT,
+        290,
+    )
     state[st.ROM_HMOVE_BLANKS] = 1
     console.power_on(*rows)
     powered = {name: array.copy() for name, array in guarded.arrays.items()}

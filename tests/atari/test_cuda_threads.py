@@ -45,8 +45,12 @@ def play_steps(game: str, num_steps: int, seed: int, n: int = 2, **settings) -> 
         actions = player.integers(0, len(consoles.action_set), n)
         want, got = expected.step(actions), consoles.step(actions)
         for name in ("observations", "rewards", "terminated", "truncated"):
-            assert np.array_equal(getattr(want, name), getattr(got, name)), f"{name} of {game}, seed {seed}, step {step}"
-        assert np.array_equal(np.stack([want.lives, want.frame_number, want.episode_frame_number], 1), got.counters)
+            assert np.array_equal(getattr(want, name), getattr(got, name)), (
+                f"{name} of {game}, seed {seed}, step {step}"
+            )
+        assert np.array_equal(
+            np.stack([want.lives, want.frame_number, want.episode_frame_number], 1), got.counters
+        )
         ended = want.terminated | want.truncated
         assert np.array_equal(ended, got.over)
         if ended.any():
@@ -64,10 +68,25 @@ def test_every_frame_of_the_threads_equals_ale_py(seed):
     [
         ("pong", {"repeat_action_probability": 0.25, "max_num_frames_per_episode": 90}),
         ("breakout", {"img_height": 105, "img_width": 80, "frameskip": 3, "stack_num": 2, "maxpool": False}),
-        ("montezuma_revenge", {"img_height": 42, "img_width": 42, "frameskip": 1, "max_num_frames_per_episode": 21}),
-        ("seaquest", {"obs_type": "ram", "repeat_action_probability": 0.25, "max_num_frames_per_episode": 61}),
+        (
+            "montezuma_revenge",
+            {"img_height": 42, "img_width": 42, "frameskip": 1, "max_num_frames_per_episode": 21},
+        ),
+        (
+            "seaquest",
+            {"obs_type": "ram", "repeat_action_probability": 0.25, "max_num_frames_per_episode": 61},
+        ),
         ("pong", {"obs_type": "ram", "stack_num": 1, "frameskip": 5, "max_num_frames_per_episode": 60}),
-        ("qbert", {"obs_type": "rgb", "img_height": 70, "img_width": 80, "stack_num": 2, "max_num_frames_per_episode": 44}),
+        (
+            "qbert",
+            {
+                "obs_type": "rgb",
+                "img_height": 70,
+                "img_width": 80,
+                "stack_num": 2,
+                "max_num_frames_per_episode": 44,
+            },
+        ),
     ],
 )
 def test_steps_equal_the_cpu_engine(game, settings, seed):
@@ -75,9 +94,14 @@ def test_steps_equal_the_cpu_engine(game, settings, seed):
     assert ended > 0 or "max_num_frames_per_episode" not in settings
 
 
-def both_after(game: str, num_steps: int, n: int, **settings) -> tuple[VectorConsoles, DeviceConsoles, set[int]]:
+def both_after(
+    game: str, num_steps: int, n: int, **settings
+) -> tuple[VectorConsoles, DeviceConsoles, set[int]]:
     """Both engines after `num_steps` equal steps, and where the second pictures of frames were."""
-    expected, consoles = VectorConsoles(game, n, **settings), DeviceConsoles(game, n, HostThreads(3), **settings)
+    expected, consoles = (
+        VectorConsoles(game, n, **settings),
+        DeviceConsoles(game, n, HostThreads(3), **settings),
+    )
     assert np.array_equal(expected.reset(seed=4)[0], consoles.reset(seed=4)[0])
     player = np.random.default_rng(5)
     places = set()
@@ -96,7 +120,11 @@ def both_after(game: str, num_steps: int, n: int, **settings) -> tuple[VectorCon
     ("game", "settings", "places"),
     [
         ("pong", {}, {layout.OTHER}),
-        ("breakout", {"max_num_frames_per_episode": 36}, {layout.OTHER, layout.BLACK}),  # episodes end with the last frame of a step
+        (
+            "breakout",
+            {"max_num_frames_per_episode": 36},
+            {layout.OTHER, layout.BLACK},
+        ),  # episodes end with the last frame of a step
         ("journey_escape", {}, {layout.OTHER}),  # frames end two lines above the picture's last one
         ("tic_tac_toe_3d", {}, {layout.OTHER, layout.KEPT}),  # it thinks for longer than an update lasts
     ],
@@ -129,7 +157,9 @@ def rom_of(tmp_path, code: str):
 @pytest.mark.filterwarnings("ignore:own.bin is no known game")
 @pytest.mark.parametrize("frameskip", [2, 4, 5])
 def test_a_frame_that_is_half_drawn_when_it_is_observed_is_seen_so(tmp_path, frameskip):
-    _, _, places = both_after(rom_of(tmp_path, THINKING), 30, 6, frameskip=frameskip, img_height=42, img_width=42)
+    _, _, places = both_after(
+        rom_of(tmp_path, THINKING), 30, 6, frameskip=frameskip, img_height=42, img_width=42
+    )
     assert layout.KEPT in places
 
 
@@ -140,8 +170,16 @@ def test_a_frame_that_is_cut_short_shows_what_was_below(tmp_path):
 
 @pytest.mark.parametrize(("game", "sticky"), [("breakout", 0.25), ("berzerk", 0.0)])
 def test_cached_starts_are_those_of_the_cpu_engine_also_when_actions_are_sticky(game, sticky):
-    settings = {"start_states": "cached", "num_starts": 3, "repeat_action_probability": sticky, "max_num_frames_per_episode": 60}
-    expected, consoles = VectorConsoles(game, 3, **settings), DeviceConsoles(game, 3, HostThreads(2), **settings)
+    settings = {
+        "start_states": "cached",
+        "num_starts": 3,
+        "repeat_action_probability": sticky,
+        "max_num_frames_per_episode": 60,
+    }
+    expected, consoles = (
+        VectorConsoles(game, 3, **settings),
+        DeviceConsoles(game, 3, HostThreads(2), **settings),
+    )
     player = np.random.default_rng(1)
     for seed in (3, None, 4):
         want, got = expected.reset(seed=seed), consoles.reset(seed=seed)
@@ -150,18 +188,29 @@ def test_cached_starts_are_those_of_the_cpu_engine_also_when_actions_are_sticky(
             actions = player.integers(0, len(consoles.action_set), 3)
             want, got = expected.step(actions), consoles.step(actions)
             assert np.array_equal(want.observations, got.observations), (seed, step)
-            assert np.array_equal(np.stack([want.lives, want.frame_number, want.episode_frame_number], 1), got.counters), (seed, step)
+            assert np.array_equal(
+                np.stack([want.lives, want.frame_number, want.episode_frame_number], 1), got.counters
+            ), (seed, step)
 
 
 @pytest.mark.parametrize("obs_type", ["ram", "rgb"])
 def test_states_of_other_observations_move_between_devices(obs_type):
-    settings = {"obs_type": obs_type, "img_height": 42, "img_width": 42, "stack_num": 2, "start_states": "cached", "num_starts": 2}
+    settings = {
+        "obs_type": obs_type,
+        "img_height": 42,
+        "img_width": 42,
+        "stack_num": 2,
+        "start_states": "cached",
+        "num_starts": 2,
+    }
     expected, consoles, _ = both_after("breakout", 12, 2, **settings)
     again = DeviceConsoles("breakout", 2, HostThreads(), **settings)
     again.set_state(consoles.get_state() if obs_type == "ram" else state_of(expected))
     for step in range(6):
         want, got = expected.step(np.array([step % 4, 1])), again.step(np.array([step % 4, 1]))
-        assert np.array_equal(want.observations, got.observations) and np.array_equal(want.rewards, got.rewards)
+        assert np.array_equal(want.observations, got.observations) and np.array_equal(
+            want.rewards, got.rewards
+        )
 
 
 def test_a_game_that_was_over_already_plays_no_frame():
@@ -173,14 +222,18 @@ def test_a_game_that_was_over_already_plays_no_frame():
     consoles.set_state(state)
     want, got = expected.step(np.zeros(2, np.int64)), consoles.step(np.zeros(2, np.int64))
     assert want.terminated.tolist() == got.terminated.tolist() == [True, False]
-    assert np.array_equal(want.frame_number, got.counters[:, 1]) and np.array_equal(want.observations, got.observations)
+    assert np.array_equal(want.frame_number, got.counters[:, 1]) and np.array_equal(
+        want.observations, got.observations
+    )
 
 
 @pytest.mark.parametrize("game", ["breakout", "tic_tac_toe_3d"])
 def test_pictures_are_drawn_for_the_host_as_they_would_be_there(game):
     expected, consoles, _ = both_after(game, 25, 3)
     state = consoles.get_state()
-    rows = {name.removeprefix("console."): array for name, array in state.items() if name.startswith("console.")}
+    rows = {
+        name.removeprefix("console."): array for name, array in state.items() if name.startswith("console.")
+    }
     assert np.array_equal(state["captured"][:, :2], expected.captured[:, :2])
     wanted, got = rows_to_device(expected.arrays), rows_to_device(rows)
     assert np.array_equal(wanted.memory, got.memory) and np.array_equal(wanted.screens, got.screens)
@@ -234,10 +287,17 @@ def state_of(consoles: VectorConsoles) -> dict[str, np.ndarray]:
     return state | {name: getattr(consoles, name) for name in ("observations", "captured", "elapsed")}
 
 
-@pytest.mark.parametrize(("game", "n", "sticky"), [("pong", 2, 0.25), ("pong", 1, 0.0), ("adventure", 2, 0.0), ("adventure", 2, 0.25)])
+@pytest.mark.parametrize(
+    ("game", "n", "sticky"),
+    [("pong", 2, 0.25), ("pong", 1, 0.0), ("adventure", 2, 0.0), ("adventure", 2, 0.25)],
+)
 def test_environments_go_on_from_a_state_of_the_other_device(game, n, sticky):
     """And back: over restarts, which draw from all generators, the one of sticky actions too where a menu waits so many frames."""
-    settings = {"repeat_action_probability": sticky, "max_num_frames_per_episode": 40, "mode": 1 if game == "adventure" else None}
+    settings = {
+        "repeat_action_probability": sticky,
+        "max_num_frames_per_episode": 40,
+        "mode": 1 if game == "adventure" else None,
+    }
     consoles = VectorConsoles(game, n, **settings)
     consoles.reset(seed=3)
     for step in range(20):
@@ -259,7 +319,10 @@ def test_environments_go_on_from_a_state_of_the_other_device(game, n, sticky):
 
 
 def test_a_state_of_other_sticky_actions_or_pictures_is_refused():
-    consoles, device = VectorConsoles("pong", 1, repeat_action_probability=0.25), DeviceConsoles("pong", 1, HostThreads())
+    consoles, device = (
+        VectorConsoles("pong", 1, repeat_action_probability=0.25),
+        DeviceConsoles("pong", 1, HostThreads()),
+    )
     consoles.reset(seed=3)
     with pytest.raises(ValueError, match="not sticky here and sticky there"):
         device.set_state(state_of(consoles))
@@ -284,20 +347,31 @@ def test_cached_starts_are_starts_that_were_played():
 
 def test_memory_is_what_the_formula_says():
     consoles = DeviceConsoles("pong", 5, HostThreads(), img_height=42, img_width=42)
-    total = sum(array.nbytes for group in (consoles.consoles, consoles.seen, consoles.outcome) for array in group)
+    total = sum(
+        array.nbytes for group in (consoles.consoles, consoles.seen, consoles.outcome) for array in group
+    )
     assert total == layout.environment_bytes(5, consoles.size)
     assert consoles.size == (consoles.machine.height, 1, 4, 42 * 42)
 
 
 def test_the_types_of_groups_are_those_of_the_arrays_that_are_made():
     consoles = DeviceConsoles("pong", 2, HostThreads(), img_height=42, img_width=42)
-    groups = (consoles._game, consoles.consoles, consoles._how, consoles.seen, consoles.outcome, consoles._picture)
+    groups = (
+        consoles._game,
+        consoles.consoles,
+        consoles._how,
+        consoles.seen,
+        consoles.outcome,
+        consoles._picture,
+    )
     assert {type(group): numba.typeof(group) for group in groups} == layout.group_types()
 
 
 def test_too_little_memory_says_how_many_fit():
     def needed(count):
-        return layout.environment_bytes(count, layout.Size(lines=210, channels=1, stack=4, frame_bytes=84 * 84))
+        return layout.environment_bytes(
+            count, layout.Size(lines=210, channels=1, stack=4, frame_bytes=84 * 84)
+        )
 
     free = engine.RESERVED_BYTES + needed(1000) + 1
     engine.check_fits(1000, needed, free)
@@ -333,7 +407,9 @@ def test_without_a_gpu_one_line_says_so():
 
 
 def test_an_old_driver_is_named_with_the_version_it_needs(monkeypatch):
-    monkeypatch.setattr(driver, "import_cuda", lambda *module: types.SimpleNamespace(is_available=lambda: True))
+    monkeypatch.setattr(
+        driver, "import_cuda", lambda *module: types.SimpleNamespace(is_available=lambda: True)
+    )
     monkeypatch.setattr(driver, "driver_version", lambda cuda: (11, 4))
     driver.require_cuda.cache_clear()
     with pytest.raises(driver.DeviceUnavailable, match="serves CUDA 11.4, 12.0 is needed"):

@@ -15,7 +15,32 @@ def rom(program: bytes, at: int = 0) -> bytes:
 
 
 def test_code_is_listed_with_register_names_and_the_rest_as_bytes():
-    lines = list(listing(rom(bytes([0x78, 0xA2, 0xFF, 0x9A, 0x85, 0x02, 0xAD, 0x84, 0x02, 0xD0, 0xF8, 0x4C, 0x00, 0xF0, 0x07, 0x08]))))
+    lines = list(
+        listing(
+            rom(
+                bytes(
+                    [
+                        0x78,
+                        0xA2,
+                        0xFF,
+                        0x9A,
+                        0x85,
+                        0x02,
+                        0xAD,
+                        0x84,
+                        0x02,
+                        0xD0,
+                        0xF8,
+                        0x4C,
+                        0x00,
+                        0xF0,
+                        0x07,
+                        0x08,
+                    ]
+                )
+            )
+        )
+    )
     assert lines[0] == "; unknown ROM, 4096 bytes, cartridge 4K"
     start = lines.index("; bank 0, starts at $F000") + 1
     assert lines[start : start + 8] == [
@@ -38,7 +63,14 @@ def test_every_opcode_has_a_text_and_undocumented_ones_say_so():
 
 
 def test_a_listing_covers_every_byte_of_every_bank():
-    for name, banks in (("pong", 1), ("breakout", 1), ("montezuma_revenge", 1), ("robotank", 2), ("pitfall2", 2), ("solaris", 4)):
+    for name, banks in (
+        ("pong", 1),
+        ("breakout", 1),
+        ("montezuma_revenge", 1),
+        ("robotank", 2),
+        ("pitfall2", 2),
+        ("solaris", 4),
+    ):
         image = games.find_rom(name).read_bytes()
         lines = list(listing(image))
         assert lines[0].startswith(f"; {name}, {len(image)} bytes")

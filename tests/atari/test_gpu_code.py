@@ -50,7 +50,9 @@ def ptx_of(name: str) -> str:
 
 
 def check(name: str, architecture: str) -> None:
-    found = offline.figures(name, ptx_of(name), architecture, PTXAS, PLAYING_REGISTERS if name in LARGE else None)
+    found = offline.figures(
+        name, ptx_of(name), architecture, PTXAS, PLAYING_REGISTERS if name in LARGE else None
+    )
     registers, stack, spill, instructions, wide = BOUNDS[name]
     assert found.registers <= registers, found
     assert found.stack_bytes <= stack, found
@@ -86,7 +88,9 @@ def test_products_that_are_added_up_are_fused_without_the_remedy():
 
     with offline.pretended_device(offline.PTX_CAPABILITY):
         signature = numba.void(numba.types.Array(numba.float32, 1, "C"), numba.float32, numba.float32)
-        ptx, _ = import_cuda().compile_ptx(plain, signature, device=False, abi="numba", cc=offline.PTX_CAPABILITY)
+        ptx, _ = import_cuda().compile_ptx(
+            plain, signature, device=False, abi="numba", cc=offline.PTX_CAPABILITY
+        )
     assert "fma." in ptx
 
 
@@ -97,7 +101,9 @@ def kept(tmp_path, monkeypatch):
 
     dispatcher, compiled = import_cuda("numba.cuda.dispatcher"), []
     compile_cuda = dispatcher.compile_cuda
-    monkeypatch.setattr(dispatcher, "compile_cuda", lambda *a, **k: compiled.append(k) or compile_cuda(*a, **k))
+    monkeypatch.setattr(
+        dispatcher, "compile_cuda", lambda *a, **k: compiled.append(k) or compile_cuda(*a, **k)
+    )
     monkeypatch.setattr(kernels, "cache_directory", lambda: tmp_path)
     monkeypatch.setattr(kernels, "UNUSED_SECONDS", 0.0)
 
@@ -173,10 +179,16 @@ def test_a_kernel_is_compiled_once_and_linked_to_the_code_of_each_rom(codes, mon
     dispatcher, compiled = import_cuda("numba.cuda.dispatcher"), []
     compile_cuda = dispatcher.compile_cuda
     first = offline.compile_ahead(arcade_kernels.act_thread, (9, 0), code=codes[0], max_registers=128)
-    monkeypatch.setattr(dispatcher, "compile_cuda", lambda *a, **k: compiled.append(k) or compile_cuda(*a, **k))
+    monkeypatch.setattr(
+        dispatcher, "compile_cuda", lambda *a, **k: compiled.append(k) or compile_cuda(*a, **k)
+    )
     second = offline.compile_ahead(arcade_kernels.act_thread, (9, 0), code=codes[1], max_registers=128)
     assert not compiled, "the kernel of another ROM is on disk"
-    assert offline.compile_ahead(arcade_kernels.act_thread, (9, 0), code=codes[0], max_registers=128) == first != second
+    assert (
+        offline.compile_ahead(arcade_kernels.act_thread, (9, 0), code=codes[0], max_registers=128)
+        == first
+        != second
+    )
     for code, ptx in zip((first, second), codes, strict=True):
         registers, stack_bytes = offline.thread_needs(code)
         assert registers <= 128 and ROW < stack_bytes < ROW + 12_000
@@ -220,5 +232,12 @@ assert not hasattr(np, "row_stack"), "numpy is left as it was"
 
 def test_kernels_compile_though_numpy_lacks_what_2_5_removed():
     environment = {**os.environ, "PYTHONWARNINGS": "error"}
-    done = subprocess.run([sys.executable, "-c", WITHOUT_ROW_STACK], env=environment, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_ROW_STACK],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr[-2000:]

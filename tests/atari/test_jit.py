@@ -36,7 +36,10 @@ def test_a_process_that_waits_for_the_compiler_says_so_in_the_end(tmp_path, monk
     monkeypatch.setattr(jit, "LOCK_SECONDS", 0.2)
     holder = "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.flock(f, fcntl.LOCK_EX); print('held', flush=True); sys.stdin.read()"
     with subprocess.Popen(
-        [sys.executable, "-c", holder, str(tmp_path / "kernels.lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", holder, str(tmp_path / "kernels.lock")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     ) as other:
         assert other.stdout.readline() == "held\n"
         with pytest.raises(TimeoutError, match="another process"), jit.only_process(tmp_path):
@@ -90,9 +93,18 @@ for _ in range(2):
 tia.serve(rows[0], rows[2], tia.SHOW)
 print(hashlib.sha256(b"".join(row.tobytes() for row in rows)).hexdigest())
 """
-    environment = {**os.environ, "NUMBA_DISABLE_JIT": "1", "PYTHONPATH": str(Path(jit.__file__).parents[2]), "PYTHONWARNINGS": "ignore"}
+    environment = {
+        **os.environ,
+        "NUMBA_DISABLE_JIT": "1",
+        "PYTHONPATH": str(Path(jit.__file__).parents[2]),
+        "PYTHONWARNINGS": "ignore",
+    }
     plain = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path / "before.npz")], env=environment, capture_output=True, text=True, timeout=300
+        [sys.executable, "-c", script, str(tmp_path / "before.npz")],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
     assert plain.returncode == 0, plain.stderr
     from parcade.atari import tia
@@ -154,17 +166,28 @@ print("created", len(asked), "asked", sum(asked))
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux" or platform.machine() != "x86_64", reason="how Linux places memory, how x86-64 jumps")
+@pytest.mark.skipif(
+    sys.platform != "linux" or platform.machine() != "x86_64",
+    reason="how Linux places memory, how x86-64 jumps",
+)
 @pytest.mark.parametrize("manager", ["with", "without"])
 def test_machine_code_loads_into_an_address_space_without_large_gaps(manager):
     """As CUDA's driver leaves it. Without llvmlite's memory manager LLVM finds sections of one object too far apart and aborts."""
     Arcade("pong", 1)  # what is compiled lies on disk
-    done = subprocess.run([sys.executable, "-c", SCATTERED, manager], capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", SCATTERED, manager], capture_output=True, text=True, timeout=300, check=False
+    )
     if manager == "with":
-        created, asked = map(int, re.search(r"created (\d+) asked (\d+)", done.stdout or done.stderr).groups())
-        assert (done.returncode, asked) == (0, created) and created >= 2, done.stderr[-2000:]  # Numba's and the ROM's
+        created, asked = map(
+            int, re.search(r"created (\d+) asked (\d+)", done.stdout or done.stderr).groups()
+        )
+        assert (done.returncode, asked) == (0, created) and created >= 2, done.stderr[
+            -2000:
+        ]  # Numba's and the ROM's
     else:
-        assert done.returncode == -signal.SIGABRT and "isInt<32>(RealOffset)" in done.stderr, done.stderr[-2000:]
+        assert done.returncode == -signal.SIGABRT and "isInt<32>(RealOffset)" in done.stderr, done.stderr[
+            -2000:
+        ]
 
 
 @pytest.mark.quick

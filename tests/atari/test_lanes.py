@@ -34,7 +34,9 @@ def compare(game: str, seed: int, frames: int = FRAMES) -> tuple[int, int]:
         got, want = group.arrays["state"][~over, words].copy(), arcade.arrays["state"][~over, words].copy()
         got[:, st.BUS] = want[:, st.BUS] = 0  # means nothing between instructions
         assert np.array_equal(got, want), f"{game}, seed {seed}, frame {frame}"
-        assert np.array_equal(group.arrays["memory"][~over], arcade.arrays["memory"][~over]), f"{game}, seed {seed}, frame {frame}"
+        assert np.array_equal(group.arrays["memory"][~over], arcade.arrays["memory"][~over]), (
+            f"{game}, seed {seed}, frame {frame}"
+        )
         for name in ("state", "memory"):
             group.arrays[name][over] = arcade.arrays[name][over]
     return meetings, len(group.code.places)

@@ -55,7 +55,9 @@ def test_a_saved_state_continues_exactly():
     for frame in range(30):
         arcade.act([frame % 18, 5])
     saved = arcade.get_state()
-    expected = [(arcade.act([frame % 18, 1]).tolist(), arcade.ram.copy(), arcade.screen) for frame in range(40)]
+    expected = [
+        (arcade.act([frame % 18, 1]).tolist(), arcade.ram.copy(), arcade.screen) for frame in range(40)
+    ]
     arcade.reset(seed=9)
     arcade.set_state(saved)
     for frame, (rewards, ram, screen) in enumerate(expected):

@@ -41,7 +41,9 @@ def random_image(random: np.random.Generator) -> bytearray:
 
 def test_machine_code_equals_the_interpreter_on_random_programs(random):
     ran = programs = 0
-    while programs < 12 or ran < 300:  # most programs soon lose themselves; without the second the interpreter might meet itself
+    while (
+        programs < 12 or ran < 300
+    ):  # most programs soon lose themselves; without the second the interpreter might meet itself
         ran += run_on_both(random_image(random), random, extra=400)
         programs += 1
         assert programs < 100
@@ -75,7 +77,9 @@ def test_the_stack_pointer_may_stand_at_the_tia(random):
     """PHP and PLA wherever the stack pointer is; what PLA pulls goes to RAM."""
     image, at = np.zeros(4096, np.uint8), 0
     for k in range(60):
-        place = int(random.choice([*range(0x08, 0x20), 0x78, 0x7F, 0x80, 0xFE, 0xFF, int(random.integers(256))]))
+        place = int(
+            random.choice([*range(0x08, 0x20), 0x78, 0x7F, 0x80, 0xFE, 0xFF, int(random.integers(256))])
+        )
         program = [0xA2, place, 0x9A, *[0x08] * (k % 3), 0x68, 0x85, 0x80 + k]  # LDX, TXS, PHP ..., PLA, STA
         image[at : at + len(program)] = program
         at += len(program)
@@ -92,7 +96,9 @@ def looping(program: list[int]) -> bytearray:
 
 def random_flags(random: np.random.Generator) -> list[int]:
     """Instructions that set C, D, I, V, N and Z at random."""
-    flags = [int(random.choice(pair)) for pair in ((0x18, 0x38), (0xD8, 0xF8), (0x58, 0x78))]  # CLC SEC, CLD SED, CLI SEI
+    flags = [
+        int(random.choice(pair)) for pair in ((0x18, 0x38), (0xD8, 0xF8), (0x58, 0x78))
+    ]  # CLC SEC, CLD SED, CLI SEI
     value = int(random.choice([0, 1, 0x80, int(random.integers(256))]))
     return [0xA9, value, 0x85, 0x80, 0x24, 0x80, *flags]  # LDA, STA, BIT
 
@@ -103,7 +109,20 @@ def test_decimal_mode_gives_the_interpreters_numbers_and_flags(random):
         a, m = (int(byte) for byte in random.integers(0, 256, 2))
         operation = int(random.choice([0x69, 0xE9]))  # ADC, SBC
         decimal, carry = int(random.choice([0xF8, 0xF8, 0xD8])), int(random.choice([0x18, 0x38]))
-        program += [decimal, carry, 0xA9, a, operation, m, 0x08, 0x85, 0x80 + 2 * k, 0x68, 0x85, 0x81 + 2 * k]  # PHP, STA, PLA, STA
+        program += [
+            decimal,
+            carry,
+            0xA9,
+            a,
+            operation,
+            m,
+            0x08,
+            0x85,
+            0x80 + 2 * k,
+            0x68,
+            0x85,
+            0x81 + 2 * k,
+        ]  # PHP, STA, PLA, STA
     for _ in range(3):
         assert run_on_both(looping(program), random, extra=1500) >= 1500
 
@@ -129,7 +148,14 @@ def interrupting_image(random: np.random.Generator, kind: int, stacks: list[int]
     for k in range(14):
         if switches:
             program += [0xAD, int(random.choice(switches)), 0xFF]  # LDA
-        program += [0xA2, int(random.choice(stacks)), 0x9A, *random_flags(random), 0x00, 0xEA]  # LDX, TXS, BRK
+        program += [
+            0xA2,
+            int(random.choice(stacks)),
+            0x9A,
+            *random_flags(random),
+            0x00,
+            0xEA,
+        ]  # LDX, TXS, BRK
         seen.append(start + len(program))
         program += [0x08, 0x68, 0x85, 0x90 + k, 0xBA, 0x86, 0xA0 + k]  # PHP, PLA, STA, TSX, STX
     program += [0x4C, start & 0xFF, start >> 8]
@@ -137,7 +163,9 @@ def interrupting_image(random: np.random.Generator, kind: int, stacks: list[int]
         at = bank + (start & 0xFFF)
         image[at : at + len(program)] = bytes(program)
         handler = 0xF800 + 0x40 * number
-        code = bytes([0x08, 0x68, 0x85, 0xB0 + number, 0xE6, 0xB8, *random_flags(random), 0x40])  # PHP, PLA, STA, INC, RTI
+        code = bytes(
+            [0x08, 0x68, 0x85, 0xB0 + number, 0xE6, 0xB8, *random_flags(random), 0x40]
+        )  # PHP, PLA, STA, INC, RTI
         image[bank + (handler & 0xFFF) : bank + (handler & 0xFFF) + len(code)] = code
         image[bank + 0xFFC : bank + 0x1000] = bytes([start & 0xFF, start >> 8, handler & 0xFF, handler >> 8])
         seen.append(handler)
@@ -150,7 +178,9 @@ def interrupting_image(random: np.random.Generator, kind: int, stacks: list[int]
 def test_interrupts_push_and_pull_what_the_interpreter_does_in_every_bank(kind, random):
     image, seen = interrupting_image(random, kind, stacks=list(range(0xC8, 0x100)))
     ran = run_on_both(image, random, extra=600, kind=kind, start=BANKED[kind][2], seen=seen)
-    if kind != cartridge.DPC:  # its last bytes are not there without a side effect, so it leaves BRK to the interpreter
+    if (
+        kind != cartridge.DPC
+    ):  # its last bytes are not there without a side effect, so it leaves BRK to the interpreter
         assert ran >= 600
 
 
@@ -169,16 +199,29 @@ def blanking_image(random: np.random.Generator, with_indexed: bool) -> bytearray
         program += [0xEA] * int(random.integers(4))
         program += [0xA4, 0x80] * int(random.integers(2))  # LDY, three cycles
         register = int(random.integers(2))
-        ways = [[0x85, register], [0x8D, register, 0x01], [0x8D, 0x40 | register, 0x00], [0xAA, 0x86, register], [0x85, 0x02]]
+        ways = [
+            [0x85, register],
+            [0x8D, register, 0x01],
+            [0x8D, 0x40 | register, 0x00],
+            [0xAA, 0x86, register],
+            [0x85, 0x02],
+        ]
         if with_indexed:
-            ways += [[0xA2, 1, 0x95, 0xFF + register & 0xFF], [0xE6, register], [0x0E, register, 0x00], [0xA2, register, 0x9A, 0x48]]
+            ways += [
+                [0xA2, 1, 0x95, 0xFF + register & 0xFF],
+                [0xE6, register],
+                [0x0E, register, 0x00],
+                [0xA2, register, 0x9A, 0x48],
+            ]
         program += ways[int(random.integers(len(ways)))]
         program += [0xA5, 0x08 + k % 4, 0x85, 0x90 + k]  # LDA INPT0-3, STA
     return looping(program)
 
 
 @pytest.mark.parametrize("with_indexed", [False, True])
-def test_vsync_and_vblank_are_written_at_any_cycle_and_end_frames_where_the_interpreter_does(with_indexed, random):
+def test_vsync_and_vblank_are_written_at_any_cycle_and_end_frames_where_the_interpreter_does(
+    with_indexed, random
+):
     """With `with_indexed` by INC, ASL, an index or the stack as well, which the interpreter is left."""
     for extra in (30, 100, *random.integers(10, 1200, 8)):
         run_on_both(blanking_image(random, with_indexed), random, extra=int(extra))
@@ -186,14 +229,37 @@ def test_vsync_and_vblank_are_written_at_any_cycle_and_end_frames_where_the_inte
 
 def test_instructions_that_read_and_write_back_reach_the_tia_and_the_riot(random):
     """Registers, ports and the timer at known addresses."""
-    operations = [0xE6, 0xC6, 0x06, 0x26, 0x46, 0x66]  # INC, DEC, ASL, ROL, LSR, ROR of the zero page; + 8 anywhere
+    operations = [
+        0xE6,
+        0xC6,
+        0x06,
+        0x26,
+        0x46,
+        0x66,
+    ]  # INC, DEC, ASL, ROL, LSR, ROR of the zero page; + 8 anywhere
     for _ in range(4):
         program = [0xA2, 0xFF, 0x9A]
         for k in range(50):
             operation = int(random.choice(operations))
-            low = int(random.choice([int(random.integers(0x40)), int(random.integers(256)), 0x82, 0x84, 0x96]))
-            program += [operation, low & 0x7F] if k % 3 == 0 else [operation + 8, low, int(random.choice([0, 1, 2, 2]))]
-            program += [0x08, 0x68, 0x85, 0x90 + k, 0xAD, 0x84, 0x02, 0x85, 0xC4 + k]  # PHP, PLA, STA, LDA INTIM, STA
+            low = int(
+                random.choice([int(random.integers(0x40)), int(random.integers(256)), 0x82, 0x84, 0x96])
+            )
+            program += (
+                [operation, low & 0x7F]
+                if k % 3 == 0
+                else [operation + 8, low, int(random.choice([0, 1, 2, 2]))]
+            )
+            program += [
+                0x08,
+                0x68,
+                0x85,
+                0x90 + k,
+                0xAD,
+                0x84,
+                0x02,
+                0x85,
+                0xC4 + k,
+            ]  # PHP, PLA, STA, LDA INTIM, STA
         assert run_on_both(looping(program), random, extra=500) > 50
 
 
@@ -201,8 +267,22 @@ def test_the_timer_is_read_after_it_expired(random):
     for _ in range(4):
         program = []
         for k in range(30):
-            count, interval = int(random.choice([0, 1, 2, int(random.integers(20))])), int(random.choice([0x94, 0x94, 0x95, 0x96, 0x97]))
-            program += [0xA9, count, 0x8D, interval, 0x02, 0xA2, int(random.integers(1, 30)), 0xCA, 0xD0, 0xFD]  # LDA, STA, LDX, DEX, BNE
+            count, interval = (
+                int(random.choice([0, 1, 2, int(random.integers(20))])),
+                int(random.choice([0x94, 0x94, 0x95, 0x96, 0x97])),
+            )
+            program += [
+                0xA9,
+                count,
+                0x8D,
+                interval,
+                0x02,
+                0xA2,
+                int(random.integers(1, 30)),
+                0xCA,
+                0xD0,
+                0xFD,
+            ]  # LDA, STA, LDX, DEX, BNE
             reads = [[0xAD, 0x84, 0x02], [0xAD, 0x85, 0x02], [0xAD, 0x86, 0x02, 0xEA]]
             for n in range(3):
                 program += [*reads[int(random.integers(3))], 0x85, 0x80 + 3 * k + n]
@@ -214,7 +294,12 @@ def colliding_image(random: np.random.Generator) -> bytearray:
     program = [0xA2, 40, 0x85, 0x02, 0xCA, 0xD0, 0xFB]  # LDX, STA WSYNC, DEX, BNE
     program += [0xA9, 0x00, 0x85, 0x80, 0x85, 0x81, 0x85, 0x83]  # pointers to page 0
     for k in range(40):
-        program += [0xA9, int(random.integers(256)), 0x85, int(random.choice([0x0D, 0x0E, 0x1B, 0x1C, 0x1D, 0x1E, 0x1F, 0x2C, 0x10, 0x02]))]
+        program += [
+            0xA9,
+            int(random.integers(256)),
+            0x85,
+            int(random.choice([0x0D, 0x0E, 0x1B, 0x1C, 0x1D, 0x1E, 0x1F, 0x2C, 0x10, 0x02])),
+        ]
         latch, x = int(random.integers(8)), int(random.integers(8))
         program += [0xA2, x, 0xA0, x]  # LDX, LDY
         ways = [
@@ -222,7 +307,15 @@ def colliding_image(random: np.random.Generator) -> bytearray:
             [0xB5, latch - x & 0xFF], [0xD5, latch + 0x30 - x], [0xE6, latch], [0x06, latch],
             [0xA9, latch, 0x85, 0x82, 0xA1, 0x82 - x], [0xA9, latch - min(x, latch), 0x85, 0x82, 0xB1, 0x82], [0xB9, latch, 0x00],
         ]  # fmt: skip
-        program += [*ways[int(random.integers(len(ways)))], 0x85, 0x90 + k, 0x08, 0x68, 0x85, 0xC0 + k]  # STA, PHP, PLA, STA
+        program += [
+            *ways[int(random.integers(len(ways)))],
+            0x85,
+            0x90 + k,
+            0x08,
+            0x68,
+            0x85,
+            0xC0 + k,
+        ]  # STA, PHP, PLA, STA
     return looping([0xA2, 0xFF, 0x9A, *program])
 
 
@@ -243,7 +336,9 @@ def fetching_image(random: np.random.Generator) -> bytearray:
     at, end = 4096 + 0x80, 4096 + 0x400
     while at < end:
         register = int(random.choice([*range(0x40), *[4, 5, 6, 7] * 12, *range(0x40, 0x80)]))
-        opcode = 0x8D if register >= 0x40 else int(random.choice([0xAD, 0xAE, 0xAC, 0x4D]))  # STA; LDA, LDX, LDY, EOR
+        opcode = (
+            0x8D if register >= 0x40 else int(random.choice([0xAD, 0xAE, 0xAC, 0x4D]))
+        )  # STA; LDA, LDX, LDY, EOR
         wait = [0xEA] * int(random.integers(4))
         program = [opcode, register, 0x10, 0x85, 0x80 + at % 0x70, *wait]  # and STA to RAM
         image[at : at + len(program)] = program
@@ -255,11 +350,18 @@ def fetching_image(random: np.random.Generator) -> bytearray:
 
 def test_the_dpc_plays_its_music_in_machine_code_as_on_the_interpreter(random):
     for _ in range(5):
-        assert run_on_both(fetching_image(random), random, extra=2000, kind=cartridge.DPC, start=0xF080) > 1000
+        assert (
+            run_on_both(fetching_image(random), random, extra=2000, kind=cartridge.DPC, start=0xF080) > 1000
+        )
 
 
 def run_on_both(
-    image: bytearray, random: np.random.Generator, extra: int, kind: int = cartridge.PLAIN, start: int = 0xF000, seen: tuple = ()
+    image: bytearray,
+    random: np.random.Generator,
+    extra: int,
+    kind: int = cartridge.PLAIN,
+    start: int = 0xF000,
+    seen: tuple = (),
 ) -> int:
     """Run a program on machine code and on the interpreter from one random state; returns how many were machine code.
 
@@ -295,7 +397,11 @@ def run_on_both(
         code = compile_form(form(rom_image.Image(fast[2], kind), found, reached | set(found)))
         ran.append(play_group([fast], code, limit).instructions)
         fast[0][st.BUS] = 0
-        assert np.array_equal(plain[0], fast[0]), [form, state_difference(plain[0], fast[0]), image[:PROGRAM_BYTES].hex()]
+        assert np.array_equal(plain[0], fast[0]), [
+            form,
+            state_difference(plain[0], fast[0]),
+            image[:PROGRAM_BYTES].hex(),
+        ]
         assert np.array_equal(plain[1], fast[1])
     # Lanes leave nothing else to the interpreter, but that they look at the limit at every meeting, which comes down by the whole code.
     assert ran[0] - len(found) - 1 <= ran[1] <= ran[0]

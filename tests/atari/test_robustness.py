@@ -28,7 +28,28 @@ def test_a_state_of_another_rom_is_refused():
 def test_an_opcode_that_halts_the_chip_shows_in_the_status_and_a_reset_runs_again(opcode, tmp_path):
     path = tmp_path / "halts.bin"
     # 200 frames of nothing, then the end: VSYNC on and off is a frame.
-    program = [0xA2, 200, 0xA9, 2, 0x85, 0, 0x85, 2, 0x85, 2, 0xA9, 0, 0x85, 0, 0x85, 2, 0xCA, 0xD0, 0xEF, opcode]
+    program = [
+        0xA2,
+        200,
+        0xA9,
+        2,
+        0x85,
+        0,
+        0x85,
+        2,
+        0x85,
+        2,
+        0xA9,
+        0,
+        0x85,
+        0,
+        0x85,
+        2,
+        0xCA,
+        0xD0,
+        0xEF,
+        opcode,
+    ]
     path.write_bytes(bytes(program).ljust(4092, b"\xea") + b"\x00\xf0\x00\xf0")
     with pytest.warns(UserWarning, match="no known game"):
         arcade = Arcade(path, 1)

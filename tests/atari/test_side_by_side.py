@@ -8,7 +8,9 @@ import pytest
 
 from parcade.atari import engine_cpu, jit, preprocess, rounds, side_by_side, tia
 
-SMALL = [f"parcade.atari.thread_pool.{name}" for name in ("enter_round", "leave_round", "close_round", "spin")]
+SMALL = [
+    f"parcade.atari.thread_pool.{name}" for name in ("enter_round", "leave_round", "close_round", "spin")
+]
 
 
 def python_functions() -> dict:
@@ -19,7 +21,12 @@ def python_functions() -> dict:
 def test_parts_of_a_function_are_its_kernels_and_no_separate_function():
     functions = python_functions()
     parts = side_by_side.parts(functions["parcade.atari.rounds.play"], set(functions.values()))
-    assert {rounds.play.py_func, rounds._step_console.py_func, preprocess.observe.py_func, engine_cpu.play_step.py_func} <= parts
+    assert {
+        rounds.play.py_func,
+        rounds._step_console.py_func,
+        preprocess.observe.py_func,
+        engine_cpu.play_step.py_func,
+    } <= parts
     assert tia.serve.py_func not in parts and engine_cpu.start_episode.py_func not in parts
 
 
@@ -34,7 +41,9 @@ def test_every_function_is_taken_once_by_one_of_the_workers():
 @pytest.mark.quick
 def test_a_worker_takes_the_function_whose_kernels_it_has_compiled():
     functions = python_functions()
-    names = [f"parcade.atari.{name}" for name in ("rounds.play", "engine_cpu.start_episode", "console.reset_game")]
+    names = [
+        f"parcade.atari.{name}" for name in ("rounds.play", "engine_cpu.start_episode", "console.reset_game")
+    ]
     tasks = side_by_side.Tasks({name: functions[name] for name in names})
     assert tasks.take(0) == names[0]
     assert tasks.take(1) == names[2]  # the lightest, but for the kernels that worker 0 has
@@ -60,11 +69,15 @@ assert thread_pool.enter_round(control) and control[thread_pool.ENTERED] == 1
 assert thread_pool.close_round(control) and thread_pool.leave_round(control)
 """
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", script, *SMALL], env=environment, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [sys.executable, "-c", script, *SMALL], env=environment, capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("program", ["/bin/false", "/bin/cat"])  # one that ends; one that answers, and nothing is there
+@pytest.mark.parametrize(
+    "program", ["/bin/false", "/bin/cat"]
+)  # one that ends; one that answers, and nothing is there
 def test_a_worker_that_fails_is_noticed(program, monkeypatch):
     monkeypatch.setattr(sys, "executable", program)
     functions = python_functions()
@@ -81,7 +94,11 @@ def test_after_a_failure_nothing_is_left_of_what_others_have_compiled(tmp_path, 
 
 def test_half_a_set_is_forgotten_and_a_whole_one_is_kept(tmp_path, monkeypatch):
     present = dict.fromkeys(jit.separate_functions(), True)
-    monkeypatch.setattr(jit, "_lies_on_disk", lambda dispatcher, signature: present[f"{dispatcher.__module__}.{dispatcher.__name__}"])
+    monkeypatch.setattr(
+        jit,
+        "_lies_on_disk",
+        lambda dispatcher, signature: present[f"{dispatcher.__module__}.{dispatcher.__name__}"],
+    )
     kept = tmp_path / "tia.run.nbi"
     monkeypatch.setattr(jit, "_kernel_folders", set)
     kept.write_bytes(b"of a whole set")
@@ -95,7 +112,9 @@ def test_half_a_set_is_forgotten_and_a_whole_one_is_kept(tmp_path, monkeypatch):
 
 def test_a_worker_ends_with_its_parent():
     command = [sys.executable, "-c", side_by_side.WORKER]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as worker:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as worker:
         worker.stdin.write("parcade.atari.tia.run\n")  # seconds of work
         worker.stdin.close()
         assert worker.wait(60) == 0 and worker.stdout.read() == ""
@@ -115,5 +134,7 @@ assert "numba" in sys.modules
 print(sorted({"numba.np.arraymath", "scipy.linalg", "numba.core.typing.cffi_utils", "torch"} & set(sys.modules)))
 """
     for _ in range(2):  # the first one may have to compile
-        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=600, check=True)
+        done = subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, timeout=600, check=True
+        )
     assert done.stdout == "[]\n", done

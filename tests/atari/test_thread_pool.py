@@ -199,7 +199,9 @@ def test_a_thread_that_cannot_start_leaves_nothing_behind(waiting, monkeypatch):
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers that send signals")
 def test_an_interrupt_lets_the_round_end(waiting):
     """An exception from a signal handler at many places: all tasks were done equally often; the pool goes on."""
-    first, _, _ = counting_pool(3)  # so that what is loaded at the first use is there, which takes longer than the time between two signals
+    first, _, _ = counting_pool(
+        3
+    )  # so that what is loaded at the first use is there, which takes longer than the time between two signals
     first.run(message(20_000))
     first.close()
     workers_before = live_workers()

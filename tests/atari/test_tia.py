@@ -8,7 +8,11 @@ from parcade.atari import jit, tia, tia_collisions, tia_masks, tia_writes
 from parcade.atari import state as st
 
 HEIGHT, START_LINE = 210, 34
-WRITTEN = [tia_writes.VBLANK, *range(tia_writes.NUSIZ0, tia_writes.RESBL + 1), *range(tia_writes.GRP0, tia_writes.CXCLR + 1)]
+WRITTEN = [
+    tia_writes.VBLANK,
+    *range(tia_writes.NUSIZ0, tia_writes.RESBL + 1),
+    *range(tia_writes.GRP0, tia_writes.CXCLR + 1),
+]
 QUIET = [reg for reg in WRITTEN if reg not in (tia_writes.VBLANK, tia_writes.CXCLR)]
 EDGES = [0, 1, 2, 3, 62, 63, 64, 127, 128, 150, 158, 159]
 
@@ -27,9 +31,26 @@ def console() -> tuple[np.ndarray, np.ndarray]:
 def randomize(s: np.ndarray, random: np.random.Generator) -> None:
     """Registers as a game may have left them at the start of a frame, in the live TIA and in its snapshot."""
     r = s[st.TIA : st.TIA + st.TIA_WORDS]
-    for word in (st.T_NUSIZ0, st.T_NUSIZ1, st.T_CTRLPF, st.T_GRP0, st.T_GRP1, st.T_DELAYED_GRP0, st.T_DELAYED_GRP1):
+    for word in (
+        st.T_NUSIZ0,
+        st.T_NUSIZ1,
+        st.T_CTRLPF,
+        st.T_GRP0,
+        st.T_GRP1,
+        st.T_DELAYED_GRP0,
+        st.T_DELAYED_GRP1,
+    ):
         r[word] = random.integers(0, 256) * random.integers(0, 2)
-    for word in (st.T_ENAM0, st.T_ENAM1, st.T_ENABL, st.T_DELAYED_ENABL, st.T_VDELP0, st.T_VDELP1, st.T_VDELBL, st.T_MIRRORED):
+    for word in (
+        st.T_ENAM0,
+        st.T_ENAM1,
+        st.T_ENABL,
+        st.T_DELAYED_ENABL,
+        st.T_VDELP0,
+        st.T_VDELP1,
+        st.T_VDELBL,
+        st.T_MIRRORED,
+    ):
         r[word] = random.integers(0, 2)
     r[st.T_PF] = random.integers(0, 1 << 20) & random.integers(0, 1 << 20)
     for word in range(st.T_POSP0, st.T_POSBL + 1):
@@ -45,14 +66,18 @@ def random_log(random: np.random.Generator) -> np.ndarray:
     registers = np.where(random.integers(0, 4, 300) == 0, random.choice(registers, 300), registers)
     values = np.where(random.integers(0, 2, 300) == 0, 0, random.integers(0, 256, 300))
     values[registers == tia_writes.VBLANK] &= random.choice([0, 2])
-    cycles = np.cumsum(random.choice([1, 3, 5, 8, 20, 76, 152], 300)) + 76 * random.integers(0, START_LINE + 5)
+    cycles = np.cumsum(random.choice([1, 3, 5, 8, 20, 76, 152], 300)) + 76 * random.integers(
+        0, START_LINE + 5
+    )
     entries = np.empty(600, np.int64)
     entries[0::2] = cycles << 14 | registers << 8 | values
     entries[1::2] = cycles << 14 | tia_writes.NOTHING << 8
     return entries
 
 
-def play(start: np.ndarray, log: np.ndarray, stops: list[int], *, drawn: bool) -> tuple[np.ndarray, np.ndarray]:
+def play(
+    start: np.ndarray, log: np.ndarray, stops: list[int], *, drawn: bool
+) -> tuple[np.ndarray, np.ndarray]:
     """A frame with this log, caught up with at `stops`; returns the registers and the picture at its end."""
     s, screen = start.copy(), np.full(2 * HEIGHT * st.LINE_WORDS, 7, np.uint64)
     s[st.LOGS : st.LOGS + len(log)] = log
@@ -87,7 +112,12 @@ def test_latches_are_set_again_after_cxclr_though_nothing_has_changed():
     r[st.T_PF], r[st.T_GRP0] = 0xFFFFF, 0xFF
     s[st.TIA_SNAPSHOTS : st.TIA_SNAPSHOTS + st.TIA_WORDS] = r
     between_lines = 76 * (START_LINE + 20) + 3
-    log = np.array([between_lines << 14 | tia_writes.CXCLR << 8, (between_lines + 76 * 20) << 14 | tia_writes.NOTHING << 8])
+    log = np.array(
+        [
+            between_lines << 14 | tia_writes.CXCLR << 8,
+            (between_lines + 76 * 20) << 14 | tia_writes.NOTHING << 8,
+        ]
+    )
     for drawn in (False, True):
         registers, _ = play(s, log, [], drawn=drawn)
         assert registers[st.T_COLLISIONS] == tia_collisions.P0_PF

@@ -28,7 +28,9 @@ def test_observations_rewards_and_flags_equal_atari_vector_env(game, settings):
     seed = secrets.randbits(20)
     print(f"seed {seed}")
     n = 3
-    expected = vector_env.AtariVectorEnv(game, n, autoreset_mode=gymnasium.vector.AutoresetMode.SAME_STEP, num_threads=1, **settings)
+    expected = vector_env.AtariVectorEnv(
+        game, n, autoreset_mode=gymnasium.vector.AutoresetMode.SAME_STEP, num_threads=1, **settings
+    )
     consoles = VectorConsoles(game, n, num_threads=2, **settings)
     assert np.array_equal(expected.reset(seed=seed)[0], consoles.reset(seed=seed)[0])
     player = np.random.default_rng(seed)
@@ -49,7 +51,9 @@ def test_observations_rewards_and_flags_equal_atari_vector_env(game, settings):
 
 def test_cached_starts_are_starts_that_ale_py_reached():
     settings = {"img_height": 42, "img_width": 42, "max_num_frames_per_episode": 120}
-    expected = vector_env.AtariVectorEnv("breakout", 4, autoreset_mode=gymnasium.vector.AutoresetMode.SAME_STEP, num_threads=1, **settings)
+    expected = vector_env.AtariVectorEnv(
+        "breakout", 4, autoreset_mode=gymnasium.vector.AutoresetMode.SAME_STEP, num_threads=1, **settings
+    )
     reached = {observation.tobytes() for observation in expected.reset(seed=0)[0]}
     assert len(reached) > 1  # the no-ops differ
     consoles = VectorConsoles("breakout", 6, start_states="cached", num_starts=4, **settings)

@@ -33,14 +33,18 @@ def test_a_replay_does_what_a_call_does_on_new_values():
         expected_weights *= 2
         got = capture.run(weighted, x, y)["sum"]
         assert got == (x * expected_weights).sum() + y.amax()
-        assert torch.equal(weights, expected_weights)  # written in place, once a call, by the recording's own call too
+        assert torch.equal(
+            weights, expected_weights
+        )  # written in place, once a call, by the recording's own call too
     assert capture.num_graphs == 1
 
 
 def test_gradients_and_steps_are_replayed():
     def build():
         torch.manual_seed(0)
-        module = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(8, 2))
+        module = torch.nn.Sequential(
+            torch.nn.Conv2d(1, 2, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(8, 2)
+        )
         for parameter in module.parameters():
             parameter.grad = torch.zeros_like(parameter)
         optimizer = torch.optim.Adam(module.parameters(), lr=torch.tensor(0.1), fused=True)

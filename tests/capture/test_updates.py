@@ -16,7 +16,10 @@ from parcade.train import make_algorithm
 SMALL = NetworkConfig(network="mlp", hidden=16)
 LSTM = NetworkConfig(network="mlp", hidden=16, lstm=8)
 CASES = {
-    "ppo": ("ppo", {"num_envs": 4, "unroll_length": 8, "final_entropy_weight": 0.0, "final_learning_rate": 1e-4}),
+    "ppo": (
+        "ppo",
+        {"num_envs": 4, "unroll_length": 8, "final_entropy_weight": 0.0, "final_learning_rate": 1e-4},
+    ),
     "ppo with memory": ("ppo", {"num_envs": 4, "unroll_length": 8, "num_minibatches": 2, "network": LSTM}),
     "ppo that follows the KL": ("ppo", {"num_envs": 4, "unroll_length": 8, "target_kl": 0.01}),
     "a2c": ("a2c", {"num_envs": 4}),
@@ -24,9 +27,24 @@ CASES = {
     "a2c with memory": ("a2c", {"num_envs": 4, "network": LSTM}),
     "pqn": ("pqn", {"num_envs": 4, "unroll_length": 8}),
     "vtrace": ("vtrace", {"num_envs": 6, "num_groups": 3, "unroll_length": 6}),
-    "vtrace, RMSProp": ("vtrace", {"num_envs": 6, "num_groups": 3, "unroll_length": 6, "optimizer": "rmsprop"}),
-    "dqn": ("dqn", {"num_envs": 2, "learning_starts": 100, "replay_capacity": 1000, "target_period": 5, "priority_exponent": 0.5}),
-    "dqn, RMSProp": ("dqn", {"num_envs": 2, "learning_starts": 100, "replay_capacity": 1000, "optimizer": "rmsprop"}),
+    "vtrace, RMSProp": (
+        "vtrace",
+        {"num_envs": 6, "num_groups": 3, "unroll_length": 6, "optimizer": "rmsprop"},
+    ),
+    "dqn": (
+        "dqn",
+        {
+            "num_envs": 2,
+            "learning_starts": 100,
+            "replay_capacity": 1000,
+            "target_period": 5,
+            "priority_exponent": 0.5,
+        },
+    ),
+    "dqn, RMSProp": (
+        "dqn",
+        {"num_envs": 2, "learning_starts": 100, "replay_capacity": 1000, "optimizer": "rmsprop"},
+    ),
     "reinforce": ("reinforce", {"num_envs": 2, "games_per_update": 2, "chunk_steps": 2}),
 }
 
@@ -41,7 +59,9 @@ def learn(case, capture, *, updates=20, precision="float32"):
     """Parameters after so many updates, and the capture."""
     name, hyper = CASES[case]
     config = TrainConfig(
-        "tiny_catch", RunConfig(algorithm=name, engine="serial", precision=precision), hyper=ALGORITHMS[name].config(**{"network": SMALL, **hyper})
+        "tiny_catch",
+        RunConfig(algorithm=name, engine="serial", precision=precision),
+        hyper=ALGORITHMS[name].config(**{"network": SMALL, **hyper}),
     )
     timer = Timer()
     exchange = LocalExchange(timer)
@@ -79,7 +99,10 @@ def test_captured_updates_come_within_1e_5_of_plain_ones(case):
 
 def test_captured_updates_in_bfloat16_keep_the_rules_too():
     allow_capturable_optimizers()
-    assert torch.equal(learn("ppo", Called(), precision="bfloat16")[0], learn("ppo", StandInGraphs(), precision="bfloat16")[0])
+    assert torch.equal(
+        learn("ppo", Called(), precision="bfloat16")[0],
+        learn("ppo", StandInGraphs(), precision="bfloat16")[0],
+    )
 
 
 @pytest.mark.quick

@@ -47,7 +47,9 @@ def mpi_programs(implementation: str) -> Programs:
 class TrainingJob:
     """A job of two ranks in the background; leaving it ends whatever is left of it."""
 
-    def __init__(self, programs: Programs, run: Path, *, launcher="parcade", flags=HANGING, program=("-m", "parcade")) -> None:
+    def __init__(
+        self, programs: Programs, run: Path, *, launcher="parcade", flags=HANGING, program=("-m", "parcade")
+    ) -> None:
         self.run, self.launcher = run, launcher
         command = [programs.python, *program, *TRAIN, *ENDLESS, *flags, "--run-dir", str(run)]
         environment = dict(os.environ)
@@ -110,7 +112,12 @@ def resume(programs: Programs, run: Path, *flags: str) -> dict:
     """Go on with a run to its end; returns its result."""
     command = [programs.python, "-m", "parcade", "train", "--resume", str(run), *flags]
     done = subprocess.run(
-        command, cwd=ROOT, env={**os.environ, "PARCADE_PLAIN": "1"}, capture_output=True, text=True, timeout=HARD_LIMIT_SECONDS
+        command,
+        cwd=ROOT,
+        env={**os.environ, "PARCADE_PLAIN": "1"},
+        capture_output=True,
+        text=True,
+        timeout=HARD_LIMIT_SECONDS,
     )
     assert done.returncode == 0, done.stderr
     assert "resumed" in done.stdout

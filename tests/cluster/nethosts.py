@@ -126,7 +126,9 @@ class NetHosts:
             process.wait(timeout=20)
         self.processes.clear()
         # A namespace with lingering sockets keeps its cable: taken out by name.
-        names = subprocess.run(["ip", "-br", "link"], capture_output=True, text=True, timeout=20).stdout.split()
+        names = subprocess.run(
+            ["ip", "-br", "link"], capture_output=True, text=True, timeout=20
+        ).stdout.split()
         for name in {word.split("@")[0] for word in names}:
             if name == BRIDGE or name.startswith("parcade-h"):
                 subprocess.run(["ip", "link", "del", name], capture_output=True, timeout=20)

@@ -63,7 +63,10 @@ class Slurm:
             (self.folder / name).mkdir(parents=True)
         host = socket.gethostname().split(".")[0]
         shape = "CPUs=4 Sockets=1 CoresPerSocket=4 ThreadsPerCore=1 RealMemory=1000 State=UNKNOWN"
-        nodes = [f"NodeName=n{i} NodeHostname={host} NodeAddr=127.0.0.1 Port={NODE_PORT + i} {shape}" for i in (1, 2)]
+        nodes = [
+            f"NodeName=n{i} NodeHostname={host} NodeAddr=127.0.0.1 Port={NODE_PORT + i} {shape}"
+            for i in (1, 2)
+        ]
         config = _CONFIG.format(host=host, folder=self.folder, port=CONTROLLER_PORT, nodes="\n".join(nodes))
         (self.folder / "slurm.conf").write_text(config)
         self._munge_up()
@@ -71,16 +74,23 @@ class Slurm:
         self.ask("slurmctld", "-c", *config_flag)
         for i in (1, 2):
             self.ask("slurmd", *config_flag, "-N", f"n{i}")
-        self.until(lambda: self.ask("sinfo", "-h", "-t", "idle", "-o", "%D").strip() == "2", "both nodes idle")
+        self.until(
+            lambda: self.ask("sinfo", "-h", "-t", "idle", "-o", "%D").strip() == "2", "both nodes idle"
+        )
 
     def _munge_up(self) -> None:
-        if Path("/run/munge/munge.socket.2").exists() and subprocess.run(["munge", "-n"], capture_output=True).returncode == 0:
+        if (
+            Path("/run/munge/munge.socket.2").exists()
+            and subprocess.run(["munge", "-n"], capture_output=True).returncode == 0
+        ):
             return  # this machine has one running
         os.makedirs("/run/munge", exist_ok=True)
         shutil.chown("/run/munge", "munge", "munge")
         command = ["runuser", "-u", "munge", "--", "/usr/sbin/munged", "--foreground", "--force"]
         self.munge = subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True)
-        self.until(lambda: subprocess.run(["munge", "-n"], capture_output=True).returncode == 0, "munge answering")
+        self.until(
+            lambda: subprocess.run(["munge", "-n"], capture_output=True).returncode == 0, "munge answering"
+        )
 
     def ask(self, *words: str) -> str:
         done = subprocess.run(words, env=self.environment, capture_output=True, text=True, timeout=30)
@@ -115,7 +125,9 @@ class Slurm:
 def slurm(tmp_path_factory):
     missing = [name for name in DAEMONS if not shutil.which(name, path=os.environ["PATH"] + ":/usr/sbin")]
     if os.geteuid() != 0 or missing:
-        pytest.skip(f"a Slurm of our own needs root and {', '.join(DAEMONS)} (missing: {', '.join(missing) or 'none'})")
+        pytest.skip(
+            f"a Slurm of our own needs root and {', '.join(DAEMONS)} (missing: {', '.join(missing) or 'none'})"
+        )
     slurm = Slurm(tmp_path_factory.mktemp("slurm"))
     slurm.environment["PATH"] += ":/usr/sbin"
     try:

@@ -35,7 +35,9 @@ def assert_ended_and_resumable(job, err):
         time.sleep(0.1)
 
 
-@pytest.mark.parametrize(("name", "launcher"), [("openmpi", "parcade"), ("openmpi", "mpiexec"), ("mpich", "parcade")])
+@pytest.mark.parametrize(
+    ("name", "launcher"), [("openmpi", "parcade"), ("openmpi", "mpiexec"), ("mpich", "parcade")]
+)
 def test_a_stopped_rank_is_named_with_its_stack(name, launcher, tmp_path):
     with TrainingJob(mpi_programs(name), tmp_path / "run", launcher=launcher) as job:
         job.wait_for_checkpoint()

@@ -78,7 +78,14 @@ def test_an_interface_is_found_by_name_and_by_network_or_refused():
 
 
 def test_each_mpi_gets_its_own_words(tmp_path):
-    job = Job(["python", "x.py"], 3, tmp_path, 1, hosts=(Host("a", 2), Host("b", 1)), network_interface="127.0.0.0/8")
+    job = Job(
+        ["python", "x.py"],
+        3,
+        tmp_path,
+        1,
+        hosts=(Host("a", 2), Host("b", 1)),
+        network_interface="127.0.0.0/8",
+    )
     open_mpi = " ".join(launch_command(job, "mpiexec", "openmpi", {"OMP_NUM_THREADS": "1", "SECRET": "x"}))
     assert open_mpi == (
         "mpiexec -n 3 --host a:2,b:1 --map-by slot --prtemca plm_ssh_agent ssh -x OMP_NUM_THREADS "
@@ -107,7 +114,9 @@ def test_equal_hosts_pass(remote_shell):
 
 def test_a_host_with_another_torch_is_named_with_both_versions(remote_shell):
     theirs = json.dumps(versions() | {"torch": "2.0.0"})
-    with pytest.raises(UsageError, match=r"host b has torch 2\.0\.0, this host has .*; install the same everywhere"):
+    with pytest.raises(
+        UsageError, match=r"host b has torch 2\.0\.0, this host has .*; install the same everywhere"
+    ):
         check_hosts(["b"], remote_shell(f"echo '{theirs}'"), {})
 
 

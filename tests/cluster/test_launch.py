@@ -27,7 +27,12 @@ def job(tmp_path, monkeypatch):
         def with_records(run_directory):
             clear(run_directory)
             for number, has_ended in enumerate(ended):
-                fields = {**vars(own_record("rank", number)), "pid": 4000000, "begun": True, "ended": has_ended}
+                fields = {
+                    **vars(own_record("rank", number)),
+                    "pid": 4000000,
+                    "begun": True,
+                    "ended": has_ended,
+                }
                 write_record(run_directory, ProcessRecord(**fields))
 
         monkeypatch.setattr(launch, "clear_records", with_records)

@@ -53,7 +53,9 @@ def test_a_job_that_is_warned_checkpoints_goes_back_into_the_queue_and_goes_on(s
     slurm.until(lambda: newest_frames(run) > 0, "a checkpoint", HARD_LIMIT_SECONDS)
     # What Slurm sends before the time limit, by the script's --signal=B:USR1@180.
     slurm.ask("scancel", "--signal=USR1", "--batch", job)
-    slurm.until(lambda: slurm.field(job, "JobState") == "PENDING", "the job back in the queue", HARD_LIMIT_SECONDS)
+    slurm.until(
+        lambda: slurm.field(job, "JobState") == "PENDING", "the job back in the queue", HARD_LIMIT_SECONDS
+    )
     assert "time is up; back into the queue" in log_of(run)
     stood = newest_frames(run)
     assert json.loads((run / "result.json").read_text())["frames"] == stood
@@ -61,7 +63,9 @@ def test_a_job_that_is_warned_checkpoints_goes_back_into_the_queue_and_goes_on(s
     # start's end, though, the node takes the second start's credential for the first's, revoked: the job fails unstarted.
     slurm.ask("scontrol", "update", f"jobid={job}", "StartTime=now+5")
     slurm.until(lambda: slurm.field(job, "JobState") == "RUNNING", "the second start", HARD_LIMIT_SECONDS)
-    slurm.until(lambda: newest_frames(run) > stood, "a checkpoint beyond the first start's", HARD_LIMIT_SECONDS)
+    slurm.until(
+        lambda: newest_frames(run) > stood, "a checkpoint beyond the first start's", HARD_LIMIT_SECONDS
+    )
     assert f"resumed {run}" in log_of(run)
     assert slurm.field(job, "Restarts") == "1"
     slurm.ask("scancel", job)
@@ -74,7 +78,9 @@ def test_a_job_whose_rank_dies_goes_back_into_the_queue(slurm, tmp_path):  # noq
     job = submit(slurm, run, "--restarts", "1", frames=10**9)
     slurm.until(lambda: newest_frames(run) > 0, "a checkpoint", HARD_LIMIT_SECONDS)
     os.kill(read_records(run)[1].pid, signal.SIGKILL)
-    slurm.until(lambda: slurm.field(job, "JobState") == "PENDING", "the job back in the queue", HARD_LIMIT_SECONDS)
+    slurm.until(
+        lambda: slurm.field(job, "JobState") == "PENDING", "the job back in the queue", HARD_LIMIT_SECONDS
+    )
     assert "the job failed; back into the queue" in log_of(run)
     slurm.ask("scancel", job)
 
@@ -88,10 +94,14 @@ def test_a_job_of_parts_starts_a_ray_cluster_of_its_nodes_and_goes_on_after_a_wa
     # The parts reserve 5 CPUs and each node has 3: training means that both have joined.
     slurm.until(lambda: newest_frames(run) > 0, "a checkpoint", 2 * HARD_LIMIT_SECONDS)
     slurm.ask("scancel", "--signal=USR1", "--batch", job)
-    slurm.until(lambda: slurm.field(job, "JobState") == "PENDING", "the job back in the queue", HARD_LIMIT_SECONDS)
+    slurm.until(
+        lambda: slurm.field(job, "JobState") == "PENDING", "the job back in the queue", HARD_LIMIT_SECONDS
+    )
     assert "time is up; back into the queue" in log_of(run), log_of(run)
     stood = newest_frames(run)
     slurm.ask("scontrol", "update", f"jobid={job}", "StartTime=now+5")
-    slurm.until(lambda: newest_frames(run) > stood, "a checkpoint beyond the first start's", 2 * HARD_LIMIT_SECONDS)
+    slurm.until(
+        lambda: newest_frames(run) > stood, "a checkpoint beyond the first start's", 2 * HARD_LIMIT_SECONDS
+    )
     slurm.ask("scancel", job)
     slurm.until(lambda: slurm.field(job, "JobState") == "CANCELLED", "the end", HARD_LIMIT_SECONDS)

@@ -38,7 +38,14 @@ def directives(text):
 
 def test_the_script_asks_for_a_task_a_rank_and_a_warning_before_the_limit(written):
     asked = directives(written("--nodes", "2", "--time", "90m", "--warning", "2m", "--partition", "long"))
-    for word in ("--nodes=2", "--ntasks=4", "--ntasks-per-node=2", "--time=90", "--signal=B:USR1@120", "--requeue"):
+    for word in (
+        "--nodes=2",
+        "--ntasks=4",
+        "--ntasks-per-node=2",
+        "--time=90",
+        "--signal=B:USR1@120",
+        "--requeue",
+    ):
         assert word in asked
     assert "--partition=long" in asked and "--open-mode=append" in asked
 
@@ -59,7 +66,10 @@ def test_a_job_of_parts_starts_a_ray_cluster_on_its_nodes(written):
 
 def test_the_first_start_is_the_users_own_command_and_later_ones_resume(written):
     text = written()
-    assert '-m parcade train tiny_catch --engine mpi --ranks 4 --num-envs 8 --threads-per-rank 1 --run-dir "$run"' in text
+    assert (
+        '-m parcade train tiny_catch --engine mpi --ranks 4 --num-envs 8 --threads-per-rank 1 --run-dir "$run"'
+        in text
+    )
     assert '-m parcade train --resume "$run"' in text
     assert "the run'" in text  # a name with a space is quoted
 
@@ -72,7 +82,11 @@ def test_further_words_reach_sbatch(written):
 def test_the_log_has_a_directory_to_be_opened_in_and_a_name_that_slurm_reads_as_it_is(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["slurm", "--script", "job.sbatch", "--", "train", "tiny_catch"]) == 0
-    (log,) = [Path(word.split("=", 1)[1]) for word in directives(Path("job.sbatch").read_text()) if "--output" in word]
+    (log,) = [
+        Path(word.split("=", 1)[1])
+        for word in directives(Path("job.sbatch").read_text())
+        if "--output" in word
+    ]
     assert log.parent == tmp_path / "runs" and log.parent.is_dir()
     run = str(tmp_path / "50% of it" / "the run")
     assert main(["slurm", "--script", "job.sbatch", "--", "train", "tiny_catch", "--run-dir", run]) == 0
@@ -83,7 +97,12 @@ def test_the_log_has_a_directory_to_be_opened_in_and_a_name_that_slurm_reads_as_
 def test_a_run_directory_that_cannot_be_made_is_one_line(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     run = str(tmp_path / "file" / "run")
-    assert main(["slurm", "--script", str(tmp_path / "job.sbatch"), "--", "train", "tiny_catch", "--run-dir", run]) == 2
+    assert (
+        main(
+            ["slurm", "--script", str(tmp_path / "job.sbatch"), "--", "train", "tiny_catch", "--run-dir", run]
+        )
+        == 2
+    )
     err = capsys.readouterr().err
     assert "cannot be made (" in err and "use another --run-dir" in err and err.count("\n") == 1
 
@@ -97,10 +116,16 @@ def test_a_run_directory_that_cannot_be_made_is_one_line(tmp_path, capsys):
         (["--", "train", "pongg"], "unknown game 'pongg'"),
         (["--nodes", "8", *JOB], "nodes=8 for 4 rank(s); use 1 to 4 nodes"),
         (["--nodes", "2", "--", "train", "tiny_catch"], "nodes=2 needs --engine mpi or ray"),
-        (["--nodes", "2", *PARTS], "the parts reserve 4.5 CPUs, 2 node(s) of --cpus-per-rank 1 have 2; use --cpus-per-rank 3"),
+        (
+            ["--nodes", "2", *PARTS],
+            "the parts reserve 4.5 CPUs, 2 node(s) of --cpus-per-rank 1 have 2; use --cpus-per-rank 3",
+        ),
         ([*PARTS, "--address", "auto"], "this job starts its own, leave it out"),
         (["--time", "2m", "--warning", "3m", *JOB], "warning=3m does not fit into time=2m"),
-        (["--", "train", "tiny_catch", "--engine", "mpi", "--ranks", "64"], "num_envs=32 is fewer than world_size=64"),
+        (
+            ["--", "train", "tiny_catch", "--engine", "mpi", "--ranks", "64"],
+            "num_envs=32 is fewer than world_size=64",
+        ),
     ],
 )
 def test_a_job_that_could_not_run_is_refused_before_it_queues(words, said, tmp_path, monkeypatch, capsys):
@@ -115,4 +140,7 @@ def test_where_there_is_no_slurm_one_line_says_so(tmp_path, monkeypatch, capsys)
     script = str(tmp_path / "job.sbatch")
     assert main(["slurm", "--submit", "--script", script, *JOB, "--run-dir", str(tmp_path / "run")]) == 2
     err = capsys.readouterr().err.strip()
-    assert err == f"parcade: there is no sbatch on the PATH, so no Slurm here; on a login node of the cluster run: sbatch {script}"
+    assert (
+        err
+        == f"parcade: there is no sbatch on the PATH, so no Slurm here; on a login node of the cluster run: sbatch {script}"
+    )

@@ -31,7 +31,9 @@ with Heartbeat(Path(sys.argv[1]), "rank", 1, lambda: Signs("communicate", 1.0, T
 
 @pytest.fixture
 def process(tmp_path):
-    process = subprocess.Popen([sys.executable, "-c", PROGRAM, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
     assert process.stdout.readline() == "up\n"
     yield process
     process.kill()
@@ -63,7 +65,9 @@ def test_a_process_answers_where_py_spy_may_not_read_it(tmp_path, process, monke
     assert "wait_in_the_allreduce" in text
 
 
-@pytest.mark.skipif(stacks_module.py_spy() is None or os.geteuid() != 0, reason="needs py-spy and leave to read others")
+@pytest.mark.skipif(
+    stacks_module.py_spy() is None or os.geteuid() != 0, reason="needs py-spy and leave to read others"
+)
 def test_a_stopped_process_is_read_all_the_same(tmp_path, process):
     os.kill(process.pid, signal.SIGSTOP)
     wait_until_stopped(process.pid)

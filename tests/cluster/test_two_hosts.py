@@ -17,7 +17,16 @@ pytestmark = pytest.mark.cluster
 
 def host_flags(net_hosts, *slots):  # noqa: F811
     file = str(net_hosts.host_file(*slots))
-    return ["--ranks", "2", "--hosts", file, "--network-interface", NETWORK, "--remote-shell", str(net_hosts.remote_shell)]
+    return [
+        "--ranks",
+        "2",
+        "--hosts",
+        file,
+        "--network-interface",
+        NETWORK,
+        "--remote-shell",
+        str(net_hosts.remote_shell),
+    ]
 
 
 @pytest.mark.parametrize("name", ["openmpi", "mpich"])
@@ -61,7 +70,11 @@ def test_a_dead_host_ends_the_job_and_it_goes_on_without_it(net_hosts, tmp_path)
         stood = newest_frames(job.run)
         # Meanwhile the dead host is refused by name, before anything starts.
         code, err = refused(programs, "--resume", str(job.run))
-        assert code == 2 and err.startswith("parcade: host 10.77.0.2 cannot start ") and "no route to host" in err
+        assert (
+            code == 2
+            and err.startswith("parcade: host 10.77.0.2 cannot start ")
+            and "no route to host" in err
+        )
         rest = str(net_hosts.host_file(2))
         result = resume(programs, job.run, "--total-frames", str(stood + 1024), "--hosts", rest)
         assert result["frames"] > stood
@@ -80,7 +93,9 @@ def test_a_host_with_other_code_is_refused_by_name(net_hosts, tmp_path):  # noqa
     shell.write_text(f'#!/bin/bash\n{change}\nexec {net_hosts.remote_shell} "$@"\n')
     shell.chmod(0o755)
     flags = host_flags(net_hosts, 1, 1)[:-1] + [str(shell)]
-    code, err = refused(mpi_programs("openmpi"), "tiny_catch", "--engine", "mpi", *flags, "--run-dir", str(tmp_path / "run"))
+    code, err = refused(
+        mpi_programs("openmpi"), "tiny_catch", "--engine", "mpi", *flags, "--run-dir", str(tmp_path / "run")
+    )
     assert code == 2 and err.startswith("parcade: host 10.77.0.2 has code of parcade ")
     assert not (tmp_path / "run").exists()
 
@@ -90,7 +105,10 @@ def test_a_run_directory_that_hosts_do_not_share_is_refused(net_hosts):  # noqa:
     flags = ["--engine", "mpi", *host_flags(net_hosts, 1, 1), "--run-dir", str(run)]
     code, err = refused(mpi_programs("openmpi"), "tiny_catch", *flags)
     assert code == 2
-    assert f"parcade: run directory {run} is not seen on host node1, node2; use a --run-dir that all hosts share" in err
+    assert (
+        f"parcade: run directory {run} is not seen on host node1, node2; use a --run-dir that all hosts share"
+        in err
+    )
     assert not run.exists()
 
 
@@ -98,7 +116,9 @@ def refused(programs, *words):
     """The code and the last line of a training that does not start."""
     command = [programs.python, "-m", "parcade", "train", *words]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=HARD_LIMIT_SECONDS)
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=HARD_LIMIT_SECONDS
+    )
     return done.returncode, done.stderr.strip()
 
 
@@ -120,12 +140,21 @@ def test_gloo_learns_over_the_chosen_interface_at_a_limited_rate(net_hosts, tmp_
     path = tmp_path / "program.py"
     path.write_text(program)
     net_hosts.limit_rate(20)
-    common = "--nnodes 2 --nproc-per-node 1 --rdzv-backend c10d --rdzv-endpoint 10.77.0.1:29511 --rdzv-id parcade"
+    common = (
+        "--nnodes 2 --nproc-per-node 1 --rdzv-backend c10d --rdzv-endpoint 10.77.0.1:29511 --rdzv-id parcade"
+    )
     words = [sys.executable, "-m", "torch.distributed.run", *common.split()]
     run = tmp_path / "run"
     processes = [
         subprocess.Popen(
-            [str(net_hosts.remote_shell), f"node{i}", "env", f"PYTHONPATH={ROOT}", "OMP_NUM_THREADS=1", "GLOO_SOCKET_IFNAME=eth0"]
+            [
+                str(net_hosts.remote_shell),
+                f"node{i}",
+                "env",
+                f"PYTHONPATH={ROOT}",
+                "OMP_NUM_THREADS=1",
+                "GLOO_SOCKET_IFNAME=eth0",
+            ]
             + [*words, "--local-addr", f"10.77.0.{i}", str(path), "eth0", str(run)],
             stderr=subprocess.PIPE,
             text=True,

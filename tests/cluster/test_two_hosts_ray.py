@@ -21,8 +21,19 @@ SYSTEM = "--algorithm impala --num-envs 3 --num-actors 3 --unroll-length 5 --net
 
 def shell(hosts, i: int, *words: str) -> list[str]:
     """A command on host i, with a token of the job's own."""
-    given = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "7" * 64, "SLURM_CPUS_PER_TASK": "3", "PARCADE_PLAIN": "1"}
-    return [str(hosts.remote_shell), f"node{i}", "env", *(f"{name}={value}" for name, value in given.items()), *words]
+    given = {
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": "7" * 64,
+        "SLURM_CPUS_PER_TASK": "3",
+        "PARCADE_PLAIN": "1",
+    }
+    return [
+        str(hosts.remote_shell),
+        f"node{i}",
+        "env",
+        *(f"{name}={value}" for name, value in given.items()),
+        *words,
+    ]
 
 
 def actors_on(hosts, i: int) -> int:
@@ -40,8 +51,28 @@ def actors_on(hosts, i: int) -> int:
 def test_parts_run_on_both_hosts_whichever_comes_up_first(net_hosts, tmp_path):  # noqa: F811
     run = tmp_path / "run"
     node = [sys.executable, "-m", "parcade.cluster.ray_node"]
-    train = [sys.executable, "-m", "parcade", "train", "tiny_catch", *SYSTEM.split(), "--engine", "ray", "--address", ADDRESS]
-    train += ["--interface", "eth0", "--report-seconds", "0.5", "--total-frames", "4000", "--run-dir", str(run)]
+    train = [
+        sys.executable,
+        "-m",
+        "parcade",
+        "train",
+        "tiny_catch",
+        *SYSTEM.split(),
+        "--engine",
+        "ray",
+        "--address",
+        ADDRESS,
+    ]
+    train += [
+        "--interface",
+        "eth0",
+        "--report-seconds",
+        "0.5",
+        "--total-frames",
+        "4000",
+        "--run-dir",
+        str(run),
+    ]
     nodes = []
     with open(tmp_path / "nodes.log", "w") as log:
         words = {"stdout": log, "stderr": subprocess.STDOUT, "stdin": subprocess.DEVNULL}
@@ -49,9 +80,16 @@ def test_parts_run_on_both_hosts_whichever_comes_up_first(net_hosts, tmp_path): 
             nodes.append(subprocess.Popen(shell(net_hosts, 2, *node, "worker", ADDRESS, "eth0"), **words))
             time.sleep(2)
             nodes.append(subprocess.Popen(shell(net_hosts, 1, *node, "head", "6379", "eth0"), **words))
-            waited = subprocess.run(shell(net_hosts, 1, *node, "wait", ADDRESS, "2"), timeout=LIMIT_SECONDS, capture_output=True, text=True)
+            waited = subprocess.run(
+                shell(net_hosts, 1, *node, "wait", ADDRESS, "2"),
+                timeout=LIMIT_SECONDS,
+                capture_output=True,
+                text=True,
+            )
             assert waited.returncode == 0, waited.stderr + (tmp_path / "nodes.log").read_text()
-            process = subprocess.Popen(shell(net_hosts, 1, *train), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            process = subprocess.Popen(
+                shell(net_hosts, 1, *train), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            )
             seen = {1: 0, 2: 0}
             deadline = time.monotonic() + LIMIT_SECONDS
             while process.poll() is None and time.monotonic() < deadline:

@@ -13,7 +13,14 @@ pytestmark = pytest.mark.quick
 
 
 def record(rank, **changes):
-    fields = {"pid": 4000000 + rank, "start_ticks": 1, "host": "one", "beat": 1, "scope": "communicate", "begun": True}
+    fields = {
+        "pid": 4000000 + rank,
+        "start_ticks": 1,
+        "host": "one",
+        "beat": 1,
+        "scope": "communicate",
+        "begun": True,
+    }
     return ProcessRecord("rank", rank, **(fields | changes))
 
 
@@ -38,7 +45,11 @@ class Story:
         self.clock.now += seconds
         for rank, old in enumerate(self.records):
             self.records[rank] = ProcessRecord(
-                **{**vars(old), "beat": old.beat + (rank in beating), "progress": old.progress + (rank in moving)}
+                **{
+                    **vars(old),
+                    "beat": old.beat + (rank in beating),
+                    "progress": old.progress + (rank in moving),
+                }
             )
             write_record(self.run, self.records[rank])
         return self.watch.hang()
@@ -61,7 +72,9 @@ def test_a_job_where_nobody_gets_on_hangs_after_the_stated_time_and_a_beat(story
     said = [story.turn() for _ in range(20)]
     first = next(i for i, line in enumerate(said) if line)
     assert first == 12  # the look that first saw both, 10 s, and the 1.25 s of a beat rounded up to a turn
-    assert said[first].startswith("no rank has got on for 12 s (--hang-timeout): every rank is alive and waits")
+    assert said[first].startswith(
+        "no rank has got on for 12 s (--hang-timeout): every rank is alive and waits"
+    )
 
 
 def test_a_hang_time_of_zero_waits_for_ever(story):
@@ -72,7 +85,10 @@ def test_a_hang_time_of_zero_waits_for_ever(story):
 def test_a_start_may_take_longer_than_the_hang_time(story):
     story.records[1] = record(1, begun=False, scope="other")
     assert [story.turn() for _ in range(int(watchdog.START_SECONDS))] == [None] * int(watchdog.START_SECONDS)
-    assert "rank 1 (pid 4000001 on host one) is in 'other' while the others wait" in [story.turn() for _ in range(5)][-1]
+    assert (
+        "rank 1 (pid 4000001 on host one) is in 'other' while the others wait"
+        in [story.turn() for _ in range(5)][-1]
+    )
 
 
 def test_mpi_may_take_longer_to_come_down_than_the_hang_time(story):
@@ -109,7 +125,10 @@ def test_ranks_of_two_hosts_that_all_wait_have_a_silent_link():
 
 def test_a_rank_that_is_elsewhere_while_the_others_wait_is_named_with_its_scope():
     seen = sights((record(0), 0), (record(1, scope="emulate"), 0))
-    assert diagnose(seen, 2, 10.0) == "rank 1 (pid 4000001 on host one) is in 'emulate' while the others wait for it"
+    assert (
+        diagnose(seen, 2, 10.0)
+        == "rank 1 (pid 4000001 on host one) is in 'emulate' while the others wait for it"
+    )
 
 
 def test_a_rank_that_never_came_up_or_left_early_is_named():
@@ -122,7 +141,7 @@ def test_records_are_plain_json_and_damaged_ones_are_left_out(tmp_path):
     clear_records(tmp_path)
     write_record(tmp_path, record(1))
     (tmp_path / "processes" / "rank-0.json").write_text('{"role": "rank"')
-    (tmp_path / "processes" / "rank-2.json").write_text('[1]')
+    (tmp_path / "processes" / "rank-2.json").write_text("[1]")
     assert read_records(tmp_path) == [record(1)]
     assert json.loads((tmp_path / "processes" / "rank-1.json").read_text())["number"] == 1
 
@@ -143,7 +162,10 @@ def test_a_heartbeat_registers_its_process_and_its_end(tmp_path):
 
 
 def test_a_process_that_fails_has_not_done_its_work(tmp_path):
-    with pytest.raises(RuntimeError), Heartbeat(tmp_path, "rank", 0, lambda: Signs("learn", 1.0, True), interval_seconds=0.01):
+    with (
+        pytest.raises(RuntimeError),
+        Heartbeat(tmp_path, "rank", 0, lambda: Signs("learn", 1.0, True), interval_seconds=0.01),
+    ):
         raise RuntimeError("no")
     (then,) = read_records(tmp_path)
     assert not then.ended

@@ -39,7 +39,10 @@ def test_the_limit_of_the_control_group_is_read(kind, monkeypatch):
 
 @pytest.mark.quick
 def test_an_unlimited_memory_group_is_no_limit(monkeypatch):
-    files = {"/proc/self/cgroup": "4:memory:/", "/sys/fs/cgroup/memory/memory.limit_in_bytes": str(2**63 - 4096)}
+    files = {
+        "/proc/self/cgroup": "4:memory:/",
+        "/sys/fs/cgroup/memory/memory.limit_in_bytes": str(2**63 - 4096),
+    }
     monkeypatch.setattr(facts, "_read", lambda path: files.get(str(path)))
     assert facts.cgroup_memory_bytes() is None
     files["/sys/fs/cgroup/memory/memory.limit_in_bytes"] = str(2**30)
@@ -79,7 +82,9 @@ def test_the_pools_of_a_rank_are_as_wide_as_the_run_would_make_them(monkeypatch)
         (60, "raise SystemExit('no memory')", "in failed: no memory"),
     ],
 )
-def test_a_process_that_cannot_be_looked_at_is_one_line(tmp_path, monkeypatch, capsys, seconds, program, says):
+def test_a_process_that_cannot_be_looked_at_is_one_line(
+    tmp_path, monkeypatch, capsys, seconds, program, says
+):
     (tmp_path / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" -c "{program}"\n')
     (tmp_path / "python").chmod(0o755)
     monkeypatch.setattr(pools, "PROBE_SECONDS", seconds)
@@ -139,16 +144,22 @@ def test_training_warns_of_too_many_threads_in_one_line(tmp_path, capsys):
     threads = str(8 * available_cores())
     flags = ["--total-frames", "64", "--unroll-length", "4", "--num-envs", "4", "--threads-per-rank", threads]
     assert main(["train", "tiny_catch", *flags, "--run-dir", str(tmp_path / "run")]) == 0
-    warnings = [line for line in capsys.readouterr().out.splitlines() if line.startswith(("problem", "warning"))]
+    warnings = [
+        line for line in capsys.readouterr().out.splitlines() if line.startswith(("problem", "warning"))
+    ]
     assert len(warnings) == 1 and f"{threads} threads would compute on" in warnings[0]
     flags = [*flags[:-1], "1", "--run-dir", str(tmp_path / "sane")]
     assert main(["train", "tiny_catch", *flags]) == 0
     assert "threads would compute" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("start_states", "device", "lines"), [("exact", "cuda", 1), ("cached", "cuda", 0), ("exact", "cpu", 0)])
+@pytest.mark.parametrize(
+    ("start_states", "device", "lines"), [("exact", "cuda", 1), ("cached", "cuda", 0), ("exact", "cpu", 0)]
+)
 def test_training_on_a_gpu_warns_of_starts_that_all_consoles_wait_for(start_states, device, lines):
-    config = TrainConfig("pong", RunConfig(device=device, env_device=device), EnvSettings(start_states=start_states))
+    config = TrainConfig(
+        "pong", RunConfig(device=device, env_device=device), EnvSettings(start_states=start_states)
+    )
     said = []
     warn_at_start(config, 1, said.append)
     assert len([line for line in said if "use --start-states cached" in line]) == lines

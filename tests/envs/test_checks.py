@@ -57,7 +57,9 @@ def test_seeds_options_and_calls_after_close_are_refused(env):
 
 def test_infos_have_one_type_in_reset_and_step(env):
     started, stepped = env.reset(seed=0)[1], env.step(np.zeros(4, np.int64))[4]
-    assert {name: value.dtype for name, value in started.items()} == {name: value.dtype for name, value in stepped.items()}
+    assert {name: value.dtype for name, value in started.items()} == {
+        name: value.dtype for name, value in stepped.items()
+    }
 
 
 def test_who_plays_is_checked_where_environments_can_rest():

@@ -15,7 +15,10 @@ def test_each_game_plays_as_it_would_alone(backend):
     """Pong has 6 actions and breakout 4: together they have all 18."""
     env = make_vec(["pong", "breakout"], 3, backend, frame_limit=200, **SMALL)
     assert env.games == ["pong", "pong", "breakout"] and env.single_action_space.n == 18
-    alone = [make_vec(game, n, backend, frame_limit=200, full_action_set=True, **SMALL) for game, n in (("pong", 2), ("breakout", 1))]
+    alone = [
+        make_vec(game, n, backend, frame_limit=200, full_action_set=True, **SMALL)
+        for game, n in (("pong", 2), ("breakout", 1))
+    ]
     seeds = np.array([5, 6, 7], np.int32)
     observations, infos = env.reset(seed=seeds)
     expected = [each.reset(seed=part) for each, part in zip(alone, (seeds[:2], seeds[2:]), strict=True)]
@@ -69,7 +72,11 @@ def test_a_state_is_taken_back_and_games_rest_one_by_one():
         (["pong", "CartPole-v1"], {}, "expected Atari games.*got CartPole-v1"),
         ([], {}, "expected Atari games, one or more; got none"),
         (["pong", "breakout", "qbert"], {"num_envs": 2}, "num_envs=2 is fewer than the 3 games"),
-        (["pong", "breakout"], {"action_subset": (0, 1)}, "action_subset names places of one game's action set"),
+        (
+            ["pong", "breakout"],
+            {"action_subset": (0, 1)},
+            "action_subset names places of one game's action set",
+        ),
         (["ALE/Pong-v5", "breakout"], {}, "ids of different rules"),
         (["pong", "brakeout"], {}, "did you mean 'breakout'"),
         (["pong"], {"settings": EnvSettings(), "frame_skip": 2}, "put them into settings"),

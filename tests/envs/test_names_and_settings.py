@@ -16,7 +16,9 @@ from parcade.flags import parse_training
 pytestmark = pytest.mark.quick
 
 
-@pytest.mark.parametrize("typed", ["space_invaders", "SpaceInvaders", "ALE/SpaceInvaders-v5", "spaceinvaders"])
+@pytest.mark.parametrize(
+    "typed", ["space_invaders", "SpaceInvaders", "ALE/SpaceInvaders-v5", "spaceinvaders"]
+)
 def test_a_game_is_found_however_it_is_typed(typed):
     assert canonical_game(typed) == "space_invaders"
 
@@ -31,7 +33,9 @@ def test_every_game_is_found_by_its_gymnasium_id():
 def test_an_id_of_version_5_has_sticky_actions_and_what_is_given_overrides_them():
     assert settings_of_id("ALE/Pong-v5") == {"sticky_actions": 0.25, "noop_max": 0}
     assert settings_of_id("PongNoFrameskip-v4") == settings_of_id("pong") == {}
-    assert TrainConfig("ALE/Pong-v5").env.sticky_actions == 0.25 and TrainConfig("pong").env.sticky_actions == 0
+    assert (
+        TrainConfig("ALE/Pong-v5").env.sticky_actions == 0.25 and TrainConfig("pong").env.sticky_actions == 0
+    )
     assert parse_training(["ALE/Pong-v5"]).env.sticky_actions == 0.25
     assert parse_training(["ALE/Pong-v5", "--sticky-actions", "0.1"]).env.sticky_actions == 0.1
     assert parse_training(["PongNoFrameskip-v4"]).env == EnvSettings()
@@ -43,7 +47,9 @@ def test_an_id_of_version_5_has_sticky_actions_and_what_is_given_overrides_them(
 
 @pytest.mark.parametrize("name", ["Pong-v0", "Pong-v4", "SpaceInvaders-v4"])
 def test_ids_that_skip_frames_at_random_are_refused_with_the_nearest_flags(name):
-    with pytest.raises(UsageError, match=r"skips 2 to 4 frames at random.*--frame-skip 3.*NoFrameskip-v4 or ALE/"):
+    with pytest.raises(
+        UsageError, match=r"skips 2 to 4 frames at random.*--frame-skip 3.*NoFrameskip-v4 or ALE/"
+    ):
         canonical_game(name)
 
 
@@ -102,7 +108,9 @@ def test_make_vec_refuses_in_one_line_at_construction(arguments, says):
 
 
 def test_overrides_start_from_the_preset():
-    assert env_preset("machado_2018", frame_stack=2) == dataclasses.replace(ENV_PRESETS["machado_2018"], frame_stack=2)
+    assert env_preset("machado_2018", frame_stack=2) == dataclasses.replace(
+        ENV_PRESETS["machado_2018"], frame_stack=2
+    )
 
 
 def test_pong_has_the_milestones_of_its_ladder_and_other_games_a_series():

@@ -24,8 +24,27 @@ SMALL = {"image_height": 42, "image_width": 42}
         ("breakout", {**SMALL, "sticky_actions": 0.25}),
         ("pong", {"preset": "karpathy_2016", "frame_limit": 200}),
         ("pong", {**SMALL, "observations": "rgb", "frame_limit": 300}),
-        ("breakout", {"observations": "rgb", "image_height": 105, "image_width": 80, "sticky_actions": 0.25, "frame_skip": 3}),
-        ("air_raid", {"observations": "rgb", "image_height": 250, "image_width": 160, "frame_stack": 1, "max_pool": False, "frame_limit": 101}),
+        (
+            "breakout",
+            {
+                "observations": "rgb",
+                "image_height": 105,
+                "image_width": 80,
+                "sticky_actions": 0.25,
+                "frame_skip": 3,
+            },
+        ),
+        (
+            "air_raid",
+            {
+                "observations": "rgb",
+                "image_height": 250,
+                "image_width": 160,
+                "frame_stack": 1,
+                "max_pool": False,
+                "frame_limit": 101,
+            },
+        ),
         ("seaquest", {"observations": "rgb", "frame_skip": 1, "frame_limit": 90, "frame_stack": 2}),
     ],
 )
@@ -45,23 +64,36 @@ def test_it_says_the_same_as_the_ale_backend(game, settings):
         assert one[4].keys() == other[4].keys()
         ended = one[2] | one[3]
         for name in one[4]:
-            a, b = (infos[name][ended] if name == "final_obs" else infos[name] for infos in (one[4], other[4]))
+            a, b = (
+                infos[name][ended] if name == "final_obs" else infos[name] for infos in (one[4], other[4])
+            )
             np.testing.assert_array_equal(a, b, err_msg=f"{name}, seed {seed}, step {step}")
     ale.close(), native.close()
 
 
 @pytest.mark.parametrize(
-    "seen", [SMALL, {**SMALL, "action_subset": (0, 2, 3)}, {"preset": "karpathy_2016"}, {**SMALL, "observations": "rgb"}, {"observations": "ram"}]
+    "seen",
+    [
+        SMALL,
+        {**SMALL, "action_subset": (0, 2, 3)},
+        {"preset": "karpathy_2016"},
+        {**SMALL, "observations": "rgb"},
+        {"observations": "ram"},
+    ],
 )
 def test_it_goes_on_exactly_from_its_state(seen):
-    env, other = (make_vec("pong", 2, "native", sticky_actions=0.25, frame_limit=200, **seen) for _ in range(2))
+    env, other = (
+        make_vec("pong", 2, "native", sticky_actions=0.25, frame_limit=200, **seen) for _ in range(2)
+    )
     num_actions = int(env.single_action_space.n)
     env.reset(seed=3), other.reset(seed=4)
     generator = np.random.default_rng(0)
     for _ in range(30):
         last = env.step(generator.integers(0, num_actions, 2))[0]
     state = env.get_state()
-    shown = other.set_state({name: array.view(np.int64) if array.dtype == np.uint64 else array for name, array in state.items()})
+    shown = other.set_state(
+        {name: array.view(np.int64) if array.dtype == np.uint64 else array for name, array in state.items()}
+    )
     np.testing.assert_array_equal(shown, last)
     for _ in range(60):
         actions = generator.integers(0, num_actions, 2)
@@ -131,7 +163,12 @@ def give_it_its_old_name(config_file):
 
 @pytest.mark.parametrize(
     ("seen", "by_old_name"),
-    [(SMALL, False), (SMALL, True), ({"observations": "ram"}, False), ({"observations": "rgb", "frame_stack": 1, **SMALL}, False)],
+    [
+        (SMALL, False),
+        (SMALL, True),
+        ({"observations": "ram"}, False),
+        ({"observations": "rgb", "frame_stack": 1, **SMALL}, False),
+    ],
 )
 def test_a_resumed_run_on_real_pong_ends_bit_identical(tmp_path, monkeypatch, seen, by_old_name):
     import torch
@@ -176,7 +213,14 @@ def test_a_warm_up_leaves_environments_in_the_middle_of_games():
     settings = EnvSettings(image_height=42, image_width=42)
     how = {"clip_rewards": True, "life_loss": True, "precision": Precision(), "timer": Timer()}
     groups = [
-        EnvGroup(make_vec("pong", 6, "native", settings=settings), np.arange(6), seeds, keys, **how, warm_up_steps=steps)
+        EnvGroup(
+            make_vec("pong", 6, "native", settings=settings),
+            np.arange(6),
+            seeds,
+            keys,
+            **how,
+            warm_up_steps=steps,
+        )
         for steps in (0, 200, 200)
     ]
     policy = Policy((4, 42, 42), np.uint8, 6, NetworkConfig(hidden=16), "actor_critic")
@@ -185,7 +229,11 @@ def test_a_warm_up_leaves_environments_in_the_middle_of_games():
     plain, warm, again = groups
     assert plain.starts.all() and not warm.starts.any()
     assert warm.frames == warm.steps == 0 and warm.reset_frames > plain.reset_frames
-    assert len(set(warm.log.steps.tolist())) == 6 and warm.log.steps.max() < 200 and len(warm.log.take_new()) == 0
+    assert (
+        len(set(warm.log.steps.tolist())) == 6
+        and warm.log.steps.max() < 200
+        and len(warm.log.take_new()) == 0
+    )
     assert (warm.observations == again.observations).all() and (warm.observations != plain.observations).any()
 
 

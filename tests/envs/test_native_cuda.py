@@ -48,7 +48,10 @@ def test_rollouts_on_the_device_are_those_on_the_host():
     assert len(rows) >= 2 and np.array_equal(rows, same_rows)
     assert (host.frames, host.reset_frames) == (device.frames, device.reset_frames)
     state = device.get_state()
-    host.set_state({name: value.numpy() if isinstance(value, torch.Tensor) else value for name, value in state.items()}, policy)
+    host.set_state(
+        {name: value.numpy() if isinstance(value, torch.Tensor) else value for name, value in state.items()},
+        policy,
+    )
     expected, got = (play_rollout(group, policy, 5) for group in (host, device))
     assert torch.equal(expected.observations, got.observations) and torch.equal(expected.rewards, got.rewards)
 
@@ -88,7 +91,9 @@ def test_what_a_gpu_cannot_serve_is_refused(change):
 def test_games_mix_on_the_device_as_on_the_host():
     games, settings = ["pong", "breakout"], dataclasses.replace(SETTINGS, full_action_set=True)
     host = make_vec(games, 4, "native", settings=settings)
-    device = CudaMixedVectorEnv([CudaNativeVectorEnv(game, 2, settings, threads=HostThreads()) for game in games], games)
+    device = CudaMixedVectorEnv(
+        [CudaNativeVectorEnv(game, 2, settings, threads=HostThreads()) for game in games], games
+    )
     assert device.games == host.games == ["pong", "pong", "breakout", "breakout"]
     assert np.array_equal(host.reset(seed=5)[0], device.reset(seed=5)[0].numpy())
     player = np.random.default_rng(0)
@@ -113,7 +118,10 @@ def test_karpathys_view_and_an_action_subset_are_those_of_the_host():
     settings = dataclasses.replace(env_preset("karpathy_2016"), frame_limit=200)
     host = make_vec("pong", 2, "native", settings=settings)
     device = seen_on_gpu(CudaNativeVectorEnv("pong", 2, settings, threads=HostThreads()), settings)
-    assert device.single_action_space == host.single_action_space and device.single_observation_space == host.single_observation_space
+    assert (
+        device.single_action_space == host.single_action_space
+        and device.single_observation_space == host.single_observation_space
+    )
     assert np.array_equal(host.reset(seed=5)[0], device.reset(seed=5)[0].numpy())
     player = np.random.default_rng(0)
     moved = 0
@@ -145,13 +153,19 @@ def test_a_measurement_says_what_it_makes_of_the_gpu():
     env.step(torch.zeros(2, dtype=torch.int64))
     row = env.describe_use(1e6)
     assert (row["card"], row["registers"]) == ("NVIDIA H200", 255)
-    assert 1.0 < float(row["lanes_active"].removesuffix(" of 32")) < 32.0 and 3000 < row["instructions_a_frame"] < 6000
+    assert (
+        1.0 < float(row["lanes_active"].removesuffix(" of 32")) < 32.0
+        and 3000 < row["instructions_a_frame"] < 6000
+    )
     assert row["occupancy"] == "0.000 of at most 0.125"
     moved, there = row["memory"].split(" GB/s of ")
     assert 150 < int(moved) < 350 and there == "4,800"  # pictures of 33,600 bytes, six times, are most of it
 
 
-@pytest.mark.parametrize(("num_warps", "registers", "share"), [(10**6, 255, 0.125), (10**6, 64, 0.5), (10**6, 32, 1.0), (264, 255, 2 / 64)])
+@pytest.mark.parametrize(
+    ("num_warps", "registers", "share"),
+    [(10**6, 255, 0.125), (10**6, 64, 0.5), (10**6, 32, 1.0), (264, 255, 2 / 64)],
+)
 def test_occupancy_is_what_registers_and_warps_allow(num_warps, registers, share):
     facts = DeviceFacts("", 132, 2048, 65_536, 0, registers_each=registers)
     assert occupancy(num_warps, facts)[0] == share
@@ -189,7 +203,11 @@ def test_consoles_that_played_on_the_host_go_on_on_the_device():
 
 def test_dqns_consoles_and_replay_live_on_the_device_together():
     """What is sampled from real consoles' games, ended and cut off ones too, is what was seen when it was played."""
-    config = TrainConfig("breakout", RunConfig(algorithm="dqn", backend="native", device="cuda", env_device="cuda"), hyper=DQNConfig())
+    config = TrainConfig(
+        "breakout",
+        RunConfig(algorithm="dqn", backend="native", device="cuda", env_device="cuda"),
+        hyper=DQNConfig(),
+    )
     assert config.consoles_on_device
     seeds, keys = env_seeds(seed=3, first=0, count=2)
     how = {"clip_rewards": True, "life_loss": True, "precision": Precision(), "timer": Timer()}

@@ -50,7 +50,9 @@ def test_catch_is_won_by_walking_under_the_ball_and_lost_by_walking_away():
         env.reset(seed=0)
         for _ in range(5):
             actions = 1 + sign * np.sign(env.ball - env.paddle)
-            _, rewards, terminated, _, _ = env.step(np.where(env.ball == env.paddle, 1 if sign > 0 else 2, actions))
+            _, rewards, terminated, _, _ = env.step(
+                np.where(env.ball == env.paddle, 1 if sign > 0 else 2, actions)
+            )
         assert terminated.all()
         if sign > 0:
             assert (rewards == score).all()

@@ -42,7 +42,10 @@ class AlePyConsole:
         reward, before = 0, self.ale.getFrameNumber()
         for _ in range(self.settings.frame_skip):
             reward += self.ale.act(self.actions[action])
-            if self.ale.game_over() or self.ale.getEpisodeFrameNumber() - self.started >= self.settings.frame_limit:
+            if (
+                self.ale.game_over()
+                or self.ale.getEpisodeFrameNumber() - self.started >= self.settings.frame_limit
+            ):
                 break
         self.stack = [*self.stack[1:], self.ale.getRAM()]
         return self._shown(), reward, self.ale.game_over(), self.ale.getFrameNumber() - before
@@ -79,7 +82,9 @@ def test_ram_is_that_of_ale_py_frame_by_frame(game, steps, change):
     assert observations.shape == (2, *shape_of(settings)) and observations.dtype == np.uint8
     np.testing.assert_array_equal(infos["reset_frames"], other["reset_frames"])
     for e, console in enumerate(consoles):
-        np.testing.assert_array_equal(observations[e], console.start(infos["reset_frames"][e]), err_msg=f"seed {seed}")
+        np.testing.assert_array_equal(
+            observations[e], console.start(infos["reset_frames"][e]), err_msg=f"seed {seed}"
+        )
     random, ended = np.random.default_rng(seed), 0
     for step in range(steps):
         actions = random.integers(0, len(consoles[0].actions), 2)
@@ -88,13 +93,17 @@ def test_ram_is_that_of_ale_py_frame_by_frame(game, steps, change):
         for a, b in zip((rewards, terminated, truncated), told[1:4], strict=True):
             np.testing.assert_array_equal(a, b, err_msg=f"seed {seed}, step {step}")
         for name in ("lives", "frames", "reset_frames"):
-            np.testing.assert_array_equal(infos[name], told[4][name], err_msg=f"{name}, seed {seed}, step {step}")
+            np.testing.assert_array_equal(
+                infos[name], told[4][name], err_msg=f"{name}, seed {seed}, step {step}"
+            )
         for e, console in enumerate(consoles):
             seen, reward, over, frames = console.step(int(actions[e]))
             assert (reward, over, frames) == (rewards[e], terminated[e], infos["frames"][e])
             if terminated[e] or truncated[e]:
                 ended += 1
-                np.testing.assert_array_equal(infos["final_obs"][e], seen, err_msg=f"seed {seed}, step {step}")
+                np.testing.assert_array_equal(
+                    infos["final_obs"][e], seen, err_msg=f"seed {seed}, step {step}"
+                )
                 assert infos["_final_obs"][e]
                 seen = console.start(infos["reset_frames"][e])
             np.testing.assert_array_equal(observations[e], seen, err_msg=f"seed {seed}, step {step}")
@@ -105,7 +114,10 @@ def test_ram_is_that_of_ale_py_frame_by_frame(game, steps, change):
 @pytest.mark.parametrize("game", ["pong", "breakout"])
 def test_no_picture_is_drawn_and_collisions_are_those_of_one_that_is(game):
     """There is no memory for a picture to be drawn into; collisions, on which RAM depends, are worked out all the same."""
-    drawn, env = (make_vec(game, 2, "native", observations=name, sticky_actions=0.25, **SMALL) for name in ("grey", "ram"))
+    drawn, env = (
+        make_vec(game, 2, "native", observations=name, sticky_actions=0.25, **SMALL)
+        for name in ("grey", "ram")
+    )
     for each in (drawn, env):
         each.reset(seed=9)
     random = np.random.default_rng(1)
@@ -142,7 +154,10 @@ def test_newest_frames_are_shared_whatever_is_observed(observations, stack):
 
 
 def test_cached_starts_hold_ram():
-    exact, cached = (make_vec("breakout", 4, "native", observations="ram", start_states=name, frame_stack=1) for name in ("exact", "cached"))
+    exact, cached = (
+        make_vec("breakout", 4, "native", observations="ram", start_states=name, frame_stack=1)
+        for name in ("exact", "cached")
+    )
     starts = np.concatenate([exact.reset(seed=seed)[0] for seed in range(0, 30, 4)])[:30]
     begun = cached.reset(seed=5)[0]
     assert all((starts == each).all(axis=1).any() for each in begun)
@@ -151,7 +166,10 @@ def test_cached_starts_hold_ram():
 @pytest.mark.parametrize("settings", [{"observations": "ram"}, {"observations": "rgb", **SMALL}])
 def test_several_games_share_an_environment(settings):
     env = make_vec(["pong", "breakout"], 3, "native", frame_limit=80, **settings)
-    alone = [make_vec(game, n, "native", frame_limit=80, full_action_set=True, **settings) for game, n in (("pong", 2), ("breakout", 1))]
+    alone = [
+        make_vec(game, n, "native", frame_limit=80, full_action_set=True, **settings)
+        for game, n in (("pong", 2), ("breakout", 1))
+    ]
     seeds = np.array([5, 6, 7], np.int32)
     expected = [each.reset(seed=part)[0] for each, part in zip(alone, (seeds[:2], seeds[2:]), strict=True)]
     np.testing.assert_array_equal(env.reset(seed=seeds)[0], np.concatenate(expected))
@@ -160,9 +178,13 @@ def test_several_games_share_an_environment(settings):
         actions = random.integers(0, 18, 3)
         got = env.step(actions)
         parts = [each.step(part) for each, part in zip(alone, (actions[:2], actions[2:]), strict=True)]
-        np.testing.assert_array_equal(got[0], np.concatenate([part[0] for part in parts]), err_msg=f"step {step}")
+        np.testing.assert_array_equal(
+            got[0], np.concatenate([part[0] for part in parts]), err_msg=f"step {step}"
+        )
         if got[3].any():
-            np.testing.assert_array_equal(got[4]["final_obs"], np.concatenate([part[4]["final_obs"] for part in parts]))
+            np.testing.assert_array_equal(
+                got[4]["final_obs"], np.concatenate([part[4]["final_obs"] for part in parts])
+            )
     env.close()
 
 

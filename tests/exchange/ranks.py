@@ -61,7 +61,9 @@ def check_statistics_and_advantages_are_global():
     reference.merge(reference.moments_of(x))
     torch.testing.assert_close(statistics.scale, reference.scale)
     together = normalized(x, LocalExchange(Timer()))
-    torch.testing.assert_close(normalized(mine, exchange), together[8 * exchange.rank : 8 * (exchange.rank + 1)])
+    torch.testing.assert_close(
+        normalized(mine, exchange), together[8 * exchange.rank : 8 * (exchange.rank + 1)]
+    )
 
 
 def check_rows_of_different_counts_are_gathered_in_rank_order():

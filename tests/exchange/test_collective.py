@@ -26,7 +26,9 @@ class Device:
             monkeypatch.setattr(home, lambda: self.now)
         monkeypatch.setattr(torch.cuda, "synchronize", self.synchronize)
         zeros = torch.zeros
-        monkeypatch.setattr(collective.torch, "zeros", lambda n, device: Buffer(self) if device is self else zeros(n))
+        monkeypatch.setattr(
+            collective.torch, "zeros", lambda n, device: Buffer(self) if device is self else zeros(n)
+        )
 
     def synchronize(self, device):
         assert device is self
@@ -76,7 +78,9 @@ def test_a_recorded_allreduce_takes_what_the_device_takes_and_the_backward_pass_
         exchange.average_gradient(grad)
         exchange.sum(grad)
     assert exchange.allreduce_seconds == pytest.approx(2.001)
-    assert timer.seconds["communicate"] == pytest.approx(4.002) and timer.seconds["learn"] == pytest.approx(5.0)
+    assert timer.seconds["communicate"] == pytest.approx(4.002) and timer.seconds["learn"] == pytest.approx(
+        5.0
+    )
 
 
 def test_nothing_waits_for_the_device_without_a_recorder(device):

@@ -13,7 +13,9 @@ pytestmark = pytest.mark.quick
 
 def attached(max_grad_norm=None, exchange=None):
     torch.manual_seed(0)
-    policy = Policy((4,), np.float32, 2, NetworkConfig(network="mlp", hidden=8, normalize_input=False), "actor_critic")
+    policy = Policy(
+        (4,), np.float32, 2, NetworkConfig(network="mlp", hidden=8, normalize_input=False), "actor_critic"
+    )
     exchange = exchange or LocalExchange(Timer())
     exchange.attach(policy, lambda parameters: torch.optim.SGD(parameters, 1.0), max_grad_norm)
     return exchange

@@ -65,7 +65,9 @@ def test_shards_give_the_bits_of_one_local_optimizer(optimizer, count):
         gradient = torch.randn(P, generator=generator)
         local.grad.copy_(gradient)
         expected.step()
-        parts = [push(s, number, gradient.numpy()[bounds[k] : bounds[k + 1]])[1] for k, s in enumerate(shards)]
+        parts = [
+            push(s, number, gradient.numpy()[bounds[k] : bounds[k + 1]])[1] for k, s in enumerate(shards)
+        ]
         assert np.array_equal(np.concatenate(parts), local.detach().numpy())
 
 
@@ -97,7 +99,11 @@ def test_a_gradient_of_outlying_loss_is_dropped_once_there_is_a_mean():
     applied = shard.ledger[APPLIED]
     push(shard, 2 * LOSS_MEMORY, loss=1000.0)
     push(shard, 2 * LOSS_MEMORY + 1, loss=float("nan"))
-    assert torch.equal(shard.parameters, before) and shard.ledger[OUTLIER] == 2 and shard.ledger[APPLIED] == applied
+    assert (
+        torch.equal(shard.parameters, before)
+        and shard.ledger[OUTLIER] == 2
+        and shard.ledger[APPLIED] == applied
+    )
     push(shard, 2 * LOSS_MEMORY + 2, loss=1.1)
     assert shard.ledger[APPLIED] == applied + 1 and balances(shard)
 
@@ -162,6 +168,12 @@ def test_stale_outlier_and_lost_together_balance():
         learner = int(random.integers(4))
         numbers[learner] += int(random.integers(1, 3))
         loss = 1e6 if random.random() < 0.02 else float(random.random())
-        push(shard, numbers[learner], learner=learner, version=max(0, shard.version - int(random.integers(4))), loss=loss)
+        push(
+            shard,
+            numbers[learner],
+            learner=learner,
+            version=max(0, shard.version - int(random.integers(4))),
+            loss=loss,
+        )
     assert shard.pushed == sum(numbers.values()) and balances(shard)
     assert (shard.ledger[[APPLIED, STALE, OUTLIER, LOST]] > 0).all()

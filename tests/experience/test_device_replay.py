@@ -48,7 +48,10 @@ def test_what_can_be_sampled_is_every_step_in_memory_that_leads_somewhere(stack,
     played = len(player.history[0])
     first = max(0, played - replay.length) + stack - 1
     expected = {
-        steps[i][0][-1] for steps in player.history for i in range(first, played - n) if not is_cut(steps, i, n)
+        steps[i][0][-1]
+        for steps in player.history
+        for i in range(first, played - n)
+        if not is_cut(steps, i, n)
     }
     lanes, slots = (replay.priorities > 0).nonzero(as_tuple=True)
     found = replay.frames[lanes, slots].flatten().tolist()
@@ -114,12 +117,21 @@ def test_nothing_is_read_back():
 @pytest.mark.parametrize("game", ["tiny_catch", "tiny_memory"])
 def test_dqn_on_a_device_learns_the_same_as_on_the_host(game):
     """Same games, same draws, same samples: after 60 updates the parameters are the same, bit for bit."""
-    hyper = {"num_envs": 4, "unroll_length": 2, "batch_size": 16, "learning_starts": 100, "replay_capacity": 600, "n_step": 2}
+    hyper = {
+        "num_envs": 4,
+        "unroll_length": 2,
+        "batch_size": 16,
+        "learning_starts": 100,
+        "replay_capacity": 600,
+        "n_step": 2,
+    }
     made, exchange, source = build(game, "dqn", **hyper)
     twin, twin_exchange, _ = build(game, "dqn", **hyper)
     group = TensorEnv.group_like(source.group)
     shape = group.env.env.single_observation_space.shape
-    replay = DeviceReplay(source.replay.settings, 4, shape, torch.from_numpy(source.replay.frames[:0]).dtype, "cpu")
+    replay = DeviceReplay(
+        source.replay.settings, 4, shape, torch.from_numpy(source.replay.frames[:0]).dtype, "cpu"
+    )
     on_device = ReplaySource(
         group,
         replay,
@@ -132,7 +144,10 @@ def test_dqn_on_a_device_learns_the_same_as_on_the_host(game):
         timer=source.timer,
     )
     for _ in range(60):
-        for algorithm, its_exchange, its_source in ((made, exchange, source), (twin, twin_exchange, on_device)):
+        for algorithm, its_exchange, its_source in (
+            (made, exchange, source),
+            (twin, twin_exchange, on_device),
+        ):
             batch = its_source.next_batch()
             algorithm.update(batch, its_exchange, 0.5)
             its_source.publish(algorithm.policy)

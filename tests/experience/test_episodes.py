@@ -10,9 +10,27 @@ pytestmark = pytest.mark.quick
 
 def test_the_log_adds_up_raw_points_per_game():
     log = EpisodeLog(np.array([4, 5]))
-    log.record(np.array([10.0, -1.0]), np.array([4, 4]), np.array([False, False]), np.array([1, 1]), np.array([True, True]))
-    log.record(np.array([5.0, -1.0]), np.array([4, 2]), np.array([False, True]), np.array([2, 2]), np.array([True, True]))
-    log.record(np.array([1.0, 7.0]), np.array([4, 4]), np.array([True, False]), np.array([3, 3]), np.array([True, True]))
+    log.record(
+        np.array([10.0, -1.0]),
+        np.array([4, 4]),
+        np.array([False, False]),
+        np.array([1, 1]),
+        np.array([True, True]),
+    )
+    log.record(
+        np.array([5.0, -1.0]),
+        np.array([4, 2]),
+        np.array([False, True]),
+        np.array([2, 2]),
+        np.array([True, True]),
+    )
+    log.record(
+        np.array([1.0, 7.0]),
+        np.array([4, 4]),
+        np.array([True, False]),
+        np.array([3, 3]),
+        np.array([True, True]),
+    )
     assert log.take_new().tolist() == [[-2.0, 2.0, 6.0, 5.0, 2.0], [16.0, 3.0, 12.0, 4.0, 3.0]]
     assert log.take_new().shape == (0, 5)
     assert log.score.tolist() == [0.0, 7.0]
@@ -29,7 +47,9 @@ def test_a_log_goes_on_from_its_state():
 
 
 def rows(scores, ended_at, env=0):
-    return np.array([[s, 10, 40, env, t] for s, t in zip(scores, ended_at, strict=True)], np.float64).reshape(-1, 5)
+    return np.array([[s, 10, 40, env, t] for s, t in zip(scores, ended_at, strict=True)], np.float64).reshape(
+        -1, 5
+    )
 
 
 def test_the_board_keeps_the_last_hundred_in_the_order_they_ended():

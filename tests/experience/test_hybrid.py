@@ -33,20 +33,31 @@ def stand_in(monkeypatch):
     monkeypatch.setenv(STAND_IN, "1")
 
 
-def config_of(game, algorithm="ppo", *, device="cuda", env=None, network=SMALL, engine="local", overlap=False, **hyper):
+def config_of(
+    game, algorithm="ppo", *, device="cuda", env=None, network=SMALL, engine="local", overlap=False, **hyper
+):
     run = RunConfig(algorithm=algorithm, device=device, engine=engine, overlap=overlap)
-    return TrainConfig(game, run, env or EnvSettings(), ALGORITHMS[algorithm].config(network=network, **hyper))
+    return TrainConfig(
+        game, run, env or EnvSettings(), ALGORITHMS[algorithm].config(network=network, **hyper)
+    )
 
 
 def source_of(config):
     timer = Timer()
     exchange = LocalExchange(timer)
     algorithm = make_algorithm(config, exchange)
-    return algorithm, exchange, make_source(config, algorithm, exchange, timer=timer, learner_timer=timer, threads=1)
+    return (
+        algorithm,
+        exchange,
+        make_source(config, algorithm, exchange, timer=timer, learner_timer=timer, threads=1),
+    )
 
 
 def arrays_of(state):
-    return {name: value.clone().numpy() if isinstance(value, torch.Tensor) else np.array(value) for name, value in state.items()}
+    return {
+        name: value.clone().numpy() if isinstance(value, torch.Tensor) else np.array(value)
+        for name, value in state.items()
+    }
 
 
 def kept(batch):
@@ -73,11 +84,19 @@ CASES = [
     ("tiny_forever", SMALL, None),
     ("tiny_memory", LSTM, None),
     ("breakout", NetworkConfig(hidden=16), SMALL_PICTURES),
-    ("breakout", NetworkConfig(hidden=16), dataclasses.replace(SMALL_PICTURES, sticky_actions=0.25, start_states="cached")),
+    (
+        "breakout",
+        NetworkConfig(hidden=16),
+        dataclasses.replace(SMALL_PICTURES, sticky_actions=0.25, start_states="cached"),
+    ),
     ("pong", NetworkConfig(hidden=16), dataclasses.replace(SMALL_PICTURES, frame_stack=1)),
     ("breakout", NetworkConfig(hidden=16), EnvSettings(observations="ram", frame_limit=120)),
     ("breakout", NetworkConfig(hidden=16), EnvSettings(observations="ram", frame_limit=120, frame_stack=1)),
-    ("breakout", NetworkConfig(hidden=16), dataclasses.replace(SMALL_PICTURES, observations="rgb", frame_stack=2)),
+    (
+        "breakout",
+        NetworkConfig(hidden=16),
+        dataclasses.replace(SMALL_PICTURES, observations="rgb", frame_stack=2),
+    ),
 ]
 
 
@@ -100,20 +119,29 @@ def test_a_hybrid_rollout_is_the_rollout_of_its_halves_on_the_host(game, network
         assert_same_batches(expected, got)
         truncations += len(got.truncated_at)
     assert game != "breakout" or truncations > 0  # the frame limit cuts episodes off within these rollouts
-    assert hybrid.steps == sum(host.steps for host in hosts) and hybrid.frames == sum(host.frames for host in hosts)
-    rows = [np.concatenate([log.take_new() for log in logs]) for logs in (hybrid.logs, [host.log for host in hosts])]
+    assert hybrid.steps == sum(host.steps for host in hosts) and hybrid.frames == sum(
+        host.frames for host in hosts
+    )
+    rows = [
+        np.concatenate([log.take_new() for log in logs])
+        for logs in (hybrid.logs, [host.log for host in hosts])
+    ]
     assert np.array_equal(*rows)
 
 
 def test_stacks_of_the_ale_backend_are_put_together_too():
     """The rule that frames before an episode's first are zeros holds for ale-py's environment as for the native one."""
-    config = config_of("pong", network=NetworkConfig(hidden=16), env=SMALL_PICTURES, num_envs=2, unroll_length=10)
+    config = config_of(
+        "pong", network=NetworkConfig(hidden=16), env=SMALL_PICTURES, num_envs=2, unroll_length=10
+    )
     config = dataclasses.replace(config, run=dataclasses.replace(config.run, backend="ale"))
     hosts, hybrid, policy = on_host_and_device(config, 2)
     for _ in range(4):
         expected = Batch.side_by_side([play_rollout(host, policy, 10) for host in hosts])
         got = play_rollout(hybrid, policy, 10)
-        assert torch.equal(expected.observations, got.observations) and torch.equal(expected.starts, got.starts)
+        assert torch.equal(expected.observations, got.observations) and torch.equal(
+            expected.starts, got.starts
+        )
     assert got.observations.any()
 
 
@@ -133,7 +161,9 @@ def test_stacks_of_the_ale_backend_are_put_together_too():
 )
 def test_threads_and_overlap_give_the_bits_of_the_serial_engine(algorithm, overlap, hyper):
     def learn(engine):
-        made, exchange, source = source_of(config_of("tiny_catch", algorithm, engine=engine, overlap=overlap, **hyper))
+        made, exchange, source = source_of(
+            config_of("tiny_catch", algorithm, engine=engine, overlap=overlap, **hyper)
+        )
         for i in range(8):
             made.update(source.next_batch(), exchange, i / 8)
             source.publish(made.policy)
@@ -171,7 +201,9 @@ def test_a_source_goes_on_from_its_state_with_the_same_batches(algorithm):
         assert_same_batches(kept(source.next_batch()), other.next_batch())
 
 
-@pytest.mark.parametrize(("game", "network"), [("tiny_catch", SMALL), ("tiny_memory", LSTM), ("pong", NetworkConfig(hidden=16))])
+@pytest.mark.parametrize(
+    ("game", "network"), [("tiny_catch", SMALL), ("tiny_memory", LSTM), ("pong", NetworkConfig(hidden=16))]
+)
 def test_states_of_host_and_hybrid_groups_are_interchangeable(game, network):
     env = SMALL_PICTURES if game == "pong" else None
     config = config_of(game, network=network, env=env, num_envs=4, unroll_length=6)
@@ -203,14 +235,18 @@ def test_the_host_reads_nothing_but_actions_within_a_rollout(monkeypatch):
 
 
 def test_frames_cross_alone_and_stacks_stay_on_the_device():
-    _, hybrid, _ = on_host_and_device(config_of("pong", network=NetworkConfig(hidden=16), env=EnvSettings(), num_envs=4), 4)
+    _, hybrid, _ = on_host_and_device(
+        config_of("pong", network=NetworkConfig(hidden=16), env=EnvSettings(), num_envs=4), 4
+    )
     side = hybrid.sides[0]
     assert side.frames.host.shape == (2, 84, 84) and side.observations.shape == (2, 4, 84, 84)
 
 
 def test_a_run_says_which_environments_threads_cannot_serve():
     config = config_of("tiny_catch", num_envs=200_000, unroll_length=8)
-    with pytest.raises(UsageError, match=r"200,000 environments on 1 thread\(s\) may take 200 s a step.*use 120,000 or fewer"):
+    with pytest.raises(
+        UsageError, match=r"200,000 environments on 1 thread\(s\) may take 200 s a step.*use 120,000 or fewer"
+    ):
         build_module.check_threads_serve(config, 200_000, 1)
     build_module.check_threads_serve(config, 100_000, 1)
     overlapped = config_of("tiny_catch", overlap=True, num_envs=20_000, unroll_length=128)

@@ -26,7 +26,9 @@ class Player:
         self.random = np.random.default_rng(seed)
         self.stack = stack
         self.next_frame = 1
-        self.history = [[] for _ in range(lanes)]  # steps: (observation, action, reward, end, next_observation)
+        self.history = [
+            [] for _ in range(lanes)
+        ]  # steps: (observation, action, reward, end, next_observation)
         self.now = [self.first() for _ in range(lanes)]
         self.starts = [True] * lanes
 
@@ -154,12 +156,16 @@ def test_first_priorities_are_the_n_step_errors_of_the_values_the_actor_saw():
     for lane, slot in zip(lanes, slots, strict=True):
         frame = int(replay.frames[lane, slot, 0])
         _, total, discount, following = player.transition(frame, 2)
-        ends_by_cut = following is not None and discount and not any(s[0] == following for s in player.history[lane])
+        ends_by_cut = (
+            following is not None and discount and not any(s[0] == following for s in player.history[lane])
+        )
         if ends_by_cut:
             continue  # bootstraps from the last value the actor had
         best = following[-1] if following is not None else 0.0
         error = abs(total + discount * best + frame)
-        assert replay.tree.leaves[lane * replay.length + slot] == pytest.approx((error + 1e-6) ** 0.5, rel=1e-5)
+        assert replay.tree.leaves[lane * replay.length + slot] == pytest.approx(
+            (error + 1e-6) ** 0.5, rel=1e-5
+        )
 
 
 def test_learned_priorities_change_what_is_sampled_and_stale_ones_do_not():
@@ -213,7 +219,9 @@ def test_games_cut_by_a_resume_lead_nowhere():
             for i, step in enumerate(steps):
                 if step[0] == observation:
                     ends = [s[3] for s in steps[i : i + 3]]
-                    assert "lost" not in ends or {"over", "cut", "life"} & set(ends[: ends.index("lost")]), ends
+                    assert "lost" not in ends or {"over", "cut", "life"} & set(ends[: ends.index("lost")]), (
+                        ends
+                    )
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -16,7 +16,10 @@ def source_of(sizes, games_per_env=2):
     hyper = ReinforceConfig(num_envs=sum(sizes))
     config = TrainConfig("breakout", RunConfig(algorithm="reinforce", backend="native"), env, hyper)
     first = np.cumsum([0, *sizes])
-    groups = [make_group(config, int(at), size, num_threads=1, timer=Timer()) for at, size in zip(first, sizes, strict=False)]
+    groups = [
+        make_group(config, int(at), size, num_threads=1, timer=Timer())
+        for at, size in zip(first, sizes, strict=False)
+    ]
     return GamesSource(groups, games_per_env, make_policy(config), num_threads=2, timer=Timer())
 
 

@@ -60,7 +60,9 @@ def test_a_source_goes_on_from_its_state_with_the_same_batches():
         source.next_batch()
     state = source.get_state()
     other.publish(made.policy)
-    other.set_state({name: value.numpy() if isinstance(value, torch.Tensor) else value for name, value in state.items()})
+    other.set_state(
+        {name: value.numpy() if isinstance(value, torch.Tensor) else value for name, value in state.items()}
+    )
     for _ in range(4):
         assert_same_batches(source.next_batch(), other.next_batch())
 
@@ -107,7 +109,13 @@ def test_an_update_reads_nothing_back_and_stays_on_its_device(algorithm):
 
 @pytest.mark.parametrize(
     ("algorithm", "settings"),
-    [("reinforce", {"num_envs": 4, "games_per_update": 8, "network": NetworkConfig(network="mlp", hidden=16)}), ("es", {"population": 4})],
+    [
+        (
+            "reinforce",
+            {"num_envs": 4, "games_per_update": 8, "network": NetworkConfig(network="mlp", hidden=16)},
+        ),
+        ("es", {"population": 4}),
+    ],
 )
 def test_games_played_on_the_host_are_learned_from_on_the_device(algorithm, settings):
     made, exchange, source = build("tiny_catch", algorithm, **settings)

@@ -25,7 +25,13 @@ def on_gpu(device, split=HEALTHY_ON_GPU, *, busy=None, changes=None, **run):
     """A run of one rank with a GPU whose kinds took these seconds of 10, none overlapping unless ``busy`` says so."""
     busy = sum(device.values()) if busy is None else busy
     device = {**dict.fromkeys(DEVICE_KINDS, 0.0), **device, "busy": busy, "idle": 10.0 - busy}
-    fields = {"local_size": 1, "device_name": "a GPU", "device_seconds": device, "device_spans": 6000, **(changes or {})}
+    fields = {
+        "local_size": 1,
+        "device_name": "a GPU",
+        "device_seconds": device,
+        "device_spans": 6000,
+        **(changes or {}),
+    }
     found = profile(rank(0, split, **fields))
     settings = {"backend": "native", "device": "cuda", "capture": True, **run}
     return replace(found, config={**found.config, "run": {**found.config["run"], **settings}})

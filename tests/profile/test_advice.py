@@ -28,11 +28,20 @@ SLOW = split(emulate=8.0, wait=0.0)
 HELD_UP = split(wait=4.2)
 
 # PPO with 8 environments of a small network, launched kernel by kernel: the GPU is done with each when it comes.
-SMALL_KERNELS = ({"copies": 0.2, "infer": 2.1, "learn": 6.3}, {"emulate": 1.0, "preprocess": 0.3, "infer": 2.3, "learn": 6.2, "other": 0.2})
+SMALL_KERNELS = (
+    {"copies": 0.2, "infer": 2.1, "learn": 6.3},
+    {"emulate": 1.0, "preprocess": 0.3, "infer": 2.3, "learn": 6.2, "other": 0.2},
+)
 # 64 environments of 210 x 160 pictures, sent to the GPU a few at a time.
-LARGE_PICTURES = ({"copies": 3.4, "infer": 1.5, "learn": 2.6}, {"emulate": 4.5, "preprocess": 0.5, "infer": 2.2, "learn": 0.6, "wait": 2.2})
+LARGE_PICTURES = (
+    {"copies": 3.4, "infer": 1.5, "learn": 2.6},
+    {"emulate": 4.5, "preprocess": 0.5, "infer": 2.2, "learn": 0.6, "wait": 2.2},
+)
 # One thread that plays for a GPU.
-ONE_THREAD = ({"copies": 0.2, "infer": 0.6, "learn": 1.2}, {"emulate": 7.2, "preprocess": 0.3, "infer": 0.9, "learn": 0.3, "wait": 1.3})
+ONE_THREAD = (
+    {"copies": 0.2, "infer": 0.6, "learn": 1.2},
+    {"emulate": 7.2, "preprocess": 0.3, "infer": 0.9, "learn": 0.3, "wait": 1.3},
+)
 
 # rule: (a profile on which it must speak, its name, level, a word of the evidence, a word of the fix)
 SICK = {
@@ -140,7 +149,10 @@ def test_consoles_are_sent_to_the_gpu_only_where_they_can_live_there():
 
 def test_a_gpu_that_is_idle_for_another_reason_than_emulation_is_not_put_down_to_it():
     device, split = ONE_THREAD
-    assert list(advice.gpu_waits_for_emulation(on_gpu(device, {"emulate": 2.0, "evaluate": 6.5, "learn": 1.5}))) == []
+    assert (
+        list(advice.gpu_waits_for_emulation(on_gpu(device, {"emulate": 2.0, "evaluate": 6.5, "learn": 1.5})))
+        == []
+    )
     assert list(advice.gpu_waits_for_emulation(on_gpu({**device, "learn": 4.5}, split))) == []
     assert list(advice.gpu_waits_for_emulation(on_gpu({**device, "emulate": 0.5}, split))) == []
 
@@ -151,7 +163,11 @@ def test_the_actor_that_plays_tells_whether_a_gpu_waits_for_emulation():
     changes = {"actor_seconds": {"emulate": 8.0, "infer": 1.5, "wait": 0.5}, "pools": [["numba", 4]]}
     (finding,) = advice.gpu_waits_for_emulation(on_gpu(device, learner, changes=changes, overlap=True))
     assert "80% of the actor's time" in finding.evidence
-    assert "--overlap (learn" not in finding.fix and "--threads-per-rank" not in finding.fix and "--num-envs" in finding.fix
+    assert (
+        "--overlap (learn" not in finding.fix
+        and "--threads-per-rank" not in finding.fix
+        and "--num-envs" in finding.fix
+    )
 
 
 def test_a_learner_on_a_gpu_is_not_told_to_use_one():

@@ -41,13 +41,20 @@ def test_a_gpus_split_is_shown_next_to_the_hosts():
     assert heading and "kernels: emulate" not in text
     assert re.search(r"GPU +3.0% +16.0% +59.0% +78.0% +22.0%", text)
     assert re.search(r"host, all its threads +22.0% +12.0%", text)
-    assert "a GPU: time between events" in text and "5.00 us a span on the GPU x 600 spans an iteration" in text
+    assert (
+        "a GPU: time between events" in text and "5.00 us a span on the GPU x 600 spans an iteration" in text
+    )
     assert "GPU" not in to_text(describe(profile(), pictures=False))
 
 
 def test_each_rank_has_a_row_for_its_gpu():
     device = {"learn": 4.0, "busy": 4.0, "idle": 6.0}
-    text = to_text(describe(profile(rank(0, device_seconds=device), rank(1, device_seconds={**device, "busy": 2.0})), pictures=False))
+    text = to_text(
+        describe(
+            profile(rank(0, device_seconds=device), rank(1, device_seconds={**device, "busy": 2.0})),
+            pictures=False,
+        )
+    )
     assert re.search(r"GPU +40.0% +30.0%", text) and re.search(r"GPU of rank 1 +40.0% +20.0%", text)
 
 
@@ -60,7 +67,9 @@ def test_a_file_of_before_gpus_were_timed_is_read():
 
 
 def test_a_profile_survives_its_file():
-    before = profile(rank(0, segments=[[0.5, 0.25]], segment_bytes=[8], device_seconds={"learn": 1.5}, device_spans=3))
+    before = profile(
+        rank(0, segments=[[0.5, 0.25]], segment_bytes=[8], device_seconds={"learn": 1.5}, device_spans=3)
+    )
     assert from_json(json.loads(json.dumps(to_json(before)))) == before
     with pytest.raises(UsageError, match="schema_version 0, expected 1"):
         from_json({**to_json(before), "schema_version": 0})
@@ -69,7 +78,9 @@ def test_a_profile_survives_its_file():
 def test_pictures_are_drawn_and_lie_inside_the_html(tmp_path):
     pytest.importorskip("matplotlib", reason="the extra parcade[plots] is not installed")
     bins = [[1.0 if scope == "learn" else 0.0 for scope in SCOPES]] * 10
-    drawn = profile(rank(0, timeline=bins, timeline_bin_seconds=0.1), rank(1, timeline=bins, timeline_bin_seconds=0.1))
+    drawn = profile(
+        rank(0, timeline=bins, timeline_bin_seconds=0.1), rank(1, timeline=bins, timeline_bin_seconds=0.1)
+    )
     draw_split(drawn, tmp_path / "split.png")
     draw_timeline(drawn, tmp_path / "timeline.png")
     write_page(describe(drawn, pictures=True), tmp_path)
@@ -88,5 +99,9 @@ def test_one_page_reads_the_same_in_three_forms(tmp_path):
     )
     page = Page("Title", (*blocks, Table(["finding", "fix"], [["f|g", "h"]], prose=True)))
     assert "n    x|y\none    1\ntwo   22" in to_text(page) and "* f|g\n    fix: h" in to_text(page)
-    assert "| one | 1 |" in to_markdown(page) and "f\\|g" in to_markdown(page) and "![alt](a.png)" in to_markdown(page)
+    assert (
+        "| one | 1 |" in to_markdown(page)
+        and "f\\|g" in to_markdown(page)
+        and "![alt](a.png)" in to_markdown(page)
+    )
     assert "a &lt; b" in to_html(page, tmp_path) and "<td>22</td>" in to_html(page, tmp_path)

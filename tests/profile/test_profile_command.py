@@ -87,7 +87,10 @@ def test_the_report_is_made_again_from_its_data_and_from_nothing_else(tmp_path, 
     assert {p.name for p in (tmp_path / "out").iterdir()} == {
         "output.log", "profile.json", "report.html", "report.md", "split.png", "timeline.png"
     }  # fmt: skip
-    assert main(["profile", "--read", str(tmp_path / "out" / "profile.json"), "--out", str(tmp_path / "again")]) == 0
+    assert (
+        main(["profile", "--read", str(tmp_path / "out" / "profile.json"), "--out", str(tmp_path / "again")])
+        == 0
+    )
     again = capsys.readouterr().out
     assert again.splitlines()[:5] == printed.splitlines()[1:6]
     (tmp_path / "bad.json").write_text("[]")
@@ -167,7 +170,9 @@ def test_what_stands_beside_the_report_is_left_alone(tmp_path, monkeypatch):
     }  # fmt: skip
 
 
-def test_a_launcher_that_overruns_gets_the_time_to_end_its_ranks_and_what_it_leaves_is_ended(tmp_path, monkeypatch):
+def test_a_launcher_that_overruns_gets_the_time_to_end_its_ranks_and_what_it_leaves_is_ended(
+    tmp_path, monkeypatch
+):
     assert module.END_SECONDS > launch.STOP_GRACE_SECONDS
     monkeypatch.setattr(module, "END_SECONDS", 0.5)
     (tmp_path / "stubborn.py").write_text(STUBBORN)

@@ -120,7 +120,9 @@ def test_ranks_of_several_recordings_are_not_read_as_one(tmp_path):
     assert [rank.rank for rank in read_ranks(tmp_path)] == [0, 1, 2]
     for number in range(2):
         write_rank(profiles.rank(number, world_size=2, recording="1700000060.000001"), tmp_path)
-    with pytest.raises(UsageError, match=r"holds ranks of several recordings; delete those of earlier ones: rank-2.json$"):
+    with pytest.raises(
+        UsageError, match=r"holds ranks of several recordings; delete those of earlier ones: rank-2.json$"
+    ):
         read_ranks(tmp_path)
     (tmp_path / "rank-2.json").unlink()
     assert [rank.rank for rank in read_ranks(tmp_path)] == [0, 1]
@@ -155,7 +157,11 @@ def test_what_an_iteration_does_before_more_calls_than_most_make_is_work_before_
         ([3.0, 4.0], [8], [0.5, 2.0]),
         ([7.0], [], [7.0]),
     ]
-    assert usual_segments(iterations) == ([[1.0, 2.0], [3.0, 3.0], [3.0, 4.0]], [8], [[0.5, 1.0], [2.0, 1.0], [0.5, 2.0]])
+    assert usual_segments(iterations) == (
+        [[1.0, 2.0], [3.0, 3.0], [3.0, 4.0]],
+        [8],
+        [[0.5, 1.0], [2.0, 1.0], [0.5, 2.0]],
+    )
     assert usual_segments([]) == ([], [], [])
 
 

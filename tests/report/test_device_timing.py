@@ -30,7 +30,9 @@ def test_overlapping_streams_are_busy_once_and_each_kind_counts_its_own(clock):
     record(clock, "copies", 9.0, 12.0, stream="copies")
     record(clock, "infer", 20.0, 21.0, stream="actor")
     seconds = spent(clock, 25.0)
-    assert seconds == pytest.approx({"copies": 5.0, "emulate": 0.0, "infer": 1.0, "learn": 10.0, "busy": 13.0, "idle": 12.0})
+    assert seconds == pytest.approx(
+        {"copies": 5.0, "emulate": 0.0, "infer": 1.0, "learn": 10.0, "busy": 13.0, "idle": 12.0}
+    )
     assert seconds["busy"] + seconds["idle"] == 25.0
 
 
@@ -46,7 +48,11 @@ def test_a_span_that_has_not_finished_waits_for_the_next_report(clock):
     assert spent(clock, 5.0)["learn"] == 0.0 and clock.num_spans == 1
     assert spent(clock, 5.0)["busy"] == pytest.approx(1.0)
     seconds = spent(clock, 8.0)
-    assert seconds["learn"] == pytest.approx(5.0) and seconds["busy"] == pytest.approx(6.0) and clock.num_spans == 2
+    assert (
+        seconds["learn"] == pytest.approx(5.0)
+        and seconds["busy"] == pytest.approx(6.0)
+        and clock.num_spans == 2
+    )
 
 
 @pytest.mark.parametrize("negative_times", [True, False], ids=["signed", "never negative"])
@@ -139,7 +145,9 @@ def test_a_nested_scope_takes_its_time_from_the_outer_span(clock):
     with timer.scope("emulate"):
         at["main"] = 20.0
     seconds = spent(clock, 20.0)
-    assert seconds == pytest.approx({"copies": 0.0, "emulate": 0.0, "infer": 0.5, "learn": 5.5, "busy": 6.0, "idle": 14.0})
+    assert seconds == pytest.approx(
+        {"copies": 0.0, "emulate": 0.0, "infer": 0.5, "learn": 5.5, "busy": 6.0, "idle": 14.0}
+    )
 
 
 def test_a_scope_inside_itself_counts_once(clock):
@@ -182,7 +190,9 @@ def test_a_clock_attached_inside_a_scope_begins_with_the_next_one(clock):
         timer.device_clock = clock
         with timer.scope("infer"):
             clock.events.at["main"] = 1.0
-    assert spent(clock, 2.0) == pytest.approx({"copies": 0, "emulate": 0, "infer": 1, "learn": 0, "busy": 1, "idle": 1})
+    assert spent(clock, 2.0) == pytest.approx(
+        {"copies": 0, "emulate": 0, "infer": 1, "learn": 0, "busy": 1, "idle": 1}
+    )
 
 
 def test_emulation_is_a_span_only_where_the_consoles_are_on_the_device():
@@ -214,7 +224,9 @@ def test_two_threads_with_a_timer_each_share_a_clock():
             with timer.scope(scope), timer.on_device("copies"):
                 pass
 
-    threads = [threading.Thread(target=work, args=pair) for pair in zip(timers, ("infer", "learn"), strict=True)]
+    threads = [
+        threading.Thread(target=work, args=pair) for pair in zip(timers, ("infer", "learn"), strict=True)
+    ]
     for thread in threads:
         thread.start()
     while any(thread.is_alive() for thread in threads):
@@ -234,7 +246,11 @@ def test_a_device_clock_is_attached_where_there_is_a_device(monkeypatch):
     clock = attach_device_clock(timers, torch_device("cuda"))
     assert isinstance(clock.events, HostEvents) and all(timer.device_clock is clock for timer in timers)
     assert clock.scopes == {"infer", "learn"}
-    assert attach_device_clock(timers, torch.device("cpu"), consoles_on_device=True).scopes == {"emulate", "infer", "learn"}
+    assert attach_device_clock(timers, torch.device("cpu"), consoles_on_device=True).scopes == {
+        "emulate",
+        "infer",
+        "learn",
+    }
 
 
 def test_kinds_that_follow_scopes_bear_their_names():

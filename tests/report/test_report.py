@@ -67,7 +67,13 @@ def test_the_time_to_the_target_is_a_straight_line_through_the_last_reports():
 
 def report(**changes):
     metrics = {f"time/{scope}": 0.0 for scope in SCOPES}
-    metrics |= {"frames": 1000, "wall_seconds": 61.0, "episodes": 3, "score_mean": -2.5, "frames_per_second": 400.0}
+    metrics |= {
+        "frames": 1000,
+        "wall_seconds": 61.0,
+        "episodes": 3,
+        "score_mean": -2.5,
+        "frames_per_second": 400.0,
+    }
     return {**metrics, "steps_per_second": 100.0, "time/emulate": 0.75, **changes}
 
 
@@ -77,13 +83,28 @@ def test_a_plain_report_is_one_line_with_score_speed_and_split():
     view.update(report())
     title, line = stream.getvalue().splitlines()
     assert title == "title"
-    for part in ("1:01", "frames 1k", "score -2.50 of 18", "games 3", "400 frames/s", "100 steps/s", "emulate 75%"):
+    for part in (
+        "1:01",
+        "frames 1k",
+        "score -2.50 of 18",
+        "games 3",
+        "400 frames/s",
+        "100 steps/s",
+        "emulate 75%",
+    ):
         assert part in line
     view.update(report(score_mean=None))
     assert "score - of 18" in stream.getvalue().splitlines()[-1]
 
 
-GPU = {"gpu/busy": 0.63, "gpu/idle": 0.37, "gpu/copies": 0.03, "gpu/emulate": 0.0, "gpu/infer": 0.2, "gpu/learn": 0.41}
+GPU = {
+    "gpu/busy": 0.63,
+    "gpu/idle": 0.37,
+    "gpu/copies": 0.03,
+    "gpu/emulate": 0.0,
+    "gpu/infer": 0.2,
+    "gpu/learn": 0.41,
+}
 
 
 def test_a_report_shows_how_busy_a_gpu_is_where_there_is_one():

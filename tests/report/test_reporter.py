@@ -59,7 +59,9 @@ class Reported:
             save=lambda: None,
             stop_requested=lambda: False,
         )
-        self.source = SimpleNamespace(frames=0, reset_frames=0, steps=0, cut_games=0, episode_logs=[EpisodeLog(np.arange(1))])
+        self.source = SimpleNamespace(
+            frames=0, reset_frames=0, steps=0, cut_games=0, episode_logs=[EpisodeLog(np.arange(1))]
+        )
 
     def after(self, seconds):
         """The report after some time."""
@@ -80,10 +82,14 @@ def test_a_report_has_the_shares_of_the_gpu_since_the_last_one(monkeypatch):
     record(clock, "infer", 8.0, 9.0)
     clock.events.now = 6.0
     report = run.after(10.0)
-    assert gpu(report) == pytest.approx({"busy": 0.5, "idle": 0.5, "copies": 0.1, "emulate": 0.0, "infer": 0.0, "learn": 0.4})
+    assert gpu(report) == pytest.approx(
+        {"busy": 0.5, "idle": 0.5, "copies": 0.1, "emulate": 0.0, "infer": 0.0, "learn": 0.4}
+    )
     assert set(report) <= set(METRICS)
     clock.events.now = 10.0
-    assert gpu(run.after(4.0)) == pytest.approx({"busy": 0.25, "idle": 0.75, "copies": 0.0, "emulate": 0.0, "infer": 0.25, "learn": 0.0})
+    assert gpu(run.after(4.0)) == pytest.approx(
+        {"busy": 0.25, "idle": 0.75, "copies": 0.0, "emulate": 0.0, "infer": 0.25, "learn": 0.0}
+    )
     assert gpu(run.after(2.0))["idle"] == 1.0
 
 
@@ -92,7 +98,9 @@ def test_several_ranks_report_the_mean_of_their_gpus(monkeypatch):
     run = Reported(monkeypatch, clock, TwoRanks)
     record(clock, "learn", 0.0, 4.0)
     clock.events.now = 5.0
-    assert gpu(run.after(5.0)) == pytest.approx({"busy": 0.4, "idle": 0.6, "copies": 0.0, "emulate": 0.0, "infer": 0.0, "learn": 0.4})
+    assert gpu(run.after(5.0)) == pytest.approx(
+        {"busy": 0.4, "idle": 0.6, "copies": 0.0, "emulate": 0.0, "infer": 0.0, "learn": 0.4}
+    )
 
 
 def test_without_a_device_clock_there_are_no_metrics_of_a_gpu(monkeypatch):

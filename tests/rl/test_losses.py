@@ -17,7 +17,9 @@ def test_entropy_of_a_uniform_policy_is_log_of_the_number_of_actions():
 
 def test_log_prob_of_equals_the_log_of_the_softmax():
     logits = torch.tensor([[1.0, 2.0, 3.0]])
-    assert losses.log_prob_of(logits, torch.tensor([2])).item() == pytest.approx(math.log(logits.softmax(-1)[0, 2]))
+    assert losses.log_prob_of(logits, torch.tensor([2])).item() == pytest.approx(
+        math.log(logits.softmax(-1)[0, 2])
+    )
 
 
 def test_masked_mean_leaves_the_padding_out_and_an_empty_mask_gives_zero():
@@ -38,7 +40,9 @@ def test_clipped_surrogate_has_the_policy_gradient_where_the_policies_agree():
     logits = torch.randn(8, 3, generator=torch.Generator().manual_seed(0), requires_grad=True)
     actions, advantages = torch.arange(8) % 3, torch.linspace(-1, 1, 8)
     log_prob = losses.log_prob_of(logits, actions)
-    plain = torch.autograd.grad(losses.policy_gradient_loss(log_prob, advantages), logits, retain_graph=True)[0]
+    plain = torch.autograd.grad(losses.policy_gradient_loss(log_prob, advantages), logits, retain_graph=True)[
+        0
+    ]
     clipped = losses.clipped_surrogate_loss(log_prob, log_prob.detach(), advantages, 0.2)
     torch.testing.assert_close(torch.autograd.grad(clipped, logits)[0], plain)
 

@@ -27,7 +27,11 @@ def test_double_q_worked_by_hand():
 
 def test_double_q_with_one_network_is_plain_q():
     g = torch.Generator().manual_seed(0)
-    returns, discounts, q = torch.randn(9, generator=g), torch.rand(9, generator=g), torch.randn(9, 4, generator=g)
+    returns, discounts, q = (
+        torch.randn(9, generator=g),
+        torch.rand(9, generator=g),
+        torch.randn(9, 4, generator=g),
+    )
     torch.testing.assert_close(double_q_targets(returns, discounts, q, q), q_targets(returns, discounts, q))
 
 

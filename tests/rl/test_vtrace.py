@@ -21,7 +21,9 @@ def random_unroll(seed, T=9, B=4):
 
 
 @pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize(("lambda_", "rho_clip", "c_clip"), [(1.0, 1.0, 1.0), (0.9, 2.0, 1.0), (0.5, 1.0, 0.7), (0.0, 3.0, 2.0)])
+@pytest.mark.parametrize(
+    ("lambda_", "rho_clip", "c_clip"), [(1.0, 1.0, 1.0), (0.9, 2.0, 1.0), (0.5, 1.0, 0.7), (0.0, 3.0, 2.0)]
+)
 def test_vtrace_targets_equal_the_sum_of_the_paper(seed, lambda_, rho_clip, c_clip):
     unroll = random_unroll(seed)
     expected = slow_vtrace_targets(*(x.double().numpy() for x in unroll), lambda_, rho_clip, c_clip)
@@ -53,7 +55,9 @@ def test_vtrace_by_hand_on_two_steps():
     v_1 = 1 + 0.5 * (2 + 0.9 * 3 - 1)
     v_0 = 0.5 + 1.0 * (1 + 0.9 * 1 - 0.5) + 0.9 * 1.0 * (v_1 - 1)
     np.testing.assert_allclose(result.targets[:, 0], [v_0, v_1], rtol=1e-6)
-    np.testing.assert_allclose(result.advantages[:, 0], [1 + 0.9 * v_1 - 0.5, 0.5 * (2 + 0.9 * 3 - 1)], rtol=1e-6)
+    np.testing.assert_allclose(
+        result.advantages[:, 0], [1 + 0.9 * v_1 - 0.5, 0.5 * (2 + 0.9 * 3 - 1)], rtol=1e-6
+    )
 
 
 def test_an_action_the_target_policy_never_takes_stops_the_trace():

@@ -23,11 +23,21 @@ def rank(envs, relative=((1.0, 1.0, 1.0),), steps_per_env=64):
 
 
 def point(
-    ranks, num_envs, *, rates=(100.0,), shares_cores=False, kind="measured", scaling="strong", threads=1, **options
+    ranks,
+    num_envs,
+    *,
+    rates=(100.0,),
+    shares_cores=False,
+    kind="measured",
+    scaling="strong",
+    threads=1,
+    **options,
 ):
     """A size that was run."""
     profile = SimpleNamespace(ranks=tuple(rank(num_envs // ranks, **options) for _ in range(ranks)))
-    made = Point(Size(scaling, ranks, threads, num_envs), kind, shares_cores, list(rates), [x / ranks for x in rates])
+    made = Point(
+        Size(scaling, ranks, threads, num_envs), kind, shares_cores, list(rates), [x / ranks for x in rates]
+    )
     made.communicate_share = [0.1] * len(rates)
     made.profiles = [profile] if kind == "measured" else []
     return made

@@ -30,10 +30,19 @@ BAD = {
         ["pong", "--score", "18", "--minutes", "0", "--curve", "runs/x"],
         "minutes=0 is not above 0 and finite; use the time you have",
     ),
-    "a score that is no number": (["pong", "--score", "nan", "--minutes", "1", "--curve", "x"], "score=nan is not finite"),
+    "a score that is no number": (
+        ["pong", "--score", "nan", "--minutes", "1", "--curve", "x"],
+        "score=nan is not finite",
+    ),
     "a rate that is no number": (["pong", "--rate", "nan"], "rate=nan is not above 0 and finite"),
-    "a negative price": (["pong", "--rate", "9", "--price", "-3"], "price=-3 is not 0 or more and finite; use the price"),
-    "a node without cores": (["pong", "--rate", "9", "--cores-per-node", "-4"], "cores_per_node=-4 is not 0 or more"),
+    "a negative price": (
+        ["pong", "--rate", "9", "--price", "-3"],
+        "price=-3 is not 0 or more and finite; use the price",
+    ),
+    "a node without cores": (
+        ["pong", "--rate", "9", "--cores-per-node", "-4"],
+        "cores_per_node=-4 is not 0 or more",
+    ),
     "a score without its time": (["pong", "--score", "18"], "--score, --minutes and --curve together"),
     "a curve that is not there": (
         ["tiny_catch", "--score", "1", "--minutes", "1", "--curve", "nowhere"],
@@ -44,8 +53,14 @@ BAD = {
         "--synthetic 5 is no multiple",
     ),
     "a program that is not there": (["--"], "nothing stands behind --"),
-    "a program under a launcher": (["--", "mpiexec", "-n", "2", "x"], "parcade scale starts the ranks itself; leave mpiexec"),
-    "a program that should grow": (["--scaling", "weak", "--", "sh"], "does not grow with its ranks; use --scaling strong"),
+    "a program under a launcher": (
+        ["--", "mpiexec", "-n", "2", "x"],
+        "parcade scale starts the ranks itself; leave mpiexec",
+    ),
+    "a program that should grow": (
+        ["--scaling", "weak", "--", "sh"],
+        "does not grow with its ranks; use --scaling strong",
+    ),
     "environments of a program": (["--envs", "4", "--", "sh"], "--envs is for trainings of parcade"),
     "a study that is not there": (["--read", "nowhere"], "nowhere is no scale.json"),
 }
@@ -72,7 +87,9 @@ def test_a_study_measures_goes_beyond_the_cores_simulates_and_compares(tmp_path,
         path.write_text("of an earlier day")
     assert main(["scale", *job, *plan, "--rate", "1000000000000", "--out", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
-    assert [path.read_text() for path in kept] == ["of an earlier day"] * 3, "what was there before is left alone"
+    assert [path.read_text() for path in kept] == ["of an earlier day"] * 3, (
+        "what was there before is left alone"
+    )
     new = {p.name for p in tmp_path.iterdir()} - {"profile.json", "output.log", "run"}
     assert new == {"report.html", "report.md", "scale-0.png", "scale.json"}
     found = json.loads((tmp_path / "scale.json").read_text())
@@ -83,22 +100,43 @@ def test_a_study_measures_goes_beyond_the_cores_simulates_and_compares(tmp_path,
         (4, "synthetic"),
     ]
     assert all(p["steps_per_second"][0] > 0 for p in series["points"])
-    assert [s["ranks"] for s in series["validation"]] == [1, 2, 4] and [s["ranks"] for s in series["simulated"]] == [8]
-    assert "512 ranks are more than 8 environments, not simulated" in printed and series["simulated"][0]["hosts"] >= 2
+    assert [s["ranks"] for s in series["validation"]] == [1, 2, 4] and [
+        s["ranks"] for s in series["simulated"]
+    ] == [8]
+    assert (
+        "512 ranks are more than 8 environments, not simulated" in printed
+        and series["simulated"][0]["hosts"] >= 2
+    )
     assert {t["ranks"] for t in found["timings"]} == {2, 4}
     assert "The simulation against every size that was run" in printed and "synthetic" in printed
     before = (tmp_path / "report.md").read_text()
     asked = ["--price", "2", "--rate", "1", "--out", str(tmp_path / "asked")]
     assert main(["scale", "--read", str(tmp_path / "scale.json"), *asked]) == 0
     assert "Cost is of one hour" in capsys.readouterr().out and (tmp_path / "asked" / "report.md").exists()
-    assert (tmp_path / "report.md").read_text() == before, "a question does not replace the study's own report"
+    assert (tmp_path / "report.md").read_text() == before, (
+        "a question does not replace the study's own report"
+    )
 
 
 @pytest.mark.cluster
 def test_a_program_of_ones_own_is_scaled(tmp_path, capsys):
     """The supervised example on 1 and 2 ranks: one batch shared out."""
-    plan = ["--ranks", "1,2", "--simulate", "64", "--repeats", "1", "--seconds", "0.3", "--out", str(tmp_path / "study")]
-    assert main(["scale", *plan, "--", sys.executable, str(ROOT / "examples" / "mnist.py"), "--epochs", "1000"]) == 0
+    plan = [
+        "--ranks",
+        "1,2",
+        "--simulate",
+        "64",
+        "--repeats",
+        "1",
+        "--seconds",
+        "0.3",
+        "--out",
+        str(tmp_path / "study"),
+    ]
+    assert (
+        main(["scale", *plan, "--", sys.executable, str(ROOT / "examples" / "mnist.py"), "--epochs", "1000"])
+        == 0
+    )
     printed = capsys.readouterr().out
     assert "1 job in all" in printed and "2 rank(s), 0.5 job each" in printed
     (series,) = json.loads((tmp_path / "study" / "scale.json").read_text())["series"]

@@ -28,12 +28,16 @@ def study():
     points = [point(n, 32, rates=(0.99 * rate(n), rate(n), 1.01 * rate(n))) for n in (1, 2)]
     points += [point(4, 32, rates=(140, 150, 160), shares_cores=True)]
     points += [point(4, 32, rates=(rate(4), rate(4)), kind="synthetic")]
-    simulated = [Simulated(p.size.ranks, 1, 32, p.steps_per_second[0] * 1.02, 90, 110, 0.8, 0.1, 0.1) for p in points]
+    simulated = [
+        Simulated(p.size.ranks, 1, 32, p.steps_per_second[0] * 1.02, 90, 110, 0.8, 0.1, 0.1) for p in points
+    ]
     far = [Simulated(64, 32, 32, 900.0, 800, 950, 0.5, 0.3, 0.2)]
     series = SeriesResult(Series("strong", 1, 32), points, simulated, far, "own work of 40 iterations")
     timings = [Timing(n, b, 1e-5 * n + b * 1e-9) for n in (2, 4, 8) for b in (8, 65536, 2**21)]
     machine = {"cpu": "a CPU", "memory_gib": 16, "torch": "2"}
-    return ScaleResult("parcade scale pong", "Scaling", machine, "abc", 2, 0.1, [series], timings, Link(1e-5, 3e9), 2)
+    return ScaleResult(
+        "parcade scale pong", "Scaling", machine, "abc", 2, 0.1, [series], timings, Link(1e-5, 3e9), 2
+    )
 
 
 def test_steps_to_a_score_come_from_a_finished_runs_milestones(tmp_path):
@@ -78,8 +82,15 @@ def test_the_report_says_what_was_found_and_what_it_stands_on(study):
     assert "largest error is" in text and "(given, not measured)" in text
     assert "The measured curve turns: more than 2 core(s) are slower." in text
     assert "Fitted without 8 ranks, it misses those by" in text
-    assert "fit, [range of the repeats]" in text and "steps/s [90 % of iterations]" in text and "90 % interval" not in text
-    assert "each of the 2 repeats fitted on its own; that of 2 independent ones holds the median of many" in " ".join(text.split())
+    assert (
+        "fit, [range of the repeats]" in text
+        and "steps/s [90 % of iterations]" in text
+        and "90 % interval" not in text
+    )
+    assert (
+        "each of the 2 repeats fitted on its own; that of 2 independent ones holds the median of many"
+        in " ".join(text.split())
+    )
     assert "with a chance of 50 %" in " ".join(text.split())
     assert "500 steps/s" in text and "load average 0.1" in text
 
@@ -87,7 +98,9 @@ def test_the_report_says_what_was_found_and_what_it_stands_on(study):
 def test_a_study_on_a_busy_machine_says_that_its_rates_do_not_belong_together(study):
     assert "other programs" not in to_text(describe(study, Questions()))
     study.series[0].points[0].steps_per_cpu_second = [400.0]
-    assert "A single rank got 25% of a core: other programs used the machine." in to_text(describe(study, Questions()))
+    assert "A single rank got 25% of a core: other programs used the machine." in to_text(
+        describe(study, Questions())
+    )
 
 
 def test_the_file_gives_the_same_report_again(study, tmp_path):
@@ -103,7 +116,10 @@ def test_the_file_gives_the_same_report_again(study, tmp_path):
 def test_a_simulated_rate_outside_of_its_bounds_is_drawn(study, tmp_path):
     """Bounds are of parts of the recording: on a noisy machine the whole's rate can lie a little beyond them."""
     simulated = study.series[0].simulated
-    study.series[0].simulated = [dataclasses.replace(s, low=s.steps_per_second * 0.9, high=s.steps_per_second * 0.99) for s in simulated]
+    study.series[0].simulated = [
+        dataclasses.replace(s, low=s.steps_per_second * 0.9, high=s.steps_per_second * 0.99)
+        for s in simulated
+    ]
     draw_series(study.series[0], tmp_path / "a.png")
     assert (tmp_path / "a.png").stat().st_size > 1000
 

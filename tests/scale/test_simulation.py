@@ -16,7 +16,9 @@ FREE = AllreduceModel((0.0,) * 5, cores=4)
 
 
 def test_a_ranks_work_is_split_into_what_grows_with_its_environments_and_what_does_not():
-    parts = parts_of([point(1, 32), point(2, 32), point(4, 32, shares_cores=True, relative=((9.0, 9.0, 9.0),))])
+    parts = parts_of(
+        [point(1, 32), point(2, 32), point(4, 32, shares_cores=True, relative=((9.0, 9.0, 9.0),))]
+    )
     assert parts.fixed[:2] == pytest.approx(FIXED[:2]) and parts.per_env[:2] == pytest.approx(PER_ENV[:2])
     assert parts.segments(64, first=True)[0, :2] == pytest.approx((FIXED + 64 * PER_ENV)[:2])
     assert parts.steps_per_env == 64 and parts.call_bytes.tolist() == [1000, 8]
@@ -25,7 +27,10 @@ def test_a_ranks_work_is_split_into_what_grows_with_its_environments_and_what_do
 
 def test_with_several_threads_the_work_is_taken_by_wall_clock():
     one, two = parts_of([point(1, 32)]), parts_of([point(1, 32, threads=2)])
-    assert two.segments(32, first=True)[0, 0] == pytest.approx(2 * one.segments(32, first=True)[0, 0]) and "wall clock" in two.stands_on
+    assert (
+        two.segments(32, first=True)[0, 0] == pytest.approx(2 * one.segments(32, first=True)[0, 0])
+        and "wall clock" in two.stands_on
+    )
 
 
 def test_parts_need_a_size_with_a_core_for_every_rank():

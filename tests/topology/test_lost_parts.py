@@ -65,14 +65,24 @@ def broken_shard(self, *arguments):
 @pytest.mark.parametrize(
     ("algorithm", "part", "method", "answer", "reason"),
     [
-        ("impala", "actor-0", "play", lambda self, weights: ({"life": None}, None), r"actor-\d was born anew"),
+        (
+            "impala",
+            "actor-0",
+            "play",
+            lambda self, weights: ({"life": None}, None),
+            r"actor-\d was born anew",
+        ),
         ("a3c", "shard-0", "push", broken_shard, "parameter server: shard-0 is lost: memory is full"),
     ],
 )
-def test_a_run_that_only_loses_ends_with_the_reason(tmp_path, monkeypatch, algorithm, part, method, answer, reason):
+def test_a_run_that_only_loses_ends_with_the_reason(
+    tmp_path, monkeypatch, algorithm, part, method, answer, reason
+):
     driver = begun(config_for(tmp_path, algorithm, num_envs=4))
     monkeypatch.setattr(type(driver.parts[part].thing), method, answer)
-    with pytest.raises(RunLost, match=f"51 losses with nothing learned in between; the last: {reason}; the run stops"):
+    with pytest.raises(
+        RunLost, match=f"51 losses with nothing learned in between; the last: {reason}; the run stops"
+    ):
         for _ in range(20):
             driver.advance(0.0)
 
@@ -81,7 +91,9 @@ def test_losses_among_which_learning_goes_on_are_accidents(tmp_path, monkeypatch
     driver = begun(config_for(tmp_path, "impala", num_envs=4, topology={"num_actors": 1}))
     kind, turns = type(driver.parts["actor-0"].thing), itertools.count()
     play = kind.play
-    monkeypatch.setattr(kind, "play", lambda self, weights: ({"life": None}, None) if next(turns) % 2 else play(self, weights))
+    monkeypatch.setattr(
+        kind, "play", lambda self, weights: ({"life": None}, None) if next(turns) % 2 else play(self, weights)
+    )
     for _ in range(LOSSES_IN_A_ROW + 10):
         driver.advance(0.0)
     assert driver.tally.restarts > LOSSES_IN_A_ROW
@@ -116,7 +128,9 @@ def test_an_update_whose_second_half_is_lost_with_every_learner_is_made_again(tm
 @pytest.mark.parametrize(("algorithm", "hyper"), [("apex", {}), ("gorila", {"bundled": False})])
 def test_a_sample_of_a_shard_that_was_born_anew_holds_nobody_up(tmp_path, algorithm, hyper):
     topology = {"num_replay_shards": 2, "num_actors": 2}
-    driver = begun(config_for(tmp_path, algorithm, num_envs=4, unroll_length=4, topology=topology, **REPLAY, **hyper))
+    driver = begun(
+        config_for(tmp_path, algorithm, num_envs=4, unroll_length=4, topology=topology, **REPLAY, **hyper)
+    )
     shard = driver.parts["replay-1"]
     for life in (None, driver.lives["replay-1"]):  # nobody has begun it yet; it has been begun and is empty
         shard.thing = type(shard.thing)(driver.description, 1, 2, driver.envs_per_actor)
@@ -154,7 +168,10 @@ def test_an_actor_that_is_begun_again_counts_fresh_games(tmp_path):
 def test_a_replay_too_small_for_its_blocks_is_refused(tmp_path, algorithm):
     hyper = {"num_envs": 8, "replay_capacity": 160, "learning_starts": 60, "unroll_length": 16}
     config = config_for(tmp_path, algorithm, **hyper)
-    with pytest.raises(UsageError, match="replay_capacity of 160 for 8 environments that store 16 steps at once; use 256 or more"):
+    with pytest.raises(
+        UsageError,
+        match="replay_capacity of 160 for 8 environments that store 16 steps at once; use 256 or more",
+    ):
         make_replay(config, 160, 8, block=16, shares_here=1)
 
 

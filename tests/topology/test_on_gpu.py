@@ -46,27 +46,39 @@ class Called(Capture):
 
 
 @pytest.mark.parametrize(("algorithm", "hyper", "topology"), CASES)
-def test_systems_with_captured_learners_have_the_bits_of_called_ones(tmp_path, algorithm, hyper, topology, monkeypatch):
+def test_systems_with_captured_learners_have_the_bits_of_called_ones(
+    tmp_path, algorithm, hyper, topology, monkeypatch
+):
     allow_capturable_optimizers()
     config = on_gpu(config_for(tmp_path / "captured", algorithm, frames=600, topology=topology, **hyper))
     _, captured, state = train(config)
     for module in (train_module, build_module):
-        monkeypatch.setattr(module, "make_capture", lambda device, enabled=True: Capture() if device == "cpu" else Called())
-    called = dataclasses.replace(config, run=dataclasses.replace(config.run, run_dir=str(tmp_path / "called")))
+        monkeypatch.setattr(
+            module, "make_capture", lambda device, enabled=True: Capture() if device == "cpu" else Called()
+        )
+    called = dataclasses.replace(
+        config, run=dataclasses.replace(config.run, run_dir=str(tmp_path / "called"))
+    )
     _, tensors, called_state = train(called)
     assert_same_bits(policy_bits(captured), policy_bits(tensors))
     assert state["progress"]["updates"] == called_state["progress"]["updates"] > 0
 
 
 @pytest.mark.parametrize(("algorithm", "hyper", "topology"), CASES[:8])
-def test_a_resumed_system_with_learners_on_a_gpu_has_the_bits_of_an_uninterrupted_one(tmp_path, algorithm, hyper, topology):
+def test_a_resumed_system_with_learners_on_a_gpu_has_the_bits_of_an_uninterrupted_one(
+    tmp_path, algorithm, hyper, topology
+):
     """The resumed learners carry out and record their first updates anew; the uninterrupted ones replay them."""
     config = on_gpu(config_for(tmp_path / "whole", algorithm, frames=600, topology=topology, **hyper))
     _, whole, _ = train(config)
-    first = dataclasses.replace(config, run=dataclasses.replace(config.run, run_dir=str(tmp_path / "parts"), time_limit="1h"))
+    first = dataclasses.replace(
+        config, run=dataclasses.replace(config.run, run_dir=str(tmp_path / "parts"), time_limit="1h")
+    )
     half = dataclasses.replace(first, run=dataclasses.replace(first.run, total_frames=300))
     _stop_half_way(first, half)
-    resumed = run_module.run_topology(from_json(to_json(first)), tmp_path / "parts", run_module.Timer(), resume=True)
+    resumed = run_module.run_topology(
+        from_json(to_json(first)), tmp_path / "parts", run_module.Timer(), resume=True
+    )
     assert resumed["frames"] >= 600
     directory, _, _ = newest_checkpoint(tmp_path / "parts")
     assert_same_bits(policy_bits(whole), policy_bits(read_rank_file(directory, 0)))
@@ -78,7 +90,11 @@ def _stop_half_way(config, half):
     patched = pytest.MonkeyPatch()
     share = run_module.Progress.share
     # Schedules run over the whole run's frames though this part of it ends earlier.
-    patched.setattr(run_module.Progress, "share", property(lambda self: share.fget(self) * half.run.total_frames / config.run.total_frames))
+    patched.setattr(
+        run_module.Progress,
+        "share",
+        property(lambda self: share.fget(self) * half.run.total_frames / config.run.total_frames),
+    )
     try:
         train_module.run_training(half, run)
     finally:
@@ -88,13 +104,19 @@ def _stop_half_way(config, half):
 def test_only_learners_are_told_of_the_gpu(tmp_path):
     config = on_gpu(config_for(tmp_path / "run", "apex", num_envs=4, batch_size=16, **REPLAY))
     driver = make_driver(config, SerialEngine())
-    devices = {name: part.thing.config.run.device for name, part in driver.parts.items() if hasattr(part.thing, "config")}
+    devices = {
+        name: part.thing.config.run.device
+        for name, part in driver.parts.items()
+        if hasattr(part.thing, "config")
+    }
     assert devices.pop("learner-0") == "cuda" and set(devices.values()) == {"cpu"} and devices
     driver.close()
 
 
 def test_a_learner_reserves_a_gpu_where_there_is_one(tmp_path, monkeypatch):
-    config = on_gpu(config_for(tmp_path / "run", "impala", num_envs=4, topology={"num_learners": 2}), engine="ray")
+    config = on_gpu(
+        config_for(tmp_path / "run", "impala", num_envs=4, topology={"num_learners": 2}), engine="ray"
+    )
     assert resources_of(config)["GPU"] == 0  # the stand-in's is the CPU
     monkeypatch.delenv(STAND_IN)
     assert resources_of(config)["GPU"] == 2
@@ -105,7 +127,10 @@ def test_a_learner_reserves_a_gpu_where_there_is_one(tmp_path, monkeypatch):
 
 def test_impala_learns_on_ray_with_the_learner_on_a_gpu(tmp_path):
     pytest.importorskip("ray")
-    config = on_gpu(config_for(tmp_path / "run", "impala", frames=2000, num_envs=4, unroll_length=5, network=SMALL), engine="ray")
+    config = on_gpu(
+        config_for(tmp_path / "run", "impala", frames=2000, num_envs=4, unroll_length=5, network=SMALL),
+        engine="ray",
+    )
     result, tensors, _ = train(config)
     assert result["frames"] >= 2000 and result["updates"] > 50
     assert all(torch.isfinite(tensor).all() for tensor in policy_bits(tensors).values())

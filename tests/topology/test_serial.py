@@ -33,7 +33,12 @@ REPLAY = {"learning_starts": 300, "replay_capacity": 2000, "target_period": 20}
 
 def config_for(directory, algorithm, game="tiny_catch", frames=2048, topology=None, **hyper):
     run = RunConfig(
-        algorithm=algorithm, engine="serial", total_frames=frames, run_dir=str(directory), checkpoint_seconds=3600, seed=3
+        algorithm=algorithm,
+        engine="serial",
+        total_frames=frames,
+        run_dir=str(directory),
+        checkpoint_seconds=3600,
+        seed=3,
     )
     hyper = ALGORITHMS[algorithm].config(**{"network": SMALL, **hyper})
     return TrainConfig(game, run, hyper=hyper, topology=TopologyConfig(**topology or {}))
@@ -75,7 +80,9 @@ def test_unmanaged_threads_are_left_to_the_libraries(tmp_path, algorithm, monkey
         ("gorila", "dqn", {"num_envs": 4, "batch_size": 16, **REPLAY}),
     ],
 )
-def test_one_learner_gives_the_bits_of_the_synchronous_algorithm(tmp_path, asynchronous, synchronous, hyper, shards):
+def test_one_learner_gives_the_bits_of_the_synchronous_algorithm(
+    tmp_path, asynchronous, synchronous, hyper, shards
+):
     topology = {"num_learners": 1, "num_shards": shards}
     _, a, state_a = train(config_for(tmp_path / "a", asynchronous, topology=topology, **hyper))
     _, b, state_b = train(config_for(tmp_path / "b", synchronous, **hyper))
@@ -106,7 +113,9 @@ def test_two_learners_that_average_learn_as_one_with_both_unrolls(tmp_path):
     hyper = {"num_envs": 8, "unroll_length": 5, "learning_rate": 1e-2, "network": NORMALIZED}
     _, one, _ = train(config_for(tmp_path / "a", "impala", frames=800, unrolls_per_update=2, **hyper))
     two = {"num_learners": 2}
-    _, both, _ = train(config_for(tmp_path / "b", "impala", frames=800, topology=two, unrolls_per_update=1, **hyper))
+    _, both, _ = train(
+        config_for(tmp_path / "b", "impala", frames=800, topology=two, unrolls_per_update=1, **hyper)
+    )
     for name, tensor in policy_bits(one).items():
         torch.testing.assert_close(both[name], tensor, rtol=1e-3, atol=2e-4)
 
@@ -114,7 +123,9 @@ def test_two_learners_that_average_learn_as_one_with_both_unrolls(tmp_path):
 @pytest.mark.parametrize(("capacity", "max_lag"), [(1, 0), (2, 1), (4, 3)])
 def test_the_queue_bounds_the_lag(tmp_path, capacity, max_lag):
     topology = {"num_actors": 1, "queue_unrolls": capacity}
-    driver = make_driver(config_for(tmp_path, "impala", topology=topology, num_envs=2, unroll_length=5), SerialEngine())
+    driver = make_driver(
+        config_for(tmp_path, "impala", topology=topology, num_envs=2, unroll_length=5), SerialEngine()
+    )
     driver.begin()
     lags = [driver.advance(0.0)["policy_lag"] for _ in range(12)]
     driver.close()
@@ -123,7 +134,9 @@ def test_the_queue_bounds_the_lag(tmp_path, capacity, max_lag):
 
 
 def test_the_gradients_of_n_learners_are_n_minus_one_updates_old(tmp_path):
-    driver = make_driver(config_for(tmp_path, "a3c", topology={"num_learners": 4}, num_envs=8), SerialEngine())
+    driver = make_driver(
+        config_for(tmp_path, "a3c", topology={"num_learners": 4}, num_envs=8), SerialEngine()
+    )
     driver.begin()
     shard = driver.of_role("shard")[0].thing
     ages, push = [], shard.push
@@ -152,7 +165,9 @@ def test_apex_learns_once_for_every_so_many_steps(tmp_path):
 def test_actors_can_be_added_and_removed(tmp_path):
     for algorithm in ("impala", "ga3c", "apex"):
         replay = REPLAY if algorithm == "apex" else {}
-        config = config_for(tmp_path, algorithm, num_envs=4, topology={"num_actors": 2}, unroll_length=4, **replay)
+        config = config_for(
+            tmp_path, algorithm, num_envs=4, topology={"num_actors": 2}, unroll_length=4, **replay
+        )
         driver = make_driver(config, SerialEngine())
         driver.begin()
         for count in (2, 4, 1, 3):
@@ -166,7 +181,10 @@ def test_actors_can_be_added_and_removed(tmp_path):
 @pytest.mark.parametrize("algorithm", ["a3c", "gorila", "apex", "impala", "ga3c", "es"])
 def test_every_gauge_has_its_line_in_the_table_of_metrics(tmp_path, algorithm):
     hyper = {"population": 4, "num_envs": 2} if algorithm == "es" else {"num_envs": 4}
-    driver = make_driver(config_for(tmp_path, algorithm, **hyper, **(REPLAY if algorithm in ("gorila", "apex") else {})), SerialEngine())
+    driver = make_driver(
+        config_for(tmp_path, algorithm, **hyper, **(REPLAY if algorithm in ("gorila", "apex") else {})),
+        SerialEngine(),
+    )
     driver.begin()
     for _ in range(3):
         driver.advance(0.0)
@@ -241,7 +259,9 @@ def test_a_resumed_run_ends_bit_identical(tmp_path, case, monkeypatch):
         ("apex", {"num_replay_shards": 2}, "replay-1", "life", None),
     ],
 )
-def test_no_checkpoint_is_made_of_a_part_that_was_born_anew(tmp_path, algorithm, topology, name, attribute, unborn):
+def test_no_checkpoint_is_made_of_a_part_that_was_born_anew(
+    tmp_path, algorithm, topology, name, attribute, unborn
+):
     """It would hold what a part is born with in the place of what it had learned."""
     hyper = {"num_envs": 4, **(REPLAY if algorithm == "apex" else {})}
     config = config_for(tmp_path, algorithm, topology=topology, **hyper)
@@ -249,7 +269,9 @@ def test_no_checkpoint_is_made_of_a_part_that_was_born_anew(tmp_path, algorithm,
     driver.begin()
     driver.advance(0.0)
     said = []
-    checkpointer = TopologyCheckpointer(config, start_run(config), driver, Progress(config.run.total_frames, ()), say=said.append)
+    checkpointer = TopologyCheckpointer(
+        config, start_run(config), driver, Progress(config.run.total_frames, ()), say=said.append
+    )
     part = driver.parts[name].thing
     before = getattr(part, attribute)
     setattr(part, attribute, unborn)
@@ -262,7 +284,17 @@ def test_no_checkpoint_is_made_of_a_part_that_was_born_anew(tmp_path, algorithm,
 
 def test_a_run_of_parts_can_be_asked_for_its_stacks(tmp_path, capsys):
     run = tmp_path / "run"
-    command = [sys.executable, "-m", "parcade", "train", "tiny_catch", "--algorithm", "impala", "--run-dir", str(run)]
+    command = [
+        sys.executable,
+        "-m",
+        "parcade",
+        "train",
+        "tiny_catch",
+        "--algorithm",
+        "impala",
+        "--run-dir",
+        str(run),
+    ]
     process = subprocess.Popen([*command, "--total-frames", "100000000"], stdout=subprocess.PIPE, text=True)
     try:
         deadline = time.monotonic() + 100

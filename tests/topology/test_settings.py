@@ -14,10 +14,17 @@ pytestmark = pytest.mark.quick
 
 def config(algorithm, engine="serial", topology=None, **hyper):
     run = RunConfig(algorithm=algorithm, engine=engine)
-    return TrainConfig("tiny_catch", run, hyper=ALGORITHMS[algorithm].config(**hyper), topology=TopologyConfig(**topology or {}))
+    return TrainConfig(
+        "tiny_catch",
+        run,
+        hyper=ALGORITHMS[algorithm].config(**hyper),
+        topology=TopologyConfig(**topology or {}),
+    )
 
 
-@pytest.mark.parametrize(("algorithm", "engine"), [("ppo", "ray"), ("impala", "mpi"), ("a3c", "local"), ("gorila", "mpi")])
+@pytest.mark.parametrize(
+    ("algorithm", "engine"), [("ppo", "ray"), ("impala", "mpi"), ("a3c", "local"), ("gorila", "mpi")]
+)
 def test_an_unsupported_choice_is_refused_with_the_matrix(capsys, algorithm, engine):
     assert main(["train", "tiny_catch", "--algorithm", algorithm, "--engine", engine]) == 2
     error = capsys.readouterr().err
@@ -27,7 +34,10 @@ def test_an_unsupported_choice_is_refused_with_the_matrix(capsys, algorithm, eng
 @pytest.mark.parametrize(
     ("message", "arguments"),
     [
-        ("num_learners=65 is more than num_shards=1 serve .* use --num-shards 2", {"topology": {"num_learners": 65}}),
+        (
+            "num_learners=65 is more than num_shards=1 serve .* use --num-shards 2",
+            {"topology": {"num_learners": 65}},
+        ),
         ("num_replay_shards=3 is more than num_actors=2", {"topology": {"num_replay_shards": 3}}),
         ("num_envs=16 is not divisible by num_learners=3; use 15 or 18", {"topology": {"num_learners": 3}}),
         ("num_shards=0 is below 1", {"topology": {"num_shards": 0}}),
@@ -40,13 +50,24 @@ def test_counts_that_do_not_fit_are_refused(message, arguments):
 
 
 def test_settings_of_parts_a_run_does_not_have_are_refused():
-    with pytest.raises(UsageError, match="--address is for engine ray; got engine serial; use --engine ray, or leave it out"):
+    with pytest.raises(
+        UsageError, match="--address is for engine ray; got engine serial; use --engine ray, or leave it out"
+    ):
         config("impala", topology={"address": "auto"})
-    with pytest.raises(UsageError, match="a3c on engine serial does not read --num-actors; it has .*--num-shards"):
+    with pytest.raises(
+        UsageError, match="a3c on engine serial does not read --num-actors; it has .*--num-shards"
+    ):
         config("a3c", topology={"num_actors": 8})
-    with pytest.raises(UsageError, match="impala on engine serial does not read --max-staleness; it has --num-actors"):
+    with pytest.raises(
+        UsageError, match="impala on engine serial does not read --max-staleness; it has --num-actors"
+    ):
         config("impala", topology={"max_staleness": 3})
-    config("gorila", topology={"num_actors": 4, "num_replay_shards": 2, "num_shards": 2}, bundled=False, num_envs=8)
+    config(
+        "gorila",
+        topology={"num_actors": 4, "num_replay_shards": 2, "num_shards": 2},
+        bundled=False,
+        num_envs=8,
+    )
 
 
 def test_what_an_algorithm_has_no_form_of_is_refused():
@@ -56,12 +77,16 @@ def test_what_an_algorithm_has_no_form_of_is_refused():
         config("apex", topology={"num_learners": 2})
     with pytest.raises(UsageError, match="async-q has no form with an LSTM"):
         config("async-q", network=NetworkConfig(lstm=8))
-    with pytest.raises(UsageError, match="queue_unrolls=1 is fewer than the 2 unrolls of one update; use 2 or more"):
+    with pytest.raises(
+        UsageError, match="queue_unrolls=1 is fewer than the 2 unrolls of one update; use 2 or more"
+    ):
         config("impala", topology={"queue_unrolls": 1}, unrolls_per_update=2)
 
 
 def test_a_replay_larger_than_memory_is_refused():
-    with pytest.raises(UsageError, match=r"replay_capacity=1,000,000,000,000 needs .* GiB \(7,116 bytes a transition\), but"):
+    with pytest.raises(
+        UsageError, match=r"replay_capacity=1,000,000,000,000 needs .* GiB \(7,116 bytes a transition\), but"
+    ):
         check_memory(10**12, 7116, 2**34)
     check_memory(1000, 7116, 2**34)
 
@@ -72,7 +97,9 @@ def test_flags_of_a_topology_are_unknown_to_an_algorithm_without_one(capsys):
 
 
 def test_a_topology_survives_being_written_down():
-    written = config("gorila", topology={"num_learners": 4, "num_shards": 2, "max_staleness": 7}, bundled=False)
+    written = config(
+        "gorila", topology={"num_learners": 4, "num_shards": 2, "max_staleness": 7}, bundled=False
+    )
     assert from_json(to_json(written)) == written
 
 

@@ -9,7 +9,17 @@ import numpy as np
 
 from .. import engine_cpu
 from ..arcade import Arcade, check_saved
-from ..state import CPU_JAMMED, DIFFICULTY, EPISODE_FRAME_NUMBER, FRAME_NUMBER, LINE_WORDS, LIVES, MODE, TERMINAL, VERSION
+from ..state import (
+    CPU_JAMMED,
+    DIFFICULTY,
+    EPISODE_FRAME_NUMBER,
+    FRAME_NUMBER,
+    LINE_WORDS,
+    LIVES,
+    MODE,
+    TERMINAL,
+    VERSION,
+)
 from . import arcade_kernels, engine, layout
 from .games import game_on, threads_for
 from .transfer import lasting_words, rows_from_device, rows_to_device
@@ -45,16 +55,22 @@ class DeviceArcade(Arcade):
         self._game = game_on(self.threads, self.machine)
         self._consoles = layout.zeros(layout.Consoles, layout.console_shapes(n, self.height), self.threads)
         self._rewards = self.threads.zeros((n,), np.int32)
-        self.threads.write(self._consoles.registers, np.repeat(lasting_words(self.machine.powered["state"]), n, axis=1))
+        self.threads.write(
+            self._consoles.registers, np.repeat(lasting_words(self.machine.powered["state"]), n, axis=1)
+        )
         self._load(np.ones(n, bool), np.zeros(n, np.int64))
 
     def _load(self, mask: np.ndarray, seeds: np.ndarray) -> None:
         put = self.threads.put
         loading, seeds = put(np.asarray(mask, bool)), put(np.asarray(seeds, np.int64))
-        self.threads.launch(arcade_kernels.power_thread, self.num_consoles, self._game, self._consoles, loading, seeds)
+        self.threads.launch(
+            arcade_kernels.power_thread, self.num_consoles, self._game, self._consoles, loading, seeds
+        )
 
     def _reset(self, mask: np.ndarray) -> None:
-        self.threads.launch(arcade_kernels.reset_thread, self.num_consoles, self._game, self._consoles, self.threads.put(mask))
+        self.threads.launch(
+            arcade_kernels.reset_thread, self.num_consoles, self._game, self._consoles, self.threads.put(mask)
+        )
 
     def act(self, actions: Any) -> Any:
         """One video frame with ale-py action ids int `[n]`; rewards int32 `[n]` on the device.
@@ -62,7 +78,9 @@ class DeviceArcade(Arcade):
         Actions that are on the device already are not looked at on the host: one outside 0-17 acts as 0.
         """
         actions = self.threads.take(actions, self.num_consoles)
-        self.threads.launch(arcade_kernels.act_thread, self.num_consoles, self._game, self._consoles, actions, self._rewards)
+        self.threads.launch(
+            arcade_kernels.act_thread, self.num_consoles, self._game, self._consoles, actions, self._rewards
+        )
         return self.threads.share(self._rewards)
 
     def _register(self, word: int) -> Any:
@@ -79,7 +97,9 @@ class DeviceArcade(Arcade):
         pictures = self.threads.zeros((self.num_consoles, self.height * LINE_WORDS), np.uint64)
         words = self.num_consoles * self.height * LINE_WORDS
         self.threads.launch(arcade_kernels.show_thread, words, self._consoles, pictures)
-        return self.threads.share(pictures.view(np.uint8).reshape(self.num_consoles, self.height, 8 * LINE_WORDS))
+        return self.threads.share(
+            pictures.view(np.uint8).reshape(self.num_consoles, self.height, 8 * LINE_WORDS)
+        )
 
     @property
     def lives(self) -> Any:

@@ -25,7 +25,9 @@ def act_thread(e, s, ram, game, consoles, actions, rewards_out):
     """One video frame of console `e` with an ale-py action id; the frame is drawn."""
     load(e, s, ram, consoles)
     s[OBSERVED] = 1
-    rewards_out[e] = console.act(s, ram, game.rom, consoles.screens[e], consoles.random[e], game.program, np.int64(actions[e]))
+    rewards_out[e] = console.act(
+        s, ram, game.rom, consoles.screens[e], consoles.random[e], game.program, np.int64(actions[e])
+    )
     s[OBSERVED] = 0
     store(e, s, ram, consoles)
 

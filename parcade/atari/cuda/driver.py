@@ -41,20 +41,28 @@ def require_cuda() -> Any:
     try:
         cuda = import_cuda()
     except ImportError as error:
-        raise DeviceUnavailable(f"device 'cuda' needs numba-cuda ({error}); run: pip install 'parcade[cuda]'") from error
+        raise DeviceUnavailable(
+            f"device 'cuda' needs numba-cuda ({error}); run: pip install 'parcade[cuda]'"
+        ) from error
     if is_simulated():
         return cuda
     try:
         available = cuda.is_available()
     except Exception as error:  # a broken driver raises whatever it likes
-        raise DeviceUnavailable(f"device 'cuda': the driver does not start: {error}; use device 'cpu'") from error
+        raise DeviceUnavailable(
+            f"device 'cuda': the driver does not start: {error}; use device 'cpu'"
+        ) from error
     if not available:
         raise DeviceUnavailable("device 'cuda': no NVIDIA GPU or driver was found here; use device 'cpu'")
     version = driver_version(cuda)
     if version < OLDEST_DRIVER:
         got, least = ".".join(map(str, version)), ".".join(map(str, OLDEST_DRIVER))
-        raise DeviceUnavailable(f"device 'cuda': the driver serves CUDA {got}, {least} is needed; update the NVIDIA driver")
-    import_cuda("numba.cuda.dispatcher").config.CUDA_LOW_OCCUPANCY_WARNINGS = 0  # few consoles are slow and not wrong
+        raise DeviceUnavailable(
+            f"device 'cuda': the driver serves CUDA {got}, {least} is needed; update the NVIDIA driver"
+        )
+    import_cuda(
+        "numba.cuda.dispatcher"
+    ).config.CUDA_LOW_OCCUPANCY_WARNINGS = 0  # few consoles are slow and not wrong
     return cuda
 
 

@@ -29,7 +29,9 @@ THREADS_PER_BLOCK = 64  # that play consoles
 BLOCK_THREADS = 128  # of a body for blocks
 PLAYING_REGISTERS = 128  # of a thread that plays, so that 512 fit on a multiprocessor
 STACK_BYTES = 10_500  # at most of a large kernel as it is linked, besides
-SCRATCH_BYTES = STACK_BYTES + sum(int(np.prod(shape)) * np.dtype(dtype).itemsize for shape, dtype in SCRATCH.values())
+SCRATCH_BYTES = STACK_BYTES + sum(
+    int(np.prod(shape)) * np.dtype(dtype).itemsize for shape, dtype in SCRATCH.values()
+)
 RESERVED_BYTES = 1 << 30  # left to the driver, the code and torch
 
 
@@ -62,11 +64,15 @@ def check_actions(actions: Any, num_consoles: int) -> None:
     if kind is not None and kind != "cuda":
         raise ValueError(f"actions are on device {kind!r} and the consoles on 'cuda'; use actions.to('cuda')")
     interface = getattr(actions, "__cuda_array_interface__", None)
-    if interface is not None and (interface["typestr"] != "<i8" or tuple(interface["shape"]) != (num_consoles,)):
+    if interface is not None and (
+        interface["typestr"] != "<i8" or tuple(interface["shape"]) != (num_consoles,)
+    ):
         got = f"{interface['typestr']} {tuple(interface['shape'])}"
         raise ValueError(f"actions are {got}; expected int64 ({num_consoles},)")
     if interface is not None and interface.get("strides") not in (None, (8,)):
-        raise ValueError(f"actions are {interface['strides'][0]} bytes apart; expected 8; use actions.contiguous()")
+        raise ValueError(
+            f"actions are {interface['strides'][0]} bytes apart; expected 8; use actions.contiguous()"
+        )
 
 
 # --- on the CPU ----------------------------------------------------------------------------------------------------------------
@@ -160,9 +166,16 @@ class GpuThreads:
     name = "cuda"
 
     def __init__(
-        self, stream: int | None = None, *, threads_per_block: int = THREADS_PER_BLOCK, max_registers: int | None = PLAYING_REGISTERS
+        self,
+        stream: int | None = None,
+        *,
+        threads_per_block: int = THREADS_PER_BLOCK,
+        max_registers: int | None = PLAYING_REGISTERS,
     ) -> None:
-        self.threads_per_block, self._max_registers = threads_per_block, None if is_simulated() else max_registers
+        self.threads_per_block, self._max_registers = (
+            threads_per_block,
+            None if is_simulated() else max_registers,
+        )
         self._cuda = require_cuda()
         self.links_code = not is_simulated()
         self._multiprocessors = 1
@@ -171,7 +184,9 @@ class GpuThreads:
             self._multiprocessors = device.MULTIPROCESSOR_COUNT
         self._code: str | None = None
         self._kernels: dict[Callable, Any] = {}
-        self._scratch = types.SimpleNamespace(is_taken=False)  # shared by all copies, as the driver sets it aside once
+        self._scratch = types.SimpleNamespace(
+            is_taken=False
+        )  # shared by all copies, as the driver sets it aside once
         self.stream = stream
 
     def running(self, code: str) -> GpuThreads:
@@ -185,7 +200,11 @@ class GpuThreads:
         if handle is None:
             torch = sys.modules.get("torch")
             # Before its first use of the GPU torch has no streams, and asking for one would be that use.
-            handle = torch.cuda.current_stream().cuda_stream if torch is not None and torch.cuda.is_initialized() else 0
+            handle = (
+                torch.cuda.current_stream().cuda_stream
+                if torch is not None and torch.cuda.is_initialized()
+                else 0
+            )
         return self._cuda.external_stream(handle) if handle else 0
 
     def _wait(self, stream: Any) -> None:
@@ -238,7 +257,9 @@ class GpuThreads:
         """Actions int64 [n] on the device: from a tensor there without a copy, or copied from a number, a list, a numpy array."""
         check_actions(actions, num_consoles)
         if hasattr(actions, "__cuda_array_interface__"):
-            return self._cuda.as_cuda_array(actions, sync=False)  # what made them was queued on the stream that is launched on
+            return self._cuda.as_cuda_array(
+                actions, sync=False
+            )  # what made them was queued on the stream that is launched on
         return self.put(np.ascontiguousarray(np.broadcast_to(actions, (num_consoles,)), np.int64))
 
     def share(self, array: Any) -> Any:

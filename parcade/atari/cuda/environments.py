@@ -175,6 +175,7 @@ def choose_thread(e, consoles, starts, outcome):
 
 # --- one block a console -----------------------------------------------------------------------------------------------------
 
+
 @inlined
 def _copy(t, threads, source, target):
     for i in range(t, len(source), threads):
@@ -221,9 +222,13 @@ def _pool(e, t, threads, c, levels, picture, how, consoles, seen, outcome):
     table = picture.levels[c]
     for word in range(t, words, threads):
         # An episode that ends shows its last complete frame again, and the picture after it if there was one.
-        first = seen.levels[e, c, word] if over else levels_of_word(consoles.screens[e, current + word], table)
+        first = (
+            seen.levels[e, c, word] if over else levels_of_word(consoles.screens[e, current + word], table)
+        )
         if pools and where != BLACK:
-            first = brighter(first, levels_of_word(_picture_word(e, word, where, current, consoles, seen), table))
+            first = brighter(
+                first, levels_of_word(_picture_word(e, word, where, current, consoles, seen), table)
+            )
         levels[word] = first
         seen.levels[e, c, word] = first
     return True

@@ -21,7 +21,13 @@ def game_on(threads: Any, machine: Machine) -> Game:
         rom = rom.copy()
         rom_code.put_address(rom, LINKED)
     powered = machine.powered
-    arrays = (rom, machine.program, lasting_words(powered["state"])[:, 0], powered["memory"][0], powered["random"][0, 0])
+    arrays = (
+        rom,
+        machine.program,
+        lasting_words(powered["state"])[:, 0],
+        powered["memory"][0],
+        powered["random"][0, 0],
+    )
     return Game(*(threads.put(np.ascontiguousarray(array)) for array in arrays))
 
 

@@ -69,11 +69,17 @@ def kernel_source(body: Callable) -> str:
     lines = [f"def {getattr(body, 'py_func', body).__name__}({', '.join(['num_threads', *given])}):"]
     if is_block(body):
         lines += ["    if cuda.blockIdx.x < num_threads:"]
-        lines += [f"        {name} = cuda.shared.array({shape}, {np.dtype(dtype)})" for name, (shape, dtype) in own.items()]
+        lines += [
+            f"        {name} = cuda.shared.array({shape}, {np.dtype(dtype)})"
+            for name, (shape, dtype) in own.items()
+        ]
         place = ["int64(cuda.blockIdx.x)", "int64(cuda.threadIdx.x)", "int64(cuda.blockDim.x)"]
     else:
         lines += ["    i = cuda.grid(1)", "    if i < num_threads:"]
-        lines += [f"        {name} = cuda.local.array({shape}, {np.dtype(dtype)})" for name, (shape, dtype) in own.items()]
+        lines += [
+            f"        {name} = cuda.local.array({shape}, {np.dtype(dtype)})"
+            for name, (shape, dtype) in own.items()
+        ]
         place = ["i"]
     return "\n".join([*lines, f"        body({', '.join([*place, *own, *given])})", ""])
 
@@ -87,7 +93,14 @@ def kernel_function(body: Callable, folder: Path | None = None) -> Callable:
         path = folder / f"{name}.py"
         if not path.exists():  # Numba forgets code that is older than its source
             write_whole(path, source.encode())
-    names = {"cuda": cuda, "int32": numba.int32, "uint8": numba.uint8, "uint64": numba.uint64, "int64": np.int64, "body": body}
+    names = {
+        "cuda": cuda,
+        "int32": numba.int32,
+        "uint8": numba.uint8,
+        "uint64": numba.uint64,
+        "int64": np.int64,
+        "body": body,
+    }
     exec(compile(source, path, "exec"), names)
     return names[name]
 
@@ -131,7 +144,9 @@ def compiling(code: str | None, folder: Path | None) -> Iterator[None]:
     """
     with _patched("target", "CUDATargetContext", "make_constant_array", _table_in_global_memory):
         with _patched("codegen", "CUDACodeLibrary", "modules", _each_module_once):
-            with _patched("codegen", "CUDACodeLibrary", "get_cubin", functools.partial(_linked_cubin, code, folder)):
+            with _patched(
+                "codegen", "CUDACodeLibrary", "get_cubin", functools.partial(_linked_cubin, code, folder)
+            ):
                 yield
 
 
@@ -168,7 +183,9 @@ def _linked_cubin(code: str | None, folder: Path | None, original: Callable) -> 
         path = None if folder is None else folder / f"{name}.cubin"
         if path is not None and path.is_file():
             return ObjectCode.from_cubin(path.read_bytes())
-        linker = import_cuda("numba.cuda.cudadrv.driver")._Linker(max_registers=self._max_registers, cc=cc, lto=False)
+        linker = import_cuda("numba.cuda.cudadrv.driver")._Linker(
+            max_registers=self._max_registers, cc=cc, lto=False
+        )
         for ptx in (*kernel, code):
             linker.add_ptx(ptx.encode())
         linked = linker.complete()

@@ -159,7 +159,10 @@ class Lanes:
         self.code = compile_form(lanes_of(arcade))
         self.arrays = {name: array.copy() for name, array in arcade.arrays.items()}
         arrays = self.arrays
-        self.rows = [Row(arrays["state"][e], arrays["memory"][e], self.machine.rom, arrays["screen"][e]) for e in range(arcade.num_consoles)]
+        self.rows = [
+            Row(arrays["state"][e], arrays["memory"][e], self.machine.rom, arrays["screen"][e])
+            for e in range(arcade.num_consoles)
+        ]
 
     def act(self, actions: np.ndarray) -> Play:
         """One video frame of every console with ale-py action ids [n]."""

@@ -174,7 +174,10 @@ def picture_shapes() -> Shapes:
 
 def numba_type(group: type, shapes: Shapes) -> numba.types.Type:
     """The type of a group as kernels take it: C-contiguous arrays."""
-    arrays = [numba.types.Array(numba.from_dtype(np.dtype(dtype)), len(shape), "C") for shape, dtype in shapes.values()]
+    arrays = [
+        numba.types.Array(numba.from_dtype(np.dtype(dtype)), len(shape), "C")
+        for shape, dtype in shapes.values()
+    ]
     assert tuple(shapes) == group._fields
     return numba.types.NamedTuple(arrays, group)
 
@@ -200,7 +203,9 @@ def bytes_of(shapes: Shapes) -> int:
 
 def environment_bytes(n: int, size: Size) -> int:
     """All bytes of n consoles with preprocessing."""
-    return bytes_of(console_shapes(n, size.lines)) + bytes_of(seen_shapes(n, size)) + bytes_of(outcome_shapes(n))
+    return (
+        bytes_of(console_shapes(n, size.lines)) + bytes_of(seen_shapes(n, size)) + bytes_of(outcome_shapes(n))
+    )
 
 
 def arcade_bytes(n: int, lines: int) -> int:
@@ -211,5 +216,7 @@ def arcade_bytes(n: int, lines: int) -> int:
 def step_bytes(size: Size) -> int:
     """Bytes that a console's step must read and write at least: every array once for each kernel that uses it."""
     console = 2 * (4 * LASTING_WORDS + MEMORY_BYTES)
-    pictures = 8 * LINE_WORDS * size.lines * (2 + 2 * size.channels + size.channels)  # two drawn, two read, levels written
+    pictures = (
+        8 * LINE_WORDS * size.lines * (2 + 2 * size.channels + size.channels)
+    )  # two drawn, two read, levels written
     return console + pictures + size.frame_bytes * (2 * size.stack - 1)

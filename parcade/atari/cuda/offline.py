@@ -51,7 +51,8 @@ def signatures() -> dict[Callable, tuple]:
     words, pictures = _array(numba.int32, 1), _array(numba.uint64, 2)
     types_of = layout.group_types()
     game, consoles, how, seen, outcome, picture = (
-        types_of[group] for group in (layout.Game, layout.Consoles, layout.How, layout.Seen, layout.Outcome, layout.Picture)
+        types_of[group]
+        for group in (layout.Game, layout.Consoles, layout.How, layout.Seen, layout.Outcome, layout.Picture)
     )
     return {
         environments.step_thread: (n, game, how, consoles, seen, outcome),
@@ -98,11 +99,17 @@ def compile_to_ptx(body: Callable, compute_capability: tuple[int, int] = PTX_CAP
     """PTX of the kernel around a body. Needs numba-cuda, no GPU."""
     with pretended_device(compute_capability), compiling(None, None):
         signature = numba.void(*signatures()[body])
-        return import_cuda().compile_ptx(kernel_function(body), signature, device=False, abi="numba", cc=compute_capability)[0]
+        return import_cuda().compile_ptx(
+            kernel_function(body), signature, device=False, abi="numba", cc=compute_capability
+        )[0]
 
 
 def compile_ahead(
-    body: Callable, compute_capability: tuple[int, int], *, code: str | None = None, max_registers: int | None = None
+    body: Callable,
+    compute_capability: tuple[int, int],
+    *,
+    code: str | None = None,
+    max_registers: int | None = None,
 ) -> bytes:
     """The cubin of the kernel around a body, from disk or compiled and kept there, where the first launch on such a device looks for it.
 
@@ -120,7 +127,9 @@ def find_ptxas() -> Path | None:
         import nvidia
 
         for folder in nvidia.__path__:
-            found = sorted(Path(folder).glob("cu*/bin/ptxas")) + sorted(Path(folder).glob("cuda_nvcc/bin/ptxas"))
+            found = sorted(Path(folder).glob("cu*/bin/ptxas")) + sorted(
+                Path(folder).glob("cuda_nvcc/bin/ptxas")
+            )
             if found:
                 return found[-1]
     except ImportError:
@@ -129,7 +138,9 @@ def find_ptxas() -> Path | None:
     return Path(on_path) if on_path else None
 
 
-def assemble(name: str, ptx: str, architecture: str, ptxas: Path, max_registers: int | None = None) -> tuple[bytes, str]:
+def assemble(
+    name: str, ptx: str, architecture: str, ptxas: Path, max_registers: int | None = None
+) -> tuple[bytes, str]:
     """The machine code of PTX, not linked yet, and what ptxas says of it. Errors: RuntimeError with ptxas' own words."""
     with tempfile.TemporaryDirectory() as folder:
         source, code = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")

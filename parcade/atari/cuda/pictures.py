@@ -64,7 +64,9 @@ def observed_pixel(levels, pixel, picture):
         line_sum = product(_level(levels, first_line + k, start), picture.column_weight[0, x])
         for tap in range(1, picture.column_weight.shape[0]):
             if start + tap < WORD_PIXELS * LINE_WORDS:
-                line_sum += product(_level(levels, first_line + k, start + tap), picture.column_weight[tap, x])
+                line_sum += product(
+                    _level(levels, first_line + k, start + tap), picture.column_weight[tap, x]
+                )
         weighted = product(line_sum, picture.row_weight[row, k])
         total = weighted if k == 0 else total + weighted
     return np.uint8(min(max(rounded(total), np.float32(0)), np.float32(255)))

@@ -39,7 +39,9 @@ def settle(s, screen):
         t, log = TIA_SNAPSHOTS + slot * TIA_WORDS, LOGS + slot * LOG_CAPACITY
         count = np.int64(s[SLOT_COUNT + slot])
         target = tia.last_access_target(s, t, log, count, np.int64(0))
-        tia.run(s, screen, t, log, np.int64(0), count, np.int64(0), target, s[ROM_HMOVE_BLANKS] != 0, False, True)
+        tia.run(
+            s, screen, t, log, np.int64(0), count, np.int64(0), target, s[ROM_HMOVE_BLANKS] != 0, False, True
+        )
         s[SLOT_DRAWN + slot] = tia.DRAWN
 
 

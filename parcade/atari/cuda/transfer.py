@@ -24,7 +24,9 @@ def _settle_many(state, screen):
 
 def lasting_words(state: np.ndarray) -> np.ndarray:
     """Registers [LASTING_WORDS, n] of rows [n, ROW_WORDS]."""
-    return np.ascontiguousarray(np.concatenate([state[:, :RULE_STACK], state[:, TIA : TIA + TIA_WORDS]], axis=1).T)
+    return np.ascontiguousarray(
+        np.concatenate([state[:, :RULE_STACK], state[:, TIA : TIA + TIA_WORDS]], axis=1).T
+    )
 
 
 def rows_to_device(rows: dict[str, np.ndarray]) -> Consoles:
@@ -32,7 +34,9 @@ def rows_to_device(rows: dict[str, np.ndarray]) -> Consoles:
     state = np.array(rows["state"], np.int32)
     screens = np.array(rows["screen"]).view(np.uint64)
     _settle_many(state, screens)
-    return Consoles(lasting_words(state), np.array(rows["memory"]), screens, np.array(rows["random"]).view(np.uint32))
+    return Consoles(
+        lasting_words(state), np.array(rows["memory"]), screens, np.array(rows["random"]).view(np.uint32)
+    )
 
 
 def rows_from_device(consoles: Consoles) -> dict[str, np.ndarray]:
@@ -61,7 +65,9 @@ def places_of(rows: dict[str, np.ndarray], captured: np.ndarray) -> tuple[np.nda
     strange = (captured[:, 0] != newest).any(axis=1)
     if strange.any():
         row = int(np.flatnonzero(strange)[0])
-        raise ValueError(f"saved consoles: the captured picture of row {row} is not its console's; expected a state between two steps")
+        raise ValueError(
+            f"saved consoles: the captured picture of row {row} is not its console's; expected a state between two steps"
+        )
     second = np.full(len(newest), KEPT, np.uint8)
     second[(captured[:, 1] == other).all(axis=1)] = OTHER
     second[~captured[:, 1].any(axis=1)] = BLACK

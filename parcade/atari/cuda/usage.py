@@ -33,7 +33,8 @@ def use_of(consoles: DeviceConsoles, steps_per_second: float, *, frames: int = 4
         "card": facts.name,
         "registers": facts.registers_each,
         "occupancy": f"{here:.3f} of at most {allowed:.3f}",
-        "memory": f"{moved / 1e9:,.0f} GB/s" + (f" of {facts.bytes_per_second / 1e9:,.0f}" if facts.bytes_per_second else ""),
+        "memory": f"{moved / 1e9:,.0f} GB/s"
+        + (f" of {facts.bytes_per_second / 1e9:,.0f}" if facts.bytes_per_second else ""),
         "lanes_active": f"{together.lanes_active:.1f} of {LANES}",
         "instructions_a_frame": round(together.instructions_a_frame),
     }

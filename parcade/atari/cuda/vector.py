@@ -90,12 +90,16 @@ class DeviceConsoles:
         draws = obs_type != "ram"
         if not draws:
             img_height, img_width = self.machine.height, 160  # of a table that nobody reads
-        frame = {"grey": (img_height, img_width), "rgb": (img_height, img_width, 3), "ram": (RAM_BYTES,)}[obs_type]
+        frame = {"grey": (img_height, img_width), "rgb": (img_height, img_width, 3), "ram": (RAM_BYTES,)}[
+            obs_type
+        ]
         lines = self.machine.height if draws else 0
         self.size = layout.Size(lines, len(self._tables), stack_num, math.prod(frame))
         self.observation_shape = frame if not draws and stack_num == 1 else (stack_num, *frame)
         row = self.machine.row
-        self.action_set = np.array(row.get("legal_actions" if full_action_space else "actions", range(18)), np.int64)
+        self.action_set = np.array(
+            row.get("legal_actions" if full_action_space else "actions", range(18)), np.int64
+        )
         settings = np.zeros(layout.NUM_SETTINGS, np.int32)
         settings[layout.FRAME_SKIP] = frameskip
         settings[layout.FRAME_LIMIT] = max_num_frames_per_episode or 2**31 - 1
@@ -133,7 +137,9 @@ class DeviceConsoles:
     def reset(self, seed: int | np.ndarray | None = None) -> tuple[Any, Any]:
         """Start new games everywhere; seeds as `VectorConsoles.reset`. Returns observations and counters [n, 3]."""
         n = self.num_envs
-        seeds = None if seed is None else np.asarray(seed, np.int64) + (np.arange(n) if np.ndim(seed) == 0 else 0)
+        seeds = (
+            None if seed is None else np.asarray(seed, np.int64) + (np.arange(n) if np.ndim(seed) == 0 else 0)
+        )
         load = np.ones(n, bool) if seeds is not None else ~self._loaded
         if load.any():
             self._load(load, np.arange(n) if seeds is None else seeds)
@@ -144,21 +150,27 @@ class DeviceConsoles:
     def _load(self, load: np.ndarray, seeds: np.ndarray) -> None:
         """loadROM on the consoles of `load` [n] bool."""
         loading, seeds = self.threads.put(load), self.threads.put((seeds & 0xFFFFFFFF).astype(np.int64))
-        self.threads.launch(environments.load_thread, self.num_envs, self._game, self.consoles, loading, seeds)
+        self.threads.launch(
+            environments.load_thread, self.num_envs, self._game, self.consoles, loading, seeds
+        )
         self._loaded[:] = True
 
     def _begin_episodes(self) -> None:
         """New episodes where `over` says so."""
         n, launch, launch_blocks = self.num_envs, self.threads.launch, self.threads.launch_blocks
         if self.start_states == "exact":
-            launch(environments.restart_thread, n, self._game, self._how, self.consoles, self.seen, self.outcome)
+            launch(
+                environments.restart_thread, n, self._game, self._how, self.consoles, self.seen, self.outcome
+            )
             launch_blocks(environments.begin_block, n, self._picture, self.consoles, self.seen, self.outcome)
             return
         if self._starts is None:
             self._starts = self._played_starts()
         starts = self._starts
         launch(environments.choose_thread, n, self.consoles, starts.consoles, self.outcome)
-        launch_blocks(environments.recall_block, n, self.consoles, self.seen, starts.consoles, starts.seen, self.outcome)
+        launch_blocks(
+            environments.recall_block, n, self.consoles, self.seen, starts.consoles, starts.seen, self.outcome
+        )
 
     def _played_starts(self) -> DeviceConsoles:
         """Starts played exactly, one for each seed 0 .. num_starts - 1."""
@@ -212,7 +224,9 @@ class DeviceConsoles:
     def set_state(self, state: dict[str, np.ndarray]) -> None:
         """Take what `get_state` or a `VectorConsoles` of the same settings gave. Errors: ValueError, and nothing has changed."""
         taken = self._checked(state)
-        consoles = rows_to_device({name: taken[f"console.{name}"] for name in ("state", "memory", "screen", "random")})
+        consoles = rows_to_device(
+            {name: taken[f"console.{name}"] for name in ("state", "memory", "screen", "random")}
+        )
         settled = rows_from_device(consoles)
         second, kept = np.zeros(self.num_envs, np.uint8), np.zeros((self.num_envs, 0), np.uint64)
         if self._captures:
@@ -220,7 +234,11 @@ class DeviceConsoles:
         write = self.threads.write
         for array, values in zip(self.consoles, consoles, strict=True):
             write(array, values)
-        for array, values in ((self.seen.second, second), (self.seen.kept, kept), (self.seen.observations, taken["observations"])):
+        for array, values in (
+            (self.seen.second, second),
+            (self.seen.kept, kept),
+            (self.seen.observations, taken["observations"]),
+        ):
             write(array, values)
         write(self.seen.levels, levels_of(taken["captured"], self._tables, pools=self._pools))
         write(self.outcome.elapsed, taken["elapsed"])
@@ -253,5 +271,7 @@ class DeviceConsoles:
         here = bool(self.machine.powered["state"][0, sticky].any())
         if (taken["console.state"][:, sticky].any(axis=1) != here).any():
             names = ("sticky", "not sticky")
-            raise ValueError(f"saved consoles: actions are {names[not here]} here and {names[here]} there; use the settings they were saved with")
+            raise ValueError(
+                f"saved consoles: actions are {names[not here]} here and {names[here]} there; use the settings they were saved with"
+            )
         return taken

@@ -116,7 +116,9 @@ class Accesses(DpcAccesses):
     def peek_console(self, address: str) -> str:
         """`peek_low` without the cartridge."""
         return self.either(
-            self.is_ram(address), lambda: self.byte("memory", self.op("and", address, 0x7F)), lambda: self.peek_input(address)
+            self.is_ram(address),
+            lambda: self.byte("memory", self.op("and", address, 0x7F)),
+            lambda: self.peek_input(address),
         )
 
     def peek_input(self, address: str) -> str:
@@ -195,7 +197,11 @@ class Accesses(DpcAccesses):
             if self.image.kind == cartridge.DPC and address & 0xFFF in FETCHER_READS:
                 return True
             switches = self.image.switched(address, self.now.bank) is not None
-            return switches or self.image.offset(address, self.now.bank) is not None or self.is_cartridge_ram(address, READ_PORT)
+            return (
+                switches
+                or self.image.offset(address, self.now.bank) is not None
+                or self.is_cartridge_ram(address, READ_PORT)
+            )
         return True
 
     def switch(self, bank: int) -> None:
@@ -221,7 +227,11 @@ class Accesses(DpcAccesses):
                 self.switch(bank)
                 return int(self.image.rom[bank + (address & 0xFFF)])
             at = self.image.offset(address, self.now.bank)
-            return int(self.image.rom[at]) if at is not None else self.byte("memory", CART_RAM + (address & 0x7F))
+            return (
+                int(self.image.rom[at])
+                if at is not None
+                else self.byte("memory", CART_RAM + (address & 0x7F))
+            )
         if address & 0x80 == 0:
             self.log(READ_ENTRY)
             register = address & 0x0F
@@ -277,7 +287,9 @@ class Accesses(DpcAccesses):
         self.put_word(RIOT_READ_FLAG, flag)
         late = self.op("sub", cycle, self.op("add", self.word(RIOT_SET_CYCLE), end))
         was_read = self.test("ne", flag, 0)
-        return self.value(f"select i1 {was_read}, i32 {self.op('sub', self.op('sub', timer, passed), late)}, i32 {value}")
+        return self.value(
+            f"select i1 {was_read}, i32 {self.op('sub', self.op('sub', timer, passed), late)}, i32 {value}"
+        )
 
     def timer_flag(self) -> str:
         """TIMINT: bit 7 once the timer has expired, until INTIM is read; see `riot.read`."""

@@ -5,7 +5,11 @@ from typing import Any
 
 # The types of a function's arguments, by the memory they point into.
 CPU_POINTERS = {"s": "ptr", "memory": "ptr", "rom": "ptr"}
-GPU_POINTERS = {"s": "ptr addrspace(5)", "memory": "ptr addrspace(5)", "rom": "ptr addrspace(1)"}  # a thread's own, the device's
+GPU_POINTERS = {
+    "s": "ptr addrspace(5)",
+    "memory": "ptr addrspace(5)",
+    "rom": "ptr addrspace(1)",
+}  # a thread's own, the device's
 
 
 class Assembly:
@@ -50,7 +54,9 @@ class Assembly:
         ways = self.either_do(condition, yes, no)
         return self.value("phi i32 " + ", ".join(f"[ {value}, %{block} ]" for value, block in ways))
 
-    def either_do(self, condition: str, yes: Callable[[], Any], no: Callable[[], Any]) -> list[tuple[Any, str]]:
+    def either_do(
+        self, condition: str, yes: Callable[[], Any], no: Callable[[], Any]
+    ) -> list[tuple[Any, str]]:
         """`either` for what needs no value; returns what both gave and the labels they ended under."""
         at_yes, at_no, join = self.fresh("y"), self.fresh("n"), self.fresh("j")
         self.line(f"br i1 {condition}, label %{at_yes}, label %{at_no}")
@@ -83,7 +89,9 @@ class Assembly:
         return self.value(f"zext i8 {loaded} to i32")
 
     def put_byte(self, array: str, index: int | str, value: int | str) -> None:
-        self.line(f"store i8 {self.value(f'trunc i32 {value} to i8')}, {self.pointers[array]} {self.place(array, index)}")
+        self.line(
+            f"store i8 {self.value(f'trunc i32 {value} to i8')}, {self.pointers[array]} {self.place(array, index)}"
+        )
 
     def place(self, array: str, index: int | str) -> str:
         if not isinstance(index, int):

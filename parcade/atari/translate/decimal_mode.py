@@ -17,13 +17,17 @@ class Decimal(Assembly):
 
     def overflow(self, result: str, other: str, subtracting: bool) -> str:
         """Bit 7 of (a ^ result) & (result ^ m), or of (a ^ result) & (a ^ m)."""
-        signs = self.op("and", self.op("xor", "%a", result), self.op("xor", other if not subtracting else "%a", "%m"))
+        signs = self.op(
+            "and", self.op("xor", "%a", result), self.op("xor", other if not subtracting else "%a", "%m")
+        )
         return self.op("and", self.op("lshr", signs, 7), 1)
 
     def assembly(self, subtracting: bool, convention: str) -> str:
         """The function as LLVM assembly, of a calling convention."""
         if subtracting:
-            total = self.op("sub", self.op("sub", self.number("%a"), self.number("%m")), self.op("sub", 1, "%c"))
+            total = self.op(
+                "sub", self.op("sub", self.number("%a"), self.number("%m")), self.op("sub", 1, "%c")
+            )
             carry = self.bit("sge", "%a", self.op("add", "%m", self.op("sub", 1, "%c")))
             total = self.op("add", total, 200)  # at least -166, and hundreds do not count
         else:

@@ -35,12 +35,22 @@ def listing(image: bytes) -> Iterator[str]:
     yield f"; {name or 'unknown ROM'}, {len(image)} bytes, cartridge {type_name}"
     if kind == cartridge.E0:
         # Slices move on their own; as the console starts, 4, 5, 6 and 7 are mapped.
-        rom, kind = cartridge.expand_image(image[4096:8192].ljust(4096, b"\0"), cartridge.PLAIN), cartridge.PLAIN
+        rom, kind = (
+            cartridge.expand_image(image[4096:8192].ljust(4096, b"\0"), cartridge.PLAIN),
+            cartridge.PLAIN,
+        )
         yield "; slices 4 to 7, which are mapped at the start"
     else:
         rom = cartridge.expand_image(image, kind)
     whole = Image(rom, kind)
-    size = {cartridge.F8: 2, cartridge.F8SC: 2, cartridge.F6: 4, cartridge.F6SC: 4, cartridge.FE: 2, cartridge.DPC: 2}.get(kind, 1)
+    size = {
+        cartridge.F8: 2,
+        cartridge.F8SC: 2,
+        cartridge.F6: 4,
+        cartridge.F6SC: 4,
+        cartridge.FE: 2,
+        cartridge.DPC: 2,
+    }.get(kind, 1)
     for bank in range(size):
         yield from _bank(whole, bank)
 

@@ -82,7 +82,9 @@ class DpcAccesses(Assembly):
             self.put_word(DPC_COUNTER + index, self.op("or", high, value))
         elif function == 3:
             low = self.op("and", self.word(DPC_COUNTER + index), 0xFF)
-            self.put_word(DPC_COUNTER + index, self.op("or", self.op("shl", self.op("and", value, 7), 8), low))
+            self.put_word(
+                DPC_COUNTER + index, self.op("or", self.op("shl", self.op("and", value, 7), 8), low)
+            )
             if index >= MUSIC_FETCHERS:
                 self.put_word(DPC_MUSIC + index, self.op("and", self.op("lshr", value, 4), 1))
         elif function == 6:
@@ -106,7 +108,9 @@ class Music(Assembly):
         clocks = self.clocks_since_last_read()
         whole_long = self.value(f"fptosi double {clocks} to i64")
         rest = self.value(f"fsub double {clocks}, {self.value(f'sitofp i64 {whole_long} to double')}")
-        self.line(f"store i64 {self.value(f'bitcast double {rest} to i64')}, {self.pointers['s']} {self.fraction()}, align 4")
+        self.line(
+            f"store i64 {self.value(f'bitcast double {rest} to i64')}, {self.pointers['s']} {self.fraction()}, align 4"
+        )
         moved = self.value(f"icmp sgt i64 {whole_long}, 0")
         whole = self.value(f"trunc i64 {whole_long} to i32")
         shift: int | str = 0
@@ -128,13 +132,19 @@ class Music(Assembly):
         self.put_word(DPC_MARK_CYCLE, "%now")
         loaded = self.value(f"load i64, {self.pointers['s']} {self.fraction()}, align 4")
         before = self.value(f"bitcast i64 {loaded} to double")
-        clocks = self.value(f"fmul double {self.value(f'sitofp i32 {cycles} to double')}, {exact(MUSIC_CLOCK)}")
+        clocks = self.value(
+            f"fmul double {self.value(f'sitofp i32 {cycles} to double')}, {exact(MUSIC_CLOCK)}"
+        )
         clocks = self.value(f"fdiv double {clocks}, {exact(CPU_CLOCK)}")
         return self.value(f"fadd double {clocks}, {before}")
 
     def move_voice(self, index: int, whole: str, moved: str) -> str:
         """Move a fetcher on by whole clocks; 1 where its voice is heard, else 0."""
-        top, counter, flag = self.word(DPC_TOP + index), self.word(DPC_COUNTER + index), self.word(DPC_FLAG + index)
+        top, counter, flag = (
+            self.word(DPC_TOP + index),
+            self.word(DPC_COUNTER + index),
+            self.word(DPC_FLAG + index),
+        )
         plays = self.test("ne", self.word(DPC_MUSIC + index), 0)
         moves = self.value(f"and i1 {plays}, {moved}")
         round_length = self.op("add", top, 1)
@@ -143,7 +153,9 @@ class Music(Assembly):
         low = self.value(f"select i1 {self.test('slt', low, 0)}, i32 {wrapped}, i32 {low}")
         low = self.value(f"select i1 {self.test('eq', top, 0)}, i32 0, i32 {low}")
         new_flag = self.value(f"select i1 {self.test('sle', low, top)}, i32 255, i32 {flag}")
-        new_flag = self.value(f"select i1 {self.test('sle', low, self.word(DPC_BOTTOM + index))}, i32 0, i32 {new_flag}")
+        new_flag = self.value(
+            f"select i1 {self.test('sle', low, self.word(DPC_BOTTOM + index))}, i32 0, i32 {new_flag}"
+        )
         new_counter = self.op("or", self.op("and", counter, 0x700), low)
         flag = self.value(f"select i1 {moves}, i32 {new_flag}, i32 {flag}")
         self.put_word(DPC_FLAG + index, flag)

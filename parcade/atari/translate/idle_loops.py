@@ -11,7 +11,11 @@ from .rom_image import Image, Instruction
 
 COUNTERS = {"DEX": "X", "DEY": "Y"}
 POLLS = ("LDA", "LDX", "LDY")
-INTIM, TIMINT, TIMER_LINES = 0x284, 0x285, 0x1285  # the timer and its flag, and the address lines that decide them
+INTIM, TIMINT, TIMER_LINES = (
+    0x284,
+    0x285,
+    0x1285,
+)  # the timer and its flag, and the address lines that decide them
 LARGEST_POSITIVE = 0x7F
 INSTRUCTIONS = 2  # in a round
 
@@ -29,7 +33,11 @@ class IdleLoops(Accesses):
         branch = self.code.get((now.name & ~0xFFFF) | now.following)
         if branch is None or branch.opcode.mnemonic not in ("BNE", "BPL") or branch.target != now.pc:
             return
-        cycles = now.opcode.cycles + branch.opcode.cycles + (1 if (branch.target ^ branch.following) & 0xFF00 == 0 else 2)
+        cycles = (
+            now.opcode.cycles
+            + branch.opcode.cycles
+            + (1 if (branch.target ^ branch.following) & 0xFF00 == 0 else 2)
+        )
         ends_at_zero = branch.opcode.mnemonic == "BNE"
         if now.opcode.mnemonic in COUNTERS:
             self._skip_count(COUNTERS[now.opcode.mnemonic], cycles, ends_at_zero)

@@ -47,7 +47,9 @@ class LaneTranslator(Translator):
         place = self.places.setdefault(name, len(self.places))
         self.entries.add(name)  # a lane that comes back from a meeting goes on here
         whole, meeting = self.fresh("w"), self.fresh("m")
-        self.line(f"br i1 {self.test('eq', self.active_lanes(), self.get('LIVE'))}, label %{whole}, label %{meeting}")
+        self.line(
+            f"br i1 {self.test('eq', self.active_lanes(), self.get('LIVE'))}, label %{whole}, label %{meeting}"
+        )
         self.label(whole)
         self.line(f"br label %i{name}")
         self.label(meeting)
@@ -107,7 +109,9 @@ class LaneTranslator(Translator):
     def key(self) -> tuple[str, str]:
         """A lane's place in the order of the meeting, and its place in the code: the clock above the place, the ended last."""
         status = self.get("STATUS")
-        place = self.value(f"select i1 {self.test('eq', status, GOING)}, i32 {self.get('PLACE')}, i32 {STOPPED}")
+        place = self.value(
+            f"select i1 {self.test('eq', status, GOING)}, i32 {self.get('PLACE')}, i32 {STOPPED}"
+        )
         key = self.op("or", self.op("shl", self.get("CYCLES"), PLACE_BITS), place)
         return self.value(f"select i1 {self.test('eq', status, ENDED)}, i32 -1, i32 {key}"), place
 

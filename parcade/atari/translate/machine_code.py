@@ -16,7 +16,11 @@ from .accesses import INTERPRET
 ADDRESS_BYTES = 8
 GPU_NAME = "parcade_run"
 LOCAL_MEMORY, GLOBAL_MEMORY = 5, 1  # address spaces of a GPU
-GPU_TRIPLE, OLDEST_GPU, PTX_VERSION = "nvptx64-nvidia-cuda", "sm_80", "+ptx70"  # minima over a warp came with both
+GPU_TRIPLE, OLDEST_GPU, PTX_VERSION = (
+    "nvptx64-nvidia-cuda",
+    "sm_80",
+    "+ptx70",
+)  # minima over a warp came with both
 
 
 @intrinsic
@@ -51,7 +55,9 @@ def _call_on_gpu(builder, _address, data, numbers):
     from llvmlite import ir
 
     wide, word, byte = ir.IntType(64), ir.IntType(32), ir.IntType(8)
-    function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(word, [wide] * 3 + [word] * 3), GPU_NAME)
+    function = cgutils.get_or_insert_function(
+        builder.module, ir.FunctionType(word, [wide] * 3 + [word] * 3), GPU_NAME
+    )
     meets(builder, function)
     addresses = []
     for array, space in zip(data, (LOCAL_MEMORY, LOCAL_MEMORY, GLOBAL_MEMORY), strict=True):
@@ -84,7 +90,11 @@ def _target_machine():
     llvm.initialize_native_asmparser()
     target = llvm.Target.from_default_triple()
     return target.create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=2, reloc="pic", codemodel="small"
+        cpu=llvm.get_host_cpu_name(),
+        features=llvm.get_host_cpu_features().flatten(),
+        opt=2,
+        reloc="pic",
+        codemodel="small",
     )
 
 
@@ -109,7 +119,9 @@ def compile_for_gpu(assembly: str) -> str:
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     target = llvm.Target.from_triple(GPU_TRIPLE)
-    machine = target.create_target_machine(cpu=OLDEST_GPU, features=PTX_VERSION, opt=3, reloc="default", codemodel="default")
+    machine = target.create_target_machine(
+        cpu=OLDEST_GPU, features=PTX_VERSION, opt=3, reloc="default", codemodel="default"
+    )
     return machine.emit_assembly(_optimised(assembly, machine, GPU_NAME))
 
 
@@ -138,7 +150,9 @@ def load_object(code: bytes) -> tuple:
     machine = _target_machine()
     empty = llvm.parse_assembly("")
     empty.triple = machine.triple
-    engine = llvm.create_mcjit_compiler(empty, machine, use_lmm=True)  # one block of memory for all sections: see jit.py
+    engine = llvm.create_mcjit_compiler(
+        empty, machine, use_lmm=True
+    )  # one block of memory for all sections: see jit.py
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
     return engine, engine.get_function_address("run")

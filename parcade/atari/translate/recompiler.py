@@ -81,7 +81,9 @@ class Translator(IdleLoops):
         goes_back = pc <= self.now.pc or self.image.bank_after(self.now) != self.now.bank
         if goes_back:
             stop, back = self.fresh("s"), self.fresh("b")
-            self.line(f"br i1 {self.test('sgt', self.get('N'), '%most')}, label %{stop}, label %{back}, !prof !0")
+            self.line(
+                f"br i1 {self.test('sgt', self.get('N'), '%most')}, label %{stop}, label %{back}, !prof !0"
+            )
             self.label(stop)
             self.stop(pc)
             self.label(back)
@@ -166,7 +168,9 @@ class Translator(IdleLoops):
         self.line(f"br i1 {self.test('ne', self.get('D'), 0)}, label %{decimal}, label %{binary}, !prof !0")
         self.label(decimal)
         name = decimal_mode.SUBTRACT if subtracting else decimal_mode.ADD
-        both = self.value(f"call {self.small_calls}i32 @{name}(i32 {self.get('A')}, i32 {m}, i32 {self.get('C')})")
+        both = self.value(
+            f"call {self.small_calls}i32 @{name}(i32 {self.get('A')}, i32 {m}, i32 {self.get('C')})"
+        )
         self.put("V", self.op("lshr", both, 9))
         self.put("C", self.op("and", self.op("lshr", both, 8), 1))
         self.put("A", self.op("and", both, 0xFF))
@@ -217,11 +221,17 @@ class Translator(IdleLoops):
             if known & 0x1000 or self.reads_latch(known):
                 return False
             if known & 0x80 == 0:
-                self.leave_if(self.test("sge", self.get("COUNT"), LOG_CAPACITY - 1))  # room for both accesses, or neither
+                self.leave_if(
+                    self.test("sge", self.get("COUNT"), LOG_CAPACITY - 1)
+                )  # room for both accesses, or neither
             self.write(known, self.modified(mnemonic, self.read(known)))
             self.finish()
             return True
-        address = self.indexed()[0] if mode == "absx" else self.op("and", self.op("add", self.get("X"), now.low), 0xFF)
+        address = (
+            self.indexed()[0]
+            if mode == "absx"
+            else self.op("and", self.op("add", self.get("X"), now.low), 0xFF)
+        )
         self.leave_if(self.value(f"xor i1 {self.is_ram(address)}, true"))
         at = self.op("and", address, 0x7F)
         self.put_byte("memory", at, self.modified(mnemonic, self.byte("memory", at)))
@@ -239,7 +249,9 @@ class Translator(IdleLoops):
             if not self.can_write(known):
                 return False
             self.write(known, value)
-            if known & 0x1080 == 0 and known & 0x3F == VSYNC:  # after the frame it ended the next one begins here
+            if (
+                known & 0x1080 == 0 and known & 0x3F == VSYNC
+            ):  # after the frame it ended the next one begins here
                 self.entries.add(self.image.bank_after(now) >> 12 << 16 | now.following)
             self.count_instruction(now.opcode.cycles)
             waits = known & 0x1080 == 0 and known & 0x3F == WSYNC
@@ -328,7 +340,9 @@ class Translator(IdleLoops):
         """RTI."""
         sp = self.get("SP")
         self.leave_if(self.test("ugt", self.op("sub", sp, 0x80), 0x7C))
-        flags, low, high = (self.byte("memory", self.op("and", self.op("add", sp, k), 0x7F)) for k in (1, 2, 3))
+        flags, low, high = (
+            self.byte("memory", self.op("and", self.op("add", sp, k), 0x7F)) for k in (1, 2, 3)
+        )
         target = self.op("or", low, self.op("shl", high, 8))
         self.leave_if(self.test("eq", self.op("and", target, 0x1080), 0))
         self.put("SP", self.op("add", sp, 3))
@@ -357,7 +371,11 @@ class Translator(IdleLoops):
         """Implied and accumulator operations."""
         now = self.now
         mnemonic = now.opcode.mnemonic
-        leaving = {"RTS": self.translate_return, "RTI": self.translate_return_from_interrupt, "BRK": self.translate_break}
+        leaving = {
+            "RTS": self.translate_return,
+            "RTI": self.translate_return_from_interrupt,
+            "BRK": self.translate_break,
+        }
         if mnemonic in leaving:
             return leaving[mnemonic]()
         if mnemonic in TRANSFERS:
@@ -422,7 +440,9 @@ class Translator(IdleLoops):
         There PLA reads two registers from INPT0 on, the first for nothing. Six bits, or all, are left over on the bus from its opcode.
         """
         in_ram = self.test("ule", self.op("sub", sp, 0x80), 0x7E)
-        return self.either(in_ram, lambda: self.byte("memory", self.op("and", above, 0x7F)), lambda: self.pulled_from_tia(sp))
+        return self.either(
+            in_ram, lambda: self.byte("memory", self.op("and", above, 0x7F)), lambda: self.pulled_from_tia(sp)
+        )
 
     def pulled_from_tia(self, sp: str) -> str:
         """The byte of the second of two registers that PLA reads; gives the instruction back where one is no input."""
@@ -491,11 +511,15 @@ class Translator(IdleLoops):
         self.choose_way()
         functions = [decimal_mode.assembly(self.small_calls)]
         functions += [Music(self.pointers).assembly()] if self.image.kind == cartridge.DPC else []
-        return "".join(functions) + "\n".join([*self.lines, *body, "}", '!0 = !{!"branch_weights", i32 1, i32 2000}', ""])
+        return "".join(functions) + "\n".join(
+            [*self.lines, *body, "}", '!0 = !{!"branch_weights", i32 1, i32 2000}', ""]
+        )
 
     def head(self) -> None:
         """The function's name and arguments."""
-        arguments = "ptr noalias nocapture %s, ptr noalias nocapture %memory, ptr noalias nocapture readonly %rom"
+        arguments = (
+            "ptr noalias nocapture %s, ptr noalias nocapture %memory, ptr noalias nocapture readonly %rom"
+        )
         self.lines.append(f"define i32 @run({arguments}, i32 %limit, i32 %status, i32 %group) nounwind {{")
         self.label("entry")
 

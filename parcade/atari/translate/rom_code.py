@@ -43,7 +43,9 @@ def ptx_of(rom: np.ndarray, powered: dict[str, np.ndarray], program: np.ndarray)
 
 def put_address(rom: np.ndarray, address: int) -> None:
     """Say where an image's machine code is; 0 for none. On a GPU any other number says that it is linked."""
-    rom[-machine_code.ADDRESS_BYTES :] = np.frombuffer(int(address).to_bytes(machine_code.ADDRESS_BYTES, "little"), np.uint8)
+    rom[-machine_code.ADDRESS_BYTES :] = np.frombuffer(
+        int(address).to_bytes(machine_code.ADDRESS_BYTES, "little"), np.uint8
+    )
 
 
 def detach(rom: np.ndarray) -> None:
@@ -52,7 +54,11 @@ def detach(rom: np.ndarray) -> None:
 
 
 def _key(rom: np.ndarray, target: str) -> str:
-    parts = rom[: -machine_code.ADDRESS_BYTES].tobytes(), source_digest(everything=True).encode(), target.encode()
+    parts = (
+        rom[: -machine_code.ADDRESS_BYTES].tobytes(),
+        source_digest(everything=True).encode(),
+        target.encode(),
+    )
     return hashlib.sha256(b"".join(parts)).hexdigest()[:32]
 
 
@@ -67,7 +73,9 @@ def _traced(rom: np.ndarray, powered: dict[str, np.ndarray], program: np.ndarray
 def _kept(name: str, make: Callable[[], bytes]) -> bytes:
     """What `make` gives, from disk if it has been made before."""
     directory = cache_directory()
-    with only_process(directory, f"rom-{name[:2]}"):  # processes that load different ROMs do not wait for each other
+    with only_process(
+        directory, f"rom-{name[:2]}"
+    ):  # processes that load different ROMs do not wait for each other
         path = None if directory is None else directory / f"rom-{name}"
         if path is not None and path.is_file():
             return path.read_bytes()

@@ -23,7 +23,9 @@ from ..state import (
 
 TRACED_FRAMES = 2400
 HOLD_FRAMES = 4
-ZPX, ZPY, ABSX, ABSY, INDX, INDY = (MODES.index(mode) for mode in ("zpx", "zpy", "absx", "absy", "indx", "indy"))
+ZPX, ZPY, ABSX, ABSY, INDX, INDY = (
+    MODES.index(mode) for mode in ("zpx", "zpy", "absx", "absy", "indx", "indy")
+)
 SEEN, ENTERED = 1, 2  # bits of the notes; PC stands above them
 
 
@@ -41,7 +43,9 @@ def _will_leave(s, memory, rom, at):
     if mode == ZPX or mode == ZPY:
         address = (np.int64(rom[at + 1]) + np.int64(s[CPU_X] if mode == ZPX else s[CPU_Y])) & 0xFF
     elif mode == ABSX or mode == ABSY:
-        address = (np.int64(rom[at + 1]) | np.int64(rom[at + 2]) << 8) + np.int64(s[CPU_X] if mode == ABSX else s[CPU_Y])
+        address = (np.int64(rom[at + 1]) | np.int64(rom[at + 2]) << 8) + np.int64(
+            s[CPU_X] if mode == ABSX else s[CPU_Y]
+        )
     elif mode == INDX:
         pointer = np.int64(rom[at + 1]) + np.int64(s[CPU_X])
         address = np.int64(memory[pointer & 0x7F]) | np.int64(memory[(pointer + 1) & 0x7F]) << 8

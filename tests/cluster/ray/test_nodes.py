@@ -25,7 +25,9 @@ SYSTEMS = {
     ),
 }
 PARTS = ("Actor", "Learner", "ServerShard", "ReplayShard")
-CPUS_OF_A_NODE = "9"  # room for every part on the node that stays; Ray begins to use the other one when half are taken
+CPUS_OF_A_NODE = (
+    "9"  # room for every part on the node that stays; Ray begins to use the other one when half are taken
+)
 HARD_LIMIT_SECONDS = 150
 NODE = [sys.executable, "-m", "parcade.cluster.ray_node"]
 
@@ -34,7 +36,12 @@ NODE = [sys.executable, "-m", "parcade.cluster.ray_node"]
 def two_nodes():
     """The head's address, the second node's process, and the environment that may join them."""
     here = Path(tempfile.mkdtemp(prefix="pcn", dir="/tmp"))  # short: Ray's sockets lie below it
-    token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "5" * 64, "RAY_TMPDIR": str(here), "PARCADE_PLAIN": "1"}
+    token = {
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": "5" * 64,
+        "RAY_TMPDIR": str(here),
+        "PARCADE_PLAIN": "1",
+    }
     environment = {**os.environ, **token, "SLURM_CPUS_PER_TASK": CPUS_OF_A_NODE}
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -98,7 +105,17 @@ def test_training_goes_on_after_a_node_died(two_nodes, tmp_path, system):
     address, second, environment = two_nodes
     run = tmp_path / "run"
     flags = f"--engine ray --address {address} --network mlp --hidden 16 --total-frames 100000000 --report-seconds 0.5 --snapshot-seconds 1"
-    command = [sys.executable, "-m", "parcade", "train", "tiny_catch", *SYSTEMS[system].split(), *flags.split(), "--run-dir", str(run)]
+    command = [
+        sys.executable,
+        "-m",
+        "parcade",
+        "train",
+        "tiny_catch",
+        *SYSTEMS[system].split(),
+        *flags.split(),
+        "--run-dir",
+        str(run),
+    ]
     with open(tmp_path / "output.log", "w") as log:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT)
     try:
@@ -106,9 +123,13 @@ def test_training_goes_on_after_a_node_died(two_nodes, tmp_path, system):
         lost = parts_on(second)
         assert lost, "no part was on the node that is to die"
         kill_all_of(second)
-        after = wait_for_report(run, process, lambda report: report["parts/restarts"] + report["parts/rollbacks"] >= 1)
+        after = wait_for_report(
+            run, process, lambda report: report["parts/restarts"] + report["parts/rollbacks"] >= 1
+        )
         frames, updates = after["frames"] + 1000, after["updates"] + 100
-        later = wait_for_report(run, process, lambda report: report["updates"] > updates and report["frames"] > frames)
+        later = wait_for_report(
+            run, process, lambda report: report["updates"] > updates and report["frames"] > frames
+        )
         if "server/pushed" in later:
             assert later["parts/rollbacks"] >= 1 or not any("ServerShard" in title for title in lost), lost
         process.send_signal(signal.SIGINT)

@@ -66,7 +66,9 @@ def begin(engine):
         hyper = {**hyper, **(more_hyper or {})}
         run = RunConfig(algorithm=algorithm, engine="ray", total_frames=10**6, seed=3)
         hyper = ALGORITHMS[algorithm].config(**{"network": SMALL, **hyper})
-        config = TrainConfig("tiny_catch", run, hyper=hyper, topology=TopologyConfig(**{**topology, **changes}))
+        config = TrainConfig(
+            "tiny_catch", run, hyper=hyper, topology=TopologyConfig(**{**topology, **changes})
+        )
         driver = make_driver(config, on)
         driver.begin()
         return driver
@@ -195,7 +197,9 @@ def test_a_cluster_of_its_own_lets_parts_come_as_they_like_and_a_joined_one_does
     assert ray.available_resources()["CPU"] == ray.cluster_resources()["CPU"] == 64
     joined = RayEngine(TopologyConfig(), {"CPU": 1})
     joined.check_room("actor", 64)
-    with pytest.raises(UsageError, match=r"65 more actor\(s\) reserve 65 CPUs, the cluster has 64 free; add nodes"):
+    with pytest.raises(
+        UsageError, match=r"65 more actor\(s\) reserve 65 CPUs, the cluster has 64 free; add nodes"
+    ):
         joined.check_room("actor", 65)
 
 
@@ -213,7 +217,9 @@ def test_a_node_with_other_versions_is_one_line(engine):
 
     joined = RayEngine(TopologyConfig(), {"CPU": 1})
     joined.check_nodes(versions())
-    with pytest.raises(UsageError, match=r"node \S+ has torch \S+, this one has 1.0; install the same everywhere"):
+    with pytest.raises(
+        UsageError, match=r"node \S+ has torch \S+, this one has 1.0; install the same everywhere"
+    ):
         joined.check_nodes({**versions(), "torch": "1.0"})
 
 
@@ -232,7 +238,11 @@ def test_no_cluster_at_the_address_is_one_line(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(ray, "is_initialized", lambda: False)  # this process has one of its own already
     assert main(["train", *COMMAND, "--address", "127.0.0.1:1", "--run-dir", str(tmp_path / "run")]) == 2
     error = capsys.readouterr().err
-    assert error.count("\n") == 1 and "no Ray cluster answers at 127.0.0.1:1" in error and "ray start --head" in error
+    assert (
+        error.count("\n") == 1
+        and "no Ray cluster answers at 127.0.0.1:1" in error
+        and "ray start --head" in error
+    )
 
 
 def test_another_version_of_ray_is_one_line(monkeypatch):
@@ -240,7 +250,9 @@ def test_another_version_of_ray_is_one_line(monkeypatch):
     from parcade.errors import UsageError
 
     def refuse(**words):
-        raise RuntimeError("Version mismatch: The cluster was started with:\n    Ray: 2.1.0\n    Python: 3.12.1")
+        raise RuntimeError(
+            "Version mismatch: The cluster was started with:\n    Ray: 2.1.0\n    Python: 3.12.1"
+        )
 
     monkeypatch.setattr(ray, "init", refuse)
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
@@ -266,7 +278,9 @@ def test_a_dead_driver_leaves_a_run_that_resumes_and_a_finished_one_leaves_nothi
     command = [sys.executable, "-m", "parcade", "train"]
     here = Path(tempfile.mkdtemp(prefix="pcr", dir="/tmp"))  # short: Ray's sockets lie below it
     environment = {**os.environ, "TMPDIR": str(here), "PARCADE_PLAIN": "1"}
-    process = subprocess.Popen([*command, *COMMAND, *flags], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        [*command, *COMMAND, *flags], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
     deadline = time.monotonic() + 300
     while not list((run / "checkpoints").glob("[0-9]*[0-9]")) and time.monotonic() < deadline:
         assert process.poll() is None, process.communicate()
