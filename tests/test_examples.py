@@ -1,0 +1,36 @@
+"""The examples do what they say."""
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+
+import parcade
+from parcade.cli import main
+
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+
+
+def load_example(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("frame_limit", [108_000, 200], ids=["long episodes", "episodes cut off"])
+def test_ppo_in_one_file_learns_the_bits_of_the_command_it_names(tmp_path, frame_limit, capsys):
+    example = load_example("ppo_one_file")
+    _, _, command = example.__doc__.partition("parcade train ")
+    flags = command.partition("Paper:")[0].split()
+    flags[flags.index("--total-frames") + 1] = "30000"
+    mine = example.train(seed=5, total_frames=30_000, frame_limit=frame_limit)
+    options = ["--seed", "5", "--frame-limit", str(frame_limit), "--run-dir", str(tmp_path / "run")]
+    assert main(["train", *flags, "--threads-per-rank", "1", *options]) == 0
+    theirs = parcade.load(tmp_path / "run").policy
+    vectors = [torch.nn.utils.parameters_to_vector(p.parameters()).detach() for p in (mine, theirs)]
+    assert torch.equal(*vectors)
+    fresh = example.train(seed=5, total_frames=0)
+    assert not torch.equal(vectors[0], torch.nn.utils.parameters_to_vector(fresh.parameters()).detach())
