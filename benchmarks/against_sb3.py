@@ -87,9 +87,9 @@ def measure_parcade(iterations: int, threads: int, precision: str, backend: str 
     from parcade.algorithms.ppo import PPOConfig
     from parcade.config import RunConfig, TrainConfig
     from parcade.experience.build import make_source
+    from parcade.machine import available_cores
     from parcade.policy import NetworkConfig
-    from parcade.report.machine import available_cores
-    from parcade.report.timing import Timer
+    from parcade.timing import Timer
     from parcade.train import make_algorithm, make_exchange
 
     threads = threads or available_cores()
@@ -176,7 +176,7 @@ def main() -> int:
     if arguments.child:
         child(arguments.child, arguments.iterations)
         return 0
-    from parcade.report.machine import commit, machine
+    from parcade.machine import commit, machine
 
     samples: dict[str, list[dict[str, float]]] = {subject: [] for subject in SUBJECTS}
     for _ in range(arguments.repeats):

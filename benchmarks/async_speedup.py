@@ -26,10 +26,10 @@ import torch
 from parcade.envs import make_vec
 from parcade.experience.build import make_policy
 from parcade.flags import parse_training
+from parcade.machine import commit, machine
 from parcade.parameters import load_weights
 from parcade.policy import Policy
-from parcade.report.machine import commit, machine
-from parcade.report.progress import process_cpu_seconds
+from parcade.timing import process_cpu_seconds
 from parcade.topology.parts import PartLost
 from parcade.topology.run import make_driver, make_engine
 

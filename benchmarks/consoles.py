@@ -24,7 +24,7 @@ import numpy as np
 
 from parcade import Arcade, make_vec
 from parcade.atari import games
-from parcade.report.machine import commit, machine
+from parcade.machine import commit, machine
 
 RESULTS = Path(__file__).resolve().parent / "results"
 GAMES = ("pong", "breakout", "seaquest", "ms_pacman", "qbert", "space_invaders", "beam_rider")

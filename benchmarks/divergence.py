@@ -12,7 +12,7 @@ import json
 from pathlib import Path
 
 from parcade.atari.cuda.lane_simulation import lanes_together
-from parcade.report.machine import commit, machine
+from parcade.machine import commit, machine
 
 RESULT = Path(__file__).parent / "results" / "gpu_divergence.json"
 GAMES = ["pong", "breakout", "seaquest", "ms_pacman", "qbert", "space_invaders", "beam_rider"]

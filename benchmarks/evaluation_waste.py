@@ -43,7 +43,7 @@ def measure(ranks: int, evaluate_every: int, epochs: int) -> dict[str, float]:
 
 
 def main() -> int:
-    from parcade.report.machine import commit, machine
+    from parcade.machine import commit, machine
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=5)

@@ -21,9 +21,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from parcade import machine  # noqa: E402
 from parcade.atari import games  # noqa: E402
 from parcade.errors import UsageError, unknown_name  # noqa: E402
-from parcade.report import machine  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results"
 STAND_IN = "stand-in: CPU"

@@ -74,7 +74,7 @@ def card_and_ranks(device: str) -> tuple[str, int]:
     import torch
 
     from parcade.devices import is_stand_in
-    from parcade.report.machine import available_cores, cpu_model
+    from parcade.machine import available_cores, cpu_model
 
     if device == "cpu":
         return f"CPU: {cpu_model()}, {available_cores()} cores", available_cores()
@@ -89,7 +89,7 @@ def card_and_ranks(device: str) -> tuple[str, int]:
 
 def commit() -> str:
     """The commit, marked where the sources were changed."""
-    from parcade.report import machine
+    from parcade import machine
 
     return machine.commit() or gpu_results.commit()
 

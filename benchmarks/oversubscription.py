@@ -25,8 +25,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from parcade.machine import available_cores, commit, machine
 from parcade.profile.take import Recording, take, train_command
-from parcade.report.machine import available_cores, commit, machine
 
 RESULTS = Path(__file__).resolve().parent / "results"
 # What libgomp spins for when nothing is said, about 3 ms; said here, it wins over parcade's OMP_WAIT_POLICY=PASSIVE.

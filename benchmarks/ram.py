@@ -23,7 +23,7 @@ import ale_py
 import numpy as np
 
 from parcade import make_vec
-from parcade.report.machine import commit, machine
+from parcade.machine import commit, machine
 
 RESULTS = Path(__file__).resolve().parent / "results"
 GAMES = ("pong", "breakout", "seaquest", "qbert")

@@ -46,7 +46,7 @@ def measure(job: str, ranks: int, seconds: int) -> dict[str, float]:
 
 
 def main() -> int:
-    from parcade.report.machine import commit, machine
+    from parcade.machine import commit, machine
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=3)

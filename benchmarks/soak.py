@@ -19,7 +19,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from parcade.report.machine import commit, machine
+from parcade.machine import commit, machine
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"

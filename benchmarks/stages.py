@@ -20,7 +20,7 @@ import numpy as np
 
 from parcade.atari import console, engine_cpu, games, preprocess
 from parcade.atari import state as st
-from parcade.report.machine import commit, machine
+from parcade.machine import commit, machine
 
 GAMES = ("pong", "breakout", "seaquest", "qbert", "beam_rider", "space_invaders")
 STAGES = ("play", "draw", "capture", "observe")

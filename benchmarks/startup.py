@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 
 from parcade.cli import COMMANDS
-from parcade.report.machine import commit, machine
+from parcade.machine import commit, machine
 
 TRAINING = ["train", "pong", "--preset", "pong_fast"]
 MARKS = "STARTUP-MARK"

@@ -48,7 +48,7 @@ class Played:
     """Environments of one source tree; every method answers one request of the process that compares."""
 
     def __init__(self, game: str) -> None:
-        from parcade.report.machine import commit
+        from parcade.machine import commit
 
         self.game = game
         self.commit = commit()
@@ -396,7 +396,7 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.serve:
         return serve(arguments.game)
-    from parcade.report.machine import available_cores, machine
+    from parcade.machine import available_cores, machine
 
     cores = available_cores()
     threads = arguments.threads or sorted({1, cores} | {2**k for k in range(10) if 2**k <= cores})

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import psutil
 
-from parcade.report.machine import commit, machine
+from parcade.machine import commit, machine
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"

@@ -20,9 +20,9 @@ from parcade.envs import make_vec
 from parcade.envs.games import canonical_game, is_atari
 from parcade.envs.settings import EnvSettings, env_preset
 from parcade.errors import UsageError
-from parcade.report.machine import available_cores, commit, machine
-from parcade.report.progress import process_cpu_seconds
+from parcade.machine import available_cores, commit, machine
 from parcade.threads import check_threads
+from parcade.timing import process_cpu_seconds
 
 # Between two looks at a device that works on its own.
 FRAMES_A_TURN = 32
@@ -191,7 +191,7 @@ def _inferring(flags: BenchFlags, num_envs: int) -> Stage:
     from parcade.devices import torch_device
     from parcade.experience.build import make_playing_group, make_policy
     from parcade.experience.rollout import play_rollout
-    from parcade.report.timing import Timer
+    from parcade.timing import Timer
 
     config, threads = _config(flags, num_envs)
     policy = make_policy(config).to(torch_device(flags.device)).eval()
@@ -209,7 +209,7 @@ def _inferring(flags: BenchFlags, num_envs: int) -> Stage:
 def _training(flags: BenchFlags, num_envs: int) -> Stage:
     """The whole of training."""
     from parcade.experience.build import make_source
-    from parcade.report.timing import Timer
+    from parcade.timing import Timer
     from parcade.train import make_algorithm, make_exchange
 
     config, threads = _config(flags, num_envs)

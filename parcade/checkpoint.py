@@ -27,8 +27,8 @@ from parcade.exchange.base import (
     set_learning_rate,
 )
 from parcade.experience.source import Source
+from parcade.machine import machine
 from parcade.parameters import state_tensors
-from parcade.report.machine import machine
 from parcade.report.progress import Progress
 from parcade.state import behind, part_of
 

@@ -31,16 +31,16 @@ from parcade.cluster import mpi, torchrun
 from parcade.cluster.ranks import check_versions
 from parcade.cluster.signals import STOP_FILE, StopRequest
 from parcade.cluster.watchdog import Signs
+from parcade.device_timing import attach_device_clock, device_seconds
 from parcade.devices import check_gpu, free_device_memory, is_stand_in, torch_device
 from parcade.errors import UsageError
 from parcade.exchange.base import Exchange, LocalExchange, OptimizerFactory
 from parcade.exchange.collective import settle
+from parcade.machine import commit, machine
 from parcade.profile.recorder import recorder_from_environment
-from parcade.report.device_timing import attach_device_clock, device_seconds
-from parcade.report.machine import commit, machine
-from parcade.report.timing import Timer
 from parcade.run_directory import write_json
 from parcade.threads import set_threads, threads_asked_for
+from parcade.timing import Timer
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 Evaluate = Callable[[nn.Module], dict[str, Any]]
@@ -87,7 +87,7 @@ class Fit:
     scope_seconds: dict[str, list[float]] = field(default_factory=dict)
     """Wall clock in each timing scope, rank by rank. On a GPU ``learn`` includes the wait for the epoch's last updates."""
     device_seconds: dict[str, list[float]] = field(default_factory=dict)
-    """Seconds that the GPU of each rank spent on each kind of work (``report/device_timing.py``); none on a CPU."""
+    """Seconds that the GPU of each rank spent on each kind of work (``device_timing.py``); none on a CPU."""
     evaluations: list[dict[str, Any]] = field(default_factory=list)
 
 

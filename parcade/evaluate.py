@@ -20,7 +20,7 @@ from parcade.experience.episodes import ENV, SCORE, STEPS
 from parcade.policy import Acted
 from parcade.precision import Precision
 from parcade.random import env_seeds
-from parcade.report.timing import Timer
+from parcade.timing import Timer
 
 # Environments are numbered from here on, far beyond any that trains: seeds of training and evaluation share nothing.
 FIRST_UNSEEN_ENV = 1 << 40

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from parcade.errors import UsageError
-from parcade.report.machine import available_cores
+from parcade.machine import available_cores
 
 MOST_THREADS_A_CORE = 16
 """More than this helps nobody, and libraries that are told tens of thousands end the process."""

@@ -24,6 +24,7 @@ from parcade.cluster.signals import StopRequest
 from parcade.cluster.watchdog import Signs, patience_seconds
 from parcade.compiled import compile_network
 from parcade.config import TrainConfig, check_device, check_divisible, check_process_memory, to_json
+from parcade.device_timing import attach_device_clock
 from parcade.devices import free_device_memory, is_stand_in, make_repeatable, torch_device
 from parcade.doctor.start import warn_at_start
 from parcade.envs.games import score_milestones
@@ -31,16 +32,15 @@ from parcade.errors import UsageError
 from parcade.exchange.base import Exchange, LocalExchange
 from parcade.experience.build import make_policy, make_source
 from parcade.experience.source import Source
+from parcade.machine import commit, machine
 from parcade.precision import Precision
 from parcade.profile.recorder import recorder_from_environment
-from parcade.report.device_timing import attach_device_clock
-from parcade.report.machine import commit, machine
 from parcade.report.progress import Progress
 from parcade.report.reporter import Reporter
 from parcade.report.terminal import make_view
-from parcade.report.timing import Timer
 from parcade.report.writers import MetricsWriter
 from parcade.threads import set_threads
+from parcade.timing import Timer
 
 
 def train(algorithm: Algorithm, source: Source, exchange: Exchange, reporter: Reporter) -> None:

@@ -127,8 +127,8 @@ def _read(path: Path, flags: ProfileFlags):
     """A profile from its file or from a folder of ranks' files, and where its report goes."""
     import json
 
+    from parcade.machine import available_cores, commit, machine
     from parcade.profile.data import Profile, from_json, read_ranks
-    from parcade.report.machine import available_cores, commit, machine
 
     if path.is_file():
         try:

@@ -205,7 +205,7 @@ def _plan(flags: ScaleFlags):
 
 def _questions(flags: ScaleFlags):
     """What is asked of the fits; a learning curve that cannot answer is refused at once."""
-    from parcade.report.machine import available_cores
+    from parcade.machine import available_cores
     from parcade.scale.answers import Questions, steps_to_score
 
     curve = Path(flags.curve) if flags.curve else None

@@ -14,7 +14,7 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from parcade.report.machine import available_cores, cpu_model
+from parcade.machine import available_cores, cpu_model
 from parcade.threads import Pool
 
 # What changes how fast a network or the emulator runs; the kernel's names.

@@ -17,7 +17,7 @@ from gymnasium.vector.utils import batch_space
 from parcade.envs.checks import Checked
 from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError
-from parcade.report.machine import available_memory_bytes
+from parcade.machine import available_memory_bytes
 from parcade.state import behind, part_of
 
 TALLEST_PICTURE = 250  # lines, of PAL games

@@ -11,7 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from parcade.exchange.collective import CollectiveExchange
-from parcade.report.timing import Timer
+from parcade.timing import Timer
 
 
 class AllreduceExchange(CollectiveExchange):

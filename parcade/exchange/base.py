@@ -13,7 +13,7 @@ from torch import Tensor
 from parcade.capture.base import Capture
 from parcade.parameters import FlatParameters
 from parcade.policy import RunningStatistics
-from parcade.report.timing import Timer
+from parcade.timing import Timer
 
 OptimizerFactory = Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]
 Loss = Callable[..., tuple[Tensor, dict[str, Tensor]]]

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from parcade.cluster import torchrun
 from parcade.exchange.collective import CollectiveExchange
-from parcade.report.timing import Timer
+from parcade.timing import Timer
 
 
 class GlooExchange(CollectiveExchange):

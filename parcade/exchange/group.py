@@ -14,7 +14,7 @@ from torch import Tensor
 
 from parcade.exchange.base import Exchange, Loss
 from parcade.policy import RunningStatistics
-from parcade.report.timing import Timer
+from parcade.timing import Timer
 
 
 class GroupExchange(Exchange):

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from parcade.errors import UsageError
 from parcade.exchange.allreduce import AllreduceExchange
-from parcade.report.timing import Timer
+from parcade.timing import Timer
 
 LOOPBACK = "127.0.0.1"
 

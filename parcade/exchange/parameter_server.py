@@ -24,8 +24,8 @@ from parcade.capture.base import Capture
 from parcade.exchange.base import Exchange, OptimizerFactory
 from parcade.parameters import FlatParameters
 from parcade.policy import Policy, RunningStatistics
-from parcade.report.timing import Timer
 from parcade.state import part_of
+from parcade.timing import Timer
 
 APPLIED, STALE, OUTLIER, LOST = range(4)
 OUTCOMES = ("applied", "stale", "outlier", "lost")

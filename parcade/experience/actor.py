@@ -19,10 +19,9 @@ from parcade.experience.host_rollout import HostRollout
 from parcade.experience.rollout import play_rollout
 from parcade.parameters import load_weights
 from parcade.policy import Acted
-from parcade.report.progress import process_cpu_seconds
-from parcade.report.timing import Timer
 from parcade.state import behind, part_of
 from parcade.threads import set_part_threads
+from parcade.timing import Timer, process_cpu_seconds
 
 
 def epsilon_ladder(first: int, count: int, total: int, base: float, exponent: float) -> torch.Tensor:

@@ -32,7 +32,7 @@ from parcade.experience.staggered import StaggeredSource
 from parcade.policy import Policy
 from parcade.precision import Precision
 from parcade.random import env_seeds
-from parcade.report.timing import Timer
+from parcade.timing import Timer
 
 # What inputs are normalised by where nobody gathers statistics while learning: environments that no rank plays.
 REFERENCE_ENV = 1 << 39

@@ -22,8 +22,8 @@ from parcade.experience.episodes import EpisodeLog
 from parcade.policy import Acted, Policy
 from parcade.precision import Precision
 from parcade.random import TensorUniforms
-from parcade.report.timing import Timer
 from parcade.state import behind, part_of
+from parcade.timing import Timer
 
 
 class DeviceEnvGroup:

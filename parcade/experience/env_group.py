@@ -12,8 +12,8 @@ from parcade.experience.host_rollout import HostRollout
 from parcade.policy import Acted, Policy
 from parcade.precision import Precision
 from parcade.random import uniforms
-from parcade.report.timing import Timer
 from parcade.state import behind, part_of
+from parcade.timing import Timer
 
 # Draws of the warm-up, beyond all steps that are ever played.
 WARM_UP = 1 << 48

@@ -18,8 +18,8 @@ from parcade.experience.env_group import EnvGroup
 from parcade.experience.episodes import EpisodeLog
 from parcade.parameters import copy_module_state
 from parcade.policy import Acted, Policy
-from parcade.report.timing import Timer
 from parcade.state import behind, part_of
+from parcade.timing import Timer
 
 OUTCOMES = ("rewards", "terminated", "truncated", "life_lost")
 

@@ -13,8 +13,8 @@ from parcade.experience.env_group import EnvGroup
 from parcade.experience.episodes import SCORE, EpisodeLog
 from parcade.parameters import FlatParameters, copy_module_state
 from parcade.policy import Policy
-from parcade.report.timing import Timer
 from parcade.state import behind, part_of
+from parcade.timing import Timer
 
 
 class Evaluator:

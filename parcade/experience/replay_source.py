@@ -14,8 +14,8 @@ from parcade.experience.rollout import AnyGroup, play_rollout
 from parcade.parameters import copy_module_state
 from parcade.policy import Policy
 from parcade.random import uniforms
-from parcade.report.timing import Timer
 from parcade.state import behind, part_of
+from parcade.timing import Timer
 
 
 class ReplaySource:

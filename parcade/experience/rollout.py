@@ -25,8 +25,8 @@ from parcade.experience.episodes import EpisodeLog
 from parcade.experience.hybrid_group import HybridEnvGroup
 from parcade.parameters import copy_module_state
 from parcade.policy import Policy
-from parcade.report.timing import Timer
 from parcade.state import behind, part_of
+from parcade.timing import Timer
 
 # Longer than any rollout takes, shorter than anybody waits.
 PLAY_TIMEOUT_SECONDS = 600

@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 
+from parcade.device_timing import STAND_IN_NAME
 from parcade.envs.games import is_atari
 from parcade.profile.data import Profile, RankProfile
-from parcade.report.device_timing import STAND_IN_NAME
 from parcade.report.findings import Finding, by_gravity
-from parcade.report.timing import SCOPES
+from parcade.timing import SCOPES
 
 Rule = Callable[[Profile], Iterator[Finding]]
 

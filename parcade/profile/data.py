@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from parcade.errors import UsageError
-from parcade.report.timing import SCOPES
+from parcade.timing import SCOPES
 
 SCHEMA_VERSION = 1
 WAITING = ("communicate", "wait")

@@ -7,7 +7,7 @@ import statistics
 from parcade.profile.advice import advise
 from parcade.profile.data import Profile
 from parcade.report.page import Block, Heading, Page, Picture, Table, Text
-from parcade.report.timing import DEVICE_KINDS, SCOPES
+from parcade.timing import DEVICE_KINDS, SCOPES
 
 SPLIT_PICTURE, TIMELINE_PICTURE = "split.png", "timeline.png"
 DEVICE_COLUMNS = {

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from parcade.profile.data import Profile
-from parcade.report.timing import SCOPES
+from parcade.timing import SCOPES
 
 # Playing is green, the network blue, other ranks red, overheads grey and yellow: the same in every picture.
 COLOURS = {

@@ -18,12 +18,12 @@ from typing import Protocol
 
 import numpy as np
 
+from parcade.device_timing import DeviceClock, device_seconds
 from parcade.errors import UsageError
 from parcade.exchange.base import Exchange
 from parcade.profile.data import WAITING, RankProfile, empty_split, write_rank
-from parcade.report.device_timing import DeviceClock, device_seconds
-from parcade.report.timing import SCOPES, Timer
 from parcade.threads import pools_here
+from parcade.timing import SCOPES, Timer
 
 WARM_UP_ITERATIONS = 2
 TIMELINE_ITERATIONS = 3

@@ -19,8 +19,8 @@ from parcade.cluster.launch import STOP_GRACE_SECONDS
 from parcade.cluster.mpi import end_process_group
 from parcade.cluster.processes import kill_processes_here, read_records
 from parcade.errors import UsageError
+from parcade.machine import available_cores, commit, machine
 from parcade.profile.data import Profile, read_ranks, to_json
-from parcade.report.machine import available_cores, commit, machine
 
 STOP_SECONDS = 60
 """How long a command that was interrupted gets to write its checkpoint."""

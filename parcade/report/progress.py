@@ -2,31 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import time
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from parcade.experience.episodes import ScoreBoard
-
-_IMPORTED_AT = time.perf_counter()
-
-
-def process_seconds() -> float:
-    """Wall-clock seconds since this process began: imports and start-up count towards a time to score."""
-    try:
-        with open("/proc/self/stat") as file:
-            start_ticks = int(file.read().rsplit(")", 1)[1].split()[19])
-        return time.clock_gettime(time.CLOCK_BOOTTIME) - start_ticks / os.sysconf("SC_CLK_TCK")
-    except (OSError, AttributeError):  # not Linux: from the first import on
-        return time.perf_counter() - _IMPORTED_AT
-
-
-def process_cpu_seconds() -> float:
-    """CPU seconds of this process, its threads and its ended children."""
-    return sum(os.times()[:4])
+from parcade.timing import process_seconds
 
 
 @dataclass

@@ -16,13 +16,13 @@ import torch
 from torch import Tensor
 
 from parcade.config import TrainConfig
+from parcade.device_timing import device_seconds
 from parcade.exchange.base import Exchange
 from parcade.experience.source import Source
-from parcade.report.device_timing import device_seconds
-from parcade.report.progress import Progress, process_cpu_seconds
+from parcade.report.progress import Progress
 from parcade.report.terminal import PlainView
-from parcade.report.timing import SCOPES, Timer
 from parcade.report.writers import MetricsWriter
+from parcade.timing import SCOPES, Timer, process_cpu_seconds
 
 REPORT, CHECKPOINT, STOP, TIME_UP = range(4)
 

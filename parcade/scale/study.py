@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from parcade.report.machine import available_cores, commit, machine
+from parcade.machine import available_cores, commit, machine
 from parcade.scale.allreduce_model import Link, fit_model, measure_allreduce
 from parcade.scale.jobs import Job, Scaling
 from parcade.scale.measure import Point, Series, measure, sizes_of

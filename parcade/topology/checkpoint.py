@@ -12,8 +12,8 @@ import torch
 from parcade import run_directory
 from parcade.config import TrainConfig
 from parcade.experience.build import make_policy
+from parcade.machine import machine
 from parcade.parameters import load_weights, state_tensors
-from parcade.report.machine import machine
 from parcade.report.progress import Progress
 from parcade.state import behind, part_of
 from parcade.topology.driver import Driver

@@ -10,10 +10,9 @@ import torch
 from parcade.config import from_json
 from parcade.experience.build import make_group, make_policy
 from parcade.experience.population import Evaluator
-from parcade.report.progress import process_cpu_seconds
-from parcade.report.timing import Timer
 from parcade.state import behind, part_of
 from parcade.threads import set_part_threads
+from parcade.timing import Timer, process_cpu_seconds
 
 
 class EvaluatingActor:

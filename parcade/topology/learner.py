@@ -30,10 +30,9 @@ from parcade.experience.replay import TransitionBatch
 from parcade.experience.rollout import RolloutSource
 from parcade.parameters import load_weights, weights_of
 from parcade.policy import Acted
-from parcade.report.progress import process_cpu_seconds
-from parcade.report.timing import Timer
 from parcade.state import part_of
 from parcade.threads import set_part_threads
+from parcade.timing import Timer, process_cpu_seconds
 from parcade.train import make_algorithm, turn
 
 

@@ -20,9 +20,9 @@ from parcade.exchange.base import Exchange
 from parcade.report.progress import Progress
 from parcade.report.reporter import Reporter
 from parcade.report.terminal import make_view
-from parcade.report.timing import Timer
 from parcade.report.writers import MetricsWriter
 from parcade.threads import set_part_threads
+from parcade.timing import Timer
 from parcade.topology.bundles import Bundles
 from parcade.topology.checkpoint import TopologyCheckpointer
 from parcade.topology.driver import Driver

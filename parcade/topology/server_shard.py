@@ -7,8 +7,8 @@ from typing import Any
 from parcade.config import from_json
 from parcade.exchange.base import LocalExchange
 from parcade.exchange.parameter_server import ParameterShard, slice_bounds
-from parcade.report.timing import Timer
 from parcade.threads import set_part_threads
+from parcade.timing import Timer
 from parcade.train import make_algorithm
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from parcade.exchange.parameter_server import OUTCOMES
 from parcade.experience.episodes import NUM_COLUMNS
 from parcade.report.metrics import METRICS
-from parcade.report.timing import SCOPES
+from parcade.timing import SCOPES
 
 
 class Tally:

@@ -10,7 +10,7 @@ from parcade.exchange.base import LocalExchange
 from parcade.experience.batch import empty_batch
 from parcade.policy import NetworkConfig, Policy
 from parcade.precision import Precision
-from parcade.report.timing import Timer
+from parcade.timing import Timer
 
 pytestmark = pytest.mark.quick
 

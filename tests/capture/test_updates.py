@@ -10,7 +10,7 @@ from parcade.config import RunConfig, TrainConfig
 from parcade.exchange.base import LocalExchange
 from parcade.experience.build import make_source
 from parcade.policy import NetworkConfig
-from parcade.report.timing import Timer
+from parcade.timing import Timer
 from parcade.train import make_algorithm
 
 SMALL = NetworkConfig(network="mlp", hidden=16)

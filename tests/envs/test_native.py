@@ -12,7 +12,7 @@ from parcade.experience.env_group import EnvGroup
 from parcade.policy import NetworkConfig, Policy
 from parcade.precision import Precision
 from parcade.random import env_seeds
-from parcade.report.timing import Timer
+from parcade.timing import Timer
 
 SMALL = {"image_height": 42, "image_width": 42}
 

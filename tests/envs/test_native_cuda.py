@@ -24,7 +24,7 @@ from parcade.experience.rollout import play_rollout
 from parcade.policy import NetworkConfig, Policy
 from parcade.precision import Precision
 from parcade.random import env_seeds
-from parcade.report.timing import Timer
+from parcade.timing import Timer
 
 SETTINGS = EnvSettings(image_height=42, image_width=42, sticky_actions=0.25, frame_limit=120, noop_max=3)
 

@@ -12,7 +12,7 @@ from parcade.exchange.allreduce import AllreduceExchange
 from parcade.exchange.base import LocalExchange
 from parcade.exchange.nccl import NcclExchange
 from parcade.policy import NetworkConfig, Policy
-from parcade.report.timing import Timer
+from parcade.timing import Timer
 
 # With "gloo" as the argument: what ranks with GPUs do with NCCL, on tensors of the host.
 EXCHANGE = functools.partial(NcclExchange, backend="gloo") if "gloo" in sys.argv else AllreduceExchange

@@ -10,7 +10,7 @@ import torch
 from parcade.exchange import collective
 from parcade.exchange.collective import CollectiveExchange
 from parcade.profile.recorder import Recorder
-from parcade.report.timing import Timer
+from parcade.timing import Timer
 
 pytestmark = pytest.mark.quick
 
@@ -22,7 +22,7 @@ class Device:
 
     def __init__(self, monkeypatch):
         self.now, self.queued = 0.0, 0.0
-        for home in ("parcade.report.timing.perf_counter", "time.perf_counter"):
+        for home in ("parcade.timing.perf_counter", "time.perf_counter"):
             monkeypatch.setattr(home, lambda: self.now)
         monkeypatch.setattr(torch.cuda, "synchronize", self.synchronize)
         zeros = torch.zeros

@@ -6,7 +6,7 @@ import torch
 
 from parcade.exchange.base import Exchange, LocalExchange
 from parcade.policy import NetworkConfig, Policy
-from parcade.report.timing import Timer
+from parcade.timing import Timer
 
 pytestmark = pytest.mark.quick
 

@@ -21,7 +21,7 @@ from parcade.experience.build import make_group, make_playing_group, make_source
 from parcade.experience.hybrid_group import HybridEnvGroup
 from parcade.experience.rollout import play_rollout
 from parcade.policy import NetworkConfig
-from parcade.report.timing import Timer
+from parcade.timing import Timer
 from parcade.train import make_algorithm
 
 LSTM = NetworkConfig(network="mlp", hidden=16, lstm=8)

@@ -12,8 +12,8 @@ from parcade.experience.build import make_group, make_policy, make_replay
 from parcade.experience.prioritized import SumTree
 from parcade.experience.replay import Replay, ReplaySettings
 from parcade.experience.rollout import play_rollout
-from parcade.report.timing import Timer
 from parcade.testing import SlowPriorities
+from parcade.timing import Timer
 
 pytestmark = pytest.mark.quick
 GAMMA = 0.9

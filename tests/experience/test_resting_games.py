@@ -8,7 +8,7 @@ from parcade.config import RunConfig, TrainConfig
 from parcade.envs.settings import EnvSettings
 from parcade.experience.build import make_group, make_policy
 from parcade.experience.games import GamesSource
-from parcade.report.timing import Timer
+from parcade.timing import Timer
 
 
 def source_of(sizes, games_per_env=2):

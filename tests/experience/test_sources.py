@@ -10,7 +10,7 @@ from parcade.exchange.base import LocalExchange
 from parcade.experience.batch import Batch
 from parcade.experience.build import make_source
 from parcade.policy import NetworkConfig
-from parcade.report.timing import Timer
+from parcade.timing import Timer
 from parcade.train import make_algorithm
 
 pytestmark = pytest.mark.quick

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from parcade.profile.data import Profile, RankProfile
-from parcade.report.timing import DEVICE_KINDS, SCOPES
+from parcade.timing import DEVICE_KINDS, SCOPES
 
 HEALTHY_SPLIT = {
     "emulate": 4.0,

@@ -15,7 +15,7 @@ import torch
 
 from parcade.exchange.allreduce import AllreduceExchange
 from parcade.profile.recorder import recorder_from_environment
-from parcade.report.timing import Timer
+from parcade.timing import Timer
 
 timer = Timer()
 exchange = AllreduceExchange(timer)

@@ -11,7 +11,7 @@ from parcade.profile.data import from_json, to_json
 from parcade.profile.describe import describe
 from parcade.profile.pictures import draw_split, draw_timeline
 from parcade.report.page import Heading, Page, Picture, Table, Text, to_html, to_markdown, to_text, write_page
-from parcade.report.timing import SCOPES
+from parcade.timing import SCOPES
 
 pytestmark = pytest.mark.quick
 

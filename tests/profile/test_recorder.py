@@ -8,6 +8,7 @@ import profiles
 import pytest
 import torch
 
+from parcade.device_timing import DeviceClock, HostEvents
 from parcade.errors import UsageError
 from parcade.exchange.base import LocalExchange
 from parcade.profile import recorder as module
@@ -20,8 +21,7 @@ from parcade.profile.recorder import (
     span_cost_seconds,
     usual_segments,
 )
-from parcade.report.device_timing import DeviceClock, HostEvents
-from parcade.report.timing import SCOPES, Timer
+from parcade.timing import SCOPES, Timer
 
 pytestmark = pytest.mark.quick
 
@@ -32,8 +32,8 @@ class World:
     def __init__(self, monkeypatch, folder, seconds=100.0):
         self.now = 0.0
         for home in (
-            "parcade.report.timing.perf_counter",
-            "parcade.report.device_timing.perf_counter",
+            "parcade.timing.perf_counter",
+            "parcade.device_timing.perf_counter",
             "time.perf_counter",
             "time.process_time",
         ):

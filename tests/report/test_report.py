@@ -7,8 +7,8 @@ import time
 import pytest
 
 from parcade.report import terminal
-from parcade.report.timing import SCOPES, Timer
 from parcade.report.writers import MetricsWriter
+from parcade.timing import SCOPES, Timer
 
 pytestmark = pytest.mark.quick
 
@@ -23,7 +23,7 @@ class FakeClock:
 
 def test_a_nested_scope_takes_its_time_from_the_outer_one(monkeypatch):
     clock = FakeClock()
-    monkeypatch.setattr("parcade.report.timing.perf_counter", clock)
+    monkeypatch.setattr("parcade.timing.perf_counter", clock)
     timer = Timer()
     clock.now += 1
     with timer.scope("learn"):

@@ -10,14 +10,14 @@ from scripted_events import ScriptedEvents, record
 
 from parcade import train
 from parcade.config import RunConfig, TrainConfig
+from parcade.device_timing import DeviceClock, HostEvents
 from parcade.exchange.base import LocalExchange
 from parcade.experience.episodes import EpisodeLog
 from parcade.profile.data import read_ranks
-from parcade.report.device_timing import DeviceClock, HostEvents
 from parcade.report.metrics import METRICS
 from parcade.report.progress import Progress
 from parcade.report.reporter import Reporter
-from parcade.report.timing import SCOPES, Timer
+from parcade.timing import SCOPES, Timer
 
 pytestmark = pytest.mark.quick
 
@@ -40,7 +40,7 @@ class Reported:
 
     def __init__(self, monkeypatch, clock, exchange=LocalExchange):
         self.now = 100.0
-        for home in ("parcade.report.timing.perf_counter", "time.perf_counter"):
+        for home in ("parcade.timing.perf_counter", "time.perf_counter"):
             monkeypatch.setattr(home, lambda: self.now)
         timer = Timer()
         timer.device_clock = clock

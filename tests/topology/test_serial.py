@@ -17,8 +17,8 @@ from parcade.policy import NetworkConfig
 from parcade.report import reporter
 from parcade.report.metrics import METRICS
 from parcade.report.progress import Progress
-from parcade.report.timing import Timer
 from parcade.run_directory import newest_checkpoint, read_rank_file
+from parcade.timing import Timer
 from parcade.topology.checkpoint import TopologyCheckpointer
 from parcade.topology.parts import SerialEngine
 from parcade.topology.run import make_driver

@@ -9,13 +9,12 @@ GPU's are also timed there, by events on its streams, and nest in the same way.
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from time import perf_counter
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from parcade.report.device_timing import DeviceClock, DeviceSpan
+from typing import Any, Protocol
 
 SCOPES = ("emulate", "preprocess", "infer", "learn", "communicate", "wait", "evaluate", "checkpoint", "other")
 DEVICE_KINDS = ("copies", "emulate", "infer", "learn")
@@ -24,6 +23,36 @@ DEVICE_KINDS = ("copies", "emulate", "infer", "learn")
 OnSpan = Callable[[str, float, float], None]
 
 NOT_TIMED = nullcontext()
+
+_IMPORTED_AT = perf_counter()
+
+
+def process_seconds() -> float:
+    """Wall-clock seconds since this process began: imports and start-up count towards a time to score."""
+    try:
+        with open("/proc/self/stat") as file:
+            start_ticks = int(file.read().rsplit(")", 1)[1].split()[19])
+        return time.clock_gettime(time.CLOCK_BOOTTIME) - start_ticks / os.sysconf("SC_CLK_TCK")
+    except (OSError, AttributeError):  # not Linux: since the first import
+        return perf_counter() - _IMPORTED_AT
+
+
+def process_cpu_seconds() -> float:
+    """CPU seconds of this process, its threads and its ended children."""
+    return sum(os.times()[:4])
+
+
+class SpanClock(Protocol):
+    """What a timer needs of a device's clock, ``device_timing.DeviceClock``."""
+
+    scopes: frozenset[str]
+    """The scopes that are also timed on the device."""
+
+    def open(self, kind: str, stream: Any = None) -> Any:
+        """Begin a span, which knows its ``kind`` and ``stream``; None where it cannot be recorded."""
+
+    def close(self, span: Any) -> None:
+        """End a span."""
 
 
 class Timer:
@@ -39,10 +68,9 @@ class Timer:
     def __init__(self, outside: str = "other") -> None:
         self.seconds: dict[str, float] = dict.fromkeys(SCOPES, 0.0)
         self.on_span: OnSpan | None = None
-        self.device_clock: DeviceClock | None = None
-        self._spans: list[
-            DeviceSpan | None
-        ] = []  # of the open scopes, innermost last; None where the device has no part
+        self.device_clock: SpanClock | None = None
+        # Of the open scopes, innermost last; None where the device has no part.
+        self._spans: list[Any] = []
         self._scopes = {name: _Scope(self, name) for name in SCOPES}
         self._device_scopes = {kind: _DeviceScope(self, kind) for kind in DEVICE_KINDS}
         self._open = [outside]

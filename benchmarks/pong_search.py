@@ -1,0 +1,114 @@
+"""Search the settings of ``make pong``: candidates on several seeds, with a budget of CPU time for each; resumable.
+
+    python benchmarks/pong_search.py [CANDIDATE ...] [--seeds 101 102 103] [--cpu-seconds 400] [--list]
+
+A candidate is a set of flags on top of ``--preset pong_fast``. A trial ends when the mean score of 100 episodes reaches 18, or
+when its budget is used up; one that was interrupted continues from its checkpoint, and one with more budget than before is
+resumed. Seeds below 100 are for the reported runs and are refused here. Every trial is a row in
+``benchmarks/results/pong_search.json``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results" / "pong_search.json"
+RUNS = ROOT / "runs" / "pong_search"
+COMMON = "--preset pong_fast --threads-per-rank 1 --report-seconds 5 --checkpoint-seconds 60"
+FIRST_SEED = 100
+FINE = 2  # seconds between looks at a run
+
+CANDIDATES: dict[str, str] = {
+    "base": "",
+    "floor_0.1": "--advantage-floor 0.1",
+    "floor_0.2": "--advantage-floor 0.2",
+    "lambda_0.97": "--gae-lambda 0.97 --unroll-length 64 --num-minibatches 8",
+    "epochs_2": "--epochs 2",
+    "stack_2": "--frame-stack 2",
+    "floor_lambda": "--advantage-floor 0.1 --gae-lambda 0.97 --unroll-length 64 --num-minibatches 8",
+}
+
+
+def last_report(run: Path) -> dict:
+    """The newest line of a run's metrics; empty before the first."""
+    path = run / "metrics.jsonl"
+    lines = path.read_text().splitlines() if path.exists() else []
+    return json.loads(lines[-1]) if lines else {}
+
+
+def run_trial(run: Path, flags: str, seed: int, budget: float) -> dict:
+    """Run or resume one trial until it has reached its score or used up its budget; returns its row."""
+    started = (run / "checkpoints").is_dir() and any((run / "checkpoints").iterdir())
+    words = (
+        ["--resume", str(run)] if started else ["pong", *COMMON.split(), *flags.split(), "--seed", str(seed)]
+    )
+    result = run / "result.json"
+    if not (result.exists() and json.loads(result.read_text())["finished_by"] != "stopped"):
+        extra = [] if started else ["--run-dir", str(run)]
+        process = subprocess.Popen([sys.executable, "-m", "parcade", "train", *words, *extra], cwd=ROOT)
+        try:
+            while process.poll() is None:
+                time.sleep(FINE)
+                if last_report(run).get("cpu_seconds", 0) >= budget:
+                    process.send_signal(signal.SIGINT)
+                    process.wait(60)
+        finally:
+            process.terminate()
+    made = json.loads(result.read_text())
+    keys = (
+        "finished_by",
+        "cpu_seconds",
+        "steps",
+        "score_mean",
+        "episodes",
+        "milestones",
+        "commit",
+        "machine",
+    )
+    return {"flags": flags, "seed": seed, **{key: made[key] for key in keys}}
+
+
+def is_done(row: dict | None, budget: float) -> bool:
+    """Whether a trial needs no more time."""
+    return row is not None and (row["finished_by"] == "target_score" or row["cpu_seconds"] >= budget)
+
+
+def main() -> int:
+    """Run the candidates asked for, seed by seed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("candidates", nargs="*", metavar="CANDIDATE")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[101, 102, 103])
+    parser.add_argument("--cpu-seconds", type=float, default=400)
+    parser.add_argument("--list", action="store_true")
+    options = parser.parse_args()
+    unknown = [name for name in options.candidates if name not in CANDIDATES]
+    if unknown:
+        parser.error(f"unknown candidate {unknown[0]!r}; expected one of {', '.join(CANDIDATES)}")
+    if min(options.seeds) < FIRST_SEED:
+        parser.error(f"seed {min(options.seeds)} is below {FIRST_SEED}; those are for the reported runs")
+    rows = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    for seed in options.seeds:
+        for name in options.candidates or CANDIDATES:
+            key = f"{name}-s{seed}"
+            if not options.list and not is_done(rows.get(key), options.cpu_seconds):
+                rows[key] = run_trial(RUNS / key, CANDIDATES[name], seed, options.cpu_seconds)
+                RESULTS.write_text(json.dumps(rows, indent=1) + "\n")
+            if row := rows.get(key):
+                to = {score: round(mark["cpu_seconds"]) for score, mark in row["milestones"].items()}
+                print(
+                    f"{key}: {row['score_mean']} after {row['cpu_seconds']:.0f} CPU-s, {row['steps']:,} steps; {to}"
+                )
+            elif options.list:
+                print(f"{key}: not run")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
