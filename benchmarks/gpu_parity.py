@@ -129,7 +129,7 @@ class Frames(Duel):
         """Both sides, after the same reset."""
         self.over = np.zeros((n,), bool)
         seeds = seed_of(game) + np.arange(n)
-        sides = Arcade(game, n, "cpu", STICKY), DeviceArcade(game, n, "cuda", STICKY, threads=threads)
+        sides = Arcade(game, n, "cpu", STICKY), DeviceArcade(game, n, STICKY, threads=threads)
         for side in sides:
             side.reset(seed=seeds)
         return sides

@@ -9,9 +9,9 @@ __all__ = ["Arcade", "VectorConsoles"]
 
 def __getattr__(name: str):
     if name == "Arcade":
-        from .arcade import Arcade
+        from .consoles import make_arcade
 
-        return Arcade
+        return make_arcade
     if name == "VectorConsoles":
         from .vector import VectorConsoles
 

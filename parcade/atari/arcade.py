@@ -28,22 +28,11 @@ from .state_check import check_rows
 class Arcade:
     """`num_consoles` consoles playing one ROM, given by game name or path.
 
-    With ``device="cuda"`` they live on a GPU and what they give are arrays there (`cuda/arcade.py`).
-    Errors: ValueError for an unknown game, device or wrong shapes. A ROM that is no known game runs without rules.
+    They live on the CPU; `DeviceArcade` (`cuda/arcade.py`) has them on a GPU. A ROM that is no known game runs
+    without rules. Errors: ValueError for an unknown game or wrong shapes.
     """
 
-    def __new__(cls, game: str | Path, num_consoles: int, device: str = "cpu", *_, **__):
-        if device == "cuda" and cls is Arcade:
-            from .cuda.arcade import DeviceArcade
-
-            return object.__new__(DeviceArcade)
-        return object.__new__(cls)
-
-    def __init__(
-        self, game: str | Path, num_consoles: int, device: str = "cpu", repeat_action_probability: float = 0.0
-    ):
-        if device != "cpu":
-            raise ValueError(f"device={device!r}: expected 'cpu' or 'cuda'")
+    def __init__(self, game: str | Path, num_consoles: int, repeat_action_probability: float = 0.0):
         if num_consoles < 1:
             raise ValueError(f"num_consoles={num_consoles}: expected at least 1")
         self.machine = engine_cpu.build_machine(game, repeat_action_probability)

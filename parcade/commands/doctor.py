@@ -48,7 +48,8 @@ class DoctorFlags:
 
 def doctor(arguments: list[str]) -> int:
     """``parcade doctor``; exit code 1 when there is a problem."""
-    from parcade.doctor.facts import Plan, all_facts
+    from parcade.doctor.facts import all_facts
+    from parcade.doctor.pools import Plan
     from parcade.doctor.rules import examine
     from parcade.doctor.running import examine_running, look_at_run
     from parcade.flags import parse

@@ -11,41 +11,15 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from parcade.doctor.pools import Plan, Processes, planned_processes
 from parcade.machine import available_cores, cpu_model
-from parcade.threads import Pool
 
 # What changes how fast a network or the emulator runs; the kernel's names.
 SIMD_FLAGS = ("avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "asimd", "bf16", "sve")
 ASK_SECONDS = 20
-
-
-@dataclass(frozen=True)
-class Plan:
-    """The run that is asked about: how many processes of which kind."""
-
-    engine: str = "local"
-    ranks: int = 1
-    threads_per_rank: int = 0
-    backend: str = "ale"
-    device: str = "cpu"
-    precision: str = "float32"
-
-
-@dataclass(frozen=True)
-class Processes:
-    """``count`` processes of one kind on this machine, each with the same pools."""
-
-    what: str
-    count: int
-    pools: tuple[Pool, ...]
-
-    @property
-    def widest(self) -> Pool:
-        """The pool with the most threads: pools of one process take turns, so the widest is what it can run at once."""
-        return max(self.pools, key=lambda pool: pool.threads, default=Pool("none", 1))
 
 
 @dataclass(frozen=True)
@@ -113,10 +87,6 @@ def quick_facts(processes: tuple[Processes, ...] = ()) -> Facts:
 
 def all_facts(plan: Plan) -> Facts:
     """Everything; takes seconds, most of them for one process started as the plan's would be."""
-    from dataclasses import replace
-
-    from parcade.doctor.pools import planned_processes
-
     facts = quick_facts(planned_processes(plan))
     return replace(facts, **_mpi_facts(), **_gpu_facts(), ray=_version("ray"), slurm=_slurm(), games=_games())
 

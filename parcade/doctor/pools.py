@@ -10,20 +10,42 @@ import json
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from parcade.threads import Pool, pools_here
 
-if TYPE_CHECKING:
-    from parcade.doctor.facts import Plan, Processes
-
 PROBE_SECONDS = 60
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The run that is asked about: how many processes of which kind."""
+
+    engine: str = "local"
+    ranks: int = 1
+    threads_per_rank: int = 0
+    backend: str = "ale"
+    device: str = "cpu"
+    precision: str = "float32"
+
+
+@dataclass(frozen=True)
+class Processes:
+    """``count`` processes of one kind on this machine, each with the same pools."""
+
+    what: str
+    count: int
+    pools: tuple[Pool, ...]
+
+    @property
+    def widest(self) -> Pool:
+        """The pool with the most threads: pools of one process take turns, so the widest is what it can run at once."""
+        return max(self.pools, key=lambda pool: pool.threads, default=Pool("none", 1))
 
 
 def planned_processes(plan: Plan) -> tuple[Processes, ...]:
     """What the plan would start on this machine. Errors: RuntimeError, in one line, when the probing process fails."""
     from parcade.cluster.mpi import rank_environment
-    from parcade.doctor.facts import Processes
     from parcade.threads import rank_threads
 
     count = plan.ranks if plan.engine == "mpi" else 1

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from parcade.doctor.facts import Facts, Plan
+from parcade.doctor.facts import Facts
+from parcade.doctor.pools import Plan
 from parcade.report.findings import Finding, by_gravity
 
 Rule = Callable[[Facts, Plan], Iterator[Finding]]

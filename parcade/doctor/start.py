@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from parcade.algorithms.table import algorithm_row
 from parcade.config import TrainConfig
-from parcade.doctor.facts import Plan, Processes, quick_facts
+from parcade.doctor.facts import quick_facts
+from parcade.doctor.pools import Plan, Processes
 from parcade.doctor.rules import QUICK_RULES, examine
 from parcade.threads import pools_here
 

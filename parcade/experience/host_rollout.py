@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -13,8 +13,16 @@ from torch import Tensor
 from parcade.experience.batch import STEP_FIELDS, Batch, empty_batch
 from parcade.policy import Acted, Policy
 
-if TYPE_CHECKING:
-    from parcade.experience.env_group import EnvGroup
+
+class Environments(Protocol):
+    """What a rollout needs of an ``EnvGroup``."""
+
+    observations: Tensor
+    starts: Tensor
+
+    def __len__(self) -> int: ...
+    def decide(self, policy: Policy) -> Acted: ...
+    def step(self, acted: Acted) -> dict[str, np.ndarray]: ...
 
 
 class Truncations:
@@ -96,17 +104,17 @@ class HostRollout:
     Rows may be played over and over (``staggered.py``); what belongs to a row's older step is then forgotten.
     """
 
-    def __init__(self, group: EnvGroup, unroll_length: int) -> None:
+    def __init__(self, group: Environments, unroll_length: int) -> None:
         x = group.observations
         self.batch = empty_batch(unroll_length, len(group), tuple(x.shape[1:]), x.dtype)
         self._truncations = Truncations()
 
-    def play_rows(self, rows: Iterable[int], group: EnvGroup, policy: Policy) -> None:
+    def play_rows(self, rows: Iterable[int], group: Environments, policy: Policy) -> None:
         """Steps of every environment into these rows, in order."""
         for t in rows:
             self.record(t, group, group.decide(policy), policy.version)
 
-    def record(self, t: int, group: EnvGroup, acted: Acted, version: Tensor) -> None:
+    def record(self, t: int, group: Environments, acted: Acted, version: Tensor) -> None:
         """Row t: step the environments with what was decided, by weights of this version, and write it down."""
         batch = self.batch
         batch.observations[t] = group.observations
@@ -125,7 +133,7 @@ class HostRollout:
             state = None if acted.state is None else acted.state[:, b].clone()
             self._truncations.keep(t, int(b), torch.from_numpy(outcome["final_obs"][b].copy()), state)
 
-    def finish(self, group: EnvGroup, first_row: int = 0, columns: slice = slice(None)) -> Batch:
+    def finish(self, group: Environments, first_row: int = 0, columns: slice = slice(None)) -> Batch:
         """The steps of the environments ``columns``, oldest first; ``first_row`` holds the oldest."""
         return finished_batch(
             self.batch, group.observations, group.starts, self._truncations, first_row, columns

@@ -5,7 +5,8 @@ import dataclasses
 import pytest
 
 from parcade.doctor import rules
-from parcade.doctor.facts import Facts, Plan, Processes
+from parcade.doctor.facts import Facts
+from parcade.doctor.pools import Plan, Processes
 from parcade.doctor.running import RunningProcess, examine_running
 from parcade.report.findings import Finding, by_gravity
 from parcade.threads import Pool

@@ -36,7 +36,6 @@ class DeviceArcade(Arcade):
         self,
         game: str | Path,
         num_consoles: int,
-        device: str = "cuda",
         repeat_action_probability: float = 0.0,
         *,
         threads: engine.GpuThreads | engine.HostThreads | None = None,
