@@ -3,8 +3,7 @@
 `run_update` runs the 6507 until a frame ends or 25,000 instructions have executed; either counts as one
 frame. Resets and actions follow ale-py 0.12.1, including the order of its random draws: 60 frames without
 input, 4 with the RESET switch held, the game's mode selection, 4 more frames with RESET held, then the game's
-starting actions. RIOT RAM survives a reset and every reset draws a new timer value, so episodes start
-differently.
+starting actions. RIOT RAM survives a reset and every reset draws a new timer value, so episodes differ.
 """
 
 import numpy as np

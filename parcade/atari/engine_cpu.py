@@ -42,11 +42,11 @@ from .state import (
 )
 from .translate import rom_code
 
-# Types of the level tables and `preprocess.Resize`; then with captured frames before them, and scratch,
-# changed lines and observations after them.
+# Type of the level tables, followed by `preprocess.Resize`.
 RESIZE = (
     "Tuple((uint8[:, ::1], int32[::1], float32[:, ::1], int32[::1], int32[::1], float32[:, ::1], int32[::1]))"
 )
+# Types of captured frames, resize tables, scratch, changed lines and observations.
 OBSERVING = f"uint64[:, :, ::1], {RESIZE}, float32[:, ::1], boolean[::1], uint8[:, :, ::1]"
 # Types of cached episode starts: state, memory, screen, captured frames and observations of K consoles.
 STARTS = "Tuple((int32[:, ::1], uint8[:, ::1], uint64[:, ::1], uint64[:, :, ::1], uint8[:, :, ::1]))"
@@ -189,9 +189,9 @@ def capture(s, screen, picture_out):
 
 @kernel
 def capture_last(s, screen, captured, counts_out):
-    """Capture the last frame of a step in row 0 and the frame before it in row 1.
+    """Capture the last frame of a step in row 0, and the frame before it in row 1.
 
-    Only for steps that did not end the episode.
+    Call this only if the step did not end the episode.
     """
     capture(s, screen, captured[0])
     if counts_out[2] == 3:
@@ -224,9 +224,9 @@ def capture_changes(s, screen, captured, counts_out, changed_out):
 
 @kernel
 def push(num_pictures, memory, captured, resize_table, work, changed, stack):
-    """Push a new observation on a console's stack [k, bytes]: its captured frames, or its RAM if `levels` is
-    empty.
+    """Push a new observation on a console's stack [k, bytes]: its processed frames, or its RAM.
 
+    `resize_table` without levels selects the RAM.
     `changed` [lines]: whether a line differs from the previous observation.
     """
     levels, column_start, column_weight, row_start, row_count, row_weight, whole = resize_table

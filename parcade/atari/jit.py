@@ -4,8 +4,7 @@ There are three kinds. `separate` functions are compiled once, individually, cac
 symbol. `kernel` functions are compiled into the separate functions that call them. `inlined` functions are
 inlined at every call site. None of them uses Python objects, exceptions or reference counts: counting
 references to arrays in helpers costs a factor of four. (`_nrt` is a private option of Numba, and is only used
-if this version accepts it.) With `NUMBA_DISABLE_JIT=1`, all are plain Python functions that can be stepped
-through.
+if this version accepts it.) With `NUMBA_DISABLE_JIT=1`, all are plain Python functions for the debugger.
 
 `prepare` compiles or loads all separate functions. Call it before calling a separate function from Python.
 """
@@ -82,8 +81,7 @@ else:
     def product(typing_context, a, b):
         """Return the product of two float32, rounded separately.
 
-        GPU compilers fuse a product and a sum into one operation that rounds once, which changes the result's
-        bits.
+        GPU compilers fuse a product and a sum into one operation that rounds only once, so the bits differ.
         """
 
         def generate(context, builder, signature, arguments):
@@ -222,8 +220,7 @@ def prepare_meanwhile() -> None:
 def _compile_side_by_side(functions: dict[str, tuple], directory: Path) -> None:
     """Fill the disk cache with several processes.
 
-    If one of them fails, empty the cache: functions refer to each other by symbol, so a partial set is
-    unusable.
+    If one of them fails, empty the cache: functions refer to each other by symbol, so all must be present.
     """
     python = {name: dispatcher.py_func for name, (dispatcher, _) in functions.items()}
     if not side_by_side.compile_all(python, side_by_side.available_cores()):
@@ -405,8 +402,7 @@ def _forget_half_a_set(directory: Path) -> bool:
 def _lies_on_disk(dispatcher, signature: str) -> bool:
     """Return whether a compiled function is on disk.
 
-    Uses private parts of Numba. If they are missing, the result is True, and Numba compiles missing functions
-    itself.
+    Uses private parts of Numba. If they are missing, return True; Numba compiles missing functions itself.
     """
     try:
         cache = dispatcher._cache
