@@ -137,8 +137,8 @@ _separate: list[tuple] = []  # (dispatcher, signature), callees first
 _lock = threading.Lock()
 _prepared = False
 LOCK_SECONDS = 900
-# Errors of file systems without locks (Lustre mounted without them, NFS without its lock service). A
-# directory replaces the lock there.
+# Errors of file systems without locks (Lustre mounted without them, NFS without its lock service). There, a
+# directory serves as the lock.
 NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 HELD_SECONDS = 300  # age at which such a directory counts as abandoned
 

@@ -51,7 +51,7 @@ class Resize(NamedTuple):
     """Weights of an area resize: output[i] sums weight[i, k] * source[start[i] + k] over k < count[i]."""
 
     column_start: np.ndarray  # int32 [width]
-    column_weight: np.ndarray  # float32 [4, width], zero where unused
+    column_weight: np.ndarray  # float32 [taps, width], zero where unused
     row_start: np.ndarray  # int32 [height]
     row_count: np.ndarray  # int32 [height]
     row_weight: np.ndarray  # float32 [height, taps]

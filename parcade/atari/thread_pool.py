@@ -313,8 +313,7 @@ class _Team:
                 with contextlib.suppress(RuntimeError):  # still released for an earlier round
                     self.wakes[thread].release()
         for worker in self.threads:
-            # RuntimeError: the worker did not start, or the garbage collector calls this on the worker
-            # itself.
+            # RuntimeError: the worker did not start, or the garbage collector runs this on the worker.
             with contextlib.suppress(RuntimeError):
                 worker.join(JOIN_SECONDS)
 

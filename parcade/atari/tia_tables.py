@@ -19,7 +19,7 @@ COPIES = np.array([0b1, 0b11, 0b101, 0b111, 0b10001, 0b1, 0b10101, 0b1], np.int6
 # Eight pixels of a mask byte as eight bytes 0x00 or 0xFF.
 SPREAD = np.array([sum(0xFF << (8 * i) for i in range(8) if byte >> i & 1) for byte in range(256)], np.uint64)
 
-# Pixels 0 .. x-1 of a scanline as three words.
+# Mask of pixels 0 .. x-1 of a scanline, in three words.
 PIXELS_BELOW = np.array(
     [[((1 << x) - 1) >> (64 * word) & (2**64 - 1) for word in range(3)] for x in range(161)], np.uint64
 )
