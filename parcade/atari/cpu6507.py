@@ -5,8 +5,7 @@ a game run as machine code instead (`recompiler.py`), which falls back to the in
 compare the two.
 
 As in ale-py's core, an instruction's base cycles are added before its first operand is read, so all its
-accesses see the same time. The only dummy accesses are the discarded reads of PLA, PLP, RTI, RTS, JSR and
-BRK.
+accesses see the same time. The only dummy accesses are discarded reads of PLA, PLP, RTI, RTS, JSR, BRK.
 """
 
 import numpy as np

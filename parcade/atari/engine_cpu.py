@@ -201,7 +201,10 @@ def capture_last(s, screen, captured, counts_out):
 
 @kernel
 def capture_changes(s, screen, captured, counts_out, changed_out):
-    """Do the same as `capture_last`, and mark the lines [height] that differ from the last observation."""
+    """Capture the last two frames like `capture_last`, and mark the lines [height] that have changed.
+
+    A line has changed if it differs from the previous observation.
+    """
     tia.serve(s, screen, tia.SHOW)
     words = captured.shape[1]
     at = np.int64(s[PICTURE]) * words
@@ -289,7 +292,7 @@ def play_step(
 ):  # fmt: skip
     """Play the frames of one step, or fewer if the episode ends; return whether the episode is over.
 
-    Captures the second-to-last frame. If the episode is not over, the caller must call `capture_last`.
+    Captures the second-to-last frame. If the episode is not over, the caller must call `capture_changes`.
     captured: uint64 [3, height * 20]. counts_out: int32 [4], the reward, the frames played, the number of
     rows of `captured` in the observation, and whether a life was lost. With an empty `screen`, nothing is
     drawn or captured.
