@@ -227,7 +227,7 @@ BAD = {
     ),
     "a ROM unlike any": (
         ["disassemble", "CartPole-v1"],
-        "unknown game 'CartPole-v1'; expected a game of parcade games, or the path",
+        "unknown game 'CartPole-v1'; expected a game listed by parcade games, or the path",
     ),
 }
 if not torch.cuda.is_available():

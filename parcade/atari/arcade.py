@@ -1,7 +1,8 @@
-"""`Arcade`: raw Atari 2600 consoles, frame by frame, equal to ale-py 0.12.1.
+"""`Arcade`: raw Atari 2600 consoles, played frame by frame, identical to ale-py 0.12.1.
 
-`Arcade(game, n)` is ale-py's loadROM on n consoles, its own reset included; `reset()` is reset_game, `reset(seed=s)` sets
-random_seed, loads the ROM anew and resets; `act` is ale-py's act with frame_skip 1.
+`Arcade(game, n)` corresponds to ale-py's loadROM on n consoles, including the reset that loadROM performs.
+`reset()` corresponds to reset_game. `reset(seed=s)` sets random_seed, reloads the ROM and resets. `act`
+corresponds to ale-py's act with frame_skip 1.
 """
 
 from pathlib import Path
@@ -26,10 +27,10 @@ from .state_check import check_rows
 
 
 class Arcade:
-    """`num_consoles` consoles playing one ROM, given by game name or path.
+    """`num_consoles` consoles that run one ROM, given by game name or path.
 
-    They live on the CPU; `DeviceArcade` (`cuda/arcade.py`) has them on a GPU. A ROM that is no known game runs
-    without rules. Errors: ValueError for an unknown game or wrong shapes.
+    They run on the CPU; `DeviceArcade` (`cuda/arcade.py`) runs them on a GPU. A ROM that is not a known game runs
+    without rules. Errors: ValueError for an unknown game, or for wrong shapes.
     """
 
     def __init__(self, game: str | Path, num_consoles: int, repeat_action_probability: float = 0.0):
@@ -44,17 +45,17 @@ class Arcade:
 
     @property
     def actions(self) -> list[int]:
-        """ale-py's minimal action set; all 18 for an unknown ROM."""
+        """ale-py's minimal action set; all 18 actions for an unknown ROM."""
         return list(self.machine.row.get("actions", range(18)))
 
     @property
     def modes(self) -> list[int]:
-        """Modes of the game."""
+        """Available modes of the game."""
         return games.modes(self.machine.row)
 
     @property
     def difficulties(self) -> list[int]:
-        """Difficulties of the game: bit 0 the left switch, bit 1 the right one."""
+        """Available difficulties of the game: bit 0 is the left switch, bit 1 the right switch."""
         return list(self.machine.row.get("difficulties", [0]))
 
     def _rows(self):
@@ -67,13 +68,14 @@ class Arcade:
         for e in np.flatnonzero(mask):
             engine_cpu.load_console(
                 int(e), *self._rows(), powered["state"], powered["memory"], powered["random"],
-                self.machine.rom, self.machine.program, int(seeds[e]), int(state[e, MODE]), int(state[e, DIFFICULTY]),
+                self.machine.rom, self.machine.program,
+                int(seeds[e]), int(state[e, MODE]), int(state[e, DIFFICULTY]),
             )  # fmt: skip
 
     def reset(self, seed: int | np.ndarray | None = None, mask: np.ndarray | None = None) -> None:
-        """Start new games: reset_game, after random_seed and loadROM if a seed is given.
+        """Start new episodes: ale-py's reset_game, preceded by random_seed and loadROM if a seed is given.
 
-        seed: one number for all or int `[n]`; mask: bool `[n]`, the consoles to reset.
+        seed: one integer for all consoles, or int `[n]`. mask: bool `[n]`, the consoles to reset.
         """
         chosen = np.ones(self.num_consoles, bool) if mask is None else np.asarray(mask, bool)
         if chosen.shape != (self.num_consoles,):
@@ -87,7 +89,10 @@ class Arcade:
             engine_cpu.reset_console(int(e), *self._rows(), self.machine.rom, self.machine.program)
 
     def act(self, actions: np.ndarray) -> np.ndarray:
-        """One video frame with ale-py action ids int `[n]` (0-17); int rewards `[n]`. A game that is over stands still."""
+        """Play one frame with ale-py action ids, int `[n]` (0-17); return the rewards, int32 `[n]`.
+
+        A console whose episode is over does not run, and its reward is 0.
+        """
         actions = np.ascontiguousarray(np.broadcast_to(actions, (self.num_consoles,)), np.int64)
         if actions.min() < 0 or actions.max() > 17:
             raise ValueError(f"actions from {actions.min()} to {actions.max()}; expected 0 to 17")
@@ -99,12 +104,12 @@ class Arcade:
 
     @property
     def ram(self) -> np.ndarray:
-        """RIOT RAM, uint8 `[n, 128]`; a view: writing pokes the consoles."""
+        """RIOT RAM, uint8 `[n, 128]`. This is a view: writing to it changes the consoles."""
         return self.arrays["memory"][:, :RAM_BYTES]
 
     @property
     def screen(self) -> np.ndarray:
-        """Palette indices, uint8 `[n, height, 160]`, a copy."""
+        """Palette indices of the current frame, uint8 `[n, height, 160]`, as a copy."""
         pictures = np.empty((self.num_consoles, self.height * LINE_WORDS), np.uint64)
         engine_cpu.show_many(self.arrays["state"], self.arrays["screen"], pictures)
         return pictures.view(np.uint8).reshape(self.num_consoles, self.height, 160)
@@ -116,50 +121,52 @@ class Arcade:
 
     @property
     def game_over(self) -> np.ndarray:
-        """Whether each game is over, bool `[n]`."""
+        """Whether each episode is over, bool `[n]`."""
         return self.arrays["state"][:, TERMINAL] != 0
 
     @property
     def halted(self) -> np.ndarray:
-        """Whether the 6507 has met an opcode that halts it, bool `[n]`: nothing but a reset moves it again."""
+        """Whether the 6507 has executed an opcode that halts it, bool `[n]`. Only a reset restarts it."""
         return self.arrays["state"][:, CPU_JAMMED] != 0
 
     @property
     def frame_number(self) -> np.ndarray:
-        """Frames acted since the ROM was loaded, int32 `[n]`."""
+        """Frames played since the ROM was loaded, int32 `[n]`."""
         return self.arrays["state"][:, FRAME_NUMBER].copy()
 
     @property
     def episode_frame_number(self) -> np.ndarray:
-        """Frames acted since the last reset, int32 `[n]`."""
+        """Frames played since the last reset, int32 `[n]`."""
         return self.arrays["state"][:, EPISODE_FRAME_NUMBER].copy()
 
     @property
     def mode(self) -> np.ndarray:
-        """Game mode, int32 `[n]`; a new one acts from the next reset."""
+        """Game mode, int32 `[n]`. A new mode takes effect at the next reset."""
         return self.arrays["state"][:, MODE].copy()
 
     @mode.setter
     def mode(self, mode: int | np.ndarray) -> None:
         if not np.isin(mode, self.modes).all():
-            raise ValueError(f"mode={mode}: {self.machine.game} has {self.modes}")
+            raise ValueError(f"mode={mode}: {self.machine.game} has modes {self.modes}")
         self.arrays["state"][:, MODE] = mode
 
     @property
     def difficulty(self) -> np.ndarray:
-        """Difficulty switches, int32 `[n]`; new ones act from the next frame."""
+        """Difficulty switches, int32 `[n]`. A new setting takes effect at the next frame."""
         return self.arrays["state"][:, DIFFICULTY].copy()
 
     @difficulty.setter
     def difficulty(self, difficulty: int | np.ndarray) -> None:
         if not np.isin(difficulty, self.difficulties).all():
-            raise ValueError(f"difficulty={difficulty}: {self.machine.game} has {self.difficulties}")
+            raise ValueError(
+                f"difficulty={difficulty}: {self.machine.game} has difficulties {self.difficulties}"
+            )
         self.arrays["state"][:, DIFFICULTY] = difficulty
 
     def get_state(self, consoles: np.ndarray | slice = slice(None)) -> dict[str, np.ndarray]:
-        """Copies of the shape table's rows of some consoles (`state.py`), with `version` and the ROM's `md5`.
+        """Return copies of the rows of some consoles (`state.py`), with `version` and the ROM's `md5`.
 
-        Exact between any two frames: setting them continues as if nothing had happened.
+        The state is exact between any two frames: after `set_state`, play continues identically.
         """
         saved = {name: array[consoles].copy() for name, array in self.arrays.items()}
         saved["version"] = np.array(VERSION)
@@ -167,15 +174,23 @@ class Arcade:
         return saved
 
     def set_state(self, saved: dict[str, np.ndarray], consoles: np.ndarray | slice = slice(None)) -> None:
-        """Put rows that `get_state` gave into consoles. Errors: ValueError for another version, ROM, shape or bad contents."""
+        """Restore rows returned by `get_state`.
+
+        Errors: ValueError for another version or ROM, for wrong shapes and for invalid contents.
+        """
         check_saved(saved, {name: array[consoles] for name, array in self.arrays.items()}, self.machine)
         for name, array in self.arrays.items():
             array[consoles] = saved[name]
 
     def seed_from(self, arcade: "Arcade", first: int, last: int) -> None:
-        """Set every console, in turns, to one of consoles `first` .. `last` - 1 of another arcade of the same ROM, on any device."""
+        """Copy consoles `first` .. `last` - 1 of another arcade to the consoles of this one, cyclically.
+
+        The other arcade must run the same ROM and may be on any device.
+        """
         if not 0 <= first < last <= arcade.num_consoles:
-            raise ValueError(f"consoles {first} to {last}: the other arcade has 0 to {arcade.num_consoles}")
+            raise ValueError(
+                f"first={first}, last={last}: expected 0 <= first < last <= {arcade.num_consoles}"
+            )
         saved = arcade.get_state(slice(first, last))
         turns = np.arange(self.num_consoles) % (last - first)
         self.set_state(
@@ -186,14 +201,15 @@ class Arcade:
 def check_saved(
     saved: dict[str, np.ndarray], places: dict[str, np.ndarray], machine: engine_cpu.Machine
 ) -> None:
-    """Refuse a state that does not fit the rows it shall go to. Errors: ValueError."""
+    """Check that a saved state fits the rows in `places`. Errors: ValueError if it does not."""
     if int(saved["version"]) != VERSION:
-        raise ValueError(f"state of version {int(saved['version'])}; expected {VERSION}")
+        raise ValueError(f"saved state has version {int(saved['version'])}; expected {VERSION}")
     if bytes(saved["md5"]).hex() != machine.md5:
-        raise ValueError("state of another ROM")
+        raise ValueError("saved state belongs to another ROM")
     for name, expected in places.items():
         if saved[name].shape != expected.shape or saved[name].dtype != expected.dtype:
             raise ValueError(
-                f"{name} is {saved[name].dtype} {saved[name].shape}; expected {expected.dtype} {expected.shape}"
+                f"{name} is {saved[name].dtype} {saved[name].shape}; "
+                f"expected {expected.dtype} {expected.shape}"
             )
     check_rows(saved, machine)

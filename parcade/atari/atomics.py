@@ -1,4 +1,4 @@
-"""What threads in compiled code need besides plain loads and stores: atomic operations on words, and calls by address."""
+"""Primitives for threads in compiled code: atomic operations on words, calls by address and raw copies."""
 
 import ctypes
 
@@ -29,7 +29,7 @@ if numba.config.DISABLE_JIT:
 
     def call(function, address):
         """See below."""
-        raise NotImplementedError("no semaphores with the JIT off")
+        raise NotImplementedError("semaphores require the JIT")
 
     def copy_to(address, source):
         """See below."""
@@ -44,7 +44,7 @@ else:
 
     @intrinsic
     def atomic_add(typing_context, words, index, value):
-        """Add to a word of an int64 array; returns what it held before."""
+        """Add to a word of an int64 array; return its previous value."""
 
         def generate(context, builder, signature, arguments):
             return builder.atomic_rmw(
@@ -55,7 +55,7 @@ else:
 
     @intrinsic
     def exchange(typing_context, words, index, expected, value):
-        """Set a word of an int64 array to `value` if it holds `expected`; returns whether it did."""
+        """Set a word of an int64 array to `value` if it equals `expected`; return whether it did."""
 
         def generate(context, builder, signature, arguments):
             pointer = _pointer(context, builder, signature, arguments)
@@ -66,7 +66,7 @@ else:
 
     @intrinsic
     def load(typing_context, words, index):
-        """A word of an int64 array that other threads write."""
+        """Load a word of an int64 array that other threads write."""
 
         def generate(context, builder, signature, arguments):
             return builder.load_atomic(_pointer(context, builder, signature, arguments), "seq_cst", 8)
@@ -75,7 +75,7 @@ else:
 
     @intrinsic
     def pause(typing_context):
-        """Leave the core to its other thread for a moment, on processors that know how."""
+        """Yield the core to its other hardware thread for a moment (x86 only)."""
 
         def generate(context, builder, signature, arguments):
             if "x86_64" in builder.module.triple:
@@ -87,7 +87,7 @@ else:
 
     @intrinsic
     def call(typing_context, function, address):
-        """Call ``int function(void *)`` by its address."""
+        """Call the C function ``int function(void *)`` at an address."""
 
         def generate(context, builder, signature, arguments):
             kind = ir.FunctionType(ir.IntType(32), [ir.IntType(8).as_pointer()])

@@ -1,15 +1,15 @@
 """The 6507's bus: 13 address lines and the four devices on them.
 
-| condition on the address       | device                                               |
-|--------------------------------|------------------------------------------------------|
-| bit 12 = 1                     | cartridge                                            |
-| bit 12 = 0, bit 7 = 0          | TIA: reads use address & 0x0F, writes address & 0x3F |
-| bit 12 = 0, bit 7 = 1, bit 9 = 0 | RIOT RAM, address & 0x7F                           |
-| bit 12 = 0, bit 7 = 1, bit 9 = 1 | RIOT ports and timer                               |
+| condition on the address         | device                                               |
+|----------------------------------|------------------------------------------------------|
+| bit 12 = 1                       | cartridge                                            |
+| bit 12 = 0, bit 7 = 0            | TIA: reads use address & 0x0F, writes address & 0x3F |
+| bit 12 = 0, bit 7 = 1, bit 9 = 0 | RIOT RAM, address & 0x7F                             |
+| bit 12 = 0, bit 7 = 1, bit 9 = 1 | RIOT ports and timer                                 |
 
-The TIA drives only some bits of a read; the others are left over from the last byte on the bus.
-TIA accesses are logged for `tia.run`; only what the 6507 can notice at once is acted on here: WSYNC, VSYNC and
-the length of a frame, the paddle capacitors, and collision latches when they are read.
+The TIA drives only some bits of a read; the other bits keep their value from the last byte on the bus.
+TIA accesses are logged for `tia.run`. This module acts only on effects that the 6507 can observe immediately:
+WSYNC, VSYNC and the length of a frame, the paddle capacitors, and reads of collision latches.
 """
 
 import numpy as np
@@ -46,7 +46,7 @@ LOG_SPAN_CYCLES = 1 << 17  # an entry is cycles << 14 | register << 8 | value an
 
 @inlined
 def _log(s, screen, register, value):
-    """Note a TIA access at the current cycle."""
+    """Log a TIA access at the current cycle."""
     count = np.int64(s[LOG_COUNT])
     cycle = np.int64(s[CYCLES]) - np.int64(s[LOG_BASE])
     if count >= LOG_CAPACITY or cycle >= LOG_SPAN_CYCLES:
@@ -60,7 +60,7 @@ def _log(s, screen, register, value):
 
 @inlined
 def _read_input(s, register):
-    """Bit 7 of INPT0-INPT5 ($38-$3D, here 0-5)."""
+    """Return bit 7 of INPT0-INPT5 ($38-$3D), given as `register` 0-5."""
     if register >= 4:
         return np.int64(s[IN_INPT4 + register - 4])
     charge = np.int64(s[IN_CHARGE + register])
@@ -68,14 +68,14 @@ def _read_input(s, register):
         return np.int64(0x80)
     if charge == CHARGE_NEVER or s[DUMP] != 0:
         return np.int64(0)
-    # Both sides as unsigned 32-bit numbers, so a time before the frame start is in the far future.
+    # Unsigned 32-bit arithmetic: a time before the frame start counts as far in the future.
     full = (np.int64(s[DUMP_OFF_CYCLE]) + charge) & 0xFFFFFFFF
     return np.int64(0x80 if np.int64(s[CYCLES]) > full else 0)
 
 
 @inlined
 def _read_tia(s, screen, address):
-    """A TIA read; bits it does not drive come from `s[BUS]`."""
+    """Read a TIA register; bits that the TIA does not drive come from `s[BUS]`."""
     register = np.int64(address) & 0x0F
     noise = np.int64(s[BUS]) & 0x3F
     if register < 8:
@@ -93,7 +93,10 @@ def _read_tia(s, screen, address):
 
 @inlined
 def _act_on_write(s, register, value, after_read):
-    """What the 6507 notices of a TIA write; `after_read`: the 6507's access before this one was a read."""
+    """Apply the effects of a TIA write that the 6507 observes immediately.
+
+    `after_read`: the 6507's previous access was a read.
+    """
     cycles = np.int64(s[CYCLES])
     clock = 3 * cycles
     if clock >= s[LINE_LIMIT]:
@@ -119,9 +122,10 @@ def _act_on_write(s, register, value, after_read):
 
 @separate(f"int64({CHIPS}, int64, int64, boolean)")
 def access(s, memory, rom, screen, address, value, after_read):
-    """Write `value` to a 16-bit address, or read it if `value` is READING; returns the byte on the bus.
+    """Write `value` to a 16-bit address, or read it if `value` is READING; return the byte on the bus.
 
-    `after_read`: the 6507's access before this one was a read. One function for both directions, see `tia.serve`.
+    `after_read`: the 6507's previous access was a read. One function serves both directions to save compile
+    time, see `tia.serve`.
     """
     stand_alone()
     reading = value == READING

@@ -1,22 +1,22 @@
-"""Cartridges: which byte of the ROM image stands at an address, and what an access switches.
+"""Cartridges: the mapping from addresses to bytes of the ROM image, and bank switching.
 
-Every kind is brought to one form: an image of 4K banks and the offset `CART_BANK` of the mapped one, so that
-a plain read is ``image[CART_BANK + (address & 0xFFF)]``. E0, which maps three 1K slices on their own,
-becomes 512 banks, one for each combination of slices.
+All kinds use one representation: an image of 4K banks and the offset `CART_BANK` of the mapped bank, so that
+a plain read is ``image[CART_BANK + (address & 0xFFF)]``. E0 maps three 1K slices independently; it becomes
+512 banks, one for each combination of slices.
 
-| kind | size  | banks                                                                           |
-|------|-------|---------------------------------------------------------------------------------|
-| 2K   | 2048  | mirrored to 4K                                                                  |
-| 4K   | 4096  | one                                                                             |
-| F8   | 8192  | two, $1FF8-9; starts with 1                                                     |
-| F8SC | 8192  | F8 and 128 bytes of RAM: write $1000-7F, read $1080-FF                          |
-| F6   | 16384 | four, $1FF6-9; starts with 0                                                    |
-| F6SC | 16384 | F6 and the RAM of F8SC                                                          |
-| E0   | 8192  | 1K slices: $1FE0-7 pick $1000-, $1FE8-F $1400-, $1FF0-7 $1800-; $1C00- is slice 7 |
-| FE   | 8192  | no hotspots: bit 13 of the CPU's address picks the half                         |
-| DPC  | 10240+| F8, 2K of graphics behind eight data fetchers at $1000-$107F, a random register |
+| kind | size   | banks                                                                                 |
+|------|--------|---------------------------------------------------------------------------------------|
+| 2K   | 2048   | one, mirrored to 4K                                                                   |
+| 4K   | 4096   | one                                                                                   |
+| F8   | 8192   | two, $1FF8-9; starts with bank 1                                                      |
+| F8SC | 8192   | F8 and 128 bytes of RAM: write $1000-7F, read $1080-FF                                |
+| F6   | 16384  | four, $1FF6-9; starts with bank 0                                                     |
+| F6SC | 16384  | F6 and the RAM of F8SC                                                                |
+| E0   | 8192   | 1K slices: $1FE0-7 select $1000-, $1FE8-F $1400-, $1FF0-7 $1800-; $1C00- is slice 7   |
+| FE   | 8192   | no hotspots: bit 13 of the CPU's address selects the half                             |
+| DPC  | 10240+ | F8, 2K of graphics behind eight data fetchers at $1000-$107F, a random register       |
 
-A switch takes effect for the very read that hits it, and writes switch as reads do.
+A read of a hotspot switches the bank first and returns a byte of the new bank. Writes switch like reads.
 """
 
 import numpy as np
@@ -51,7 +51,7 @@ KIND_OF_TYPE = {
     "DPC": DPC,
 }
 
-# First and last address whose reads have no side effect and come straight from the mapped bank.
+# By kind: range [start, end) of addresses whose reads have no side effect and come from the mapped bank.
 PLAIN_START = np.array([0x1000, 0x1000, 0x1100, 0x1000, 0x1100, 0x1000, 0x1000, 0x1080], np.int64)
 PLAIN_END = np.array([0x2000, 0x1FF8, 0x1FF8, 0x1FF6, 0x1FF6, 0x1FE0, 0x1000, 0x1FC0], np.int64)
 
@@ -60,7 +60,7 @@ AMPLITUDE = np.array([0, 4, 5, 9, 6, 10, 11, 15], np.int64)
 
 
 def detect_type(image: bytes) -> str:
-    """Cartridge type of an unknown ROM, by its size and a few tell-tale instructions."""
+    """Guess the cartridge type of an unknown ROM from its size and a few characteristic instructions."""
     size = len(image)
     if size <= 2048:
         return "2K"
@@ -95,7 +95,10 @@ def detect_type(image: bytes) -> str:
 
 
 def expand_image(image: bytes, kind: int) -> np.ndarray:
-    """The image in the common form, uint8; short images are padded with zeros. Eight more bytes are for `machine_code`."""
+    """Return the image in the common representation, uint8.
+
+    Short images are padded with zeros. Eight more bytes at the end are reserved for `machine_code`.
+    """
     size = {PLAIN: 4096, F8: 8192, F8SC: 8192, F6: 16384, F6SC: 16384, E0: 8192, FE: 8192, DPC: 10240}[kind]
     if kind == PLAIN and len(image) <= 2048:
         image = image.ljust(2048, b"\0") * 2
@@ -113,7 +116,7 @@ def expand_image(image: bytes, kind: int) -> np.ndarray:
 
 @kernel
 def power_on(s):
-    """What is set when the console is built and not at reset."""
+    """Set the state that is initialised when the console is built, but not at reset."""
     stand_alone()
     for i in range(40):
         s[DPC_TOP + i] = 0
@@ -124,7 +127,7 @@ def power_on(s):
 
 @kernel
 def reset(s, memory, stream):
-    """System reset; cartridge RAM is filled from the system's random stream."""
+    """System reset. Cartridge RAM is filled from the system's random stream."""
     stand_alone()
     kind = s[CART_KIND]
     if kind == F8 or kind == F8SC or kind == DPC:
@@ -141,7 +144,7 @@ def reset(s, memory, stream):
 
 @kernel
 def switch(s, offset):
-    """Act on an access to `offset` (0xFC0-0xFFF) of a banked cartridge."""
+    """Switch the bank if `offset` (0xFC0-0xFFF) is a hotspot of a banked cartridge."""
     stand_alone()
     kind = s[CART_KIND]
     if kind == F8 or kind == F8SC or kind == DPC:
@@ -158,7 +161,7 @@ def switch(s, offset):
 
 @kernel
 def read(s, memory, rom, address):
-    """The byte a read of `address` (16 bits, bit 12 set) gives, with its side effects."""
+    """Read `address` (16 bits, bit 12 set), with side effects; return the byte."""
     stand_alone()
     kind = s[CART_KIND]
     offset = np.int64(address) & 0xFFF
@@ -226,7 +229,7 @@ def _read_fetcher(s, rom, offset):
     elif function == 7:
         result = np.int64(s[DPC_FLAG + index])
     if index < 5 or s[DPC_MUSIC + index] == 0:
-        # the music read above may itself have moved the counter
+        # Reload the counter: the music read above may have changed it.
         s[DPC_COUNTER + index] = (np.int64(s[DPC_COUNTER + index]) - 1) & 0x7FF
     return result
 
@@ -257,7 +260,7 @@ def _write_fetcher(s, offset, value):
 
 @kernel
 def _music_amplitude(s):
-    """Move the music fetchers on by the time since the last such read (at 15750 Hz); 0-15."""
+    """Advance the music fetchers by the time since the last music read; return the amplitude, 0-15."""
     stand_alone()
     low_word = np.int64(s[DPC_FRACTION]) & 0xFFFFFFFF
     fraction = np.int64(np.int64(s[DPC_FRACTION + 1]) << 32 | low_word).view(np.float64)

@@ -1,14 +1,15 @@
-"""A process that compiles some of the separate functions into Numba's cache; `side_by_side.py` starts several of these.
+"""A process that compiles separate functions into Numba's cache. `side_by_side.py` starts several of them.
 
-A function is compiled here without those that it calls by name. All that is needed of them, types and symbols, follows from
-their signatures, so no function waits for another. Each is optimised once, as a whole, with the kernels that it is made of;
-Numba by itself optimises every kernel and makes machine code of it before it becomes a part of its caller. And Numba's own
-bookkeeping is made cheaper. Together that is half the work.
+A function is compiled without the separate functions that it calls. Their types and symbols follow from their
+signatures, so functions compile in any order. Each function is optimised once, together with its kernels;
+stock Numba optimises every kernel and generates machine code for it before linking it into its caller.
+Numba's bookkeeping is also made cheaper. Together this halves the work.
 
-It rests on private parts of Numba, and changes them, so it is done in a process that does nothing else. Where one of them is
-no longer what it was, the process fails, and `jit.prepare` compiles everything in Numba's own way.
+This process uses and patches private parts of Numba, so it does nothing else. If a Numba version has changed
+one of them, the process fails and `jit.prepare` compiles everything the standard way.
 
-Protocol: a line on stdin names a function, a line on stdout says that it is in the cache. The process ends with its stdin.
+Protocol: each line on stdin names a function; each line on stdout reports that the function is in the cache.
+The process exits when its stdin closes.
 """
 
 import os
@@ -29,14 +30,16 @@ from numba.core.types.functions import BaseFunction
 from . import jit
 
 SEPARATE_UID = 0
-"""What tells functions of one name and signature apart in symbols. Numba counts from 1, in the order of compilation."""
+"""Identifier in the symbols of all separate functions, equal in every process.
+
+Numba numbers functions from 1 in the order of compilation, which differs between processes.
+"""
 
 
 def main() -> None:
-    """Compile what stdin names, until it ends."""
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # the parent gets Ctrl-C too, and ends this process by closing its stdin
+    """Compile the functions named on stdin until it closes."""
+    # The parent receives Ctrl-C too and closes this process's stdin.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     names: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -54,14 +57,17 @@ def main() -> None:
 def _read(names: queue.SimpleQueue) -> None:
     for line in sys.stdin:
         names.put(line.strip())
-    os._exit(0)  # at once, whatever is being compiled: nobody waits for it any more
+    os._exit(0)  # immediately: nothing waits for a compilation in progress
 
 
-# --- how Numba is changed ----------------------------------------------------------------------------------------
+# --- patches of Numba ---------------------------------------------------------------------------------------
 
 
 class _FewPasses(compiler.CompilerBase):
-    """Numba's pipeline without passes for what kernels do not contain: closures, literal types, array expressions."""
+    """Numba's pipeline without the passes for closures, literal types and array expressions.
+
+    Kernels contain none of these.
+    """
 
     def define_pipelines(self):
         passes = PassManager("few passes")
@@ -85,7 +91,7 @@ class _FewPasses(compiler.CompilerBase):
 
 
 def _change_numba(separate: set) -> None:
-    """Have Numba translate kernels into LLVM's language and no further, and look nothing up twice."""
+    """Make Numba stop after lowering kernels to LLVM IR, and cache the types of calls."""
     _name_the_same_in_every_process(separate)
     _leave_kernels_as_they_are_lowered(separate)
     _remember_types_of_calls()
@@ -123,14 +129,16 @@ def _leave_kernels_as_they_are_lowered(separate: set) -> None:
     _FunctionCompiler._customize_flags = customize
     codegen.JITCodeLibrary.finalize = keep_module
     codegen.CPUCodeLibrary.add_llvm_module = add_module
-    cpu.CPUContext.get_executable = lambda context, library, description, environment: (
-        object()
-    )  # a key; nothing is called here
+    # The entry point is only used as a key: this process never calls the function.
+    cpu.CPUContext.get_executable = lambda context, library, description, environment: object()
     Dispatcher.add_overload = remember
 
 
 def _remember_types_of_calls() -> None:
-    """Numba goes through all templates of a function at each of its calls, comparing its 40 compiler flags by the way."""
+    """Cache the type of each call.
+
+    Numba tries all templates of a function at each call, and compares 40 compiler flags each time.
+    """
     resolve = BaseFunction.get_call_type
     known: dict = {}
 
@@ -144,14 +152,14 @@ def _remember_types_of_calls() -> None:
     TargetConfig.__eq__ = lambda flags, other: (
         isinstance(other, TargetConfig) and flags._values == other._values
     )
-    TargetConfig.__hash__ = lambda flags: 0  # Numba's is the same for all as well
+    TargetConfig.__hash__ = lambda flags: 0  # in Numba, too, all flags have the same hash
 
 
-# --- a function --------------------------------------------------------------------------------------------------
+# --- compiling one function ---------------------------------------------------------------------------------
 
 
 def _declare(dispatcher, signature: str) -> None:
-    """Make a separate function known to those that call it, without its code."""
+    """Declare a separate function to its callers, without code."""
     context = dispatcher.targetctx
     context.refresh()
     dispatcher._compiler.pipeline_class = _FewPasses
@@ -170,11 +178,11 @@ def _declare(dispatcher, signature: str) -> None:
     )
     context.insert_user_function(result.entry_point, description, [library])
     dispatcher.add_overload(result)
-    dispatcher.disable_compile()  # else Numba would compile it again for each constant that a caller passes
+    dispatcher.disable_compile()  # otherwise Numba recompiles it for each constant that a caller passes
 
 
 def _describe(dispatcher, arguments: tuple, returned) -> funcdesc.PythonFunctionDescriptor:
-    """What the function will be called, among other things."""
+    """Build the function's descriptor, which contains its mangled name."""
     flags = compiler.Flags()
     dispatcher.targetdescr.options.parse_as_flags(flags, dispatcher.targetoptions)
     flags = dispatcher._compiler._customize_flags(flags)
@@ -200,7 +208,10 @@ def _describe(dispatcher, arguments: tuple, returned) -> funcdesc.PythonFunction
 
 
 def _compile(dispatcher, signature: str) -> None:
-    """Compile one function and write it into Numba's cache. Errors: RuntimeError where callers know it by another name."""
+    """Compile one function and write it into Numba's cache.
+
+    Errors: RuntimeError if its symbol differs from the one declared to its callers.
+    """
     arguments, returned = sigutils.normalize_signature(signature)
     declared = dispatcher.overloads[tuple(arguments)].fndesc.mangled_name
     dispatcher.enable_caching()
@@ -212,26 +223,26 @@ def _compile(dispatcher, signature: str) -> None:
 
 
 def _emit(library, description) -> None:
-    """Link a function with its kernels, optimise all, and give the library the object file that Numba keeps."""
+    """Link a function with its kernels, optimise the result, and set the object file that Numba caches."""
     module = library._final_module
     for kernel in _kernels(library):
         module.link_in(kernel._final_module, preserve=True)
     exported = (description.llvm_func_name, description.llvm_cpython_wrapper_name)
     for function in module.functions:
-        if not function.is_declaration:  # kernels have names that another process gives to others of its own
+        if not function.is_declaration:  # another process may use the same names for other kernels
             function.linkage = "external" if function.name in exported else "internal"
     library._optimize_final_module()
     module.verify()
     library.enable_object_caching()
     library._compiled_object = library.codegen._tm.emit_object(module)
-    # Next to the object Numba keeps LLVM's code for inlining. Nobody inlines this, so only the names are kept.
+    # Numba also caches LLVM IR for inlining. Separate functions are never inlined: keep only their names.
     library._shared_module = llvm.parse_assembly(
         "\n".join(f'define void @"{name}"() {{ ret void }}' for name in exported)
     )
 
 
 def _kernels(library) -> Iterator:
-    """The libraries of all kernels that a function is made of, each once."""
+    """Yield the libraries of all kernels that a function links, each once."""
     seen, todo = {id(library)}, list(library._linking_libraries)
     while todo:
         kernel = todo.pop()

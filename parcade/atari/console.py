@@ -1,9 +1,9 @@
 """The console and the arcade around it: frames, controls, power-on, reset and act.
 
-An *update* runs the 6507 until a frame ends or 25,000 instructions have passed; either counts as one video frame.
-Resets and actions follow ale-py 0.12.1 to the order of its random draws: 60 frames without input, 4 with the
-RESET switch, the game's mode selection, 4 more, then the game's starting actions. RIOT RAM survives a reset, and every
-reset draws a new timer value, so no two episodes start alike.
+`run_update` runs the 6507 until a frame ends or 25,000 instructions have executed; either counts as one
+frame. Resets and actions follow ale-py 0.12.1, including the order of its random draws: 60 frames without
+input, 4 with the RESET switch held, the game's mode selection, 4 more frames with RESET held, then the game's
+starting actions. RIOT RAM survives a reset and every reset draws a new timer value, so episodes differ.
 """
 
 import numpy as np
@@ -56,27 +56,27 @@ from .state import (
     VSYNC_FINISH,
 )
 
-INSTRUCTION_LIMIT = 25000  # instructions in one update
-DRAWS_A_FRAME = 2  # of the sticky stream
-PADDLE_STEP = 23000  # resistance a paddle moves in a frame
+INSTRUCTION_LIMIT = 25000  # per call of `run_update`
+DRAWS_A_FRAME = 2  # random numbers of the sticky stream per frame
+PADDLE_STEP = 23000  # change of a paddle's resistance per frame
 SYSTEM_SEED = 4753849
 DETECTION_FRAMES = 60
-PAL_SCANLINES = 285  # a frame with more votes for PAL
+PAL_SCANLINES = 285  # a frame with more scanlines is a vote for PAL
 
-# Typed, so that Numba compiles one function for all of them.
+# Typed, so that Numba compiles one specialisation for all of them.
 NOOP, FIRE, UP, RIGHT, LEFT, DOWN = (np.int64(action) for action in range(6))
 UPFIRE = np.int64(10)
 RESET_ACTION = 40
-# Directions and fire of the 18 joystick actions: bits up 1, down 2, left 4, right 8, fire 16.
+# Directions and fire button of the 18 joystick actions: up 1, down 2, left 4, right 8, fire 16.
 JOYSTICK = np.array([0, 16, 1, 8, 4, 2, 9, 5, 10, 6, 17, 24, 20, 18, 25, 21, 26, 22], np.int64)
 
 
-# --- frames -----------------------------------------------------------------------------------------------------------
+# --- frames -------------------------------------------------------------------------------------------------
 
 
 @kernel
 def _start_frame(s):
-    """Count cycles and clocks from here on; the phase within the scanline is kept."""
+    """Restart the counts of cycles and clocks at 0; keep the phase within the scanline."""
     stand_alone()
     cycles = np.int64(s[CYCLES])
     phase = (3 * cycles - np.int64(s[FRAME_START])) % 228
@@ -93,7 +93,7 @@ def _start_frame(s):
 
 @inlined
 def begin_update(s, memory):
-    """An update goes on with the frame that the last one left unfinished, or starts one."""
+    """Continue the frame that the last update left unfinished, or start a new one."""
     if s[PARTIAL] == 0:
         _start_frame(s)
     s[PARTIAL] = 1
@@ -111,7 +111,7 @@ def end_update(s, screen):
 
 @separate(f"void({CHIPS})")
 def run_update(s, memory, rom, screen):
-    """Run to the end of the frame, or for 25,000 instructions."""
+    """Run to the end of the frame, but at most 25,000 instructions."""
     stand_alone()
     begin_update(s, memory)
     if s[CPU_JAMMED] == 0:
@@ -119,12 +119,12 @@ def run_update(s, memory, rom, screen):
     end_update(s, screen)
 
 
-# --- controls -----------------------------------------------------------------------------------------------------------
+# --- controls -----------------------------------------------------------------------------------------------
 
 
 @kernel
 def _charge_cycles(resistance):
-    """Cycles until a paddle's capacitor is charged."""
+    """Return the cycles until a paddle's capacitor is charged."""
     stand_alone()
     return np.int64((1.6 * resistance * 0.01e-6) * 1.19e6)
 
@@ -142,7 +142,7 @@ def _set_switches(s, difficulty):
 
 @separate("void(int32[::1], int64)")
 def apply_controls(s, action):
-    """Show player A's joystick action or paddle movement and the console switches to the chips."""
+    """Set the chips' inputs from player A's joystick action or paddle movement and the console switches."""
     stand_alone()
     keys = JOYSTICK[action]
     fire = keys & 16
@@ -177,12 +177,12 @@ def apply_controls(s, action):
     _set_switches(s, np.int64(s[DIFFICULTY]))
 
 
-# --- power-on and system reset ----------------------------------------------------------------------------------------------
+# --- power-on and system reset ------------------------------------------------------------------------------
 
 
 @separate(f"void({CHIPS}, uint32[:, ::1])")
 def system_reset(s, memory, rom, screen, random):
-    """Reset every chip; RIOT RAM is kept and a timer value is drawn."""
+    """Reset every chip. RIOT RAM is kept, and a new timer value is drawn."""
     stand_alone()
     s[CYCLES] = 0
     s[FRAME_START] = 0
@@ -199,7 +199,7 @@ def system_reset(s, memory, rom, screen, random):
 
 @separate(f"boolean({CHIPS}, uint32[:, ::1])")
 def power_on(s, memory, rom, screen, random):
-    """Build the console: random RAM, 60 frames to tell PAL from NTSC, and a system reset. Returns whether it is PAL."""
+    """Power on: fill RAM, run 60 frames to detect PAL or NTSC, reset. Return whether the console is PAL."""
     stand_alone()
     mt19937.seed(random[SYSTEM_STREAM], SYSTEM_SEED)
     riot.fill_ram(memory, random[SYSTEM_STREAM])
@@ -226,7 +226,7 @@ def power_on(s, memory, rom, screen, random):
     return pal
 
 
-# --- reset and act --------------------------------------------------------------------------------------------------------------
+# --- reset and act ------------------------------------------------------------------------------------------
 
 
 @kernel
@@ -239,7 +239,7 @@ def _frame_with_rules(s, memory, rom, screen, program, action):
 
 @kernel
 def repeats(s, stream):
-    """Whether the remembered action is played once more instead of a new one; takes two numbers of the sticky `stream`."""
+    """Return whether the previous action replaces the new one; draws twice from the sticky `stream`."""
     stand_alone()
     threshold = np.int64(s[STICKY_THRESHOLD + 1]) << 31 | np.int64(s[STICKY_THRESHOLD])
     drawn = mt19937.draw(stream)
@@ -249,7 +249,7 @@ def repeats(s, stream):
 
 @separate(f"int64({CHIPS}, int32[::1])")
 def play_frame(s, memory, rom, screen, program):
-    """One video frame with the remembered action; returns the reward."""
+    """Play one frame with the action in `s[ACTION]`; return the reward."""
     stand_alone()
     action = np.int64(s[ACTION])
     if action > 17 or (program[rules.FIRE_ILLEGAL] != 0 and JOYSTICK[action] & 16):
@@ -262,9 +262,10 @@ def play_frame(s, memory, rom, screen, program):
 
 @separate(f"int64({CONSOLE}, int64)")
 def act(s, memory, rom, screen, random, program, action):
-    """One video frame with `action` (0-17), possibly replaced by the one before; returns the reward.
+    """Play one frame with `action` (0-17), possibly replaced by the previous one; return the reward.
 
-    Draws two numbers a frame from the sticky stream, even when nothing repeats and after game over, when nothing runs.
+    Every call draws two numbers from the sticky stream: also when no action repeats, and after the episode
+    has ended, when no frame runs.
     """
     stand_alone()
     if not repeats(s, random[STICKY_STREAM]):
@@ -287,7 +288,7 @@ def _soft_reset(s, memory, rom, screen, program):
 
 @kernel
 def _press_select(s, memory, rom, screen, program, frames):
-    """Hold SELECT for `frames` frames, which the game rules do not see, then one frame without input."""
+    """Hold SELECT for `frames` frames without applying the game rules, then play one frame without input."""
     stand_alone()
     s[PRESSED_SELECT] = 1
     for _ in range(frames):
@@ -307,10 +308,10 @@ def _mode_reached(s, memory, program):
 
 @kernel
 def _select_mode(s, memory, rom, screen, random, program):
-    """Press SELECT until the game shows the wanted mode, as the game's row says."""
+    """Press SELECT until the game shows the requested mode, by the procedure in the game's row."""
     stand_alone()
     procedure = program[rules.MODE_PROCEDURE]
-    presses = 1000  # a ROM that never shows the mode must not hang
+    presses = 1000  # avoids a hang with a ROM that never shows the mode
     if procedure == rules.DOUBLE_DUNK_MODE:
         _select_double_dunk(s, memory, rom, screen, random, program)
         return
@@ -338,7 +339,7 @@ def _select_mode(s, memory, rom, screen, random, program):
 
 @kernel
 def _cursor_down(s, memory, rom, screen, random, program):
-    """Double Dunk's menu: press DOWN until the cursor byte $B0 moves."""
+    """Press DOWN in Double Dunk's menu until the cursor byte $B0 changes."""
     stand_alone()
     before = memory[0x30]
     for _ in range(1000):
@@ -350,7 +351,7 @@ def _cursor_down(s, memory, rom, screen, random, program):
 
 @kernel
 def _select_double_dunk(s, memory, rom, screen, random, program):
-    """Double Dunk: four options in a menu, one bit of the mode each."""
+    """Select Double Dunk's mode: each of its four bits sets one menu option."""
     stand_alone()
     _press_select(s, memory, rom, screen, program, np.int64(1))
     _cursor_down(s, memory, rom, screen, random, program)
@@ -372,7 +373,7 @@ def _select_double_dunk(s, memory, rom, screen, random, program):
 
 @kernel
 def _select_video_cube(s, memory, rom, screen, random, program):
-    """Video Cube: mode 100 * cube + variant."""
+    """Select Video Cube's mode, which is 100 * cube + variant."""
     stand_alone()
     variant = s[MODE] % 100
     shown = 0 if variant == 0 else 2 if variant == 1 else 8
@@ -391,7 +392,7 @@ def _select_video_cube(s, memory, rom, screen, random, program):
 
 @separate(f"void({CONSOLE})")
 def reset_game(s, memory, rom, screen, random, program):
-    """Start a new episode, exactly as ale-py's reset_game."""
+    """Start a new episode exactly as ale-py's reset_game does."""
     stand_alone()
     s[EPISODE_FRAME_NUMBER] = 0
     s[PADDLE_A] = (np.int64(s[PADDLE_MIN]) + np.int64(s[PADDLE_MAX])) // 2

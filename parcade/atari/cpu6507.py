@@ -1,10 +1,11 @@
-"""The 6507, one instruction at a time, in two phases: address, then operand, operation and result.
+"""Interpreter of the 6507. It runs an instruction in two phases: address, then operand, operation and result.
 
-This is the interpreter: every opcode of `opcodes.py`, every access over the bus, in order. Most instructions of a game run as
-machine code instead (`recompiler.py`), which leaves to this file what it cannot do; tests hold one against the other.
+The interpreter handles every opcode of `opcodes.py` and makes every bus access in order. Most instructions of
+a game run as machine code instead (`recompiler.py`), which falls back to the interpreter for the rest. Tests
+compare the two.
 
-As in ale-py's core an instruction's base cycles count before its first operand is read, so all its accesses see the
-same time; there are no dummy accesses, except the discarded reads of PLA, PLP, RTI, RTS and JSR.
+As in ale-py's core, an instruction's base cycles are added before its first operand is read, so all its
+accesses see the same time. The only dummy accesses are discarded reads of PLA, PLP, RTI, RTS, JSR, BRK.
 """
 
 import numpy as np
@@ -35,26 +36,26 @@ from .warp import any_of, together
 (IMP, ACC, IMM, ZP, ZPX, ZPY, ABS, ABSX, ABSY, IND, INDX, INDY, REL) = range(len(MODES))
 (NONE, READ, WRITE, RMW, BRANCH, JUMP) = range(len(KINDS))
 # fmt: off
-(HLT, ADC, ANC, AND, ANE, ARR, ASL, ASR, BCC, BCS, BEQ, BIT, BMI, BNE, BPL, BRK, BVC, BVS, CLC, CLD, CLI, CLV, CMP, CPX,
- CPY, DCP, DEC, DEX, DEY, EOR, INC, INX, INY, ISB, JMP, JSR, LAS, LAX, LDA, LDX, LDY, LSR, LXA, NOP, ORA, PHA, PHP, PLA,
- PLP, RLA, ROL, ROR, RRA, RTI, RTS, SAX, SBC, SBX, SEC, SED, SEI, SHA, SHS, SHX, SHY, SLO, SRE, STA, STX, STY, TAX, TAY,
- TSX, TXA, TXS, TYA) = range(len(OPERATIONS))
+(HLT, ADC, ANC, AND, ANE, ARR, ASL, ASR, BCC, BCS, BEQ, BIT, BMI, BNE, BPL, BRK, BVC, BVS, CLC, CLD, CLI, CLV,
+ CMP, CPX, CPY, DCP, DEC, DEX, DEY, EOR, INC, INX, INY, ISB, JMP, JSR, LAS, LAX, LDA, LDX, LDY, LSR, LXA, NOP,
+ ORA, PHA, PHP, PLA, PLP, RLA, ROL, ROR, RRA, RTI, RTS, SAX, SBC, SBX, SEC, SED, SEI, SHA, SHS, SHX, SHY, SLO,
+ SRE, STA, STX, STY, TAX, TAY, TSX, TXA, TXS, TYA) = range(len(OPERATIONS))
 # fmt: on
 
-# Decimal mode: what a byte counts as (any byte has a value), and the byte that shows a number 0-99.
+# Decimal mode: the value of every byte, valid BCD or not, and the BCD byte of each number 0-99.
 DECIMAL_VALUE = np.array([10 * (byte >> 4) + (byte & 15) for byte in range(256)], np.int64)
 DECIMAL_BYTE = np.array([16 * (number // 10) + number % 10 for number in range(100)], np.int64)
 
 
 @inlined
 def nz_of_flags(negative, zero):
-    """CPU_NZ for given flags: any combination can be shown."""
+    """Return the CPU_NZ value that encodes the given flags; every combination has one."""
     return (0x8000 if negative else 0) | (0 if zero else 1)
 
 
 @inlined
 def status(nz, c, v, d, i):
-    """The flags byte as pushed: N V 1 B D I Z C."""
+    """Return the flags byte as the 6507 pushes it: N V 1 B D I Z C."""
     byte = 0x30 | c | v << 6 | d << 3 | i << 2
     if nz & 0x8080:
         byte |= 0x80
@@ -65,7 +66,7 @@ def status(nz, c, v, d, i):
 
 @inlined
 def add(a, m, c, v, d):
-    """ADC: returns (sum, carry, overflow); N and Z follow from the sum."""
+    """ADC: return (sum, carry, overflow). N and Z follow from the sum."""
     if d == 0:
         total = a + m + c
         return total & 0xFF, total >> 8, ((a ^ total) & (m ^ total)) >> 7 & 1
@@ -76,7 +77,7 @@ def add(a, m, c, v, d):
 
 @inlined
 def subtract(a, m, c, v, d):
-    """SBC: returns (difference, carry, overflow)."""
+    """SBC: return (difference, carry, overflow)."""
     if d == 0:
         total = a - m - 1 + c
         return total & 0xFF, np.int64(1 if total >= 0 else 0), ((a ^ m) & (a ^ total)) >> 7 & 1
@@ -112,7 +113,7 @@ def _set_status(s, byte):
 
 @separate(f"void({CHIPS})")
 def reset(s, memory, rom, screen):
-    """System reset: registers 0, stack at the top, PC from the vector $FFFC."""
+    """System reset: clear the registers, set SP to $FF and load PC from the vector at $FFFC."""
     stand_alone()
     s[CPU_A] = 0
     s[CPU_X] = 0
@@ -131,18 +132,15 @@ def reset(s, memory, rom, screen):
 
 @kernel
 def _stack_and_jumps(s, memory, rom, screen, operation, pc):
-    """Operations that move PC or SP; returns PC."""
+    """Run an operation that changes PC or SP; return PC."""
     stand_alone()
     if operation == PHA:
         _push(s, memory, rom, screen, np.int64(s[CPU_A]), True)
     elif operation == PHP:
         flags = status(
-            np.int64(s[CPU_NZ]),
-            np.int64(s[CPU_C]),
-            np.int64(s[CPU_V]),
-            np.int64(s[CPU_D]),
-            np.int64(s[CPU_I]),
-        )
+            np.int64(s[CPU_NZ]), np.int64(s[CPU_C]), np.int64(s[CPU_V]),
+            np.int64(s[CPU_D]), np.int64(s[CPU_I]),
+        )  # fmt: skip
         _push(s, memory, rom, screen, flags, True)
     elif operation == PLA:
         bus.read(s, memory, rom, screen, 0x100 | np.int64(s[CPU_SP]))
@@ -174,12 +172,9 @@ def _stack_and_jumps(s, memory, rom, screen, operation, pc):
         bus.read(s, memory, rom, screen, pc)
         pc = (pc + 1) & 0xFFFF
         flags = status(
-            np.int64(s[CPU_NZ]),
-            np.int64(s[CPU_C]),
-            np.int64(s[CPU_V]),
-            np.int64(s[CPU_D]),
-            np.int64(s[CPU_I]),
-        )
+            np.int64(s[CPU_NZ]), np.int64(s[CPU_C]), np.int64(s[CPU_V]),
+            np.int64(s[CPU_D]), np.int64(s[CPU_I]),
+        )  # fmt: skip
         _push(s, memory, rom, screen, pc >> 8, True)
         _push(s, memory, rom, screen, pc & 0xFF, False)
         _push(s, memory, rom, screen, flags, False)
@@ -289,9 +284,10 @@ def step(s, memory, rom, screen):
 
 @separate(f"void({CHIPS}, int64)")
 def run(s, memory, rom, screen, limit):
-    """Run until the frame ends, the chip halts or `limit` instructions are done: machine code where there is some.
+    """Run until the frame ends, the CPU halts or `limit` instructions have executed.
 
-    Lanes of a group stay in this loop until all have ended, because machine code lets the one go on that is behind.
+    Instructions run as machine code where possible. All lanes of a group stay in this loop until the last one
+    ends, because machine code synchronises the lanes of a group and runs the lane that is furthest behind.
     """
     stand_alone()
     group = together()
@@ -315,7 +311,7 @@ def run(s, memory, rom, screen, limit):
 
 @kernel
 def _operate_on_registers(s, operation):
-    """Implied operations."""
+    """Run an operation with implied operands."""
     stand_alone()
     if operation == DEX:
         s[CPU_X] = (s[CPU_X] - 1) & 0xFF
@@ -364,7 +360,7 @@ def _operate_on_registers(s, operation):
 
 @kernel
 def _operate_on_read(s, operation, m):
-    """Operations on a byte that was read."""
+    """Run an operation on the byte `m` that was read."""
     stand_alone()
     a = np.int64(s[CPU_A])
     x = np.int64(s[CPU_X])
@@ -417,7 +413,7 @@ def _operate_on_read(s, operation, m):
 
 @kernel
 def _operate_undocumented(s, operation, m):
-    """Undocumented operations on a byte that was read."""
+    """Run an undocumented operation on the byte `m` that was read."""
     stand_alone()
     a = np.int64(s[CPU_A])
     x = np.int64(s[CPU_X])
@@ -474,7 +470,7 @@ def _operate_undocumented(s, operation, m):
 
 @kernel
 def _modify(s, operation, m):
-    """Read-modify-write operations: returns the byte to store."""
+    """Run a read-modify-write operation on the byte `m`; return the byte to store."""
     stand_alone()
     a = np.int64(s[CPU_A])
     c = np.int64(s[CPU_C])
@@ -532,7 +528,7 @@ def _modify(s, operation, m):
 
 @kernel
 def _stored(s, operation, address):
-    """The byte a store writes."""
+    """Return the byte that a store writes."""
     stand_alone()
     a = np.int64(s[CPU_A])
     x = np.int64(s[CPU_X])

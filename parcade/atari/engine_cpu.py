@@ -1,6 +1,6 @@
-"""Many consoles on CPU cores: the compiled loops over rows, and what is set up once for a ROM.
+"""Consoles on CPU cores: the setup of a ROM, and compiled functions on the rows of the state arrays.
 
-What several threads do with the rows of one set of arrays is in `rounds.py`.
+`rounds.py` distributes the rows over several threads.
 """
 
 import hashlib
@@ -42,22 +42,23 @@ from .state import (
 )
 from .translate import rom_code
 
-# Types of captured pictures, `preprocess.Resize` behind its level tables, scratch, which lines changed, and observations.
+# Type of the level tables, followed by `preprocess.Resize`.
 RESIZE = (
     "Tuple((uint8[:, ::1], int32[::1], float32[:, ::1], int32[::1], int32[::1], float32[:, ::1], int32[::1]))"
 )
+# Types of captured frames, resize tables, scratch, changed lines and observations.
 OBSERVING = f"uint64[:, :, ::1], {RESIZE}, float32[:, ::1], boolean[::1], uint8[:, :, ::1]"
-# And of the starts an episode may begin with: state, memory, screen, captured pictures and observations of K consoles.
+# Types of cached episode starts: state, memory, screen, captured frames and observations of K consoles.
 STARTS = "Tuple((int32[:, ::1], uint8[:, ::1], uint64[:, ::1], uint64[:, :, ::1], uint8[:, :, ::1]))"
 
 PADDLE_RANGE = (27450, 790196)
 
 
 class Machine(NamedTuple):
-    """A ROM ready to run: constants, and a console as it stands after power-on."""
+    """A ROM ready to run: its constants, and the state of a console after power-on."""
 
     game: str | None
-    row: dict  # of games.json, empty for an unknown ROM
+    row: dict  # the game's row of games.json, empty for an unknown ROM
     md5: str
     rom: np.ndarray  # uint8, `cartridge.expand_image`
     program: np.ndarray  # int32, `rules.compile_rules`
@@ -67,10 +68,10 @@ class Machine(NamedTuple):
 
 
 def build_machine(game: str | Path, repeat_action_probability: float = 0.0) -> Machine:
-    """Load a ROM by game name or path and power a console on.
+    """Load a ROM by game name or path and power on a console.
 
-    Errors: ValueError for an unknown game, FileNotFoundError without ROM. An unknown image runs without rules: reward 0, never
-    over, and one warning.
+    An unknown ROM image runs without rules, after a warning: rewards are 0 and episodes never end.
+    Errors: ValueError for an unknown game, FileNotFoundError if the ROM is missing.
     """
     if not 0.0 <= repeat_action_probability <= 1.0:
         raise ValueError(f"repeat_action_probability={repeat_action_probability}: expected 0 to 1")
@@ -81,7 +82,8 @@ def build_machine(game: str | Path, repeat_action_probability: float = 0.0) -> M
     row = games.load_games()[name] if name else {}
     if name is None:
         warnings.warn(
-            f"{path.name} is no known game: it runs without rules (reward 0, never over)", stacklevel=3
+            f"{path.name} is not a known game: it runs without rules (reward 0, episodes never end)",
+            stacklevel=3,
         )
     kind = cartridge.KIND_OF_TYPE[row.get("cartridge") or cartridge.detect_type(image)]
     rom = cartridge.expand_image(image, kind)
@@ -100,7 +102,7 @@ def build_machine(game: str | Path, repeat_action_probability: float = 0.0) -> M
     s[PADDLE_MIN] = PADDLE_RANGE[0]
     s[PADDLE_MAX] = row.get("paddle_max", PADDLE_RANGE[1])
     s[MODE] = row.get("default_mode", 0)
-    # ale-py holds the probability as float32 and compares it with a double drawn as 32 bits / 2**32.
+    # ale-py stores the probability as float32 and compares it with a double, 32 random bits / 2**32.
     threshold = int(np.ceil(float(np.float32(repeat_action_probability)) * 2**32))
     s[STICKY_THRESHOLD] = threshold & 0x7FFFFFFF
     s[STICKY_THRESHOLD + 1] = threshold >> 31
@@ -130,12 +132,13 @@ def _copy(source, target_out):
 
 
 @separate(
-    f"void(int64, {ROWS}, int32[:, ::1], uint8[:, ::1], uint32[:, :, ::1], uint8[::1], int32[::1], int64, int64, int64)"
+    f"void(int64, {ROWS}, int32[:, ::1], uint8[:, ::1], uint32[:, :, ::1], "
+    "uint8[::1], int32[::1], int64, int64, int64)"
 )
 def load_console(
     e, state, memory, screen, random, state_0, memory_0, random_0, rom, program, seed, mode, difficulty
 ):
-    """ale-py's loadROM on console `e`: power on (copied from row 0 of the arrays `*_0`), seed, and a first reset."""
+    """ale-py's loadROM on console `e`: power on (copy row 0 of the arrays `*_0`), seed, and reset."""
     stand_alone()
     for i in range(state.shape[1]):
         state[e, i] = state_0[0, i]
@@ -158,7 +161,7 @@ def reset_console(e, state, memory, screen, random, rom, program):
 
 @separate(f"void(int64, int64, {ROWS}, uint8[::1], int32[::1], int64[::1], int32[::1])")
 def act_many(first, last, state, memory, screen, random, rom, program, actions, rewards_out):
-    """One frame of consoles `first` .. `last` - 1 with ale-py action ids."""
+    """Play one frame of consoles `first` .. `last` - 1 with ale-py action ids."""
     stand_alone()
     for e in range(first, last):
         rewards_out[e] = console.act(
@@ -168,7 +171,7 @@ def act_many(first, last, state, memory, screen, random, rom, program, actions, 
 
 @separate("void(int32[:, ::1], uint64[:, ::1], uint64[:, ::1])")
 def show_many(state, screen, pictures_out):
-    """Copy every console's current picture, uint64 [n, height * 20], drawing it first where nobody has."""
+    """Copy every console's current frame, uint64 [n, height * 20], after drawing it if necessary."""
     stand_alone()
     words = pictures_out.shape[1]
     for e in range(len(state)):
@@ -186,7 +189,10 @@ def capture(s, screen, picture_out):
 
 @kernel
 def capture_last(s, screen, captured, counts_out):
-    """Capture the last picture of a step that did not end the episode, beside the one before it."""
+    """Capture the last frame of a step in row 0, and the frame before it in row 1.
+
+    Call this only if the step did not end the episode.
+    """
     capture(s, screen, captured[0])
     if counts_out[2] == 3:
         _copy(captured[2], captured[1])
@@ -195,7 +201,10 @@ def capture_last(s, screen, captured, counts_out):
 
 @kernel
 def capture_changes(s, screen, captured, counts_out, changed_out):
-    """`capture_last`, noting the lines [height] that are not as they were in the observation before."""
+    """Capture the last two frames like `capture_last`, and mark the lines [height] that have changed.
+
+    A line has changed if it differs from the previous observation.
+    """
     tia.serve(s, screen, tia.SHOW)
     words = captured.shape[1]
     at = np.int64(s[PICTURE]) * words
@@ -218,54 +227,48 @@ def capture_changes(s, screen, captured, counts_out, changed_out):
 
 @kernel
 def push(num_pictures, memory, captured, resize_table, work, changed, stack):
-    """Push what a console shows on its stack [k, bytes]: its RAM where there are no channels, else its captured pictures, processed.
+    """Push a new observation on a console's stack [k, bytes]: its processed frames, or its RAM.
 
-    `changed` [lines]: those that are not as they were in the newest observation.
+    `resize_table` without levels selects the RAM.
+    `changed` [lines]: whether a line differs from the previous observation.
     """
     levels, column_start, column_weight, row_start, row_count, row_weight, whole = resize_table
     for k in range(stack.shape[0] - 1):
         _copy(stack[k + 1], stack[k])
-    newest = stack[stack.shape[0] - 1]  # still holds the newest observation
+    newest = stack[stack.shape[0] - 1]  # still contains the previous observation
     channels = len(levels)
     if channels == 0:
         _copy(memory[:RAM_BYTES], newest)
-    elif channels == 1:  # tells the compiler that its bytes are contiguous
+    elif channels == 1:  # a case of its own, so that the compiler knows that `newest` is contiguous
         preprocess.observe(
-            captured,
-            num_pictures,
-            levels[0],
-            column_start,
-            column_weight,
-            row_start,
-            row_count,
-            row_weight,
-            whole,
-            work,
-            changed,
-            newest,
-        )
+            captured, num_pictures, levels[0],
+            column_start, column_weight, row_start, row_count, row_weight, whole,
+            work, changed, newest,
+        )  # fmt: skip
     else:
         for c in range(channels):
             preprocess.observe(
-                captured, num_pictures, levels[c], column_start, column_weight, row_start, row_count, row_weight, whole, work, changed,
-                newest[c::channels],
+                captured, num_pictures, levels[c],
+                column_start, column_weight, row_start, row_count, row_weight, whole,
+                work, changed, newest[c::channels],
             )  # fmt: skip
 
 
 @kernel
 def begin_episode(s, memory, screen, random, rom, program, fire, noop_max):
-    """reset_game, FIRE and a random number of no-ops, as AtariVectorEnv begins an episode."""
+    """Start an episode as AtariVectorEnv does: reset_game, FIRE and a random number of no-ops."""
     stand_alone()
     s[OBSERVED] = 0
     noops = np.int64(0)
     if noop_max > 0:
-        # libstdc++'s uniform integer: multiply, and draw again below the bias limit
+        # libstdc++'s uniform integer: multiply, and draw again below the bias limit.
         limit = ((1 << 32) - noop_max) % noop_max
         product = mt19937.draw(random[NOOP_STREAM]) * noop_max
         while product & 0xFFFFFFFF < limit:
             product = mt19937.draw(random[NOOP_STREAM]) * noop_max
         noops = product >> 32
-    # FIRE takes the place of a no-op. Resets and frames stand at one place each: every copy of the console is large.
+    # FIRE replaces one no-op. reset_game and act have a single call site each, because they are large and the
+    # compiler may copy them to every call site.
     frames = max(noops, np.int64(1)) if fire else noops
     starting = True
     frame = np.int64(0)
@@ -284,24 +287,15 @@ def begin_episode(s, memory, screen, random, rom, program, fire, noop_max):
 
 @kernel
 def play_step(
-    s,
-    memory,
-    screen,
-    random,
-    rom,
-    program,
-    action,
-    frame_skip,
-    frames_left,
-    episodic_life,
-    captured,
-    counts_out,
-):
-    """The frames of one step, until it or the episode ends; captures the pictures that are observed but the last one.
+    s, memory, screen, random, rom, program,
+    action, frame_skip, frames_left, episodic_life, captured, counts_out,
+):  # fmt: skip
+    """Play the frames of one step, or fewer if the episode ends; return whether the episode is over.
 
-    captured [3, height * 20]; counts_out [4] int32: reward, frames played, how many rows of `captured` the observation is
-    made of, whether a life was lost. With an empty `screen` nothing is drawn or captured.
-    Returns whether the episode is over; if it is not, `capture_last` is to follow.
+    Captures the second-to-last frame. If the episode is not over, the caller must call `capture_changes`.
+    captured: uint64 [3, height * 20]. counts_out: int32 [4], the reward, the frames played, the number of
+    rows of `captured` in the observation, and whether a life was lost. With an empty `screen`, nothing is
+    drawn or captured.
     """
     stand_alone()
     draws = len(screen) > 0
@@ -310,7 +304,8 @@ def play_step(
     frames = np.int64(0)
     life_lost = False
     over = False
-    pictures = 2  # of `captured` that count: buffer 0, buffer 1, and a new buffer 1 after an early stop
+    # Rows of `captured` to pool: ale-py's buffers 0 and 1, and a new buffer 1 after an early stop.
+    pictures = 2
     for skip in range(frame_skip, 0, -1):
         s[OBSERVED] = 1 if draws and skip <= 2 else 0
         reward += console.act(s, memory, rom, screen, random, program, action)
@@ -320,7 +315,7 @@ def play_step(
         if over:
             break
         if draws and skip == 2:
-            # Buffer 0 still holds the maximum of the pictures 0 and 1 of the step before.
+            # ale-py's buffer 0 still holds the maximum of the previous step's two frames: keep rows 0 and 1.
             capture(s, screen, captured[2])
             pictures = 3
     s[OBSERVED] = 0
@@ -333,7 +328,7 @@ def play_step(
 
 @kernel
 def _recall_start(s, memory, screen, stream, starts, captured, observation):
-    """Go on from one of `starts`, drawn from `stream`; frames are counted as if they had been played."""
+    """Continue from a random one of `starts`; count its frames as if they had been played."""
     stand_alone()
     start_state, start_memory, start_screen, start_captured, start_observations = starts
     which = mt19937.draw(stream) % len(start_state)
@@ -350,9 +345,10 @@ def _recall_start(s, memory, screen, stream, starts, captured, observation):
 
 @separate(f"void(int64, {ROWS}, uint8[::1], int32[::1], boolean, int64, {STARTS}, {OBSERVING}, int32[::1])")
 def start_episode(
-    e, state, memory, screen, random, rom, program, fire, noop_max, starts, captured, resize_table, work, changed, observations, elapsed
+    e, state, memory, screen, random, rom, program, fire, noop_max, starts,
+    captured, resize_table, work, changed, observations, elapsed,
 ):  # fmt: skip
-    """What AtariVectorEnv does at a reset: a new episode and an empty frame stack; or one of `starts`, if there are any."""
+    """Reset as AtariVectorEnv does, with an empty frame stack; or load one of `starts`, if there are any."""
     stand_alone()
     elapsed[e] = 0
     if len(starts[0]) > 0:

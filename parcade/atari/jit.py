@@ -1,12 +1,12 @@
-"""How the emulator's functions are compiled.
+"""Compilation of the emulator's functions.
 
-Three kinds: `separate` functions are compiled once, on their own, kept on disk, and called by name; `kernel` functions become
-part of the separate ones that call them; `inlined` ones are merged into every place that calls them. All work
-without Python objects, exceptions or reference counts: counting references to arrays in helpers costs
-a factor of four (`_nrt` is a private option of Numba, so it is only used where this version accepts it).
-With `NUMBA_DISABLE_JIT=1` all are plain Python functions that can be stepped through.
+There are three kinds. `separate` functions are compiled once, individually, cached on disk, and called by
+symbol. `kernel` functions are compiled into the separate functions that call them. `inlined` functions are
+inlined at every call site. None of them uses Python objects, exceptions or reference counts: counting
+references to arrays in helpers costs a factor of four. (`_nrt` is a private option of Numba, and is only used
+if this version accepts it.) With `NUMBA_DISABLE_JIT=1`, all are plain Python functions for the debugger.
 
-`prepare` compiles or loads all separate functions; whoever calls one from Python must have called it.
+`prepare` compiles or loads all separate functions. Call it before calling a separate function from Python.
 """
 
 import contextlib
@@ -30,18 +30,19 @@ from numba.extending import intrinsic
 
 from . import side_by_side
 
-# LLVM's own memory manager puts the sections of an object wherever there is room. In an address space as full as CUDA's driver leaves it
-# they can end up more than 2 GB apart, which aborts the process if code is made for less, as that of ROMs is (`machine_code.py`).
-# llvmlite's manager takes one block for an object. Numba reads this setting when its first function is decorated.
+# LLVM's own memory manager allocates the sections of an object separately. CUDA's driver fragments the
+# address space so much that they can end up more than 2 GB apart. This aborts the process if the code model
+# assumes less, as for ROMs (`machine_code.py`). llvmlite's manager allocates one block per object. Numba
+# reads this setting when it decorates its first function.
 if numba.config.USE_LLVMLITE_MEMORY_MANAGER is None:
     numba.config.USE_LLVMLITE_MEMORY_MANAGER = 1
 
 OPTIONS = {"nogil": True, "error_model": "numpy"}
 
-# Types of one console's rows, as signatures write them: s, memory, rom, screen; then random and program.
+# Signature types of one console's rows: s, memory, rom, screen; then random and program.
 CHIPS = "int32[::1], uint8[::1], uint8[::1], uint64[::1]"
 CONSOLE = f"{CHIPS}, uint32[:, ::1], int32[::1]"
-# And of the rows of all consoles: state, memory, screen, random.
+# Signature types of the arrays of all consoles: state, memory, screen, random.
 ROWS = "int32[:, ::1], uint8[:, ::1], uint64[:, ::1], uint32[:, :, ::1]"
 
 
@@ -58,29 +59,29 @@ if not numba.config.DISABLE_JIT and _accepts(_nrt=False):
 
 
 def kernel(function):
-    """Compile `function` as a part of the separate functions that call it."""
+    """Compile `function` into the separate functions that call it."""
     return numba.njit(**OPTIONS, forceinline=False)(function)
 
 
 if numba.config.DISABLE_JIT:
 
     def stand_alone():
-        """See below; nothing in plain Python."""
+        """See below. Does nothing in plain Python."""
 
     def stand_alone_on_gpu():
-        """See below; nothing in plain Python."""
+        """See below. Does nothing in plain Python."""
 
     def product(a, b):
-        """See below; numpy rounds every product."""
+        """See below. NumPy rounds every product."""
         return a * b
 
 else:
 
     @intrinsic
     def product(typing_context, a, b):
-        """The product of two float32, rounded by itself.
+        """Return the product of two float32, rounded separately.
 
-        A GPU's compiler fuses a product and the sum it goes into, which rounds once instead of twice and gives other bits.
+        GPU compilers fuse a product and a sum into one operation that rounds only once, so the bits differ.
         """
 
         def generate(context, builder, signature, arguments):
@@ -96,10 +97,13 @@ else:
 
     @intrinsic
     def stand_alone(typing_context):
-        """First statement of a kernel that LLVM shall not copy into its callers: the large ones would be, dozens of times."""
+        """Prevent LLVM from inlining the calling kernel. Must be the kernel's first statement.
+
+        Without this, LLVM copies large kernels into their callers dozens of times.
+        """
 
         def generate(context, builder, signature, arguments):
-            # A function compiled on behalf of an inlined caller inherits "alwaysinline".
+            # A function that is compiled for an inlined caller inherits "alwaysinline".
             builder.function.attributes.discard("alwaysinline")
             builder.function.attributes.add("noinline")
             return context.get_dummy_value()
@@ -108,7 +112,10 @@ else:
 
     @intrinsic
     def stand_alone_on_gpu(typing_context):
-        """First statement of an inlined function that GPUs call instead, because its caller needs all their registers."""
+        """Prevent inlining of an inlined function on GPUs only. Must be the function's first statement.
+
+        Used if the caller needs all registers of the GPU.
+        """
 
         def generate(context, builder, signature, arguments):
             if "nvptx" in builder.module.triple:
@@ -120,26 +127,27 @@ else:
 
 
 def inlined(function):
-    """Compile `function` into every place that calls it."""
+    """Compile `function` inline at every call site."""
     return numba.njit(**OPTIONS, forceinline=True)(function)
 
 
-# --- separate functions ------------------------------------------------------------------------------------------
+# --- separate functions -------------------------------------------------------------------------------------
 
 _separate: list[tuple] = []  # (dispatcher, signature), callees first
 _lock = threading.Lock()
 _prepared = False
 LOCK_SECONDS = 900
-# What file systems without locks answer (Lustre mounted without them, NFS without their service): a folder takes a lock's place.
+# Errors of file systems without locks (Lustre mounted without them, NFS without its lock service). There, a
+# directory serves as the lock.
 NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
-HELD_SECONDS = 300
+HELD_SECONDS = 300  # age at which such a directory counts as abandoned
 
 
 def separate(signature: str):
-    """Compile a function of this signature on its own.
+    """Compile a function with this signature separately from its callers.
 
-    Numba links what a function calls into it and optimises all of it again; with the TIA at the bottom of six levels that
-    was most of the time it took to compile.
+    By default, Numba links callees into each caller and optimises them again. With the TIA six call levels
+    down, this took most of the compile time.
     """
 
     def decorate(function):
@@ -152,7 +160,7 @@ def separate(signature: str):
 
 
 def separate_functions() -> dict[str, tuple]:
-    """Dispatcher and signature of every separate function by its name, callees first; nothing with the JIT off."""
+    """Return dispatcher and signature of each separate function by name, callees first; empty without JIT."""
     for name in ("engine_cpu", "rounds", "translate.tracing"):
         importlib.import_module(f"{__package__}.{name}")
     return {
@@ -162,7 +170,10 @@ def separate_functions() -> dict[str, tuple]:
 
 
 def prepare() -> None:
-    """Load every separate function from disk, or compile it and say so on stderr. Processes that start together do it once."""
+    """Load all separate functions from disk, or compile them and report it on stderr.
+
+    If several processes start at the same time, only one of them compiles.
+    """
     global _prepared
     with _lock:
         if _prepared:
@@ -174,7 +185,7 @@ def prepare() -> None:
             started = time.perf_counter()
             if missing and functions:
                 print(
-                    "parcade: compiling the consoles, once (some 10 seconds on two cores) ...",
+                    "parcade: compiling the consoles, only once (about 10 seconds on two cores) ...",
                     file=sys.stderr,
                     flush=True,
                 )
@@ -183,9 +194,7 @@ def prepare() -> None:
             for dispatcher, signature in _separate:
                 _compile(dispatcher, signature, directory is not None)
             for dispatcher, _ in _separate:
-                dispatcher.disable_compile(
-                    False
-                )  # numba-cuda takes only functions that may still be compiled
+                dispatcher.disable_compile(False)  # numba-cuda rejects dispatchers with compilation disabled
             if missing and functions:
                 print(
                     f"parcade: compiled in {time.perf_counter() - started:.0f} s", file=sys.stderr, flush=True
@@ -196,7 +205,10 @@ def prepare() -> None:
 
 
 def prepare_meanwhile() -> None:
-    """Begin with `prepare` in a thread, for a process that has other things to load first. What fails, fails again in `prepare`."""
+    """Start `prepare` in a background thread, while the process loads other modules.
+
+    Errors are suppressed here; the later call of `prepare` raises them.
+    """
 
     def begin() -> None:
         with contextlib.suppress(Exception):
@@ -206,7 +218,10 @@ def prepare_meanwhile() -> None:
 
 
 def _compile_side_by_side(functions: dict[str, tuple], directory: Path) -> None:
-    """Fill the disk's cache by several processes; where one of them fails it is left empty, since kernels know each other by name."""
+    """Fill the disk cache with several processes.
+
+    If one of them fails, empty the cache: functions refer to each other by symbol, so all must be present.
+    """
     python = {name: dispatcher.py_func for name, (dispatcher, _) in functions.items()}
     if not side_by_side.compile_all(python, side_by_side.available_cores()):
         _delete_kernels(directory)
@@ -214,11 +229,14 @@ def _compile_side_by_side(functions: dict[str, tuple], directory: Path) -> None:
 
 @contextlib.contextmanager
 def interrupts_wait() -> Iterator[None]:
-    """Hold Ctrl-C back, and raise it at the end: in LLVM's call for an object's cache it would be lost, and the object with it."""
+    """Delay Ctrl-C to the end of the block.
+
+    LLVM's object cache callback would swallow the interrupt and lose the object.
+    """
     pending: list[int] = []
     try:
         before = signal.signal(signal.SIGINT, lambda number, frame: pending.append(number))
-    except ValueError:  # only the main thread is interrupted
+    except ValueError:  # not the main thread, which alone receives interrupts
         yield
         return
     try:
@@ -235,17 +253,21 @@ def _compile(dispatcher, signature: str, on_disk: bool) -> None:
     with interrupts_wait():
         if not (on_disk and _load(dispatcher, signature)):
             dispatcher.compile(signature)
-    dispatcher.disable_compile()  # else Numba would compile it again for each constant that a caller passes
+    dispatcher.disable_compile()  # otherwise Numba recompiles it for each constant that a caller passes
     for result in dispatcher.overloads.values():
-        # What calls this function links an empty module in place of its code; the name is found when it is loaded.
-        # A private attribute of Numba: where it is not there, callers take in the code, which is slower to compile.
+        # Callers link an empty module instead of this function's code, and resolve its symbol when they are
+        # loaded. `_shared_module` is a private attribute of Numba. Without it, callers include the code and
+        # compile more slowly.
         if hasattr(result.library, "_shared_module"):
             result.library._shared_module = llvmlite.binding.parse_assembly("")
 
 
 def _load(dispatcher, signature: str) -> bool:
-    """Load a function from disk, if it is there, without all that Numba imports to compile one: half a second, of which
-    scipy takes most. By private parts of Numba; where they are missing Numba loads it."""
+    """Load a function from disk without Numba's compiler; return whether it was found.
+
+    This avoids half a second of imports, most of it scipy. It uses private parts of Numba; if they are
+    missing, it returns False, and `dispatcher.compile` loads the function.
+    """
     load = getattr(getattr(dispatcher, "_cache", None), "_load_overload", None)
     result = None if load is None else load(signature, dispatcher.targetctx)
     if result is None:
@@ -258,22 +280,16 @@ def _load(dispatcher, signature: str) -> bool:
 STAMP = "kernels.sha256"
 
 
-# Files and folders without kernels of the CPU: changing them makes no kernel stale.
+# Files and folders without CPU kernels: changing them does not invalidate the cache.
 WITHOUT_KERNELS = (
-    "__init__.py",
-    "arcade.py",
-    "games.py",
-    "state_check.py",
-    "vector.py",
-    "cuda/",
-    "translate/",
-)
+    "__init__.py", "arcade.py", "games.py", "state_check.py", "vector.py", "cuda/", "translate/",
+)  # fmt: skip
 WITH_KERNELS = ("translate/machine_code.py", "translate/tracing.py")
 
 
 @functools.cache
 def source_digest(*, everything: bool = False) -> str:
-    """Fingerprint of the sources that kernels are made of, or of all of this package's, as they are when first asked for."""
+    """Return a digest of the sources with kernels, or of all sources of the package, as of the first call."""
     folder = Path(__file__).parent
     names = sorted(
         path.relative_to(folder).as_posix()
@@ -287,7 +303,7 @@ def source_digest(*, everything: bool = False) -> str:
 
 
 def cache_directory() -> Path | None:
-    """Where compiled code is kept; None where nothing can be written."""
+    """Return the directory of compiled code, or None if it is not writable."""
     if numba.config.DISABLE_JIT:
         return None
     probe = numba.njit(lambda: None)
@@ -301,7 +317,7 @@ def cache_directory() -> Path | None:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file that other processes find complete or not at all."""
+    """Write a file atomically: other processes see it complete or not at all."""
     making = path.with_suffix(f".{os.getpid()}")
     making.write_bytes(content)
     making.replace(path)
@@ -309,7 +325,7 @@ def write_whole(path: Path, content: bytes) -> None:
 
 @contextlib.contextmanager
 def only_process(directory: Path | None, name: str = "kernels") -> Iterator[None]:
-    """Hold a lock of this name. Errors: TimeoutError when another process has held it for `LOCK_SECONDS`."""
+    """Hold the lock `name` between processes. Errors: TimeoutError if it is held for `LOCK_SECONDS`."""
     try:
         import fcntl
     except ImportError:
@@ -339,25 +355,25 @@ def only_process(directory: Path | None, name: str = "kernels") -> Iterator[None
                     raise
                 folder = directory / f"{name}.held"
         try:
-            yield  # closing the file gives the lock back
+            yield  # closing the file releases the lock
         finally:
             if folder is not None:
-                with contextlib.suppress(OSError):  # somebody took us for dead
+                with contextlib.suppress(OSError):  # another process considered this one dead
                     folder.rmdir()
 
 
 def _forget_dead_holder(folder: Path | None) -> None:
-    """Take a folder that stands for a lock from a process that must have died: nothing compiles that long."""
+    """Remove a lock directory that is older than any compilation takes: its process must have died."""
     with contextlib.suppress(OSError):
         if folder is not None and time.time() - folder.stat().st_mtime > HELD_SECONDS:
             folder.rmdir()
 
 
 def _forget_stale_kernels(directory: Path | None) -> bool:
-    """Delete compiled code of other sources; returns whether everything has to be compiled.
+    """Delete code compiled from other sources; return whether everything must be compiled.
 
-    Numba looks at the file of one function only, not at those of the functions it calls, and separate functions of one
-    compilation know each other by name: all are good, or none is.
+    Numba checks only the source file of the function itself, not those of its callees. Separate functions
+    refer to each other by symbols of one compilation, so either all of them are valid or none is.
     """
     if directory is None:
         return True
@@ -370,9 +386,10 @@ def _forget_stale_kernels(directory: Path | None) -> bool:
 
 
 def _forget_half_a_set(directory: Path) -> bool:
-    """Delete what is on disk if a part is missing: functions call each other by names that one compilation gave them.
+    """Delete an incomplete set of compiled functions; return whether everything must be compiled.
 
-    Returns whether everything has to be compiled; nothing is deleted where all is there for processors of another kind.
+    Functions call each other by symbols of one compilation, so a partial set is unusable. A complete set for
+    another CPU model is kept.
     """
     for dispatcher, _ in _separate:
         dispatcher.enable_caching()
@@ -383,7 +400,10 @@ def _forget_half_a_set(directory: Path) -> bool:
 
 
 def _lies_on_disk(dispatcher, signature: str) -> bool:
-    """By private parts of Numba; where they are missing it is taken for granted, and Numba compiles what is not there."""
+    """Return whether a compiled function is on disk.
+
+    Uses private parts of Numba. If they are missing, return True; Numba compiles missing functions itself.
+    """
     try:
         cache = dispatcher._cache
         return cache._index_key(signature, dispatcher.targetctx.codegen()) in cache._cache_file._load_index()
@@ -403,7 +423,7 @@ def _delete_kernels(directory: Path) -> None:
 
 
 def _kernel_folders() -> set[Path]:
-    """Where Numba keeps the separate functions: a folder for each folder of sources."""
+    """Return the folders of Numba's cache with separate functions, one per source folder."""
     for dispatcher, _ in _separate:
         dispatcher.enable_caching()
     return {Path(dispatcher.stats.cache_path) for dispatcher, _ in _separate}

@@ -1,4 +1,4 @@
-"""The Mersenne Twister mt19937 (Matsumoto and Nishimura 1998), as ale-py draws from it.
+"""The Mersenne Twister mt19937 (Matsumoto and Nishimura 1998), identical to ale-py's.
 
 A stream is a uint32 array of 625: 624 words of state and the index of the next word. `seed` is the
 standard initialisation by a single 32-bit integer, equal to numpy's legacy `MT19937` seeding.
@@ -11,7 +11,7 @@ from .jit import kernel, separate, stand_alone
 
 @separate("void(uint32[::1], int64)")
 def seed(stream, value):
-    """Start the stream anew from a 32-bit `value`."""
+    """Seed the stream with a 32-bit `value`."""
     stand_alone()
     word = np.uint64(value)
     stream[0] = np.uint32(word)
@@ -37,7 +37,7 @@ def _twist(stream):
 
 @kernel
 def draw(stream):
-    """The next 32-bit output, as int64."""
+    """Return the next 32-bit output as int64."""
     stand_alone()
     if stream[624] >= 624:
         _twist(stream)
@@ -53,7 +53,7 @@ def draw(stream):
 
 @kernel
 def skip(stream, count):
-    """Pass over `count` outputs."""
+    """Skip `count` outputs."""
     stand_alone()
     index = np.int64(stream[624])
     left = np.int64(count)

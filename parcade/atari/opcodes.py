@@ -1,16 +1,16 @@
-"""The 6507's opcodes as one table: the table is the documentation.
+"""Table of the 6507's opcodes.
 
-Each row: opcode byte, mnemonic, addressing mode, kind of memory access, base cycles; ``+`` where an
-indexed read whose effective address leaves the page of its base address costs one cycle more.
-Branches (``rel``) cost one more when taken, two when the target lies in another page than the
-instruction that follows the branch.
+Each row contains the opcode byte, mnemonic, addressing mode, kind of memory access and base cycles.
+``+`` marks indexed reads that take one more cycle when the effective address is in another page than
+the base address. Branches (``rel``) take one more cycle when taken, or two more when the target is
+in another page than the instruction after the branch.
 
-Cycles and semantics are those of the core inside ale-py 0.12.1 ("M6502Low"), not of real silicon:
-an instruction's base cycles count *before* its memory accesses, there are no dummy reads or writes
-of read-modify-write instructions, and the twelve bytes not listed here halt the chip.
+Cycles and semantics are those of ale-py 0.12.1's core ("M6502Low"), not of the real chip: an
+instruction's base cycles are added *before* its memory accesses, read-modify-write instructions make
+no dummy reads or writes, and the twelve bytes not listed here halt the CPU.
 
-Modes: ``imp`` none, ``acc`` accumulator, ``imm`` immediate, ``zp zpx zpy`` zero page, ``abs absx absy``
-absolute, ``ind`` (JMP only), ``indx`` (zp,X), ``indy`` (zp),Y, ``rel`` branch.
+Modes: ``imp`` implied, ``acc`` accumulator, ``imm`` immediate, ``zp zpx zpy`` zero page,
+``abs absx absy`` absolute, ``ind`` indirect (JMP only), ``indx`` (zp,X), ``indy`` (zp),Y, ``rel`` branch.
 Kinds: ``none`` no operand in memory, ``read``, ``write``, ``rmw`` read-modify-write, ``branch``, ``jump``.
 """
 
@@ -279,7 +279,7 @@ class Opcode(NamedTuple):
 
 
 def parse_table(text: str = TABLE) -> dict[int, Opcode]:
-    """Rows of the table by opcode byte."""
+    """Return the rows of the table by opcode byte."""
     opcodes = {}
     for line in text.strip().splitlines():
         byte, mnemonic, mode, kind, cycles, *rest = line.split()
@@ -297,7 +297,7 @@ def parse_table(text: str = TABLE) -> dict[int, Opcode]:
 
 OPCODES = parse_table()
 
-# Codes of modes, kinds and operations for the interpreter. Bytes that halt the chip have operation HLT.
+# Codes of modes, kinds and operations for the interpreter. Bytes that halt the CPU have operation HLT.
 MODES = ("imp", "acc", "imm", "zp", "zpx", "zpy", "abs", "absx", "absy", "ind", "indx", "indy", "rel")
 KINDS = ("none", "read", "write", "rmw", "branch", "jump")
 OPERATIONS = ("HLT", *sorted({row.mnemonic for row in OPCODES.values()}))

@@ -1,8 +1,9 @@
-"""From pictures to observations: grey or a colour, maximum of two frames, resized by area averaging.
+"""Preprocessing of frames: conversion to grey or RGB, maximum over two frames, resize by area averaging.
 
-Equal byte for byte to ale-py's `AtariVectorEnv`, which resizes with OpenCV's INTER_AREA: float32 weights, each source
-line first summed along the line, then lines accumulated with their weight, rounded half to even. Lines that equal the
-one above in every picture are converted and summed only once, rows whose lines are all as they were stay.
+The result is byte-identical to ale-py's `AtariVectorEnv`, which resizes with OpenCV's INTER_AREA: with
+float32 weights, it sums each source line horizontally, accumulates the weighted lines, and rounds half to
+even. A line equal to the one above it in every frame is not converted and summed again. Output rows whose
+source lines have not changed are kept.
 """
 
 import json
@@ -16,24 +17,27 @@ from .jit import inlined, kernel, product, stand_alone
 from .state import LINE_WORDS
 
 EVERY_BYTE = np.uint64(0x0101010101010101)
-TO_WHOLE = np.float32(1.5 * 2**23)  # adding it leaves no bits below 1
+TO_WHOLE = np.float32(1.5 * 2**23)  # adding it to a float32 rounds away all bits below 1
 
 
 def grey_table(pal: bool) -> np.ndarray:
-    """Grey level of each palette index, uint8 [256], as ale-py's getScreenGrayscale.
+    """Return the grey level of each palette index, uint8 [256], as in ale-py's getScreenGrayscale.
 
-    Odd indices appear only on PAL consoles; their grey is the blue byte of the next entry's colour, as in ale-py.
+    Odd indices occur only on PAL consoles. Their grey level is the blue byte of the next entry, as in ale-py.
     """
     return np.array(_palette()["pal" if pal else "ntsc"]["grey"], np.uint8)
 
 
 def rgb_table(pal: bool) -> np.ndarray:
-    """Colour of each palette index, uint8 [256, 3], as ale-py's getScreenRGB."""
+    """Return the colour of each palette index, uint8 [256, 3], as in ale-py's getScreenRGB."""
     return np.array(_palette()["pal" if pal else "ntsc"]["rgb"], np.uint8)
 
 
 def level_tables(obs_type: str, pal: bool) -> np.ndarray:
-    """What each palette index shows in every channel of a pixel, uint8 [channels, 256]: 1 channel of grey, 3 of rgb, 0 of ram."""
+    """Return the level of each palette index in each channel, uint8 [channels, 256].
+
+    There is 1 channel for grey, 3 for rgb and 0 for ram.
+    """
     if obs_type == "ram":
         return np.zeros((0, 256), np.uint8)
     return np.ascontiguousarray(rgb_table(pal).T) if obs_type == "rgb" else grey_table(pal)[None]
@@ -44,16 +48,15 @@ def _palette() -> dict:
 
 
 class Resize(NamedTuple):
-    """Weights of an area resize: output i sums weight[i, k] * source[start[i] + k] for k < count[i]."""
+    """Weights of an area resize: output[i] sums weight[i, k] * source[start[i] + k] over k < count[i]."""
 
     column_start: np.ndarray  # int32 [width]
-    column_weight: np.ndarray  # float32 [4, width], zero where unused
+    column_weight: np.ndarray  # float32 [taps, width], zero where unused
     row_start: np.ndarray  # int32 [height]
     row_count: np.ndarray  # int32 [height]
     row_weight: np.ndarray  # float32 [height, taps]
-    whole: (
-        np.ndarray
-    )  # int32 [2]: source lines and columns to an output pixel if both are whole numbers, else 0
+    # int32 [2]: source lines and columns per output pixel if both are integers, else 0
+    whole: np.ndarray
 
 
 def _area_weights(source: int, target: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -85,7 +88,7 @@ def _area_weights(source: int, target: int) -> tuple[np.ndarray, np.ndarray, np.
 
 
 def resize_to(source_height: int, height: int, width: int) -> Resize:
-    """Weights from [source_height, 160] to [height, width]."""
+    """Return the weights for a resize from [source_height, 160] to [height, width]."""
     column_start, _, column_weight = _area_weights(160, width)
     row_start, row_count, row_weight = _area_weights(source_height, height)
     whole = (
@@ -105,13 +108,16 @@ def resize_to(source_height: int, height: int, width: int) -> Resize:
 
 @inlined
 def rounded(x):
-    """A float32 of 0 to 2**22, rounded half to even. np.rint does the same, but not on a GPU."""
+    """Round a float32 of 0 to 2**22 half to even. np.rint does the same, but not on a GPU."""
     return (x + TO_WHOLE) - TO_WHOLE
 
 
 @kernel
 def pooled_line(pictures, num_pictures, line, levels, out):
-    """Levels of a line in one channel, the maximum over the first `num_pictures` rows of `pictures` [3, height * 20] uint64."""
+    """Convert a line to levels of one channel: the maximum over the first `num_pictures` rows of `pictures`.
+
+    pictures: uint64 [3, height * 20].
+    """
     stand_alone()
     at = line * LINE_WORDS
     first = pictures[0, at : at + LINE_WORDS]
@@ -119,7 +125,7 @@ def pooled_line(pictures, num_pictures, line, levels, out):
     third = pictures[2 if num_pictures > 2 else 0, at : at + LINE_WORDS]
     for word in range(LINE_WORDS):
         a, b, c = first[word], second[word], third[word]
-        if a == b and a == c and a == (a & np.uint64(255)) * EVERY_BYTE:  # most of a line is of one colour
+        if a == b and a == c and a == (a & np.uint64(255)) * EVERY_BYTE:  # one colour, the common case
             level = np.float32(levels[np.uint32(a & np.uint64(255))])
             for k in range(8):
                 out[8 * word + k] = level
@@ -136,7 +142,7 @@ def pooled_line(pictures, num_pictures, line, levels, out):
 
 @kernel
 def as_above(pictures, num_pictures, line):
-    """Whether a line equals the one above it in every picture."""
+    """Return whether a line equals the one above it in every frame."""
     at = line * LINE_WORDS
     changed = np.uint64(0)
     for p in range(num_pictures):
@@ -149,11 +155,11 @@ def as_above(pictures, num_pictures, line):
 
 @kernel
 def _sum_along(level, column_start, column_weight, sums):
-    """Weighted sums [width] along a line; past the line stand zeros."""
+    """Compute the weighted sums [width] along a line. `level` is zero past the end of the line."""
     stand_alone()
     width = len(column_start)
     taps = column_weight.shape[0]
-    if taps == 3:  # 84 columns, what everybody uses, in one pass
+    if taps == 3:  # the usual 84 columns, in one pass
         left, middle, right = column_weight[0], column_weight[1], column_weight[2]
         for x in range(width):
             at = np.uint32(column_start[x])
@@ -173,7 +179,7 @@ def _sum_along(level, column_start, column_weight, sums):
 
 @kernel
 def _some(changed, first, count):
-    """Whether one of `count` lines from `first` on changed."""
+    """Return whether any of the `count` lines from `first` has changed."""
     for line in range(first, first + count):
         if changed[line]:
             return True
@@ -182,7 +188,7 @@ def _some(changed, first, count):
 
 @kernel
 def _observe_whole(pictures, num_pictures, levels, lines, columns, width, height, level, total, changed, out):
-    """Whole-number ratios: OpenCV averages blocks of pixels, two by two in integers with halves rounded up."""
+    """Resize by integer ratios: OpenCV averages blocks of pixels. For 2x2 blocks, it rounds halves up."""
     stand_alone()
     scale = np.float32(1.0) / np.float32(lines * columns)
     for row in range(height):
@@ -208,24 +214,17 @@ def _observe_whole(pictures, num_pictures, levels, lines, columns, width, height
 
 @kernel
 def observe(
-    pictures,
-    num_pictures,
-    levels,
-    column_start,
-    column_weight,
-    row_start,
-    row_count,
-    row_weight,
-    whole,
-    work,
-    changed,
-    out,
-):
-    """Resize the maximum of pictures into `out` [height * width] uint8, which holds the observation before: one channel of it.
+    pictures, num_pictures, levels,
+    column_start, column_weight, row_start, row_count, row_weight, whole,
+    work, changed, out,
+):  # fmt: skip
+    """Resize one channel of the maximum over frames into `out`, uint8 [height * width].
 
-    `levels` uint8 [256]: what each palette index shows in this channel.
-    `changed` bool [lines]: rows that show none of these lines stay as they are.
-    `work` float32 [3, 160 + width]: scratch; row 0 the line's levels, row 1 its sums along the line, row 2 the accumulated row.
+    `out` contains the previous observation on entry.
+    `levels` uint8 [256]: level of each palette index in this channel.
+    `changed` bool [lines]: an output row is kept if none of its source lines has changed.
+    `work` float32 [3, 160 + width]: scratch; row 0 the line's levels, row 1 its horizontal sums, row 2 the
+    accumulated output row.
     """
     stand_alone()
     width = len(column_start)
@@ -238,7 +237,7 @@ def observe(
             pictures, num_pictures, levels, whole[0], whole[1], width, height, level, total, changed, out
         )
         return
-    summed = -1  # the line `sums` belongs to
+    summed = -1  # the line that `sums` belongs to
     for row in range(height):
         if not _some(changed, row_start[row], row_count[row]):
             continue

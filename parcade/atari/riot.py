@@ -1,4 +1,4 @@
-"""The RIOT (6532): 128 bytes of RAM, the interval timer, the two input ports.
+"""The RIOT (6532): 128 bytes of RAM, the interval timer and two input ports.
 
 | address (A7 = 1, A9 = 1)  | read           | write                                |
 |---------------------------|----------------|--------------------------------------|
@@ -9,8 +9,8 @@
 | & 5 == 4  INTIM  $284     | timer          | TIM1T..T1024T $294-$297: set timer   |
 | & 5 == 5  TIMINT $285     | interrupt flag | (& 0x17 == 0x14..0x17)               |
 
-Once expired the timer counts by one a cycle until it is first read; from then on a second formula holds, as in
-ale-py's core.
+After it expires, the timer decrements once per cycle until it is first read. From then on a different formula
+applies, as in ale-py's core.
 """
 
 import numpy as np
@@ -32,7 +32,7 @@ from .state import (
 
 @kernel
 def fill_ram(memory, stream):
-    """RAM of a console that was just built: random bytes. A reset keeps RAM."""
+    """Fill the RAM of a new console with random bytes. A reset keeps the RAM."""
     stand_alone()
     for i in range(128):
         memory[i] = np.uint8(draw(stream) & 0xFF)
@@ -52,7 +52,7 @@ def reset(s, stream):
 
 @kernel
 def read_timer(s):
-    """INTIM: the timer's byte, and its side effect on the first read after expiry."""
+    """Read INTIM, with the side effect of the first read after the timer expires."""
     stand_alone()
     timer = np.int64(s[RIOT_TIMER])
     shift = np.int64(s[RIOT_SHIFT])

@@ -1,7 +1,7 @@
 """A round of `VectorConsoles`: a step or a reset of all consoles on the threads of a `ThreadPool`.
 
-No console knows of another, and each thread has scratch of its own, so results are the same for every number of
-threads and whichever thread plays what.
+Consoles are independent and each thread has its own scratch memory, so the results do not depend on the
+number of threads or on which thread plays which console.
 """
 
 from typing import NamedTuple
@@ -30,24 +30,24 @@ from .thread_pool import (
     wake,
 )
 
-# What consoles are told to do in a round, and the words of its message (`ThreadPool.run`).
+# Commands of a round.
 STEP = 0
 RESET = 1
+# Words of a round's message (`ThreadPool.run`).
 COMMAND = MESSAGE
-STACKS = (
-    MESSAGE + 1
-)  # address of uint8 [n, stack, bytes of a frame] that takes copies of the observations, 0 for none
-FRAMES = MESSAGE + 2  # address of uint8 [n, bytes of a frame] that takes their newest frames, 0 for none
-FINAL = (
-    MESSAGE + 3
-)  # address of uint8 [n, stack, bytes of a frame] that takes the last observations of episodes that end
-RESULTS = MESSAGE + 4  # addresses of arrays as those of `Outcome`
+# Addresses of output arrays, or 0 to skip the copy: observations, uint8 [n, stack, bytes of a frame], and
+# their newest frames, uint8 [n, bytes of a frame].
+STACKS = MESSAGE + 1
+FRAMES = MESSAGE + 2
+# Address of the output for last observations of episodes that end, uint8 [n, stack, bytes of a frame].
+FINAL = MESSAGE + 3
+RESULTS = MESSAGE + 4  # addresses of output arrays with the fields of `Outcome`
 
 
 class Settings(NamedTuple):
-    """Words of the settings of all consoles, int64."""
+    """Settings of all consoles, stored as int64 words."""
 
-    fire: int  # press FIRE when an episode begins
+    fire: int  # press FIRE at the start of an episode
     noop_max: int
     frame_skip: int
     frame_limit: int
@@ -61,7 +61,7 @@ FIRE, NOOP_MAX, FRAME_SKIP, FRAME_LIMIT, MAX_POOL, CLIP, LIFE_LOSS, EPISODIC_LIF
 
 
 class Outcome(NamedTuple):
-    """What a round says of every console, [n]. The threads write it; it is copied for the caller at the end."""
+    """Results of a round per console, [n]. Threads write them; `gather` copies them for the caller."""
 
     rewards: np.ndarray  # int32
     terminated: np.ndarray  # bool
@@ -77,19 +77,20 @@ OUTCOME_TYPES = Outcome(np.int32, np.bool_, np.bool_, np.int32, np.int32, np.int
 
 
 class Played(NamedTuple):
-    """The arrays that a round works on. Scratch belongs to one thread, all else to all of them."""
+    """The arrays used by a round. Each thread has its own scratch; all threads share the other arrays."""
 
     settings: np.ndarray  # int64, Settings
-    order: np.ndarray  # int64 [n]: consoles, in the order in which their parts play them
+    order: np.ndarray  # int64 [n]: consoles, in the order of play within each thread's part
     rows: tuple  # state, memory, screen, random
     cartridge: tuple  # rom, program; state, memory, random of one console after power-on
-    starts: tuple  # what an episode may begin with, `engine_cpu.STARTS`
-    told: tuple  # [n]: actions int64, ale-py ids; playing bool; seeds int64; load bool, loadROM with the seed
-    seen: tuple  # captured uint64 [n, 3, height * 20], resize table, observations uint8 [n, stack, bytes of a frame]
-    clocks: tuple  # [n]: frames of this episode int32; frame number int64 up to which frames were counted
+    starts: tuple  # cached episode starts, `engine_cpu.STARTS`
+    told: tuple  # [n]: actions int64, ale-py ids; playing bool; seeds int64; load bool: load the ROM first
+    # captured uint64 [n, 3, height * 20], resize table, observations uint8 [n, stack, bytes of a frame]
+    seen: tuple
+    clocks: tuple  # [n]: frames of this episode int32; frame number int64 at the end of the last round
     scratch: tuple  # work float32 [3, 160 + w], changed bool [height]
     outcome: tuple  # Outcome
-    counts: np.ndarray  # int32 [n, 4], `engine_cpu.play_step`'s
+    counts: np.ndarray  # int32 [n, 4], `counts_out` of `engine_cpu.play_step`
 
 
 _FIELDS = Played(
@@ -102,7 +103,8 @@ _FIELDS = Played(
     seen=f"Tuple((uint64[:, :, ::1], {RESIZE}, uint8[:, :, ::1]))",
     clocks="Tuple((int32[::1], int64[::1]))",
     scratch="Tuple((float32[:, ::1], boolean[::1]))",
-    outcome="Tuple((int32[::1], boolean[::1], boolean[::1], int32[::1], int32[::1], int32[::1], int64[::1], int64[::1]))",
+    outcome="Tuple((int32[::1], boolean[::1], boolean[::1], int32[::1], int32[::1], int32[::1], "
+    "int64[::1], int64[::1]))",
     counts="int32[:, ::1]",
 )
 PLAYED = f"Tuple(({', '.join(_FIELDS)}))"
@@ -115,7 +117,7 @@ def _bytes(stack):
 
 @kernel
 def _step_console(e, control, played):
-    """One step of console `e`, and its reset where an episode ends (SAME_STEP)."""
+    """Play one step of console `e`, and reset it if the episode ends (SAME_STEP)."""
     stand_alone()
     settings, _, rows, cartridge, starts, told, seen, clocks, scratch, outcome, counts = played
     state, memory, screen, random = rows
@@ -153,7 +155,7 @@ def _step_console(e, control, played):
 
 @kernel
 def _reset_console(e, played):
-    """A new episode of console `e`; after loadROM with its seed if it is told so."""
+    """Start a new episode of console `e`; if `load[e]`, load the ROM with its seed first."""
     stand_alone()
     settings, _, rows, cartridge, starts, told, seen, clocks, scratch, _, _ = played
     state, memory, screen, random = rows
@@ -175,7 +177,7 @@ def _reset_console(e, played):
 
 @kernel
 def _hand_over(e, control, played):
-    """Counters and pictures of console `e`, to where the caller finds them."""
+    """Copy the counters and frames of console `e` to the output arrays."""
     s, stack, counted = played[2][0][e], played[6][2][e], played[7][1]
     _, terminated, truncated, lives, frame_number, episode_frame_number, frames, reset_frames = played[9]
     lives[e] = s[LIVES]
@@ -193,7 +195,7 @@ def _hand_over(e, control, played):
 
 @separate(f"void({CONTROL}, int64, {PLAYED})")
 def play(control, thread, played):
-    """A thread's work in a round, console by console."""
+    """Do one thread's work in a round, console by console."""
     stand_alone()
     order, playing, outcome = played[1], played[5][1], played[9]
     place = claim(control, thread)
@@ -213,7 +215,7 @@ def play(control, thread, played):
 
 @kernel
 def _rank(e, elapsed, lives, settings):
-    """Lower the likelier the episode of console `e` ends in this step."""
+    """Return a rank that is lower the more likely the episode of console `e` ends in this step."""
     if elapsed[e] + settings[FRAME_SKIP] >= settings[FRAME_LIMIT]:
         return np.int64(-1) << 40
     return (np.int64(lives[e]) << 32) - elapsed[e]
@@ -221,11 +223,11 @@ def _rank(e, elapsed, lives, settings):
 
 @separate(f"int64({CONTROL}, {PLAYED})")
 def prepare_round(control, played):
-    """Divide the consoles among the threads; returns how many workers to wake.
+    """Divide the consoles among the threads; return how many workers to wake.
 
-    A reset takes as long as a dozen steps, so in each part those consoles go first whose episodes are likely to
-    end: those that will be cut off, those with the fewest lives, the oldest. This decides when a console is
-    played, and nothing else.
+    A reset takes as long as a dozen steps, so each part starts with the consoles whose episodes are most
+    likely to end: first those at the frame limit, then those with the fewest lives, then the longest
+    episodes. The order does not affect the results.
     """
     stand_alone()
     settings, order, elapsed, lives = played[0], played[1], played[7][0], played[9][3]
@@ -234,7 +236,7 @@ def prepare_round(control, played):
     for thread in range(threads):
         first, last = n * thread // threads, n * (thread + 1) // threads
         set_part(control, thread, first, last)
-        for place in range(first + 1, last):  # an insertion sort: the order hardly changes from step to step
+        for place in range(first + 1, last):  # insertion sort: the order hardly changes between steps
             e = order[place]
             rank = _rank(e, elapsed, lives, settings)
             to = place
@@ -247,11 +249,10 @@ def prepare_round(control, played):
 
 @separate(f"int64({CONTROL}, {PLAYED})")
 def gather(control, played):
-    """Copy the outcome of a round to where the caller wants it; returns how many episodes ended."""
+    """Copy the outcome of a round to the caller's arrays; return how many episodes ended."""
     stand_alone()
-    rewards, terminated, truncated, lives, frame_number, episode_frame_number, frames, reset_frames = played[
-        9
-    ]
+    (rewards, terminated, truncated, lives,
+     frame_number, episode_frame_number, frames, reset_frames) = played[9]  # fmt: skip
     copy_to(control[RESULTS], rewards)
     copy_to(control[RESULTS + 1], terminated)
     copy_to(control[RESULTS + 2], truncated)
@@ -268,7 +269,7 @@ def gather(control, played):
 
 @separate(f"void({CONTROL}, int64, {PLAYED})")
 def serve(control, thread, played):
-    """All rounds of a worker."""
+    """Serve rounds as a worker until the pool closes."""
     stand_alone()
     while await_round(control, thread):
         if enter_round(control):
@@ -279,7 +280,7 @@ def serve(control, thread, played):
 
 @separate(f"int64({CONTROL}, {PLAYED})")
 def lead(control, played):
-    """A whole round of the calling thread."""
+    """Run a complete round from the calling thread."""
     stand_alone()
     wake(control, prepare_round(control, played))
     play(control, np.int64(0), played)

@@ -1,10 +1,10 @@
-"""Game rules: score, lives and the end of a game, read from RAM after every frame.
+"""Game rules: score, lives and the end of an episode, read from RAM after every frame.
 
-`games.json` states the rules of a game as short Python expressions. `compile_rules` turns them into a program for
-the little stack machine `execute`, a flat int32 array, so that the same compiled code serves every game and a new game
-is a row of data.
+`games.json` defines the rules of a game as short Python expressions. `compile_rules` compiles them to a
+program for the stack machine `execute`, a flat int32 array. The same machine code therefore runs every game,
+and a new game only needs a row of data.
 
-What an expression may use:
+Terms of an expression:
 
 | term                | meaning                                                                           |
 |---------------------|-----------------------------------------------------------------------------------|
@@ -14,10 +14,11 @@ What an expression may use:
 | bcd(a, ...)         | d of each byte, most significant first, base 100; bcd3 takes values               |
 | z(v) int8(v) popcount(v) clamp(v, lo, hi) min max | 0 for 10 else v; wrap to signed byte; set bits; limits |
 | S score diff        | score in this frame, stored score, S - score                                      |
-| m                   | the wanted mode                                                                   |
-| other names         | variables kept from frame to frame, 0 at first                                    |
+| m                   | the requested mode                                                                |
+| other names         | variables that persist between frames, initially 0                                |
 
-sum, all and list comprehensions over constant ranges are unrolled. Nothing else of Python is accepted.
+Arithmetic, comparisons, `and`, `or`, `not`, `in` and conditional expressions are available. sum, all and list
+comprehensions over constant ranges are unrolled. Other Python syntax is rejected.
 """
 
 import ast
@@ -38,11 +39,12 @@ from .state import (
 )
 
 OPCODES = (
-    "END CONST LOAD STORE BYTE LOW HIGH DECIMAL CART ADD SUB MUL DIV SHIFT AND OR EQ NE LT LE GT GE NOT BOTH EITHER "
-    "SELECT MIN MAX SIGNED POPCOUNT EIGHTH ROW_EIGHTH ZERO_TEN DECIMAL_OF DIGITS"
+    "END CONST LOAD STORE BYTE LOW HIGH DECIMAL CART ADD SUB MUL DIV SHIFT AND OR EQ NE LT LE GT GE NOT BOTH "
+    "EITHER SELECT MIN MAX SIGNED POPCOUNT EIGHTH ROW_EIGHTH ZERO_TEN DECIMAL_OF DIGITS"
 ).split()
-(END, CONST, LOAD, STORE, BYTE, LOW, HIGH, DECIMAL, CART, ADD, SUB, MUL, DIV, SHIFT, AND, OR, EQ, NE, LT, LE, GT, GE, NOT,
- BOTH, EITHER, SELECT, MIN, MAX, SIGNED, POPCOUNT, EIGHTH, ROW_EIGHTH, ZERO_TEN, DECIMAL_OF, DIGITS) = range(len(OPCODES))  # fmt: skip
+(END, CONST, LOAD, STORE, BYTE, LOW, HIGH, DECIMAL, CART, ADD, SUB, MUL, DIV, SHIFT, AND, OR,
+ EQ, NE, LT, LE, GT, GE, NOT, BOTH, EITHER, SELECT, MIN, MAX,
+ SIGNED, POPCOUNT, EIGHTH, ROW_EIGHTH, ZERO_TEN, DECIMAL_OF, DIGITS) = range(len(OPCODES))  # fmt: skip
 
 BINARY = {
     ast.Add: ADD,
@@ -57,8 +59,8 @@ COMPARE = {ast.Eq: EQ, ast.NotEq: NE, ast.Lt: LT, ast.LtE: LE, ast.Gt: GT, ast.G
 FIXED_PLACES = {"reward": REWARD, "terminal": TERMINAL, "lives": LIVES, "m": MODE}
 
 # Words at the head of a program.
-(AT_STEP, AT_RESET, AT_UNTIL, AT_AFTER_MODE, SELECT_FRAMES, SELECT_FIRST, SOFT_RESET_FIRST, MODE_PROCEDURE, START_AT, NUM_STARTS,
- FIRE_ILLEGAL, HEADER_WORDS) = range(12)  # fmt: skip
+(AT_STEP, AT_RESET, AT_UNTIL, AT_AFTER_MODE, SELECT_FRAMES, SELECT_FIRST, SOFT_RESET_FIRST, MODE_PROCEDURE,
+ START_AT, NUM_STARTS, FIRE_ILLEGAL, HEADER_WORDS) = range(12)  # fmt: skip
 MODE_PROCEDURES = ("", "select", "adventure", "berzerk", "double_dunk", "video_cube")
 (NO_MODES, SELECT_MODE, ADVENTURE_MODE, BERZERK_MODE, DOUBLE_DUNK_MODE, VIDEO_CUBE_MODE) = range(
     len(MODE_PROCEDURES)
@@ -66,7 +68,10 @@ MODE_PROCEDURES = ("", "select", "adventure", "berzerk", "double_dunk", "video_c
 
 
 class RuleCompiler:
-    """Turns the expressions of one game into stack code; `places` maps variable names to words of the state row."""
+    """Compiler from the expressions of one game to stack code.
+
+    `places` maps variable names to words of the state row.
+    """
 
     def __init__(self):
         self.places = dict(FIXED_PLACES)
@@ -75,7 +80,7 @@ class RuleCompiler:
         self.place("S")
 
     def place(self, name: str) -> int:
-        """Word of a variable, given out on first use."""
+        """Return the word of a variable; allocate it on first use. Errors: ValueError if none is left."""
         if name not in self.places:
             number = len(self.places) - len(FIXED_PLACES)
             if number >= NUM_RULE_VARIABLES:
@@ -86,7 +91,7 @@ class RuleCompiler:
         return self.places[name]
 
     def assign(self, name: str, expression: str) -> list[int]:
-        """Code of ``name = expression``."""
+        """Return the code of ``name = expression``."""
         tree = ast.parse(expression, mode="eval").body
         if isinstance(tree, ast.ListComp):
             self.lists[name] = [
@@ -97,11 +102,11 @@ class RuleCompiler:
         return [*self.code(tree), STORE, self.place(name)]
 
     def expression(self, text: str) -> list[int]:
-        """Code that leaves the value of `text` on the stack."""
+        """Return code that leaves the value of `text` on the stack."""
         return self.code(ast.parse(text, mode="eval").body)
 
     def code(self, node: ast.expr) -> list[int]:
-        """Code of a syntax tree."""
+        """Return the code of a syntax tree. Errors: ValueError for unsupported syntax."""
         match node:
             case ast.Constant(value=value):
                 return [CONST, int(value)]
@@ -191,7 +196,10 @@ class RuleCompiler:
 
 
 def compile_rules(game: dict) -> np.ndarray:
-    """The program of a row of `games.json`, int32; an empty row gives reward 0 and a game that never ends."""
+    """Compile a row of `games.json` to a program, int32.
+
+    With an empty row, rewards are 0 and episodes never end.
+    """
     compiler = RuleCompiler()
     step = []
     if "score" in game:
@@ -252,10 +260,10 @@ def compile_rules(game: dict) -> np.ndarray:
 
 @separate("int64(int32[::1], uint8[::1], int32[::1], int64)")
 def execute(s, memory, program, at):
-    """Run the program from word `at` to its END; returns the value on top of the stack, if any."""
+    """Run the program from word `at` to its END; return the top of the stack, or 0 if it is empty."""
     stand_alone()
     top = np.int64(0)
-    depth = 0  # words under the top
+    depth = 0  # number of words below the top
     while True:
         operation = program[at]
         argument = np.int64(program[at + 1])

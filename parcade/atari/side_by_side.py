@@ -1,4 +1,4 @@
-"""Compile functions in several processes at once, see `compile_worker.py`."""
+"""Compile functions in several processes in parallel, see `compile_worker.py`."""
 
 import contextlib
 import os
@@ -10,9 +10,9 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 
 MOST_WORKERS = 4
-"""More would wait for the largest function, which takes a quarter of the whole time."""
+"""More workers would only wait for the largest function, which takes a quarter of the total time."""
 
-# Numba asks for these two, takes a third of a second to import them, and does without where they are not installed.
+# Numba imports scipy and cffi if they are installed. This takes a third of a second and is not needed here.
 WORKER = f"""
 import gc, sys
 gc.disable()  # a tenth of the time, and the process ends soon
@@ -23,9 +23,9 @@ main()
 
 
 def compile_all(functions: dict[str, FunctionType], count: int) -> bool:
-    """Have `count` processes write these Python functions into Numba's cache; returns whether all are there now.
+    """Compile Python functions into Numba's cache with `count` processes; return whether all succeeded.
 
-    functions: by their names in `jit.separate_functions`.
+    functions: Python functions by their names in `jit.separate_functions`.
     """
     tasks = Tasks(functions)
     with contextlib.ExitStack() as workers:
@@ -40,12 +40,12 @@ def compile_all(functions: dict[str, FunctionType], count: int) -> bool:
 
 
 def available_cores() -> int:
-    """Cores that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class Tasks:
-    """Functions that are still to be compiled, for several workers."""
+    """Queue of functions to compile, shared by several workers."""
 
     def __init__(self, functions: dict[str, FunctionType]) -> None:
         separate = set(functions.values())
@@ -55,8 +55,10 @@ class Tasks:
         self.done: list[str] = []
 
     def take(self, worker: int) -> str | None:
-        """The heaviest function that is left, None if none is. Kernels that another worker has compiled already do not count:
-        that worker is to take the function."""
+        """Take the heaviest remaining function, or return None if none is left.
+
+        Kernels that another worker has compiled do not count, because that worker should take the function.
+        """
         with self._lock:
             if not self._parts:
                 return None
@@ -66,7 +68,7 @@ class Tasks:
             return name
 
     def _weight(self, name: str, worker: int) -> int:
-        """Bytes of Python's code in a function and its kernels: about how long it takes to compile."""
+        """Return the bytes of bytecode in a function and its kernels, an estimate of the compile time."""
         return sum(
             len(part.__code__.co_code)
             for part in self._parts[name]
@@ -75,7 +77,7 @@ class Tasks:
 
 
 def parts(function: FunctionType, separate: set[FunctionType]) -> set[FunctionType]:
-    """A function and the kernels that become part of it."""
+    """Return a function and the kernels that are compiled into it."""
     found: set[FunctionType] = set()
     todo = [function]
     while todo:
@@ -87,7 +89,7 @@ def parts(function: FunctionType, separate: set[FunctionType]) -> set[FunctionTy
 
 
 def _called(function: FunctionType) -> Iterator[FunctionType]:
-    """Compiled functions that a function names, by themselves or as parts of a module."""
+    """Yield the compiled functions that a function refers to, by name or as attributes of a module."""
     names, known = function.__code__.co_names, function.__globals__
     for name in names:
         value = known.get(name)
@@ -101,7 +103,7 @@ def _called(function: FunctionType) -> Iterator[FunctionType]:
 
 @contextlib.contextmanager
 def _started() -> Iterator[subprocess.Popen]:
-    """A worker's process, ended at the end."""
+    """Start a worker process; kill it at the end of the block."""
     path = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path), "OPENBLAS_NUM_THREADS": "1"}
     process = subprocess.Popen(
@@ -115,20 +117,20 @@ def _started() -> Iterator[subprocess.Popen]:
     try:
         yield process
     finally:
-        process.kill()  # what it has answered is on disk
+        process.kill()  # every function that it has reported is on disk
         process.wait()
         process.stdout.close()
-        with contextlib.suppress(OSError):  # of a name that it has not read
+        with contextlib.suppress(OSError):  # the worker may not have read the last name
             process.stdin.close()
 
 
 def _feed(worker: int, process: subprocess.Popen, tasks: Tasks) -> None:
-    """Give a process one function after the other. When it fails, its function is left undone."""
+    """Send functions to a process one by one. If the process fails, its function stays uncompiled."""
     while (name := tasks.take(worker)) is not None:
         try:
             print(name, file=process.stdin, flush=True)
             if process.stdout.readline().strip() != name:
                 return
-        except (OSError, ValueError):  # it has ended
+        except (OSError, ValueError):  # the process has exited
             return
         tasks.done.append(name)

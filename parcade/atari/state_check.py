@@ -1,7 +1,7 @@
-"""Whether saved rows can be put into consoles: every word inside the range the kernels rely on.
+"""Validation of saved states: every word must be within the range that the kernels rely on.
 
-Kernels do not check their indices, so a word out of range would read or write outside an array. What lies inside its range
-may still be nonsense, and then gives nonsense pictures, nothing worse.
+Kernels do not check their indices, so a word out of range could cause accesses outside an array. Values
+within their ranges may still be inconsistent; they can only corrupt the image.
 """
 
 import numpy as np
@@ -15,7 +15,7 @@ TIMES = (-(2**30), 2**31 - 1)
 
 
 def _chip_ranges() -> dict[int, tuple[int, int]]:
-    """Ranges of the words in front of the TIA's, by word."""
+    """Return the ranges of the words before the TIA's, by word."""
     ranges = dict.fromkeys((st.CPU_A, st.CPU_X, st.CPU_Y, st.CPU_SP, st.BUS), BYTE)
     ranges |= dict.fromkeys((st.CPU_C, st.CPU_V, st.CPU_D, st.CPU_I, st.CPU_JAMMED), BIT)
     ranges |= {st.CPU_PC: (0, 0xFFFF), st.CPU_NZ: (0, 0xFFFF), st.CYCLES: (0, 2**26)}
@@ -50,7 +50,7 @@ def _chip_ranges() -> dict[int, tuple[int, int]]:
 
 
 def _tia_ranges(height: int) -> dict[int, tuple[int, int]]:
-    """Ranges of one block of TIA words, by T_*."""
+    """Return the ranges of one block of TIA words, by T_* constant."""
     ranges = dict.fromkeys(range(st.TIA_WORDS), (0, 255))
     ranges |= dict.fromkeys((st.T_LAST, st.T_START, st.T_STOP, st.T_FRAME_START, st.T_LAST_HMOVE), CLOCK)
     ranges |= {st.T_LEFT: (0, 228), st.T_LINE: (0, height), st.T_PICTURE: (0, height * st.LINE_WORDS)}
@@ -68,7 +68,7 @@ def _tia_ranges(height: int) -> dict[int, tuple[int, int]]:
 
 
 def _bounds(machine: Machine) -> tuple[np.ndarray, np.ndarray]:
-    """Least and greatest value of every word of a row."""
+    """Return the minimum and maximum of every word of a row."""
     bounds = np.tile(np.array(ANY, np.int64)[:, None], st.ROW_WORDS)
     for word, range_ in _chip_ranges().items():
         bounds[:, word] = range_
@@ -84,28 +84,31 @@ def _bounds(machine: Machine) -> tuple[np.ndarray, np.ndarray]:
 
 
 def word_name(word: int) -> str:
-    """A word's name in `state.py`, e.g. ``T_POSP0`` or ``DPC_TOP + 3``."""
+    """Return a word's name in `state.py`, e.g. ``T_POSP0`` or ``DPC_TOP + 3``."""
     kind = "T_" if st.TIA <= word < st.LOGS else ""
     at = (word - st.TIA) % st.TIA_WORDS if kind else word
     sizes = ("ROW_WORDS", "VERSION", "CART_RAM", "TIA")
     names = {
         value: name for name, value in vars(st).items()
-        if name.isupper() and isinstance(value, int) and value >= 0 and name.startswith("T_") == bool(kind)
-        and not name.endswith(("_WORDS", "_STREAM", "_BYTES", "_WIDTH", "_CAPACITY", "_VARIABLES")) and name not in sizes
+        if name.isupper() and isinstance(value, int) and value >= 0
+        and name.startswith("T_") == bool(kind)
+        and not name.endswith(("_WORDS", "_STREAM", "_BYTES", "_WIDTH", "_CAPACITY", "_VARIABLES"))
+        and name not in sizes
     }  # fmt: skip
     nearest = max((value for value in names if value <= at), default=0)
     return names.get(at) or f"{names.get(nearest, 'word')} + {at - nearest}"
 
 
 def check_rows(saved: dict[str, np.ndarray], machine: Machine) -> None:
-    """Refuse rows a kernel could not work on. Errors: ValueError naming the word, its value and its range."""
+    """Check that kernels can use saved rows. Errors: ValueError with the word, its value and its range."""
     state = saved["state"]
     low, high = _bounds(machine)
     bad = np.argwhere((state < low) | (state > high))
     if len(bad):
         row, word = bad[0]
         raise ValueError(
-            f"saved state: {word_name(int(word))} (word {word}) of row {row} is {state[row, word]}; expected {low[word]} to {high[word]}"
+            f"saved state: {word_name(int(word))} (word {word}) of row {row} is {state[row, word]}; "
+            f"expected {low[word]} to {high[word]}"
         )
     bank = state[:, st.CART_BANK]
     if (bank % 4096).any():
@@ -116,10 +119,10 @@ def check_rows(saved: dict[str, np.ndarray], machine: Machine) -> None:
         if (drawn != tia[:, st.T_LAST] - tia[:, st.T_START]).any() or (
             tia[:, st.T_STOP] - tia[:, st.T_START] != 228 * machine.height
         ).any():
-            # A block of a console that has not run yet is all zero.
+            # The blocks of a console that has not run yet are all zero.
             if tia[:, st.T_STOP].any():
                 raise ValueError(
-                    "saved state: T_LAST, T_LEFT and T_LINE disagree on how far the picture is drawn"
+                    "saved state: T_LAST, T_LEFT and T_LINE disagree on how far the frame is drawn"
                 )
     if saved["random"][:, :, 624].max(initial=0) > 624:
         raise ValueError("saved state: the index of a random stream is past its end; expected 0 to 624")

@@ -1,30 +1,30 @@
 """A pool of threads that wait, claim work and finish in compiled code, without the GIL.
 
-A *round* is one call of `ThreadPool.run`: the threads, of which the calling one is thread 0, work on tasks
-0 .. n - 1. Every thread has a *part* of the tasks, always the same one, so that a task's memory stays in the
-caches of one core. A thread claims the tasks of its part one by one with an atomic addition, then those of the
-fullest part that is left: a task that takes long holds up nobody. Nor does a worker that wakes up late: it
-enters the round if that is still open, and thread 0, when no task is left, closes the round and waits only for
-those that have entered.
+A *round* is one call of `ThreadPool.run`: the threads work on tasks 0 .. n - 1. Thread 0 is the calling
+thread. Every thread has a fixed *part* of the tasks, so that a task's memory stays in the caches of one core.
+A thread claims the tasks of its part one by one with an atomic addition, then tasks of the part with the most
+tasks left, so a slow task does not delay the others. A worker that wakes up late does not delay the round
+either: it enters only if the round is still open. When no task is left, thread 0 closes the round and waits
+only for the workers that have entered.
 
-The words of a pool are one int64 array, `control`:
+The int64 array `control` contains the words of a pool:
 
 | word                 | contents                                                       |
 |----------------------|----------------------------------------------------------------|
-| NUM_PARTS            | threads, the calling one included                              |
-| CLOSING              | the workers are to end                                         |
-| SPINS                | looks at a semaphore before a thread sleeps                    |
+| NUM_PARTS            | number of threads, including the calling one                   |
+| CLOSING              | whether the workers must exit                                  |
+| SPINS                | polls of a semaphore before a thread sleeps                    |
 | WAIT, TRY_WAIT, POST | addresses of sem_wait, sem_trywait and sem_post                |
 | BASE                 | address of this array                                          |
-| MESSAGE ..           | MESSAGE_WORDS words for those who use the pool                 |
-| ENTERED              | workers in this round; CLOSED more when it is closed           |
+| MESSAGE ..           | MESSAGE_WORDS words for the user of the pool                   |
+| ENTERED              | workers in this round; plus CLOSED if the round is closed      |
 | DONE                 | semaphore: the last worker has left a closed round             |
-| FIRST_PART + 16 * t  | part of thread t: NEXT task to be claimed, LAST task + 1       |
-| ... + WAKE           | semaphore: worker t shall look for a round                     |
+| FIRST_PART + 16 * t  | part of thread t: NEXT task to claim, LAST task + 1            |
+| ... + WAKE           | semaphore: worker t must look for a round                      |
 
-What several threads write has cache lines of its own. Where there are no POSIX semaphores without a name
-(macOS), Python's locks take their place, and workers need the GIL to wake up; with the JIT off the calling
-thread works alone.
+Words that several threads write have their own cache lines. On platforms without unnamed POSIX semaphores
+(macOS), Python's locks replace them, and workers need the GIL to wake up. Without the JIT, the calling thread
+works alone.
 """
 
 import _thread
@@ -65,31 +65,33 @@ WAKE = 8
 
 CONTROL = "int64[::1]"
 SPIN_SECONDS = 50e-6
-"""How long a thread looks for a round, or for its end, before it sleeps: most of the time between two steps when
-there is nothing but emulation, and nothing next to what a learner does in between."""
+"""How long a thread polls for a round, or for its end, before it sleeps.
+
+This covers most of the time between two steps in pure emulation, and is negligible next to a learner's work.
+"""
 JOIN_SECONDS = 10.0
 
 
-# --- what threads do in a round ------------------------------------------------------------------------
+# --- rounds -------------------------------------------------------------------------------------------------
 
 
 def _part_of(thread):
     return FIRST_PART + PART_WORDS * thread
 
 
-_part = inlined(_part_of)  # for compiled code: the first call from Python would compile it, in every process
+_part = inlined(_part_of)  # only for compiled code: a call from Python would compile it, in every process
 
 
 @kernel
 def set_part(control, thread, first, last):
-    """Give a thread the tasks `first` .. `last` - 1 of the round to come."""
+    """Assign the tasks `first` .. `last` - 1 of the next round to a thread."""
     control[_part(thread) + NEXT] = first
     control[_part(thread) + LAST] = last
 
 
 @kernel
 def claim(control, thread):
-    """A task that is this thread's now, -1 when none is left."""
+    """Claim a task for this thread; return -1 if none is left."""
     stand_alone()
     part = np.int64(_part(thread))
     while True:
@@ -109,14 +111,17 @@ def claim(control, thread):
 
 @kernel
 def open_round(control, num_tasks):
-    """To be called by thread 0 when all parts are set; returns how many workers to wake."""
+    """Open a round; return how many workers to wake. Thread 0 calls this after all parts are set."""
     atomic_add(control, ENTERED, -CLOSED)
     return min(control[NUM_PARTS], num_tasks) - 1
 
 
 @separate(f"boolean({CONTROL})")
 def enter_round(control):
-    """To be called by a worker that was woken; returns whether a round is open. If so it is to claim and leave."""
+    """Enter the round if it is open; return whether it is.
+
+    A worker calls this after waking up. If it has entered, it must claim tasks and leave the round.
+    """
     stand_alone()
     while True:
         entered = load(control, ENTERED)
@@ -128,36 +133,38 @@ def enter_round(control):
 
 @separate(f"boolean({CONTROL})")
 def leave_round(control):
-    """To be called by a worker that finds no more task; returns whether it is the last one thread 0 waits for."""
+    """Leave the round; return whether this is the last worker that thread 0 waits for.
+
+    A worker calls this if it finds no more tasks.
+    """
     stand_alone()
     return atomic_add(control, ENTERED, -1) == CLOSED + 1
 
 
 @separate(f"boolean({CONTROL})")
 def close_round(control):
-    """To be called by thread 0 when it finds no more task; returns whether it must wait for workers."""
+    """Close the round; return whether workers are still in it. Thread 0 calls this if no task is left."""
     stand_alone()
     return atomic_add(control, ENTERED, CLOSED) != 0
 
 
 @kernel
 def _acquire(control, semaphore):
-    """Wait for a semaphore at a word of `control`: a little while awake, then asleep."""
+    """Wait for a semaphore at a word of `control`: poll for a short time, then sleep."""
     stand_alone()
     address = control[BASE] + 8 * semaphore
     for _ in range(control[SPINS]):
         if call(control[TRY_WAIT], address) == 0:
             return
         pause()
-    while (
-        call(control[WAIT], address) != 0
-    ):  # a signal interrupts it; Python handles it when the round is over
+    # A signal interrupts sem_wait. Python handles the signal when the round is over.
+    while call(control[WAIT], address) != 0:
         pass
 
 
 @kernel
 def await_round(control, thread):
-    """Wait until this worker is woken; returns whether for a round, instead of the end of the pool."""
+    """Wait until this worker is woken; return False if the pool is closing."""
     stand_alone()
     _acquire(control, _part(thread) + WAKE)
     return load(control, CLOSING) == 0
@@ -173,48 +180,48 @@ def wake(control, workers):
 
 @kernel
 def post_done(control):
-    """Tell thread 0 that the round is over."""
+    """Signal thread 0 that the round is over."""
     call(control[POST], control[BASE] + 8 * DONE)
 
 
 @kernel
 def await_done(control):
-    """Wait until the last worker has left. No timeout: it is in compiled code that ends."""
+    """Wait until the last worker has left. No timeout is needed: it runs compiled code that always ends."""
     _acquire(control, DONE)
 
 
 @separate(f"void({CONTROL}, int64)")
 def spin(control, times):
-    """Look `times` times at a semaphore that nobody posts; for the time it takes."""
+    """Poll a semaphore that is never posted `times` times, to measure the duration of a poll."""
     stand_alone()
     for _ in range(times):
         call(control[TRY_WAIT], control[BASE] + 8 * DONE)
         pause()
 
 
-# --- the pool ------------------------------------------------------------------------------------------
+# --- the pool -----------------------------------------------------------------------------------------------
 
 
 class Work(NamedTuple):
-    """Compiled functions of what a pool does. Their arguments end with those of the pool."""
+    """Compiled functions that a pool runs. Their last arguments are the pool's `arguments`."""
 
-    prepare: Callable[..., int]  # (control, ...): set parts; what `open_round` returns
-    play: Callable[..., None]  # (control, thread, ...): claim until nothing is left
-    gather: Callable[..., int]  # (control, ...): after the last task; its result is the round's
-    serve: Callable[..., None]  # (control, thread, ...): all rounds of a worker that waits for semaphores
-    lead: Callable[..., int]  # (control, ...): a whole round of thread 0
+    prepare: Callable[..., int]  # (control, ...): set the parts; return the result of `open_round`
+    play: Callable[..., None]  # (control, thread, ...): claim and run tasks until none is left
+    gather: Callable[..., int]  # (control, ...): runs after the last task; returns the result of the round
+    serve: Callable[..., None]  # (control, thread, ...): all rounds of a worker that waits on semaphores
+    lead: Callable[..., int]  # (control, ...): a complete round of thread 0
 
 
 class Semaphores(NamedTuple):
-    """Addresses of the C library's functions."""
+    """The C library's semaphore functions."""
 
     init: Callable[..., int]
     post: Callable[[int], int]
-    addresses: tuple[int, int, int]  # wait, try to wait, post
+    addresses: tuple[int, int, int]  # sem_wait, sem_trywait, sem_post
 
 
 def find_semaphores() -> Semaphores | None:
-    """POSIX semaphores in memory of the process; None where there are none."""
+    """Return the functions of unnamed POSIX semaphores, or None if they are not available."""
     if numba.config.DISABLE_JIT or sys.platform != "linux":
         return None
     try:
@@ -234,7 +241,7 @@ def _available_cores() -> int:
 
 
 def make_control(num_threads: int) -> np.ndarray:
-    """The words of a pool, on a cache line's boundary."""
+    """Return the words of a pool, aligned to a cache line."""
     words = np.zeros(_part_of(num_threads) + 8, np.int64)
     skipped = -words.ctypes.data // 8 % 8
     control = words[skipped : skipped + _part_of(num_threads)]
@@ -246,9 +253,9 @@ def make_control(num_threads: int) -> np.ndarray:
 
 @contextlib.contextmanager
 def _signals_wait() -> Iterator[None]:
-    """Hold this thread's signals back: Python's own code that starts a thread is not made for exceptions from their handlers.
+    """Block this thread's signals: starting a thread in Python is not safe if a signal handler raises.
 
-    The new threads never take signals, which are the main thread's.
+    New threads inherit the mask, so only the main thread receives signals.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield
@@ -261,8 +268,10 @@ def _signals_wait() -> Iterator[None]:
 
 
 class _Team:
-    """The workers of a pool. With a `control` of its own: a worker that was told to end, and has not yet, disturbs
-    no later team."""
+    """The workers of a pool.
+
+    Each team has its own `control`, so a worker that has not exited yet cannot disturb a later team.
+    """
 
     def __init__(self, num_threads: int, semaphores: Semaphores | None) -> None:
         self.pid = os.getpid()
@@ -277,7 +286,7 @@ class _Team:
             _set_semaphores(self.control, semaphores)
 
     def start(self, work: Work, arguments: list[tuple]) -> None:
-        """A worker to each row of arguments but the first, which is thread 0's."""
+        """Start a worker for each row of arguments except the first, which belongs to thread 0."""
         for thread in range(1, len(arguments)):
             if self.semaphores is not None:
                 target, given = work.serve, (self.control, thread, *arguments[thread])
@@ -286,27 +295,26 @@ class _Team:
                     _serve_with_locks,
                     (self.wakes[thread], self.done, work.play, self.control, thread, arguments[thread]),
                 )
-            # A daemon: a thread asleep in compiled code must not keep the interpreter from its end.
+            # Daemon threads: a thread that sleeps in compiled code must not prevent the interpreter's exit.
             self.threads.append(
                 threading.Thread(target=target, args=given, name=f"parcade-consoles-{thread}", daemon=True)
             )
             self.threads[-1].start()
 
     def end(self) -> None:
-        """Tell the workers to end, and wait until they have."""
-        if self.pid != os.getpid():  # they stayed behind in the process that forked
+        """Tell the workers to exit, and wait until they have."""
+        if self.pid != os.getpid():  # this process was forked; the workers exist only in the parent
             return
         self.control[CLOSING] = 1
         for thread, _ in enumerate(self.threads, 1):
             if self.semaphores is not None:
                 self.semaphores.post(int(self.control[BASE]) + 8 * (_part_of(thread) + WAKE))
             else:
-                with contextlib.suppress(RuntimeError):  # it has a round to see first
+                with contextlib.suppress(RuntimeError):  # still released for an earlier round
                     self.wakes[thread].release()
         for worker in self.threads:
-            with contextlib.suppress(
-                RuntimeError
-            ):  # it could not start, or this is called on it by the garbage collector
+            # RuntimeError: the worker did not start, or the garbage collector runs this on the worker.
+            with contextlib.suppress(RuntimeError):
                 worker.join(JOIN_SECONDS)
 
 
@@ -314,12 +322,12 @@ def _set_semaphores(control: np.ndarray, semaphores: Semaphores) -> None:
     control[WAIT], control[TRY_WAIT], control[POST] = semaphores.addresses
     for word in (DONE, *(_part_of(thread) + WAKE for thread in range(control[NUM_PARTS]))):
         semaphores.init(int(control[BASE]) + 8 * word, 0, 0)
-    # Where threads wait for each other's cores, each look is time taken from who is looked for.
+    # With more threads than cores, polling takes time from the threads that it waits for.
     control[SPINS] = SPIN_SECONDS / _look_seconds(control) if control[NUM_PARTS] <= _available_cores() else 0
 
 
 def _look_seconds(control: np.ndarray) -> float:
-    """How long one look at a semaphore takes."""
+    """Return the duration of one poll of a semaphore, in seconds."""
     best = np.inf
     for _ in range(3):
         started = time.perf_counter()
@@ -342,25 +350,25 @@ def _serve_with_locks(
 
 
 class ThreadPool:
-    """`len(arguments)` threads that run `work` together, the calling one among them.
+    """`len(arguments)` threads, including the calling one, that run `work` together.
 
-    arguments: one tuple a thread, of the types that `work` was compiled for. Workers start with the first round,
-    and again in a process that was forked. They end with `close`, with the pool and with the interpreter.
+    arguments: one tuple per thread, of the types that `work` was compiled for. Workers start in the first
+    round, and again in a forked process. They exit on `close`, with the pool and with the interpreter.
     """
 
     def __init__(self, work: Work, arguments: list[tuple]) -> None:
         prepare()
         self.work = work
         self.arguments = arguments if not numba.config.DISABLE_JIT else arguments[:1]
-        self._own_control = make_control(1)  # of a calling thread without workers
+        self._own_control = make_control(1)  # for a single thread
         self._lock = threading.RLock()
         self._team: _Team | None = None
         self._end: weakref.finalize | None = None
 
     def run(self, message: np.ndarray) -> int:
-        """A round with a message, int64 [MESSAGE_WORDS]; returns what `gather` does.
+        """Run a round with a message, int64 [MESSAGE_WORDS]; return the result of `gather`.
 
-        When it returns, and when Ctrl-C interrupts it, all tasks have been done.
+        All tasks are complete when it returns, and also when Ctrl-C interrupts it.
         """
         if len(self.arguments) == 1:
             self._own_control[MESSAGE : MESSAGE + MESSAGE_WORDS] = message
@@ -380,13 +388,13 @@ class ThreadPool:
         workers = self.work.prepare(team.control, *arguments)
         try:
             for lock in team.wakes[1 : workers + 1]:
-                with contextlib.suppress(RuntimeError):  # it has not woken up yet from an earlier round
+                with contextlib.suppress(RuntimeError):  # still released for an earlier round
                     lock.release()
             self.work.play(team.control, 0, *arguments)
             if close_round(team.control):
                 team.done.acquire()
         except BaseException:
-            # Ctrl-C, at any of these places. Those that were woken finish; then do what nobody has claimed.
+            # Ctrl-C at any point above. Let the woken workers finish, then do the unclaimed tasks.
             self._close()
             self.work.play(team.control, 0, *arguments)
             raise
@@ -395,16 +403,16 @@ class ThreadPool:
     def _start(self) -> None:
         team = _Team(len(self.arguments), find_semaphores())
         self._team, self._end = team, weakref.finalize(self, team.end)
-        with _signals_wait():  # Ctrl-C comes when the team is complete, which then stays
+        with _signals_wait():  # delays Ctrl-C until the team is complete
             try:
                 team.start(self.work, self.arguments)
-            except BaseException:  # no more threads to be had
+            except BaseException:  # no more threads available
                 self._close()
                 raise
 
     def _forget_other_process(self) -> None:
         if self._team is not None and self._team.pid != os.getpid():
-            self._lock = threading.RLock()  # a thread of that process may hold the other one
+            self._lock = threading.RLock()  # a thread of the parent process may hold the old lock
             self._end.detach()
             self._team = self._end = None
 
@@ -414,7 +422,7 @@ class ThreadPool:
             end()
 
     def close(self) -> None:
-        """End the workers; another round starts new ones."""
+        """Stop the workers. The next round starts new ones."""
         self._forget_other_process()
         with self._lock:
             self._close()

@@ -1,20 +1,21 @@
-"""The TIA: pictures and collisions from a log of register accesses.
+"""The TIA: images and collisions, computed from a log of register accesses.
 
-While the 6507 runs, its TIA accesses are only logged (`bus.py`). `run` replays a stretch of the log: it moves
-the registers on and, for the part inside the picture, ORs collisions and draws. It is called when the game reads
-a collision latch, at the end of a frame, and when somebody looks at a picture: a frame nobody looks at is
-never drawn, but can be, later, from the registers at its start (`serve`).
+While the 6507 runs, its TIA accesses are only logged (`bus.py`). `run` replays a part of the log: it updates
+the registers and, within the visible area, ORs collisions and draws. It runs when the game reads a collision
+latch, at the end of a frame, and when a frame is read. A frame that is never read is not drawn, but it can be
+drawn later from the registers at its start (`serve`).
 
-Each object's scanline is a mask of 160 bits in three words (`tia_masks.py`). Between two accesses that change anything visible the
-masks do not change, so the pixels of a *span* are drawn from them (`tia_drawing.py`) and its collisions are a few ANDs
-(`tia_collisions.py`). Four of five writes write what the register holds and are told by one comparison. Where nothing is
-drawn and no pair of objects can set a latch, writes change registers and nothing else: the line is not visited.
+An object's pixels on a scanline are a mask of 160 bits in three words (`tia_masks.py`). The masks are
+constant between two accesses with a visible effect. The pixels of such a *span* are drawn from the masks
+(`tia_drawing.py`), and its collisions take a few ANDs (`tia_collisions.py`). Four of five writes leave the
+register unchanged, which one comparison detects. If nothing is drawn and no pair of objects can set a latch,
+a write only changes registers, and its line is not processed.
 
-Peculiarities kept, because ale-py's core has them: registers take effect a few clocks after the write
-(`WRITE_DELAY`); nothing outside the picture is simulated, collisions included; when a draw stops exactly at the end
-of a line, what happens between lines waits for the next draw.
+As in ale-py's core, registers take effect a few clocks after the write (`WRITE_DELAY`); nothing outside the
+visible area is simulated, including collisions; and if drawing stops exactly at the end of a line, the
+changes between lines happen in the next call.
 
-Left out: sound.
+Sound is not emulated.
 """
 
 import numpy as np
@@ -108,12 +109,12 @@ from .tia_writes import (
     telling_rewrites,
 )
 
-COMB_END = BLANK_CLOCKS + 8  # clock of a line at which a comb is over
+COMB_END = BLANK_CLOCKS + 8  # clock of a line at which an HMOVE blank ("comb") ends
 
 
 @inlined
 def _combs_ended(clocks):
-    """How many combs may have ended in the first `clocks` of the picture."""
+    """Return how many combs may have ended in the first `clocks` of the visible area."""
     return (clocks + LINE_CLOCKS - COMB_END) // LINE_CLOCKS
 
 
@@ -121,10 +122,10 @@ def _combs_ended(clocks):
     "void(int32[::1], uint64[::1], int64, int64, int64, int64, int64, int64, boolean, boolean, boolean)"
 )
 def run(s, screen, t, log, begin, end, base, last_clock, comb_allowed, live, draw):
-    """Replay entries `begin` to `end` (exclusive) of the log at `log` on the registers at `t`, then draw up to `last_clock`.
+    """Replay entries `begin` .. `end` - 1 of the log at `log` on the registers at `t`, up to `last_clock`.
 
-    Times of entries count from cycle `base`. Registers that are `live` take in all entries, and collisions are ORed into
-    T_COLLISIONS. With `draw` the pixels are written to `screen`, from line T_FROM_LINE on.
+    Entry times count from cycle `base`. If `live`, all entries are applied to the registers and collisions
+    are ORed into T_COLLISIONS. If `draw`, pixels are written to `screen`, starting at line T_FROM_LINE.
     """
     stand_alone()
     r = s[t : t + TIA_WORDS]
@@ -136,16 +137,16 @@ def run(s, screen, t, log, begin, end, base, last_clock, comb_allowed, live, dra
     frame_start = np.int64(r[T_FRAME_START])
     line = np.int64(r[T_LINE])
     comb = r[T_COMB] != 0
-    unseen = last  # up to here no line needs a visit, nothing can come of what is ahead
+    unseen = last  # clock up to which no line has a visible effect or a collision
     comb_since = last
-    dirty = DIRTY_ALL  # objects whose masks are not what the registers say
-    unchecked = DIRTY_ALL  # objects of which not every pixel has been looked at for collisions
-    changed = DIRTY_ALL  # those of them that have changed since the last start of a visible line
+    dirty = DIRTY_ALL  # objects whose masks are out of date
+    unchecked = DIRTY_ALL  # objects that have not been checked for collisions on a complete line
+    changed = DIRTY_ALL  # objects that have changed since the start of the last visible line
     enabled = enabled_objects(r)
     telling = telling_rewrites(r)
     pairs, near = open_pairs(r, live, enabled, unchecked, np.int64(UNKNOWN))
-    same_as_above = False  # this line has looked like the one above so far, and that one is drawn in full
-    comb_above = False  # that one began with a comb
+    same_as_above = False  # the masks and colours equal those of the line above, which is completely drawn
+    comb_above = False  # the line above starts with a comb
     p0a, p0b, p0c, p1a, p1b, p1c = ZERO, ZERO, ZERO, ZERO, ZERO, ZERO
     m0a, m0b, m0c, m1a, m1b, m1c = ZERO, ZERO, ZERO, ZERO, ZERO, ZERO
     bla, blb, blc, pfa, pfb, pfc = ZERO, ZERO, ZERO, ZERO, ZERO, ZERO
@@ -180,7 +181,7 @@ def run(s, screen, t, log, begin, end, base, last_clock, comb_allowed, live, dra
                 if comb and _combs_ended(unseen - start) > _combs_ended(max(last, comb_since) - start):
                     comb = False
                     r[T_COMB] = 0
-                # The end of a line that is reached exactly waits for the next draw.
+                # If `last` is exactly at the end of a line, that line is not finished yet.
                 last = unseen
                 if (last - start - 1) // LINE_CLOCKS - line > 1:
                     unchecked = changed
@@ -234,7 +235,8 @@ def run(s, screen, t, log, begin, end, base, last_clock, comb_allowed, live, dra
                         vb = PIXELS_BELOW[x1, 1] & ~PIXELS_BELOW[x0, 1]
                         vc = PIXELS_BELOW[x1, 2] & ~PIXELS_BELOW[x0, 2]
                         hits = pairs & overlaps(
-                            va, vb, vc, p0a, p0b, p0c, p1a, p1b, p1c, m0a, m0b, m0c, m1a, m1b, m1c, bla, blb, blc, pfa, pfb, pfc
+                            va, vb, vc, p0a, p0b, p0c, p1a, p1b, p1c,
+                            m0a, m0b, m0c, m1a, m1b, m1c, bla, blb, blc, pfa, pfb, pfc,
                         )  # fmt: skip
                         r[T_COLLISIONS] |= hits
                         pairs &= ~hits
@@ -276,7 +278,7 @@ def run(s, screen, t, log, begin, end, base, last_clock, comb_allowed, live, dra
                         r[T_COMB] = 0
                         unchecked = changed
         if is_write:
-            # Read again: on GPUs the fields of an entry would take up registers all through drawing.
+            # Decode the entry again: on GPUs its fields would occupy registers during drawing.
             entry = np.int64(s[here])
             reg = entry >> 8 & 0x3F
             if is_plain(reg):
@@ -307,12 +309,12 @@ def run(s, screen, t, log, begin, end, base, last_clock, comb_allowed, live, dra
     r[T_LINE] = line
 
 
-# --- frames, slots and pictures -------------------------------------------------------------------------------------
+# --- frames, slots and frame buffers ------------------------------------------------------------------------
 
 
 @separate("void(int32[::1], uint64[::1])")
 def reset(s, screen):
-    """System reset: registers and both pictures 0, no frame pending."""
+    """System reset: clear the registers and both frame buffers; no frame is pending."""
     stand_alone()
     for i in range(TIA_WORDS):
         s[TIA + i] = 0
@@ -335,7 +337,7 @@ def reset(s, screen):
 
 @kernel
 def start_frame(s, cycles, colour_loss):
-    """Swap pictures and rebase clocks by `cycles`; the caller has set the new FRAME_START."""
+    """Swap the frame buffers and rebase clocks by `cycles`. The caller has set the new FRAME_START."""
     stand_alone()
     s[LOG_SLOT] = (s[LOG_SLOT] + 1) % 3
     s[PICTURE] ^= 1
@@ -362,7 +364,7 @@ def start_frame(s, cycles, colour_loss):
 
 @inlined
 def last_access_target(s, t, log, count, base):
-    """Clock up to which the log's last access draws."""
+    """Return the clock up to which the last access of the log draws."""
     target = np.int64(s[t + T_LAST])
     if count > 0:
         entry = np.int64(s[log + count - 1])
@@ -374,23 +376,26 @@ def last_access_target(s, t, log, count, base):
     return target
 
 
-# SLOT_DRAWN: not drawn, drawn for good, being drawn as it runs while log and snapshot still hold all of it.
+# SLOT_DRAWN: not drawn; drawn, log not needed; drawn while it runs, log and snapshot still complete.
 PENDING, DRAWN, DRAWING = 0, 1, 2
 
-# What `serve` can be asked for.
+# Requests to `serve`.
 CATCH_UP, SETTLE, END_FRAME, SHOW = 0, 1, 2, 3
 
 
 @separate("void(int32[::1], uint64[::1], int64)")
 def serve(s, screen, request):
-    """Bring registers, collisions and pictures as far as `request` needs them.
+    """Bring registers, collisions and frame buffers up to date for `request`.
 
-    CATCH_UP: the live TIA takes in the whole log, for a collision latch that is read. SETTLE: all that has happened in
-    the current frame is put on its picture and the log is emptied; from here on the frame is drawn as it runs, because
-    the start of its log is gone. END_FRAME: the frame is complete. SHOW: the current picture shall be looked at.
-    With an empty `screen` nothing is drawn: a frame keeps PENDING for as long as its log holds all of it.
+    - CATCH_UP: apply the complete log to the live TIA, before a collision latch is read.
+    - SETTLE: draw the current frame so far and empty the log. From then on the frame is drawn while it runs,
+      because the start of its log is lost.
+    - END_FRAME: finish the frame.
+    - SHOW: draw the current frame, before it is read. A frame that is not finished is settled.
 
-    One function with one place that replays, because whatever contains `run` takes long to compile.
+    With an empty `screen`, nothing is drawn, and a frame is PENDING as long as its log is complete.
+
+    All requests share one call of `run`, because every function that contains `run` takes long to compile.
     """
     stand_alone()
     slot = np.int64(s[LOG_SLOT])
@@ -400,17 +405,13 @@ def serve(s, screen, request):
     has_pictures = len(screen) > 0
     comb_allowed = s[ROM_HMOVE_BLANKS] != 0
     s[SLOT_COUNT + slot] = count
-    final = False  # the picture must hold the current frame, over what it held before
-    # First the live registers, then, if needed, the frame two ago and the current one from their snapshots.
+    final = False  # the current frame must be drawn now, over the previous contents of its frame buffer
+    # Stage 0 replays the live registers. Stages 1 and 2 draw the frame two ago and the current frame from
+    # their snapshots, if necessary.
     for stage in range(3):
         t, log, begin, end, base, draw = (
-            np.int64(TIA),
-            LOGS + slot * LOG_CAPACITY,
-            np.int64(0),
-            count,
-            np.int64(0),
-            False,
-        )
+            np.int64(TIA), LOGS + slot * LOG_CAPACITY, np.int64(0), count, np.int64(0), False,
+        )  # fmt: skip
         if stage == 0:
             if s[LOG_DONE] == count:
                 continue
@@ -419,7 +420,7 @@ def serve(s, screen, request):
             draw = status != PENDING and has_pictures
         else:
             if stage == 1:
-                # A frame cut short, or that may yet be, shows below what its picture held: the frame two ago.
+                # A frame that is cut short, or may still be, shows the frame two ago below its end.
                 cut = request == END_FRAME and s[TIA + T_LAST] < s[TIA + T_STOP]
                 if request == END_FRAME:
                     s[RECENT_CUTS] = s[RECENT_CUTS] << 1 & 2 | (1 if cut else 0)
@@ -428,7 +429,7 @@ def serve(s, screen, request):
                 if status == DRAWN or not final or s[SLOT_DRAWN + two_ago] != PENDING or not has_pictures:
                     continue
                 if status == DRAWING:
-                    status = np.int32(PENDING)  # what is drawn already will be drawn over
+                    status = np.int32(PENDING)  # redraw it over the frame two ago
             elif status != PENDING or not (final or request == SHOW) or not has_pictures:
                 continue
             which = two_ago if stage == 1 else slot

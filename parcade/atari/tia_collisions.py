@@ -1,8 +1,9 @@
-"""Which collision latches objects set, and which of them it is worth to look at.
+"""Collision latches, and the pairs of objects that must be checked for collisions.
 
-A latch stands for a pair of objects. A pair needs a look only where it is *open*: both objects may have pixels, one of them has
-changed since the pair was last looked at on a whole line, its latch is not set, and the objects may touch where they are.
-Most writes of most games leave no pair open, and then no mask is made and no line is visited for them.
+Each latch belongs to a pair of objects. A pair must be checked only if it is *open*: both objects may have
+pixels, one of them has changed since the pair was last checked on a complete line, the latch is not set, and
+the objects are close enough to touch. After most writes of most games no pair is open, and then no masks are
+computed and no lines processed.
 """
 
 import numpy as np
@@ -39,7 +40,10 @@ _PAIRS_OF = (PAIRS_OF_P0, PAIRS_OF_P1, PAIRS_OF_M0, PAIRS_OF_M1, PAIRS_OF_BL, PA
 
 
 def _pairs(of_set, none: int) -> np.ndarray:
-    """Pairs by a set of objects, DIRTY_ bits: `of_set(objects)` lists objects whose pairs are switched, starting from `none`."""
+    """Return a table of pairs by set of objects (DIRTY_ bits).
+
+    `of_set(objects)` lists the objects whose pairs are added to `none` if it is 0, otherwise removed from it.
+    """
     table = np.full(64, none, np.int64)
     for objects in range(64):
         for k in of_set(objects):
@@ -47,21 +51,20 @@ def _pairs(of_set, none: int) -> np.ndarray:
     return table
 
 
-PAIRS_WITH = _pairs(lambda objects: [k for k in range(6) if objects >> k & 1], 0)  # at least one of the set
-PAIRS_AMONG = _pairs(
-    lambda objects: [k for k in range(6) if not objects >> k & 1], ALL_PAIRS
-)  # both of the set
+# Pairs with at least one object of the set, and pairs with both objects in the set.
+PAIRS_WITH = _pairs(lambda objects: [k for k in range(6) if objects >> k & 1], 0)
+PAIRS_AMONG = _pairs(lambda objects: [k for k in range(6) if not objects >> k & 1], ALL_PAIRS)
 
-# Copies by NUSIZ bits 0-2, as factors of cells of 4 pixels.
+# By NUSIZ bits 0-2: the factor that replicates a mask of 4-pixel cells for all copies.
 CELLS_OF_COPIES = np.array(
     [sum(1 << (4 * k) for k in range(5) if copies >> k & 1) for copies in COPIES.tolist()], np.uint64
 )
-UNKNOWN = -1  # of near pairs
+UNKNOWN = -1  # value of `near` if the near pairs must be computed
 
 
 @inlined
 def open_pairs(r, live, enabled, unchecked, near):
-    """The pairs that need a look, and the pairs that are near one another, which are found out if they matter and are `UNKNOWN`."""
+    """Return the open pairs and the near pairs. `near` is computed only if it is `UNKNOWN` and needed."""
     if not live or r[T_VBLANK] & 2:
         return np.int64(0), near
     pairs = PAIRS_AMONG[enabled] & PAIRS_WITH[unchecked] & ~np.int64(r[T_COLLISIONS])
@@ -74,7 +77,7 @@ def open_pairs(r, live, enabled, unchecked, near):
 
 @inlined
 def _cells(first, last, copies):
-    """Cells of 4 pixels from pixel `first` to `last` and of every copy, on the ring of 40."""
+    """Return the cells of 4 pixels from pixel `first` to `last` for all copies, on a ring of 40 cells."""
     cells = (ONE << np.uint64((last >> 2) - (first >> 2) + 1)) - ONE
     cells = (cells * copies) << np.uint64(first >> 2)
     return (cells | cells >> np.uint64(40)) & np.uint64(0xFFFFFFFFFF)
@@ -97,7 +100,10 @@ def _playfield_cells(pf, mirrored):
 
 @kernel
 def near_pairs(r):
-    """Pairs that may light a pixel in the same cell of 4, whatever bytes the players show and however wide missiles and ball are."""
+    """Return the pairs that may have pixels in the same cell of 4.
+
+    The result holds for all player bytes and all widths of missiles and ball.
+    """
     stand_alone()
     nusiz0, nusiz1 = np.int64(r[T_NUSIZ0]), np.int64(r[T_NUSIZ1])
     missile0, missile1, ball = np.int64(r[T_POSM0]), np.int64(r[T_POSM1]), np.int64(r[T_POSBL])
@@ -129,7 +135,7 @@ def near_pairs(r):
 def overlaps(
     va, vb, vc, p0a, p0b, p0c, p1a, p1b, p1c, m0a, m0b, m0c, m1a, m1b, m1c, bla, blb, blc, pfa, pfb, pfc
 ):
-    """The collision latches that objects set within the pixels v*. Three words each: players, missiles, ball, playfield."""
+    """Return the collision latches that objects set within the pixels v*. All masks are three words each."""
     hits = 0
     if (pfa | pfb | pfc) != ZERO:
         qa, qb, qc = pfa & va, pfb & vb, pfc & vc

@@ -1,6 +1,6 @@
-"""Pixels of a span of a scanline, from masks and colours.
+"""Drawing of the pixels of a span of a scanline, from masks and colours.
 
-Masks become pixels by arithmetic on 8 words at a time, which LLVM turns into vector instructions on a CPU.
+Arithmetic on 8 words at a time converts masks to pixels. LLVM compiles it to vector instructions on a CPU.
 """
 
 import numpy as np
@@ -22,14 +22,14 @@ from .tia_masks import ONE, ZERO, ball_enabled, player0_byte, player1_byte
 from .tia_tables import PIXELS_BELOW
 
 EVERY_BYTE = np.uint64(0x0101010101010101)
-LEFT_OF_MIDDLE = np.uint64(0xFFFF)  # of the middle one of three words: pixels 64 to 79
-MIDDLE_GROUP = 10  # of 8 pixels: the first one right of the middle
+LEFT_OF_MIDDLE = np.uint64(0xFFFF)  # in the second of three words: pixels 64 to 79
+MIDDLE_GROUP = 10  # the first group of 8 pixels in the right half
 HALF = np.uint64(32)
 
 
 @kernel
 def draw_blank(screen, at, x0, x1):
-    """Pixels x0 .. x1-1 of the line at word `at` become 0."""
+    """Set pixels x0 .. x1-1 of the line at word `at` to 0."""
     stand_alone()
     first, last = at + (x0 >> 3), at + ((x1 - 1) >> 3)
     head, tail = screen[first], screen[last]
@@ -45,14 +45,14 @@ def draw_blank(screen, at, x0, x1):
 
 @inlined
 def copy_line_above(screen, at):
-    """The line at word `at` becomes what the line above it is."""
+    """Copy the line above the line at word `at` to it."""
     for word in range(at, at + LINE_WORDS):
         screen[word] = screen[word - LINE_WORDS]
 
 
 @inlined
 def _spread(mask, group):
-    """The pixels of a group of 8 of a mask's word as bytes 0 or 255."""
+    """Return 8 pixels of a mask word as bytes 0 or 255. `group` selects the byte of the word."""
     bits = (mask >> np.uint64(8 * group)) & np.uint64(0xFF)
     bits = (bits | bits << np.uint64(28)) & np.uint64(0x0000000F0000000F)
     bits = (bits | bits << np.uint64(14)) & np.uint64(0x0003000300030003)
@@ -62,9 +62,9 @@ def _spread(mask, group):
 
 @inlined
 def _mix(screen, at, groups, inside, a, b, field, background, colour_a, colour_b, left, right, middle):
-    """Draw the pixels `inside` of 64 at word `at`. The sets a, b and field have none in common.
+    """Draw the pixels `inside` of the 64 pixels at word `at`. The masks a, b and field are disjoint.
 
-    The field's colour is `left` before the group `middle` and `right` from there on.
+    The colour of `field` is `left` before group `middle`, and `right` from that group on.
     """
     colour_a ^= background
     colour_b ^= background
@@ -85,11 +85,11 @@ def _mix(screen, at, groups, inside, a, b, field, background, colour_a, colour_b
 
 @inlined
 def _score_colours(r):
-    """Whether the halves of the playfield have the players' colours."""
+    """Return whether the halves of the playfield have the players' colours."""
     control = r[T_CTRLPF]
     if control & 6 != 6:
         return control & 2 != 0
-    # Quirk: score colours hold with priority only while the playfield is the one enabled object.
+    # Quirk: with playfield priority, score colours apply only if no other object is enabled.
     return not (
         player0_byte(r) != 0
         or player1_byte(r) != 0
@@ -101,7 +101,7 @@ def _score_colours(r):
 
 @inlined
 def draw_span(r, screen, at, x0, x1, aa, ab, ac, ba, bb, bc, fa, fb, fc, la, lb, lc):
-    """Draw pixels x0 .. x1-1 of the line at word `at`: the background and three layers over it.
+    """Draw pixels x0 .. x1-1 of the line at word `at`: the background and the objects over it.
 
     Masks of three words each: a* player and missile 0, b* player and missile 1, f* playfield, l* ball.
     """
@@ -116,7 +116,7 @@ def draw_span(r, screen, at, x0, x1, aa, ab, ac, ba, bb, bc, fa, fb, fc, la, lb,
         aa, ab, ac = aa & ~(fa | la), ab & ~(fb | lb), ac & ~(fc | lc)
         ba, bb, bc = ba & ~(fa | la), bb & ~(fb | lb), bc & ~(fc | lc)
     elif score:
-        # Quirk: left of the middle player and missile 1 do not cover a lit playfield pixel.
+        # Quirk: in the left half, player 1 and missile 1 do not cover playfield pixels.
         ba &= ~fa
         bb &= ~(fb & LEFT_OF_MIDDLE)
     ba, bb, bc = ba & ~aa, bb & ~ab, bc & ~ac
@@ -126,13 +126,13 @@ def draw_span(r, screen, at, x0, x1, aa, ab, ac, ba, bb, bc, fa, fb, fc, la, lb,
         left, right = colour_a, colour_b
     else:
         fa, fb, fc = fa | la, fb | lb, fc | lc
-    groups = 8 + (x1 >> 8)  # is 8: a number that LLVM knew would keep it from using vector instructions
+    groups = 8 + (x1 >> 8)  # always 8, but a constant would prevent LLVM from using vector instructions
     for part in range(x0 >> 6, ((x1 - 1) >> 6) + 1):
         inside = PIXELS_BELOW[x1, part] & ~PIXELS_BELOW[x0, part]
         first, a, b, field, ball = 0, aa, ba, fa, la
         if part == 1:
             first, a, b, field, ball = 8, ab, bb, fb, lb
-        elif part == 2:  # the last 64 pixels; the first half of them is not inside
+        elif part == 2:  # the last 64 pixels of the line; only their second half is inside
             inside <<= HALF
             first = 12
             a, b, field, ball = (
@@ -142,35 +142,13 @@ def draw_span(r, screen, at, x0, x1, aa, ab, ac, ba, bb, bc, fa, fb, fc, la, lb,
                 lc << HALF | lb >> HALF,
             )
         _mix(
-            screen,
-            at + first,
-            groups,
-            inside,
-            a,
-            b,
-            field,
-            background,
-            colour_a,
-            colour_b,
-            left,
-            right,
-            MIDDLE_GROUP - first,
-        )
+            screen, at + first, groups, inside, a, b, field,
+            background, colour_a, colour_b, left, right, MIDDLE_GROUP - first,
+        )  # fmt: skip
         if score:
             ball &= inside
             if ball != ZERO:
                 _mix(
-                    screen,
-                    at + first,
-                    groups,
-                    ball,
-                    ZERO,
-                    ZERO,
-                    ball,
-                    colour_f,
-                    colour_f,
-                    colour_f,
-                    colour_f,
-                    colour_f,
-                    groups,
-                )
+                    screen, at + first, groups, ball, ZERO, ZERO, ball,
+                    colour_f, colour_f, colour_f, colour_f, colour_f, groups,
+                )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Where the TIA's objects are on a line: masks of 160 pixels in three words, pixel 0 lowest."""
+"""Pixels of the TIA's objects on a line: masks of 160 bits in three words, pixel 0 lowest."""
 
 import numpy as np
 
@@ -35,7 +35,7 @@ from .state import (
 )
 from .tia_tables import COPIES, DOUBLED, QUADRUPLED, REVERSED
 
-# Objects, as bits of sets of objects; those of "this mask must be made again" gave them their name.
+# Bits of sets of objects, named after their first use: the objects whose masks must be recomputed.
 DIRTY_P0, DIRTY_P1, DIRTY_M0, DIRTY_M1, DIRTY_BL, DIRTY_PF = 1, 2, 4, 8, 16, 32
 
 ZERO = np.uint64(0)
@@ -44,7 +44,7 @@ ONE = np.uint64(1)
 
 @inlined
 def _place(bits, position):
-    """A pattern of at most 32 pixels on the ring of 160, as three words."""
+    """Place a pattern of at most 32 pixels on the ring of 160 pixels; return three words."""
     shift = np.uint64(position & 63)
     low = bits << shift
     high = (bits >> ONE) >> (np.uint64(63) - shift)
@@ -56,7 +56,7 @@ def _place(bits, position):
 
 @inlined
 def _copies_of(bits, copies, position):
-    """A pattern at every copy in `copies`, bit k standing for 16 k pixels to the right."""
+    """Place a pattern at every copy in `copies`; bit k is the copy 16 * k pixels to the right."""
     word0, word1, word2 = ZERO, ZERO, ZERO
     for k in range(5):
         if copies >> k & 1:
@@ -70,7 +70,7 @@ def _copies_of(bits, copies, position):
 
 @kernel
 def player_mask(shown, nusiz, position, skip_first):
-    """Pixels of a player: `shown` is the displayed byte, `skip_first` omits the copy at the position itself."""
+    """Return the pixels of a player. `shown` is the displayed byte; `skip_first` omits the first copy."""
     stand_alone()
     mode = nusiz & 7
     bits = REVERSED[shown]
@@ -90,7 +90,7 @@ def player_mask(shown, nusiz, position, skip_first):
 
 @kernel
 def missile_mask(size, mode, position):
-    """Pixels of a missile or the ball: `size` is the width's exponent, `mode` NUSIZ bits 0-2."""
+    """Return the pixels of a missile or the ball, 2**`size` wide. `mode` is NUSIZ bits 0-2."""
     stand_alone()
     bits = (ONE << np.uint64(1 << size)) - ONE
     copies = COPIES[mode]
@@ -99,7 +99,7 @@ def missile_mask(size, mode, position):
 
 @kernel
 def playfield_mask(pf, mirrored):
-    """Pixels of the playfield from its 20 bits."""
+    """Return the pixels of the playfield from its 20 bits."""
     stand_alone()
     left0 = QUADRUPLED[pf & 0xFF]
     left1 = QUADRUPLED[pf >> 8 & 0xFF]
@@ -121,25 +121,25 @@ def playfield_mask(pf, mirrored):
 
 @inlined
 def player0_byte(r):
-    """The byte player 0 displays, before it is reflected."""
+    """Return the byte that player 0 displays, before reflection."""
     return np.int64(r[T_DELAYED_GRP0] if r[T_VDELP0] != 0 else r[T_GRP0])
 
 
 @inlined
 def player1_byte(r):
-    """The byte player 1 displays, before it is reflected."""
+    """Return the byte that player 1 displays, before reflection."""
     return np.int64(r[T_DELAYED_GRP1] if r[T_VDELP1] != 0 else r[T_GRP1])
 
 
 @inlined
 def ball_enabled(r):
-    """ENABL or its delayed copy."""
+    """Return ENABL, or its delayed copy if VDELBL is set."""
     return np.int64(r[T_DELAYED_ENABL] if r[T_VDELBL] != 0 else r[T_ENABL])
 
 
 @inlined
 def enabled_objects(r):
-    """Objects that may have pixels, as DIRTY_ bits."""
+    """Return the objects that may have pixels, as DIRTY_ bits."""
     objects = DIRTY_P0 if player0_byte(r) != 0 else 0
     objects |= DIRTY_P1 if player1_byte(r) != 0 else 0
     objects |= DIRTY_M0 if (r[T_ENAM0] != 0) & (r[T_RESMP0] == 0) else 0

@@ -1,7 +1,8 @@
 """Constant tables of the TIA, computed when the module is loaded.
 
-`HMOVE_MOTION[cycle, nibble]` is what HMOVE at a CPU cycle of the scanline adds to a position: the full motion
-``s = 0, -1 .. -7, +8 .. +1`` in the horizontal blank, cut short or inverted the later the strobe comes.
+`HMOVE_MOTION[cycle, nibble]` is the change of a position by an HMOVE at a CPU cycle of the scanline. Early in
+the horizontal blank it is the full motion ``0, -1 .. -7, +8 .. +1``. Later strobes limit or invert the
+motion.
 """
 
 import numpy as np
@@ -12,18 +13,18 @@ QUADRUPLED = np.array(
     [sum(15 << (4 * i) for i in range(8) if byte >> i & 1) for byte in range(256)], np.uint64
 )
 
-# Copies by NUSIZ bits 0-2: bit k set when a copy stands 16 * k pixels to the right.
+# Copies by NUSIZ bits 0-2: bit k is set if there is a copy 16 * k pixels to the right.
 COPIES = np.array([0b1, 0b11, 0b101, 0b111, 0b10001, 0b1, 0b10101, 0b1], np.int64)
 
 # Eight pixels of a mask byte as eight bytes 0x00 or 0xFF.
 SPREAD = np.array([sum(0xFF << (8 * i) for i in range(8) if byte >> i & 1) for byte in range(256)], np.uint64)
 
-# Pixels 0 .. x-1 of a scanline as three words.
+# Mask of pixels 0 .. x-1 of a scanline, in three words.
 PIXELS_BELOW = np.array(
     [[((1 << x) - 1) >> (64 * word) & (2**64 - 1) for word in range(3)] for x in range(161)], np.uint64
 )
 
-# Colour clocks after the write at which a register takes effect; -1: PF0-2, by the phase of the clock.
+# Colour clocks from a write until it takes effect. -1 marks PF0-2, whose delay depends on the clock's phase.
 WRITE_DELAY = np.zeros(64, np.int64)
 WRITE_DELAY[[0x01, 0x0B, 0x0C, 0x1B, 0x1C]] = 1
 WRITE_DELAY[[0x04, 0x05, 0x12, 0x13]] = 8
@@ -34,46 +35,13 @@ PLAYFIELD_DELAY = np.array([4, 5, 2, 3], np.int64)
 def _motion_table() -> np.ndarray:
     full = [-nibble if nibble < 8 else 16 - nibble for nibble in range(16)]
     floor = {
-        4: -6,
-        5: -5,
-        6: -5,
-        7: -4,
-        8: -3,
-        9: -2,
-        10: -2,
-        11: -1,
-        12: 0,
-        13: 1,
-        14: 1,
-        15: 2,
-        16: 3,
-        17: 4,
-        18: 4,
-        19: 5,
-        20: 6,
-    }
+        4: -6, 5: -5, 6: -5, 7: -4, 8: -3, 9: -2, 10: -2, 11: -1, 12: 0, 13: 1, 14: 1, 15: 2, 16: 3, 17: 4,
+        18: 4, 19: 5, 20: 6,
+    }  # fmt: skip
     late = {
-        55: 6,
-        56: 5,
-        57: 4,
-        58: 4,
-        59: 3,
-        60: 2,
-        61: 1,
-        62: 1,
-        63: 0,
-        64: -1,
-        65: -2,
-        66: -2,
-        67: -3,
-        68: -4,
-        69: -5,
-        70: -5,
-        71: -6,
-        72: -7,
-        73: -8,
-        74: -8,
-    }
+        55: 6, 56: 5, 57: 4, 58: 4, 59: 3, 60: 2, 61: 1, 62: 1, 63: 0, 64: -1, 65: -2, 66: -2, 67: -3, 68: -4,
+        69: -5, 70: -5, 71: -6, 72: -7, 73: -8, 74: -8,
+    }  # fmt: skip
     table = np.zeros((76, 16), np.int64)
     for cycle in range(76):
         for nibble, motion in enumerate(full):

@@ -1,4 +1,4 @@
-"""What a write to one of the TIA's registers changes, from which clock on, and which objects look different after it."""
+"""Writes to TIA registers: what they change, when they take effect, and which objects they affect."""
 
 import numpy as np
 
@@ -52,22 +52,22 @@ RESP0, RESP1, RESM0, RESM1, RESBL = 0x10, 0x11, 0x12, 0x13, 0x14
 GRP0, GRP1, ENAM0, ENAM1, ENABL = 0x1B, 0x1C, 0x1D, 0x1E, 0x1F
 HMP0, HMP1, HMM0, HMM1, HMBL, VDELP0, VDELP1, VDELBL = 0x20, 0x21, 0x22, 0x23, 0x24, 0x25, 0x26, 0x27
 RESMP0, RESMP1, HMOVE, HMCLR, CXCLR = 0x28, 0x29, 0x2A, 0x2B, 0x2C
-NOTHING = 0x3F  # a log entry that only ends a draw: a read
+NOTHING = 0x3F  # log entry of a read, which only limits drawing
 
-# What a write changes, as bits next to those of the objects whose masks must be made again.
+# Effects of a write: the DIRTY_ bits of objects whose masks must be recomputed, and the bits below.
 DIRTY_ALL = DIRTY_P0 | DIRTY_P1 | DIRTY_M0 | DIRTY_M1 | DIRTY_BL | DIRTY_PF
 DIRTY_COLOUR = 64
-UNCHECKED = 128  # latches may be set by what has been looked at already
-SHOWN = 256  # an object may have got its first pixel or lost its last one
-PLACED = 512  # an object may be elsewhere
-TELLING = 1024  # `telling_rewrites` are others
+UNCHECKED = 128  # objects that have been checked may set latches again
+SHOWN = 256  # an object may have become visible or invisible
+PLACED = 512  # an object may have moved
+TELLING = 1024  # the result of `telling_rewrites` has changed
 
 LINE_CLOCKS, BLANK_CLOCKS = 228, 68
 
 
 @inlined
 def _strobe_relation(new, old, nusiz):
-    """What RESPx hits: -1 the delay before a copy, +1 a copy being shown, 0 neither."""
+    """Return what RESPx hits: -1 the delay before a copy, +1 a copy being displayed, 0 neither."""
     mode = nusiz & 7
     width = 16 if mode == 5 else 32 if mode == 7 else 8
     copies = COPIES[mode]
@@ -87,7 +87,7 @@ def _strobe_relation(new, old, nusiz):
 
 @inlined
 def _ball_strobe_position(reg, hpos, since_hmove):
-    """Position RESM0, RESM1 or RESBL sets, special cases after an HMOVE included."""
+    """Return the position that RESM0, RESM1 or RESBL sets, including special cases after an HMOVE."""
     position = 2 if hpos < 68 else (hpos - 68 + 4) % 160
     if reg == RESM0:
         if since_hmove == 60 and hpos == 69:
@@ -106,12 +106,13 @@ def _ball_strobe_position(reg, hpos, since_hmove):
     return position
 
 
-# --- how registers are held -----------------------------------------------------------------------------------------------
+# --- storage of registers -----------------------------------------------------------------------------------
 #
-# An entry of HOLDING has, from bit 0 on: the word of a register, the bits of its value that count (8), by how much the value is
-# shifted right before (4), and where these bits lie in the word (4). Of registers that no picture ever shows no bit counts.
+# Bits of an entry of HOLDING, lowest first: the register's word (8 bits), a mask of the significant value
+# bits (8), the right shift of the value before masking (4), and the position of these bits in the word (4).
+# Registers without an effect on the image have no significant bits.
 
-PLAIN = 1 << 24  # a write does nothing but put these bits into the word
+PLAIN = 1 << 24  # a write only stores these bits in the word
 
 
 def _holding() -> np.ndarray:
@@ -121,13 +122,9 @@ def _holding() -> np.ndarray:
         table[reg] = word | bits << 8 | value_shift << 16 | word_shift << 20 | flags
 
     for reg, word in (
-        (VBLANK, T_VBLANK),
-        (NUSIZ0, T_NUSIZ0),
-        (NUSIZ1, T_NUSIZ1),
-        (CTRLPF, T_CTRLPF),
-        (GRP0, T_GRP0),
-        (GRP1, T_GRP1),
-    ):
+        (VBLANK, T_VBLANK), (NUSIZ0, T_NUSIZ0), (NUSIZ1, T_NUSIZ1),
+        (CTRLPF, T_CTRLPF), (GRP0, T_GRP0), (GRP1, T_GRP1),
+    ):  # fmt: skip
         hold(reg, word, 0xFF)
     for i in range(4):
         hold(COLUP0 + i, T_COLUP0 + i, 0xFE, PLAIN)  # bit 0 is the colour loss of PAL
@@ -161,7 +158,8 @@ def _changed_by_plain_writes() -> np.ndarray:
 HOLDING = _holding()
 CHANGED_BY_PLAIN_WRITES = _changed_by_plain_writes()
 
-# Sets of registers, bit n for register n: strobes; those whose writes tell if something is to happen at the end of the line.
+# Sets of registers, bit n for register n. AWAIT_LINE_END: if one of them is in `telling_rewrites`, a change
+# may be pending for the end of the line.
 STROBES = (
     1 << RESP0 | 1 << RESP1 | 1 << RESM0 | 1 << RESM1 | 1 << RESBL | 1 << HMOVE | 1 << HMCLR | 1 << CXCLR
 )
@@ -175,7 +173,7 @@ def _written(reg, value):
 
 @inlined
 def says_nothing_new(r, reg, value, telling):
-    """Whether a write leaves everything as it is; most writes do. `telling`: from `telling_rewrites`."""
+    """Return whether a write changes nothing, as most writes do. `telling`: from `telling_rewrites`."""
     held = HOLDING[np.uint32(reg)]
     word = np.int64(r[np.uint32(held & 0xFF)])
     difference = (word >> (held >> 20 & 0xF)) ^ (_written(reg, value) >> (held >> 16 & 0xF))
@@ -184,7 +182,7 @@ def says_nothing_new(r, reg, value, telling):
 
 @inlined
 def telling_rewrites(r):
-    """Registers that, written with the value they have, change something else; a set, bit n for register n."""
+    """Return the registers for which a write of the current value has an effect; bit n for register n."""
     telling = STROBES
     telling |= 1 << GRP0 if r[T_DELAYED_GRP1] != r[T_GRP1] else 0
     telling |= 1 << GRP1 if (r[T_DELAYED_GRP0] != r[T_GRP0]) | (r[T_DELAYED_ENABL] != r[T_ENABL]) else 0
@@ -195,13 +193,13 @@ def telling_rewrites(r):
 
 @inlined
 def is_plain(reg):
-    """Whether a write only puts bits into a word."""
+    """Return whether a write only stores bits in a word."""
     return HOLDING[np.uint32(reg)] & PLAIN != 0
 
 
 @inlined
 def store(r, reg, value):
-    """A plain write; returns what it changes."""
+    """Apply a plain write; return its effects."""
     held = HOLDING[np.uint32(reg)]
     word, bits, shift = np.uint32(held & 0xFF), held >> 8 & 0xFF, held >> 20 & 0xF
     kept = np.int64(r[word]) & ~(bits << shift)
@@ -209,14 +207,14 @@ def store(r, reg, value):
     return CHANGED_BY_PLAIN_WRITES[np.uint32(reg)]
 
 
-# --- what writes do -----------------------------------------------------------------------------------------------------------
+# --- effects of writes --------------------------------------------------------------------------------------
 
 
 @inlined
 def is_effective(r, reg, value, clock):
-    """Whether a write that is not plain and says something new changes anything that is seen.
+    """Return whether a write that is not plain, and changes something, has a visible effect.
 
-    What it changes besides is done here if it does not.
+    If it has none, this function applies the write.
     """
     if reg == VBLANK:
         if (r[T_VBLANK] ^ value) & 2:
@@ -274,7 +272,7 @@ def _wrapped(position):
 
 @inlined
 def apply(r, reg, value, clock, hpos, comb_allowed):
-    """Change registers as an effective write that is not plain does; returns what it changes."""
+    """Apply an effective write that is not plain; return its effects."""
     if reg == GRP0:
         r[T_GRP0] = value
         r[T_DELAYED_GRP1] = r[T_GRP1]
@@ -284,12 +282,9 @@ def apply(r, reg, value, clock, hpos, comb_allowed):
         r[T_DELAYED_GRP0] = r[T_GRP0]
         r[T_DELAYED_ENABL] = r[T_ENABL]
         return (
-            DIRTY_P1
-            | SHOWN
-            | TELLING
-            | (DIRTY_P0 if r[T_VDELP0] != 0 else 0)
-            | (DIRTY_BL if r[T_VDELBL] != 0 else 0)
-        )
+            DIRTY_P1 | SHOWN | TELLING
+            | (DIRTY_P0 if r[T_VDELP0] != 0 else 0) | (DIRTY_BL if r[T_VDELBL] != 0 else 0)
+        )  # fmt: skip
     if reg == HMOVE:
         return _move(r, clock, hpos, comb_allowed)
     if reg == VBLANK:
@@ -350,7 +345,10 @@ def apply(r, reg, value, clock, hpos, comb_allowed):
 
 @inlined
 def _move(r, clock, hpos, comb_allowed):
-    """HMOVE: most kernels strobe it on every line and move little; what stays where it is keeps its mask."""
+    """Apply HMOVE; return its effects. Objects that do not move keep their masks.
+
+    Most games strobe HMOVE on every line and move few objects.
+    """
     changes = (
         (DIRTY_P0 if r[T_SKIP0] != 0 else 0)
         | (DIRTY_P1 if r[T_SKIP1] != 0 else 0)
@@ -362,7 +360,7 @@ def _move(r, clock, hpos, comb_allowed):
         r[T_SKIP1] = 0
         r[T_M0_SHAPE] = 0
     cycle = hpos // 3
-    # Up to cycle 12 nothing moves whose motion is 0.
+    # Up to cycle 12, an object with motion 0 does not move.
     if cycle > 12 or (r[T_HMP0] | r[T_HMP1] | r[T_HMM0] | r[T_HMM1] | r[T_HMBL]) != 0:
         for i in range(5):
             motion = HMOVE_MOTION[cycle, np.uint32(r[np.uint32(T_HMP0 + i)])]
@@ -378,7 +376,7 @@ def _move(r, clock, hpos, comb_allowed):
 
 @inlined
 def draw_target(r, reg, clock, hpos):
-    """Clock up to which the picture is drawn before a write takes effect."""
+    """Return the clock up to which the frame is drawn before a write takes effect."""
     delay = WRITE_DELAY[reg]
     if delay < 0:
         delay = PLAYFIELD_DELAY[(hpos // 3) & 3]
@@ -393,7 +391,7 @@ def draw_target(r, reg, clock, hpos):
 
 @kernel
 def move_ark(r):
-    """The Cosmic Ark effect: missile 0 drifts from line to line."""
+    """Apply the Cosmic Ark effect: missile 0 drifts on every line."""
     stand_alone()
     count = (np.int64(r[T_ARK_COUNT]) + 1) & 3
     r[T_ARK_COUNT] = count
@@ -404,7 +402,7 @@ def move_ark(r):
 
 @inlined
 def end_line(r):
-    """What happens between two lines; returns the objects that look different on the next one."""
+    """Apply the changes between two lines; return the objects that they affect."""
     changes = 0
     if r[T_MIRRORED] != r[T_CTRLPF] & 1:
         r[T_MIRRORED] = r[T_CTRLPF] & 1

@@ -1,8 +1,9 @@
-"""`VectorConsoles`: consoles with preprocessing, equal byte for byte to ale-py's `AtariVectorEnv` (SAME_STEP autoreset).
+"""`VectorConsoles`: consoles with preprocessing, byte-identical to ale-py's `AtariVectorEnv`.
 
-Observations are uint8, oldest frame first: `[n, stack, height, width]` of grey, `[n, stack, height, width, 3]` of rgb,
-`[n, stack, 128]` of ram, which is `[n, 128]` for a stack of 1. This layer knows seeds, no-op starts, frame skip and stacks,
-but no gymnasium: `parcade.envs` wraps it.
+Observations are uint8, oldest frame first: `[n, stack, height, width]` for grey,
+`[n, stack, height, width, 3]` for rgb, and `[n, stack, 128]` for ram, or `[n, 128]` with a stack of 1.
+Episodes restart within the step that ends them (SAME_STEP autoreset). This layer implements seeds, no-op
+starts, frame skip and stacks. It does not depend on gymnasium; `parcade.envs` wraps it.
 """
 
 import copy
@@ -23,13 +24,13 @@ _RESULTS = slice(rounds.RESULTS - MESSAGE, rounds.RESULTS - MESSAGE + len(rounds
 
 
 class StepResult(NamedTuple):
-    """What a step gives; all arrays are the caller's own, but for observations while frames are shared."""
+    """Result of a step. The caller owns all arrays, except the observations after `share_frames`."""
 
     observations: np.ndarray  # uint8 [n, ...]
     rewards: np.ndarray  # int32 [n]
     terminated: np.ndarray  # bool [n]
     truncated: np.ndarray  # bool [n]
-    final_observations: np.ndarray | None  # zero where no episode ended; None where none did
+    final_observations: np.ndarray | None  # zero if the env's episode did not end; None if no episode ended
     lives: np.ndarray  # int32 [n]
     frame_number: np.ndarray
     episode_frame_number: np.ndarray
@@ -38,20 +39,20 @@ class StepResult(NamedTuple):
 
 
 class _Lent:
-    """Sets of arrays that are given away and used again when nobody holds them.
+    """Output arrays that are reused after the caller has dropped all references to them.
 
-    Fresh memory costs a page fault every 4 KiB. And each call of Python's or numpy's that comes after a millisecond
-    of emulation costs some microseconds, because the caches hold nothing for it.
+    New memory costs a page fault every 4 KiB. Each Python or NumPy call after a millisecond of emulation also
+    costs a few microseconds, because its code and data are no longer in the caches.
     """
 
-    MOST = 3  # the caller's last one, the next one, and one more for those who look back a step
+    MOST = 3  # the caller's last set, the next set, and one for callers that keep the previous step
 
     def __init__(self, arrays: list[tuple[tuple[int, ...], type]]) -> None:
         self._arrays = arrays
         self._sets: list[tuple[list[np.ndarray], np.ndarray]] = []
 
     def take(self) -> tuple[list[np.ndarray], np.ndarray]:
-        """Arrays that nobody else holds, their contents undefined, and their addresses int64."""
+        """Return unreferenced arrays with undefined contents, and their addresses, int64."""
         for arrays, addresses in self._sets:
             for array in arrays:
                 if sys.getrefcount(array) != _REFERENCES:
@@ -70,12 +71,12 @@ def _references_of_own(arrays: list[object]) -> int:
     return 0
 
 
-# Of a list and a loop, as in `_Lent.take`; every view of an array holds another one.
+# Reference count of an array held only by the list and the loop of `_Lent.take`. Every view adds a reference.
 _REFERENCES = _references_of_own([object()])
 
 
 def _fresh_zeros(shape: tuple[int, ...]) -> np.ndarray:
-    """Zeros of which only those pages are ever touched that are written to. numpy would clear memory it uses again."""
+    """Return zeros whose pages are untouched until they are written. NumPy clears memory that it reuses."""
     if not hasattr(mmap, "MAP_ANONYMOUS"):
         return np.zeros(shape, np.uint8)
     memory = mmap.mmap(-1, math.prod(shape), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -83,13 +84,13 @@ def _fresh_zeros(shape: tuple[int, ...]) -> np.ndarray:
 
 
 class VectorConsoles:
-    """`num_envs` games with AtariVectorEnv's settings; keyword names and defaults are ale-py's.
+    """`num_envs` environments of one game. Keyword names and defaults are those of AtariVectorEnv.
 
-    `start_states`: ``exact`` plays every start as ale-py does, so that RAM carries over from one episode to the next; ``cached``
-    begins every episode with one of `num_starts` first episodes' starts, those of seeds 0 .. num_starts - 1.
-    `obs_type`: ``grey``; ``rgb``, of which each channel is pooled and resized by itself; ``ram``, the console's 128 bytes after the last
-    frame of a step, for which nothing is drawn and image sizes and `maxpool` mean nothing.
-    Errors: ValueError for an unknown game or settings that make no sense.
+    start_states: ``exact`` plays every start as ale-py does, so RAM carries over between episodes. ``cached``
+    starts every episode from one of `num_starts` saved starts: the first episodes of seeds 0, 1, 2 ...
+    obs_type: ``grey``; ``rgb``, with each channel pooled and resized separately; or ``ram``, the 128 bytes of
+    RAM after the last frame of a step. With ``ram`` nothing is drawn; image sizes and `maxpool` are ignored.
+    Errors: ValueError for an unknown game or invalid settings.
     """
 
     def __init__(
@@ -135,7 +136,7 @@ class VectorConsoles:
         self._switches = (row.get("default_mode", 0) if mode is None else mode, difficulty or 0)
         levels = preprocess.level_tables(obs_type, self.machine.pal)
         if obs_type == "ram":
-            img_height, img_width = self.machine.height, 160  # of a table that nobody reads
+            img_height, img_width = self.machine.height, 160  # for the unused resize table
         self._stack, self._img_width = stack_num, img_width
         pixels = (img_height, img_width)
         self._frame_shape = {"grey": pixels, "rgb": (*pixels, 3), "ram": (RAM_BYTES,)}[obs_type]
@@ -158,13 +159,11 @@ class VectorConsoles:
         self.elapsed[:] = max_num_frames_per_episode
 
     def _allocate(self, n: int) -> None:
-        """All arrays of `n` consoles, and the threads that play them."""
+        """Allocate all arrays of `n` consoles and create the thread pool."""
         height, stack, frame = self.machine.height, self._stack, self._frame_shape
         draws = len(self._resize_table[0]) > 0
         self.num_envs, self.num_threads = n, max(1, min(self.num_threads, n))
-        self.arrays = allocate(
-            n, height if draws else 0
-        )  # the TIA draws nothing on a console without a screen
+        self.arrays = allocate(n, height if draws else 0)  # without a screen, the TIA draws nothing
         self.arrays["state"][:] = self.machine.powered["state"]
         self.arrays["state"][:, (MODE, DIFFICULTY)] = self._switches
         self.observations = np.zeros((n, stack, *frame) if draws or stack > 1 else (n, *frame), np.uint8)
@@ -202,7 +201,7 @@ class VectorConsoles:
         return arrays["state"], arrays["memory"], arrays["screen"], self.captured, self._stacks
 
     def _play_starts(self, num_starts: int) -> tuple[np.ndarray, ...]:
-        """The starts of seeds 0 .. num_starts - 1, played on a vector of their own with these settings."""
+        """Play the starts of seeds 0 .. num_starts - 1 on a separate vector with the same settings."""
         maker = copy.copy(self)
         maker._allocate(num_starts)
         maker.reset(seed=0)
@@ -210,11 +209,13 @@ class VectorConsoles:
         return maker._start_arrays()
 
     def share_frames(self, frames: np.ndarray | None) -> None:
-        """Write every environment's newest frame into `frames` in each `reset` and `step` from now on; copy no stacks.
+        """Write every environment's newest frame into `frames` in all following calls of `reset` and `step`.
 
-        frames: uint8 `[n, height, width]`, with a last axis of 3 for rgb, `[n, 128]` for ram; C-contiguous. Another array may take its
-        place before any step. `reset` and `step` then return the live stacks, which the next step overwrites. None goes back to copies.
-        Errors: ValueError.
+        `reset` and `step` then return the live stacks, which the next step overwrites, instead of copies.
+        Pass None to return to copies. `frames` can be replaced by another array before any step.
+        frames: uint8, C-contiguous; `[n, height, width]` for grey, `[n, height, width, 3]` for rgb,
+        `[n, 128]` for ram.
+        Errors: ValueError for another shape or dtype, or for memory that is not C-contiguous or writable.
         """
         shape = (self.num_envs, *self._frame_shape)
         if frames is not None:
@@ -226,14 +227,17 @@ class VectorConsoles:
         self._message[rounds.FRAMES - MESSAGE] = 0 if frames is None else frames.ctypes.data
 
     def show(self) -> np.ndarray:
-        """For those who have changed `observations`: return them as `step` would, and share their newest frames."""
+        """Return `observations` as `step` does and share their newest frames.
+
+        Call this after changing `observations`.
+        """
         if self.frames is None:
             return self.observations.copy()
         self.frames[...] = self._stacks[:, -1].reshape(self.frames.shape)
         return self.observations
 
     def close(self) -> None:
-        """End the threads; another step would start new ones."""
+        """Stop the threads. The next step starts new ones."""
         self._pool.close()
 
     def _renew_final(self) -> None:
@@ -241,7 +245,7 @@ class VectorConsoles:
         self._message[rounds.FINAL - MESSAGE] = self._final.ctypes.data
 
     def _play_round(self, command: int) -> StepResult:
-        """All consoles, on all threads."""
+        """Run a round of all consoles on all threads."""
         message = self._message
         message[rounds.COMMAND - MESSAGE] = command
         results, message[_RESULTS] = self._lent_results.take()
@@ -257,7 +261,11 @@ class VectorConsoles:
         return StepResult(shown, *results[:3], final, *results[3:])
 
     def reset(self, seed: int | np.ndarray | None = None) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """Start new games; `seed` s seeds env i with s + i, an array seeds each env, None goes on with the streams."""
+        """Start new episodes; return the observations and a dict of the lives and frame numbers.
+
+        seed: an integer s seeds env i with s + i; an array int `[n]` seeds each env; None continues the
+        random streams (env i starts with seed i if it has not been reset before).
+        """
         n = self.num_envs
         seeds = np.asarray(0 if seed is None else seed, np.int64)
         self._seeds[:] = (seeds + np.arange(n) if seeds.ndim == 0 else seeds) & 0xFFFFFFFF
@@ -268,9 +276,10 @@ class VectorConsoles:
         return result.observations, {name: getattr(result, name) for name in names}
 
     def step(self, actions: np.ndarray, playing: np.ndarray | None = None) -> StepResult:
-        """One step of every game, or of those `playing` bool `[n]`, with indices into `action_set`, int `[n]`.
+        """Play one step of every environment, or of those selected by `playing`, bool `[n]`.
 
-        A game that rests stays as it is, with reward 0 and neither terminated nor truncated.
+        actions: indices into `action_set`, int `[n]`. An environment that is not playing keeps its state; its
+        reward is 0, and it is neither terminated nor truncated.
         Errors: ValueError for actions of another shape.
         """
         if np.shape(actions) != (self.num_envs,):
@@ -283,6 +292,6 @@ class VectorConsoles:
 
 
 def _scratch(height: int, img_width: int) -> tuple[np.ndarray, np.ndarray]:
-    """One thread's, in cache lines that it has for itself."""
+    """Return the scratch arrays of one thread, in cache lines that no other thread uses."""
     work, changed = np.zeros(3 * (160 + img_width) + 64, np.float32), np.zeros(height + 128, np.bool_)
     return work[32:-32].reshape(3, -1), changed[64:-64]

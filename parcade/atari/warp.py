@@ -1,8 +1,9 @@
-"""What the lanes of a GPU's warp, and the threads of a block, do together. On a CPU every console is a lane alone.
+"""Synchronisation of the lanes of a GPU warp, and of the threads of a block.
 
-A warp's 32 lanes run one instruction at a time for all lanes that are at it. Lanes that have taken different ways run one way after
-the other until something brings them together. A *group* is a mask of the lanes that arrived at `together` at the same time; all of
-them must come to each following `any_of` of that group, which makes them wait for each other.
+On a CPU, every console is a single lane. The 32 lanes of a warp execute one instruction at a time together.
+Lanes on different branches run one branch after the other until they reconverge. A *group* is a mask of the
+lanes that execute `together` at the same time. All lanes of a group must reach every following `any_of` of
+that group, which makes them wait for each other.
 """
 
 import numba
@@ -11,11 +12,14 @@ from llvmlite import ir
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-ANY = 1  # mode of a vote
+ANY = 1  # mode of `llvm.nvvm.vote.sync`
 
 
 def meets(builder, function) -> None:
-    """Keep LLVM from moving calls of a function to where only some of the lanes come, or from copying them for each way there."""
+    """Mark a function as convergent.
+
+    LLVM then neither moves its calls into branches that only some lanes take, nor duplicates them.
+    """
     function.attributes.add("convergent")
     builder.function.attributes.add("convergent")
 
@@ -23,21 +27,21 @@ def meets(builder, function) -> None:
 if numba.config.DISABLE_JIT:
 
     def together():
-        """See below; one lane."""
+        """See below. There is only one lane."""
         return np.int64(1)
 
     def any_of(group, holds):
-        """See below; one lane."""
+        """See below. There is only one lane."""
         return holds
 
     def block_sync():
-        """See below; one thread."""
+        """See below. There is only one thread."""
 
 else:
 
     @intrinsic
     def together(typing_context):
-        """The group of the lanes that are here at once, int64."""
+        """Return the group of the lanes that execute this call at the same time, int64."""
 
         def generate(context, builder, signature, arguments):
             wide = ir.IntType(64)
@@ -52,7 +56,7 @@ else:
 
     @intrinsic
     def any_of(typing_context, group, holds):
-        """Whether `holds` is true in a lane of the group."""
+        """Return whether `holds` is true in any lane of the group."""
 
         def generate(context, builder, signature, arguments):
             if "nvptx" not in builder.module.triple:
@@ -69,7 +73,7 @@ else:
 
     @intrinsic
     def block_sync(typing_context):
-        """Wait for all threads of the block, and see what they wrote to the memory they share."""
+        """Wait for all threads of the block, and make their writes to shared memory visible."""
 
         def generate(context, builder, signature, arguments):
             if "nvptx" in builder.module.triple:

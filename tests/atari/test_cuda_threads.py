@@ -154,7 +154,7 @@ def rom_of(tmp_path, code: str):
     return path
 
 
-@pytest.mark.filterwarnings("ignore:own.bin is no known game")
+@pytest.mark.filterwarnings("ignore:own.bin is not a known game")
 @pytest.mark.parametrize("frameskip", [2, 4, 5])
 def test_a_frame_that_is_half_drawn_when_it_is_observed_is_seen_so(tmp_path, frameskip):
     _, _, places = both_after(
@@ -163,7 +163,7 @@ def test_a_frame_that_is_half_drawn_when_it_is_observed_is_seen_so(tmp_path, fra
     assert layout.KEPT in places
 
 
-@pytest.mark.filterwarnings("ignore:own.bin is no known game")
+@pytest.mark.filterwarnings("ignore:own.bin is not a known game")
 def test_a_frame_that_is_cut_short_shows_what_was_below(tmp_path):
     both_after(rom_of(tmp_path, CUT), 40, 6)
 

@@ -69,7 +69,7 @@ def test_a_saved_state_continues_exactly():
 def test_an_unknown_rom_runs_without_rules_and_warns(tmp_path):
     path = tmp_path / "unknown.bin"
     path.write_bytes(bytes([0x4C, 0x00, 0xF0]).ljust(4092, b"\xea") + b"\x00\xf0\x00\xf0")
-    with pytest.warns(UserWarning, match="no known game"):
+    with pytest.warns(UserWarning, match="not a known game"):
         arcade = Arcade(path, 1)
     assert arcade.act([1]).tolist() == [0]
     assert not arcade.game_over.any()

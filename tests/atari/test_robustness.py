@@ -51,7 +51,7 @@ def test_an_opcode_that_halts_the_chip_shows_in_the_status_and_a_reset_runs_agai
         opcode,
     ]
     path.write_bytes(bytes(program).ljust(4092, b"\xea") + b"\x00\xf0\x00\xf0")
-    with pytest.warns(UserWarning, match="no known game"):
+    with pytest.warns(UserWarning, match="not a known game"):
         arcade = Arcade(path, 1)
     arcade.reset()
     assert not arcade.halted.any()

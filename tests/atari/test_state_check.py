@@ -47,7 +47,7 @@ def test_the_error_names_the_word_and_what_was_expected(arcade):
     saved = arcade.get_state()
     left = saved["state"][0, st.TIA + st.T_LEFT]
     saved["state"][0, st.TIA + st.T_LEFT] = (left + 100) % 228
-    with pytest.raises(ValueError, match="how far the picture is drawn"):
+    with pytest.raises(ValueError, match="how far the frame is drawn"):
         arcade.set_state(saved)
     saved = arcade.get_state()
     saved["random"][0, 1, 624] = 625
