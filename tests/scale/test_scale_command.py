@@ -149,5 +149,5 @@ def test_the_log_of_a_run_that_fails_is_kept_where_the_error_says(tmp_path, caps
     program = ["--", sys.executable, "-c", "print('last words'); raise SystemExit(3)"]
     assert main(["scale", "--ranks", "1", "--repeats", "1", "--out", str(tmp_path), *program]) == 1
     err = capsys.readouterr().err
-    log = Path(err.rsplit("all of its output is in ", 1)[1].rstrip(")\n"))
+    log = Path(err.rsplit("full output in ", 1)[1].rstrip(")\n"))
     assert "last words" in log.read_text() and not list(log.parent.glob(".profile-*"))
