@@ -104,15 +104,15 @@ def test_a_study_measures_goes_beyond_the_cores_simulates_and_compares(tmp_path,
         s["ranks"] for s in series["simulated"]
     ] == [8]
     assert (
-        "512 ranks are more than 8 environments, not simulated" in printed
+        "512 ranks exceed 8 environments, not simulated" in printed
         and series["simulated"][0]["hosts"] >= 2
     )
     assert {t["ranks"] for t in found["timings"]} == {2, 4}
-    assert "The simulation against every size that was run" in printed and "synthetic" in printed
+    assert "The simulation compared with every size that was run" in printed and "synthetic" in printed
     before = (tmp_path / "report.md").read_text()
     asked = ["--price", "2", "--rate", "1", "--out", str(tmp_path / "asked")]
     assert main(["scale", "--read", str(tmp_path / "scale.json"), *asked]) == 0
-    assert "Cost is of one hour" in capsys.readouterr().out and (tmp_path / "asked" / "report.md").exists()
+    assert "Cost is for one hour" in capsys.readouterr().out and (tmp_path / "asked" / "report.md").exists()
     assert (tmp_path / "report.md").read_text() == before, (
         "a question does not replace the study's own report"
     )
@@ -138,7 +138,7 @@ def test_a_program_of_ones_own_is_scaled(tmp_path, capsys):
         == 0
     )
     printed = capsys.readouterr().out
-    assert "1 job in all" in printed and "2 rank(s), 0.5 job each" in printed
+    assert "1 job in total" in printed and "2 rank(s), 0.5 job each" in printed
     (series,) = json.loads((tmp_path / "study" / "scale.json").read_text())["series"]
     assert [p["size"]["ranks"] for p in series["points"]] == [1, 2]
     assert all(p["steps_per_second"][0] > 0 for p in series["points"])
