@@ -41,9 +41,7 @@ def test_a_gpus_split_is_shown_next_to_the_hosts():
     assert heading and "kernels: emulate" not in text
     assert re.search(r"GPU +3.0% +16.0% +59.0% +78.0% +22.0%", text)
     assert re.search(r"host, all its threads +22.0% +12.0%", text)
-    assert (
-        "a GPU: time between events" in text and "5.00 us per GPU span x 600 per iteration" in text
-    )
+    assert "a GPU: time between events" in text and "5.00 us per GPU span x 600 per iteration" in text
     assert "GPU" not in to_text(describe(profile(), pictures=False))
 
 

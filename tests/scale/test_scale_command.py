@@ -104,8 +104,7 @@ def test_a_study_measures_goes_beyond_the_cores_simulates_and_compares(tmp_path,
         s["ranks"] for s in series["simulated"]
     ] == [8]
     assert (
-        "512 ranks exceed 8 environments, not simulated" in printed
-        and series["simulated"][0]["hosts"] >= 2
+        "512 ranks exceed 8 environments, not simulated" in printed and series["simulated"][0]["hosts"] >= 2
     )
     assert {t["ranks"] for t in found["timings"]} == {2, 4}
     assert "The simulation compared with every size that was run" in printed and "synthetic" in printed
