@@ -1,18 +1,19 @@
-"""Where a GPU's time goes: spans between events on its streams, next to the host's scopes of ``timing.py``.
+"""GPU timing: spans between events on the GPU's streams, which complement the host's scopes in ``timing.py``.
 
-A call to a GPU returns when its work is queued, so a scope on the host's clock says how long the queueing took. A *span* is a
-pair of events on the stream that the work is queued on, and says when the stream reached the first and the last of that work.
-Nothing waits for events while the loop runs: they are read once a report. What has not finished by then is read at the next one.
+A call to a GPU returns when its work is queued, so a scope on the host's clock only measures the queueing. A
+*span* is a pair of events on the stream that the work is queued on. It measures when the stream reached the
+start and the end of that work. The loop never waits for events: they are read once per report, and a span
+that has not finished by then is read at the next report.
 
-A span includes the gaps between its kernels and the time that its stream waits for another, so a kind takes at most as long as its
-spans. Work queued outside of all spans counts as idle: exchanging with other ranks, evaluation, and the small operations between
-scopes.
+A span includes the gaps between its kernels and the time its stream waits for another stream. The time of a
+kind is therefore an upper bound on its work. Work queued outside all spans counts as idle: communication with
+other ranks, evaluation, and small operations between scopes.
 
-| kind | what its spans hold |
+| kind | spans |
 |---|---|
 | copies | copies from the host to the device: ``Timer.on_device("copies")`` |
-| emulate | the scope ``emulate``, of environments that live on the device |
-| infer, learn | the scopes of these names |
+| emulate | the scope ``emulate``, if the environments are on the device |
+| infer, learn | the scopes of the same name |
 """
 
 from __future__ import annotations
@@ -30,11 +31,17 @@ from parcade.timing import DEVICE_KINDS, Timer
 
 STAND_IN_NAME = "CPU in place of a GPU"
 MOST_PENDING = 1024
-"""Spans that wait to be read. Where there are more between two reports, those that have finished are read when this is reached."""
+"""Maximum number of unread spans.
+
+When it is reached between two reports, the finished spans are read early.
+"""
 
 
 class Event(Protocol):
-    """A mark on a stream, as ``torch.cuda.Event``: ``elapsed_time`` gives milliseconds from this event to another."""
+    """A mark on a stream, like ``torch.cuda.Event``.
+
+    ``elapsed_time`` returns milliseconds from this event to another.
+    """
 
     def record(self, stream: Any) -> None: ...
     def query(self) -> bool: ...
@@ -43,22 +50,25 @@ class Event(Protocol):
 
 
 class Events(Protocol):
-    """Makes the events of the device ``name``, and knows its streams."""
+    """Creates events of the device ``name`` and returns its current stream."""
 
     name: str
 
     def make(self) -> Event: ...
     def current_stream(self) -> Any: ...
     def is_capturing(self) -> bool:
-        """Whether this thread records a graph. An event recorded then would be a part of the graph and have no time."""
+        """Whether this thread captures a graph.
+
+        An event recorded during capture becomes part of the graph and has no time.
+        """
         ...
 
 
 class CudaEvents:
-    """Events of one GPU, recorded on its current stream in the calling thread."""
+    """Events of one GPU. Its current stream is that of the calling thread."""
 
     def __init__(self, device: torch.device) -> None:
-        # With its number: "the current GPU" is another one in a thread that has not chosen its own.
+        # Store the index: the current GPU is per thread, so another thread may see a different one.
         self.device = (
             device if device.index is not None else torch.device("cuda", torch.cuda.current_device())
         )
@@ -75,7 +85,10 @@ class CudaEvents:
 
 
 class HostEvents:
-    """Events on the host's clock: exact where the CPU stands in for a GPU, since there work is done when its call returns."""
+    """Events on the host's clock.
+
+    They are exact if the CPU replaces a GPU: its work is done when the call returns.
+    """
 
     name = STAND_IN_NAME
 
@@ -90,7 +103,7 @@ class HostEvents:
 
 
 class HostEvent:
-    """``torch.cuda.Event`` for the host, reached when it is recorded."""
+    """``torch.cuda.Event`` for the host. It is complete as soon as it is recorded."""
 
     def record(self, stream: Any) -> None:
         self.time = perf_counter()
@@ -99,14 +112,17 @@ class HostEvent:
         return True
 
     def synchronize(self) -> None:
-        """Nothing to wait for."""
+        """Return at once: the event is already complete."""
 
     def elapsed_time(self, end_event: HostEvent) -> float:
         return 1e3 * (end_event.time - self.time)
 
 
 class DeviceSpan:
-    """Work on one stream. ``end`` is None while it is open; ``is_void`` when it was closed where no event can be recorded."""
+    """Work on one stream. ``end`` is None while the span is open.
+
+    ``is_void`` marks a span closed during graph capture, where no event can be recorded.
+    """
 
     __slots__ = ("end", "is_void", "kind", "start", "stream")
 
@@ -117,13 +133,13 @@ class DeviceSpan:
 
 
 class Covered:
-    """Seconds that intervals cover, each counted once however many of them overlap there."""
+    """The union of time intervals. Time covered by several intervals counts once."""
 
     def __init__(self) -> None:
-        self._intervals: list[tuple[float, float]] = []  # disjoint, by time
+        self._intervals: list[tuple[float, float]] = []  # disjoint, sorted by time
 
     def add(self, intervals: list[tuple[float, float]]) -> float:
-        """Take in intervals (start, end) in any order; returns the seconds that were not covered before."""
+        """Add intervals (start, end) in any order, and return the number of newly covered seconds."""
         before = sum(end - start for start, end in self._intervals)
         merged: list[tuple[float, float]] = []
         for start, end in sorted(self._intervals + intervals):
@@ -135,19 +151,20 @@ class Covered:
         return sum(end - start for start, end in merged) - before
 
     def forget(self, before: float) -> None:
-        """Drop the intervals that ended before a time; none may be added there later."""
+        """Drop the intervals that ended before a time. No later interval may start before it."""
         self._intervals = [interval for interval in self._intervals if interval[1] >= before]
 
 
 class DeviceClock:
-    """Seconds that one device spent in spans of each kind, over all of its streams and all threads that queue work on it.
+    """Seconds one device spends in spans of each kind, over all its streams and all threads that queue work.
 
-    ``open`` and ``close`` cost two events a span, reused later, and never wait. All times are on one line, which begins where
-    the clock was made. ``lost`` counts spans that were not recorded because ``max_pending`` others had not finished.
+    ``open`` and ``close`` record two events per span and never wait; events are reused. All times are
+    relative to the creation of the clock. ``lost`` counts spans that were not recorded because
+    ``max_pending`` others had not finished.
 
     Args:
-        events: makes the events; the device's, the host's, or a test's.
-        scopes: the scopes of a Timer that are spans of the same kind here.
+        events: creates the events: the device's, the host's, or a test's.
+        scopes: scopes of a Timer that are also spans of the same kind.
     """
 
     def __init__(
@@ -158,9 +175,8 @@ class DeviceClock:
         self.max_pending = max_pending
         self.lost = 0
         self._pool: list[Event] = []
-        self._pending: deque[DeviceSpan] = (
-            deque()
-        )  # open ones included; appended by any thread, taken out under the lock
+        # Includes open spans. Any thread appends; spans are removed under the lock.
+        self._pending: deque[DeviceSpan] = deque()
         self._lock = threading.Lock()
         self._seconds = dict.fromkeys((*DEVICE_KINDS, "busy"), 0.0)
         self._num_spans = 0
@@ -171,7 +187,7 @@ class DeviceClock:
         self._base.synchronize()
 
     def open(self, kind: str, stream: Any = None) -> DeviceSpan | None:
-        """Begin a span of a kind on a stream, the current one unless told; None where it cannot be recorded."""
+        """Start a span on a stream (default: the current one). Return None if it cannot be recorded."""
         if self.events.is_capturing():
             return None
         if len(self._pending) >= self.max_pending:
@@ -187,7 +203,7 @@ class DeviceClock:
         return span
 
     def close(self, span: DeviceSpan | None) -> None:
-        """End a span on the stream it began on; nothing for None."""
+        """End a span on the stream it started on. Do nothing for None."""
         if span is None:
             return
         if self.events.is_capturing():
@@ -195,10 +211,13 @@ class DeviceClock:
             return
         end = self._event()
         end.record(span.stream)
-        span.end = end  # last: from here on another thread may read it
+        span.end = end  # set last: another thread may read the span from now on
 
     def snapshot(self) -> dict[str, float]:
-        """Seconds so far: of each kind, and ``busy`` with any of them. Without waiting: of spans that have finished."""
+        """Return the seconds so far of each kind, and of ``busy`` (any kind).
+
+        Do not wait: count finished spans only.
+        """
         with self._lock:
             self._read_finished()
             return dict(self._seconds)
@@ -209,7 +228,7 @@ class DeviceClock:
         return self._num_spans
 
     def like(self) -> DeviceClock:
-        """A clock of the same device that has measured nothing."""
+        """Return a new clock of the same device."""
         return DeviceClock(self.events, scopes=tuple(self.scopes), max_pending=self.max_pending)
 
     def _event(self) -> Event:
@@ -219,7 +238,7 @@ class DeviceClock:
             return self.events.make()
 
     def _read_finished(self) -> None:
-        """Count the spans that have finished, and leave the others pending."""
+        """Count the finished spans and leave the others pending."""
         finished: list[DeviceSpan] = []
         unfinished: list[DeviceSpan] = []
         for _ in range(len(self._pending)):
@@ -229,7 +248,7 @@ class DeviceClock:
             else:
                 (finished if span.end is not None and span.end.query() else unfinished).append(span)
         if finished:
-            # Spans still to come may reach back to where unfinished ones began: there, what is covered is kept.
+            # Keep intervals back to the earliest start of an unfinished span: later spans may overlap them.
             since = min(
                 (self._time(span.start) for span in unfinished if span.start.query()), default=math.inf
             )
@@ -246,24 +265,23 @@ class DeviceClock:
             intervals["busy"].append((start, end))
             if end > horizon:
                 newest, horizon = span, end
-        # One reading more is kept: a span may be opened by another thread while this one reads.
+        # Keep the intervals of one more reading: another thread may open a span during this one.
         kept_since = min(kept_since, self._horizon)
         for name, covered in self._covered.items():
             self._seconds[name] += covered.add(intervals[name])
             covered.forget(kept_since)
         self._num_spans += len(spans)
         self._horizon = horizon
-        # Times are float32 milliseconds since the base, exact to a microsecond for a few seconds and to 0.25 ms after an hour.
+        # Move the base forward: times are float32 milliseconds since the base, exact to a microsecond for a
+        # few seconds but only to 0.25 ms after an hour.
         self._pool.append(self._base)
         self._base, self._base_seconds = newest.end, horizon
         self._pool += [event for span in spans for event in (span.start, span.end) if event is not self._base]
 
     def _time(self, event: Event) -> float:
-        """Seconds at which a device reached an event."""
+        """Return the time in seconds at which the device reached an event."""
         milliseconds = self._base.elapsed_time(event)
-        if (
-            milliseconds <= 0.0
-        ):  # before the base; asked the right way round, since CUDA documents no negative times
+        if milliseconds <= 0.0:  # the event is before the base; CUDA does not document negative times
             milliseconds = -event.elapsed_time(self._base)
         return self._base_seconds + milliseconds / 1e3
 
@@ -271,10 +289,11 @@ class DeviceClock:
 def device_seconds(
     before: dict[str, float], after: dict[str, float], wall_seconds: float
 ) -> dict[str, float]:
-    """Seconds of each kind, ``busy`` and ``idle`` between two snapshots. ``busy`` and ``idle`` add up to the wall clock.
+    """Return seconds of each kind, ``busy`` and ``idle`` between two snapshots.
 
-    A span counts where it is read. One that was under way at the window's start counts whole, one at its end not at all, so a
-    kind may come to a little more than was possible: it is cut there.
+    ``busy`` and ``idle`` add up to the wall clock. A span counts in the window in which it is read: a span in
+    progress at the start of the window counts in full, one in progress at its end not at all. The time of a
+    kind may therefore slightly exceed the wall clock, and is clipped to it.
     """
     spent = {name: min(max(after[name] - before[name], 0.0), wall_seconds) for name in after}
     return {**spent, "idle": wall_seconds - spent["busy"]}
@@ -283,9 +302,10 @@ def device_seconds(
 def attach_device_clock(
     timers: list[Timer], device: torch.device, *, consoles_on_device: bool = False
 ) -> DeviceClock | None:
-    """Give the timers of a process one clock of their device; returns it, and None for a CPU that is nobody's stand-in.
+    """Attach one device clock to all timers of a process and return it.
 
-    To be called before anything is timed. With ``consoles_on_device`` the scope ``emulate`` is the device's work too.
+    Return None for a CPU, unless it replaces a GPU. Call this before anything is timed. With
+    ``consoles_on_device``, the scope ``emulate`` is also device work.
     """
     if device.type != "cuda" and not is_stand_in():
         return None

@@ -1,4 +1,4 @@
-"""What a result was measured on, and the code that measured it."""
+"""Provenance of a result: the machine it was measured on and the commit of the code."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 
 
 def available_cores() -> int:
-    """CPU cores this process may run on."""
+    """Return the number of CPU cores this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def cpu_model() -> str:
-    """The CPU's name as the kernel gives it."""
+    """Return the CPU model name as the kernel reports it."""
     try:
         with open("/proc/cpuinfo") as file:
             return next(line.split(":", 1)[1].strip() for line in file if line.startswith("model name"))
@@ -24,7 +24,7 @@ def cpu_model() -> str:
 
 
 def available_memory_bytes() -> int:
-    """Memory that can be had without swapping; of the whole machine where the system does not say."""
+    """Return the memory available without swapping, or the total memory if the system does not report it."""
     try:
         with open("/proc/meminfo") as file:
             return next(int(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable"))
@@ -33,7 +33,7 @@ def available_memory_bytes() -> int:
 
 
 def machine() -> dict[str, Any]:
-    """CPU model, cores, memory and software of this machine, by what they are and not by what they are called."""
+    """Return CPU model, cores, memory and software versions of this machine, without its host name."""
     import torch
 
     memory_gib = None
@@ -52,7 +52,10 @@ def machine() -> dict[str, Any]:
 
 
 def commit() -> str | None:
-    """The commit of the source tree this package is imported from, ``-dirty`` when it was changed; None outside one."""
+    """Return the commit of the source tree this package is imported from, or None outside a git repository.
+
+    The suffix ``-dirty`` marks uncommitted changes.
+    """
     root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists():
         return None

@@ -1,10 +1,11 @@
-"""Named, nested timing scopes that are cheap enough to stay on.
+"""Named, nested timing scopes that are cheap enough to be always on.
 
-A scope's time is its own: entering ``communicate`` inside ``learn`` stops the clock of ``learn`` until it is left. One
-timer belongs to one thread; a second thread brings its own and its sums are shown apart, since they overlap.
+Scope times are exclusive: entering ``communicate`` inside ``learn`` stops the clock of ``learn`` until
+``communicate`` exits. Each thread has its own timer. Times of different threads overlap, so they are reported
+separately.
 
-A GPU's work is only queued when the call for it returns. With a device clock (``device_timing.py``) the scopes whose work is a
-GPU's are also timed there, by events on its streams, and nest in the same way.
+When a call to a GPU returns, its work is only queued. With a device clock (``device_timing.py``), scopes with
+GPU work are also timed on the GPU by events on its streams. These spans nest in the same way.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any, Protocol
 
 SCOPES = ("emulate", "preprocess", "infer", "learn", "communicate", "wait", "evaluate", "checkpoint", "other")
 DEVICE_KINDS = ("copies", "emulate", "infer", "learn")
-"""What spans of a device are told apart by."""
+"""Kinds of spans on a device."""
 
 OnSpan = Callable[[str, float, float], None]
 
@@ -28,48 +29,52 @@ _IMPORTED_AT = perf_counter()
 
 
 def process_seconds() -> float:
-    """Wall-clock seconds since this process began: imports and start-up count towards a time to score."""
+    """Return wall-clock seconds since this process started.
+
+    Imports and start-up count towards a time to score.
+    """
     try:
         with open("/proc/self/stat") as file:
             start_ticks = int(file.read().rsplit(")", 1)[1].split()[19])
         return time.clock_gettime(time.CLOCK_BOOTTIME) - start_ticks / os.sysconf("SC_CLK_TCK")
-    except (OSError, AttributeError):  # not Linux: since the first import
+    except (OSError, AttributeError):  # not Linux: count from the import of this module
         return perf_counter() - _IMPORTED_AT
 
 
 def process_cpu_seconds() -> float:
-    """CPU seconds of this process, its threads and its ended children."""
+    """Return CPU seconds of this process, its threads and its terminated children."""
     return sum(os.times()[:4])
 
 
 class SpanClock(Protocol):
-    """What a timer needs of a device's clock, ``device_timing.DeviceClock``."""
+    """The interface of ``device_timing.DeviceClock`` that a timer uses."""
 
     scopes: frozenset[str]
-    """The scopes that are also timed on the device."""
+    """Scopes that are also timed on the device."""
 
     def open(self, kind: str, stream: Any = None) -> Any:
-        """Begin a span, which knows its ``kind`` and ``stream``; None where it cannot be recorded."""
+        """Start a span with attributes ``kind`` and ``stream``. Return None if it cannot be recorded."""
 
     def close(self, span: Any) -> None:
         """End a span."""
 
 
 class Timer:
-    """Seconds of wall clock per scope since it began; ``outside`` names what is not in any scope.
+    """Wall-clock seconds per scope since creation. Time outside all scopes counts towards ``outside``.
 
-    ``on_span(scope, start, end)``, when set, hears of every stretch of time that belonged to one scope; the stretches
-    of a timer follow one another without gaps. Unset it costs one comparison a switch.
+    If set, ``on_span(scope, start, end)`` is called for every interval that belongs to one scope. The
+    intervals of a timer are consecutive, without gaps. If unset, it costs one comparison per switch.
 
-    ``device_clock``, when set, gets a span of every scope among its ``scopes``, and of what is inside ``on_device``. A span is
-    closed where a scope or another span begins inside it, and opened again, on the same stream, where that ends.
+    If set, ``device_clock`` records a span for each scope in its ``scopes`` and for each ``on_device`` block.
+    A span is closed when a scope or another span starts inside it, and reopened on the same stream when that
+    one ends.
     """
 
     def __init__(self, outside: str = "other") -> None:
         self.seconds: dict[str, float] = dict.fromkeys(SCOPES, 0.0)
         self.on_span: OnSpan | None = None
         self.device_clock: SpanClock | None = None
-        # Of the open scopes, innermost last; None where the device has no part.
+        # One entry per open scope, innermost last; None for a scope without device work.
         self._spans: list[Any] = []
         self._scopes = {name: _Scope(self, name) for name in SCOPES}
         self._device_scopes = {kind: _DeviceScope(self, kind) for kind in DEVICE_KINDS}
@@ -77,26 +82,31 @@ class Timer:
         self._since = perf_counter()
 
     def scope(self, name: str) -> _Scope:
-        """Count the time inside a ``with`` block towards ``name`` (one of SCOPES; KeyError otherwise)."""
+        """Count the time inside a ``with`` block towards scope ``name``.
+
+        Errors: KeyError if not one of SCOPES.
+        """
         return self._scopes[name]
 
     def on_device(self, kind: str) -> AbstractContextManager[None]:
-        """Count the device's work that is queued inside a ``with`` block towards ``kind`` (one of DEVICE_KINDS; KeyError otherwise).
+        """Count the device work queued inside a ``with`` block towards ``kind``.
 
-        The host's time stays in the scope that is open. Without a device clock this does nothing.
+        The host's time still counts towards the open scope. Without a device clock this does nothing.
+
+        Errors: KeyError if ``kind`` is not one of DEVICE_KINDS.
         """
         scope = self._device_scopes[kind]
         return NOT_TIMED if self.device_clock is None else scope
 
     def _enter_on_device(self, kind: str | None) -> None:
-        """Close the span that is open, and open one of a kind; None for a scope in which the device has no part."""
+        """Close the open span and open one of this kind; None is a scope without device work."""
         clock = self.device_clock
         if self._spans:
             clock.close(self._spans[-1])
         self._spans.append(None if kind is None else clock.open(kind))
 
     def _leave_on_device(self) -> None:
-        """Close the innermost span and go on with the one around it."""
+        """Close the innermost span and reopen the enclosing one."""
         if not self._spans:  # the clock was attached inside a scope
             return
         clock = self.device_clock
@@ -105,7 +115,7 @@ class Timer:
             self._spans[-1] = clock.open(outer.kind, outer.stream)
 
     def _switch(self) -> None:
-        """Book the time since the last switch to the innermost open scope."""
+        """Add the time since the last switch to the innermost open scope."""
         now = perf_counter()
         name, since = self._open[-1], self._since
         self.seconds[name] += now - since
@@ -115,18 +125,20 @@ class Timer:
 
     @property
     def standing(self) -> tuple[str, float]:
-        """The scope that is open, and when a scope was last entered or left (perf_counter). For other threads to
-        read."""
+        """The open scope and the time (perf_counter) of the last entry or exit of a scope.
+
+        Other threads may read it.
+        """
         return self._open[-1], self._since
 
     def snapshot(self) -> dict[str, float]:
-        """Seconds per scope so far, those of the open scope up to now included."""
+        """Return seconds per scope so far, including the open scope up to now."""
         self._switch()
         return dict(self.seconds)
 
 
 class _Scope:
-    """What ``with timer.scope(name)`` enters. It keeps nothing of its own, so one object a name serves any nesting."""
+    """Context manager of ``Timer.scope``. It is stateless, so one object per name supports any nesting."""
 
     __slots__ = ("_name", "_timer")
 
@@ -150,7 +162,7 @@ class _Scope:
 
 
 class _DeviceScope:
-    """What ``with timer.on_device(kind)`` enters; it too keeps nothing of its own."""
+    """Context manager of ``Timer.on_device``. It is stateless as well."""
 
     __slots__ = ("_kind", "_timer")
 

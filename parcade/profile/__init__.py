@@ -1,6 +1,8 @@
-"""Where the time of a run goes: ``parcade profile``.
+"""``parcade profile``: where the time of a run goes.
 
-``recorder.py`` runs inside every rank and writes one file; ``data.py`` is what the files hold; ``advice.py`` judges it,
-a pure function a rule; ``take.py`` runs a command under the recorder; ``describe.py`` and ``pictures.py`` make the
-report.
+- ``recorder.py`` runs inside every rank and writes one file per rank.
+- ``data.py`` defines the contents of these files.
+- ``advice.py`` derives findings from them, one pure function per rule.
+- ``take.py`` runs a command under the recorder.
+- ``describe.py`` and ``pictures.py`` create the report.
 """

@@ -1,6 +1,6 @@
-"""Advice: pure functions of a profile, one a rule, each finding with its evidence and the flag to change.
+"""Advice on a profile. Each rule is a pure function; each finding gives its evidence and the flag to change.
 
-The thresholds are shares of wall clock below which changing something would not be felt.
+The thresholds are shares of wall clock below which a change makes no noticeable difference.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ Rule = Callable[[Profile], Iterator[Finding]]
 EVALUATION_SHARE = 0.05
 CHECKPOINT_SHARE = 0.02
 IMBALANCE = 1.15
-"""A rank that works this much longer than the mean holds the others up."""
+"""A rank that works this many times as long as the mean delays the others."""
 WAIT_SHARE = 0.10
 STOLEN_SHARE = 0.7
-"""A rank that computes alone uses a whole core while it works; below this share somebody else has it."""
+"""An undisturbed rank uses a full core while it works. Below this share, another program uses the core."""
 PREEMPTED_PER_CPU_SECOND = 50.0
-"""A process with a core of its own is taken off it a few times a second, for housekeeping."""
+"""A process with a core to itself is preempted only a few times per second, by housekeeping."""
 IDLE_SHARE = 0.5
 ENVIRONMENT_SHARE = 0.5
 LEARNER_SHARE = 0.5
@@ -33,19 +33,19 @@ COMMUNICATION_SHARE = 0.2
 COPY_SHARE = 0.10
 DEFAULT_CHECKPOINT_SECONDS = 60.0
 LAUNCH_SHARE = 0.3
-"""Learning and choosing actions on a GPU: below this share, spans that shrink to nothing make a run 1.4 times as fast at most."""
+"""Minimum share of learning and inference on a GPU: removing less gives a speed-up of at most 1.4."""
 FOLLOWS = 0.9
-"""A host that queues ahead leaves a scope well before the GPU does. One that takes this share of the GPU's time never did."""
+"""Minimum ratio of host time to GPU time in a scope which shows that the host does not queue ahead."""
 NOTICED_SHARE = 0.02
-"""A kind of the GPU's work below this share is no evidence of anything."""
+"""A kind of GPU work below this share is too small to be evidence."""
 COPIES_SHARE = 0.15
-"""Copies to a GPU: below this share, half of the bytes make a run 1.08 times as fast at most."""
+"""Minimum share of copies to a GPU: for less, halving the bytes gives a speed-up of at most 1.08."""
 IDLE_GPU_SHARE = 0.5
-"""A GPU that is idle for less than this cannot serve twice the environments."""
+"""A GPU that is idle for a smaller share cannot serve twice as many environments."""
 
 
 def oversubscribed_threads(profile: Profile) -> Iterator[Finding]:
-    """Threads of all ranks of a host against its cores: the wall at which more ranks make a run slower."""
+    """The ranks of a host have more threads than it has cores, so adding ranks makes the run slower."""
     by_host = [rank for rank in profile.ranks if rank.local_size]
     local = by_host[0].local_size
     threads = local * max(rank.widest_pool for rank in by_host)
@@ -55,31 +55,30 @@ def oversubscribed_threads(profile: Profile) -> Iterator[Finding]:
         yield Finding(
             "threads-oversubscribed",
             "problem" if threads >= 2 * cores else "warning",
-            f"{threads} threads compute on {cores} core(s) and wait for one another",
-            f"{local} rank(s) of a host with pools of {max(rank.widest_pool for rank in by_host)}; each is taken off "
-            "its core "
-            f"{switches:.0f} times a second",
+            f"{threads} threads compete for {cores} core(s)",
+            f"{local} rank(s) per host with thread pools of {max(rank.widest_pool for rank in by_host)}; "
+            f"each rank is preempted {switches:.0f} times a second",
             f"use --threads-per-rank {max(1, cores // local)}",
         )
 
 
 def more_ranks_than_cores(profile: Profile) -> Iterator[Finding]:
-    """Ranks that take turns on the cores: each Allreduce waits for the one that is off its core."""
+    """Several ranks share a core, and each Allreduce waits for the ranks that are not scheduled."""
     local = max(rank.local_size for rank in profile.ranks)
     cores = len(profile.ranks[0].affinity) or profile.cores
     if local > cores:
         yield Finding(
             "more-ranks-than-cores",
             "warning",
-            "ranks take turns on the cores, and every Allreduce waits for the one that sleeps",
-            f"{local} ranks of a host on {cores} core(s); {profile.share('wait', 'communicate'):.0%} of the time goes into "
-            "waiting and communicating",
+            "ranks share cores, and every Allreduce waits for the ranks that are not scheduled",
+            f"{local} ranks per host on {cores} core(s); {profile.share('wait', 'communicate'):.0%} of the "
+            "time is spent waiting and communicating",
             f"use --ranks {cores} here, or more hosts",
         )
 
 
 def cores_shared_with_others(profile: Profile) -> Iterator[Finding]:
-    """A rank that is ready to work and does not get a core, though the run itself has no more threads than cores."""
+    """A rank does not get a full core, although the run has no more threads than cores."""
     rank = min(profile.ranks, key=lambda rank: rank.cores_used / max(rank.work_seconds, 1e-9))
     got = rank.cores_used * rank.window_seconds / max(rank.work_seconds, 1e-9)
     preempted = rank.involuntary_switches / max(rank.window_seconds, 1e-9)
@@ -94,31 +93,33 @@ def cores_shared_with_others(profile: Profile) -> Iterator[Finding]:
             "cores-shared-with-others",
             "warning",
             f"rank {rank.rank} gets {got:.0%} of a core while it works: other programs use the machine",
-            f"taken off its core {preempted:.0f} times a second, {own_threads} thread(s) of this run on "
-            f"{profile.cores} core(s), "
-            f"load average {profile.load:.1f}",
-            "end what else runs, or compare steps per CPU-second instead of steps/s",
+            f"preempted {preempted:.0f} times a second; {own_threads} thread(s) of this run on "
+            f"{profile.cores} core(s); load average {profile.load:.1f}",
+            "stop other programs, or compare steps per CPU-second instead of steps/s",
         )
 
 
 def evaluation_too_frequent(profile: Profile) -> Iterator[Finding]:
-    """Time spent on looking at the result instead of improving it, while every other rank waits."""
+    """Evaluation takes a noticeable share of the time, while all other ranks wait."""
     share = profile.share("evaluate")
     if share > EVALUATION_SHARE:
-        # Only one rank works then: whatever the others wait for it meanwhile is lost too.
+        # Use the busiest rank: only one rank evaluates, and the others lose the same time waiting for it.
         longest = max(rank.seconds["evaluate"] / rank.window_seconds for rank in profile.ranks)
         times = math.ceil(longest / (EVALUATION_SHARE / 2))
         yield Finding(
             "evaluation-too-frequent",
             "problem" if longest > 0.2 else "warning",
             f"evaluation takes {longest:.0%} of a rank's time",
-            f"{share:.1%} over all ranks, {longest:.1%} on the busiest",
-            f"evaluate {times} times less often (--evaluate-every x {times}), or on fewer samples",
+            f"{share:.1%} over all ranks, {longest:.1%} on the busiest rank",
+            f"evaluate {times} times less often (multiply --evaluate-every by {times}), or on fewer samples",
         )
 
 
 def checkpoint_too_frequent(profile: Profile) -> Iterator[Finding]:
-    """The price of a save against its interval, or what saving took inside the window when that is more."""
+    """Checkpoints take a noticeable share of the time.
+
+    The share is that of one save in its interval, or that of all saves in the window if larger.
+    """
     save = max(rank.checkpoint_save_seconds for rank in profile.ranks)
     interval = float(profile.run_setting("checkpoint_seconds", DEFAULT_CHECKPOINT_SECONDS))
     share = max(profile.share("checkpoint"), save / interval)
@@ -127,13 +128,13 @@ def checkpoint_too_frequent(profile: Profile) -> Iterator[Finding]:
             "checkpoint-too-frequent",
             "problem" if share > 0.2 else "warning",
             f"saving checkpoints takes {share:.0%} of the time",
-            f"one save takes {save:.2f} s, one is due every {interval:g} s",
+            f"one save takes {save:.2f} s and is due every {interval:g} s",
             f"use --checkpoint-seconds {max(1, math.ceil(save / (CHECKPOINT_SHARE / 2)))}",
         )
 
 
 def straggler(profile: Profile) -> Iterator[Finding]:
-    """One rank that works longer than the others in most iterations; the others wait for it at every Allreduce."""
+    """One rank works longer than the others, which wait for it at every Allreduce."""
     if len(profile.ranks) < 2:
         return
     work = [rank.work_seconds / len(rank.iteration_seconds) for rank in profile.ranks]
@@ -150,17 +151,19 @@ def straggler(profile: Profile) -> Iterator[Finding]:
         yield Finding(
             "straggler",
             "problem" if waited > 0.3 else "warning",
-            f"rank {slowest} works {ratio:.2f} times as long as the others, who wait for it {waited:.0%} of their time",
-            f"{work[slowest]:.3g} s of its own work an iteration against {sum(others) / len(others):.3g} s; most of "
-            f"it in {where}",
-            f"it alone does what is counted as {where}: do it less often"
+            f"rank {slowest} works {ratio:.2f} times as long as the others, which wait for it {waited:.0%} "
+            "of their time",
+            f"{work[slowest]:.3g} s of own work per iteration against {sum(others) / len(others):.3g} s; "
+            f"the excess is mostly in {where}",
+            f"only this rank does the work counted as {where}: do it less often"
             if where in ("evaluate", "checkpoint")
-            else "look at that rank's host and cores with parcade doctor --run DIR; move other work away or start with one rank less",
+            else "check that rank's host and cores with parcade doctor --run DIR; move other work off "
+            "that host, or use one rank fewer",
         )
 
 
 def slowest_of_each_iteration(profile: Profile) -> Iterator[Finding]:
-    """No rank is slow, yet all wait: every Allreduce waits for whoever happens to be last."""
+    """No rank is slow on average, yet all ranks wait: every Allreduce waits for the last rank."""
     if len(profile.ranks) < 2 or next(straggler(profile), None) is not None:
         return
     waited = profile.share("wait") if profile.barrier else 0.0
@@ -169,19 +172,19 @@ def slowest_of_each_iteration(profile: Profile) -> Iterator[Finding]:
         yield Finding(
             "waiting-for-the-last",
             "warning",
-            f"ranks wait {waited:.0%} of the time for whichever is last, no one of them always",
-            f"{updates} update(s) an iteration, an Allreduce each; own work differs by less than {IMBALANCE - 1:.0%} "
-            "over the window",
-            "give each Allreduce more work to even out: fewer --num-minibatches or --epochs, longer --unroll-length, "
-            "more --num-envs",
+            f"ranks wait {waited:.0%} of the time for the last one, which is not always the same rank",
+            f"{updates} update(s) per iteration with one Allreduce each; own work differs by less than "
+            f"{IMBALANCE - 1:.0%} over the window",
+            "do more work between Allreduces, so that differences average out: fewer --num-minibatches or "
+            "--epochs, a longer --unroll-length, more --num-envs",
         )
 
 
 def batches_too_small(profile: Profile) -> Iterator[Finding]:
-    """Cores that a rank has and does not use, or inference on a handful of observations at a time."""
+    """A rank does not use its cores, or runs inference on a handful of observations at a time."""
     rank = min(profile.ranks, key=lambda rank: rank.cores_used)
     own_share = rank.work_seconds / max(rank.window_seconds, 1e-9)
-    # Cores that wait for a GPU say nothing about batches.
+    # Cores that wait for a GPU are no evidence of small batches.
     idle = (
         not profile.has_device
         and rank.widest_pool > 1
@@ -189,15 +192,16 @@ def batches_too_small(profile: Profile) -> Iterator[Finding]:
     )
     small = 0 < profile.envs_per_rank < SMALL_INFERENCE and profile.share("infer") > 0.25
     if idle or small:
-        evidence = f"{profile.envs_per_rank or '?'} environments a rank, {rank.cores_used:.1f} cores used of "
-        evidence += f"{rank.widest_pool} threads"
+        evidence = f"{profile.envs_per_rank or '?'} environments per rank, {rank.cores_used:.1f} cores used "
+        evidence += f"by {rank.widest_pool} threads"
         yield Finding(
             "batches-too-small",
             "warning",
             "the batches are too small for the cores",
             f"{evidence}, {profile.share('infer'):.0%} of the time in inference",
-            f"use --num-envs {max(2 * (profile.hyper('num_envs') or 0), SMALL_INFERENCE * len(profile.ranks))}, "
-            "fewer --num-minibatches, or fewer --threads-per-rank",
+            "use --num-envs "
+            f"{max(2 * (profile.hyper('num_envs') or 0), SMALL_INFERENCE * len(profile.ranks))}, fewer "
+            "--num-minibatches, or fewer --threads-per-rank",
         )
 
 
@@ -215,21 +219,21 @@ def environment_bound(profile: Profile) -> Iterator[Finding]:
         ):
             fixes.append("--overlap (learn while playing)")
         fixes.append(f"more cores or ranks (--engine mpi --ranks {2 * len(profile.ranks)})")
-        fixes.append("smaller pictures (--image-height 42 --image-width 42)")
+        fixes.append("smaller images (--image-height 42 --image-width 42)")
         yield Finding(
             "environment-bound",
             "note",
-            f"emulation takes {share:.0%} of the time: a faster network would not be felt",
+            f"emulation takes {share:.0%} of the time: a faster network would make little difference",
             f"emulate {share:.0%}, infer {profile.share('infer'):.0%}, learn {profile.share('learn'):.0%}",
             "try " + ", ".join(fixes),
         )
 
 
 def learner_bound(profile: Profile) -> Iterator[Finding]:
-    """The network takes most of the time of a training that plays."""
+    """The network takes most of the time of a run that plays games."""
     share = profile.share("learn", "infer")
     if next(launch_bound(profile), None) is not None:
-        return  # what takes the time is Python, not the network
+        return  # Python takes the time, not the network
     if profile.plays and share > LEARNER_SHARE and profile.share("learn") > profile.share("infer"):
         epochs = profile.hyper("epochs", 1)
         fixes = [f"fewer --epochs than {epochs}"] if epochs > 1 else []
@@ -238,7 +242,7 @@ def learner_bound(profile: Profile) -> Iterator[Finding]:
         yield Finding(
             "learner-bound",
             "note",
-            f"the network takes {share:.0%} of the time: faster emulation would not be felt",
+            f"the network takes {share:.0%} of the time: faster emulation would make little difference",
             f"learn {profile.share('learn'):.0%}, infer {profile.share('infer'):.0%}, emulate "
             f"{profile.share('emulate'):.0%}",
             "try " + ", ".join(fixes),
@@ -246,9 +250,10 @@ def learner_bound(profile: Profile) -> Iterator[Finding]:
 
 
 def communication_bound(profile: Profile) -> Iterator[Finding]:
-    """Communication takes much of the time, or will: the number of ranks at which it equals a rank's own work.
+    """Communication takes much of the time, or will do so with more ranks.
 
-    The same job shared out over n ranks leaves each work/n, while a tree Allreduce grows as log2(n) beyond two ranks.
+    If the same job is split over n ranks, the work per rank is work/n, while the time of a tree Allreduce
+    grows as log2(n) beyond two ranks. The rule finds the number of ranks at which the two are equal.
     """
     if len(profile.ranks) < 2:
         return
@@ -256,21 +261,21 @@ def communication_bound(profile: Profile) -> Iterator[Finding]:
     turning = ranks_where_communication_equals_work(profile)
     achieved, ceiling = profile.achieved_bytes_per_second, profile.ceiling_bytes_per_second
     rates = (
-        f"{achieved / 1e6:,.0f} MB/s of {ceiling / 1e6:,.0f} MB/s measured at start"
+        f"{achieved / 1e6:,.0f} MB/s achieved of {ceiling / 1e6:,.0f} MB/s measured at start"
         if achieved and ceiling
-        else "no rates"
+        else "bandwidth unknown"
     )
     waits = (
         ""
         if profile.barrier
-        else "; waiting for others is in there, take the profile with --barrier to tell them apart"
+        else "; this includes waiting for other ranks: profile with --barrier to separate the two"
     )
     if share > COMMUNICATION_SHARE:
         yield Finding(
             "communication-bound",
             "problem" if share > 0.4 else "warning",
             f"communication takes {share:.0%} of the time",
-            f"{profile.ranks[0].allreduces} Allreduces of {profile.ranks[0].gradient_bytes / 1e6:.2f} MB at "
+            f"{profile.ranks[0].allreduces} Allreduces of {profile.ranks[0].gradient_bytes / 1e6:.2f} MB, "
             f"{rates}{waits}",
             (
                 "fewer updates (--num-minibatches, --epochs), a smaller --hidden"
@@ -283,14 +288,18 @@ def communication_bound(profile: Profile) -> Iterator[Finding]:
         yield Finding(
             "communication-will-bound",
             "note",
-            f"sharing this job out further pays until about {turning:.0f} ranks, where communication equals work",
-            f"communication takes {share:.1%} on {len(profile.ranks)} ranks, {rates}",
-            "grow the job with the ranks (--num-envs) instead of sharing it out",
+            f"splitting this job further pays off up to about {turning:.0f} ranks, where communication "
+            "equals work",
+            f"communication takes {share:.1%} of the time on {len(profile.ranks)} ranks, {rates}",
+            "grow the job with the ranks (--num-envs) instead of splitting it further",
         )
 
 
 def ranks_where_communication_equals_work(profile: Profile) -> float | None:
-    """n with work / n = communication(n) in the model above; None without measurable communication."""
+    """Solve work / n = communication(n) for n, in the model of ``communication_bound``.
+
+    Return None without measurable communication.
+    """
     n0 = len(profile.ranks)
     work = sum(rank.work_seconds for rank in profile.ranks)
     communication = sum(rank.seconds["communicate"] for rank in profile.ranks) / n0
@@ -309,7 +318,7 @@ def ranks_where_communication_equals_work(profile: Profile) -> float | None:
 
 
 def needless_copies(profile: Profile) -> Iterator[Finding]:
-    """Time that goes into moving observations, not into making or using them."""
+    """Copying observations takes a noticeable share of the time."""
     share = profile.share("preprocess")
     if share > COPY_SHARE:
         padded = profile.run_setting("algorithm") == "reinforce"
@@ -318,8 +327,8 @@ def needless_copies(profile: Profile) -> Iterator[Finding]:
             "warning" if share > 2 * COPY_SHARE else "note",
             f"{share:.0%} of the time goes into copying observations into batches",
             f"preprocess {share:.0%} against emulate {profile.share('emulate'):.0%}"
-            + ("; games are padded to the longest one" if padded else ""),
-            "use smaller pictures (--image-height, --image-width) or a lower --frame-stack"
+            + ("; episodes are padded to the longest one" if padded else ""),
+            "use smaller images (--image-height, --image-width) or a lower --frame-stack"
             + (
                 ", or fewer --games-per-update"
                 if padded
@@ -329,7 +338,7 @@ def needless_copies(profile: Profile) -> Iterator[Finding]:
 
 
 def _consoles_on_gpu(profile: Profile) -> list[str]:
-    """The flag that moves consoles to the GPU, where the run's can live there."""
+    """Return the flag that moves the consoles to the GPU, if this run supports it."""
     if profile.run_setting("backend") != "native" or not is_atari(profile.config.get("game", "")):
         return []
     return [
@@ -339,12 +348,14 @@ def _consoles_on_gpu(profile: Profile) -> list[str]:
 
 
 def launch_bound(profile: Profile) -> Iterator[Finding]:
-    """A GPU that waits for Python between kernels: small kernels, launched one by one.
+    """The GPU waits for Python between small kernels that are launched one by one.
 
-    Spans include those gaps, so the evidence is that the host never ran ahead: both in learning and in choosing actions it takes
-    about as long as the GPU. One of them alone is no evidence, because a host that queued its updates ahead waits for them where it
-    next needs a result. Not judged: several ranks, since a recorded rank waits for its GPU at every Allreduce, and a stand-in, whose
-    spans are the host's scopes. Not told apart: a network that keeps the GPU busy while the host waits for a value inside the scope.
+    Spans include these gaps, so the evidence is that the host never runs ahead: both learning and inference
+    take about as long on the host as on the GPU. One of the two alone is no evidence, because a host that
+    queued its updates ahead waits for them where it next needs a result. The rule skips runs with several
+    ranks, because a recorded rank waits for its GPU at every Allreduce, and runs on a stand-in, whose spans
+    equal the host's scopes. It also reports a network that keeps the GPU busy while the host waits for a
+    value inside the scope: the two cannot be distinguished.
     """
     took = {
         name: profile.device_share(name)
@@ -360,15 +371,14 @@ def launch_bound(profile: Profile) -> Iterator[Finding]:
     if any(profile.host_share(name) < FOLLOWS * share for name, share in took.items()):
         return
     is_captured = profile.run_setting("capture") is not False
-    fixes = (
-        [] if is_captured else ["captured graphs, which launch an update at once (leave out --no-capture)"]
-    )
+    fixes = [] if is_captured else ["CUDA graphs, which launch an entire update at once (omit --no-capture)"]
     fixes.append("larger minibatches (fewer --num-minibatches, more --num-envs)")
     fixes += [] if profile.run_setting("compile") else ["--compile (fewer and larger kernels)"]
     yield Finding(
         "launch-bound",
         "warning",
-        f"the GPU waits for the host to launch its work, in scopes that take {sum(took.values()):.0%} of the time",
+        f"the GPU waits for the host to launch kernels, in scopes that take {sum(took.values()):.0%} of the "
+        "time",
         "; ".join(
             f"{name}: {profile.host_share(name):.0%} on the host, {share:.0%} on the GPU"
             for name, share in took.items()
@@ -377,7 +387,7 @@ def launch_bound(profile: Profile) -> Iterator[Finding]:
         "try "
         + ", ".join(fixes)
         + (
-            "; a line 'not captured' in the output names what keeps a graph from being captured"
+            "; a 'not captured' line in the output names what prevents the capture of a graph"
             if is_captured
             else ""
         ),
@@ -385,32 +395,32 @@ def launch_bound(profile: Profile) -> Iterator[Finding]:
 
 
 def copy_bound(profile: Profile) -> Iterator[Finding]:
-    """Observations on their way to a GPU take much of the time."""
+    """Copies of observations to the GPU take much of the time."""
     share = profile.device_share("copies")
     if share > COPIES_SHARE:
-        # The rollouts of parcade do so already; a program that records itself may copy whole stacks.
+        # parcade's rollouts already do so. A program that records itself may copy entire stacks.
         fixes = (
             []
             if profile.run_setting("algorithm")
-            else ["copying only the newest frame of a stack, and stacking on the GPU"]
+            else ["copying only the newest frame of a stack and stacking on the GPU"]
         )
         fixes += [
             "fewer and larger copies (more --num-envs)",
-            "smaller pictures (--image-height, --image-width)",
+            "smaller images (--image-height, --image-width)",
         ]
         fixes += _consoles_on_gpu(profile)
         yield Finding(
             "copy-bound",
             "warning" if share > 2 * COPIES_SHARE else "note",
             f"copies to the GPU take {share:.0%} of the time",
-            f"copies {share:.0%}, infer {profile.device_share('infer'):.0%}, learn {profile.device_share('learn'):.0%}, "
-            f"idle {profile.device_share('idle'):.0%} of the GPU's time",
+            f"copies {share:.0%}, infer {profile.device_share('infer'):.0%}, learn "
+            f"{profile.device_share('learn'):.0%}, idle {profile.device_share('idle'):.0%} of the GPU's time",
             "try " + ", ".join(fixes),
         )
 
 
 def gpu_waits_for_emulation(profile: Profile) -> Iterator[Finding]:
-    """A GPU without work while the host plays."""
+    """The GPU is idle while the host emulates."""
     idle = profile.device_share("idle")
     if idle < IDLE_GPU_SHARE or profile.device_share("emulate") > 0:
         return
@@ -428,9 +438,10 @@ def gpu_waits_for_emulation(profile: Profile) -> Iterator[Finding]:
     yield Finding(
         "gpu-waits-for-emulation",
         "warning",
-        f"the GPU is idle for {idle:.0%} of the time, and what the host does most is emulation",
-        f"emulate {split['emulate'] / max(sum(split.values()), 1e-9):.0%} of the {'actor' if rank.actor_seconds else 'host'}'s time, on "
-        f"{rank.widest_pool} thread(s) of {cores} core(s) a rank",
+        f"the GPU is idle {idle:.0%} of the time, and emulation takes most of the host's time",
+        f"emulate {split['emulate'] / max(sum(split.values()), 1e-9):.0%} of the "
+        f"{'actor' if rank.actor_seconds else 'host'}'s time, on {rank.widest_pool} thread(s) with {cores} "
+        "core(s) per rank",
         "try " + ", ".join(fixes),
     )
 
@@ -455,12 +466,12 @@ RULES: tuple[Rule, ...] = (
 
 
 def advise(profile: Profile) -> list[Finding]:
-    """All findings, the gravest first."""
+    """Return all findings, most severe first."""
     return by_gravity(finding for rule in RULES for finding in rule(profile))
 
 
 def _share_of_others(profile: Profile, slowest: int) -> float:
-    """Share of their time that the other ranks spend waiting (or, without barriers, communicating)."""
+    """Return the share of time that the other ranks wait (without barriers: wait or communicate)."""
     names = ("wait",) if profile.barrier else ("wait", "communicate")
     others = [rank for i, rank in enumerate(profile.ranks) if i != slowest]
     return sum(sum(rank.seconds[name] for name in names) for rank in others) / sum(
@@ -469,5 +480,6 @@ def _share_of_others(profile: Profile, slowest: int) -> float:
 
 
 def _mean_split(profile: Profile, without: int) -> dict[str, float]:
+    """Return the mean seconds per scope over all ranks except ``without``."""
     others: list[RankProfile] = [rank for i, rank in enumerate(profile.ranks) if i != without]
     return {scope: sum(rank.seconds[scope] for rank in others) / len(others) for scope in others[0].seconds}

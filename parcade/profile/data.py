@@ -1,7 +1,7 @@
-"""What a profile holds: one record a rank, and what the run was. Plain dataclasses, JSON on disk.
+"""Data of a profile: one record per rank, and a description of the run. Plain dataclasses, stored as JSON.
 
-Seconds are of wall clock within the window that was recorded unless a name says otherwise. A rank's ``seconds`` add up
-to its window; an actor thread's stand apart, since they overlap.
+Unless a name says otherwise, seconds are wall-clock seconds within the recorded window. A rank's ``seconds``
+add up to its window. The seconds of an actor thread are separate, because the two threads overlap.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from parcade.timing import SCOPES
 
 SCHEMA_VERSION = 1
 WAITING = ("communicate", "wait")
-"""Scopes in which a rank does nothing for itself."""
+"""Scopes that are not a rank's own work."""
 
 
 @dataclass(frozen=True)
@@ -26,11 +26,11 @@ class RankProfile:
     | field | shape, unit |
     |---|---|
     | iteration_seconds, iteration_cpu_seconds | ``[I]`` |
-    | segments | ``[i][k + 1]`` seconds of own work before each collective call of iteration i and after the last (newest ones) |
-    | cpu_segments | the same by this process's CPU clock, which other programs on the machine do not lengthen |
-    | segment_bytes | ``[k]`` bytes of those calls |
-    | device_seconds | of each kind of a GPU's work, ``busy`` with any of them, and ``idle``; empty without a GPU |
-    | timeline_start_seconds | of the first bin, on a clock that all ranks started together |
+    | segments | ``[i][k + 1]`` seconds of own work around the k collective calls of the newest iterations i |
+    | cpu_segments | the same by the process's CPU clock, which other programs do not affect |
+    | segment_bytes | ``[k]`` bytes of these calls |
+    | device_seconds | by kind of GPU work, ``busy`` (any kind) and ``idle``; empty without a GPU |
+    | timeline_start_seconds | start of the first bin, on a clock that all ranks started together |
     | timeline | ``[b][scope]`` share of each bin of ``timeline_bin_seconds``, in the order of SCOPES |
     """
 
@@ -64,9 +64,9 @@ class RankProfile:
     timeline_bin_seconds: float = 0.0
     timeline_start_seconds: float = 0.0
     world_size: int = 0
-    """Ranks of the job, each with a file; 0 in files of before this was written down."""
+    """Ranks of the job, one file each; 0 in older files without this field."""
     recording: str = ""
-    """When it began, as all of its ranks agreed: tells them from ranks of another recording."""
+    """Start time of the recording, the same on all ranks. It identifies the recording."""
     device_name: str = ""
     device_seconds: dict[str, float] = field(default_factory=dict)
     device_spans: int = 0
@@ -74,22 +74,22 @@ class RankProfile:
 
     @property
     def window_seconds(self) -> float:
-        """Wall clock recorded."""
+        """Length of the recorded window."""
         return sum(self.seconds.values())
 
     @property
     def work_seconds(self) -> float:
-        """What this rank did itself: neither communicating nor waiting."""
+        """Seconds of own work: neither communicating nor waiting."""
         return sum(seconds for scope, seconds in self.seconds.items() if scope not in WAITING)
 
     @property
     def cores_used(self) -> float:
-        """CPU seconds a second."""
+        """CPU seconds per second."""
         return sum(self.iteration_cpu_seconds) / max(self.window_seconds, 1e-9)
 
     @property
     def overhead_share(self) -> float:
-        """Cost of a scope x scopes of an iteration / the iteration's CPU time, and the same of spans on a GPU."""
+        """Recording overhead: the cost of all scopes and of all GPU spans over the CPU time."""
         cost = self.scope_cost_seconds * self.scopes + self.device_span_cost_seconds * self.device_spans
         return cost / max(sum(self.iteration_cpu_seconds), 1e-9)
 
@@ -100,13 +100,16 @@ class RankProfile:
 
     @property
     def allreduces(self) -> int:
-        """Allreduces of gradients."""
+        """Number of gradient Allreduces."""
         return self.bytes_moved // self.gradient_bytes if self.gradient_bytes else 0
 
 
 @dataclass(frozen=True)
 class Profile:
-    """A run: its ranks, in order, and what was run where. ``config`` is the run's ``config.json``, or what is known."""
+    """A profiled run: its ranks in order, command and machine.
+
+    ``config`` is its ``config.json``, or empty.
+    """
 
     command: str
     config: dict[str, Any]
@@ -118,56 +121,59 @@ class Profile:
     ranks: tuple[RankProfile, ...]
 
     def run_setting(self, name: str, otherwise: Any = None) -> Any:
-        """A field of the run's part of the config."""
+        """Return a field of the ``run`` section of the config."""
         return self.config.get("run", {}).get(name, otherwise)
 
     def hyper(self, name: str, otherwise: Any = None) -> Any:
-        """A hyper-parameter."""
+        """Return a hyper-parameter."""
         return self.config.get("hyper", {}).get(name, otherwise)
 
     @property
     def iterations(self) -> int:
-        """Iterations in the window, the same on every rank."""
+        """Number of iterations in the window, the same on every rank."""
         return len(self.ranks[0].iteration_seconds)
 
     @property
     def window_seconds(self) -> float:
-        """Wall clock recorded, mean over ranks."""
+        """Length of the recorded window, mean over ranks."""
         return sum(rank.window_seconds for rank in self.ranks) / len(self.ranks)
 
     @property
     def steps_per_second(self) -> float:
-        """Over all ranks."""
+        """Steps per second of all ranks together."""
         return sum(rank.steps for rank in self.ranks) / self.window_seconds
 
     @property
     def cores_used(self) -> float:
-        """CPU seconds a second, over all ranks."""
+        """CPU seconds per second, summed over ranks."""
         return sum(rank.cores_used for rank in self.ranks)
 
     @property
     def envs_per_rank(self) -> int:
-        """Environments of each rank."""
+        """Environments per rank."""
         return (self.hyper("num_envs") or 0) // len(self.ranks)
 
     def share(self, *scopes: str) -> float:
-        """Share of wall clock in some scopes, over all ranks."""
+        """Return the share of wall clock in some scopes, over all ranks."""
         total = sum(rank.window_seconds for rank in self.ranks)
         return sum(rank.seconds[scope] for rank in self.ranks for scope in scopes) / max(total, 1e-9)
 
     def host_share(self, *scopes: str) -> float:
-        """As ``share``, with what actor threads spend in these scopes added: what the host gave to queueing a GPU's work."""
+        """Return ``share`` with actor threads included: the host's time for queueing GPU work."""
         total = sum(rank.window_seconds for rank in self.ranks)
         acted = sum(rank.actor_seconds.get(scope, 0.0) for rank in self.ranks for scope in scopes)
         return self.share(*scopes) + acted / max(total, 1e-9)
 
     @property
     def has_device(self) -> bool:
-        """Whether a GPU's time was taken."""
+        """Whether GPU time was recorded."""
         return any(rank.device_seconds for rank in self.ranks)
 
     def device_share(self, *kinds: str) -> float:
-        """Share of wall clock of some kinds of a GPU's work, or of ``busy`` or ``idle``, over all ranks; 0 without a GPU."""
+        """Return the share of wall clock of some kinds of GPU work, ``busy`` or ``idle``, over all ranks.
+
+        Without a GPU it is 0.
+        """
         total = sum(rank.window_seconds for rank in self.ranks)
         return sum(rank.device_seconds.get(kind, 0.0) for rank in self.ranks for kind in kinds) / max(
             total, 1e-9
@@ -175,12 +181,12 @@ class Profile:
 
     @property
     def plays(self) -> bool:
-        """Whether games are played; a supervised program only learns, and its steps are samples."""
+        """Whether the run plays games. A supervised program only learns, and its steps are samples."""
         return any(rank.seconds["emulate"] for rank in self.ranks)
 
     @property
     def ceiling_bytes_per_second(self) -> float | None:
-        """Bandwidth of an Allreduce of the same buffer with ranks starting together, measured before the window."""
+        """Bandwidth of an Allreduce of the same buffer before the window, with ranks starting together."""
         seconds = sorted(s for rank in self.ranks for s in rank.ceiling_seconds)
         return (
             self.ranks[0].gradient_bytes / seconds[len(seconds) // 2] if seconds and seconds[0] > 0 else None
@@ -188,13 +194,14 @@ class Profile:
 
     @property
     def achieved_bytes_per_second(self) -> float | None:
-        """Bandwidth of the gradients' Allreduces inside the window, mean over ranks."""
+        """Bandwidth of the gradient Allreduces inside the window, mean over ranks."""
         seconds = sum(rank.allreduce_seconds for rank in self.ranks)
         return sum(rank.bytes_moved for rank in self.ranks) / seconds if seconds else None
 
 
 def write_rank(rank: RankProfile, folder: Path) -> None:
-    """One rank's file. Written under another name first: a reader never sees half of it."""
+    """Write one rank's file under a temporary name and rename it, so that readers never see a partial
+    file."""
     path = folder / f"rank-{rank.rank}.json"
     temporary = path.with_suffix(".tmp")
     temporary.write_text(json.dumps(asdict(rank)))
@@ -202,44 +209,48 @@ def write_rank(rank: RankProfile, folder: Path) -> None:
 
 
 def read_ranks(folder: Path) -> tuple[RankProfile, ...]:
-    """All ranks' files. Errors: UsageError when there is none, one does not fit, or they are not one whole recording's."""
+    """Read the files of all ranks.
+
+    Errors: UsageError if there are none, one is invalid, or they are not one complete recording.
+    """
     paths = sorted(folder.glob("rank-*.json"), key=lambda path: int(path.stem.split("-")[1]))
     if not paths:
         raise UsageError(
-            f"{folder} holds no rank-*.json; expected what a run with PARCADE_PROFILE={folder} leaves there"
+            f"{folder} holds no rank-*.json; expected the files of a run with PARCADE_PROFILE={folder}"
         )
     try:
         ranks = tuple(RankProfile(**json.loads(path.read_text())) for path in paths)
     except (ValueError, TypeError) as error:
         raise UsageError(
-            f"{folder} does not hold this version's profile files ({error}); record it again"
+            f"{folder} does not hold profile files of this version ({error}); record the run again"
         ) from error
     newest = max(rank.recording for rank in ranks)
     earlier = [path.name for path, rank in zip(paths, ranks, strict=True) if rank.recording != newest]
     if earlier:
         raise UsageError(
-            f"{folder} holds ranks of several recordings; delete those of earlier ones: {' '.join(earlier)}"
+            f"{folder} holds ranks of several recordings; delete the earlier files: {' '.join(earlier)}"
         )
     world_size = ranks[0].world_size
     missing = sorted(set(range(world_size)) - {rank.rank for rank in ranks})
     if missing:
         raise UsageError(
-            f"{folder} holds {len(ranks)} of the {world_size} ranks of its recording, rank-{missing[0]}.json is missing; "
-            "record it again"
+            f"{folder} holds {len(ranks)} of the {world_size} ranks of its recording: rank-{missing[0]}.json "
+            "is missing; record the run again"
         )
     return ranks
 
 
 def to_json(profile: Profile) -> dict[str, Any]:
-    """Plain JSON values, with a ``schema_version``; numbers to six digits, which is what they are worth."""
+    """Return plain JSON values with a ``schema_version``. Numbers are rounded to six significant digits."""
     return {"schema_version": SCHEMA_VERSION, **_rounded(asdict(profile))}
 
 
 def from_json(data: dict[str, Any]) -> Profile:
-    """The inverse of ``to_json``. Errors: UsageError when the version does not fit."""
+    """Invert ``to_json``. Errors: UsageError if the version does not match."""
     if data.get("schema_version") != SCHEMA_VERSION:
         raise UsageError(
-            f"profile has schema_version {data.get('schema_version')!r}, expected {SCHEMA_VERSION}; record it again"
+            f"the profile has schema_version {data.get('schema_version')!r}, expected {SCHEMA_VERSION}; "
+            "record the run again"
         )
     fields = {name: value for name, value in data.items() if name != "schema_version"}
     return Profile(**{**fields, "ranks": tuple(RankProfile(**rank) for rank in fields["ranks"])})
@@ -254,5 +265,5 @@ def _rounded(value: Any) -> Any:
 
 
 def empty_split() -> dict[str, float]:
-    """Zero seconds in every scope."""
+    """Return zero seconds for every scope."""
     return dict.fromkeys(SCOPES, 0.0)

@@ -1,4 +1,4 @@
-"""A profile as a page: split, advice, processes, bandwidth, imbalance, and what the numbers stand on."""
+"""The page of a profile: advice, time per scope, processes, bandwidth, imbalance and provenance."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ DEVICE_COLUMNS = {
     "idle": "idle",
 }
 DEVICE_NOTE = (
-    "time between events on the device's own streams. Kinds on several streams can overlap, so they may add up to more than busy; busy "
-    "and idle add up to the wall clock. The gaps between kernels count as busy: where a scope takes as long on the host as on the GPU, "
-    "the GPU may have waited inside it. Work outside of these scopes, such as Allreduces, counts as idle."
+    "time between events on the GPU's own streams. Busy and idle add up to the wall clock. Kinds of work on "
+    "different streams can overlap, so their sum may exceed busy. Gaps between kernels count as busy: if a "
+    "scope takes as long on the host as on the GPU, the GPU may have been waiting. Work outside these "
+    "scopes, such as Allreduces, counts as idle."
 )
 
 
 def describe(profile: Profile, *, pictures: bool) -> Page:
-    """The report's page; ``pictures`` when they have been drawn beside it."""
+    """Return the report's page. ``pictures`` says whether the plots have been drawn next to it."""
     blocks: list[Block] = [
         Text(_summary(profile)),
         Heading("Advice"),
@@ -35,17 +36,17 @@ def describe(profile: Profile, *, pictures: bool) -> Page:
     ]
     blocks += [_split_table(profile)]
     if pictures:
-        blocks += [Picture(SPLIT_PICTURE, "share of wall clock by scope, a bar a rank")]
+        blocks += [Picture(SPLIT_PICTURE, "share of wall clock by scope, one bar per rank")]
     blocks += [Text(_split_note(profile))]
     if profile.has_device:
         blocks += [
-            Heading("What the GPU did meanwhile"),
+            Heading("GPU time"),
             _device_table(profile),
             Text(f"{profile.ranks[0].device_name}: {DEVICE_NOTE}"),
         ]
     if pictures and any(rank.timeline for rank in profile.ranks):
         blocks += [
-            Heading("The last iterations, side by side"),
+            Heading("Timeline of the last iterations"),
             Picture(TIMELINE_PICTURE, "timeline of the last iterations of every rank"),
         ]
     blocks += [Heading("Processes"), _process_table(profile)]
@@ -56,7 +57,7 @@ def describe(profile: Profile, *, pictures: bool) -> Page:
             Heading("Imbalance"),
             *_imbalance(profile),
         ]
-    blocks += [Heading("What these numbers stand on"), Text(_provenance(profile))]
+    blocks += [Heading("Provenance"), Text(_provenance(profile))]
     game = profile.config.get("game", "")
     program = profile.run_setting("algorithm", "a program") + (f" on {game}" if game else "")
     title = f"Profile of {program}, {_ranks(len(profile.ranks))}"
@@ -71,10 +72,10 @@ def _summary(profile: Profile) -> str:
     iteration = statistics.median(profile.ranks[0].iteration_seconds)
     unit = "steps" if profile.plays else "samples"
     return (
-        f"{profile.steps_per_second:,.0f} {unit}/s over {profile.window_seconds:.1f} s and {profile.iterations} "
-        "iteration(s) of "
-        f"{iteration:.3g} s (median); {profile.cores_used:.2f} cores used of {profile.cores}, "
-        f"{profile.steps_per_second / max(profile.cores_used, 1e-9):,.0f} {unit} per CPU-second."
+        f"{profile.steps_per_second:,.0f} {unit}/s over {profile.window_seconds:.1f} s and "
+        f"{profile.iterations} iteration(s) of {iteration:.3g} s (median); {profile.cores_used:.2f} of "
+        f"{profile.cores} cores used, {profile.steps_per_second / max(profile.cores_used, 1e-9):,.0f} {unit} "
+        "per CPU-second."
     )
 
 
@@ -83,7 +84,8 @@ def _advice(profile: Profile) -> list[Block]:
     if not findings:
         return [
             Text(
-                "Nothing stands out: no scope, rank or setting loses more time than changing it would be felt."
+                "Nothing stands out: changing any one scope, rank or setting would make no noticeable "
+                "difference."
             )
         ]
     rows = [[f"{finding.level}: {finding.says}", finding.evidence, finding.fix] for finding in findings]
@@ -111,7 +113,7 @@ def _split_table(profile: Profile) -> Table:
 
 
 def _device_table(profile: Profile) -> Table:
-    """Shares of the GPU's time, and what the host gave to the same scopes."""
+    """Return the table of GPU time by kind, with the host's time in the same scopes."""
     used = [
         name for name in DEVICE_COLUMNS if name not in DEVICE_KINDS or profile.device_share(name) >= 0.0005
     ]
@@ -132,20 +134,17 @@ def _device_table(profile: Profile) -> Table:
 
 
 def _split_note(profile: Profile) -> str:
-    parts = ["A scope's time is its own: communicating inside learning counts as communicating."]
+    parts = ["Scope times are exclusive: communication inside learn counts as communicate only."]
     if profile.share("preprocess") and profile.run_setting("backend"):
         parts.append(
-            "Scaling and stacking pictures happens inside the emulator of both backends and counts as emulate; "
-            "preprocess is "
-            "the writing of batches."
+            "Both backends scale and stack images inside the emulator, which counts as emulate; preprocess "
+            "is only the writing of batches."
         )
     if len(profile.ranks) > 1:
         parts.append(
-            "Ranks were made to wait for one another before each collective call, so wait is waiting and communicate "
-            "is "
-            "communicating."
+            "Ranks waited at a barrier before each collective call, so wait and communicate are separate."
             if profile.barrier
-            else "Taken without barriers: communicate includes waiting for slower ranks."
+            else "Recorded without barriers: communicate includes waiting for slower ranks."
         )
     return " ".join(parts)
 
@@ -171,7 +170,7 @@ def _process_table(profile: Profile) -> Table:
         "cores used",
         "busy threads",
         "widest pool",
-        "may use cores",
+        "allowed cores",
         "memory",
         "waits/s",
         "preempted/s",
@@ -187,17 +186,17 @@ def _communication(profile: Profile) -> list[Block]:
     rows = [
         ["gradient buffer", f"{rank.gradient_bytes / 1e6:.3f} MB"],
         ["Allreduces of it in the window", f"{rank.allreduces}"],
-        ["bytes handed over by each rank", f"{rank.bytes_moved / 1e6:.1f} MB"],
-        ["collective calls an iteration, all kinds", f"{len(rank.segment_bytes)}"],
-        ["an Allreduce took, mean", f"{1e3 * rank.allreduce_seconds / max(rank.allreduces, 1):.2f} ms"],
+        ["bytes passed to Allreduce per rank", f"{rank.bytes_moved / 1e6:.1f} MB"],
+        ["collective calls per iteration, all kinds", f"{len(rank.segment_bytes)}"],
+        ["mean time of an Allreduce", f"{1e3 * rank.allreduce_seconds / max(rank.allreduces, 1):.2f} ms"],
         ["share of an update", f"{rank.allreduce_seconds / updates / (rank.window_seconds / updates):.1%}"],
-        ["achieved", f"{achieved / 1e6:,.0f} MB/s" if achieved else "-"],
-        ["measured at start, same buffer, ranks idle", f"{ceiling / 1e6:,.0f} MB/s" if ceiling else "-"],
+        ["bandwidth achieved", f"{achieved / 1e6:,.0f} MB/s" if achieved else "-"],
+        ["bandwidth at start, same buffer, ranks idle", f"{ceiling / 1e6:,.0f} MB/s" if ceiling else "-"],
     ]
-    note = f"Gradients take {share:.1%} of all ranks' wall clock."
+    note = f"Gradient Allreduces take {share:.1%} of the wall clock of all ranks."
     if achieved and ceiling:
-        note += f" The link gives {ceiling / achieved:.1f} times what was achieved" + (
-            "." if profile.barrier else ": without barriers the time includes waiting for the last rank."
+        note += f" The bandwidth at start is {ceiling / achieved:.1f} times the bandwidth achieved" + (
+            "." if profile.barrier else ": without barriers, the time includes waiting for the last rank."
         )
     return [Table(["", "rank 0"], rows), Text(note)]
 
@@ -215,9 +214,9 @@ def _imbalance(profile: Profile) -> list[Block]:
         for rank, own in zip(profile.ranks, work, strict=True)
     ]
     return [
-        Table(["", "own work an iteration, s", "against the mean", "waits"], rows),
+        Table(["", "own work per iteration, s", "relative to mean", "waiting"], rows),
         Text(
-            f"Imbalance (longest over mean) {max(work) / mean:.2f}: what perfect balance could win at most."
+            f"Imbalance (longest over mean): {max(work) / mean:.2f}, the speed-up limit of perfect balance."
         ),
     ]
 
@@ -228,12 +227,12 @@ def _provenance(profile: Profile) -> str:
     rank = profile.ranks[0]
     return (
         f"Command: {profile.command}. Commit {profile.commit or 'unknown'}. "
-        f"{profile.machine.get('cpu', 'unknown CPU')}, "
-        f"{profile.cores} cores, {profile.machine.get('memory_gib', '?')} GiB, torch "
-        f"{profile.machine.get('torch', '?')}; load "
-        f"average {profile.load:.1f} at the start. Overhead of recording: {scope * 1e6:.2f} us a scope x "
-        f"{rank.scopes / max(profile.iterations, 1):,.0f} scopes an iteration over "
-        f"{statistics.mean(rank.iteration_cpu_seconds):.3g} s of CPU time{_span_cost(profile)} = {overhead:.2%}."
+        f"{profile.machine.get('cpu', 'unknown CPU')}, {profile.cores} cores, "
+        f"{profile.machine.get('memory_gib', '?')} GiB, torch {profile.machine.get('torch', '?')}; load "
+        f"average {profile.load:.1f} at the start. Recording overhead: {scope * 1e6:.2f} us per scope x "
+        f"{rank.scopes / max(profile.iterations, 1):,.0f} scopes per iteration over "
+        f"{statistics.mean(rank.iteration_cpu_seconds):.3g} s of CPU time{_span_cost(profile)} = "
+        f"{overhead:.2%}."
     )
 
 
@@ -242,4 +241,4 @@ def _span_cost(profile: Profile) -> str:
         return ""
     rank = profile.ranks[0]
     spans = rank.device_spans / max(profile.iterations, 1)
-    return f", with {rank.device_span_cost_seconds * 1e6:.2f} us a span on the GPU x {spans:,.0f} spans an iteration,"
+    return f" (plus {rank.device_span_cost_seconds * 1e6:.2f} us per GPU span x {spans:,.0f} per iteration)"

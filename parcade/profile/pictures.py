@@ -1,4 +1,4 @@
-"""Pictures of a profile: where every rank's time went, and a few iterations side by side."""
+"""Plots of a profile: time per scope of every rank, and a timeline of the last iterations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from parcade.profile.data import Profile
 from parcade.timing import SCOPES
 
-# Playing is green, the network blue, other ranks red, overheads grey and yellow: the same in every picture.
+# Same in every plot: emulation green, the network blue, other ranks red, overheads yellow, purple and grey.
 COLOURS = {
     "emulate": "#4a9d5b",
     "preprocess": "#a6d5a0",
@@ -24,7 +24,7 @@ COLOURS = {
 
 
 def draw_split(profile: Profile, path: Path) -> None:
-    """A bar a rank: share of wall clock by scope."""
+    """Draw the share of wall clock by scope, one bar per rank."""
     pyplot = pyplot_without_display()
     rows = [(f"rank {rank.rank}", rank.seconds) for rank in profile.ranks]
     rows += [(f"actor of {rank.rank}", rank.actor_seconds) for rank in profile.ranks if rank.actor_seconds]
@@ -49,8 +49,10 @@ def draw_split(profile: Profile, path: Path) -> None:
 
 
 def draw_timeline(profile: Profile, path: Path) -> None:
-    """The last iterations of every rank on one clock; where a bin of time holds several scopes its height is shared
-    out."""
+    """Draw the last iterations of every rank on one clock.
+
+    The height of a bin is divided among its scopes.
+    """
     pyplot = pyplot_without_display()
     ranks = [rank for rank in profile.ranks if rank.timeline]
     figure, axes = pyplot.subplots(
@@ -90,7 +92,7 @@ def draw_timeline(profile: Profile, path: Path) -> None:
 
 
 def pyplot_without_display():
-    """matplotlib, drawing into files alone."""
+    """Return ``matplotlib.pyplot`` with a backend that only draws into files."""
     import matplotlib
 
     matplotlib.use("Agg")

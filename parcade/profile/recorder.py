@@ -1,10 +1,15 @@
-"""What runs inside every rank while a profile is taken.
+"""The recorder, which runs inside every rank while a profile is recorded.
 
-A run records itself when the environment says so, whatever launcher started it: ``PARCADE_PROFILE`` names a folder that
-every rank can write to, ``PARCADE_PROFILE_SECONDS`` how long to record, and ``PARCADE_PROFILE_BARRIER=1`` makes ranks
-wait for one another before every collective call, which tells waiting from communicating. Recording begins after the
-first iterations, which allocate and compile, and ends the run when the time is over. Of a GPU the timer's device clock is
-read at the same ends: work that was queued before the window and finishes in it counts, work that finishes after it does not.
+A run under any launcher records itself if these environment variables are set:
+
+- ``PARCADE_PROFILE``: a folder that every rank can write to.
+- ``PARCADE_PROFILE_SECONDS``: the length of the recording.
+- ``PARCADE_PROFILE_BARRIER=1``: ranks wait at a barrier before every collective call, which separates waiting
+  from communicating.
+
+Recording starts after the first iterations, which allocate and compile, and the run ends with the recording.
+On a GPU, the timer's device clock is read at both ends of the window: work queued before the window counts if
+it finishes inside, and work that finishes after the window does not count.
 """
 
 from __future__ import annotations
@@ -33,14 +38,14 @@ CEILING_REPEATS = 15
 COST_SAMPLES = 2000
 SPAN_COST_SAMPLES = 200
 BUSY_SHARE = 0.2
-"""A thread that used this share of a core over the window counts as busy."""
+"""A thread that uses more than this share of a core over the window counts as busy."""
 
 CALL = "call"
-"""Marks a collective call among the spans, its bytes in the place of the start."""
+"""Marks a collective call among the spans. Its number of bytes replaces the start time."""
 
 
 class Counts(Protocol):
-    """What a rank has done so far; every experience source counts so."""
+    """Counters of a rank so far. Every experience source has them."""
 
     steps: int
     frames: int
@@ -48,18 +53,18 @@ class Counts(Protocol):
 
 Span = tuple[str, float, float]
 Segments = tuple[list[float], list[int], list[float]]
-"""Own work between collective calls by wall clock, the calls' bytes, and the same work by the CPU clock."""
+"""Own work between collective calls by wall clock, the calls' bytes, and the same work by CPU clock."""
 
 
 class Recorder:
-    """Records one rank from its ``WARM_UP_ITERATIONS``-th iteration on.
+    """Records one rank after ``WARM_UP_ITERATIONS`` iterations.
 
-    Every rank calls ``end_iteration`` once an iteration, and ``write`` when the run is over. ``is_full`` says that the
-    time is over; ranks agree among themselves when to stop.
+    Every rank calls ``end_iteration`` once per iteration, and ``write`` at the end of the run. ``is_full``
+    says that the window is over; the caller must make all ranks stop together.
 
     Args:
-        folder: where the rank's file goes.
-        seconds: length of the window; it is as long as one iteration at least.
+        folder: folder of the rank's file.
+        seconds: length of the window, which is at least one iteration long.
         barrier: whether ranks wait for one another before collective calls.
     """
 
@@ -97,14 +102,14 @@ class Recorder:
         return sum(self.iteration_seconds) >= self.seconds
 
     def end_iteration(self, source: Counts) -> None:
-        """Mark the end of an iteration. Collective once, when recording begins."""
+        """Mark the end of an iteration. This is a collective call once, when recording starts."""
         steps, frames = source.steps, source.frames
         if self._iterations_before > 0:
             self._iterations_before -= 1
             if self._iterations_before == 0:
                 self._begin(steps, frames)
             return
-        self.timer.snapshot()  # books what is open, so that the spans reach to now
+        self.timer.snapshot()  # closes the current span, so that the spans reach up to now
         now, cpu = time.perf_counter(), time.process_time()
         self.iteration_seconds.append(now - self._since)
         self.iteration_cpu_seconds.append(cpu - self._cpu_since)
@@ -119,11 +124,11 @@ class Recorder:
         self._scope_cost = scope_cost_seconds()
         self._span_cost = span_cost_seconds(self.timer.device_clock)
         self.exchange.barrier_first = self.barrier
-        # Ranks start together, and agree on when: no two recordings have the same name.
+        # Ranks start together and agree on the start time, which identifies the recording.
         self._recording = f"{self.exchange.maximum(np.array([time.time()]))[0]:017.6f}"
         self.exchange.on_collective = self._mark_call
         self._start = self._counters(steps, frames)
-        self.timer.snapshot()  # what came before is booked and forgotten
+        self.timer.snapshot()  # ends the span from before the window, which is not recorded
         self.timer.on_span = lambda *span: self._spans.append(span)
         self._origin = self._since = time.perf_counter()
         self._cpu_since = self._cpu_mark = time.process_time()
@@ -133,12 +138,12 @@ class Recorder:
         if over:
             self._cpu_mark = time.process_time()
             return
-        self.timer.snapshot()  # books the work before the call, so that its span comes before the mark
+        self.timer.snapshot()  # closes the span of the work before the call, so that it precedes the mark
         self._spans.append((CALL, num_bytes, 0.0))
         self._cpu_work.append(time.process_time() - self._cpu_mark)
 
     def _take_spans(self) -> None:
-        """Add up an iteration's spans, and cut its own work at the collective calls."""
+        """Sum the spans of an iteration, and split its own work at the collective calls."""
         work, segments, calls = 0.0, [], []
         for name, start, end in self._spans:
             if name == CALL:
@@ -158,7 +163,7 @@ class Recorder:
         self._spans.clear()
 
     def _counters(self, steps: int, frames: int) -> dict:
-        """Everything that is read at the window's two ends."""
+        """Return all counters that are read at both ends of the window."""
         import psutil
 
         usage, process = resource.getrusage(resource.RUSAGE_SELF), psutil.Process()
@@ -179,13 +184,13 @@ class Recorder:
         }
 
     def write(self) -> None:
-        """Leave this rank's file. Errors: UsageError when the run ended before one iteration was recorded."""
+        """Write this rank's file. Errors: UsageError if the run ended before one iteration was recorded."""
         self.timer.on_span = None
         self.exchange.on_collective = None
         if self._end is None:
             raise UsageError(
-                f"the run ended before iteration {WARM_UP_ITERATIONS + 1}, from which on it is recorded; "
-                "raise --total-frames or lower --unroll-length"
+                f"the run ended before iteration {WARM_UP_ITERATIONS + 1}, where recording starts; raise "
+                "--total-frames or lower --unroll-length"
             )
         write_rank(self._result(), self.folder)
 
@@ -220,7 +225,7 @@ class Recorder:
             bytes_moved=end["bytes"] - start["bytes"],
             allreduce_seconds=end["allreduce"] - start["allreduce"],
             ceiling_seconds=self._ceiling.tolist(),
-            # The save at the run's end lies outside the window, so there is always one to tell its price.
+            # The final save of the run is after the window, so there is always one save to time.
             checkpoint_save_seconds=self.timer.seconds["checkpoint"] - end["checkpoint"],
             segments=segments,
             segment_bytes=segment_bytes,
@@ -240,8 +245,10 @@ class Recorder:
 def recorder_from_environment(
     exchange: Exchange, timer: Timer, actor_timer: Timer | None = None
 ) -> Recorder | None:
-    """The recorder that ``PARCADE_PROFILE`` asks for; None when it is not set. Errors: UsageError for values that mean
-    nothing."""
+    """Return the recorder that ``PARCADE_PROFILE`` requests, or None if it is not set.
+
+    Errors: UsageError for invalid values.
+    """
     folder = os.environ.get("PARCADE_PROFILE")
     if not folder:
         return None
@@ -256,7 +263,7 @@ def recorder_from_environment(
 
 
 def scope_cost_seconds() -> float:
-    """What entering and leaving one span costs here and now, the recorder's own work included."""
+    """Measure the CPU seconds per recorded span (one switch of scopes), including the recorder's own work."""
     timer, spans = Timer(), []
     timer.on_span = lambda *span: spans.append(span)
     split = empty_split()
@@ -270,11 +277,11 @@ def scope_cost_seconds() -> float:
 
 
 def span_cost_seconds(clock: DeviceClock | None) -> float:
-    """What a span on the device costs this process here and now, to record and to read; 0 without a device clock."""
+    """Measure the CPU seconds to record and read one device span; 0 without a device clock."""
     if clock is None:
         return 0.0
     fresh, started = clock.like(), 0.0
-    for _ in range(2):  # the first round makes the events that the second takes from the pool
+    for _ in range(2):  # the first round creates the events that the second takes from the pool
         started = time.process_time()
         for _ in range(SPAN_COST_SAMPLES):
             fresh.close(fresh.open("learn"))
@@ -283,7 +290,7 @@ def span_cost_seconds(clock: DeviceClock | None) -> float:
 
 
 def binned(iterations: list[list[Span]]) -> tuple[list[list[float]], float]:
-    """Consecutive spans as shares of equal bins ``[b][scope]``, and a bin's seconds."""
+    """Return the share of each scope in equal time bins ``[b][scope]``, and the seconds per bin."""
     spans = [span for iteration in iterations for span in iteration]
     if not spans:
         return [], 0.0
@@ -294,7 +301,7 @@ def binned(iterations: list[list[Span]]) -> tuple[list[list[float]], float]:
     shares = np.zeros((TIMELINE_BINS, len(SCOPES)))
     for scope in range(len(SCOPES)):
         own = scopes == scope
-        # Seconds of this scope before each edge: whole spans, and the part of the one the edge falls into.
+        # Seconds of this scope before each edge: complete spans, and part of the span that contains the edge.
         passed = np.clip(edges[:, None] - starts[own], 0, ends[own] - starts[own]).sum(1)
         shares[:, scope] = np.diff(passed)
     width = edges[1] - edges[0]
@@ -302,11 +309,14 @@ def binned(iterations: list[list[Span]]) -> tuple[list[list[float]], float]:
 
 
 def usual_segments(iterations: list[Segments]) -> tuple[list[list[float]], list[int], list[list[float]]]:
-    """Iterations as rows of one length: own work before each collective call and after the last ``[i][k + 1]``, the calls' bytes
-    ``[k]``, and the work by the CPU clock ``[i][k + 1]``.
+    """Return iterations as rows of equal length.
 
-    k is the number of calls that most iterations make. One that begins with a report or an evaluation makes more: what it does
-    before the usual ones counts as work before the first of them. Those with fewer calls are left out.
+    The result is the own work before each collective call and after the last ``[i][k + 1]``, the bytes of the
+    calls ``[k]``, and the same work by CPU clock ``[i][k + 1]``.
+
+    k is the number of calls that most iterations make. An iteration that starts with a report or an
+    evaluation makes more calls; its work before the last k calls counts as work before the first of them.
+    Iterations with fewer calls are dropped.
     """
     if not iterations:
         return [], [], []
@@ -318,5 +328,5 @@ def usual_segments(iterations: list[Segments]) -> tuple[list[list[float]], list[
 
 
 def _fold(work: list[float], surplus: int) -> list[float]:
-    """The first stretches of work, so many of them too many, added up."""
+    """Merge the first ``surplus`` + 1 segments of work into one."""
     return [round(seconds, 6) for seconds in (sum(work[: surplus + 1]), *work[surplus + 1 :])]

@@ -1,4 +1,4 @@
-"""Running a command under the recorder, for a bounded time, and gathering what its ranks wrote."""
+"""Run a command under the recorder for a bounded time, and collect the files of its ranks."""
 
 from __future__ import annotations
 
@@ -23,15 +23,22 @@ from parcade.machine import available_cores, commit, machine
 from parcade.profile.data import Profile, read_ranks, to_json
 
 STOP_SECONDS = 60
-"""How long a command that was interrupted gets to write its checkpoint."""
+"""Time for an interrupted command to write its checkpoint."""
 END_SECONDS = STOP_GRACE_SECONDS + 30
-"""How long a command that is to end gets for it: a launcher gives its ranks a grace time first, then ends them. Were it
-killed before, its ranks, which are in no group of its own, would live on."""
+"""Time for a command to end.
+
+A launcher first gives its ranks a grace period, then ends them. If it were killed before that, its ranks
+would survive, because they are not in its process group.
+"""
 
 
 @dataclass(frozen=True)
 class Recording:
-    """What to run and how: ``command`` as words and its environment, the window in seconds, and when to give up."""
+    """A command to record.
+
+    ``command`` holds its arguments, ``shown`` is its text in the report, ``seconds`` is the length of the
+    window.
+    """
 
     command: list[str]
     shown: str
@@ -42,15 +49,16 @@ class Recording:
 
 
 def train_command(arguments: list[str], run: Path) -> list[str]:
-    """``parcade train`` of this very Python, with a run directory of our own."""
+    """Return the command ``parcade train`` for this Python interpreter, with its own run directory."""
     return [sys.executable, "-m", "parcade", "train", *arguments, "--run-dir", str(run)]
 
 
 @contextmanager
 def workspace(folder: Path) -> Iterator[Path]:
-    """A new directory in ``folder``, which is made if need be, for what a recording leaves; deleted in the end.
+    """Create a temporary directory in ``folder`` for the files of a recording, and delete it on exit.
 
-    Under a name of its own: ``folder`` is the user's, and anything may stand in it already.
+    ``folder`` is created if it does not exist. The name is unique, because ``folder`` belongs to the user and
+    may contain other files.
     """
     folder.mkdir(parents=True, exist_ok=True)
     made = Path(tempfile.mkdtemp(prefix=".profile-", dir=folder))
@@ -61,14 +69,15 @@ def workspace(folder: Path) -> Iterator[Path]:
 
 
 def take(recording: Recording, folder: Path, made: Path) -> Profile:
-    """Run it and read what it recorded.
+    """Run a command and read its recording.
 
     Args:
-        folder: where ``output.log``, the command's output, and ``profile.json`` go; an earlier profile's are replaced.
-        made: an empty directory of its own. The ranks' files go into it, and a training has its run directory,
-            whose ``config.json`` belongs into the profile, in ``made/run``.
+        folder: folder for ``output.log`` (the command's output) and ``profile.json``. Existing ones are
+            replaced.
+        made: an empty directory for the files of the ranks. A training has its run directory in ``made/run``;
+            the profile includes its ``config.json``.
 
-    Errors: UsageError when the command refuses its flags or records nothing; RuntimeError when it fails.
+    Errors: UsageError if the command rejects its flags or records nothing; RuntimeError if it fails.
     """
     ranks, run = made / "ranks", made / "run"
     ranks.mkdir()
@@ -94,9 +103,7 @@ def take(recording: Recording, folder: Path, made: Path) -> Profile:
     if code == 2:
         raise UsageError(_last_line(log).removeprefix("parcade: "))
     if code:
-        raise RuntimeError(
-            f"the command ended with code {code}: {_last_line(log)} (all of its output is in {log})"
-        )
+        raise RuntimeError(f"the command exited with code {code}: {_last_line(log)} (full output in {log})")
     config = json.loads((run / "config.json").read_text()) if (run / "config.json").exists() else {}
     profile = Profile(
         command=recording.shown,
@@ -113,8 +120,10 @@ def take(recording: Recording, folder: Path, made: Path) -> Profile:
 
 
 def _wait(process: subprocess.Popen, limit_seconds: float, log: Path, run: Path) -> int:
-    """The command's exit code; nothing of it is left. Ctrl-C asks it to stop. Errors: RuntimeError when it overruns its
-    limit."""
+    """Wait for the command and return its exit code. All its processes are gone afterwards.
+
+    Ctrl-C interrupts the command. Errors: RuntimeError if it exceeds its limit.
+    """
     deadline = time.monotonic() + limit_seconds
     try:
         while True:
@@ -124,7 +133,8 @@ def _wait(process: subprocess.Popen, limit_seconds: float, log: Path, run: Path)
                 pass
             if time.monotonic() > deadline:
                 raise RuntimeError(
-                    f"the command did not end within {limit_seconds:.0f} s (--limit); last it said: {_last_line(log)}"
+                    f"the command did not end within {limit_seconds:.0f} s (--limit); last output: "
+                    f"{_last_line(log)}"
                 )
     except KeyboardInterrupt:
         os.killpg(process.pid, signal.SIGINT)
@@ -136,11 +146,12 @@ def _wait(process: subprocess.Popen, limit_seconds: float, log: Path, run: Path)
     finally:
         try:
             end_process_group(process, seconds=END_SECONDS)
-        finally:  # a Ctrl-C while waiting leaves nothing behind either
+        finally:  # even if Ctrl-C interrupts the wait
             kill_processes_here(read_records(run))
 
 
 def _last_line(log: Path) -> str:
+    """Return the first error line of parcade in the log, or else its last line."""
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("parcade: ")]
-    return (errors or lines or ["it said nothing"])[0 if errors else -1]
+    return (errors or lines or ["no output"])[0 if errors else -1]

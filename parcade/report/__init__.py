@@ -1,1 +1,1 @@
-"""What a run tells: timing scopes, metrics, the live view, plots."""
+"""Output of a run: timing scopes, metrics, the live view, plots."""

@@ -1,5 +1,7 @@
-"""A finding: what was seen, the figures that show it, and what to do. The doctor and the profile's advice both speak
-so."""
+"""Findings: an observation, its evidence and a fix.
+
+The doctor and the advice of a profile both report findings.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,10 @@ LEVELS: tuple[Level, ...] = ("problem", "warning", "note")
 
 @dataclass(frozen=True)
 class Finding:
-    """One observation. ``rule`` is its stable name; ``evidence`` holds the figures; ``fix`` names the flag or
-    command."""
+    """One observation.
+
+    ``rule`` is its stable name, ``evidence`` holds the numbers, ``fix`` names a flag or command.
+    """
 
     rule: str
     level: Level
@@ -23,14 +27,14 @@ class Finding:
     fix: str
 
     def line(self) -> str:
-        """All of it on one line."""
+        """Return the finding as one line of text."""
         return f"{self.level}: {self.says} ({self.evidence}); {self.fix}"
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return plain JSON values."""
         return asdict(self)
 
 
 def by_gravity(findings: Iterable[Finding]) -> list[Finding]:
-    """Problems first, then warnings, then notes; in their order otherwise."""
+    """Sort findings by level: problems, warnings, notes. The order within a level is kept."""
     return sorted(findings, key=lambda finding: LEVELS.index(finding.level))

@@ -1,5 +1,4 @@
-"""A report of one page: the same blocks as text for a terminal, as Markdown, and as one HTML file with its pictures
-inside."""
+"""A one-page report, rendered as terminal text, as Markdown and as one HTML file with embedded plots."""
 
 from __future__ import annotations
 
@@ -11,8 +10,8 @@ from pathlib import Path
 
 _STYLE = (
     "body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222}"
-    "table{border-collapse:collapse;margin:1rem 0}td,th{padding:.2rem .8rem;text-align:left;border-bottom:1px solid "
-    "#ddd}"
+    "table{border-collapse:collapse;margin:1rem 0}"
+    "td,th{padding:.2rem .8rem;text-align:left;border-bottom:1px solid #ddd}"
     "td:not(:first-child),th:not(:first-child){text-align:right}img{max-width:100%}"
     ".prose td{text-align:left!important;vertical-align:top}code{background:#f3f3f3;padding:0 .2rem}"
 )
@@ -20,7 +19,7 @@ _STYLE = (
 
 @dataclass(frozen=True)
 class Heading:
-    """A section begins."""
+    """A section heading."""
 
     text: str
 
@@ -34,7 +33,10 @@ class Text:
 
 @dataclass(frozen=True)
 class Table:
-    """Columns of short values; ``prose`` ones hold sentences and are printed as a list in a terminal."""
+    """A table of short values.
+
+    With ``prose``, cells hold sentences, and a terminal shows the rows as a list.
+    """
 
     headers: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -43,7 +45,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Picture:
-    """A file beside the report."""
+    """An image file next to the report."""
 
     name: str
     alt: str
@@ -54,14 +56,14 @@ Block = Heading | Text | Table | Picture
 
 @dataclass(frozen=True)
 class Page:
-    """A title and what follows."""
+    """A title and its blocks."""
 
     title: str
     blocks: tuple[Block, ...]
 
 
 def to_text(page: Page) -> str:
-    """For a terminal; pictures are named."""
+    """Render for a terminal, with file names in place of plots."""
     lines = [page.title, "=" * len(page.title), ""]
     for block in page.blocks:
         match block:
@@ -94,7 +96,7 @@ def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def to_markdown(page: Page) -> str:
-    """For a repository or a wiki; pictures are linked."""
+    """Render as Markdown with linked plots."""
     lines = [f"# {page.title}", ""]
     for block in page.blocks:
         match block:
@@ -112,7 +114,7 @@ def to_markdown(page: Page) -> str:
 
 
 def to_html(page: Page, folder: Path) -> str:
-    """One file that can be mailed: the pictures, read from ``folder``, are inside."""
+    """Render as one self-contained HTML file with the plots, read from ``folder``, embedded."""
     e = html.escape
     lines = [
         "<!doctype html><meta "
@@ -137,6 +139,6 @@ def to_html(page: Page, folder: Path) -> str:
 
 
 def write_page(page: Page, folder: Path) -> None:
-    """``report.md`` and ``report.html`` into the folder that holds the pictures."""
+    """Write ``report.md`` and ``report.html`` into the folder that holds the plots."""
     (folder / "report.md").write_text(to_markdown(page))
     (folder / "report.html").write_text(to_html(page, folder))

@@ -1,4 +1,4 @@
-"""Pictures of runs and benches; matplotlib is imported only when something is drawn."""
+"""Plots of runs and benchmarks. matplotlib is imported only when something is drawn."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ import numpy as np
 
 
 def score_curve(run: Path) -> dict[str, np.ndarray]:
-    """A run's score over time from its ``metrics.jsonl``: arrays ``[k]`` of seconds, CPU seconds, frames and scores."""
+    """Read a run's score curve from ``metrics.jsonl``.
+
+    Return arrays ``[k]`` of wall-clock seconds, CPU seconds, frames and scores.
+    """
     reports = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     reports = [report for report in reports if report["score_mean"] is not None]
     names = ("wall_seconds", "cpu_seconds", "frames", "score_mean")
@@ -27,7 +30,10 @@ def plot_curves(
     target: float | None,
     logarithmic: bool = False,
 ) -> None:
-    """Scores of several runs a label, thin lines each, over ``x`` (``cpu_seconds``, ``frames``, ...), as a PNG."""
+    """Plot scores over ``x`` (``cpu_seconds``, ``frames``, ...) as a PNG.
+
+    Each run is a thin line. The runs of a label share a colour.
+    """
     import matplotlib
 
     matplotlib.use("Agg")
@@ -51,7 +57,7 @@ def plot_curves(
     if target is not None:
         axes.axhline(target, color="0.4", lw=0.8, ls="--")
     axes.set_xlabel(x_label)
-    axes.set_ylabel("mean score of the last 100 games")
+    axes.set_ylabel("mean score of the last 100 episodes")
     axes.set_title(title)
     axes.grid(alpha=0.25)
     axes.legend(frameon=False, **({} if few else {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}))
@@ -62,7 +68,10 @@ def plot_curves(
 def plot_rates(
     lines: dict[str, list[tuple[int, list[float]]]], path: Path, *, x_label: str, y_label: str, title: str
 ) -> None:
-    """Rates against sizes on logarithmic axes, a line a label: medians, with bars from the least to the greatest, as a PNG."""
+    """Plot rates against sizes as a PNG with logarithmic axes.
+
+    Each label is a line of medians, with bars from the minimum to the maximum.
+    """
     import matplotlib
 
     matplotlib.use("Agg")

@@ -1,4 +1,4 @@
-"""How far a run has come, over all ranks and over all its resumes."""
+"""Progress of a run, summed over all ranks and all resumes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from parcade.timing import process_seconds
 
 @dataclass
 class Progress:
-    """Counters over all ranks. Seconds count from the start of the process and add up over resumes."""
+    """Counters over all ranks. Seconds count from the start of the process and are summed over resumes."""
 
     total_frames: int
     milestone_scores: tuple[float, ...]
@@ -31,7 +31,7 @@ class Progress:
 
     @property
     def share(self) -> float:
-        """Share of the run's frames that are played: what schedules run over."""
+        """Share of the run's frames played so far. Schedules depend on it."""
         return min(self.frames / self.total_frames, 1.0)
 
     @property
@@ -40,7 +40,7 @@ class Progress:
         return self.seconds_before + process_seconds()
 
     def mark_milestones(self) -> list[float]:
-        """Record the scores that the mean of the last 100 games has reached for the first time; returns them."""
+        """Record and return the scores that the mean of the last 100 episodes reaches for the first time."""
         mean = self.board.score_mean
         if mean is None or not self.board.is_full:
             return []
@@ -55,7 +55,7 @@ class Progress:
         return new
 
     def get_state(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return plain JSON values."""
         board = self.board.get_state()
         return {
             "frames": self.frames,
@@ -72,7 +72,7 @@ class Progress:
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Take what ``get_state`` gave; time goes on from there."""
+        """Restore a state from ``get_state``. Time continues from its values."""
         for name in ("frames", "reset_frames", "steps", "updates", "iterations", "cut_games"):
             setattr(self, name, int(state[name]))
         self.seconds_before = float(state["wall_seconds"])

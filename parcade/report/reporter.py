@@ -1,7 +1,8 @@
-"""The reporter: counts over all ranks, says when to stop, report and save, and writes all of it down.
+"""The reporter sums counters over all ranks, decides when to report, save and stop, and writes the metrics.
 
-Every rank has one, and every rank takes the same decisions: what depends on a clock, a signal or a file is decided by
-one small Allreduce an iteration, so that no rank leaves the loop while another waits for it.
+Every rank has a reporter, and all reporters make the same decisions. Decisions that depend on a clock, a
+signal or a file are made by one small Allreduce per iteration, so that no rank leaves the loop while another
+waits for it.
 """
 
 from __future__ import annotations
@@ -28,14 +29,15 @@ REPORT, CHECKPOINT, STOP, TIME_UP = range(4)
 
 
 class Reporter:
-    """Follows one run. ``finished`` is None while it goes on, then the reason it ended.
+    """Follows one run. ``finished`` is None while the run continues, then the reason it ended.
 
     Args:
-        timer: of this thread. Its device clock, attached before the reporter is made, is read once a report.
-        view, writer: where reports go; None on every rank but the first.
-        save: writes a checkpoint; called on every rank at once.
-        stop_requested: polled every iteration (a signal, a file); true on any rank stops all.
-        on_iteration: told of every iteration first, with the source; a profile counts there.
+        timer: timer of this thread. Attach its device clock before creating the reporter, which reads it once
+            per report.
+        view, writer: destinations of reports; None on every rank but the first.
+        save: writes a checkpoint; called on all ranks together.
+        stop_requested: polled every iteration (a signal, a file); true on any rank stops all ranks.
+        on_iteration: called with the source at the start of ``record``; used to record a profile.
     """
 
     def __init__(
@@ -75,7 +77,7 @@ class Reporter:
         self._source: Source | None = None
 
     def record(self, source: Source, metrics: dict[str, Tensor]) -> None:
-        """Take in one iteration; reports, saves and decides whether the run is over."""
+        """Record one iteration. Report and save if due, and decide whether the run is finished."""
         self._source = source
         if self.on_iteration is not None:
             self.on_iteration(source)
@@ -89,7 +91,7 @@ class Reporter:
             self._checkpoint()
 
     def _synchronise(self, source: Source) -> tuple[bool, bool]:
-        """Add up counters over ranks and agree on what is due."""
+        """Sum counters over ranks and agree on whether a report and a checkpoint are due."""
         p, now = self.progress, time.perf_counter()
         counts = torch.tensor(
             [source.frames, source.reset_frames, source.steps, source.cut_games, self._cpu_seconds(source)],
@@ -118,7 +120,7 @@ class Reporter:
 
     @staticmethod
     def _cpu_seconds(source: Source) -> float:
-        """CPU time of this process and of those that play for it."""
+        """Return the CPU time of this process and of its actors in other processes."""
         return process_cpu_seconds() + getattr(source, "cpu_seconds", 0.0)
 
     def _reason_to_finish(self, due: np.ndarray) -> str | None:
@@ -169,7 +171,10 @@ class Reporter:
         self._sums, self._iterations_since, self._new_scores = {}, 0, []
 
     def _mean_metrics(self) -> dict[str, float]:
-        """Means of the algorithm's metrics over iterations and ranks, fetched from the device here and only here."""
+        """Return means of the algorithm's metrics over iterations and ranks.
+
+        This is the only place that fetches them from the device.
+        """
         names = sorted(self._sums)
         if not names:
             return {}
@@ -178,7 +183,7 @@ class Reporter:
         return dict(zip(names, total.tolist(), strict=True))
 
     def _time_shares(self) -> dict[str, float]:
-        """Share of wall clock per scope since the last report, mean over ranks."""
+        """Return the share of wall clock per scope since the last report, mean over ranks."""
         shares: dict[str, float] = {}
         snapshots = (self.timer.snapshot(), self.actor_timer.snapshot() if self.actor_timer else {})
         for prefix, now, last in zip(("time/", "actor_time/"), snapshots, self._last_seconds, strict=True):
@@ -191,9 +196,10 @@ class Reporter:
         return shares
 
     def _device_shares(self, elapsed: float) -> dict[str, float]:
-        """Share of wall clock per kind of the GPU's work since the last report, mean over ranks; nothing without a GPU.
+        """Return the share of wall clock per kind of GPU work since the last report, mean over ranks.
 
-        Taken after ``_mean_metrics``, which waits for the learner's work: what that queued has finished.
+        The result is empty without a GPU. Call this after ``_mean_metrics``, which waits until the work
+        queued by the learner has finished.
         """
         if self.timer.device_clock is None:
             return {}
@@ -211,6 +217,6 @@ class Reporter:
         self._last_checkpoint = time.perf_counter()
 
     def say(self, line: str) -> None:
-        """A line for the user, from the first rank alone."""
+        """Show the user one line of text. Only the first rank does."""
         if self.view is not None:
             self.view.say(line)

@@ -1,4 +1,4 @@
-"""The live view in a terminal, and plain lines where there is none."""
+"""The live view in a terminal, and plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 
 def human(number: float) -> str:
-    """1234567 as ``1.23M``."""
+    """Format a number with a suffix: 1234567 as ``1.23M``."""
     for limit, suffix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(number) >= limit:
             return f"{number / limit:.3g}{suffix}"
@@ -21,14 +21,14 @@ def human(number: float) -> str:
 
 
 def clock(seconds: float) -> str:
-    """Seconds as ``1:23:45`` or ``2:05``."""
+    """Format seconds as ``1:23:45`` or ``2:05``."""
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
 def sparkline(values: list[float], width: int = 40) -> str:
-    """The last ``width`` values as bars between their least and greatest."""
+    """Draw the last ``width`` values as bars, scaled to their minimum and maximum."""
     values = values[-width:]
     if not values:
         return ""
@@ -37,7 +37,7 @@ def sparkline(values: list[float], width: int = 40) -> str:
 
 
 class Trend:
-    """Scores over time, and when a target would be reached if the trend of the last reports went on."""
+    """Scores over time, and the estimated time to a target if the trend of the last reports continues."""
 
     def __init__(self, target: float | None) -> None:
         self.target = target
@@ -45,12 +45,15 @@ class Trend:
         self._recent: deque[tuple[float, float]] = deque(maxlen=12)
 
     def add(self, wall_seconds: float, score: float) -> None:
-        """Add the score mean at a time."""
+        """Add the mean score at a time."""
         self.scores.append(score)
         self._recent.append((wall_seconds, score))
 
     def seconds_to_target(self) -> float | None:
-        """Seconds until the target by a straight line through the last reports; None without one that rises."""
+        """Return seconds until the target, linearly extrapolated from the last reports.
+
+        Return None without a target, with too few reports, or if the scores do not rise.
+        """
         if self.target is None or len(self._recent) < 3:
             return None
         (t0, s0), (t1, s1) = self._recent[0], self._recent[-1]
@@ -60,14 +63,14 @@ class Trend:
 
 
 def plain_line(metrics: dict[str, Any], trend: Trend) -> str:
-    """One report as one line of text."""
+    """Format a report as one line of text."""
     score = "-" if metrics.get("score_mean") is None else f"{metrics['score_mean']:.2f}"
     eta = trend.seconds_to_target()
     parts = [
         clock(metrics["wall_seconds"]),
         f"frames {human(metrics['frames'])}",
         f"score {score}" + (f" of {trend.target:g}" if trend.target is not None else ""),
-        f"games {metrics['episodes']}",
+        f"episodes {metrics['episodes']}",
         f"{human(metrics['frames_per_second'])} frames/s",
         f"{human(metrics['steps_per_second'])} steps/s",
         " ".join(f"{s} {metrics[f'time/{s}']:.0%}" for s in SCOPES if metrics.get(f"time/{s}", 0) >= 0.005),
@@ -80,7 +83,7 @@ def plain_line(metrics: dict[str, Any], trend: Trend) -> str:
 
 
 class PlainView:
-    """One line a report; for logs, pipes and CI."""
+    """One line per report, for logs, pipes and CI."""
 
     def __init__(self, title: str, target: float | None, stream: TextIO | None = None) -> None:
         self.trend = Trend(target)
@@ -88,7 +91,7 @@ class PlainView:
         self.say(title)
 
     def say(self, line: str) -> None:
-        """A message between reports."""
+        """Show a message between reports."""
         print(line, file=self.stream, flush=True)
 
     def update(self, metrics: dict[str, Any]) -> None:
@@ -98,7 +101,7 @@ class PlainView:
         self.say(plain_line(metrics, self.trend))
 
     def close(self) -> None:
-        """Nothing to put back."""
+        """Do nothing: there is no terminal state to restore."""
 
 
 class LiveView(PlainView):
@@ -127,11 +130,12 @@ class LiveView(PlainView):
         score = metrics.get("score_mean")
         goal = f" of {self.trend.target:g}" if self.trend.target is not None else ""
         table.add_row(
-            "score", f"[bold]{'-' if score is None else f'{score:.2f}'}[/bold]{goal} (mean of last 100 games)"
+            "score",
+            f"[bold]{'-' if score is None else f'{score:.2f}'}[/bold]{goal} (mean of last 100 episodes)",
         )
         table.add_row("trend", sparkline(self.trend.scores))
         table.add_row(
-            "games", f"{metrics['episodes']}, {human(metrics.get('episode_steps_mean') or 0)} steps each"
+            "episodes", f"{metrics['episodes']}, {human(metrics.get('episode_steps_mean') or 0)} steps each"
         )
         table.add_row("played", f"{human(metrics['frames'])} frames, {human(metrics['updates'])} updates")
         table.add_row(
@@ -160,6 +164,6 @@ class LiveView(PlainView):
 
 
 def make_view(title: str, target: float | None) -> PlainView:
-    """A live view on a terminal, plain lines elsewhere or where PARCADE_PLAIN is set."""
+    """Return a live view on a terminal, and a plain view elsewhere or if PARCADE_PLAIN is set."""
     live = sys.stdout.isatty() and not os.environ.get("PARCADE_PLAIN")
     return LiveView(title, target) if live else PlainView(title, target)

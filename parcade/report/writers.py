@@ -1,4 +1,7 @@
-"""Metrics on disk: ``metrics.jsonl`` and TensorBoard events. A disk that is full is reported, and the run goes on."""
+"""Metrics on disk: ``metrics.jsonl`` and TensorBoard events.
+
+A full disk is reported, and the run continues.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ if TYPE_CHECKING:
 class MetricsWriter:
     """Appends reports to ``metrics.jsonl`` and to TensorBoard events in the run's directory.
 
-    After a resume, reports beyond the checkpoint are cut off first, so that the file tells one story.
+    After a resume, it first removes the reports from after the checkpoint, so that the history is consistent.
     """
 
     def __init__(self, run: Path, say: Callable[[str], None], resumed_at_frames: int | None = None) -> None:
@@ -28,7 +31,10 @@ class MetricsWriter:
 
     @functools.cached_property
     def _events(self) -> SummaryWriter:
-        """Made for the first report: its import takes a tenth of the time until the first step."""
+        """The TensorBoard writer.
+
+        It is created at the first report: its import takes 10 % of the time to the first step.
+        """
         from torch.utils.tensorboard import SummaryWriter
 
         return SummaryWriter(str(self._run), purge_step=self._resumed_at_frames)
@@ -42,13 +48,13 @@ class MetricsWriter:
                 if json.loads(line)["frames"] <= frames:
                     kept.append(line)
             except (ValueError, KeyError):
-                continue  # a line that a kill cut in half
+                continue  # an incomplete line, left when the process was killed
         temporary = self._path.with_suffix(".tmp")
         temporary.write_text("".join(line + "\n" for line in kept))
         temporary.replace(self._path)
 
     def write(self, metrics: dict[str, Any]) -> None:
-        """Append one report."""
+        """Append one report. If that fails, warn once and continue."""
         try:
             with open(self._path, "a") as file:
                 file.write(json.dumps(metrics) + "\n")
@@ -60,7 +66,7 @@ class MetricsWriter:
         except OSError as error:
             if not self._failed:
                 self._say(
-                    f"warning: metrics cannot be written ({error.strerror}); training goes on, free some space"
+                    f"warning: cannot write metrics ({error.strerror}); training continues, free some space"
                 )
             self._failed = True
 
@@ -70,4 +76,4 @@ class MetricsWriter:
             if "_events" in vars(self):
                 self._events.close()
         except OSError as error:
-            self._say(f"warning: TensorBoard events are incomplete ({error.strerror})")
+            self._say(f"warning: the TensorBoard event file is incomplete ({error.strerror})")

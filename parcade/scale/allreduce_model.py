@@ -1,14 +1,15 @@
-"""How long an Allreduce takes: measured at a few sizes and counts, and a model that goes on from there.
+"""A model of the time of an Allreduce, fitted to measurements at a few sizes and rank counts.
 
 On one host, with n ranks, b bytes and c cores:
 
-    T(n, b) = t0 + t1 log2(n) + t2 b (n - 1)/n + t3 b max(n/c - 1, 0) + t4 max(n/c - 1, 0)                           (1)
+    T(n, b) = t0 + t1 log2(n) + t2 b (n - 1)/n + t3 b max(n/c - 1, 0) + t4 max(n/c - 1, 0)                 (1)
 
-The first three terms are the latency of a tree and the bandwidth of a reduce-scatter with an allgather (Thakur,
-Rabenseifner and Gropp 2005, "Optimization of collective communication operations in MPICH"); the last two are ranks
-taking turns on too few cores. Between h hosts over a link of latency l and bandwidth w, the same algorithms add
+The first three terms are the latency of a tree and the bandwidth of a reduce-scatter with an allgather
+(Thakur, Rabenseifner and Gropp 2005, "Optimization of collective communication operations in MPICH"). The
+last two terms are the cost of more ranks than cores. Between h hosts over a link of latency l and bandwidth
+w, the same algorithms add
 
-    2 log2(h) l + 2 b (h - 1)/h / w                                                                                  (2)
+    2 log2(h) l + 2 b (h - 1)/h / w                                                                        (2)
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ PROBE_REPEATS = 25
 
 @dataclass(frozen=True)
 class Timing:
-    """Median seconds of an Allreduce of ``num_bytes`` over ``ranks`` on one host."""
+    """Median seconds of an Allreduce of ``num_bytes`` over ``ranks`` ranks on one host."""
 
     ranks: int
     num_bytes: int
@@ -40,7 +41,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Link:
-    """What lies between hosts."""
+    """The network link between hosts."""
 
     latency_seconds: float
     bytes_per_second: float
@@ -48,14 +49,14 @@ class Link:
 
 @dataclass(frozen=True)
 class AllreduceModel:
-    """Equation (1) with its five coefficients, for hosts of ``cores``; ``link`` adds equation (2)."""
+    """Equation (1) with its five coefficients, for hosts with ``cores`` cores. ``link`` adds equation (2)."""
 
     coefficients: tuple[float, ...]
     cores: int
     link: Link | None = None
 
     def seconds(self, ranks: int, num_bytes: float, ranks_per_host: int) -> float:
-        """One Allreduce over so many ranks, so many of them on each host."""
+        """Return the seconds of one Allreduce over ``ranks`` ranks with ``ranks_per_host`` on each host."""
         local = min(ranks, ranks_per_host)
         total = (
             float(_features(local, num_bytes, self.cores) @ np.array(self.coefficients)) if ranks > 1 else 0.0
@@ -74,27 +75,28 @@ def _features(ranks: int, num_bytes: float, cores: int) -> np.ndarray:
 
 
 def fit_model(timings: list[Timing], cores: int, link: Link | None = None) -> AllreduceModel:
-    """Non-negative coefficients with the least relative error. Errors: ValueError without timings of 2 ranks or
-    more."""
+    """Fit non-negative coefficients by least squares of the relative error.
+
+    Errors: ValueError without timings of 2 ranks or more.
+    """
     from scipy.optimize import nnls
 
     used = [timing for timing in timings if timing.ranks > 1]
     if not used:
-        raise ValueError("an Allreduce needs timings of 2 ranks or more")
+        raise ValueError("the Allreduce model needs timings of 2 ranks or more")
     rows = np.array([_features(t.ranks, t.num_bytes, cores) / t.seconds for t in used])
-    scale = np.maximum(
-        rows.max(0), 1e-300
-    )  # bytes and counts differ by a factor of 1e6: the solver wants them alike
+    # Scale the columns for the solver: bytes and counts differ by a factor of 1e6.
+    scale = np.maximum(rows.max(0), 1e-300)
     return AllreduceModel(tuple(nnls(rows / scale, np.ones(len(used)))[0] / scale), cores, link)
 
 
 def relative_errors(model: AllreduceModel, timings: list[Timing]) -> list[float]:
-    """Model over measurement - 1, for timings on one host."""
+    """Return model / measurement - 1 for each timing, on one host."""
     return [model.seconds(t.ranks, t.num_bytes, t.ranks) / t.seconds - 1 for t in timings if t.ranks > 1]
 
 
 def measure_allreduce(counts: list[int], limit_seconds: float = 120.0) -> list[Timing]:
-    """Probe this host with each count of ranks. Errors: RuntimeError when a probe fails."""
+    """Time Allreduce on this host with each number of ranks. Errors: RuntimeError if a probe fails."""
     from parcade.scale.synthetic import _run
 
     timings = []
@@ -108,13 +110,16 @@ def measure_allreduce(counts: list[int], limit_seconds: float = 120.0) -> list[T
 
 
 def _probe(result: Path) -> None:
-    """Be one rank of the probe: the slowest rank's time of each repeat, the median over repeats."""
+    """Run one rank of the probe.
+
+    It times the slowest rank of each repeat and takes the median over repeats.
+    """
     from mpi4py import MPI
 
     comm, rows = MPI.COMM_WORLD, []
     for num_bytes in PROBE_BYTES:
         buffer, seconds = np.zeros(num_bytes // 4, np.float32), np.empty(PROBE_REPEATS)
-        for i in range(-2, PROBE_REPEATS):  # two to warm up
+        for i in range(-2, PROBE_REPEATS):  # two warm-up repeats
             comm.Barrier()
             started = time.perf_counter()
             comm.Allreduce(MPI.IN_PLACE, buffer)

@@ -1,4 +1,4 @@
-"""The two questions a fit is for: how many cores for a rate, and for a score in a given time; and what that costs."""
+"""The questions that fits answer: how many cores a rate or a score in a given time requires, and the cost."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from parcade.scale.fits import Fit
 
 @dataclass(frozen=True)
 class Questions:
-    """What the user wants to know; None where it was not asked.
+    """The user's questions. None means not asked.
 
-    ``score`` within ``minutes``, from the learning curve of a finished run; ``price`` of a node an hour.
+    ``rate`` is in steps/s. ``score`` is to be reached within ``minutes``, by the learning curve ``curve`` of
+    a finished run. ``price`` is per node and hour.
     """
 
     rate: float | None = None
@@ -28,7 +29,7 @@ class Questions:
 
 @dataclass(frozen=True)
 class Answer:
-    """Cores and nodes by one fit; ``cores`` None where the curve never gets there."""
+    """Cores and nodes according to one fit. ``cores`` is None if the fit never reaches the rate."""
 
     question: str
     fit: str
@@ -39,29 +40,32 @@ class Answer:
 
 
 def steps_to_score(curve: Path, score: float) -> tuple[int, float]:
-    """Steps a finished run took to its first milestone of at least ``score``, and that milestone.
+    """Return the steps of a finished run to its lowest milestone of at least ``score``, and that milestone.
 
-    Errors: UsageError when the run has none.
+    Errors: UsageError if there is none.
     """
     path = curve / "result.json" if curve.is_dir() else curve
     try:
         milestones = json.loads(path.read_text())["milestones"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(
-            f"curve={curve} holds no result.json of a finished run ({error}); give a run's directory"
+            f"curve={curve} holds no result.json of a finished run ({error}); give a run directory"
         ) from error
     reached = {float(name): int(mark["steps"]) for name, mark in milestones.items() if float(name) >= score}
     if not reached:
         best = max(map(float, milestones), default=None)
         raise UsageError(
-            f"the run in {curve} never reached {score:g} (its best milestone is {best}); ask for a lower --score"
+            f"the run in {curve} never reached {score:g} (its best milestone is {best}); use a lower --score"
         )
     milestone = min(reached)
     return reached[milestone], milestone
 
 
 def answer(questions: Questions, fits: dict[str, Fit]) -> list[Answer]:
-    """Every question by every fit. Errors: UsageError when the learning curve does not hold what is asked."""
+    """Answer every question by every fit.
+
+    Errors: UsageError if the learning curve never reaches the score.
+    """
     asked: list[tuple[str, float, float | None]] = []
     if questions.rate is not None:
         asked.append((f"{questions.rate:,.0f} steps/s", questions.rate, None))

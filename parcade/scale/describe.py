@@ -1,4 +1,4 @@
-"""The scaling report as a page."""
+"""The page of the scaling report."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ FORMULAS = {
     "usl": "lambda n / (1 + sigma (n - 1) + kappa n (n - 1))",
 }
 
-# A rank alone that got less of its core than this shared it with something else.
 UNDISTURBED_SHARE = 0.7
+"""A single rank that gets less than this share of its core shares it with another program."""
 
 
 def picture_name(index: int) -> str:
-    """The file of a series' picture."""
+    """Return the file name of a series' plot."""
     return f"scale-{index}.png"
 
 
 def describe(result: ScaleResult, questions: Questions) -> Page:
-    """The report's page; pictures are named as ``picture_name`` says."""
+    """Return the report's page. Plots are named by ``picture_name``."""
     blocks: list[Block] = [Text(_introduction(result))]
     for index, series in enumerate(result.series):
         blocks += [
@@ -44,17 +44,16 @@ def describe(result: ScaleResult, questions: Questions) -> Page:
         blocks += _simulation(series, result)
     if result.timings:
         blocks += [Heading("Allreduce, measured and modelled"), *_allreduce(result)]
-    blocks += [Heading("What these numbers stand on"), Text(_provenance(result))]
+    blocks += [Heading("Provenance"), Text(_provenance(result))]
     return Page(result.title, tuple(blocks))
 
 
 def _introduction(result: ScaleResult) -> str:
     return (
-        f"The same job at several sizes on {result.cores} core(s), interleaved and repeated. Rates are of the recorded "
-        "window, without "
-        "start-up. Speed-up and efficiency are per core, against the smallest size; sizes whose ranks take turns on "
-        "the cores "
-        "are marked shared and are in no fit; synthetic sizes sleep instead of computing while their Allreduce is real."
+        f"The same job at several sizes on {result.cores} core(s), interleaved and repeated. Rates are those "
+        "of the recorded window, without start-up. Speed-up and efficiency are per core, relative to the "
+        "smallest size. Sizes with more ranks x threads than cores are marked shared and excluded from all "
+        "fits. The ranks of synthetic sizes sleep instead of computing; their Allreduce is real."
     )
 
 
@@ -118,12 +117,12 @@ def _spread_note(series: SeriesResult) -> str:
     ]
     if starved and min(starved) < UNDISTURBED_SHARE:
         parts.append(
-            f"A single rank got {min(starved):.0%} of a core: other programs used the machine. Measured rates and "
-            "synthetic or simulated ones, which take work by the CPU clock, do not belong together here; "
-            "measure again on a quiet machine."
+            f"A single rank got {min(starved):.0%} of a core: other programs used the machine. Synthetic and "
+            "simulated rates, whose work is measured by the CPU clock, cannot be compared with measured "
+            "rates here; measure again on an idle machine."
         )
     if turned is not None:
-        parts.append(f"The measured curve turns: more than {turned} core(s) are slower.")
+        parts.append(f"The measured rate peaks at {turned} core(s); larger sizes are slower.")
     return " ".join(parts)
 
 
@@ -137,8 +136,9 @@ def _range_note(fit: Fit) -> str:
     if not count:
         return ""
     return (
-        f" Brackets are a range, each of the {count} repeats fitted on its own; that of {count} independent ones holds the "
-        f"median of many with a chance of {math.floor(100 * range_holds(count))} %."
+        f" Brackets are the range over the {count} repeats, each fitted separately. The range of {count} "
+        "independent repeats contains the true median with a probability of "
+        f"{math.floor(100 * range_holds(count))} %."
     )
 
 
@@ -146,7 +146,8 @@ def _fit_blocks(series: SeriesResult, fits: dict[str, Fit]) -> list[Block]:
     if not fits:
         return [
             Text(
-                "Fewer than two sizes had a core for every rank: nothing can be fitted. Add --synthetic 4,8,16."
+                "Fewer than two sizes had a core for every rank, so no curve can be fitted. Add --synthetic "
+                "4,8,16."
             )
         ]
     rows = [
@@ -154,15 +155,15 @@ def _fit_blocks(series: SeriesResult, fits: dict[str, Fit]) -> list[Block]:
             f"{name}: {FORMULAS[name]}",
             "; ".join(_parameter(fit, parameter) for parameter in fit.parameters),
             f"{fit.error:.1%}",
-            f"{fit.peak:,.0f} cores" if fit.peak is not None else "never",
+            f"{fit.peak:,.0f} cores" if fit.peak is not None else "none",
         ]
         for name, fit in fits.items()
     ]
     sizes = ", ".join(map(str, series.samples()))
     blocks: list[Block] = [
-        Table(["fit, [range of the repeats]", "parameters", "mean error", "turns at"], rows),
+        Table(["fit, [range of the repeats]", "parameters", "mean error", "peak"], rows),
         Text(
-            f"Fitted to the sizes {sizes}. A line has no turn by its nature; a kappa of 0 means that none was seen."
+            f"Fitted to the sizes {sizes}. A line never peaks; kappa = 0 means that the data show no peak."
             + _range_note(next(iter(fits.values())))
         ),
     ]
@@ -179,16 +180,16 @@ def _fit_blocks(series: SeriesResult, fits: dict[str, Fit]) -> list[Block]:
             ]
             for size, known, name, predicted, measured in checked
         ]
-        headers = ["cores", "fitted on", "fit", "predicted", "found", "error"]
+        headers = ["cores", "fitted to", "fit", "predicted", "observed", "error"]
         blocks += [
-            Text("Predictions checked: fitted on the smaller sizes alone, then compared with the next."),
+            Text("Predictions checked: each size is predicted by fits to the smaller sizes alone."),
             Table(headers, rows),
         ]
     return blocks
 
 
 def prediction_errors(series: SeriesResult) -> list[tuple[int, list[int], str, float, float]]:
-    """(size, sizes fitted on, fit, predicted, found) for every size that smaller ones can predict."""
+    """Return (size, fitted sizes, fit, predicted, observed) for every size that smaller sizes can predict."""
     samples, rows = series.samples(), []
     sizes = sorted(samples)
     for i, size in enumerate(sizes):
@@ -217,14 +218,13 @@ def _answers(questions: Questions, fits: dict[str, Fit]) -> list[Block]:
                 *([f"{row.cost:,.2f}" if row.cost is not None else "-"] if priced else []),
             ]
         )
-    headers = ["for", "by", "cores", f"nodes of {questions.cores_per_node}", *(["cost"] if priced else [])]
-    note = "Cost is of one hour of steps/s, or of the whole time to the score." if priced else ""
+    headers = ["goal", "fit", "cores", f"nodes of {questions.cores_per_node}", *(["cost"] if priced else [])]
+    note = "Cost is for one hour at a rate, or for the entire time to a score." if priced else ""
     blocks: list[Block] = [Table(headers, rows)]
     if any("score" in row.question for row in found):
         note += (
-            " Steps to the score are those of the given run and its batch size: larger batches usually need more "
-            "steps, so the "
-            "answer is a lower bound."
+            " The number of steps to the score is that of the given run and its batch size. Larger batches "
+            "usually need more steps, so the answer is a lower bound."
         )
     return [*blocks, Text(note.strip())] if note else blocks
 
@@ -252,8 +252,8 @@ def _simulation(series: SeriesResult, result: ScaleResult) -> list[Block]:
             abs(s.steps_per_second / found[key] - 1) for key, s in zip(kinds, series.validation, strict=True)
         )
         blocks += [
-            Text(f"The simulation against every size that was run; its largest error is {worst:.0%}."),
-            Table(["ranks", "kind", "simulated steps/s", "found", "error"], rows),
+            Text(f"The simulation compared with every size that was run. The largest error is {worst:.0%}."),
+            Table(["ranks", "kind", "simulated steps/s", "observed", "error"], rows),
         ]
     if series.simulated:
         base = series.samples()
@@ -292,7 +292,7 @@ def _simulation(series: SeriesResult, result: ScaleResult) -> list[Block]:
         on = f"a link of {speed} between hosts (given, not measured)"
         blocks += [
             Text(
-                f"Simulated, {result.ranks_per_host} rank(s) on each host. Stands on: {series.stands_on}; the "
+                f"Simulated with {result.ranks_per_host} rank(s) per host. Based on: {series.stands_on}; the "
                 f"Allreduce model below; {on if link else 'one host'}."
             ),
             Table(headers, rows),
@@ -324,16 +324,16 @@ def _allreduce(result: ScaleResult) -> list[Block]:
         missed = [
             abs(e) for e in relative_errors(unseen, [t for t in result.timings if t.ranks == counts[-1]])
         ]
-        note += f" Fitted without {counts[-1]} ranks, it misses those by {_median(missed):.0%} (median)"
-        note += f" and {max(missed):.0%} at most."
+        note += f" Fitted without the {counts[-1]}-rank timings, its error on them is {_median(missed):.0%}"
+        note += f" (median) and {max(missed):.0%} (largest)."
     return [Table(["ms, measured / model", *(f"{n} ranks" for n in counts)], rows), Text(note)]
 
 
 def _provenance(result: ScaleResult) -> str:
     machine = result.machine
     return (
-        f"Command: {result.command}. Commit {result.commit or 'unknown'}. {machine.get('cpu', 'unknown CPU')}, "
-        f"{result.cores} cores, {machine.get('memory_gib', '?')} GiB, torch {machine.get('torch', '?')}; "
-        f"load average {result.load:.1f} at the start. "
-        f"Curves: {', '.join(CURVES)}."
+        f"Command: {result.command}. Commit {result.commit or 'unknown'}. "
+        f"{machine.get('cpu', 'unknown CPU')}, {result.cores} cores, {machine.get('memory_gib', '?')} GiB, "
+        f"torch {machine.get('torch', '?')}; load average {result.load:.1f} at the start. Curves: "
+        f"{', '.join(CURVES)}."
     )

@@ -1,19 +1,20 @@
-"""Rates as functions of size: a straight line, Amdahl's law and Gunther's, with their ranges over repeats. Pure maths.
+"""Rates as functions of size: a line, Amdahl's law and Gunther's law, with ranges over repeats. Pure maths.
 
-Notation: n the size (cores or ranks), X(n) the rate, lambda the rate of one, sigma the share that is serial
-(contention), kappa the price of keeping every pair in step (coherency).
+Notation: n is the size (cores or ranks), X(n) the rate, lambda the rate at size 1, sigma the serial share
+(contention), and kappa the cost of keeping every pair consistent (coherency).
 
 - line: X(n) = a + b n
 - Amdahl 1967, "Validity of the single processor approach": X(n) = lambda n / (1 + sigma (n - 1))
-- Gunther 1993, "A simple capacity model for massively parallel transaction systems" (the universal scalability law):
-  X(n) = lambda n / (1 + sigma (n - 1) + kappa n (n - 1))                                                            (1)
+- Gunther 1993, "A simple capacity model for massively parallel transaction systems" (the universal
+  scalability law): X(n) = lambda n / (1 + sigma (n - 1) + kappa n (n - 1))                              (1)
 
-(1) is linear once turned over: n / X(n) = 1/lambda + (sigma/lambda) (n - 1) + (kappa/lambda) n (n - 1), so the fit is a
-non-negative least-squares problem with one answer and no starting point. Rows are scaled by X/n: relative errors count,
-not absolute ones, or the largest size would decide everything.
+The reciprocal of (1) is linear: n / X(n) = 1/lambda + (sigma/lambda) (n - 1) + (kappa/lambda) n (n - 1). The
+fit is therefore a non-negative least-squares problem with a unique solution and without a starting point.
+Rows are scaled by X/n, so that the fit minimises relative errors. Otherwise the largest size would dominate.
 
-What a fit is worth shows in its range: sizes are measured in turn, so the k-th repeat of all sizes is a whole measurement
-and is fitted on its own. Three repeats are too few for an interval of 90 %: ``range_holds``.
+The range of a fit shows its uncertainty. Sizes are measured in turn, so the k-th repeats of all sizes form
+one complete measurement, which is fitted separately. Three repeats are too few for a 90 % interval; see
+``range_holds``.
 """
 
 from __future__ import annotations
@@ -25,16 +26,20 @@ from dataclasses import dataclass
 import numpy as np
 
 Samples = Mapping[int, Sequence[float]]
-"""Rates measured at each size, one a repeat."""
+"""Measured rates by size, one per repeat."""
 
 
 @dataclass(frozen=True)
 class Fit:
-    """One curve through the samples.
+    """One curve fitted to the samples.
 
-    ``predict(n)`` its rate; ``parameters`` by name; ``repeats`` ``[R, k]`` those of each repeat fitted on its own, none
-    where a size was measured once (bounded curves bend, so that the one through the medians may leave their range);
-    ``error`` the mean relative residual over sizes.
+    | field | meaning |
+    |---|---|
+    | parameters | by name, fitted to the median rates |
+    | repeats | ``[R, k]`` parameters of each repeat, fitted separately; empty if a size was measured once |
+    | error | mean relative residual over sizes |
+
+    Parameters are bounded, so the fit to the medians may be outside the range of the repeats.
     """
 
     name: str
@@ -43,30 +48,30 @@ class Fit:
     error: float
 
     def predict(self, n: float) -> float:
-        """The rate at size n."""
+        """Return the rate at size n."""
         return CURVES[self.name].rate(n, *self.parameters.values())
 
     @property
     def ranges(self) -> dict[str, tuple[float, float]]:
-        """Each parameter's smallest and largest over the repeats; empty where a size was measured once."""
+        """Minimum and maximum of each parameter over the repeats; empty if a size was measured once."""
         columns = zip(self.parameters, self.repeats.T, strict=True) if len(self.repeats) else ()
         return {name: (float(values.min()), float(values.max())) for name, values in columns}
 
     def range_at(self, n: float) -> tuple[float, float] | None:
-        """The smallest and largest rate at size n over the repeats; None where a size was measured once."""
+        """Return the lowest and highest rate at size n over the repeats; None if a size was measured once."""
         rates = [float(CURVES[self.name].rate(n, *row)) for row in self.repeats]
         return (min(rates), max(rates)) if rates else None
 
     @property
     def peak(self) -> float | None:
-        """The size beyond which the rate falls; None where it never does."""
+        """The size with the highest rate; None if the rate never falls."""
         sigma, kappa = self.parameters.get("sigma", 0.0), self.parameters.get("kappa", 0.0)
         return max(1.0, math.sqrt(max(1.0 - sigma, 0.0) / kappa)) if kappa > 1e-12 else None
 
     def size_for(self, rate: float, largest: int = 10_000_000) -> int | None:
-        """The smallest size with at least this rate; None where the curve never gets there."""
+        """Return the smallest size with at least this rate; None if the curve never reaches it."""
         end = largest if self.peak is None else max(1, math.floor(self.peak))
-        rate *= 1 - 1e-9  # a size that was asked for by its own rate is large enough
+        rate *= 1 - 1e-9  # rounding tolerance, so that size_for(predict(n)) is n
         if self.predict(end) < rate:
             return None
         low, high = 0, end
@@ -78,7 +83,8 @@ class Fit:
 
 @dataclass(frozen=True)
 class Curve:
-    """A family of curves: its rate, how it is fitted to sizes and rates, and the sizes it needs."""
+    """A family of curves: its rate, its fit, the names of its parameters, and the number of sizes it
+    needs."""
 
     rate: Callable[..., float]
     fit: Callable[[np.ndarray, np.ndarray], tuple[float, ...]]
@@ -121,13 +127,16 @@ CURVES: dict[str, Curve] = {
 
 
 def range_holds(repeats: int) -> float:
-    """How likely the range of so many independent repeats holds the median of all there could be: each falls on either
-    side of it alike, and all on one side is what fails."""
+    """Return the probability that the range of independent repeats contains the population median.
+
+    Each repeat is above or below the median with equal probability. The range misses the median only if all
+    repeats are on the same side.
+    """
     return 1 - 0.5 ** (repeats - 1)
 
 
 def fit(name: str, samples: Samples) -> Fit:
-    """Fit a curve to the median rate of every size, and to each repeat on its own, up to the last that all sizes have.
+    """Fit a curve to the median rate of every size, and separately to each repeat that all sizes have.
 
     Errors: ValueError for fewer sizes than the curve has parameters.
     """
@@ -146,25 +155,27 @@ def fit(name: str, samples: Samples) -> Fit:
 
 
 def fit_all(samples: Samples) -> dict[str, Fit]:
-    """Every curve that has sizes enough."""
+    """Fit every curve for which there are enough sizes."""
     return {name: fit(name, samples) for name, curve in CURVES.items() if len(samples) >= curve.least_sizes}
 
 
 def speed_up(samples: Samples) -> dict[int, float]:
-    """Median rate of every size over that of the smallest."""
+    """Return the median rate of every size over that of the smallest."""
     smallest = min(samples)
     return {n: float(np.median(samples[n]) / np.median(samples[smallest])) for n in sorted(samples)}
 
 
 def efficiency(samples: Samples) -> dict[int, float]:
-    """Speed-up over the size's ratio to the smallest: 1 when every core does what the first did."""
+    """Return the speed-up of every size over its ratio to the smallest size: 1 is perfect scaling."""
     smallest = min(samples)
     return {n: value * smallest / n for n, value in speed_up(samples).items()}
 
 
 def turning_size(samples: Samples) -> int | None:
-    """The measured size with the highest median rate, when a larger one was measured and is slower by more than the
-    spread."""
+    """Return the size with the highest median rate, if all larger sizes are slower by more than the spread.
+
+    Return None otherwise, or if there are no larger sizes.
+    """
     medians = {n: float(np.median(values)) for n, values in samples.items()}
     best = max(medians, key=medians.__getitem__)
     larger = [n for n in samples if n > best]

@@ -1,4 +1,4 @@
-"""What a scaling study runs: a training of parcade's own, or any program that records itself, at a size."""
+"""The jobs of a scaling study: ``parcade train`` or any program that records itself, at a given size."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Scaling = Literal["strong", "weak"]
 
 @dataclass(frozen=True)
 class Size:
-    """One job: how many ranks with how many threads share how many environments (or the one job of a program)."""
+    """The size of a job: ranks, threads per rank, and environments in total (1 for the job of a program)."""
 
     scaling: Scaling
     ranks: int
@@ -27,22 +27,26 @@ class Size:
 
     @property
     def cores(self) -> int:
-        """Cores the job asks for."""
+        """Cores the job requires."""
         return self.ranks * self.threads
 
 
 class Job(Protocol):
-    """``title`` for the report, ``num_envs`` of the smallest size, and what they are called."""
+    """A job of a scaling study.
+
+    ``title`` is its name in the report, ``num_envs`` the amount of work at the smallest size, ``unit`` the
+    unit of ``num_envs``.
+    """
 
     title: str
     num_envs: int
     unit: str
 
     def check(self, size: Size) -> None:
-        """Refuse a size that cannot be shared out. Errors: UsageError."""
+        """Reject a size whose work cannot be divided among its ranks. Errors: UsageError."""
 
     def recording(self, size: Size, run: Path, seconds: float, limit_seconds: float) -> Recording:
-        """How a size is run and recorded, without barriers; `run` is a directory that it may use."""
+        """Return the recording of a size, without barriers. ``run`` is a directory for its files."""
 
 
 class TrainJob:
@@ -56,7 +60,7 @@ class TrainJob:
         self.num_envs = config.hyper.num_envs
 
     def arguments_at(self, size: Size) -> list[str]:
-        """The user's, then those the size decides, which win."""
+        """Return the user's arguments followed by those of the size, which override them."""
         flags = [
             f"--engine mpi --ranks {size.ranks} --threads-per-rank {size.threads} --num-envs {size.num_envs}"
         ]
@@ -64,7 +68,7 @@ class TrainJob:
         if hasattr(hyper, "games_per_update"):
             games = hyper.games_per_update * size.num_envs // hyper.num_envs
             flags.append(f"--games-per-update {max(games, size.num_envs)}")
-        # A save in the middle of a window would be in one size's rate and not in another's.
+        # Never save: a save inside the window would affect the rate of some sizes only.
         flags.append("--checkpoint-seconds 86400")
         return [*self.arguments, *shlex.split(" ".join(flags))]
 
@@ -83,9 +87,9 @@ class TrainJob:
 
 
 class ProgramJob:
-    """Any program that records itself (``parcade.data_parallel`` does), started on every rank by mpiexec.
+    """Any program that records itself (as ``parcade.data_parallel`` does), started on every rank by mpiexec.
 
-    Its ranks share one job, as a batch of a fixed size is shared, so it scales strongly only.
+    Its ranks divide one fixed job, such as a batch of a fixed size, so only strong scaling is possible.
     """
 
     unit = "job"

@@ -1,6 +1,6 @@
-"""Running the same job at several sizes, interleaved and repeated, each under the recorder without barriers.
+"""Run the same job at several sizes, interleaved and repeated, each under the recorder without barriers.
 
-Rates are of the recorded window: start-up, imports and the making of consoles are not in them.
+Rates are those of the recorded window. They exclude start-up, imports and the creation of consoles.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from parcade.scale.jobs import Job, Scaling, Size
 
 @dataclass(frozen=True)
 class Series:
-    """What is compared with one another: one kind of scaling, one number of threads, one number of environments at the
-    start."""
+    """Comparable sizes: one kind of scaling, threads per rank, and environments at the smallest size."""
 
     scaling: Scaling
     threads: int
@@ -29,19 +28,19 @@ class Series:
 
     @property
     def title(self) -> str:
-        """For headings."""
+        """The title of the series in headings."""
         envs = f"{self.num_envs} {self.unit}" + (
-            " in all" if self.scaling == "strong" else " for the smallest size, growing with it"
+            " in total" if self.scaling == "strong" else " at the smallest size, growing with the ranks"
         )
-        return f"{self.scaling} scaling, {envs}, {self.threads} thread(s) a rank"
+        return f"{self.scaling} scaling, {envs}, {self.threads} thread(s) per rank"
 
 
 @dataclass
 class Point:
-    """A size of a series and what was measured there, one entry a repeat.
+    """A size of a series and its measurements, one entry per repeat.
 
-    ``kind``: measured; synthetic: compute replaced by sleeps, Allreduce real. ``shares_cores``: more ranks x threads
-    than the machine has cores, so that they take turns.
+    ``kind`` is "measured" or "synthetic" (sleeps instead of compute, real Allreduce). ``shares_cores`` says
+    that there are more ranks x threads than cores.
     """
 
     size: Size
@@ -54,7 +53,7 @@ class Point:
 
 
 def sizes_of(series: Series, ranks: list[int]) -> list[Size]:
-    """The sizes of a series. Under weak scaling environments grow with the ranks."""
+    """Return the sizes of a series. Under weak scaling, environments grow with the ranks."""
     smallest = min(ranks)
     grow = series.scaling == "weak"
     return [
@@ -73,9 +72,10 @@ def measure(
     limit_seconds: float,
     say: Callable[[str], None],
 ) -> None:
-    """Fill the points: every size once, then every size again, so that a machine that slows down slows all of them.
+    """Fill the points by running every size once, then every size again, and so on.
 
-    ``folder`` keeps nothing of it, unless a run fails: then the log that the error names.
+    A slowdown of the machine then affects all sizes. Nothing stays in ``folder``, unless a run fails: then
+    the log named by the error is kept.
     """
     kept = Path(tempfile.mkdtemp(prefix=".scale-", dir=folder))
     for repeat in range(repeats):
@@ -85,14 +85,14 @@ def measure(
             add(point, profile)
             say(
                 f"repeat {repeat + 1} of {repeats}: {point.size.scaling}, {point.size.ranks} rank(s) x "
-                f"{point.size.threads} thread(s), "
-                f"{point.size.num_envs} {job.unit}: {profile.steps_per_second:,.0f} steps/s"
+                f"{point.size.threads} thread(s), {point.size.num_envs} {job.unit}: "
+                f"{profile.steps_per_second:,.0f} steps/s"
             )
     shutil.rmtree(kept)
 
 
 def add(point: Point, profile: Profile) -> None:
-    """Take one profile into a point."""
+    """Add the rates of one profile to a point."""
     point.profiles.append(profile)
     point.steps_per_second.append(profile.steps_per_second)
     point.steps_per_cpu_second.append(profile.steps_per_second / max(profile.cores_used, 1e-9))

@@ -1,13 +1,13 @@
-"""The measured parts that sizes beyond this machine are put together from: a rank's own work between its collective
-calls.
+"""Measured work of a rank between collective calls, from which larger sizes are composed.
 
-Under strong scaling a rank has fewer environments the more ranks there are, and its work shrinks, though not all of it
-does: each stretch k of an iteration is fitted as a_k + b_k x environments to the first ranks of all sizes that were measured with a
-core for every rank. What varies from iteration to iteration (other work on the machine, ends of games, a report now and then) is drawn
-from what was measured, relative to the fit; the first rank, which does what only one does, keeps iterations of its own.
+Under strong scaling, more ranks mean fewer environments per rank. The work of a rank shrinks, but part of it
+is fixed. Segment k of an iteration is therefore fitted as a_k + b_k x environments, to the first ranks of all
+sizes that were measured with a core for every rank. The variation between iterations (other work on the
+machine, ends of episodes, occasional reports) is drawn from the measured iterations, relative to the fit. The
+first rank does work that no other rank does, so its iterations are kept separate.
 
-With one thread a rank, work is taken by the process's CPU clock: what it takes on a core of its own, whatever else the
-machine does. With several threads it is taken by wall clock.
+With one thread per rank, work is measured by the process's CPU clock, which is not affected by other
+programs. With several threads, it is measured by wall clock.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ from parcade.scale.measure import Point
 class Parts:
     """A rank's own work.
 
-    | field | shape | |
+    | field | shape | meaning |
     |---|---|---|
-    | fixed, per_env | ``[K + 1]`` | seconds of stretch k: fixed + per_env x environments of the rank |
+    | fixed, per_env | ``[K + 1]`` | seconds of segment k: fixed + per_env x environments of the rank |
     | relative | ``[M, K + 1]`` | measured iterations, relative to the fit |
-    | first | ``[M]`` | whether they are those of a first rank |
-    | call_bytes | ``[K]`` | what each collective call hands over |
-    | steps_per_env | | steps of one environment in an iteration |
+    | first | ``[M]`` | whether the iteration is that of a first rank |
+    | call_bytes | ``[K]`` | bytes of each collective call |
+    | steps_per_env | | steps of one environment per iteration |
+    | stands_on | | description of the measurements for the report |
     """
 
     fixed: np.ndarray
@@ -42,18 +43,21 @@ class Parts:
     stands_on: str
 
     def segments(self, envs_per_rank: float, *, first: bool) -> np.ndarray:
-        """Iterations ``[m, K + 1]`` that the first rank, or another, with so many environments may have, seconds."""
+        """Return the seconds of possible iterations ``[m, K + 1]`` of the first or of another rank."""
         rows = self.relative[self.first == first] if first in self.first else self.relative
         return rows * (self.fixed + self.per_env * envs_per_rank)
 
 
 def parts_of(points: list[Point], unit: str = "environments") -> Parts:
-    """From the measured points that had a core for every rank. Errors: UsageError when there are none."""
+    """Derive parts from the points measured with a core for every rank.
+
+    Errors: UsageError if there are none.
+    """
     sources = [
         point for point in points if point.kind == "measured" and not point.shares_cores and point.profiles
     ]
     if not sources:
-        raise UsageError("no size was measured with a core for every rank; add 1 to --ranks")
+        raise UsageError("no size was measured with a core for every rank; include 1 in --ranks")
     calls = _usual_calls(sources)
     envs, iterations, firsts, steps = [], [], [], []
     for point in sources:
@@ -84,12 +88,13 @@ def parts_of(points: list[Point], unit: str = "environments") -> Parts:
         np.concatenate(firsts),
         np.array(first.segment_bytes, float),
         float(np.mean(steps)),
-        f"own work of {count} iterations at {shown}, by {'the CPU' if sources[0].size.threads == 1 else 'wall'} clock",
+        f"own work of {count} iterations at {shown}, by "
+        f"{'the CPU' if sources[0].size.threads == 1 else 'wall'} clock",
     )
 
 
 def _usual_calls(sources: list[Point]) -> int:
-    """The number of collective calls an iteration of most ranks has."""
+    """Return the most common number of collective calls per iteration over all ranks."""
     lengths = [
         len(rank.segment_bytes) for point in sources for profile in point.profiles for rank in profile.ranks
     ]
@@ -97,12 +102,14 @@ def _usual_calls(sources: list[Point]) -> int:
 
 
 def _lines(envs: np.ndarray, means: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Non-negative a and b ``[K + 1]`` of means ``[m, K + 1]`` = a + b x envs ``[m]``; proportional where envs never
-    vary."""
+    """Fit means ``[m, K + 1]`` = a + b x envs ``[m]`` with non-negative a and b ``[K + 1]``.
+
+    If all ``envs`` are equal, b is 0.
+    """
     from scipy.optimize import nnls
 
     if len(set(envs.tolist())) == 1:
-        # Weak scaling asks for nothing else than this number of environments.
+        # Weak scaling only uses this number of environments.
         return means.mean(0), np.zeros(means.shape[1])
     columns = np.stack([np.ones(len(envs)), envs], 1)
     solved = np.array([nnls(columns / mean[:, None], np.ones(len(mean)))[0] for mean in means.T])

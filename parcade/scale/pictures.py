@@ -1,4 +1,4 @@
-"""Pictures of a scaling report: rate and efficiency over cores, with the fits; and the simulated sizes."""
+"""Plots of a scaling report: rate and efficiency over cores with the fits, and the simulated sizes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ MARKERS = {"measured": ("o", "black", "measured"), "shared": ("x", "0.45", "meas
 
 
 def draw_series(series: SeriesResult, path: Path) -> None:
-    """Left: rates with their ranges and the fits, the last with its range; right: efficiency, or the simulated sizes."""
+    """Draw a series. Left: rates with their ranges, and the fits. Right: efficiency, or the simulated sizes.
+
+    The left plot also shows the range of the ``usl`` fit.
+    """
     pyplot = pyplot_without_display()
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(9, 3.8), layout="constrained")
     _draw_rates(left, series)
@@ -56,7 +59,7 @@ def _draw_rates(axes, series: SeriesResult) -> None:
             colour = "0.45" if kind == "shared" else "black"
             style = {"fmt": marker, "color": colour, "capsize": 2, "ms": 5, "label": label}
             axes.errorbar(x, medians, [low, high], **style, **({"mfc": "white"} if face == "none" else {}))
-    axes.set_xlabel("cores asked for (ranks x threads)")
+    axes.set_xlabel("cores required (ranks x threads)")
     axes.set_ylabel("steps/s")
     top = max(max(point.steps_per_second) for point in points)
     axes.set_ylim(0, 1.35 * top)
@@ -68,7 +71,7 @@ def _draw_rates(axes, series: SeriesResult) -> None:
 def _draw_efficiency(axes, series: SeriesResult) -> None:
     for shared, colour, label in (
         (True, "0.45", "ranks share cores"),
-        (False, "black", "a core for every rank"),
+        (False, "black", "one core per rank"),
     ):
         samples = series.samples(shared=shared)
         if samples:
@@ -78,7 +81,7 @@ def _draw_efficiency(axes, series: SeriesResult) -> None:
     axes.set_ylim(0, 1.2)
     axes.set_xlim(left=0)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
-    axes.set_xlabel("cores asked for (ranks x threads)")
+    axes.set_xlabel("cores required (ranks x threads)")
     axes.set_ylabel("efficiency per core")
     axes.grid(alpha=0.25)
     axes.legend(frameon=False, fontsize=8)
@@ -104,7 +107,7 @@ def _draw_simulated(axes, series: SeriesResult) -> None:
     axes.errorbar(
         ranks,
         rates,
-        # The whole recording's rate may lie a little outside of those of its parts, which are the bounds.
+        # The rate over all iterations may be slightly outside the bounds, which come from single iterations.
         np.maximum([rates - bounds[:, 0], bounds[:, 1] - rates], 0),
         fmt="s-",
         color="#8d6bb1",
@@ -114,7 +117,7 @@ def _draw_simulated(axes, series: SeriesResult) -> None:
     )
     axes.set_xscale("log")
     axes.set_yscale("log")
-    axes.set_xlabel("ranks, a core each")
+    axes.set_xlabel("ranks (one core each)")
     axes.set_ylabel("steps/s")
     axes.grid(alpha=0.25, which="both")
     axes.legend(frameon=False, fontsize=8)

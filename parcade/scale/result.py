@@ -1,4 +1,4 @@
-"""What ``parcade scale`` found: points, timings of the Allreduce and simulated sizes; JSON on disk."""
+"""Results of ``parcade scale``: points, Allreduce timings and simulated sizes, stored as JSON."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ SCHEMA_VERSION = 1
 
 @dataclass
 class SeriesResult:
-    """One series: its points, and what the simulation says of sizes measured (``validation``) and not
-    (``simulated``)."""
+    """One series: its points, and simulated sizes.
+
+    ``validation`` are simulations of sizes that were run, ``simulated`` those of other sizes, and
+    ``stands_on`` describes the measurements they use.
+    """
 
     series: Series
     points: list[Point]
@@ -28,8 +31,10 @@ class SeriesResult:
     def samples(
         self, *, kinds: tuple[str, ...] = ("measured", "synthetic"), shared: bool = False
     ) -> dict[int, list[float]]:
-        """Rates by cores asked for; ``shared`` also of sizes whose ranks take turns on the cores. Measured wins over
-        synthetic."""
+        """Return rates by number of required cores. Measured rates override synthetic ones.
+
+        With ``shared``, include sizes whose ranks share cores.
+        """
         found: dict[int, list[float]] = {}
         for point in sorted(self.points, key=lambda point: point.kind, reverse=True):
             if point.kind in kinds and point.steps_per_second and (shared or not point.shares_cores):
@@ -39,7 +44,7 @@ class SeriesResult:
 
 @dataclass
 class ScaleResult:
-    """Everything that the report is made from."""
+    """All data of the report."""
 
     command: str
     title: str
@@ -54,7 +59,7 @@ class ScaleResult:
 
 
 def to_json(result: ScaleResult) -> dict[str, Any]:
-    """Plain JSON values without the profiles, which are large; numbers to six digits."""
+    """Return plain JSON values with six significant digits, without the profiles, which are large."""
     data = asdict(result)
     for series in data["series"]:
         for point in series["points"]:
@@ -63,10 +68,11 @@ def to_json(result: ScaleResult) -> dict[str, Any]:
 
 
 def from_json(data: dict[str, Any]) -> ScaleResult:
-    """The inverse of ``to_json``. Errors: UsageError when the version does not fit."""
+    """Invert ``to_json``. Errors: UsageError if the version does not match."""
     if data.get("schema_version") != SCHEMA_VERSION:
         raise UsageError(
-            f"the file has schema_version {data.get('schema_version')!r}, expected {SCHEMA_VERSION}; measure again"
+            f"the file has schema_version {data.get('schema_version')!r}, expected {SCHEMA_VERSION}; rerun "
+            "the study"
         )
     fields = {name: value for name, value in data.items() if name != "schema_version"}
     fields["series"] = [

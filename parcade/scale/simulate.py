@@ -1,14 +1,15 @@
-"""Thousands of ranks from measured parts.
+"""Simulation of thousands of ranks from measured parts.
 
-Between two collective calls every rank works on its own for a time drawn from what was measured; a call ends for all
-when the last has come and the Allreduce is through. So an iteration takes
+Between two collective calls, every rank works for a time drawn from the measurements. A call ends for all
+ranks when the last rank has arrived and the Allreduce has finished. An iteration takes
 
-    sum over calls k of ( max over ranks r of work[k, r] + T(n, bytes[k]) ) + max over r of the work after the last call
-    (1)
+    sum over calls k of (max over ranks r of work[k, r] + T(n, bytes[k])) + max over r of work[K, r]       (1)
 
-The maximum is where stragglers enter: of a thousand ranks some one is always late.
-What it leaves out: other jobs' traffic on the link, failures, memory bandwidth shared by a host's ranks beyond what the
-measured sizes shared, and scheduling differences between hosts.
+where work[K, r] is the work after the last call. The maximum models stragglers: of a thousand ranks, one is
+always late.
+
+The simulation omits traffic of other jobs on the link, failures, memory bandwidth shared by more ranks of a
+host than in the measured sizes, and scheduling differences between hosts.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ ITERATIONS = 400
 
 @dataclass(frozen=True)
 class Simulated:
-    """One simulated size: the rate over all iterations, 90 % of the iterations' own, and where the time goes."""
+    """One simulated size: the rate over all iterations, the 5 to 95 % range of single iterations, and time
+    shares."""
 
     ranks: int
     hosts: int
@@ -49,16 +51,15 @@ def simulate(
     seed: int,
     sleeping: bool = False,
 ) -> Simulated:
-    """Play ``ITERATIONS`` iterations of a job by equation (1).
+    """Simulate ``ITERATIONS`` iterations of a job by equation (1).
 
-    ``ranks_per_host`` beyond the model's cores makes ranks take turns, unless they are ``sleeping`` ones that need no
+    If ``ranks_per_host`` exceeds the cores of the model, the ranks share cores. ``sleeping`` ranks need no
     core.
     """
     generator = np.random.default_rng([seed, ranks])
     turns = 1.0 if sleeping else max(1.0, min(ranks, ranks_per_host) / model.cores)
-    firsts, others = (
-        turns * parts.segments(num_envs / ranks, first=first) for first in (True, False)
-    )  # [m, K + 1]
+    # each [m, K + 1]
+    firsts, others = (turns * parts.segments(num_envs / ranks, first=first) for first in (True, False))
     communicate = sum(model.seconds(ranks, size, ranks_per_host) for size in parts.call_bytes)
     seconds, work = np.empty(ITERATIONS), 0.0
     for i in range(ITERATIONS):
@@ -68,7 +69,7 @@ def simulate(
         work += float(drawn.sum(1).mean()) / ITERATIONS
     steps = parts.steps_per_env * num_envs
     rates = np.sort(steps / seconds)
-    total = float(seconds.mean())  # what is rare and long counts, as it does in a measured rate
+    total = float(seconds.mean())  # the mean includes rare long iterations, as a measured rate does
     return Simulated(
         ranks=ranks,
         hosts=math.ceil(ranks / ranks_per_host),

@@ -1,5 +1,4 @@
-"""A whole scaling study: measure, go beyond the cores with sleeping ranks, simulate beyond that, and compare them
-all."""
+"""A scaling study: measured sizes, synthetic sizes with sleeping ranks, and simulated sizes, all compared."""
 
 from __future__ import annotations
 
@@ -20,10 +19,10 @@ from parcade.scale.synthetic import run_synthetic
 
 @dataclass(frozen=True)
 class Plan:
-    """What to run.
+    """The sizes to run.
 
-    ``ranks`` real ones; ``synthetic`` and ``simulated`` sizes beyond; ``envs`` environments of the smallest size of
-    each series (the job's own when empty).
+    ``ranks``, ``synthetic`` and ``simulated`` are the numbers of ranks of each kind. ``envs`` are the numbers
+    of environments at the smallest size, one series each; if empty, the job decides.
     """
 
     ranks: tuple[int, ...]
@@ -40,7 +39,7 @@ class Plan:
 
 
 def all_series(plan: Plan, job: Job) -> list[Series]:
-    """Every combination the plan asks for."""
+    """Return a series for every combination in the plan."""
     envs = plan.envs or (job.num_envs,)
     return [
         Series(scaling, threads, count, job.unit)
@@ -51,7 +50,7 @@ def all_series(plan: Plan, job: Job) -> list[Series]:
 
 
 def check(plan: Plan, job: Job) -> None:
-    """Refuse what cannot run before anything does. Errors: UsageError."""
+    """Reject sizes that cannot run, before anything starts. Errors: UsageError."""
     for series in all_series(plan, job):
         for size in sizes_of(series, list(plan.ranks)):
             job.check(size)
@@ -64,7 +63,7 @@ def study(plan: Plan, job: Job, folder: Path, *, command: str, say: Callable[[st
     for series in all_series(plan, job):
         sizes = sizes_of(series, list(plan.ranks))
         found.append(SeriesResult(series, [Point(size, "measured", size.cores > cores) for size in sizes]))
-    # All series at once, so that they are interleaved too.
+    # Measure all series in one call, so that they are interleaved as well.
     points = [point for series in found for point in series.points]
     measure(
         job,
@@ -91,7 +90,7 @@ def study(plan: Plan, job: Job, folder: Path, *, command: str, say: Callable[[st
             _add_synthetic(series, plan, say)
     if plan.simulated:
         counts = sorted({n for n in (2, *plan.ranks, *plan.synthetic) if n > 1})
-        say(f"timing Allreduce on {', '.join(map(str, counts))} ranks")
+        say(f"timing Allreduce with {', '.join(map(str, counts))} ranks")
         result.timings = measure_allreduce(counts)
         for series in found:
             _simulate(series, plan, result, say)
@@ -99,7 +98,7 @@ def study(plan: Plan, job: Job, folder: Path, *, command: str, say: Callable[[st
 
 
 def _add_synthetic(series: SeriesResult, plan: Plan, say: Callable[[str], None]) -> None:
-    """Sizes beyond the cores; those that are measured too show how far sleeping ranks are from real ones."""
+    """Run the synthetic sizes. Sizes that are also measured show the error of sleeping ranks."""
     parts = parts_of(series.points, series.series.unit)
     smallest = min(plan.ranks)
     points = []
@@ -117,7 +116,7 @@ def _add_synthetic(series: SeriesResult, plan: Plan, say: Callable[[str], None])
 
 
 def _simulate(series: SeriesResult, plan: Plan, result: ScaleResult, say: Callable[[str], None]) -> None:
-    """Every size that was run, for the error, and every size that was asked for and that the environments suffice for."""
+    """Simulate every size that was run, for validation, and every requested size with enough environments."""
     parts = parts_of(series.points, series.series.unit)
     model = fit_model(result.timings, result.cores, plan.link)
     series.stands_on = parts.stands_on
@@ -134,9 +133,7 @@ def _simulate(series: SeriesResult, plan: Plan, result: ScaleResult, say: Callab
     for ranks in plan.simulated:
         (size,) = [s for s in sizes_of(series.series, [min(plan.ranks), ranks]) if s.ranks == ranks][:1]
         if series.series.unit == "environments" and ranks > size.num_envs:
-            say(
-                f"{series.series.scaling}: {ranks} ranks are more than {size.num_envs} environments, not simulated"
-            )
+            say(f"{series.series.scaling}: {ranks} ranks exceed {size.num_envs} environments, not simulated")
             continue
         series.simulated.append(
             simulate(

@@ -1,7 +1,7 @@
-"""Sizes beyond this machine's cores: every rank sleeps for what a rank's own work takes, and the Allreduce stays real.
+"""Synthetic sizes beyond this machine's cores: ranks sleep instead of working, and the Allreduce is real.
 
-A sleeping rank needs no core, so 16 of them run on two, and what is measured is how communication and waiting for the
-last of many grow. The points are labelled synthetic everywhere.
+A sleeping rank needs no core, so 16 of them run on two cores. This measures how communication, and waiting
+for the last rank, grow with the number of ranks. The report labels these points as synthetic.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from parcade.cluster import mpi
 from parcade.scale.parts import Parts
 
 SLEEP_OVERSHOOT_SECONDS = 6e-5
-"""What Linux adds to a sleep: 50 us of timer slack and the way back onto a core."""
+"""Time that Linux adds to a sleep: 50 us of timer slack, and the wake-up."""
 
 
 def run_synthetic(
     parts: Parts, ranks: int, envs_per_rank: float, seconds: float, seed: int
 ) -> dict[str, float]:
-    """Steps per second, and the share of time in communication, of so many ranks that sleep instead of computing.
+    """Return steps per second and the share of communication for ranks that sleep instead of computing.
 
-    Errors: RuntimeError when the job fails.
+    Errors: RuntimeError if the job fails.
     """
     firsts, others = (parts.segments(envs_per_rank, first=first) for first in (True, False))
     iteration = float(firsts.sum(1).mean())
@@ -74,12 +74,12 @@ def _run(command: list[str], limit_seconds: float) -> None:
         mpi.end_process_group(process)
     if process.returncode:
         raise RuntimeError(
-            f"{' '.join(command[:3])} ended with code {process.returncode}: {output.strip()[-400:]}"
+            f"{' '.join(command[:3])} exited with code {process.returncode}: {output.strip()[-400:]}"
         )
 
 
 def _rank(job: dict, result: Path) -> None:
-    """Be one rank of the job."""
+    """Run one rank of the job."""
     from mpi4py import MPI
 
     comm = MPI.COMM_WORLD
@@ -88,7 +88,7 @@ def _rank(job: dict, result: Path) -> None:
     generator = np.random.default_rng([job["seed"], comm.Get_rank()])
     communicating = 0.0
     for iteration in range(job["iterations"] + 1):
-        if iteration == 1:  # the first one warms up
+        if iteration == 1:  # iteration 0 is a warm-up
             comm.Barrier()
             communicating, started = 0.0, time.perf_counter()
         row = segments[generator.integers(len(segments))]

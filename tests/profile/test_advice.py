@@ -46,7 +46,7 @@ ONE_THREAD = (
 # rule: (a profile on which it must speak, its name, level, a word of the evidence, a word of the fix)
 SICK = {
     advice.oversubscribed_threads: (both(pools=POOLS), "threads-oversubscribed", "problem", "pools of 4", "--threads-per-rank 2"),
-    advice.more_ranks_than_cores: (both(local_size=8), "more-ranks-than-cores", "warning", "8 ranks of a host on 4", "--ranks 4"),
+    advice.more_ranks_than_cores: (both(local_size=8), "more-ranks-than-cores", "warning", "8 ranks per host on 4", "--ranks 4"),
     advice.cores_shared_with_others: (
         both(iteration_cpu_seconds=[0.4] * 10, involuntary_switches=900),
         "cores-shared-with-others", "warning", "90 times a second", "CPU-second"),
@@ -55,10 +55,10 @@ SICK = {
     advice.checkpoint_too_frequent: (
         with_settings(both(checkpoint_save_seconds=0.5), "run", checkpoint_seconds=5.0),
         "checkpoint-too-frequent", "warning", "every 5 s", "--checkpoint-seconds 50"),
-    advice.straggler: (profile(rank(0, HELD_UP), rank(1, SLOW)), "straggler", "warning", "most of it in emulate", "parcade doctor --run"),
+    advice.straggler: (profile(rank(0, HELD_UP), rank(1, SLOW)), "straggler", "warning", "mostly in emulate", "parcade doctor --run"),
     advice.slowest_of_each_iteration: (both(split=split(wait=2.0)), "waiting-for-the-last", "warning", "10 update(s)", "--num-minibatches"),
     advice.batches_too_small: (
-        with_settings(both(split=split(infer=4.0)), "hyper", num_envs=4), "batches-too-small", "warning", "2 environments a rank", "--num-envs 16"),
+        with_settings(both(split=split(infer=4.0)), "hyper", num_envs=4), "batches-too-small", "warning", "2 environments per rank", "--num-envs 16"),
     advice.environment_bound: (both(split=split(emulate=9.0)), "environment-bound", "note", "emulate", "--backend native"),
     advice.learner_bound: (both(split=split(learn=9.0)), "learner-bound", "note", "learn", "--epochs"),
     advice.communication_bound: (both(split=split(communicate=4.0)), "communication-bound", "warning", "MB/s measured at start", "--num-minibatches"),
@@ -66,7 +66,7 @@ SICK = {
     advice.launch_bound: (on_gpu(*SMALL_KERNELS), "launch-bound", "warning", "learn: 62% on the host, 63% on the GPU", "larger minibatches"),
     advice.copy_bound: (on_gpu(*LARGE_PICTURES), "copy-bound", "warning", "copies 34%, infer 15%", "larger copies"),
     advice.gpu_waits_for_emulation: (
-        on_gpu(*ONE_THREAD), "gpu-waits-for-emulation", "warning", "emulate 72% of the host's time, on 1 thread(s) of 4", "--threads-per-rank 4"),
+        on_gpu(*ONE_THREAD), "gpu-waits-for-emulation", "warning", "emulate 72% of the host's time, on 1 thread(s) with 4", "--threads-per-rank 4"),
 }  # fmt: skip
 
 
@@ -185,7 +185,7 @@ def test_a_supervised_program_is_not_told_of_games():
 
 def test_a_rank_that_evaluates_alone_is_told_to_do_it_less_often():
     (finding,) = advice.straggler(profile(rank(0, split(evaluate=8.0, wait=0.0)), rank(1, HELD_UP)))
-    assert "most of it in evaluate" in finding.evidence and "less often" in finding.fix
+    assert "mostly in evaluate" in finding.evidence and "less often" in finding.fix
 
 
 def test_one_slow_rank_is_named_a_straggler_and_nothing_else_blames_the_waiting():

@@ -19,10 +19,10 @@ pytestmark = pytest.mark.quick
 def test_the_report_gives_rates_bandwidth_and_its_own_price():
     text = to_text(describe(profile(), pictures=False))
     assert "2,000 steps/s over 10.0 s and 10 iteration(s)" in text
-    assert "1.90 cores used of 4" in text
+    assert "1.90 of 4 cores used" in text
     # 2 ranks x 30 MB in 2 x 0.25 s; the ceiling is the median of the measured Allreduces of 0.3 MB
     assert re.search(r"achieved +120 MB/s", text) and re.search(r"ranks idle +150 MB/s", text)
-    assert "1.00 us a scope x 400 scopes an iteration over 0.95 s of CPU time = 0.04%" in text
+    assert "1.00 us per scope x 400 scopes per iteration over 0.95 s of CPU time = 0.04%" in text
     assert "Nothing stands out" in text
 
 
@@ -41,9 +41,7 @@ def test_a_gpus_split_is_shown_next_to_the_hosts():
     assert heading and "kernels: emulate" not in text
     assert re.search(r"GPU +3.0% +16.0% +59.0% +78.0% +22.0%", text)
     assert re.search(r"host, all its threads +22.0% +12.0%", text)
-    assert (
-        "a GPU: time between events" in text and "5.00 us a span on the GPU x 600 spans an iteration" in text
-    )
+    assert "a GPU: time between events" in text and "5.00 us per GPU span x 600 per iteration" in text
     assert "GPU" not in to_text(describe(profile(), pictures=False))
 
 

@@ -130,7 +130,7 @@ def test_a_program_with_a_slow_rank_and_a_naive_evaluation_gets_the_advice_of_bo
     taken = recorded(tmp_path)
     found = {finding.rule: finding for finding in advise(taken)}
     assert {"straggler", "evaluation-too-frequent"} <= set(found)
-    assert "rank 1" in found["straggler"].says and "most of it in evaluate" in found["straggler"].evidence
+    assert "rank 1" in found["straggler"].says and "mostly in evaluate" in found["straggler"].evidence
     assert shlex.join(program) in (tmp_path / "report.md").read_text()
 
 
@@ -150,7 +150,7 @@ def test_a_program_that_records_nothing_or_fails_says_so(tmp_path, capsys):
     assert "holds no rank-*.json" in capsys.readouterr().err
     program = ["--", sys.executable, "-c", "print('last words'); raise SystemExit(3)"]
     assert main(["profile", "--out", str(tmp_path / "b"), *program]) == 1
-    assert "parcade: the command ended with code 3: last words" in capsys.readouterr().err
+    assert "parcade: the command exited with code 3: last words" in capsys.readouterr().err
     program = ["--", sys.executable, "-c", "import time; time.sleep(60)"]
     assert main(["profile", "--out", str(tmp_path / "c"), "--limit", "1s", *program]) == 1
     assert "did not end within 1 s (--limit)" in capsys.readouterr().err

@@ -121,13 +121,13 @@ def test_ranks_of_several_recordings_are_not_read_as_one(tmp_path):
     for number in range(2):
         write_rank(profiles.rank(number, world_size=2, recording="1700000060.000001"), tmp_path)
     with pytest.raises(
-        UsageError, match=r"holds ranks of several recordings; delete those of earlier ones: rank-2.json$"
+        UsageError, match=r"holds ranks of several recordings; delete the earlier files: rank-2.json$"
     ):
         read_ranks(tmp_path)
     (tmp_path / "rank-2.json").unlink()
     assert [rank.rank for rank in read_ranks(tmp_path)] == [0, 1]
     (tmp_path / "rank-1.json").unlink()
-    with pytest.raises(UsageError, match="holds 1 of the 2 ranks of its recording, rank-1.json is missing"):
+    with pytest.raises(UsageError, match="holds 1 of the 2 ranks of its recording: rank-1.json is missing"):
         read_ranks(tmp_path)
 
 

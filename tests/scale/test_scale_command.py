@@ -104,15 +104,14 @@ def test_a_study_measures_goes_beyond_the_cores_simulates_and_compares(tmp_path,
         s["ranks"] for s in series["simulated"]
     ] == [8]
     assert (
-        "512 ranks are more than 8 environments, not simulated" in printed
-        and series["simulated"][0]["hosts"] >= 2
+        "512 ranks exceed 8 environments, not simulated" in printed and series["simulated"][0]["hosts"] >= 2
     )
     assert {t["ranks"] for t in found["timings"]} == {2, 4}
-    assert "The simulation against every size that was run" in printed and "synthetic" in printed
+    assert "The simulation compared with every size that was run" in printed and "synthetic" in printed
     before = (tmp_path / "report.md").read_text()
     asked = ["--price", "2", "--rate", "1", "--out", str(tmp_path / "asked")]
     assert main(["scale", "--read", str(tmp_path / "scale.json"), *asked]) == 0
-    assert "Cost is of one hour" in capsys.readouterr().out and (tmp_path / "asked" / "report.md").exists()
+    assert "Cost is for one hour" in capsys.readouterr().out and (tmp_path / "asked" / "report.md").exists()
     assert (tmp_path / "report.md").read_text() == before, (
         "a question does not replace the study's own report"
     )
@@ -138,7 +137,7 @@ def test_a_program_of_ones_own_is_scaled(tmp_path, capsys):
         == 0
     )
     printed = capsys.readouterr().out
-    assert "1 job in all" in printed and "2 rank(s), 0.5 job each" in printed
+    assert "1 job in total" in printed and "2 rank(s), 0.5 job each" in printed
     (series,) = json.loads((tmp_path / "study" / "scale.json").read_text())["series"]
     assert [p["size"]["ranks"] for p in series["points"]] == [1, 2]
     assert all(p["steps_per_second"][0] > 0 for p in series["points"])
@@ -149,5 +148,5 @@ def test_the_log_of_a_run_that_fails_is_kept_where_the_error_says(tmp_path, caps
     program = ["--", sys.executable, "-c", "print('last words'); raise SystemExit(3)"]
     assert main(["scale", "--ranks", "1", "--repeats", "1", "--out", str(tmp_path), *program]) == 1
     err = capsys.readouterr().err
-    log = Path(err.rsplit("all of its output is in ", 1)[1].rstrip(")\n"))
+    log = Path(err.rsplit("full output in ", 1)[1].rstrip(")\n"))
     assert "last words" in log.read_text() and not list(log.parent.glob(".profile-*"))

@@ -80,18 +80,18 @@ def test_the_report_says_what_was_found_and_what_it_stands_on(study):
     assert "usl: lambda n / (1 + sigma (n - 1) + kappa n (n - 1))" in text
     assert "synthetic" in text and "measured, shared" in text
     assert "largest error is" in text and "(given, not measured)" in text
-    assert "The measured curve turns: more than 2 core(s) are slower." in text
-    assert "Fitted without 8 ranks, it misses those by" in text
+    assert "The measured rate peaks at 2 core(s); larger sizes are slower." in text
+    assert "Fitted without the 8-rank timings, its error on them is" in text
     assert (
         "fit, [range of the repeats]" in text
         and "steps/s [90 % of iterations]" in text
         and "90 % interval" not in text
     )
     assert (
-        "each of the 2 repeats fitted on its own; that of 2 independent ones holds the median of many"
+        "the 2 repeats, each fitted separately. The range of 2 independent repeats contains the true median"
         in " ".join(text.split())
     )
-    assert "with a chance of 50 %" in " ".join(text.split())
+    assert "with a probability of 50 %" in " ".join(text.split())
     assert "500 steps/s" in text and "load average 0.1" in text
 
 

@@ -34,7 +34,7 @@ def test_with_several_threads_the_work_is_taken_by_wall_clock():
 
 
 def test_parts_need_a_size_with_a_core_for_every_rank():
-    with pytest.raises(UsageError, match="add 1 to --ranks"):
+    with pytest.raises(UsageError, match="include 1 in --ranks"):
         parts_of([point(4, 32, shares_cores=True)])
 
 
