@@ -138,7 +138,7 @@ BAD = {
     ),
     "more environments than threads serve": (
         ["train", "tiny_catch", "--num-envs", "400000", "--unroll-length", "2", "--threads-per-rank", "1"],
-        "400,000 environments on 1 thread(s) may take 400 s a step, more than the 120 s",
+        "400,000 environments on 1 thread(s) may take 400 s per step, more than the 120 s",
     ),
     "groups that do not divide": (
         ["train", "pong", "--algorithm", "vtrace", "--num-groups", "3"],

@@ -1,1 +1,1 @@
-"""One file an algorithm; ``table.py`` lists them."""
+"""The algorithms, one per file; ``table.py`` lists them."""

@@ -1,9 +1,10 @@
-"""A2C: the synchronous form of A3C, one update a rollout.
+"""A2C: the synchronous form of A3C, with one update per rollout.
 
-Paper: Mnih 2016, "Asynchronous Methods for Deep Reinforcement Learning", arXiv 1602.01783, section 4 and algorithm S3.
-Notation: R_t the longest n-step return the rollout holds, A_t = R_t - V(x_t).
-Deviations: (1) GAE's lambda mixes the n-step returns; lambda 1 is the paper. (2) Adam is offered beside RMSProp, and
-advantages may be normalised. (3) Returns may end at points. Left out: asynchrony (``a3c``).
+Paper: Mnih 2016, "Asynchronous Methods for Deep Reinforcement Learning", arXiv 1602.01783, section 4 and
+algorithm S3.
+Notation: R_t is the longest n-step return available in the rollout; A_t = R_t - V(x_t).
+Deviations: (1) GAE's lambda mixes the n-step returns; lambda 1 is the paper. (2) Adam is available as well as
+RMSProp, and advantages may be normalised. (3) Returns may end at points. Left out: asynchrony (``a3c``).
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ class A2CConfig(AlgorithmConfig):
     """Hyper-parameters of A2C."""
 
     num_envs: int = 32
-    """Environments over all ranks."""
+    """Number of environments, over all ranks."""
     learning_rate: float = 7e-4
-    """Optimiser step size."""
+    """Learning rate of the optimiser."""
     final_learning_rate: float | None = None
-    """What the step size falls to, in a straight line over total_frames; None keeps it."""
+    """Learning rate at the end of a linear decay over total_frames; None keeps the learning rate constant."""
     unroll_length: int = 8
     """T: steps per environment between updates."""
     reset_at_points: bool = False
-    """A return ends at each point scored, for games whose rallies do not depend on one another."""
+    """End returns at each point scored; for games whose rallies do not depend on one another."""
     gae_lambda: float = 1.0
     """GAE's lambda; 1 is the n-step return."""
     entropy_weight: float = 0.01
@@ -43,15 +44,15 @@ class A2CConfig(AlgorithmConfig):
     value_weight: float = 0.25
     """Weight of the squared error of V."""
     normalize_advantages: bool = False
-    """Advantages get mean 0 and deviation 1 over the batch of all ranks."""
+    """Normalise advantages to mean 0 and standard deviation 1 over the batch of all ranks."""
     optimizer: Literal["adam", "rmsprop"] = "rmsprop"
-    """RMSProp is the paper's."""
+    """Optimiser; the paper uses RMSProp."""
     max_grad_norm: float | None = 0.5
-    """Gradients longer than this are shortened to it."""
+    """Clip the norm of gradients to this."""
 
 
 class A2C(Algorithm):
-    """One policy-gradient update for every rollout."""
+    """One policy-gradient update per rollout."""
 
     source_kind: ClassVar[str] = "rollout"
     head: ClassVar[str] = "actor_critic"
@@ -84,7 +85,7 @@ class A2C(Algorithm):
         discounts: Tensor,
         v_T: Tensor,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Of a whole rollout."""
+        """Loss and metrics of a complete rollout."""
         c = self.config
         with self.precision.autocast(self.device):
             scores, values, _ = self.policy(observations, state, starts)

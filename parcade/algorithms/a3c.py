@@ -1,10 +1,11 @@
-"""A3C: A2C's loss on many actor-learners that never wait for one another.
+"""A3C: A2C's loss on many asynchronous actor-learners.
 
-Paper: Mnih 2016, "Asynchronous Methods for Deep Reinforcement Learning", arXiv 1602.01783, section 4 and algorithm S3.
-Every learner plays its own environments and pushes its gradient to the parameter server, whose RMSProp statistics all
-share (section 4, "optimization"). The loss is ``a2c``'s.
-Deviations: (1) a learner steps several environments side by side, where the paper's threads had one each; (2) a
-gradient older than ``max_staleness`` updates is dropped; (3) those of ``a2c``.
+Paper: Mnih 2016, "Asynchronous Methods for Deep Reinforcement Learning", arXiv 1602.01783, section 4 and
+algorithm S3.
+Each learner plays its own environments and pushes gradients to the parameter server. All learners share the
+server's RMSProp statistics (section 4, "optimization"). The loss is that of ``a2c``.
+Deviations: (1) a learner steps several environments in parallel, where each of the paper's threads had one;
+(2) a gradient older than ``max_staleness`` updates is dropped; (3) those of ``a2c``.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ class A3CConfig(A2CConfig):
     """Hyper-parameters of A3C."""
 
     num_envs: int = 16
-    """Environments over all learners."""
+    """Number of environments, over all learners."""
     network: NetworkConfig = NetworkConfig(normalize_input=False)
     """The policy's network."""
 
 
 class A3C(A2C):
-    """A2C's update; what makes it asynchronous is the exchange."""
+    """A2C's update; the exchange makes it asynchronous."""

@@ -1,10 +1,11 @@
 """Asynchronous Q-learning: one-step Q, n-step Q and one-step Sarsa on many actor-learners without replay.
 
-Paper: Mnih 2016, "Asynchronous Methods for Deep Reinforcement Learning", arXiv 1602.01783, section 4, algorithms 1 and S2.
-Each learner explores with an epsilon of its own, which takes the place of a replay: it decorrelates what is learned.
-Deviations: (1) a learner steps several environments side by side; (2) Sarsa's next action is the one taken, but for the
-last step of a rollout, whose value is expected over the epsilon-greedy choice; (3) a truncated step bootstraps from the
-maximum, in Sarsa too.
+Paper: Mnih 2016, "Asynchronous Methods for Deep Reinforcement Learning", arXiv 1602.01783, section 4,
+algorithms 1 and S2.
+Each learner explores with its own epsilon. This decorrelates the updates, as a replay would.
+Deviations: (1) a learner steps several environments in parallel; (2) Sarsa uses the next action taken, except
+at the last step of a rollout, where it uses the expected value under the epsilon-greedy policy; (3) a
+truncated step bootstraps from the maximum, also in Sarsa.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from parcade.rl.returns import discounted_returns
 from parcade.rl.schedules import linear
 from parcade.state import behind, part_of
 
-# The final epsilons of the paper's experiments and their probabilities.
+# Final epsilons in the paper's experiments, and their probabilities.
 FINAL_EPSILONS, THEIR_SHARES = (0.1, 0.01, 0.5), (0.4, 0.3, 0.3)
 
 
@@ -38,35 +39,35 @@ class AsyncQConfig(AlgorithmConfig):
     """Hyper-parameters of asynchronous Q-learning."""
 
     num_envs: int = 16
-    """Environments over all learners."""
+    """Number of environments, over all learners."""
     network: NetworkConfig = NetworkConfig(normalize_input=False)
     """The policy's network."""
     method: Literal["one_step", "n_step", "sarsa"] = "one_step"
-    """Targets of one step, of the longest return a rollout holds, or of one step with the action taken next."""
+    """Targets: one-step Q-learning, the longest n-step return in the rollout, or one-step Sarsa."""
     learning_rate: float = 7e-4
-    """Optimiser step size."""
+    """Learning rate of the optimiser."""
     final_learning_rate: float | None = None
-    """What the step size falls to, in a straight line over total_frames; None keeps it."""
+    """Learning rate at the end of a linear decay over total_frames; None keeps the learning rate constant."""
     unroll_length: int = 8
     """T: steps per environment between updates."""
     target_period: int = 500
     """Updates of the server between copies to the target network."""
     epsilon_start: float = 1.0
-    """Share of random actions at the first frame."""
+    """Probability of a random action at the first frame."""
     epsilon_end: float = 0.01
-    """Share of random actions once it has fallen, where learners are equal."""
+    """Probability of a random action after the decay, without different_epsilons."""
     epsilon_until: float = 0.1
-    """The share of the run over which epsilon falls."""
+    """Fraction of the run over which epsilon decays."""
     different_epsilons: bool = True
-    """Each learner's epsilon falls to a value drawn from the paper's three: 0.1, 0.01 and 0.5."""
+    """Draw the final epsilon of each learner from the paper's three values: 0.1, 0.01 and 0.5."""
     optimizer: Literal["adam", "rmsprop"] = "rmsprop"
-    """RMSProp is the paper's."""
+    """Optimiser; the paper uses RMSProp."""
     max_grad_norm: float | None = 10.0
-    """Gradients longer than this are shortened to it."""
+    """Clip the norm of gradients to this."""
 
 
 class AsyncQ(Algorithm):
-    """One Q update from every rollout."""
+    """One Q-learning update per rollout."""
 
     source_kind: ClassVar[str] = "rollout"
     head: ClassVar[str] = "q"
@@ -75,7 +76,7 @@ class AsyncQ(Algorithm):
         super().__init__(context, config)
         self.policy.epsilon.fill_(config.epsilon_start)
         self.target = copy.deepcopy(self.policy)
-        self._target_version = 0  # the target's, known without asking its device
+        self._target_version = 0  # host copy of the target's version, so that reading it needs no device sync
         self.final_epsilon = config.epsilon_end
         if config.different_epsilons:
             draw = torch.rand((), generator=self.generator)
@@ -103,7 +104,7 @@ class AsyncQ(Algorithm):
     def _loss(
         self, state: Tensor | None, observations: Tensor, starts: Tensor, actions: Tensor, targets: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Of a whole rollout."""
+        """Loss and metrics of a complete rollout."""
         with self.precision.autocast(self.device):
             q = value_of(self.policy(observations, state, starts).scores, actions)
         loss = squared_error_loss(q, targets)
@@ -111,7 +112,7 @@ class AsyncQ(Algorithm):
 
     @torch.no_grad()
     def _targets(self, batch: Batch) -> Tensor:
-        """Targets ``[T, B]`` by the target network."""
+        """Return targets ``[T, B]`` computed with the target network."""
         c = self.config
         discounts = batch.discounts(c.gamma)
         rewards, best_T = self.bootstrap(batch, self.target)

@@ -1,4 +1,4 @@
-"""What every algorithm is: a policy, an optimiser and one ``update``."""
+"""The interface of an algorithm: a policy, an optimiser and one ``update``."""
 
 from __future__ import annotations
 
@@ -17,38 +17,38 @@ from parcade.precision import Precision
 
 @dataclass(frozen=True)
 class AlgorithmConfig:
-    """Hyper-parameters every algorithm has. Steps are decisions, not frames."""
+    """Hyper-parameters of every algorithm. Steps are decisions, not frames."""
 
     num_envs: int = 32
-    """Environments over all ranks."""
+    """Number of environments, over all ranks."""
     network: NetworkConfig = NetworkConfig()
     """The policy's network."""
     learning_rate: float = 1e-3
-    """Optimiser step size."""
+    """Learning rate of the optimiser."""
     gamma: float = 0.99
     """Discount per step."""
 
 
 @dataclass(frozen=True)
 class AlgorithmContext:
-    """What an algorithm is given beside its own hyper-parameters."""
+    """Constructor arguments common to all algorithms."""
 
     policy: Policy
     precision: Precision
     device: str
     generator: torch.Generator
-    """Draws minibatch orders; saved with a checkpoint. Different on every rank."""
+    """Draws the order of minibatches. Saved in checkpoints; seeded differently on every rank."""
 
 
 class Algorithm:
-    """Learns a policy from batches. Knows no environment and no other process; each file of this folder has one."""
+    """Learns a policy from batches. Independent of environments and of other processes."""
 
     source_kind: ClassVar[Literal["rollout", "staggered", "games", "replay", "population"]]
-    """The experience source it takes."""
+    """The kind of experience source it learns from."""
     head: ClassVar[Literal["actor_critic", "q"]]
-    """What the policy's scores are."""
+    """The meaning of the policy's scores: logits (``actor_critic``) or Q values (``q``)."""
     acts_greedily: ClassVar[bool] = False
-    """Whether the policy that is learned takes the best action, and draws none."""
+    """Whether the learned policy takes the best action instead of sampling one."""
 
     def __init__(self, context: AlgorithmContext, config: AlgorithmConfig) -> None:
         self.policy = context.policy
@@ -58,26 +58,29 @@ class Algorithm:
         self.config = config
 
     def optimizer(self) -> OptimizerFactory:
-        """Makes the optimiser for the flat parameter vector."""
+        """Return a function that makes the optimiser for the flat parameter vector."""
         raise NotImplementedError
 
     def update(self, batch: Batch, exchange: Exchange, progress: float) -> dict[str, Tensor]:
-        """Learn from one batch; progress is the share of the run that is over. Returns metrics, left on their device."""
+        """Learn from one batch and return metrics, which stay on their device.
+
+        ``progress`` is the completed fraction of the run, in [0, 1].
+        """
         raise NotImplementedError
 
     def get_state(self) -> dict[str, Tensor]:
-        """What the algorithm itself carries from update to update beside policy and optimiser: nothing, for most."""
+        """Return the state kept between updates besides policy and optimiser; empty for most algorithms."""
         return {}
 
     def set_state(self, state: dict[str, Tensor]) -> None:
-        """Take what ``get_state`` gave."""
+        """Restore a state returned by ``get_state``."""
 
     @torch.no_grad()
     def bootstrap(self, batch: Batch, policy: Policy | None = None) -> tuple[Tensor, Tensor]:
-        """What lies beyond the rollout, by the policy as it is now, or by another network.
+        """Compute bootstrap values with the current policy, or with another network given as ``policy``.
 
-        Returns: the batch's rewards ``[T, B]`` with gamma * V(final observation) added where a step was truncated, and
-        V(x_T) ``[B]``.
+        Returns: the batch's rewards ``[T, B]`` with gamma * V(final observation) added to truncated steps,
+        and V(x_T) ``[B]``.
         """
         policy, state = policy or self.policy, None
         with self.precision.autocast(self.device):
@@ -93,15 +96,17 @@ class Algorithm:
         return rewards, v_T
 
 
-# A batch of prepared observations larger than this is prepared minibatch by minibatch instead.
+# Larger batches of observations are prepared minibatch by minibatch.
 PREPARED_LIMIT_BYTES = 1 << 30
 
 
 def prepared_once(policy: Policy, observations: Tensor) -> tuple[Tensor, Callable[..., PolicyOutput]]:
-    """What several epochs over a batch go through, and what evaluates a part of it.
+    """Return the network inputs for several epochs over a batch, and the function to evaluate them.
 
-    Normalising 4,096 stacks of 42x42 costs as much as a fifth of the learning from them, so it is done once a batch,
-    as long as the result, four times the size of the bytes it is made from, stays within bounds.
+    Normalising 4,096 stacks of 42x42 costs a fifth as much as learning from them, so it is done once per
+    batch. The result is four times as large as the uint8 observations; if it exceeds
+    ``PREPARED_LIMIT_BYTES``, the function returns the observations themselves and the policy, which
+    normalises every minibatch.
     """
     if 4 * observations.numel() > PREPARED_LIMIT_BYTES:
         return observations, policy
@@ -109,19 +114,19 @@ def prepared_once(policy: Policy, observations: Tensor) -> tuple[Tensor, Callabl
 
 
 def update_statistics(policy: Policy, observations: Tensor, exchange: Exchange) -> None:
-    """Let the policy's input statistics see ``[T, B, ...]`` observations of every rank.
+    """Add observations ``[T, B, ...]`` of every rank to the policy's input statistics.
 
-    Called after the updates from a batch: until then the batch is seen as the behaviour policy saw it, and the first
-    ratio of PPO is 1.
+    Call this after the updates from a batch. Until then the batch is normalised as it was for the behaviour
+    policy, so that the first ratio of PPO is 1.
     """
     if policy.statistics is not None:
         exchange.merge_statistics(policy.statistics, policy.input_moments(observations))
 
 
 def normalized(x: Tensor, exchange: Exchange, mask: Tensor | None = None) -> Tensor:
-    """x ``[T, B]`` with mean 0 and deviation 1 over the real steps of the whole batch of every rank."""
+    """Normalise x ``[T, B]`` to mean 0 and standard deviation 1 over the real steps of all ranks."""
     real = x if mask is None else x[mask]
-    # Put together on the device: nothing is read back.
+    # Assembled on the device, without a read-back.
     count = torch.full((), real.numel(), dtype=torch.float64, device=x.device)
     moments = torch.stack([count, real.sum().double(), real.square().sum().double()])
     count, total, squares = exchange.sum(moments)
@@ -131,15 +136,15 @@ def normalized(x: Tensor, exchange: Exchange, mask: Tensor | None = None) -> Ten
 
 
 def _permutation(n: int, generator: torch.Generator, device: torch.device) -> Tensor:
-    """Drawn on the host, so that a run takes the same minibatches on every device."""
+    """Draw a permutation on the host, so that the minibatches are the same on every device."""
     return torch.randperm(n, generator=generator).to(device, non_blocking=True)
 
 
 def shuffled(batch: Batch, num_minibatches: int, generator: torch.Generator) -> Iterator[Tensor]:
-    """One pass over a batch in random order: what each minibatch is made of, for ``minibatch``.
+    """Yield the indices of each minibatch for one pass over a batch in random order; see ``minibatch``.
 
-    A feed-forward policy's minibatches are steps, of T * B; a recurrent one's are whole unrolls, of B. Shapes ``[n]``
-    int64, equal but for the rest of a division.
+    Indices count the T * B steps for a feed-forward policy, and the B unrolls for a recurrent one. Shapes
+    ``[n]`` int64; sizes differ by at most one.
     """
     T, B = batch.actions.shape
     items = T * B if batch.initial_policy_state is None else B
@@ -147,10 +152,10 @@ def shuffled(batch: Batch, num_minibatches: int, generator: torch.Generator) -> 
 
 
 def minibatch(index: Tensor, state: Tensor | None, *columns: Tensor) -> tuple[Tensor | None, ...]:
-    """The chosen part of the columns ``[T, B, ...]`` of a batch: its state, then its columns.
+    """Select a minibatch of the columns ``[T, B, ...]`` of a batch. Returns its state, then its columns.
 
-    Without a state ``[2, B, H]`` before the batch it is single steps ``[1, n, ...]``, else unrolls ``[T, n, ...]`` with the
-    state ``[2, n, H]`` they began from.
+    Without a ``state``, the minibatch consists of single steps ``[1, n, ...]``. With the state ``[2, B, H]``
+    before the batch, it consists of unrolls ``[T, n, ...]`` and their initial state ``[2, n, H]``.
     """
     if state is None:
         return None, *(column.flatten(0, 1).index_select(0, index)[None] for column in columns)

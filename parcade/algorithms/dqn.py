@@ -1,12 +1,13 @@
 """DQN: n-step (double) Q-learning from a replay, with a target network.
 
-Papers: Mnih 2015, "Human-level control through deep reinforcement learning", Nature 518:529, algorithm 1; van Hasselt
-2016, arXiv 1509.06461 (double); Schaul 2016, arXiv 1511.05952 (prioritised); Wang 2016, arXiv 1511.06581 (dueling).
+Papers: Mnih 2015, "Human-level control through deep reinforcement learning", Nature 518:529, algorithm 1; van
+Hasselt 2016, arXiv 1509.06461 (double); Schaul 2016, arXiv 1511.05952 (prioritised); Wang 2016,
+arXiv 1511.06581 (dueling).
 Notation as in ``rl/q_learning.py``.
-Deviations from Mnih 2015: (1) Adam is the default optimiser, RMSProp is offered; (2) ``num_envs`` games are played side
-by side, and ``batch_size`` grows with them, so that a step is still learned from eight times; (3) returns may span
-``n_step`` steps, without correction for the older policy's actions; (4) the two streams of a dueling network share
-the dense layer.
+Deviations from Mnih 2015: (1) Adam is the default optimiser; RMSProp is available; (2) ``num_envs``
+environments run in parallel, and ``batch_size`` is larger in proportion, so that each step is still sampled
+eight times on average; (3) returns may span ``n_step`` steps, without correction for the older policy's
+actions; (4) the two streams of a dueling network share the dense layer.
 """
 
 from __future__ import annotations
@@ -41,49 +42,50 @@ class DQNConfig(AlgorithmConfig):
     """Hyper-parameters of DQN."""
 
     num_envs: int = 8
-    """Environments over all ranks."""
+    """Number of environments, over all ranks."""
     network: NetworkConfig = NetworkConfig(normalize_input=False)
     """The policy's network."""
     learning_rate: float = 2.5e-4
-    """Optimiser step size."""
+    """Learning rate of the optimiser."""
     final_learning_rate: float | None = None
-    """What the step size falls to, in a straight line over total_frames; None keeps it."""
+    """Learning rate at the end of a linear decay over total_frames; None keeps the learning rate constant."""
     unroll_length: int = 1
     """T: steps per environment between updates."""
     batch_size: int = 64
-    """Transitions of an update, over all ranks."""
+    """Transitions per update, over all ranks."""
     replay_capacity: int = 100_000
-    """Entries kept, over all ranks: one for each step, and a few for each episode."""
+    """Entries of the replay, over all ranks: one per step, and a few more per episode."""
     replay_spill: str = ""
-    """A directory for the replay's frames: what memory has no room for stays on disk there. Empty keeps all in memory."""
+    """Directory of a memory-mapped file for the replay's frames, which may then exceed memory. Empty keeps
+    them in memory."""
     save_replay: bool = True
-    """Checkpoints hold the replay; without it a resumed run begins with an empty one."""
+    """Save the replay in checkpoints; without it a resumed run starts with an empty replay."""
     learning_starts: int = 5_000
-    """Steps played before the first update, over all ranks."""
+    """Steps before the first update, over all ranks."""
     n_step: int = 3
-    """Steps of a return before it bootstraps."""
+    """Number of rewards in a return before it bootstraps."""
     double: bool = True
-    """The online network chooses the action that the target network values."""
+    """Double Q-learning: the online network selects the action, the target network evaluates it."""
     priority_exponent: float = 0.0
     """alpha of prioritised replay; 0 samples uniformly."""
     importance_exponent: float = 0.4
-    """beta of prioritised replay's importance weights at the start; it rises to 1."""
+    """Initial beta of the importance weights of prioritised replay; it rises to 1."""
     target_period: int = 500
     """Updates between copies to the target network."""
     epsilon_start: float = 1.0
-    """Share of random actions at the first frame."""
+    """Probability of a random action at the first frame."""
     epsilon_end: float = 0.01
-    """Share of random actions once it has fallen."""
+    """Probability of a random action after the decay."""
     epsilon_until: float = 0.1
-    """The share of the run over which epsilon falls."""
+    """Fraction of the run over which epsilon decays."""
     optimizer: Literal["adam", "rmsprop"] = "adam"
-    """RMSProp is the paper's."""
+    """Optimiser; the paper uses RMSProp."""
     max_grad_norm: float | None = 10.0
-    """Gradients longer than this are shortened to it."""
+    """Clip the norm of gradients to this."""
 
 
 class DQN(Algorithm):
-    """One update from every sampled batch of transitions."""
+    """One update per sampled batch of transitions."""
 
     source_kind: ClassVar[str] = "replay"
     head: ClassVar[str] = "q"
@@ -92,12 +94,13 @@ class DQN(Algorithm):
         super().__init__(context, config)
         self.policy.epsilon.fill_(config.epsilon_start)
         self.target = copy.deepcopy(self.policy)
-        self._target_version = 0  # the target's, known without asking its device
+        self._target_version = 0  # host copy of the target's version, so that reading it needs no device sync
 
     def optimizer(self) -> OptimizerFactory:
         c = self.config
         if c.optimizer == "rmsprop":
-            # The paper's 0.01 stands inside the root of squared sums over 32 transitions, this one outside of that of means.
+            # The paper adds 0.01 inside the square root, with gradients summed over 32 transitions. PyTorch
+            # adds eps outside the root, and gradients here are means: sqrt(0.01) / 32.
             return lambda parameters: optimizers.RMSprop(
                 parameters, c.learning_rate, alpha=0.95, eps=0.1 / 32, centered=True
             )
@@ -131,7 +134,7 @@ class DQN(Algorithm):
         returns: Tensor,
         discounts: Tensor,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Of N transitions; the figure ``errors`` ``[N]`` is what their priorities are made from."""
+        """Loss and metrics of N transitions; ``errors`` ``[N]`` are TD errors, for the priorities."""
         with self.precision.autocast(self.device):
             q = value_of(self.policy(observations[None]).scores[0], actions)
         errors = q - self._targets(next_observations[None], returns, discounts)
@@ -144,7 +147,7 @@ class DQN(Algorithm):
 
     @torch.no_grad()
     def _targets(self, following: Tensor, returns: Tensor, discounts: Tensor) -> Tensor:
-        """Targets ``[N]`` by the target network, from the observations ``[1, N, ...]`` n steps later."""
+        """Return targets ``[N]`` of the target network, from observations ``[1, N, ...]`` n steps later."""
         with self.precision.autocast(self.device):
             q_target = self.target(following).scores[0]
             if not self.config.double:

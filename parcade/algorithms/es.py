@@ -1,10 +1,12 @@
-"""Evolution strategies: perturbed policies play whole games, and better ones are moved towards.
+"""Evolution strategies: perturbed policies play complete episodes, and theta moves towards the better ones.
 
-Paper: Salimans 2017, "Evolution Strategies as a Scalable Alternative to Reinforcement Learning", arXiv 1703.03864,
-algorithm 2. Notation: theta the parameters, epsilon_i the noise of member i, drawn from a seed that everybody can draw
-from too, so that only seeds and scores travel; sigma its deviation.
-Deviations: (1) virtual batch normalisation's reference batch normalises inputs, pixel by pixel, and within the network layers are
-normalised instead; (2) the noise is drawn anew from each seed instead of from a shared table.
+Paper: Salimans 2017, "Evolution Strategies as a Scalable Alternative to Reinforcement Learning",
+arXiv 1703.03864, algorithm 2.
+Notation: theta are the parameters; epsilon_i is the noise of member i; sigma is its standard deviation. Every
+process can draw epsilon_i from its seed, so only seeds and scores are communicated.
+Deviations: (1) instead of virtual batch normalisation, a reference batch normalises the inputs pixel by
+pixel, and layer normalisation is used within the network; (2) the noise is generated from each seed instead
+of being read from a shared table.
 """
 
 from __future__ import annotations
@@ -29,28 +31,28 @@ class ESConfig(AlgorithmConfig):
     """Hyper-parameters of evolution strategies."""
 
     num_envs: int = 4
-    """Environments over all ranks or actors; they take turns within one."""
+    """Number of environments, over all ranks or actors; each rank or actor steps its own sequentially."""
     network: NetworkConfig = NetworkConfig(layer_norm=True)
     """The policy's network."""
     population: int = 40
-    """Perturbed policies of an update: half of them the mirror images of the others."""
+    """Perturbed policies per update, in mirrored pairs of noise epsilon and -epsilon."""
     sigma: float = 0.05
-    """Deviation of the noise."""
+    """Standard deviation of the noise."""
     learning_rate: float = 1e-2
-    """Adam's step size."""
+    """Learning rate of Adam."""
     final_learning_rate: float | None = None
-    """What the step size falls to, in a straight line over total_frames; None keeps it."""
+    """Learning rate at the end of a linear decay over total_frames; None keeps the learning rate constant."""
     weight_decay: float = 5e-3
-    """Share of the parameters that is added to the gradient."""
+    """Coefficient of the L2 penalty; the gradient gets this times the parameters."""
     games_per_member: int = 1
-    """Whole games each perturbed policy plays."""
+    """Complete episodes each perturbed policy plays."""
     max_grad_norm: float | None = None
-    """Gradients longer than this are shortened to it."""
+    """Clip the norm of gradients to this; None disables clipping."""
 
 
 @dataclass
 class PopulationBatch:
-    """What n members scored: ``seeds`` and ``signs`` ``[n]`` of their noise, mean ``scores`` ``[n]``, raw points."""
+    """Results of n members: ``seeds`` and ``signs`` ``[n]`` of their noise, mean raw ``scores`` ``[n]``."""
 
     seeds: np.ndarray
     signs: np.ndarray
@@ -59,12 +61,12 @@ class PopulationBatch:
 
 
 def noise_of(seed: int, size: int) -> Tensor:
-    """epsilon ``[size]`` of a seed, the same wherever it is drawn."""
+    """Return epsilon ``[size]`` of a seed; the same in every process."""
     return torch.randn(size, generator=torch.Generator().manual_seed(int(seed)))
 
 
 def members_of(run_seed: int, generation: int, population: int) -> tuple[np.ndarray, np.ndarray]:
-    """Seeds and signs ``[population]`` of a generation: members 2k and 2k + 1 are mirror images."""
+    """Return seeds and signs ``[population]`` of a generation; members 2k and 2k + 1 are a mirrored pair."""
     words = np.random.SeedSequence([run_seed, 2**34 + generation]).generate_state(population // 2, np.uint32)
     return np.repeat(words.astype(np.int64), 2), np.tile([1, -1], population // 2)
 
@@ -85,10 +87,10 @@ class ES(Algorithm):
         own = np.stack([batch.seeds, batch.signs, batch.scores], axis=1).astype(np.float64)
         everybody = exchange.gather_rows(own)
         weights = centered_ranks(everybody[:, 2])
-        first = exchange.rank * len(own)  # every rank has as many members, in the order of the ranks
+        first = exchange.rank * len(own)  # every rank has the same number of members; rows are in rank order
         grad, n = exchange.parameters.grad, len(everybody)
         for (seed, sign, _), weight in zip(own, weights[first : first + len(own)], strict=True):
-            # The exchange takes the mean over ranks: the factor makes it the sum over all members.
+            # The exchange averages over ranks; the factor world_size turns this into the sum over members.
             noise = noise_of(int(seed), grad.numel()).to(grad.device)
             grad.add_(noise, alpha=-weight * sign * exchange.world_size / (n * c.sigma))
         grad.add_(exchange.parameters.data.detach(), alpha=c.weight_decay)

@@ -1,10 +1,12 @@
-"""GA3C: A2C's loss with one policy that acts for all: actors play, a predictor chooses, a trainer learns.
+"""GA3C: A2C's loss with one central policy. Actors play, a predictor selects actions, a trainer learns.
 
-Paper: Babaeizadeh 2017, "Reinforcement Learning through Asynchronous Advantage Actor-Critic on a GPU", arXiv 1611.06256,
-section 4. Actors hold no network: they put observations into the prediction queue and get actions, and put finished
-unrolls into the training queue. The policy that acts changes within an unroll; ``policy_version`` says where.
-Deviations: (1) predictor and trainer share one process and one copy of the weights, and take turns; (2) an actor steps
-several environments side by side; (3) those of ``a2c``.
+Paper: Babaeizadeh 2017, "Reinforcement Learning through Asynchronous Advantage Actor-Critic on a GPU",
+arXiv 1611.06256, section 4.
+Actors have no network: they put observations into the prediction queue and receive actions, and put complete
+unrolls into the training queue. The acting policy may change within an unroll; ``policy_version`` records the
+version of each step.
+Deviations: (1) predictor and trainer share one process and one copy of the weights, and alternate; (2) an
+actor steps several environments in parallel; (3) those of ``a2c``.
 """
 
 from __future__ import annotations
@@ -19,10 +21,10 @@ class GA3CConfig(A2CConfig):
     """Hyper-parameters of GA3C."""
 
     num_envs: int = 32
-    """Environments over all actors."""
+    """Number of environments, over all actors."""
     unrolls_per_update: int = 1
-    """Unrolls, each of all environments of one actor, in an update."""
+    """Unrolls per update; an unroll contains all environments of one actor."""
 
 
 class GA3C(A2C):
-    """A2C's update; what makes it GA3C is who chooses the actions."""
+    """A2C's update; the predictor, which selects the actions, makes it GA3C."""

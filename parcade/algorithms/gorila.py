@@ -1,11 +1,12 @@
 """Gorila: DQN on many learners with a sharded parameter server.
 
-Paper: Nair 2015, "Massively Parallel Methods for Deep Reinforcement Learning", arXiv 1507.04296, sections 4 and 5.
-Bundled, every learner plays its own environments into its own replay; with ``--no-bundled`` actors of their own fill a
-global replay that all learners sample from. The loss is ``dqn``'s.
-Deviations: (1) those of ``dqn``; (2) the server drops what the paper's learners drop themselves, gradients of outlying
-loss, so that all learners share one running mean; (3) ``batch_size`` is of one learner. The paper gives neither the
-staleness nor the deviation it drops at.
+Paper: Nair 2015, "Massively Parallel Methods for Deep Reinforcement Learning", arXiv 1507.04296, sections 4
+and 5.
+In the bundled form, each learner plays its own environments and fills its own replay. With ``--no-bundled``,
+separate actors fill a global replay that all learners sample from. The loss is that of ``dqn``.
+Deviations: (1) those of ``dqn``; (2) the server, not the learner, drops gradients whose loss is an outlier,
+so that all learners share one running mean; (3) ``batch_size`` is per learner. The paper does not give its
+thresholds for staleness and for outliers.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ class GorilaConfig(DQNConfig):
     """Hyper-parameters of Gorila."""
 
     num_envs: int = 8
-    """Environments over all learners, or over all actors where they are apart."""
+    """Number of environments, over all learners if bundled, else over all actors."""
     unroll_length: int = 1
-    """T: steps per environment between updates of a learner, or between an actor's deliveries."""
+    """T: steps per environment between updates of a learner (bundled) or deliveries of an actor."""
     batch_size: int = 32
-    """Transitions of an update of one learner."""
+    """Transitions per update of one learner."""
     bundled: bool = True
-    """Actor, replay and learner together; or actors apart and a global replay in shards."""
+    """Run actor, replay and learner in one process; else use separate actors and a sharded replay."""
     steps_per_update: float = 4.0
-    """Steps played for each update where actors are apart; bundled, unroll_length decides it."""
+    """Steps per update with separate actors; if bundled, unroll_length determines it."""
 
 
 class Gorila(DQN):
-    """DQN's update; what makes it Gorila are exchange and source."""
+    """DQN's update; the exchange and the source make it Gorila."""

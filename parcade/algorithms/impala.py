@@ -1,7 +1,7 @@
 """IMPALA: V-trace actor-critic on unrolls from many actors.
 
-Paper: Espeholt 2018, "IMPALA", arXiv 1802.01561, sections 3 and 4. Notation as in ``rl/vtrace.py``; the loss and its
-deviations are ``vtrace``'s.
+Paper: Espeholt 2018, "IMPALA", arXiv 1802.01561, sections 3 and 4.
+Notation as in ``rl/vtrace.py``; the loss and its deviations are those of ``vtrace``.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ class ImpalaConfig(VTraceLossConfig):
     """Hyper-parameters of IMPALA."""
 
     num_envs: int = 32
-    """Environments over all actors."""
+    """Number of environments, over all actors."""
     unrolls_per_update: int = 1
-    """Unrolls, each of all environments of one actor, in one learner's update."""
+    """Unrolls per update of one learner; an unroll contains all environments of one actor."""
 
 
 class Impala(VTraceLearner):
-    """The update of every delivery of unrolls."""
+    """One V-trace update per ``unrolls_per_update`` unrolls from actors."""
 
     source_kind: ClassVar[str] = "rollout"

@@ -1,11 +1,13 @@
-"""PPO: several epochs of clipped policy-gradient updates on every rollout.
+"""PPO: several epochs of clipped policy-gradient updates per rollout.
 
 Paper: Schulman 2017, "Proximal Policy Optimization Algorithms", arXiv 1707.06347, eq. 7 and 9, algorithm 1.
-Notation: ratio = pi(a|x) / behaviour(a|x); advantages by GAE (arXiv 1506.02438).
-Deviations: (1) advantages are normalised over the whole batch of all ranks, not per minibatch, so that ranks agree;
-(2) the value loss is not clipped; (3) inputs may be normalised by running statistics; (4) the step size may follow the
-KL divergence, as the paper's adaptive penalty does with its coefficient (section 4); (5) returns may end at points. A
-recurrent policy's minibatches are whole unrolls, begun from the stored state, instead of single steps.
+Notation: ratio = pi(a|x) / behaviour(a|x); advantages are computed by GAE (arXiv 1506.02438).
+Deviations: (1) advantages are normalised over the batches of all ranks, not per minibatch, so that ranks
+agree; (2) the value loss is not clipped; (3) inputs may be normalised by running statistics; (4) the learning
+rate may follow the KL divergence, like the coefficient of the paper's adaptive penalty (section 4);
+(5) returns may end at points.
+The minibatches of a recurrent policy are complete unrolls from the stored initial state instead of single
+steps.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ from parcade.rl.losses import (
 from parcade.rl.returns import generalized_advantages
 from parcade.rl.schedules import linear
 
-# Between these the step size may follow the KL divergence.
+# Bounds of the learning rate when it follows the KL divergence.
 SLOWEST, FASTEST = 1e-5, 5e-3
 
 
@@ -50,13 +52,13 @@ class PPOConfig(AlgorithmConfig):
     """Hyper-parameters of PPO."""
 
     num_envs: int = 32
-    """Environments over all ranks."""
+    """Number of environments, over all ranks."""
     learning_rate: float = 1e-3
-    """Adam's step size."""
+    """Learning rate of Adam."""
     final_learning_rate: float | None = None
-    """What the step size falls to, in a straight line; None keeps it."""
+    """Learning rate at the end of a linear decay; None keeps the learning rate constant."""
     unroll_length: int = 128
-    """T: steps per environment between learning turns."""
+    """T: steps per environment per iteration."""
     epochs: int = 3
     """Passes over a batch."""
     num_minibatches: int = 4
@@ -64,26 +66,27 @@ class PPOConfig(AlgorithmConfig):
     gae_lambda: float = 0.95
     """GAE's lambda."""
     reset_at_points: bool = False
-    """A return ends at each point scored, for games whose rallies do not depend on one another."""
+    """End returns at each point scored; for games whose rallies do not depend on one another."""
     clip: float = 0.2
-    """How far the ratio may move the surrogate."""
+    """Clip range of the ratio (epsilon in the paper)."""
     entropy_weight: float = 0.01
     """Weight of the entropy bonus (c2 in the paper)."""
     final_entropy_weight: float | None = None
-    """What the weight falls to, in a straight line; None keeps it."""
+    """Entropy weight at the end of a linear decay; None keeps the weight constant."""
     target_kl: float | None = None
-    """The step size follows the policy's change instead of its schedule: divided by 1.5 after an iteration whose KL
-    divergence was above twice this, multiplied by 1.5 after one below half of it. None follows the schedule."""
+    """Adapt the learning rate to the KL divergence of each iteration: divide it by 1.5 if the divergence
+    exceeds twice this value, multiply it by 1.5 if the divergence is below half of it. None uses the linear
+    schedule."""
     schedule_share: float = 1.0
-    """The share of total_frames over which step size and entropy weight fall."""
+    """Fraction of total_frames over which learning rate and entropy weight decay."""
     value_weight: float = 0.5
     """Weight of the squared error of V (c1 in the paper)."""
     max_grad_norm: float | None = 0.5
-    """Gradients longer than this are shortened to it."""
+    """Clip the norm of gradients to this."""
 
 
 class PPO(Algorithm):
-    """Epochs of minibatch updates on every rollout."""
+    """Several epochs of minibatch updates per rollout."""
 
     source_kind: ClassVar[str] = "rollout"
     head: ClassVar[str] = "actor_critic"
@@ -117,7 +120,7 @@ class PPO(Algorithm):
         return {**metrics, "policy/learning_rate": step_size(exchange.optimizer)}
 
     def _follow_kl(self, kl: Tensor, exchange: Exchange) -> None:
-        """Adapt the step size to the mean KL divergence of the iteration over all ranks."""
+        """Adapt the learning rate to the mean KL divergence of the iteration over all ranks."""
         kl = float(exchange.sum(kl.double().reshape(1))) / exchange.world_size
         rate = learning_rate(exchange.optimizer)
         if kl > 2 * self.config.target_kl:
@@ -127,7 +130,7 @@ class PPO(Algorithm):
         set_learning_rate(exchange.optimizer, rate)
 
     def _targets(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Advantages and value targets ``[T, B]``, from the values the behaviour policy gave when it acted."""
+        """Return advantages and value targets ``[T, B]``, from the behaviour policy's values."""
         c, values = self.config, batch.behaviour_values
         rewards, v_T = self.bootstrap(batch)
         advantages = generalized_advantages(
@@ -143,7 +146,7 @@ class PPO(Algorithm):
         state: Tensor | None,
         *columns: Tensor,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Of the minibatch ``index`` of the columns of ``update``."""
+        """Loss and metrics of minibatch ``index`` of the columns."""
         c = self.config
         state, inputs, starts, actions, behaviour_log_prob, advantages, returns = minibatch(
             index, state, *columns
@@ -159,9 +162,7 @@ class PPO(Algorithm):
             "loss/value": value_loss.detach(),
             "policy/entropy": entropy.detach(),
             "policy/kl": approximate_kl(log_prob.detach(), behaviour_log_prob),
-            "policy/clipped": ((log_prob.detach() - behaviour_log_prob).exp() - 1)
-            .abs()
-            .gt(c.clip)
-            .float()
-            .mean(),
+            "policy/clipped": (
+                ((log_prob.detach() - behaviour_log_prob).exp() - 1).abs().gt(c.clip).float().mean()
+            ),
         }

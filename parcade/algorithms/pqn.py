@@ -1,9 +1,11 @@
-"""PQN: Q(lambda) from rollouts of many environments, with neither replay nor target network.
+"""PQN: Q(lambda) from rollouts of many environments, without replay or target network.
 
 Paper: Gallici 2024, "Simplifying Deep Temporal Difference Learning", arXiv 2407.04811, algorithm 1.
-Notation: targets are lambda-returns over max_a Q(x_{t+1}, a); layer normalisation takes the place of a target network.
-Deviations: (1) the targets' Q values are those the behaviour policy computed when it acted, but for the last step of a
-rollout and for truncated ones, where they are computed anew; (2) inputs may be normalised by running statistics; (3) returns may end at points.
+Notation: targets are lambda-returns over max_a Q(x_{t+1}, a); layer normalisation replaces the target
+network.
+Deviations: (1) targets use the Q values the behaviour policy computed when it acted; only the bootstrap
+values of the last step of a rollout and of truncated steps are computed by the current policy; (2) inputs may
+be normalised by running statistics; (3) returns may end at points.
 """
 
 from __future__ import annotations
@@ -40,35 +42,35 @@ class PQNConfig(AlgorithmConfig):
     """Hyper-parameters of PQN."""
 
     num_envs: int = 32
-    """Environments over all ranks."""
+    """Number of environments, over all ranks."""
     network: NetworkConfig = NetworkConfig(layer_norm=True)
     """The policy's network."""
     learning_rate: float = 1e-3
-    """RAdam's step size."""
+    """Learning rate of RAdam."""
     final_learning_rate: float | None = None
-    """What the step size falls to, in a straight line over total_frames; None keeps it."""
+    """Learning rate at the end of a linear decay over total_frames; None keeps the learning rate constant."""
     unroll_length: int = 32
-    """T: steps per environment between learning turns."""
+    """T: steps per environment per iteration."""
     epochs: int = 2
     """Passes over a batch."""
     num_minibatches: int = 4
     """Updates per pass."""
     reset_at_points: bool = False
-    """A return ends at each point scored, for games whose rallies do not depend on one another."""
+    """End returns at each point scored; for games whose rallies do not depend on one another."""
     q_lambda: float = 0.65
-    """Share of the longer return in every target."""
+    """lambda of the lambda-returns."""
     epsilon_start: float = 1.0
-    """Share of random actions at the first frame."""
+    """Probability of a random action at the first frame."""
     epsilon_end: float = 0.001
-    """Share of random actions once it has fallen."""
+    """Probability of a random action after the decay."""
     epsilon_until: float = 0.1
-    """The share of the run over which epsilon falls."""
+    """Fraction of the run over which epsilon decays."""
     max_grad_norm: float | None = 10.0
-    """Gradients longer than this are shortened to it."""
+    """Clip the norm of gradients to this."""
 
 
 class PQN(Algorithm):
-    """Epochs of minibatch regression to Q(lambda) targets on every rollout."""
+    """Several epochs of minibatch regression to Q(lambda) targets per rollout."""
 
     source_kind: ClassVar[str] = "rollout"
     head: ClassVar[str] = "q"
@@ -102,7 +104,7 @@ class PQN(Algorithm):
     def _loss(
         self, evaluate: Callable[..., PolicyOutput], index: Tensor, state: Tensor | None, *columns: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Of the minibatch ``index`` of the columns of ``update``."""
+        """Loss and metrics of minibatch ``index`` of the columns."""
         state, inputs, starts, actions, targets = minibatch(index, state, *columns)
         with self.precision.autocast(self.device):
             q = evaluate(inputs, state, starts).scores
@@ -110,7 +112,7 @@ class PQN(Algorithm):
         return loss, {"loss/value": loss.detach()}
 
     def _targets(self, batch: Batch) -> Tensor:
-        """Q(lambda) targets ``[T, B]``."""
+        """Return Q(lambda) targets ``[T, B]``."""
         c = self.config
         rewards, q_T = self.bootstrap(batch)
         max_q_tp1 = torch.cat([batch.behaviour_values[1:], q_T[None]])

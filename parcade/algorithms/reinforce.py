@@ -1,9 +1,10 @@
-"""REINFORCE on complete games: Karpathy's Pong learner, in parallel.
+"""REINFORCE on complete episodes: Karpathy's Pong learner, in parallel.
 
-Papers: Williams 1992, "Simple statistical gradient-following algorithms"; Karpathy 2016, "Deep Reinforcement Learning:
-Pong from Pixels" (http://karpathy.github.io/2016/05/31/rl/). Notation: G_t the discounted return of one point.
-Deviations from Karpathy: (1) a softmax over two actions takes the place of one sigmoid; (2) the games of one update are played
-side by side, by one policy, instead of one after another.
+Papers: Williams 1992, "Simple statistical gradient-following algorithms"; Karpathy 2016, "Deep Reinforcement
+Learning: Pong from Pixels" (http://karpathy.github.io/2016/05/31/rl/).
+Notation: G_t is the discounted return up to the end of the point.
+Deviations from Karpathy: (1) a softmax over two actions replaces the sigmoid; (2) the episodes of one update
+are played in parallel instead of one after another.
 """
 
 from __future__ import annotations
@@ -28,31 +29,32 @@ class ReinforceConfig(AlgorithmConfig):
     """Hyper-parameters of REINFORCE; the defaults are Karpathy's."""
 
     num_envs: int = 10
-    """Environments over all ranks."""
+    """Number of environments, over all ranks."""
     network: NetworkConfig = NetworkConfig(network="karpathy_mlp", normalize_input=False)
     """The policy's network."""
     learning_rate: float = 1e-3
-    """RMSProp's step size."""
+    """Learning rate of RMSProp."""
     rmsprop_decay: float = 0.99
-    """RMSProp's memory of squared gradients."""
+    """Decay of RMSProp's running mean of squared gradients."""
     games_per_update: int = 10
-    """Complete games in a batch, over all ranks."""
+    """Complete episodes per update, over all ranks."""
     reset_at_points: bool = True
-    """A return ends at each point scored, as rallies do not depend on one another."""
+    """End returns at each point scored; for games whose rallies do not depend on one another."""
     standardize_over: Literal["game", "batch"] = "game"
-    """Returns get mean 0 and deviation 1 over each game (Karpathy) or over the batch of all ranks.
+    """Standardise returns to mean 0 and standard deviation 1 over each episode (game, as Karpathy) or over
+    the batch of all ranks.
 
-    Over a game nothing is left to learn from where a game is a single point."""
+    With game, an episode that consists of a single point gives no useful learning signal."""
     entropy_weight: float = 0.0
     """Weight of the entropy bonus; Karpathy had none."""
     max_grad_norm: float | None = None
-    """Gradients longer than this are shortened to it; None leaves them."""
+    """Clip the norm of gradients to this; None disables clipping."""
     chunk_steps: int = 4096
-    """Steps that go through the network at a time; bounds memory, changes nothing else."""
+    """Steps per forward pass; limits memory and does not affect results."""
 
 
 class Reinforce(Algorithm):
-    """One update for every batch of complete games."""
+    """One update per batch of complete episodes."""
 
     source_kind: ClassVar[str] = "games"
     head: ClassVar[str] = "actor_critic"
@@ -78,19 +80,19 @@ class Reinforce(Algorithm):
     def _loss(
         self, world_size: int, observations: Tensor, actions: Tensor, advantages: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Of a chunk of steps, summed over them."""
+        """Loss and metrics of a chunk, summed over its steps."""
         with self.precision.autocast(self.device):
             scores = self.policy(observations).scores
         entropy = entropy_of(scores).sum()
         loss = -(advantages * log_prob_of(scores, actions)).sum()
-        # The exchange takes the mean over ranks: the factor makes it Karpathy's sum over all steps of all ranks.
+        # The exchange averages over ranks; the factor world_size gives Karpathy's sum over all steps.
         return (loss - self.config.entropy_weight * entropy) * world_size, {
             "loss": loss.detach(),
             "entropy": entropy.detach(),
         }
 
     def _advantages(self, batch: Batch, exchange: Exchange) -> Tensor:
-        """Standardised returns ``[T, B]``; what stands in the padding means nothing."""
+        """Return standardised returns ``[T, B]``; values in the padding are meaningless."""
         c = self.config
         discounts = batch.discounts(c.gamma, c.reset_at_points)
         returns = discounted_returns(batch.rewards, discounts, torch.zeros(batch.rewards.shape[1]))
@@ -102,7 +104,7 @@ class Reinforce(Algorithm):
         return (returns - mean) / deviation.clamp(min=1e-6)
 
     def _chunks(self, batch: Batch, advantages: Tensor):
-        """The real steps in chunks ``[1, n]`` on the learner's device: observations, actions, advantages."""
+        """Yield observations, actions and advantages of real steps, in chunks ``[1, n, ...]`` on device."""
         columns = [column[batch.mask] for column in (batch.observations, batch.actions, advantages)]
         for part in zip(*(column.split(self.config.chunk_steps) for column in columns), strict=True):
             yield tuple(column[None].to(self.device) for column in part)

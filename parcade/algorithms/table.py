@@ -1,4 +1,4 @@
-"""The table of algorithms: adding one is a file and a row."""
+"""The table of algorithms. To add one, add a file and a row."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from parcade.errors import unknown_name
 
 
 class AlgorithmRow(NamedTuple):
-    """An algorithm, its hyper-parameters, and the engines it runs on."""
+    """An algorithm, its hyper-parameters and the engines it supports."""
 
     make: type[Algorithm]
     config: type[AlgorithmConfig]
     engines: tuple[str, ...]
     topology: str = ""
-    """The driver of ``parcade.topology`` that runs it, where it has parts; empty for one loop on every rank."""
+    """The driver of ``parcade.topology`` for an algorithm with parts; empty for one loop on every rank."""
 
 
 SYNCHRONOUS = ("local", "serial", "mpi")
@@ -53,7 +53,7 @@ ALGORITHMS: dict[str, AlgorithmRow] = {
 
 
 def support_matrix() -> str:
-    """Which algorithm runs on which engine, as lines of text."""
+    """Return a text table of the engines each algorithm supports."""
     width = max(map(len, ALGORITHMS))
     lines = [" " * width + "  " + "  ".join(ENGINES)]
     for name, row in ALGORITHMS.items():
@@ -63,7 +63,7 @@ def support_matrix() -> str:
 
 
 def algorithm_row(name: str) -> AlgorithmRow:
-    """The row of this name. Errors: UsageError with the nearest name."""
+    """Return the row of an algorithm. Errors: UsageError with the nearest name."""
     if name not in ALGORITHMS:
         raise unknown_name("algorithm", name, ALGORITHMS)
     return ALGORITHMS[name]

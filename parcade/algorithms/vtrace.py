@@ -1,9 +1,12 @@
-"""V-trace on staggered groups of environments: one update for every few steps of thousands of consoles.
+"""V-trace on staggered groups of environments: an update every few steps, for thousands of consoles.
 
-Papers: Dalton & Frosio 2020, "Accelerating Reinforcement Learning through GPU Atari Emulation", arXiv 1907.08467, section 5
-(the schedule, ``experience/staggered.py``); Espeholt 2018, "IMPALA", arXiv 1802.01561, section 4 (the loss).
-Notation as in ``rl/vtrace.py``. Deviations: (1) Adam is offered beside RMSProp; (2) losses are means over the batch, where
-IMPALA sums, and so RMSProp's epsilon is the first paper's 1e-5, not IMPALA's; (3) inputs may be normalised by running statistics.
+Papers: Dalton & Frosio 2020, "Accelerating Reinforcement Learning through GPU Atari Emulation",
+arXiv 1907.08467, section 5 (the schedule, ``experience/staggered.py``); Espeholt 2018, "IMPALA",
+arXiv 1802.01561, section 4 (the loss).
+Notation as in ``rl/vtrace.py``.
+Deviations: (1) Adam is available as well as RMSProp; (2) losses are means over the batch, where IMPALA uses
+sums; RMSProp's epsilon is hence the first paper's 1e-5, not IMPALA's; (3) inputs may be normalised by
+running statistics.
 """
 
 from __future__ import annotations
@@ -27,25 +30,25 @@ class VTraceLossConfig(AlgorithmConfig):
     """Hyper-parameters of every algorithm that learns by V-trace."""
 
     learning_rate: float = 1e-3
-    """Optimiser step size."""
+    """Learning rate of the optimiser."""
     final_learning_rate: float | None = None
-    """What the step size falls to, in a straight line over total_frames; None keeps it."""
+    """Learning rate at the end of a linear decay over total_frames; None keeps the learning rate constant."""
     unroll_length: int = 20
     """T: steps per environment in an unroll."""
     rho_clip: float = 1.0
-    """Where ratios are cut in the value targets and in the policy gradient."""
+    """Upper bound of the ratios in the value targets and in the policy gradient."""
     c_clip: float = 1.0
-    """Where ratios are cut in the traces."""
+    """Upper bound of the ratios in the traces."""
     trace_lambda: float = 1.0
-    """Scales the traces; 1 is the paper's choice."""
+    """Factor of the traces; the paper uses 1."""
     entropy_weight: float = 0.01
     """Weight of the entropy bonus."""
     value_weight: float = 0.5
     """Weight of the squared error of V."""
     optimizer: Literal["adam", "rmsprop"] = "adam"
-    """RMSProp is the paper's."""
+    """Optimiser; the paper uses RMSProp."""
     max_grad_norm: float | None = 0.5
-    """Gradients longer than this are shortened to it."""
+    """Clip the norm of gradients to this."""
 
 
 @dataclass(frozen=True)
@@ -53,14 +56,14 @@ class VTraceConfig(VTraceLossConfig):
     """Hyper-parameters of V-trace on staggered groups."""
 
     num_envs: int = 40
-    """Environments over all ranks."""
+    """Number of environments, over all ranks."""
     num_groups: int = 5
-    """G: groups whose unrolls end one after another. An update learns from num_envs / G unrolls and comes every
-    unroll_length / G steps."""
+    """G: groups whose unrolls end one after another. There is one update every unroll_length / G steps, from
+    num_envs / G unrolls."""
 
 
 class VTraceLearner(Algorithm):
-    """One V-trace actor-critic update from every batch of unrolls, wherever they come from."""
+    """One V-trace actor-critic update per batch of unrolls, from any source."""
 
     head: ClassVar[str] = "actor_critic"
 
@@ -98,7 +101,7 @@ class VTraceLearner(Algorithm):
         rewards: Tensor,
         discounts: Tensor,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Of a batch of unrolls."""
+        """Loss and metrics of a batch of unrolls."""
         c = self.config
         with self.precision.autocast(self.device):
             scores, values, _ = self.policy(observations, state, starts)
@@ -127,6 +130,6 @@ class VTraceLearner(Algorithm):
 
 
 class VTrace(VTraceLearner):
-    """The update of every group's unroll."""
+    """One V-trace update per group of unrolls."""
 
     source_kind: ClassVar[str] = "staggered"

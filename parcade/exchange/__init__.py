@@ -1,1 +1,1 @@
-"""How gradients meet: the gradient-exchange seam and its implementations."""
+"""Gradient exchange between processes: the interface and its implementations."""

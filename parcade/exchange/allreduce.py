@@ -1,8 +1,9 @@
-"""Synchronous data parallelism: the gradient of every rank averaged by one MPI Allreduce an update.
+"""Synchronous data parallelism: one MPI Allreduce per update averages the gradients of all ranks.
 
-Every rank plays its own environments and holds the same parameters. The mean of equal-sized shards' gradients is the
-gradient of the mean over all of them, so N ranks with B environments each learn as one rank with N * B would.
-Objects never travel: arrays alone, through MPI's buffer interface.
+Every rank plays its own environments and holds the same parameters. All ranks have the same number of
+samples, so the mean of their gradients is the gradient of the mean over all samples. N ranks with B
+environments each therefore learn the same as one rank with N * B environments. Only arrays are sent, through
+MPI's buffer interface; no objects.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from parcade.timing import Timer
 
 
 class AllreduceExchange(CollectiveExchange):
-    """All ranks of MPI's world. Tensors live on the CPU: MPI reads and writes their memory directly."""
+    """Exchange between all ranks of MPI.COMM_WORLD. Tensors must be on the CPU: MPI uses their memory."""
 
     def __init__(self, timer: Timer) -> None:
         from mpi4py import MPI

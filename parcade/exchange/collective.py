@@ -1,4 +1,4 @@
-"""What every exchange whose ranks sum arrays in place does alike, whoever carries the sum."""
+"""Common base of exchanges whose ranks sum arrays in place, for any transport."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from parcade.exchange.base import Exchange
 
 
 def settle(x: Tensor) -> None:
-    """Wait until the device of a tensor has done what was begun on it. The host never has anything left."""
+    """Wait for all work queued on the device of a tensor. Does nothing for tensors on the host."""
     if x.device.type == "cuda":
         torch.cuda.synchronize(x.device)
 
 
 class CollectiveExchange(Exchange):
-    """Gradients and statistics by one collective sum, ``_reduce``."""
+    """Combines gradients and statistics with one collective sum, ``_reduce``."""
 
     def _reduce(self, x: Tensor) -> None:
-        """Sum over ranks in place."""
+        """Sum x over ranks in place."""
         raise NotImplementedError
 
     def average_gradient(self, grad: Tensor) -> None:
         num_bytes = grad.numel() * grad.element_size()
-        self._settle_if_recorded(grad)  # the backward pass is learning, whoever waits for it
+        self._settle_if_recorded(grad)  # so that the backward pass counts as learning, not as communication
         with self.communicating(num_bytes):
             started = time.perf_counter()
             self._reduce(grad)
@@ -38,7 +38,7 @@ class CollectiveExchange(Exchange):
 
     def sum(self, x: Tensor) -> Tensor:
         if self.capture.is_recording:
-            raise NotCapturable("it sums over ranks on its way")
+            raise NotCapturable("it sums over ranks")
         self._settle_if_recorded(x)
         with self.communicating(x.numel() * x.element_size()):
             self._reduce(x)
@@ -46,14 +46,16 @@ class CollectiveExchange(Exchange):
         return x
 
     def _settle_if_recorded(self, x: Tensor) -> None:
-        """While a profile is taken, wait for the device: a GPU's work is only begun when the call for it returns. Without
-        a recorder nothing waits, and ``allreduce_seconds`` on GPUs mean nothing."""
+        """Wait for the device while a profile is recorded, since calls return before the GPU is done.
+
+        Without a recorder nothing waits, and ``allreduce_seconds`` is not valid on GPUs.
+        """
         if self.on_collective is not None:
             settle(x)
 
     def time_allreduce(self, num_floats: int, repeats: int, device: torch.device | str = "cpu") -> np.ndarray:
         buffer, seconds = torch.zeros(num_floats, device=device), np.empty(repeats)
-        for i in range(-1, repeats):  # the first touches the memory and is not counted
+        for i in range(-1, repeats):  # the first call is a warm-up and is not counted
             settle(buffer)
             self.barrier()
             started = time.perf_counter()

@@ -1,6 +1,6 @@
-"""The exchange without MPI: torch.distributed, gloo over TCP for what lives on hosts, NCCL for what lives on GPUs.
+"""The exchange without MPI: torch.distributed, with gloo over TCP for CPU tensors and NCCL for GPU tensors.
 
-``torchrun`` starts its ranks and tells them who they are. Which of the two carries a tensor is decided by where it lives.
+``torchrun`` starts the ranks. The device of a tensor decides which backend is used.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from parcade.timing import Timer
 
 
 class GlooExchange(CollectiveExchange):
-    """All processes that torchrun started, brought together by ``cluster.torchrun.connect``."""
+    """Exchange between all processes started by torchrun, connected by ``cluster.torchrun.connect``."""
 
     def __init__(self, timer: Timer) -> None:
         super().__init__(timer)
@@ -45,7 +45,7 @@ class GlooExchange(CollectiveExchange):
         with self.communicating(rows.nbytes):
             counts = [torch.zeros(1, dtype=torch.int64) for _ in range(self.world_size)]
             dist.all_gather(counts, torch.tensor([len(rows)]))
-            # gloo gathers equal shapes alone: everyone sends as many rows as the longest has.
+            # gloo gathers equal shapes only: every rank pads its rows to the largest number of rows.
             longest = max(int(count) for count in counts)
             padded = torch.zeros(longest, rows.shape[1], dtype=torch.float64)
             padded[: len(rows)] = torch.from_numpy(rows)

@@ -1,7 +1,8 @@
-"""Several learners of one policy that average their gradients: an allreduce by all-gather, carried by whoever calls.
+"""Gradient averaging between learners of one policy: an allreduce by all-gather, through the driver.
 
-The driver collects every learner's ``outgoing`` and gives all of them to all; each averages in the same order, so that
-all keep the same bits. A learner that died is given another's state. MPI's Allreduce knows no such thing.
+The driver collects ``outgoing`` of every learner and passes all of them to every learner. Each learner
+averages them in the same order, so that all parameters stay bit-identical. A restarted learner gets the state
+of another one, which MPI's Allreduce does not allow.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from parcade.timing import Timer
 
 
 class GroupExchange(Exchange):
-    """``accumulate`` and ``apply`` gather one update's gradient; ``step_with`` takes the step once all have theirs."""
+    """``accumulate`` computes the local gradient; ``step_with`` takes the step with those of all learners."""
 
     def __init__(self, timer: Timer, index: int, count: int) -> None:
         super().__init__(timer)
@@ -27,25 +28,25 @@ class GroupExchange(Exchange):
         self._moments: Tensor | None = None
 
     def accumulate(self, loss: Loss, *arguments: Any) -> dict[str, Tensor]:
-        # An update whose other half was lost with a learner is begun again: nothing of it may be left.
+        # An update is repeated if a learner died during it; discard the gradient of the first attempt.
         self.parameters.grad.zero_()
         return super().accumulate(loss, *arguments)
 
     def apply(self) -> None:
-        """The gradient waits in the flat buffer for ``outgoing``."""
+        """Do nothing: the gradient stays in the flat buffer until ``outgoing`` reads it."""
 
     def merge_statistics(self, statistics: RunningStatistics, moments: Tensor) -> None:
         self._statistics, self._moments = statistics, moments
 
     def outgoing(self) -> dict[str, np.ndarray]:
-        """What the other learners need: gradient ``[P]``, and input moments where the policy keeps any."""
+        """Return the arrays for the other learners: gradient ``[P]``, and input moments if there are any."""
         out = {"gradient": self.parameters.grad.cpu().numpy().copy()}
         if self._moments is not None:
             out["moments"] = self._moments.cpu().numpy()
         return out
 
     def step_with(self, gradients: tuple[dict[str, np.ndarray], ...]) -> None:
-        """Average the gradients of all learners, in their order, clip, step."""
+        """Average the gradients of all learners in learner order, clip the mean, take an optimiser step."""
         grad = self.parameters.grad
         grad.zero_()
         for part in gradients:

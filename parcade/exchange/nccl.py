@@ -1,7 +1,7 @@
-"""One rank a GPU: what lives on GPUs is averaged by NCCL, all else goes over MPI as without one.
+"""One rank per GPU: NCCL reduces GPU tensors, MPI everything else.
 
-MPI starts the ranks and brings them together; torch.distributed then carries gradients from GPU to GPU. Which tensor
-takes which way is decided by where it lives, so nothing above this file changes.
+MPI starts and connects the ranks; torch.distributed then sends gradients from GPU to GPU. The device of a
+tensor decides which transport is used, so callers need no changes.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ LOOPBACK = "127.0.0.1"
 
 
 class NcclExchange(AllreduceExchange):
-    """All ranks of MPI's world, each with a GPU of its own.
+    """Exchange between all ranks of MPI.COMM_WORLD, each with its own GPU.
 
-    ``backend`` ``gloo`` averages tensors of the host the same way: what tests run where there is no GPU. A collective
-    call waits for the others for ``timeout_seconds``, then raises RuntimeError. Errors: UsageError for more ranks on a
-    host than GPUs.
+    ``backend="gloo"`` reduces CPU tensors in the same way, for tests without a GPU. A collective call waits
+    up to ``timeout_seconds`` for the other ranks, then raises RuntimeError. Errors: UsageError for more ranks
+    than GPUs on a host.
     """
 
     def __init__(self, timer: Timer, *, backend: str = "nccl", timeout_seconds: float = 120.0) -> None:
@@ -36,7 +36,8 @@ class NcclExchange(AllreduceExchange):
         if backend == "nccl":
             if self.local_size > torch.cuda.device_count():
                 raise UsageError(
-                    f"{self.local_size} ranks on this host and {torch.cuda.device_count()} GPU(s); start one rank a GPU"
+                    f"{self.local_size} ranks on this host and {torch.cuda.device_count()} GPU(s); "
+                    "start one rank per GPU"
                 )
             torch.cuda.set_device(local_rank)
         if not dist.is_initialized():
@@ -53,9 +54,10 @@ class NcclExchange(AllreduceExchange):
         return rank
 
     def _meeting_place(self, timeout: datetime.timedelta) -> dist.TCPStore:
-        """The store that rank 0 serves, its address told by MPI: on the loopback interface when all ranks are on its host.
+        """Return the store that rank 0 serves. MPI broadcasts its address.
 
-        The socket is bound here: the store by itself would listen on every interface, at a port that was free a moment ago.
+        The store uses the loopback interface if all ranks are on one host. Rank 0 binds the socket here,
+        because the store itself would listen on every interface, at a port that may no longer be free.
         """
         text, listening = np.zeros(256, np.uint8), None
         if self.rank == 0:

@@ -1,14 +1,15 @@
-"""A parameter server in shards, and the exchange of the learners that push gradients to it.
+"""A sharded parameter server, and the exchange of the learners that push gradients to it.
 
-Papers: Nair 2015, "Massively Parallel Methods for Deep Reinforcement Learning" (Gorila), arXiv 1507.04296, sections 3
-and 4; Dean 2012, "Large Scale Distributed Deep Networks" (Downpour SGD), section 4.1.
+Papers: Nair 2015, "Massively Parallel Methods for Deep Reinforcement Learning" (Gorila), arXiv 1507.04296,
+sections 3 and 4; Dean 2012, "Large Scale Distributed Deep Networks" (Downpour SGD), section 4.1.
 
-Every shard owns a slice of the flat parameter vector and the optimiser state of that slice, so that RMSProp and Adam,
-which work element by element, give the same bits in one shard and in many. Its two guards are Gorila's: a gradient from
-parameters too many versions old is dropped, and so is one whose loss lies too far from the running mean.
+Every shard owns a slice of the flat parameter vector and the optimiser state of that slice. RMSProp and Adam
+are element-wise, so the result is bit-identical for any number of shards. As in Gorila, a shard drops two
+kinds of gradients: those computed from parameters that are too many versions old (stale), and those whose
+loss is too far from the running mean (outliers).
 
-The ledger counts slices: pushed = applied + stale + outlier + lost. Every learner numbers its pushes, so that a shard
-knows from a gap in the numbers what was lost: on the way, or by going back to a snapshot.
+The ledger counts slices: pushed = applied + stale + outlier + lost. Every learner numbers its pushes, so that
+a shard detects lost ones by gaps in the numbers: pushes that never arrived, or that a rollback undid.
 """
 
 from __future__ import annotations
@@ -29,18 +30,23 @@ from parcade.timing import Timer
 
 APPLIED, STALE, OUTLIER, LOST = range(4)
 OUTCOMES = ("applied", "stale", "outlier", "lost")
-# The running mean of the loss remembers about this many pushes, and judges none before it has seen as many.
+# Window of the running mean of the loss, in pushes. No push counts as an outlier before this many were seen.
 LOSS_MEMORY = 100
 
 
 def slice_bounds(size: int, count: int) -> np.ndarray:
-    """Where each of ``count`` near-equal slices of a vector begins, and the end: ``[count + 1]``."""
+    """Return the bounds ``[count + 1]`` of ``count`` near-equal slices of a vector."""
     return np.linspace(0, size, count + 1).round().astype(np.int64)
 
 
 @dataclass
 class Push:
-    """One gradient slice on its way to a shard: who sends it, its number, and what it was computed from."""
+    """Header of a pushed gradient slice.
+
+    ``learner`` and ``life`` identify the sender; ``life`` changes when a learner is restarted. ``number``
+    counts the pushes of that life from 1. ``version`` is the version of the parameters that the gradient was
+    computed from.
+    """
 
     learner: int
     life: int
@@ -52,10 +58,10 @@ class Push:
 
 
 class ParameterShard:
-    """A slice of the parameters, its optimiser, and the ledger of what was pushed to it.
+    """A slice of the parameters, its optimiser, and the ledger of its pushes.
 
-    ``epoch`` counts how often all shards went back to a snapshot together; a push from another epoch, or to a shard that
-    has just been born and waits for ``begin``, is refused. ``version`` is the number of gradients applied.
+    ``epoch`` increases when all shards return to a snapshot together. A shard refuses pushes from another
+    epoch, and all pushes before ``begin`` is called. ``version`` is the number of gradients applied.
     """
 
     def __init__(
@@ -79,14 +85,14 @@ class ParameterShard:
         self._seen: dict[tuple[int, int], int] = {}
 
     def begin(self, epoch: int, state: dict[str, np.ndarray] | None = None) -> tuple[dict[str, Any], None]:
-        """Serve from now on, from a snapshot or as born."""
+        """Start to accept pushes, from a snapshot or from the initial parameters."""
         if state is not None:
             self._set_state(state)
         self.epoch = epoch
         return {"version": self.version}, None
 
     def push(self, push: Push, gradient: np.ndarray) -> tuple[dict[str, Any], np.ndarray | None]:
-        """Apply a gradient slice or drop it. The note says what became of it; the data are the parameters now."""
+        """Apply or drop a gradient slice. Returns a note with the ledger, and the current parameters."""
         if push.epoch != self.epoch:
             return {"epoch": self.epoch, "version": self.version}, None
         self._account(push.learner, push.life, push.number)
@@ -101,7 +107,7 @@ class ParameterShard:
         return self._note(), self.parameters.detach().numpy().copy()
 
     def pull(self, epoch: int) -> tuple[dict[str, Any], np.ndarray | None]:
-        """The parameters as they are."""
+        """Return the current parameters."""
         if epoch != self.epoch:
             return {"epoch": self.epoch, "version": self.version}, None
         return self._note(), self.parameters.detach().numpy().copy()
@@ -116,17 +122,17 @@ class ParameterShard:
 
     @property
     def pushed(self) -> int:
-        """Gradient slices that learners have sent here, as their own numbers tell."""
+        """Number of gradient slices that learners have sent to this shard, lost ones included."""
         return sum(self._seen.values())
 
     def _account(self, learner: int, life: int, number: int) -> None:
-        """Take note of a push by its number: a gap since the last one was lost."""
+        """Record a push by its number; numbers skipped since the last push count as lost."""
         before = self._seen.get((learner, life), 0)
         self.ledger[LOST] += number - before - 1
         self._seen[learner, life] = number
 
     def settle(self, learner: int, life: int, number: int) -> tuple[dict[str, Any], None]:
-        """A learner ended, or pauses, having sent ``number`` pushes: what did not arrive is lost."""
+        """Record that a learner stopped or paused after ``number`` pushes; missing ones count as lost."""
         before = self._seen.get((learner, life), 0)
         if number > before:
             self.ledger[LOST] += number - before
@@ -148,13 +154,13 @@ class ParameterShard:
         return OUTLIER if is_outlier and seen >= LOSS_MEMORY and deviation > 0 else APPLIED
 
     def merge_moments(self, moments: np.ndarray | None) -> tuple[dict[str, Any], np.ndarray | None]:
-        """Add a learner's input moments to those of all and return the sum."""
+        """Add a learner's input moments to the total and return the total."""
         if moments is not None:
             self.moments = moments.copy() if self.moments is None else self.moments + moments
         return {}, None if self.moments is None else self.moments.copy()
 
     def get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """A snapshot. The driver takes one of every shard while no push is on its way, so that they agree."""
+        """Return a snapshot. The driver snapshots all shards while no push is in flight, so they agree."""
         state = {
             "parameters": self.parameters.detach().numpy().copy(),
             "version": np.int64(self.version),
@@ -183,15 +189,15 @@ class ParameterShard:
         self.moments = np.array(state["moments"]) if "moments" in state else None
 
     def close(self) -> None:
-        """Nothing to end."""
+        """Do nothing: a shard holds no resources to release."""
 
 
 class ServerLost(Exception):
-    """A shard died or went back to a snapshot: the learner must wait until the driver begins it anew."""
+    """A shard died or returned to a snapshot. The learner must wait until the driver calls ``begin``."""
 
 
 class ShardCall(Protocol):
-    """A call to a shard under way."""
+    """A call to a shard in progress."""
 
     def note(self, timeout: float = ...) -> dict[str, Any]: ...
 
@@ -200,20 +206,21 @@ class ShardCall(Protocol):
 
 
 class StepSize:
-    """Stands where algorithms expect an optimiser: the real ones are the shards', and take their step size with a push."""
+    """Placeholder for the optimiser, which is in the shards; each push carries the learning rate set here."""
 
     def __init__(self) -> None:
         self.param_groups = [{"lr": 0.0}]
 
 
 class ParameterServerExchange(Exchange):
-    """Asynchronous: an update pushes the clipped gradient to every shard and takes over the parameters they hold then.
+    """Asynchronous exchange: pushes the clipped gradient to all shards and copies the parameters they return.
 
     Args:
-        shards: handles with ``start(method, *arguments)``; ``fetch`` turns a call's data into arrays.
-        index, count: which learner of how many.
+        shards: handles with ``start(method, *arguments)``.
+        fetch: function that turns a call's data into arrays.
+        index, count: index of this learner, and number of learners.
 
-    ``begin`` must be called before the first update, and after every ServerLost.
+    ``begin`` must be called before the first update and after every ServerLost.
     """
 
     def __init__(self, timer: Timer, shards: list[Any], fetch: Any, index: int, count: int) -> None:
@@ -240,7 +247,7 @@ class ParameterServerExchange(Exchange):
         self.versions = np.zeros(len(self.shards), np.int64)
 
     def begin(self, life: int, epoch: int, pushes: int) -> None:
-        """Belong to this epoch of the server, and start from its parameters. Errors: ServerLost."""
+        """Join an epoch of the server and pull its parameters. Errors: ServerLost."""
         self.life, self.epoch, self.pushes = life, epoch, pushes
         self._collect([shard.start("pull", epoch) for shard in self.shards])
 
@@ -262,7 +269,7 @@ class ParameterServerExchange(Exchange):
         self.updates += 1
 
     def _collect(self, calls: list[ShardCall]) -> None:
-        """Take over parameters and versions from the shards' answers. Errors: ServerLost."""
+        """Copy parameters and versions from the shards' replies. Errors: ServerLost."""
         flat = self.parameters.data.detach()
         for k, call in enumerate(calls):
             try:
@@ -270,7 +277,7 @@ class ParameterServerExchange(Exchange):
             except Exception as error:
                 raise ServerLost(str(error)) from error
             if note["epoch"] != self.epoch:
-                raise ServerLost(f"shard {k} is of epoch {note['epoch']}, expected {self.epoch}")
+                raise ServerLost(f"shard {k} is in epoch {note['epoch']}; expected {self.epoch}")
             flat[self.bounds[k] : self.bounds[k + 1]] = torch.from_numpy(np.array(self.fetch(call.data)))
             self.versions[k] = note["version"]
             self.ledgers[k] = [note["pushed"], *note["ledger"]]

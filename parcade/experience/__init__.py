@@ -1,1 +1,1 @@
-"""Where batches come from: the experience-source seam and its implementations."""
+"""Experience sources, which produce batches: the interface and its implementations."""

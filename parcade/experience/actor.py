@@ -1,7 +1,7 @@
-"""An actor: environments and a copy of the policy, in a process of its own on a cluster.
+"""An actor: environments and a copy of the policy, in its own process on a cluster.
 
-It is handed weights with a call and hands back what it played; it knows neither learner nor replay. An actor that was
-restarted says so (its note has no ``life``), and waits for ``begin``.
+A call passes weights to the actor, and the actor returns the steps it played. It is independent of learner
+and replay. A restarted actor returns a note whose ``life`` is None until ``begin`` is called.
 """
 
 from __future__ import annotations
@@ -25,23 +25,24 @@ from parcade.timing import Timer, process_cpu_seconds
 
 
 def epsilon_ladder(first: int, count: int, total: int, base: float, exponent: float) -> torch.Tensor:
-    """The share of random actions of environments ``first .. first + count - 1`` of ``total``, ``[count]``.
+    """Return epsilon ``[count]`` of environments ``first .. first + count - 1`` of ``total``.
 
-    Environment i explores with base^(1 + exponent * i / (total - 1)). Source: Horgan 2018, arXiv 1803.00933, section 4.1.
+    Environment i explores with base^(1 + exponent * i / (total - 1)). Source: Horgan 2018, arXiv 1803.00933,
+    section 4.1.
     """
     i = torch.arange(first, first + count, dtype=torch.float64).clamp(max=max(total - 1, 0))
     return (base ** (1 + exponent * i / max(total - 1, 1))).float()
 
 
 class Counter:
-    """What a part has played since it was last asked: increments that a driver adds up."""
+    """Counts what a part has played since the last call; the driver sums these increments."""
 
     def __init__(self, group: EnvGroup) -> None:
         self.group = group
         self._last = np.zeros(3, np.int64)
 
     def take(self) -> dict[str, Any]:
-        """Frames, reset frames, steps and finished games since the last call."""
+        """Return frames, reset frames, steps and rows of finished episodes since the last call."""
         group = self.group
         now = np.array([group.frames, group.reset_frames, group.steps])
         frames, reset_frames, steps = (now - self._last).tolist()
@@ -49,18 +50,18 @@ class Counter:
         return {"frames": frames, "reset_frames": reset_frames, "steps": steps, "rows": group.log.take_new()}
 
     def restored(self) -> None:
-        """The group took a saved state, all of which was counted before."""
+        """Skip the counts of a restored group state, which were reported before it was saved."""
         group = self.group
         self._last = np.array([group.frames, group.reset_frames, group.steps])
 
 
 class Actor:
-    """Plays ``unroll_length`` steps in each of its environments whenever it is asked.
+    """Plays ``unroll_length`` steps in each of its environments per call of ``play``.
 
     Args:
-        config: ``to_json`` of the run's.
-        index: which actor; it plays environments ``index * size ...`` of the run.
-        size: environments of one actor.
+        config: ``to_json`` of the run's config.
+        index: index of the actor; its first environment is number ``index * size`` of the run.
+        size: number of environments per actor.
     """
 
     def __init__(self, config: dict[str, Any], index: int, size: int) -> None:
@@ -79,7 +80,7 @@ class Actor:
         self._unroll: Unroll | None = None
 
     def begin(self, life: int) -> tuple[dict[str, Any], None]:
-        """Start the games."""
+        """Reset the environments and start to play."""
         self.life = life
         self._unroll = None
         self.group.start(self.policy)
@@ -97,7 +98,7 @@ class Actor:
     def play(
         self, weights: dict[str, np.ndarray] | None
     ) -> tuple[dict[str, Any], dict[str, np.ndarray] | None]:
-        """An unroll with these weights, or with those it has. The data are a batch's arrays."""
+        """Play an unroll with these weights, or the current ones if None. The data are a batch's arrays."""
         if self.life is None:
             return {"life": None}, None
         if weights is not None:
@@ -109,9 +110,11 @@ class Actor:
     def step(
         self, answers: tuple[dict[str, np.ndarray], ...] | None, place: int = 0
     ) -> tuple[dict[str, Any], dict[str, np.ndarray] | None]:
-        """Take the actions another part chose, at this place of its answers (none at first), and show what came of them.
+        """Step with the actions another part selected, and return the new observations.
 
-        The data hold what the next choice needs; once every ``unroll_length`` steps also the unroll, as ``unroll.*``.
+        ``answers[place]`` is this actor's part of the predictor's answers; ``answers`` is None in the first
+        call. The data hold the inputs of the next decision and, every ``unroll_length`` steps, the unroll as
+        ``unroll.*``.
         """
         if self.life is None:
             return {"life": None}, None
@@ -137,7 +140,7 @@ class Actor:
         return note, data
 
     def get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray] | None]:
-        """The games under way and the weights that play them."""
+        """Return the state of the current episodes and the weights that play them."""
         if self.life is None:
             return {"life": None}, None
         state = behind("group.", {name: np.asarray(value) for name, value in self.group.get_state().items()})
@@ -149,7 +152,7 @@ class Actor:
         return {"life": self.life, "exact": self.group.gives_state}, state
 
     def set_state(self, life: int, state: dict[str, np.ndarray]) -> tuple[dict[str, Any], None]:
-        """Go on from ``get_state``'s data; the note says how many games were cut."""
+        """Continue from ``get_state``'s data. The note holds the number of episodes that were cut off."""
         self.life = life
         self.policy.load_state_dict(
             {n: torch.from_numpy(np.array(v)) for n, v in part_of(state, "policy.").items()}
@@ -168,7 +171,7 @@ class Actor:
 
 
 class Unroll:
-    """A rollout that is played step by step, with actions chosen elsewhere (GA3C)."""
+    """A rollout played step by step, with actions selected by another part (GA3C)."""
 
     def __init__(self, group: EnvGroup, unroll_length: int) -> None:
         self._length = unroll_length
@@ -178,7 +181,7 @@ class Unroll:
         self._at = 0
 
     def add(self, group: EnvGroup, answer: dict[str, np.ndarray]) -> Batch | None:
-        """Step the group with a decision and write it down; the batch once it is complete."""
+        """Step the group with a decision and record the step. Returns the batch when it is complete."""
         tensors = {name: torch.from_numpy(np.array(value)) for name, value in answer.items()}
         acted = Acted(
             *(tensors[name] for name in ("actions", "log_prob", "values", "scores")), tensors.get("state")
@@ -188,14 +191,14 @@ class Unroll:
         return self._rollout.finish(group) if self._at == self._length else None
 
     def get_state(self) -> dict[str, np.ndarray]:
-        """The steps so far."""
+        """Return the steps so far."""
         state = {name: tensor.numpy() for name, tensor in self._rollout.get_state().items()}
         initial = self._rollout.batch.initial_policy_state
         state |= {} if initial is None else {"initial": initial.numpy()}
         return {**state, "at": np.int64(self._at)}
 
     def set_state(self, state: dict[str, np.ndarray]) -> None:
-        """Take what ``get_state`` gave."""
+        """Restore a state returned by ``get_state``."""
         self._rollout.set_state({name: torch.from_numpy(np.array(array)) for name, array in state.items()})
         if "initial" in state:
             self._rollout.batch.initial_policy_state = torch.from_numpy(np.array(state["initial"]))

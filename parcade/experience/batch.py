@@ -1,4 +1,4 @@
-"""The typed batch that every source gives and every loss takes."""
+"""The typed batch that sources return and losses take."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from torch import Tensor
 
 @dataclass
 class Batch:
-    """T steps of B environments; ``B`` is a game where a batch is complete games.
+    """T steps of B environments. In batches of complete episodes, B counts episodes.
 
-    | field | shape | what |
+    | field | shape | meaning |
     |---|---|---|
-    | observations | ``[T, B, ...]`` | x_t, in the environment's own type |
+    | observations | ``[T, B, ...]`` | x_t, in the environment's dtype |
     | actions | ``[T, B]`` int64 | a_t |
-    | rewards | ``[T, B]`` float32 | what followed a_t, as the learner sees it |
-    | terminated, truncated, life_lost | ``[T, B]`` bool | how step t ended, if it did |
-    | starts | ``[T, B]`` bool | x_t begins an episode |
-    | mask | ``[T, B]`` bool | the step is real and not padding |
-    | behaviour_log_prob | ``[T, B]`` float32 | log of the probability the behaviour policy gave a_t |
+    | rewards | ``[T, B]`` float32 | reward for a_t, as the learner sees it |
+    | terminated, truncated, life_lost | ``[T, B]`` bool | whether step t ended so |
+    | starts | ``[T, B]`` bool | whether x_t is the first observation of an episode |
+    | mask | ``[T, B]`` bool | whether the step is real, not padding |
+    | behaviour_log_prob | ``[T, B]`` float32 | log-probability of a_t under the behaviour policy |
     | behaviour_values | ``[T, B]`` float32 | its V(x_t), or max_a Q(x_t, a) |
     | behaviour_scores | ``[T, B]`` float32 | its score of a_t: the logit, or Q(x_t, a_t) |
-    | policy_version | ``[T, B]`` int64 | updates inside the weights that acted |
+    | policy_version | ``[T, B]`` int64 | number of updates in the weights that acted |
     | bootstrap_observations | ``[B, ...]`` | x_T |
-    | bootstrap_starts | ``[B]`` bool | x_T begins an episode |
+    | bootstrap_starts | ``[B]`` bool | whether x_T is the first observation of an episode |
     | initial_policy_state | ``[2, B, H]`` or None | recurrent state before x_0 |
     | truncated_at | ``[K, 2]`` int64 | (t, b) of every truncated step |
-    | truncated_observations | ``[K, ...]`` | the final observation of each |
-    | truncated_states | ``[2, K, H]`` or None | recurrent state after x_t of each |
+    | truncated_observations | ``[K, ...]`` | final observation of each truncated step |
+    | truncated_states | ``[2, K, H]`` or None | recurrent state after x_t of each truncated step |
     """
 
     observations: Tensor
@@ -55,14 +55,15 @@ class Batch:
 
     @property
     def num_steps(self) -> int:
-        """Real steps in the batch."""
+        """Number of real steps in the batch."""
         return int(self.mask.sum())
 
     def discounts(self, gamma: float, reset_at_points: bool = False) -> Tensor:
-        """gamma * (1 - done), a lost life counting as done, and a point where wished. Shape ``[T, B]`` float32.
+        """Return gamma * (1 - done) ``[T, B]`` float32, where a lost life counts as done.
 
-        Source of the latter: Karpathy 2016, "Deep Reinforcement Learning: Pong from Pixels", whose running sum is reset at
-        each point because one rally does not depend on the last.
+        With ``reset_at_points`` a non-zero reward counts as done too. Source: Karpathy 2016, "Deep
+        Reinforcement Learning: Pong from Pixels", which resets its running sum at each point, since rallies
+        are independent.
         """
         done = self.terminated | self.truncated | self.life_lost
         if reset_at_points:
@@ -70,26 +71,26 @@ class Batch:
         return gamma * (~done).float()
 
     def tensors(self) -> dict[str, Tensor]:
-        """The fields that are there, by name: what a checkpoint stores."""
+        """Return the fields that are not None, by name; for checkpoints."""
         pairs = ((field.name, getattr(self, field.name)) for field in dataclasses.fields(self))
         return {name: tensor for name, tensor in pairs if tensor is not None}
 
     def to(self, device: torch.device) -> Batch:
-        """The batch on a device; itself where it is there already."""
+        """Return the batch on a device; tensors already on the device are not copied."""
         return Batch.from_tensors({name: tensor.to(device) for name, tensor in self.tensors().items()})
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """The fields that are there as arrays: what travels between processes."""
+        """Return the fields that are not None as arrays; for transfer between processes."""
         return {name: tensor.cpu().numpy() for name, tensor in self.tensors().items()}
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, np.ndarray]) -> Batch:
-        """The inverse of ``arrays``, in memory of its own."""
+        """Inverse of ``arrays``; copies the arrays."""
         return cls.from_tensors({name: torch.from_numpy(np.array(array)) for name, array in arrays.items()})
 
     @classmethod
     def side_by_side(cls, batches: list[Batch]) -> Batch:
-        """Unrolls of equal length T as one batch of all their environments."""
+        """Concatenate unrolls of equal length T along the environment axis."""
         first_of = np.cumsum([0] + [batch.actions.shape[1] for batch in batches])
         joined: dict[str, Tensor] = {}
         names = {name for batch in batches for name in batch.tensors()}
@@ -109,7 +110,7 @@ class Batch:
         return cls.from_tensors(joined)
 
     def window(self, rows: Tensor, columns: slice) -> Batch:
-        """The environments ``columns`` with their steps in the order ``rows`` ``[T]``; truncations are left out."""
+        """Return environments ``columns`` with steps in the order ``rows`` ``[T]``, without truncations."""
         part = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         for name in STEP_FIELDS:
             part[name] = part[name][:, columns].index_select(0, rows)
@@ -119,14 +120,14 @@ class Batch:
 
     @classmethod
     def from_tensors(cls, tensors: dict[str, Tensor]) -> Batch:
-        """The inverse of ``tensors``."""
+        """Inverse of ``tensors``."""
         return cls(**{field.name: tensors.get(field.name) for field in dataclasses.fields(cls)})
 
 
 # Fields with a row for every step.
 STEP_FIELDS = (
-    "observations", "actions", "rewards", "terminated", "truncated", "life_lost", "starts", "mask", "behaviour_log_prob",
-    "behaviour_values", "behaviour_scores", "policy_version",
+    "observations", "actions", "rewards", "terminated", "truncated", "life_lost", "starts", "mask",
+    "behaviour_log_prob", "behaviour_values", "behaviour_scores", "policy_version",
 )  # fmt: skip
 
 
@@ -137,7 +138,7 @@ def empty_batch(
     observation_dtype: torch.dtype,
     device: torch.device | str = "cpu",
 ) -> Batch:
-    """A batch of zeros to be filled in place."""
+    """Return a batch of zeros, with a mask of ones, to be filled in place."""
     with torch.device(device):
         return Batch(
             observations=torch.zeros(T, B, *observation_shape, dtype=observation_dtype),

@@ -1,4 +1,4 @@
-"""The experience source of a config: which environments this rank plays, in which groups, with which seeds."""
+"""Builds the experience source of a config: the environments of this rank, their groups and their seeds."""
 
 from __future__ import annotations
 
@@ -34,16 +34,17 @@ from parcade.precision import Precision
 from parcade.random import env_seeds
 from parcade.timing import Timer
 
-# What inputs are normalised by where nobody gathers statistics while learning: environments that no rank plays.
+# Evolution strategies gather no input statistics while learning. They normalise inputs by a reference batch
+# of random play, from environments that no rank plays.
 REFERENCE_ENV = 1 << 39
 REFERENCE_ENVS = 4
 REFERENCE_STEPS = 256
-# A thread emulates no game on any backend slower than this, with room for a machine that is busy otherwise.
+# A thread emulates every game on every backend faster than this, with a margin for a busy machine.
 SLOWEST_FRAMES_PER_SECOND = 4000
 
 
 def make_policy(config: TrainConfig) -> Policy:
-    """The policy of the config for its game's observations, with the seed's initial weights."""
+    """Make the policy for the config's game, with initial weights drawn from the run's seed."""
     env = make_vec(config.game, 1, config.run.backend, settings=config.env)
     observation, num_actions = env.single_observation_space, int(env.single_action_space.n)
     env.close()
@@ -56,7 +57,7 @@ def make_policy(config: TrainConfig) -> Policy:
 
 
 def _reference_batch(config: TrainConfig) -> torch.Tensor:
-    """Observations ``[T, B, ...]`` of random play: the same for all who ask, in every process of a run."""
+    """Return observations ``[T, B, ...]`` of random play, the same in every process of a run."""
     console_seeds, _ = env_seeds(config.run.seed, REFERENCE_ENV, REFERENCE_ENVS)
     random = np.random.default_rng([config.run.seed, REFERENCE_ENV])
     env = make_vec(config.game, REFERENCE_ENVS, config.run.backend, settings=config.env)
@@ -69,7 +70,7 @@ def _reference_batch(config: TrainConfig) -> torch.Tensor:
 
 
 def make_group(config: TrainConfig, first: int, count: int, *, num_threads: int, timer: Timer) -> EnvGroup:
-    """Environments ``first .. first + count - 1`` of the run, counted over all ranks, whose policy acts on the host."""
+    """Make environments ``first .. first + count - 1`` of the run for a policy on the host."""
     env = make_vec(config.game, count, config.run.backend, settings=config.env, num_threads=num_threads)
     who, how = _identity(config, first, count, timer)
     return EnvGroup(env, *who, **how, warm_up_steps=config.env.warm_up_steps)
@@ -78,7 +79,7 @@ def make_group(config: TrainConfig, first: int, count: int, *, num_threads: int,
 def _identity(
     config: TrainConfig, first: int, count: int, timer: Timer
 ) -> tuple[tuple[np.ndarray, ...], dict[str, Any]]:
-    """What every kind of group is told: which environments, by which seeds, and how rewards and ends are seen."""
+    """Return the arguments common to all kinds of groups: indices and seeds, and keyword arguments."""
     how = {
         "clip_rewards": config.env.clip_rewards,
         "life_loss": config.env.life_loss,
@@ -91,7 +92,7 @@ def _identity(
 def make_playing_group(
     config: TrainConfig, first: int, count: int, *, num_threads: int, timer: Timer
 ) -> AnyGroup:
-    """Environments of the run for a policy that acts where the network lives."""
+    """Make environments of the run for a policy on the run's device."""
     if config.consoles_on_device:
         env = make_vec(config.game, count, "native", "cuda", settings=config.env)
         who, how = _identity(config, first, count, timer)
@@ -115,12 +116,12 @@ def make_playing_group(
 
 
 def gives_stacks(config: TrainConfig) -> bool:
-    """Whether observations are stacks of frames, of which one step changes only the newest."""
+    """Whether observations are stacks of frames, so that a step adds only one new frame."""
     return is_atari(config.game) and config.env.observations in ("grey", "ram") and config.env.frame_stack > 1
 
 
 def check_threads_serve(config: TrainConfig, count: int, threads: int) -> None:
-    """Refuse more environments of a process than its threads can step before it is taken for hanging. Errors: UsageError."""
+    """Refuse more environments than the threads can step before the hang timeout. Errors: UsageError."""
     step_seconds = count * config.env.frame_skip / (threads * SLOWEST_FRAMES_PER_SECOND)
     limits = [config.hang_seconds] if config.hang_seconds else []
     if config.run.overlap:
@@ -128,8 +129,9 @@ def check_threads_serve(config: TrainConfig, count: int, threads: int) -> None:
     if limits and step_seconds > min(limits):
         fits = int(min(limits) * threads * SLOWEST_FRAMES_PER_SECOND / config.env.frame_skip)
         raise UsageError(
-            f"{count:,} environments on {threads} thread(s) may take {step_seconds:,.0f} s a step, more than the {min(limits):,.0f} s "
-            f"after which a process counts as hanging; use {fits:,} or fewer for each process, or more threads"
+            f"{count:,} environments on {threads} thread(s) may take {step_seconds:,.0f} s per step, "
+            f"more than the {min(limits):,.0f} s after which a process counts as hanging; "
+            f"use {fits:,} or fewer per process, or more threads"
         )
 
 
@@ -142,9 +144,9 @@ def make_source(
     learner_timer: Timer,
     threads: int,
 ) -> Source:
-    """The source the algorithm takes, with this rank's share of the environments.
+    """Make the source that the algorithm requires, with this rank's environments.
 
-    ``timer`` counts playing; ``learner_timer`` counts what the learner waits for. They are one without overlap.
+    ``timer`` measures playing, ``learner_timer`` the learner's waiting. Without overlap they are the same.
     """
     hyper = config.hyper
     per_rank = hyper.num_envs // exchange.world_size
@@ -152,7 +154,7 @@ def make_source(
     if not config.consoles_on_device:
         check_threads_serve(config, per_rank, threads)
     if algorithm.source_kind == "games":
-        # Only the native consoles can rest singly; of the others each is a group of its own.
+        # Only native consoles can pause individually; other backends need one group per environment.
         size = per_rank if is_atari(config.game) and config.run.backend == "native" else 1
         groups = [
             make_group(config, first + i, size, num_threads=threads, timer=Timer())
@@ -196,7 +198,7 @@ def make_source(
 
 
 def replay_settings(config: TrainConfig, capacity: int) -> ReplaySettings:
-    """What a replay of this many entries is told."""
+    """Return the settings of a replay with ``capacity`` entries."""
     hyper = config.hyper
     return ReplaySettings(
         capacity=capacity,
@@ -210,13 +212,13 @@ def replay_settings(config: TrainConfig, capacity: int) -> ReplaySettings:
 def make_replay(
     config: TrainConfig, capacity: int, num_lanes: int, *, block: int, shares_here: int
 ) -> Replay | DeviceReplay:
-    """An empty replay for this game's observations, on the run's device.
+    """Make an empty replay for the observations of the config's game, on the run's device.
 
     Args:
-        block: steps that are stored at once.
-        shares_here: replays of this size that share this host's memory.
+        block: number of steps stored at once.
+        shares_here: number of replays of this size that share this host's memory.
 
-    Errors: UsageError when it is too small for its blocks, or memory is for it and its like.
+    Errors: UsageError when the replay is too small for its blocks, or memory is too small for the replays.
     """
     env = make_vec(config.game, 1, config.run.backend, settings=config.env)
     space = env.single_observation_space
@@ -235,7 +237,8 @@ def make_replay(
     least = 2 * block * settings.frame_stack * num_lanes
     if capacity < least:
         raise UsageError(
-            f"replay_capacity of {capacity:,} for {num_lanes} environments that store {block} steps at once; use {least:,} or more"
+            f"replay_capacity of {capacity:,} is too small for {num_lanes} environments "
+            f"that store {block} steps at once; use {least:,} or more"
         )
     try:
         if on_device:
@@ -251,31 +254,33 @@ def make_replay(
 
 
 def _spill_directory(config: TrainConfig) -> Path | None:
-    """Where frames spill to. Errors: UsageError where that cannot be."""
+    """Return the directory for the replay's frames, or None. Errors: UsageError if it cannot be used."""
     if not config.hyper.replay_spill:
         return None
     directory = Path(config.hyper.replay_spill)
     if not directory.is_dir():
-        raise UsageError(f"replay_spill={directory} is no directory; make it, or use another one")
+        raise UsageError(f"replay_spill={directory} is not a directory; create it, or use another one")
     if config.run.device != "cpu":
         raise UsageError(
-            f"replay_spill={directory}: a replay on device {config.run.device!r} stays there; leave replay_spill out"
+            f"replay_spill={directory}: a replay on device {config.run.device!r} cannot be kept in a file; "
+            "leave replay_spill out"
         )
     return directory
 
 
 def shares_on_a_host(config: TrainConfig, count: int) -> int:
-    """How many of a topology's replays share a host: all, unless it joins a cluster that may spread them."""
+    """Return how many of a topology's replays share a host: 1 on an existing Ray cluster, else all."""
     return count if config.run.engine != "ray" or not config.topology.address else 1
 
 
 def check_memory(capacity: int, bytes_per_transition: int, there: int) -> None:
-    """Refuse a replay that does not fit into the bytes that are there, before it is begun. Errors: UsageError."""
+    """Refuse a replay that does not fit into ``there`` bytes of free memory. Errors: UsageError."""
     needed = capacity * bytes_per_transition
     if needed > there:
         raise UsageError(
-            f"replay_capacity={capacity:,} needs {needed / 2**30:.1f} GiB ({bytes_per_transition:,} bytes a transition), "
-            f"but {there / 2**30:.1f} GiB of memory are free; use {there * 9 // 10 // bytes_per_transition:,} or fewer"
+            f"replay_capacity={capacity:,} needs {needed / 2**30:.1f} GiB ({bytes_per_transition:,} bytes "
+            f"per transition), but {there / 2**30:.1f} GiB of memory are free; "
+            f"use {there * 9 // 10 // bytes_per_transition:,} or fewer"
         )
 
 
@@ -290,7 +295,10 @@ def make_replay_source(
     batch_size: int,
     timer: Timer,
 ) -> ReplaySource:
-    """The share ``index`` of ``count`` of the config's replay, ``shares_here`` of them on this host, with its environments."""
+    """Make shard ``index`` of ``count`` of the config's replay, and the source that fills it from ``group``.
+
+    ``shares_here`` is the number of shards on this host.
+    """
     hyper = config.hyper
     block = max(hyper.unroll_length, FILL_STEPS)
     replay = make_replay(

@@ -1,9 +1,9 @@
-"""Environments whose observations, rewards and flags live on the learner's device, and rollouts that never leave it.
+"""Environments whose observations, rewards and flags are on the learner's device, and their rollouts.
 
-The twin of ``env_group.py`` and ``rollout.py`` for environments that give tensors (``envs/native_cuda.py``). While a
-rollout is played the host only queues work: nothing is read back, so the device never waits for Python. What
-the host must know (scores of finished games, frames, which steps were truncated) is gathered on the device and
-fetched once, after the last step.
+The counterpart of ``env_group.py`` and ``host_rollout.py`` for environments that return tensors
+(``envs/native_cuda.py``). While a rollout is played, the host only queues work and reads nothing back, so the
+device never waits for Python. Values needed on the host (scores of finished episodes, frames, truncated
+steps) are collected on the device and fetched once, after the last step.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ from parcade.timing import Timer
 
 
 class DeviceEnvGroup:
-    """``n`` environments stepped together on a device; the interface of ``EnvGroup`` as far as sources use it.
+    """``n`` environments stepped together on a device, with the interface of ``EnvGroup`` for sources.
 
-    ``seeded_by`` makes a group on the host, whose consoles as they stand after its start are put in the place of this one's.
+    ``seeded_by`` makes a group on the host. If given, ``start`` copies the state of that group's environments
+    after its own start (its warm-up included).
 
-    Attributes: as ``EnvGroup``'s; ``frames`` and ``reset_frames`` are brought up to date after every rollout.
+    Attributes: those of ``EnvGroup``. ``frames`` and ``reset_frames`` are updated after every rollout.
     """
 
     def __init__(
@@ -52,11 +53,8 @@ class DeviceEnvGroup:
         self.device = torch.device(device)
         self.noise = TensorUniforms(noise_keys, self.device)
         self.clip_rewards, self.life_loss, self.precision, self.timer = (
-            clip_rewards,
-            life_loss,
-            precision,
-            timer,
-        )
+            clip_rewards, life_loss, precision, timer,
+        )  # fmt: skip
         self.seeded_by = seeded_by
         self.log = EpisodeLog(env_indices)
         self.env_steps = 0
@@ -65,7 +63,7 @@ class DeviceEnvGroup:
         self.policy_state: Tensor | None = None
         self.observations: Tensor | None = None
         n = len(env_indices)
-        # Of the games under way: score, steps, frames.
+        # Score, steps and frames of the current episodes.
         self.running = torch.zeros(3, n, dtype=torch.float64, device=self.device)
         self.frame_counts = torch.zeros(2, dtype=torch.int64, device=self.device)
 
@@ -76,16 +74,16 @@ class DeviceEnvGroup:
 
     @property
     def logs(self) -> list[EpisodeLog]:
-        """The log, as groups made of several give theirs."""
+        """The log as a list, for compatibility with groups made of several."""
         return [self.log]
 
     def new_rollout(self, unroll_length: int) -> DeviceRollout:
-        """An empty rollout of T steps of these environments."""
+        """Return an empty rollout of T steps of these environments."""
         return DeviceRollout(self, unroll_length)
 
     @property
     def steps(self) -> int:
-        """Steps of all environments together."""
+        """Total number of steps of all environments."""
         return self.env_steps * len(self)
 
     def start(self, policy: Policy) -> None:
@@ -102,14 +100,18 @@ class DeviceEnvGroup:
             host.close()
 
     def decide(self, policy: Policy) -> Acted:
-        """The policy's actions for the current observations; nothing changes."""
+        """Return the policy's actions for the current observations, without side effects."""
         with self.timer.scope("infer"), self.precision.autocast(self.device.type):
             return policy.act(
                 self.observations, self.noise.at(self.env_steps), self.policy_state, self.starts
             )
 
     def step(self, acted: Acted) -> dict[str, Tensor]:
-        """Take one step; what ``EnvGroup.step`` gives, and ``ended`` ``[n]`` with the ended games' ``totals`` ``[3, n]``."""
+        """Take one step. Returns the columns of ``EnvGroup.step``, and ``ended`` and ``totals``.
+
+        ``ended`` is ``[n]`` bool; ``totals`` ``[3, n]`` are score, steps and frames of each environment's
+        current episode, including this step.
+        """
         with self.timer.scope("emulate"):
             observations, raw_rewards, terminated, truncated, infos = self.env.step(acted.actions)
         ended = terminated | truncated
@@ -136,7 +138,7 @@ class DeviceEnvGroup:
         }
 
     def fetch_counts(self, ended: Tensor, totals: Tensor) -> None:
-        """Bring the host's counters and the log up to date after T steps: ended ``[T, n]``, totals ``[T, 3, n]``."""
+        """Update host counters and the log after T steps. Shapes: ended ``[T, n]``, totals ``[T, 3, n]``."""
         self.frames, self.reset_frames = self.frame_counts.tolist()
         at = ended.nonzero()  # [k, 2]: (t, b)
         rows = totals[at[:, 0], :, at[:, 1]].cpu().numpy()  # [k, 3]
@@ -146,7 +148,7 @@ class DeviceEnvGroup:
         self.log.add_finished(np.concatenate(columns, axis=1).astype(np.float64))
 
     def get_state(self) -> dict[str, np.ndarray | Tensor]:
-        """Everything that decides the future, in the host's memory."""
+        """Return the complete state, in host memory."""
         self.log.score[:], self.log.steps[:], self.log.frames[:] = self.running.cpu().numpy()
         state = behind("log.", self.log.get_state())
         state["env_steps"] = np.full(len(self), self.env_steps)
@@ -156,7 +158,7 @@ class DeviceEnvGroup:
         return state | ({} if self.policy_state is None else {"policy_state": self.policy_state.cpu()})
 
     def set_state(self, state: dict[str, np.ndarray], policy: Policy) -> int:
-        """Go on from a state of this class or of ``EnvGroup``; no game is cut."""
+        """Continue from a state of this class or of ``EnvGroup``. Returns 0: no episode is cut off."""
         self.env_steps = int(state["env_steps"][0])
         self.frames, self.reset_frames = (int(x) for x in state["counters"])
         self.frame_counts.copy_(torch.tensor([self.frames, self.reset_frames]))
@@ -176,10 +178,10 @@ class DeviceEnvGroup:
 
 
 class DeviceRollout:
-    """A rollout in the making: a batch on the device, and what is fetched when it is whole.
+    """A rollout in progress: a batch on the device, and the values fetched when it is complete.
 
-    An environment's first truncated step of the rollout keeps its final observation; a second cannot come, because a
-    rollout is shorter than the shortest episode that is cut off (``config.py`` holds it to that).
+    It keeps one final observation per environment, that of its truncated step. There is at most one such
+    step, because a rollout is shorter than the shortest truncated episode (``config.py`` checks this).
     """
 
     def __init__(self, group: DeviceEnvGroup, unroll_length: int) -> None:
@@ -195,7 +197,7 @@ class DeviceRollout:
         self.cut_states = None if group.policy_state is None else torch.zeros_like(group.policy_state)
 
     def play_rows(self, rows: Iterable[int], group: DeviceEnvGroup, policy: Policy) -> None:
-        """Steps of every environment into these rows, in order. The host reads nothing."""
+        """Step every environment once per row, in order, and record the steps, without a read-back."""
         for t in rows:
             self._play_step(t, group, policy)
 
@@ -215,9 +217,8 @@ class DeviceRollout:
         self.ended[t].copy_(outcome["ended"])
         self.totals[t].copy_(outcome["totals"])
         cut = outcome["truncated"]
-        self.cut_at.masked_fill_(
-            self.cut_at == t, -1
-        )  # the row's older step, where rows are played over and over
+        # Where rows are reused, the truncation of the row's previous step is no longer valid.
+        self.cut_at.masked_fill_(self.cut_at == t, -1)
         self.cut_at.masked_fill_(cut, t)
         shape = (-1,) + (1,) * (self.cut_observations.ndim - 1)
         torch.where(cut.view(shape), outcome["final_obs"], self.cut_observations, out=self.cut_observations)
@@ -226,7 +227,7 @@ class DeviceRollout:
         self.played, self.last = self.played + 1, t
 
     def finish(self, group: DeviceEnvGroup, first_row: int = 0, columns: slice = slice(None)) -> Batch:
-        """As ``HostRollout.finish``; the one place where the host waits for the device."""
+        """As ``HostRollout.finish``. This is the only place where the host waits for the device."""
         T, B = self.batch.actions.shape
         begin, end, _ = columns.indices(B)
         batch = dataclasses.replace(
@@ -251,12 +252,12 @@ class DeviceRollout:
         return batch
 
     def get_state(self) -> dict[str, Tensor]:
-        """The rows played so far, with what truncated steps ended in."""
+        """Return the rows played so far, and the final observations of truncated steps."""
         state = {f"row.{name}": getattr(self.batch, name).cpu() for name in STEP_FIELDS}
         return state | {"cut.at": self.cut_at.cpu(), "cut.observations": self.cut_observations.cpu()}
 
     def set_state(self, state: dict[str, Tensor]) -> None:
-        """Take what ``get_state`` gave."""
+        """Restore a state returned by ``get_state``."""
         for name in STEP_FIELDS:
             getattr(self.batch, name).copy_(state[f"row.{name}"])
         self.cut_at.copy_(state["cut.at"])

@@ -1,12 +1,14 @@
-"""The replay of environments that live on a device: every array and every draw stays there.
+"""A replay on a device, whose arrays and samples stay there.
 
-The twin of ``replay.py``. All environments advance together, so one number says where the ring's head is, and the host
-knows it: nothing is read back, whatever is added or sampled. Priorities stand in one array whose running sum is taken
-anew for every batch, which a device does faster than it walks a tree; a priority of 0 is never drawn.
+The counterpart of ``replay.py``. All environments advance together, so a single head position suffices. The
+host knows it, and therefore ``add`` and ``sample`` read nothing back. Priorities are one array; its
+cumulative sum is computed for every batch, which is faster on a device than a sum tree. Steps of priority 0
+are never sampled.
 
-Deviations from ``replay.py``: (1) a step is not sampled if an episode is cut off within its n steps, because the
-observation it would bootstrap from is not kept (it would be a second ring of frames for one step in ten thousand);
-(2) frames before an episode's first are read as zeros, as Atari environments give them, instead of being stored.
+Deviations from ``replay.py``: (1) a step is not sampled if its episode is truncated within its n steps,
+because the observation to bootstrap from is not stored (that would require a second ring of frames for one
+step in ten thousand); (2) frames before the first of an episode are not stored; they are read as zeros, as
+Atari environments return them.
 """
 
 from __future__ import annotations
@@ -20,33 +22,25 @@ from parcade.experience.replay import CUT, ENDED, GOES_ON, ReplaySettings, Trans
 
 
 class DeviceReplay:
-    """Transitions of ``num_lanes`` environments in bounded memory of ``device``; the interface of ``Replay``.
+    """Transitions of ``num_lanes`` environments in bounded device memory; same interface as ``Replay``.
 
-    State, L entries a lane, the step at absolute position p at slot p % L:
+    State, with L entries per lane. The step at absolute position p is in slot p % L:
 
-    | tensor | shape | what |
+    | tensor | shape | meaning |
     |---|---|---|
-    | frames | ``[lanes, L, ...]`` | the newest frame of each observation |
-    | actions, rewards, ends, versions | ``[lanes, L]`` | as ``Replay``'s |
-    | ages | ``[lanes, L]`` uint8 | older frames of the same episode that a stack may show, C - 1 at most |
-    | starts | ``[lanes, L]`` bool | the step is its episode's first |
-    | taken_values, best_values | ``[lanes, L]`` float32 | Q(x, a) and max_a Q(x, a) as the actor saw them |
-    | priorities | ``[lanes, L]`` float64 | 0 where a step must not be sampled |
-    | age | ``[lanes]`` uint8 | of the newest step |
+    | frames | ``[lanes, L, ...]`` | newest frame of each observation |
+    | actions, rewards, ends, versions | ``[lanes, L]`` | as in ``Replay`` |
+    | ages | ``[lanes, L]`` uint8 | number of older frames of the same episode in the stack, at most C - 1 |
+    | starts | ``[lanes, L]`` bool | whether the step is the first of its episode |
+    | taken_values, best_values | ``[lanes, L]`` float32 | Q(x, a) and max_a Q(x, a), computed by the actor |
+    | priorities | ``[lanes, L]`` float64 | 0 for steps that must not be sampled |
+    | age | ``[lanes]`` uint8 | age of the newest step |
     """
 
     NAMES = (
-        "frames",
-        "actions",
-        "rewards",
-        "ends",
-        "versions",
-        "ages",
-        "starts",
-        "taken_values",
-        "best_values",
+        "frames", "actions", "rewards", "ends", "versions", "ages", "starts", "taken_values", "best_values",
         "priorities",
-    )
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -76,18 +70,18 @@ class DeviceReplay:
 
     @staticmethod
     def bytes_per_transition(observation_shape: tuple[int, ...], dtype: np.dtype, frame_stack: int) -> int:
-        """Bytes of one entry: its frame, 33 beside it, and 8 of the running sum while a batch is drawn."""
+        """Bytes of one entry: its frame, 33 of other fields, and 8 of the cumulative sum during sampling."""
         shape = observation_shape[1:] if frame_stack > 1 else observation_shape
         return int(np.prod(shape)) * np.dtype(dtype).itemsize + 2 + 8 + 3 * 4 + 3 + 8 + 8
 
     def _sampleable(self) -> tuple[int, int]:
-        """Positions first .. end - 1: whole stacks behind them, n steps after them."""
+        """Return ``first, end``: positions first .. end - 1 have a complete stack and n steps after them."""
         C, n = self.settings.frame_stack, self.settings.n_step
         first = max(0, self.head - self.length) + C - 1
         return first, max(first, self.head - n)
 
     def __len__(self) -> int:
-        """Steps that can be sampled, counting the few that a cut rules out."""
+        """Number of steps that can be sampled; includes the few excluded because of a truncation."""
         first, end = self._sampleable()
         return (end - first) * len(self.frames)
 
@@ -95,9 +89,9 @@ class DeviceReplay:
         return torch.arange(first, end, device=self.device) % self.length
 
     def add(self, batch: Batch) -> None:
-        """Append a ``[T, B]`` block of consecutive steps, lane b holding environment b.
+        """Append a ``[T, B]`` block of consecutive steps; environment b is stored in lane b.
 
-        Steps become sampleable once n steps follow them, so the newest wait for the next block.
+        A step becomes sampleable once n steps follow it; the newest ones therefore wait for the next block.
         """
         C, T = self.settings.frame_stack, len(batch.actions)
         if 2 * T * C > self.length:
@@ -128,7 +122,7 @@ class DeviceReplay:
         self._admit(max(first, before[1]), end)
 
     def _ages(self, starts: Tensor) -> Tensor:
-        """Ages ``[T, B]`` of steps that follow the newest one."""
+        """Return ages ``[T, B]`` of the steps after the newest one, and update ``age``."""
         ages = []
         for start in starts:
             older = (self.age + 1).clamp_(max=self.settings.frame_stack - 1)
@@ -137,7 +131,7 @@ class DeviceReplay:
         return torch.stack(ages)
 
     def _admit(self, first: int, end: int) -> None:
-        """Give first priorities to steps that now have n steps after them."""
+        """Set the initial priorities of positions first .. end - 1, which now have n steps after them."""
         if first >= end:
             return
         slots = self._slots(first, end)
@@ -148,11 +142,11 @@ class DeviceReplay:
         self.priorities[lanes, slots] = self._as_priority(errors) * whole
 
     def _as_priority(self, errors: Tensor) -> Tensor:
-        """(|error| + 1e-6)^alpha (Schaul 2016, section 3.3); 1 where sampling is uniform."""
+        """Return (|error| + 1e-6)^alpha (Schaul 2016, section 3.3); 1 if sampling is uniform."""
         return (errors.abs().double() + 1e-6) ** self.settings.alpha
 
     def _n_step(self, lanes: Tensor, slots: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Returns ``[N]``, discounts ``[N]``, slots ``[N]`` to bootstrap from, and whether ``[N]`` there is such a place."""
+        """Return returns, discounts, slots to bootstrap from, and whether those are valid; each ``[N]``."""
         gamma = self.settings.gamma
         returns = torch.zeros(len(slots), device=self.device)
         discounts = torch.ones(len(slots), device=self.device)
@@ -163,7 +157,7 @@ class DeviceReplay:
             end = self.ends[lanes, at]
             discounts = torch.where(going, torch.where(end == ENDED, 0.0, gamma * discounts), discounts)
             following = (at + 1) % self.length
-            # An episode that was cut off, or that a resume left without an end, leads nowhere.
+            # A truncated episode, or one that a resume interrupted, has no observation to bootstrap from.
             lost = (end == CUT) | ((end == GOES_ON) & self.starts[lanes, following])
             whole = whole & ~(going & lost)
             at = torch.where(going, following, at)
@@ -171,7 +165,7 @@ class DeviceReplay:
         return returns, discounts, at, whole
 
     def _stacks(self, lanes: Tensor, slots: Tensor) -> Tensor:
-        """Observations ``[N, ...]`` whose newest frames stand at the slots."""
+        """Return observations ``[N, ...]`` whose newest frames are in the slots."""
         C = self.settings.frame_stack
         if C == 1:
             return self.frames[lanes, slots]
@@ -181,18 +175,17 @@ class DeviceReplay:
         return stacks * shown.view(*shown.shape, *[1] * (stacks.ndim - 2))
 
     def sample(self, uniforms: np.ndarray) -> TransitionBatch:
-        """N transitions for N uniform numbers, stratified where priorities count. Errors: ValueError when empty."""
+        """Sample N transitions by N uniforms, stratified if prioritised. Errors: ValueError when empty."""
         if not len(self):
             raise ValueError("the replay holds no transition yet; add more steps than n_step first")
         N = len(uniforms)
-        # One draw from each of N equal stretches of the sum (Schaul 2016, appendix B.2.1).
+        # One draw from each of N equal segments of the total (Schaul 2016, appendix B.2.1).
         shares = (np.arange(N) + uniforms) / N if self.settings.alpha > 0 else uniforms
         sums = self.priorities.flatten().cumsum(0)
         total = sums[-1]
         wanted = torch.from_numpy(shares).to(self.device, non_blocking=True) * total
-        wanted = torch.minimum(
-            wanted, torch.nextafter(total, torch.zeros_like(total))
-        )  # rounding may ask for the end
+        # Rounding may give the total itself, which lies past the last entry.
+        wanted = torch.minimum(wanted, torch.nextafter(total, torch.zeros_like(total)))
         indices = torch.searchsorted(sums, wanted, right=True)
         lanes, slots = indices // self.length, indices % self.length
         returns, discounts, next_slots, _ = self._n_step(lanes, slots)
@@ -210,12 +203,12 @@ class DeviceReplay:
         )
 
     def _positions(self, slots: Tensor) -> Tensor:
-        """The absolute positions that stand at the slots now."""
+        """Return the absolute positions of the steps now in the slots."""
         newest = self.head - 1
         return newest - (newest - slots) % self.length
 
     def learned(self, batch: TransitionBatch) -> None:
-        """Set priorities from the learner's absolute errors; entries overwritten or retired since are left alone."""
+        """Set priorities from absolute errors, except for entries overwritten or retired since sampling."""
         if self.settings.alpha == 0:
             return
         flat = self.priorities.view(-1)
@@ -224,12 +217,12 @@ class DeviceReplay:
         flat[batch.indices] = torch.where(still, self._as_priority(batch.priorities), now)
 
     def get_state(self) -> dict[str, Tensor]:
-        """Everything, in the host's memory."""
+        """Return all arrays in host memory, and the head."""
         state = {name: getattr(self, name).cpu() for name in (*self.NAMES, "age")}
         return state | {"head": torch.tensor(self.head)}
 
     def set_state(self, state: dict[str, np.ndarray]) -> None:
-        """Take what ``get_state`` gave."""
+        """Restore a state returned by ``get_state``."""
         for name in (*self.NAMES, "age"):
             getattr(self, name).copy_(torch.from_numpy(np.array(state[name])))
         self.head = int(state["head"])

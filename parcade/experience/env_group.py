@@ -1,4 +1,4 @@
-"""A group of environments and all that plays on between batches: clocks, lives, memory, scores."""
+"""A group of environments and its state between batches: step counts, lives, recurrent state, scores."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from parcade.random import uniforms
 from parcade.state import behind, part_of
 from parcade.timing import Timer
 
-# Draws of the warm-up, beyond all steps that are ever played.
+# First step index of the warm-up's random draws; larger than any step count of a run.
 WARM_UP = 1 << 48
 
 
 class EnvGroup:
-    """``n`` environments stepped together; a policy is passed in for every step.
+    """``n`` environments stepped together; the policy is an argument of every decision.
 
-    Attributes: ``observations`` ``[n, ...]`` tensor x_t; ``starts`` ``[n]`` bool; ``policy_state`` ``[2, n, H]`` or
-    None; ``env_steps`` ``[n]`` the steps each environment has taken; ``log`` the scores. Env i of the group draws its action noise
-    from (seed, global index, env_steps), so it plays the same games in whatever group or rank it is.
+    Attributes: ``observations`` ``[n, ...]``, the tensor x_t; ``starts`` ``[n]`` bool; ``policy_state``
+    ``[2, n, H]`` or None; ``env_steps`` ``[n]``, the number of steps of each environment; ``log``, the
+    scores. The action noise of an environment depends only on (seed, global index, env_steps), so its
+    episodes are the same in any group and on any rank.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class EnvGroup:
         self.policy_state: Tensor | None = None
         self.observations: Tensor | None = None
         self.epsilon: Tensor | None = None
-        """``[n]`` shares of random actions in place of the policy's one, where every environment has its own."""
+        """Epsilon ``[n]`` of each environment, which overrides the policy's; None uses the policy's."""
 
     device = torch.device("cpu")
 
@@ -65,30 +66,30 @@ class EnvGroup:
 
     @property
     def logs(self) -> list[EpisodeLog]:
-        """The log, as groups made of several give theirs."""
+        """The log as a list, for compatibility with groups made of several."""
         return [self.log]
 
     def new_rollout(self, unroll_length: int) -> HostRollout:
-        """An empty rollout of T steps of these environments."""
+        """Return an empty rollout of T steps of these environments."""
         return HostRollout(self, unroll_length)
 
     @property
     def steps(self) -> int:
-        """Steps of all environments together."""
+        """Total number of steps of all environments."""
         return int(self.env_steps.sum())
 
     @property
     def can_rest(self) -> bool:
-        """Whether ``step_some`` can be used: some environments take a step while the others stay as they are."""
+        """Whether ``step_some`` is available, which steps only some of the environments."""
         return getattr(self.env, "can_rest", False)
 
     @property
     def gives_state(self) -> bool:
-        """Whether the environments can be saved and continued exactly."""
+        """Whether the state of the environments can be saved and restored exactly."""
         return getattr(self.env, "gives_state", False)
 
     def start(self, policy: Policy, seeds: np.ndarray | None = None) -> None:
-        """Reset all environments, from the run's seeds unless told others; games under way are forgotten."""
+        """Reset all environments with ``seeds``, by default those of the run. Discards current episodes."""
         self.log.forget_games()
         observations, infos = self.env.reset(seed=self.console_seeds if seeds is None else seeds)
         self.observations = torch.from_numpy(np.array(observations))
@@ -100,7 +101,10 @@ class EnvGroup:
             self._warm_up()
 
     def _warm_up(self) -> None:
-        """Play random steps, another number in each environment. They count as reset frames, and towards the first games' scores."""
+        """Play a random number of random steps in each environment.
+
+        They count as reset frames, and towards the scores of the first episodes.
+        """
         frames, env_steps = self.frames, self.env_steps.copy()
         drawn = lambda step: uniforms(self.noise_keys, np.full(len(self), WARM_UP + step), 1)[:, 0]  # noqa: E731
         steps = (drawn(0) * self.warm_up_steps).astype(np.int64)
@@ -109,34 +113,34 @@ class EnvGroup:
             self._record(*self.env.step(actions, steps > t), playing=steps > t)
         self.reset_frames += self.frames - frames
         self.frames, self.env_steps[:] = frames, env_steps
-        self.log.take_new()  # games that ended meanwhile were nobody's
+        self.log.take_new()  # discard episodes that ended during the warm-up
 
     def decide(self, policy: Policy) -> Acted:
-        """The policy's actions for the current observations; nothing changes."""
+        """Return the policy's actions for the current observations, without side effects."""
         noise = torch.from_numpy(self.noise()).float()
         with self.timer.scope("infer"), self.precision.autocast():
             return policy.act(self.observations, noise, self.policy_state, self.starts, self.epsilon)
 
     def noise(self) -> np.ndarray:
-        """The uniform numbers ``[n, 2]`` that the next decision draws on."""
+        """Return the uniform random numbers ``[n, 2]`` for the next decision."""
         return uniforms(self.noise_keys, self.env_steps, 2)
 
     def step(self, acted: Acted) -> dict[str, np.ndarray]:
-        """Take one step; returns rewards as the learner sees them, terminated, truncated, life_lost and final_obs."""
+        """Take one step. Returns the learner's rewards, terminated, truncated, life_lost and final_obs."""
         self.policy_state = acted.state
         return self.step_with(acted.actions.numpy())
 
     def step_with(self, actions: np.ndarray) -> dict[str, np.ndarray]:
-        """``step`` with actions ``[n]`` int64 that were chosen elsewhere."""
+        """As ``step``, with actions ``[n]`` int64 selected elsewhere."""
         with self.timer.scope("emulate"):
             taken = self.env.step(actions)
         return self._record(*taken, playing=np.ones(len(self), np.bool_))
 
     def step_some(self, playing: np.ndarray, acted: Acted) -> dict[str, np.ndarray]:
-        """A step of the environments ``playing`` ``[n]`` bool alone; the others rest. Only where ``can_rest``.
+        """Step only the environments where ``playing`` ``[n]`` bool is true. Requires ``can_rest``.
 
-        For policies without memory. Shapes: acted for the k that play, in order; returns ``step``'s columns of all n, those
-        that rest 0 and False.
+        For policies without recurrent state. ``acted`` has the k playing environments, in order. Returns
+        ``step``'s columns of all n environments, with 0 and False for those that do not play.
         """
         actions = np.zeros(len(self), np.int64)
         actions[playing] = acted.actions.numpy()
@@ -172,7 +176,7 @@ class EnvGroup:
         }
 
     def get_state(self) -> dict[str, np.ndarray | Tensor]:
-        """Counters, and everything else when the environments give their state."""
+        """Return the counters, and with ``gives_state`` everything else."""
         state = behind("log.", self.log.get_state())
         state["env_steps"] = self.env_steps.copy()
         state["counters"] = np.array([self.frames, self.reset_frames], np.int64)
@@ -184,17 +188,17 @@ class EnvGroup:
         return state
 
     def set_state(self, state: dict[str, np.ndarray], policy: Policy) -> int:
-        """Go on from a state; returns the games that could not be continued and were started afresh."""
+        """Continue from a state. Returns the number of episodes that had to be restarted."""
         self.env_steps[:] = state["env_steps"]
         self.frames, self.reset_frames = (int(x) for x in state["counters"])
         if not self.gives_state:
-            # Fresh games, but not the ones this run has already begun with: the step count makes the seed new.
-            # The scores so far of the cut games are dropped with them, or they would count towards the next ones.
+            # Start new episodes. Their seeds depend on the step count, so they differ from the first ones.
+            # Scores so far of the cut-off episodes are dropped, or they would count towards the next ones.
             fresh = uniforms(self.noise_keys, -1 - self.env_steps, 1)[:, 0]
             self.start(policy, seeds=(fresh * 2**31).astype(np.int32))
             return len(self)
         self.log.set_state(part_of(state, "log."))
-        # A reset first: it puts environments that need one into a state that set_state may overwrite.
+        # Some environments must be reset before set_state may overwrite their state.
         self.env.reset(seed=self.console_seeds)
         observations = self.env.set_state(part_of(state, "env."))
         self.observations = torch.from_numpy(np.array(observations))

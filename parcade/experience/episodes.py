@@ -1,4 +1,4 @@
-"""Scores of whole games, as people read them: raw points, one row a finished episode."""
+"""Scores of complete episodes in raw points, one row per finished episode."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ NUM_COLUMNS = 5
 
 
 class EpisodeLog:
-    """Adds up raw scores per environment and keeps a row for every finished episode.
+    """Sums raw scores per environment and keeps a row for every finished episode.
 
-    The source owns it. A row is ``[score, steps, frames, global env index, step of the env at which it ended]``
-    float64. ``take_new`` hands rows out once, for merging over ranks; ``recent`` is the merged last 100.
+    A row is ``[score, steps, frames, global env index, step of the env at which it ended]`` float64.
+    ``take_new`` returns each row once; ``ScoreBoard`` merges the rows of all ranks.
     """
 
     def __init__(self, env_indices: np.ndarray) -> None:
@@ -33,7 +33,10 @@ class EpisodeLog:
         env_steps: np.ndarray,
         playing: np.ndarray,
     ) -> None:
-        """Count one step of the environments ``playing``. Shapes ``[n]``; rewards raw; env_steps since the run began."""
+        """Record one step of the environments ``playing``.
+
+        Shapes ``[n]``; ``rewards`` are raw; ``env_steps`` count from the start of the run.
+        """
         self.score += rewards
         self.steps += playing
         self.frames += frames
@@ -49,22 +52,22 @@ class EpisodeLog:
         self.frames[ended] = 0
 
     def forget_games(self) -> None:
-        """The games under way have been broken off: what comes next are new ones."""
+        """Reset the running sums of the current episodes, which are discarded."""
         for sums in (self.score, self.steps, self.frames):
             sums[:] = 0
 
     def add_finished(self, rows: np.ndarray) -> None:
-        """Take rows ``[k, 5]`` of games that were added up elsewhere."""
+        """Append rows ``[k, 5]`` of finished episodes that were summed elsewhere."""
         self._new += list(rows)
 
     def take_new(self) -> np.ndarray:
-        """Rows finished since the last call, ``[k, 5]`` float64."""
+        """Return the rows of episodes finished since the last call, ``[k, 5]`` float64."""
         rows = np.array(self._new, np.float64).reshape(-1, NUM_COLUMNS)
         self._new = []
         return rows
 
     def get_state(self) -> dict[str, np.ndarray]:
-        """Running sums ``[n]`` and rows not yet taken ``[k, 5]``."""
+        """Return running sums ``[n]`` and rows not yet taken ``[k, 5]``."""
         new = np.array(self._new, np.float64).reshape(-1, NUM_COLUMNS)
         return {
             "score": self.score.copy(),
@@ -74,13 +77,13 @@ class EpisodeLog:
         }
 
     def set_state(self, state: dict[str, np.ndarray]) -> None:
-        """Take what ``get_state`` gave."""
+        """Restore a state returned by ``get_state``."""
         self.score[:], self.steps[:], self.frames[:] = state["score"], state["steps"], state["frames"]
         self._new = list(np.asarray(state["new"]))
 
 
 class ScoreBoard:
-    """The finished episodes of all ranks: how many, and the last 100 scores, which is what a target is held against."""
+    """Finished episodes of all ranks: their number, and the last 100 rows, which targets refer to."""
 
     WINDOW = 100
 
@@ -89,31 +92,31 @@ class ScoreBoard:
         self.recent: deque[np.ndarray] = deque(maxlen=self.WINDOW)
 
     def add(self, rows: np.ndarray) -> None:
-        """Add rows ``[k, 5]`` of all ranks, in the order the games ended (ties by environment)."""
+        """Add rows ``[k, 5]`` of all ranks, in the order in which episodes ended (ties by environment)."""
         order = np.lexsort((rows[:, ENV], rows[:, FINISHED_AT_STEP]))
         self.recent.extend(rows[order])
         self.episodes += len(rows)
 
     @property
     def score_mean(self) -> float | None:
-        """Mean raw score of the last 100 finished episodes, of fewer while there are fewer, None while there is none."""
+        """Mean raw score of the last 100 finished episodes, or of all if fewer; None if there are none."""
         return float(np.mean([row[SCORE] for row in self.recent])) if self.recent else None
 
     @property
     def is_full(self) -> bool:
-        """Whether 100 episodes have finished: only then does a target count as reached."""
+        """Whether 100 episodes have finished. Before that, no target counts as reached."""
         return len(self.recent) == self.WINDOW
 
     @property
     def steps_mean(self) -> float | None:
-        """Mean length in steps of the same episodes."""
+        """Mean length of the same episodes, in steps."""
         return float(np.mean([row[STEPS] for row in self.recent])) if self.recent else None
 
     def get_state(self) -> dict[str, np.ndarray]:
-        """Count and rows as arrays."""
+        """Return the number of episodes and the rows as arrays."""
         return {"episodes": np.int64(self.episodes), "recent": np.array(self.recent).reshape(-1, NUM_COLUMNS)}
 
     def set_state(self, state: dict[str, np.ndarray]) -> None:
-        """Take what ``get_state`` gave."""
+        """Restore a state returned by ``get_state``."""
         self.episodes = int(state["episodes"])
         self.recent = deque(np.asarray(state["recent"]), maxlen=self.WINDOW)

@@ -1,7 +1,8 @@
-"""Complete games: every batch is a fixed number of whole games, each played by one policy version.
+"""Batches of complete episodes: a fixed number per batch, each played by a single policy version.
 
-Every environment plays its share of the games and then rests, so no game is dropped for being long, and none is played
-by two policies. A batch is padded to the longest game; ``mask`` tells real steps from padding.
+Every environment plays the same number of episodes and then pauses. Long episodes are therefore never
+dropped, and no episode is played by two policies. A batch is padded to its longest episode; ``mask`` marks
+the real steps.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ OUTCOMES = ("rewards", "terminated", "truncated", "life_lost")
 
 
 class GamesSource:
-    """Batches of ``games_per_env`` whole games from each environment.
+    """Batches of ``games_per_env`` complete episodes from each environment.
 
     Args:
-        groups: of one environment each, or of several that can rest: one that has played its share costs nothing.
-        games_per_env: whole games each environment plays for a batch.
-        policy: one without memory; a copy plays, on the device where it is learned.
-        num_threads: threads that step groups side by side; 1 steps them in order, with the same results.
+        groups: groups of one environment each, or of several that can pause individually (``can_rest``).
+        games_per_env: complete episodes per environment and batch.
+        policy: a policy without recurrent state; a copy of it plays, on the same device.
+        num_threads: threads that step groups in parallel; 1 steps them in order, with the same results.
     """
 
     def __init__(
@@ -76,12 +77,13 @@ class GamesSource:
             return self._lay_out(self._play())
 
     def _play(self) -> list[dict[str, Tensor]]:
-        """Steps until every environment has played its share: columns ``[k, ...]`` of the k environments that played.
+        """Step until every environment has played its episodes. Returns one dict per step.
 
-        Beside the batch's fields a step has ``game`` and ``t``: the column and the row in which it will stand.
+        A dict holds columns ``[k, ...]`` of the k environments that played: the batch's fields, and ``game``
+        and ``t``, the column and row of the step in the batch.
         """
         sizes = [len(group) for group in self.groups]
-        game = np.arange(sum(sizes)) * self.games_per_env  # [N] of the game each environment plays
+        game = np.arange(sum(sizes)) * self.games_per_env  # [N] index of each environment's current episode
         last = game + self.games_per_env
         t = np.zeros(sum(sizes), np.int64)
         steps = []
@@ -95,7 +97,11 @@ class GamesSource:
         return steps
 
     def _step(self, playing: list[np.ndarray]) -> tuple[dict[str, Tensor], np.ndarray]:
-        """A step of the environments that play, ``[n]`` bool a group: columns ``[k, ...]``, and ``[N]`` who ended a game."""
+        """Step the environments where ``playing`` is true (``[n]`` bool per group).
+
+        Returns columns ``[k, ...]`` of the k environments that played, and ``[N]`` bool: whether
+        an episode ended.
+        """
         seen, acted = self._decide(playing)
         shares = _split(acted, [int(some.sum()) for some in playing])
         with self.timer.scope("emulate"):
@@ -114,7 +120,7 @@ class GamesSource:
         return step, outcome["terminated"] | outcome["truncated"]
 
     def _decide(self, playing: list[np.ndarray]) -> tuple[dict[str, Tensor], Acted]:
-        """One forward pass for all that play, and what it saw."""
+        """Run one forward pass for all playing environments. Returns its inputs and the decisions."""
         chosen = [(group, torch.from_numpy(some)) for group, some in zip(self.groups, playing, strict=True)]
         noise = np.concatenate(
             [group.noise()[some] for group, some in zip(self.groups, playing, strict=True)]
@@ -129,7 +135,7 @@ class GamesSource:
         return {"observations": observations, "starts": starts}, acted
 
     def _lay_out(self, steps: list[dict[str, Tensor]]) -> Batch:
-        """The batch ``[T, B]``, B games side by side, each from row 0 on."""
+        """Arrange steps in a batch ``[T, B]`` with one episode per column, each starting at row 0."""
         t, game = (torch.cat([step.pop(name) for step in steps]) for name in ("t", "game"))
         first = steps[0]["observations"]
         T, B = int(t.max()) + 1, self.games_per_env * sum(map(len, self.groups))
@@ -149,8 +155,8 @@ class GamesSource:
         return state
 
     def set_state(self, state: dict[str, np.ndarray]) -> None:
-        # Between batches every game has ended, so even environments that cannot give their state cut none short;
-        # they only start from other seeds than an uninterrupted run would have.
+        # All episodes have ended between batches, so a resume cuts none off. Environments that cannot save
+        # their state only continue with other seeds than an uninterrupted run.
         self.cut_games = int(state["cut_games"])
         for i, group in enumerate(self.groups):
             group.set_state(part_of(state, f"group{i}."), self._policy)
@@ -171,7 +177,7 @@ def _step_group(group: EnvGroup, playing: np.ndarray, acted: Acted) -> dict[str,
 
 
 def _split(acted: Acted, sizes: list[int]) -> list[Acted]:
-    """What was decided for all, a share a group."""
+    """Split the decisions for all environments by group."""
     columns = [acted.actions, acted.log_prob, acted.values, acted.scores]
     return [
         Acted(*parts, state=None) for parts in zip(*(column.split(sizes) for column in columns), strict=True)

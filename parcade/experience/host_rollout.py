@@ -1,4 +1,4 @@
-"""A rollout in the making: rows of a batch that are played one by one, and what truncated steps ended in."""
+"""A rollout in progress: batch rows played one by one, and the final observations of truncated steps."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ class Environments(Protocol):
 
 
 class Truncations:
-    """Truncated steps ``(t, b)`` of a rollout, with the final observation of each and the recurrent state after it."""
+    """Truncated steps ``(t, b)`` of a rollout, with their final observations and recurrent states."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[int, int], tuple[Tensor, Tensor | None]] = {}
 
     def forget(self, t: int) -> None:
-        """Row t is about to be played again: what its older step ended in counts no more."""
+        """Drop the truncations of row t, which is about to be overwritten."""
         for place in [place for place in self._kept if place[0] == t]:
             del self._kept[place]
 
     def keep(self, t: int, b: int, observation: Tensor, state: Tensor | None) -> None:
-        """Step t of environment b was truncated. Shapes: observation ``[...]``, state ``[2, H]`` or None."""
+        """Record a truncation at step t of environment b. Shapes: observation ``[...]``, state ``[2, H]``."""
         self._kept[t, b] = (observation, state)
 
     def into(self, batch: Batch, first_row: int, first: int, last: int) -> None:
-        """Write those of environments ``first .. last - 1`` to a batch whose oldest row is ``first_row`` here."""
+        """Write truncations of environments ``first .. last - 1`` to a batch that starts at ``first_row``."""
         T = len(batch.actions)
         cut = [
             ((t - first_row) % T, b - first, *kept)
@@ -57,7 +57,7 @@ class Truncations:
         batch.truncated_states = torch.stack(states, dim=1) if states else None
 
     def get_state(self) -> dict[str, Tensor]:
-        """All of them, in the host's memory."""
+        """Return all truncations in host memory."""
         if not self._kept:
             return {}
         saved = {"cut.places": torch.tensor(list(self._kept))}
@@ -66,7 +66,7 @@ class Truncations:
         return saved | ({"cut.states": torch.stack(states).cpu()} if states else {})
 
     def set_state(self, saved: dict[str, Tensor], device: torch.device) -> None:
-        """Take what ``get_state`` gave."""
+        """Restore a state returned by ``get_state``."""
         places = saved["cut.places"].tolist() if "cut.places" in saved else []
         states = saved.get("cut.states", [None] * len(places))
         self._kept = {}
@@ -83,9 +83,9 @@ def finished_batch(
     first_row: int,
     columns: slice,
 ) -> Batch:
-    """The steps of the environments ``columns`` of complete rows, oldest first; ``first_row`` holds the oldest.
+    """Return the steps of environments ``columns`` as a batch, oldest first; ``first_row`` is the oldest.
 
-    Shapes: observations x_T ``[B, ...]`` and starts ``[B]``, what the environments show now.
+    ``observations`` ``[B, ...]`` and ``starts`` ``[B]`` are the current ones of all environments, x_T.
     """
     T, B = rows.actions.shape
     first, last, _ = columns.indices(B)
@@ -99,9 +99,9 @@ def finished_batch(
 
 
 class HostRollout:
-    """A rollout of environments whose policy acts on the host.
+    """A rollout in progress of environments whose policy acts on the host.
 
-    Rows may be played over and over (``staggered.py``); what belongs to a row's older step is then forgotten.
+    Rows may be overwritten (``staggered.py``), which also drops the truncations of their previous steps.
     """
 
     def __init__(self, group: Environments, unroll_length: int) -> None:
@@ -110,12 +110,12 @@ class HostRollout:
         self._truncations = Truncations()
 
     def play_rows(self, rows: Iterable[int], group: Environments, policy: Policy) -> None:
-        """Steps of every environment into these rows, in order."""
+        """Step every environment once per row, in order, and record the steps."""
         for t in rows:
             self.record(t, group, group.decide(policy), policy.version)
 
     def record(self, t: int, group: Environments, acted: Acted, version: Tensor) -> None:
-        """Row t: step the environments with what was decided, by weights of this version, and write it down."""
+        """Step the environments with a decision of weights ``version``, and record the step in row t."""
         batch = self.batch
         batch.observations[t] = group.observations
         batch.starts[t] = group.starts
@@ -134,18 +134,18 @@ class HostRollout:
             self._truncations.keep(t, int(b), torch.from_numpy(outcome["final_obs"][b].copy()), state)
 
     def finish(self, group: Environments, first_row: int = 0, columns: slice = slice(None)) -> Batch:
-        """The steps of the environments ``columns``, oldest first; ``first_row`` holds the oldest."""
+        """Return the steps of the environments ``columns``, oldest first; ``first_row`` is the oldest row."""
         return finished_batch(
             self.batch, group.observations, group.starts, self._truncations, first_row, columns
         )
 
     def get_state(self) -> dict[str, Tensor]:
-        """The rows played so far, with what truncated steps ended in."""
+        """Return the rows played so far, and the final observations of truncated steps."""
         rows = {f"row.{name}": getattr(self.batch, name) for name in STEP_FIELDS}
         return rows | self._truncations.get_state()
 
     def set_state(self, state: dict[str, Tensor]) -> None:
-        """Take what ``get_state`` gave."""
+        """Restore a state returned by ``get_state``."""
         for name in STEP_FIELDS:
             getattr(self.batch, name).copy_(state[f"row.{name}"])
         self._truncations.set_state(state, torch.device("cpu"))

@@ -1,10 +1,10 @@
-"""Environments on the host's cores, a network on a GPU: neither waits while the other has something to do.
+"""Environments on CPU cores with the network on a GPU, arranged so that both work at the same time.
 
-The environments are played in two halves on a fixed schedule: while the cores emulate one half, the device chooses actions
-for the other. Of a stack of frames only the newest crosses to the device, in pinned memory and on a stream of its own;
-stacks are put together there. What a rollout holds stays on the device; rewards and ends follow in one piece when
-it is complete. Both halves act with the same policy, and noise depends on the environment and its step alone, so what is
-played depends on the schedule and never on timing.
+The environments form two halves on a fixed schedule: while the cores emulate one half, the device selects
+actions for the other. Only the newest frame of a stack is uploaded, from pinned memory and on a separate
+stream; the device assembles the stacks. Rollouts are stored on the device; rewards and ends are uploaded
+together when a rollout is complete. Both halves act with the same policy, and the noise depends only on the
+environment and its step. Results therefore depend on the schedule, never on timing.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ OUTCOMES = ("terminated", "truncated", "life_lost")
 
 
 class HybridEnvGroup:
-    """The interface of ``EnvGroup`` as far as sources use it, with observations, starts and policy state on a device.
+    """The interface of ``EnvGroup`` for sources, with observations, starts and policy state on a device.
 
     Args:
-        halves: one group of environments, or two of equal size; theirs are the clocks, lives and scores.
-        device: the network's.
-        is_stack: whether observations are stacks ``[k, height, width]`` that begin empty and grow by a frame a step.
-        capture: records what a decision does on the device.
+        halves: one group of environments, or two of equal size. They keep the step counts, lives and scores.
+        device: device of the network.
+        is_stack: whether observations are stacks ``[k, height, width]`` that gain one frame per step.
+        capture: records the device work of a decision.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class HybridEnvGroup:
 
     @property
     def logs(self) -> list[EpisodeLog]:
-        """Finished episodes of each half."""
+        """The episode log of each half."""
         return [half.log for half in self.halves]
 
     @property
@@ -64,7 +64,7 @@ class HybridEnvGroup:
 
     @property
     def steps(self) -> int:
-        """Steps of all environments together."""
+        """Total number of steps of all environments."""
         return sum(half.steps for half in self.halves)
 
     @property
@@ -78,12 +78,12 @@ class HybridEnvGroup:
 
     @property
     def starts(self) -> Tensor:
-        """Whether x_t begins an episode, ``[n]`` bool on the device."""
+        """Whether x_t is the first observation of an episode, ``[n]`` bool on the device."""
         return torch.cat([side.starts.tensor for side in self.sides])
 
     @property
     def policy_state(self) -> Tensor | None:
-        """The recurrent state before x_t ``[2, n, H]``, None without one."""
+        """The recurrent state before x_t, ``[2, n, H]``; None for a feed-forward policy."""
         states = [side.policy_state for side in self.sides]
         return None if states[0] is None else torch.cat(states, dim=1)
 
@@ -94,19 +94,19 @@ class HybridEnvGroup:
             side.take_observations(policy)
 
     def new_rollout(self, unroll_length: int) -> HybridRollout:
-        """The rollout of T steps that this group plays into, the same memory every time."""
+        """Return the group's rollout of T steps; always the same object for the same length."""
         if unroll_length not in self._rollouts:
             self._rollouts[unroll_length] = HybridRollout(self, unroll_length)
         return self._rollouts[unroll_length]
 
     def get_state(self) -> dict[str, np.ndarray | Tensor]:
-        """As ``EnvGroup.get_state`` of all environments in one group would give it."""
+        """Return the same state as ``EnvGroup.get_state`` for all environments in one group."""
         for half, side in zip(self.halves, self.sides, strict=True):
             half.policy_state = None if side.policy_state is None else side.policy_state.cpu()
         return _joined([half.get_state() for half in self.halves])
 
     def set_state(self, state: dict[str, np.ndarray], policy: Policy) -> int:
-        """Go on from a state of this class or of ``EnvGroup``; returns the episodes that could not be continued."""
+        """Continue from a state of this class or ``EnvGroup``. Returns the number of restarted episodes."""
         cut = 0
         parts = _parted(state, [len(half) for half in self.halves])
         for half, side, part in zip(self.halves, self.sides, parts, strict=True):
@@ -121,7 +121,7 @@ class HybridEnvGroup:
 
 
 class _Side:
-    """One half on the device: what is uploaded before a decision, what the decision leaves, and its actions."""
+    """The device side of one half: inputs of a decision, its recurrent state, and its actions."""
 
     def __init__(self, half: EnvGroup, device: torch.device, *, is_stack: bool, capture: Capture) -> None:
         self.half, self.device, self.is_stack, self.capture = half, device, is_stack, capture
@@ -140,7 +140,7 @@ class _Side:
             half.env.share_frames(self.frames.host)
 
     def take_observations(self, policy: Policy) -> None:
-        """Show what the environments show now, whole stacks, after a reset or a restored state."""
+        """Upload the current observations as complete stacks, after a reset or a restored state."""
         self.observations.copy_(self.half.observations)
         self.starts.host[:] = self.half.starts.numpy()
         self.starts.send()
@@ -150,7 +150,7 @@ class _Side:
             self.policy_state.copy_(fresh if saved is None else saved)
 
     def begin(self, t: int, rollout: HybridRollout, columns: slice, policy: Policy) -> None:
-        """Have the device decide step t, and write row t of the rollout's columns. The host does not wait."""
+        """Queue the decision of step t, which also writes row t of the rollout's columns, without waiting."""
         self.noise.host[:] = self.half.noise()
         self.row.host[0] = t
         with self._copies, self.half.timer.on_device("copies"):
@@ -163,7 +163,7 @@ class _Side:
             self.actions.begin(actions)
 
     def _decide(self, rollout: HybridRollout, first: int, last: int, policy: Policy) -> Tensor:
-        """Act, and write down what was seen and decided; the actions ``[n]``. All of it on the device."""
+        """Act, and record inputs and decision in the rollout, all on the device. Returns actions ``[n]``."""
         with self.half.precision.autocast(self.device.type):
             acted = policy.act(self.observations, self.noise.tensor, self.policy_state, self.starts.tensor)
         row = {
@@ -182,7 +182,7 @@ class _Side:
         return acted.actions
 
     def finish(self) -> dict[str, np.ndarray]:
-        """Wait for the actions, step the environments, and have what they show uploaded. As ``EnvGroup.step``."""
+        """Wait for the actions, step the environments, queue the uploads. Result as ``EnvGroup.step``."""
         with self.half.timer.scope("wait"):
             actions = self.actions.wait()
         outcome = self.half.step_with(actions)
@@ -200,7 +200,7 @@ class _Side:
         return outcome
 
     def _show(self) -> None:
-        """Put the newest frames on the stacks, empty where an episode begins: frames before its first are zeros."""
+        """Append the newest frames to the stacks. At the start of an episode older frames become zeros."""
         if not self.is_stack:
             self.observations.copy_(self.frames.tensor)
             return
@@ -210,9 +210,9 @@ class _Side:
 
 
 class HybridRollout:
-    """A rollout in the making whose rows are on the device; what the environments answered waits on the host.
+    """A rollout in progress with rows on the device; rewards and ends stay on the host until it is complete.
 
-    Its memory is used again for the group's next rollout of the same length: a batch is good until that begins.
+    The group's next rollout of the same length reuses this memory and invalidates the batch.
     """
 
     def __init__(self, group: HybridEnvGroup, unroll_length: int) -> None:
@@ -229,7 +229,7 @@ class HybridRollout:
         self._columns = [slice(first, last) for first, last in zip(edges, edges[1:], strict=False)]
 
     def play_rows(self, rows: Iterable[int], group: HybridEnvGroup, policy: Policy) -> None:
-        """Steps of every environment into these rows. While one half is emulated, the device decides for the other."""
+        """Step every environment once per row; the device decides for one half as the other is emulated."""
         rows = list(rows)
         sides = list(zip(group.sides, self._columns, strict=True))
         for side, columns in sides:
@@ -261,14 +261,14 @@ class HybridRollout:
         )
 
     def get_state(self) -> dict[str, Tensor]:
-        """The rows played so far, with what truncated steps ended in, as ``HostRollout`` gives them."""
+        """Return the rows so far and the final observations of truncated steps, as ``HostRollout`` does."""
         self._rewards.send()
         self._ends.send()
         rows = {f"row.{name}": getattr(self.batch, name).cpu() for name in STEP_FIELDS}
         return rows | self._truncations.get_state()
 
     def set_state(self, state: dict[str, Tensor]) -> None:
-        """Take what ``get_state`` gave."""
+        """Restore a state returned by ``get_state``."""
         for name in STEP_FIELDS:
             getattr(self.batch, name).copy_(state[f"row.{name}"])
         self._rewards.host[:] = state["row.rewards"].numpy()
@@ -278,7 +278,7 @@ class HybridRollout:
 
 
 def _joined(states: list[dict[str, np.ndarray | Tensor]]) -> dict[str, np.ndarray | Tensor]:
-    """States of groups as the state of one group of all their environments, in order."""
+    """Join the states of groups into the state of one group of all their environments, in order."""
     if len(states) == 1:
         return states[0]
     joined: dict[str, np.ndarray | Tensor] = {}
@@ -291,7 +291,7 @@ def _joined(states: list[dict[str, np.ndarray | Tensor]]) -> dict[str, np.ndarra
 
 
 def _parted(state: dict[str, np.ndarray], sizes: list[int]) -> list[dict[str, np.ndarray]]:
-    """The inverse: a state for each group of these sizes. What counts for all of them goes to the first."""
+    """Inverse of ``_joined`` for groups of these sizes. Values not per environment go to the first."""
     edges = np.cumsum(sizes)[:-1]
     parts: list[dict[str, np.ndarray]] = [{} for _ in sizes]
     for name, value in state.items():

@@ -1,4 +1,4 @@
-"""Whole games of perturbed policies: the experience of evolution strategies."""
+"""Complete episodes of perturbed policies: the experience source of evolution strategies."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from parcade.timing import Timer
 
 
 class Evaluator:
-    """Plays games of perturbed policies, one after another, on environments that take turns.
+    """Plays episodes of perturbed policies one after another; member i plays on lane i modulo len(lanes).
 
     Args:
-        lanes: groups of one environment each; between games each stands at the start of an episode.
+        lanes: groups of one environment each; each is at the start of an episode between calls of ``score``.
     """
 
     def __init__(self, lanes: list[EnvGroup], policy: Policy, sigma: float, games_per_member: int) -> None:
@@ -35,7 +35,10 @@ class Evaluator:
             lane.start(self.policy)
 
     def score(self, center: Tensor, seed: int, sign: int, member: int) -> float:
-        """Mean score of one member: parameters center ``[P]`` + sign * sigma * epsilon(seed), greedy actions."""
+        """Return the mean score of one member, which acts greedily.
+
+        Its parameters are center ``[P]`` + sign * sigma * epsilon(seed).
+        """
         self.flat.data.detach().copy_(center + sign * self.sigma * noise_of(seed, len(center)))
         lane, scores = self.lanes[member % len(self.lanes)], []
         while len(scores) < self.games_per_member:
@@ -47,23 +50,23 @@ class Evaluator:
         return float(np.mean(scores))
 
     def take_rows(self) -> np.ndarray:
-        """Games finished since the last call, ``[k, 5]``."""
+        """Return the rows of episodes finished since the last call, ``[k, 5]``."""
         rows, self._rows = np.array(self._rows).reshape(-1, 5), []
         return rows
 
 
 class _Rows:
-    """An EpisodeLog's way of handing out rows."""
+    """The ``take_new`` method of an EpisodeLog, for an evaluator."""
 
     def __init__(self, evaluator: Evaluator) -> None:
         self.take_new = evaluator.take_rows
 
 
 class PopulationSource:
-    """Evaluates this rank's share of every generation.
+    """Evaluates this rank's members of every generation.
 
     Args:
-        rank, world_size: whose share of the population's pairs.
+        rank, world_size: the population is split evenly over ranks, in rank order.
     """
 
     def __init__(
@@ -83,7 +86,7 @@ class PopulationSource:
         self.timer = timer
         self.cut_games = 0
         self.generation = 0
-        self._policy = copy.deepcopy(policy).cpu()  # games are played by the CPU, wherever is learned
+        self._policy = copy.deepcopy(policy).cpu()  # episodes are played on the CPU, whatever device learns
 
     @property
     def can_resume_exactly(self) -> bool:

@@ -1,4 +1,4 @@
-"""A sum tree: sampling in proportion to priority, whole batches at a time.
+"""A sum tree for sampling batches in proportion to priority.
 
 Paper: Schaul 2016, "Prioritized Experience Replay", arXiv 1511.05952, section 3.3 and appendix B.2.1.
 """
@@ -9,9 +9,10 @@ import numpy as np
 
 
 class SumTree:
-    """Priorities ``[capacity]`` float64 under a binary tree of sums; both operations take whole arrays.
+    """A binary tree of sums over priorities ``[capacity]`` float64. Both operations are vectorised.
 
-    Stored as one array: node i has children 2i and 2i + 1, the root is 1, the leaves are the last ``width``.
+    The tree is one array: node i has children 2i and 2i + 1, the root is node 1, the leaves are the last
+    ``width`` nodes.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -30,7 +31,7 @@ class SumTree:
         return self.nodes[self.width : self.width + self.capacity]
 
     def update(self, indices: np.ndarray, values: np.ndarray | float) -> None:
-        """Set priorities; of an index that stands twice the last value counts. Shapes ``[n]``."""
+        """Set priorities. For repeated indices the last value counts. Shapes ``[n]``."""
         if not len(indices):
             return
         nodes = np.asarray(indices, np.int64) + self.width
@@ -40,7 +41,7 @@ class SumTree:
             self.nodes[nodes] = self.nodes[2 * nodes] + self.nodes[2 * nodes + 1]
 
     def sample(self, shares: np.ndarray) -> np.ndarray:
-        """The index whose stretch of the running sum holds each share of the total.
+        """Return the index whose segment of the cumulative sum contains each fraction of the total.
 
         Shapes: shares ``[n]`` in [0, 1); returns ``[n]`` int64.
         """
@@ -49,7 +50,7 @@ class SumTree:
         while nodes[0] < self.width:
             left = 2 * nodes
             goes_right = wanted >= self.nodes[left]
-            # Rounding may ask a little beyond the last priority: never descend into an empty subtree.
+            # Rounding may give a value beyond the last priority: never descend into an empty subtree.
             goes_right &= self.nodes[left + 1] > 0
             wanted = np.where(goes_right, wanted - self.nodes[left], wanted)
             nodes = left + goes_right

@@ -1,11 +1,12 @@
-"""Replay: what was played, kept to be learned from again.
+"""The replay: stored transitions and their sampling.
 
-Every environment is a *lane* with a ring of *entries*, one observed frame each: a stack of C frames shares its frames
-with its neighbours, so a transition costs one frame and not 2C. At the start of an episode the whole first stack is
-written, and after a truncated step its final observation, so that any stack can be read back as C consecutive entries.
+Every environment has a *lane*, a ring of *entries* with one frame each. Consecutive stacks of C frames share
+their frames, so a transition costs one frame and not 2C. The complete first stack of an episode is stored,
+and the final observation after a truncated step, so that every stack can be read back as C consecutive
+entries.
 
-Papers: Mnih 2015 (uniform replay); Schaul 2016, arXiv 1511.05952 (prioritised); Horgan 2018, arXiv 1803.00933 (first
-priorities from the values the actor computed when it acted).
+Papers: Mnih 2015 (uniform replay); Schaul 2016, arXiv 1511.05952 (prioritised); Horgan 2018, arXiv 1803.00933
+(initial priorities from the values the actor computed when it acted).
 """
 
 from __future__ import annotations
@@ -22,20 +23,20 @@ from torch import Tensor
 from parcade.experience.batch import Batch
 from parcade.experience.prioritized import SumTree
 
-# Steps written to a replay in one piece while nothing is learned yet.
+# Steps per block while the replay is filled before the first update.
 FILL_STEPS = 16
-# Kinds of entries: what is kept only to be seen in a stack, and steps.
+# Kinds of entries: frames that are only part of stacks, and steps.
 SEEN, STEP = 0, 1
-# How a step ended: not, with nothing to follow (game over or a life lost), or cut off.
+# How a step ended: the episode goes on, ended without bootstrap (game over or a life lost), or was truncated.
 GOES_ON, ENDED, CUT = 0, 1, 2
 
 
 @dataclass(frozen=True)
 class ReplaySettings:
-    """What a replay is told once.
+    """Settings of a replay.
 
-    ``capacity`` in entries over all lanes; ``n_step`` and ``gamma`` of the returns; ``frame_stack`` C, 1 where
-    observations are no stacks; ``alpha`` the exponent of priorities, 0 samples uniformly.
+    ``capacity`` is in entries, over all lanes; ``n_step`` and ``gamma`` define the returns; ``frame_stack``
+    is C, or 1 if observations are not stacks; ``alpha`` is the exponent of priorities, 0 samples uniformly.
     """
 
     capacity: int
@@ -47,19 +48,19 @@ class ReplaySettings:
 
 @dataclass
 class TransitionBatch:
-    """N n-step transitions, sampled.
+    """N sampled n-step transitions.
 
-    | field | shape | what |
+    | field | shape | meaning |
     |---|---|---|
     | observations, next_observations | ``[N, ...]`` | x_t and x_{t+k}, k <= n |
     | actions | ``[N]`` int64 | a_t |
-    | returns | ``[N]`` float32 | the discounted sum of k rewards |
+    | returns | ``[N]`` float32 | discounted sum of k rewards |
     | discounts | ``[N]`` float32 | gamma^k, 0 where the episode ended |
-    | probabilities | ``[N]`` float64 | with which each was sampled |
-    | size | int | transitions in the replay |
-    | indices, stamps | ``[N]`` int64 | where priorities go back to, and what stood there; on the replay's device |
-    | policy_version | ``[N]`` int64 | updates inside the weights that acted |
-    | priorities | ``[N]`` or None | absolute errors, written by the learner |
+    | probabilities | ``[N]`` float64 | sampling probability of each |
+    | size | int | number of transitions in the replay |
+    | indices, stamps | ``[N]`` int64 | entry and absolute position of each; on the replay's device |
+    | policy_version | ``[N]`` int64 | number of updates in the weights that acted |
+    | priorities | ``[N]`` or None | absolute errors, set by the learner |
     """
 
     observations: Tensor
@@ -75,13 +76,13 @@ class TransitionBatch:
     priorities: Tensor | None = field(default=None)
 
     def to(self, device: torch.device) -> TransitionBatch:
-        """The batch on a device, but for what says where priorities go back to."""
+        """Return the batch on a device; ``indices`` and ``stamps`` stay on the replay's device."""
         stay = ("indices", "stamps")
         moved = {n: v.to(device) for n, v in vars(self).items() if isinstance(v, Tensor) and n not in stay}
         return dataclasses.replace(self, **moved)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """The sampled fields as arrays, to travel."""
+        """Return the fields that are not None as arrays; for transfer between processes."""
         return {
             n: v.numpy() if isinstance(v, Tensor) else np.asarray(v)
             for n, v in vars(self).items()
@@ -90,7 +91,7 @@ class TransitionBatch:
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, np.ndarray]) -> TransitionBatch:
-        """The inverse of ``arrays``."""
+        """Inverse of ``arrays``."""
         plain = {"indices", "stamps"}
         fields = {
             n: v if n in plain else torch.from_numpy(np.array(v)) for n, v in arrays.items() if n != "size"
@@ -99,37 +100,38 @@ class TransitionBatch:
 
 
 def zeros_in_a_file(shape: tuple[int, ...], dtype: np.dtype, directory: Path) -> np.ndarray:
-    """An array whose pages lie in a file that ends with the process: memory holds of it what there is room for."""
-    with tempfile.TemporaryFile(
-        dir=directory, prefix="replay-"
-    ) as file:  # the mapping keeps it; no name is left behind
+    """Return an array of zeros mapped to a temporary file; the system caches what fits in memory."""
+    # The file has no name. The mapping keeps it open until the process ends.
+    with tempfile.TemporaryFile(dir=directory, prefix="replay-") as file:
         return np.memmap(file, dtype, "w+", shape=shape)
 
 
 def entries_of_a_lane(settings: ReplaySettings, num_lanes: int) -> int:
-    """L, the entries that each of the lanes has. Errors: ValueError when they are too few for stacks and returns."""
+    """Return L, the number of entries per lane. Errors: ValueError if L is too small."""
     length = settings.capacity // num_lanes
     shortest = 4 * settings.frame_stack + 2 * settings.n_step
     if length < shortest:
         raise ValueError(
-            f"capacity={settings.capacity} leaves {length} entries for each of {num_lanes} environments; expected {shortest} or more"
+            f"capacity={settings.capacity} gives {length} entries to each of {num_lanes} environments; "
+            f"expected {shortest} or more"
         )
     return length
 
 
 class Replay:
-    """Transitions of ``num_lanes`` environments in bounded memory; with ``spill``, frames lie in a file in that directory.
+    """Transitions of ``num_lanes`` environments in bounded memory.
 
-    State, L entries a lane, absolute position p of a lane at slot p % L:
+    State, with L entries per lane. Absolute position p of a lane is in slot p % L:
 
-    | array | shape | what |
+    | array | shape | meaning |
     |---|---|---|
-    | frames | ``[lanes, L, ...]`` | the newest frame of each observation |
-    | actions, rewards, kinds, ends, versions | ``[lanes, L]`` | of steps |
-    | taken_values, best_values | ``[lanes, L]`` float32 | Q(x, a) and max_a Q(x, a) as the actor saw them |
-    | heads | ``[lanes]`` | entries written so far |
+    | frames | ``[lanes, L, ...]`` | newest frame of each observation |
+    | actions, rewards, kinds, ends, versions | ``[lanes, L]`` | fields of each entry |
+    | taken_values, best_values | ``[lanes, L]`` float32 | Q(x, a) and max_a Q(x, a), computed by the actor |
+    | heads | ``[lanes]`` | number of entries written so far |
 
-    Draws come from ``uniforms`` given to ``sample``: the replay itself has no randomness.
+    Frames are in a file in the directory ``spill``, if given. The caller passes random numbers to ``sample``;
+    the replay itself has no randomness.
     """
 
     def __init__(
@@ -162,23 +164,27 @@ class Replay:
     def bytes_per_transition(
         observation_shape: tuple[int, ...], dtype: np.dtype, frame_stack: int, spilled: bool = False
     ) -> int:
-        """Bytes of memory of one entry: its frame unless spilled, 28 bytes beside it, and 16 to 32 of the sum tree (32 are counted)."""
+        """Bytes of memory of one entry.
+
+        The sum of its frame unless spilled, 28 bytes of other fields, and 16 to 32 bytes of the sum tree
+        (counted as 32).
+        """
         shape = observation_shape[1:] if frame_stack > 1 else observation_shape
         frame = 0 if spilled else int(np.prod(shape)) * np.dtype(dtype).itemsize
         return frame + 2 + 4 + 1 + 1 + 8 + 4 + 4 + 4 + 32
 
     def __len__(self) -> int:
-        """Transitions that can be sampled."""
+        """Number of transitions that can be sampled."""
         return self.sampleable
 
     def add(self, batch: Batch) -> None:
-        """Append a ``[T, B]`` block of consecutive steps, lane b holding environment b."""
+        """Append a ``[T, B]`` block of consecutive steps; environment b is stored in lane b."""
         self.add_to_lanes(np.arange(len(self.heads)), batch)
 
     def add_to_lanes(self, lanes: np.ndarray, batch: Batch) -> None:
-        """Append a ``[T, B]`` block of consecutive steps, environment b to lane ``lanes[b]``.
+        """Append a ``[T, B]`` block of consecutive steps; environment b is stored in lane ``lanes[b]``.
 
-        Steps become sampleable once n entries follow them, so the newest wait for the next block.
+        A step becomes sampleable once n entries follow it; the newest ones therefore wait for the next block.
         """
         T = len(batch.actions)
         if 2 * T * self.settings.frame_stack > self.length:
@@ -188,7 +194,7 @@ class Replay:
         final_at = {(int(t), int(b)): k for k, (t, b) in enumerate(batch.truncated_at.tolist())}
         before = self.heads.copy()
         observations = batch.observations.numpy()
-        # One pass over lanes: episodes end at different steps in each.
+        # Each lane is handled separately, because episodes end at different steps.
         for b, lane in enumerate(lanes):
             self._add_lane(int(lane), b, batch, observations, final_at)
         self._forget_overwritten(before)
@@ -199,7 +205,7 @@ class Replay:
     ) -> None:
         C, T = self.settings.frame_stack, len(batch.actions)
         starts = batch.starts[:, b].numpy()
-        # The first entry ever of a lane begins with a whole stack even if its episode began earlier.
+        # The first step of a lane is stored with its complete stack, even if its episode started earlier.
         begins = starts.copy()
         begins[0] |= self.heads[lane] == 0
         if begins[0] and self.heads[lane]:
@@ -232,14 +238,14 @@ class Replay:
         self.heads[lane] = positions[-1] + 1 + int(cut[-1])
 
     def _break_off(self, lane: int) -> None:
-        """An episode begins: if the one before it never ended (a resume cut it), its last n steps lead nowhere."""
+        """Retire the last n steps of an episode that never ended, because a resume cut it off."""
         last = self.heads[lane] - 1
         slots = np.arange(max(0, self.heads[lane] - self.settings.n_step), self.heads[lane]) % self.length
         if self.kinds[lane, last % self.length] == STEP and self.ends[lane, last % self.length] == GOES_ON:
             self.kinds[lane, slots] = SEEN
 
     def _forget_overwritten(self, before: np.ndarray) -> None:
-        """Take entries out of the tree whose slot or whose stack was overwritten."""
+        """Remove entries from the tree whose slot or stack was overwritten."""
         L, C = self.length, self.settings.frame_stack
         gone = [
             b * L + np.arange(max(0, old - L), max(0, new - L + C - 1)) % L
@@ -250,7 +256,7 @@ class Replay:
         self.tree.update(indices, 0.0)
 
     def _admit(self, before: np.ndarray) -> None:
-        """Give first priorities to steps that now have n entries after them."""
+        """Set the initial priorities of steps that now have n entries after them."""
         L, C, n = self.length, self.settings.frame_stack, self.settings.n_step
         followed = [
             np.arange(max(C - 1, old - n, new - L + C - 1), max(0, new - n)) % L
@@ -266,7 +272,7 @@ class Replay:
         self.sampleable += len(slots)
 
     def _first_priorities(self, lanes: np.ndarray, slots: np.ndarray) -> np.ndarray | float:
-        """|n-step error| by the values the actor saw, to the power alpha; 1 where sampling is uniform."""
+        """Return |n-step error|^alpha from the values the actor computed; 1 if sampling is uniform."""
         if self.settings.alpha == 0:
             return 1.0
         returns, discounts, next_slots = self._n_step(lanes, slots)
@@ -277,7 +283,7 @@ class Replay:
         return (errors.astype(np.float64) + 1e-6) ** self.settings.alpha
 
     def _n_step(self, lanes: np.ndarray, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Returns ``[N]``, discounts ``[N]`` and the slots ``[N]`` of the observations they bootstrap from."""
+        """Return returns, discounts, and the slots of the observations to bootstrap from; each ``[N]``."""
         gamma = self.settings.gamma
         returns = np.zeros(len(slots), np.float32)
         discounts = np.ones(len(slots), np.float32)
@@ -289,13 +295,13 @@ class Replay:
             discounts = np.where(going, np.where(end == ENDED, 0.0, gamma * discounts), discounts).astype(
                 np.float32
             )
-            # After a step that was cut off stands its final observation: the place to bootstrap from.
+            # The entry after a truncated step is its final observation, from which to bootstrap.
             at = np.where(going, (at + 1) % self.length, at)
             going &= end == GOES_ON
         return returns, discounts, at
 
     def _stacks(self, lanes: np.ndarray, slots: np.ndarray) -> Tensor:
-        """Observations ``[N, ...]`` whose newest frames stand at the slots."""
+        """Return observations ``[N, ...]`` whose newest frames are in the slots."""
         C = self.settings.frame_stack
         if C == 1:
             return torch.from_numpy(self.frames[lanes, slots])
@@ -303,12 +309,12 @@ class Replay:
         return torch.from_numpy(self.frames[lanes[:, None], places])
 
     def sample(self, uniforms: np.ndarray) -> TransitionBatch:
-        """N transitions for N uniform numbers, stratified where priorities count. Errors: ValueError when empty."""
+        """Sample N transitions by N uniforms, stratified if prioritised. Errors: ValueError when empty."""
         if not self.sampleable:
             raise ValueError("the replay holds no transition yet; add more steps than n_step first")
         N = len(uniforms)
         prioritised = self.settings.alpha > 0
-        # One draw from each of N equal stretches of the sum (Schaul 2016, appendix B.2.1).
+        # One draw from each of N equal segments of the total (Schaul 2016, appendix B.2.1).
         shares = (np.arange(N) + uniforms) / N if prioritised else uniforms
         indices = self.tree.sample(shares)
         lanes, slots = np.divmod(indices, self.length)
@@ -327,16 +333,16 @@ class Replay:
         )
 
     def _positions(self, lanes: np.ndarray, slots: np.ndarray) -> np.ndarray:
-        """The absolute positions that stand at the slots now."""
+        """Return the absolute positions of the entries now in the slots."""
         newest = self.heads[lanes] - 1
         return newest - (newest - slots) % self.length
 
     def learned(self, batch: TransitionBatch) -> None:
-        """Take the priorities of a batch that was learned from."""
+        """Update priorities from a batch that was learned from."""
         self.update_priorities(batch.indices, batch.stamps, batch.priorities.numpy())
 
     def update_priorities(self, indices: np.ndarray, stamps: np.ndarray, errors: np.ndarray) -> None:
-        """Set priorities from the learner's absolute errors; entries overwritten or retired since are left alone."""
+        """Set priorities from absolute errors, except for entries overwritten or retired since sampling."""
         if self.settings.alpha == 0:
             return
         lanes, slots = np.divmod(indices, self.length)
@@ -345,30 +351,23 @@ class Replay:
 
     @property
     def num_bytes(self) -> int:
-        """Memory of everything the replay holds."""
+        """Bytes of all arrays of the replay."""
         return self.tree.nodes.nbytes + sum(array.nbytes for array in self._arrays().values())
 
     def _arrays(self) -> dict[str, np.ndarray]:
         names = (
-            "frames",
-            "actions",
-            "rewards",
-            "kinds",
-            "ends",
-            "versions",
-            "taken_values",
-            "best_values",
+            "frames", "actions", "rewards", "kinds", "ends", "versions", "taken_values", "best_values",
             "heads",
-        )
+        )  # fmt: skip
         return {name: getattr(self, name) for name in names}
 
     def get_state(self) -> dict[str, np.ndarray]:
-        """Everything, as arrays."""
+        """Return all arrays and the priorities."""
         state = {name: array.copy() for name, array in self._arrays().items()}
         return state | {"priorities": self.tree.leaves.copy()}
 
     def set_state(self, state: dict[str, np.ndarray]) -> None:
-        """Take what ``get_state`` gave."""
+        """Restore a state returned by ``get_state``."""
         for name, array in self._arrays().items():
             array[...] = state[name]
         priorities = np.asarray(state["priorities"])

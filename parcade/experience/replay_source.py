@@ -1,4 +1,4 @@
-"""Playing into a replay and sampling from it, in one process: the source of DQN."""
+"""A source that plays into a replay and samples from it in one process, for DQN."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class ReplaySource:
 
     Args:
         learning_starts: steps of this rank before the first batch.
-        sample_key: uint64 that decides the draws, different on every rank.
-        saves_replay: whether ``get_state`` holds the transitions; without them a resume fills the replay anew.
+        sample_key: uint64 key of the sampling randomness, different on every rank.
+        saves_replay: whether ``get_state`` includes the transitions; else a resumed run refills the replay.
     """
 
     def __init__(

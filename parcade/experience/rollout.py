@@ -1,10 +1,10 @@
 """On-policy rollouts: ``[T, B]`` blocks of consecutive steps.
 
-Without overlap one group of environments plays T steps with the newest policy, then waits while the learner learns.
-With overlap there are two groups and a fixed schedule: while the learner learns from one group's rollout, the other
-group plays its next one with the policy of the last iteration. What is played depends on the schedule alone, never on
-timing, so a threaded source and a serial one give the same batches bit for bit; the policy's lag is one iteration at
-most and stands in every batch (``policy_version``).
+Without overlap, one group of environments plays T steps with the newest policy, then waits while the learner
+learns. With overlap, there are two groups on a fixed schedule: while the learner learns from one group's
+rollout, the other group plays its next rollout with the policy of the previous iteration. Batches depend only
+on the schedule, never on timing, so a threaded source and a serial one return bit-identical batches. The
+policy lag is at most one iteration; ``policy_version`` in every batch records it.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from parcade.policy import Policy
 from parcade.state import behind, part_of
 from parcade.timing import Timer
 
-# Longer than any rollout takes, shorter than anybody waits.
+# Timeout for one rollout.
 PLAY_TIMEOUT_SECONDS = 600
 
 AnyGroup = EnvGroup | HybridEnvGroup | DeviceEnvGroup
 
 
 def play_rollout(group: AnyGroup, policy: Policy, unroll_length: int) -> Batch:
-    """Play T steps in every environment of a group and write down what happened."""
+    """Play T steps in every environment of a group and return them as a batch."""
     rollout = group.new_rollout(unroll_length)
     rollout.batch.initial_policy_state = None if group.policy_state is None else group.policy_state.clone()
     rollout.play_rows(range(unroll_length), group, policy)
@@ -43,13 +43,13 @@ def play_rollout(group: AnyGroup, policy: Policy, unroll_length: int) -> Batch:
 
 
 class RolloutSource:
-    """Rollouts from one group of environments, or from two in turns (see the module's head).
+    """Rollouts from one group of environments, or alternately from two (see the module docstring).
 
     Args:
         groups: one group, or two of equal size to play and learn at the same time.
         unroll_length: T.
-        policy: acted with until the first ``publish``; copied.
-        threaded: with two groups, whether the second really plays in a thread; results do not depend on it.
+        policy: policy to act with until the first ``publish``; copied.
+        threaded: with two groups, whether to play in a thread; results do not depend on it.
     """
 
     def __init__(
@@ -64,7 +64,8 @@ class RolloutSource:
         self._pending: Future[Batch] | Batch | None = None
         self._pool = ThreadPoolExecutor(1, "parcade-actor") if threaded and len(groups) == 2 else None
         self._device = groups[0].device
-        # Playing waits for nothing that the learner has queued on a GPU, and goes before it: it is short, and cores wait for it.
+        # Playing has its own high-priority stream. It does not wait for the learner's work on the GPU,
+        # because its own work is short and CPU cores wait for it.
         self._stream = DeviceStream(self._device, urgent=True) if self._pool else None
         for group in groups:
             group.start(self._policy)
@@ -72,7 +73,7 @@ class RolloutSource:
 
     @property
     def overlaps(self) -> bool:
-        """Whether one group plays while the other is learned from."""
+        """Whether one group plays while the learner learns from the other's rollout."""
         return len(self.groups) == 2
 
     @property
@@ -104,7 +105,7 @@ class RolloutSource:
         batch = self._settle()
         self._pending = None
         if batch is None:
-            # In the thread even when nothing overlaps yet, so that one thread alone touches the groups' timer.
+            # Use the thread even if nothing overlaps yet, so that only one thread uses the groups' timer.
             with self.timer.scope("wait") if self._pool else contextlib.nullcontext():
                 batch = (
                     self._pool.submit(self._play).result(PLAY_TIMEOUT_SECONDS) if self._pool else self._play()
@@ -120,14 +121,14 @@ class RolloutSource:
             if self._stream is None:
                 return play_rollout(group, self._policy, self.unroll_length)
             with self._stream:
-                # The weights must have arrived, and the learner must have left the memory that is played into.
+                # The weights must be copied, and the learner must no longer use the memory of this rollout.
                 self._stream.wait_for(self._published)
                 batch = play_rollout(group, self._policy, self.unroll_length)
             self._stream.synchronize()
             return batch
 
     def _settle(self) -> Batch | None:
-        """Wait for the rollout under way, if there is one, and return it."""
+        """Wait for the pending rollout, if any, and return it."""
         if isinstance(self._pending, Future):
             with self.timer.scope("wait"):
                 self._pending = self._pending.result(timeout=PLAY_TIMEOUT_SECONDS)

@@ -1,4 +1,4 @@
-"""The experience-source seam: where a learner's batches come from."""
+"""The interface of experience sources, which produce a learner's batches."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from parcade.policy import Policy
 
 
 class Source(Protocol):
-    """Plays, and gives batches. Counters are of this process; the training loop adds them up over ranks."""
+    """Plays environments and returns batches. Counters are per process; the reporter sums them over ranks."""
 
     frames: int
     """Emulated frames that belong to steps of batches."""
     reset_frames: int
-    """Emulated frames spent on restarting games, counted apart."""
+    """Emulated frames spent on resets; not part of ``frames``."""
     steps: int
     """Decisions taken."""
     cut_games: int
-    """Games that a resume could not continue."""
+    """Episodes that a resume could not continue."""
     can_resume_exactly: bool
-    """Whether the environments give their state."""
+    """Whether a resumed run continues exactly."""
 
     @property
     def episode_logs(self) -> list[EpisodeLog]:
-        """Finished episodes, one log a group of environments."""
+        """Finished episodes, one log per group of environments."""
 
     def next_batch(self) -> Batch:
-        """The next batch, played by the last published policy (or the one before it, where playing overlaps)."""
+        """Return the next batch, played by the last published policy (with overlap, by the one before it)."""
 
     def publish(self, policy: Policy) -> None:
-        """Act with these weights from the next batch on that is begun."""
+        """Act with these weights for every batch started from now on."""
 
     def get_state(self) -> dict[str, np.ndarray | Tensor]:
-        """What a resumed run needs to go on; exact when ``can_resume_exactly``."""
+        """Return the state for a resumed run; complete if ``can_resume_exactly``."""
 
     def set_state(self, state: dict[str, np.ndarray]) -> None:
-        """Take what ``get_state`` gave, every value as an array."""
+        """Restore a state returned by ``get_state``, with every value as an array."""
 
     def close(self) -> None:
-        """End threads and environments."""
+        """Stop threads and close environments."""

@@ -1,12 +1,13 @@
-"""Unrolls that end one after another: an update for every few steps, however long the unrolls are.
+"""Staggered unrolls: an update every few steps, independent of the length of unrolls.
 
-All environments step together with the newest policy. They are dealt into G groups whose unrolls of T steps
-begin T / G steps apart, so every T / G steps one group's unroll is whole and is learned from at once. Its first steps were
-played by a policy up to G updates older than its last ones; V-trace allows for that, and ``policy_version`` says how
-old each step is.
+All environments step together with the newest policy. They are divided into G groups, whose unrolls of T
+steps start T / G steps apart. Every T / G steps, one group's unroll is complete and is learned from at once.
+The policy of its first steps is up to G updates older than that of its last steps. V-trace corrects for this;
+``policy_version`` records the version of each step.
 
-Source: Dalton & Frosio 2020, "Accelerating Reinforcement Learning through GPU Atari Emulation", arXiv 1907.08467,
-section 5 ("multi-batch"): with a thousand environments to a GPU frames come easily and updates are what is short.
+Source: Dalton & Frosio 2020, "Accelerating Reinforcement Learning through GPU Atari Emulation",
+arXiv 1907.08467, section 5 ("multi-batch"): with a thousand environments per GPU, the number of updates is
+the bottleneck, not frames.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from parcade.state import behind, part_of
 
 
 class StaggeredSource:
-    """Unrolls ``[T, B / G]`` of one group of columns after another (see the module's head).
+    """Unrolls ``[T, B / G]`` of each group of environments in turn (see the module docstring).
 
     Args:
-        group: all environments of this rank, B a multiple of G.
+        group: all B environments of this rank; B is a multiple of G.
         unroll_length: T, a multiple of G.
         num_groups: G.
-        policy: acted with until the first ``publish``; copied.
+        policy: policy to act with until the first ``publish``; copied.
     """
 
     def __init__(self, group: AnyGroup, unroll_length: int, num_groups: int, policy: Policy) -> None:
@@ -41,7 +42,7 @@ class StaggeredSource:
         self._policy = copy.deepcopy(policy).eval()
         group.start(self._policy)
         self._rollout = group.new_rollout(unroll_length)
-        self._played = 0  # steps in the ring, ever
+        self._played = 0  # total number of steps written to the ring
 
     @property
     def can_resume_exactly(self) -> bool:
@@ -87,7 +88,7 @@ class StaggeredSource:
         self.cut_games = int(state["cut_games"]) + self.group.set_state(
             part_of(state, "group."), self._policy
         )
-        # Environments that cannot be continued begin anew, and so do their unrolls.
+        # If the environments cannot be continued, their unrolls start over as well.
         self._rollout = self.group.new_rollout(self.unroll_length)
         self._played = int(state.get("played", 0))
         if self._played:

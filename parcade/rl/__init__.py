@@ -1,4 +1,4 @@
-"""Pure maths of reinforcement learning on ``[T, B]`` tensors; to be read with the papers in hand.
+"""Pure functions of reinforcement learning on ``[T, B]`` tensors, written to be read next to the papers.
 
-Nothing in here knows an environment, a network, an optimiser or another process.
+The package is independent of environments, networks, optimisers and other processes.
 """

@@ -1,6 +1,6 @@
-"""Losses and the probabilities in them, on tensors of any one leading shape ``[...]`` and A actions.
+"""Losses and the probabilities in them, for tensors of any leading shape ``[...]`` and A actions.
 
-Means are over the places where ``mask`` is true (everywhere when it is None).
+Means are over the elements where ``mask`` is true; over all elements if ``mask`` is None.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from torch import Tensor
 
 
 def masked_mean(x: Tensor, mask: Tensor | None = None) -> Tensor:
-    """The mean of x ``[...]`` over the true places of mask ``[...]``; a scalar. An empty mask gives 0."""
+    """Return the scalar mean of x ``[...]`` where mask ``[...]`` is true; 0 if mask is true nowhere."""
     if mask is None:
         return x.mean()
     return torch.where(mask, x, torch.zeros_like(x)).sum() / mask.sum().clamp(min=1)
 
 
 def log_prob_of(logits: Tensor, actions: Tensor) -> Tensor:
-    """log pi(a|x) of a categorical policy. Shapes: logits ``[..., A]``, actions ``[...]``; returns ``[...]``."""
+    """Return log pi(a|x) of a categorical policy. Shapes: logits ``[..., A]``; actions, result ``[...]``."""
     return F.log_softmax(logits, dim=-1).gather(-1, actions.unsqueeze(-1)).squeeze(-1)
 
 
 def entropy_of(logits: Tensor) -> Tensor:
-    """Entropy in nats of a categorical policy. Shapes: logits ``[..., A]``; returns ``[...]``."""
+    """Return the entropy in nats of a categorical policy. Shapes: logits ``[..., A]``; result ``[...]``."""
     log_probs = F.log_softmax(logits, dim=-1)
     return -(log_probs.exp() * log_probs).sum(-1)
 
@@ -54,14 +54,15 @@ def clipped_surrogate_loss(
 
 
 def squared_error_loss(predictions: Tensor, targets: Tensor, mask: Tensor | None = None) -> Tensor:
-    """E[(prediction - target)^2], the target held fixed. Shapes ``[...]``; returns a scalar."""
+    """E[(prediction - target)^2], with no gradient through the target. Shapes ``[...]``; returns a scalar."""
     return masked_mean((predictions - targets.detach()).square(), mask)
 
 
 def approximate_kl(log_prob: Tensor, behaviour_log_prob: Tensor, mask: Tensor | None = None) -> Tensor:
-    """KL(behaviour || target) estimated from the actions taken, never negative. Shapes ``[...]``; returns a scalar.
+    """Estimate KL(behaviour || target) from the actions taken; never negative. Shapes ``[...]``; a scalar.
 
-    Source: Schulman 2020, "Approximating KL divergence" (http://joschu.net/blog/kl-approx.html), estimator k3.
+    Source: Schulman 2020, "Approximating KL divergence" (http://joschu.net/blog/kl-approx.html),
+    estimator k3.
     """
     log_ratio = log_prob - behaviour_log_prob
     return masked_mean(log_ratio.exp() - 1 - log_ratio, mask)

@@ -6,7 +6,7 @@ import numpy as np
 
 
 def centered_ranks(scores: np.ndarray) -> np.ndarray:
-    """Ranks spread evenly over [-0.5, 0.5], equal scores sharing the mean of theirs. Shapes ``[n]``.
+    """Return ranks scaled to [-0.5, 0.5]; equal scores get the mean of their ranks. Shapes ``[n]``.
 
     Source: Salimans 2017, arXiv 1703.03864, section 2.1 (rank transformation), after Wierstra 2014.
     """

@@ -1,9 +1,9 @@
 """Returns and advantages over a rollout.
 
-Notation (all ``[T, B]`` unless said): ``rewards[t]`` is r_t, what followed action a_t in state x_t;
-``discounts[t]`` is gamma * (1 - done_t), so that nothing flows back across the end of an episode;
-``values[t]`` is V(x_t); ``bootstrap_value`` ``[B]`` is V(x_T). A truncated step has had
-gamma * V(final observation) added to its reward before it comes here.
+Notation (all ``[T, B]`` unless noted): ``rewards[t]`` is r_t, the reward for action a_t in state x_t;
+``discounts[t]`` is gamma * (1 - done_t), so that returns do not cross the end of an episode; ``values[t]`` is
+V(x_t); ``bootstrap_value`` ``[B]`` is V(x_T). The rewards of truncated steps already include gamma * V(final
+observation).
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from torch import Tensor
 
 
 def discounted_returns(rewards: Tensor, discounts: Tensor, bootstrap_value: Tensor) -> Tensor:
-    """The discounted sum of what follows: G_t = r_t + discount_t * G_{t+1}, G_T = bootstrap_value.
+    """Compute discounted returns: G_t = r_t + discount_t * G_{t+1}, G_T = bootstrap_value.
 
-    Shapes: rewards, discounts ``[T, B]``; bootstrap_value ``[B]``; returns ``[T, B]``.
+    Shapes: rewards, discounts ``[T, B]``; bootstrap_value ``[B]``; result ``[T, B]``.
     Source: Sutton & Barto 2018, eq. 3.9.
     """
     returns = torch.empty_like(rewards)
@@ -29,12 +29,12 @@ def discounted_returns(rewards: Tensor, discounts: Tensor, bootstrap_value: Tens
 def generalized_advantages(
     rewards: Tensor, discounts: Tensor, values: Tensor, bootstrap_value: Tensor, lambda_: float
 ) -> Tensor:
-    """GAE(lambda): an exponentially weighted mean of the n-step advantages.
+    """Compute GAE(lambda), an exponentially weighted mean of the n-step advantages.
 
-    lambda_=1 gives the longest n-step advantage the rollout holds, which is A3C's estimate
+    lambda_=1 gives the longest n-step advantage in the rollout, which is A3C's estimate
     (Mnih 2016, algorithm S3); lambda_=0 gives the one-step temporal difference.
 
-    Shapes: rewards, discounts, values ``[T, B]``; bootstrap_value ``[B]``; returns ``[T, B]``.
+    Shapes: rewards, discounts, values ``[T, B]``; bootstrap_value ``[B]``; result ``[T, B]``.
     Source: Schulman 2016, arXiv 1506.02438, eq. 11 and 16.
     """
     values_tp1 = torch.cat([values[1:], bootstrap_value[None]])
@@ -42,7 +42,7 @@ def generalized_advantages(
     advantages = torch.empty_like(rewards)
     following = torch.zeros_like(bootstrap_value)
     for t in reversed(range(rewards.shape[0])):
-        following = deltas[t] + lambda_ * discounts[t] * following  # eq. 16 with the discount made per step
+        following = deltas[t] + lambda_ * discounts[t] * following  # eq. 16, with a discount per step
         advantages[t] = following
     return advantages
 
@@ -50,9 +50,9 @@ def generalized_advantages(
 def q_lambda_returns(rewards: Tensor, discounts: Tensor, max_q_tp1: Tensor, lambda_: float) -> Tensor:
     """Peng's Q(lambda): G_t = r_t + discount_t * ((1 - lambda) * max_a Q(x_{t+1}, a) + lambda * G_{t+1}).
 
-    The last step has no G_{t+1} and takes max_a Q(x_T, a) alone.
+    The last step has no G_{t+1} and uses max_a Q(x_T, a) alone.
 
-    Shapes: rewards, discounts, max_q_tp1 ``[T, B]``; returns ``[T, B]``.
+    Shapes: rewards, discounts, max_q_tp1 ``[T, B]``; result ``[T, B]``.
     Source: Gallici 2024, arXiv 2407.04811, section 3 and algorithm 1 (PQN with lambda-returns).
     """
     returns = torch.empty_like(rewards)

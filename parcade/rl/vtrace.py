@@ -1,9 +1,9 @@
-"""V-trace: returns and advantages for a policy that is a little ahead of the one that acted.
+"""V-trace: off-policy corrected returns and advantages.
 
-Paper: Espeholt 2018, "IMPALA", arXiv 1802.01561, section 4.1. Notation, all ``[T, B]`` unless said: ``rho_t`` and ``c_t``
-truncated ratios pi(a_t|x_t) / mu(a_t|x_t); ``discounts[t]`` gamma * (1 - done_t); ``values[t]`` V(x_t) of the
-target policy; ``bootstrap_value`` ``[B]`` V(x_T). A truncated step has had gamma * V(final observation) added to
-its reward before it comes here.
+Paper: Espeholt 2018, "IMPALA", arXiv 1802.01561, section 4.1. Notation, all ``[T, B]`` unless noted:
+``rho_t`` and ``c_t`` are truncated ratios pi(a_t|x_t) / mu(a_t|x_t); ``discounts[t]`` is gamma * (1 -
+done_t); ``values[t]`` is V(x_t) of the target policy; ``bootstrap_value`` ``[B]`` is V(x_T). The rewards of
+truncated steps already include gamma * V(final observation).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 
 
 class VTraceReturns(NamedTuple):
-    """Value targets v_t and policy-gradient advantages, both ``[T, B]`` and without gradient."""
+    """Value targets v_t and policy-gradient advantages, both ``[T, B]`` and detached."""
 
     targets: Tensor
     advantages: Tensor
@@ -34,12 +34,12 @@ def vtrace_returns(
     c_clip: float = 1.0,
     pg_rho_clip: float = 1.0,
 ) -> VTraceReturns:
-    """V-trace targets and advantages of a batch of unrolls.
+    """Compute V-trace targets and advantages of a batch of unrolls.
 
-    Shapes: log_ratios (log pi(a_t|x_t) - log mu(a_t|x_t)), rewards, discounts, values ``[T, B]``; bootstrap_value ``[B]``.
-    With equal policies and lambda 1 the targets are n-step returns; with lambda below 1 advantages of equal
-    policies differ from GAE's: they look one step ahead to v_{t+1}, as in the paper.
-    Source: arXiv 1802.01561, eq. 1, remark 1 (the recursion) and remark 2 (lambda).
+    Shapes: log_ratios (log pi(a_t|x_t) - log mu(a_t|x_t)), rewards, discounts, values ``[T, B]``;
+    bootstrap_value ``[B]``. If both policies are equal, the targets with lambda 1 are n-step returns. With
+    lambda below 1 the advantages differ from GAE's even then, because they look one step ahead to v_{t+1}, as
+    in the paper. Source: arXiv 1802.01561, eq. 1, remark 1 (the recursion) and remark 2 (lambda).
     """
     ratios = log_ratios.exp()
     rhos = ratios.clamp(max=rho_clip)
@@ -53,6 +53,6 @@ def vtrace_returns(
         corrections[t] = following
     targets = values + corrections
     targets_tp1 = torch.cat([targets[1:], bootstrap_value[None]])
-    # Section 4.2: the advantage of the policy gradient, with its own truncation.
+    # Section 4.2: the advantage in the policy gradient, with its own truncation level.
     advantages = ratios.clamp(max=pg_rho_clip) * (rewards + discounts * targets_tp1 - values)
     return VTraceReturns(targets, advantages)

@@ -245,7 +245,8 @@ def test_frames_cross_alone_and_stacks_stay_on_the_device():
 def test_a_run_says_which_environments_threads_cannot_serve():
     config = config_of("tiny_catch", num_envs=200_000, unroll_length=8)
     with pytest.raises(
-        UsageError, match=r"200,000 environments on 1 thread\(s\) may take 200 s a step.*use 120,000 or fewer"
+        UsageError,
+        match=r"200,000 environments on 1 thread\(s\) may take 200 s per step.*use 120,000 or fewer",
     ):
         build_module.check_threads_serve(config, 200_000, 1)
     build_module.check_threads_serve(config, 100_000, 1)

@@ -170,7 +170,7 @@ def test_a_replay_too_small_for_its_blocks_is_refused(tmp_path, algorithm):
     config = config_for(tmp_path, algorithm, **hyper)
     with pytest.raises(
         UsageError,
-        match="replay_capacity of 160 for 8 environments that store 16 steps at once; use 256 or more",
+        match="replay_capacity of 160 is too small for 8 environments that store 16 steps at once; use 256",
     ):
         make_replay(config, 160, 8, block=16, shares_here=1)
 

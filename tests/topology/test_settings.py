@@ -85,7 +85,8 @@ def test_what_an_algorithm_has_no_form_of_is_refused():
 
 def test_a_replay_larger_than_memory_is_refused():
     with pytest.raises(
-        UsageError, match=r"replay_capacity=1,000,000,000,000 needs .* GiB \(7,116 bytes a transition\), but"
+        UsageError,
+        match=r"replay_capacity=1,000,000,000,000 needs .* GiB \(7,116 bytes per transition\), but",
     ):
         check_memory(10**12, 7116, 2**34)
     check_memory(1000, 7116, 2**34)
