@@ -1,4 +1,6 @@
-"""Fast returns against slow ones from their definitions, against worked numbers, and against each other."""
+"""Fast returns against slow ones from their definitions, against values worked by hand, and against each
+other.
+"""
 
 import numpy as np
 import pytest
