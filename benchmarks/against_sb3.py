@@ -1,5 +1,4 @@
-"""Compare parcade's PPO with Stable-Baselines3's: same network, same hyper-parameters, interleaved in one
-run.
+"""Compare parcade's PPO with Stable-Baselines3's: same network and hyper-parameters, interleaved.
 
     python benchmarks/against_sb3.py [--repeats 3] [--iterations 4]
 
@@ -44,9 +43,7 @@ class Clock:
 
 
 def measure_sb3(iterations: int, threads: int) -> dict[str, float]:
-    """Measure Stable-Baselines3 with its own Atari wrappers and DummyVecEnv; ``threads=0`` keeps torch's
-    default.
-    """
+    """Measure Stable-Baselines3 with its own wrappers; ``threads=0`` keeps torch's default."""
     import ale_py
     import gymnasium
     import torch

@@ -1,5 +1,4 @@
-"""Compare the native consoles with ale-py's ``AtariVectorEnv`` and EnvPool: interleaved, with equal settings
-and hashed outputs.
+"""Compare the native consoles with ale-py's ``AtariVectorEnv`` and EnvPool: interleaved, outputs hashed.
 
     python benchmarks/consoles.py [--games pong breakout ... | all] [--repeats 5] [--steps 100] [--size 84 42]
                                   [--threads 1 2]
@@ -77,8 +76,8 @@ def envpool_env(game: str, size: int, num_threads: int) -> Timed | None:
     name = "".join(word.capitalize() for word in game.split("_"))
     env = envpool.make(
         f"{name}-v5", env_type="gymnasium", num_envs=NUM_ENVS, num_threads=num_threads, img_height=size,
-        img_width=size, stack_num=4, frame_skip=FRAME_SKIP, noop_max=30, episodic_life=False, reward_clip=False,
-        seed=1, repeat_action_probability=0.0,
+        img_width=size, stack_num=4, frame_skip=FRAME_SKIP, noop_max=30, episodic_life=False,
+        reward_clip=False, seed=1, repeat_action_probability=0.0,
     )  # fmt: skip
     env.reset()
     return Timed(lambda row: (env.step(row.astype(np.int32)) and NUM_ENVS * FRAME_SKIP, []))

@@ -1,5 +1,4 @@
-"""Measure warp divergence: 32 consoles of a game run the GPU's form of its machine code, simulated on the
-CPU.
+"""Measure warp divergence: 32 consoles of a game run the GPU form of its code, simulated on the CPU.
 
     python benchmarks/divergence.py [--games pong breakout ...] [--frames 20]
 

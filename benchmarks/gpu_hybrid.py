@@ -7,9 +7,9 @@
 
 | cases      | measures                                                                                      |
 |------------|-----------------------------------------------------------------------------------------------|
-| pong       | PPO at 42x42 to a mean of 18 over 100 episodes, five seeds: seconds of run and process |
+| pong       | PPO at 42x42 to a mean of 18 over 100 episodes, five seeds: seconds of run and process        |
 | ten        | ten million steps of Breakout, PPO at 42x42, one seed                                         |
-| nature     | steps/s of PPO at 84x84, network of Mnih 2015; LeanRL: 6,809 steps/s on an H100         |
+| nature     | steps/s of PPO at 84x84, network of Mnih 2015; LeanRL: 6,809 steps/s on an H100               |
 | capture    | the same, and Pong, with kernels launched one by one                                          |
 | threads    | frames/s of the consoles alone against threads (``benchmarks/threads.py``)                    |
 | breakout   | PPO at 84x84 to a mean of 400, one seed                                                       |

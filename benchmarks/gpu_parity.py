@@ -1,5 +1,4 @@
-"""Compare every game's consoles on the GPU with the CPU engine, which equals ale-py. One row per game and
-part.
+"""Compare every game's consoles on the GPU with the CPU engine, which equals ale-py.
 
     python benchmarks/gpu_parity.py --minutes 9 --results DIR       # games without a row; repeat for the rest
     python benchmarks/gpu_parity.py --stand-in --results DIR        # everything once, tiny, without a GPU
@@ -103,9 +102,7 @@ class Duel:
         return Record(np.stack(ram), np.stack(counters), self.shown())
 
     def launch(self, frame: int, place: int) -> None:
-        """Launch a frame on the device and record it at index `place` of its chunk; return before it has been
-        played.
-        """
+        """Launch a frame on the device, without waiting, and record it at index `place` of its chunk."""
         self.launch_frame(frame)
         consoles, rewards = self.device_arrays()
         self.threads.launch(
@@ -235,8 +232,7 @@ PARTS = {part.name: part for part in (Frames, Steps)}
 
 
 def compare(first: int, want: Record, have: Record) -> tuple[int, str]:
-    """Compare a chunk; return the number of (frame, console) pairs that differ and a description of the
-    first.
+    """Compare a chunk; return the number of (frame, console) pairs that differ and describe the first.
 
     `first` is the number of the chunk's first frame.
     """

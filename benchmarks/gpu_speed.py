@@ -1,5 +1,4 @@
-"""Measure the consoles on the GPU: frames/s of complete steps, time per kernel, block sizes and registers,
-states.
+"""Measure the consoles on the GPU: frames/s of complete steps, time per kernel, launch settings, states.
 
     python benchmarks/gpu_speed.py --minutes 9 --results DIR        # cases without a row; repeat for the rest
     python benchmarks/gpu_speed.py --stand-in --results DIR         # everything once, tiny, without a GPU
@@ -214,9 +213,7 @@ class Bench:
 
 
 def split(player: Player) -> tuple[dict[str, float], list[int]]:
-    """Milliseconds of each kernel, medians of ten steps, and the number of consoles that restarted in each
-    step.
-    """
+    """Milliseconds of each kernel, medians of ten steps, and the number of restarts in each step."""
     consoles = player.consoles
     consoles.threads = threads = TimedThreads(player.device, consoles.threads)
     seconds, restarts = [], []

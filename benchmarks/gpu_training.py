@@ -1,5 +1,4 @@
-"""Training with consoles and network on the GPU, one row per run: gpu_training.csv, run directories in
-DIR/runs.
+"""Training with consoles and network on the GPU: one row per run in gpu_training.csv, runs in DIR/runs.
 
     python benchmarks/gpu_training.py --minutes 9 --results DIR     # runs without a row that fit the time
     python benchmarks/gpu_training.py --stand-in --results DIR      # a tiny run of each stage, without a GPU

@@ -143,9 +143,7 @@ class Counter:
 
 
 def count(game: str, frames: int) -> dict[str, object]:
-    """Row of a game: instructions per frame, and interpreted instructions per frame by reason, most frequent
-    first.
-    """
+    """Row of a game: instructions per frame, and interpreted ones by reason, most frequent first."""
     counter = Counter(game)
     for action in (
         np.random.default_rng(0).integers(0, 18, -(-frames // HOLD_FRAMES)).repeat(HOLD_FRAMES)[:frames]

@@ -1,5 +1,4 @@
-"""Cost of thread oversubscription: the same job on 1, 2 and 4 ranks with default thread pools and with one
-thread.
+"""Cost of thread oversubscription: the same job on 1, 2 and 4 ranks with default pools and one thread.
 
     python benchmarks/oversubscription.py [--ranks 1 2 4] [--repeats 3] [--seconds 10]
 

@@ -1,12 +1,11 @@
-"""Speed-up from observing RAM instead of images: native consoles and ale-py's, interleaved, with hashed
-outputs.
+"""Speed-up from observing RAM instead of images: native consoles and ale-py's, interleaved.
 
     python benchmarks/ram.py [--games pong breakout seaquest qbert] [--repeats 7] [--steps 50]
 
 Frames per CPU-second of 16 consoles on one thread, four frames per step. ``ram`` and ``grey`` are
 observations of backend native (128 bytes; 84x84, a stack of 4, max-pool). ``ale`` is one ``ALEInterface`` per
-console: ``act`` four times and ``getRAM``; the screen is never read. RAM must be equal. Episodes start
-without no-ops, so that all candidates play the same episodes.
+console: ``act`` four times and ``getRAM``; the screen is never read. Outputs are hashed; RAM must be equal.
+Episodes start without no-ops, so that all candidates play the same episodes.
 """
 
 from __future__ import annotations
@@ -67,9 +66,7 @@ class AlePyConsole:
         return self.ale.getEpisodeFrameNumber()
 
     def step(self, action: int) -> int:
-        """Play four frames, or fewer at the end of an episode; return the count, including the start of the
-        next one.
-        """
+        """Play four frames, or fewer at an episode's end; return the count including the next start."""
         before = self.ale.getFrameNumber()
         for _ in range(FRAME_SKIP):
             self.ale.act(self.actions[action])

@@ -1,13 +1,12 @@
-"""Fuzz the consoles: random ROMs of every cartridge type, states and actions must not crash, hang or write
-out of bounds.
+"""Fuzz the consoles: random ROMs, states and actions must not crash, hang or write out of bounds.
 
     python benchmarks/random_images.py [--images 100000] [--seed N]
     NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=checked python benchmarks/random_images.py --images 5000
 
-Each image is played for 20 frames between guard regions; every word must stay in the range that
-`state_check.py` allows. Then three random words of the state are overwritten, and if the check accepts the
-state, 20 more frames are played. NUMBA_BOUNDSCHECK=1 also checks every index of every kernel, reads included;
-it requires a separate cache.
+Each image, of any cartridge type, is played for 20 frames between guard regions; every word must stay in the
+range that `state_check.py` allows. Then three random words of the state are overwritten, and if the check
+accepts the state, 20 more frames are played. NUMBA_BOUNDSCHECK=1 also checks every index of every kernel,
+reads included; it requires a separate cache.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Speed-up from 1 to 2 MPI ranks and the time share of communication: the same job at both sizes,
-interleaved.
+"""Speed-up from 1 to 2 MPI ranks and time share of communication: the same job, interleaved.
 
     python benchmarks/ranks.py [--repeats 3] [--seconds 60] [--ranks 1 2]
 

@@ -1,10 +1,9 @@
-"""RLlib's IMPALA on Pong with the settings of benchmarks/throughput.py, which starts it; one JSON line per
-report.
+"""RLlib's IMPALA on Pong with the settings of benchmarks/throughput.py, which starts it.
 
     python benchmarks/rllib_impala.py ACTORS ENVS_PER_ACTOR SECONDS          # pip install 'ray[rllib]' ale-py
 
 Settings of RLlib's own Atari example: grey 84 x 84 images, a stack of four, frame skip 4, the Nature CNN,
-batches of 500 steps.
+batches of 500 steps. Prints one JSON line per report.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Time of each pipeline stage in a step of native consoles: the same steps with more and more of the
-pipeline.
+"""Time of each pipeline stage in a step of native consoles, measured by adding stage after stage.
 
     python benchmarks/stages.py [--games pong breakout ... | all] [--repeats 15] [--out FILE]
 

@@ -1,5 +1,4 @@
-"""Scaling of the native consoles over 1, 2, 4, ... threads: frames/s, costs that do not scale, and a
-prediction.
+"""Scaling of the native consoles over 1, 2, 4, ... threads: frames/s, serial costs, and a prediction.
 
     python benchmarks/threads.py [--threads 1 2 ...] [--envs 128 256] [--size 84 42] [--game pong]
                                  [--against TREE]
@@ -148,9 +147,7 @@ class Played:
         return found
 
     def costs(self, steps: int) -> dict[str, Any]:
-        """CPU-microseconds of every environment in some steps, and its rank in its part
-        (`rounds.prepare_round`).
-        """
+        """CPU-microseconds of every environment in each step, and its rank (`rounds.prepare_round`)."""
         from parcade.atari import rounds, thread_pool
 
         consoles, n = self.env._consoles, self.env.num_envs
@@ -279,9 +276,7 @@ def static_end(costs: np.ndarray, threads: int, delay: float) -> float:
 
 
 def claimed_end(costs: np.ndarray, ranks: np.ndarray, threads: int, delay: float) -> float:
-    """Time at which the last thread is done if each claims environments of its own part, then of the fullest
-    part.
-    """
+    """Time at which the last thread is done if each claims from its own part, then from the fullest one."""
     edges = part_edges(len(costs), threads)
     parts = [
         [first + int(place) for place in np.argsort(ranks[first:last], kind="stable")[::-1]]

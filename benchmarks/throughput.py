@@ -61,9 +61,7 @@ class Tree:
 
 
 def measure(command: list[str], reports: Path, seconds: float) -> dict[str, float]:
-    """Run a command that appends a line of counters every few seconds; return rates from its first warm to
-    its last report.
-    """
+    """Run a command that appends lines of counters; return rates from its first warm to its last line."""
     environment = {
         **os.environ,
         "OMP_NUM_THREADS": "1",

@@ -1,12 +1,11 @@
-"""Compare the native consoles of two source trees and ale-py: interleaved, the same actions, hashed outputs,
-CPU time.
+"""Compare the native consoles of two source trees and ale-py: interleaved, same actions, CPU time.
 
     python benchmarks/versions.py --before DIR [--games pong breakout ...] [--rounds 9] [--out FILE]
 
 `DIR` is another checkout; the tree of this file is `after`. Each plays in its own process, and rounds are
-interleaved. ``pipeline``: 84x84, frame skip 4, stack of 4, maximum of two frames, one thread. ``raw``: frame
-by frame with `Arcade.act` without reading the screen, against ale-py's `ALEInterface.act`. Rates are frames
-per CPU-second; a ratio is the median of the rounds' ratios.
+interleaved. Outputs are hashed and must be equal. ``pipeline``: 84x84, frame skip 4, stack of 4, maximum of
+two frames, one thread. ``raw``: frame by frame with `Arcade.act` without reading the screen, against ale-py's
+`ALEInterface.act`. Rates are frames per CPU-second; a ratio is the median of the rounds' ratios.
 """
 
 from __future__ import annotations

@@ -584,9 +584,7 @@ def test_a_video_in_a_directory_that_does_not_exist_makes_none(tmp_path):
 
 
 def test_ctrl_c_while_the_consoles_compile_is_one_line_and_leaves_nothing(tmp_path):
-    """With an empty cache, compiling is the first slow step; an interrupt during the training that follows
-    would save.
-    """
+    """With an empty cache, compiling is the first slow step; training would save on an interrupt."""
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
     command = [
         sys.executable, "-m", "parcade", "train", "pong", "--run-dir", str(tmp_path / "run"),

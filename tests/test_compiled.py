@@ -1,6 +1,4 @@
-"""Networks compiled by torch.compile learn and are saved like plain ones, and training works without a
-compiler.
-"""
+"""Compiled networks learn and are saved like plain ones, and training works without a compiler."""
 
 import copy
 import os

@@ -1,5 +1,6 @@
-"""Supervised data parallelism: several ranks learn as one, over MPI and gloo, on a CPU and on the GPU
-stand-in; the examples and the benchmark run; bad input is one line.
+"""Supervised data parallelism: several ranks learn as one.
+
+Over MPI and gloo, on a CPU and on the GPU stand-in; examples and benchmark run; bad input is one line.
 """
 
 import csv

@@ -123,9 +123,7 @@ def test_without_a_gpu_one_line_says_so(monkeypatch, tmp_path, capsys):
 
 
 def test_what_is_compiled_ahead_is_what_launches_look_for():
-    """Machine code is found on disk by argument types; other types would be compiled again, one after
-    another.
-    """
+    """Machine code is found on disk by argument types; other types would be compiled again."""
     jit.prepare()
     launched = {}
 

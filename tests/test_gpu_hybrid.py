@@ -1,6 +1,4 @@
-"""`benchmarks/gpu_hybrid.py`: parcade accepts every case, rows are kept, and one real case runs on the
-stand-in.
-"""
+"""`benchmarks/gpu_hybrid.py`: parcade accepts every case, rows are kept, one case runs on the stand-in."""
 
 import sys
 from pathlib import Path

@@ -1,6 +1,4 @@
-"""Real MPI ranks: equality with one process, the same episodes over any number of ranks, and every way to
-end.
-"""
+"""Real MPI ranks: equality with one process, the same episodes over any split, and every way to end."""
 
 import json
 import os
@@ -46,9 +44,7 @@ def checkpoint_tensors(directory):
 
 @pytest.fixture(scope="module", params=["mpi", "gloo"])
 def allreduce_checks(request):
-    """The output of all checks of ranks.py, run once on three ranks, because starting ranks costs more than
-    the checks.
-    """
+    """The output of all checks of ranks.py, run once on three ranks because starting ranks is slow."""
     command = [mpi.find_mpiexec(), "-n", "3", sys.executable, str(RANKS), request.param]
     code, out, err = run(command, env=mpi.rank_environment(1))
     assert code == 0, err
@@ -69,9 +65,7 @@ def test_allreduce_on_three_ranks(allreduce_checks, check):
 
 
 def test_one_rank_and_two_ranks_play_the_same_games(tmp_path):
-    """With one update per batch, two ranks average to the gradient of one, so scores agree until rounding
-    differs.
-    """
+    """With one update per batch, two ranks average to one rank's gradient; scores agree up to rounding."""
     shape = ["--num-envs", "8", "--epochs", "1", "--num-minibatches", "1", "--total-frames", "1280"]
     alone, both = tmp_path / "alone", tmp_path / "both"
     code, _, err = run([*TRAIN, *shape, "--engine", "serial", "--run-dir", str(alone)])

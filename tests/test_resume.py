@@ -1,6 +1,4 @@
-"""An interrupted and resumed run ends bit-identical to an uninterrupted one, and only the last moments are
-lost.
-"""
+"""An interrupted and resumed run ends bit-identical to an uninterrupted one."""
 
 import dataclasses
 import json

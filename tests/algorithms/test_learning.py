@@ -113,9 +113,7 @@ def test_a_frozen_policy_does_not_solve_catch(tmp_path, algorithm):
 
 
 def test_evolution_strategies_are_asked_as_they_were_trained(tmp_path):
-    """The score is that of every member's best action; sampling from the outputs would be a different and
-    worse policy.
-    """
+    """The score is that of every member's best action; sampling would be a different and worse policy."""
     play(tmp_path, "tiny_catch", "es", 60_000, **SOLVES_CATCH["es"])
     drawn, best = (evaluate(load(tmp_path / "run"), 40, greedy=greedy) for greedy in (False, True))
     assert drawn["scores"] == best["scores"] and drawn["greedy"] and drawn["score_mean"] >= SOLVED
@@ -170,9 +168,7 @@ def test_without_memory_the_cue_is_lost(tmp_path):
 
 @pytest.mark.parametrize("algorithm", ["a2c", "ppo", "pqn", "dqn"])
 def test_a_truncated_task_is_worth_what_an_endless_one_is(tmp_path, algorithm):
-    """A reward of 1 forever at gamma 0.8 is worth 5; without bootstrapping at the cut the value would be 4 or
-    less.
-    """
+    """A reward of 1 forever at gamma 0.8 is worth 5; without bootstrapping at the cut, 4 or less."""
     hyper = {"unroll_length": 8, "learning_rate": 1e-2, "gamma": 0.8, "num_envs": 8}
     hyper["network"] = NetworkConfig(network="mlp", hidden=32, normalize_input=False)
     if algorithm == "dqn":

@@ -1,6 +1,4 @@
-"""The GPU's kernels, whose threads run on the CPU in random order, against the CPU engine and ale-py, bit for
-bit.
-"""
+"""The GPU's kernels, run on the CPU in random thread order, equal the CPU engine and ale-py bit for bit."""
 
 import functools
 import secrets
@@ -293,9 +291,7 @@ def state_of(consoles: VectorConsoles) -> dict[str, np.ndarray]:
     [("pong", 2, 0.25), ("pong", 1, 0.0), ("adventure", 2, 0.0), ("adventure", 2, 0.25)],
 )
 def test_environments_go_on_from_a_state_of_the_other_device(game, n, sticky):
-    """Both ways, over restarts, which draw from all generators, and from the sticky-action generator while a
-    menu waits.
-    """
+    """Both ways, over restarts, which draw from all generators, including that of sticky actions."""
     settings = {
         "repeat_action_probability": sticky,
         "max_num_frames_per_episode": 40,

@@ -98,9 +98,7 @@ def test_products_that_are_added_up_are_fused_without_the_remedy():
 
 @pytest.fixture
 def kept(tmp_path, monkeypatch):
-    """Compiles a small kernel of given sources ahead of time; returns its machine code and whether it was on
-    disk.
-    """
+    """Compiles a small kernel of given sources ahead; returns its code and whether it was on disk."""
     from parcade.atari.cuda import arcade_kernels, kernels
 
     dispatcher, compiled = import_cuda("numba.cuda.dispatcher"), []
@@ -145,9 +143,7 @@ def test_machine_code_is_kept_on_disk_for_the_sources_and_options_it_was_made_of
 
 
 def test_a_launch_finds_what_was_compiled_ahead(kept, monkeypatch):
-    """The first launch on a device of the same kind; numba-cuda reads the compute capability from its
-    context.
-    """
+    """The first launch on a device of the same kind; its context supplies the compute capability."""
     from parcade.atari.cuda import arcade_kernels, kernels
 
     code, _ = kept("a" * 16)

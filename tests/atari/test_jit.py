@@ -154,8 +154,8 @@ def gaps():
         end = max(end, last)
 
 # Reserve everything above the widest gap. In the gap, from the top, leave holes of 1 to 1,024 pages, 5 GB
-# apart. Linux picks the highest hole that is large enough, so every section of an object gets a hole of exactly
-# its size. The rest of the gap, below, serves everything else.
+# apart. Linux picks the highest hole that is large enough, so every section of an object gets a hole of
+# exactly its size. The rest of the gap, below, serves everything else.
 low, high = max(gaps(), key=lambda gap: gap[1] - gap[0])
 for start, end in [gap for gap in gaps() if gap[0] > low]:
     reserve(start, end)

@@ -17,9 +17,7 @@ LANES, FRAMES = 4, 12
 
 
 def compare(game: str, seed: int, frames: int = FRAMES) -> tuple[int, int]:
-    """Play diverged consoles as a group of lanes and on the CPU engine; return the numbers of meetings and
-    places.
-    """
+    """Play diverged consoles as a group of lanes and on the CPU engine; return meetings and places."""
     arcade = Arcade(game, LANES)
     arcade.reset(seed=np.arange(LANES))
     player = np.random.default_rng(seed)

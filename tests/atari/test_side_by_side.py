@@ -122,9 +122,7 @@ def test_a_worker_ends_with_its_parent():
 
 
 def test_a_second_start_imports_nothing_of_what_numba_compiles_with():
-    """Compiler imports take half a second, mostly scipy's linear algebra; compiling one function would need
-    them.
-    """
+    """Compiler imports take half a second, mostly scipy's; compiling a single function would need them."""
     script = """
 import sys
 import numpy as np

@@ -29,9 +29,7 @@ def console() -> tuple[np.ndarray, np.ndarray]:
 
 
 def randomize(s: np.ndarray, random: np.random.Generator) -> None:
-    """Randomize registers as a game may leave them at the start of a frame, in the live TIA and in its
-    snapshot.
-    """
+    """Randomize registers as at the start of a frame, in the live TIA and in its snapshot."""
     r = s[st.TIA : st.TIA + st.TIA_WORDS]
     for word in (
         st.T_NUSIZ0,

@@ -1,5 +1,4 @@
-"""A real Slurm on one machine, from Debian's packages without systemd: munge, a controller and two node
-daemons.
+"""A real Slurm on one machine, from Debian's packages: munge, a controller and two node daemons.
 
 Root only.
 """

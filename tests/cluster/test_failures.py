@@ -66,9 +66,7 @@ def test_a_killed_rank_ends_the_job_and_it_goes_on_from_its_last_checkpoint(tmp_
 
 
 def test_ranks_that_do_not_agree_on_what_to_exchange_are_ended(tmp_path):
-    """Rank 1 waits for a message that nobody sends: no rank is stopped or dead, and MPI alone would wait
-    forever.
-    """
+    """Rank 1 waits for a message that nobody sends: no rank is stopped or dead; MPI would wait forever."""
     failure = (
         "from mpi4py import MPI\n"
         "        with self.timer.scope('communicate'): MPI.COMM_WORLD.Recv(bytearray(8), source=0, tag=77)"

@@ -1,6 +1,4 @@
-"""The facts that the doctor reads from a machine, the thread pools of its probe process, and its command
-line.
-"""
+"""The facts that the doctor reads, the thread pools of its probe process, and its command line."""
 
 import json
 import os

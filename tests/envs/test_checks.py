@@ -1,6 +1,4 @@
-"""Mistakes in calls of a vector environment give one clear line on every backend, never a hang or an
-out-of-bounds read.
-"""
+"""Mistakes in calls of a vector environment give one clear line, never a hang or an out-of-bounds read."""
 
 import numpy as np
 import pytest

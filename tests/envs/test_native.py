@@ -239,9 +239,7 @@ def test_a_warm_up_leaves_environments_in_the_middle_of_games():
 
 @pytest.mark.parametrize("num_threads", [1, 3])
 def test_shared_frames_are_the_newest_of_the_stacks(num_threads):
-    """Through resets, ends of episodes, resting environments, saved states and other arrays; the rest is as
-    without sharing.
-    """
+    """Through resets, episode ends, resting environments, saved states and other arrays."""
     settings = {**SMALL, "frame_limit": 120, "sticky_actions": 0.25, "num_threads": num_threads}
     plain, env = (make_vec("pong", 5, "native", **settings) for _ in range(2))
     frames = np.zeros((2, 5, 42, 42), np.uint8)

@@ -33,9 +33,7 @@ SETTINGS = EnvSettings(image_height=42, image_width=42, sticky_actions=0.25, fra
 
 
 def test_rollouts_on_the_device_are_those_on_the_host():
-    """Observations, rewards, flags, frames, scores and actions are equal over ended episodes; then the host
-    takes the device's state.
-    """
+    """All outputs and actions are equal over ended episodes; then the host takes the device's state."""
     seeds, keys = env_seeds(seed=3, first=0, count=2)
     how = {"clip_rewards": True, "life_loss": True, "precision": Precision(), "timer": Timer()}
     host = EnvGroup(make_vec("breakout", 2, "native", settings=SETTINGS), np.arange(2), seeds, keys, **how)
@@ -71,9 +69,7 @@ def test_actions_elsewhere_are_refused_in_one_line():
 
 
 def test_what_would_never_end_on_a_gpu_is_refused_in_one_line():
-    """Consoles that have never been reset have zeroed generators, from which drawing the number of no-ops
-    never ends.
-    """
+    """Without a reset the generators are zero, and drawing the number of no-ops never ends."""
     env = CudaNativeVectorEnv("breakout", 2, SETTINGS, threads=HostThreads())
     with pytest.raises(UsageError, match="step before the first reset; call reset first"):
         env.step(torch.zeros(2, dtype=torch.int64))
@@ -209,9 +205,7 @@ def test_consoles_that_played_on_the_host_go_on_on_the_device():
 
 
 def test_dqns_consoles_and_replay_live_on_the_device_together():
-    """Samples from real consoles, including ended and truncated episodes, equal the observations of the
-    rollouts.
-    """
+    """Samples, also from ended and truncated episodes, equal the observations of the rollouts."""
     config = TrainConfig(
         "breakout",
         RunConfig(algorithm="dqn", backend="native", device="cuda", env_device="cuda"),

@@ -13,9 +13,7 @@ SMALL = {"image_height": 42, "image_width": 42}
 
 
 class AlePyConsole:
-    """One ale-py console that starts and steps according to the environment's settings; the environment
-    counts no-ops.
-    """
+    """One ale-py console that follows the environment's settings; the environment counts no-ops."""
 
     def __init__(self, game: str, seed: int, settings: EnvSettings) -> None:
         import ale_py
@@ -29,9 +27,7 @@ class AlePyConsole:
         self.actions = [action.value for action in actions]
 
     def start(self, frames: int) -> np.ndarray:
-        """Start an episode with `frames` frames of FIRE and no-ops; return its stack, empty except for the
-        newest RAM.
-        """
+        """Start an episode with `frames` frames of FIRE and no-ops; return its stack of one RAM and zeros."""
         self.ale.reset_game()
         for k in range(frames):
             fires = self.settings.fire_reset and 1 in self.actions and k == 0
@@ -74,9 +70,7 @@ def shape_of(settings):
     ],
 )
 def test_ram_is_that_of_ale_py_frame_by_frame(game, steps, change):
-    """No-op starts, frame skips, sticky actions, ends of episodes with final observations, and the frames of
-    every start.
-    """
+    """No-op starts, frame skips, sticky actions, final observations, and the frames of every start."""
     seed = int(np.random.SeedSequence().generate_state(1)[0]) >> 2
     settings = dataclasses.replace(EnvSettings(observations="ram"), **change)
     env = make_vec(game, 2, "native", settings=settings)

@@ -1,6 +1,4 @@
-"""Environments on the host with the network on a device give the batches of a group on the host, whatever
-overlaps.
-"""
+"""Environments on the host with the network on a device give the batches of a group on the host."""
 
 import dataclasses
 

@@ -1,6 +1,4 @@
-"""Complete episodes on consoles that rest one by one give the same batches, bit for bit, as one group per
-console.
-"""
+"""Consoles that rest one by one give the same complete episodes, bit for bit, as one group per console."""
 
 import numpy as np
 import torch

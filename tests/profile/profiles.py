@@ -22,9 +22,7 @@ HEALTHY_GPU = {"copies": 0.3, "infer": 1.6, "learn": 5.9}
 
 
 def on_gpu(device, split=HEALTHY_ON_GPU, *, busy=None, changes=None, **run):
-    """A run of one rank with a GPU whose kinds took these seconds of 10; none overlap unless ``busy`` says
-    so.
-    """
+    """A run of one rank with a GPU; ``device``: seconds of 10 by kind, disjoint unless ``busy`` is given."""
     busy = sum(device.values()) if busy is None else busy
     device = {**dict.fromkeys(DEVICE_KINDS, 0.0), **device, "busy": busy, "idle": 10.0 - busy}
     fields = {

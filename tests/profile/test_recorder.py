@@ -1,6 +1,4 @@
-"""The recorder on a clock that the test moves: splits, segments between collective calls, timelines and
-overhead.
-"""
+"""The recorder on a clock that the test moves: splits, segments, timelines and overhead."""
 
 from types import SimpleNamespace
 
