@@ -4,8 +4,9 @@
 
 Both learn Pong with the Nature CNN on 84x84x4, 8 environments x 128 steps, 4 epochs x 4 minibatches of 256,
 and Adam at 2.5e-4. Each measurement runs in its own child process, which warms up for one iteration and then
-reports the wall-clock and CPU seconds of the following iterations. Stable-Baselines3 is not a dependency: pip
-install stable-baselines3 opencv-python-headless.
+reports the wall-clock and CPU seconds of the following iterations.
+
+Stable-Baselines3 is not a dependency: pip install stable-baselines3 opencv-python-headless.
 """
 
 from __future__ import annotations

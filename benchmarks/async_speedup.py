@@ -129,7 +129,7 @@ def run_row(name: str, learners: int, seed: int, arguments: argparse.Namespace) 
 
 
 def table(rows: list[dict], arguments: argparse.Namespace) -> str:
-    """Tabulate medians over seeds, their spread, and the gain of n learners in frames (on Ray also seconds)."""
+    """Tabulate medians over seeds, their spread, and the gain of n learners in frames (Ray: and seconds)."""
     timed = arguments.engine != "serial"
     lines = [
         f"# Frames to a greedy score of {arguments.score} on {GAME}, engine {arguments.engine}",

@@ -5,7 +5,7 @@
 
 | table          | one row per                                                                             |
 |----------------|-----------------------------------------------------------------------------------------|
-| gpu_speed.csv  | game, number of consoles, and start of episodes: as ale-py (exact) or from cached starts |
+| gpu_speed.csv  | game, number of consoles, and start of episodes: as ale-py (exact) or cached              |
 | gpu_tuning.csv | number of threads per block and limit of registers per thread, on Pong                  |
 | gpu_states.csv | number of consoles: seconds of `get_state` and `set_state`                              |
 
@@ -15,7 +15,7 @@ distance from the end of the episode, which has at most 4,000 frames, is random:
 almost every step (`restarts_per_step` of them). Frames played by a restart are not counted.
 `frames_per_second` is the median of five samples, `lowest` and `highest` are their range. `kernels` are
 medians of ten steps in milliseconds, measured with CUDA events; time between two kernels counts toward the
-second.
+later one.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ LIMITS = {
     "cgroup 2 of a parent": ({"/proc/self/cgroup": "0::/a/b", "/sys/fs/cgroup/a/cpu.max": "50000 100000",
                               "/sys/fs/cgroup/a/b/cpu.max": "max 100000"}, 0.5),
     "cgroup 1": ({"/proc/self/cgroup": "1:cpu,cpuacct:/box",
-        "/sys/fs/cgroup/cpu/box/cpu.cfs_quota_us": "300000",
+                  "/sys/fs/cgroup/cpu/box/cpu.cfs_quota_us": "300000",
                   "/sys/fs/cgroup/cpu/box/cpu.cfs_period_us": "100000"}, 3.0),
     "cgroup 1 without a limit": ({"/proc/self/cgroup": "1:cpu:/", "/sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1",
                                   "/sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000"}, None),
