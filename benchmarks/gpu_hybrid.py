@@ -42,8 +42,8 @@ RESULTS = ROOT / "benchmarks" / "results"
 TABLE = "gpu_hybrid.csv"
 COLUMNS = (
     "case", "finished_by", "score_mean", "seconds_to_target", "wall_seconds", "process_seconds",
-    "cpu_seconds", "steps", "steps_per_second", "updates_per_second", "milestones", "gpu_busy", "flags", "card",
-    "cores", "commit", "error",
+    "cpu_seconds", "steps", "steps_per_second", "updates_per_second", "milestones", "gpu_busy", "flags",
+    "card", "cores", "commit", "error",
 )  # fmt: skip
 LEAST_SECONDS = 20
 START_SECONDS = 90  # allowance for a process to start and compile

@@ -36,8 +36,8 @@ from parcade.devices import STAND_IN
 from parcade.errors import UsageError
 
 TARGET = 18.0
-LEAST_SECONDS = 20  # minimum of a run, and the overhead of a call besides its run
-START_SECONDS = 120  # allowance for a process besides its run
+LEAST_SECONDS = 20  # minimum of a run; also the overhead of a call in addition to its run
+START_SECONDS = 120  # allowance for a process in addition to its run
 STEPS = 10_000_000
 FRAMES_A_STEP = 4
 SHAPE = ("stage", "game", "num_envs", "num_groups", "unroll_length", "network", "hidden", "seed")

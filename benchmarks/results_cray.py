@@ -85,7 +85,7 @@ def write_table() -> None:
         "Mean raw score of the last 100 episodes; steps are decisions of four frames. The two columns before",
         'the commit are the reward and the minutes that Kommaraju 2019, "Scalable Reinforcement Learning on',
         'Cray XC", reports for 10 million steps on a Cray. A row of ours with fewer steps is at an earlier',
-        "point of its curve. Settings and machine also differ, so the two columns of scores are not comparable.",
+        "point of its curve. Settings and machine differ too, so the two score columns are not comparable.",
         "",
         "| game | algorithm | reward mean | steps | wall s | CPU-s | Kommaraju's reward at 10 million steps "
         "| minutes | commit |",

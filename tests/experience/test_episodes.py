@@ -1,4 +1,4 @@
-"""Scores worked by hand: raw points of complete episodes, merged over ranks in the order of their ends."""
+"""Scores against hand-computed values: raw points of complete episodes, merged over ranks."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Losses against values worked by hand and against automatic differentiation."""
+"""Losses against hand-computed values and against automatic differentiation."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""V-trace against its sum (equation 1 of the paper), against values worked by hand and special cases."""
+"""V-trace against its sum (equation 1 of the paper), against hand-computed values and special cases."""
 
 import numpy as np
 import pytest

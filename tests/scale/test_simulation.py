@@ -1,4 +1,4 @@
-"""Measured parts, the model of the Allreduce, and the simulation, against cases worked by hand."""
+"""Measured parts, the model of the Allreduce, and the simulation, against hand-computed cases."""
 
 import numpy as np
 import pytest
