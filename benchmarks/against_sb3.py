@@ -1,9 +1,11 @@
-"""parcade's PPO against Stable-Baselines3's: same network, same hyper-parameters, interleaved in one run.
+"""Compare parcade's PPO with Stable-Baselines3's: same network and hyper-parameters, interleaved.
 
     python benchmarks/against_sb3.py [--repeats 3] [--iterations 4]
 
-Both learn Pong with the Nature CNN on 84x84x4, 8 environments x 128 steps, 4 epochs x 4 minibatches of 256, Adam 2.5e-4.
-A child process per measurement warms up for one iteration and then reports wall clock and CPU seconds of the next ones.
+Both learn Pong with the Nature CNN on 84x84x4, 8 environments x 128 steps, 4 epochs x 4 minibatches of 256,
+and Adam at 2.5e-4. Each measurement runs in its own child process, which warms up for one iteration and then
+reports the wall-clock and CPU seconds of the following iterations.
+
 Stable-Baselines3 is not a dependency: pip install stable-baselines3 opencv-python-headless.
 """
 
@@ -24,7 +26,7 @@ STEPS = NUM_ENVS * UNROLL
 
 
 class Clock:
-    """Wall and CPU seconds between the first call of ``tick`` and the last."""
+    """Wall and CPU seconds between the first and the last call of ``tick``."""
 
     def __init__(self) -> None:
         self.marks: list[tuple[float, float]] = []
@@ -42,7 +44,7 @@ class Clock:
 
 
 def measure_sb3(iterations: int, threads: int) -> dict[str, float]:
-    """Stable-Baselines3 with its own Atari wrappers and DummyVecEnv; threads 0 leaves torch's default."""
+    """Measure Stable-Baselines3 with its own wrappers; ``threads=0`` keeps torch's default."""
     import ale_py
     import gymnasium
     import torch
@@ -81,7 +83,7 @@ def measure_sb3(iterations: int, threads: int) -> dict[str, float]:
 
 
 def measure_parcade(iterations: int, threads: int, precision: str, backend: str = "ale") -> dict[str, float]:
-    """The loop of ``parcade.train`` but for its reporter; over ale-py unless told otherwise."""
+    """Measure the loop of ``parcade.train`` without its reporter; the default backend is ale-py."""
     import torch
 
     from parcade.algorithms.ppo import PPOConfig
@@ -156,7 +158,7 @@ PAIRS = {
 
 
 def child(subject: str, iterations: int) -> None:
-    """Measure one subject and print JSON."""
+    """Measure one subject and print the result as JSON."""
     who, threads, precision = SUBJECTS[subject]
     if who == "sb3":
         measured = measure_sb3(iterations, threads)
@@ -181,7 +183,7 @@ def main() -> int:
     samples: dict[str, list[dict[str, float]]] = {subject: [] for subject in SUBJECTS}
     for _ in range(arguments.repeats):
         for subject, (who, _, _) in SUBJECTS.items():
-            # parcade sets this itself; Stable-Baselines3 is measured as it comes.
+            # parcade sets this itself; Stable-Baselines3 runs with its defaults.
             env = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE"} if who != "sb3" else dict(os.environ)
             if who == "sb3":
                 env.pop("OMP_WAIT_POLICY", None)

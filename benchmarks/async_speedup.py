@@ -1,15 +1,17 @@
 """Frames to a fixed score with 1, 2, 4 and 8 actor-learners, on the serial asynchronous schedule.
 
     python benchmarks/async_speedup.py [--score 0.9] [--total-frames 400000] [--seeds 10]
-    python benchmarks/async_speedup.py --engine ray --learners 1 2      # wall clock, each learner a process
+    python benchmarks/async_speedup.py --engine ray --learners 1 2      # wall clock, one process per learner
 
-The experiment of Mnih 2016, table 2 and figure 3, at the size of one machine, on the built-in task ``tiny_catch``: do more
-actor-learners learn from fewer frames? Each learner has as many environments, whatever their number. The serial schedule gives every
-learner parameters as many updates old as there are others, so the answer does not depend on the machine; on Ray learners run at
-the same time, and what counts is the wall clock of this machine.
+This is the experiment of Mnih 2016, table 2 and figure 3, scaled down to one machine and the built-in task
+``tiny_catch``: do more actor-learners learn from fewer frames? Each learner has the same number of
+environments in every configuration. On the serial schedule, a learner's parameters are as many updates old as
+there are other learners, so the result does not depend on the machine. On Ray, learners run concurrently, and
+the metric is the wall clock of this machine.
 
-The score is that of the greedy policy on 200 unseen games, asked every 100 frames: what is played while training is
-explored with epsilons that differ between rows. The frames of asking are not counted, its time is. Resumable row by row.
+The score is that of the greedy policy on 200 unseen episodes, evaluated every 100 frames; the scores during
+training come from exploration, whose epsilons differ between rows. Frames of the evaluation are not counted,
+its time is. An interrupted benchmark resumes row by row.
 """
 
 from __future__ import annotations
@@ -42,9 +44,12 @@ FRAMES_BETWEEN = 100
 UNSEEN_SEED = 1 << 20
 
 COMMON = "--network mlp --hidden 64 --normalize-input"
-Q = "--algorithm async-q --method one_step --learning-rate 2e-3 --final-learning-rate 5e-4 --target-period 30 --unroll-length 2"
-# name: flags, whose step sizes are those that learn the task with one learner. The two kinds of epsilon are the paper's
-# question about exploration; both fall within the first 20,000 frames.
+Q = (
+    "--algorithm async-q --method one_step --learning-rate 2e-3 --final-learning-rate 5e-4 "
+    "--target-period 30 --unroll-length 2"
+)
+# name: flags. The learning rates are those that learn the task with one learner. The two kinds of epsilon
+# address the paper's question about exploration; both anneal within the first 20,000 frames.
 ROWS = {
     "async-q, equal epsilons": f"{Q} {COMMON} --epsilon-until 0.05 --no-different-epsilons --epsilon-end 0.1",
     "async-q, different epsilons": f"{Q} {COMMON} --epsilon-until 0.05 --different-epsilons",
@@ -53,7 +58,7 @@ ROWS = {
 
 
 def command(name: str, learners: int, seed: int, arguments: argparse.Namespace) -> str:
-    """What a user would type to train like this row."""
+    """The command a user would type to run the training of this row."""
     return (
         f"parcade train {GAME} {ROWS[name]} --engine {arguments.engine} --num-learners {learners} "
         f"--num-envs {learners * ENVS_PER_LEARNER} --seed {seed} --total-frames {arguments.total_frames}"
@@ -62,7 +67,7 @@ def command(name: str, learners: int, seed: int, arguments: argparse.Namespace) 
 
 @torch.no_grad()
 def greedy_score(policy: Policy) -> float:
-    """Mean over unseen games of the policy's likeliest actions."""
+    """Mean score of the policy's most likely actions over unseen episodes."""
     env = make_vec(GAME, GAMES_ASKED)
     observations, _ = env.reset(seed=np.arange(UNSEEN_SEED, UNSEEN_SEED + GAMES_ASKED))
     scores, going = np.zeros(GAMES_ASKED), np.ones(GAMES_ASKED, bool)
@@ -76,7 +81,7 @@ def greedy_score(policy: Policy) -> float:
 
 
 def run_row(name: str, learners: int, seed: int, arguments: argparse.Namespace) -> dict:
-    """One run to the score; frames is None where it was not reached within the frames there are."""
+    """Train until the score is reached; ``frames`` is None if it is not reached within the frame budget."""
     kept = RESULTS / f"{arguments.engine}.jsonl"
     for line in kept.read_text().splitlines() if kept.exists() else ():
         row = json.loads(line)
@@ -124,12 +129,13 @@ def run_row(name: str, learners: int, seed: int, arguments: argparse.Namespace) 
 
 
 def table(rows: list[dict], arguments: argparse.Namespace) -> str:
-    """Medians over the seeds, their spread, and what n learners gain over one: in frames, on Ray in wall clock too."""
+    """Tabulate medians over seeds, their spread, and the gain of n learners in frames (Ray: and seconds)."""
     timed = arguments.engine != "serial"
     lines = [
         f"# Frames to a greedy score of {arguments.score} on {GAME}, engine {arguments.engine}",
         "",
-        "Median over seeds [least-greatest]; a dash where not all seeds reached it. Gain: frames (seconds) of one learner over those of n.",
+        "Median over seeds [min-max]; a dash if a seed missed the score. Gain: frames (seconds) of one "
+        "learner over those of n.",
         "",
         "| | learners | frames | gain |" + (" seconds | gain |" if timed else ""),
         "|---|---|---|---|" + ("---|---|" if timed else ""),
@@ -163,7 +169,7 @@ def table(rows: list[dict], arguments: argparse.Namespace) -> str:
 
 
 def main() -> int:
-    """Run what is missing, then write the table."""
+    """Run the missing rows, then write the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,9 +1,10 @@
-"""Compare every game with ale-py frame by frame; one row a game in a CSV, resumable.
+"""Compare every game with ale-py frame by frame and write one CSV row per game; resumable.
 
     python benchmarks/atari_exact.py --frames 100000 --out benchmarks/results/atari_exact.csv
 
-Rows that are already in the file with at least as many frames are skipped, so an interrupted run goes on where it stopped. Seeds
-are drawn anew for each game and written down. `--modes` compares every mode and difficulty instead of the default one.
+Games whose row in the file already has at least this many frames are skipped, so an interrupted run resumes
+where it stopped. Every game gets a new random seed, which is recorded. `--modes` compares every mode and
+difficulty instead of the default one.
 """
 
 import argparse
@@ -23,7 +24,7 @@ COLUMNS = ["game", "mode", "difficulty", "frames", "seed", "sticky", "first_diff
 
 
 def cases(game: str, all_modes: bool) -> list[tuple]:
-    """(mode, difficulty) pairs; None is the default."""
+    """(mode, difficulty) pairs; two empty strings are the default."""
     row = games.load_games()[game]
     if not all_modes:
         return [("", "")]

@@ -1,11 +1,13 @@
-"""The native consoles against ale-py's ``AtariVectorEnv`` and EnvPool: interleaved, equal settings, what is seen hashed and equal.
+"""Compare the native consoles with ale-py's ``AtariVectorEnv`` and EnvPool: interleaved, outputs hashed.
 
-    python benchmarks/consoles.py [--games pong breakout ... | all] [--repeats 5] [--steps 100] [--size 84 42] [--threads 1 2]
+    python benchmarks/consoles.py [--games pong breakout ... | all] [--repeats 5] [--steps 100] [--size 84 42]
+                                  [--threads 1 2]
 
-Two kinds of rows. ``pipeline``: frame skip 4, max-pool, grey, resize, stack of 4, 16 environments, ``start_states`` exact; frames
-per CPU-second on one thread, and per second of wall clock on one thread and on two. ``raw``: one console, ``act`` alone, ale-py's
-screen never read. The observations of the timed steps are hashed: parcade's and ale-py's must be equal (EnvPool seeds its
-games in its own way and is only timed; it is left out where it is not installed).
+There are two kinds of rows. ``pipeline``: frame skip 4, max-pool, grey, resize, stack of 4, 16 environments,
+``start_states`` exact; frames per CPU-second on one thread, and per second of wall clock on one and two
+threads. ``raw``: one console, ``act`` alone; ale-py's screen is never read. The observations of the timed
+steps are hashed: those of parcade and ale-py must be equal. EnvPool seeds its games differently, so it is
+only timed; it is skipped if it is not installed.
 """
 
 from __future__ import annotations
@@ -33,14 +35,14 @@ FRAME_SKIP = 4
 
 
 class Timed:
-    """A way to step: frames, CPU-seconds and seconds of every call added up, what it shows hashed."""
+    """Wraps a step function: measures frames, CPU-seconds and seconds per call and hashes the outputs."""
 
     def __init__(self, step: Callable[[np.ndarray], tuple[int, list[np.ndarray]]]) -> None:
         self.step = step
         self.digest = hashlib.sha256()
 
     def play(self, actions: np.ndarray) -> tuple[float, float]:
-        """Frames per CPU-second and per second of playing these actions."""
+        """Play these actions and return frames per CPU-second and frames per second."""
         frames, cpu, wall = 0, 0.0, 0.0
         for row in actions:
             cpu_before, before = time.process_time(), time.perf_counter()
@@ -54,7 +56,7 @@ class Timed:
 
 
 def parcade_env(game: str, backend: str, size: int, num_threads: int) -> Timed:
-    """The whole pipeline of one of parcade's backends."""
+    """The complete pipeline of one of parcade's backends."""
     env = make_vec(game, NUM_ENVS, backend, image_height=size, image_width=size, num_threads=num_threads)
     env.reset(seed=np.arange(NUM_ENVS, dtype=np.int32) + 1)
 
@@ -66,23 +68,23 @@ def parcade_env(game: str, backend: str, size: int, num_threads: int) -> Timed:
 
 
 def envpool_env(game: str, size: int, num_threads: int) -> Timed | None:
-    """The same pipeline of EnvPool, where it is installed."""
+    """The same pipeline in EnvPool, or None if it is not installed."""
     try:
         import envpool
     except ImportError:
         return None
     name = "".join(word.capitalize() for word in game.split("_"))
     env = envpool.make(
-        f"{name}-v5", env_type="gymnasium", num_envs=NUM_ENVS, num_threads=num_threads, img_height=size, img_width=size,
-        stack_num=4, frame_skip=FRAME_SKIP, noop_max=30, episodic_life=False, reward_clip=False, seed=1,
-        repeat_action_probability=0.0,
+        f"{name}-v5", env_type="gymnasium", num_envs=NUM_ENVS, num_threads=num_threads, img_height=size,
+        img_width=size, stack_num=4, frame_skip=FRAME_SKIP, noop_max=30, episodic_life=False,
+        reward_clip=False, seed=1, repeat_action_probability=0.0,
     )  # fmt: skip
     env.reset()
     return Timed(lambda row: (env.step(row.astype(np.int32)) and NUM_ENVS * FRAME_SKIP, []))
 
 
 def raw_native(game: str) -> Timed:
-    """One console, one frame a call."""
+    """One native console, one frame per call."""
     arcade = Arcade(game, 1)
     arcade.reset(seed=1)
 
@@ -96,7 +98,7 @@ def raw_native(game: str) -> Timed:
 
 
 def raw_ale(game: str) -> Timed:
-    """ale-py's console, its screen never read."""
+    """One ale-py console; its screen is never read."""
     import ale_py
 
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
@@ -116,14 +118,17 @@ def raw_ale(game: str) -> Timed:
 
 
 def compare(ways: dict[str, Timed], actions: Callable[[], np.ndarray], repeats: int) -> dict[str, object]:
-    """All ways in turn on the same actions. Errors: AssertionError when what ale and native show differs."""
+    """Measure all candidates interleaved on the same actions.
+
+    Errors: AssertionError if the outputs of ale and native differ.
+    """
     cpu: dict[str, list[float]] = {name: [] for name in ways}
     wall: dict[str, list[float]] = {name: [] for name in ways}
     for repeat in range(repeats + 1):
         row = actions()
         for name, way in ways.items():
             rates = way.play(row)
-            if repeat:  # the first is the warm-up
+            if repeat:  # the first repeat is the warm-up
                 cpu[name].append(rates[0])
                 wall[name].append(rates[1])
     seen = {name: way.digest.hexdigest() for name, way in ways.items()}
@@ -140,7 +145,7 @@ def compare(ways: dict[str, Timed], actions: Callable[[], np.ndarray], repeats: 
 
 
 def pipeline_row(game: str, size: int, num_threads: int, repeats: int, steps: int) -> dict[str, object]:
-    """The whole pipeline at one size on some threads."""
+    """Measure the complete pipeline at one size and number of threads."""
     generator = np.random.default_rng(0)
     ways = {backend: parcade_env(game, backend, size, num_threads) for backend in ("ale", "native")}
     if (pool := envpool_env(game, size, num_threads)) is not None:
@@ -151,7 +156,7 @@ def pipeline_row(game: str, size: int, num_threads: int, repeats: int, steps: in
 
 
 def raw_row(game: str, repeats: int, steps: int) -> dict[str, object]:
-    """Emulation alone."""
+    """Measure emulation alone."""
     generator = np.random.default_rng(0)
     ways = {"ale": raw_ale(game), "native": raw_native(game)}
     measured = compare(ways, lambda: generator.integers(0, 18, (FRAME_SKIP * NUM_ENVS * steps, 1)), repeats)

@@ -1,9 +1,9 @@
-"""Learning curves on Pong: every algorithm, its seeds, one command; resumable row by row.
+"""Learning curves on Pong for every algorithm and seed in one command; resumable row by row.
 
     python benchmarks/curves.py [ROW ...] [--list]
 
-A row is NAME-sSEED. A row whose result is in ``benchmarks/results/curves`` is not run again; one that was interrupted
-goes on from its checkpoint. After each row the table and the picture are written anew.
+A row is NAME-sSEED. A row whose result is in ``benchmarks/results/curves`` is not run again; an interrupted
+one resumes from its checkpoint. The table and the plot are rewritten after each row.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 RUNS = ROOT / "runs" / "curves"
 
-# name: (flags, seeds). The target score ends a run.
+# name: (flags, seeds). A run ends at its target score.
 ROWS: dict[str, tuple[str, tuple[int, ...]]] = {
     "ppo-ale": ("--preset pong_fast --backend ale", (0, 1, 2)),
     "ppo-native": ("--preset pong_fast --backend native", (0, 1, 2)),
@@ -41,12 +41,12 @@ COMMON = "--threads-per-rank 1 --report-seconds 20 --checkpoint-seconds 60"
 
 
 def command(name: str, seed: int) -> str:
-    """The command of a row, as a user would type it."""
+    """The command of a row as a user would type it."""
     return f"parcade train pong {COMMON} {ROWS[name][0]} --seed {seed}"
 
 
 def run_row(name: str, seed: int) -> None:
-    """Run one row to its end and keep its curve."""
+    """Run one row to its end and save its curve."""
     run = RUNS / f"{name}-s{seed}"
     started = (run / "checkpoints").is_dir() and any((run / "checkpoints").iterdir())
     words = (
@@ -60,13 +60,13 @@ def run_row(name: str, seed: int) -> None:
 
 
 def is_finished(run: Path) -> bool:
-    """Whether a run has come to its end, although nobody has kept its result."""
+    """Whether a run has finished, even if its result has not been saved yet."""
     path = run / "result.json"
     return path.exists() and json.loads(path.read_text())["finished_by"] != "stopped"
 
 
 def keep(name: str, seed: int, run: Path) -> None:
-    """Copy a finished run's result and curve, thinned to 200 points, into the results."""
+    """Copy a finished run's result and its curve, thinned to about 200 points, into the results folder."""
     result = json.loads((run / "result.json").read_text())
     if result["finished_by"] == "stopped":
         return
@@ -79,7 +79,7 @@ def keep(name: str, seed: int, run: Path) -> None:
 
 
 def write_table() -> None:
-    """Write ``benchmarks/results/pong.md`` and its picture from the rows that are there."""
+    """Write ``benchmarks/results/pong.md`` and its plot from the existing rows."""
     rows = [
         {"name": path.stem.rsplit("-", 1)[0], **json.loads(path.read_text())}
         for path in sorted((RESULTS / "curves").glob("*.json"))
@@ -87,9 +87,10 @@ def write_table() -> None:
     lines = [
         "# Pong: time to a score",
         "",
-        "Mean raw score of the last 100 complete games (`dqn_2015`: no sticky actions; `karpathy_2016` for reinforce).",
-        "CPU-seconds are those of the whole process tree, start-up included; wall clock was shared with other work. A commit is dirty",
-        "where files were uncommitted when the run ended: results of other rows, mostly.",
+        "Mean raw score of the last 100 complete episodes (`dqn_2015`: no sticky actions; `karpathy_2016` "
+        "for reinforce).",
+        "CPU-seconds cover the process tree, start-up included; the machine also ran other work. A commit is",
+        "dirty if files were uncommitted when the run ended, mostly results of other rows.",
         "",
         "| row | seed | ended by | score | steps | CPU-s | CPU-s to 0 | CPU-s to 18 | commit |",
         "|---|---|---|---|---|---|---|---|---|",
@@ -97,8 +98,8 @@ def write_table() -> None:
     for row in rows:
         to = [row["milestones"].get(score, {}).get("cpu_seconds", "-") for score in ("0", "18")]
         lines.append(
-            f"| {row['name']} | {row['seed']} | {row['finished_by']} | {row['score_mean']:.2f} | {row['steps']:,} "
-            f"| {row['cpu_seconds']:,.0f} | {to[0]} | {to[1]} | {row['commit']} |"
+            f"| {row['name']} | {row['seed']} | {row['finished_by']} | {row['score_mean']:.2f} "
+            f"| {row['steps']:,} | {row['cpu_seconds']:,.0f} | {to[0]} | {to[1]} | {row['commit']} |"
         )
     machines = {
         f"{r['machine']['cpu']}, {r['machine']['cores']} cores, {r['machine']['memory_gib']} GiB"
@@ -125,7 +126,7 @@ def write_table() -> None:
 
 
 def main(wanted: list[str]) -> int:
-    """Run the rows asked for, all by default."""
+    """Run the requested rows, by default all of them."""
     rows = {f"{name}-s{seed}": (name, seed) for name, (_, seeds) in ROWS.items() for seed in seeds}
     if "--list" in wanted:
         print("\n".join(rows))

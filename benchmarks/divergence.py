@@ -1,8 +1,8 @@
-"""How the lanes of a warp stay together: 32 consoles of a game on the GPU's form of its machine code, simulated on the CPU.
+"""Measure warp divergence: 32 consoles of a game run the GPU form of its code, simulated on the CPU.
 
     python benchmarks/divergence.py [--games pong breakout ...] [--frames 20]
 
-See parcade/atari/cuda/lane_simulation.py, which counts.
+parcade/atari/cuda/lane_simulation.py does the counting.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ GAMES = ["pong", "breakout", "seaquest", "ms_pacman", "qbert", "space_invaders",
 
 
 def main() -> None:
-    """Measure every game, print a row each and keep them."""
+    """Measure every game, print one row each and save the rows."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,10 +1,11 @@
-"""What an error report after every epoch costs, and what asking for it every 30 epochs gives back.
+"""Cost of an error report after every epoch, and the speed-up from reporting every 30 epochs.
 
     python benchmarks/evaluation_waste.py [--repeats 5] [--ranks 1 2 4] [--epochs 60]
 
-The same fit of examples/mnist.py on scikit-learn's digits with both settings, interleaved, one thread a rank. Rank 0 makes
-the report; the other ranks wait for it in their next Allreduce. Speed is samples a second of wall clock, which other work
-on the machine disturbs; the ratio of neighbours in time is what to read.
+Runs the same fit of examples/mnist.py on scikit-learn's digits with both settings, interleaved, with one
+thread per rank. Rank 0 computes the report; the other ranks wait for it in their next Allreduce. Speed is
+samples per second of wall clock, which other work on the machine disturbs, so compare runs that are adjacent
+in time.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ OFTEN, SELDOM = 1, 30
 
 
 def measure(ranks: int, evaluate_every: int, epochs: int) -> dict[str, float]:
-    """Rate and time shares of one fit, its start not counted. Shares: rank 0 evaluates, the last rank only waits."""
+    """Sample rate and time shares of one fit, start-up excluded.
+
+    Shares: rank 0 evaluates; the last rank only waits.
+    """
     from parcade.cluster import mpi
 
     with tempfile.TemporaryDirectory() as directory:
@@ -73,15 +77,17 @@ def main() -> int:
             }
         )
         print(
-            f"{ranks} rank(s): {statistics.median(ratios):.2f}x [{min(ratios):.2f}-{max(ratios):.2f}] with a report every "
-            f"{SELDOM} epochs instead of {OFTEN}; the report took {median[OFTEN]['first_rank_evaluate_share']:.0%} of rank "
-            f"0's time, and the last rank spent {median[OFTEN]['last_rank_communicate_share']:.0%} communicating "
+            f"{ranks} rank(s): {statistics.median(ratios):.2f}x [{min(ratios):.2f}-{max(ratios):.2f}] with a "
+            f"report every {SELDOM} epochs instead of {OFTEN}; the report took "
+            f"{median[OFTEN]['first_rank_evaluate_share']:.0%} of rank 0's time, and the last rank spent "
+            f"{median[OFTEN]['last_rank_communicate_share']:.0%} communicating "
             f"(then {median[SELDOM]['last_rank_communicate_share']:.0%})",
             flush=True,
         )
     ranks = " ".join(map(str, arguments.ranks))
     result = {
-        "command": f"python benchmarks/evaluation_waste.py --repeats {arguments.repeats} --ranks {ranks} --epochs {arguments.epochs}",
+        "command": f"python benchmarks/evaluation_waste.py --repeats {arguments.repeats} --ranks {ranks} "
+        f"--epochs {arguments.epochs}",
         "commit": commit(),
         "machine": machine(),
         "load_at_start": load,

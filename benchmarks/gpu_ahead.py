@@ -1,8 +1,8 @@
-"""Machine code ahead of time: kernels and ROMs, side by side in processes of their own.
+"""Compile GPU machine code ahead of time: kernels and ROMs, in parallel processes.
 
-Kernels take half a minute of a core together, and each is then linked to the code of every ROM, which takes seconds more. The first
-launch of a kernel finds what has been made here on disk. The processes see no GPU, where each would take memory for a context; they are
-told its compute capability instead.
+All kernels together take half a minute of one core. Each is then linked with the code of every ROM, which
+takes some more seconds. The first launch of a kernel finds the result on disk. The processes cannot see the
+GPU, because each would allocate memory for a context; they are given its compute capability instead.
 """
 
 from __future__ import annotations
@@ -20,16 +20,13 @@ from parcade.atari.cuda import arcade_kernels, engine, environments, kernels
 from parcade.atari.jit import only_process
 from parcade.atari.translate import rom_code
 
-ARCADE = (
-    environments.load_thread,
-    arcade_kernels.reset_thread,
-    arcade_kernels.act_thread,
-)  # what runs a ROM's machine code
+# Kernels that run a ROM's machine code.
+ARCADE = (environments.load_thread, arcade_kernels.reset_thread, arcade_kernels.act_thread)
 ENVIRONMENTS = (environments.load_thread, environments.restart_thread, environments.step_thread)
 
 
 class Ahead:
-    """Makes machine code for a device, as many kernels at once as there are cores; nothing for the stand-in."""
+    """Compiles machine code for a device, one kernel per core in parallel; does nothing for the stand-in."""
 
     def __init__(self, device: Gpu | StandIn) -> None:
         self._capability = device.capability
@@ -50,7 +47,7 @@ class Ahead:
     def ask(
         self, game: str, bodies: Iterable[Callable], max_registers: int | None = engine.PLAYING_REGISTERS
     ) -> None:
-        """Begin with what a game's first launches will need."""
+        """Start compiling what a game's first launches need."""
         if self._capability is None:
             return
         for body in bodies:
@@ -65,7 +62,10 @@ class Ahead:
         seconds: float,
         max_registers: int | None = engine.PLAYING_REGISTERS,
     ) -> bool:
-        """Wait at most so long for what has been asked for; returns whether all is done. An error is printed: launches meet it again."""
+        """Wait at most ``seconds`` for the requested kernels; return whether all are done.
+
+        An error is only printed, because the launches raise it again.
+        """
         for body in bodies:
             future = self._futures.get((game, body.py_func.__name__, max_registers))
             if future is None:
@@ -80,12 +80,12 @@ class Ahead:
 
 
 def hide_devices() -> None:
-    """Keep a process from using a GPU, and with it GPU memory."""
+    """Hide the GPU from a process, so that it allocates no GPU memory."""
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 
 def make(game: str, name: str, max_registers: int | None, capability: tuple[int, int]) -> int:
-    """Leave a kernel with a game's code on disk; returns its bytes."""
+    """Compile a kernel with a game's code to disk; return its size in bytes."""
     from parcade.atari.cuda import offline
 
     body = next(body for body in offline.signatures() if body.py_func.__name__ == name)
@@ -101,5 +101,6 @@ def make(game: str, name: str, max_registers: int | None, capability: tuple[int,
     with only_process(folder):
         if not any(folder.rglob("*.nbc")):
             return compiled()
-    # The kernel is on disk: only linking is left, for which games do not wait for each other as they would in `offline.compile_ahead`.
+    # The kernel is on disk, so only linking is left. Link outside of the lock: games would wait for each
+    # other in `offline.compile_ahead`.
     return compiled()

@@ -1,23 +1,25 @@
-"""Consoles on CPU cores, the network on a GPU: times to a score, steps a second, and where the time goes.
+"""Benchmark consoles on CPU cores with the network on a GPU: time to a score, steps per second, and profiles.
 
-    python benchmarks/gpu_hybrid.py --minutes 9 --results DIR       # what has no row yet, in this order; call it again for the rest
-    PARCADE_GPU_STAND_IN=1 python benchmarks/gpu_hybrid.py --tiny --results DIR   # every case once, tiny, without a GPU
+    # Measure the cases without a row, in order; call again for the rest.
+    python benchmarks/gpu_hybrid.py --minutes 9 --results DIR
+    # Run every case once, tiny, without a GPU.
+    PARCADE_GPU_STAND_IN=1 python benchmarks/gpu_hybrid.py --tiny --results DIR
 
-| cases      | what                                                                                                      |
-|------------|-----------------------------------------------------------------------------------------------------------|
-| pong       | PPO at 42x42 to a mean of 18 over 100 episodes, five seeds: seconds of the run, and of the whole process  |
-| ten        | ten million steps of Breakout, PPO at 42x42, one seed                                                     |
-| nature     | steps/s of PPO at 84x84 with the network of Mnih 2015; LeanRL's takes 6,809 steps/s on an H100            |
-| capture    | the same, and Pong, with kernels launched one by one                                                      |
-| threads    | frames/s of the consoles alone against threads (``benchmarks/threads.py``)                                |
-| breakout   | PPO at 84x84 to a mean of 400, one seed                                                                   |
-| network    | GA3C and A2C by size of network, on CPU and GPU, as in Babaeizadeh 2017, table 2                          |
-| ray        | IMPALA and Ape-X on Ray, the learner on the GPU: steps/s against actors                                   |
-| profile    | where the time goes, with captured updates and without                                                    |
+| cases      | measures                                                                                      |
+|------------|-----------------------------------------------------------------------------------------------|
+| pong       | PPO at 42x42 to a mean of 18 over 100 episodes, five seeds: seconds of run and process        |
+| ten        | ten million steps of Breakout, PPO at 42x42, one seed                                         |
+| nature     | steps/s of PPO at 84x84, network of Mnih 2015; LeanRL: 6,809 steps/s on an H100               |
+| capture    | the same, and Pong, with kernels launched one by one                                          |
+| threads    | frames/s of the consoles alone against threads (``benchmarks/threads.py``)                    |
+| breakout   | PPO at 84x84 to a mean of 400, one seed                                                       |
+| network    | GA3C and A2C by size of network, on CPU and GPU, as in Babaeizadeh 2017, table 2              |
+| ray        | IMPALA and Ape-X on Ray, the learner on the GPU: steps/s against actors                       |
+| profile    | time by scope, with and without captured updates                                              |
 
-A run's clock begins with its first step; ``process_seconds`` hold imports, compilation and building as well. Rows are appended
-to gpu_hybrid.csv, and profiles go to folders next to it. ``--peer COMMAND`` also runs another PPO, CleanRL's say, for a minute
-and takes the last ``SPS: N`` that it prints.
+A run's clock starts with its first step; ``process_seconds`` also includes imports, compilation and building.
+Rows are appended to gpu_hybrid.csv, and profiles are written to folders next to it. ``--peer COMMAND`` also
+runs another PPO, such as CleanRL's, for a minute and records the last ``SPS: N`` that it prints.
 """
 
 from __future__ import annotations
@@ -39,11 +41,12 @@ ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 TABLE = "gpu_hybrid.csv"
 COLUMNS = (
-    "case", "finished_by", "score_mean", "seconds_to_target", "wall_seconds", "process_seconds", "cpu_seconds", "steps",
-    "steps_per_second", "updates_per_second", "milestones", "gpu_busy", "flags", "card", "cores", "commit", "error",
+    "case", "finished_by", "score_mean", "seconds_to_target", "wall_seconds", "process_seconds",
+    "cpu_seconds", "steps", "steps_per_second", "updates_per_second", "milestones", "gpu_busy", "flags",
+    "card", "cores", "commit", "error",
 )  # fmt: skip
 LEAST_SECONDS = 20
-START_SECONDS = 90  # that a process may take to start and to compile
+START_SECONDS = 90  # allowance for a process to start and compile
 TINY = {
     "total_frames": 3000,
     "num_envs": 8,
@@ -57,14 +60,15 @@ SMALL = {"image_height": 42, "image_width": 42, "network": "fine_cnn", "hidden":
 NATURE = {"network": "nature_cnn", "hidden": 512}
 PPO = {"algorithm": "ppo", "precision": "auto", "epochs": 3, "num_minibatches": 16, "max_grad_norm": 1}
 ATARI = {
-    "algorithm": "ppo", "precision": "auto", "num_envs": 256, "unroll_length": 64, "epochs": 3, "num_minibatches": 16,
+    "algorithm": "ppo", "precision": "auto", "num_envs": 256, "unroll_length": 64, "epochs": 3,
+    "num_minibatches": 16,
     "learning_rate": 5e-4, "final_learning_rate": 1e-4, "entropy_weight": 0.01,
 }  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Case:
-    """A training run, or another command; ``seconds`` at most."""
+    """A training run or another command, limited to ``seconds``."""
 
     name: str
     game: str = "pong"
@@ -74,7 +78,7 @@ class Case:
 
 
 def cases(cores: int) -> list[Case]:
-    """All of them, in the order of their worth."""
+    """All cases, the most valuable first."""
     on_gpu = {"device": "cuda"}
     ten_million = {"total_frames": 40_000_000}
     listed = [
@@ -152,14 +156,14 @@ def cases(cores: int) -> list[Case]:
 
 
 def card() -> str:
-    """The GPU's name, or what stands in for it."""
+    """Name of the GPU, or of its stand-in."""
     import torch
 
     return torch.cuda.get_device_name() if torch.cuda.is_available() else "stand-in: CPU"
 
 
 def commit() -> str:
-    """The commit, where git is at hand; else PARCADE_COMMIT, else "unknown"."""
+    """Commit hash from git, else PARCADE_COMMIT, else "unknown"."""
     command = ["git", "-C", str(ROOT), "rev-parse", "--short=12", "HEAD"]
     try:
         told = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
@@ -175,7 +179,7 @@ def rows_of(folders: list[Path]) -> list[dict[str, str]]:
 
 
 def append(folder: Path, row: dict[str, Any]) -> None:
-    """Add a row, its columns in order; written at once, so that a call that is cut off keeps what it has."""
+    """Append a row with its columns in order, immediately, so that an interrupted call keeps its rows."""
     path = folder / TABLE
     is_new = not path.exists()
     with path.open("a", newline="") as file:
@@ -187,7 +191,10 @@ def append(folder: Path, row: dict[str, Any]) -> None:
 
 
 def run_process(command: list[str], seconds: int, log: Path) -> str:
-    """What a command printed. It is ended after its time and a grace. Errors: RuntimeError with what it said last."""
+    """Run a command and return its output; kill it after its time limit plus a grace period.
+
+    Errors: RuntimeError with the last line of its output.
+    """
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
@@ -210,7 +217,7 @@ def run_process(command: list[str], seconds: int, log: Path) -> str:
 
 
 def train(case: Case, folder: Path, seconds: int, *, tiny: bool) -> dict[str, Any]:
-    """The row of a training run. Errors: RuntimeError."""
+    """Row of a training run. Errors: RuntimeError."""
     directory = folder / "runs" / f"{case.name}-{time.time_ns()}"
     flags = {
         **case.flags,
@@ -251,7 +258,7 @@ def train(case: Case, folder: Path, seconds: int, *, tiny: bool) -> dict[str, An
 
 
 def tiny_flags(case: Case) -> dict[str, Any]:
-    """What makes a run a matter of seconds on a CPU, as far as its algorithm has the setting."""
+    """Flags that reduce a run to seconds on a CPU, limited to settings that its algorithm has."""
     preset = case.flags.get("preset")
     algorithm = case.flags.get("algorithm", "ppo" if preset else "")
     small = (
@@ -263,13 +270,15 @@ def tiny_flags(case: Case) -> dict[str, Any]:
     small["num_envs"] += -small["num_envs"] % actors
     if "network" in case.flags and case.flags["network"] != "nature_cnn":
         return small
-    return {name: value for name, value in small.items() if not name.startswith("image") or preset or algorithm == "ppo"} | {
-        "network": "small_cnn", "image_height": 42, "image_width": 42
-    }  # fmt: skip
+    return {
+        name: value
+        for name, value in small.items()
+        if not name.startswith("image") or preset or algorithm == "ppo"
+    } | {"network": "small_cnn", "image_height": 42, "image_width": 42}
 
 
 def measure(case: Case, folder: Path, seconds: int, *, tiny: bool) -> dict[str, Any]:
-    """The row of a case. Errors: RuntimeError."""
+    """Row of a case. Errors: RuntimeError."""
     if not case.command:
         return train(case, folder, seconds, tiny=tiny)
     arguments = [argument.replace("RESULTS", str(folder)) for argument in case.command]
@@ -294,7 +303,7 @@ def measure(case: Case, folder: Path, seconds: int, *, tiny: bool) -> dict[str, 
 
 
 def measure_peer(command: str, folder: Path) -> dict[str, Any]:
-    """Steps a second that another program prints as ``SPS: N``, for a minute. Errors: RuntimeError."""
+    """Steps per second that another program prints as ``SPS: N`` within a minute. Errors: RuntimeError."""
     said = run_process(
         ["timeout", "--preserve-status", "-s", "INT", "60", "sh", "-c", f"{command}; true"],
         60,
@@ -307,17 +316,19 @@ def measure_peer(command: str, folder: Path) -> dict[str, Any]:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Measure what has no row yet, as long as there is time."""
+    """Measure the cases without a row until the time is up."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--minutes", type=float, default=9.0)
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of new rows")
-    parser.add_argument("--cases", nargs="*", default=[], help="only those whose names begin so")
     parser.add_argument(
-        "--tiny", action="store_true", help="every case in seconds; what a machine without a GPU can check"
+        "--cases", nargs="*", default=[], help="only cases whose names start with one of these prefixes"
     )
-    parser.add_argument("--peer", help="another PPO's command")
+    parser.add_argument(
+        "--tiny", action="store_true", help="run every case for seconds, to test the benchmark without a GPU"
+    )
+    parser.add_argument("--peer", help="command that runs another PPO")
     options = parser.parse_args(arguments)
     end, where = (
         time.monotonic() + 60 * options.minutes,
@@ -325,7 +336,8 @@ def main(arguments: list[str] | None = None) -> None:
     )
     if where["card"].startswith("stand-in") and options.results.resolve() == RESULTS:
         raise SystemExit(
-            "gpu_hybrid.py: no GPU here; use --results DIR, which keeps these rows apart, with PARCADE_GPU_STAND_IN=1"
+            "gpu_hybrid.py: found no GPU; set PARCADE_GPU_STAND_IN=1 and keep its rows apart with "
+            "--results DIR"
         )
     options.results.mkdir(parents=True, exist_ok=True)
     done = {
@@ -343,7 +355,7 @@ def main(arguments: list[str] | None = None) -> None:
         if case.name in done:
             continue
         if left < min(case.seconds, LEAST_SECONDS) + (0 if options.tiny else 30):
-            print(f"{case.name} and what follows is for the next call", flush=True)
+            print(f"{case.name} and the following cases are left for the next call", flush=True)
             return
         try:
             row = measure(

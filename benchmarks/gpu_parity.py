@@ -1,21 +1,23 @@
-"""Parity: every game's consoles on the GPU against the CPU engine, which equals ale-py. A row a game and part: gpu_parity.csv.
+"""Compare every game's consoles on the GPU with the CPU engine, which equals ale-py.
 
-    python benchmarks/gpu_parity.py --minutes 9 --results DIR       # games that have no row yet; call again for the rest
+    python benchmarks/gpu_parity.py --minutes 9 --results DIR       # games without a row; repeat for the rest
     python benchmarks/gpu_parity.py --stand-in --results DIR        # everything once, tiny, without a GPU
 
-| part   | what is played and compared on 32 consoles                                                                             |
-|--------|------------------------------------------------------------------------------------------------------------------------|
-| frames | 3,000 raw frames of an `Arcade`: RAM, rewards, lives, ends, frame numbers of every frame; the screens of every 20th     |
-|        | frame. Three times the sides exchange their states and go on from those                                                |
-| steps  | 750 steps of four frames of environments, restarts included: the same of every step; observations, final observations  |
-|        | and flags of every 20th                                                                                                |
+| part   | played and compared on 32 consoles                                                                |
+|--------|---------------------------------------------------------------------------------------------------|
+| frames | 3,000 raw frames of an `Arcade`: RAM, rewards, lives, ends and frame numbers of every frame; the  |
+|        | screens of every 20th frame. Three times, the two sides swap their states and continue from them  |
+| steps  | 750 steps of four frames of environments, restarts included: the same for every step;             |
+|        | observations, final observations and flags of every 20th                                          |
 
-Actions are random, and sticky in a quarter of frames. `differences` counts the frames, or steps, of single consoles of the first 20 in
-which something differs; 0 if all are equal. Several games are in flight, each on a stream of its own, because one is a single warp.
-Processes that see no GPU make machine code ahead. The seconds of a row are those of all games that were in flight with it.
+Rows are written to gpu_parity.csv. Actions are random, and sticky in a quarter of the frames. `differences`
+counts, within the first chunk of 20 in which anything differs, the (frame or step, console) pairs that
+differ; 0 if all are equal. A single game is only one warp, so several games run at once, each on its own
+stream. Processes that cannot see the GPU compile machine code ahead. `seconds` of a row covers all games that
+ran with it.
 
-After an error of a kernel this process's use of the GPU is over: all games in flight have a row with the error. Look for the one at
-fault with `--games-at-once 1`.
+After a kernel error this process can no longer use the GPU: every game that was running gets a row with the
+error. Find the one at fault with `--games-at-once 1`.
 """
 
 from __future__ import annotations
@@ -53,30 +55,30 @@ from parcade.errors import UsageError
 KEY = ("game", "part", "frames", "consoles", "card", "commit")
 FIGURES = ("seed", "frames_compared", "differences", "first_difference", "seconds")
 STICKY = 0.25
-CHUNK = 20  # frames, or steps, that the device plays without being asked for anything
-EPISODE_FRAMES = 800  # of environments, at most, so that all of them restart
+CHUNK = 20  # frames or steps that the device plays between two fetches
+EPISODE_FRAMES = 800  # limit for environments, so that all of them restart
 EXCHANGES = 3  # of states
-LEAST_SECONDS = 30  # to begin games with
+LEAST_SECONDS = 30  # needed to start a group of games
 COUNTERS = ("reward", "lives", "end", "frame number")
 
 
 def seed_of(game: str) -> int:
-    """A game's own, for its consoles and its actions."""
+    """Seed of a game's consoles and actions."""
     return zlib.crc32(game.encode()) >> 1
 
 
 class Record(NamedTuple):
-    """What a chunk of K frames, or steps, gave on n consoles."""
+    """Results of a chunk of K frames or steps on n consoles."""
 
     ram: np.ndarray  # uint8 [K, n, 128]
     counters: np.ndarray  # int32 [K, n, 4], as COUNTERS names them
-    last: dict[str, np.ndarray]  # [n, ...], of the last frame
+    last: dict[str, np.ndarray]  # [n, ...], after the last frame
 
 
 class Duel:
-    """One game on both sides; `actions` int64 [frames, n]. Subclasses say what is played."""
+    """One game on both sides; `actions` is int64 [frames, n]. Subclasses define what is played."""
 
-    bodies: tuple = ()  # that run the ROM's machine code
+    bodies: tuple = ()  # kernels that run the ROM's machine code
     frames_each = 1
 
     def __init__(self, game: str, actions: np.ndarray, threads: Any) -> None:
@@ -88,7 +90,7 @@ class Duel:
         self.counters = self.threads.zeros((CHUNK, n, len(COUNTERS)), np.int32)
 
     def play(self, first: int, last: int) -> Record:
-        """Frames `first` .. `last` - 1 on the CPU."""
+        """Play frames `first` .. `last` - 1 on the CPU."""
         state, memory = self.reference.arrays["state"], self.reference.arrays["memory"]
         ram, counters = [], []
         for frame in range(first, last):
@@ -100,33 +102,28 @@ class Duel:
         return Record(np.stack(ram), np.stack(counters), self.shown())
 
     def launch(self, frame: int, place: int) -> None:
-        """A frame on the device, kept as number `place` of its chunk; returns before it has been played."""
+        """Launch a frame on the device, without waiting, and record it at index `place` of its chunk."""
         self.launch_frame(frame)
         consoles, rewards = self.device_arrays()
         self.threads.launch(
-            arcade_kernels.record_thread,
-            self.actions.shape[1],
-            place,
-            consoles,
-            rewards,
-            self.ram,
-            self.counters,
-        )
+            arcade_kernels.record_thread, self.actions.shape[1], place, consoles, rewards, self.ram,
+            self.counters
+        )  # fmt: skip
 
     def fetch(self, count: int) -> Record:
-        """The device's last `count` frames; waits for them."""
+        """Wait for the device's last `count` frames and return them."""
         fetch = self.threads.fetch
         return Record(fetch(self.ram)[:count], fetch(self.counters)[:count], self.fetch_shown())
 
 
 class Frames(Duel):
-    """Raw frames; a game that is over stands still until the next chunk begins."""
+    """Raw frames; after game over, a console stays as it is until the next chunk starts."""
 
     name = "frames"
     bodies = ARCADE
 
     def make(self, game: str, n: int, threads: Any) -> tuple[Arcade, DeviceArcade]:
-        """Both sides, after the same reset."""
+        """Create both sides with the same reset."""
         self.over = np.zeros((n,), bool)
         seeds = seed_of(game) + np.arange(n)
         sides = Arcade(game, n, "cpu", STICKY), DeviceArcade(game, n, STICKY, threads=threads)
@@ -135,37 +132,37 @@ class Frames(Duel):
         return sides
 
     def begin(self) -> None:
-        """New episodes where the last one is over."""
+        """Start new episodes after game over."""
         over = self.reference.game_over
         if over.any():
             self.reference.reset(mask=over)
             self.device.reset(mask=over)
 
     def exchange(self) -> None:
-        """Each side goes on from the other's state."""
+        """Swap the states of the two sides."""
         states = self.device.get_state(), self.reference.get_state()
         self.reference.set_state(states[0])
         self.device.set_state(states[1])
 
     def act(self, actions: np.ndarray) -> np.ndarray:
-        """A frame on the CPU; rewards [n]."""
+        """Play a frame on the CPU; return rewards [n]."""
         return self.reference.act(actions)
 
     def launch_frame(self, frame: int) -> None:
-        """A frame on the device."""
-        # A tensor, because numba-cuda waits for the stream of an array of its own that is taken as actions.
+        """Play a frame on the device."""
+        # Pass a tensor: given its own array as actions, numba-cuda waits for that array's stream.
         self.device.act(self.threads.share(self.table)[frame])
 
     def device_arrays(self) -> tuple[Any, Any]:
-        """The device's consoles and rewards."""
+        """Consoles and rewards of the device."""
         return self.device._consoles, self.device._rewards
 
     def shown(self) -> dict[str, np.ndarray]:
-        """Screens."""
+        """Screens of the CPU."""
         return {"screen": self.reference.screen.reshape(len(self.over), -1)}
 
     def fetch_shown(self) -> dict[str, np.ndarray]:
-        """The device's. Not by its `screen`, which waits for other games."""
+        """Screens of the device. Its `screen` property is not used: it waits for other games."""
         n, words = len(self.over), self.device.height * LINE_WORDS
         pictures = self.threads.zeros((n, words), np.uint64)
         self.threads.launch(arcade_kernels.show_thread, n * words, self.device._consoles, pictures)
@@ -180,7 +177,7 @@ class Steps(Duel):
     frames_each = 4
 
     def make(self, game: str, n: int, threads: Any) -> tuple[VectorConsoles, DeviceConsoles]:
-        """Both sides, after the same reset."""
+        """Create both sides with the same reset."""
         settings = {
             "repeat_action_probability": STICKY,
             "max_num_frames_per_episode": EPISODE_FRAMES,
@@ -193,34 +190,35 @@ class Steps(Duel):
         return sides
 
     def begin(self) -> None:
-        """Environments restart by themselves."""
+        """Do nothing: environments restart by themselves."""
 
     def exchange(self) -> None:
-        """Not done here: an `Arcade` exchanges the same states."""
+        """Do nothing: `Frames` exchanges the same states."""
 
     def act(self, actions: np.ndarray) -> np.ndarray:
-        """A step on the CPU; rewards [n]."""
+        """Play a step on the CPU; return rewards [n]."""
         self.result = self.reference.step(actions)
         return self.result.rewards
 
     def launch_frame(self, frame: int) -> None:
-        """A step on the device."""
+        """Play a step on the device."""
         self.device.step(self.table[frame])
 
     def device_arrays(self) -> tuple[Any, Any]:
-        """The device's consoles and rewards."""
+        """Consoles and rewards of the device."""
         return self.device.consoles, self.device.outcome.rewards
 
     def shown(self) -> dict[str, np.ndarray]:
-        """Of the last step; final observations are zero where no episode ended."""
+        """Observations and flags of the last step; final observations are zero where no episode ended."""
         got = self.result
         final = np.zeros_like(got.observations) if got.final_observations is None else got.final_observations
         return {
-            "observation": got.observations.copy(), "final observation": final, "terminated": got.terminated, "truncated": got.truncated
+            "observation": got.observations.copy(), "final observation": final, "terminated": got.terminated,
+            "truncated": got.truncated
         }  # fmt: skip
 
     def fetch_shown(self) -> dict[str, np.ndarray]:
-        """The device's, which keeps final observations of earlier episodes."""
+        """Like `shown` for the device, which keeps final observations of earlier episodes."""
         seen, outcome, fetch = self.device.seen, self.device.outcome, self.threads.fetch
         shape = (len(outcome.over), *self.device.observation_shape)
         final = fetch(seen.final_observations) * fetch(outcome.over)[:, None, None]
@@ -234,7 +232,10 @@ PARTS = {part.name: part for part in (Frames, Steps)}
 
 
 def compare(first: int, want: Record, have: Record) -> tuple[int, str]:
-    """How many frames of single consoles of a chunk differ, and the first difference in words; `first` is the number of its first."""
+    """Compare a chunk; return the number of (frame, console) pairs that differ and describe the first.
+
+    `first` is the number of the chunk's first frame.
+    """
     count, n = want.ram.shape[:2]
     differs = {"RAM": (want.ram != have.ram).any(2)}
     differs |= {name: want.counters[:, :, k] != have.counters[:, :, k] for k, name in enumerate(COUNTERS)}
@@ -250,12 +251,12 @@ def compare(first: int, want: Record, have: Record) -> tuple[int, str]:
 
 
 class Session(NamedTuple):
-    """What all groups of games of a call share."""
+    """State shared by all groups of games of a call."""
 
     table: Table
     clock: Clock
     device: Gpu | StandIn
-    pool: Executor  # of threads, for the CPU's side
+    pool: Executor  # of threads, for the CPU side
     num_frames: int
     num_consoles: int
     commit: str
@@ -263,13 +264,14 @@ class Session(NamedTuple):
     def row(self, game: str, part: str) -> dict[str, Any]:
         """The key columns of a row."""
         return {
-            "game": game, "part": part, "frames": self.num_frames, "consoles": self.num_consoles, "card": self.device.card,
+            "game": game, "part": part, "frames": self.num_frames, "consoles": self.num_consoles,
+            "card": self.device.card,
             "commit": self.commit,
         }  # fmt: skip
 
 
 def build(part: str, names: list[str], session: Session) -> list[Duel]:
-    """Both sides of every game; one that cannot be built leaves a row and is left out."""
+    """Create both sides of every game; a game that fails gets an error row and is skipped."""
     duels = []
     shape = (rounds_of(part, session.num_frames), session.num_consoles)
     for game, stream in zip(names, session.device.streams(len(names)), strict=True):
@@ -280,17 +282,20 @@ def build(part: str, names: list[str], session: Session) -> list[Duel]:
 
 
 def rounds_of(part: str, num_frames: int) -> int:
-    """Frames, or steps, that so many frames are."""
+    """Number of frames or steps of a part that cover `num_frames` frames."""
     return -(-num_frames // PARTS[part].frames_each)
 
 
 def play_chunk(duels: list[Duel], first: int, last: int, pool: Executor) -> list[tuple[int, str]]:
-    """Frames `first` .. `last` - 1 of all games, on both sides at once; the differences of each game."""
+    """Play frames `first` ..
+
+    `last` - 1 of all games on both sides at once; return each game's differences.
+    """
     for duel in duels:
         duel.begin()
     wanted = [pool.submit(duel.play, first, last) for duel in duels]
     for frame in range(first, last):
-        for duel in duels:  # a turn a game, so that no game's work lies behind all of another's
+        for duel in duels:  # interleaved, so that no game queues behind all work of another
             duel.launch(frame, frame - first)
     return [
         compare(first, future.result(), duel.fetch(last - first))
@@ -299,7 +304,7 @@ def play_chunk(duels: list[Duel], first: int, last: int, pool: Executor) -> list
 
 
 def play_group(part: str, names: list[str], session: Session) -> None:
-    """Play games side by side; a row a game when it differs or is through. Errors: DeviceLost."""
+    """Play games in parallel; write a game's row when it differs or is finished. Errors: DeviceLost."""
     begun = time.perf_counter()
     duels = build(part, names, session)
     rounds = rounds_of(part, session.num_frames)
@@ -337,12 +342,12 @@ def play_group(part: str, names: list[str], session: Session) -> None:
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """The call's options. Errors: UsageError."""
+    """Parse the options. Errors: UsageError."""
     parser = flags(__doc__)
-    parser.add_argument("--games", nargs="+", default=[], help="all unless given")
+    parser.add_argument("--games", nargs="+", default=[], help="default: all")
     parser.add_argument("--parts", nargs="+", default=list(PARTS), choices=list(PARTS))
-    parser.add_argument("--frames", type=int, help="3,000 unless given")
-    parser.add_argument("--consoles", type=int, help="32 unless given")
+    parser.add_argument("--frames", type=int, help="default: 3,000")
+    parser.add_argument("--consoles", type=int, help="default: 32")
     parser.add_argument("--games-at-once", type=int, default=32)
     options = parser.parse_args(arguments)
     for name, usual, tiny in (("frames", 3000, 48), ("consoles", 32, 2)):
@@ -356,7 +361,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Play the games that have no row, for as long as there is time. Errors: UsageError, DeviceLost."""
+    """Play the games without a row until the time is up. Errors: UsageError, DeviceLost."""
     options = parse(arguments)
     device, clock = open_device(options), Clock(60 * options.minutes)
     table = Table(options.results, "gpu_parity.csv", KEY, FIGURES)
@@ -378,7 +383,10 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def play_part(part: str, names: list[str], games_at_once: int, session: Session, ahead: Ahead) -> None:
-    """All games of a part, in groups, once their machine code has been made. Errors: DeviceLost."""
+    """Play all games of a part in groups, each after its machine code has been compiled.
+
+    Errors: DeviceLost.
+    """
     for at in range(0, len(names), games_at_once):
         group = names[at : at + games_at_once]
         for game in group:

@@ -1,7 +1,7 @@
-"""What the GPU's benchmarks share: flags, the clock, tables that rows are added to, and the device.
+"""Code shared by the GPU benchmarks: flags, the clock, result tables, and the device.
 
-A table is a CSV of fixed columns. A row is found again by its key, the columns that say what was measured, where and of which commit;
-rows of the folder and of benchmarks/results count, those with an `error` do not.
+A table is a CSV with fixed columns. The key columns identify a row: what was measured, where and at which
+commit. Rows of the results folder and of benchmarks/results count as done, those with an `error` do not.
 """
 
 from __future__ import annotations
@@ -30,29 +30,32 @@ STAND_IN = "stand-in: CPU"
 
 
 class DeviceLost(RuntimeError):
-    """The device takes no more work from this process."""
+    """The device accepts no more work from this process."""
 
 
 class Clock:
-    """Seconds that are left to a call."""
+    """Time budget of a call."""
 
     def __init__(self, seconds: float) -> None:
         self.end = time.monotonic() + seconds
 
     @property
     def left_seconds(self) -> float:
-        """Below 0 once the time is up."""
+        """Seconds left; negative once the time is up."""
         return self.end - time.monotonic()
 
 
 def one_line(error: BaseException) -> str:
-    """An error in at most 200 characters."""
+    """An error as one line of at most 200 characters."""
     words = " ".join(f"{type(error).__name__}: {error}".split())
     return words if len(words) <= 200 else f"{words[:197]}..."
 
 
 def commit() -> str:
-    """The commit, "-dirty" where anything but results was changed; without git PARCADE_COMMIT, else "unknown"."""
+    """Commit hash, with "-dirty" if anything but results changed.
+
+    Without git: PARCADE_COMMIT, else "unknown".
+    """
     told = machine.commit()
     if told is None:
         return os.environ.get("PARCADE_COMMIT", "unknown")
@@ -62,7 +65,7 @@ def commit() -> str:
 
 
 def check_games(names: Iterable[str]) -> list[str]:
-    """The games of these names, all of them for none. Errors: UsageError."""
+    """Return these games, or all games if `names` is empty. Errors: UsageError."""
     known = sorted(games.load_games())
     for name in names:
         if name not in known:
@@ -70,11 +73,11 @@ def check_games(names: Iterable[str]) -> list[str]:
     return list(names) or known
 
 
-# --- the call ---------------------------------------------------------------------------------------------------------------
+# --- command line ----------------------------------------------------------------------------------------
 
 
 def flags(description: str | None) -> argparse.ArgumentParser:
-    """A parser with the flags that all these scripts have."""
+    """Create a parser with the flags common to these scripts."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -82,30 +85,36 @@ def flags(description: str | None) -> argparse.ArgumentParser:
         "--minutes",
         type=float,
         default=9.0,
-        help="begin nothing that would take longer; call again for the rest",
+        help="start nothing that would take longer; call again for the rest",
     )
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the table")
     parser.add_argument(
         "--stand-in",
         action="store_true",
-        help="everything once, tiny, on the CPU; name another folder with --results",
+        help="run everything once, tiny, on the CPU; requires --results with another folder",
     )
     return parser
 
 
 def check_folder(options: argparse.Namespace) -> None:
-    """Make the folder of results. Errors: UsageError where rows of the stand-in would come between those of GPUs, or no time is given."""
+    """Create the results folder.
+
+    Errors: UsageError if stand-in rows would mix with those of GPUs, or if the time budget is not positive.
+    """
     if options.minutes <= 0:
         raise UsageError(f"--minutes {options.minutes:g}: expected more than 0")
     if options.stand_in and options.results.resolve() == RESULTS.resolve():
         raise UsageError(
-            "--stand-in measures no GPU; name another folder than benchmarks/results with --results"
+            "--stand-in does not measure a GPU; choose a folder other than benchmarks/results with --results"
         )
     options.results.mkdir(parents=True, exist_ok=True)
 
 
 def run(main: Callable[[list[str] | None], None], arguments: list[str] | None = None) -> None:
-    """Call a script's `main`; a mistake that the user can fix is one line and exit code 2, a lost device one line and 1."""
+    """Call a script's `main` and report errors in one line.
+
+    A user error exits with code 2, a lost device with code 1.
+    """
     try:
         main(arguments)
     except (UsageError, DeviceLost) as error:
@@ -113,18 +122,18 @@ def run(main: Callable[[list[str] | None], None], arguments: list[str] | None = 
         raise SystemExit(2 if isinstance(error, UsageError) else 1) from error
 
 
-# --- tables -----------------------------------------------------------------------------------------------------------------
+# --- tables ----------------------------------------------------------------------------------------------
 
 
 class Table:
-    """A CSV in `folder`; `key` are the columns that tell rows from one another."""
+    """A CSV in `folder`; the `key` columns identify a row."""
 
     def __init__(self, folder: Path, name: str, key: tuple[str, ...], figures: tuple[str, ...]) -> None:
         self.path, self.key = folder / name, key
         self.columns = (*key, *figures, "error")
 
     def rows(self) -> list[dict[str, str]]:
-        """All rows, of the folder and of benchmarks/results, failed ones left out."""
+        """All rows of the folder and of benchmarks/results without the failed ones."""
         found = []
         for path in dict.fromkeys((RESULTS / self.path.name, self.path.resolve())):
             if path.exists():
@@ -133,15 +142,15 @@ class Table:
         return found
 
     def key_of(self, row: dict[str, Any]) -> tuple[str, ...]:
-        """What a row is found by."""
+        """Values of a row's key columns."""
         return tuple(str(row[name]) for name in self.key)
 
     def has(self, row: dict[str, Any]) -> bool:
-        """Whether there is a row of this key."""
+        """Whether the table has a row with this key."""
         return self.key_of(row) in {self.key_of(old) for old in self.rows()}
 
     def append(self, row: dict[str, Any]) -> None:
-        """Add a row; columns that are not given stay empty. Errors: ValueError for a column the table has not."""
+        """Append a row; missing columns stay empty. Errors: ValueError for an unknown column."""
         is_new = not self.path.exists()
         with self.path.open("a", newline="") as file:
             writer = csv.DictWriter(file, self.columns, restval="", lineterminator="\n")
@@ -151,16 +160,17 @@ class Table:
         print(self.path.stem, *(f"{name}={value}" for name, value in row.items()), flush=True)
 
 
-# --- the device -------------------------------------------------------------------------------------------------------------
+# --- device ----------------------------------------------------------------------------------------------
 
 
 class Gpu:
-    """The GPU of this process. Errors: UsageError where there is none."""
+    """The GPU of this process. Errors: UsageError if there is none."""
 
     def __init__(self) -> None:
         from parcade.atari.cuda import driver
 
-        # As many queues as the card has, so that games in flight do not wait in each other's; read when the card is first used.
+        # Use as many hardware queues as the card has, so that games do not wait in each other's queue. The
+        # driver reads this when the card is first used.
         os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
         try:
             self._cuda = driver.require_cuda()
@@ -172,87 +182,87 @@ class Gpu:
         self._streams: list[Any] = []
 
     def threads(self, **options: Any) -> Any:
-        """`GpuThreads` of these options."""
+        """Create `GpuThreads` with these options."""
         from parcade.atari.cuda.engine import GpuThreads
 
         return GpuThreads(**options)
 
     def streams(self, count: int) -> list[int]:
-        """Handles of streams whose work is done side by side."""
+        """Handles of streams that run concurrently."""
         while len(self._streams) < count:
             self._streams.append(self._cuda.stream())
         return [int(stream) for stream in self._streams[:count]]
 
     def synchronize(self) -> None:
-        """Wait for everything that was launched."""
+        """Wait for all launched work."""
         self._cuda.synchronize()
 
     def release(self) -> None:
-        """Give back the memory of arrays that nobody holds."""
+        """Free the memory of unreferenced arrays."""
         gc.collect()
         self._cuda.current_context().deallocations.clear()
 
     def mark(self) -> Any:
-        """An event on the default stream."""
+        """Record an event on the default stream."""
         event = self._cuda.event(timing=True)
         event.record()
         return event
 
     def seconds_between(self, first: Any, last: Any) -> float:
-        """Seconds from one mark to another; waits for the latter."""
+        """Seconds between two marks; waits for the second one."""
         last.synchronize()
         return self._cuda.event_elapsed_time(first, last) / 1000
 
 
 class StandIn:
-    """Runs kernels on the CPU in the GPU's place."""
+    """Runs the kernels on the CPU in place of a GPU."""
 
     card = STAND_IN
     capability: tuple[int, int] | None = None
 
     def threads(self, **_options: Any) -> Any:
-        """`HostThreads`, whatever the options."""
+        """Create `HostThreads`; options are ignored."""
         from parcade.atari.cuda.engine import HostThreads
 
         return HostThreads()
 
     def streams(self, count: int) -> list[int]:
-        """As many numbers."""
+        """Placeholder handles."""
         return [0] * count
 
     def synchronize(self) -> None:
-        """Nothing is under way."""
+        """Do nothing: all work is synchronous."""
 
     def release(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there is no device memory."""
 
     def mark(self) -> float:
-        """The time."""
+        """The current time."""
         return time.perf_counter()
 
     def seconds_between(self, first: float, last: float) -> float:
-        """Seconds from one mark to another."""
+        """Seconds between two marks."""
         return last - first
 
 
 def open_device(options: argparse.Namespace) -> Gpu | StandIn:
-    """What a call runs on. Errors: UsageError."""
+    """Check the folder and return the device to run on. Errors: UsageError."""
     check_folder(options)
     return StandIn() if options.stand_in else Gpu()
 
 
 def is_lost(device: Gpu | StandIn) -> bool:
-    """Whether an error of a kernel has ended this process's use of the device."""
+    """Whether a kernel error has ended this process's use of the device."""
     try:
         device.synchronize()
-    except Exception:  # whatever the driver's error is called
+    except Exception:  # whatever type the driver raises
         return True
     return False
 
 
 @contextlib.contextmanager
 def errors_as_rows(table: Table, rows: list[dict[str, Any]], device: Gpu | StandIn) -> Iterator[None]:
-    """Cases of these rows: an error inside becomes their error. Errors: DeviceLost."""
+    """Record an exception inside the block as the error of these rows. Errors: DeviceLost."""
     try:
         yield
     except Exception as error:
@@ -260,5 +270,6 @@ def errors_as_rows(table: Table, rows: list[dict[str, Any]], device: Gpu | Stand
             table.append({**row, "error": one_line(error)})
         if is_lost(device):
             raise DeviceLost(
-                f"the GPU takes no more work from this process after {one_line(error)}; call again for the rest"
+                f"the GPU accepts no more work from this process after {one_line(error)}; "
+                "call again for the rest"
             ) from error

@@ -1,19 +1,21 @@
-"""Speed of the consoles on the GPU: frames/s of whole steps, where a step's time goes, blocks and registers, states.
+"""Measure the consoles on the GPU: frames/s of complete steps, time per kernel, launch settings, states.
 
-    python benchmarks/gpu_speed.py --minutes 9 --results DIR        # what has no row yet; call again for the rest
+    python benchmarks/gpu_speed.py --minutes 9 --results DIR        # cases without a row; repeat for the rest
     python benchmarks/gpu_speed.py --stand-in --results DIR         # everything once, tiny, without a GPU
 
-| table          | a row is                                                                                                 |
-|----------------|----------------------------------------------------------------------------------------------------------|
-| gpu_speed.csv  | a game, a number of consoles, how episodes begin: played as ale-py does (exact), or from cached starts   |
-| gpu_tuning.csv | the same of Pong for a number of threads a block and a limit of registers a thread                       |
-| gpu_states.csv | seconds of `get_state` and `set_state`                                                                   |
+| table          | one row per                                                                             |
+|----------------|-----------------------------------------------------------------------------------------|
+| gpu_speed.csv  | game, number of consoles, and start of episodes: as ale-py (exact) or cached              |
+| gpu_tuning.csv | number of threads per block and limit of registers per thread, on Pong                  |
+| gpu_states.csv | number of consoles: seconds of `get_state` and `set_state`                              |
 
-Steps are those of training: 84x84x4, four frames, random actions from a table on the device, exact rules and resets. Consoles begin as
-copies of 1,024 that have played 250 steps apart, and at random distances from the end of their episode, which has 4,000 frames at most:
-some begin a new episode in almost every step, `restarts_per_step` of them. Frames that a restart plays are not counted.
-`frames_per_second` is the median of five samples, `lowest` and `highest` are the others' range. `kernels` are medians of ten steps in
-milliseconds, by CUDA events; what lies between kernels counts to the one behind.
+Steps are those of training: 84x84x4, four frames, random actions from a table on the device, exact rules and
+resets. Consoles start as copies of 1,024 consoles that have played 250 steps with different actions. Their
+distance from the end of the episode, which has at most 4,000 frames, is random: some start a new episode in
+almost every step (`restarts_per_step` of them). Frames played by a restart are not counted.
+`frames_per_second` is the median of five samples, `lowest` and `highest` are their range. `kernels` are
+medians of ten steps in milliseconds, measured with CUDA events; time between two kernels counts toward the
+later one.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ from parcade.atari.cuda import engine, environments
 from parcade.atari.cuda.vector import DeviceConsoles
 
 GAMES = (
-    "pong", "breakout", "seaquest", "ms_pacman", "qbert", "space_invaders", "beam_rider", "asterix", "freeway", "boxing", "tennis", "enduro",
+    "pong", "breakout", "seaquest", "ms_pacman", "qbert", "space_invaders", "beam_rider", "asterix",
+    "freeway", "boxing", "tennis", "enduro",
     "frostbite", "name_this_game", "battle_zone",
 )  # fmt: skip
 COUNTS = (1, 1200, 4096, 16384, 32768, 65536)  # of Pong
@@ -48,7 +51,7 @@ EPISODE_FRAMES = 4000
 FRAME_SKIP = 4
 ACTION_ROWS = 64
 SAMPLES, TIMED_STEPS = 5, 10
-CASE_SECONDS = 15  # about what a case takes once its kernels are on disk
+CASE_SECONDS = 15  # approximate time of a case whose kernels are on disk
 
 WHERE = ("card", "commit")
 SPEED = ("frames_per_second", "lowest", "highest", "restarts_per_step", "kernels")
@@ -78,20 +81,13 @@ class Size(NamedTuple):
 
 
 TINY = Size(
-    (1, 3),
-    ("pong", "breakout"),
-    (2,),
-    2,
-    (2,),
-    drifted=3,
-    drift_steps=4,
-    sample_seconds=0.0,
-    episode_frames=40,
-)
+    (1, 3), ("pong", "breakout"), (2,), 2, (2,),
+    drifted=3, drift_steps=4, sample_seconds=0.0, episode_frames=40,
+)  # fmt: skip
 
 
 class TimedThreads:
-    """Threads of a device that note when each kernel began and ended."""
+    """Wraps a device's threads and records when each kernel starts and ends."""
 
     def __init__(self, device: Gpu | StandIn, threads: Any) -> None:
         self._device, self._threads = device, threads
@@ -101,11 +97,11 @@ class TimedThreads:
         return getattr(self._threads, name)
 
     def launch(self, body: Callable, *arguments: Any) -> None:
-        """As the threads'."""
+        """Launch `body` like the wrapped threads, and time it."""
         self._timed(self._threads.launch, body, *arguments)
 
     def launch_blocks(self, body: Callable, *arguments: Any) -> None:
-        """As the threads'."""
+        """Launch `body` like the wrapped threads, and time it."""
         self._timed(self._threads.launch_blocks, body, *arguments)
 
     def _timed(self, launch: Callable, body: Callable, *arguments: Any) -> None:
@@ -136,7 +132,7 @@ class Player:
         self._steps = 0
 
     def play(self, num_steps: int) -> float:
-        """Seconds of so many steps."""
+        """Play `num_steps` steps; return the seconds."""
         self.device.synchronize()
         started = time.perf_counter()
         for _ in range(num_steps):
@@ -146,32 +142,27 @@ class Player:
         return time.perf_counter() - started
 
     def continue_from(self, drifted: DeviceConsoles, episode_frames: int) -> None:
-        """Make every console a copy of one of those, drawn at random, somewhere in its episode."""
+        """Make every console a copy of a random drifted one, at a random point of its episode."""
         consoles = self.consoles
         threads, n, outcome = consoles.threads, consoles.num_envs, consoles.outcome
         threads.write(outcome.over, np.ones(n, bool))
         threads.launch(environments.choose_thread, n, consoles.consoles, drifted.consoles, outcome)
         threads.launch_blocks(
-            environments.recall_block,
-            n,
-            consoles.consoles,
-            consoles.seen,
-            drifted.consoles,
-            drifted.seen,
-            outcome,
-        )
+            environments.recall_block, n, consoles.consoles, consoles.seen, drifted.consoles, drifted.seen,
+            outcome
+        )  # fmt: skip
         threads.write(outcome.elapsed, self._random.integers(0, episode_frames, n).astype(np.int32))
 
 
 class Bench:
-    """What all cases of a call share; `drifted` consoles are kept for the game at hand."""
+    """State shared by all cases of a call; `drifted` consoles are cached for the current game."""
 
     def __init__(self, device: Gpu | StandIn, size: Size) -> None:
         self.device, self.size = device, size
         self._drifted: tuple[str, DeviceConsoles] | None = None
 
     def drifted(self, game: str) -> DeviceConsoles:
-        """Consoles of a game that have played apart."""
+        """Consoles of a game that have diverged by playing different actions."""
         if self._drifted is None or self._drifted[0] != game:
             self._drifted = None
             player = Player(
@@ -182,7 +173,7 @@ class Bench:
         return self._drifted[1]
 
     def player(self, game: str, count: int, **options: int) -> Player:
-        """Consoles that have drifted apart; `options` are of the threads that play."""
+        """Create a player that continues from drifted consoles; `options` are passed to its threads."""
         self.device.release()
         drifted = self.drifted(game)
         player = Player(self.device, game, count, self.device.threads(**options), self.size.episode_frames)
@@ -190,7 +181,7 @@ class Bench:
         return player
 
     def speed(self, game: str, count: int, start_states: str, **options: int) -> dict[str, Any]:
-        """Figures of a row. Errors: MemoryError saying how many consoles fit."""
+        """Metrics of a speed row. Errors: MemoryError that says how many consoles fit."""
         player = self.player(game, count, **options)
         player.consoles.start_states = start_states
         player.play(2)  # the first launches load kernels
@@ -199,12 +190,13 @@ class Bench:
         samples = [FRAME_SKIP * count * steps / player.play(steps) for _ in range(SAMPLES)]
         kernels, restarts = split(player)
         return {
-            "frames_per_second": round(statistics.median(samples)), "lowest": round(min(samples)), "highest": round(max(samples)),
+            "frames_per_second": round(statistics.median(samples)), "lowest": round(min(samples)),
+            "highest": round(max(samples)),
             "restarts_per_step": round(statistics.mean(restarts), 3), "kernels": json.dumps(kernels),
         }  # fmt: skip
 
     def states(self, game: str, count: int) -> dict[str, Any]:
-        """Figures of a row: medians of three."""
+        """Metrics of a states row, medians of three."""
         player = self.player(game, count)
         player.play(1)
         times: dict[str, list[float]] = {"get": [], "set": []}
@@ -221,7 +213,7 @@ class Bench:
 
 
 def split(player: Player) -> tuple[dict[str, float], list[int]]:
-    """Milliseconds of each kernel, medians of ten steps, and how many consoles began a new episode in each."""
+    """Milliseconds of each kernel, medians of ten steps, and the number of restarts in each step."""
     consoles = player.consoles
     consoles.threads = threads = TimedThreads(player.device, consoles.threads)
     seconds, restarts = [], []
@@ -235,7 +227,7 @@ def split(player: Player) -> tuple[dict[str, float], list[int]]:
 
 
 def cases(kind: str, size: Size) -> list[dict[str, Any]]:
-    """The key columns of a table's rows, but for card and commit; what matters most comes first."""
+    """Key columns of a table's rows except card and commit, the most important first."""
     if kind == "speed":
         found = [
             {"game": "pong", "consoles": count, "start_states": starts}
@@ -260,19 +252,19 @@ def cases(kind: str, size: Size) -> list[dict[str, Any]]:
 
 
 def measure(bench: Bench, kind: str, case: dict[str, Any]) -> dict[str, Any]:
-    """Figures of a case."""
+    """Metrics of a case."""
     return bench.states(**named(case)) if kind == "states" else bench.speed(**named(case))
 
 
 def named(case: dict[str, Any]) -> dict[str, Any]:
-    """A case as arguments."""
+    """A case as keyword arguments."""
     return {"count" if name == "consoles" else name: value for name, value in case.items()}
 
 
 def measure_table(
     kind: str, todo: list[dict[str, Any]], table: Table, bench: Bench, clock: Clock, ahead: Ahead
 ) -> None:
-    """Rows of a table. Errors: DeviceLost."""
+    """Measure the rows of a table. Errors: DeviceLost."""
     for place, row in enumerate(todo):
         registers = row.get("max_registers", engine.PLAYING_REGISTERS)
         is_made = ahead.wait(row["game"], ENVIRONMENTS, clock.left_seconds, registers)
@@ -285,14 +277,14 @@ def measure_table(
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """The call's options."""
+    """Parse the options."""
     parser = flags(__doc__)
     parser.add_argument("--tables", nargs="+", default=list(TABLES), choices=list(TABLES))
     return parser.parse_args(arguments)
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Measure what has no row, for as long as there is time. Errors: UsageError, DeviceLost."""
+    """Measure the cases without a row until the time is up. Errors: UsageError, DeviceLost."""
     options = parse(arguments)
     device, clock = open_device(options), Clock(60 * options.minutes)
     size, where = TINY if options.stand_in else Size(), {"card": device.card, "commit": commit()}

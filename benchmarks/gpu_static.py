@@ -1,19 +1,22 @@
-"""What GPU kernels and ROMs need as machine code, found without a GPU.
+"""Machine-code requirements of GPU kernels and ROMs, measured without a GPU.
 
-    python benchmarks/gpu_static.py                  # all kernels and 104 ROMs: gpu_static.json, gpu_roms.csv; half an hour of a core
+    python benchmarks/gpu_static.py       # all kernels and 104 ROMs; half an hour of one core
     python benchmarks/gpu_static.py --kernels step_thread --games pong breakout
 
-| table           | a row is                                                                                                  |
-|-----------------|-----------------------------------------------------------------------------------------------------------|
-| gpu_static.json | a kernel on an architecture: registers, stack, spills, instructions, operations on 64 bits, compile time  |
-| gpu_roms.csv    | a ROM's machine code, which is linked to kernels: 6507 instructions, places where lanes meet, the same    |
+| table           | one row per                                                                             |
+|-----------------|-----------------------------------------------------------------------------------------|
+| gpu_static.json | kernel and architecture: registers, stack, spills, instructions, 64-bit operations,     |
+|                 | compile time                                                                            |
+| gpu_roms.csv    | ROM, whose machine code is linked to kernels: 6507 instructions, places where lanes     |
+|                 | meet, and the same metrics                                                              |
 
-A kernel's code is assembled without a ROM's, which is linked to it at its first launch; registers and stack are of the function that
-takes most, spills of all functions. `linked_registers`, `linked_stack_bytes` (the console's row included) and `linked_instructions` are of the
-kernel as it is launched for Pong on sm_90. `sources` is a digest of the consoles' sources, of a ROM's row of the translator's: rows of the
-same are not measured again.
+A kernel is assembled without a ROM's code, which is linked to it at its first launch. Registers and stack are
+those of the function that needs most, spills those of all functions. `linked_registers`, `linked_stack_bytes`
+(including the console's row) and `linked_instructions` describe the kernel as launched for Pong on sm_90.
+`sources` is a digest of the sources: of the consoles for a kernel, of the translator for a ROM. Rows with the
+same digest are not measured again.
 
-Needs numba-cuda and ptxas (pip install 'parcade[cuda]' nvidia-cuda-nvcc).
+Requires numba-cuda and ptxas (pip install 'parcade[cuda]' nvidia-cuda-nvcc).
 """
 
 from __future__ import annotations
@@ -41,25 +44,26 @@ ROM_ARCHITECTURE = LINKED_ARCHITECTURE = "sm_90"
 LINKED_CAPABILITY = (9, 0)
 ROM_KEY = ("game", "architecture", "sources")
 ROM_FIGURES = (
-    "instructions_6507", "meeting_places", "machine_instructions", "registers", "stack_bytes", "spill_bytes", "translate_cpu_seconds",
+    "instructions_6507", "meeting_places", "machine_instructions", "registers", "stack_bytes", "spill_bytes",
+    "translate_cpu_seconds",
     "llvm_cpu_seconds", "ptxas_cpu_seconds", "commit",
 )  # fmt: skip
 
 
 def kernel_names() -> dict[str, Any]:
-    """Bodies by name."""
+    """Kernel bodies by name."""
     return {body.py_func.__name__: body for body in offline.signatures()}
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """The call's options. Errors: UsageError."""
+    """Parse the options. Errors: UsageError."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the tables")
     parser.add_argument("--minutes", type=float, default=60.0)
-    parser.add_argument("--kernels", nargs="*", help="all unless given; none for an empty list")
-    parser.add_argument("--games", nargs="*", help="all unless given; none for an empty list")
+    parser.add_argument("--kernels", nargs="*", help="default: all; an empty list selects none")
+    parser.add_argument("--games", nargs="*", help="default: all; an empty list selects none")
     options = parser.parse_args(arguments)
     known = list(kernel_names())
     options.kernels = known if options.kernels is None else options.kernels
@@ -72,7 +76,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def measure_kernel(name: str, ptxas: Path) -> list[dict[str, Any]]:
-    """Rows of a kernel, one an architecture: compiled once, assembled for each."""
+    """Rows of a kernel, one per architecture: compiled once, assembled for each."""
     started = time.process_time()
     ptx = offline.compile_to_ptx(kernel_names()[name])
     seconds = round(time.process_time() - started, 1)
@@ -87,12 +91,12 @@ def measure_kernel(name: str, ptxas: Path) -> list[dict[str, Any]]:
 
 
 def registers_of(body: Any) -> int | None:
-    """The limit that a kernel is launched with."""
+    """Register limit that a kernel is launched with."""
     return engine.PLAYING_REGISTERS if kernels.with_row(body) else None
 
 
 def linked(name: str) -> dict[str, Any]:
-    """What a thread of a kernel takes as it is launched for Pong."""
+    """Resources of one thread of a kernel as launched for Pong."""
     body = kernel_names()[name]
     image = engine_cpu.build_machine("pong")
     code = rom_code.ptx_of(image.rom, image.powered, image.program) if kernels.with_row(body) else None
@@ -106,7 +110,10 @@ def linked(name: str) -> dict[str, Any]:
 
 
 def measure_kernels(path: Path, names: list[str], ptxas: Path, clock: Clock, of: str) -> None:
-    """Add kernels that the file lacks; one of other sources is begun again. `of` is the commit."""
+    """Add the kernels missing from the file; discard it if it was made from other sources.
+
+    `of` is the commit.
+    """
     sources = source_digest(everything=True)[:16]
     kept = json.loads(path.read_text()) if path.exists() else {}
     rows = kept["rows"] if kept.get("sources") == sources else []
@@ -124,13 +131,13 @@ def measure_kernels(path: Path, names: list[str], ptxas: Path, clock: Clock, of:
 
 
 def cpu_seconds_of_children() -> float:
-    """CPU seconds of all processes that this one has started and that have ended."""
+    """CPU seconds of all child processes that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 def translator_digest() -> str:
-    """Fingerprint of the translator's sources."""
+    """Digest of the translator's sources."""
     folder = Path(rom_image.__file__).parent
     return hashlib.sha256(b"".join(path.read_bytes() for path in sorted(folder.glob("*.py")))).hexdigest()[
         :16
@@ -138,7 +145,10 @@ def translator_digest() -> str:
 
 
 def measure_rom(game: str, ptxas: Path) -> dict[str, Any]:
-    """Figures of a ROM's code: traced, translated, compiled by LLVM and assembled. Errors: ValueError, RuntimeError with ptxas' words."""
+    """Metrics of a ROM's code: traced, translated, compiled by LLVM and assembled.
+
+    Errors: ValueError, RuntimeError with ptxas' message.
+    """
     image = engine_cpu.build_machine(game)
     begun = time.process_time()
     seen, entered = tracing.trace(image.powered, image.rom, image.program)
@@ -173,7 +183,7 @@ def measure_rom(game: str, ptxas: Path) -> dict[str, Any]:
 
 
 def measure_roms(table: Table, names: list[str], ptxas: Path, clock: Clock, of: str) -> None:
-    """Add ROMs that the table lacks. `of` is the commit."""
+    """Add the ROMs missing from the table. `of` is the commit."""
     sources = translator_digest()
     for game in names:
         key = {"game": game, "architecture": ROM_ARCHITECTURE, "sources": sources}
@@ -186,11 +196,11 @@ def measure_roms(table: Table, names: list[str], ptxas: Path, clock: Clock, of: 
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Measure what the tables lack. Errors: UsageError."""
+    """Measure the missing rows. Errors: UsageError."""
     options = parse(arguments)
     ptxas = offline.find_ptxas()
     if ptxas is None:
-        raise UsageError("ptxas was not found; run: pip install nvidia-cuda-nvcc")
+        raise UsageError("ptxas not found; run: pip install nvidia-cuda-nvcc")
     options.results.mkdir(parents=True, exist_ok=True)
     clock, of = Clock(60 * options.minutes), commit()
     measure_kernels(options.results / "gpu_static.json", options.kernels, ptxas, clock, of)

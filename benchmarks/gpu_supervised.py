@@ -1,22 +1,27 @@
-"""What an error report after every epoch, and data copied in every epoch, cost supervised training on GPUs.
+"""Cost of per-epoch error reports and per-epoch data copies in supervised training on GPUs.
 
-    python benchmarks/gpu_supervised.py --minutes 9              # every GPU of this machine, 1 rank, 2, 4, ...; appends to results
-    python benchmarks/gpu_supervised.py --device cpu --ranks 1 2 # the same on this machine's CPU, into a table of its own
+    python benchmarks/gpu_supervised.py --minutes 9              # all GPUs, 1, 2, 4, ... ranks
+    python benchmarks/gpu_supervised.py --device cpu --ranks 1 2 # on the CPU, into a separate table
 
-Two forms of the same fit of examples/mnist.py, each in processes of its own, interleaved: *naive* reports errors after every epoch and
-copies every batch to the GPU in every epoch; *fixed* reports at the end and has copied the training data once. On a CPU nothing is
-copied, and only the reports differ. The pictures are of MNIST's shape and count, and random: speed does not depend on what they show.
+Two forms of the same fit of examples/mnist.py run interleaved, each in its own processes. *naive* reports
+errors after every epoch and copies every batch to the GPU in every epoch; *fixed* reports once at the end and
+copies the training data once. On a CPU nothing is copied, and only the reports differ. The images have
+MNIST's shape and count and random content: speed does not depend on it.
 
-| column | what |
+| column | meaning |
 |---|---|
-| samples_per_second | wall clock from the end of the first epoch, which starts libraries, to the end of the last; all ranks |
-| learn_, evaluate_seconds | wall clock of rank 0 in these scopes, all epochs; on a GPU ``learn`` includes the wait for its queue |
-| communicate_seconds | wall clock of the last rank in collective calls, which is where it waits for rank 0's report. On a GPU the call for an |
-|  | Allreduce returns at once, and the wait for it is in ``learn`` |
-| gpu_learn_, gpu_copies_, gpu_idle_seconds | of rank 0's GPU, by events on its stream; idle is all else, exchanging and reporting included |
+| samples_per_second | wall clock from the end of the first epoch, which initialises libraries, |
+|  | to the end of the last; all ranks |
+| learn_, evaluate_seconds | wall clock of rank 0 in these scopes, all epochs; |
+|  | on a GPU ``learn`` includes the wait for its queue |
+| communicate_seconds | wall clock of the last rank in collective calls, where it waits for rank 0's report; |
+|  | on a GPU an Allreduce call returns at once, and ``learn`` includes the wait for it |
+| gpu_learn_, gpu_copies_, gpu_idle_seconds | rank 0's GPU, by events on its stream; idle is the rest, |
+|  | including communication and reports |
 
-Resumable: a case with a row of the same card, settings and commit is not measured again. With PARCADE_GPU_STAND_IN=1 the CPU takes the
-GPUs' place, the card is called so, and rows go to the folder that ``--results`` names, which must not be benchmarks/results.
+Resumable: a case that has a row with the same card, settings and commit is not measured again. With
+PARCADE_GPU_STAND_IN=1 the CPU replaces the GPUs, the card is named accordingly, and rows go to the folder
+given by ``--results``, which must not be benchmarks/results.
 """
 
 from __future__ import annotations
@@ -45,12 +50,12 @@ FIGURES = ("samples_per_second", "learn_seconds", "evaluate_seconds", "communica
 GPU_FIGURES = ("gpu_learn_seconds", "gpu_copies_seconds", "gpu_idle_seconds")
 COLUMNS = (*KEYS[:-1], *FIGURES, *GPU_FIGURES, "commit", "error")
 FORMS = {"naive": "--evaluate-every 1 --data-on host", "fixed": "--evaluate-every {epochs} --data-on device"}
-SIDE, TEST_SHARE = 28, 6  # MNIST: 28 x 28 pixels, 60,000 pictures and 10,000
-CASE_SECONDS = 60  # about what a case takes, where none of the kind has been timed
+SIDE, TEST_SHARE = 28, 6  # MNIST: 28 x 28 pixels, 60,000 training and 10,000 test images
+CASE_SECONDS = 60  # estimate for a case until one of its kind has been timed
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
-    """The call's options."""
+    """Parse the options."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -58,19 +63,23 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the table")
     parser.add_argument("--device", choices=list(TABLES), default="cuda")
     parser.add_argument(
-        "--ranks", type=int, nargs="+", help="powers of two up to the number of GPUs unless given"
+        "--ranks", type=int, nargs="+", help="default: powers of two up to the number of GPUs"
     )
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument(
-        "--batch-sizes", type=int, nargs="+", default=[128, 1024], help="of all ranks together"
+        "--batch-sizes",
+        type=int,
+        nargs="+",
+        default=[128, 1024],
+        help="samples per batch of all ranks together",
     )
-    parser.add_argument("--samples", type=int, default=60_000, help="pictures to train on")
+    parser.add_argument("--samples", type=int, default=60_000, help="number of training images")
     return parser.parse_args(arguments)
 
 
 def card_and_ranks(device: str) -> tuple[str, int]:
-    """What computes, by its name, and how many ranks it serves. Errors: SystemExit in one line."""
+    """Name of the device and how many ranks it serves. Errors: SystemExit with one line."""
     import torch
 
     from parcade.devices import is_stand_in
@@ -82,20 +91,21 @@ def card_and_ranks(device: str) -> tuple[str, int]:
         return "stand-in: CPU", 2
     if not torch.cuda.is_available():
         raise SystemExit(
-            f"benchmarks/gpu_supervised.py: torch {torch.__version__} finds no NVIDIA GPU here; use --device cpu"
+            f"benchmarks/gpu_supervised.py: torch {torch.__version__} finds no NVIDIA GPU here; "
+            "use --device cpu"
         )
     return torch.cuda.get_device_name(0), torch.cuda.device_count()
 
 
 def commit() -> str:
-    """The commit, marked where the sources were changed."""
+    """Commit hash, marked if the sources changed."""
     from parcade import machine
 
     return machine.commit() or gpu_results.commit()
 
 
 def cases(options: argparse.Namespace, card: str, most_ranks: int) -> list[dict[str, Any]]:
-    """The key columns of every case, neighbours in time differing in their form alone."""
+    """Key columns of every case; cases adjacent in time differ only in their form."""
     ranks = options.ranks or sorted({1 << k for k in range(most_ranks.bit_length())} | {most_ranks})
     shared = {"card": card, "samples": options.samples, "epochs": options.epochs, "commit": commit()}
     return [
@@ -108,12 +118,15 @@ def cases(options: argparse.Namespace, card: str, most_ranks: int) -> list[dict[
 
 
 def key_of(row: dict[str, Any]) -> tuple[str, ...]:
-    """What tells a case's row from others. The table itself is a file that git knows: writing to it makes no other commit."""
+    """Key of a case's row, without "-dirty".
+
+    Git tracks the table, so appending to it makes the tree dirty.
+    """
     return tuple(str(row[name]).removesuffix("-dirty") for name in KEYS)
 
 
 def done_in(path: Path) -> set[tuple[str, ...]]:
-    """Cases that a table has; those that failed are not among them."""
+    """Keys of the cases that a table has, without the failed ones."""
     if not path.exists():
         return set()
     with path.open(newline="") as file:
@@ -121,7 +134,7 @@ def done_in(path: Path) -> set[tuple[str, ...]]:
 
 
 def append(path: Path, row: dict[str, Any]) -> None:
-    """Add a row to a table."""
+    """Append a row to a table."""
     is_new = not path.exists()
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", newline="") as file:
@@ -133,7 +146,7 @@ def append(path: Path, row: dict[str, Any]) -> None:
 
 
 def write_pictures(folder: Path, samples: int) -> None:
-    """MNIST's four files with random pictures: ``samples`` to train on and a sixth of that to test."""
+    """Write MNIST's four files with random images: ``samples`` to train and a sixth of that to test."""
     import numpy as np
 
     random = np.random.default_rng(0)
@@ -147,23 +160,19 @@ def write_pictures(folder: Path, samples: int) -> None:
 
 
 def measure(case: dict[str, Any], device: str, data: Path, timeout_seconds: float) -> dict[str, Any]:
-    """The figures of one case. Errors: TimeoutExpired; RuntimeError with the last line that the job said."""
+    """Metrics of one case. Errors: TimeoutExpired; RuntimeError with the last line of the job's output."""
     from parcade.cluster import mpi
 
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder, "run")
-        flags = f"--device {device} --batch-size {case['batch_size']} --epochs {case['epochs']} {FORMS[case['form']]}".format(
-            **case
-        )
+        flags = (
+            f"--device {device} --batch-size {case['batch_size']} --epochs {case['epochs']} "
+            f"{FORMS[case['form']]}"
+        ).format(**case)
         command = [
-            sys.executable,
-            str(ROOT / "examples" / "mnist.py"),
-            *flags.split(),
-            "--data",
-            str(data),
-            "--run-dir",
-            str(run),
-        ]
+            sys.executable, str(ROOT / "examples" / "mnist.py"), *flags.split(),
+            "--data", str(data), "--run-dir", str(run),
+        ]  # fmt: skip
         launch = [mpi.find_mpiexec(), "-n", str(case["ranks"])] if case["ranks"] > 1 else []
         environment = mpi.rank_environment(1) | {"PYTHONPATH": str(ROOT)}
         process = subprocess.Popen(
@@ -184,8 +193,8 @@ def measure(case: dict[str, Any], device: str, data: Path, timeout_seconds: floa
 
 
 def end(process: subprocess.Popen) -> None:
-    """End a job with all its ranks, if it has not ended."""
-    for number in (signal.SIGTERM, signal.SIGKILL):  # a launcher that is asked to end takes its ranks along
+    """End a job with all its ranks if it is still running."""
+    for number in (signal.SIGTERM, signal.SIGKILL):  # on SIGTERM a launcher also ends its ranks
         if process.poll() is None:
             os.killpg(process.pid, number)
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -193,7 +202,7 @@ def end(process: subprocess.Popen) -> None:
 
 
 def figures_of(result: dict[str, Any]) -> dict[str, float]:
-    """The figures of a fit's ``result.json``."""
+    """Metrics of a fit's ``result.json``."""
     ends, scopes = result["epoch_seconds"], result["scope_seconds"]
     share = (len(ends) - 1) / len(ends)
     found = {
@@ -210,16 +219,18 @@ def figures_of(result: dict[str, Any]) -> dict[str, float]:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Measure the cases that the table lacks, for as long as there is time."""
+    """Measure the missing cases until the time is up."""
     options = parse(arguments)
     if options.epochs < 2:
         raise SystemExit(
-            f"benchmarks/gpu_supervised.py: --epochs {options.epochs}; expected 2 or more, since the first is not counted"
+            f"benchmarks/gpu_supervised.py: --epochs {options.epochs}; expected 2 or more, because the first "
+            "is not counted"
         )
     card, most_ranks = card_and_ranks(options.device)
     if card.startswith("stand-in") and options.results.resolve() == RESULTS.resolve():
         raise SystemExit(
-            "benchmarks/gpu_supervised.py: the stand-in measures no GPU; name another folder with --results"
+            "benchmarks/gpu_supervised.py: the stand-in does not measure a GPU; choose another folder with "
+            "--results"
         )
     clock, path = Clock(60 * options.minutes), options.results / TABLES[options.device]
     seconds: dict[tuple, float] = {}
@@ -230,13 +241,13 @@ def main(arguments: list[str] | None = None) -> None:
             if key_of(case) in done_in(path):
                 continue
             if clock.left_seconds < 1.2 * seconds.get(kind, CASE_SECONDS):
-                print("the rest is for the next call", flush=True)
+                print("the remaining cases are left for the next call", flush=True)
                 return
             before = clock.left_seconds
             try:
                 append(path, {**case, **measure(case, options.device, Path(folder), clock.left_seconds)})
             except subprocess.TimeoutExpired:
-                print("out of time; the rest is for the next call", flush=True)
+                print("out of time; the remaining cases are left for the next call", flush=True)
                 return
             except Exception as error:
                 append(path, {**case, "error": one_line(error)})

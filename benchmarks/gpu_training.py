@@ -1,17 +1,20 @@
-"""Training with consoles and network on the GPU, a run a row: gpu_training.csv; run directories lie under DIR/runs.
+"""Training with consoles and network on the GPU: one row per run in gpu_training.csv, runs in DIR/runs.
 
-    python benchmarks/gpu_training.py --minutes 9 --results DIR     # runs that have no row yet and fit into the time; call again for the rest
+    python benchmarks/gpu_training.py --minutes 9 --results DIR     # runs without a row that fit the time
     python benchmarks/gpu_training.py --stand-in --results DIR      # a tiny run of each stage, without a GPU
 
-| stage    | what                                                                                                        |
-|----------|-------------------------------------------------------------------------------------------------------------|
-| training | Pong to a mean of 18 over 100 games, a seed a row: V-trace on staggered consoles, as CuLE's schedule has it |
-| preset   | the same with PPO, `--preset pong_gpu --env-device cuda`                                                    |
-| schedule | consoles, groups and unrolls of CuLE's Table 3 on Pong: frames a second alone do not learn, updates do      |
-| networks | frames and updates a second against the size of the network                                                 |
-| games    | 10 million steps of BeamRider, Breakout, Qbert and SpaceInvaders                                            |
+| stage    | runs                                                                                           |
+|----------|------------------------------------------------------------------------------------------------|
+| training | Pong to a mean of 18 over 100 episodes, one row per seed: V-trace on staggered consoles,       |
+|          | CuLE's schedule                                                                                |
+| preset   | the same with PPO, `--preset pong_gpu --env-device cuda`                                       |
+| schedule | consoles, groups and unrolls of CuLE's Table 3 on Pong: learning needs updates as well as      |
+|          | frames/s                                                                                       |
+| networks | frames and updates per second by network size                                                  |
+| games    | 10 million steps of BeamRider, Breakout, Qbert and SpaceInvaders                               |
 
-`wall_seconds` begin with the first step. Kernels are compiled before, for all games side by side.
+`wall_seconds` starts with the first step. Kernels are compiled before, for all games in parallel. Call again
+for the remaining runs.
 """
 
 from __future__ import annotations
@@ -33,8 +36,8 @@ from parcade.devices import STAND_IN
 from parcade.errors import UsageError
 
 TARGET = 18.0
-LEAST_SECONDS = 20  # of a run, and what a call needs besides it
-START_SECONDS = 120  # that a process may take besides its run
+LEAST_SECONDS = 20  # minimum of a run; also the overhead of a call in addition to its run
+START_SECONDS = 120  # allowance for a process in addition to its run
 STEPS = 10_000_000
 FRAMES_A_STEP = 4
 SHAPE = ("stage", "game", "num_envs", "num_groups", "unroll_length", "network", "hidden", "seed")
@@ -46,7 +49,7 @@ STAGES = ("training", "preset", "schedule", "networks", "games")
 
 @dataclass(frozen=True)
 class Case:
-    """One run; `seconds` at most, or until the mean score of 100 games is `target`."""
+    """One run, limited to `seconds` or until the mean score of 100 episodes reaches `target`."""
 
     stage: str
     game: str = "pong"
@@ -62,21 +65,21 @@ class Case:
 
     @property
     def columns(self) -> dict[str, Any]:
-        """What tells its row from others."""
+        """Columns that identify the run's row."""
         return {name: getattr(self, name) for name in SHAPE}
 
 
 def cases(stage: str, num_seeds: int) -> list[Case]:
-    """The runs of a stage."""
+    """Runs of a stage."""
     if stage == "training":
         return [Case(stage, seed=seed, target=TARGET) for seed in range(num_seeds)]
-    if stage == "preset":  # its own settings, but for the number of environments and the seed
+    if stage == "preset":  # the preset's own settings except the number of environments and the seed
         shape = {"num_envs": 128, "num_groups": 1, "unroll_length": 32, "network": "fine_cnn", "hidden": 256}
         return [Case(stage, **shape, seed=seed, target=TARGET) for seed in range(num_seeds)]
     if stage == "games":
         names = ("beam_rider", "breakout", "qbert", "space_invaders")
         return [Case(stage, game, total_frames=STEPS * FRAMES_A_STEP) for game in names]
-    if stage == "schedule":  # environments, groups, steps to an unroll
+    if stage == "schedule":  # environments, groups, unroll length
         table = ((1200, 20, 20), (1200, 5, 5), (1200, 1, 5), (120, 20, 20), (120, 5, 5), (120, 1, 5))
         return [
             Case(stage, num_envs=n, num_groups=g, unroll_length=t, seconds=90, target=TARGET)
@@ -87,7 +90,7 @@ def cases(stage: str, num_seeds: int) -> list[Case]:
 
 
 def tiny(case: Case) -> Case:
-    """A run of some seconds on a CPU."""
+    """A run of a few seconds on a CPU."""
     groups = min(case.num_groups, 2)
     return replace(
         case,
@@ -103,16 +106,18 @@ def tiny(case: Case) -> Case:
 
 
 def cases_of(stage: str, options: argparse.Namespace) -> list[Case]:
-    """The runs of a stage that a call asks for."""
+    """Runs of a stage that the call requests."""
     listed = cases(stage, options.seeds)
     return [tiny(listed[0])] if options.stand_in else listed
 
 
 def settings(case: Case) -> dict[str, Any]:
-    """A run's flags, but for its folder and time."""
+    """Flags of a run except its folder and time limit."""
     found = {
-        "backend": "native", "device": "cuda", "env_device": "cuda", "precision": "auto", "start_states": "cached", "seed": case.seed,
-        "total_frames": case.total_frames, "num_envs": case.num_envs, "unroll_length": case.unroll_length, "network": case.network,
+        "backend": "native", "device": "cuda", "env_device": "cuda", "precision": "auto",
+        "start_states": "cached", "seed": case.seed,
+        "total_frames": case.total_frames, "num_envs": case.num_envs, "unroll_length": case.unroll_length,
+        "network": case.network,
         "hidden": case.hidden,
     }  # fmt: skip
     if case.stage == "preset":
@@ -128,7 +133,10 @@ def settings(case: Case) -> dict[str, Any]:
 
 
 def train(case: Case, folder: Path, *, stand_in: bool) -> dict[str, Any]:
-    """One run in a process of its own, whose clock starts with it; its `result.json`. Errors: RuntimeError with what it said last."""
+    """Run in a separate process, whose clock starts with it, and return its `result.json`.
+
+    Errors: RuntimeError with the last line of its output.
+    """
     directory = folder / "runs" / f"{case.stage}-{case.game}-{case.seed}-{time.time_ns()}"
     command = [sys.executable, "-m", "parcade", "train", case.game]
     for name, value in {
@@ -152,7 +160,9 @@ def train(case: Case, folder: Path, *, stand_in: bool) -> dict[str, Any]:
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise RuntimeError(f"the run had not ended {START_SECONDS} s after its {case.seconds} s") from error
+        raise RuntimeError(
+            f"the run did not end within {START_SECONDS} s of its limit of {case.seconds} s"
+        ) from error
     if done.returncode:
         raise RuntimeError(
             (done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}").splitlines()[-1]
@@ -161,7 +171,7 @@ def train(case: Case, folder: Path, *, stand_in: bool) -> dict[str, Any]:
 
 
 def figures(result: dict[str, Any], dollars_an_hour: float | None) -> dict[str, Any]:
-    """Columns of a run's `result.json`; frames to a dollar where the price of an hour is known."""
+    """Columns of a run's `result.json`; frames per dollar if the hourly price is known."""
     kept = {name: result[name] for name in RESULT}
     kept["updates_per_second"] = (
         round(result["updates"] / result["wall_seconds"], 1) if result["wall_seconds"] else ""
@@ -172,23 +182,25 @@ def figures(result: dict[str, Any], dollars_an_hour: float | None) -> dict[str, 
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """The call's options. Errors: UsageError."""
+    """Parse the options. Errors: UsageError."""
     parser = flags(__doc__)
     parser.add_argument("--stages", nargs="+", default=list(STAGES), choices=STAGES)
-    parser.add_argument("--seeds", type=int, default=5, help="of Pong to 18")
-    parser.add_argument("--dollars-an-hour", type=float, help="price of the machine, for frames to a dollar")
+    parser.add_argument("--seeds", type=int, default=5, help="number of seeds for Pong to 18")
+    parser.add_argument(
+        "--dollars-an-hour", type=float, help="hourly price of the machine, for frames per dollar"
+    )
     options = parser.parse_args(arguments)
     if options.seeds < 1:
         raise UsageError(f"--seeds {options.seeds}: expected 1 or more")
     if options.dollars_an_hour is not None and options.dollars_an_hour <= 0:
         raise UsageError(
-            f"--dollars-an-hour {options.dollars_an_hour:g}: expected more than 0, or leave it out"
+            f"--dollars-an-hour {options.dollars_an_hour:g}: expected more than 0; omit the flag if unknown"
         )
     return options
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Runs that have no row and fit into the time. Errors: UsageError."""
+    """Run the cases without a row that fit into the time. Errors: UsageError."""
     options = parse(arguments)
     device, clock, where = open_device(options), Clock(60 * options.minutes), {"commit": commit()}
     where["card"] = device.card

@@ -1,10 +1,11 @@
-"""How many 6507 instructions of a frame run as machine code, how many on the interpreter, and why.
+"""Count the 6507 instructions per frame that run as machine code and in the interpreter, with reasons.
 
     python benchmarks/interpreted.py [--games pong breakout ... | all] [--frames 600] [--out FILE]
 
-Plays random actions, held for four frames, as `cpu6507.run` does: machine code until it returns, one instruction on the
-interpreter, machine code again. Each interpreted instruction is counted under the reason why the machine code left it.
-`latches` are the reads of collision latches, for which machine code waits until the TIA has caught up.
+Plays random actions, each held for four frames, like `cpu6507.run`: machine code until it returns, one
+instruction in the interpreter, machine code again. Each interpreted instruction is counted under the reason
+why machine code stopped. `latches` counts reads of collision latches, for which machine code waits until the
+TIA has caught up.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ TIA_NAMES = {0: "VSYNC", 1: "VBLANK", 2: "WSYNC"}
 
 
 class Counter:
-    """One console whose instructions are counted by who runs them."""
+    """One console that counts its instructions as machine code or interpreted."""
 
     def __init__(self, game: str) -> None:
         arcade = Arcade(game, 1)
@@ -52,7 +53,7 @@ class Counter:
         self.arcade = arcade
 
     def frame(self, action: int) -> None:
-        """Play a frame as `console.run_update` does, and the game's rules."""
+        """Play a frame like `console.run_update`, and apply the game's rules."""
         s, memory = self.rows[:2]
         console.apply_controls(s, action)
         console.begin_update(s, memory)
@@ -77,7 +78,7 @@ class Counter:
         self.frames += 1
 
     def run(self, limit: int) -> int:
-        """Machine code until the interpreter is needed; returns how many instructions."""
+        """Run machine code until the interpreter is needed; return the number of instructions."""
         done, status = 0, GOING
         while True:
             answer = self.call(*self.pointers, limit - done, status, 1)
@@ -88,7 +89,7 @@ class Counter:
             tia.serve(self.rows[0], self.rows[3], tia.CATCH_UP)
 
     def reason(self, here: int) -> str:
-        """Why the next instruction is interpreted, after machine code has done `here` instructions."""
+        """Why the next instruction is interpreted, after `here` instructions of machine code."""
         s = self.rows[0]
         pc = int(s[st.CPU_PC])
         name = (0 if self.image.kind == cartridge.FE else int(s[st.CART_BANK]) >> 12 << 16) | pc
@@ -106,7 +107,10 @@ class Counter:
         if address is not None and address & 0x1080 == 0 and opcode.kind != "jump":
             register = address & 0x3F
             if opcode.kind == "write" and register in TIA_NAMES:
-                return f"{'undocumented ' if opcode.undocumented else ''}write to {TIA_NAMES[register]} ({opcode.mode})"
+                return (
+                    f"{'undocumented ' if opcode.undocumented else ''}write to "
+                    f"{TIA_NAMES[register]} ({opcode.mode})"
+                )
             if opcode.kind == "read" and address & 0x0F < 8:
                 return "read of a collision latch"
             return f"{opcode.kind} of the TIA {register:02X} {opcode.mnemonic} {opcode.mode}"
@@ -121,7 +125,7 @@ class Counter:
         )
 
     def address(self, instruction: rom_image.Instruction) -> int | None:
-        """The address an instruction is about to access; None where it accesses none."""
+        """The address an instruction is about to access, or None."""
         s, memory = self.rows[:2]
         mode, at = instruction.opcode.mode, instruction.low
         index = {"zpx": st.CPU_X, "absx": st.CPU_X, "indx": st.CPU_X}.get(mode, st.CPU_Y)
@@ -139,7 +143,7 @@ class Counter:
 
 
 def count(game: str, frames: int) -> dict[str, object]:
-    """A game's row: instructions a frame, and reasons with interpreted instructions a frame, the most frequent first."""
+    """Row of a game: instructions per frame, and interpreted ones by reason, most frequent first."""
     counter = Counter(game)
     for action in (
         np.random.default_rng(0).integers(0, 18, -(-frames // HOLD_FRAMES)).repeat(HOLD_FRAMES)[:frames]
@@ -147,10 +151,12 @@ def count(game: str, frames: int) -> dict[str, object]:
         counter.frame(int(action))
     reasons = {reason: round(number / frames, 2) for reason, number in counter.reasons.most_common()}
     return {
-        "game": game, "machine_code": round(counter.translated / frames, 1), "interpreted": round(counter.interpreted / frames, 2),
+        "game": game,
+        "machine_code": round(counter.translated / frames, 1),
+        "interpreted": round(counter.interpreted / frames, 2),
         "latches": round(counter.latches / frames, 2),
         "reasons": reasons,
-    }  # fmt: skip
+    }
 
 
 def main() -> None:

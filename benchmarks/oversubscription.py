@@ -1,17 +1,18 @@
-"""The wall of oversubscribed threads: the same job on 1, 2 and 4 ranks, with the machine's default threads and with one.
+"""Cost of thread oversubscription: the same job on 1, 2 and 4 ranks with default pools and one thread.
 
     python benchmarks/oversubscription.py [--ranks 1 2 4] [--repeats 3] [--seconds 10]
 
-Four ways of sizing the thread pools, interleaved:
+Compares four ways to size the thread pools, interleaved:
 
-- default: every library sizes its own pool, a thread a core in every rank, and waiting threads spin as they do by default
-- default, waiting asleep: the same, with OMP_WAIT_POLICY=PASSIVE, which parcade sets
-- sixteen: --threads-per-rank 16, what the default would be where the machine has sixteen cores
+- default: every library sizes its own pool, one thread per core in every rank, and waiting threads spin
+- default, waiting asleep: the same with OMP_WAIT_POLICY=PASSIVE, which parcade sets
+- sixteen: --threads-per-rank 16, which is the default on a machine with sixteen cores
 - one: --threads-per-rank 1
 
-The job is Karpathy's policy gradient, whose matrix products are small; it grows with the ranks, so that every rank has
-the same work: four games at a time. Steps per CPU-second stand beside steps per second: threads that spin burn CPU time, which
-shows on a busy machine too. The doctor is asked about the first way, and its finding is kept.
+The job is Karpathy's policy gradient, whose matrix products are small. It grows with the number of ranks, so
+that every rank has the same work: four environments. The benchmark reports steps per CPU-second as well as
+steps per second: threads that spin waste CPU time, which is visible even on a busy machine. It also runs the
+doctor on the first way and keeps its finding.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from parcade.machine import available_cores, commit, machine
 from parcade.profile.take import Recording, take, train_command
 
 RESULTS = Path(__file__).resolve().parent / "results"
-# What libgomp spins for when nothing is said, about 3 ms; said here, it wins over parcade's OMP_WAIT_POLICY=PASSIVE.
+# How long libgomp spins by default, about 3 ms. Set explicitly, it overrides parcade's
+# OMP_WAIT_POLICY=PASSIVE.
 LIBGOMP_DEFAULT_SPIN = "300000"
 WAYS = {
     "default": (-1, {"GOMP_SPINCOUNT": LIBGOMP_DEFAULT_SPIN}),
@@ -74,7 +76,7 @@ def measure(way: str, ranks: int, seconds: float) -> dict[str, float]:
 
 
 def doctors_finding(ranks: int) -> dict[str, str]:
-    """What the doctor says of so many ranks with default threads."""
+    """The doctor's finding about this many ranks with default threads."""
     words = ["doctor", "--engine", "mpi", "--ranks", str(ranks), "--threads-per-rank", "-1", "--json"]
     environment = {name: value for name, value in os.environ.items() if name not in POOL_VARIABLES}
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""The README's picture: a frame of a trained agent at play beside its learning curve.
+"""The README's image: a frame of a trained agent next to its learning curve.
 
 python benchmarks/picture.py RUN_DIR [OUT.png]
 """
@@ -18,7 +18,7 @@ import parcade
 from parcade.evaluate import played_frames
 from parcade.report.plots import score_curve
 
-# Far enough into a game that both sides have moved and some points have fallen.
+# Late enough that both sides have moved and some points have been scored.
 SHOWN_STEP = 400
 
 
@@ -30,12 +30,12 @@ def main(run: str, out: str = "docs/pictures/pong.png") -> None:
         1, 2, figsize=(8.4, 3.6), width_ratios=(160 * 1.2, 400), layout="constrained"
     )
     left.imshow(picture, aspect=0.6)
-    left.set_title(f"step {SHOWN_STEP} of a game, score {score:+g}", fontsize=9)
+    left.set_title(f"step {SHOWN_STEP} of an episode, score {score:+g}", fontsize=9)
     left.set_axis_off()
     right.plot(curve["cpu_seconds"] / 60, curve["score_mean"], lw=1.8)
     right.axhline(18, color="0.4", lw=0.8, ls="--")
     right.set_xlabel("CPU-minutes, start-up included")
-    right.set_ylabel("mean score of the last 100 games")
+    right.set_ylabel("mean score of the last 100 episodes")
     right.set_title(
         f"{agent.config.run.algorithm} on {agent.config.game}, seed {agent.config.run.seed}", fontsize=9
     )

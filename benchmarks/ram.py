@@ -1,10 +1,11 @@
-"""What it saves to observe RAM in place of pictures: native consoles and ale-py's, interleaved, what they show hashed and equal.
+"""Speed-up from observing RAM instead of images: native consoles and ale-py's, interleaved.
 
     python benchmarks/ram.py [--games pong breakout seaquest qbert] [--repeats 7] [--steps 50]
 
-Frames per CPU-second of 16 consoles on one thread, four frames to a step: ``ram`` and ``grey`` of backend native (128 bytes; 84x84,
-a stack of 4, max-pool), and ``ale``, an ``ALEInterface`` each: ``act`` four times and ``getRAM``, its screen never read. Episodes start
-without no-ops, so that all play the same.
+Frames per CPU-second of 16 consoles on one thread, four frames per step. ``ram`` and ``grey`` are
+observations of backend native (128 bytes; 84x84, a stack of 4, max-pool). ``ale`` is one ``ALEInterface`` per
+console: ``act`` four times and ``getRAM``; the screen is never read. Outputs are hashed; RAM must be equal.
+Episodes start without no-ops, so that all candidates play the same episodes.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ NUM_ENVS = 16
 FRAME_SKIP = 4
 
 Step = Callable[[np.ndarray], tuple[int, np.ndarray]]
-"""Plays a step of all consoles with actions ``[16]``; returns its frames and what is observed then."""
+"""Plays one step of all consoles with actions ``[16]``; returns its frames and the observations."""
 
 
 def native(game: str, **settings: object) -> Step:
@@ -47,7 +48,7 @@ def native(game: str, **settings: object) -> Step:
 
 
 class AlePyConsole:
-    """One ``ALEInterface`` that starts over when its game ends."""
+    """One ``ALEInterface`` that restarts after game over."""
 
     def __init__(self, game: str, seed: int) -> None:
         self.ale = ale_py.ALEInterface()
@@ -58,14 +59,14 @@ class AlePyConsole:
         self.start()
 
     def start(self) -> int:
-        """A new episode: FIRE once where the game has it. Returns the frames of it."""
+        """Start an episode, pressing FIRE once if the game has it; return its number of frames."""
         self.ale.reset_game()
         if ale_py.Action.FIRE in self.actions:
             self.ale.act(ale_py.Action.FIRE)
         return self.ale.getEpisodeFrameNumber()
 
     def step(self, action: int) -> int:
-        """Four frames, or fewer at the end of an episode; returns how many, those of the next one's start with them."""
+        """Play four frames, or fewer at an episode's end; return the count including the next start."""
         before = self.ale.getFrameNumber()
         for _ in range(FRAME_SKIP):
             self.ale.act(self.actions[action])
@@ -75,7 +76,7 @@ class AlePyConsole:
 
 
 def ale_py_consoles(game: str) -> Step:
-    """ale-py, a console at a time."""
+    """ale-py, one console at a time."""
     consoles = [AlePyConsole(game, 1 + e) for e in range(NUM_ENVS)]
     return lambda actions: (
         sum(console.step(action) for console, action in zip(consoles, actions.tolist(), strict=True)),
@@ -84,7 +85,7 @@ def ale_py_consoles(game: str) -> Step:
 
 
 def row_of(game: str, repeats: int, steps: int) -> dict[str, object]:
-    """All three in turns on the same actions. Errors: AssertionError when RAM differs."""
+    """Measure all three interleaved on the same actions. Errors: AssertionError if RAM differs."""
     ways = {
         "ram": native(game, observations="ram", frame_stack=1),
         "grey": native(game, observations="grey"),
@@ -104,7 +105,7 @@ def row_of(game: str, repeats: int, steps: int) -> dict[str, object]:
                 cpu += time.process_time() - before
                 frames += played
                 seen[name].update(observations.tobytes())
-            if repeat:  # the first is the warm-up
+            if repeat:  # the first repeat is the warm-up
                 rates[name].append(frames / cpu)
     assert seen["ram"].digest() == seen["ale"].digest(), f"{game}: RAM differs"
     ratios = {

@@ -1,11 +1,12 @@
-"""Random bytes as ROMs of every cartridge type, random states, wild actions: nothing may crash, hang or write outside arrays.
+"""Fuzz the consoles: random ROMs, states and actions must not crash, hang or write out of bounds.
 
     python benchmarks/random_images.py [--images 100000] [--seed N]
     NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=checked python benchmarks/random_images.py --images 5000
 
-Each image is played for 20 frames between guarded borders; every word must stay in the range that `state_check.py` allows; then
-three random words of the state are overwritten and, where the check takes that, 20 more frames are played. With
-NUMBA_BOUNDSCHECK=1 every index of every kernel is checked too (reads as well); it wants a cache of its own.
+Each image, of any cartridge type, is played for 20 frames between guard regions; every word must stay in the
+range that `state_check.py` allows. Then three random words of the state are overwritten, and if the check
+accepts the state, 20 more frames are played. NUMBA_BOUNDSCHECK=1 also checks every index of every kernel,
+reads included; it requires a separate cache.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ def main() -> int:
         taken += play_rubbish(guarded, turn % KINDS, random)
         if turn % 10_000 == 9_999:
             print(
-                f"{turn + 1:,} images, {taken:,} random states taken, {time.process_time() - began:.0f} CPU-s",
+                f"{turn + 1:,} images, {taken:,} random states accepted, "
+                f"{time.process_time() - began:.0f} CPU-s",
                 flush=True,
             )
     row = {

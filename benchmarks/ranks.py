@@ -1,9 +1,9 @@
-"""Speed-up from 1 to 2 MPI ranks, and the share of time in communication: the same job at both sizes, interleaved.
+"""Speed-up from 1 to 2 MPI ranks and time share of communication: the same job, interleaved.
 
     python benchmarks/ranks.py [--repeats 3] [--seconds 60] [--ranks 1 2]
 
-One thread a rank. Steps per second of wall clock need cores that nobody else uses; the load average at the start stands
-in the result, so that a reader can tell.
+Every rank has one thread. Steps per second of wall clock require otherwise idle cores; the result records the
+load average at the start.
 """
 
 from __future__ import annotations
@@ -25,11 +25,14 @@ JOBS = {
 
 
 def measure(job: str, ranks: int, seconds: int) -> dict[str, float]:
-    """Rates and time shares of one run, from its second report to its last: start-up is not counted."""
+    """Rates and time shares of one run from its second to its last report, which excludes start-up."""
     with tempfile.TemporaryDirectory() as directory:
         run = Path(directory) / "run"
-        flags = f"{JOBS[job]} --engine mpi --ranks {ranks} --threads-per-rank 1 --report-seconds 5 --run-dir {run}"
-        # Building the consoles comes first and takes about half a CPU-second each.
+        flags = (
+            f"{JOBS[job]} --engine mpi --ranks {ranks} --threads-per-rank 1 --report-seconds 5 "
+            f"--run-dir {run}"
+        )
+        # The time limit includes building the consoles, about half a CPU-second each.
         limit = f"--time-limit {seconds + 30}s --checkpoint-seconds 3600"
         command = [sys.executable, "-m", "parcade", "train", "pong", *flags.split(), *limit.split()]
         subprocess.run(command, check=True, capture_output=True, timeout=10 * seconds + 300)
@@ -71,7 +74,8 @@ def main() -> int:
             row = summary[f"{job}, {ranks} rank(s)"]
             row["speed_up"] = row["steps_per_second"] / base
             print(
-                f"{job}: {row['speed_up']:.2f}x on {ranks} ranks, {row['communicate_share']:.1%} communicating"
+                f"{job}: {row['speed_up']:.2f}x on {ranks} ranks, "
+                f"{row['communicate_share']:.1%} communicating"
             )
     command = f"python benchmarks/ranks.py --repeats {arguments.repeats} --seconds {arguments.seconds}"
     result = {

@@ -1,10 +1,12 @@
-"""The committed example reports: profiles on 1, 2 and 4 ranks, and a scaling study of each job.
+"""Generate the committed example reports: profiles on 1, 2 and 4 ranks, and a scaling study of each job.
 
-    python benchmarks/reports.py [--only profile|scale] [--jobs ppo digits ...] [--ranks 1 2 4] [--seconds 30] [--repeats 3]
+    python benchmarks/reports.py [--only profile|scale] [--jobs ppo digits ...] [--ranks 1 2 4] [--seconds 30]
+                                 [--repeats 3]
 
-Small jobs, so that a laptop makes them: 16 games of Pong at 42 x 42 for PPO, 8 games cut at 2,000 frames an update for
-reinforce, and the supervised example on scikit-learn's digits twice, with an error report every 30 epochs and after every one.
-Each report lands in its own folder of benchmarks/results/, without the HTML file, which holds nothing else.
+The jobs are small enough for a laptop: PPO on 16 environments of Pong at 42 x 42; reinforce with 8 episodes
+of at most 2,000 frames per update; and the supervised example on scikit-learn's digits twice, with an error
+report every 30 epochs and after every epoch. Each report goes to its own folder in benchmarks/results/,
+without the HTML file, which contains nothing more.
 """
 
 from __future__ import annotations
@@ -18,10 +20,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = Path("benchmarks") / "results"
 TRAININGS = {
-    "ppo": "pong --algorithm ppo --image-height 42 --image-width 42 --num-envs 16 --unroll-length 64 --epochs 3 --num-minibatches 4",
+    "ppo": (
+        "pong --algorithm ppo --image-height 42 --image-width 42 --num-envs 16 --unroll-length 64 --epochs 3 "
+        "--num-minibatches 4"
+    ),
     "reinforce": "pong --preset karpathy_2016 --num-envs 8 --games-per-update 8 --frame-limit 2000",
 }
-PROGRAMS = {  # more epochs than anybody records: the end of the window ends them
+PROGRAMS = {  # the recording always ends before the epochs do
     "digits": "python examples/mnist.py --epochs 1000000 --evaluate-every 30",
     "digits-naive": "python examples/mnist.py --epochs 1000000 --evaluate-every 1",
 }
@@ -30,19 +35,19 @@ KEPT = {"report.md", "profile.json", "scale.json"}
 
 
 def parcade(*words: str) -> None:
-    """Run a command of parcade at the root of the repository; its output is ours."""
+    """Run a parcade command at the root of the repository; its output goes to this process's output."""
     subprocess.run([sys.executable, "-m", "parcade", *words], check=True, cwd=ROOT)
 
 
 def keep(folder: Path) -> None:
-    """Leave the page, its data and its pictures."""
+    """Delete everything except the report, its data and its plots."""
     for path in (ROOT / folder).iterdir():
         if path.is_file() and path.name not in KEPT and path.suffix != ".png":
             path.unlink()
 
 
 def profile(job: str, ranks: int, seconds: float) -> None:
-    """A profile of a job, into its folder."""
+    """Profile a job into its folder."""
     folder = RESULTS / f"profile-{job}-{ranks}"
     own = ["--seconds", str(seconds), "--limit", "1h", "--out", str(folder)]
     words = JOBS[job].split()
@@ -57,7 +62,7 @@ def profile(job: str, ranks: int, seconds: float) -> None:
 
 
 def scale(job: str, ranks: list[int], scaling: str, repeats: int, seconds: float) -> None:
-    """A scaling study of a job, into its folder."""
+    """Run a scaling study of a job into its folder."""
     folder = RESULTS / f"scale-{job}"
     sizes = [
         "--ranks",
@@ -87,7 +92,7 @@ def main() -> int:
     parser.add_argument("--scaling", choices=["strong", "weak", "both"], default="both")
     parser.add_argument("--repeats", type=int, default=3)
     a = parser.parse_args()
-    # The programs' python and mpiexec are those of this very Python.
+    # Programs use the python and mpiexec of this Python's environment.
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     for job in a.jobs:
         for ranks in a.ranks if a.only != "scale" else []:

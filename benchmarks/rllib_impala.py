@@ -1,8 +1,9 @@
-"""RLlib's IMPALA on Pong at the settings of benchmarks/throughput.py, which starts this; one JSON line a report.
+"""RLlib's IMPALA on Pong with the settings of benchmarks/throughput.py, which starts it.
 
     python benchmarks/rllib_impala.py ACTORS ENVS_PER_ACTOR SECONDS          # pip install 'ray[rllib]' ale-py
 
-Its own example for Atari: grey 84 x 84 pictures, a stack of four, frame skip 4, the Nature CNN, batches of 500 steps.
+Settings of RLlib's own Atari example: grey 84 x 84 images, a stack of four, frame skip 4, the Nature CNN,
+batches of 500 steps. Prints one JSON line per report.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def main(num_actors: int, envs_per_actor: int, seconds: float) -> int:
     begun = time.monotonic()
     while time.monotonic() - begun < seconds:
         result = algorithm.train()
-        # Neither is there before the first update.
+        # Both keys are missing before the first update.
         steps = result.get("env_runners", {}).get("num_env_steps_sampled_lifetime", 0)
         learned = (
             result.get("learners", {}).get("__all_modules__", {}).get("num_env_steps_trained_lifetime", 0)

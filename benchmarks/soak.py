@@ -1,9 +1,10 @@
-"""A run on Ray with a random kill -9 every 20 seconds, and an undisturbed one of the same frames beside it.
+"""A run on Ray with a random kill -9 every 20 seconds, then an undisturbed run of the same number of frames.
 
     python benchmarks/soak.py [--minutes 10] [--every 20] [--algorithm gorila]
 
-Only processes of the run's own cluster are killed. The log says who was killed when; at the end the ledger of the parameter
-server must balance: pushed = applied + stale + outlier + lost. Results: ``benchmarks/results/soak-ALGORITHM.json``.
+Kills only processes of the run's own cluster. The result records every kill with its time. At the end the
+ledger of the parameter server must balance: pushed = applied + stale + outlier + lost. Results:
+``benchmarks/results/soak-ALGORITHM.json``.
 """
 
 from __future__ import annotations
@@ -26,11 +27,15 @@ RESULTS = ROOT / "benchmarks" / "results"
 SYSTEMS = {
     "a3c": "--algorithm a3c --num-envs 8 --num-learners 2 --num-shards 2",
     "gorila": (
-        "--algorithm gorila --no-bundled --num-envs 8 --num-actors 2 --num-learners 2 --num-shards 2 --num-replay-shards 2 "
-        "--learning-starts 500 --replay-capacity 20000 --target-period 200 --epsilon-start 0.1 --epsilon-end 0.1"
+        "--algorithm gorila --no-bundled --num-envs 8 --num-actors 2 --num-learners 2 --num-shards 2 "
+        "--num-replay-shards 2 --learning-starts 500 --replay-capacity 20000 --target-period 200 "
+        "--epsilon-start 0.1 --epsilon-end 0.1"
     ),
     "impala": "--algorithm impala --num-envs 8 --num-actors 2",
-    "apex": "--algorithm apex --num-envs 8 --num-actors 2 --num-replay-shards 2 --learning-starts 500 --replay-capacity 20000",
+    "apex": (
+        "--algorithm apex --num-envs 8 --num-actors 2 --num-replay-shards 2 --learning-starts 500 "
+        "--replay-capacity 20000"
+    ),
 }
 PARTS = ("Actor", "EvaluatingActor", "Learner", "ServerShard", "ReplayShard")
 COMMON = (
@@ -39,7 +44,7 @@ COMMON = (
 
 
 def parts_of(driver: int) -> dict[int, str]:
-    """Pid and role of every part among the descendants of the driver."""
+    """Pid and role of every part among the driver's descendants."""
     parents, roles = {}, {}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
@@ -50,9 +55,8 @@ def parts_of(driver: int) -> dict[int, str]:
         except OSError:
             continue
         role = title.removeprefix("ray::").split(".")[0].split("(")[0]
-        if (
-            title.startswith("ray::") and role in PARTS
-        ):  # and not an agent of Ray's own, without which it gives the node up
+        # Spare Ray's own agents: without them it gives up the node.
+        if title.startswith("ray::") and role in PARTS:
             roles[int(entry.name)] = role
 
     def descends(pid: int) -> bool:
@@ -66,7 +70,10 @@ def parts_of(driver: int) -> dict[int, str]:
 
 
 def run(words: list[str], directory: Path, every: float | None, seconds: float) -> tuple[dict, list[dict]]:
-    """Train until the time is over; with ``every`` one part is killed that often. Returns the last report and the kills."""
+    """Train until the time limit; ``every`` is the interval between kills.
+
+    Return the last report and the kills.
+    """
     command = [
         sys.executable,
         "-m",
@@ -87,7 +94,7 @@ def run(words: list[str], directory: Path, every: float | None, seconds: float) 
             continue
         parts = parts_of(process.pid)
         if parts:
-            # Roles in turn, so that every role is hit; who of a role is chosen at random.
+            # Choose the least killed role, so that every role is hit; the process within the role is random.
             seen = Counter(kill["role"] for kill in kills)
             role = min(sorted(set(parts.values())), key=lambda name: seen[name])
             pid = choose.choice([pid for pid, name in parts.items() if name == role])
@@ -97,13 +104,13 @@ def run(words: list[str], directory: Path, every: float | None, seconds: float) 
         next_kill = time.monotonic() + every
     if process.poll() is None:
         process.kill()
-        raise SystemExit("the run did not end: something waits")
+        raise SystemExit("the run did not end: some process is stuck")
     reports = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
     return reports[-1], kills
 
 
 def main() -> int:
-    """The soak, and the undisturbed run beside it."""
+    """Run the soak and the undisturbed run."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -119,7 +126,8 @@ def main() -> int:
     names = ("frames", "updates", "score_mean", "wall_seconds", "cpu_seconds")
     names += tuple(name for name in killed if name.startswith(("server/", "parts/")))
     result = {
-        "command": f"python benchmarks/soak.py --algorithm {arguments.algorithm} --minutes {arguments.minutes:g}",
+        "command": f"python benchmarks/soak.py --algorithm {arguments.algorithm} "
+        f"--minutes {arguments.minutes:g}",
         "kills": kills,
         "killed": {name: killed.get(name) for name in names},
         "undisturbed": {name: undisturbed.get(name) for name in names},

@@ -1,10 +1,11 @@
-"""Where the time of a step of native consoles goes: the same steps are played with more and more of the pipeline.
+"""Time of each pipeline stage in a step of native consoles, measured by adding stage after stage.
 
     python benchmarks/stages.py [--games pong breakout ... | all] [--repeats 15] [--out FILE]
 
-Microseconds of CPU a step of one console (4 frames, 84x84, one thread): ``play`` nobody looks at a picture; ``draw`` what drawing
-two frames of four adds; ``capture`` what copying these pictures and comparing them with the ones before adds; ``observe`` what
-grey, maximum, resizing and the stack add. Each is the difference of two minima over the repeats.
+CPU microseconds per step of one console (4 frames, 84x84, one thread). ``play``: emulation without drawing.
+``draw``: cost of drawing two of the four frames. ``capture``: cost of copying these frames and comparing them
+with the previous ones. ``observe``: cost of grey conversion, maximum, resizing and stacking. Each stage is
+the difference of two minima over the repeats.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def play_steps(
     stacks,
     counts,
 ):
-    """Steps of all consoles with the first `stages` of `STAGES`, as `engine_cpu.play_step` and what follows it do them."""
+    """Step all consoles with the first `stages` of `STAGES`, like `engine_cpu.play_step` and its callers."""
     for t in range(len(actions)):
         for e in range(len(state)):
             s = state[e]
@@ -63,7 +64,7 @@ def play_steps(
 
 
 class Consoles:
-    """Consoles some steps into their first episode, and what they are seen with."""
+    """Consoles some steps into their first episode, with the arrays to observe them."""
 
     def __init__(self, game: str) -> None:
         machine = engine_cpu.build_machine(game)
@@ -71,8 +72,8 @@ class Consoles:
         self.rows = {name: np.repeat(array, NUM_CONSOLES, 0) for name, array in powered.items()}
         for e in range(NUM_CONSOLES):
             engine_cpu.load_console(
-                e, *self.rows.values(), powered["state"], powered["memory"], powered["random"], machine.rom, machine.program,
-                e + 1, machine.row.get("default_mode", 0), 0,
+                e, *self.rows.values(), powered["state"], powered["memory"], powered["random"], machine.rom,
+machine.program, e + 1, machine.row.get("default_mode", 0), 0,
             )  # fmt: skip
         table = (preprocess.grey_table(machine.pal), *preprocess.resize_to(machine.height, SIZE, SIZE))
         captured = np.zeros((NUM_CONSOLES, 3, machine.height * st.LINE_WORDS), np.uint64)
@@ -83,7 +84,7 @@ class Consoles:
         self.play(len(STAGES), self.rows)
 
     def play(self, stages: int, rows: dict[str, np.ndarray]) -> float:
-        """CPU microseconds a step of one console."""
+        """Play the steps; return CPU microseconds per step of one console."""
         actions = self.random.integers(0, 18, (STEPS, NUM_CONSOLES))
         began = time.process_time()
         play_steps(stages, actions, *rows.values(), self.machine.rom, self.machine.program, *self.seen)
@@ -91,7 +92,7 @@ class Consoles:
 
 
 def measure(game: str, repeats: int) -> dict[str, object]:
-    """A game's row."""
+    """Row of a game."""
     consoles = Consoles(game)
     lowest = [float("inf")] * len(STAGES)
     for _ in range(repeats):

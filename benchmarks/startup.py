@@ -1,8 +1,8 @@
-"""How long a start takes: from ``parcade train`` to the first step of the environments, and the help of every command.
+"""Start-up time: from ``parcade train`` to the environments' first step, and the help of every command.
 
-Every start is a process of its own, which ends after its first update. Times count from the process's beginning; CPU-seconds
-are its own and those of the processes it has waited for. Cold: the consoles and the game's ROM have not been compiled, as after
-``pip install``, which compiles Python's bytecode. Warm: they have.
+Every start is a separate process, which ends after its first update. Times count from the start of the
+process; CPU-seconds include the child processes it has waited for. Cold: the consoles and the game's ROM have
+not been compiled, as after ``pip install``, which compiles Python's bytecode. Warm: they have been compiled.
 
     python benchmarks/startup.py --runs 5 --json benchmarks/results/startup.json
 """
@@ -25,7 +25,8 @@ from parcade.machine import commit, machine
 
 TRAINING = ["train", "pong", "--preset", "pong_fast"]
 MARKS = "STARTUP-MARK"
-# Runs in the process that is measured, before parcade: notes the time at a few places, and ends after the first update.
+# This code runs in the measured process before parcade: it records the time at a few places and ends the
+# process after the first update.
 WATCH = f"""
 import importlib.util, os, sys, time
 
@@ -69,7 +70,9 @@ def watch_jit(module):
         return result
     module._load = load
 
-WATCHED = {{"parcade.train": watch_train, "parcade.atari.vector": watch_vector, "parcade.atari.jit": watch_jit}}
+WATCHED = {{
+    "parcade.train": watch_train, "parcade.atari.vector": watch_vector, "parcade.atari.jit": watch_jit
+}}
 
 class Finder:
     def find_spec(self, name, path, target=None):
@@ -88,7 +91,7 @@ sys.exit(main(sys.argv[1:]))
 
 
 def start(folder: Path, environment: dict[str, str]) -> dict[str, tuple[float, float]]:
-    """Wall-clock and CPU-seconds at every mark of one training."""
+    """Wall-clock and CPU seconds at every mark of one training run."""
     command = [sys.executable, "-c", WATCH, *TRAINING, "--run-dir", str(folder / "run")]
     shutil.rmtree(folder / "run", ignore_errors=True)
     said = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900).stderr
@@ -103,7 +106,7 @@ def start(folder: Path, environment: dict[str, str]) -> dict[str, tuple[float, f
 
 
 def cold_and_warm(runs: int) -> dict[str, list[dict]]:
-    """The marks of so many cold and as many warm starts."""
+    """Marks of ``runs`` cold starts and as many warm ones."""
     found: dict[str, list[dict]] = {"cold": [], "warm": []}
     for _ in range(runs):
         with tempfile.TemporaryDirectory() as name:
@@ -120,14 +123,17 @@ def cold_and_warm(runs: int) -> dict[str, list[dict]]:
 
 
 def _compile_bytecode(environment: dict[str, str]) -> None:
-    """What pip does for every package it installs."""
-    code = "import ale_py, gymnasium, numba, parcade.train, parcade.commands.train, parcade.atari.compile_worker, torch.utils.tensorboard, tyro"
+    """Compile bytecode as pip does for every package it installs."""
+    code = (
+        "import ale_py, gymnasium, numba, parcade.train, parcade.commands.train, "
+        "parcade.atari.compile_worker, torch.utils.tensorboard, tyro"
+    )
     code += "; from numba.core.registry import cpu_target; cpu_target.target_context.refresh()"
     subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=300)
 
 
 def help_seconds(name: str, runs: int) -> list[tuple[float, float]]:
-    """Wall-clock and CPU-seconds of ``parcade NAME --help``."""
+    """Wall-clock and CPU seconds of ``parcade NAME --help``."""
     found = []
     for _ in range(runs):
         before, started = os.times(), time.perf_counter()
@@ -147,7 +153,7 @@ def help_seconds(name: str, runs: int) -> list[tuple[float, float]]:
 
 
 def row(what: str, samples: list[tuple[float, float]]) -> dict:
-    """Median and range of the wall clock, and the median of CPU-seconds."""
+    """Median and range of the wall clock, and the median of the CPU-seconds."""
     walls = [wall for wall, _ in samples]
     return {
         "what": what,
@@ -177,7 +183,8 @@ def main() -> None:
     for each in rows:
         low, high = each["wall_range"]
         print(
-            f"{each['what']:<32}{each['wall_seconds']:7.2f} s [{low:.2f} to {high:.2f}]  {each['cpu_seconds']:7.2f} CPU-s"
+            f"{each['what']:<32}{each['wall_seconds']:7.2f} s [{low:.2f} to {high:.2f}]  "
+            f"{each['cpu_seconds']:7.2f} CPU-s"
         )
     if given.json:
         result = {

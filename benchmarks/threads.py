@@ -1,20 +1,21 @@
-"""The native consoles on 1, 2, 4, ... threads: frames a second, what does not scale, and what that predicts.
+"""Scaling of the native consoles over 1, 2, 4, ... threads: frames/s, serial costs, and a prediction.
 
-    python benchmarks/threads.py [--threads 1 2 ...] [--envs 128 256] [--size 84 42] [--game pong] [--against TREE]
+    python benchmarks/threads.py [--threads 1 2 ...] [--envs 128 256] [--size 84 42] [--game pong]
+                                 [--against TREE]
 
-Measured: whole ``env.step`` with random actions, after random steps have moved the environments apart, so that
-episodes end all the time. ``--against`` names a source tree of parcade to compare with: both trees play in
-processes of their own, in turns.
+Measures complete calls of ``env.step`` with random actions. Random steps have first moved the environments
+apart, so that episodes end all the time. ``--against`` names a source tree of parcade to compare with: the
+trees run interleaved, each in its own process.
 
-Measured too, what does not scale: the time of the calling thread outside the compiled round; a round with
-nothing to do on N threads; and the CPU time of every environment in every step, resets included, from which the
-imbalance on N threads is simulated: of static shares, where thread t plays environments t * n / N and following,
-and of parts that are claimed one by one (``parcade/atari/thread_pool.py``).
+Also measures costs that do not scale: the time of the calling thread outside the compiled round; an empty
+round on N threads; and the CPU time of every environment in every step, resets included. From the latter it
+simulates the imbalance on N threads, both with static shares, where thread t plays environments from t * n /
+N on, and with parts that are claimed one by one (``parcade/atari/thread_pool.py``).
 
-Predicted from these: a step on N threads takes the time outside, an empty round of one thread, the waking of one
-worker after another, and the time until the last thread is done; the efficiency is the time of one thread divided
-by N times that. The prediction knows nothing of shared caches, memory bandwidth, clocks or two threads on one
-core: it is a bound.
+Predicts from these: a step on N threads takes the time outside, an empty round of one thread, the time to
+wake one worker after another, and the time until the last thread is done. The efficiency is the time of one
+thread divided by N times that. The prediction is an upper bound: it ignores shared caches, memory bandwidth,
+clock rates and two threads on one core.
 """
 
 from __future__ import annotations
@@ -37,15 +38,16 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "benchmarks" / "results" / "threads.json"
 PREDICTED_THREADS = (4, 8, 16, 32)
 ROUND_THREADS = (1, 2, 4, 8, 16, 32)
-STAGGER_STEPS = 1000  # environments differ by so many steps; Pong's random games last 800 to 1,000
+# environments differ by up to this many steps; random episodes of Pong last 800 to 1,000
+STAGGER_STEPS = 1000
 STEPS_A_TURN = 10
 
 
-# --- one tree's process --------------------------------------------------------------------------------
+# --- process of one tree -----------------------------------------------------------------------------------
 
 
 class Played:
-    """Environments of one source tree; every method answers one request of the process that compares."""
+    """Environments of one source tree; every method answers one request of the comparing process."""
 
     def __init__(self, game: str) -> None:
         from parcade.machine import commit
@@ -67,7 +69,7 @@ class Played:
         return self.generator.integers(0, int(self.env.single_action_space.n), self.env.num_envs)
 
     def make(self, size: int, envs: int, threads: int, most: int) -> dict[str, Any]:
-        """Environments in the middle of games; the same ones for all numbers of threads."""
+        """Create environments in mid-episode, the same ones for every number of threads."""
         if self.env is not None:
             self.env.close()
         if size not in self.states:
@@ -83,7 +85,7 @@ class Played:
         return {"commit": self.commit}
 
     def play(self, steps: int) -> dict[str, float]:
-        """Frames, seconds and CPU-seconds of some steps."""
+        """Play some steps; return frames, seconds and CPU-seconds."""
         actions = [self._actions() for _ in range(steps)]
         frames, cpu, wall = 0, time.process_time(), time.perf_counter()
         for row in actions:
@@ -95,7 +97,7 @@ class Played:
         }
 
     def outside(self, steps: int) -> list[float]:
-        """Microseconds of the calling thread outside the compiled round, in each step."""
+        """Microseconds that the calling thread spends outside the compiled round, in each step."""
         consoles = self.env._consoles
         inside, found, held = [], [], []
 
@@ -117,12 +119,12 @@ class Played:
             started = time.perf_counter_ns()
             result = self.env.step(actions)
             found.append((time.perf_counter_ns() - started - inside.pop()) / 1e3)
-            held = [result]  # while the next step is taken, as a learner holds it
+            held = [result]  # held during the next step, as a learner does
         del held
         return found
 
     def rounds(self, threads: int, times: int) -> list[float]:
-        """Microseconds of rounds with nothing to do, each after a pause in which all workers go to sleep."""
+        """Microseconds of empty rounds, each after a pause in which all workers fall asleep."""
         from parcade.atari import VectorConsoles
 
         n = max(threads, 2)
@@ -145,7 +147,7 @@ class Played:
         return found
 
     def costs(self, steps: int) -> dict[str, Any]:
-        """CPU-microseconds of every environment in some steps, and its place in its part (`rounds.prepare_round`)."""
+        """CPU-microseconds of every environment in each step, and its rank (`rounds.prepare_round`)."""
         from parcade.atari import rounds, thread_pool
 
         consoles, n = self.env._consoles, self.env.num_envs
@@ -154,7 +156,7 @@ class Played:
         played = rounds.Played(*arguments[0])
         outcome = rounds.Outcome(*played.outcome)
         part = thread_pool.FIRST_PART
-        self.env.step(self._actions())  # leaves a message with addresses to write to, and everyone playing
+        self.env.step(self._actions())  # sets the message's output addresses, with every environment playing
         found, ranks, ended = [], [], []
         for _ in range(steps):
             consoles.action_set.take(self._actions(), out=consoles._actions)
@@ -181,7 +183,7 @@ class Played:
 
 
 def serve(game: str) -> int:
-    """Answer requests, one JSON object a line, until there are no more."""
+    """Answer requests, one JSON object per line, until the input ends."""
     played = Played(game)
     for line in sys.stdin:
         request = json.loads(line)
@@ -190,7 +192,7 @@ def serve(game: str) -> int:
 
 
 class Tree:
-    """A source tree's process."""
+    """The process of a source tree."""
 
     def __init__(self, root: Path, game: str) -> None:
         environment = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
@@ -204,7 +206,7 @@ class Tree:
         self.process.stdin.flush()
         line = self.process.stdout.readline()
         if not line:
-            raise RuntimeError(f"the process that was asked to {do} has ended")
+            raise RuntimeError(f"the process ended during the request {do}")
         return json.loads(line)
 
     def close(self) -> None:
@@ -212,11 +214,11 @@ class Tree:
         self.process.wait()
 
 
-# --- what is compared ----------------------------------------------------------------------------------
+# --- comparison --------------------------------------------------------------------------------------------
 
 
 def spread(values: list[float], digits: int = 0) -> dict[str, float]:
-    """Median, lowest and highest."""
+    """Median, lowest and highest value."""
     functions = {"median": statistics.median, "lowest": min, "highest": max}
     return {name: round(function(values), digits or None) for name, function in functions.items()}
 
@@ -224,7 +226,7 @@ def spread(values: list[float], digits: int = 0) -> dict[str, float]:
 def measure(
     trees: dict[str, Tree], size: int, envs: int, threads: int, arguments: argparse.Namespace
 ) -> list[dict[str, Any]]:
-    """Frames per second and per CPU-second of all trees, in turns."""
+    """Frames per second and per CPU-second of all trees, interleaved."""
     commits = {
         name: tree.ask("make", size=size, envs=envs, threads=threads, most=max(arguments.envs))["commit"]
         for name, tree in trees.items()
@@ -259,22 +261,22 @@ def measure(
     return rows
 
 
-# --- the imbalance, simulated --------------------------------------------------------------------------
+# --- simulation of the imbalance ---------------------------------------------------------------------------
 
 
 def part_edges(n: int, threads: int) -> list[int]:
-    """Thread t's environments are those from edge t to edge t + 1."""
+    """Edges of the threads' parts: thread t owns the environments from edge t to edge t + 1."""
     return [n * thread // threads for thread in range(threads + 1)]
 
 
 def static_end(costs: np.ndarray, threads: int, delay: float) -> float:
-    """When the last thread is done whose share is fixed; thread t starts after t delays."""
+    """Time at which the last thread is done with static shares; thread t starts after t delays."""
     edges = part_edges(len(costs), threads)
     return max(delay * t + costs[edges[t] : edges[t + 1]].sum() for t in range(threads))
 
 
 def claimed_end(costs: np.ndarray, ranks: np.ndarray, threads: int, delay: float) -> float:
-    """When the last thread is done, if each claims the environments of its own part, then of the fullest one."""
+    """Time at which the last thread is done if each claims from its own part, then from the fullest one."""
     edges = part_edges(len(costs), threads)
     parts = [
         [first + int(place) for place in np.argsort(ranks[first:last], kind="stable")[::-1]]
@@ -296,7 +298,7 @@ def claimed_end(costs: np.ndarray, ranks: np.ndarray, threads: int, delay: float
 def predict(
     told: dict[str, Any], outside: dict[str, float], delay: dict[str, float], envs: int
 ) -> list[dict[str, Any]]:
-    """Efficiency on more threads than there are here, of both ways to share."""
+    """Predict the efficiency of both ways to share on more threads than this machine has."""
     costs, ranks = (np.array(told[name])[:, :envs] for name in ("microseconds", "ranks"))
     ended = np.array(told["ended"])[:, :envs]
     rows = []
@@ -325,7 +327,7 @@ def predict(
 def what_does_not_scale(
     trees: dict[str, Tree], arguments: argparse.Namespace
 ) -> dict[str, list[dict[str, Any]]]:
-    """Time outside, empty rounds, and the prediction, of every size and number of environments."""
+    """Time outside, empty rounds, and the prediction, for every size and number of environments."""
     rounds, empty, delay = [], {}, {}
     for name, tree in trees.items():
         medians = {}
@@ -334,9 +336,8 @@ def what_does_not_scale(
             medians[threads] = statistics.median(found)
             rounds.append({"tree": name, "threads": threads, "microseconds": spread(found, 1)})
         empty[name] = medians[1]
-        delay[name] = (
-            medians[16] - medians[1]
-        ) / 15  # of a worker; an upper bound where 16 threads share fewer cores
+        # Per worker; an upper bound if 16 threads share fewer cores.
+        delay[name] = (medians[16] - medians[1]) / 15
     outside, predicted = [], []
     for size in arguments.size:
         for envs in arguments.envs:
@@ -354,7 +355,7 @@ def what_does_not_scale(
 
 
 def threads_per_core() -> int | None:
-    """Hardware threads that share a core with the first one."""
+    """Hardware threads per core, read from the first core."""
     try:
         text = Path("/sys/devices/system/cpu/cpu0/topology/thread_siblings_list").read_text().strip()
     except OSError:
@@ -364,7 +365,7 @@ def threads_per_core() -> int | None:
 
 
 def show(rows: list[dict[str, Any]]) -> None:
-    """A table of rows with the same columns."""
+    """Print rows with the same columns as a table."""
 
     def cell(value: Any) -> str:
         if isinstance(value, dict):
@@ -388,9 +389,11 @@ def main() -> int:
     parser.add_argument("--envs", type=int, nargs="+", default=[128, 256])
     parser.add_argument("--size", type=int, nargs="+", default=[84, 42])
     parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--steps", type=int, default=50, help="of a repeat")
-    parser.add_argument("--cost-steps", type=int, default=200, help="whose environments are timed one by one")
-    parser.add_argument("--against", type=Path, help="another source tree")
+    parser.add_argument("--steps", type=int, default=50, help="steps per repeat")
+    parser.add_argument(
+        "--cost-steps", type=int, default=200, help="steps in which every environment is timed alone"
+    )
+    parser.add_argument("--against", type=Path, help="source tree to compare with")
     parser.add_argument("--out", type=Path, default=RESULT)
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()

@@ -1,11 +1,12 @@
-"""IMPALA on Ray with 1, 2 and 4 actors: what is acted, learned and moved, and RLlib's IMPALA on the same cores in the same run.
+"""IMPALA on Ray with 1, 2 and 4 actors: acting, learning and data volume, interleaved with RLlib's IMPALA.
 
     python benchmarks/throughput.py [--actors 1 2 4] [--seconds 60] [--repeats 2] [--rllib PYTHON]
 
-Pong at 84 x 84, a stack of four, the Nature CNN, five games an actor, unrolls of 20 steps, 500 steps an update, everything on
-CPUs with one thread a part. CPU time is that of the whole process tree, Ray's own processes included, between the first report
-after the start-up and the last one. ``--rllib`` is a Python that has ``ray[rllib]``; without it parcade is timed alone.
-Results: ``benchmarks/results/throughput.json``.
+Pong at 84 x 84, a stack of four, the Nature CNN, five environments per actor, unrolls of 20 steps, 500 steps
+per update, everything on CPUs with one thread per part. CPU time covers the process tree, Ray's own processes
+included, between the first report after start-up and the last one. ``--rllib`` is a Python that has
+``ray[rllib]``; without it only parcade is measured. Both use the same cores. Results:
+``benchmarks/results/throughput.json``.
 """
 
 from __future__ import annotations
@@ -31,16 +32,19 @@ WARM_UP_SECONDS = 20.0
 
 
 def parcade_command(backend: str, actors: int, seconds: float, run: Path) -> list[str]:
-    """The training, as a user would type it."""
+    """The training command as a user would type it."""
     sizes = f"--num-actors {actors} --num-envs {ENVS_PER_ACTOR * actors} --unroll-length {UNROLL_LENGTH}"
     unrolls = STEPS_PER_UPDATE // (UNROLL_LENGTH * ENVS_PER_ACTOR)
-    flags = f"pong --algorithm impala --engine ray --backend {backend} {sizes} --unrolls-per-update {unrolls} --network nature_cnn"
+    flags = (
+        f"pong --algorithm impala --engine ray --backend {backend} {sizes} --unrolls-per-update {unrolls} "
+        "--network nature_cnn"
+    )
     limits = f"--time-limit {seconds:.0f}s --report-seconds 5 --checkpoint-seconds 86400"
     return [sys.executable, "-m", "parcade", "train", *flags.split(), *limits.split(), "--run-dir", str(run)]
 
 
 class Tree:
-    """CPU seconds of a process and all it ever started, as far as they were seen."""
+    """CPU seconds of a process and of all descendants seen so far."""
 
     def __init__(self, pid: int) -> None:
         self.root = psutil.Process(pid)
@@ -57,7 +61,7 @@ class Tree:
 
 
 def measure(command: list[str], reports: Path, seconds: float) -> dict[str, float]:
-    """Run a command that writes a line of counters every few seconds; rates between its first warm report and its last."""
+    """Run a command that appends lines of counters; return rates from its first warm to its last line."""
     environment = {
         **os.environ,
         "OMP_NUM_THREADS": "1",
@@ -100,7 +104,7 @@ def measure(command: list[str], reports: Path, seconds: float) -> dict[str, floa
 
 
 def bytes_moved(actors: int) -> dict[str, int]:
-    """Bytes of an unroll and of the weights, as they go through the object store: one update in one process."""
+    """Bytes of an unroll and of the weights in the object store, from one update in one process."""
     from parcade.flags import parse_training
     from parcade.topology.parts import SerialEngine
     from parcade.topology.run import make_driver

@@ -1,10 +1,11 @@
-"""Two source trees' native consoles and ale-py in turns: the same actions, what is seen hashed and equal, process CPU time.
+"""Compare the native consoles of two source trees and ale-py: interleaved, same actions, CPU time.
 
     python benchmarks/versions.py --before DIR [--games pong breakout ...] [--rounds 9] [--out FILE]
 
-`DIR` is another checkout; the tree of this file is `after`. Each of them plays in a process of its own, rounds are taken in turns.
-``pipeline``: 84x84, frame skip 4, stack of 4, maximum of two frames, one thread. ``raw``: frame after frame with `Arcade.act`, no screen
-read, against ale-py's `ALEInterface.act`. Rates are frames per CPU-second; a ratio is the median of the ratios of the rounds.
+`DIR` is another checkout; the tree of this file is `after`. Each plays in its own process, and rounds are
+interleaved. Outputs are hashed and must be equal. ``pipeline``: 84x84, frame skip 4, stack of 4, maximum of
+two frames, one thread. ``raw``: frame by frame with `Arcade.act` without reading the screen, against ale-py's
+`ALEInterface.act`. Rates are frames per CPU-second; a ratio is the median of the rounds' ratios.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ NUM_ENVS, STEPS, FRAME_SKIP = 32, 20, 4
 
 
 def pipeline(game: str, backend: str):
-    """A function that plays [steps, envs] actions; returns frames and what is seen."""
+    """Return a function that plays [steps, envs] actions and returns frames and a digest of the outputs."""
     from parcade import make_vec
 
     env = make_vec(game, NUM_ENVS, backend, image_height=84, image_width=84, num_threads=1)
@@ -45,7 +46,7 @@ def pipeline(game: str, backend: str):
 
 
 def raw_native(game: str):
-    """Consoles of one arcade, frame after frame."""
+    """Like `pipeline` for the consoles of one arcade, frame by frame."""
     from parcade import Arcade
 
     arcade = Arcade(game, NUM_ENVS)
@@ -63,7 +64,7 @@ def raw_native(game: str):
 
 
 def raw_ale(game: str):
-    """One console of ale-py, its screen never read."""
+    """Like `pipeline` for one console of ale-py, whose screen is never read."""
     import ale_py
 
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
@@ -85,7 +86,7 @@ def raw_ale(game: str):
 
 
 def work(game: str, kind: str) -> None:
-    """A worker: for every seed on stdin, play a round and print frames per CPU-second and what was seen."""
+    """Worker: for every seed on stdin, play a round and print frames per CPU-second and the digest."""
     ways = {
         "pipeline": lambda: pipeline(game, "native"),
         "raw": lambda: raw_native(game),
@@ -102,7 +103,7 @@ def work(game: str, kind: str) -> None:
 
 
 def start(tree: Path, game: str, kind: str) -> subprocess.Popen:
-    """A worker on the sources of `tree`."""
+    """Start a worker on the sources of `tree`."""
     command = [sys.executable, __file__, "--work", game, kind]
     worker = subprocess.Popen(
         command,
@@ -117,7 +118,10 @@ def start(tree: Path, game: str, kind: str) -> subprocess.Popen:
 
 
 def compare(game: str, kind: str, before: Path, rounds: int) -> dict[str, object]:
-    """A row. Errors: RuntimeError where the versions, or in the pipeline ale-py, show something else."""
+    """A row.
+
+    Errors: RuntimeError if the outputs of the versions differ, or in the pipeline those of ale-py.
+    """
     workers = {
         "ale": start(ROOT, game, f"ale-{kind}"),
         "before": start(before, game, kind),
@@ -130,12 +134,12 @@ def compare(game: str, kind: str, before: Path, rounds: int) -> dict[str, object
             worker.stdin.write(f"{turn}\n")
             worker.stdin.flush()
             rate, seen[name] = worker.stdout.readline().split()
-            if turn:  # the first is the warm-up
+            if turn:  # the first round is the warm-up
                 rates[name].append(float(rate))
         if kind == "raw":
             del seen["ale"]
         if len(set(seen.values())) > 1:
-            raise RuntimeError(f"{game}, {kind}, round {turn}: not the same was seen: {seen}")
+            raise RuntimeError(f"{game}, {kind}, round {turn}: outputs differ: {seen}")
     for worker in workers.values():
         worker.stdin.close()
         worker.wait()

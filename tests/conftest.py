@@ -1,4 +1,4 @@
-"""Shared fixtures. One thread: the tests compare bits, and two cores are shared with everything else."""
+"""Shared fixtures. One thread: the tests compare bits, and the two cores also run other work."""
 
 from __future__ import annotations
 

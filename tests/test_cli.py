@@ -1,4 +1,4 @@
-"""The command line as a user calls it: every mistake is one line and exit code 2; every command does what it says."""
+"""The command line as a user calls it: every mistake is one line and exit code 2; every command works."""
 
 import json
 import os
@@ -241,7 +241,7 @@ if not torch.cuda.is_available():
 def test_a_mistake_is_one_line_and_exit_code_2(mistake, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(
-        "parcade.train.train", lambda *_, **__: pytest.fail("training began: the mistake was not noticed")
+        "parcade.train.train", lambda *_, **__: pytest.fail("training started: the mistake was not detected")
     )
     arguments, says = BAD[mistake]
     assert main(arguments) == 2
@@ -304,7 +304,7 @@ def test_the_doctor_takes_the_precision_of_the_presets(capsys, monkeypatch):
     plans, found = [], []
     all_facts = facts.all_facts
 
-    def once(plan):  # the machine's load changes from one look to the next
+    def once(plan):  # the machine's load changes between calls
         plans.append(plan)
         found.extend([] if found else [all_facts(plan)])
         return found[0]
@@ -329,7 +329,7 @@ def test_memory_is_counted_for_one_process_of_a_run():
     from parcade.config import check_process_memory
     from parcade.flags import parse_training
 
-    words = "pong --num-envs 1000 --unroll-length 128".split()  # 3.4 GiB of pictures
+    words = "pong --num-envs 1000 --unroll-length 128".split()  # 3.4 GiB of observations
     check_process_memory(parse_training(words), 4 << 30)
     with pytest.raises(parcade.UsageError, match="unroll_length=128 needs 3.4 GiB for the 1,000 environment"):
         check_process_memory(parse_training(words), 1 << 30)
@@ -371,7 +371,7 @@ def test_what_is_refused_at_its_start_leaves_nothing_in_the_way(tmp_path, capsys
 
 @pytest.fixture(scope="module")
 def pong_run(tmp_path_factory):
-    """A run of Pong that has hardly learned, but is whole."""
+    """A complete run of Pong that has barely learned."""
     run = tmp_path_factory.mktemp("pong") / "run"
     flags = ["--num-envs", "2", "--unroll-length", "8", "--total-frames", "128", "--engine", "serial"]
     small = ["--image-height", "42", "--image-width", "42", "--frame-limit", "400"]
@@ -422,18 +422,10 @@ def test_an_agent_of_ram_is_trained_and_seen_in_colour_in_a_mode_of_its_own(tmp_
 
     run, video = tmp_path / "run", tmp_path / "out.mp4"
     flags = [
-        "--observations",
-        "ram",
-        "--mode",
-        "1",
-        "--num-envs",
-        "2",
-        "--unroll-length",
-        "8",
-        "--total-frames",
+        "--observations", "ram", "--mode", "1", "--num-envs", "2", "--unroll-length", "8", "--total-frames",
         "128",
         "--overlap",
-    ]
+    ]  # fmt: skip
     assert main(["train", "pong", *flags, "--frame-limit", "400", "--run-dir", str(run)]) == 0
     assert main(["eval", str(run), "--episodes", "1", "--video", str(video)]) == 0
     assert imageio_ffmpeg.count_frames_and_secs(str(video))[0] >= 100
@@ -487,18 +479,9 @@ def test_bench_writes_rates_with_their_machine(tmp_path, capsys):
 def test_bench_measures_what_is_observed(tmp_path):
     path = tmp_path / "bench.json"
     flags = [
-        "pong",
-        "--observations",
-        "ram",
-        "--num-envs",
-        "2",
-        "--seconds",
-        "0.05",
-        "--repeats",
-        "1",
-        "--json",
+        "pong", "--observations", "ram", "--num-envs", "2", "--seconds", "0.05", "--repeats", "1", "--json",
         str(path),
-    ]
+    ]  # fmt: skip
     assert main(["bench", "env", *flags, "--stages", "observe", "infer"]) == 0
     result = json.loads(path.read_text())
     assert result["flags"]["observations"] == "ram" and len(result["rows"]) == 2
@@ -507,19 +490,9 @@ def test_bench_measures_what_is_observed(tmp_path):
 def test_bench_measures_stages_at_several_sizes_and_draws_them(tmp_path):
     path, picture = tmp_path / "bench.json", tmp_path / "bench.png"
     flags = [
-        "tiny_catch",
-        "--stages",
-        "observe",
-        "infer",
-        "train",
-        "--counts",
-        "4",
-        "8",
-        "--seconds",
-        "0.05",
-        "--repeats",
-        "2",
-    ]
+        "tiny_catch", "--stages", "observe", "infer", "train", "--counts", "4", "8", "--seconds", "0.05",
+        "--repeats", "2",
+    ]  # fmt: skip
     assert (
         main(["bench", "env", *flags, "--algorithm", "a2c", "--json", str(path), "--plot", str(picture)]) == 0
     )
@@ -560,7 +533,7 @@ def test_the_public_names_are_listed():
 def test_a_reader_that_leaves_early_is_no_error():
     command = [sys.executable, "-m", "parcade", "games"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    process.stdout.close()  # before a line was written
+    process.stdout.close()  # before a line is written
     assert process.wait(60) == 0 and process.stderr.read() == ""
     process.stderr.close()
 
@@ -587,17 +560,9 @@ def test_a_finished_run_says_so_and_how_to_extend_it(tmp_path, capsys):
 def test_deeply_nested_json_in_a_run_directory_is_refused_in_one_line(tmp_path, capsys, name):
     run = tmp_path / "run"
     flags = [
-        "--num-envs",
-        "4",
-        "--unroll-length",
-        "4",
-        "--run-dir",
-        str(run),
-        "--threads-per-rank",
-        "1",
-        "--total-frames",
-        "100",
-    ]
+        "--num-envs", "4", "--unroll-length", "4", "--run-dir", str(run), "--threads-per-rank", "1",
+        "--total-frames", "100",
+    ]  # fmt: skip
     assert main(["train", "tiny_catch", *flags]) == 0
     (path,) = run.rglob(name)
     path.write_text("[" * 100_000 + "]" * 100_000)
@@ -619,19 +584,12 @@ def test_a_video_in_a_directory_that_does_not_exist_makes_none(tmp_path):
 
 
 def test_ctrl_c_while_the_consoles_compile_is_one_line_and_leaves_nothing(tmp_path):
-    """With an empty cache the first thing that takes long is compiling; then training begins, which saves when it is interrupted."""
+    """With an empty cache, compiling is the first slow step; training would save on an interrupt."""
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
     command = [
-        sys.executable,
-        "-m",
-        "parcade",
-        "train",
-        "pong",
-        "--run-dir",
-        str(tmp_path / "run"),
-        "--threads-per-rank",
-        "1",
-    ]
+        sys.executable, "-m", "parcade", "train", "pong", "--run-dir", str(tmp_path / "run"),
+        "--threads-per-rank", "1",
+    ]  # fmt: skip
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
     )

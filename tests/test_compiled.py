@@ -1,4 +1,4 @@
-"""Networks compiled by torch.compile learn what plain ones learn, are saved alike, and give way where there is no compiler."""
+"""Compiled networks learn and are saved like plain ones, and training works without a compiler."""
 
 import copy
 import os
@@ -17,7 +17,7 @@ from parcade.run_directory import newest_checkpoint, read_rank_file
 from parcade.train import run_training, start_run
 
 SMALL = NetworkConfig(network="mlp", hidden=16)
-# Torch warns of its own parts when it first compiles.
+# torch warns about its own code when it first compiles.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 
 
@@ -79,17 +79,9 @@ def test_who_has_no_network_to_compile_refuses(algorithm, engine, capsys):
 
 def test_without_a_compiler_training_goes_on_and_a_line_says_so(tmp_path):
     command = [
-        sys.executable,
-        "-m",
-        "parcade",
-        "train",
-        "tiny_catch",
-        "--compile",
-        "--total-frames",
-        "512",
-        "--run-dir",
-        str(tmp_path / "run"),
-    ]
+        sys.executable, "-m", "parcade", "train", "tiny_catch", "--compile", "--total-frames", "512",
+        "--run-dir", str(tmp_path / "run"),
+    ]  # fmt: skip
     environment = {
         **os.environ,
         "CXX": str(tmp_path / "none"),

@@ -1,5 +1,7 @@
-"""Supervised data parallelism: several ranks learn as one, over MPI and gloo, on a CPU and where it takes a GPU's place; the
-examples and the benchmark run; bad input is one line."""
+"""Supervised data parallelism: several ranks learn as one.
+
+Over MPI and gloo, on a CPU and on the GPU stand-in; examples and benchmark run; bad input is one line.
+"""
 
 import csv
 import gzip
@@ -37,7 +39,7 @@ MNIST, CLONING = str(ROOT / "examples" / "mnist.py"), str(ROOT / "examples" / "b
 
 
 def run(command, **environment):
-    """Run to the end within a hard limit, or end the whole process group."""
+    """Run to the end within a hard limit, or kill the process group."""
     process = subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
@@ -56,14 +58,14 @@ def run(command, **environment):
 
 
 def launcher(name, ranks):
-    """The words that start so many ranks of a Python program."""
+    """The command prefix that starts this many ranks of a Python program."""
     if name == "mpi":
         return [mpi.find_mpiexec(), "-n", str(ranks), sys.executable]
     return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
 
 
 def blobs():
-    """Two classes of points ``[96, 3]`` that a line can tell apart."""
+    """Two classes of points ``[96, 3]`` that a line separates."""
     x = torch.randn(96, 3, generator=torch.Generator().manual_seed(0))
     return TensorDataset(x, (x.sum(1) > 0).long())
 
@@ -225,7 +227,7 @@ def test_data_that_do_not_fit_on_the_gpu_are_refused_and_stay_on_the_host(monkey
 
 
 def begin_fitting(dataset, data_on):
-    """A fit on torch's meta device, where nothing has a value and whatever the host tried to read would raise."""
+    """A fit on torch's meta device, whose tensors have no values, so any read by the host would raise."""
     module, exchange = (
         nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2)).to("meta"),
         connect("local"),
@@ -247,7 +249,7 @@ def test_nothing_is_read_back_within_an_epoch(dataset, data_on):
     assert fitting._epoch() is False
     assert (fitting.done.updates, fitting._epoch_loss.device.type) == (3, "meta")
     with pytest.raises((NotImplementedError, RuntimeError)):
-        fitting.run_epochs()  # the loss of the last epoch is read
+        fitting.run_epochs()  # reads the loss of the last epoch
 
 
 @pytest.mark.quick
@@ -288,8 +290,8 @@ module = torch.nn.Linear(3, 2)
 if exchange.rank == 0:
     torch.manual_seed(0)
     module = torch.nn.Linear(3, 2)
-fit(module, blobs(), F.cross_entropy, FitConfig(epochs=3, batch_size=32, data_on=sys.argv[3]), exchange=exchange,
-    optimizer=sgd, run=Path(sys.argv[1]))
+fit(module, blobs(), F.cross_entropy, FitConfig(epochs=3, batch_size=32, data_on=sys.argv[3]),
+    exchange=exchange, optimizer=sgd, run=Path(sys.argv[1]))
 rows = exchange.gather_rows(np.full((exchange.rank, 2), float(exchange.rank)))
 assert rows[:, 0].tolist() == [float(r) for r in range(exchange.world_size) for _ in range(r)], rows
 first = exchange.gather_on_first(np.array([exchange.rank], np.uint8))
@@ -301,7 +303,7 @@ exchange.close()
 
 @pytest.fixture(scope="module")
 def together(tmp_path_factory):
-    """Fits with two ranks of a launcher on a device, each once: parameters, result and the exchange they had."""
+    """Fits with two ranks of a launcher on a device, each run once: parameters, result and exchange."""
     runs, program = {}, tmp_path_factory.mktemp("ranks") / "program.py"
     program.write_text(PROGRAM)
 
@@ -338,7 +340,7 @@ def test_two_ranks_learn_as_one_process_with_the_same_batch(together, name):
     [("mpi", "device", "NcclExchange"), ("mpi", "host", "NcclExchange"), ("gloo", "device", "GlooExchange")],
 )
 def test_two_ranks_on_the_stand_in_are_two_ranks_on_the_cpu_bit_for_bit(together, name, data_on, exchange):
-    """Over MPI, gradients go through ``NcclExchange`` with gloo in NCCL's place, and all else over MPI."""
+    """Over MPI, gradients use ``NcclExchange`` with gloo instead of NCCL, and everything else uses MPI."""
     expected, _, _ = together(name, "cpu")
     parameters, result, exchanges = together(name, "cuda", data_on)
     assert exchanges == {exchange}
@@ -363,7 +365,7 @@ def write_idx(path, array, type_code=0x08):
 
 @pytest.fixture
 def digits(tmp_path):
-    """Four IDX files of pictures that are bright in the upper or in the lower half."""
+    """Four IDX files of images that are bright in the upper or in the lower half."""
     random = np.random.default_rng(0)
     for kind, suffix, n in (("train", "", 256), ("t10k", ".gz", 64)):
         labels = random.integers(0, 2, n).astype(np.uint8)
@@ -403,7 +405,7 @@ def test_a_clone_learns_from_an_agents_recorded_games(tmp_path):
     assert code == 0, err
     figures = json.loads((tmp_path / "clone" / "metrics.jsonl").read_text())
     assert figures["test_agreement"] > 60  # three actions: chance agrees a third of the time
-    assert float(re.search(r"clone (-?[\d.]+)", out)[1]) > -0.6  # what chance scores
+    assert float(re.search(r"clone (-?[\d.]+)", out)[1]) > -0.6  # the score of chance
 
 
 TINY = ["--samples", "128", "--epochs", "2", "--repeats", "1", "--batch-sizes", "64", "--ranks", "2"]
@@ -456,11 +458,15 @@ def test_a_case_that_fails_leaves_a_row_and_is_measured_again(tmp_path, monkeypa
 def test_the_benchmark_begins_no_case_that_it_has_no_time_for(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv(STAND_IN, "1")
     gpu_supervised.main([*TINY, "--results", str(tmp_path), "--minutes", "0.5"])
-    assert "the rest is for the next call" in capsys.readouterr().out and not list(tmp_path.iterdir())
+    assert "the remaining cases are left for the next call" in capsys.readouterr().out and not list(
+        tmp_path.iterdir()
+    )
 
 
 @pytest.mark.quick
 def test_the_stand_in_writes_no_results_of_gpus(monkeypatch):
     monkeypatch.setenv(STAND_IN, "1")
-    with pytest.raises(SystemExit, match="the stand-in measures no GPU; name another folder with --results"):
+    with pytest.raises(
+        SystemExit, match="the stand-in does not measure a GPU; choose another folder with --results"
+    ):
         gpu_supervised.main(TINY)

@@ -1,4 +1,4 @@
-"""The docs name what there is: every metric, every algorithm and its flags; and the commands in them are taken."""
+"""The docs list every metric, every algorithm and its flags, and the commands in them are accepted."""
 
 import ast
 import dataclasses
@@ -17,9 +17,9 @@ DOCS = ROOT / "docs"
 
 
 def training_commands() -> dict[str, list[str]]:
-    """Arguments of every ``parcade train`` in the docs, those behind ``parcade slurm --`` too, by file and line.
+    """Arguments of every ``parcade train`` in the docs, also after ``parcade slurm --``, by file and line.
 
-    Left out is what shows a form instead of a command: with dots or brackets, or asking for help.
+    Leaves out patterns that are not commands: those with dots or brackets, or with ``--help``.
     """
     found: dict[str, list[str]] = {}
     for page in [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]:
@@ -78,7 +78,7 @@ def test_every_algorithm_has_its_page_with_every_flag_and_none_that_is_gone(algo
 
 
 def imports_of(path: Path, *, top_only: bool = False) -> set[str]:
-    """Modules of parcade that a file imports, ``parcade.`` left out."""
+    """Modules of parcade that a file imports, without the prefix ``parcade.``."""
     tree = ast.parse(path.read_text())
     found: set[str] = set()
     for node in tree.body if top_only else ast.walk(tree):

@@ -1,4 +1,4 @@
-"""The scripts that measure on a GPU: every path of theirs at a tiny size, with the kernels run on the CPU."""
+"""The GPU benchmark scripts: every code path at a tiny size, with the kernels on the CPU."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def rows_in(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-# --- what the scripts share ---------------------------------------------------------------------------------------------------
+# --- shared code ---------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def test_the_commit_needs_no_git(monkeypatch):
     [
         (gpu_parity, ["--games", "pnog"], "unknown game 'pnog'; did you mean 'pong'?"),
         (gpu_parity, ["--consoles", "0"], "--consoles 0: expected 1 or more"),
-        (gpu_parity, ["--stand-in"], "name another folder than benchmarks/results with --results"),
+        (gpu_parity, ["--stand-in"], "choose a folder other than benchmarks/results with --results"),
         (gpu_parity, ["--parts", "halves"], "invalid choice: 'halves'"),
         (gpu_speed, ["--minutes", "0"], "--minutes 0: expected more than 0"),
         (gpu_speed, ["--tables", "sped"], "invalid choice: 'sped'"),
@@ -123,7 +123,7 @@ def test_without_a_gpu_one_line_says_so(monkeypatch, tmp_path, capsys):
 
 
 def test_what_is_compiled_ahead_is_what_launches_look_for():
-    """Machine code is found on disk by the types of the arguments: other ones would be compiled again, one after another."""
+    """Machine code is found on disk by argument types; other types would be compiled again."""
     jit.prepare()
     launched = {}
 
@@ -134,7 +134,7 @@ def test_what_is_compiled_ahead_is_what_launches_look_for():
         launch_blocks = launch
 
         def take(self, actions, num_consoles):
-            return super().take(actions, num_consoles).copy()  # one that can be written to, as a GPU's arrays
+            return super().take(actions, num_consoles).copy()  # writable, like a GPU's arrays
 
     for states in ("exact", "cached"):
         consoles = DeviceConsoles("pong", 2, Looking(), start_states=states)
@@ -155,7 +155,7 @@ def test_kernels_are_linked_to_a_game_in_processes_that_see_no_gpu():
     device.capability = (9, 0)
     bodies = (arcade_kernels.act_thread,)
     with gpu_ahead.Ahead(device) as ahead:
-        assert ahead.wait("pong", bodies, 0), "nothing has been asked for"
+        assert ahead.wait("pong", bodies, 0), "nothing was requested"
         ahead.ask("pong", bodies)
         assert not ahead.wait("pong", bodies, 0)
         assert ahead.wait("pong", bodies, 600)
@@ -166,7 +166,7 @@ def test_kernels_are_linked_to_a_game_in_processes_that_see_no_gpu():
     ), "loaded from disk"
 
 
-# --- parity -------------------------------------------------------------------------------------------------------------------
+# --- parity --------------------------------------------------------------------------------------------
 
 
 def parity(folder, *arguments):
@@ -239,7 +239,7 @@ def test_a_game_that_cannot_be_built_leaves_a_row_and_the_others_go_on(tmp_path,
 
 def test_games_that_the_clock_cuts_short_are_left_for_the_next_call(tmp_path, monkeypatch, capsys):
     class Stopping(Clock):
-        """Has time for a group to begin, and none after its first chunk."""
+        """Has time to start a group, and none after its first chunk."""
 
         left_seconds = property(lambda self: next(self.left))
 
@@ -252,21 +252,21 @@ def test_games_that_the_clock_cuts_short_are_left_for_the_next_call(tmp_path, mo
     assert not (tmp_path / "gpu_parity.csv").exists()
 
 
-# --- speed --------------------------------------------------------------------------------------------------------------------
+# --- speed ---------------------------------------------------------------------------------------------
 
 
 def test_every_table_of_speed_is_measured_once(tmp_path, monkeypatch):
     gpu_speed.main(["--stand-in", "--results", str(tmp_path)])
     speed, tuning, states = (rows_in(tmp_path / f"gpu_{name}.csv") for name in ("speed", "tuning", "states"))
     assert [(row["game"], row["consoles"], row["start_states"]) for row in speed] == [
-        ("pong", "1", "cached"), ("pong", "3", "cached"), ("pong", "1", "exact"), ("pong", "3", "exact"), ("breakout", "2", "cached"),
-        ("breakout", "2", "exact"),
+        ("pong", "1", "cached"), ("pong", "3", "cached"), ("pong", "1", "exact"), ("pong", "3", "exact"),
+        ("breakout", "2", "cached"), ("breakout", "2", "exact"),
     ]  # fmt: skip
     for row in speed:
         assert 0 < int(row["lowest"]) <= int(row["frames_per_second"]) <= int(row["highest"])
         restarting = "restart_thread" if row["start_states"] == "exact" else "choose_thread"
         assert {"step_thread", "observe_block", restarting} <= set(json.loads(row["kernels"]))
-    assert float(speed[1]["restarts_per_step"]) > 0, "episodes of ten steps, begun at different ones"
+    assert float(speed[1]["restarts_per_step"]) > 0, "episodes of ten steps with different starting points"
     choices = {(row["threads_per_block"], row["max_registers"]) for row in tuning}
     assert len(tuning) == len(choices) == 12 and ("128", "255") in choices
     assert [float(row["get_seconds"]) >= 0 and row["consoles"] for row in states] == ["2"]
@@ -288,7 +288,7 @@ def test_the_cases_of_speed_are_those_that_were_asked_for():
     assert {count for game, count, _ in listed if game == "pong"} == {1, 1200, 4096, 16384, 32768, 65536}
 
 
-# --- training and static figures ----------------------------------------------------------------------------------------------
+# --- training and static metrics -----------------------------------------------------------------------
 
 
 @pytest.mark.quick
@@ -338,7 +338,7 @@ def test_static_figures_of_a_kernel_and_a_rom_are_measured_once(tmp_path, monkey
     pytest.importorskip("numba_cuda")
     if offline.find_ptxas() is None:
         pytest.skip("ptxas was not found; pip install nvidia-cuda-nvcc")
-    monkeypatch.setattr(gpu_results, "RESULTS", tmp_path)  # whose rows would count
+    monkeypatch.setattr(gpu_results, "RESULTS", tmp_path)  # whose rows would count as done
     call = ["--results", str(tmp_path), "--kernels", "show_thread", "--games", "pong"]
     gpu_static.main(call)
     kernels = json.loads((tmp_path / "gpu_static.json").read_text())["rows"]

@@ -1,4 +1,4 @@
-"""`benchmarks/gpu_hybrid.py`: every case is a run that parcade accepts, rows are kept, and one real case runs on the stand-in."""
+"""`benchmarks/gpu_hybrid.py`: parcade accepts every case, rows are kept, one case runs on the stand-in."""
 
 import sys
 from pathlib import Path
@@ -58,12 +58,12 @@ def test_rows_that_are_there_are_not_measured_again_and_errors_are(tmp_path, mon
 def test_what_does_not_fit_into_the_minutes_is_left_for_the_next_call(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(gpu_hybrid, "measure", lambda *arguments, **words: pytest.fail("measured"))
     gpu_hybrid.main(["--results", str(tmp_path), "--minutes", "0.1"])
-    assert "pong-s0 and what follows is for the next call" in capsys.readouterr().out
+    assert "pong-s0 and the following cases are left for the next call" in capsys.readouterr().out
 
 
 def test_rows_of_a_stand_in_never_go_to_the_results(monkeypatch):
     monkeypatch.setattr(gpu_hybrid, "card", lambda: "stand-in: CPU")
-    with pytest.raises(SystemExit, match="use --results DIR"):
+    with pytest.raises(SystemExit, match="with --results DIR"):
         gpu_hybrid.main(["--minutes", "0"])
 
 

@@ -1,4 +1,4 @@
-"""Help is shown without the packages that take seconds to import, and says what it says with them."""
+"""Help is shown without importing slow packages, and is the same as with them."""
 
 import json
 import os
@@ -17,7 +17,7 @@ HELP = [[name, "--help"] for name in COMMANDS] + [
     ["train", "--resume", "runs/x", "--help"],
 ]
 SLOW = ["torch", "numba", "numpy", "gymnasium", "ale_py", "scipy", "matplotlib"]
-# All of them in one process, which would notice what one leaves behind for the next.
+# All commands run in one process, which detects side effects of one on the next.
 SCRIPT = """
 import contextlib, json, sys
 from parcade import stand_ins
@@ -29,12 +29,13 @@ for arguments in json.loads(sys.argv[1]):
     with contextlib.suppress(SystemExit):
         main(arguments)
     if sys.argv[3] == "with stand-ins":
-        print("imported", sorted({name.partition(".")[0] for name in sys.modules} & set(json.loads(sys.argv[2]))))
+        found = {name.partition(".")[0] for name in sys.modules}
+        print("imported", sorted(found & set(json.loads(sys.argv[2]))))
 """
 
 
 def shown(how: str) -> str:
-    """What all of ``HELP`` print."""
+    """The output of all commands of ``HELP``."""
     command = [sys.executable, "-c", SCRIPT, json.dumps(HELP), json.dumps(SLOW), how]
     done = subprocess.run(
         command, env={**os.environ, "COLUMNS": "80"}, capture_output=True, text=True, timeout=120
@@ -58,8 +59,10 @@ def test_what_is_imported_next_to_stand_ins_is_forgotten():
         "with stand_ins():\n"
         "    import torch, torch.nn.functional as F, parcade.policy\n"
         "    class Body(F.linear): pass\n"
-        "    assert parcade.policy.Policy and torch.float32 + 1 is torch.nn.Module[0] and list(torch.arange(3)) == []\n"
-        "assert not [name for name in sys.modules if name.split('.')[0] == 'torch' or name == 'parcade.policy'], sorted(sys.modules)\n"
+        "    assert parcade.policy.Policy and torch.float32 + 1 is torch.nn.Module[0]\n"
+        "    assert list(torch.arange(3)) == []\n"
+        "left = [name for name in sys.modules if name.split('.')[0] == 'torch' or name == 'parcade.policy']\n"
+        "assert not left, sorted(sys.modules)\n"
         "import parcade.policy, torch\n"
         "assert issubclass(parcade.policy.Policy, torch.nn.Module)\n"
     )

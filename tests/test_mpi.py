@@ -1,4 +1,4 @@
-"""Real MPI ranks: equality with one process, the same games over any number of ranks, and every way to end."""
+"""Real MPI ranks: equality with one process, the same episodes over any split, and every way to end."""
 
 import json
 import os
@@ -18,20 +18,13 @@ pytest.importorskip("mpi4py", reason="the extra parcade[mpi] is not installed")
 RANKS = Path(__file__).parent / "exchange" / "ranks.py"
 HARD_LIMIT_SECONDS = 120
 TRAIN = [
-    sys.executable,
-    "-m",
-    "parcade",
-    "train",
-    "tiny_catch",
-    "--unroll-length",
-    "16",
-    "--threads-per-rank",
+    sys.executable, "-m", "parcade", "train", "tiny_catch", "--unroll-length", "16", "--threads-per-rank",
     "1",
-]
+]  # fmt: skip
 
 
 def run(command, **options):
-    """Run to the end within a hard limit, or end the whole process group."""
+    """Run to the end within a hard limit, or kill the process group."""
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, **options
     )
@@ -51,7 +44,7 @@ def checkpoint_tensors(directory):
 
 @pytest.fixture(scope="module", params=["mpi", "gloo"])
 def allreduce_checks(request):
-    """The output of all checks of ranks.py, run once on three ranks: starting ranks costs more than the checks."""
+    """The output of all checks of ranks.py, run once on three ranks because starting ranks is slow."""
     command = [mpi.find_mpiexec(), "-n", "3", sys.executable, str(RANKS), request.param]
     code, out, err = run(command, env=mpi.rank_environment(1))
     assert code == 0, err
@@ -72,7 +65,7 @@ def test_allreduce_on_three_ranks(allreduce_checks, check):
 
 
 def test_one_rank_and_two_ranks_play_the_same_games(tmp_path):
-    """With one update a batch, two ranks average to the gradient of one: scores agree until rounding tells them apart."""
+    """With one update per batch, two ranks average to one rank's gradient; scores agree up to rounding."""
     shape = ["--num-envs", "8", "--epochs", "1", "--num-minibatches", "1", "--total-frames", "1280"]
     alone, both = tmp_path / "alone", tmp_path / "both"
     code, _, err = run([*TRAIN, *shape, "--engine", "serial", "--run-dir", str(alone)])
@@ -106,7 +99,7 @@ def test_what_does_not_divide_is_refused_before_anything_starts(tmp_path):
 
 
 def is_running(pid):
-    """Whether a process is there and is more than an entry that its parent has not collected yet."""
+    """Whether a process exists and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except FileNotFoundError:
@@ -119,15 +112,8 @@ class Job:
     def __init__(self, directory):
         self.directory = directory
         flags = [
-            "--engine",
-            "mpi",
-            "--ranks",
-            "2",
-            "--total-frames",
-            "100000000",
-            "--checkpoint-seconds",
-            "1",
-        ]
+            "--engine", "mpi", "--ranks", "2", "--total-frames", "100000000", "--checkpoint-seconds", "1",
+        ]  # fmt: skip
         self.process = subprocess.Popen(
             [*TRAIN, *flags, "--run-dir", str(directory)],
             stdout=subprocess.PIPE,
@@ -146,7 +132,7 @@ class Job:
         raise AssertionError("no checkpoint was written")
 
     def rank_pids(self):
-        """The Python ranks among the descendants of this job's launcher."""
+        """Pids of the Python ranks among the descendants of this job's launcher."""
         found = []
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit() and int(entry.name) != self.process.pid:
@@ -204,7 +190,7 @@ def test_ctrl_c_leaves_a_checkpoint_of_that_moment(job):
 
 
 def train_where_rank_1_raises(tmp_path, error):
-    """The exit code and error output of a training of two ranks, one of which raises what is written down."""
+    """Exit code and error output of a training with two ranks, one of which raises ``error``."""
     program = (
         "import sys, parcade.errors, parcade.train as t, parcade.cluster.mpi as m\n"
         "real = t.train\n"
@@ -234,17 +220,9 @@ def test_a_mistake_of_one_rank_alone_is_said_and_ends_all(tmp_path):
 def test_a_stop_file_of_before_does_not_end_a_resumed_run(tmp_path):
     directory = tmp_path / "run"
     command = [
-        mpi.find_mpiexec(),
-        "-n",
-        "2",
-        *TRAIN,
-        "--engine",
-        "mpi",
-        "--total-frames",
-        "2048",
-        "--run-dir",
+        mpi.find_mpiexec(), "-n", "2", *TRAIN, "--engine", "mpi", "--total-frames", "2048", "--run-dir",
         str(directory),
-    ]
+    ]  # fmt: skip
     assert run(command, env=mpi.rank_environment(1))[0] == 0
     (directory / "stop").touch()
     again = [sys.executable, "-m", "parcade", "train", "--resume", str(directory), "--total-frames", "8192"]
@@ -258,16 +236,9 @@ def test_a_stop_file_of_before_does_not_end_a_resumed_run(tmp_path):
 def test_all_ranks_go_back_to_the_checkpoint_that_rank_0_finds_whole(tmp_path):
     directory = tmp_path / "run"
     command = [
-        *TRAIN,
-        "--engine",
-        "mpi",
-        "--ranks",
-        "2",
-        "--checkpoint-seconds",
-        "0.001",
-        "--run-dir",
+        *TRAIN, "--engine", "mpi", "--ranks", "2", "--checkpoint-seconds", "0.001", "--run-dir",
         str(directory),
-    ]
+    ]  # fmt: skip
     assert run([*command, "--total-frames", "4096"])[0] == 0
     newest, before, *_ = sorted((directory / "checkpoints").iterdir(), reverse=True)
     with open(newest / "rank-1.safetensors", "r+b") as file:

@@ -1,4 +1,4 @@
-"""Optimisers without torch.compile's marks do what torch's do."""
+"""Optimisers without torch.compile's decorators behave like torch's."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""A person plays: keys to actions, and the terminal as it was afterwards, however the game ends."""
+"""Interactive play: keys map to actions, and the terminal is restored however the game ends."""
 
 import os
 import pty

@@ -75,7 +75,8 @@ def test_moments_of_two_ranks_add_up_to_those_of_both():
 
 def test_the_largest_noise_explores_the_last_action():
     policy = small_policy(head="q")
-    just_below_one = torch.tensor(1 - 2**-30, dtype=torch.float64).float()  # 1.0: float32 has nothing between
+    # 1.0: float32 has no value in between
+    just_below_one = torch.tensor(1 - 2**-30, dtype=torch.float64).float()
     acted = policy.act(torch.zeros(1, 5), torch.tensor([[0.0, just_below_one]]), epsilon=torch.ones(1))
     assert acted.actions.tolist() == [2]
 

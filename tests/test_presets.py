@@ -1,4 +1,4 @@
-"""Presets: each one parses, and so does each that the documentation and the benchmarks name."""
+"""Every preset parses, and every preset named by the documentation and the benchmarks exists."""
 
 import re
 from pathlib import Path

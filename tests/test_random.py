@@ -1,4 +1,4 @@
-"""Random numbers are a pure function of who asks and when."""
+"""Random numbers are a pure function of key and step."""
 
 import numpy as np
 import pytest
@@ -24,9 +24,8 @@ def test_numbers_are_uniform_and_uncorrelated_along_every_axis(axis):
     u = uniforms(keys, steps, 2)
     assert 0 <= u.min() and u.max() < 1
     counts = np.histogram(u[:, 0], 20, (0, 1))[0]
-    assert (
-        (counts - n / 20) ** 2 / (n / 20)
-    ).sum() < 50  # chi-square with 19 degrees of freedom: 1 in 10,000 exceeds
+    # Chi-square with 19 degrees of freedom: 1 in 10,000 exceeds 50.
+    assert ((counts - n / 20) ** 2 / (n / 20)).sum() < 50
     assert abs(np.corrcoef(u[:-1, 0], u[1:, 0])[0, 1]) < 0.02
     assert abs(np.corrcoef(u[:, 0], u[:, 1])[0, 1]) < 0.02
 

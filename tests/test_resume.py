@@ -1,4 +1,4 @@
-"""An interrupted and resumed run ends bit-identical to an uninterrupted one, and nothing but the last moments is lost."""
+"""An interrupted and resumed run ends bit-identical to an uninterrupted one."""
 
 import dataclasses
 import json
@@ -49,7 +49,7 @@ CASES = {
         {},
     ),
 }
-# Chosen so that every schedule is still under way when the run is cut in half.
+# Chosen so that every schedule is still running when the run is cut in half.
 FRAMES = 4_096
 
 
@@ -81,7 +81,7 @@ def test_a_resumed_run_ends_bit_identical(tmp_path, case, monkeypatch):
 @pytest.mark.parametrize("capture", [True, False], ids=["captured", "launched"])
 @pytest.mark.parametrize("case", CASES)
 def test_a_resumed_run_with_its_network_on_a_gpu_ends_bit_identical(tmp_path, case, capture, monkeypatch):
-    """On the stand-in. A resumed run launches its first updates one by one and records anew what the whole run replays."""
+    """On the stand-in. A resumed run launches its first updates one by one and records them again."""
     monkeypatch.setenv(STAND_IN, "1")
     check_resume(tmp_path, case, monkeypatch, device="cuda", capture=capture)
 
@@ -90,7 +90,7 @@ def check_resume(tmp_path, case, monkeypatch, **options):
     whole = config_for(case, tmp_path / "whole", FRAMES, **options)
     run_training(whole, start_run(whole))
 
-    # The same run, asked to stop (as Ctrl-C would) half-way through its frames, then resumed.
+    # The same run, stopped half-way through its frames (as Ctrl-C would), then resumed.
     halves = config_for(case, tmp_path / "halves", FRAMES, **options)
     run = start_run(halves)
     from parcade.report import reporter
@@ -162,7 +162,7 @@ def test_another_machine_is_warned_about(tmp_path, capsys, monkeypatch):
 def start(directory, *flags):
     command = [sys.executable, "-m", "parcade", "train", "tiny_catch", "--threads-per-rank", "1", *flags]
     command += ["--total-frames", "1000000000", "--checkpoint-seconds", "0.5", "--run-dir", str(directory)]
-    # Tests that run under nohup would hand its deafness on.
+    # Reset SIGHUP, which is ignored if the tests run under nohup.
     hears = lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL)  # noqa: E731
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=hears
@@ -191,7 +191,7 @@ def test_a_run_that_is_at_work_is_not_resumed(tmp_path, capsys):
 
     run = tmp_path / "run"
     process = start(run)
-    os.kill(process.pid, signal.SIGSTOP)  # at work it would be gone before the answer
+    os.kill(process.pid, signal.SIGSTOP)  # stopped, so that it still exists when the command looks for it
     try:
         before = sorted((run / "checkpoints").iterdir())
         assert main(["train", "--resume", str(run)]) == 2
@@ -212,7 +212,7 @@ def test_progress_on_another_host_is_a_run_at_work(tmp_path, monkeypatch):
     write_record(tmp_path, record)
     later = [dataclasses.replace(record, beat=2), dataclasses.replace(record, beat=3, progress=2.0)]
     monkeypatch.setattr(processes.time, "sleep", lambda seconds: write_record(tmp_path, later[0]))
-    assert still_running(tmp_path, 4.0) is None, "it waits for a link that is gone"
+    assert still_running(tmp_path, 4.0) is None, "it waits for a broken link"
     later.pop(0)
     assert still_running(tmp_path, 4.0) == later[0]
     write_record(tmp_path, dataclasses.replace(later[0], ended=True))

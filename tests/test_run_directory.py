@@ -1,4 +1,4 @@
-"""What is on disk is whole, sealed and never unpickled."""
+"""Files on disk are complete, checksummed and never unpickled."""
 
 import json
 import os
@@ -186,7 +186,7 @@ def test_a_config_survives_json_and_another_schema_is_refused_by_name():
 
 
 def test_a_config_of_the_time_of_view_keeps_its_meaning():
-    """The setting is called observations now, and auto has a CNN for pictures in colour, which was an MLP."""
+    """The setting is now called observations, and auto now uses a CNN for colour images, not an MLP."""
     for name, network, expected in (
         ("rgb", "auto", "mlp"),
         ("rgb", "karpathy_mlp", "karpathy_mlp"),

@@ -1,4 +1,4 @@
-"""Ranks that torchrun started: the same training as MPI's to the last bit, what is refused, and Ctrl-C."""
+"""Ranks started by torchrun: the same training as over MPI to the last bit, refusals, and Ctrl-C."""
 
 import json
 import os
@@ -14,16 +14,9 @@ import torch
 from parcade.run_directory import newest_checkpoint, read_rank_file
 
 TORCHRUN = [
-    sys.executable,
-    "-m",
-    "torch.distributed.run",
-    "--nproc-per-node",
-    "2",
-    "-m",
-    "parcade",
-    "train",
+    sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "parcade", "train",
     "tiny_catch",
-]
+]  # fmt: skip
 FLAGS = ["--engine", "mpi", "--unroll-length", "16", "--threads-per-rank", "1"]
 HARD_LIMIT_SECONDS = 120
 

@@ -1,4 +1,4 @@
-"""Every algorithm solves a tiny task, and the same test fails for a policy that does not learn."""
+"""Every algorithm solves a tiny task, and a policy that does not learn fails the same test."""
 
 import dataclasses
 
@@ -12,7 +12,7 @@ from parcade.evaluate import evaluate
 from parcade.policy import NetworkConfig
 from parcade.train import run_training, start_run
 
-# What solves tiny_catch (chance: -0.6, perfect: 1) within the frames below.
+# Settings that solve tiny_catch (chance: -0.6, perfect: 1) within the frames below.
 SOLVES_CATCH = {
     "reinforce": {
         "num_envs": 10,
@@ -113,7 +113,7 @@ def test_a_frozen_policy_does_not_solve_catch(tmp_path, algorithm):
 
 
 def test_evolution_strategies_are_asked_as_they_were_trained(tmp_path):
-    """Scored by the best action of every member; drawing from the scores would be another policy, and a worse one."""
+    """The score is that of every member's best action; sampling would be a different and worse policy."""
     play(tmp_path, "tiny_catch", "es", 60_000, **SOLVES_CATCH["es"])
     drawn, best = (evaluate(load(tmp_path / "run"), 40, greedy=greedy) for greedy in (False, True))
     assert drawn["scores"] == best["scores"] and drawn["greedy"] and drawn["score_mean"] >= SOLVED
@@ -126,7 +126,7 @@ def test_an_agent_explores_no_more_than_at_the_end_of_its_training(tmp_path):
 
 
 def test_rmsprop_moves_v_trace_as_fast_as_adam_does(tmp_path):
-    """Losses are means and gradients short: an epsilon that was meant for sums would leave nothing of them."""
+    """Losses are means, so gradients are small: an epsilon chosen for sums would dominate them."""
     hyper = SOLVES_CATCH["vtrace"] | {"optimizer": "rmsprop", "learning_rate": 1e-3}
     assert play(tmp_path, "tiny_catch", "vtrace", 60_000, **hyper)["score_mean"] >= SOLVED
 
@@ -168,7 +168,7 @@ def test_without_memory_the_cue_is_lost(tmp_path):
 
 @pytest.mark.parametrize("algorithm", ["a2c", "ppo", "pqn", "dqn"])
 def test_a_truncated_task_is_worth_what_an_endless_one_is(tmp_path, algorithm):
-    """Reward 1 for ever at gamma 0.8 is worth 5; ending bootstrapping at the cut would give about 4 or less."""
+    """A reward of 1 forever at gamma 0.8 is worth 5; without bootstrapping at the cut, 4 or less."""
     hyper = {"unroll_length": 8, "learning_rate": 1e-2, "gamma": 0.8, "num_envs": 8}
     hyper["network"] = NetworkConfig(network="mlp", hidden=32, normalize_input=False)
     if algorithm == "dqn":

@@ -27,7 +27,7 @@ def make(**config):
 
 
 def games_batch():
-    """Two games of 5 and 3 steps with points in between, padded to 5."""
+    """Two episodes of 5 and 3 steps with points in between, padded to 5."""
     batch = empty_batch(5, 2, (3,), torch.float32)
     batch.observations.normal_(generator=torch.Generator().manual_seed(1))
     batch.actions[:] = torch.tensor([[0, 1], [1, 0], [1, 1], [0, 0], [1, 0]])
@@ -39,7 +39,7 @@ def games_batch():
 
 
 def karpathy_returns(rewards, gamma):
-    """His loop: a running sum, reset at every point."""
+    """His loop: a running sum that is reset at every point."""
     out, running = np.zeros(len(rewards)), 0.0
     for t in reversed(range(len(rewards))):
         if rewards[t] != 0:

@@ -18,9 +18,10 @@ def play_both(
     difficulty=None,
     make=Arcade,
 ) -> str | None:
-    """Play `num_frames` on ale-py and on `Arcade` and compare after every frame; the first difference in words, or None.
+    """Play `num_frames` on ale-py and `Arcade`; describe the first difference, or return None.
 
-    `make` builds the arcade. Compared: RAM, the whole screen, reward, lives, game over, frame numbers. Games that end are reset and go on.
+    Compares RAM, the complete screen, reward, lives, game over and frame numbers after every frame, and
+    resets both after game over. `make` builds the arcade.
     """
     import ale_py
 
@@ -31,7 +32,8 @@ def play_both(
     ale.loadROM(games.find_rom(game))
     arcade = make(game, 1, repeat_action_probability=sticky)
     ale.reset_game()
-    arcade.reset(seed=seed & 0x7FFFFFFF)  # Adventure's choice of a mode draws numbers, sticky actions or not
+    # Adventure's choice of a mode draws numbers even without sticky actions
+    arcade.reset(seed=seed & 0x7FFFFFFF)
     if mode is not None or difficulty is not None:
         if mode is not None:
             ale.setMode(mode)

@@ -1,4 +1,4 @@
-"""Consoles with rubbish in them: random bytes for a ROM, random words for a state, wild actions, between guarded borders."""
+"""Consoles with random bytes as ROM, random words as state and random actions, between guard regions."""
 
 import numpy as np
 
@@ -13,7 +13,7 @@ FRAMES = 20
 
 
 class Guarded:
-    """Arrays of one console, each in the middle of memory whose ends nobody may write to."""
+    """Arrays of one console, each between two guard regions."""
 
     def __init__(self) -> None:
         self.arrays, self._around = {}, []
@@ -27,12 +27,12 @@ class Guarded:
             array[...] = 0
 
     def rows(self, rom: np.ndarray) -> tuple[np.ndarray, ...]:
-        """One console's rows as `console` takes them."""
+        """Rows of one console as `console` takes them."""
         a = self.arrays
         return a["state"][0], a["memory"][0], rom, a["screen"][0], a["random"][0]
 
     def check(self) -> None:
-        """Errors: AssertionError where something was written beside an array."""
+        """Raise AssertionError if anything was written outside the arrays."""
         for memory in self._around:
             assert (memory[:GUARD] == GUARD_BYTE).all() and (memory[-GUARD:] == GUARD_BYTE).all(), (
                 "written outside an array"
@@ -40,20 +40,18 @@ class Guarded:
 
 
 def play_rubbish(guarded: Guarded, kind: int, random: np.random.Generator) -> int:
-    """Play a random image of a cartridge type, then go on from random states of it; returns how many of those were taken.
+    """Play a random image of a cartridge type, then continue from a random state of it.
 
-    Errors: AssertionError where memory outside the arrays changed; ValueError where a word left the range kernels rely on.
+    Returns 1 if the state was accepted, else 0. Errors: AssertionError if memory outside of the arrays
+    changed; ValueError if a word left the range that kernels rely on.
     """
     guarded.clear()
     rom = cartridge.expand_image(random.bytes(16384), kind)
     rows = guarded.rows(rom)
     state = rows[0]
     state[st.CART_KIND], state[st.ROM_YSTART], state[st.ROM_HEIGHT], state[st.ROM_MAX_LINES] = (
-        kind,
-        34,
-        HEIGHT,
-        290,
-    )
+        kind, 34, HEIGHT, 290,
+    )  # fmt: skip
     state[st.ROM_HMOVE_BLANKS] = 1
     console.power_on(*rows)
     powered = {name: array.copy() for name, array in guarded.arrays.items()}

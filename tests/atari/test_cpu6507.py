@@ -8,7 +8,7 @@ from parcade.atari import state as st
 
 
 def machine(program: bytes, image: bytearray | None = None, kind: int = cartridge.PLAIN) -> tuple:
-    """A console with `program` at $F000, or with an image that has its own vector, about to run it."""
+    """A console about to run `program` at $F000, or an image with its own reset vector."""
     jit.prepare()
     image = image or bytearray(4096)
     image[: len(program)] = program
@@ -34,7 +34,7 @@ def run(program: bytes, steps: int, **registers) -> np.ndarray:
 
 
 def reference_decimal(a: int, m: int, c: int, subtracting: bool) -> tuple[int, int, int]:
-    """Result, carry and overflow by counting tens and ones."""
+    """Result, carry and overflow, computed by tens and ones."""
     value = {byte: 10 * (byte >> 4) + (byte & 15) for byte in range(256)}
     if subtracting:
         total = value[a] - value[m] - (1 - c)

@@ -1,4 +1,4 @@
-"""Numba's simulator runs a few frames of the kernels as they are launched: indices, local arrays, arguments."""
+"""Numba's simulator runs a few frames of the kernels as launched: indices, local arrays, arguments."""
 
 import os
 import subprocess
@@ -34,7 +34,8 @@ from parcade.atari.cuda.vector import DeviceConsoles
 
 warnings.simplefilter("ignore")
 settings = {"img_height": 6, "img_width": 5, "noop_max": 0, "frameskip": 2, "stack_num": 2}
-on_cpu, on_device = VectorConsoles(sys.argv[1], 2, **settings), DeviceConsoles(sys.argv[1], 2, GpuThreads(), **settings)
+on_cpu = VectorConsoles(sys.argv[1], 2, **settings)
+on_device = DeviceConsoles(sys.argv[1], 2, GpuThreads(), **settings)
 assert np.array_equal(on_cpu.reset(seed=1)[0], np.asarray(on_device.reset(seed=1)[0]))
 for step in range(2):
     want, got = on_cpu.step(np.array([step, 1])), on_device.step(on_device.threads.put(np.array([step, 1])))
@@ -42,14 +43,15 @@ for step in range(2):
 print("levels", len(np.unique(want.observations)))
 """
 
-# Frames of lines that change colour and count in RAM: LDA #2, STA VSYNC, STA WSYNC x3, LDA #0, STA VSYNC, LDX #40, line: STA WSYNC,
-# STX COLUBK, INC $80, DEX, BNE line, JMP $F000. 43 lines, which the picture's begin above; and six STA WSYNC in the place of one, 250 lines.
+# Programs whose lines change colour and count in RAM: LDA #2, STA VSYNC, STA WSYNC x3, LDA #0, STA VSYNC, LDX
+# #40, line: STA WSYNC, STX COLUBK, INC $80, DEX, BNE line, JMP $F000. SHORT has 43 lines, and the visible
+# ones begin at line 34. WHOLE has six STA WSYNC instead of one and 250 lines.
 SHORT = "A902 8500 8502 8502 8502 A900 8500 A228 8502 8609 E680 CA D0F7 4C00F0"
 WHOLE = "A902 8500 8502 8502 8502 A900 8500 A229 8502 8502 8502 8502 8502 8502 8609 E680 CA D0ED 4C00F0"
 
 
 def simulate(tmp_path, program: str, script: str, *arguments: str) -> int:
-    """Run a script on a ROM with this program, in numba's simulator; returns the number it prints last."""
+    """Run a script on a ROM with this program in numba's simulator; return the last number it prints."""
     rom = bytearray(4096)
     code = bytes.fromhex(program.replace(" ", ""))
     rom[: len(code)] = code
@@ -64,11 +66,11 @@ def simulate(tmp_path, program: str, script: str, *arguments: str) -> int:
 
 
 def test_the_simulator_plays_as_the_cpu_does(tmp_path):
-    assert simulate(tmp_path, SHORT, SCRIPT) > 2  # the picture begins at line 34 of 43
+    assert simulate(tmp_path, SHORT, SCRIPT) > 2  # the visible lines begin at line 34 of 43
 
 
 @pytest.mark.gpu_code
 @pytest.mark.parametrize(("program", "levels"), [(WHOLE, 3), (SHORT, 2)])
 def test_the_simulator_steps_environments_as_the_cpu_does(tmp_path, program, levels):
-    """Whole frames, and frames that are cut short."""
+    """Complete frames and frames that are cut short."""
     assert simulate(tmp_path, program, ENVIRONMENTS) >= levels

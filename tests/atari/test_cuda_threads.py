@@ -1,4 +1,4 @@
-"""The GPU's kernels, every thread run on the CPU in an order drawn anew, against the CPU engine and ale-py, bit for bit."""
+"""The GPU's kernels, run on the CPU in random thread order, equal the CPU engine and ale-py bit for bit."""
 
 import functools
 import secrets
@@ -21,9 +21,10 @@ pytest.importorskip("ale_py")
 
 DeviceArcadeOnHost = functools.partial(DeviceArcade, threads=HostThreads())
 MANY = (
-    "pong breakout seaquest ms_pacman qbert space_invaders beam_rider pitfall2 robotank elevator_action montezuma_revenge journey_escape "
-    "adventure tetris air_raid alien asterix asteroids bank_heist berzerk bowling boxing carnival centipede chopper_command "
-    "double_dunk enduro freeway frostbite gravitar hero kangaroo pooyan riverraid solaris tennis video_cube zaxxon"
+    "pong breakout seaquest ms_pacman qbert space_invaders beam_rider pitfall2 robotank elevator_action "
+    "montezuma_revenge journey_escape adventure tetris air_raid alien asterix asteroids bank_heist berzerk "
+    "bowling boxing carnival centipede chopper_command double_dunk enduro freeway frostbite gravitar hero "
+    "kangaroo pooyan riverraid solaris tennis video_cube zaxxon"
 ).split()
 
 
@@ -35,7 +36,7 @@ def seed():
 
 
 def play_steps(game: str, num_steps: int, seed: int, n: int = 2, **settings) -> int:
-    """Play both and compare everything a step gives; returns how many episodes ended."""
+    """Play both and compare every output of a step; return the number of finished episodes."""
     expected = VectorConsoles(game, n, **settings)
     consoles = DeviceConsoles(game, n, HostThreads(seed), **settings)
     assert np.array_equal(expected.reset(seed=seed)[0], consoles.reset(seed=seed)[0])
@@ -97,7 +98,7 @@ def test_steps_equal_the_cpu_engine(game, settings, seed):
 def both_after(
     game: str, num_steps: int, n: int, **settings
 ) -> tuple[VectorConsoles, DeviceConsoles, set[int]]:
-    """Both engines after `num_steps` equal steps, and where the second pictures of frames were."""
+    """Both engines after `num_steps` equal steps, and the places of the frames' second images."""
     expected, consoles = (
         VectorConsoles(game, n, **settings),
         DeviceConsoles(game, n, HostThreads(3), **settings),
@@ -120,21 +121,19 @@ def both_after(
     ("game", "settings", "places"),
     [
         ("pong", {}, {layout.OTHER}),
-        (
-            "breakout",
-            {"max_num_frames_per_episode": 36},
-            {layout.OTHER, layout.BLACK},
-        ),  # episodes end with the last frame of a step
-        ("journey_escape", {}, {layout.OTHER}),  # frames end two lines above the picture's last one
-        ("tic_tac_toe_3d", {}, {layout.OTHER, layout.KEPT}),  # it thinks for longer than an update lasts
+        # Episodes end with the last frame of a step.
+        ("breakout", {"max_num_frames_per_episode": 36}, {layout.OTHER, layout.BLACK}),
+        ("journey_escape", {}, {layout.OTHER}),  # frames end two lines above the last visible line
+        ("tic_tac_toe_3d", {}, {layout.OTHER, layout.KEPT}),  # it computes for longer than an update lasts
     ],
 )
 def test_older_pictures_are_seen_where_they_are(game, settings, places):
     assert both_after(game, 30, 2, repeat_action_probability=0.25, **settings)[2] == places
 
 
-# Both count frames in $80 and colour the background with it, 250 lines a frame. The first thinks for 30,000 instructions after 120
-# lines of every eighth frame, longer than an update lasts; the second ends 3 frames of 32 after 180 lines.
+# Both count frames in $80 and use the count as background colour, 250 lines per frame. The first busy-waits
+# for 30,000 instructions after 120 lines of every eighth frame, which is longer than an update; the second
+# ends 3 of 32 frames after 180 lines.
 THINKING = (
     "78d8a2ff9aa9008580a90285028500850285028502a90085008501e680a5800a0a8509a2788502cad0fba5802907d01a"
     "a03ca200cad0fd88d0f8a580493c8509a2ff8502cad0fb4c09f0a580497f8509a2878502cad0fb4c09f0"
@@ -146,7 +145,7 @@ CUT = (
 
 
 def rom_of(tmp_path, code: str):
-    """A cartridge of 4K with this code at $F000."""
+    """A 4K cartridge with this code at $F000."""
     image = bytearray.fromhex(code).ljust(4096, b"\0")
     image[0xFFC:0x1000] = b"\x00\xf0\x00\xf0"
     path = tmp_path / "own.bin"
@@ -292,7 +291,7 @@ def state_of(consoles: VectorConsoles) -> dict[str, np.ndarray]:
     [("pong", 2, 0.25), ("pong", 1, 0.0), ("adventure", 2, 0.0), ("adventure", 2, 0.25)],
 )
 def test_environments_go_on_from_a_state_of_the_other_device(game, n, sticky):
-    """And back: over restarts, which draw from all generators, the one of sticky actions too where a menu waits so many frames."""
+    """Both ways, over restarts, which draw from all generators, including that of sticky actions."""
     settings = {
         "repeat_action_probability": sticky,
         "max_num_frames_per_episode": 40,
@@ -339,7 +338,7 @@ def test_cached_starts_are_starts_that_were_played():
     first = np.array(consoles.reset(seed=100)[0])
     which = [[np.array_equal(observation, start) for start in starts].index(True) for observation in first]
     assert set(which) == {0, 1, 2}
-    # From a cached start on the game is the one that begins so.
+    # After a cached start the game continues like the one that starts the same way.
     got, want = consoles.step(np.full(16, 3)), played.step(np.full(3, 3))
     for e, k in enumerate(which):
         assert np.array_equal(got.observations[e], want.observations[k])

@@ -15,32 +15,9 @@ def rom(program: bytes, at: int = 0) -> bytes:
 
 
 def test_code_is_listed_with_register_names_and_the_rest_as_bytes():
-    lines = list(
-        listing(
-            rom(
-                bytes(
-                    [
-                        0x78,
-                        0xA2,
-                        0xFF,
-                        0x9A,
-                        0x85,
-                        0x02,
-                        0xAD,
-                        0x84,
-                        0x02,
-                        0xD0,
-                        0xF8,
-                        0x4C,
-                        0x00,
-                        0xF0,
-                        0x07,
-                        0x08,
-                    ]
-                )
-            )
-        )
-    )
+    lines = list(listing(rom(bytes([
+        0x78, 0xA2, 0xFF, 0x9A, 0x85, 0x02, 0xAD, 0x84, 0x02, 0xD0, 0xF8, 0x4C, 0x00, 0xF0, 0x07, 0x08,
+    ]))))  # fmt: skip
     assert lines[0] == "; unknown ROM, 4096 bytes, cartridge 4K"
     start = lines.index("; bank 0, starts at $F000") + 1
     assert lines[start : start + 8] == [

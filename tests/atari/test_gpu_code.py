@@ -1,4 +1,4 @@
-"""Every kernel compiles to machine code without a GPU, within the bounds written down here."""
+"""Every kernel compiles to machine code without a GPU, within the bounds listed here."""
 
 import functools
 import os
@@ -22,8 +22,9 @@ if PTXAS is None:
 
 pytestmark = pytest.mark.gpu_code
 
-# The most a kernel may need on any architecture: registers, stack bytes (a console's row is 26,304 of those that play), spill bytes,
-# instructions without a ROM's, 64-bit operations in PTX. Local memory beyond that would be a bug.
+# Upper bounds of a kernel on any architecture: registers, stack bytes (including a console's row of 26,304
+# bytes in kernels that play), spill bytes, instructions without those of a ROM, 64-bit operations in PTX.
+# More local memory would be a bug.
 ROW = 4 * ROW_WORDS + MEMORY_BYTES
 BOUNDS = {
     "step_thread": (128, ROW + 2400, 13000, 26000, 6500),
@@ -44,7 +45,7 @@ SMALL = [name for name in BOUNDS if name not in LARGE]
 
 @functools.cache
 def ptx_of(name: str) -> str:
-    """One compilation serves every architecture."""
+    """PTX of a kernel; one compilation serves every architecture."""
     body = next(body for body in offline.signatures() if body.py_func.__name__ == name)
     return offline.compile_to_ptx(body)
 
@@ -59,7 +60,8 @@ def check(name: str, architecture: str) -> None:
     assert found.spill_bytes <= spill, found
     assert 0 < found.instructions <= instructions, found
     assert found.wide_operations <= wide, found
-    # A fused multiply-add rounds once where ale-py rounds twice; a table in constant memory is read lane by lane.
+    # A fused multiply-add rounds once where ale-py rounds twice. A table in constant memory would be read
+    # lane by lane.
     assert (found.float_fusions, found.constant_bytes) == (0, 0), found
 
 
@@ -96,7 +98,7 @@ def test_products_that_are_added_up_are_fused_without_the_remedy():
 
 @pytest.fixture
 def kept(tmp_path, monkeypatch):
-    """Compiles a small kernel of given sources ahead of time; returns its machine code and whether it was on disk."""
+    """Compiles a small kernel of given sources ahead; returns its code and whether it was on disk."""
     from parcade.atari.cuda import arcade_kernels, kernels
 
     dispatcher, compiled = import_cuda("numba.cuda.dispatcher"), []
@@ -135,13 +137,13 @@ def test_machine_code_is_kept_on_disk_for_the_sources_and_options_it_was_made_of
     assert not on_disk and code.startswith(b"\x7fELF")
     assert kept("a" * 16) == (code, True)
     assert kept("a" * 16, max_registers=32)[1] is False
-    assert kept("a" * 16) == (code, True), "code of other options of the same sources stays"
+    assert kept("a" * 16) == (code, True), "code for other options of the same sources stays"
     assert kept("b" * 16)[1] is False
     assert kept("a" * 16)[1] is False, "code of other sources is deleted"
 
 
 def test_a_launch_finds_what_was_compiled_ahead(kept, monkeypatch):
-    """The first launch on a device of the same kind, whose context numba-cuda asks for its compute capability."""
+    """The first launch on a device of the same kind; its context supplies the compute capability."""
     from parcade.atari.cuda import arcade_kernels, kernels
 
     code, _ = kept("a" * 16)
@@ -226,7 +228,7 @@ if hasattr(np, "row_stack"):
     np.__all__.remove("row_stack")
 from parcade.atari.cuda import arcade_kernels, offline
 assert ".entry" in offline.compile_to_ptx(arcade_kernels.show_thread)
-assert not hasattr(np, "row_stack"), "numpy is left as it was"
+assert not hasattr(np, "row_stack"), "numpy is unchanged"
 """
 
 

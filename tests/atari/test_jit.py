@@ -1,4 +1,4 @@
-"""Compiling: once, by one process at a time, and never old code."""
+"""Compiling: once, by one process at a time, and never stale code."""
 
 import errno
 import hashlib
@@ -34,7 +34,10 @@ def test_compiled_code_of_these_sources_is_kept(tmp_path):
 
 def test_a_process_that_waits_for_the_compiler_says_so_in_the_end(tmp_path, monkeypatch):
     monkeypatch.setattr(jit, "LOCK_SECONDS", 0.2)
-    holder = "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.flock(f, fcntl.LOCK_EX); print('held', flush=True); sys.stdin.read()"
+    holder = (
+        "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.flock(f, fcntl.LOCK_EX); "
+        "print('held', flush=True); sys.stdin.read()"
+    )
     with subprocess.Popen(
         [sys.executable, "-c", holder, str(tmp_path / "kernels.lock")],
         stdin=subprocess.PIPE,
@@ -63,7 +66,7 @@ def test_where_files_cannot_be_locked_a_folder_is(tmp_path, monkeypatch):
             pass
     assert not held.exists()
     held.mkdir()
-    monkeypatch.setattr(jit, "HELD_SECONDS", 0.1)  # its maker has died
+    monkeypatch.setattr(jit, "HELD_SECONDS", 0.1)  # its creator has died
     with jit.only_process(tmp_path):
         pass
 
@@ -76,7 +79,7 @@ def test_locks_of_different_names_do_not_wait_for_each_other(tmp_path, monkeypat
 
 
 def test_the_same_source_runs_as_plain_python(tmp_path):
-    """Two frames from one state, compiled here and with NUMBA_DISABLE_JIT=1 in a process of its own."""
+    """Two frames from one state, compiled here and with NUMBA_DISABLE_JIT=1 in another process."""
     arcade = Arcade("pong", 1)
     arcade.reset(seed=3)
     np.savez(tmp_path / "before.npz", rom=arcade.machine.rom[:-8], **arcade.arrays)
@@ -110,7 +113,7 @@ print(hashlib.sha256(b"".join(row.tobytes() for row in rows)).hexdigest())
     from parcade.atari import tia
     from parcade.atari.translate import rom_code
 
-    rom_code.detach(arcade.machine.rom)  # the machine code leaves another byte on the bus
+    rom_code.detach(arcade.machine.rom)  # machine code leaves another byte on the bus
     rows = [arcade.arrays[name][0] for name in ("state", "memory", "screen")]
     for _ in range(2):
         console.run_update(rows[0], rows[1], arcade.machine.rom, rows[2])
@@ -133,10 +136,11 @@ llvm.create_mcjit_compiler = create_mcjit_compiler
 
 from parcade.atari import Arcade, jit, vector
 
-PAGE, FAR, RESERVE = 4096, 5 << 30, 0x104022  # mmap: private, anonymous, no swap set aside, exactly there
+# RESERVE, flags of mmap: private, anonymous, no swap reserved, at the exact address.
+PAGE, FAR, RESERVE = 4096, 5 << 30, 0x104022
 libc = ctypes.CDLL(None)
 libc.mmap.restype = ctypes.c_void_p
-libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
 
 def reserve(start, end):
     assert libc.mmap(start, end - start, 0, RESERVE, -1, 0) == start
@@ -149,8 +153,9 @@ def gaps():
             yield end, first
         end = max(end, last)
 
-# All that is above the widest gap goes. In the gap, from the top, holes of 1 to 1,024 pages are left, 5 GB apart: Linux gives the highest
-# hole that is large enough, so every section of an object gets a hole of exactly its size. Below is room for everything else.
+# Reserve everything above the widest gap. In the gap, from the top, leave holes of 1 to 1,024 pages, 5 GB
+# apart. Linux picks the highest hole that is large enough, so every section of an object gets a hole of
+# exactly its size. The rest of the gap, below, serves everything else.
 low, high = max(gaps(), key=lambda gap: gap[1] - gap[0])
 for start, end in [gap for gap in gaps() if gap[0] > low]:
     reserve(start, end)
@@ -172,8 +177,11 @@ print("created", len(asked), "asked", sum(asked))
 )
 @pytest.mark.parametrize("manager", ["with", "without"])
 def test_machine_code_loads_into_an_address_space_without_large_gaps(manager):
-    """As CUDA's driver leaves it. Without llvmlite's memory manager LLVM finds sections of one object too far apart and aborts."""
-    Arcade("pong", 1)  # what is compiled lies on disk
+    """The address space that CUDA's driver leaves.
+
+    Without llvmlite's memory manager, LLVM finds sections of one object too far apart and aborts.
+    """
+    Arcade("pong", 1)  # compiles to disk
     done = subprocess.run(
         [sys.executable, "-c", SCATTERED, manager], capture_output=True, text=True, timeout=300, check=False
     )
@@ -181,9 +189,8 @@ def test_machine_code_loads_into_an_address_space_without_large_gaps(manager):
         created, asked = map(
             int, re.search(r"created (\d+) asked (\d+)", done.stdout or done.stderr).groups()
         )
-        assert (done.returncode, asked) == (0, created) and created >= 2, done.stderr[
-            -2000:
-        ]  # Numba's and the ROM's
+        # Numba's code and the ROM's.
+        assert (done.returncode, asked) == (0, created) and created >= 2, done.stderr[-2000:]
     else:
         assert done.returncode == -signal.SIGABRT and "isInt<32>(RealOffset)" in done.stderr, done.stderr[
             -2000:
@@ -192,7 +199,7 @@ def test_machine_code_loads_into_an_address_space_without_large_gaps(manager):
 
 @pytest.mark.quick
 def test_numba_cuda_is_imported_in_one_place():
-    """`engine.import_cuda` gives it what newer versions of numpy lack."""
+    """`engine.import_cuda` adds what newer versions of numpy lack."""
     root = Path(jit.__file__).parents[2]
     direct = re.compile(r"^\s*(?:from numba import .*\bcuda\b|import numba\.cuda|from numba\.cuda)", re.M)
     files = [*(root / "parcade").rglob("*.py"), *(root / "benchmarks").glob("*.py")]
@@ -202,7 +209,10 @@ def test_numba_cuda_is_imported_in_one_place():
 
 @pytest.mark.exact
 def test_processes_that_start_together_with_nothing_on_disk_compile_once(tmp_path):
-    script = "from parcade.atari import Arcade; a = Arcade('pong', 1); a.reset(seed=3); [a.act([1]) for _ in range(30)]; print(a.ram.tobytes().hex())"
+    script = (
+        "from parcade.atari import Arcade; a = Arcade('pong', 1); a.reset(seed=3); "
+        "[a.act([1]) for _ in range(30)]; print(a.ram.tobytes().hex())"
+    )
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     processes = [subprocess.Popen([sys.executable, "-c", script], env=environment, **pipes) for _ in range(2)]

@@ -1,4 +1,4 @@
-"""Lanes of a warp on machine code: 32 in the product, a few here, on the CPU, meeting by the rule of `lanes.py`."""
+"""Lanes of a warp on machine code, a few instead of 32, on the CPU; they meet by the rule of `lanes.py`."""
 
 import secrets
 
@@ -17,7 +17,7 @@ LANES, FRAMES = 4, 12
 
 
 def compare(game: str, seed: int, frames: int = FRAMES) -> tuple[int, int]:
-    """Consoles that have drifted apart, as a group of lanes and as the CPU engine plays them; returns meetings and places."""
+    """Play diverged consoles as a group of lanes and on the CPU engine; return meetings and places."""
     arcade = Arcade(game, LANES)
     arcade.reset(seed=np.arange(LANES))
     player = np.random.default_rng(seed)
@@ -32,7 +32,7 @@ def compare(game: str, seed: int, frames: int = FRAMES) -> tuple[int, int]:
         meetings += group.act(actions).meetings
         words = slice(0, st.CART_BANK + 1)
         got, want = group.arrays["state"][~over, words].copy(), arcade.arrays["state"][~over, words].copy()
-        got[:, st.BUS] = want[:, st.BUS] = 0  # means nothing between instructions
+        got[:, st.BUS] = want[:, st.BUS] = 0  # undefined between instructions
         assert np.array_equal(got, want), f"{game}, seed {seed}, frame {frame}"
         assert np.array_equal(group.arrays["memory"][~over], arcade.arrays["memory"][~over]), (
             f"{game}, seed {seed}, frame {frame}"

@@ -22,7 +22,7 @@ def random():
 
 
 def random_image(random: np.random.Generator) -> bytearray:
-    """Documented opcodes with operands that often mean RAM, the TIA, the RIOT or the program itself."""
+    """Documented opcodes whose operands often address RAM, the TIA, the RIOT or the program itself."""
     common = [byte for byte, row in opcodes.OPCODES.items() if not row.undocumented]
     image = np.zeros(4096, np.uint8)
     at = 0
@@ -34,23 +34,22 @@ def random_image(random: np.random.Generator) -> bytearray:
             operand[1] = random.choice([0x00, 0x00, 0x02, 0xF0, 0xF0, 0xF1, int(random.integers(256))])
         image[at : at + 3] = opcode, *operand
         at += length
-    image[at] = 0x4C  # and round again
+    image[at] = 0x4C  # and loop
     image[at + 1 : at + 3] = 0x00, 0xF0
     return bytearray(image.tobytes())
 
 
 def test_machine_code_equals_the_interpreter_on_random_programs(random):
     ran = programs = 0
-    while (
-        programs < 12 or ran < 300
-    ):  # most programs soon lose themselves; without the second the interpreter might meet itself
+    # Most programs soon go astray; the second condition ensures that enough machine code runs.
+    while programs < 12 or ran < 300:
         ran += run_on_both(random_image(random), random, extra=400)
         programs += 1
         assert programs < 100
 
 
 def waiting_image(random: np.random.Generator) -> bytearray:
-    """Loops on X, Y and the timer, of both branches, round and round."""
+    """Loops on X, Y and the timer with both branches, in an endless loop."""
     image = np.zeros(4096, np.uint8)
     at = 0
     for _ in range(12):
@@ -68,13 +67,13 @@ def waiting_image(random: np.random.Generator) -> bytearray:
 
 
 def test_loops_that_only_wait_end_where_the_interpreter_ends_them(random):
-    """At every limit of instructions, which may fall into a loop."""
+    """At every instruction limit, including limits inside a loop."""
     for extra in (1, 50, *random.integers(2, 3000, 10)):
         assert run_on_both(waiting_image(random), random, extra=int(extra)) > 0
 
 
 def test_the_stack_pointer_may_stand_at_the_tia(random):
-    """PHP and PLA wherever the stack pointer is; what PLA pulls goes to RAM."""
+    """PHP and PLA for any stack pointer; STA stores what PLA pulls in RAM."""
     image, at = np.zeros(4096, np.uint8), 0
     for k in range(60):
         place = int(
@@ -88,7 +87,7 @@ def test_the_stack_pointer_may_stand_at_the_tia(random):
 
 
 def looping(program: list[int]) -> bytearray:
-    """An image that runs a program round and round."""
+    """An image that runs a program in an endless loop."""
     program = [*program, 0x4C, 0x00, 0xF0]
     assert len(program) < 0x700
     return bytearray(bytes(program).ljust(4096, b"\0"))
@@ -96,9 +95,8 @@ def looping(program: list[int]) -> bytearray:
 
 def random_flags(random: np.random.Generator) -> list[int]:
     """Instructions that set C, D, I, V, N and Z at random."""
-    flags = [
-        int(random.choice(pair)) for pair in ((0x18, 0x38), (0xD8, 0xF8), (0x58, 0x78))
-    ]  # CLC SEC, CLD SED, CLI SEI
+    # CLC SEC, CLD SED, CLI SEI
+    flags = [int(random.choice(pair)) for pair in ((0x18, 0x38), (0xD8, 0xF8), (0x58, 0x78))]
     value = int(random.choice([0, 1, 0x80, int(random.integers(256))]))
     return [0xA9, value, 0x85, 0x80, 0x24, 0x80, *flags]  # LDA, STA, BIT
 
@@ -109,25 +107,17 @@ def test_decimal_mode_gives_the_interpreters_numbers_and_flags(random):
         a, m = (int(byte) for byte in random.integers(0, 256, 2))
         operation = int(random.choice([0x69, 0xE9]))  # ADC, SBC
         decimal, carry = int(random.choice([0xF8, 0xF8, 0xD8])), int(random.choice([0x18, 0x38]))
+        # PHP, STA, PLA, STA
         program += [
-            decimal,
-            carry,
-            0xA9,
-            a,
-            operation,
-            m,
-            0x08,
-            0x85,
-            0x80 + 2 * k,
-            0x68,
-            0x85,
-            0x81 + 2 * k,
-        ]  # PHP, STA, PLA, STA
+            decimal, carry, 0xA9, a, operation, m, 0x08, 0x85, 0x80 + 2 * k, 0x68, 0x85, 0x81 + 2 * k,
+        ]  # fmt: skip
     for _ in range(3):
         assert run_on_both(looping(program), random, extra=1500) >= 1500
 
 
-BANKED = {  # where the bank mapped at a reset begins in the image, length of the image, PC, addresses that switch banks
+# For each kind: start of the initially mapped bank in the image, image length, PC, addresses that switch
+# banks.
+BANKED = {
     cartridge.PLAIN: (0, 4096, 0xF000, ()),
     cartridge.F8: (4096, 8192, 0xF000, (0xF8, 0xF9)),
     cartridge.F8SC: (4096, 8192, 0xF100, (0xF8, 0xF9)),
@@ -140,7 +130,7 @@ BANKED = {  # where the bank mapped at a reset begins in the image, length of th
 
 
 def interrupting_image(random: np.random.Generator, kind: int, stacks: list[int]) -> tuple[bytearray, tuple]:
-    """BRK with random flags and one of these stack pointers, the same program but another handler in each bank."""
+    """BRK with random flags and stack pointers: the same program but another handler in each bank."""
     base, length, start, switches = BANKED[kind]
     image = bytearray(length)
     banks = range(0, 4096 * (len(switches) or 1), 4096) if switches else (base,)
@@ -148,14 +138,8 @@ def interrupting_image(random: np.random.Generator, kind: int, stacks: list[int]
     for k in range(14):
         if switches:
             program += [0xAD, int(random.choice(switches)), 0xFF]  # LDA
-        program += [
-            0xA2,
-            int(random.choice(stacks)),
-            0x9A,
-            *random_flags(random),
-            0x00,
-            0xEA,
-        ]  # LDX, TXS, BRK
+        # LDX, TXS, BRK
+        program += [0xA2, int(random.choice(stacks)), 0x9A, *random_flags(random), 0x00, 0xEA]
         seen.append(start + len(program))
         program += [0x08, 0x68, 0x85, 0x90 + k, 0xBA, 0x86, 0xA0 + k]  # PHP, PLA, STA, TSX, STX
     program += [0x4C, start & 0xFF, start >> 8]
@@ -163,9 +147,8 @@ def interrupting_image(random: np.random.Generator, kind: int, stacks: list[int]
         at = bank + (start & 0xFFF)
         image[at : at + len(program)] = bytes(program)
         handler = 0xF800 + 0x40 * number
-        code = bytes(
-            [0x08, 0x68, 0x85, 0xB0 + number, 0xE6, 0xB8, *random_flags(random), 0x40]
-        )  # PHP, PLA, STA, INC, RTI
+        # PHP, PLA, STA, INC, RTI
+        code = bytes([0x08, 0x68, 0x85, 0xB0 + number, 0xE6, 0xB8, *random_flags(random), 0x40])
         image[bank + (handler & 0xFFF) : bank + (handler & 0xFFF) + len(code)] = code
         image[bank + 0xFFC : bank + 0x1000] = bytes([start & 0xFF, start >> 8, handler & 0xFF, handler >> 8])
         seen.append(handler)
@@ -178,9 +161,8 @@ def interrupting_image(random: np.random.Generator, kind: int, stacks: list[int]
 def test_interrupts_push_and_pull_what_the_interpreter_does_in_every_bank(kind, random):
     image, seen = interrupting_image(random, kind, stacks=list(range(0xC8, 0x100)))
     ran = run_on_both(image, random, extra=600, kind=kind, start=BANKED[kind][2], seen=seen)
-    if (
-        kind != cartridge.DPC
-    ):  # its last bytes are not there without a side effect, so it leaves BRK to the interpreter
+    # Reading the DPC's last bytes has a side effect, so it leaves BRK to the interpreter.
+    if kind != cartridge.DPC:
         assert ran >= 600
 
 
@@ -192,7 +174,7 @@ def test_the_stack_of_an_interrupt_may_wrap_around_or_stand_at_the_tia(random):
 
 
 def blanking_image(random: np.random.Generator, with_indexed: bool) -> bytearray:
-    """Writes to VSYNC, VBLANK and WSYNC at any cycle, paddles read between them."""
+    """Writes to VSYNC, VBLANK and WSYNC at any cycle, with paddle reads in between."""
     program = []
     for k in range(40):
         program += [0xA9, int(random.choice([0, 2, 0x80, 0x82, 0xC2, 0x42, 0xFF]))]  # LDA
@@ -222,21 +204,15 @@ def blanking_image(random: np.random.Generator, with_indexed: bool) -> bytearray
 def test_vsync_and_vblank_are_written_at_any_cycle_and_end_frames_where_the_interpreter_does(
     with_indexed, random
 ):
-    """With `with_indexed` by INC, ASL, an index or the stack as well, which the interpreter is left."""
+    """`with_indexed` adds INC, ASL, indexed and stack writes, which the interpreter handles."""
     for extra in (30, 100, *random.integers(10, 1200, 8)):
         run_on_both(blanking_image(random, with_indexed), random, extra=int(extra))
 
 
 def test_instructions_that_read_and_write_back_reach_the_tia_and_the_riot(random):
     """Registers, ports and the timer at known addresses."""
-    operations = [
-        0xE6,
-        0xC6,
-        0x06,
-        0x26,
-        0x46,
-        0x66,
-    ]  # INC, DEC, ASL, ROL, LSR, ROR of the zero page; + 8 anywhere
+    # INC, DEC, ASL, ROL, LSR, ROR of the zero page; + 8: absolute.
+    operations = [0xE6, 0xC6, 0x06, 0x26, 0x46, 0x66]
     for _ in range(4):
         program = [0xA2, 0xFF, 0x9A]
         for k in range(50):
@@ -249,17 +225,8 @@ def test_instructions_that_read_and_write_back_reach_the_tia_and_the_riot(random
                 if k % 3 == 0
                 else [operation + 8, low, int(random.choice([0, 1, 2, 2]))]
             )
-            program += [
-                0x08,
-                0x68,
-                0x85,
-                0x90 + k,
-                0xAD,
-                0x84,
-                0x02,
-                0x85,
-                0xC4 + k,
-            ]  # PHP, PLA, STA, LDA INTIM, STA
+            # PHP, PLA, STA, LDA INTIM, STA
+            program += [0x08, 0x68, 0x85, 0x90 + k, 0xAD, 0x84, 0x02, 0x85, 0xC4 + k]
         assert run_on_both(looping(program), random, extra=500) > 50
 
 
@@ -271,18 +238,10 @@ def test_the_timer_is_read_after_it_expired(random):
                 int(random.choice([0, 1, 2, int(random.integers(20))])),
                 int(random.choice([0x94, 0x94, 0x95, 0x96, 0x97])),
             )
+            # LDA, STA, LDX, DEX, BNE
             program += [
-                0xA9,
-                count,
-                0x8D,
-                interval,
-                0x02,
-                0xA2,
-                int(random.integers(1, 30)),
-                0xCA,
-                0xD0,
-                0xFD,
-            ]  # LDA, STA, LDX, DEX, BNE
+                0xA9, count, 0x8D, interval, 0x02, 0xA2, int(random.integers(1, 30)), 0xCA, 0xD0, 0xFD,
+            ]  # fmt: skip
             reads = [[0xAD, 0x84, 0x02], [0xAD, 0x85, 0x02], [0xAD, 0x86, 0x02, 0xEA]]
             for n in range(3):
                 program += [*reads[int(random.integers(3))], 0x85, 0x80 + 3 * k + n]
@@ -290,7 +249,7 @@ def test_the_timer_is_read_after_it_expired(random):
 
 
 def colliding_image(random: np.random.Generator) -> bytearray:
-    """Objects over each other, and collision latches read in all ways."""
+    """Overlapping objects, and collision latches read in all ways."""
     program = [0xA2, 40, 0x85, 0x02, 0xCA, 0xD0, 0xFB]  # LDX, STA WSYNC, DEX, BNE
     program += [0xA9, 0x00, 0x85, 0x80, 0x85, 0x81, 0x85, 0x83]  # pointers to page 0
     for k in range(40):
@@ -303,24 +262,19 @@ def colliding_image(random: np.random.Generator) -> bytearray:
         latch, x = int(random.integers(8)), int(random.integers(8))
         program += [0xA2, x, 0xA0, x]  # LDX, LDY
         ways = [
-            [0xA5, latch], [0xC5, latch], [0x24, 0x30 | latch], [0xAD, latch, 0x00], [0x0D, latch, 0x01], [0x65, latch],
+            [0xA5, latch], [0xC5, latch], [0x24, 0x30 | latch], [0xAD, latch, 0x00], [0x0D, latch, 0x01],
+            [0x65, latch],
             [0xB5, latch - x & 0xFF], [0xD5, latch + 0x30 - x], [0xE6, latch], [0x06, latch],
-            [0xA9, latch, 0x85, 0x82, 0xA1, 0x82 - x], [0xA9, latch - min(x, latch), 0x85, 0x82, 0xB1, 0x82], [0xB9, latch, 0x00],
+            [0xA9, latch, 0x85, 0x82, 0xA1, 0x82 - x], [0xA9, latch - min(x, latch), 0x85, 0x82, 0xB1, 0x82],
+            [0xB9, latch, 0x00],
         ]  # fmt: skip
-        program += [
-            *ways[int(random.integers(len(ways)))],
-            0x85,
-            0x90 + k,
-            0x08,
-            0x68,
-            0x85,
-            0xC0 + k,
-        ]  # STA, PHP, PLA, STA
+        # STA, PHP, PLA, STA
+        program += [*ways[int(random.integers(len(ways)))], 0x85, 0x90 + k, 0x08, 0x68, 0x85, 0xC0 + k]
     return looping([0xA2, 0xFF, 0x9A, *program])
 
 
 def test_collision_latches_are_read_between_machine_code_as_by_the_interpreter(random):
-    """At every limit of instructions, which may fall next to such a read."""
+    """At every instruction limit, including limits next to such a read."""
     for extra in (300, 600, *random.integers(1, 900, 8)):
         assert run_on_both(colliding_image(random), random, extra=int(extra)) > 0
 
@@ -331,7 +285,7 @@ def test_a_latch_is_read_when_the_log_is_full(random):
 
 
 def fetching_image(random: np.random.Generator) -> bytearray:
-    """Reads of all of the DPC's registers, music above all, and writes, in its second bank from $F080 on."""
+    """Reads of all DPC registers, mostly music, and writes, in its second bank from $F080 on."""
     image = random.integers(0, 256, 10240).astype(np.uint8)
     at, end = 4096 + 0x80, 4096 + 0x400
     while at < end:
@@ -363,9 +317,10 @@ def run_on_both(
     start: int = 0xF000,
     seen: tuple = (),
 ) -> int:
-    """Run a program on machine code and on the interpreter from one random state; returns how many were machine code.
+    """Run a program on machine code and in the interpreter from one random state.
 
-    `seen`: names of instructions that only running the code would find.
+    Returns the number of instructions that ran as machine code. `seen`: names of instructions that only
+    tracing would find.
     """
     jit.prepare()
     names = [int(machine(b"", image, kind)[0][st.CART_BANK]) >> 12 << 16 | start, *seen]
@@ -390,7 +345,7 @@ def run_on_both(
         if plain[0][st.FRAME_ENDED] or plain[0][st.CPU_JAMMED]:
             break
         cpu6507.step(*plain)
-    plain[0][st.BUS] = 0  # means nothing between instructions
+    plain[0][st.BUS] = 0  # undefined between instructions
     ran = []
     for form in (recompiler.Translator, LanesOnCpu):
         fast = begun()
@@ -403,7 +358,8 @@ def run_on_both(
             image[:PROGRAM_BYTES].hex(),
         ]
         assert np.array_equal(plain[1], fast[1])
-    # Lanes leave nothing else to the interpreter, but that they look at the limit at every meeting, which comes down by the whole code.
+    # Lanes leave nothing else to the interpreter. But they check the limit at every meeting, where it is
+    # lower by the length of the code.
     assert ran[0] - len(found) - 1 <= ran[1] <= ran[0]
     return ran[0]
 
@@ -412,7 +368,10 @@ def state_difference(a: np.ndarray, b: np.ndarray) -> list:
     return [(int(i), int(a[i]), int(b[i])) for i in np.flatnonzero(a != b)[:6]]
 
 
-WITH_CODE = "breakout beam_rider robotank montezuma_revenge elevator_action darkchambers atlantis jamesbond krull solaris pitfall2"
+WITH_CODE = (
+    "breakout beam_rider robotank montezuma_revenge elevator_action darkchambers atlantis jamesbond krull "
+    "solaris pitfall2"
+)
 
 
 @pytest.mark.parametrize("game", WITH_CODE.split())

@@ -1,4 +1,4 @@
-"""Rubbish in, no crash: random images of every cartridge size, random states refused."""
+"""Random input does not crash: random images of every cartridge size, and random states."""
 
 import secrets
 
@@ -16,7 +16,7 @@ def test_random_images_and_states_of_every_cartridge_type_do_no_harm():
     random, guarded = np.random.default_rng(seed), Guarded()
     jit.prepare()
     taken = sum(play_rubbish(guarded, turn % KINDS, random) for turn in range(400))
-    assert 0 < taken < 400, "random states are neither all taken nor all refused"
+    assert 0 < taken < 400, "some random states are accepted and some refused"
 
 
 def test_a_state_of_another_rom_is_refused():
@@ -27,29 +27,10 @@ def test_a_state_of_another_rom_is_refused():
 @pytest.mark.parametrize("opcode", [0x02, 0xF2])
 def test_an_opcode_that_halts_the_chip_shows_in_the_status_and_a_reset_runs_again(opcode, tmp_path):
     path = tmp_path / "halts.bin"
-    # 200 frames of nothing, then the end: VSYNC on and off is a frame.
+    # 200 empty frames, then the end: a frame is VSYNC on and off.
     program = [
-        0xA2,
-        200,
-        0xA9,
-        2,
-        0x85,
-        0,
-        0x85,
-        2,
-        0x85,
-        2,
-        0xA9,
-        0,
-        0x85,
-        0,
-        0x85,
-        2,
-        0xCA,
-        0xD0,
-        0xEF,
-        opcode,
-    ]
+        0xA2, 200, 0xA9, 2, 0x85, 0, 0x85, 2, 0x85, 2, 0xA9, 0, 0x85, 0, 0x85, 2, 0xCA, 0xD0, 0xEF, opcode,
+    ]  # fmt: skip
     path.write_bytes(bytes(program).ljust(4092, b"\xea") + b"\x00\xf0\x00\xf0")
     with pytest.warns(UserWarning, match="not a known game"):
         arcade = Arcade(path, 1)

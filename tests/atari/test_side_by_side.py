@@ -1,4 +1,4 @@
-"""Consoles compiled by several processes: every function once, kernels shared sensibly, and what happens when one fails."""
+"""Consoles compiled by several processes: every function once, kernels shared well, and failures handled."""
 
 import os
 import subprocess
@@ -46,7 +46,7 @@ def test_a_worker_takes_the_function_whose_kernels_it_has_compiled():
     ]
     tasks = side_by_side.Tasks({name: functions[name] for name in names})
     assert tasks.take(0) == names[0]
-    assert tasks.take(1) == names[2]  # the lightest, but for the kernels that worker 0 has
+    assert tasks.take(1) == names[2]  # the lightest except for the kernels that worker 0 has
     assert tasks.take(0) == names[1] and tasks.take(0) is None
 
 
@@ -54,9 +54,11 @@ def test_workers_leave_what_they_compile_in_the_cache(tmp_path):
     script = """
 import sys
 from parcade.atari import jit, side_by_side
-functions = {name: dispatcher.py_func for name, (dispatcher, _) in jit.separate_functions().items() if name in sys.argv[1:]}
+separate = jit.separate_functions().items()
+functions = {name: dispatcher.py_func for name, (dispatcher, _) in separate if name in sys.argv[1:]}
 assert len(functions) == 4 and side_by_side.compile_all(functions, 2)
-assert not [path for path in jit.cache_directory().glob("*.nbc") if "spin" not in path.name and "round" not in path.name]
+names = [path.name for path in jit.cache_directory().glob("*.nbc")]
+assert not [name for name in names if "spin" not in name and "round" not in name]
 for name in functions:
     dispatcher, signature = jit.separate_functions()[name]
     dispatcher.enable_caching()
@@ -75,9 +77,8 @@ assert thread_pool.close_round(control) and thread_pool.leave_round(control)
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(
-    "program", ["/bin/false", "/bin/cat"]
-)  # one that ends; one that answers, and nothing is there
+# One program that ends, and one that answers without compiling anything.
+@pytest.mark.parametrize("program", ["/bin/false", "/bin/cat"])
 def test_a_worker_that_fails_is_noticed(program, monkeypatch):
     monkeypatch.setattr(sys, "executable", program)
     functions = python_functions()
@@ -121,7 +122,7 @@ def test_a_worker_ends_with_its_parent():
 
 
 def test_a_second_start_imports_nothing_of_what_numba_compiles_with():
-    """Half a second, of which scipy's linear algebra is the most; one function compiled in a start would bring it."""
+    """Compiler imports take half a second, mostly scipy's; compiling a single function would need them."""
     script = """
 import sys
 import numpy as np
@@ -131,7 +132,8 @@ consoles.reset(seed=1)
 consoles.step(np.zeros(2, np.int64))
 consoles.close()
 assert "numba" in sys.modules
-print(sorted({"numba.np.arraymath", "scipy.linalg", "numba.core.typing.cffi_utils", "torch"} & set(sys.modules)))
+slow = {"numba.np.arraymath", "scipy.linalg", "numba.core.typing.cffi_utils", "torch"}
+print(sorted(slow & set(sys.modules)))
 """
     for _ in range(2):  # the first one may have to compile
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Saved rows with a word out of range are refused by the word's name; whatever is let in cannot crash."""
+"""Saved rows with a word out of range are refused with the word's name; accepted states cannot crash."""
 
 import secrets
 

@@ -1,4 +1,4 @@
-"""The pool of threads by itself, on a task that counts: all tasks done, and workers that end."""
+"""The thread pool alone, on a task that counts: all tasks are done, and workers end."""
 
 import gc
 import os
@@ -56,7 +56,7 @@ def play(control, thread, done, by, sink):
         x = 1.0
         for i in range(control[MESSAGE] if task % 7 == 0 else 1):  # some tasks are long
             x = x * 0.999 + i
-        if task == 0:  # wait until somebody else has done task 1
+        if task == 0:  # wait until another thread has done task 1
             for _ in range(control[MESSAGE + 1]):
                 if load(done, 1) != 0:
                     break
@@ -93,7 +93,7 @@ COUNT = Work(arrange, play, gather, serve, lead)
 
 
 def counting_pool(num_threads: int) -> tuple[ThreadPool, np.ndarray, np.ndarray]:
-    """A pool and what it writes: how often each task was done, and by which thread the last time."""
+    """Create a pool; its outputs are how often each task was done and the last thread that did it."""
     arrays = np.zeros(NUM_TASKS, np.int64), np.full(NUM_TASKS, -1), np.zeros(NUM_TASKS)
     return ThreadPool(COUNT, [arrays] * num_threads), *arrays[:2]
 
@@ -126,7 +126,7 @@ def test_every_round_does_every_task_once(waiting, num_threads):
 
 
 def test_workers_claim_what_a_busy_thread_leaves(waiting):
-    """Task 0 ends when task 1, of the same part, has been done by somebody else; or after a minute."""
+    """Task 0 ends when another thread has done task 1 of the same part, or after a minute."""
     pool, done, by = counting_pool(3)
     pool.run(message(0, 30_000_000_000))
     assert by[1] != by[0] and (done == 1).all()
@@ -136,9 +136,9 @@ def test_workers_claim_what_a_busy_thread_leaves(waiting):
 def test_thread_0_waits_for_workers_that_have_entered_and_for_no_others():
     control = thread_pool.make_control(40)
     assert not enter_round(control)
-    assert open_round(control, 5) == 4  # no more than there are tasks
+    assert open_round(control, 5) == 4  # at most one per task
     assert enter_round(control) and enter_round(control)
-    assert not leave_round(control)  # thread 0 is still at work
+    assert not leave_round(control)  # thread 0 is still working
     assert close_round(control) and not enter_round(control)
     assert leave_round(control)
     assert open_round(control, 1) == 0 and not close_round(control)
@@ -153,7 +153,7 @@ def test_thread_0_waits_for_workers_that_have_entered_and_for_no_others():
 def test_workers_end_with_close_and_start_again(waiting):
     before = live_workers()
     pool, done, _ = counting_pool(4)
-    assert live_workers() == before  # nobody has asked for a round
+    assert live_workers() == before  # before the first round
     pool.run(message())
     assert live_workers() == before + 3
     pool.close()
@@ -198,10 +198,9 @@ def test_a_thread_that_cannot_start_leaves_nothing_behind(waiting, monkeypatch):
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers that send signals")
 def test_an_interrupt_lets_the_round_end(waiting):
-    """An exception from a signal handler at many places: all tasks were done equally often; the pool goes on."""
-    first, _, _ = counting_pool(
-        3
-    )  # so that what is loaded at the first use is there, which takes longer than the time between two signals
+    """A signal handler raises at many points: all tasks are done equally often, and the pool still works."""
+    # Load everything that the first use loads, which takes longer than the time between two signals.
+    first, _, _ = counting_pool(3)
     first.run(message(20_000))
     first.close()
     workers_before = live_workers()
@@ -227,9 +226,8 @@ def test_an_interrupt_lets_the_round_end(waiting):
     assert interrupted == 100 and done[0] > 0
     pool.close()
     deadline = time.monotonic() + 30
-    while (
-        live_workers() > workers_before and time.monotonic() < deadline
-    ):  # one that was interrupted as it started is not waited for
+    # The pool does not wait for a worker that was interrupted while it started.
+    while live_workers() > workers_before and time.monotonic() < deadline:
         time.sleep(0.01)
     assert live_workers() == workers_before
 
@@ -254,7 +252,8 @@ consoles = VectorConsoles("pong", 5, img_height=42, img_width=42, num_threads=3)
 consoles.reset(seed=1)
 consoles.step(np.arange(5))
 def play(name):
-    digest = [int(consoles.step((np.arange(5) + t) % 6).observations.astype(np.int64).sum()) for t in range(20)]
+    steps = [consoles.step((np.arange(5) + t) % 6).observations.astype(np.int64).sum() for t in range(20)]
+    digest = list(map(int, steps))
     workers = sum(thread.name.startswith("parcade-consoles") for thread in threading.enumerate())
     consoles.close()
     os.write(1, f"{digest} {workers}\\n".encode())
@@ -274,7 +273,10 @@ def test_a_forked_process_makes_workers_of_its_own(ways):
 
 
 def test_the_interpreter_ends_though_nobody_closed_the_pool():
-    script = "from parcade.atari import VectorConsoles; c = VectorConsoles('pong', 4, num_threads=4); c.reset(seed=0); print('end')"
+    script = (
+        "from parcade.atari import VectorConsoles; c = VectorConsoles('pong', 4, num_threads=4); "
+        "c.reset(seed=0); print('end')"
+    )
     assert run_script(script) == "end\n"
 
 

@@ -1,4 +1,4 @@
-"""The TIA may leave out work that changes nothing: what it leaves out is done here, and nothing may differ."""
+"""The TIA may skip work that changes nothing: with and without skipping, results are equal."""
 
 import numba
 import numpy as np
@@ -29,7 +29,7 @@ def console() -> tuple[np.ndarray, np.ndarray]:
 
 
 def randomize(s: np.ndarray, random: np.random.Generator) -> None:
-    """Registers as a game may have left them at the start of a frame, in the live TIA and in its snapshot."""
+    """Randomize registers as at the start of a frame, in the live TIA and in its snapshot."""
     r = s[st.TIA : st.TIA + st.TIA_WORDS]
     for word in (
         st.T_NUSIZ0,
@@ -61,7 +61,7 @@ def randomize(s: np.ndarray, random: np.random.Generator) -> None:
 
 
 def random_log(random: np.random.Generator) -> np.ndarray:
-    """Writes, each followed by the entry of a read, which draws but changes nothing."""
+    """Random writes, each followed by a read entry, which draws but changes nothing."""
     registers = random.choice(WRITTEN if random.integers(0, 2) else QUIET, 300)
     registers = np.where(random.integers(0, 4, 300) == 0, random.choice(registers, 300), registers)
     values = np.where(random.integers(0, 2, 300) == 0, 0, random.integers(0, 256, 300))
@@ -78,7 +78,7 @@ def random_log(random: np.random.Generator) -> np.ndarray:
 def play(
     start: np.ndarray, log: np.ndarray, stops: list[int], *, drawn: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """A frame with this log, caught up with at `stops`; returns the registers and the picture at its end."""
+    """Play a frame with this log, catching up at `stops`; return the registers and the image at its end."""
     s, screen = start.copy(), np.full(2 * HEIGHT * st.LINE_WORDS, 7, np.uint64)
     s[st.LOGS : st.LOGS + len(log)] = log
     s[st.SLOT_DRAWN] = tia.DRAWING if drawn else tia.PENDING
@@ -97,7 +97,7 @@ def test_work_left_out_changes_neither_registers_nor_latches_nor_pictures(seed):
     start, _ = console()
     randomize(start, random)
     log = random_log(random)
-    # Catching up at every read begins each time with nothing known, so nothing is left out.
+    # Catching up at every read starts each time without knowledge of earlier state, so nothing is skipped.
     expected, picture = play(start, log, list(range(2, len(log), 2)), drawn=True)
     for stops in ([], sorted(random.choice(len(log) // 2, 12, replace=False) * 2)):
         for drawn in (False, True):
@@ -131,7 +131,8 @@ def test_pairs_whose_pixels_overlap_are_near():
         m0, m1 = tia_masks.mask_of_missile0(r), tia_masks.mask_of_missile1(r)
         bl, pf = tia_masks.mask_of_ball(r), tia_masks.mask_of_playfield(r)
         hits = tia_collisions.overlaps(
-            everywhere, everywhere, everywhere, p0[0], p0[1], p0[2], p1[0], p1[1], p1[2], m0[0], m0[1], m0[2], m1[0], m1[1], m1[2],
+            everywhere, everywhere, everywhere, p0[0], p0[1], p0[2], p1[0], p1[1], p1[2], m0[0], m0[1], m0[2],
+            m1[0], m1[1], m1[2],
             bl[0], bl[1], bl[2], pf[0], pf[1], pf[2],
         )  # fmt: skip
         return tia_collisions.near_pairs(r), hits

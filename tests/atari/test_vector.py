@@ -82,7 +82,7 @@ def test_cached_starts_go_on_as_exact_ones_do():
 
 @pytest.mark.parametrize("pal", [False, True])
 def test_an_empty_picture_is_black(pal):
-    """So a first observation, of one picture, is what its picture and an empty one would give, and rows of it may stay."""
+    """Max-pooling with an empty frame does not change a first observation, which has one frame only."""
     assert preprocess.grey_table(pal)[0] == 0
 
 
@@ -92,7 +92,7 @@ def test_an_unknown_way_to_start_is_refused():
 
 
 def played(num_threads: int, steps: int, **settings) -> list[bytes]:
-    """All that 8 consoles give and are, step by step, some of them resting now and then."""
+    """All outputs and the final state of 8 consoles, step by step; sometimes some of them rest."""
     consoles = VectorConsoles("breakout", 8, img_height=42, img_width=42, num_threads=num_threads, **settings)
     seen = [array.tobytes() for array in (consoles.reset(seed=3)[0], *consoles.reset()[1].values())]
     player = np.random.default_rng(3)
@@ -121,7 +121,7 @@ def test_results_are_the_same_for_every_number_of_threads_and_way_to_wait(settin
 
 
 def test_what_a_step_gives_stays_as_it_is_for_those_who_hold_it():
-    """Whole arrays, parts of them, or a tensor: memory is used again when nobody holds it, and only then."""
+    """Complete arrays, views of them, or a tensor: memory is reused only when nobody references it."""
     import torch
 
     consoles = VectorConsoles("pong", 2, img_height=42, img_width=42, max_num_frames_per_episode=40)
@@ -129,7 +129,7 @@ def test_what_a_step_gives_stays_as_it_is_for_those_who_hold_it():
     held, copies = [], []
     for step in range(40):
         observations, *others = consoles.step(np.array([step % 6, 2]))
-        observations += step  # it is the caller's
+        observations += step  # it belongs to the caller
         holders = observations, observations[1, 2:], torch.from_numpy(observations), memoryview(observations)
         kept = holders[step % 4]
         held.append((kept, *(array for array in others if array is not None)))

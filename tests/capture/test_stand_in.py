@@ -1,4 +1,4 @@
-"""The stand-in of CUDA graphs: it replays from its own memory, and every rule that a real graph has is enforced."""
+"""The stand-in for CUDA graphs replays from its own memory and enforces every rule of a real graph."""
 
 import pytest
 import torch
@@ -33,9 +33,8 @@ def test_a_replay_does_what_a_call_does_on_new_values():
         expected_weights *= 2
         got = capture.run(weighted, x, y)["sum"]
         assert got == (x * expected_weights).sum() + y.amax()
-        assert torch.equal(
-            weights, expected_weights
-        )  # written in place, once a call, by the recording's own call too
+        # Written in place once per call, also by the recording's own call.
+        assert torch.equal(weights, expected_weights)
     assert capture.num_graphs == 1
 
 
@@ -72,12 +71,12 @@ def test_a_replay_reads_its_own_copies_of_the_arguments():
     given = [torch.full((2,), float(i)) for i in range(5)]
     for x in given:
         seen.append(capture.run(torch.neg, x).clone())
-        x.fill_(torch.nan)  # poisoned once the call is over
+        x.fill_(torch.nan)  # overwritten after the call
     assert torch.stack(seen).tolist() == [[-float(i)] * 2 for i in range(5)]
 
 
 def test_an_argument_that_another_replay_wrote_is_seen():
-    """What a replay writes leaves the version counter of a tensor as it was: nothing may be concluded from that."""
+    """Writes of a replay do not change a tensor's version counter, so the counter proves nothing."""
     written, capture = torch.zeros(2), StandInGraphs()
 
     def write(x):
@@ -100,7 +99,7 @@ def test_fixed_arguments_are_copied_once_for_each_fixed_object():
         for j in range(3):
             assert capture.run(added, held, torch.tensor(100.0 * j)).tolist() == [11 * i + 100 * j] * 2
     assert capture.num_graphs == 1 and Capture().run(added, held, torch.tensor(0.0)).tolist() == [33, 33]
-    x.fill_(-1)  # against the contract: held tensors keep their values
+    x.fill_(-1)  # violates the contract that held tensors keep their values
     assert capture.run(added, held, torch.tensor(0.0)).tolist() == [33, 33]
 
 
@@ -191,7 +190,7 @@ def test_a_float_argument_is_refused_because_it_would_be_recorded_for_good():
 
 
 class Lenient(RecordingCapture):
-    """Records nothing: what a capture does that fails."""
+    """A capture whose recording fails."""
 
     def record(self, function, arguments):
         raise RuntimeError("operation not permitted\nwhen stream is capturing")

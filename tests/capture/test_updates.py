@@ -1,4 +1,4 @@
-"""Every algorithm's update, captured: the rules are kept, and the parameters are those of plain calls."""
+"""Every algorithm's update, captured: it follows the rules, and the parameters equal those of plain calls."""
 
 import pytest
 import torch
@@ -50,13 +50,13 @@ CASES = {
 
 
 class Called(Capture):
-    """Calls what would be recorded, with the optimiser that a recording needs."""
+    """Calls the function instead of recording it, with the optimiser that a recording requires."""
 
     is_on = True
 
 
 def learn(case, capture, *, updates=20, precision="float32"):
-    """Parameters after so many updates, and the capture."""
+    """Return the parameters after ``updates`` updates, and the metrics of every update."""
     name, hyper = CASES[case]
     config = TrainConfig(
         "tiny_catch",
@@ -86,7 +86,7 @@ def test_captured_updates_have_the_bits_of_called_ones(case):
     (called, called_figures), (captured, captured_figures) = learn(case, Called()), learn(case, capture)
     assert capture.num_graphs >= 1
     assert torch.equal(called, captured)
-    # Figures are in memory of their own: those of the first update are not those of the last.
+    # Metrics have their own memory: those of the first update are not overwritten by the last.
     for a, b in zip(called_figures, captured_figures, strict=True):
         assert a.keys() == b.keys() and all(torch.equal(a[name].double(), b[name].double()) for name in a)
 

@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TRAIN = ["train", "tiny_catch", "--unroll-length", "16", "--threads-per-rank", "1", "--engine", "mpi"]
 ENDLESS = ["--total-frames", "100000000", "--checkpoint-seconds", "1"]
 HANGING = ["--hang-timeout", f"{HANG_SECONDS}s"]
-"""For jobs that will hang: a busy machine makes any short time pass without progress."""
+"""For jobs that will hang: on a busy machine a shorter time would pass without progress."""
 
 
 class Programs(NamedTuple):
@@ -34,7 +34,7 @@ class Programs(NamedTuple):
 
 
 def mpi_programs(implementation: str) -> Programs:
-    """Open MPI beside this Python; MPICH in a virtual environment of its own, which PARCADE_MPICH names."""
+    """Open MPI next to this Python; MPICH in a separate virtual environment, set by PARCADE_MPICH."""
     if implementation == "openmpi":
         return Programs(sys.executable, mpi.find_mpiexec())
     home = os.environ.get("PARCADE_MPICH", str(ROOT / ".venv-mpich"))
@@ -45,7 +45,7 @@ def mpi_programs(implementation: str) -> Programs:
 
 
 class TrainingJob:
-    """A job of two ranks in the background; leaving it ends whatever is left of it."""
+    """A job of two ranks in the background; leaving the context ends the rest of it."""
 
     def __init__(
         self, programs: Programs, run: Path, *, launcher="parcade", flags=HANGING, program=("-m", "parcade")
@@ -85,7 +85,7 @@ class TrainingJob:
         return read_records(self.run)
 
     def wait_for_checkpoint(self, beyond=0) -> None:
-        """Until there is a checkpoint of more frames than ``beyond``."""
+        """Wait until there is a checkpoint with more frames than ``beyond``."""
         deadline = time.monotonic() + HARD_LIMIT_SECONDS
         while newest_frames(self.run) <= beyond:
             assert self.process.poll() is None, self.process.communicate()[1]
@@ -93,7 +93,7 @@ class TrainingJob:
             time.sleep(0.1)
 
     def finish(self) -> tuple[str, str]:
-        """Wait for the end; returns what was printed."""
+        """Wait for the end; return stdout and stderr."""
         try:
             out, err = self.process.communicate(timeout=HARD_LIMIT_SECONDS)
         except subprocess.TimeoutExpired:
@@ -104,12 +104,12 @@ class TrainingJob:
 
 
 def newest_frames(run: Path) -> int:
-    """Frames of the newest whole checkpoint, 0 without one."""
+    """Frames of the newest complete checkpoint, 0 without one."""
     return max((int(p.name) for p in complete_checkpoints(run)), default=0)
 
 
 def resume(programs: Programs, run: Path, *flags: str) -> dict:
-    """Go on with a run to its end; returns its result."""
+    """Resume a run to its end; return its result."""
     command = [programs.python, "-m", "parcade", "train", "--resume", str(run), *flags]
     done = subprocess.run(
         command,

@@ -1,4 +1,7 @@
-"""Hosts with addresses of their own on one machine: network, name, process and memory namespaces behind a bridge. Root only."""
+"""Hosts with separate addresses on one machine: network, name, process and memory namespaces on a bridge.
+
+Root only.
+"""
 
 from __future__ import annotations
 
@@ -25,17 +28,19 @@ ip link set lo up
 exec sleep infinity
 """
 
-# Stands in for ssh: remote-shell HOST COMMAND...
+# Replacement for ssh: remote-shell HOST COMMAND...
 _REMOTE_SHELL = """#!/bin/bash
 while [[ $1 == -* ]]; do shift; done
 host=$1; shift
 case $host in 10.77.0.*) host=node${{host##*.}};; esac
-pid=$(cat {folder}/$host.pid 2>/dev/null) && kill -0 $pid 2>/dev/null || {{ echo "$host: no route to host" >&2; exit 255; }}
-# A private TMPDIR: pids of different hosts are alike, and launchers name their files after them.
-# As with ssh, what runs over there holds no pipe of over here.
-nsenter -t $pid -n -u -m -i -p -- /bin/bash -c "export TMPDIR={folder}/tmp${{host#node}}; $*" > >(cat) 2> >(cat >&2)
+pid=$(cat {folder}/$host.pid 2>/dev/null) && kill -0 $pid 2>/dev/null || \\
+    {{ echo "$host: no route to host" >&2; exit 255; }}
+# A private TMPDIR: pids repeat across hosts, and launchers name their files after pids.
+# As with ssh, a remote command holds no pipe of the caller.
+nsenter -t $pid -n -u -m -i -p -- /bin/bash -c "export TMPDIR={folder}/tmp${{host#node}}; $*" \\
+    > >(cat) 2> >(cat >&2)
 code=$?
-# What dies by a signal is a broken connection to whoever called, as it is with ssh.
+# As with ssh, the caller sees death by a signal as a broken connection.
 [ $code -gt 128 ] && exit 255; exit $code
 """
 
@@ -45,7 +50,7 @@ def _ip(*words: str) -> None:
 
 
 class NetHosts:
-    """``node1 .. nodeN`` at 10.77.0.1 .. N, and ways to hurt them."""
+    """``node1 .. nodeN`` at 10.77.0.1 .. N, and ways to break them."""
 
     def __init__(self, folder: Path, count: int) -> None:
         self.folder, self.count = folder, count
@@ -59,8 +64,8 @@ class NetHosts:
         (self.folder / "hosts").write_text(f"127.0.0.1 localhost\n{HEAD} head\n{names}")
         self.remote_shell.write_text(_REMOTE_SHELL.format(folder=self.folder))
         self.remote_shell.chmod(0o755)
-        # An address of its own: a bridge takes the lowest of its cables' and loses it with that cable, and then the hosts that
-        # are left know the head by an address that is gone, for up to a minute.
+        # Set a fixed MAC address: a bridge takes the lowest one of its ports and loses it together with that
+        # port. The remaining hosts would then use a stale address of the head for up to a minute.
         _ip("link", "add", BRIDGE, "address", "02:00:0a:4d:00:fe", "type", "bridge")
         _ip("addr", "add", f"{HEAD}/24", "dev", BRIDGE)
         _ip("link", "set", BRIDGE, "up")
@@ -84,7 +89,7 @@ class NetHosts:
 
     @staticmethod
     def _init_of(process: subprocess.Popen) -> int | None:
-        """The host's first process, once it has become the sleep."""
+        """Pid of the host's first process, once it has become the sleep."""
         with contextlib.suppress(OSError, ValueError, IndexError):
             child = int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()[0])
             return child if Path(f"/proc/{child}/comm").read_text().strip() == "sleep" else None
@@ -99,7 +104,7 @@ class NetHosts:
         subprocess.run(command, check=True, capture_output=True, text=True, timeout=20)
 
     def silence(self, i: int) -> None:
-        """The cable stays in, but nothing passes any more."""
+        """Keep the link up but pass no more packets."""
         _ip("link", "set", f"parcade-h{i}", "nomaster")
 
     def heal(self, i: int) -> None:
@@ -125,7 +130,7 @@ class NetHosts:
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait(timeout=20)
         self.processes.clear()
-        # A namespace with lingering sockets keeps its cable: taken out by name.
+        # A namespace with lingering sockets keeps its interface, so delete interfaces by name.
         names = subprocess.run(
             ["ip", "-br", "link"], capture_output=True, text=True, timeout=20
         ).stdout.split()

@@ -1,4 +1,7 @@
-"""A real Slurm on one machine, from Debian's packages and without systemd: munge, a controller and two node daemons. Root only."""
+"""A real Slurm on one machine, from Debian's packages: munge, a controller and two node daemons.
+
+Root only.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,7 @@ PartitionName=main Nodes=n[1-2] Default=YES MaxTime=30 State=UP
 
 
 class Slurm:
-    """The daemons, and what the tests ask them."""
+    """The Slurm daemons, and the queries of the tests."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -83,7 +86,7 @@ class Slurm:
             Path("/run/munge/munge.socket.2").exists()
             and subprocess.run(["munge", "-n"], capture_output=True).returncode == 0
         ):
-            return  # this machine has one running
+            return  # already running on this machine
         os.makedirs("/run/munge", exist_ok=True)
         shutil.chown("/run/munge", "munge", "munge")
         command = ["runuser", "-u", "munge", "--", "/usr/sbin/munged", "--foreground", "--force"]
@@ -126,7 +129,7 @@ def slurm(tmp_path_factory):
     missing = [name for name in DAEMONS if not shutil.which(name, path=os.environ["PATH"] + ":/usr/sbin")]
     if os.geteuid() != 0 or missing:
         pytest.skip(
-            f"a Slurm of our own needs root and {', '.join(DAEMONS)} (missing: {', '.join(missing) or 'none'})"
+            f"a test Slurm requires root and {', '.join(DAEMONS)} (missing: {', '.join(missing) or 'none'})"
         )
     slurm = Slurm(tmp_path_factory.mktemp("slurm"))
     slurm.environment["PATH"] += ":/usr/sbin"

@@ -1,6 +1,7 @@
-"""Ranks that hang or die: whatever the reason, the job ends, names it and leaves a run to resume.
+"""Ranks that hang or die: the job always ends, names the reason and leaves a run to resume.
 
-``tests/test_mpi.py`` has the deaths under Open MPI, which ends those by itself; here is what needs the watchdog, and MPICH.
+``tests/test_mpi.py`` covers deaths under Open MPI, which ends such jobs itself; this file covers cases that
+need the watchdog, and MPICH.
 """
 
 import os
@@ -29,7 +30,7 @@ sys.exit(main(sys.argv[1:]))
 def assert_ended_and_resumable(job, err):
     assert job.process.returncode != 0
     assert f"go on with: parcade train --resume {job.run}" in err
-    deadline = time.monotonic() + HARD_LIMIT_SECONDS  # what was killed takes a moment to go
+    deadline = time.monotonic() + HARD_LIMIT_SECONDS  # killed processes take a moment to exit
     while left := [record.name for record in job.records() if record.is_running_here()]:
         assert time.monotonic() < deadline, left
         time.sleep(0.1)
@@ -65,7 +66,7 @@ def test_a_killed_rank_ends_the_job_and_it_goes_on_from_its_last_checkpoint(tmp_
 
 
 def test_ranks_that_do_not_agree_on_what_to_exchange_are_ended(tmp_path):
-    """Rank 1 waits for a message that nobody sends: nobody is stopped or dead, and MPI alone would wait for ever."""
+    """Rank 1 waits for a message that nobody sends: no rank is stopped or dead; MPI would wait forever."""
     failure = (
         "from mpi4py import MPI\n"
         "        with self.timer.scope('communicate'): MPI.COMM_WORLD.Recv(bytearray(8), source=0, tag=77)"

@@ -97,7 +97,7 @@ def test_each_mpi_gets_its_own_words(tmp_path):
 
 @pytest.fixture
 def remote_shell(tmp_path):
-    """A stand-in for ssh that prints what it is told to."""
+    """A stand-in for ssh that runs this shell text and exits with ``code``."""
 
     def write(text, code=0):
         path = tmp_path / "shell"

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.quick
 
 @pytest.fixture
 def job(tmp_path, monkeypatch):
-    """Runs a job whose launcher ends with a code and leaves records of some ranks that have ended, or not; None never ends."""
+    """Runs a job whose launcher exits with ``code`` (None: never) and whose ranks have ended or not."""
 
     def run(code, *ended):
         program = f"raise SystemExit({code})" if code is not None else "import time; time.sleep(600)"

@@ -18,7 +18,7 @@ TRAIN = "train tiny_catch --unroll-length 16 --engine mpi --ranks 2 --checkpoint
 
 
 def submit(slurm, run, *flags, frames, train=TRAIN):  # noqa: F811
-    """Write and submit a job; returns its number."""
+    """Write and submit a job; return its number."""
     words = [*train.split(), "--total-frames", str(frames), "--run-dir", str(run)]
     done = subprocess.run(
         [sys.executable, "-m", "parcade", "slurm", "--submit", "--time", "20m", *flags, "--", *words],
@@ -51,7 +51,7 @@ def test_a_job_that_is_warned_checkpoints_goes_back_into_the_queue_and_goes_on(s
     run = tmp_path / "run"
     job = submit(slurm, run, frames=10**9)
     slurm.until(lambda: newest_frames(run) > 0, "a checkpoint", HARD_LIMIT_SECONDS)
-    # What Slurm sends before the time limit, by the script's --signal=B:USR1@180.
+    # Slurm sends this signal before the time limit because of the script's --signal=B:USR1@180.
     slurm.ask("scancel", "--signal=USR1", "--batch", job)
     slurm.until(
         lambda: slurm.field(job, "JobState") == "PENDING", "the job back in the queue", HARD_LIMIT_SECONDS
@@ -59,8 +59,9 @@ def test_a_job_that_is_warned_checkpoints_goes_back_into_the_queue_and_goes_on(s
     assert "time is up; back into the queue" in log_of(run)
     stood = newest_frames(run)
     assert json.loads((run / "result.json").read_text())["frames"] == stood
-    # Slurm holds a requeued job back for two minutes; an administrator need not wait. Within the second of the first
-    # start's end, though, the node takes the second start's credential for the first's, revoked: the job fails unstarted.
+    # Slurm holds a requeued job for two minutes; an administrator can shorten that. But within a second of
+    # the first start's end, the node confuses the second start's credential with the first one's, which is
+    # revoked, and the job fails unstarted.
     slurm.ask("scontrol", "update", f"jobid={job}", "StartTime=now+5")
     slurm.until(lambda: slurm.field(job, "JobState") == "RUNNING", "the second start", HARD_LIMIT_SECONDS)
     slurm.until(
@@ -88,10 +89,13 @@ def test_a_job_whose_rank_dies_goes_back_into_the_queue(slurm, tmp_path):  # noq
 def test_a_job_of_parts_starts_a_ray_cluster_of_its_nodes_and_goes_on_after_a_warning(slurm, tmp_path):  # noqa: F811
     pytest.importorskip("ray", reason="the extra parcade[ray] is not installed")
     run = tmp_path / "run"
-    parts = "--algorithm a3c --engine ray --num-envs 4 --num-learners 2 --num-shards 2 --learner-cpus 2 --interface lo"
+    parts = (
+        "--algorithm a3c --engine ray --num-envs 4 --num-learners 2 --num-shards 2 --learner-cpus 2 "
+        "--interface lo"
+    )
     train = f"train tiny_catch {parts} --checkpoint-seconds 1"
     job = submit(slurm, run, "--nodes", "2", "--cpus-per-rank", "3", frames=10**9, train=train)
-    # The parts reserve 5 CPUs and each node has 3: training means that both have joined.
+    # The parts reserve 5 CPUs and each node has 3, so training means that both have joined.
     slurm.until(lambda: newest_frames(run) > 0, "a checkpoint", 2 * HARD_LIMIT_SECONDS)
     slurm.ask("scancel", "--signal=USR1", "--batch", job)
     slurm.until(

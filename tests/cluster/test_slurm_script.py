@@ -1,4 +1,4 @@
-"""What parcade slurm writes, and what it refuses, without a Slurm."""
+"""The script that parcade slurm writes, and the requests it refuses, without a Slurm."""
 
 import shlex
 import subprocess
@@ -15,7 +15,7 @@ JOB = ["--", "train", "tiny_catch", "--engine", "mpi", "--ranks", "4", "--num-en
 
 @pytest.fixture
 def written(tmp_path, capsys):
-    """Writes a script and returns its text; bash finds no mistake in it."""
+    """Writes a script, checks its syntax with bash, and returns its text."""
 
     def write(*flags, job=JOB):
         path = tmp_path / "job.sbatch"
@@ -29,7 +29,7 @@ def written(tmp_path, capsys):
 
 
 def directives(text):
-    """The words of the directives as sbatch reads them, one a line."""
+    """The directives as sbatch parses them, one word per line."""
     lines = [line.removeprefix("#SBATCH ") for line in text.splitlines() if line.startswith("#SBATCH ")]
     words = [shlex.split(line) for line in lines]
     assert all(len(line) == 1 for line in words)
@@ -67,8 +67,8 @@ def test_a_job_of_parts_starts_a_ray_cluster_on_its_nodes(written):
 def test_the_first_start_is_the_users_own_command_and_later_ones_resume(written):
     text = written()
     assert (
-        '-m parcade train tiny_catch --engine mpi --ranks 4 --num-envs 8 --threads-per-rank 1 --run-dir "$run"'
-        in text
+        "-m parcade train tiny_catch --engine mpi --ranks 4 --num-envs 8 --threads-per-rank 1 "
+        '--run-dir "$run"' in text
     )
     assert '-m parcade train --resume "$run"' in text
     assert "the run'" in text  # a name with a space is quoted
@@ -142,5 +142,6 @@ def test_where_there_is_no_slurm_one_line_says_so(tmp_path, monkeypatch, capsys)
     err = capsys.readouterr().err.strip()
     assert (
         err
-        == f"parcade: there is no sbatch on the PATH, so no Slurm here; on a login node of the cluster run: sbatch {script}"
+        == "parcade: there is no sbatch on the PATH, so no Slurm here; on a login node of the cluster run: "
+        f"sbatch {script}"
     )

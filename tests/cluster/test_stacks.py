@@ -1,4 +1,4 @@
-"""Stacks of running, stopped, ended and foreign processes."""
+"""Stacks of running, stopped, ended and remote processes."""
 
 import os
 import signal

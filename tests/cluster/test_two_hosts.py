@@ -1,4 +1,4 @@
-"""Two hosts with addresses of their own: jobs over both, and what becomes of them when the link or a host goes."""
+"""Two hosts with separate addresses: jobs on both, and failures of the link or of a host."""
 
 import json
 import os
@@ -18,15 +18,9 @@ pytestmark = pytest.mark.cluster
 def host_flags(net_hosts, *slots):  # noqa: F811
     file = str(net_hosts.host_file(*slots))
     return [
-        "--ranks",
-        "2",
-        "--hosts",
-        file,
-        "--network-interface",
-        NETWORK,
-        "--remote-shell",
-        str(net_hosts.remote_shell),
-    ]
+        "--ranks", "2", "--hosts", file, "--network-interface", NETWORK,
+        "--remote-shell", str(net_hosts.remote_shell),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["openmpi", "mpich"])
@@ -37,7 +31,7 @@ def test_a_job_runs_over_two_hosts_and_its_ranks_agree(name, net_hosts, tmp_path
     assert job.process.returncode == 0, err
     assert [record.host for record in job.records()] == ["node1", "node2"]
     result = json.loads((job.run / "result.json").read_text())
-    # At every report the parameters of both ranks are compared bit for bit.
+    # Every report compares the parameters of both ranks bit for bit.
     assert result["frames"] == 2048 and len((job.run / "metrics.jsonl").read_text().splitlines()) > 2
 
 
@@ -68,7 +62,7 @@ def test_a_dead_host_ends_the_job_and_it_goes_on_without_it(net_hosts, tmp_path)
         assert job.process.returncode == 1
         assert f"go on with: parcade train --resume {job.run}" in err
         stood = newest_frames(job.run)
-        # Meanwhile the dead host is refused by name, before anything starts.
+        # The dead host is refused by name before anything starts.
         code, err = refused(programs, "--resume", str(job.run))
         assert (
             code == 2
@@ -101,7 +95,7 @@ def test_a_host_with_other_code_is_refused_by_name(net_hosts, tmp_path):  # noqa
 
 
 def test_a_run_directory_that_hosts_do_not_share_is_refused(net_hosts):  # noqa: F811
-    run = Path("/dev/shm/parcade-not-shared")  # every host has memory of its own
+    run = Path("/dev/shm/parcade-not-shared")  # not shared: every host has its own memory
     flags = ["--engine", "mpi", *host_flags(net_hosts, 1, 1), "--run-dir", str(run)]
     code, err = refused(mpi_programs("openmpi"), "tiny_catch", *flags)
     assert code == 2
@@ -113,7 +107,7 @@ def test_a_run_directory_that_hosts_do_not_share_is_refused(net_hosts):  # noqa:
 
 
 def refused(programs, *words):
-    """The code and the last line of a training that does not start."""
+    """The exit code and the error output of a training that does not start."""
     command = [programs.python, "-m", "parcade", "train", *words]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
@@ -123,7 +117,7 @@ def refused(programs, *words):
 
 
 def test_gloo_learns_over_the_chosen_interface_at_a_limited_rate(net_hosts, tmp_path):  # noqa: F811
-    """Two hosts, 20 megabits: the fit is the one of a single process, over eth0 and nothing else."""
+    """Two hosts at 20 megabits: the fit equals that of a single process and uses only eth0."""
     program = (
         "import sys, torch, torch.nn.functional as F\n"
         "from torch.utils.data import TensorDataset\n"
@@ -133,8 +127,9 @@ def test_gloo_learns_over_the_chosen_interface_at_a_limited_rate(net_hosts, tmp_
         "torch.manual_seed(0)\n"
         "module = torch.nn.Linear(64, 2)\n"
         "exchange = connect(network_interface=sys.argv[1])\n"
-        "fit(module, TensorDataset(x, (x.sum(1) > 0).long()), F.cross_entropy, FitConfig(epochs=3, batch_size=32),\n"
-        "    exchange=exchange, optimizer=lambda p: torch.optim.SGD(p, 0.5), run=Path(sys.argv[2]))\n"
+        "fit(module, TensorDataset(x, (x.sum(1) > 0).long()), F.cross_entropy,\n"
+        "    FitConfig(epochs=3, batch_size=32), exchange=exchange,\n"
+        "    optimizer=lambda p: torch.optim.SGD(p, 0.5), run=Path(sys.argv[2]))\n"
         "exchange.close()\n"
     )
     path = tmp_path / "program.py"

@@ -1,4 +1,4 @@
-"""A Ray cluster of two hosts with addresses and processes of their own: what a batch job starts on its nodes."""
+"""A Ray cluster of two hosts with separate addresses and processes, started like a batch job on its nodes."""
 
 import json
 import os
@@ -15,12 +15,12 @@ pytestmark = pytest.mark.cluster
 
 ADDRESS = "10.77.0.1:6379"
 LIMIT_SECONDS = 240
-# Three CPUs a node: four parts fit on neither alone.
+# Three CPUs per node: four parts do not fit on one node.
 SYSTEM = "--algorithm impala --num-envs 3 --num-actors 3 --unroll-length 5 --network mlp --hidden 16"
 
 
 def shell(hosts, i: int, *words: str) -> list[str]:
-    """A command on host i, with a token of the job's own."""
+    """A command on host i with the job's own token."""
     given = {
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": "7" * 64,
@@ -37,7 +37,7 @@ def shell(hosts, i: int, *words: str) -> list[str]:
 
 
 def actors_on(hosts, i: int) -> int:
-    """Actors among the processes of host i's network."""
+    """Number of actors among the processes in host i's network."""
     network, found = os.readlink(f"/proc/{hosts.pid(i)}/ns/net"), 0
     for entry in Path("/proc").iterdir():
         try:
@@ -52,27 +52,12 @@ def test_parts_run_on_both_hosts_whichever_comes_up_first(net_hosts, tmp_path): 
     run = tmp_path / "run"
     node = [sys.executable, "-m", "parcade.cluster.ray_node"]
     train = [
-        sys.executable,
-        "-m",
-        "parcade",
-        "train",
-        "tiny_catch",
-        *SYSTEM.split(),
-        "--engine",
-        "ray",
-        "--address",
-        ADDRESS,
-    ]
+        sys.executable, "-m", "parcade", "train", "tiny_catch", *SYSTEM.split(), "--engine", "ray",
+        "--address", ADDRESS,
+    ]  # fmt: skip
     train += [
-        "--interface",
-        "eth0",
-        "--report-seconds",
-        "0.5",
-        "--total-frames",
-        "4000",
-        "--run-dir",
-        str(run),
-    ]
+        "--interface", "eth0", "--report-seconds", "0.5", "--total-frames", "4000", "--run-dir", str(run),
+    ]  # fmt: skip
     nodes = []
     with open(tmp_path / "nodes.log", "w") as log:
         words = {"stdout": log, "stderr": subprocess.STDOUT, "stdin": subprocess.DEVNULL}

@@ -1,4 +1,4 @@
-"""The watchdog's judgement, without processes: records are written by hand and its clock is moved."""
+"""The watchdog's judgement without processes: the tests write the records and move its clock."""
 
 import json
 import os
@@ -25,7 +25,7 @@ def record(rank, **changes):
 
 
 class Clock:
-    """The watchdog's clock, moved by hand."""
+    """The watchdog's clock, which the test moves."""
 
     def __init__(self, monkeypatch):
         self.now = 1000.0
@@ -71,7 +71,7 @@ def test_one_rank_that_waits_while_another_plays_is_no_hang(story):
 def test_a_job_where_nobody_gets_on_hangs_after_the_stated_time_and_a_beat(story):
     said = [story.turn() for _ in range(20)]
     first = next(i for i, line in enumerate(said) if line)
-    assert first == 12  # the look that first saw both, 10 s, and the 1.25 s of a beat rounded up to a turn
+    assert first == 12  # the first observation of both, 10 s, and a beat of 1.25 s rounded up to a turn
     assert said[first].startswith(
         "no rank has got on for 12 s (--hang-timeout): every rank is alive and waits"
     )

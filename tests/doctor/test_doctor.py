@@ -1,4 +1,4 @@
-"""What the doctor reads of a machine, the pools of a process it starts, and its command line."""
+"""The facts that the doctor reads, the thread pools of its probe process, and its command line."""
 
 import json
 import os
@@ -21,7 +21,8 @@ LIMITS = {
     "cgroup 2": ({"/proc/self/cgroup": "0::/box", "/sys/fs/cgroup/box/cpu.max": "150000 100000"}, 1.5),
     "cgroup 2 of a parent": ({"/proc/self/cgroup": "0::/a/b", "/sys/fs/cgroup/a/cpu.max": "50000 100000",
                               "/sys/fs/cgroup/a/b/cpu.max": "max 100000"}, 0.5),
-    "cgroup 1": ({"/proc/self/cgroup": "1:cpu,cpuacct:/box", "/sys/fs/cgroup/cpu/box/cpu.cfs_quota_us": "300000",
+    "cgroup 1": ({"/proc/self/cgroup": "1:cpu,cpuacct:/box",
+                  "/sys/fs/cgroup/cpu/box/cpu.cfs_quota_us": "300000",
                   "/sys/fs/cgroup/cpu/box/cpu.cfs_period_us": "100000"}, 3.0),
     "cgroup 1 without a limit": ({"/proc/self/cgroup": "1:cpu:/", "/sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1",
                                   "/sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000"}, None),
@@ -123,7 +124,10 @@ def test_a_mistake_is_one_line_and_exit_code_2(mistake, capsys, tmp_path, monkey
 
 
 def test_a_process_of_a_run_is_found_and_its_threads_are_watched(tmp_path):
-    program = "import threading\ndef spin():\n    while True: sum(range(10**6))\nthreading.Thread(target=spin).start()\nprint(flush=True)\nspin()"
+    program = (
+        "import threading\ndef spin():\n    while True: sum(range(10**6))\n"
+        "threading.Thread(target=spin).start()\nprint(flush=True)\nspin()"
+    )
     spinning = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
     try:
         spinning.stdout.readline()

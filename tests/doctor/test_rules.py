@@ -1,4 +1,4 @@
-"""Every rule of the doctor has a machine on which it speaks and one on which it is silent."""
+"""Every rule of the doctor fires on one machine and is silent on another."""
 
 import dataclasses
 
@@ -42,22 +42,31 @@ WIDE = (Processes("rank", 4, (Pool("openblas", 4), Pool("torch", 2))),)
 
 # rule: (changes to the facts, changes to the plan, name, level, a word of the evidence, a word of the fix)
 SICK = {
-    rules.threads_against_cores: ({"processes": WIDE}, {}, "threads-oversubscribed", "problem", "4 threads of openblas", "--threads-per-rank 1"),
-    rules.waiting_threads_spin: ({"processes": WIDE, "wait_policy": ""}, {}, "waiting-threads-spin", "warning", "not set", "OMP_WAIT_POLICY=PASSIVE"),
-    rules.ranks_against_cores: ({}, {"ranks": 5}, "more-ranks-than-cores", "warning", "5 ranks on 4", "--ranks 4"),
-    rules.affinity: ({"usable_cores": (0,)}, {}, "pinned-to-few-cores", "warning", "cores 0 of 4", "--bind-to none"),
-    rules.cgroup: ({"cgroup_cores": 2.0}, {}, "cgroup-cpu-limit", "warning", "2 cores' worth", "--threads-per-rank 1"),
-    rules.numa: ({"numa_nodes": ((0, 1), (2, 3))}, {"engine": "local", "ranks": 1}, "numa", "note", "2 memory nodes", "--ranks 2"),
+    rules.threads_against_cores: ({"processes": WIDE}, {}, "threads-oversubscribed", "problem",
+        "4 threads of openblas", "--threads-per-rank 1"),
+    rules.waiting_threads_spin: ({"processes": WIDE, "wait_policy": ""}, {}, "waiting-threads-spin",
+        "warning", "not set", "OMP_WAIT_POLICY=PASSIVE"),
+    rules.ranks_against_cores: ({}, {"ranks": 5}, "more-ranks-than-cores", "warning", "5 ranks on 4",
+        "--ranks 4"),
+    rules.affinity: ({"usable_cores": (0,)}, {}, "pinned-to-few-cores", "warning", "cores 0 of 4",
+        "--bind-to none"),
+    rules.cgroup: ({"cgroup_cores": 2.0}, {}, "cgroup-cpu-limit", "warning", "2 cores' worth",
+        "--threads-per-rank 1"),
+    rules.numa: ({"numa_nodes": ((0, 1), (2, 3))}, {"engine": "local", "ranks": 1}, "numa", "note",
+        "2 memory nodes", "--ranks 2"),
     rules.simd: ({"simd": ("avx2",)}, {}, "bfloat16-is-slow-here", "warning", "avx2", "--precision float32"),
-    rules.mpi: ({"mpi_launcher_version": "HYDRA build details: MPICH"}, {}, "mpi-mismatch", "problem", "HYDRA", "mpiexec first on PATH"),
-    rules.shared_memory: ({"shared_memory_free_bytes": 2**20}, {}, "shared-memory", "problem", "1 MiB free", "--shm-size"),
+    rules.mpi: ({"mpi_launcher_version": "HYDRA build details: MPICH"}, {}, "mpi-mismatch", "problem",
+        "HYDRA", "mpiexec first on PATH"),
+    rules.shared_memory: ({"shared_memory_free_bytes": 2**20}, {}, "shared-memory", "problem", "1 MiB free",
+        "--shm-size"),
     rules.slurm: (
         {"slurm_job": {"SLURM_CPUS_PER_TASK": "2"}, "processes": WIDE}, {},
         "slurm-cpus-per-task", "warning", "4 threads", "--threads-per-rank 2",
     ),  # fmt: skip
     rules.gpu: ({}, {"device": "cuda"}, "gpu-unusable", "problem", "no GPU", "--device cpu"),
     rules.roms: ({"games": None}, {}, "no-games", "problem", "no ROMs", "ale-py"),
-    rules.numba_cache: ({"numba_cache_writable": False, "numba_kernels_cached": 0}, {}, "numba-cache", "warning", "not writable", "NUMBA_CACHE_DIR"),
+    rules.numba_cache: ({"numba_cache_writable": False, "numba_kernels_cached": 0}, {}, "numba-cache",
+        "warning", "not writable", "NUMBA_CACHE_DIR"),
     rules.load: ({"load": 3.0}, {}, "machine-is-busy", "note", "3.0", "CPU-second"),
 }  # fmt: skip
 

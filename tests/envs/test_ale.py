@@ -18,7 +18,7 @@ def actions_for(env, steps, seed=0):
 
 
 def play(env, steps, seed=0):
-    """Everything an env says over some steps of random play, the reset first."""
+    """All outputs of an env over some steps of random play, starting with the reset."""
     observations, infos = env.reset(seed=SEEDS[: env.num_envs])
     told = [(observations, infos)]
     for actions in actions_for(env, steps, seed):
@@ -28,7 +28,7 @@ def play(env, steps, seed=0):
 
 @pytest.fixture(scope="module")
 def short_pong():
-    """Two short games of Pong of 400 frames each, many times over."""
+    """Two environments of Pong with episodes of 400 frames, over several episodes."""
     env = make_vec("pong", 2, image_height=42, image_width=42, frame_limit=400)
     yield play(env, 230)
     env.close()
@@ -112,9 +112,9 @@ def test_the_colour_env_plays_the_same_games():
 def test_karpathys_view_is_his_arithmetic():
     frames = np.full((2, 2, 210, 160), 87, np.uint8)  # the court
     frames[:, :, 34] = 107
-    frames[0, 0, 101, 40] = 236  # the ball of the frame before; row 101 is odd from 35, column 40 is even
+    frames[0, 0, 101, 40] = 236  # the ball in the previous frame; 101 - 35 and 40 are even, so it is sampled
     frames[0, 1, 103, 44] = 236  # the ball now
-    frames[1, 0] = 0  # the first frame of a game has none before it
+    frames[1, 0] = 0  # the first frame of an episode has no previous one
     difference = karpathy_difference(frames)
     assert difference.shape == (2, 80, 80)
     assert difference[0, (101 - 35) // 2, 20] == -1 and difference[0, (103 - 35) // 2, 22] == 1

@@ -1,4 +1,4 @@
-"""Mistakes in calls of a vector environment: one clear line on every backend, and never a hang or a read out of bounds."""
+"""Mistakes in calls of a vector environment give one clear line, never a hang or an out-of-bounds read."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Several games in one vector environment: each plays as it would alone, and nothing of one reaches another."""
+"""Several games in one vector environment: each plays as it would alone, unaffected by the others."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ SMALL = {"image_height": 42, "image_width": 42}
 
 @pytest.mark.parametrize("backend", ["native", "ale"])
 def test_each_game_plays_as_it_would_alone(backend):
-    """Pong has 6 actions and breakout 4: together they have all 18."""
+    """Pong has 6 actions and breakout 4; together they use all 18."""
     env = make_vec(["pong", "breakout"], 3, backend, frame_limit=200, **SMALL)
     assert env.games == ["pong", "pong", "breakout"] and env.single_action_space.n == 18
     alone = [

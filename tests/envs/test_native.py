@@ -1,4 +1,4 @@
-"""The native backend against the ale backend, and going on from its state."""
+"""The native backend against the ale backend, and restoring its state."""
 
 import json
 
@@ -49,7 +49,7 @@ SMALL = {"image_height": 42, "image_width": 42}
     ],
 )
 def test_it_says_the_same_as_the_ale_backend(game, settings):
-    """Seeds and actions are drawn anew each time and stand in the failure."""
+    """Seeds and actions are random; a failure shows the seed."""
     seed = int(np.random.SeedSequence().generate_state(1)[0]) >> 1
     generator = np.random.default_rng(seed)
     ale, native = (make_vec(game, 2, backend, **settings) for backend in ("ale", "native"))
@@ -155,7 +155,7 @@ def test_it_sets_modes_and_difficulties_and_refuses_what_the_game_lacks():
 
 
 def give_it_its_old_name(config_file):
-    """As files were written while ``observations`` was called ``view``."""
+    """Write the config as it was while ``observations`` was called ``view``."""
     data = json.loads(config_file.read_text())
     data["env"]["view"] = data["env"].pop("observations")
     config_file.write_text(json.dumps(data))
@@ -239,7 +239,7 @@ def test_a_warm_up_leaves_environments_in_the_middle_of_games():
 
 @pytest.mark.parametrize("num_threads", [1, 3])
 def test_shared_frames_are_the_newest_of_the_stacks(num_threads):
-    """Through resets, ends of episodes, resting games, saved states and other arrays; all else as without sharing."""
+    """Through resets, episode ends, resting environments, saved states and other arrays."""
     settings = {**SMALL, "frame_limit": 120, "sticky_actions": 0.25, "num_threads": num_threads}
     plain, env = (make_vec("pong", 5, "native", **settings) for _ in range(2))
     frames = np.zeros((2, 5, 42, 42), np.uint8)
@@ -251,7 +251,7 @@ def test_shared_frames_are_the_newest_of_the_stacks(num_threads):
     ended, saved = 0, None
     for step in range(100):
         env.share_frames(frames[step % 2])
-        frames[step % 2] = 7  # those of games that rest are written too
+        frames[step % 2] = 7  # frames of resting environments are written too
         actions, playing = generator.integers(0, 6, 5), generator.random(5) < 0.8
         one, other = plain.step(actions, playing), env.step(actions, playing)
         assert other[0] is env._consoles.observations  # not copied

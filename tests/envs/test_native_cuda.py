@@ -1,4 +1,7 @@
-"""The native backend on a device says what it says on the CPU. The device's threads run on the CPU here, one by one."""
+"""The native backend on a device equals the one on the CPU.
+
+Here the device's threads run on the CPU, one by one.
+"""
 
 import dataclasses
 
@@ -30,7 +33,7 @@ SETTINGS = EnvSettings(image_height=42, image_width=42, sticky_actions=0.25, fra
 
 
 def test_rollouts_on_the_device_are_those_on_the_host():
-    """Observations, rewards, flags, frames, scores and the policy's choices, over games that end; then states cross over."""
+    """All outputs and actions are equal over ended episodes; then the host takes the device's state."""
     seeds, keys = env_seeds(seed=3, first=0, count=2)
     how = {"clip_rewards": True, "life_loss": True, "precision": Precision(), "timer": Timer()}
     host = EnvGroup(make_vec("breakout", 2, "native", settings=SETTINGS), np.arange(2), seeds, keys, **how)
@@ -66,7 +69,7 @@ def test_actions_elsewhere_are_refused_in_one_line():
 
 
 def test_what_would_never_end_on_a_gpu_is_refused_in_one_line():
-    """Consoles that have never been reset have generators of zeros, from which the number of no-ops is drawn for ever."""
+    """Without a reset the generators are zero, and drawing the number of no-ops never ends."""
     env = CudaNativeVectorEnv("breakout", 2, SETTINGS, threads=HostThreads())
     with pytest.raises(UsageError, match="step before the first reset; call reset first"):
         env.step(torch.zeros(2, dtype=torch.int64))
@@ -139,7 +142,7 @@ def test_karpathys_view_and_an_action_subset_are_those_of_the_host():
 
 
 class H200(HostThreads):
-    """The CPU with the figures of a GPU."""
+    """The CPU with the specifications of a GPU."""
 
     def facts(self, body):
         assert body is environments.step_thread
@@ -159,7 +162,7 @@ def test_a_measurement_says_what_it_makes_of_the_gpu():
     )
     assert row["occupancy"] == "0.000 of at most 0.125"
     moved, there = row["memory"].split(" GB/s of ")
-    assert 150 < int(moved) < 350 and there == "4,800"  # pictures of 33,600 bytes, six times, are most of it
+    assert 150 < int(moved) < 350 and there == "4,800"  # mostly images of 33,600 bytes, six times
 
 
 @pytest.mark.parametrize(
@@ -179,7 +182,7 @@ def test_without_a_gpu_make_vec_says_so():
 
 
 def test_consoles_that_played_on_the_host_go_on_on_the_device():
-    """Warm-ups play on the CPU and seed the device: from there on both groups play the same."""
+    """Warm-ups play on the CPU and seed the device; from then on both groups play the same."""
     seeds, keys = env_seeds(seed=3, first=0, count=3)
     what = (np.arange(3), seeds, keys)
     how = {"clip_rewards": True, "life_loss": True, "precision": Precision(), "timer": Timer()}
@@ -202,7 +205,7 @@ def test_consoles_that_played_on_the_host_go_on_on_the_device():
 
 
 def test_dqns_consoles_and_replay_live_on_the_device_together():
-    """What is sampled from real consoles' games, ended and cut off ones too, is what was seen when it was played."""
+    """Samples, also from ended and truncated episodes, equal the observations of the rollouts."""
     config = TrainConfig(
         "breakout",
         RunConfig(algorithm="dqn", backend="native", device="cuda", env_device="cuda"),

@@ -1,4 +1,4 @@
-"""RAM as observation: ale-py's, byte for byte, and all else as with pictures, which are never drawn."""
+"""RAM observations equal ale-py's byte for byte; all else is as with images, which are never drawn."""
 
 import dataclasses
 
@@ -13,7 +13,7 @@ SMALL = {"image_height": 42, "image_width": 42}
 
 
 class AlePyConsole:
-    """One ale-py console that starts and steps as the environment's settings say; no-ops are counted by the environment."""
+    """One ale-py console that follows the environment's settings; the environment counts no-ops."""
 
     def __init__(self, game: str, seed: int, settings: EnvSettings) -> None:
         import ale_py
@@ -27,7 +27,7 @@ class AlePyConsole:
         self.actions = [action.value for action in actions]
 
     def start(self, frames: int) -> np.ndarray:
-        """A new episode after `frames` frames of FIRE and no-ops; its stack, empty but for the newest RAM."""
+        """Start an episode with `frames` frames of FIRE and no-ops; return its stack of one RAM and zeros."""
         self.ale.reset_game()
         for k in range(frames):
             fires = self.settings.fire_reset and 1 in self.actions and k == 0
@@ -38,7 +38,7 @@ class AlePyConsole:
         return self._shown()
 
     def step(self, action: int) -> tuple[np.ndarray, int, bool, int]:
-        """Observation, reward, whether the game is over, and frames."""
+        """Observation, reward, game over, and number of frames."""
         reward, before = 0, self.ale.getFrameNumber()
         for _ in range(self.settings.frame_skip):
             reward += self.ale.act(self.actions[action])
@@ -70,7 +70,7 @@ def shape_of(settings):
     ],
 )
 def test_ram_is_that_of_ale_py_frame_by_frame(game, steps, change):
-    """No-op starts, frame skips, sticky actions, ends of episodes with their final observations, and every frame of a start is counted."""
+    """No-op starts, frame skips, sticky actions, final observations, and the frames of every start."""
     seed = int(np.random.SeedSequence().generate_state(1)[0]) >> 2
     settings = dataclasses.replace(EnvSettings(observations="ram"), **change)
     env = make_vec(game, 2, "native", settings=settings)
@@ -113,7 +113,7 @@ def test_ram_is_that_of_ale_py_frame_by_frame(game, steps, change):
 
 @pytest.mark.parametrize("game", ["pong", "breakout"])
 def test_no_picture_is_drawn_and_collisions_are_those_of_one_that_is(game):
-    """There is no memory for a picture to be drawn into; collisions, on which RAM depends, are worked out all the same."""
+    """There is no memory for images; collisions, on which RAM depends, are computed nevertheless."""
     drawn, env = (
         make_vec(game, 2, "native", observations=name, sticky_actions=0.25, **SMALL)
         for name in ("grey", "ram")

@@ -1,4 +1,7 @@
-"""What the ranks of test_mpi run: ``mpiexec -n N python ranks.py [gloo]``. Every check asserts on every rank."""
+"""Program of the ranks in test_mpi: ``mpiexec -n N python ranks.py [gloo]``.
+
+Every check asserts on every rank.
+"""
 
 import functools
 import sys
@@ -14,7 +17,7 @@ from parcade.exchange.nccl import NcclExchange
 from parcade.policy import NetworkConfig, Policy
 from parcade.timing import Timer
 
-# With "gloo" as the argument: what ranks with GPUs do with NCCL, on tensors of the host.
+# With "gloo" as the argument: the exchange that ranks with GPUs use with NCCL, on host tensors.
 EXCHANGE = functools.partial(NcclExchange, backend="gloo") if "gloo" in sys.argv else AllreduceExchange
 
 
@@ -95,7 +98,7 @@ if __name__ == "__main__":
         for name, check in list(globals().items()):
             if name.startswith("check_"):
                 check()
-                # One write a line: the launcher interleaves what ranks print in pieces.
+                # One write per line: the launcher interleaves the output of ranks.
                 sys.stdout.write(f"ok: {name.removeprefix('check_')}\n")
                 sys.stdout.flush()
     except BaseException as error:

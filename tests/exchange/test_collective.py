@@ -1,4 +1,4 @@
-"""What an Allreduce took, where calls return before the device has done what they ask for."""
+"""Timing of an Allreduce whose call returns before the device is done."""
 
 import json
 from types import SimpleNamespace
@@ -16,7 +16,10 @@ pytestmark = pytest.mark.quick
 
 
 class Device:
-    """A clock that only work moves. Work is begun at once and done when somebody waits for the device."""
+    """A clock that only work moves.
+
+    Work starts at once and is done when the host synchronizes with the device.
+    """
 
     type = "cuda"
 
@@ -52,7 +55,7 @@ class Buffer:
 
 
 class Launching(CollectiveExchange):
-    """An Allreduce of 2 s of which the call sees 0.001."""
+    """An Allreduce of 2 s whose call takes 0.001 s."""
 
     world_size = 2
 

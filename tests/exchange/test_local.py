@@ -1,4 +1,4 @@
-"""The exchange of one process: accumulation, clipping, versions, and what a mismatch says."""
+"""The exchange of one process: accumulation, clipping, versions, and the error on a mismatch."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The parameter server: shards against one optimiser, its guards, and a ledger that accounts for every push."""
+"""The parameter server: shards against one optimiser, its guards, and a ledger of every push."""
 
 import numpy as np
 import pytest
@@ -92,7 +92,7 @@ def test_a_gradient_too_old_is_dropped_and_counted():
 def test_a_gradient_of_outlying_loss_is_dropped_once_there_is_a_mean():
     (shard,) = server(1)
     random = np.random.default_rng(0)
-    push(shard, 1, loss=50.0)  # the first losses of a run are judged by nothing
+    push(shard, 1, loss=50.0)  # the first losses of a run cannot be judged
     for number in range(2, 2 * LOSS_MEMORY):
         push(shard, number, loss=float(1 + 0.1 * random.normal()))
     before = shard.parameters.detach().clone()
@@ -143,7 +143,8 @@ def test_what_going_back_to_a_snapshot_undoes_is_lost():
     for shard, parameters in zip(shards, kept, strict=True):
         assert shard.version == 3 and torch.equal(shard.parameters, parameters)
         note, data = push(shard, 9, epoch=0)
-        assert data is None and note["epoch"] == 1 and shard.version == 3  # pushed before it heard of it
+        # pushed before it heard of the new epoch
+        assert data is None and note["epoch"] == 1 and shard.version == 3
         push(shard, 10, epoch=1)
         assert shard.ledger.tolist() == [4, 0, 0, 6] and shard.pushed == 10 and balances(shard)
 
@@ -157,7 +158,7 @@ def test_a_shard_born_anew_refuses_until_it_is_begun():
         push(other, number)
     shard.begin(0, other.get_state()[1])
     a, b = push(shard, 6)[1], push(other, 6)[1]
-    assert np.array_equal(a, b), "the optimiser's state came with the snapshot"
+    assert np.array_equal(a, b), "the snapshot includes the optimiser's state"
 
 
 def test_stale_outlier_and_lost_together_balance():

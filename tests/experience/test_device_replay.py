@@ -1,4 +1,4 @@
-"""The replay on a device: against a list of everything that was played, against the host's replay, and without reading back."""
+"""The device replay against a list of all steps and against the host replay, and without reading back."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ def filled(stack, n, *, alpha=0.0, blocks=60, device="cpu"):
 
 
 def is_cut(steps, i, n):
-    """Whether an episode is cut off within n steps from step i on, before it ends otherwise."""
+    """Whether an episode is truncated within n steps from step i on, before it ends otherwise."""
     for _, _, _, end, _ in steps[i : i + n]:
         if end in ("cut", "over", "life"):
             return end == "cut"
@@ -100,7 +100,7 @@ def test_the_stated_bytes_are_what_a_replay_takes():
 
 
 def test_nothing_is_read_back():
-    """On torch's meta device nothing has a value: whatever the host tried to read would raise."""
+    """Tensors on torch's meta device have no values, so any read by the host would raise."""
     player = Player(LANES, 4, seed=0)
     replay = DeviceReplay(ReplaySettings(CAPACITY, 3, GAMMA, 4, 0.6), LANES, (4, 1, 1), torch.int32, "meta")
     for _ in range(20):
@@ -116,7 +116,7 @@ def test_nothing_is_read_back():
 
 @pytest.mark.parametrize("game", ["tiny_catch", "tiny_memory"])
 def test_dqn_on_a_device_learns_the_same_as_on_the_host(game):
-    """Same games, same draws, same samples: after 60 updates the parameters are the same, bit for bit."""
+    """Same episodes, same draws, same samples: after 60 updates the parameters are equal bit for bit."""
     hyper = {
         "num_envs": 4,
         "unroll_length": 2,

@@ -1,4 +1,4 @@
-"""Scores by hand: raw points of whole games, merged over ranks in the order the games ended."""
+"""Scores against hand-computed values: raw points of complete episodes, merged over ranks."""
 
 import numpy as np
 import pytest

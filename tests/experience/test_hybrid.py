@@ -1,4 +1,4 @@
-"""Environments on the host, a network on a device: the batches of a group on the host, whatever overlaps with what."""
+"""Environments on the host with the network on a device give the batches of a group on the host."""
 
 import dataclasses
 
@@ -65,7 +65,7 @@ def kept(batch):
 
 
 def on_host_and_device(config, count, capture=None):
-    """Two groups of the host with a half of the environments each, and a hybrid one of all, with the policy."""
+    """Two host groups with half of the environments each, a hybrid group with all of them, and the policy."""
     algorithm, _, source = source_of(config)
     source.close()
     half = count // 2
@@ -103,7 +103,7 @@ CASES = [
 @pytest.mark.parametrize("captured", [False, True])
 @pytest.mark.parametrize(("game", "network", "env"), CASES)
 def test_a_hybrid_rollout_is_the_rollout_of_its_halves_on_the_host(game, network, env, captured):
-    """Stacks that were put together from newest frames, across ends of episodes, are the environments' own."""
+    """Stacks assembled from newest frames equal the environments' own, also across ends of episodes."""
     config = config_of(game, network=network, env=env, num_envs=4, unroll_length=12)
     hosts, hybrid, policy = on_host_and_device(config, 4, StandInGraphs() if captured else None)
     truncations = 0
@@ -118,7 +118,7 @@ def test_a_hybrid_rollout_is_the_rollout_of_its_halves_on_the_host(game, network
             expected.truncated_states = expected.truncated_states[:, order]
         assert_same_batches(expected, got)
         truncations += len(got.truncated_at)
-    assert game != "breakout" or truncations > 0  # the frame limit cuts episodes off within these rollouts
+    assert game != "breakout" or truncations > 0  # the frame limit truncates episodes within these rollouts
     assert hybrid.steps == sum(host.steps for host in hosts) and hybrid.frames == sum(
         host.frames for host in hosts
     )
@@ -130,7 +130,7 @@ def test_a_hybrid_rollout_is_the_rollout_of_its_halves_on_the_host(game, network
 
 
 def test_stacks_of_the_ale_backend_are_put_together_too():
-    """The rule that frames before an episode's first are zeros holds for ale-py's environment as for the native one."""
+    """Frames before an episode's first one are zeros in ale-py's environment as in the native one."""
     config = config_of(
         "pong", network=NetworkConfig(hidden=16), env=SMALL_PICTURES, num_envs=2, unroll_length=10
     )
@@ -150,7 +150,7 @@ def test_stacks_of_the_ale_backend_are_put_together_too():
     [
         ("ppo", False, {"num_envs": 4, "unroll_length": 8}),
         ("ppo", True, {"num_envs": 8, "unroll_length": 8}),
-        ("ppo", True, {"num_envs": 6, "unroll_length": 8}),  # groups of an odd size are not parted
+        ("ppo", True, {"num_envs": 6, "unroll_length": 8}),  # groups of an odd size are not split
         ("a2c", True, {"num_envs": 4, "network": LSTM}),
         ("pqn", True, {"num_envs": 4, "unroll_length": 8}),
         ("vtrace", False, {"num_envs": 6, "num_groups": 3, "unroll_length": 6}),
@@ -221,7 +221,7 @@ def test_states_of_host_and_hybrid_groups_are_interchangeable(game, network):
 
 
 def test_the_host_reads_nothing_but_actions_within_a_rollout(monkeypatch):
-    """On torch's meta device nothing has a value: whatever the host tried to read would raise."""
+    """Tensors on torch's meta device have no values, so any read by the host would raise."""
     config = config_of("tiny_catch", num_envs=4, unroll_length=8)
     algorithm, _, source = source_of(config)
     source.close()

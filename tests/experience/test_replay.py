@@ -1,4 +1,4 @@
-"""The replay against a plain list of everything that was played, the sum tree against a list, and exact resumes."""
+"""The replay against a list of all steps, the sum tree against a list, and exact resumes."""
 
 import numpy as np
 import pytest
@@ -20,15 +20,14 @@ GAMMA = 0.9
 
 
 class Player:
-    """Plays a made-up game: every frame is a number never seen before, episodes end at random in three ways."""
+    """Plays a synthetic game: every frame is a new number, and episodes end at random in three ways."""
 
     def __init__(self, lanes, stack, seed):
         self.random = np.random.default_rng(seed)
         self.stack = stack
         self.next_frame = 1
-        self.history = [
-            [] for _ in range(lanes)
-        ]  # steps: (observation, action, reward, end, next_observation)
+        # Steps: (observation, action, reward, end, next_observation).
+        self.history = [[] for _ in range(lanes)]
         self.now = [self.first() for _ in range(lanes)]
         self.starts = [True] * lanes
 
@@ -160,7 +159,7 @@ def test_first_priorities_are_the_n_step_errors_of_the_values_the_actor_saw():
             following is not None and discount and not any(s[0] == following for s in player.history[lane])
         )
         if ends_by_cut:
-            continue  # bootstraps from the last value the actor had
+            continue  # bootstraps from the actor's last value
         best = following[-1] if following is not None else 0.0
         error = abs(total + discount * best + frame)
         assert replay.tree.leaves[lane * replay.length + slot] == pytest.approx(

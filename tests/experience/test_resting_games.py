@@ -1,4 +1,4 @@
-"""Complete games on consoles that rest singly, against each on a group of its own: the same batches, bit for bit."""
+"""Consoles that rest one by one give the same complete episodes, bit for bit, as one group per console."""
 
 import numpy as np
 import torch
@@ -32,7 +32,7 @@ def test_one_group_of_three_gives_what_three_groups_give():
             torch.testing.assert_close(a[name], b[name], rtol=0, atol=0, msg=name)
     lengths = a["mask"].sum(0)
     assert len(lengths) == 6 and lengths.min() > 0
-    assert len(set(lengths.tolist())) > 1, "games of one length would let nobody rest"
+    assert len(set(lengths.tolist())) > 1, "with episodes of equal length no console would rest"
     assert together.steps == apart.steps and together.frames == apart.frames
     rows = [np.concatenate([log.take_new() for log in source.episode_logs]) for source in (together, apart)]
     np.testing.assert_array_equal(*(each[np.lexsort((each[:, 4], each[:, 3]))] for each in rows))

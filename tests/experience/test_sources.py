@@ -1,4 +1,4 @@
-"""Batches: what stands in them, that schedules decide them and timing does not, and that no game is lost."""
+"""Batches: their contents, their independence of thread timing, and that no episode is lost."""
 
 import numpy as np
 import pytest
@@ -122,9 +122,8 @@ def test_a_batch_of_games_holds_whole_games_of_one_policy():
         assert batch.rewards[:length, b].sum() == length
     assert (batch.policy_version == 0).all()
     rows = np.concatenate([log.take_new() for log in source.episode_logs])
-    assert sorted(rows[:, 1].tolist()) == sorted(
-        lengths.float().tolist()
-    )  # every finished game is in the batch
+    # Every finished episode is in the batch.
+    assert sorted(rows[:, 1].tolist()) == sorted(lengths.float().tolist())
     assert source.steps == int(lengths.sum())
     source.close()
 

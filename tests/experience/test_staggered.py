@@ -1,4 +1,4 @@
-"""Staggered unrolls: each is the right steps of the right environments, with the policies that played them."""
+"""Staggered unrolls: each has the right steps of the right environments and the right policies."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ def staggered(game="tiny_catch", **hyper):
 
 
 def test_unrolls_are_windows_of_one_long_rollout():
-    """With a policy that never changes, the staggered batches are cut from the rollout that plain A2C would play."""
+    """With a constant policy, the staggered batches are slices of the rollout that plain A2C plays."""
     policy, _, source = staggered()
     _, _, plain = build("tiny_catch", "a2c", num_envs=6, unroll_length=14)
     plain.publish(policy.policy)
@@ -36,7 +36,7 @@ def test_truncated_steps_are_found_where_they_are_in_the_unroll():
     _, _, source = staggered("tiny_forever")
     for turn in range(6):
         batch = source.next_batch()
-        first = 2 * turn  # the unroll is steps first .. first + 5, and every tenth step is cut off
+        first = 2 * turn  # the unroll is steps first .. first + 5, and every tenth step is truncated
         expected = [[9 - first, 0], [9 - first, 1]] if first <= 9 < first + 6 else []
         assert batch.truncated_at.tolist() == expected
         assert batch.truncated.nonzero().tolist() == expected
@@ -49,7 +49,7 @@ def test_an_unroll_says_how_old_each_of_its_steps_is():
         batch = source.next_batch()
         algorithm.update(batch, exchange, 0.0)
         source.publish(algorithm.policy)
-    # The fifth unroll is steps 8-13: two by each of the policies 2, 3 and 4.
+    # The fifth unroll is steps 8-13, two by each of the policies 2, 3 and 4.
     assert batch.policy_version[:, 0].tolist() == [2, 2, 3, 3, 4, 4]
 
 
@@ -83,7 +83,7 @@ def test_a_rollout_on_the_device_is_the_rollout_on_the_host(game):
 
 
 def test_nothing_is_read_back_within_a_rollout_on_the_device():
-    """On torch's meta device nothing has a value: whatever the host tried to read would raise."""
+    """Tensors on torch's meta device have no values, so any read by the host would raise."""
     made, _, source = build("tiny_catch", "a2c", num_envs=4, unroll_length=8)
     group = TensorEnv.group_like(source.groups[0], device="meta")
     policy = made.policy.to("meta")
@@ -92,7 +92,7 @@ def test_nothing_is_read_back_within_a_rollout_on_the_device():
     rollout.play_rows(range(8), group, policy)
     assert rollout.batch.actions.device.type == "meta"
     with pytest.raises((NotImplementedError, RuntimeError)):
-        rollout.finish(group)  # the one place that reads
+        rollout.finish(group)  # the only place that reads
 
 
 @pytest.mark.parametrize("algorithm", ["a2c", "ppo", "pqn", "vtrace"])
@@ -126,4 +126,4 @@ def test_games_played_on_the_host_are_learned_from_on_the_device(algorithm, sett
     made.update(batch, exchange, 0.0)
     assert {parameter.device.type for parameter in made.policy.parameters()} == {"meta"}
     assert exchange.optimizer.state  # a step was taken
-    assert len(source.next_batch().policy_version) > 0  # the copy that plays stayed where it was
+    assert len(source.next_batch().policy_version) > 0  # the playing copy stayed on the host

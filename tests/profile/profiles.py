@@ -1,4 +1,4 @@
-"""Profiles made by hand, healthy unless told otherwise."""
+"""Synthetic profiles, healthy by default."""
 
 from dataclasses import replace
 
@@ -16,13 +16,13 @@ HEALTHY_SPLIT = {
 }
 
 
-# Healthy on a GPU: the host has queued its updates in a fifth of the time they take, and plays meanwhile.
+# Healthy on a GPU: the host queues the updates in a fifth of the time they take, and plays meanwhile.
 HEALTHY_ON_GPU = {"emulate": 3.0, "preprocess": 0.5, "infer": 2.2, "learn": 1.2, "wait": 3.0, "other": 0.1}
 HEALTHY_GPU = {"copies": 0.3, "infer": 1.6, "learn": 5.9}
 
 
 def on_gpu(device, split=HEALTHY_ON_GPU, *, busy=None, changes=None, **run):
-    """A run of one rank with a GPU whose kinds took these seconds of 10, none overlapping unless ``busy`` says so."""
+    """A run of one rank with a GPU; ``device``: seconds of 10 by kind, disjoint unless ``busy`` is given."""
     busy = sum(device.values()) if busy is None else busy
     device = {**dict.fromkeys(DEVICE_KINDS, 0.0), **device, "busy": busy, "idle": 10.0 - busy}
     fields = {
@@ -38,7 +38,7 @@ def on_gpu(device, split=HEALTHY_ON_GPU, *, busy=None, changes=None, **run):
 
 
 def rank(number=0, split=HEALTHY_SPLIT, **changes):
-    """A rank whose window of 10 s holds 10 iterations."""
+    """A rank whose window of 10 s contains 10 iterations."""
     fields = {
         "rank": number,
         "local_size": 2,
@@ -68,7 +68,7 @@ def rank(number=0, split=HEALTHY_SPLIT, **changes):
 
 
 def profile(*ranks, **changes):
-    """A healthy PPO run of two ranks on four cores, or of the ranks given."""
+    """A healthy PPO run of two ranks on four cores, or of the given ranks."""
     fields = {
         "command": "parcade profile pong",
         "config": {

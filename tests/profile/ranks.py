@@ -1,8 +1,7 @@
-"""A program of ranks that work for given times: ``mpiexec -n 2 python ranks.py '[{"emulate": 0.03}, {"emulate":
-0.06}]'``.
+"""Ranks that work for given times: ``mpiexec -n 2 python ranks.py '[{"emulate": 0.03}, {"emulate": 0.06}]'``.
 
-Each rank sleeps in the scopes of its entry, then averages a gradient with the others; stands in for a training whose
-split, stragglers and waste are known.
+Each rank sleeps in the scopes of its entry, then averages a gradient with the others. This simulates a
+training run with known split, stragglers and waste.
 """
 
 import json

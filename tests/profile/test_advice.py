@@ -1,12 +1,12 @@
-"""Every rule of the advice has a profile on which it speaks and one on which it is silent."""
+"""Every rule of the advice fires on one profile and is silent on another."""
 
 import dataclasses
 
 import pytest
 from profiles import HEALTHY_GPU, HEALTHY_ON_GPU, HEALTHY_SPLIT, on_gpu, profile, rank
 
-from parcade.device_timing import STAND_IN_NAME
 from parcade.profile import advice
+from parcade.report.device_timing import STAND_IN_NAME
 
 pytestmark = pytest.mark.quick
 
@@ -27,12 +27,13 @@ POOLS = [["openblas", 4]]
 SLOW = split(emulate=8.0, wait=0.0)
 HELD_UP = split(wait=4.2)
 
-# PPO with 8 environments of a small network, launched kernel by kernel: the GPU is done with each when it comes.
+# PPO with 8 environments and a small network, launched kernel by kernel: the GPU finishes each kernel before
+# the next arrives.
 SMALL_KERNELS = (
     {"copies": 0.2, "infer": 2.1, "learn": 6.3},
     {"emulate": 1.0, "preprocess": 0.3, "infer": 2.3, "learn": 6.2, "other": 0.2},
 )
-# 64 environments of 210 x 160 pictures, sent to the GPU a few at a time.
+# 64 environments of 210 x 160 images, copied to the GPU a few at a time.
 LARGE_PICTURES = (
     {"copies": 3.4, "infer": 1.5, "learn": 2.6},
     {"emulate": 4.5, "preprocess": 0.5, "infer": 2.2, "learn": 0.6, "wait": 2.2},
@@ -43,30 +44,42 @@ ONE_THREAD = (
     {"emulate": 7.2, "preprocess": 0.3, "infer": 0.9, "learn": 0.3, "wait": 1.3},
 )
 
-# rule: (a profile on which it must speak, its name, level, a word of the evidence, a word of the fix)
+# rule: (a profile on which it fires, its name, level, a word of the evidence, a word of the fix)
 SICK = {
-    advice.oversubscribed_threads: (both(pools=POOLS), "threads-oversubscribed", "problem", "pools of 4", "--threads-per-rank 2"),
-    advice.more_ranks_than_cores: (both(local_size=8), "more-ranks-than-cores", "warning", "8 ranks per host on 4", "--ranks 4"),
+    advice.oversubscribed_threads: (both(pools=POOLS), "threads-oversubscribed", "problem", "pools of 4",
+        "--threads-per-rank 2"),
+    advice.more_ranks_than_cores: (both(local_size=8), "more-ranks-than-cores", "warning",
+        "8 ranks per host on 4", "--ranks 4"),
     advice.cores_shared_with_others: (
         both(iteration_cpu_seconds=[0.4] * 10, involuntary_switches=900),
         "cores-shared-with-others", "warning", "90 times a second", "CPU-second"),
     advice.evaluation_too_frequent: (
-        profile(rank(0, split(evaluate=3.0)), rank(1, split(wait=3.2))), "evaluation-too-frequent", "problem", "busiest", "10 times less often"),
+        profile(rank(0, split(evaluate=3.0)), rank(1, split(wait=3.2))), "evaluation-too-frequent", "problem",
+        "busiest", "10 times less often"),
     advice.checkpoint_too_frequent: (
         with_settings(both(checkpoint_save_seconds=0.5), "run", checkpoint_seconds=5.0),
         "checkpoint-too-frequent", "warning", "every 5 s", "--checkpoint-seconds 50"),
-    advice.straggler: (profile(rank(0, HELD_UP), rank(1, SLOW)), "straggler", "warning", "mostly in emulate", "parcade doctor --run"),
-    advice.slowest_of_each_iteration: (both(split=split(wait=2.0)), "waiting-for-the-last", "warning", "10 update(s)", "--num-minibatches"),
+    advice.straggler: (profile(rank(0, HELD_UP), rank(1, SLOW)), "straggler", "warning",
+        "mostly in emulate", "parcade doctor --run"),
+    advice.slowest_of_each_iteration: (both(split=split(wait=2.0)), "waiting-for-the-last", "warning",
+        "10 update(s)", "--num-minibatches"),
     advice.batches_too_small: (
-        with_settings(both(split=split(infer=4.0)), "hyper", num_envs=4), "batches-too-small", "warning", "2 environments per rank", "--num-envs 16"),
-    advice.environment_bound: (both(split=split(emulate=9.0)), "environment-bound", "note", "emulate", "--backend native"),
+        with_settings(both(split=split(infer=4.0)), "hyper", num_envs=4), "batches-too-small", "warning",
+        "2 environments per rank", "--num-envs 16"),
+    advice.environment_bound: (both(split=split(emulate=9.0)), "environment-bound", "note", "emulate",
+        "--backend native"),
     advice.learner_bound: (both(split=split(learn=9.0)), "learner-bound", "note", "learn", "--epochs"),
-    advice.communication_bound: (both(split=split(communicate=4.0)), "communication-bound", "warning", "MB/s measured at start", "--num-minibatches"),
-    advice.needless_copies: (both(split=split(preprocess=2.0)), "needless-copies", "note", "preprocess", "--image-height"),
-    advice.launch_bound: (on_gpu(*SMALL_KERNELS), "launch-bound", "warning", "learn: 62% on the host, 63% on the GPU", "larger minibatches"),
-    advice.copy_bound: (on_gpu(*LARGE_PICTURES), "copy-bound", "warning", "copies 34%, infer 15%", "larger copies"),
+    advice.communication_bound: (both(split=split(communicate=4.0)), "communication-bound", "warning",
+        "MB/s measured at start", "--num-minibatches"),
+    advice.needless_copies: (both(split=split(preprocess=2.0)), "needless-copies", "note", "preprocess",
+        "--image-height"),
+    advice.launch_bound: (on_gpu(*SMALL_KERNELS), "launch-bound", "warning",
+        "learn: 62% on the host, 63% on the GPU", "larger minibatches"),
+    advice.copy_bound: (on_gpu(*LARGE_PICTURES), "copy-bound", "warning", "copies 34%, infer 15%",
+        "larger copies"),
     advice.gpu_waits_for_emulation: (
-        on_gpu(*ONE_THREAD), "gpu-waits-for-emulation", "warning", "emulate 72% of the host's time, on 1 thread(s) with 4", "--threads-per-rank 4"),
+        on_gpu(*ONE_THREAD), "gpu-waits-for-emulation", "warning",
+        "emulate 72% of the host's time, on 1 thread(s) with 4", "--threads-per-rank 4"),
 }  # fmt: skip
 
 
@@ -99,7 +112,8 @@ def test_a_run_whose_gpu_waits_for_emulation_hears_of_it_once():
 
 
 def test_a_host_that_ran_ahead_in_one_scope_waits_for_it_in_the_other():
-    # Updates were queued in 1.2 s and take 5.9: the host waits for them where it next needs actions, 6 s in infer against 1.6.
+    # Updates are queued in 1.2 s and take 5.9 s. The host waits for them where it next needs actions: 6 s in
+    # infer against 1.6 s.
     ahead = {**HEALTHY_ON_GPU, "infer": 6.0, "wait": 0.0, "emulate": 2.2}
     assert list(advice.launch_bound(on_gpu(HEALTHY_GPU, ahead))) == []
 

@@ -1,4 +1,4 @@
-"""The report: its figures, its three forms, its pictures."""
+"""The report: its metrics, its three formats, its plots."""
 
 import json
 import re

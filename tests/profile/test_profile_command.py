@@ -1,4 +1,4 @@
-"""``parcade profile`` as a user calls it, on one process, on real MPI ranks and on a program of the user's."""
+"""``parcade profile`` as a user calls it: on one process, on real MPI ranks and on the user's own program."""
 
 import json
 import shlex
@@ -18,7 +18,8 @@ from parcade.profile.take import Recording
 
 pytest.importorskip("matplotlib", reason="the extra parcade[plots] is not installed")
 RANKS = Path(__file__).parent / "ranks.py"
-# A launcher that will not stop, and a rank of it in a session of its own, which has written itself down as ranks do.
+# A launcher that ignores SIGTERM, and one of its ranks in a separate session, which registers itself like a
+# real rank.
 STUBBORN = """
 import os, signal, subprocess, sys, time
 from pathlib import Path
@@ -69,16 +70,9 @@ def recorded(folder):
 
 def test_the_report_is_made_again_from_its_data_and_from_nothing_else(tmp_path, capsys):
     flags = [
-        *SMALL,
-        "--engine",
-        "serial",
-        "--seconds",
-        "0.3",
-        "--out",
-        str(tmp_path / "out"),
-        "--checkpoint-seconds",
-        "0.01",
-    ]
+        *SMALL, "--engine", "serial", "--seconds", "0.3", "--out", str(tmp_path / "out"),
+        "--checkpoint-seconds", "0.01",
+    ]  # fmt: skip
     assert main(["profile", *flags]) == 0
     printed = capsys.readouterr().out
     taken = recorded(tmp_path / "out")

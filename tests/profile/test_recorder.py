@@ -1,5 +1,4 @@
-"""The recorder on a clock that the test moves: splits, segments between collective calls, timelines and its own
-price."""
+"""The recorder on a clock that the test moves: splits, segments, timelines and overhead."""
 
 from types import SimpleNamespace
 
@@ -27,7 +26,7 @@ pytestmark = pytest.mark.quick
 
 
 class World:
-    """A rank whose clock only the test moves."""
+    """A rank whose clock is moved only by the test."""
 
     def __init__(self, monkeypatch, folder, seconds=100.0):
         self.now = 0.0

@@ -1,13 +1,14 @@
-"""A device that does what a test says: its events refuse what CUDA's refuse."""
+"""A scripted device whose events refuse what CUDA's events refuse."""
 
 import numpy as np
 
 
 class ScriptedEvents:
-    """Events of a device whose streams a test moves.
+    """Events of a device whose streams the test moves.
 
-    ``at`` says when the event recorded next is reached, in seconds, of each stream by its name; ``stream`` is the current one.
-    The device has come to ``now``: events that lie later have not been reached. ``made`` counts events.
+    ``at`` maps a stream's name to the time in seconds at which its next recorded event is reached; ``stream``
+    is the current stream. ``now`` is the time of the device: later events have not been reached. ``made``
+    counts events.
     """
 
     name = "scripted"
@@ -52,7 +53,7 @@ class ScriptedEvent:
 
 
 def record(clock, kind, start, end, stream="main"):
-    """A span on a stream that the device reaches at ``start`` and leaves at ``end``."""
+    """Record a span on a stream that the device reaches at ``start`` and leaves at ``end``."""
     events = clock.events
     events.at[stream] = start
     span = clock.open(kind, stream)

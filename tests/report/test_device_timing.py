@@ -1,4 +1,4 @@
-"""Spans on a device that a test moves: what they add up to, what stays pending, what is reused, and how scopes nest."""
+"""Spans on a device that the test moves: their sums, pending spans, reuse of events, and nested scopes."""
 
 import threading
 
@@ -19,7 +19,7 @@ def clock():
 
 
 def spent(clock, now):
-    """What the device spent until a time."""
+    """Seconds that the device has spent by time ``now``."""
     clock.events.now = now
     return device_seconds(dict.fromkeys((*DEVICE_KINDS, "busy"), 0.0), clock.snapshot(), now)
 
@@ -59,7 +59,7 @@ def test_a_span_that_has_not_finished_waits_for_the_next_report(clock):
 def test_time_that_an_earlier_report_counted_is_not_counted_again(negative_times):
     clock = DeviceClock(ScriptedEvents(negative_times=negative_times))
     clock.events.at["main"] = 9.0
-    learn = clock.open("learn")  # open while three reports read what another stream does meanwhile
+    learn = clock.open("learn")  # open during three reports that read another stream's spans
     for start in (10.0, 12.0, 14.0):
         record(clock, "infer", start, start + 1.0, stream="actor")
         assert spent(clock, start + 1.5)["learn"] == 0.0
@@ -170,7 +170,7 @@ def test_copies_inside_a_scope_are_its_own_no_more_and_it_goes_on_on_its_stream(
         events.stream = "main"
         events.at["main"] = 4.25
     seconds = spent(clock, 5.0)
-    # The span of infer was closed at 1 and opened again at 1.25 on its own stream, next to copies from 1.5 to 2.5.
+    # The infer span closes at 1 and reopens at 1.25 on its own stream, while copies run from 1.5 to 2.5.
     assert (seconds["infer"], seconds["copies"], seconds["busy"]) == pytest.approx((3.0, 1.0, 3.0))
 
 
@@ -232,7 +232,7 @@ def test_two_threads_with_a_timer_each_share_a_clock():
     while any(thread.is_alive() for thread in threads):
         clock.snapshot()
     seconds = clock.snapshot()
-    # Two threads: a span before the copies, the copies, and a span after them, of each of the rounds.
+    # Each round of each of the two threads has a span before the copies, the copies, and a span after them.
     assert clock.num_spans == 2 * 2000 * 3 and clock.lost == 0
     assert seconds["busy"] <= seconds["copies"] + seconds["infer"] + seconds["learn"] + 1e-9
 

@@ -1,4 +1,4 @@
-"""Timing, the live view's arithmetic, and metrics on a disk that fails."""
+"""Timing, the live view's arithmetic, and metrics on a failing disk."""
 
 import io
 import json

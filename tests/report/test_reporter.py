@@ -1,4 +1,4 @@
-"""The reporter's shares of a GPU's time, and whole runs that have a device clock on the host."""
+"""The reporter's shares of a GPU's time, and complete runs with a device clock on the host."""
 
 import json
 from types import SimpleNamespace
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.quick
 
 
 class TwoRanks(LocalExchange):
-    """This rank, and one more that gives the same figures but for a GPU that is always idle."""
+    """This rank, and another with the same values except for a GPU that is always idle."""
 
     world_size = 2
 
@@ -36,7 +36,7 @@ class TwoRanks(LocalExchange):
 
 
 class Reported:
-    """A reporter on a clock that the test moves; every iteration reports, into ``reports``."""
+    """A reporter on a clock that the test moves; every iteration adds a report to ``reports``."""
 
     def __init__(self, monkeypatch, clock, exchange=LocalExchange):
         self.now = 100.0
@@ -64,7 +64,7 @@ class Reported:
         )
 
     def after(self, seconds):
-        """The report after some time."""
+        """The report after ``seconds`` more."""
         self.now += seconds
         self.reporter.record(self.source, {"loss/value": torch.tensor(1.0)})
         return self.reports[-1]
@@ -109,7 +109,7 @@ def test_without_a_device_clock_there_are_no_metrics_of_a_gpu(monkeypatch):
 
 @pytest.fixture
 def on_stand_in(monkeypatch):
-    """Every timer of a run gets one clock on the host's own, as a run on a stand-in for a GPU does."""
+    """All timers of a run share one clock of host events, as in a run on a stand-in for a GPU."""
     clock = DeviceClock(HostEvents())
 
     def make(**words):

@@ -1,4 +1,4 @@
-"""Losses against numbers worked by hand and against automatic differentiation."""
+"""Losses against hand-computed values and against automatic differentiation."""
 
 import math
 
@@ -29,7 +29,7 @@ def test_masked_mean_leaves_the_padding_out_and_an_empty_mask_gives_zero():
 
 
 def test_clipped_surrogate_by_hand():
-    # ratios 1.5, 0.5, 1.5, 0.5 with clip 0.2; advantages 1, 1, -1, -1: min terms 1.2, 0.5, -1.5, -0.8.
+    # ratios 1.5, 0.5, 1.5, 0.5 with clip 0.2; advantages 1, 1, -1, -1: min terms 1.2, 0.5, -1.5, -0.8
     log_ratio = torch.tensor([1.5, 0.5, 1.5, 0.5]).log()
     advantages = torch.tensor([1.0, 1.0, -1.0, -1.0])
     loss = losses.clipped_surrogate_loss(log_ratio, torch.zeros(4), advantages, 0.2)

@@ -1,4 +1,4 @@
-"""Q-learning targets, importance weights and ranks against their definitions and against what they reduce to."""
+"""Q-learning targets, importance weights and ranks against their definitions and their special cases."""
 
 import numpy as np
 import pytest

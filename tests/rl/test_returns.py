@@ -1,4 +1,4 @@
-"""Fast returns against slow ones from their definitions, against worked numbers, and against each other."""
+"""Fast returns against slow ones by definition, against hand-computed values, and against each other."""
 
 import numpy as np
 import pytest

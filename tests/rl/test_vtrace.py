@@ -1,4 +1,4 @@
-"""V-trace against its sum (eq. 1 of the paper), against worked numbers, and against returns it reduces to."""
+"""V-trace against its sum (equation 1 of the paper), against hand-computed values and special cases."""
 
 import numpy as np
 import pytest
@@ -48,7 +48,7 @@ def test_vtrace_targets_of_equal_policies_are_those_of_gae(lambda_):
 
 
 def test_vtrace_by_hand_on_two_steps():
-    """Ratios 2 (cut to 1) and 0.5; gamma 0.9; by hand v_1 = 1 + 0.5 * (2 + 0.9 * 3 - 1) and so on."""
+    """Ratios 2 (clipped to 1) and 0.5; gamma 0.9; v_1 = 1 + 0.5 * (2 + 0.9 * 3 - 1), and v_0 follows."""
     columns = ([2.0, 0.5], [1.0, 2.0], [0.9, 0.9], [0.5, 1.0])
     ratios, rewards, discounts, values = (torch.tensor(column)[:, None] for column in columns)
     result = vtrace_returns(ratios.log(), rewards, discounts, values, torch.tensor([3.0]))

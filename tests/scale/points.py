@@ -1,4 +1,4 @@
-"""Points of a study made by hand: work that is exactly a + b x environments."""
+"""Synthetic points of a study: work is exactly a + b x environments."""
 
 from types import SimpleNamespace
 
@@ -11,7 +11,7 @@ PER_ENV = np.array([0.01, 0.001, 0.0])
 
 
 def rank(envs, relative=((1.0, 1.0, 1.0),), steps_per_env=64):
-    """A rank's record with two collective calls an iteration; only what the simulation reads."""
+    """A rank's record with two collective calls per iteration, limited to what the simulation reads."""
     segments = [list((FIXED + PER_ENV * envs) * np.array(row)) for row in relative]
     return SimpleNamespace(
         segments=[[2 * s for s in row] for row in segments],

@@ -1,4 +1,4 @@
-"""The fits on curves that are known, and published figures."""
+"""The fits on known curves, and on published numbers."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ def noisy(curve, *parameters, sizes=SIZES, repeats=5, noise=0.02):
 
 
 def test_the_published_line_predicts_its_128_cores():
-    """746 + 336 steps/s a core: about 44,000 on 128 cores, a hundred times the 440 of the first core."""
+    """746 + 336 steps/s per core: about 44,000 on 128 cores, a hundred times the 440 of the first core."""
     line = fits.fit("line", exact("line", 746, 336, sizes=(1, 2, 4, 8, 12, 18)))
     assert line.parameters == pytest.approx({"a": 746, "b": 336})
     assert line.predict(128) == pytest.approx(43_754)
@@ -71,7 +71,7 @@ def test_ranges_are_of_the_repeats_each_fitted_on_its_own():
     assert line.ranges == {"a": pytest.approx((1.0, 8.0)), "b": pytest.approx((2.0, 4.0))}
     assert line.range_at(4) == pytest.approx((9.0, 17.0))
     assert fits.fit("line", {1: [3.0, 5.0], 2: [5.0]}).ranges == {}, (
-        "one size measured once: no whole second repeat"
+        "size 2 was measured once, so no second repeat"
     )
 
 
@@ -85,7 +85,7 @@ def test_ranges_widen_with_the_noise():
 def test_a_range_holds_the_median_as_often_as_is_said(repeats):
     generator = np.random.default_rng(1)
     held = 0
-    for _ in range(2000):  # log-normal, as rates that others disturb are: the median is 100
+    for _ in range(2000):  # log-normal, as rates disturbed by other work are: the median is 100
         samples = {n: list(100 * n * np.exp(generator.normal(0, 0.2, repeats))) for n in (1, 2)}
         low, high = fits.fit("line", samples).range_at(1)
         held += low <= 100 <= high

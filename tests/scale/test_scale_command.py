@@ -87,9 +87,7 @@ def test_a_study_measures_goes_beyond_the_cores_simulates_and_compares(tmp_path,
         path.write_text("of an earlier day")
     assert main(["scale", *job, *plan, "--rate", "1000000000000", "--out", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
-    assert [path.read_text() for path in kept] == ["of an earlier day"] * 3, (
-        "what was there before is left alone"
-    )
+    assert [path.read_text() for path in kept] == ["of an earlier day"] * 3, "existing files are unchanged"
     new = {p.name for p in tmp_path.iterdir()} - {"profile.json", "output.log", "run"}
     assert new == {"report.html", "report.md", "scale-0.png", "scale.json"}
     found = json.loads((tmp_path / "scale.json").read_text())
@@ -113,25 +111,17 @@ def test_a_study_measures_goes_beyond_the_cores_simulates_and_compares(tmp_path,
     assert main(["scale", "--read", str(tmp_path / "scale.json"), *asked]) == 0
     assert "Cost is for one hour" in capsys.readouterr().out and (tmp_path / "asked" / "report.md").exists()
     assert (tmp_path / "report.md").read_text() == before, (
-        "a question does not replace the study's own report"
+        "a question does not overwrite the study's own report"
     )
 
 
 @pytest.mark.cluster
 def test_a_program_of_ones_own_is_scaled(tmp_path, capsys):
-    """The supervised example on 1 and 2 ranks: one batch shared out."""
+    """The supervised example on 1 and 2 ranks, which share one batch."""
     plan = [
-        "--ranks",
-        "1,2",
-        "--simulate",
-        "64",
-        "--repeats",
-        "1",
-        "--seconds",
-        "0.3",
-        "--out",
+        "--ranks", "1,2", "--simulate", "64", "--repeats", "1", "--seconds", "0.3", "--out",
         str(tmp_path / "study"),
-    ]
+    ]  # fmt: skip
     assert (
         main(["scale", *plan, "--", sys.executable, str(ROOT / "examples" / "mnist.py"), "--epochs", "1000"])
         == 0

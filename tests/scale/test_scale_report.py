@@ -55,7 +55,7 @@ def test_a_score_in_a_time_becomes_a_rate_then_cores_nodes_and_a_price(tmp_path)
     line = fits.fit("line", {1: [100.0], 2: [200.0]})
     questions = Questions(rate=None, score=18, minutes=5, curve=tmp_path, price=2.4, cores_per_node=16)
     (found,) = answer(questions, {"line": line})
-    # 1.5 million steps in 300 s are 5,000 steps/s: 50 cores, 4 nodes for a twelfth of an hour
+    # 1.5 million steps in 300 s are 5,000 steps/s: 50 cores, 4 nodes for a twelfth of an hour.
     assert (found.cores, found.nodes) == (50, 4) and found.cost == pytest.approx(4 * 2.4 / 12)
     assert "1,500,000 steps, so 5,000 steps/s" in found.question
 
@@ -114,7 +114,7 @@ def test_the_file_gives_the_same_report_again(study, tmp_path):
 
 
 def test_a_simulated_rate_outside_of_its_bounds_is_drawn(study, tmp_path):
-    """Bounds are of parts of the recording: on a noisy machine the whole's rate can lie a little beyond them."""
+    """Bounds come from parts of the recording; on a noisy machine the overall rate can be outside."""
     simulated = study.series[0].simulated
     study.series[0].simulated = [
         dataclasses.replace(s, low=s.steps_per_second * 0.9, high=s.steps_per_second * 0.99)

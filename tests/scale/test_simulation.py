@@ -1,4 +1,4 @@
-"""Measured parts, the model of the Allreduce, and the simulation, against cases worked by hand."""
+"""Measured parts, the model of the Allreduce, and the simulation, against hand-computed cases."""
 
 import numpy as np
 import pytest
@@ -58,7 +58,7 @@ def test_a_thousand_ranks_wait_for_the_slowest_of_each_stretch():
 
 
 def test_what_only_the_first_rank_does_holds_all_up_once_and_counts_though_it_is_rare():
-    """A report in one of ten iterations that takes ten times as long: 1.5 s an iteration and 9 s every tenth."""
+    """A report in one of ten iterations takes ten times as long: 1.5 s an iteration and 9 s every tenth."""
     rows = [(1.0, 1.0)] * 9 + [(10.0, 1.0)] + [(1.0, 1.0)] * 5
     parts = plain_parts(relative=rows, first=[True] * 10 + [False] * 5)
     for ranks in (1, 16, 1000):

@@ -1,4 +1,4 @@
-"""What happens when parts are lost at awkward moments, on the serial engine, where the moment can be chosen."""
+"""Parts lost at awkward moments, on the serial engine, where the test can choose the moment."""
 
 import itertools
 
@@ -132,7 +132,8 @@ def test_a_sample_of_a_shard_that_was_born_anew_holds_nobody_up(tmp_path, algori
         config_for(tmp_path, algorithm, num_envs=4, unroll_length=4, topology=topology, **REPLAY, **hyper)
     )
     shard = driver.parts["replay-1"]
-    for life in (None, driver.lives["replay-1"]):  # nobody has begun it yet; it has been begun and is empty
+    # it has not been initialised; it has been initialised and is empty
+    for life in (None, driver.lives["replay-1"]):
         shard.thing = type(shard.thing)(driver.description, 1, 2, driver.envs_per_actor)
         shard.thing.life = life
         before = driver.learned

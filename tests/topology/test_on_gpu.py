@@ -1,4 +1,4 @@
-"""Learners on a GPU (its stand-in), actors and shards on the host: the systems of parts, serially and on Ray."""
+"""Learners on a GPU (its stand-in), actors and shards on the host: systems of parts, serially and on Ray."""
 
 import dataclasses
 
@@ -40,7 +40,7 @@ def stand_in(monkeypatch):
 
 
 class Called(Capture):
-    """Calls what would be recorded, with the optimiser that a recording needs."""
+    """Calls the function instead of recording it, with the optimiser that a recording requires."""
 
     is_on = True
 
@@ -68,7 +68,7 @@ def test_systems_with_captured_learners_have_the_bits_of_called_ones(
 def test_a_resumed_system_with_learners_on_a_gpu_has_the_bits_of_an_uninterrupted_one(
     tmp_path, algorithm, hyper, topology
 ):
-    """The resumed learners carry out and record their first updates anew; the uninterrupted ones replay them."""
+    """The resumed learners run and record their first updates again; the uninterrupted ones replay them."""
     config = on_gpu(config_for(tmp_path / "whole", algorithm, frames=600, topology=topology, **hyper))
     _, whole, _ = train(config)
     first = dataclasses.replace(
@@ -85,11 +85,11 @@ def test_a_resumed_system_with_learners_on_a_gpu_has_the_bits_of_an_uninterrupte
 
 
 def _stop_half_way(config, half):
-    """Run until half of the frames, with the schedules of the whole run."""
+    """Run half of the frames with the schedules of the complete run."""
     run = train_module.start_run(config)
     patched = pytest.MonkeyPatch()
     share = run_module.Progress.share
-    # Schedules run over the whole run's frames though this part of it ends earlier.
+    # Schedules span the complete run's frames although this part ends earlier.
     patched.setattr(
         run_module.Progress,
         "share",
@@ -117,7 +117,7 @@ def test_a_learner_reserves_a_gpu_where_there_is_one(tmp_path, monkeypatch):
     config = on_gpu(
         config_for(tmp_path / "run", "impala", num_envs=4, topology={"num_learners": 2}), engine="ray"
     )
-    assert resources_of(config)["GPU"] == 0  # the stand-in's is the CPU
+    assert resources_of(config)["GPU"] == 0  # the stand-in is the CPU
     monkeypatch.delenv(STAND_IN)
     assert resources_of(config)["GPU"] == 2
     half = dataclasses.replace(config, topology=dataclasses.replace(config.topology, learner_gpus=0.5))

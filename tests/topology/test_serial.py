@@ -1,4 +1,4 @@
-"""Every topology in one process: what it reduces to, how old its weights are, and exact resumes."""
+"""Every topology in one process: its special cases, the age of its weights, and exact resumes."""
 
 import dataclasses
 import subprocess
@@ -130,7 +130,7 @@ def test_the_queue_bounds_the_lag(tmp_path, capacity, max_lag):
     lags = [driver.advance(0.0)["policy_lag"] for _ in range(12)]
     driver.close()
     assert driver.queue.max_lag == max_lag and max(lags) <= max_lag
-    assert lags[-1] == min(max_lag, 1)  # one actor has one unroll in the making
+    assert lags[-1] == min(max_lag, 1)  # one actor has one unroll in progress
 
 
 def test_the_gradients_of_n_learners_are_n_minus_one_updates_old(tmp_path):
@@ -262,7 +262,7 @@ def test_a_resumed_run_ends_bit_identical(tmp_path, case, monkeypatch):
 def test_no_checkpoint_is_made_of_a_part_that_was_born_anew(
     tmp_path, algorithm, topology, name, attribute, unborn
 ):
-    """It would hold what a part is born with in the place of what it had learned."""
+    """It would store a part's initial state instead of what the part has learned."""
     hyper = {"num_envs": 4, **(REPLAY if algorithm == "apex" else {})}
     config = config_for(tmp_path, algorithm, topology=topology, **hyper)
     driver = make_driver(config, SerialEngine())
@@ -285,16 +285,9 @@ def test_no_checkpoint_is_made_of_a_part_that_was_born_anew(
 def test_a_run_of_parts_can_be_asked_for_its_stacks(tmp_path, capsys):
     run = tmp_path / "run"
     command = [
-        sys.executable,
-        "-m",
-        "parcade",
-        "train",
-        "tiny_catch",
-        "--algorithm",
-        "impala",
-        "--run-dir",
+        sys.executable, "-m", "parcade", "train", "tiny_catch", "--algorithm", "impala", "--run-dir",
         str(run),
-    ]
+    ]  # fmt: skip
     process = subprocess.Popen([*command, "--total-frames", "100000000"], stdout=subprocess.PIPE, text=True)
     try:
         deadline = time.monotonic() + 100

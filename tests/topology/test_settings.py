@@ -1,4 +1,4 @@
-"""Bad input is one line, before anything starts."""
+"""Bad input is refused in one line before anything starts."""
 
 import pytest
 

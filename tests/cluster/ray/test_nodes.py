@@ -1,4 +1,4 @@
-"""The death of a whole node: its raylet, its object store and every part on it at once."""
+"""The death of an entire node: its raylet, its object store and all its parts at once."""
 
 import json
 import os
@@ -20,14 +20,13 @@ pytestmark = pytest.mark.cluster
 SYSTEMS = {
     "impala": "--algorithm impala --num-envs 6 --num-actors 6 --unroll-length 5",
     "gorila apart": (
-        "--algorithm gorila --no-bundled --num-envs 8 --num-actors 4 --num-learners 2 --num-shards 2 --num-replay-shards 2 "
-        "--learning-starts 200 --replay-capacity 4000 --target-period 50"
+        "--algorithm gorila --no-bundled --num-envs 8 --num-actors 4 --num-learners 2 --num-shards 2 "
+        "--num-replay-shards 2 --learning-starts 200 --replay-capacity 4000 --target-period 50"
     ),
 }
 PARTS = ("Actor", "Learner", "ServerShard", "ReplayShard")
-CPUS_OF_A_NODE = (
-    "9"  # room for every part on the node that stays; Ray begins to use the other one when half are taken
-)
+# Enough for every part on the node that stays; Ray starts to use the other node when half are taken.
+CPUS_OF_A_NODE = "9"
 HARD_LIMIT_SECONDS = 150
 NODE = [sys.executable, "-m", "parcade.cluster.ray_node"]
 
@@ -35,7 +34,7 @@ NODE = [sys.executable, "-m", "parcade.cluster.ray_node"]
 @pytest.fixture
 def two_nodes():
     """The head's address, the second node's process, and the environment that may join them."""
-    here = Path(tempfile.mkdtemp(prefix="pcn", dir="/tmp"))  # short: Ray's sockets lie below it
+    here = Path(tempfile.mkdtemp(prefix="pcn", dir="/tmp"))  # short: Ray's sockets are below it
     token = {
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": "5" * 64,
@@ -86,7 +85,7 @@ def parts_on(node: subprocess.Popen) -> list[str]:
 
 
 def wait_for_report(run: Path, process: subprocess.Popen, condition) -> dict:
-    """The first report that fits, within the hard limit."""
+    """Return the first report that satisfies ``condition``, within the hard limit."""
     deadline = time.monotonic() + HARD_LIMIT_SECONDS
     newest = {}
     while time.monotonic() < deadline:
@@ -104,24 +103,20 @@ def wait_for_report(run: Path, process: subprocess.Popen, condition) -> dict:
 def test_training_goes_on_after_a_node_died(two_nodes, tmp_path, system):
     address, second, environment = two_nodes
     run = tmp_path / "run"
-    flags = f"--engine ray --address {address} --network mlp --hidden 16 --total-frames 100000000 --report-seconds 0.5 --snapshot-seconds 1"
+    flags = (
+        f"--engine ray --address {address} --network mlp --hidden 16 --total-frames 100000000 "
+        "--report-seconds 0.5 --snapshot-seconds 1"
+    )
     command = [
-        sys.executable,
-        "-m",
-        "parcade",
-        "train",
-        "tiny_catch",
-        *SYSTEMS[system].split(),
-        *flags.split(),
-        "--run-dir",
-        str(run),
-    ]
+        sys.executable, "-m", "parcade", "train", "tiny_catch", *SYSTEMS[system].split(), *flags.split(),
+        "--run-dir", str(run),
+    ]  # fmt: skip
     with open(tmp_path / "output.log", "w") as log:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT)
     try:
         wait_for_report(run, process, lambda report: report["updates"] > 20)
         lost = parts_on(second)
-        assert lost, "no part was on the node that is to die"
+        assert lost, "the node to be killed has no part"
         kill_all_of(second)
         after = wait_for_report(
             run, process, lambda report: report["parts/restarts"] + report["parts/rollbacks"] >= 1

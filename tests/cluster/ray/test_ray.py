@@ -1,4 +1,4 @@
-"""A real Ray: the plumbing and the numbers of every topology, kill -9 of every role, and what is left behind."""
+"""A real Ray cluster: plumbing and results of every topology, kill -9 of every role, and clean-up."""
 
 import json
 import os
@@ -49,7 +49,7 @@ SYSTEMS = {
 
 @pytest.fixture(scope="module")
 def engine():
-    """One cluster of this machine for all tests; parts are made and removed."""
+    """One cluster of this machine for all tests; parts are created and removed."""
     from parcade.cluster.ray import RayEngine
 
     engine = RayEngine(TopologyConfig(), {"CPU": 64})
@@ -59,7 +59,7 @@ def engine():
 
 @pytest.fixture
 def begin(engine):
-    """Makes drivers whose parts are gone after the test."""
+    """Makes drivers whose parts are removed after the test."""
 
     def begin(system, on=engine, more_hyper=None, **changes):
         algorithm, hyper, topology = SYSTEMS[system]
@@ -92,7 +92,7 @@ def advance_until(driver, condition, turns=3000):
         assert all(value == value for value in metrics.values()), metrics
         if condition():
             return
-    raise AssertionError(f"not within {turns} turns: {driver.tally.gauges}")
+    raise AssertionError(f"not within {turns} iterations: {driver.tally.gauges}")
 
 
 def ledgers(driver):
@@ -113,7 +113,7 @@ def test_it_plays_and_learns(begin, system):
     driver = begin(system)
     for _ in range(10):
         metrics = driver.advance(0.0)
-    # Two shards may answer a learner with the versions before and after another one's push.
+    # Two shards may answer a learner with the versions before and after another learner's push.
     assert driver.updates >= 9 and driver.tally.frames == driver.tally.steps > 0
     assert driver.tally.restarts == 0 and metrics["policy_lag"] >= 0
     assert driver.tally.cpu_seconds > 0
@@ -158,7 +158,7 @@ def test_training_goes_on_after_kills(begin, system, names):
             driver.advance(0.0)
         if name.startswith("shard"):
             assert tally.rollbacks >= 1
-            assert len({note["version"] for note in ledgers(driver)}) == 1, "all shards are of one version"
+            assert len({note["version"] for note in ledgers(driver)}) == 1, "all shards have the same version"
     if system == "a3c":
         assert_the_ledger_balances(driver)
 
@@ -235,7 +235,7 @@ COMMAND = ["tiny_catch", "--algorithm", "a3c", "--engine", "ray", "--num-envs", 
 
 
 def test_no_cluster_at_the_address_is_one_line(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(ray, "is_initialized", lambda: False)  # this process has one of its own already
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)  # this process already has a cluster
     assert main(["train", *COMMAND, "--address", "127.0.0.1:1", "--run-dir", str(tmp_path / "run")]) == 2
     error = capsys.readouterr().err
     assert (
@@ -276,7 +276,7 @@ def test_a_dead_driver_leaves_a_run_that_resumes_and_a_finished_one_leaves_nothi
     run = tmp_path / "run"
     flags = ["--total-frames", "100000000", "--checkpoint-seconds", "1", "--run-dir", str(run)]
     command = [sys.executable, "-m", "parcade", "train"]
-    here = Path(tempfile.mkdtemp(prefix="pcr", dir="/tmp"))  # short: Ray's sockets lie below it
+    here = Path(tempfile.mkdtemp(prefix="pcr", dir="/tmp"))  # short: Ray's sockets are below it
     environment = {**os.environ, "TMPDIR": str(here), "PARCADE_PLAIN": "1"}
     process = subprocess.Popen(
         [*command, *COMMAND, *flags], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
