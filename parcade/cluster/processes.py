@@ -44,12 +44,12 @@ class ProcessRecord:
 
     @property
     def name(self) -> str:
-        """``rank 3``."""
+        """Role and number, e.g. ``rank 3``."""
         return f"{self.role} {self.number}"
 
     @property
     def place(self) -> str:
-        """``pid 42 on host node1``."""
+        """Process id and host, e.g. ``pid 42 on host node1``."""
         return f"pid {self.pid} on host {self.host}"
 
     @property

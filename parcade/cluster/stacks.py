@@ -19,7 +19,7 @@ from parcade.errors import UsageError
 
 PY_SPY_SECONDS = 15
 ANSWER_SECONDS = 6.0
-"""How long a process has to answer: three of its heartbeats."""
+"""How long a process may take to answer: three of its heartbeats."""
 
 
 def stacks(run: Path) -> list[tuple[ProcessRecord, str]]:

@@ -262,5 +262,5 @@ class Driver:
             self.insist(learner, "set_state", self.lives[learner.name], 0, self.snapshot)
 
     def close(self) -> None:
-        """End every part."""
+        """Stop every part."""
         self.engine.close()

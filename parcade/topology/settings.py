@@ -36,7 +36,7 @@ class TopologyConfig:
     num_replay_shards: int = 1
     """Number of shards of the global replay."""
     max_staleness: int = 64
-    """The server drops gradients computed from parameters more updates old than this."""
+    """The server drops gradients whose parameters are more than this many updates old."""
     outlier_deviations: float = 12.0
     """The server drops gradients whose loss is this many standard deviations above the running mean."""
     queue_unrolls: int = 0
