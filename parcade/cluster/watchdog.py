@@ -139,7 +139,7 @@ def diagnose(sights: list[Sight], world_size: int, hang_seconds: float) -> str:
     if ended and len(ended) < world_size:
         return f"{_named(ended)} ended while the others wait"
     if ended:
-        return "every rank has finished, but MPI does not shut down"
+        return "every rank has finished its work, but MPI does not shut down"
     silent = [s for s in ranks.values() if s.silent_seconds > max(hang_seconds / 2, 2.0)]
     hosts = {s.record.host for s in ranks.values()}
     if silent:

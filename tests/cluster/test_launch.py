@@ -87,7 +87,7 @@ def test_a_rank_that_never_came_up_is_named(job, capfd):
 def test_a_launcher_that_does_not_come_down_costs_nothing_of_a_job_whose_ranks_are_through(job, capfd):
     assert job(None, True, True) == 0
     err = capfd.readouterr().err
-    assert "every rank has finished, but MPI does not shut down; ended MPI, nothing is lost" in err
+    assert "every rank has finished its work, but MPI does not shut down; ended MPI, nothing is lost" in err
 
 
 def test_a_launcher_that_hangs_before_a_rank_is_through_has_failed(job, capfd):

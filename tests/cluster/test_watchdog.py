@@ -94,7 +94,9 @@ def test_a_start_may_take_longer_than_the_hang_time(story):
 def test_mpi_may_take_longer_to_come_down_than_the_hang_time(story):
     story.records = [record(0, ended=True), record(1, ended=True)]
     assert [story.turn() for _ in range(int(watchdog.END_SECONDS))] == [None] * int(watchdog.END_SECONDS)
-    assert "every rank has finished, but MPI does not shut down" in [story.turn() for _ in range(5)][-1]
+    assert (
+        "every rank has finished its work, but MPI does not shut down" in [story.turn() for _ in range(5)][-1]
+    )
 
 
 def test_a_watch_that_was_itself_stopped_counts_anew(story):
