@@ -209,7 +209,7 @@ def test_more_ranks_than_gpus_are_refused(monkeypatch):
     for name, value in ranks.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(
-        UsageError, match=re.escape("2 ranks on this host and 1 GPU(s); start one rank a GPU")
+        UsageError, match=re.escape("2 ranks on this host and 1 GPU(s); start one rank per GPU")
     ):
         connect("gloo", device="cuda")
 

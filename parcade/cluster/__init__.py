@@ -1,1 +1,1 @@
-"""Who runs where: launching, signals, threads. No reinforcement learning in here."""
+"""Processes on hosts: launchers, signals, heartbeats, Ray and Slurm. Contains no reinforcement learning."""

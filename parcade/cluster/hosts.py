@@ -1,4 +1,4 @@
-"""The hosts of a job: reading a host file, and refusing one that cannot work before anything starts."""
+"""The hosts of a job: reading a host file and checking it before the job starts."""
 
 from __future__ import annotations
 
@@ -10,28 +10,29 @@ from typing import NamedTuple
 
 from parcade.errors import UsageError
 
-# "node1", "node1:4" as MPICH writes it, "node1 slots=4" as Open MPI does.
+# "node1", "node1:4" (MPICH) or "node1 slots=4" (Open MPI).
 _LINE = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)(?::(?P<colon>\S+)|\s+slots\s*=\s*(?P<slots>\S+))?$")
 
 
 class Host(NamedTuple):
-    """A host and how many ranks it may run."""
+    """A host and the number of ranks it may run."""
 
     name: str
     slots: int
 
 
 def read_hosts(path: Path) -> list[Host]:
-    """The hosts of a host file: a name or address a line, with ``slots=N`` or ``:N`` ranks (1 without), ``#`` for remarks.
+    """Read a host file: one name or address per line, optionally with ``slots=N`` or ``:N`` (default 1).
 
-    Errors: UsageError naming the line that is none, that comes twice or whose name does not resolve.
+    ``#`` starts a comment. Errors: UsageError naming a malformed line, a duplicate host or a name that does
+    not resolve.
     """
     try:
         lines = path.read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not text"
         raise UsageError(
-            f"host file {path} cannot be read ({reason}); expected a host a line, e.g. node1 slots=4"
+            f"host file {path} cannot be read ({reason}); expected one host per line, e.g. node1 slots=4"
         ) from None
     hosts: dict[str, Host] = {}
     for number, line in enumerate(lines, 1):
@@ -44,11 +45,12 @@ def read_hosts(path: Path) -> list[Host]:
             raise UsageError(f"host file {path}, line {number}: got {line!r}, expected e.g. node1 slots=4")
         if match["name"] in hosts:
             raise UsageError(
-                f"host file {path}, line {number}: {match['name']} comes twice; give it once, with all its slots"
+                f"host file {path}, line {number}: {match['name']} is listed twice; "
+                "list it once, with all its slots"
             )
         hosts[match["name"]] = Host(match["name"], int(slots))
     if not hosts:
-        raise UsageError(f"host file {path} names no host; expected one a line, e.g. node1 slots=4")
+        raise UsageError(f"host file {path} names no host; expected one per line, e.g. node1 slots=4")
     for host in hosts.values():
         try:
             socket.getaddrinfo(host.name, None)
@@ -60,7 +62,7 @@ def read_hosts(path: Path) -> list[Host]:
 
 
 def check_slots(hosts: list[Host], ranks: int, path: Path) -> None:
-    """Errors: UsageError when the hosts have no room for so many ranks."""
+    """Errors: UsageError when ``ranks`` exceeds the hosts' slots."""
     slots = sum(host.slots for host in hosts)
     if ranks > slots:
         raise UsageError(
@@ -70,7 +72,7 @@ def check_slots(hosts: list[Host], ranks: int, path: Path) -> None:
 
 
 def most_ranks_on_a_host(hosts: list[Host], ranks: int) -> int:
-    """Ranks on the fullest host when slots are filled in the order of the file."""
+    """Return the number of ranks on the fullest host when slots are filled in the order of the file."""
     most = 0
     for host in hosts:
         here = min(host.slots, ranks)
@@ -79,9 +81,12 @@ def most_ranks_on_a_host(hosts: list[Host], ranks: int) -> int:
 
 
 def interface_name(network_interface: str) -> str:
-    """The name of this host's interface that is called so, or that lies in a network such as 10.0.0.0/24.
+    """Return the name of a network interface of this host.
 
-    Errors: UsageError with the interfaces there are.
+    Args:
+        network_interface: the interface's name, or a network that contains its address, e.g. 10.0.0.0/24.
+
+    Errors: UsageError listing the existing interfaces.
     """
     import psutil
 
@@ -96,6 +101,6 @@ def interface_name(network_interface: str) -> str:
     except ValueError:
         pass
     raise UsageError(
-        f"network interface {network_interface!r} is not on this host; there are {', '.join(sorted(addresses))}; "
-        "give one of them, or a network such as 10.0.0.0/24"
+        f"network interface {network_interface!r} is not on this host, which has "
+        f"{', '.join(sorted(addresses))}; use one of them, or a network such as 10.0.0.0/24"
     )

@@ -1,4 +1,4 @@
-"""Running a job of many ranks from its parent: start, watch, stop, end."""
+"""The parent process of a job of several ranks: it starts, watches, stops and ends them."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from parcade.cluster.stacks import render, stacks
 from parcade.cluster.watchdog import Watch, beat_seconds
 from parcade.errors import UsageError
 
-# How long ranks get to finish their iteration and write a checkpoint once a stop was asked for.
+# How long ranks may take to finish their iteration and write a checkpoint after a stop request.
 STOP_GRACE_SECONDS = 60
-# How far past its own time limit a job may run before it is ended from outside.
+# How far a job may overrun its own time limit before the parent ends it.
 LIMIT_GRACE_SECONDS = 120
 POLL_SECONDS = 0.2
-# Variables that ranks on other hosts need from here.
+# Environment variables that are passed to ranks on other hosts.
 CARRIED = {
     "LD_LIBRARY_PATH",
     "MKL_NUM_THREADS",
@@ -52,27 +52,27 @@ class Job:
     """A command that several ranks run together."""
 
     command: list[str]
-    """What every rank runs."""
+    """The command of every rank."""
     ranks: int
     run: Path
-    """The run directory: where ranks register, where stops are asked for, what a resume is given."""
+    """The run directory, which holds process records, the stop file and checkpoints."""
     threads_per_rank: int
     time_limit_seconds: float | None = None
     hang_seconds: float = 0.0
-    """How long no rank may make progress before the job is ended; 0: for ever."""
+    """The job is ended when no rank makes progress for this long; 0 disables."""
     hosts: tuple[Host, ...] = ()
-    """Filled in order; none: this host alone."""
+    """Hosts, filled in order; empty means this host only."""
     network_interface: str = ""
-    """What launcher and ranks talk over: an interface's name, or a network such as 10.0.0.0/24."""
+    """The network of launcher and ranks: an interface's name, or a network such as 10.0.0.0/24."""
     remote_shell: str = "ssh"
-    """Starts a command on a host: called with the host and the command."""
+    """Program that starts a command on a host; its arguments are the host and the command."""
 
 
 def launch_command(job: Job, mpiexec: str, kind: str, environment: dict[str, str]) -> list[str]:
-    """The words that start a job with Open MPI's or MPICH's mpiexec.
+    """Return the command line that starts a job with Open MPI's or MPICH's mpiexec.
 
-    Several hosts need: a shell that reaches them, the places in order, this environment over there, and one network for
-    launcher and messages alike.
+    With several hosts, it names the remote shell, the hosts and their slots in order, the environment
+    variables to pass on, and one network for both launcher and messages.
     """
     words = [mpiexec, "-n", str(job.ranks)]
     places = ",".join(f"{host.name}:{host.slots}" for host in job.hosts)
@@ -80,7 +80,7 @@ def launch_command(job: Job, mpiexec: str, kind: str, environment: dict[str, str
     if kind == "openmpi":
         if places:
             words += ["--host", places, "--map-by", "slot", "--prtemca", "plm_ssh_agent", shell]
-            # Unlike hydra it takes along only what it is told to.
+            # Unlike MPICH's hydra, Open MPI passes on only the variables that are named.
             words += [word for name in sorted(CARRIED & environment.keys()) for word in ("-x", name)]
         if network:
             words += ["--prtemca", "prte_if_include", network, "--mca", "btl_tcp_if_include", network]
@@ -93,19 +93,20 @@ def launch_command(job: Job, mpiexec: str, kind: str, environment: dict[str, str
 
 
 def run_ranks(job: Job) -> int:
-    """Run a job to its end; returns the launcher's exit code, or 1 when it had to be ended before every rank had done its work.
+    """Run a job and return the launcher's exit code, or 1 if the job was ended before all ranks finished.
 
-    Ctrl-C, SIGTERM and a closed terminal ask the ranks, through the stop file, to finish their iteration and save. What has not ended after
-    a grace time, overruns its time limit by far, or hangs (``watchdog``) is ended, its stacks printed before.
+    On Ctrl-C, SIGTERM or a closed terminal, the stop file asks the ranks to finish their iteration and save.
+    A job that does not stop in time, overruns its time limit or hangs (``watchdog``) is ended after its
+    stacks are printed.
     """
     clear_records(job.run)
     environment = mpi.rank_environment(job.threads_per_rank) | {"PARCADE_RUN_DIR": str(job.run.resolve())}
     if job.hosts or int(os.environ.get("SLURM_JOB_NUM_NODES", "1")) > 1:
-        # It would put as many ranks as there are onto the first host.
+        # This policy would place all ranks on the first host.
         environment.pop("PRTE_MCA_rmaps_default_mapping_policy")
     mpiexec = mpi.find_mpiexec()
     command = launch_command(job, mpiexec, mpi.implementation(mpiexec), environment)
-    # A session of its own: Ctrl-C must not kill ranks that could still save.
+    # A new session, so that Ctrl-C does not kill ranks that can still save.
     process = subprocess.Popen(command, env=environment, start_new_session=True)
     asked: list[int] = []
 
@@ -121,10 +122,13 @@ def run_ranks(job: Job) -> int:
         unfinished = _unfinished(job)
         if unfinished is None:
             if reason is not None:
-                print(f"parcade: {reason}; MPI is ended, nothing is lost", file=sys.stderr, flush=True)
+                print(f"parcade: {reason}; ended MPI, nothing is lost", file=sys.stderr, flush=True)
             return 0
         if reason is None:
-            reason = f"the launcher ended without an error, but {unfinished} did not come to its end: a host or its link is gone"
+            reason = (
+                f"the launcher ended without an error, but {unfinished} did not finish: "
+                "a host or its link is down"
+            )
         print(f"{_stacks(job.run)}parcade: {reason}", file=sys.stderr, flush=True)
         return 1
     finally:
@@ -137,7 +141,7 @@ def run_ranks(job: Job) -> int:
 
 
 def _wait(process: subprocess.Popen, job: Job, asked: list[int]) -> str | None:
-    """Wait for the launcher; None when it has ended, otherwise why it must be ended."""
+    """Wait for the launcher. Return None when it has ended, otherwise the reason to end it."""
     watch = Watch(job.run, job.ranks, job.hang_seconds)
     started = time.monotonic()
     next_look, stop_by = started, None
@@ -167,29 +171,32 @@ def _wait(process: subprocess.Popen, job: Job, asked: list[int]) -> str | None:
 
 
 def _unfinished(job: Job) -> str | None:
-    """The ranks that did not come to their end; None when all did.
+    """Return the ranks that did not finish; None when all did.
 
-    Their own word counts, not the launcher's: Open MPI's may say that all is well when a host is lost, or hang when all is.
+    The ranks' own records decide: Open MPI's launcher may return 0 when a host is lost, and may hang when all
+    ranks have finished.
     """
     ended = {record.number for record in read_records(job.run) if record.ended}
     missing = [number for number in range(job.ranks) if number not in ended]
     if not missing:
         return None
     places = {record.number: record.place for record in read_records(job.run)}
-    return "; ".join(f"rank {number} ({places.get(number, 'which never came up')})" for number in missing)
+    return "; ".join(f"rank {number} ({places.get(number, 'which never started')})" for number in missing)
 
 
 def _stacks(run: Path) -> str:
-    """The stacks of all processes as text, also kept in the run directory if that can be written; empty when none has registered
-    yet."""
+    """Return the stacks of all processes as text, and write them to the run directory if possible.
+
+    The text is empty when no process has registered yet.
+    """
     try:
         text = render(stacks(run)) + "\n"
     except UsageError:
         return ""
-    except OSError as error:  # a disk that is full may be why the job hangs: its reason must still be said
+    except OSError as error:  # a full disk may be why the job hangs, and must not hide the reason for the end
         return f"no stacks could be taken ({error})\n"
     try:
         (run / DIRECTORY / "stacks.txt").write_text(text)
     except OSError:
-        pass  # they are printed all the same
+        pass  # the caller prints them anyway
     return text

@@ -1,8 +1,8 @@
-"""MPI as a launcher: finding ``mpiexec``, the environment of its ranks, and knowing when it has started us.
+"""MPI as a launcher: finding ``mpiexec``, setting up its ranks' environment, and detecting an MPI launch.
 
-Open MPI refuses root, refuses more ranks than cores, pins each rank to one core when they fit and spins while it waits;
-every one of these is right on a cluster and wrong on a laptop or in a container. The environment below says so once.
-MPICH needs none of it and ignores it.
+By default, Open MPI refuses to run as root, refuses more ranks than cores, pins each rank to one core if they
+fit, and busy-waits. These defaults suit a cluster, but not a laptop or a container; ``rank_environment``
+overrides them. MPICH ignores these settings and does not need them.
 """
 
 from __future__ import annotations
@@ -31,26 +31,27 @@ from parcade.cluster.watchdog import (
 )
 from parcade.errors import UsageError, missing_extra
 
-# Set by Open MPI, by PMI launchers (MPICH's hydra, srun --mpi=pmi2) and by PMIx launchers (srun --mpi=pmix, prterun).
+# Set by Open MPI, PMI (MPICH's hydra, srun --mpi=pmi2) and PMIx launchers (srun --mpi=pmix, prterun).
 _RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
 _SIZE_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
-# How long after one rank's error the others' may come for it to be the same, and what tells of it.
+# Ranks that fail within this time of each other are assumed to fail for the same reason.
 AGREE_SECONDS = 5.0
+# MPI tag of the messages that tell other ranks of a failure.
 FAILING_TAG = 4242
 
 
 def launched_by_mpi() -> bool:
-    """Whether this process is a rank that an MPI launcher started; a torchrun that srun started is not one."""
+    """Return whether an MPI launcher started this process as a rank; torchrun under srun does not count."""
     return not launched_by_torchrun() and any(name in os.environ for name in _RANK_VARIABLES)
 
 
 def world_size_told() -> int:
-    """How many ranks the launcher says there are, without bringing MPI up; 1 where nobody says."""
+    """Return the number of ranks without initialising MPI, from the launcher's environment; 1 by default."""
     return max(int(os.environ.get(name, "1")) for name in _SIZE_VARIABLES)
 
 
 def find_mpiexec() -> str:
-    """The mpiexec that belongs to this Python, or the first on the PATH. Errors: UsageError naming the extra."""
+    """Return the mpiexec next to this Python, or the first on PATH. Errors: UsageError naming the extra."""
     try:
         import mpi4py  # noqa: F401
     except ImportError:
@@ -63,7 +64,7 @@ def find_mpiexec() -> str:
 
 
 def implementation(mpiexec: str) -> str:
-    """``openmpi`` or ``mpich``: their launchers share a name and hardly a flag. Errors: UsageError for any other."""
+    """Return ``openmpi`` or ``mpich``: their launchers' flags differ. Errors: UsageError for any other."""
     try:
         said = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, timeout=30).stdout
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -73,14 +74,15 @@ def implementation(mpiexec: str) -> str:
     if "HYDRA" in said:
         return "mpich"
     raise UsageError(
-        f"{mpiexec} is neither Open MPI's nor MPICH's; start the ranks with your own launcher instead"
+        f"{mpiexec} belongs to neither Open MPI nor MPICH; start the ranks with your own launcher instead"
     )
 
 
 def rank_environment(threads_per_rank: int) -> dict[str, str]:
-    """The environment of every rank: one pool of threads a rank, and an MPI that shares the machine.
+    """Return the environment of the ranks: thread pool sizes, and MPI settings for a shared machine.
 
-    Below 1, the pools of threads are left to the libraries.
+    Args:
+        threads_per_rank: size of each thread pool; below 1, the libraries keep their defaults.
     """
     threads = str(threads_per_rank)
     pools = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), threads)
@@ -90,17 +92,17 @@ def rank_environment(threads_per_rank: int) -> dict[str, str]:
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
         "PRTE_MCA_hwloc_default_binding_policy": "none",
-        # Without this a rank that waits burns the core that the rank it waits for would need.
+        # Without this, a waiting rank busy-waits on a core that another rank needs.
         "OMPI_MCA_mpi_yield_when_idle": "1",
         "OMP_WAIT_POLICY": "PASSIVE",
         **(pools if threads_per_rank > 0 else {}),
-        # Launchers give ranks a terminal of their own even where the job's output goes to a file.
+        # Launchers may give ranks a terminal even if the job's output goes to a file.
         "PARCADE_PLAIN": "" if sys.stdout.isatty() else "1",
     }
 
 
 def end_process_group(process: subprocess.Popen, *, seconds: float = 5.0) -> None:
-    """End a launcher and all it started: ask, wait so many seconds, then insist, even where the waiting is interrupted."""
+    """End a launcher's process group with SIGTERM; after ``seconds`` or an interrupted wait, with SIGKILL."""
     try:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGTERM)
@@ -115,7 +117,7 @@ def end_process_group(process: subprocess.Popen, *, seconds: float = 5.0) -> Non
 
 
 def gather_bytes(own: np.ndarray) -> np.ndarray:
-    """The rows ``[ranks, n]`` of all ranks' ``own`` ``[n]`` uint8. Collective."""
+    """Gather every rank's ``own`` ``[n]`` uint8 into ``[ranks, n]``. Collective."""
     from mpi4py import MPI
 
     rows = np.empty((MPI.COMM_WORLD.Get_size(), len(own)), np.uint8)
@@ -126,14 +128,15 @@ def gather_bytes(own: np.ndarray) -> np.ndarray:
 def registered(
     run: Path, hang_seconds: float, signs: Callable[[], Signs], *, rank: int = 0, advice: str = ""
 ) -> Heartbeat:
-    """The heartbeat of this process, one rank of many or the only one of its run; enter it.
+    """Return the heartbeat of this process, to be used as a context manager.
 
-    Ranks that parcade launched leave the ending of a hung job to their parent at first: it collects stacks. A process
-    that MPI has not started is never ended: nobody waits for it, it may be in a debugger, or has timeouts of its own (gloo).
+    Ranks that parcade launched give their parent time to collect stacks before they end a hung job
+    themselves. A process that MPI did not start is never ended: no other rank waits for it, it may be in a
+    debugger, or it has its own timeouts (gloo).
 
     Args:
-        rank: this process's, where MPI cannot tell.
-        advice: how the job can be taken up again; by default, as a training run.
+        rank: this process's rank, used if MPI did not start it.
+        advice: how to continue the job; by default, how to resume a training run.
     """
     interval = beat_seconds(hang_seconds)
     if not launched_by_mpi():
@@ -151,7 +154,10 @@ def registered(
 
 
 def mpi_rank() -> int:
-    """This process's rank in MPI's world. Its first call brings MPI up and ends the process if that takes for ever."""
+    """Return this process's rank in ``COMM_WORLD``.
+
+    The first call initialises MPI, and ends the process if that takes longer than ``START_SECONDS``.
+    """
     faulthandler.dump_traceback_later(START_SECONDS, exit=True)
     from mpi4py import MPI
 
@@ -160,9 +166,10 @@ def mpi_rank() -> int:
 
 
 def all_fail_alike() -> bool:
-    """Whether every rank calls this within ``AGREE_SECONDS``: an error that all come to can be left to rank 0 to say.
+    """Return whether all ranks call this within ``AGREE_SECONDS``. If so, rank 0 alone reports the error.
 
-    Point to point, so that a rank that fails alone disturbs no collective call the others are in.
+    It uses point-to-point messages, so that a rank that fails alone does not disturb collective calls of the
+    others.
     """
     from mpi4py import MPI
 
@@ -183,7 +190,7 @@ def all_fail_alike() -> bool:
 
 
 def abort(code: int) -> None:
-    """End every rank at once: one that has failed would leave the others waiting in their next Allreduce for ever."""
+    """End all ranks at once. Otherwise the others would wait forever for a failed rank in an Allreduce."""
     from mpi4py import MPI
 
     sys.stdout.flush()

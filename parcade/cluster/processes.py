@@ -1,7 +1,7 @@
-"""What the processes of a run write down about themselves: who they are, where they run and how far they have come.
+"""Records of the processes of a run: their identity, location and progress.
 
-One JSON file a process, ``RUN/processes/ROLE-NUMBER.json``, written anew with every heartbeat. The run directory is the one
-place that every host of a job, every launcher and a user at another terminal can see; nothing here opens a port.
+Each process rewrites its file ``RUN/processes/ROLE-NUMBER.json`` with every heartbeat. All hosts of a job,
+its launcher and other terminals can read the run directory, so no network port is needed.
 """
 
 from __future__ import annotations
@@ -21,44 +21,44 @@ DIRECTORY = "processes"
 
 @dataclass(frozen=True)
 class ProcessRecord:
-    """One process of a run, as it last wrote itself down."""
+    """The last written record of one process of a run."""
 
     role: str
-    """rank, or what else takes part in a run (an actor, a server)."""
+    """``rank``, or another role such as actor or server."""
     number: int
-    """Counted from 0 within its role."""
+    """Index within the role, from 0."""
     pid: int
     start_ticks: int
-    """When the process began, in the kernel's clock ticks: tells it from a later one with the same pid."""
+    """Start time in the kernel's clock ticks; tells the process from a later one with the same pid."""
     host: str
     beat: int = 0
-    """Counts heartbeats: one that stands still is a process that is stopped, dead or cut off."""
+    """Number of heartbeats. If it stops increasing, the process is stopped, dead or cut off."""
     scope: str = ""
-    """The timing scope it is in."""
+    """Current timing scope."""
     progress: float = 0.0
-    """Differs from the last beat's wherever the process has entered or left a scope since."""
+    """Changes between heartbeats if the process entered or left a scope."""
     begun: bool = False
-    """Whether it is past its start: consoles built, kernels compiled, the first update under way."""
+    """Whether start-up is over: consoles are built, kernels are compiled, the first update has started."""
     ended: bool = False
-    """Whether it has done its work; what fails stays without it."""
+    """Whether the process has finished its work; stays False if it fails."""
 
     @property
     def name(self) -> str:
-        """``rank 3``."""
+        """Role and number, e.g. ``rank 3``."""
         return f"{self.role} {self.number}"
 
     @property
     def place(self) -> str:
-        """``pid 42 on host node1``."""
+        """Process id and host, e.g. ``pid 42 on host node1``."""
         return f"pid {self.pid} on host {self.host}"
 
     @property
     def is_on_this_host(self) -> bool:
-        """Whether its pid means something here."""
+        """Whether the process belongs to this host, so that its pid is valid here."""
         return self.host == socket.gethostname()
 
     def is_running_here(self) -> bool:
-        """Whether this very process, and no later one with its pid, is there and not just an entry to be collected."""
+        """Return whether this process, not a later one with its pid, runs on this host and is no zombie."""
         return (
             self.is_on_this_host
             and start_ticks(self.pid) == self.start_ticks
@@ -66,15 +66,16 @@ class ProcessRecord:
         )
 
     def state_letter(self) -> str:
-        """The kernel's letter for what a process of this host does: R runs, S sleeps, T stopped, Z dead; X if gone."""
+        """Return the kernel's state letter: R running, S sleeping, T stopped, Z zombie; X if not here."""
         stat = _stat(self.pid) if self.is_on_this_host else None
         return stat[0] if stat else "X"
 
 
 def still_running(run: Path, seconds: float) -> ProcessRecord | None:
-    """A process of the run that is at work: here, or on another host by its progress within ``seconds``; else None.
+    """Return a process of the run that is still working, or None.
 
-    One elsewhere that beats and does not get on is what a cut link has left: its own watchdog ends it.
+    A process on another host counts if it makes progress within ``seconds``. If it only sends heartbeats, its
+    link was cut, and its own watchdog ends it.
     """
     unended = [record for record in read_records(run) if not record.ended]
     for record in unended:
@@ -89,12 +90,12 @@ def still_running(run: Path, seconds: float) -> ProcessRecord | None:
 
 
 def own_record(role: str, number: int) -> ProcessRecord:
-    """The record of the process that calls."""
+    """Return a record of the calling process."""
     return ProcessRecord(role, number, os.getpid(), start_ticks(os.getpid()) or 0, socket.gethostname())
 
 
 def write_record(run: Path, record: ProcessRecord) -> None:
-    """Write a record so that its name never shows half of one. Errors: OSError."""
+    """Write a record atomically. Errors: OSError."""
     path = run / DIRECTORY / f"{record.role}-{record.number}.json"
     temporary = path.with_suffix(f".{record.pid}.tmp")
     temporary.write_text(json.dumps(asdict(record)))
@@ -102,7 +103,7 @@ def write_record(run: Path, record: ProcessRecord) -> None:
 
 
 def read_records(run: Path) -> list[ProcessRecord]:
-    """The records of a run by role and number. Files that are damaged or of another version are left out."""
+    """Return the records of a run by role and number. Skip files that are damaged or of another version."""
     names = {field.name for field in fields(ProcessRecord)}
     found = []
     for path in (run / DIRECTORY).glob("*-*.json"):
@@ -116,13 +117,13 @@ def read_records(run: Path) -> list[ProcessRecord]:
 
 
 def clear_records(run: Path) -> None:
-    """Forget the processes of an earlier start of this run."""
+    """Delete the records of an earlier start of this run."""
     shutil.rmtree(run / DIRECTORY, ignore_errors=True)
     (run / DIRECTORY).mkdir(parents=True, exist_ok=True)
 
 
 def kill_processes_here(records: list[ProcessRecord]) -> None:
-    """End, without asking, those of the recorded processes that still run on this host."""
+    """Kill the recorded processes that still run on this host, except the calling one."""
     for record in records:
         if record.pid != os.getpid() and record.is_running_here():
             try:
@@ -132,7 +133,7 @@ def kill_processes_here(records: list[ProcessRecord]) -> None:
 
 
 def kill_session(session: int) -> None:
-    """End every process of a session: what a launcher put into process groups of its own, such as its remote shells."""
+    """Kill every process of a session, also in other process groups, such as a launcher's remote shells."""
     for entry in Path("/proc").glob("[0-9]*"):
         stat = _stat(int(entry.name))
         if stat and int(stat[3]) == session and int(entry.name) != os.getpid():
@@ -143,13 +144,13 @@ def kill_session(session: int) -> None:
 
 
 def start_ticks(pid: int) -> int | None:
-    """When a process of this host began, in clock ticks since boot; None when it is not there or this is not Linux."""
+    """Return a process's start time in clock ticks since boot; None if it is gone or this is not Linux."""
     stat = _stat(pid)
     return int(stat[19]) if stat else None
 
 
 def _stat(pid: int) -> list[str] | None:
-    """The fields of /proc/PID/stat from the state on: the name before it may hold anything."""
+    """Return the fields of /proc/PID/stat after the name, which may contain spaces and parentheses."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

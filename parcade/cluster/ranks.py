@@ -1,4 +1,4 @@
-"""One rank of many, whoever started it: which it is, and what ranks agree on before they exchange gradients."""
+"""Ranks under any launcher: the rank of this process, and the checks that all ranks make before training."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from parcade.cluster.versions import compare, versions
 from parcade.errors import UsageError
 
 _TEXT_BYTES = 4096
-# How long a new file may take to be seen on another host.
+# How long a new file may take to appear on another host.
 SHARED_SECONDS = 10.0
 
 
 def launched_as_rank() -> bool:
-    """Whether a launcher has started this process as one rank of, perhaps, many."""
+    """Return whether a launcher started this process as a rank."""
     return torchrun.launched_by_torchrun() or mpi.launched_by_mpi()
 
 
 def rank() -> int:
-    """This process's rank. Under MPI its first call brings MPI up."""
+    """Return this process's rank. Under MPI, the first call initialises MPI."""
     return torchrun.rank() if torchrun.launched_by_torchrun() else mpi.mpi_rank()
 
 
 def refuse_many(engine: str) -> None:
-    """Errors: UsageError where a launcher has started several processes of an engine that is one process."""
+    """Errors: UsageError if a launcher started several processes of an engine that uses one process."""
     count = torchrun.world_size() if torchrun.launched_by_torchrun() else mpi.world_size_told()
     if count > 1:
         raise UsageError(
@@ -41,7 +41,7 @@ def refuse_many(engine: str) -> None:
 
 
 def gather_texts(own: str) -> list[str]:
-    """What every rank has to say, in the order of the ranks; up to 4,096 bytes each. Collective."""
+    """Gather a text of up to 4,096 bytes from every rank, in rank order. Collective."""
     row = np.zeros(_TEXT_BYTES, np.uint8)
     raw = own.encode()
     row[: len(raw)] = np.frombuffer(raw, np.uint8)
@@ -50,10 +50,11 @@ def gather_texts(own: str) -> list[str]:
 
 
 def share_run_directory(run: Path | None) -> Path:
-    """Tell every rank the run directory that rank 0 made; rank 0 passes None when it could not make one. Collective.
+    """Return on every rank the run directory that rank 0 made. Collective.
 
-    Errors: UsageError on every rank but the first when there is none (rank 0 raises its own), and on every rank when some do not
-    see the same directory: each rank writes its part of a checkpoint there.
+    Rank 0 passes None if it could not make one. Errors: UsageError on all other ranks if there is none (rank
+    0 raises its own error), and on every rank if some ranks do not see the directory, in which each rank
+    writes its part of a checkpoint.
     """
     path = gather_texts(str(run.resolve()) if rank() == 0 and run is not None else "")[0]
     if not path:
@@ -69,25 +70,26 @@ def share_run_directory(run: Path | None) -> Path:
         mark.unlink(missing_ok=True)
     if blind:
         raise UsageError(
-            f"run directory {path} is not seen on host {', '.join(sorted(set(blind)))}; use a --run-dir that all hosts share"
+            f"run directory {path} is not visible on host {', '.join(sorted(set(blind)))}; "
+            "use a --run-dir that all hosts share"
         )
     return Path(path)
 
 
 def _appears(path: Path) -> bool:
-    """Whether a file that rank 0 has made is seen here; network file systems take a moment."""
+    """Return whether a file made by rank 0 appears here; network file systems show it with a delay."""
     deadline = time.monotonic() + SHARED_SECONDS
     while not path.exists():
         if time.monotonic() > deadline:
             return False
         with contextlib.suppress(OSError):
-            os.listdir(path.parent)  # makes NFS ask its server anew
+            os.listdir(path.parent)  # makes NFS refresh its cache
         time.sleep(0.05)
     return True
 
 
 def check_versions() -> None:
-    """Compare the versions of all ranks. Collective. Errors: UsageError, on every rank, naming the first that differs."""
+    """Compare the versions of all ranks. Collective. Errors: UsageError on all ranks, naming a mismatch."""
     found = [json.loads(text) for text in gather_texts(json.dumps(versions()))]
     for number, theirs in enumerate(found):
         compare(theirs, f"rank {number}", found[0], "rank 0")

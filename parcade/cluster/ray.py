@@ -1,10 +1,11 @@
-"""Ray: placing parts on a cluster, calling them, and knowing when one has died. No reinforcement learning in here.
+"""Ray: placing parts on a cluster, calling them and detecting their death. No reinforcement learning.
 
-Ray does the placing, moving and restarting; what a restarted part needs to go on is the drivers' business. Arrays go
-through Ray's object store, where readers on one node share memory: flat numpy arrays, never tensors, which it copies.
+Ray places and restarts parts; the drivers restore the state of a restarted part. Arrays go through Ray's
+object store, in which readers on a node share memory. They are flat NumPy arrays: Ray copies tensors.
 
-A cluster that a run starts for itself listens on this machine's loopback alone and wants a token that only its own
-processes know. One that is joined (``--address``) is as its owner made it: RAY_AUTH_TOKEN must hold its token.
+A cluster that a run starts for itself listens on the loopback interface only and requires a token that only
+its own processes know. To join an existing cluster (``--address``), RAY_AUTH_TOKEN must hold its token, if it
+has one.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from parcade.errors import UsageError, missing_extra
 from parcade.topology.parts import ANSWER_TIMEOUT_SECONDS, PartLost
 from parcade.topology.settings import TopologyConfig
 
-# Ray's own settings wait half a minute before a node counts as dead; these find it out in about five seconds. And its workers
-# give way to everybody at a niceness of 15: here they are the job.
+# By default, Ray takes half a minute to detect a dead node; with these settings, about five seconds. By
+# default, its workers have a niceness of 15 and yield to all other processes; here they are the job.
 CLUSTER_SETTINGS = {
     "health_check_period_ms": 1000,
     "health_check_failure_threshold": 4,
@@ -33,17 +34,17 @@ CLUSTER_SETTINGS = {
     "worker_niceness": 0,
 }
 CONNECT_SECONDS = 10.0
-# For an answer that must be there: its time is over, and it may have come while the driver waited for another.
+# Minimum wait for an answer after its deadline: it may have arrived while the driver waited for another one.
 LEAST_SECONDS = 0.5
-# Of a cluster that a run starts for itself: enough for a few hundred unrolls; Ray's default is a third of memory.
+# Object store of a run's own cluster: holds a few hundred unrolls. Ray's default is a third of memory.
 OBJECT_STORE_BYTES = 1 << 30
 LOOPBACK = "127.0.0.1"
-# Ray puts sockets some 65 characters below the directory for temporary files, and a socket's path may have 107.
+# Ray adds about 65 characters to the temporary directory for its sockets' paths, whose limit is 107.
 LONGEST_TEMPORARY = 20
 
 
 class RayPending:
-    """A call under way on the cluster, and the time by which it must have been answered."""
+    """A running call on the cluster, with the deadline for its answer."""
 
     def __init__(self, part: RayPart, note: Any, data: Any) -> None:
         self.part = part
@@ -61,7 +62,7 @@ class RayPending:
 
 
 class RayPart:
-    """A handle on a part; it may travel to other parts. ``answer_seconds`` is what a call of it may take."""
+    """A handle on a part; it can be sent to other parts. ``answer_seconds`` is the time limit of a call."""
 
     def __init__(self, name: str, handle: Any, answer_seconds: float = ANSWER_TIMEOUT_SECONDS) -> None:
         self.name = name
@@ -73,18 +74,18 @@ class RayPart:
         return RayPending(self, note, data)
 
     def restart(self) -> None:
-        """End its process, which does not answer; Ray starts another."""
+        """Kill the part's process, which does not answer; Ray starts a new one."""
         import ray
 
         ray.kill(self.handle, no_restart=False)
 
 
 class NoAnswer(PartLost):
-    """A part let the time pass: it hangs, or is stopped."""
+    """A part did not answer in time: it hangs or is stopped."""
 
 
 def _get(ref: Any, name: str, timeout: float) -> Any:
-    """What a reference stands for. Errors: PartLost when it will never be there; the part's own error if it raised one."""
+    """Return the object behind a reference. Errors: PartLost when it is lost; any error of the part."""
     import ray
     from ray import exceptions
 
@@ -102,13 +103,13 @@ def _get(ref: Any, name: str, timeout: float) -> Any:
         _refuse_unborn(name, error)
         raise PartLost(name, type(error).__name__) from error
     except exceptions.RayTaskError as error:
-        if isinstance(error.cause, lost):  # it was to work on what another part should have made
+        if isinstance(error.cause, lost):  # its input, made by another part, is lost
             raise PartLost(name, type(error.cause).__name__) from error
         raise
 
 
 def _refuse_unborn(name: str, error: Exception) -> None:
-    """A part whose constructor fails will never come back. Errors: UsageError with what it said, if that is what happened."""
+    """Check whether a part failed in its constructor and so can never restart. Errors: UsageError if so."""
     text = str(error)
     if "creation task" in text:
         said = [line.strip() for line in text.splitlines() if line.strip()]
@@ -119,16 +120,16 @@ def _refuse_unborn(name: str, error: Exception) -> None:
 
 
 def fetch(data: Any, timeout: float = ANSWER_TIMEOUT_SECONDS) -> Any:
-    """The arrays a reference stands for, read-only and shared with the object store. Errors: PartLost."""
+    """Return the arrays behind a reference, read-only and shared with the object store. Errors: PartLost."""
     import ray
 
     return _get(data, "data", timeout) if isinstance(data, ray.ObjectRef) else data
 
 
 class RayEngine:
-    """Parts as Ray actors. Joins the cluster at ``settings.address``, or starts one for this run alone.
+    """Runs parts as Ray actors. It joins the cluster at ``settings.address``, or starts one for this run.
 
-    Errors: UsageError of one line when there is no cluster, another version, or too few CPUs or GPUs.
+    Errors: UsageError when no cluster answers, versions differ, or the cluster has too few CPUs or GPUs.
     """
 
     is_remote = True
@@ -157,11 +158,12 @@ class RayEngine:
                 self.close()
                 raise UsageError(
                     f"the parts reserve {amount:g} {kind}s, the cluster has {there.get(kind, 0):g}; "
-                    f"use fewer parts, lower --actor-{kind.lower()}s and --learner-{kind.lower()}s, or add nodes"
+                    f"use fewer parts, lower --actor-{kind.lower()}s and --learner-{kind.lower()}s, "
+                    "or add nodes"
                 )
 
     def _start(self, needed: dict[str, float]) -> None:
-        """A cluster of this machine alone, as large as the parts say they are: they share its cores."""
+        """Start a cluster on this machine that declares as many CPUs as the parts reserve."""
         short = None if len(tempfile.gettempdir()) <= LONGEST_TEMPORARY else "/tmp"
         self._directory = tempfile.mkdtemp(prefix="parcade-ray-", dir=short)
         self._init(
@@ -181,7 +183,7 @@ class RayEngine:
         self._init(address=address, **words)
 
     def check_nodes(self, expected: dict[str, str]) -> None:
-        """Ask every node for its versions. Errors: UsageError naming one that differs or does not answer."""
+        """Compare all nodes' versions. Errors: UsageError naming a node that differs or does not answer."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         ask = self._ray.remote(versions)
@@ -195,10 +197,10 @@ class RayEngine:
                 name = node["NodeManagerHostname"]
                 try:
                     found = self._ray.get(answer, timeout=ANSWER_SECONDS)
-                except Exception as error:  # no parcade there, or another Python: whatever Ray makes of it
+                except Exception as error:  # the node has no parcade or another Python; the exception varies
                     last = str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
                     raise UsageError(
-                        f"node {name} cannot run parcade ({last}); install the same on all nodes"
+                        f"node {name} cannot run parcade ({last}); install the same version on all nodes"
                     ) from error
                 compare(found, f"node {name}", expected, "this one")
         except UsageError:
@@ -215,23 +217,23 @@ class RayEngine:
                 what = " ".join(line.strip() for line in str(error).splitlines() if ":" in line)
                 raise UsageError(f"{what}; install the same Ray and Python on every node") from error
             raise UsageError(
-                f"no Ray cluster could be used at address {self.settings.address or 'of this machine'!r} ({first}); "
-                "start one with: ray start --head, or leave out --address"
+                f"no Ray cluster could be used at address {self.settings.address or 'of this machine'!r} "
+                f"({first}); start one with: ray start --head, or leave out --address"
             ) from error
 
     def make(self, name: str, kind: type, *arguments: Any) -> RayPart:
         role = name.split("-")[0]
         cpus, gpus = self._reserves(role)
-        # Ray restarts a part wherever there is room for it; a call that was cut off is never repeated behind our back.
+        # Ray restarts a part on any node with enough resources, but does not repeat interrupted calls.
         options = {"num_cpus": cpus, "num_gpus": gpus, "max_restarts": -1, "max_task_retries": 0}
-        # Learners, which wait for shards, must find out that one hangs before they are taken for hanging themselves.
+        # A learner waits for shards, so it must detect a hung shard before its own time limit ends.
         patience = self.answer_seconds / 3 if role == "shard" else self.answer_seconds
         part = RayPart(name, self._ray.remote(kind).options(**options).remote(*arguments), patience)
         self._parts.append(part)
         return part
 
     def _reserves(self, role: str) -> tuple[float, float]:
-        """CPUs and GPUs of a part. In a cluster of its own a run shares the cores out by itself: parts may come as they like."""
+        """Return the CPUs and GPUs that a part reserves. In the run's own cluster, parts reserve no CPUs."""
         s = self.settings
         cpus, gpus = {"actor": (s.actor_cpus, s.actor_gpus), "learner": (s.learner_cpus, s.learner_gpus)}.get(
             role, (s.shard_cpus, 0.0)
@@ -243,8 +245,8 @@ class RayEngine:
         for kind, each in zip(("CPU", "GPU"), self._reserves(role), strict=True):
             if count > 0 and count * each > free.get(kind, 0) + 1e-9:
                 raise UsageError(
-                    f"{count} more {role}(s) reserve {count * each:g} {kind}s, the cluster has {free.get(kind, 0):g} free; "
-                    "add nodes, or ask for fewer"
+                    f"{count} more {role}(s) reserve {count * each:g} {kind}s, the cluster has "
+                    f"{free.get(kind, 0):g} free; add nodes, or request fewer"
                 )
 
     def share(self, data: dict[str, Any]) -> Any:
@@ -253,7 +255,7 @@ class RayEngine:
     def first_done(self, calls: list[RayPending]) -> RayPending:
         next_over = min(calls, key=lambda each: each.deadline)
         left = next_over.deadline - time.monotonic()
-        if left <= 0:  # however many others answer: its note says that it is lost, or is there
+        if left <= 0:  # return it even if others are done: its note returns the answer or raises PartLost
             return next_over
         refs = [each.note_ref for each in calls]
         done, _ = self._ray.wait(refs, num_returns=1, timeout=left, fetch_local=False)
@@ -282,7 +284,7 @@ class RayEngine:
 
 
 def choose_token() -> None:
-    """Have the cluster that this process will start want a token nobody else knows. Ray reads it when it is imported."""
+    """Set a secret token for the cluster that this process starts. Ray reads it when it is imported."""
     if "ray" not in sys.modules:
         os.environ.setdefault("RAY_AUTH_MODE", "token")
         os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
@@ -290,7 +292,7 @@ def choose_token() -> None:
 
 
 def check_reachable(address: str) -> None:
-    """Find out in seconds what Ray takes minutes to say. Errors: UsageError when nobody listens at host:port."""
+    """Check an address in seconds; Ray takes minutes. Errors: UsageError if nothing listens at host:port."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():
         raise UsageError(f"address {address!r} is not host:port; use e.g. 10.0.0.1:6379, or auto")
@@ -298,19 +300,19 @@ def check_reachable(address: str) -> None:
         socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS).close()
     except OSError as error:
         raise UsageError(
-            f"no Ray cluster answers at {address} ({error}); start one with: ray start --head, or leave out --address"
+            f"no Ray cluster answers at {address} ({error}); "
+            "start one with: ray start --head, or leave out --address"
         ) from error
 
 
 def address_of(interface: str) -> str:
-    """The IPv4 address of a network interface. Errors: UsageError naming those there are."""
+    """Return the IPv4 address of a network interface. Errors: UsageError listing the existing interfaces."""
     import fcntl
 
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
         try:
-            packed = fcntl.ioctl(
-                asked.fileno(), 0x8915, struct.pack("256s", interface.encode()[:15])
-            )  # SIOCGIFADDR
+            # 0x8915 is SIOCGIFADDR.
+            packed = fcntl.ioctl(asked.fileno(), 0x8915, struct.pack("256s", interface.encode()[:15]))
         except OSError:
             known = ", ".join(name for _, name in socket.if_nameindex())
             raise UsageError(

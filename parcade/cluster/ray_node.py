@@ -1,11 +1,11 @@
-"""A node of a Ray cluster that a batch job starts for itself, as ``python -m parcade.cluster.ray_node ROLE ...``.
+"""A node of a batch job's own Ray cluster: ``python -m parcade.cluster.ray_node ROLE ...``.
 
     address [INTERFACE]            print this node's address
-    head PORT [INTERFACE]          become the head, until ended
-    worker HEAD:PORT [INTERFACE]   join the head, until ended
-    wait HEAD:PORT NODES           return when so many nodes are there; on a host that has one
+    head PORT [INTERFACE]          run the head node until ended
+    worker HEAD:PORT [INTERFACE]   run a worker node until ended
+    wait HEAD:PORT NODES           return when the cluster has NODES nodes; run it on a node's host
 
-The token in RAY_AUTH_TOKEN is the job's own; whoever does not have it is turned away.
+The job generates the token in RAY_AUTH_TOKEN; the cluster refuses connections without it.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ POLL_SECONDS = 0.5
 
 
 def own_address(interface: str) -> str:
-    """The IPv4 address other nodes reach this one at; the one its name stands for where no interface is named."""
+    """Return this node's IPv4 address: the interface's, or by default the one its host name resolves to."""
     return address_of(interface) if interface else socket.gethostbyname(socket.gethostname())
 
 
 def start_words(role: str, where: str, interface: str) -> list[str]:
-    """The command that turns this process into a node of Ray. ``where``: the head's own port, or HOST:PORT of the head."""
+    """Return the command that starts a Ray node. ``where`` is the port of a head or the HOST:PORT to join."""
     cpus = os.environ.get("SLURM_CPUS_PER_TASK")
     words = [*START, "--block", "--disable-usage-stats", f"--node-ip-address={own_address(interface)}"]
     words += [f"--object-store-memory={OBJECT_STORE_BYTES}", *([f"--num-cpus={cpus}"] if cpus else [])]
@@ -48,9 +48,9 @@ def start_words(role: str, where: str, interface: str) -> list[str]:
 
 
 def wait_for_head(address: str, seconds: float = WAIT_SECONDS) -> None:
-    """Return when the head listens. Errors: UsageError when it does not in time.
+    """Wait until the head listens. Errors: UsageError when it does not in time.
 
-    Asking Ray itself is not possible yet: it looks for a node of this host, which is what this process is to become.
+    Ray itself cannot check this: it needs a node on this host, which this process has not started yet.
     """
     deadline = time.monotonic() + seconds
     while True:
@@ -63,7 +63,7 @@ def wait_for_head(address: str, seconds: float = WAIT_SECONDS) -> None:
 
 
 def wait_for(address: str, nodes: int, seconds: float = WAIT_SECONDS) -> None:
-    """Return when the cluster has so many nodes. Errors: UsageError when it has not in time."""
+    """Wait until the cluster has ``nodes`` nodes. Errors: UsageError when it does not in time."""
     import ray
 
     deadline = time.monotonic() + seconds
@@ -81,12 +81,13 @@ def wait_for(address: str, nodes: int, seconds: float = WAIT_SECONDS) -> None:
             return
         time.sleep(POLL_SECONDS)
     raise UsageError(
-        f"{alive} of {nodes} node(s) joined the Ray cluster at {address} within {seconds:.0f} s; see the job's log"
+        f"{alive} of {nodes} node(s) joined the Ray cluster at {address} within {seconds:.0f} s; "
+        "see the job's log"
     )
 
 
 def main(words: list[str]) -> int:
-    """Do what the first word says; the start of a node does not return."""
+    """Run the role named by the first argument. Starting a node does not return."""
     role, *rest = words
     try:
         if role == "address":
@@ -99,9 +100,8 @@ def main(words: list[str]) -> int:
             command = start_words(role, rest[0], rest[1] if len(rest) > 1 else "")
             if len(tempfile.gettempdir()) > LONGEST_TEMPORARY:
                 os.environ.setdefault("RAY_TMPDIR", "/tmp")
-            os.environ.pop(
-                "RAY_ADDRESS", None
-            )  # it names the cluster to join, and would be taken for this node's
+            # RAY_ADDRESS is the address to join; Ray would take it for this node's own.
+            os.environ.pop("RAY_ADDRESS", None)
             os.execv(command[0], command)
     except UsageError as error:
         print(f"parcade: {error}", file=sys.stderr)

@@ -1,6 +1,6 @@
-"""Stopping a run from outside: Ctrl-C, SIGTERM, a closed terminal, or a file named ``stop`` in the run's directory.
+"""Stopping a run from outside: Ctrl-C, SIGTERM, a closed terminal, or a file ``stop`` in the run directory.
 
-The file reaches ranks on any host, behind any launcher: MPI launchers do not agree on which signals they pass on.
+The file works on any host and with any launcher; MPI launchers differ in the signals they forward.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ STOP_FILE = "stop"
 
 
 def stop_signals() -> tuple[int, ...]:
-    """What asks for a stop: Ctrl-C, SIGTERM, and a terminal that is closed, unless that is ignored as under nohup."""
+    """Return the signals that request a stop: SIGINT, SIGTERM and, unless ignored as under nohup, SIGHUP."""
     asked = (signal.SIGINT, signal.SIGTERM)
     return asked if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN else (*asked, signal.SIGHUP)
 
 
 class StopRequest:
-    """While entered, the first of ``stop_signals`` asks for a stop after the iteration; the second one interrupts.
+    """A context in which the first signal of ``stop_signals`` requests a stop after the iteration.
 
-    Without a run directory there is no file to ask with.
+    A second signal raises KeyboardInterrupt. With a run directory, the stop file requests a stop too.
     """
 
     def __init__(self, run: Path | None) -> None:
@@ -33,7 +33,7 @@ class StopRequest:
         for number in stop_signals():
             try:
                 self._previous[number] = signal.signal(number, self._on_signal)
-            except ValueError:  # not in the main thread: only the file is left
+            except ValueError:  # not the main thread: only the file works
                 break
         return self
 
@@ -47,5 +47,5 @@ class StopRequest:
         self._asked = True
 
     def requested(self) -> bool:
-        """Whether a stop was asked for."""
+        """Return whether a stop was requested."""
         return self._asked or (self._file is not None and self._file.exists())

@@ -1,8 +1,9 @@
-"""Batch scripts for Slurm: a job that checkpoints before its time is up, goes back into the queue and goes on.
+"""Batch scripts for Slurm: a job saves a checkpoint before its time limit, requeues itself and resumes.
 
-The script runs the same ``parcade train`` that a user would. Slurm's warning becomes the stop file (``signals``), to which
-ranks on every host answer with a checkpoint; then the job requeues itself, and its next start finds the checkpoint and
-resumes. What an engine needs of an allocation is one function in ``ALLOCATIONS``.
+The script runs an ordinary ``parcade train``. When Slurm warns the script, it creates the stop file
+(``signals``), and the ranks on all hosts save a checkpoint and stop. The job then requeues itself; its next
+start finds the checkpoint and resumes. ``ALLOCATIONS`` has one function per engine, which returns the
+directives for its allocation.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ SUBMIT_SECONDS = 60
 
 @dataclass(frozen=True)
 class Allocation:
-    """What a job asks Slurm for."""
+    """The settings of a job's allocation."""
 
     name: str
     tasks: int
@@ -31,25 +32,25 @@ class Allocation:
     cpus_per_task: int = 1
     time_limit_seconds: float = 24 * 3600.0
     warning_seconds: int = 180
-    """How long before the time limit the job is told to stop: an iteration and a checkpoint must fit in."""
+    """Time between Slurm's warning and the time limit; must suffice for an iteration and a checkpoint."""
     partition: str = ""
     account: str = ""
     extra: str = ""
-    """More words for sbatch, e.g. ``--mem=8G --exclusive``."""
+    """Additional arguments for sbatch, e.g. ``--mem=8G --exclusive``."""
     interface: str = ""
-    """The network interface whose addresses a Ray cluster uses; empty takes what the nodes' names stand for."""
+    """Network interface whose addresses a Ray cluster uses; empty uses the addresses of the nodes' names."""
     restarts: int = 3
-    """How often a job that failed goes back into the queue on its own."""
+    """How often a failed job requeues itself."""
 
 
 def mpi_allocation(allocation: Allocation) -> list[str]:
-    """A task a rank, spread evenly: mpiexec finds the nodes in its environment."""
+    """One task per rank, spread evenly; mpiexec finds the nodes in its environment."""
     per_node = math.ceil(allocation.tasks / allocation.nodes)
     return [f"--nodes={allocation.nodes}", f"--ntasks={allocation.tasks}", f"--ntasks-per-node={per_node}"]
 
 
 def ray_allocation(allocation: Allocation) -> list[str]:
-    """A task a node: the node's part of a Ray cluster."""
+    """One task per node, which runs a node of the Ray cluster."""
     return [f"--nodes={allocation.nodes}", f"--ntasks={allocation.nodes}", "--ntasks-per-node=1"]
 
 
@@ -67,34 +68,33 @@ ALLOCATIONS: dict[str, Callable[[Allocation], list[str]]] = {
 
 
 def script(allocation: Allocation, engine: str, train: list[str], run: Path) -> str:
-    """The text of a batch script.
+    """Return the text of a batch script.
 
     Args:
-        train: the arguments of ``parcade train`` for a first start, without ``--run-dir``.
-        run: the run directory, absolute; on a file system that all nodes share.
+        train: the arguments of ``parcade train`` for the first start, without ``--run-dir``.
+        run: the absolute path of the run directory, on a file system that all nodes share.
 
-    Errors: UsageError for an engine that has no row in ``ALLOCATIONS``.
+    Errors: UsageError for an engine that is not in ``ALLOCATIONS``.
     """
     if engine not in ALLOCATIONS:
-        raise UsageError(f"parcade slurm starts engines {', '.join(ALLOCATIONS)}; got {engine}")
+        raise UsageError(f"parcade slurm supports engines {', '.join(ALLOCATIONS)}; got {engine}")
     words = [
         f"--job-name={allocation.name}",
         *ALLOCATIONS[engine](allocation),
         f"--cpus-per-task={allocation.cpus_per_task}",
         f"--time={max(1, math.ceil(allocation.time_limit_seconds / 60))}",
-        # B: to this script alone. The ranks hear of it through the stop file, whoever launched them.
+        # B: signal only the batch script. It informs the ranks through the stop file.
         f"--signal=B:USR1@{allocation.warning_seconds}",
         "--requeue",
         "--open-mode=append",
-        f"--output={str(run).replace('%', '%%')}.slurm.log",  # a single % begins one of Slurm's own names
+        f"--output={str(run).replace('%', '%%')}.slurm.log",  # a single % starts a Slurm placeholder
         *([f"--partition={allocation.partition}"] if allocation.partition else []),
         *([f"--account={allocation.account}"] if allocation.account else []),
         *shlex.split(allocation.extra),
     ]
     return _SCRIPT.format(
-        directives="\n".join(
-            f"#SBATCH {shlex.quote(word)}" for word in words
-        ),  # sbatch reads quotes as a shell does
+        # sbatch parses quotes like a shell.
+        directives="\n".join(f"#SBATCH {shlex.quote(word)}" for word in words),
         run=shlex.quote(str(run)),
         python=shlex.quote(sys.executable),
         directory=shlex.quote(str(Path.cwd())),
@@ -108,50 +108,50 @@ def script(allocation: Allocation, engine: str, train: list[str], run: Path) -> 
 
 _SCRIPT = """#!/bin/bash
 {directives}
-# Written by parcade slurm. Goes on from the newest checkpoint whenever it is started again.
+# Written by parcade slurm. Each restart resumes from the newest checkpoint.
 run={run}
 python={python}
 cd {directory}
 {cluster}
 requeue=0
 cancelled=0
-# Slurm warns before the time limit: checkpoint, then back into the queue.
+# Slurm's warning before the time limit: checkpoint, then requeue.
 trap 'requeue=1; touch "$run/stop"' USR1
-# Cancelled or preempted: checkpoint; whether it comes back is up to who sent it.
+# Cancelled or preempted: checkpoint, without requeueing. Slurm may requeue a preempted job.
 trap 'cancelled=1; touch "$run/stop"' TERM
 
 if compgen -G "$run/checkpoints/*[0-9]/checkpoint.json" > /dev/null; then
     "$python" -m parcade train --resume "$run" &
 else
-    # What ended before its first checkpoint has nothing to go on from.
+    # A run that ended before its first checkpoint cannot be resumed: keep its directory under another name.
     [ -e "$run/config.json" ] && mv "$run" "$run.$SLURM_JOB_ID.${{SLURM_RESTART_COUNT:-0}}"
     "$python" -m parcade {train} --run-dir "$run" &
 fi
 child=$!
-# A trap interrupts wait: wait until the child is really gone, then ask for its code.
+# A trap interrupts wait: repeat it until the child has exited, then get its exit code.
 while kill -0 "$child" 2> /dev/null; do wait "$child"; done
 wait "$child"
 code=$?
 
 if [ "$requeue" = 1 ] && grep -q '"finished_by": "stopped"' "$run/result.json" 2> /dev/null; then
-    echo "parcade: time is up; back into the queue"
+    echo "parcade: time limit reached; requeueing the job"
     scontrol requeue "$SLURM_JOB_ID" && exit 0
 elif [ "$code" = 1 ] && [ "$cancelled" = 0 ] && [ "${{SLURM_RESTART_COUNT:-0}}" -lt {restarts} ]; then
-    echo "parcade: the job failed; back into the queue"
+    echo "parcade: the job failed; requeueing it"
     scontrol requeue "$SLURM_JOB_ID" && exit 0
 fi
 exit "$code"
 """
 
 
-# A head on the node that this script runs on, a worker on every other; they end with the job. "--address auto" in the training
-# command finds the cluster in RAY_ADDRESS, so a resumed run joins the cluster of its new nodes.
+# Start a head on the script's node and a worker on every other node; they end with the job. The training
+# command has "--address auto" and finds the cluster in RAY_ADDRESS, so a resumed run joins its new cluster.
 _RAY_CLUSTER = """
 node() {
     local where=$1 count=$2
     shift 2
-    srun --overlap --nodes="$count" --ntasks="$count" --ntasks-per-node=1 --cpus-per-task="$SLURM_CPUS_PER_TASK" \\
-        "$where=$head" "$python" -m parcade.cluster.ray_node "$@"
+    srun --overlap --nodes="$count" --ntasks="$count" --ntasks-per-node=1 \\
+        --cpus-per-task="$SLURM_CPUS_PER_TASK" "$where=$head" "$python" -m parcade.cluster.ray_node "$@"
 }
 head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 RAY_AUTH_TOKEN=$("$python" -c 'import secrets; print(secrets.token_hex(32))')
@@ -168,11 +168,11 @@ fi
 
 
 def submit(path: Path) -> str:
-    """Hand a script to sbatch; returns the job's number. Errors: UsageError where there is no Slurm or it refuses."""
+    """Submit a script with sbatch; return the job's id. Errors: UsageError without Slurm or if it refuses."""
     sbatch = shutil.which("sbatch")
     if sbatch is None:
         raise UsageError(
-            f"there is no sbatch on the PATH, so no Slurm here; on a login node of the cluster run: sbatch {path}"
+            f"sbatch is not on PATH, so Slurm is not available here; on a login node, run: sbatch {path}"
         )
     try:
         done = subprocess.run(
@@ -183,6 +183,6 @@ def submit(path: Path) -> str:
             f"sbatch did not answer within {SUBMIT_SECONDS} s; is slurmctld up? try: sbatch {path}"
         ) from None
     if done.returncode:
-        last = (done.stderr.strip() or "it said nothing").rsplit("\n", 1)[-1]
+        last = (done.stderr.strip() or "no message").rsplit("\n", 1)[-1]
         raise UsageError(f"sbatch refused {path}: {last}")
     return done.stdout.strip().split(";")[0]

@@ -1,7 +1,7 @@
-"""Where every process of a run stands: Python stacks, read from outside by py-spy, or written by the process itself.
+"""Python stacks of all processes of a run, read by py-spy or written by the process itself.
 
-py-spy needs nothing from the process it reads, so it sees one that is stopped or stuck in C as well; it reads processes of
-this host alone. Those of other hosts are asked through the run directory: the thread of their heartbeat answers.
+py-spy can read a process that is stopped or stuck in C, but only on this host. Processes on other hosts
+receive a request through the run directory; their heartbeat threads write the stacks.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from parcade.errors import UsageError
 
 PY_SPY_SECONDS = 15
 ANSWER_SECONDS = 6.0
-"""How long a process has to answer: three of its heartbeats."""
+"""How long a process may take to answer: three of its heartbeats."""
 
 
 def stacks(run: Path) -> list[tuple[ProcessRecord, str]]:
-    """Every process of a run with its stacks, or with a line that says why there are none and what to do.
+    """Return every process of a run with its stacks, or with a line that says why they are missing.
 
-    Errors: UsageError when the run has registered no process.
+    Errors: UsageError when the run has no registered processes.
     """
     records = read_records(run)
     if not records:
         raise UsageError(
-            f"{run} has no registered processes; expected the directory of a run that has been started"
+            f"{run} has no registered processes; expected the directory of a run that was started"
         )
     texts: dict[str, str | None] = {}
     for record in records:
         if record.ended:
-            texts[record.name] = "has ended"
+            texts[record.name] = "has finished"
         elif record.is_on_this_host and not record.is_running_here():
-            texts[record.name] = "is gone without having ended: killed, or crashed"
+            texts[record.name] = "was killed or crashed before it finished"
         else:
             texts[record.name] = _spied(record) if record.is_on_this_host else None
     unread = [record for record in records if texts[record.name] is None]
@@ -46,7 +46,7 @@ def stacks(run: Path) -> list[tuple[ProcessRecord, str]]:
 
 
 def render(found: list[tuple[ProcessRecord, str]]) -> str:
-    """Stacks as text, a heading for every process."""
+    """Format stacks as text, with a heading for every process."""
     parts = []
     for record, text in found:
         doing = f", in '{record.scope}'" if record.scope and not record.ended else ""
@@ -55,17 +55,17 @@ def render(found: list[tuple[ProcessRecord, str]]) -> str:
 
 
 def py_spy() -> str | None:
-    """The py-spy that belongs to this Python, or the first on the PATH."""
+    """Return the py-spy next to this Python, or the first on PATH."""
     beside_python = Path(sys.executable).parent / "py-spy"
     return str(beside_python) if beside_python.exists() else shutil.which("py-spy")
 
 
 def _spied(record: ProcessRecord) -> str | None:
-    """The stacks of a process of this host; None when py-spy is not there or may not read it."""
+    """Return the stacks of a process on this host; None if py-spy is not installed or lacks permission."""
     program = py_spy()
     if program is None:
         return None
-    # Without pausing it: a paused rank makes all others wait, and one that is stopped cannot be paused.
+    # --nonblocking: pausing a rank would delay all others, and a stopped process cannot be paused.
     command = [program, "dump", "--nonblocking", "--pid", str(record.pid)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=PY_SPY_SECONDS)
@@ -75,7 +75,10 @@ def _spied(record: ProcessRecord) -> str | None:
 
 
 def _asked(run: Path, records: list[ProcessRecord]) -> dict[str, str]:
-    """What processes write when asked through the run directory, by name; a line of advice for one that does not."""
+    """Request stacks through the run directory.
+
+    Return them by process name; for a process that does not answer, return a line of advice.
+    """
     files = {record.name: run / DIRECTORY / f"{record.role}-{record.number}.stack" for record in records}
     for file in files.values():
         file.unlink(missing_ok=True)
@@ -93,10 +96,10 @@ def _asked(run: Path, records: list[ProcessRecord]) -> dict[str, str]:
 
 def _advice(record: ProcessRecord) -> str:
     if record.is_on_this_host and py_spy() is None:
-        return "does not answer, and py-spy, which could read it, is not installed; run: pip install 'parcade[mpi]'"
+        return "does not answer, and py-spy is not installed; run: pip install 'parcade[mpi]'"
     where = (
         ""
         if record.is_on_this_host
         else f"; on host {record.host}, run: py-spy dump --nonblocking --pid {record.pid}"
     )
-    return f"does not answer within {ANSWER_SECONDS:.0f} s{where or '; py-spy may not read it (try as root)'}"
+    return f"does not answer within {ANSWER_SECONDS:.0f} s{where or '; py-spy cannot read it (try as root)'}"

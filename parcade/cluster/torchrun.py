@@ -1,6 +1,6 @@
-"""torchrun as a launcher: knowing that it has started us, and bringing its ranks together over torch.distributed.
+"""torchrun as a launcher: detecting its launch and connecting its ranks with torch.distributed.
 
-torchrun ends all ranks once one has failed, so a rank here only has to fail.
+torchrun ends all ranks when one fails, so no code here does that.
 """
 
 from __future__ import annotations
@@ -16,36 +16,36 @@ from parcade.errors import UsageError
 
 CONNECT_SECONDS = 120.0
 LEAVING_SECONDS = 10
-# The group that all leave together.
+# The gloo group whose barrier all ranks pass before they leave.
 _leaving: Any = None
 VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 def launched_by_torchrun() -> bool:
-    """Whether this process is a rank that torchrun started."""
+    """Return whether torchrun started this process."""
     return "TORCHELASTIC_RUN_ID" in os.environ
 
 
 def rank() -> int:
-    """This process's rank, known before any connection."""
+    """Return this process's rank, without a connection."""
     return int(os.environ["RANK"])
 
 
 def world_size() -> int:
-    """How many ranks torchrun started."""
+    """Return the number of ranks that torchrun started."""
     return int(os.environ["WORLD_SIZE"])
 
 
 def connect(
     *, cuda: bool = False, network_interface: str = "", timeout_seconds: float = CONNECT_SECONDS
 ) -> None:
-    """Bring all ranks together, once: gloo for what lives on hosts and, with ``cuda``, NCCL for what lives on GPUs.
+    """Connect all ranks, unless connected: gloo for CPU tensors and, with ``cuda``, NCCL for GPU tensors.
 
     Args:
-        network_interface: the one gloo talks over, e.g. eth0; empty leaves the choice to gloo.
+        network_interface: the interface that gloo uses, e.g. eth0; empty leaves the choice to gloo.
         timeout_seconds: how long a collective call waits for the others before it raises RuntimeError.
 
-    Errors: UsageError when torchrun has not started this process, or for more ranks on a host than GPUs.
+    Errors: UsageError when torchrun did not start this process, or for more ranks on a host than GPUs.
     """
     import torch
     import torch.distributed as dist
@@ -62,19 +62,18 @@ def connect(
     if cuda:
         ranks, gpus = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), torch.cuda.device_count()
         if ranks > gpus:
-            raise UsageError(f"{ranks} ranks on this host and {gpus} GPU(s); start one rank a GPU")
+            raise UsageError(f"{ranks} ranks on this host and {gpus} GPU(s); start one rank per GPU")
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     if network_interface:
         os.environ["GLOO_SOCKET_IFNAME"] = network_interface
     timeout = datetime.timedelta(seconds=timeout_seconds)
     dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo", timeout=timeout)
-    _leaving = dist.new_group(
-        backend="gloo", timeout=timeout
-    )  # a barrier that watches the clock is gloo's alone
+    # Only gloo has a barrier with a timeout.
+    _leaving = dist.new_group(backend="gloo", timeout=timeout)
 
 
 def leave() -> None:
-    """Part from the others, once all are ready to: who leaves while another still talks can bring that one's threads down."""
+    """Disconnect when all ranks are ready: a rank that leaves early can crash another one's threads."""
     import torch.distributed as dist
 
     global _leaving
@@ -87,7 +86,7 @@ def leave() -> None:
 
 
 def gather_bytes(own: np.ndarray) -> np.ndarray:
-    """The rows ``[ranks, n]`` of all ranks' ``own`` ``[n]`` uint8. Collective."""
+    """Gather every rank's ``own`` ``[n]`` uint8 into ``[ranks, n]``. Collective."""
     import torch
     import torch.distributed as dist
 

@@ -1,6 +1,6 @@
-"""What must be the same on every host: ranks that differ in it crash at their first message, or learn apart in silence.
+"""Versions that must be equal on all hosts: otherwise ranks crash at their first message or silently diverge.
 
-``python -m parcade.cluster.versions`` prints it as JSON: a job's parent runs that on every host before it starts.
+``python -m parcade.cluster.versions`` prints them as JSON; the parent of a job runs it on every host first.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from parcade.errors import UsageError
 
 PACKAGES = ("torch", "numpy", "mpi4py", "openmpi", "mpich")
 ANSWER_SECONDS = 60
-"""How long a host has to start Python: file systems are slow in the morning."""
+"""How long a host may take to start Python; shared file systems can be slow."""
 
 
 def versions() -> dict[str, str]:
-    """Python, the packages that exchange data, and parcade with a digest of its code."""
+    """Return the versions of Python and of the packages for communication, and a digest of parcade's code."""
     found = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
@@ -39,7 +39,10 @@ def versions() -> dict[str, str]:
 
 
 def check_hosts(names: list[str], remote_shell: str, environment: dict[str, str]) -> None:
-    """Ask every host for its versions, all at the same time. Errors: UsageError naming a host that does not answer or differs."""
+    """Compare the versions of all hosts, concurrently.
+
+    Errors: UsageError naming a host that does not answer or differs.
+    """
     given = [f"{name}={environment[name]}" for name in ("PYTHONPATH",) if name in environment]
     command = shlex.join(["env", *given, sys.executable, "-m", "parcade.cluster.versions"])
     with concurrent.futures.ThreadPoolExecutor(min(32, len(names))) as pool:
@@ -55,7 +58,7 @@ def _ask(name: str, remote_shell: str, command: str) -> dict[str, str]:
             words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=ANSWER_SECONDS
         )
     except subprocess.TimeoutExpired:
-        reason = f"nothing came within {ANSWER_SECONDS} s"
+        reason = f"no answer within {ANSWER_SECONDS} s"
     except OSError as error:
         raise UsageError(
             f"remote shell {remote_shell!r} cannot be run ({error.strerror}); use --remote-shell"
@@ -64,20 +67,22 @@ def _ask(name: str, remote_shell: str, command: str) -> dict[str, str]:
         try:
             return json.loads(done.stdout.strip().rsplit("\n", 1)[-1])
         except ValueError:
-            last = (done.stderr.strip() or "nothing was said").rsplit("\n", 1)[-1]
+            last = (done.stderr.strip() or "no message").rsplit("\n", 1)[-1]
             reason = f"code {done.returncode}: {last}"
     raise UsageError(
-        f"host {name} cannot start {sys.executable} ({reason}); try: {remote_shell} {name} {sys.executable} -V"
+        f"host {name} cannot start {sys.executable} ({reason}); "
+        f"try: {remote_shell} {name} {sys.executable} -V"
     )
 
 
 def compare(found: dict[str, str], who: str, expected: dict[str, str], whose: str) -> None:
-    """Errors: UsageError naming the first thing in which two differ."""
+    """Errors: UsageError naming the first version that differs."""
     for name in expected:
         if found.get(name) != expected[name]:
             what = "code of parcade" if name == "parcade" else name
             raise UsageError(
-                f"{who} has {what} {found.get(name)}, {whose} has {expected[name]}; install the same everywhere"
+                f"{who} has {what} {found.get(name)}, {whose} has {expected[name]}; "
+                "install the same version everywhere"
             )
 
 

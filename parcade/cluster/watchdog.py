@@ -1,12 +1,14 @@
-"""The watchdog: says which process of a job hangs, and ends what MPI would leave hanging for ever.
+"""The watchdog: it reports which process of a job hangs and ends jobs that would otherwise hang forever.
 
-A rank that is stopped, a link that goes silent and ranks that wait for one another look the same to MPI: nothing comes.
-So every rank has a thread that writes a heartbeat (``processes``) with a mark of its main thread's progress. Nobody's clock
-is compared with anybody's: a watcher notes, by its own clock, when it last saw a beat or a mark change. A job hangs when
-no process of it has made progress for the stated time; one rank that waits while another still plays does not.
+MPI cannot distinguish a stopped rank, a dead link and ranks that wait for one another: no message arrives. So
+every rank has a thread that writes heartbeats (``processes``) with a progress value of the main thread.
+Clocks of different hosts are never compared: a watcher measures with its own clock when a beat or a progress
+value last changed. A job hangs when none of its processes makes progress for the given time; a rank that
+waits while another one works does not hang.
 
-Two watch. The launcher, where parcade started the ranks: it collects stacks, names who hangs and ends the job. And every
-rank itself, which leaves a little later if it is still there: under a user's own launcher, on a host that was cut off.
+Two kinds of watchers exist. The launcher, if parcade started the ranks, collects stacks, names the hanging
+process and ends the job. Every rank also watches, and exits a little later if it still runs: under a user's
+own launcher, or on a host that was cut off.
 """
 
 from __future__ import annotations
@@ -30,24 +32,24 @@ from parcade.cluster.processes import (
     write_record,
 )
 
-# How much longer than the hang time a start may take: consoles are built and kernels compiled in it.
+# Minimum time limit during start-up, which builds consoles and compiles kernels.
 START_SECONDS = 600.0
-# How long MPI may take to come down once every rank has done its work.
+# Minimum time limit for MPI to shut down after every rank has finished.
 END_SECONDS = 60.0
-# What stands for ever where a number is wanted.
+# A time limit that means never, where a number is required.
 NEVER_SECONDS = 86_400.0
-# How long after the stated time a rank ends itself when its launcher has not: time to collect stacks.
+# How much longer than the launcher a rank waits before it ends itself: time to collect stacks.
 LAUNCHER_GRACE_SECONDS = 15.0
 EXIT_CODE_HUNG = 75
-"""What a rank that its own watchdog ends exits with (sysexits' EX_TEMPFAIL: try again)."""
-# The file that asks every process of a run for its stack, and where the answers stand.
+"""Exit code of a rank that its own watchdog ends (EX_TEMPFAIL of sysexits: try again)."""
+# Touching this file requests the stacks of every process of a run.
 ASK_FILE = "ask-stacks"
 # Made by the first rank that its watchdog ends.
 ENDED_FILE = "ended"
 
 
 class Signs(NamedTuple):
-    """What a process shows of itself: the scope it is in, a mark that changes with progress, whether it is past its start."""
+    """A process's report: its scope, a value that changes with progress, and whether start-up is over."""
 
     scope: str
     progress: float
@@ -56,31 +58,31 @@ class Signs(NamedTuple):
 
 @dataclass(frozen=True)
 class Sight:
-    """A process as a watcher sees it."""
+    """A watcher's view of a process."""
 
     record: ProcessRecord
     silent_seconds: float
-    """Since its beat last changed."""
+    """Time since its beat last changed."""
     still_seconds: float
-    """Since its progress last changed."""
+    """Time since its progress last changed."""
 
 
 def beat_seconds(hang_seconds: float) -> float:
-    """Time between heartbeats: often enough to tell a stopped process within the hang time."""
+    """Return the time between heartbeats, short enough to detect a stopped process within the hang time."""
     return min(2.0, hang_seconds / 8) if hang_seconds > 0 else 2.0
 
 
 def patience_seconds(hang_seconds: float) -> float:
-    """How long a rank may wait for the others in a call that has a time limit of its own: as long as a start may take, at least."""
+    """Return the time limit of a call that waits for other ranks: at least the limit for start-up."""
     return max(hang_seconds, START_SECONDS) if hang_seconds > 0 else NEVER_SECONDS
 
 
 class Watch:
-    """Follows the records of a run, by the clock of whoever watches.
+    """Follows the records of a run with the watcher's clock.
 
     Args:
-        world_size: how many ranks there should be.
-        hang_seconds: how long nobody may make progress; 0 means for ever.
+        world_size: the expected number of ranks.
+        hang_seconds: the job hangs when no process makes progress for this long; 0 disables.
     """
 
     def __init__(self, run: Path, world_size: int, hang_seconds: float) -> None:
@@ -91,10 +93,10 @@ class Watch:
         self._last_look = self._began = time.monotonic()
 
     def look(self) -> list[Sight]:
-        """Read all records; returns how long each has been silent and still."""
+        """Read all records; return how long each process has sent no heartbeat and made no progress."""
         now = time.monotonic()
         if now - self._last_look > max(5 * beat_seconds(self.hang_seconds), 5.0):
-            # We were stopped ourselves, with the whole job perhaps (a suspended allocation): count from now.
+            # This process was stopped, perhaps with the entire job (a suspended allocation): count from now.
             self._seen, self._began = {}, now
         self._last_look = now
         for record in read_records(self.run):
@@ -109,7 +111,7 @@ class Watch:
         ]
 
     def hang(self) -> str | None:
-        """Look; None while somebody gets on, otherwise one line that says who hangs, where and for how long."""
+        """Return one line that says who hangs, where and for how long; None if the job makes progress."""
         sights = self.look()
         if self.hang_seconds <= 0:
             return None
@@ -118,32 +120,35 @@ class Watch:
         allowed = self.hang_seconds if all_begun else max(self.hang_seconds, START_SECONDS)
         if all_begun and all(s.record.ended for s in sights):
             allowed = max(self.hang_seconds, END_SECONDS)
-        # A record stands still for one beat even when its process does not.
+        # A record changes once per beat, so it may lag behind its process by one beat.
         if still < allowed + beat_seconds(self.hang_seconds):
             return None
-        return f"no rank has got on for {still:.0f} s (--hang-timeout): {diagnose(sights, self.world_size, allowed)}"
+        return (
+            f"no rank has made progress for {still:.0f} s (--hang-timeout): "
+            f"{diagnose(sights, self.world_size, allowed)}"
+        )
 
 
 def diagnose(sights: list[Sight], world_size: int, hang_seconds: float) -> str:
-    """Whose fault it most likely is that nobody gets on: the missing, the ended, the silent, the slow, else the link."""
+    """Return the likely cause of a hang: missing, ended, silent or slow ranks, in this order, or the link."""
     ranks = {s.record.number: s for s in sights if s.record.role == "rank"}
     missing = [number for number in range(world_size) if number not in ranks]
     if missing:
-        return f"{_named(missing)} never came up"
+        return f"{_named(missing)} never started"
     ended = [n for n, s in ranks.items() if s.record.ended]
     if ended and len(ended) < world_size:
         return f"{_named(ended)} ended while the others wait"
     if ended:
-        return "every rank has done its work, but MPI does not come down"
+        return "every rank has finished its work, but MPI does not shut down"
     silent = [s for s in ranks.values() if s.silent_seconds > max(hang_seconds / 2, 2.0)]
     hosts = {s.record.host for s in ranks.values()}
     if silent:
         dead_hosts = hosts - {s.record.host for s in ranks.values() if s not in silent}
         if dead_hosts and len(hosts) > 1:
             lost = [n for n, s in ranks.items() if s.record.host in dead_hosts]
-            return f"host {', '.join(sorted(dead_hosts))} ({_named(lost)}) is dead or cut off: no heartbeat comes from it"
+            return f"host {', '.join(sorted(dead_hosts))} ({_named(lost)}) is dead or cut off: no heartbeat"
         return "; ".join(
-            f"{s.record.name} ({s.record.place}) {_STATES.get(s.record.state_letter(), 'gives no heartbeat')}"
+            f"{s.record.name} ({s.record.place}) {_STATES.get(s.record.state_letter(), 'sends no heartbeat')}"
             for s in silent
         )
     slow = [s for s in ranks.values() if s.record.scope != "communicate"]
@@ -151,10 +156,13 @@ def diagnose(sights: list[Sight], world_size: int, hang_seconds: float) -> str:
         where = "; ".join(f"{s.record.name} ({s.record.place}) is in '{s.record.scope}'" for s in slow)
         return f"{where} while the others wait for it"
     if slow:
-        return "every rank is alive but none gets on; their stacks say where they are"
+        return "every rank is alive, but none makes progress; their stacks show where they are"
     if len(hosts) > 1:
-        return f"every rank is alive and waits for the others: the link between hosts {', '.join(sorted(hosts))} is silent"
-    return "every rank is alive and waits for the others: they do not agree on what to exchange"
+        return (
+            "every rank is alive and waits for the others: "
+            f"the link between hosts {', '.join(sorted(hosts))} is silent"
+        )
+    return "every rank is alive and waits for the others: their collective calls do not match"
 
 
 _STATES = {
@@ -171,12 +179,12 @@ def _named(numbers: list[int]) -> str:
 
 
 class Heartbeat:
-    """While entered, a thread writes this process's record, answers to ``ASK_FILE`` and, if told to, ends a hung rank.
+    """A context with a thread that writes this process's record, answers ``ASK_FILE`` and ends a hung rank.
 
     Args:
-        signs: asked every beat, from the thread; must not block.
-        watch: what a rank needs to end itself when the job hangs; None only records.
-        grace_seconds: how long after the watch says so.
+        signs: called from the thread at every beat; must not block.
+        watch: detects that the job hangs, so that this rank ends itself; None only writes records.
+        grace_seconds: how long the rank waits before it ends itself.
     """
 
     def __init__(
@@ -221,7 +229,7 @@ class Heartbeat:
         try:
             write_record(self.run, self.record)
         except OSError:
-            pass  # a disk that is full or away must not end a run; the next beat tries again
+            pass  # a full or unreachable disk must not end a run; the next beat tries again
 
     def _beat_until_left(self) -> None:
         hung_since: float | None = None
@@ -233,7 +241,7 @@ class Heartbeat:
                 own, own_since, hung_since = self.record.progress, time.monotonic(), None
             if self.watch is None or self.watch.hang_seconds <= 0:
                 continue
-            # Reading every rank's record costs as many reads as ranks: only worth it for one that itself stands still.
+            # Reading all records takes one read per rank: do it only if this rank makes no progress.
             if time.monotonic() - own_since < self.watch.hang_seconds / 2:
                 continue
             reason = self.watch.hang()
@@ -242,7 +250,7 @@ class Heartbeat:
                 self._end(reason)
 
     def _answer(self) -> None:
-        """Write this process's stack if somebody asks for it anew."""
+        """Write this process's stacks if there is a new request."""
         try:
             asked = (self.run / DIRECTORY / ASK_FILE).stat().st_mtime
         except OSError:
@@ -263,7 +271,7 @@ class Heartbeat:
             pass
 
     def _end(self, reason: str) -> None:
-        """Leave: the main thread is inside a call to MPI that will not return. The first rank to leave says why."""
+        """Exit: the main thread is in an MPI call that will not return. The first rank prints the reason."""
         self.write_stack()
         sights = self.watch.look()
         try:
@@ -271,16 +279,17 @@ class Heartbeat:
             is_first = True
         except FileExistsError:
             is_first = False
-        except OSError:  # nobody can tell who is first: better said twice than not at all
+        except OSError:  # the first rank is unknown: rather print the reason twice than not at all
             is_first = True
         if is_first:
-            # The process's own: the live view has put itself in the place of sys.stderr.
+            # Use the original stderr, because the live view replaces sys.stderr.
             sys.__stderr__.write(
-                f"parcade: {reason}\nparcade: the job is ended; stacks stand in {self.run / DIRECTORY}; {self.advice}\n"
+                f"parcade: {reason}\n"
+                f"parcade: ending the job; stacks are in {self.run / DIRECTORY}; {self.advice}\n"
             )
             sys.__stderr__.flush()
-        # The launcher ends everybody once one is gone: the others, too, need a moment to write down where they stand.
+        # The launcher ends all ranks when one exits: give the others time to write their stacks.
         time.sleep(3 * self.interval_seconds)
-        # It may leave behind who cannot hear it.
+        # The launcher may leave silent processes behind.
         kill_processes_here([s.record for s in sights if s.silent_seconds > self.watch.hang_seconds / 2])
         os._exit(EXIT_CODE_HUNG)

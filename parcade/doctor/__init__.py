@@ -1,5 +1,6 @@
-"""What a machine offers, what a run would start on it, and where the two do not fit: ``parcade doctor``.
+"""``parcade doctor``: compares a machine's resources with the processes that a run would start on it.
 
-``facts.py`` looks, ``pools.py`` starts one process as a run would and counts its threads, ``running.py`` looks at a run
-that is under way, and ``rules.py`` says what follows: pure functions of the facts.
+``facts.py`` collects facts about the machine, ``pools.py`` starts a process like a run's and counts its
+threads, ``running.py`` inspects a running job, and ``rules.py`` derives findings with pure functions of the
+facts.
 """

@@ -1,7 +1,7 @@
-"""The facts about a machine that decide how fast a run goes, read from where the system keeps them.
+"""The facts about a machine that determine the speed of a run, without judgement.
 
-Nothing here judges; what cannot be read is None. ``quick_facts`` costs milliseconds and runs at the start of every
-training; ``all_facts`` also starts a process to count its thread pools and asks the launchers for their versions.
+Facts that cannot be read are None. ``quick_facts`` takes milliseconds and runs at the start of every
+training; ``all_facts`` also starts a process to count its thread pools, and queries the launchers' versions.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from pathlib import Path
 from parcade.doctor.pools import Plan, Processes, planned_processes
 from parcade.machine import available_cores, cpu_model
 
-# What changes how fast a network or the emulator runs; the kernel's names.
+# CPU features, by the kernel's names, that affect the speed of networks or the emulator.
 SIMD_FLAGS = ("avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "asimd", "bf16", "sve")
 ASK_SECONDS = 20
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What was found. Bytes and counts; None where the system does not tell."""
+    """Facts about a machine, in bytes and counts; None if unknown."""
 
     cpu: str
     cores: int
@@ -57,12 +57,12 @@ class Facts:
 
     @property
     def core_budget(self) -> float:
-        """Cores this process and its children may use at once: the narrowest of affinity and cgroup quota."""
+        """Cores that this process and its children may use: the minimum of CPU affinity and cgroup quota."""
         return min(len(self.usable_cores), self.cgroup_cores or float("inf"))
 
 
 def quick_facts(processes: tuple[Processes, ...] = ()) -> Facts:
-    """What can be read in milliseconds."""
+    """Collect the facts that can be read in milliseconds."""
     shared = _shared_memory()
     return Facts(
         cpu=cpu_model(),
@@ -86,7 +86,7 @@ def quick_facts(processes: tuple[Processes, ...] = ()) -> Facts:
 
 
 def all_facts(plan: Plan) -> Facts:
-    """Everything; takes seconds, most of them for one process started as the plan's would be."""
+    """Collect all facts. This takes seconds, mostly to start one process like the plan's."""
     facts = quick_facts(planned_processes(plan))
     return replace(facts, **_mpi_facts(), **_gpu_facts(), ray=_version("ray"), slurm=_slurm(), games=_games())
 
@@ -108,7 +108,7 @@ def _read(path: str | Path) -> str | None:
 
 
 def _cgroup_paths(controller: str) -> list[Path]:
-    """Where this process's limits of a controller stand, innermost first, for cgroup 2 and then cgroup 1."""
+    """Return the directories with this process's limits (cgroup 1 or 2) of a controller, innermost first."""
     paths: list[Path] = []
     for line in (_read("/proc/self/cgroup") or "").splitlines():
         _, controllers, path = line.split(":", 2)
@@ -121,7 +121,7 @@ def _cgroup_paths(controller: str) -> list[Path]:
 
 
 def cgroup_cores() -> float | None:
-    """Cores' worth of CPU time the control group allows; None without a limit."""
+    """Return the CPU time that the control group allows, in cores; None without a limit."""
     limits = []
     for path in _cgroup_paths("cpu"):
         quota = (_read(path / "cpu.max") or "").split()
@@ -134,20 +134,19 @@ def cgroup_cores() -> float | None:
 
 
 def cgroup_memory_bytes() -> int | None:
-    """Memory the control group allows; None without a limit."""
+    """Return the memory that the control group allows; None without a limit."""
     limits = []
     for path in _cgroup_paths("memory"):
         for name in ("memory.max", "memory.limit_in_bytes"):
             value = _read(path / name)
-            if (
-                value and value.isdigit() and int(value) < 2**60
-            ):  # cgroup 1 writes "no limit" as a huge number
+            # cgroup 1 writes "no limit" as a huge number.
+            if value and value.isdigit() and int(value) < 2**60:
                 limits.append(int(value))
     return min(limits, default=None)
 
 
 def parse_cpu_list(text: str) -> tuple[int, ...]:
-    """The kernel's ``0-3,8`` as ``(0, 1, 2, 3, 8)``."""
+    """Parse the kernel's format, e.g. ``0-3,8`` to ``(0, 1, 2, 3, 8)``."""
     cores: list[int] = []
     for part in filter(None, text.split(",")):
         first, _, last = part.partition("-")
@@ -156,13 +155,13 @@ def parse_cpu_list(text: str) -> tuple[int, ...]:
 
 
 def numa_nodes() -> tuple[tuple[int, ...], ...]:
-    """The cores of each memory node."""
+    """Return the cores of each NUMA node."""
     nodes = sorted(Path("/sys/devices/system/node").glob("node[0-9]*"), key=lambda path: int(path.name[4:]))
     return tuple(parse_cpu_list(_read(node / "cpulist") or "") for node in nodes)
 
 
 def simd_flags() -> tuple[str, ...]:
-    """The vector instructions of SIMD_FLAGS that this CPU has."""
+    """Return the SIMD_FLAGS that this CPU has."""
     lines = (_read("/proc/cpuinfo") or "").splitlines()
     flags = next(
         (line.split(":", 1)[1].split() for line in lines if line.startswith(("flags", "Features"))), []
@@ -186,13 +185,13 @@ def _shared_memory() -> tuple[int | None, int | None]:
 
 
 def _numba_facts() -> dict:
-    """Where compiled kernels are kept. Numba itself is not imported: that would cost a second."""
+    """Return the facts about the cache of compiled kernels, without importing Numba, which takes a second."""
     given = os.environ.get("NUMBA_CACHE_DIR")
     here = Path(given) if given else Path(__file__).resolve().parents[1] / "atari" / "__pycache__"
     nearest = next(path for path in (here, *here.parents) if path.exists())
     return {
         "numba": _version("numba"),
-        "numba_cache": "NUMBA_CACHE_DIR" if given else "beside the package",
+        "numba_cache": "NUMBA_CACHE_DIR" if given else "in the package directory",
         "numba_cache_writable": os.access(nearest, os.W_OK),
         "numba_kernels_cached": len(list(here.rglob("*.nbc"))) if here.exists() else 0,
     }
@@ -208,7 +207,7 @@ def _version(package: str) -> str | None:
 
 
 def ask(*command: str) -> str | None:
-    """The output of a command, None when it is not there, fails or does not answer in time."""
+    """Return the output of a command; None if it does not exist, fails or times out."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=ASK_SECONDS)
     except (OSError, subprocess.TimeoutExpired):
@@ -221,11 +220,14 @@ def _first_line(text: str | None) -> str | None:
 
 
 def _mpi_facts() -> dict[str, str | None]:
-    """The MPI that mpi4py would load, and the launcher parcade would call. In a process of its own: importing starts
-    MPI."""
+    """Return the MPI that mpi4py loads and the launcher that parcade calls."""
     library = None
     if importlib.util.find_spec("mpi4py") is not None:
-        program = "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; print(MPI.Get_library_version())"
+        # Use a separate process: the import of mpi4py.MPI loads MPI.
+        program = (
+            "import mpi4py; mpi4py.rc.initialize = False; "
+            "from mpi4py import MPI; print(MPI.Get_library_version())"
+        )
         library = ask(sys.executable, "-c", program)
     beside = Path(sys.executable).parent / "mpiexec"
     launcher = str(beside) if beside.exists() else shutil.which("mpiexec")
@@ -263,5 +265,5 @@ def _games() -> int | None:
         from parcade.envs.games import game_names
 
         return len(game_names())
-    except Exception:  # ale-py missing or broken: the finding says so, whatever the reason
+    except Exception:  # ale-py is missing or broken in some way; the rule ``roms`` reports it
         return None

@@ -1,7 +1,7 @@
-"""The thread pools of a process, and of the processes that a run would start.
+"""The thread pools of the processes that a run would start.
 
-Pools are sized when their library is loaded, from the environment and the cores the process may use; so the sizes are
-read from a process started just as a run's would be, after one product of matrices has woken them.
+Libraries size their pools when they are loaded, from the environment and the usable cores. The sizes are
+therefore read in a process that is started like a run's, after a matrix product has started the pools.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PROBE_SECONDS = 60
 
 @dataclass(frozen=True)
 class Plan:
-    """The run that is asked about: how many processes of which kind."""
+    """The run to examine: its number and kind of processes."""
 
     engine: str = "local"
     ranks: int = 1
@@ -31,7 +31,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Processes:
-    """``count`` processes of one kind on this machine, each with the same pools."""
+    """``count`` processes of one kind on this machine with equal thread pools."""
 
     what: str
     count: int
@@ -39,12 +39,12 @@ class Processes:
 
     @property
     def widest(self) -> Pool:
-        """The pool with the most threads: pools of one process take turns, so the widest is what it can run at once."""
+        """The pool with the most threads: a process uses one pool at a time, so it bounds running threads."""
         return max(self.pools, key=lambda pool: pool.threads, default=Pool("none", 1))
 
 
 def planned_processes(plan: Plan) -> tuple[Processes, ...]:
-    """What the plan would start on this machine. Errors: RuntimeError, in one line, when the probing process fails."""
+    """Return the processes that the plan would start here. Errors: RuntimeError if the probe fails."""
     from parcade.cluster.mpi import rank_environment
     from parcade.threads import rank_threads
 
@@ -64,18 +64,18 @@ def planned_processes(plan: Plan) -> tuple[Processes, ...]:
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PROBE_SECONDS)
     except subprocess.TimeoutExpired:
         raise RuntimeError(
-            f"a process to count thread pools in did not start within {PROBE_SECONDS} s: the machine is busy or short of "
-            "memory; end what else runs, or try again later"
+            f"the process that counts thread pools did not finish within {PROBE_SECONDS} s: "
+            "the machine is busy or low on memory; end other programs, or try again later"
         ) from None
     if done.returncode:
-        said = (done.stderr.strip() or "it said nothing").splitlines()[-1]
-        raise RuntimeError(f"a process to count thread pools in failed: {said}")
+        said = (done.stderr.strip() or "no message").splitlines()[-1]
+        raise RuntimeError(f"the process that counts thread pools failed: {said}")
     pools = tuple(Pool(**row) for row in json.loads(done.stdout.splitlines()[-1]))
     return (Processes(f"rank of --engine {plan.engine}", count, pools),)
 
 
 def _probe(threads_per_rank: int, local_size: int, engine: str) -> None:
-    """Be such a process: load what training loads, size what it sizes, and print the pools."""
+    """Load the libraries and size the pools as training does, and print the pools."""
     import numpy as np
     import torch
 

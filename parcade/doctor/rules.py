@@ -1,5 +1,4 @@
-"""What follows from the facts for a run: pure functions, one a rule, each giving findings with their evidence and a
-fix."""
+"""The doctor's rules: pure functions of the facts that yield findings, each with its evidence and a fix."""
 
 from __future__ import annotations
 
@@ -12,15 +11,18 @@ from parcade.report.findings import Finding, by_gravity
 Rule = Callable[[Facts, Plan], Iterator[Finding]]
 
 BUSY_LOAD_SHARE = 0.5
-"""A load average above this share of the cores makes wall clock unrepeatable."""
+"""With a load average above this share of the cores, wall-clock measurements are not repeatable."""
 RANK_MEMORY_BYTES = 700 * 2**20
-"""Resident memory of a rank with torch, ale-py and a few games: 500 to 700 MiB measured."""
+"""Resident memory of a rank with torch, ale-py and a few consoles: 500 to 700 MiB measured."""
 RANK_SHARED_MEMORY_BYTES = 32 * 2**20
-"""What Open MPI and MPICH map of /dev/shm for a rank, rounded up."""
+"""Memory that Open MPI and MPICH map in /dev/shm per rank, rounded up."""
 
 
 def threads_against_cores(facts: Facts, plan: Plan) -> Iterator[Finding]:
-    """More threads that compute at once than cores: what Karpathy's learner on many MPI ranks was held up by until one thread each was set."""
+    """More computing threads than cores.
+
+    This slowed Karpathy's learner on many MPI ranks until each rank was limited to one thread.
+    """
     cores = facts.core_budget
     threads = sum(group.count * group.widest.threads for group in facts.processes)
     if threads > max(cores, 1) and any(group.widest.threads > 1 for group in facts.processes):
@@ -40,15 +42,15 @@ def threads_against_cores(facts: Facts, plan: Plan) -> Iterator[Finding]:
 
 
 def waiting_threads_spin(facts: Facts, plan: Plan) -> Iterator[Finding]:
-    """OpenMP threads that burn a core while they wait."""
+    """OpenMP threads that busy-wait."""
     several = any(group.widest.threads > 1 for group in facts.processes)
     if several and facts.wait_policy.upper() != "PASSIVE":
         yield Finding(
             "waiting-threads-spin",
             "warning",
-            "OpenMP threads spin while they wait and take cores from emulation",
+            "waiting OpenMP threads spin and take cores from emulation",
             f"OMP_WAIT_POLICY={facts.wait_policy or 'not set'}, pools of more than one thread",
-            "export OMP_WAIT_POLICY=PASSIVE (parcade does unless it is set)",
+            "export OMP_WAIT_POLICY=PASSIVE (parcade sets it by default)",
         )
 
 
@@ -58,35 +60,34 @@ def ranks_against_cores(facts: Facts, plan: Plan) -> Iterator[Finding]:
         yield Finding(
             "more-ranks-than-cores",
             "warning",
-            "ranks take turns on the cores; each Allreduce waits for the one that sleeps",
+            "there are more ranks than cores, so each Allreduce waits for ranks that are not running",
             f"{plan.ranks} ranks on {facts.core_budget:g} core(s)",
             f"use --ranks {max(1, int(facts.core_budget))} here, or more hosts",
         )
 
 
 def affinity(facts: Facts, plan: Plan) -> Iterator[Finding]:
-    """A launcher or a batch system that pinned us to fewer cores than the machine has."""
+    """A launcher or a batch system that pins this process to some of the machine's cores."""
     if len(facts.usable_cores) < facts.cores:
         shown = ",".join(map(str, facts.usable_cores[:8])) + (",..." if len(facts.usable_cores) > 8 else "")
         yield Finding(
             "pinned-to-few-cores",
             "warning" if len(facts.usable_cores) < max(plan.ranks, 2) else "note",
-            "this process and all it starts may use only some of the cores",
+            "this process and its children may use only some of the cores",
             f"cores {shown} of {facts.cores}",
-            "start with mpiexec --bind-to none, srun --cpus-per-task, or taskset, if the others are yours too",
+            "if you may use the others, start with mpiexec --bind-to none, srun --cpus-per-task or taskset",
         )
 
 
 def cgroup(facts: Facts, plan: Plan) -> Iterator[Finding]:
-    """Limits of a container that libraries do not see when they size themselves."""
+    """Container limits that libraries ignore when they size their thread pools."""
     if facts.cgroup_cores is not None and facts.cgroup_cores < len(facts.usable_cores):
         threads = max(1, int(facts.cgroup_cores / max(1, plan.ranks)))
         yield Finding(
             "cgroup-cpu-limit",
             "warning",
-            "the container allows less CPU time than the cores it shows; threads are throttled in the middle of their "
-            "work",
-            f"{facts.cgroup_cores:g} cores' worth of CPU time, {len(facts.usable_cores)} cores visible",
+            "the container's CPU quota is below its number of visible cores; busy threads are throttled",
+            f"quota of {facts.cgroup_cores:g} cores, {len(facts.usable_cores)} cores visible",
             f"use --threads-per-rank {threads} or raise the limit (docker --cpus)",
         )
     limit = min((b for b in (facts.memory_bytes, facts.cgroup_memory_bytes) if b is not None), default=None)
@@ -95,33 +96,33 @@ def cgroup(facts: Facts, plan: Plan) -> Iterator[Finding]:
         yield Finding(
             "memory",
             "problem",
-            "the ranks may not fit into memory",
+            "the ranks may not fit in memory",
             f"{plan.ranks} ranks of about {RANK_MEMORY_BYTES >> 20} MiB, {limit / 2**30:.1f} GiB allowed",
             f"use --ranks {max(1, limit // RANK_MEMORY_BYTES)} or raise the limit",
         )
 
 
 def numa(facts: Facts, plan: Plan) -> Iterator[Finding]:
-    """Memory that is near to some cores and far from others."""
+    """Several NUMA nodes: memory that is near some cores and far from others."""
     nodes = len([node for node in facts.numa_nodes if node])
     if nodes > 1 and plan.engine != "mpi":
         yield Finding(
             "numa",
             "note",
-            "one process spreads its threads over memory nodes; half of its reads go to the far one",
-            f"{nodes} memory nodes",
+            "one process spreads its threads over several NUMA nodes; many of its reads go to a remote node",
+            f"{nodes} NUMA nodes",
             f"use --engine mpi --ranks {nodes} (or a multiple), or numactl --cpunodebind=0 --membind=0",
         )
 
 
 def simd(facts: Facts, plan: Plan) -> Iterator[Finding]:
-    """Number formats the CPU computes in natively."""
+    """The number formats that the CPU supports natively."""
     native_bfloat16 = {"avx512_bf16", "amx_bf16", "bf16"} & set(facts.simd)
     if plan.precision == "bfloat16" and plan.device == "cpu" and not native_bfloat16:
         yield Finding(
             "bfloat16-is-slow-here",
             "warning",
-            "this CPU has no native bfloat16; float32 is faster here",
+            "this CPU has no native bfloat16 support; float32 is faster",
             f"vector instructions: {' '.join(facts.simd) or 'unknown'}",
             "use --precision float32",
         )
@@ -129,14 +130,14 @@ def simd(facts: Facts, plan: Plan) -> Iterator[Finding]:
         yield Finding(
             "bfloat16-available",
             "note",
-            "this CPU computes in bfloat16 natively, which may be faster for large networks",
+            "this CPU supports bfloat16 natively, which may be faster for large networks",
             ", ".join(sorted(native_bfloat16)),
             "compare: parcade profile GAME --precision bfloat16",
         )
 
 
 def mpi(facts: Facts, plan: Plan) -> Iterator[Finding]:
-    """An MPI that is missing, or a launcher that belongs to another one."""
+    """A missing MPI, or a launcher of another MPI."""
     if plan.engine != "mpi":
         return
     if facts.mpi_library is None:
@@ -151,8 +152,8 @@ def mpi(facts: Facts, plan: Plan) -> Iterator[Finding]:
         yield Finding(
             "mpiexec-missing",
             "problem",
-            "there is no mpiexec",
-            "neither beside Python nor on PATH",
+            "mpiexec is not installed",
+            "neither next to Python nor on PATH",
             "pip install 'parcade[mpi]'",
         )
     if facts.mpi_library and facts.mpi_launcher_version:
@@ -161,9 +162,9 @@ def mpi(facts: Facts, plan: Plan) -> Iterator[Finding]:
             yield Finding(
                 "mpi-mismatch",
                 "problem",
-                "the launcher belongs to another MPI than mpi4py loads: every rank would think it is alone",
+                "the launcher and mpi4py belong to different MPIs: every rank would run as a separate job",
                 f"library {facts.mpi_library}; launcher {facts.mpi_launcher_version}",
-                "put the right mpiexec first on PATH, or set MPI4PY_MPIABI / reinstall mpi4py against this MPI",
+                "put the right mpiexec first on PATH, set MPI4PY_MPIABI, or reinstall mpi4py for this MPI",
             )
 
 
@@ -175,34 +176,34 @@ def _mpi_family(text: str) -> str | None:
 
 
 def shared_memory(facts: Facts, plan: Plan) -> Iterator[Finding]:
-    """A /dev/shm too small for the ranks: containers give 64 MiB by default."""
+    """A /dev/shm that is too small for the ranks; its default size in containers is 64 MiB."""
     free, needed = facts.shared_memory_free_bytes, plan.ranks * RANK_SHARED_MEMORY_BYTES
     if plan.engine in ("mpi", "ray") and free is not None and free < needed:
         yield Finding(
             "shared-memory",
             "problem",
-            "/dev/shm is too small for the ranks of this host; they die with a bus error",
+            "/dev/shm is too small for the ranks on this host; they would crash with a bus error",
             f"{free >> 20} MiB free, about {needed >> 20} MiB needed",
-            "free some, or start the container with --shm-size=2g",
+            "free some space, or start the container with --shm-size=2g",
         )
 
 
 def slurm(facts: Facts, plan: Plan) -> Iterator[Finding]:
-    """Inside an allocation: more threads than the CPUs a task was given."""
+    """In an allocation: more threads than CPUs per task."""
     given = facts.slurm_job.get("SLURM_CPUS_PER_TASK", "")
     widest = max((group.widest.threads for group in facts.processes), default=1)
     if given.isdigit() and widest > int(given):
         yield Finding(
             "slurm-cpus-per-task",
             "warning",
-            "a rank has more threads than Slurm gave each task cores",
+            "a rank has more threads than Slurm gave CPUs to each task",
             f"{widest} threads, SLURM_CPUS_PER_TASK={given}",
             f"use --threads-per-rank {given} or sbatch --cpus-per-task={widest}",
         )
 
 
 def gpu(facts: Facts, plan: Plan) -> Iterator[Finding]:
-    """A GPU that is asked for and cannot be used, or that is there and is not."""
+    """A GPU that is requested but unusable, or usable but idle."""
     if plan.device == "cuda" and not facts.torch_sees_gpu:
         built = (
             f"torch is built for CUDA {facts.torch_cuda}"
@@ -220,41 +221,41 @@ def gpu(facts: Facts, plan: Plan) -> Iterator[Finding]:
         yield Finding("gpu-unusable", "problem", "device cuda cannot be used", f"{found}; {built}", fix)
     elif plan.device == "cpu" and facts.gpus:
         yield Finding(
-            "gpu-idle", "note", "there is a GPU that this run leaves idle", facts.gpus[0], "use --device cuda"
+            "gpu-idle", "note", "this run does not use the machine's GPU", facts.gpus[0], "use --device cuda"
         )
 
 
 def roms(facts: Facts, plan: Plan) -> Iterator[Finding]:
-    """ale-py and the games in its wheel."""
+    """An ale-py that is missing or has no ROMs."""
     if not facts.games:
         yield Finding(
             "no-games",
             "problem",
             "no Atari game can be loaded",
-            "ale-py gives no ROMs",
+            "ale-py provides no ROMs",
             "pip install --force-reinstall ale-py",
         )
 
 
 def numba_cache(facts: Facts, plan: Plan) -> Iterator[Finding]:
-    """Kernels of the native consoles: compiled once and kept, or at every start."""
+    """The native consoles' kernels: whether they are cached or compiled at every start."""
     if plan.backend != "native":
         return
     if not facts.numba_cache_writable and not facts.numba_kernels_cached:
         yield Finding(
             "numba-cache",
             "warning",
-            "compiled kernels cannot be kept: every process of every run compiles them again, about a minute each",
+            "compiled kernels cannot be cached: every process of every run compiles them in about a minute",
             f"cache {facts.numba_cache} is not writable",
-            "export NUMBA_CACHE_DIR to a folder you may write",
+            "set NUMBA_CACHE_DIR to a writable directory",
         )
     elif not facts.numba_kernels_cached:
         yield Finding(
             "numba-cold",
             "note",
-            "the first start compiles the consoles, about a minute",
+            "the first start compiles the consoles, which takes about a minute",
             "no kernels cached yet",
-            "run it once before you measure",
+            "run it once before measuring",
         )
 
 
@@ -264,7 +265,7 @@ def load(facts: Facts, plan: Plan) -> Iterator[Finding]:
         yield Finding(
             "machine-is-busy",
             "note",
-            "other work runs here: rates by wall clock will not repeat",
+            "other programs are running: wall-clock rates will not be repeatable",
             f"load average {facts.load:.1f} on {facts.core_budget:g} core(s)",
             "compare rates per CPU-second, or wait",
         )
@@ -286,7 +287,7 @@ RULES: tuple[Rule, ...] = (
     numba_cache,
     load,
 )
-# What a training looks at when it starts: facts that cost milliseconds, and nothing that only slows measurements.
+# The rules checked at the start of a training: they need only quick facts, and exclude measurement problems.
 QUICK_RULES: tuple[Rule, ...] = (
     threads_against_cores,
     affinity,
@@ -299,5 +300,5 @@ QUICK_RULES: tuple[Rule, ...] = (
 
 
 def examine(facts: Facts, plan: Plan, rules: tuple[Rule, ...] = RULES) -> list[Finding]:
-    """All findings, the gravest first."""
+    """Return all findings, the most severe first."""
     return by_gravity(finding for rule in rules for finding in rule(facts, plan))

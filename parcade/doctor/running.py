@@ -1,4 +1,4 @@
-"""Looking at a run that is under way on this machine: its processes, their cores, and the threads that really run."""
+"""Inspecting a running job on this machine: its processes, their cores and their busy threads."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from parcade.errors import UsageError
 from parcade.report.findings import Finding
 
 BUSY_SHARE = 0.2
-"""A thread that used this share of a core while it was watched counts as running."""
+"""A thread counts as busy if it used more than this share of a core while it was watched."""
 
 
 @dataclass(frozen=True)
 class RunningProcess:
-    """What one process did while it was watched. ``involuntary_switches`` a second: taken off a core by somebody
-    else."""
+    """The activity of one process while it was watched.
+
+    Context switches are per second; involuntary ones occur when another thread takes over the core.
+    """
 
     name: str
     pid: int
@@ -32,7 +34,7 @@ class RunningProcess:
 
 
 def watch(processes: list[ProcessRecord], seconds: float) -> list[RunningProcess]:
-    """Watch processes of this host for a while; those that end meanwhile are left out."""
+    """Watch processes of this host for ``seconds``. Processes that end meanwhile are left out."""
     before = [(process, _sample(process.pid)) for process in processes]
     started = time.perf_counter()
     time.sleep(seconds)
@@ -77,14 +79,14 @@ def _sample(pid: int) -> dict | None:
 
 
 def examine_running(processes: list[RunningProcess], cores: float) -> Iterator[Finding]:
-    """Pure: what is wrong with a run from what its processes did."""
+    """Yield findings about a run from the activity of its processes. A pure function."""
     busy = sum(process.busy_threads for process in processes)
     several = any(process.busy_threads > 1 for process in processes)
     if several and busy > cores:
         yield Finding(
             "threads-oversubscribed",
             "problem" if busy >= 2 * cores else "warning",
-            f"{busy} threads compute on {cores:g} core(s)",
+            f"{busy} threads are busy on {cores:g} core(s)",
             ", ".join(f"{p.name}: {p.busy_threads} busy threads" for p in processes),
             f"use --threads-per-rank {max(1, int(cores // max(1, len(processes))))}",
         )
@@ -104,15 +106,15 @@ def examine_running(processes: list[RunningProcess], cores: float) -> Iterator[F
             "problem",
             "no process of the run uses a core",
             ", ".join(f"{p.name}: {p.cores_used:.0%} of a core" for p in processes),
-            "see where they stand: parcade stacks RUN",
+            "see their stacks: parcade stacks RUN",
         )
 
 
 def look_at_run(run: Path, seconds: float) -> list[RunningProcess]:
-    """The processes of a run on this host. Errors: UsageError when none is found here."""
+    """Watch the processes of a run on this host. Errors: UsageError when there are none."""
     processes = [record for record in read_records(run) if record.is_running_here()]
     if not processes:
         raise UsageError(
-            f"no process of this machine trains in {run}; expected a run under way, or leave --run out"
+            f"no process on this machine trains in {run}; expected a running job, or leave out --run"
         )
     return watch(processes, seconds)

@@ -1,1 +1,1 @@
-"""Systems of many parts: actors, learners, parameter servers and replays, and who hands what to whom."""
+"""Systems of actors, learners, parameter servers and replays, and the drivers that connect them."""

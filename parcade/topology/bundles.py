@@ -1,7 +1,8 @@
-"""Learners that play for themselves and meet at a parameter server: A3C, asynchronous Q-learning, bundled Gorila.
+"""Learners that play and share a parameter server: A3C, asynchronous Q-learning, bundled Gorila.
 
-Serially the learners take turns in a fixed order. Each takes over the parameters when it pushes, so its next gradient
-is as many updates old as there are other learners: the schedule of the asynchronous system, made repeatable.
+The serial engine runs the learners in a fixed order. A learner receives the current parameters when it
+pushes, so with N learners its next gradient is N - 1 updates old. This reproduces the schedule of the
+asynchronous system deterministically.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from parcade.topology.server import ServerDriver
 
 
 class Bundles(ServerDriver):
-    """One turn of every learner is always under way."""
+    """Keeps one iteration of every learner running."""
 
     def __init__(self, config: TrainConfig, engine: Engine) -> None:
         super().__init__(config, engine)

@@ -1,4 +1,4 @@
-"""Saving a topology and going on from it: every part's state in one sealed file, and what was under way between them."""
+"""Checkpoints of a topology: the state of every part, and the calls and data in flight between parts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,11 @@ from parcade.topology.parts import PartLost
 
 
 class TopologyCheckpointer:
-    """Writes ``rank-0.safetensors``: ``policy.*``, ``parts.NAME.*`` and ``plan.*``, so that agents load it as any other."""
+    """Saves and restores a driver and its parts.
+
+    ``rank-0.safetensors`` holds ``policy.*``, ``parts.NAME.*`` and ``plan.*``. Agents load it like any other
+    checkpoint.
+    """
 
     def __init__(
         self,
@@ -40,14 +44,14 @@ class TopologyCheckpointer:
         self._policy = make_policy(config)
 
     def save(self) -> None:
-        """Write a checkpoint. A disk that is full, or a part that is lost meanwhile, is reported; the last checkpoint stays."""
+        """Write a checkpoint. A full disk or a lost part is reported, and the previous checkpoint is kept."""
         final = run_directory.checkpoint_directory(self.run, self.progress.frames)
         making = final.with_name(final.name + ".making")
         driver = self.driver
         try:
             tensors = self._gather()
-        except PartLost as error:  # the driver brings it back at its next turn
-            self.say(f"warning: no checkpoint could be written ({error}); training goes on")
+        except PartLost as error:  # the driver restarts the part in its next iteration
+            self.say(f"warning: no checkpoint could be written ({error}); training continues")
             return
         state = {
             "progress": self.progress.get_state(),
@@ -60,11 +64,11 @@ class TopologyCheckpointer:
             digest = run_directory.write_rank_file(making, 0, tensors)
             run_directory.finish_checkpoint(making, final, state, [digest], self.config.run.keep_checkpoints)
         except (OSError, RuntimeError) as error:  # safetensors reports a full disk as its own error
-            self.say(f"warning: no checkpoint could be written ({error}); training goes on")
+            self.say(f"warning: no checkpoint could be written ({error}); training continues")
             shutil.rmtree(making, ignore_errors=True)
 
     def _gather(self) -> dict[str, Any]:
-        """All arrays of a checkpoint, of one moment. Errors: PartLost."""
+        """Return all arrays of a checkpoint, taken at one point in time. Errors: PartLost."""
         driver = self.driver
         driver.pause()
         load_weights(self._policy, driver.weights()[1])
@@ -74,7 +78,7 @@ class TopologyCheckpointer:
         return tensors | behind("plan.", driver.plan_arrays())
 
     def restore(self) -> None:
-        """Go on from the newest whole checkpoint. Errors: UsageError when there is none."""
+        """Continue from the newest complete checkpoint. Errors: UsageError when there is none."""
         directory, state, refused = run_directory.newest_checkpoint(self.run)
         for line in refused:
             self.say(f"warning: {line}")
@@ -94,4 +98,4 @@ class TopologyCheckpointer:
         driver.resume(plan, part_of(arrays, "plan."))
         self.say(f"resumed {directory}: {self.progress.frames:,} frames, {self.progress.updates:,} updates")
         if driver.tally.cut_games:
-            self.say(f"note: {driver.tally.cut_games} games under way were cut and fresh ones begun")
+            self.say(f"note: {driver.tally.cut_games} unfinished episodes were dropped and new ones started")

@@ -1,4 +1,4 @@
-"""What every driver does: make parts, begin and revive them, add up what they say, save and restore them."""
+"""The base class of drivers: it starts, restarts, saves and restores the parts and collects their notes."""
 
 from __future__ import annotations
 
@@ -13,27 +13,30 @@ from parcade.state import behind
 from parcade.topology.parts import ANSWER_TIMEOUT_SECONDS, Engine, Part, PartLost, Pending, call
 from parcade.topology.tally import Tally
 
-# How long a part may take to be started, or started again on whatever node, before the run gives up: importing torch
-# on a busy machine takes a minute by itself.
+# Time limit for starting or restarting a part. Importing torch on a busy machine alone takes a minute.
 REVIVAL_SECONDS = 600.0
-# So many losses with nothing learned in between are no accidents: a bug, too little memory, a bad node.
+# More losses than this without an update have a systematic cause: a bug, too little memory, a bad node.
 LOSSES_IN_A_ROW = 50
-# A learner that died is asked the same again so often: after that, what it was to work on is what was lost.
+# How often a call whose learner died is repeated before the driver takes the call's input for lost.
 ATTEMPTS = 3
 
 
 class RunLost(RuntimeError):
-    """A part could not be brought back; the message says which."""
+    """A part could not be restarted, or parts keep dying; the message says which."""
 
 
 class Driver:
-    """Runs one topology. A subclass makes the parts and says in ``advance`` who hands what to whom.
+    """Runs one topology. A subclass makes the parts and implements the data flow between them in ``advance``.
 
-    Attributes: ``tally``; ``updates`` of the learned policy; ``lives`` how often each part was begun.
+    A *life* is the time between a part's ``begin`` and its death. A call returns the life in its note, or
+    None when the part's process restarted and ``begin`` was not called since.
+
+    Attributes: ``tally`` counters of all parts; ``updates`` of the learned policy; ``lives`` the current life
+    of each part, counted from 1.
     """
 
     actor_kind: ClassVar[type | None] = None
-    """What its actors are, where they are apart from learners."""
+    """The class of the actors; None when learners play themselves."""
 
     def __init__(self, config: TrainConfig, engine: Engine) -> None:
         self.config = config
@@ -45,52 +48,58 @@ class Driver:
         self.lives: dict[str, int] = {}
         self.description = to_json(config)
         self.host_description = to_json(config.on_host())
-        """Of parts that stay on CPU cores: all but learners."""
+        """The config for parts that run on CPU cores: all except learners."""
         self.snapshot: dict[str, np.ndarray] | None = None
-        """The newest kept state of a learner that has its own optimiser."""
+        """The newest snapshot of a learner that has its own optimiser."""
         self._snapshot_at = time.monotonic()
         self._losses = 0
         self.version = 0
-        """Of the newest weights that actors were given."""
+        """The version of the newest published weights."""
         self.known: dict[int, Any] = {}
-        """Weights by version, those that actors play with."""
+        """The weights that actors use, by version."""
         self.playing: list[tuple[Pending, int]] = []
-        """Calls of actors that play an unroll, and the version of the weights they were given."""
+        """Pending ``play`` calls, each with the version of its weights."""
 
     def make(self, name: str, kind: type, *arguments: Any) -> Part:
-        """A new part by name."""
+        """Create a part and register it by name."""
         part = self.parts[name] = self.engine.make(name, kind, *arguments)
         return part
 
     def of_role(self, role: str) -> list[Part]:
-        """The parts of a role, in the order they were made."""
+        """Return the parts of a role in the order of their creation."""
         return [part for name, part in self.parts.items() if name.split("-")[0] == role]
 
     def begin(self) -> None:
-        """Begin all parts of a new run."""
+        """Start all parts of a new run."""
         raise NotImplementedError
 
     def advance(self, share: float) -> dict[str, float]:
-        """Let the system run until a learner has learned once more; returns that turn's metrics."""
+        """Run the system until one update is done; return its metrics."""
         raise NotImplementedError
 
     def pause(self) -> None:
-        """Wait for what is under way, so that a snapshot of several parts is of one moment. Serially nothing is."""
+        """Wait for running calls, so that the states of several parts are consistent.
+
+        The serial engine runs no calls in the background.
+        """
 
     def plan(self) -> dict[str, Any]:
-        """What is under way, as JSON values; arrays go by ``plan_arrays``."""
+        """Return the calls in flight and the counters as JSON values; arrays are in ``plan_arrays``."""
         return {}
 
     def plan_arrays(self) -> dict[str, np.ndarray]:
-        """Arrays that are under way between parts."""
+        """Return the arrays in flight between parts."""
         return {}
 
     def resume(self, plan: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-        """Go on as planned, every part having its state."""
+        """Continue from a saved plan. The parts already have their states."""
         raise NotImplementedError
 
     def weights(self) -> tuple[int, dict[str, np.ndarray]]:
-        """Version and arrays of the learned policy. Errors: PartLost while the learner is away or has not been begun again."""
+        """Return the version and arrays of the learned policy.
+
+        Errors: PartLost while the learner is dead or not yet started again.
+        """
         learner = self.of_role("learner")[0]
         pending = learner.start("weights")
         note = pending.note()
@@ -98,9 +107,10 @@ class Driver:
         return note["version"], self.engine.fetch(pending.data)
 
     def publish(self) -> None:
-        """Hand out the learner's weights from the next unroll on; forget those nobody plays with any more.
+        """Use the learner's current weights for all further unrolls, and drop weights that no actor uses.
 
-        While the learner is away actors play on with what they have: its next turn tells. Errors: PartLost where they have nothing.
+        When the learner is dead, actors keep the weights they have, and the learner's next call detects the
+        loss. Errors: PartLost when no weights were published before.
         """
         try:
             self.version, weights = self.weights()
@@ -113,23 +123,23 @@ class Driver:
         self.known[self.version] = self.engine.share(weights)
 
     def versions_in_use(self) -> set[int]:
-        """Versions of weights that actors play with, or will be asked to play on with."""
+        """Return the versions of the weights that actors use now or will use again."""
         return {version for _, version in self.playing}
 
     def known_arrays(self) -> dict[str, np.ndarray]:
-        """The weights that actors play with, as ``known.VERSION.*``."""
+        """Return the weights that actors use, as ``known.VERSION.*``."""
         arrays = {}
         for version, weights in self.known.items():
             arrays |= behind(f"known.{version}.", self.engine.fetch(weights))
         return arrays
 
     def check_alive(self, part: Part, note: dict[str, Any]) -> None:
-        """Errors: PartLost when a part was born anew since it was last begun, and tells of nothing that it did."""
+        """Check that a part has not restarted since its last ``begin``. Errors: PartLost when it has."""
         if note["life"] != self.lives[part.name]:
-            raise PartLost(part.name, "born anew")
+            raise PartLost(part.name, "restarted")
 
     def begin_part(self, part: Part, *arguments: Any) -> dict[str, Any]:
-        """Begin a part's next life, waiting as long as it takes to be started anew. Errors: RunLost."""
+        """Start a part's next life. Wait until its process has restarted. Errors: RunLost."""
         life = self.lives[part.name] = self.lives.get(part.name, 0) + 1
         note = self.insist(part, "begin", life, *arguments)
         if "reset_frames" in note:
@@ -137,7 +147,7 @@ class Driver:
         return note
 
     def insist(self, part: Part, method: str, *arguments: Any) -> dict[str, Any]:
-        """Call a part until it answers. Errors: RunLost when it does not within REVIVAL_SECONDS."""
+        """Repeat a call until the part answers. Errors: RunLost when it does not within REVIVAL_SECONDS."""
         deadline = time.monotonic() + REVIVAL_SECONDS
         while True:
             try:
@@ -145,12 +155,15 @@ class Driver:
                 return call(part, method, *arguments, timeout=min(left, ANSWER_TIMEOUT_SECONDS))
             except PartLost as error:
                 if time.monotonic() > deadline:
-                    raise RunLost(f"{error}; it did not come back within {REVIVAL_SECONDS:.0f} s") from error
+                    raise RunLost(f"{error}; it did not restart within {REVIVAL_SECONDS:.0f} s") from error
                 time.sleep(0.2)
 
     def answer(self, pending: Pending) -> dict[str, Any] | None:
-        """The note of a call, tallied; None when its part died or was born anew, and must be revived. Errors: RunLost."""
-        reason = f"{pending.part.name} was born anew"
+        """Wait for a call, tally its note and return it. Errors: RunLost.
+
+        Return None when the part died or restarted; the caller must start it again.
+        """
+        reason = f"{pending.part.name} restarted"
         try:
             note = pending.note()
         except PartLost as error:
@@ -168,15 +181,13 @@ class Driver:
         return note
 
     def count_loss(self, reason: str) -> None:
-        """Something was lost and is being brought back. Errors: RunLost when that is all that happens."""
+        """Count a lost part. Errors: RunLost after more than LOSSES_IN_A_ROW losses without an update."""
         self._losses += 1
         if self._losses > LOSSES_IN_A_ROW:
-            raise RunLost(
-                f"{self._losses} losses with nothing learned in between; the last: {reason}; the run stops"
-            )
+            raise RunLost(f"{self._losses} losses without an update; the last: {reason}; the run stops")
 
     def states(self, parts: Iterable[Part]) -> dict[str, dict[str, np.ndarray]]:
-        """The states of parts by name. Errors: PartLost when one of them died or was born anew."""
+        """Return the states of parts by name. Errors: PartLost when one of them died or restarted."""
         pending = [(part, part.start("get_state")) for part in parts]
         states = {}
         for part, each in pending:
@@ -187,7 +198,7 @@ class Driver:
         return states
 
     def restore_part(self, part: Part, state: dict[str, np.ndarray]) -> None:
-        """Begin a part from a saved state."""
+        """Start a part from a saved state."""
         life = self.lives.setdefault(part.name, 1)
         note = self.insist(part, "set_state", life, *self.restore_arguments(part), state)
         self.tally.cut_games += note.get("cut_games", 0)
@@ -195,11 +206,11 @@ class Driver:
             self.snapshot = state
 
     def restore_arguments(self, part: Part) -> tuple[Any, ...]:
-        """What a part's ``set_state`` takes between its life and its state."""
+        """Return the arguments of a part's ``set_state`` between its life and its state."""
         return (0,) if part.name.startswith("learner") else ()
 
     def keep_learner_snapshot(self) -> None:
-        """Keep the first learner's state every so often, where it can die."""
+        """Take a snapshot of the first learner when one is due. Does nothing on the serial engine."""
         if (
             self.engine.is_remote
             and time.monotonic() - self._snapshot_at > self.config.topology.snapshot_seconds
@@ -207,22 +218,22 @@ class Driver:
             try:
                 (self.snapshot,) = self.states(self.of_role("learner")[:1]).values()
             except PartLost:
-                return  # its next turn will tell
+                return  # the learner's next call reports the loss
             self._snapshot_at = time.monotonic()
 
     def make_actor(self, index: int) -> Part:
-        """Actor ``index``, not yet begun."""
+        """Create actor ``index`` without starting it."""
         return self.make(f"actor-{index}", self.actor_kind, self.host_description, index, self.envs_per_actor)
 
     @property
     def envs_per_actor(self) -> int:
-        """Environments of each actor; one that is added later brings as many."""
+        """Environments of each actor, including actors added later."""
         return self.config.hyper.num_envs // self.config.topology.num_actors
 
     def scale_actors(self, count: int) -> None:
-        """Have so many actors from now on; topologies without actors of their own leave it.
+        """Add or remove actors until there are ``count``. Does nothing in topologies without separate actors.
 
-        Errors: UsageError when the cluster has no room for them; all stays as it is.
+        Errors: UsageError when the cluster lacks the resources; nothing changes then.
         """
         if self.actor_kind is None:
             return
@@ -238,18 +249,18 @@ class Driver:
             self.take_actor(actor)
 
     def forget_actor(self, actor: Part) -> None:
-        """An actor is about to be removed: drop what it was doing."""
+        """Drop the calls of an actor that is about to be removed."""
 
     def take_actor(self, actor: Part) -> None:
-        """An actor has been added and begun: give it something to do."""
+        """Give work to an actor that was added and started."""
 
     def revive_learner(self, learner: Part) -> None:
-        """A learner with an optimiser of its own died: it goes on from the newest kept state, where there is one."""
+        """Restart a learner that has its own optimiser, from the newest snapshot if there is one."""
         self.begin_part(learner)
         if self.snapshot is not None:
             self.tally.rollbacks += 1
             self.insist(learner, "set_state", self.lives[learner.name], 0, self.snapshot)
 
     def close(self) -> None:
-        """End every part."""
+        """Stop every part."""
         self.engine.close()

@@ -1,4 +1,4 @@
-"""An actor of evolution strategies: it is told a seed and says what the policy it stands for scored."""
+"""The actor of evolution strategies: it receives a member's seed and sign, and returns the member's score."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from parcade.timing import Timer, process_cpu_seconds
 
 
 class EvaluatingActor:
-    """Evaluates members on environments ``index * size ...`` of the run."""
+    """Evaluates members on environments ``index * size`` to ``(index + 1) * size - 1`` of the run."""
 
     def __init__(self, config: dict[str, Any], index: int, size: int) -> None:
         self.config = from_json(config)
@@ -31,14 +31,21 @@ class EvaluatingActor:
         self._last = np.zeros(3, np.int64)
 
     def begin(self, life: int) -> tuple[dict[str, Any], None]:
-        """Evaluate from now on."""
+        """Start life ``life``."""
         self.life = life
         return {"life": life}, None
 
     def evaluate(
         self, weights: dict[str, np.ndarray], seed: int, sign: int, member: int
     ) -> tuple[dict[str, Any], None]:
-        """The member's mean score."""
+        """Play the member's episodes; the note holds its mean score.
+
+        Args:
+            weights: the unperturbed policy.
+            seed: generates the member's noise.
+            sign: +1 or -1, multiplies the noise.
+            member: index in the population; selects the environment.
+        """
         if self.life is None:
             return {"life": None}, None
         with self.timer.scope("other"):
@@ -64,7 +71,7 @@ class EvaluatingActor:
         return note, None
 
     def get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray] | None]:
-        """The environments, which stand at the start of a game each."""
+        """Return the state of the environments, each of which is at the start of an episode."""
         if self.life is None:
             return {"life": None}, None
         state = {}
@@ -75,7 +82,7 @@ class EvaluatingActor:
         return {"life": self.life, "exact": all(lane.gives_state for lane in self.lanes)}, state
 
     def set_state(self, life: int, state: dict[str, np.ndarray]) -> tuple[dict[str, Any], None]:
-        """Go on from ``get_state``'s data."""
+        """Continue from the data of ``get_state``."""
         self.life = life
         for i, lane in enumerate(self.lanes):
             part = {n: np.array(v) for n, v in part_of(state, f"lane{i}.").items()}

@@ -1,6 +1,6 @@
-"""A learner: the algorithm, its exchange, and where it plays for itself its source, in a process of its own.
+"""The learner: an algorithm, its gradient exchange and, if it plays its own games, its experience source.
 
-A turn is ``parcade.train.turn``, the same that the training loop repeats; here the driver asks for each.
+It runs ``parcade.train.turn``, one iteration of the training loop, each time the driver calls it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from parcade.train import make_algorithm, turn
 
 
 class DeliveredSource:
-    """A source whose batches were played elsewhere and came with the call."""
+    """A source that returns the batch delivered with the driver's call."""
 
     def __init__(self) -> None:
         self.batch: Batch | TransitionBatch | None = None
@@ -46,18 +46,18 @@ class DeliveredSource:
         return self.batch
 
     def publish(self, policy: Any) -> None:
-        """The driver hands weights to actors."""
+        """Do nothing: the driver sends the weights to the actors."""
 
 
 class Learner:
-    """Learns in turns.
+    """Computes one update per call of ``learn`` or, if it is bundled, of ``turn``.
 
     Args:
-        config: ``to_json`` of the run's.
-        index, count: which learner of how many.
-        shards: handles on the parameter server's shards; None learns with an optimiser of its own.
-        fetch: turns a shard's data into arrays.
-        plays: whether it plays for itself (bundled).
+        config: ``to_json`` of the run's config.
+        index, count: this learner's index and the number of learners.
+        shards: handles on the parameter server's shards; None gives the learner its own optimiser.
+        fetch: converts a shard's data into arrays.
+        plays: whether the learner plays its own games (bundled).
     """
 
     def __init__(
@@ -103,7 +103,10 @@ class Learner:
         return RolloutSource([group], length, self.algorithm.policy, threaded=False, timer=self.timer)
 
     def begin(self, life: int, epoch: int = 0, pushes: int = 0) -> tuple[dict[str, Any], None]:
-        """Start, or start again after a loss; with a server: in this epoch of it."""
+        """Start life ``life``, the first or one after a loss.
+
+        With a parameter server, ``epoch`` is the server's, and ``pushes`` the number of pushes in this life.
+        """
         self.life = life
         if isinstance(self.exchange, ParameterServerExchange):
             try:
@@ -115,7 +118,7 @@ class Learner:
         return {"life": life}, None
 
     def turn(self, share: float) -> tuple[dict[str, Any], None]:
-        """Play and learn (bundled)."""
+        """Run one iteration of a bundled learner: play and learn."""
         if self.life is None:
             return {"life": None}, None
         try:
@@ -129,10 +132,10 @@ class Learner:
     def learn(
         self, share: float, *delivered: dict[str, np.ndarray]
     ) -> tuple[dict[str, Any], np.ndarray | None]:
-        """One update from unrolls or sampled transitions; the data are new priorities, where there are any."""
+        """Run one update on unrolls or sampled transitions; the data holds the new priorities or None."""
         if self.life is None:
             return {"life": None}, None
-        if delivered[0] is None:  # the replay shard was born anew, and has none
+        if delivered[0] is None:  # the replay shard restarted and is empty
             return {"life": self.life, "nothing_delivered": True}, None
         self.source.batch = self._batch(delivered)
         try:
@@ -159,12 +162,12 @@ class Learner:
     def gradient(
         self, share: float, *delivered: dict[str, np.ndarray]
     ) -> tuple[dict[str, Any], dict[str, np.ndarray] | None]:
-        """The first half of an update of a group: the data go to every learner's ``apply``."""
+        """Compute this learner's gradient of a joint update; the data goes to every learner's ``apply``."""
         note, _ = self.learn(share, *delivered)
         return note, None if note["life"] is None else self.exchange.outgoing()
 
     def apply(self, *gradients: dict[str, np.ndarray]) -> tuple[dict[str, Any], None]:
-        """The second half: average everybody's gradients and step."""
+        """Average the gradients of all learners and take the optimiser step."""
         if self.life is None:
             return {"life": None}, None
         with self.timer.scope("learn"):
@@ -174,7 +177,7 @@ class Learner:
     def predict(
         self, *asked: dict[str, np.ndarray]
     ) -> tuple[dict[str, Any], tuple[dict[str, np.ndarray], ...] | None]:
-        """Choose actions for the observations of several actors in one forward pass; one dict for each."""
+        """Choose actions for several actors in one forward pass; the data holds one dict per actor."""
         if self.life is None:
             return {"life": None}, None
         tensors = {
@@ -223,13 +226,13 @@ class Learner:
         return note
 
     def weights(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """What actors act with."""
+        """Return the policy's weights and version, for actors."""
         return {"life": self.life, "version": int(self.algorithm.policy.version)}, weights_of(
             self.algorithm.policy
         )
 
     def get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray] | None]:
-        """All that this learner's future depends on."""
+        """Return everything that determines the learner's future behaviour."""
         if self.life is None:
             return {"life": None}, None
         state: dict[str, Any] = {
@@ -258,7 +261,10 @@ class Learner:
         return note | {"exact": not self.plays or self.source.can_resume_exactly}, state
 
     def set_state(self, life: int, epoch: int, state: dict[str, np.ndarray]) -> tuple[dict[str, Any], None]:
-        """Go on from ``get_state``'s data, of this learner or, after a loss, of another; the note counts cut games."""
+        """Continue from ``get_state``'s data, which may come from another learner after a loss.
+
+        The note counts the episodes that could not be continued (``cut_games``).
+        """
         part = lambda prefix: {n: np.array(v) for n, v in part_of(state, prefix).items()}  # noqa: E731
         self.life = life
         load_weights(self.algorithm.policy, part("weights."))
@@ -291,6 +297,6 @@ class Learner:
 
 
 def _unroll_in(data: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The unroll that an actor's data are, or that they hold beside the next observations."""
+    """Extract the unroll from an actor's data, which may also hold the next observations."""
     held = part_of(data, "unroll.")
     return held or data

@@ -1,84 +1,85 @@
-"""Parts and engines: how a driver calls the parts of a topology, wherever they run.
+"""Parts and engines: the interface through which a driver calls the parts of a topology.
 
-A part is a plain class whose methods return a pair ``(note, data)``: the note is small and for the driver, the data is
-a dict of arrays for another part, and the driver passes it on unread. ``SerialEngine`` runs everything in this process
-in the order it was asked for; ``parcade.cluster.ray.RayEngine`` places parts on a cluster. A driver cannot tell which
-it holds, so every topology can be stepped through in one process.
+A part is a plain class whose methods return a pair ``(note, data)``. The note is a small dict for the driver.
+The data is a dict of arrays for another part; the driver forwards it without reading it. ``SerialEngine``
+runs all calls in this process, in order; ``parcade.cluster.ray.RayEngine`` places parts on a cluster. Drivers
+use both through the same interface, so every topology can be debugged in one process.
 """
 
 from __future__ import annotations
 
 from typing import Any, Protocol
 
-# A turn of a learner or a block of an actor never takes this long: whoever does not answer is taken for dead.
+# Longer than any iteration of a learner or unroll of an actor. A part that takes longer counts as dead.
 ANSWER_TIMEOUT_SECONDS = 300.0
 
 
 class PartLost(Exception):
-    """A part died or does not answer; the message names it."""
+    """A part died or did not answer in time; the message names it."""
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(f"{name} is lost: {reason}")
 
 
 class Pending(Protocol):
-    """A call under way."""
+    """A running call."""
 
     part: Part
 
     def note(self, timeout: float | None = None) -> dict[str, Any]:
-        """Wait for the call and return its note. Errors: PartLost when its part died or let the time pass.
+        """Wait for the call and return its note.
 
-        Without a timeout a call has ANSWER_TIMEOUT_SECONDS from its start.
+        Without a timeout, the limit is ANSWER_TIMEOUT_SECONDS after the start of the call. Errors: PartLost
+        when the part died or did not answer in time.
         """
 
     @property
     def data(self) -> Any:
-        """What stands for the call's data: pass it to another part's ``start``, or to ``Engine.fetch``."""
+        """A reference to the call's data: pass it to another part's ``start`` or to ``Engine.fetch``."""
 
 
 class Part(Protocol):
-    """A handle on a part. ``name`` is role and number, e.g. ``actor-3``."""
+    """A handle on a part. ``name`` consists of role and number, e.g. ``actor-3``."""
 
     name: str
 
     def start(self, method: str, *arguments: Any) -> Pending:
-        """Begin a call; other calls' ``data`` may be among the arguments."""
+        """Start a call. The arguments may include the ``data`` of other calls."""
 
 
 class Engine(Protocol):
-    """Makes parts and waits for them."""
+    """Creates parts and waits for their calls."""
 
     is_remote: bool
-    """Whether parts are processes of their own, which can die."""
+    """Whether parts run in separate processes, which can die."""
 
     def make(self, name: str, kind: type, *arguments: Any) -> Part:
-        """A new part of a plain class."""
+        """Create a part of class ``kind``."""
 
     def share(self, data: dict[str, Any]) -> Any:
-        """Put data where all parts can read it without sending it to each."""
+        """Store data where all parts can read it; return a reference."""
 
     def fetch(self, data: Any, timeout: float = ANSWER_TIMEOUT_SECONDS) -> Any:
-        """The data itself, from what stands for it."""
+        """Return the data behind a reference."""
 
     def first_done(self, calls: list[Pending]) -> Pending:
-        """The next call that is done, the earliest of the list where several are; or one whose time is over."""
+        """Wait until a call finishes or exceeds its time limit; return it, or the first of several."""
 
     def all_done(self, calls: list[Pending]) -> list[Pending]:
-        """Those of the calls that are done by now; serially all, for none is waited for twice."""
+        """Return the finished calls without waiting. The serial engine runs and returns all of them."""
 
     def check_room(self, role: str, count: int) -> None:
-        """Errors: UsageError when there is no room for so many more parts of a role."""
+        """Errors: UsageError when the cluster lacks the resources for ``count`` more parts of a role."""
 
     def remove(self, part: Part) -> None:
-        """End a part."""
+        """Stop a part."""
 
     def close(self) -> None:
-        """End all parts."""
+        """Stop all parts."""
 
 
 class Later:
-    """A call of the serial engine: carried out when its note or data is asked for, once."""
+    """A call of the serial engine, executed once, when its note or data is first requested."""
 
     def __init__(self, part: LocalPart, method: str, arguments: tuple[Any, ...]) -> None:
         self.part = part
@@ -116,7 +117,7 @@ class LocalPart:
 
 
 class SerialEngine:
-    """One process, no threads: a call is carried out when it is waited for, and the first of a list is always next."""
+    """One process, no threads: a call runs when it is waited for. ``first_done`` runs the first call."""
 
     is_remote = False
 
@@ -144,7 +145,7 @@ class SerialEngine:
         return list(calls)
 
     def check_room(self, role: str, count: int) -> None:
-        """There is always room."""
+        """Do nothing: the serial engine has no limit."""
 
     def remove(self, part: LocalPart) -> None:
         part.thing.close()
@@ -156,5 +157,5 @@ class SerialEngine:
 
 
 def call(part: Part, method: str, *arguments: Any, timeout: float | None = None) -> dict[str, Any]:
-    """Start a call, wait, return its note. Errors: PartLost."""
+    """Start a call, wait for it and return its note. Errors: PartLost."""
     return part.start(method, *arguments).note(timeout)

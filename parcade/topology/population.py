@@ -1,7 +1,8 @@
-"""Evolution strategies on a cluster: actors evaluate members, one learner takes the step; only seeds and scores return.
+"""Evolution strategies on a cluster: actors evaluate members of the population, one learner takes the step.
 
-A member whose actor died is evaluated by another; which actor evaluates whom has no influence on what is learned but
-through the games' own random starts.
+Actors return only scores; the learner regenerates each member's noise from its seed. When an actor dies,
+another one evaluates its member. The assignment of members to actors affects learning only through the random
+starts of the episodes.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from parcade.topology.parts import Engine, PartLost, Pending
 
 
 class Population(Driver):
-    """One generation an update."""
+    """Evaluates one generation per update."""
 
     actor_kind = EvaluatingActor
 
@@ -60,7 +61,7 @@ class Population(Driver):
         return self._step(share, {"seeds": seeds, "signs": signs, "scores": scores})
 
     def _weights(self) -> dict[str, np.ndarray]:
-        """The learner's; one that died is brought back."""
+        """Return the learner's weights. Restart the learner if it died."""
         while True:
             try:
                 return self.weights()[1]

@@ -1,7 +1,8 @@
-"""Actors without a network, a predictor that chooses for all of them, and a trainer: GA3C.
+"""Actors without a network, and one learner that predicts their actions and trains: GA3C.
 
-The prediction queue holds what actors see, and every forward pass takes all that wait; the training queue holds
-finished unrolls. Serially all actors step, one prediction serves them all, and training comes as soon as there is enough.
+The prediction queue holds the actors' observations; each forward pass takes all waiting ones. The training
+queue holds finished unrolls. On the serial engine, all actors step, one prediction serves all of them, and an
+update runs as soon as enough unrolls wait.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from parcade.topology.parts import Engine, Part, Pending
 
 
 class Predicted(Driver):
-    """One learner that predicts and trains, and actors that wait for nothing but its answers."""
+    """Runs one learner that predicts and trains, and actors that wait only for its predictions."""
 
     actor_kind = Actor
 
@@ -30,9 +31,8 @@ class Predicted(Driver):
         for i in range(config.topology.num_actors):
             self.make_actor(i)
         self.stepping: list[Pending] = []
-        self.answers: dict[
-            str, tuple[Any, int]
-        ] = {}  # what each stepping actor was told, and its place in it
+        # For each stepping actor: the prediction it received, and its index in that prediction.
+        self.answers: dict[str, tuple[Any, int]] = {}
         self.training: deque[Any] = deque()
         self.predictions = 0
         self.predicted_envs = 0
@@ -61,7 +61,7 @@ class Predicted(Driver):
                 self._predict(asked)
 
     def _observed(self, done: Pending) -> bool:
-        """Whether an actor shows what it sees; one that died is begun anew."""
+        """Handle a finished ``step`` call; return False, after restarting the actor, if it died."""
         self.stepping = [each for each in self.stepping if each is not done]
         note = self.answer(done)
         if note is None:
@@ -78,7 +78,7 @@ class Predicted(Driver):
             if self.answer(prediction) is not None:
                 break
             self.revive_learner(self.learner)
-        else:  # what an actor saw went down with its node: they all show it again
+        else:  # an actor's observations were lost with its node: all of these actors send theirs again
             for each in asked:
                 self._step(each.part, None, 0)
             return
@@ -116,7 +116,7 @@ class Predicted(Driver):
         }
 
     def plan_arrays(self) -> dict[str, np.ndarray]:
-        if self.engine.is_remote:  # what a cluster was doing is begun anew
+        if self.engine.is_remote:  # on a cluster, a resumed run starts these calls again
             return {}
         arrays = {}
         for each in self.stepping:
@@ -131,7 +131,7 @@ class Predicted(Driver):
 
     def resume(self, plan: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
         self.predictions, self.predicted_envs = plan["predictions"]
-        self.stepping = []  # actors that came on top of the config's have been asked once
+        self.stepping = []  # drop the calls that ``scale_actors`` started for added actors
         if self.engine.is_remote:
             for actor in self.of_role("actor"):
                 self._step(actor, None, 0)

@@ -1,4 +1,4 @@
-"""A shard of a global replay: what some of the actors played, sampled by all learners."""
+"""A shard of a global replay: it stores the unrolls of some actors, and all learners sample from it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from parcade.threads import set_part_threads
 
 
 class ReplayShard:
-    """Shard ``index`` of ``count``. Every actor it serves writes to lanes of its own, ``size`` of them."""
+    """Shard ``index`` of ``count``. Each of its actors has ``size`` lanes, one per environment."""
 
     def __init__(self, config: dict[str, Any], index: int, count: int, size: int) -> None:
         parsed = from_json(config)
@@ -41,20 +41,20 @@ class ReplayShard:
         self.life: int | None = None
 
     def begin(self, life: int) -> tuple[dict[str, Any], None]:
-        """Serve from now on."""
+        """Start life ``life``."""
         self.life = life
         return {"life": life}, None
 
     def add(
         self, writer: int, life: int, slot: int, unroll: dict[str, np.ndarray]
     ) -> tuple[dict[str, Any], None]:
-        """Store an actor's unroll in its slot's lanes."""
+        """Store an unroll of actor ``writer`` in the lanes of slot ``slot``."""
         if self.life is None:
             return {"life": None}, None
         batch = Batch.from_arrays(unroll)
         slot %= self.slots
         if tuple(self._writers[slot]) != (writer, life):
-            # Another actor, or the same one born anew, goes on in these lanes: nothing joins up with what is there.
+            # The writer is another or a restarted actor, so its unroll does not continue the lanes' contents.
             batch.starts[0] = True
             self._writers[slot] = writer, life
         self.replay.add_to_lanes(np.arange(slot * self.size, (slot + 1) * self.size), batch)
@@ -62,7 +62,7 @@ class ReplayShard:
         return {"life": self.life, "transitions": len(self.replay)}, None
 
     def sample(self) -> tuple[dict[str, Any], dict[str, np.ndarray] | None]:
-        """A learner's batch of transitions; no data while there are none."""
+        """Sample a batch of transitions for a learner; the data is None while the shard is empty."""
         if self.life is None or not len(self.replay):
             return {"life": self.life, "transitions": 0}, None
         self._samples += 1
@@ -72,7 +72,7 @@ class ReplayShard:
     def update_priorities(
         self, sampled: dict[str, np.ndarray], errors: np.ndarray
     ) -> tuple[dict[str, Any], None]:
-        """Take the learner's absolute errors of a batch that ``sample`` gave."""
+        """Set the priorities of a batch returned by ``sample`` from the learner's absolute errors."""
         if self.life is not None and len(self.replay):
             self.replay.update_priorities(
                 np.array(sampled["indices"]), np.array(sampled["stamps"]), np.array(errors)
@@ -80,7 +80,7 @@ class ReplayShard:
         return {"life": self.life}, None
 
     def get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray] | None]:
-        """Everything, or but for the transitions where the run does not save them."""
+        """Return the state; it includes the transitions only if the run saves its replay."""
         if self.life is None:
             return {"life": None}, None
         state = {"counters": np.array([self.steps, self._samples]), "writers": self._writers.copy()}
@@ -89,7 +89,7 @@ class ReplayShard:
         return {"life": self.life, "exact": self.saves_replay}, state
 
     def set_state(self, life: int, state: dict[str, np.ndarray]) -> tuple[dict[str, Any], None]:
-        """Go on from ``get_state``'s data."""
+        """Continue from the data of ``get_state``."""
         self.life = life
         self.steps, self._samples = (int(x) for x in state["counters"])
         if any(name.startswith("replay.") for name in state):
@@ -99,4 +99,4 @@ class ReplayShard:
         return {}, None
 
     def close(self) -> None:
-        """Nothing to end."""
+        """Do nothing: the shard holds no external resources."""

@@ -1,8 +1,8 @@
-"""Actors fill a global replay in shards, learners sample from it: Ape-X, and Gorila with its parts apart.
+"""Actors fill a sharded global replay, and learners sample from it: Ape-X, and Gorila with separate actors.
 
-``steps_per_update`` keeps the two in step: learners wait for steps, and actors do not run ahead of the learners by more
-than two deliveries each. Serially what was played and learned is stored first, then a learner's update comes, then actors
-play, in the order they were asked.
+``steps_per_update`` sets the ratio of acting to learning: learners wait for enough steps, and actors run at
+most two unrolls per actor ahead of the learners. The serial engine first stores finished unrolls and new
+priorities, then runs updates, then lets actors play, in the order of the calls.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from parcade.topology.server import ServerDriver
 
 
 class Learning(NamedTuple):
-    """An update under way: its call, the sample it learns from, and with which share of the run it was begun."""
+    """A running update: its call, its sample, and the share of the run done when it started."""
 
     call: Pending
     sample: Pending
@@ -29,7 +29,7 @@ class Learning(NamedTuple):
 
 
 class Replayed(ServerDriver):
-    """Learners have an optimiser of their own (Ape-X, one learner) or a parameter server (Gorila)."""
+    """Runs one learner with its own optimiser (Ape-X), or several with a parameter server (Gorila)."""
 
     actor_kind = Actor
 
@@ -116,7 +116,7 @@ class Replayed(ServerDriver):
         self.learning.append(Learning(learner.start("learn", share, sample.data), sample, share))
 
     def _played(self, done: Pending) -> None:
-        """An actor answered: store its unroll, or revive it."""
+        """Handle a finished ``play`` call: store the unroll, or restart the actor."""
         self.playing = [(pending, version) for pending, version in self.playing if pending is not done]
         name = done.part.name
         note = self.answer(done)
@@ -140,7 +140,7 @@ class Replayed(ServerDriver):
         self.tally.gauge("replay/transitions", sum(self.transitions.values()))
 
     def _revive_replay(self, shard: Part) -> None:
-        """A replay shard that died begins empty: its actors fill it anew, and learners sample from the others."""
+        """Restart a dead replay shard. It starts empty; until it is refilled, learners sample from others."""
         self.begin_part(shard)
         self.transitions[shard.name] = 0
 
@@ -170,7 +170,7 @@ class Replayed(ServerDriver):
         return metrics
 
     def _sample_was_lost(self, answer: dict[str, Any] | None, learning: Learning) -> bool:
-        """Whether a learner had nothing to learn from, because a replay shard died; then that is begun anew."""
+        """Return whether a learner got no sample because a replay shard died. Restart the shard if so."""
         if answer is not None and "nothing_delivered" not in answer:
             return False
         note = self.answer(learning.sample)
@@ -182,7 +182,7 @@ class Replayed(ServerDriver):
 
     def recover_server(self) -> None:
         super().recover_server()
-        self.publish()  # what actors play with may be of versions that are gone
+        self.publish()  # actors may use versions that the rollback removed
 
     def revive_learner(self, learner: Part) -> None:
         super().revive_learner(learner)

@@ -1,6 +1,6 @@
-"""A run of a topology: its driver, one reporter, checkpoints, on the serial engine or on a cluster.
+"""Running a topology on the serial engine or on a cluster: the driver, the reporter and checkpoints.
 
-The loop is that of ``parcade.train``, but that a turn is the driver's, who has one of the learners take it.
+The loop is that of ``parcade.train``, except that each iteration is a call of ``Driver.advance``.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ DRIVERS: dict[str, type[Driver]] = {
     "population": Population,
 }
 
-# What stands in this file of a run's directory changes the number of actors while it runs: ``parcade scale-to``.
+# ``parcade scale-to`` writes the wanted number of actors to this file in the run directory.
 SCALE_FILE = "actors.json"
 
 
 class DriverExchange(Exchange):
-    """Stands for the exchange where the reporter asks: one process, whose updates are its learners'."""
+    """Gives the reporter the learners' update and byte counts through the interface of an exchange."""
 
     def check_parameters(self) -> None:
-        """Parameters are compared where they are averaged."""
+        """Do nothing: the driver's process has no parameters to compare."""
 
 
 def make_engine(config: TrainConfig) -> Engine:
-    """The engine of the config. Errors: UsageError when there is no cluster at the address."""
+    """Create the config's engine. Errors: UsageError when no cluster answers at the config's address."""
     if config.run.engine == "serial":
         return SerialEngine()
     from parcade.cluster.ray import RayEngine
@@ -63,7 +63,7 @@ def make_engine(config: TrainConfig) -> Engine:
 
 
 def resources_of(config: TrainConfig) -> dict[str, float]:
-    """CPUs and GPUs that all parts of a run reserve together."""
+    """Return the CPUs and GPUs that all parts of a run reserve in total."""
     t, topology = config.topology, algorithm_row(config.run.algorithm).topology
     actors = 0 if config.is_bundled else t.num_actors
     shards = t.num_shards if topology == "bundles" else 0
@@ -77,13 +77,13 @@ def resources_of(config: TrainConfig) -> dict[str, float]:
 
 
 def make_driver(config: TrainConfig, engine: Engine) -> Driver:
-    """The driver of the config's algorithm, its parts made but not begun."""
+    """Create the driver of the config's algorithm and its parts, without starting them."""
     name = algorithm_row(config.run.algorithm).topology
     return DRIVERS[name if name != "bundles" or config.is_bundled else "replayed"](config, engine)
 
 
 def run_topology(config: TrainConfig, run: Path, timer: Timer, *, resume: bool = False) -> dict[str, Any]:
-    """Train as the config says, in a run directory that is there; returns ``result.json``'s content."""
+    """Train as configured in an existing run directory; return the content of ``result.json``."""
     from parcade.train import write_result
 
     set_part_threads(config.run.threads_per_rank, learns=True)
@@ -130,7 +130,7 @@ def run_topology(config: TrainConfig, run: Path, timer: Timer, *, resume: bool =
 
 
 def scale(run: Path, driver: Driver, say: Any) -> None:
-    """Follow ``parcade scale-to``; what there is no room for is said and left."""
+    """Apply a request of ``parcade scale-to``. A request that does not fit is reported and ignored."""
     path = run / SCALE_FILE
     if path.exists():
         wanted = int(json.loads(path.read_text())["actors"])
@@ -138,6 +138,6 @@ def scale(run: Path, driver: Driver, say: Any) -> None:
         try:
             driver.scale_actors(wanted)
         except UsageError as error:
-            say(f"warning: {error}; the run goes on as it is")
+            say(f"warning: {error}; the number of actors stays the same")
             return
-        say(f"{len(driver.of_role('actor'))} actors from now on")
+        say(f"number of actors: {len(driver.of_role('actor'))}")

@@ -1,4 +1,4 @@
-"""A driver whose learners meet at a parameter server: shards, snapshots, and going back to one when a shard dies."""
+"""The driver of learners that share a parameter server: shards, snapshots, and rollback when a shard dies."""
 
 from __future__ import annotations
 
@@ -13,27 +13,28 @@ from parcade.topology.learner import Learner
 from parcade.topology.parts import Engine, Part, PartLost
 from parcade.topology.server_shard import ServerShard
 
-# A server that is lost so often in a row will not come back.
+# How often in a row the driver tries to restore a lost server.
 RECOVERIES = 10
 
 
 class ServerDriver(Driver):
-    """Makes shards and learners. A subclass keeps the learners' calls in ``under_way`` and can wait for all of them.
+    """Makes shards and learners. A subclass tracks the learners' calls; its ``pause`` waits for all of them.
 
-    When a shard is lost, every shard goes back to the last snapshot, which was taken while nothing was pushed, so that
-    all are of one version; ``epoch`` counts that, and pushes from before it are refused.
+    When a shard is lost, all shards roll back to the last snapshot. Snapshots are taken while no push is in
+    flight, so all shards have the same version. ``epoch`` counts the rollbacks; shards refuse pushes from
+    earlier epochs.
     """
 
     def __init__(self, config: TrainConfig, engine: Engine) -> None:
         super().__init__(config, engine)
         self.epoch = 0
         self.sent: dict[tuple[int, int], int] = {}
-        """Pushes of every learner in every life: what the ledger must account for."""
+        """The number of pushes by ``(learner, life)``, which the ledger must account for."""
         self.snapshots: list[dict[str, np.ndarray]] = []
         self._snapshot_at = time.monotonic()
 
     def make_server(self, *, plays: bool) -> None:
-        """The shards, and the learners that know them."""
+        """Create the shards and the learners that use them."""
         count = self.config.topology.num_shards
         shards = [self.make(f"shard-{k}", ServerShard, self.host_description, k, count) for k in range(count)]
         for i in range(self.config.num_learners):
@@ -41,7 +42,7 @@ class ServerDriver(Driver):
             self.make(f"learner-{i}", Learner, *arguments)
 
     def begin_server(self) -> None:
-        """Begin shards, then learners."""
+        """Start the shards, then the learners."""
         for shard in self.of_role("shard"):
             self.insist(shard, "begin", self.epoch)
         self.take_snapshot()
@@ -49,11 +50,11 @@ class ServerDriver(Driver):
             self.begin_learner(learner)
 
     def begin_learner(self, learner: Part) -> dict[str, Any]:
-        """A learner's first or next life."""
+        """Start a learner's first or next life."""
         return self.begin_part(learner, self.epoch, 0)
 
     def settle(self) -> None:
-        """Tell every shard what every learner has sent, ended lives included: what did not arrive is lost."""
+        """Tell every shard the number of pushes of every learner life; it counts missing ones as lost."""
         for shard in self.of_role("shard"):
             for (index, life), number in self.sent.items():
                 self.insist(shard, "settle", index, life, number)
@@ -62,15 +63,15 @@ class ServerDriver(Driver):
         if not part.name.startswith("shard"):
             super().check_alive(part, note)
         elif note["epoch"] != self.epoch:
-            raise PartLost(part.name, "born anew")
+            raise PartLost(part.name, "restarted")
 
     def take_snapshot(self) -> None:
-        """Keep the state of all shards; nothing may be on its way to them. Errors: PartLost."""
+        """Store the state of all shards. No push may be in flight. Errors: PartLost."""
         self.snapshots = list(self.states(self.of_role("shard")).values())
         self._snapshot_at = time.monotonic()
 
     def snapshot_if_due(self) -> None:
-        """Keep a snapshot every so often, where parts can die."""
+        """Take a snapshot when one is due. Does nothing on the serial engine."""
         if (
             self.engine.is_remote
             and time.monotonic() - self._snapshot_at > self.config.topology.snapshot_seconds
@@ -82,7 +83,7 @@ class ServerDriver(Driver):
                 self.recover_server()
 
     def recover_server(self) -> None:
-        """A shard was lost: all go back to the snapshot, and all learners start from it."""
+        """After the loss of a shard, restart all shards and learners from the last snapshot."""
         self.pause()
         self.tally.rollbacks += 1
         for _ in range(RECOVERIES):
@@ -90,7 +91,7 @@ class ServerDriver(Driver):
             for shard, state in zip(self.of_role("shard"), self.snapshots, strict=True):
                 self.insist(shard, "begin", self.epoch, state)
             self.settle()
-            # A learner keeps its life and its numbers: from the gap the shards see what going back has cost.
+            # A learner keeps its life and its push numbers: the gap shows the shards what the rollback lost.
             notes = []
             for learner in self.of_role("learner"):
                 index, life = self._key(learner)
@@ -105,7 +106,7 @@ class ServerDriver(Driver):
         return int(learner.name.split("-")[1]), self.lives.setdefault(learner.name, 1)
 
     def learner_answered(self, learner: Part, note: dict[str, Any] | None) -> dict[str, float] | None:
-        """Deal with a learner's turn; returns its metrics, or None when learner or server had to be brought back."""
+        """Handle the note of an update; return its metrics, or None when learner or server was restarted."""
         if note is None:
             note = self.begin_learner(learner)
         else:
@@ -122,7 +123,7 @@ class ServerDriver(Driver):
             self.insist(part, "begin", self.epoch, state)
             return
         super().restore_part(part, state)
-        if "pushes" in state:  # a learner of a server, not one with an optimiser of its own
+        if "pushes" in state:  # a learner that uses the server, without its own optimiser
             self.sent[self._key(part)] = int(state["pushes"])
 
     def restore_arguments(self, part: Part) -> tuple[Any, ...]:

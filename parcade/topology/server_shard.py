@@ -1,4 +1,4 @@
-"""A shard of the parameter server, made from a run's config alone: every shard and learner draws the same weights."""
+"""A shard of the parameter server. Shards and learners derive the same initial weights from the config."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from parcade.train import make_algorithm
 
 
 class ServerShard(ParameterShard):
-    """Slice ``index`` of ``count`` of the policy that the config describes."""
+    """Slice ``index`` of ``count`` of the config's policy parameters."""
 
     def __init__(self, config: dict[str, Any], index: int, count: int) -> None:
         parsed = from_json(config)

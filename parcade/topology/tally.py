@@ -1,4 +1,4 @@
-"""What a driver adds up from the notes of its parts; to the reporter it looks like a source."""
+"""The sum of the notes of all parts; for the reporter, it has the interface of an experience source."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from parcade.timing import SCOPES
 
 
 class Tally:
-    """Counters over all parts and all their lives, finished games, and the newest value of every gauge."""
+    """Counters over all parts and all their lives, finished episodes, and the newest value of every gauge."""
 
     can_resume_exactly = True
 
@@ -30,16 +30,16 @@ class Tally:
 
     @property
     def episode_logs(self) -> list[Tally]:
-        """Itself: it hands out rows as an EpisodeLog does."""
+        """The tally itself, which implements ``take_new`` of an EpisodeLog."""
         return [self]
 
     def take_new(self) -> np.ndarray:
-        """Rows of games finished since the last call, ``[k, 5]``."""
+        """Return the rows of the episodes finished since the last call, ``[k, 5]``."""
         rows, self._rows = np.concatenate([np.zeros((0, NUM_COLUMNS)), *self._rows]), []
         return rows
 
     def add(self, name: str, note: dict[str, Any]) -> None:
-        """Take in the note of a part."""
+        """Add the note of part ``name``."""
         for counter in ("frames", "reset_frames", "steps"):
             setattr(self, counter, getattr(self, counter) + note.get(counter, 0))
         if len(note.get("rows", ())):
@@ -54,22 +54,25 @@ class Tally:
                 "server/pushed": pushed,
                 **{f"server/{o}": n for o, n in zip(OUTCOMES, ledger, strict=True)},
             }
-            # A learner that has not pushed for a while knows an older ledger than another one.
+            # Learners' copies of the ledger differ in age; keep the newest.
             if pushed >= self._gauges.get("server/pushed", 0):
                 self._gauges |= newer
 
     def gauge(self, name: str, value: float) -> None:
-        """Set a gauge: reported as it is, not as a mean."""
+        """Set a gauge, a metric that is reported as its newest value, not as a mean."""
         self._gauges[name] = float(value)
 
     @property
     def cpu_seconds(self) -> float:
-        """CPU time of the parts that are processes of their own."""
+        """CPU time of the parts that run in separate processes."""
         return sum(self._cpu_seconds.values())
 
     @property
     def gauges(self) -> dict[str, float]:
-        """All gauges, and shares of wall clock since this was last read: of learners and of actors, serially of all together."""
+        """All gauges, and the shares of wall clock per scope since the last read.
+
+        Shares are separate for learners and actors on a cluster, and combined on the serial engine.
+        """
         counts = {
             "parts/restarts": self.restarts,
             "parts/rollbacks": self.rollbacks,
@@ -94,23 +97,22 @@ class Tally:
         total = sum(np.array([seconds[s] for s in SCOPES]) for seconds in parts)
         spent = total - self._reported_seconds.get(prefix, 0.0)
         self._reported_seconds[prefix] = total
-        if (spent < 0).any() or spent.sum() <= 0:  # a part began anew
+        if (spent < 0).any() or spent.sum() <= 0:  # a part restarted, or nothing new was reported
             return {}
-        # Serially a part's waiting is the others' work.
+        # In one process, a part waits while the others work: do not count that time twice.
         spent[SCOPES.index("wait")] *= self.is_remote
         shares = {
             prefix + scope: round(float(s), 5) for scope, s in zip(SCOPES, spent / spent.sum(), strict=True)
         }
-        return {
-            name: share for name, share in shares.items() if name in METRICS
-        }  # actors have fewer scopes than learners
+        # Actors have fewer scopes than learners.
+        return {name: share for name, share in shares.items() if name in METRICS}
 
     def get_state(self) -> dict[str, Any]:
-        """Counters as JSON values; rows are taken before a checkpoint is written."""
+        """Return the counters as JSON values. The reporter takes all rows before it writes a checkpoint."""
         names = ("frames", "reset_frames", "steps", "cut_games", "restarts", "rollbacks", "lost_turns")
         return {name: getattr(self, name) for name in names}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Take what ``get_state`` gave."""
+        """Restore the counters returned by ``get_state``."""
         for name, value in state.items():
             setattr(self, name, value)

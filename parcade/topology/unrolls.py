@@ -1,8 +1,8 @@
-"""Actors, a bounded queue of unrolls, and one learner or several that average their gradients: IMPALA.
+"""Actors, a bounded queue of unrolls, and one or several learners that average their gradients: IMPALA.
 
-Serially a learner's update comes first, then the actors in the order their unrolls were begun. An unroll is begun with
-the newest weights when the queue has room, so how old they are when they are learned from is bounded by the queue
-(``experience/unroll_queue.py``).
+An actor starts an unroll with the newest weights as soon as the queue has room, so the queue's capacity
+bounds the policy lag (``experience/unroll_queue.py``). The serial engine runs a learner's update first, then
+the actors in the order in which their unrolls started.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from parcade.topology.parts import Engine, Part, PartLost, Pending
 
 
 class Unrolls(Driver):
-    """Keeps actors playing as the queue allows, and the learners learning when it has enough."""
+    """Keeps actors playing while the queue has room, and runs an update when it holds enough unrolls."""
 
     actor_kind = Actor
 
@@ -36,7 +36,7 @@ class Unrolls(Driver):
         needed = hyper.unrolls_per_update * self.count
         self.queue = UnrollQueue(t.queue_unrolls or 2 * max(needed, t.num_actors), needed)
         self.idle: list[Part] = []
-        self.pulled_at: dict[str, tuple[int, int]] = {}  # steps ago, version of an actor's weights
+        self.pulled_at: dict[str, tuple[int, int]] = {}  # steps since an actor pulled weights, their version
 
     def begin(self) -> None:
         for part in self.parts.values():
@@ -45,7 +45,7 @@ class Unrolls(Driver):
         self.idle = self.of_role("actor")
 
     def _play(self) -> None:
-        """Begin unrolls, as far as the queue has room."""
+        """Start unrolls while the queue has room."""
         while self.idle and self.queue.admit():
             actor = self.idle.pop(0)
             steps, version = self.pulled_at.get(actor.name, (0, -1))
@@ -72,14 +72,14 @@ class Unrolls(Driver):
             if metrics is not None:
                 break
         self.queue.learned()
-        if metrics is None:  # the unrolls went down with their node: learn from others
+        if metrics is None:  # the unrolls were lost with their node: learn from others
             return self.advance(share)
         self.publish()
         self._gauge(unrolls)
         return metrics
 
     def _collect(self, done: Pending) -> None:
-        """An actor answered: queue its unroll, or revive it."""
+        """Handle a finished ``play`` call: queue the unroll, or restart the actor."""
         self.playing = [(pending, version) for pending, version in self.playing if pending is not done]
         note = self.answer(done)
         if note is None:
@@ -91,9 +91,9 @@ class Unrolls(Driver):
         self.idle.append(done.part)
 
     def _learn(self, share: float, unrolls: list[Any]) -> dict[str, float] | None:
-        """One update from an update's unrolls; None when a learner was lost and has another's state now.
+        """Run one update on ``unrolls``; None when a learner was lost and has been restarted.
 
-        While it lasts, actors that answer are not asked again: what they play next has the new weights.
+        Actors that finish during the update wait for its end, so that their next unrolls use the new weights.
         """
         self._play()
         learners = self.of_role("learner")
@@ -119,13 +119,13 @@ class Unrolls(Driver):
         return {name: float(np.mean([n["metrics"][name] for n in notes])) for name in notes[0]["metrics"]}
 
     def _replace(self, notes: list[dict[str, Any] | None], learners: list[Part]) -> None:
-        """Give learners that died the state of one that lives, or the last snapshot where none does."""
+        """Restart dead learners from the state of a living one, or all from the last snapshot if all died."""
         alive = [learner for learner, note in zip(learners, notes, strict=True) if note is not None]
         state = self.snapshot
         if alive:
             try:
                 state = self.states(alive[:1])[alive[0].name]
-            except PartLost:  # that one died too
+            except PartLost:  # it died as well
                 alive = []
         if not alive:
             self.tally.rollbacks += 1
@@ -138,9 +138,8 @@ class Unrolls(Driver):
     def _gauge(self, unrolls: list[Unroll]) -> None:
         self.tally.gauge("queue/depth", len(self.queue.waiting))
         self.tally.gauge("queue/under_way", self.queue.under_way)
-        if (
-            not self.config.topology.pull_steps
-        ):  # weights are taken with every unroll: then the queue bounds their age
+        if not self.config.topology.pull_steps:
+            # Actors pull weights with every unroll, so the queue bounds the lag.
             self.tally.gauge("queue/max_lag", self.queue.max_lag)
         self.tally.gauge("parts/actors", len(self.of_role("actor")))
         self.keep_learner_snapshot()

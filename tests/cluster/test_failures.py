@@ -75,7 +75,7 @@ def test_ranks_that_do_not_agree_on_what_to_exchange_are_ended(tmp_path):
     with TrainingJob(mpi_programs("openmpi"), tmp_path / "run", launcher="mpiexec", program=program) as job:
         _, err = job.finish()
         assert_ended_and_resumable(job, err)
-    assert "every rank is alive and waits for the others: they do not agree on what to exchange" in err
+    assert "every rank is alive and waits for the others: their collective calls do not match" in err
     assert "in record" in (job.run / "processes" / "rank-1.stack").read_text()
 
 

@@ -39,13 +39,13 @@ def test_both_ways_to_write_slots_are_read(host_file):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "names no host; expected one a line, e.g. node1 slots=4"),
+        ("", "names no host; expected one per line, e.g. node1 slots=4"),
         ("# all commented out\n", "names no host"),
         ("node1 slots=four\n", "line 1: got 'node1 slots=four', expected e.g. node1 slots=4"),
         ("node1 slots=0\n", "line 1: got 'node1 slots=0'"),
         ("node1\nnode2:\n", "line 2: got 'node2:'"),
         ("node1; rm -rf /\n", "line 1: got 'node1; rm -rf /'"),
-        ("node1\nnode1:2\n", "line 2: node1 comes twice; give it once, with all its slots"),
+        ("node1\nnode1:2\n", "line 2: node1 is listed twice; list it once, with all its slots"),
         ("node1\nnowhere7\n", "nowhere7 does not resolve to an address; check its spelling"),
     ],
 )
@@ -73,7 +73,7 @@ def test_slots_are_filled_in_order():
 def test_an_interface_is_found_by_name_and_by_network_or_refused():
     assert interface_name("lo") == "lo"
     assert interface_name("127.0.0.0/8") == "lo"
-    with pytest.raises(UsageError, match="network interface 'eth99' is not on this host; there are "):
+    with pytest.raises(UsageError, match="network interface 'eth99' is not on this host, which has "):
         interface_name("eth99")
 
 
@@ -115,7 +115,7 @@ def test_equal_hosts_pass(remote_shell):
 def test_a_host_with_another_torch_is_named_with_both_versions(remote_shell):
     theirs = json.dumps(versions() | {"torch": "2.0.0"})
     with pytest.raises(
-        UsageError, match=r"host b has torch 2\.0\.0, this host has .*; install the same everywhere"
+        UsageError, match=r"host b has torch 2\.0\.0, this host has .*; install the same version everywhere"
     ):
         check_hosts(["b"], remote_shell(f"echo '{theirs}'"), {})
 

@@ -53,7 +53,7 @@ def test_a_launcher_that_hides_a_lost_rank_is_not_believed(job, capfd):
     assert job(0, True, False) == 1
     err = capfd.readouterr().err
     assert "the launcher ended without an error, but rank 1 (pid 4000000 on host" in err
-    assert "did not come to its end: a host or its link is gone" in err
+    assert "did not finish: a host or its link is down" in err
 
 
 def test_the_reason_is_said_where_the_stacks_cannot_be_written(job, capfd, monkeypatch):
@@ -66,7 +66,7 @@ def test_the_reason_is_said_where_the_stacks_cannot_be_written(job, capfd, monke
     monkeypatch.setattr(launch, "clear_records", with_a_directory_in_the_way)
     assert job(0, True, False) == 1
     err = capfd.readouterr().err
-    assert "== rank 1" in err and "did not come to its end" in err
+    assert "== rank 1" in err and "did not finish" in err
 
 
 def test_the_reason_is_said_where_no_stacks_can_be_taken(job, capfd, monkeypatch):
@@ -81,13 +81,13 @@ def test_the_reason_is_said_where_no_stacks_can_be_taken(job, capfd, monkeypatch
 
 def test_a_rank_that_never_came_up_is_named(job, capfd):
     assert job(0, True) == 1
-    assert "rank 1 (which never came up)" in capfd.readouterr().err
+    assert "rank 1 (which never started)" in capfd.readouterr().err
 
 
 def test_a_launcher_that_does_not_come_down_costs_nothing_of_a_job_whose_ranks_are_through(job, capfd):
     assert job(None, True, True) == 0
     err = capfd.readouterr().err
-    assert "every rank has done its work, but MPI does not come down; MPI is ended, nothing is lost" in err
+    assert "every rank has finished its work, but MPI does not shut down; ended MPI, nothing is lost" in err
 
 
 def test_a_launcher_that_hangs_before_a_rank_is_through_has_failed(job, capfd):

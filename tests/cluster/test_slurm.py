@@ -56,7 +56,7 @@ def test_a_job_that_is_warned_checkpoints_goes_back_into_the_queue_and_goes_on(s
     slurm.until(
         lambda: slurm.field(job, "JobState") == "PENDING", "the job back in the queue", HARD_LIMIT_SECONDS
     )
-    assert "time is up; back into the queue" in log_of(run)
+    assert "time limit reached; requeueing the job" in log_of(run)
     stood = newest_frames(run)
     assert json.loads((run / "result.json").read_text())["frames"] == stood
     # Slurm holds a requeued job for two minutes; an administrator can shorten that. But within a second of
@@ -82,7 +82,7 @@ def test_a_job_whose_rank_dies_goes_back_into_the_queue(slurm, tmp_path):  # noq
     slurm.until(
         lambda: slurm.field(job, "JobState") == "PENDING", "the job back in the queue", HARD_LIMIT_SECONDS
     )
-    assert "the job failed; back into the queue" in log_of(run)
+    assert "the job failed; requeueing it" in log_of(run)
     slurm.ask("scancel", job)
 
 
@@ -101,7 +101,7 @@ def test_a_job_of_parts_starts_a_ray_cluster_of_its_nodes_and_goes_on_after_a_wa
     slurm.until(
         lambda: slurm.field(job, "JobState") == "PENDING", "the job back in the queue", HARD_LIMIT_SECONDS
     )
-    assert "time is up; back into the queue" in log_of(run), log_of(run)
+    assert "time limit reached; requeueing the job" in log_of(run), log_of(run)
     stood = newest_frames(run)
     slurm.ask("scontrol", "update", f"jobid={job}", "StartTime=now+5")
     slurm.until(

@@ -142,6 +142,5 @@ def test_where_there_is_no_slurm_one_line_says_so(tmp_path, monkeypatch, capsys)
     err = capsys.readouterr().err.strip()
     assert (
         err
-        == "parcade: there is no sbatch on the PATH, so no Slurm here; on a login node of the cluster run: "
-        f"sbatch {script}"
+        == f"parcade: sbatch is not on PATH, so Slurm is not available here; on a login node, run: sbatch {script}"
     )

@@ -77,7 +77,7 @@ def test_a_stopped_process_is_read_all_the_same(tmp_path, process):
 def test_a_killed_process_is_said_to_be_gone(tmp_path, process):
     process.kill()
     process.wait()
-    assert "is gone without having ended" in render(stacks(tmp_path))
+    assert "was killed or crashed before it finished" in render(stacks(tmp_path))
 
 
 def test_a_host_that_does_not_answer_comes_with_the_command_to_run_there(tmp_path, monkeypatch):

@@ -100,7 +100,7 @@ def test_a_run_directory_that_hosts_do_not_share_is_refused(net_hosts):  # noqa:
     code, err = refused(mpi_programs("openmpi"), "tiny_catch", *flags)
     assert code == 2
     assert (
-        f"parcade: run directory {run} is not seen on host node1, node2; use a --run-dir that all hosts share"
+        f"parcade: run directory {run} is not visible on host node1, node2; use a --run-dir that all hosts share"
         in err
     )
     assert not run.exists()

@@ -73,7 +73,7 @@ def test_a_job_where_nobody_gets_on_hangs_after_the_stated_time_and_a_beat(story
     first = next(i for i, line in enumerate(said) if line)
     assert first == 12  # the first observation of both, 10 s, and a beat of 1.25 s rounded up to a turn
     assert said[first].startswith(
-        "no rank has got on for 12 s (--hang-timeout): every rank is alive and waits"
+        "no rank has made progress for 12 s (--hang-timeout): every rank is alive and waits"
     )
 
 
@@ -94,7 +94,9 @@ def test_a_start_may_take_longer_than_the_hang_time(story):
 def test_mpi_may_take_longer_to_come_down_than_the_hang_time(story):
     story.records = [record(0, ended=True), record(1, ended=True)]
     assert [story.turn() for _ in range(int(watchdog.END_SECONDS))] == [None] * int(watchdog.END_SECONDS)
-    assert "every rank has done its work, but MPI does not come down" in [story.turn() for _ in range(5)][-1]
+    assert (
+        "every rank has finished its work, but MPI does not shut down" in [story.turn() for _ in range(5)][-1]
+    )
 
 
 def test_a_watch_that_was_itself_stopped_counts_anew(story):
@@ -115,7 +117,7 @@ def sights(*records_and_silence):
 
 def test_a_host_whose_every_rank_is_silent_is_named_as_dead_or_cut_off():
     seen = sights((record(0), 0), (record(1), 0), (record(2, host="two"), 9), (record(3, host="two"), 9))
-    assert diagnose(seen, 4, 10.0) == "host two (ranks 2, 3) is dead or cut off: no heartbeat comes from it"
+    assert diagnose(seen, 4, 10.0) == "host two (ranks 2, 3) is dead or cut off: no heartbeat"
 
 
 def test_ranks_of_two_hosts_that_all_wait_have_a_silent_link():
@@ -132,7 +134,7 @@ def test_a_rank_that_is_elsewhere_while_the_others_wait_is_named_with_its_scope(
 
 
 def test_a_rank_that_never_came_up_or_left_early_is_named():
-    assert diagnose(sights((record(0), 0)), 3, 10.0) == "ranks 1, 2 never came up"
+    assert diagnose(sights((record(0), 0)), 3, 10.0) == "ranks 1, 2 never started"
     seen = sights((record(0), 0), (record(1, ended=True), 5))
     assert diagnose(seen, 2, 10.0) == "rank 1 ended while the others wait"
 

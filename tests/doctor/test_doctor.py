@@ -79,8 +79,8 @@ def test_the_pools_of_a_rank_are_as_wide_as_the_run_would_make_them(monkeypatch)
 @pytest.mark.parametrize(
     ("seconds", "program", "says"),
     [
-        (0.1, "import time; time.sleep(60)", "did not start within 0.1 s: the machine is busy"),
-        (60, "raise SystemExit('no memory')", "in failed: no memory"),
+        (0.1, "import time; time.sleep(60)", "did not finish within 0.1 s: the machine is busy"),
+        (60, "raise SystemExit('no memory')", "pools failed: no memory"),
     ],
 )
 def test_a_process_that_cannot_be_looked_at_is_one_line(
@@ -92,7 +92,11 @@ def test_a_process_that_cannot_be_looked_at_is_one_line(
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     assert main(["doctor"]) == 1
     err = capsys.readouterr().err
-    assert err.startswith("parcade: a process to count thread pools") and says in err and err.count("\n") == 1
+    assert (
+        err.startswith("parcade: the process that counts thread pools")
+        and says in err
+        and err.count("\n") == 1
+    )
 
 
 def test_doctor_prints_facts_and_ends_with_1_on_a_problem(capsys, monkeypatch):
@@ -110,7 +114,7 @@ BAD = {
     "no ranks": (["--ranks", "0"], "ranks=0"),
     "ranks of one process": (["--ranks", "2"], "ranks=2 needs --engine mpi"),
     "an unknown flag": (["--rank", "2"], "unknown flag --rank; did you mean --ranks?"),
-    "a run that is not running": (["--run", "nowhere"], "no process of this machine trains in nowhere"),
+    "a run that is not running": (["--run", "nowhere"], "no process on this machine trains in nowhere"),
 }
 
 

@@ -70,7 +70,7 @@ def broken_shard(self, *arguments):
             "actor-0",
             "play",
             lambda self, weights: ({"life": None}, None),
-            r"actor-\d was born anew",
+            r"actor-\d restarted",
         ),
         ("a3c", "shard-0", "push", broken_shard, "parameter server: shard-0 is lost: memory is full"),
     ],
@@ -80,9 +80,7 @@ def test_a_run_that_only_loses_ends_with_the_reason(
 ):
     driver = begun(config_for(tmp_path, algorithm, num_envs=4))
     monkeypatch.setattr(type(driver.parts[part].thing), method, answer)
-    with pytest.raises(
-        RunLost, match=f"51 losses with nothing learned in between; the last: {reason}; the run stops"
-    ):
+    with pytest.raises(RunLost, match=f"51 losses without an update; the last: {reason}; the run stops"):
         for _ in range(20):
             driver.advance(0.0)
 
@@ -187,6 +185,6 @@ def test_more_actors_than_there_is_room_for_leave_the_run_as_it_is(tmp_path, mon
     monkeypatch.setattr(driver.engine, "check_room", full)
     said = []
     scale(run, driver, said.append)
-    assert said == ["warning: 7 more actor(s) reserve too much; the run goes on as it is"]
+    assert said == ["warning: 7 more actor(s) reserve too much; the number of actors stays the same"]
     assert len(driver.of_role("actor")) == 2 and not (run / SCALE_FILE).exists()
     driver.advance(0.0)

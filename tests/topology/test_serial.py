@@ -276,7 +276,9 @@ def test_no_checkpoint_is_made_of_a_part_that_was_born_anew(
     before = getattr(part, attribute)
     setattr(part, attribute, unborn)
     checkpointer.save()
-    assert said == [f"warning: no checkpoint could be written ({name} is lost: born anew); training goes on"]
+    assert said == [
+        f"warning: no checkpoint could be written ({name} is lost: restarted); training continues"
+    ]
     setattr(part, attribute, before)
     checkpointer.save()
     assert len(said) == 1 and newest_checkpoint(tmp_path)[0].is_dir()

@@ -35,7 +35,7 @@ def test_an_unsupported_choice_is_refused_with_the_matrix(capsys, algorithm, eng
     ("message", "arguments"),
     [
         (
-            "num_learners=65 is more than num_shards=1 serve .* use --num-shards 2",
+            "num_learners=65 is more than num_shards=1 can serve .* use --num-shards 2",
             {"topology": {"num_learners": 65}},
         ),
         ("num_replay_shards=3 is more than num_actors=2", {"topology": {"num_replay_shards": 3}}),

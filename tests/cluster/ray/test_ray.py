@@ -218,7 +218,7 @@ def test_a_node_with_other_versions_is_one_line(engine):
     joined = RayEngine(TopologyConfig(), {"CPU": 1})
     joined.check_nodes(versions())
     with pytest.raises(
-        UsageError, match=r"node \S+ has torch \S+, this one has 1.0; install the same everywhere"
+        UsageError, match=r"node \S+ has torch \S+, this one has 1.0; install the same version everywhere"
     ):
         joined.check_nodes({**versions(), "torch": "1.0"})
 
