@@ -46,8 +46,7 @@ def free_device_memory(name: str) -> int:
 def make_repeatable() -> None:
     """Make GPU results deterministic: disable algorithm benchmarking and nondeterministic algorithms.
 
-    A killed and resumed run requires this to end bit-identical. cuBLAS reads its environment variable at
-    first use.
+    Without this, a resumed run would not end bit-identical. cuBLAS reads its variable at first use.
     """
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.backends.cudnn.benchmark = False
@@ -60,8 +59,7 @@ def make_repeatable() -> None:
 class Upload:
     """A fixed host array and its copy on a device. Write ``host``, then call ``send``.
 
-    Attributes: ``host`` is a NumPy array, in pinned memory for a GPU; ``tensor`` is its copy, at a fixed
-    address.
+    Attributes: ``host`` is a NumPy array, pinned for a GPU; ``tensor`` is its copy, at a fixed address.
     """
 
     def __init__(self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> None:

@@ -179,8 +179,7 @@ def _kind(argument: Any) -> Any:
 def _fill(recording: Recording, arguments: tuple[Any, ...]) -> None:
     """Copy the arguments into the recording's own tensors.
 
-    Changes of a tensor cannot be detected: a replay does not increment the version counters of tensors it
-    writes.
+    Changes cannot be detected: a replay does not increment the version counters of tensors that it writes.
     """
     own = iter(recording.inputs)
     for i, argument in enumerate(arguments):

@@ -72,8 +72,7 @@ class HostRules(TorchFunctionMode):
             raise CaptureError(
                 f"Tensor.{func.__name__} reads a value on the host, which a captured function must not"
             )
-        # torch's optimisers may: they add a host constant to step counts on the CPU, which they do not do on
-        # a GPU.
+        # torch's optimisers are exempt: only on the CPU do they add a host constant to step counts.
         if func in FROM_THE_HOST and not sys._getframe(1).f_globals["__name__"].startswith("torch.optim"):
             raise CaptureError(
                 f"{func.__name__} takes data from the host, which a captured function must not"
@@ -160,7 +159,7 @@ class Tape:
 
     @torch.no_grad()
     def replay(self) -> None:
-        """Run all operations again. Errors: CaptureError if a recorded tensor has moved or changed its shape."""
+        """Run all operations again. Errors: CaptureError if a tensor has a new address, shape or type."""
         for x, address, shape, dtype in self._outside:
             if (x.data_ptr(), x.shape, x.dtype) != (address, shape, dtype):
                 raise CaptureError(

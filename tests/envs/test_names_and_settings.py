@@ -96,8 +96,8 @@ def test_settings_that_mean_nothing_are_refused(change, says):
         ({"preset": "dqn2015"}, "did you mean 'dqn_2015'"),
         ({"frame_stak": 2}, "did you mean 'frame_stack'"),
         ({"difficulty": 1}, "can set neither"),
-        ({"observations": "ram"}, "gives pictures alone; use backend 'native'"),
-        ({"view": "rgb"}, "view is called observations now; use observations='rgb'"),
+        ({"observations": "ram"}, "returns only images; use backend 'native'"),
+        ({"view": "rgb"}, "view has been renamed to observations; use observations='rgb'"),
         ({"settings": EnvSettings(), "frame_stack": 2}, "put them into settings"),
     ],
 )

@@ -82,8 +82,7 @@ def check_actions(actions: Any, num_consoles: int) -> None:
 def _host_loop(body: Callable) -> Callable:
     """Return a compiled loop over all threads of a body, which share one set of scratch arrays.
 
-    ``is_filled`` overwrites the scratch row with garbage before each thread, instead of keeping the previous
-    contents.
+    ``is_filled`` overwrites the scratch row with garbage before each thread; otherwise it keeps its contents.
     """
     if with_row(body):
 
@@ -222,8 +221,7 @@ class GpuThreads:
     def put(self, array: np.ndarray) -> Any:
         """Return a copy in device memory."""
         stream = self._current_stream()
-        # NumPy keeps the stride 0 of a broadcast array of length 1, and numba-cuda would recompile the kernel
-        # for it.
+        # NumPy keeps the stride 0 of a broadcast array of length 1, for which numba-cuda would recompile.
         copy = self._cuda.to_device(np.array(array, order="C"), stream=stream)
         self._wait(stream)
         return copy
@@ -258,8 +256,7 @@ class GpuThreads:
         free = int(self._cuda.current_context().get_memory_info().free)
         if self._scratch.is_taken:
             return free
-        # When a kernel first needs local memory, the driver reserves it for all threads that could be
-        # resident.
+        # The driver reserves local memory for all resident threads when a kernel first needs it.
         return free - self._multiprocessors * device.MAX_THREADS_PER_MULTIPROCESSOR * SCRATCH_BYTES
 
     def take(self, actions: Any, num_consoles: int) -> Any:
@@ -289,8 +286,7 @@ class GpuThreads:
             multiprocessors=device.MULTIPROCESSOR_COUNT,
             threads=device.MAX_THREADS_PER_MULTIPROCESSOR,
             registers=device.MAX_REGISTERS_PER_MULTIPROCESSOR,
-            # The clock is in kHz (two transfers per cycle), the width in bits; newer drivers do not report
-            # them.
+            # Clock in kHz with two transfers per cycle, width in bits; newer drivers do not report them.
             bytes_per_second=2000 * device.MEMORY_CLOCK_RATE * device.GLOBAL_MEMORY_BUS_WIDTH // 8,
             registers_each=max(self._kernels[body].get_regs_per_thread().values()),
         )
@@ -319,7 +315,6 @@ class GpuThreads:
             if is_new and not is_simulated():  # the first launch compiles
                 folder = kernel_folder(body, registers)
                 first.enter_context(compiling(code, folder))
-                # If several processes start together, one compiles a kernel and the others load it from the
-                # cache.
+                # Of several processes that start together, one compiles and the others load from the cache.
                 first.enter_context(only_process(folder))
             self._kernels[body][blocks, threads, stream](*arguments)

@@ -228,8 +228,7 @@ def _pool(e, t, threads, c, levels, picture, how, consoles, seen, outcome):
         return False
     table = picture.levels[c]
     for word in range(t, words, threads):
-        # As in ale-py, an episode that ends repeats the previous image, pooled with the frame after it, if
-        # any.
+        # As in ale-py, an episode that ends shows the previous image, pooled with the next frame, if any.
         first = (
             seen.levels[e, c, word] if over else levels_of_word(consoles.screens[e, current + word], table)
         )

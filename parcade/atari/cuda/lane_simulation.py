@@ -59,8 +59,7 @@ class Play(NamedTuple):
 
     meetings: int
     instructions: int  # 6507 instructions run as machine code, all lanes
-    # Sum over the intervals between meetings of the largest count of a lane; instructions / lanes without
-    # divergence.
+    # Largest instruction count of a lane between two meetings, summed; instructions / lanes if none diverge.
     passes: int
 
 

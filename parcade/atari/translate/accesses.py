@@ -118,7 +118,7 @@ class Accesses(DpcAccesses):
         return self.either(self.is_port(address, READ_PORT), own, lambda: self.peek_console(address))
 
     def peek_console(self, address: str) -> str:
-        """Do `peek_low` without the cartridge."""
+        """Read a byte like `peek_low`, without the cartridge."""
         return self.either(
             self.is_ram(address),
             lambda: self.byte("memory", self.op("and", address, 0x7F)),
@@ -405,7 +405,7 @@ class Accesses(DpcAccesses):
         self.either_do(self.is_port(address, WRITE_PORT), own, lambda: self.write_to_console(address, value))
 
     def write_to_console(self, address: str, value: int | str) -> None:
-        """Do `write_to` without the cartridge."""
+        """Write like `write_to`, without the cartridge."""
         self.either_do(
             self.is_ram(address),
             lambda: self.put_byte("memory", self.op("and", address, 0x7F), value),

@@ -138,7 +138,7 @@ class LaneTranslator(Translator):
 
 
 def translate(rom: np.ndarray, kind: int, seen: list[int], entries: set[int]) -> str:
-    """Do `recompiler.translate` for a GPU."""
+    """Return GPU assembly; the GPU version of `recompiler.translate`."""
     image = Image(rom, kind)
     code, reached = find_code(image, seen)
     return LaneTranslator(image, code, reached | entries).assembly()

@@ -57,7 +57,7 @@ def _will_leave(s, memory, rom, at):
 
 @kernel
 def trace_update(s, memory, rom, screen, notes_out):
-    """Do `console.run_update` and record instructions in `notes_out` int32 [bytes of the ROM].
+    """Run `console.run_update` and record instructions in `notes_out` int32 [bytes of the ROM].
 
     A note is PC * 4 + SEEN, plus ENTERED for an entry point.
     """
