@@ -77,7 +77,7 @@ def test_the_presets_are_those_of_the_papers():
         ({"frame_skip": 0}, "frame_skip=0 is below 1"),
         ({"sticky_actions": 1.5}, r"sticky_actions=1.5 is not in \[0, 1\)"),
         ({"frame_limit": 0}, "frame_limit=0"),
-        ({"observations": "karpathy_2016"}, "made from 210x160 frames"),
+        ({"observations": "karpathy_2016"}, "requires 210x160 frames"),
         ({"observations": "colour"}, "expected 'grey', 'rgb', 'ram' or 'karpathy_2016'"),
     ],
 )

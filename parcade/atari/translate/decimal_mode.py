@@ -1,4 +1,4 @@
-"""Decimal ADC and SBC as machine code: separate functions, because few games use them except for scores.
+"""Decimal ADC and SBC as machine code: separate functions, since games rarely use them except for scores.
 
 ``i32 decimal_add(a, m, c)`` and ``i32 decimal_subtract(a, m, c)`` return result | carry << 8 | overflow << 9
 of `cpu6507.add` and `cpu6507.subtract`.
