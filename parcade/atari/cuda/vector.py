@@ -1,8 +1,8 @@
 """`DeviceConsoles`: `VectorConsoles` in GPU memory, with byte-identical episodes.
 
-Inputs and outputs of a step stay on the device, and no call waits for it. `reset` and `step` return the
-arrays themselves, which the next step overwrites: copy what you keep. Observations and states are those of
-`VectorConsoles`, so an episode can move between CPU and GPU. `layout.py` lists the arrays and their sizes.
+Inputs and outputs of a step stay on the device, and `step` does not wait for it. `reset` and `step` return
+the arrays themselves, which the next step overwrites: copy what you keep. Observations and states are those
+of `VectorConsoles`, so an episode can move between CPU and GPU. `layout.py` lists the arrays and their sizes.
 """
 
 from __future__ import annotations
