@@ -1,7 +1,7 @@
-"""Where tensors live, how they travel between host and device, and what stands in for a GPU where there is none.
+"""Devices: placement of tensors, transfers between host and device, and the CPU stand-in for a GPU.
 
-With ``PARCADE_GPU_STAND_IN=1`` the device ``cuda`` is the CPU: everything that a GPU would do is done there at once, by
-the same code on the same schedule, so a run without a GPU exercises every path that a run with one takes.
+With ``PARCADE_GPU_STAND_IN=1`` the device ``cuda`` is the CPU. All GPU work then runs there synchronously,
+with the same code and schedule, so a run without a GPU exercises every code path of a run with a GPU.
 """
 
 from __future__ import annotations
@@ -21,46 +21,45 @@ STAND_IN = "PARCADE_GPU_STAND_IN"
 
 
 def is_stand_in() -> bool:
-    """Whether the CPU stands in for a GPU in this process."""
+    """Whether the CPU replaces a GPU in this process."""
     return os.environ.get(STAND_IN, "") not in ("", "0")
 
 
 def torch_device(name: str) -> torch.device:
-    """The torch device that a setting of ``cpu`` or ``cuda`` means here."""
+    """Return the torch device of the setting ``cpu`` or ``cuda``."""
     return torch.device("cpu" if name == "cpu" or is_stand_in() else name)
 
 
 def check_gpu(setting: str) -> None:
-    """Errors: UsageError when this machine has no GPU for a setting such as ``device 'cuda'``."""
+    """Check that a GPU exists for a setting such as ``device 'cuda'``. Errors: UsageError."""
     if not is_stand_in() and not torch.cuda.is_available():
         raise UsageError(f"{setting}: torch {torch.__version__} finds no NVIDIA GPU here; use --device cpu")
 
 
 def free_device_memory(name: str) -> int:
-    """Bytes that are free on the device of this name: the GPU's memory, or this machine's."""
+    """Return the free bytes of a device: GPU memory, or host memory for the CPU."""
     if torch_device(name).type == "cuda":
         return torch.cuda.mem_get_info()[0]
     return available_memory_bytes()
 
 
 def make_repeatable() -> None:
-    """Have a GPU give the same bits for the same work: no algorithm chosen by a race, none that adds in any order.
+    """Make GPU results deterministic: disable algorithm benchmarking and nondeterministic algorithms.
 
-    A killed and resumed run ends bit-identical only so. cuBLAS reads its variable when it is first used.
+    Without this, a resumed run would not end bit-identical. cuBLAS reads its variable at first use.
     """
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.backends.cudnn.benchmark = False
     torch.backends.cudnn.deterministic = True
     torch.use_deterministic_algorithms(True, warn_only=True)
-    torch.utils.deterministic.fill_uninitialized_memory = (
-        False  # a check of debugging: a kernel for every new tensor
-    )
+    # This debugging aid would launch a kernel for every new tensor.
+    torch.utils.deterministic.fill_uninitialized_memory = False
 
 
 class Upload:
-    """A fixed array on the host and its copy on a device. Write ``host``, then ``send``.
+    """A fixed host array and its copy on a device. Write ``host``, then call ``send``.
 
-    Attributes: ``host`` a numpy array, in pinned memory for a GPU; ``tensor`` its copy, at an address that never changes.
+    Attributes: ``host`` is a NumPy array, pinned for a GPU; ``tensor`` is its copy, at a fixed address.
     """
 
     def __init__(self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> None:
@@ -69,32 +68,35 @@ class Upload:
         self.tensor = torch.zeros(shape, dtype=dtype, device=device)
 
     def send(self) -> None:
-        """Copy on the current stream. ``host`` must not be written before that copy is over."""
+        """Copy on the current stream. Do not write ``host`` until the copy has finished."""
         self.tensor.copy_(self._staged, non_blocking=True)
 
 
 class Download:
-    """A fixed array on the host that a device's tensor is fetched into."""
+    """A fixed host array that receives copies of a device tensor."""
 
     def __init__(self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> None:
         self._staged = torch.zeros(shape, dtype=dtype, pin_memory=device.type == "cuda")
         self._is_over = torch.cuda.Event() if device.type == "cuda" else None
 
     def begin(self, tensor: Tensor) -> None:
-        """Copy a tensor on the current stream, once the work queued before is done."""
+        """Queue a copy of a tensor on the current stream, after the work queued before."""
         self._staged.copy_(tensor, non_blocking=True)
         if self._is_over is not None:
             self._is_over.record()
 
     def wait(self) -> np.ndarray:
-        """Wait for the copy; the array is overwritten by the next one."""
+        """Wait for the copy and return the array, which the next copy overwrites."""
         if self._is_over is not None:
             self._is_over.synchronize()
         return self._staged.numpy()
 
 
 class DeviceStream:
-    """A queue of a GPU's work next to the default one, entered by ``with``. On a CPU work is done at once and this is nothing."""
+    """A CUDA stream, used as a context manager. On a CPU it does nothing, since work runs synchronously.
+
+    An ``urgent`` stream has a higher priority.
+    """
 
     def __init__(self, device: torch.device, *, urgent: bool = False) -> None:
         self._stream = (
@@ -115,18 +117,18 @@ class DeviceStream:
             self._entered.context.__exit__(kind, error, trace)
 
     def wait_for(self, mark: torch.cuda.Event | None) -> None:
-        """Begin no later work of this queue before a ``mark`` is reached."""
+        """Make later work of this stream wait for a ``mark``."""
         if self._stream is not None and mark is not None:
             self._stream.wait_event(mark)
 
     def synchronize(self) -> None:
-        """Wait on the host until everything queued here is done."""
+        """Block the host until all work of this stream has finished."""
         if self._stream is not None:
             self._stream.synchronize()
 
 
 def mark(device: torch.device) -> torch.cuda.Event | None:
-    """The place that the current stream of a device has come to, for other streams to wait for; None on a CPU."""
+    """Record an event on the current stream, for other streams to wait for; return None on a CPU."""
     if device.type != "cuda":
         return None
     event = torch.cuda.Event()
@@ -135,6 +137,6 @@ def mark(device: torch.device) -> torch.cuda.Event | None:
 
 
 def follow(event: torch.cuda.Event | None) -> None:
-    """Have the current stream begin no later work before a ``mark`` of another stream is reached."""
+    """Make later work of the current stream wait for a ``mark`` of another stream."""
     if event is not None:
         torch.cuda.current_stream().wait_event(event)

@@ -1,9 +1,10 @@
-"""Empty stand-ins for packages that take seconds to import, while a command does nothing but show its help.
+"""Empty substitutes for packages that take seconds to import, used while a command only shows its help.
 
-Help is made from dataclasses, and they are where they are read: hyper-parameters next to their algorithm, for one. Whoever
-imports these modules imports torch, numpy and gymnasium, and help uses none of them. So for the time of ``stand_ins()`` such an
-import gives a module whose attributes are all of them ``Anything``: a class to inherit from, a decorator, a number to
-calculate with. What was imported meanwhile is forgotten at the end.
+Help is generated from dataclasses, which are defined in the modules that use them; hyper-parameters, for
+example, are defined in the module of their algorithm. These modules import torch, NumPy and gymnasium, which
+help does not use. Inside ``stand_ins()``, such an import returns a module whose attributes are all
+``Anything``, which works as a base class, a decorator or a number. All modules imported inside are removed
+from ``sys.modules`` at the end.
 """
 
 from __future__ import annotations
@@ -17,23 +18,14 @@ from types import ModuleType
 from typing import Any
 
 PACKAGES = (
-    "torch",
-    "numpy",
-    "gymnasium",
-    "ale_py",
-    "numba",
-    "llvmlite",
-    "matplotlib",
-    "scipy",
-    "psutil",
-    "rich",
+    "torch", "numpy", "gymnasium", "ale_py", "numba", "llvmlite", "matplotlib", "scipy", "psutil", "rich",
     "safetensors",
-)
+)  # fmt: skip
 OPERATORS = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift")
 
 
 class _Anything(type):
-    """The type of ``Anything``. Its attributes, its calls and what is calculated with it are ``Anything`` again."""
+    """The type of ``Anything``, whose attributes, calls and arithmetic all return ``Anything``."""
 
     def __getattr__(cls, name: str) -> type:
         if name.startswith("__"):
@@ -56,7 +48,7 @@ for _name in OPERATORS:
 
 
 class Anything(metaclass=_Anything):
-    """Stands in for every attribute of a package."""
+    """The value of every attribute of a substituted package."""
 
 
 class _StandIn(ModuleType):
@@ -87,7 +79,7 @@ def _root(name: str) -> str:
 
 @contextlib.contextmanager
 def stand_ins() -> Iterator[None]:
-    """Have stand-ins imported in place of the packages that are not imported yet."""
+    """Import substitutes for the packages in ``PACKAGES`` that are not yet imported."""
     before = set(sys.modules)
     finder = _Finder()
     sys.meta_path.insert(0, finder)

@@ -68,7 +68,7 @@ BAD = {
         ["train", "pong", "--backend", "ale", "--mode", "1"],
         "ale-py's vector env can set neither",
     ),
-    "a mode the game has not": (["train", "pong", "--mode", "77"], "mode=77 is not one of this game's"),
+    "a mode the game has not": (["train", "pong", "--mode", "77"], "mode=77 is not supported by this game"),
     "a backend that is not there": (["train", "pong", "--backend", "envpool"], "invalid choice 'envpool'"),
     "the RAM of ale-py's consoles": (
         ["train", "pong", "--backend", "ale", "--observations", "ram"],

@@ -1,7 +1,7 @@
-"""Recording a device's work once and replaying it, so that Python launches no kernel one by one.
+"""Record the work of a device once and replay it, so that Python does not launch every kernel individually.
 
-``base.py`` is the interface, and work that is not recorded; ``cuda_graph.py`` records CUDA graphs; ``stand_in.py`` records on the
-CPU and enforces a graph's rules, for machines without a GPU.
+``base.py`` defines the interface and runs work without recording. ``cuda_graph.py`` records CUDA graphs.
+``stand_in.py`` records on the CPU and enforces the rules of CUDA graphs, for machines without a GPU.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["Capture", "CaptureError", "Fixed", "make_capture"]
 
 
 def make_capture(device: str, *, enabled: bool = True) -> Capture:
-    """What records work on a device of this name: graphs on ``cuda``, nothing on ``cpu`` or where it is not ``enabled``."""
+    """Return the capture of a device: CUDA graphs on ``cuda``; none on ``cpu`` or if not ``enabled``."""
     if device == "cpu" or not enabled:
         return Capture()
     if is_stand_in():

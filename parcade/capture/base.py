@@ -1,12 +1,12 @@
-"""The interface: ``capture.run(function, *arguments)`` calls a function, or replays what it did when it was recorded.
+"""The interface of capture: ``capture.run(function, *arguments)`` calls a function or replays its recording.
 
-What a function must keep to, so that a replay does what a call would do:
+A replay equals a call if the function follows these rules:
 
-- it works on tensors alone: those among its arguments, and others that stay at their address for good (parameters,
-  buffers, gradients, optimiser state), which it may write in place;
-- it reads no value on the host (``.item()``, ``if tensor:``, ``.cpu()``), takes no data from it (``torch.tensor``), and
-  has no effect there;
-- it keeps no tensor that it allocated, but for those it returns. These are written again by the next replay.
+- It operates only on tensors: its arguments, and tensors whose address never changes (parameters, buffers,
+  gradients, optimiser state). It may write the latter in place.
+- It reads no value on the host (``.item()``, ``if tensor:``, ``.cpu()``), takes no data from the host
+  (``torch.tensor``), and has no side effects on the host.
+- It keeps no tensor that it allocated, except those it returns. The next replay overwrites these.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ from torch import Tensor
 
 from parcade.errors import UsageError
 
-# Calls that are carried out before one is recorded: optimisers make their state in the first, libraries choose algorithms.
+# Calls that run normally before one is recorded: optimisers create their state, libraries choose algorithms.
 WARM_UP_CALLS = 2
-# Beyond these a function's shapes keep changing, and every graph holds memory of its own.
+# Limit of recordings: beyond it, shapes probably keep changing, and every graph has its own memory pool.
 MOST_GRAPHS = 32
 MOST_COUNTED = 256
 
 
 class Fixed:
-    """Tensors among the arguments that keep their values as long as this object is passed: copied once for all its runs."""
+    """Tensor arguments that keep their values while this object is passed, so they are copied only once."""
 
     def __init__(self, *tensors: Tensor) -> None:
         self.tensors = tensors
 
 
 class Capture:
-    """Calls functions as they are: nothing is recorded."""
+    """Call functions without recording them."""
 
     is_on = False
     is_recording = False
     """Whether a call is being recorded right now."""
 
     def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """What ``function(*arguments)`` returns, the tensors of a ``Fixed`` in its place.
+        """Return ``function(*arguments)``, where the tensors of a ``Fixed`` replace it in the arguments.
 
-        Arguments are tensors, None, or hashable values that decide what the function does. While capture is on, tensors in
-        the result are overwritten by the next run of the same function.
+        Arguments are tensors, None, or hashable values that determine what the function does. While capture
+        is on, the next run of the same function overwrites tensors in the result.
         """
         return function(*_expanded(arguments))
 
@@ -57,23 +57,24 @@ class CaptureError(RuntimeError):
 
 
 class NotCapturable(RuntimeError):
-    """What a function does cannot be captured, and is right without it: it asks other processes, say."""
+    """A function is correct but cannot be captured, e.g. because it communicates with other processes."""
 
 
 class Recording(NamedTuple):
-    """A recorded call: what replays it, its own copies of the tensors among its arguments, and what it returned."""
+    """A recorded call: its replay, its own copies of the tensor arguments, and its outputs."""
 
     replay: Callable[[], None]
     inputs: list[Tensor]
     outputs: Any
     filled: dict[int, weakref.ref[Fixed]]
-    """By argument, the ``Fixed`` whose tensors the copies hold now."""
+    """Position of an argument to the ``Fixed`` whose tensors the copies currently hold."""
 
 
 class RecordingCapture(Capture):
-    """Records a function once for every kind of arguments it is called with; a subclass says how.
+    """Record a function once per signature of its arguments; subclasses implement ``record``.
 
-    ``strict`` raises what keeps a function from being recorded; else a line on stderr says so and it is called as it is.
+    If a function cannot be recorded, ``strict`` raises the error. Otherwise one line on stderr reports it,
+    and the function runs without recording.
     """
 
     is_on = True
@@ -87,7 +88,7 @@ class RecordingCapture(Capture):
 
     @property
     def num_graphs(self) -> int:
-        """Recorded so far."""
+        """Number of recordings so far."""
         return len(self._recordings)
 
     def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -117,7 +118,7 @@ class RecordingCapture(Capture):
     ) -> Recording | None:
         function, name = what[0], getattr(what[min(1, len(what) - 1)], "__qualname__", "a function")
         if len(self._recordings) >= MOST_GRAPHS:
-            return self._give_up(what, f"{name} came with more than {MOST_GRAPHS} kinds of arguments")
+            return self._give_up(what, f"{name} was called with more than {MOST_GRAPHS} kinds of arguments")
         try:
             inputs = [argument.detach().clone() for argument in arguments if isinstance(argument, Tensor)]
             copies = iter(inputs)
@@ -128,8 +129,8 @@ class RecordingCapture(Capture):
             return self._give_up(what, f"{name}: {error}")
         except torch.OutOfMemoryError as error:
             raise UsageError(
-                f"the GPU has too little memory to record {name} as a CUDA graph; use --no-capture, fewer --num-envs, "
-                "or a larger --num-minibatches"
+                f"the GPU has too little memory to record {name} as a CUDA graph; "
+                "use --no-capture, fewer --num-envs, or a larger --num-minibatches"
             ) from error
         except RuntimeError as error:
             if self.strict:
@@ -141,22 +142,22 @@ class RecordingCapture(Capture):
         return recording
 
     def _give_up(self, what: tuple[Callable[..., Any], ...], reason: str) -> None:
-        print(f"parcade: not captured, kernels are launched one by one: {reason}", file=sys.stderr)
+        print(f"parcade: not captured, kernels are launched individually: {reason}", file=sys.stderr)
         self._never.add(what)
 
     def warm_up(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-        """Carry a call out before one is recorded."""
+        """Run a call before one is recorded."""
         return function(*arguments)
 
     def record(
         self, function: Callable[..., Any], arguments: tuple[Any, ...]
     ) -> tuple[Callable[[], None], Any]:
-        """Record a call: what replays it on the same tensors, and the outputs that it writes. Errors: RuntimeError."""
+        """Record a call; return its replay on the same tensors and its outputs. Errors: RuntimeError."""
         raise NotImplementedError
 
 
 def _expanded(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The arguments with every ``Fixed`` replaced by its tensors."""
+    """Replace every ``Fixed`` in the arguments by its tensors."""
     return tuple(
         x
         for argument in arguments
@@ -165,20 +166,20 @@ def _expanded(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _kind(argument: Any) -> Any:
-    """What a recording is made for: an argument's shape and type, or its value where it is no tensor."""
+    """Return the part of a recording's key for one argument: shape and type of a tensor, or the value."""
     if isinstance(argument, Fixed):
         return tuple(_kind(tensor) for tensor in argument.tensors)
     if isinstance(argument, Tensor):
         return argument.shape, argument.dtype, argument.device
     if isinstance(argument, float):
-        raise CaptureError("a float among the arguments would be recorded for good; pass a tensor")
+        raise CaptureError("a float argument would be recorded as a constant; pass a tensor")
     return argument
 
 
 def _fill(recording: Recording, arguments: tuple[Any, ...]) -> None:
     """Copy the arguments into the recording's own tensors.
 
-    Whether a tensor has changed cannot be seen: what a replay writes leaves its version counter as it was.
+    Changes cannot be detected: a replay does not increment the version counters of tensors that it writes.
     """
     own = iter(recording.inputs)
     for i, argument in enumerate(arguments):

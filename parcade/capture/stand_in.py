@@ -1,9 +1,11 @@
-"""CUDA graphs without a GPU: a recording of operations on the CPU that enforces what a real graph needs.
+"""CUDA graphs without a GPU: record operations on the CPU and enforce the rules of real graphs.
 
-A call is recorded operation by operation below autograd, and replayed on the same memory. So whatever a function read on the
-host is missing from the replay, as it is on a GPU, and results are those of the function itself bit for bit where it kept to the
-rules. Refused: values read on the host, data taken from it, shapes that depend on values, tensors kept that were
-allocated inside. A replay refuses tensors that have moved or changed their shape or type since.
+A call is recorded operation by operation below autograd and replayed on the same memory. As on a GPU, the
+replay does not repeat what the function did on the host. If the function follows the rules, results are
+bit-identical to a call.
+
+Recording rejects values read on the host, data taken from the host, shapes that depend on values, and kept
+tensors that were allocated inside. A replay rejects tensors whose address, shape or type has changed.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ FROM_THE_HOST = {torch.tensor, torch.as_tensor, torch.from_numpy, T.pin_memory}
 
 
 class StandInGraphs(RecordingCapture):
-    """Recordings on the CPU; every broken rule raises CaptureError."""
+    """Recordings on the CPU; every violation of a rule raises CaptureError."""
 
     strict = True
     warm_up_calls = 1
@@ -51,7 +53,7 @@ class StandInGraphs(RecordingCapture):
         self, function: Callable[..., Any], arguments: tuple[Any, ...]
     ) -> tuple[Callable[[], None], Any]:
         tape = Tape()
-        # A capture carries nothing out: what recording changes in place is put back, and the replay does it.
+        # A real capture executes nothing, so undo in-place changes of the recording; the replay applies them.
         try:
             with HostRules(), Operations(tape):
                 outputs = function(*arguments)
@@ -63,14 +65,14 @@ class StandInGraphs(RecordingCapture):
 
 
 class HostRules(TorchFunctionMode):
-    """Refuses calls that move values between host and device, also where both are the same memory here."""
+    """Reject calls that move values between host and device, although both are the same memory here."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in TO_THE_HOST:
             raise CaptureError(
                 f"Tensor.{func.__name__} reads a value on the host, which a captured function must not"
             )
-        # torch's optimisers add a constant of the host to counts of steps that are on a CPU, as on a GPU they need not.
+        # torch's optimisers are exempt: only on the CPU do they add a host constant to step counts.
         if func in FROM_THE_HOST and not sys._getframe(1).f_globals["__name__"].startswith("torch.optim"):
             raise CaptureError(
                 f"{func.__name__} takes data from the host, which a captured function must not"
@@ -79,7 +81,7 @@ class HostRules(TorchFunctionMode):
 
 
 class Operations(TorchDispatchMode):
-    """Writes every operation on a tape."""
+    """Write every operation to a tape."""
 
     def __init__(self, tape: Tape) -> None:
         super().__init__()
@@ -95,24 +97,24 @@ class Operations(TorchDispatchMode):
         )
         if packet in SHAPE_FROM_VALUES or by_mask:
             raise CaptureError(
-                f"{packet} gives a shape that depends on values, which a captured function must not"
+                f"{packet} returns a shape that depends on values, which a captured function must not"
             )
         return self.tape.write(func, args, kwargs)
 
 
 class Tape:
-    """Operations in order, on tensors that stay where they are."""
+    """Operations in order, on tensors with fixed addresses."""
 
     def __init__(self) -> None:
         self._operations: list[tuple[Any, Any, Any, list[tuple[int, Tensor]]]] = []
-        self._known = WeakTensorKeyDictionary()  # tensor to what shares its memory here, without autograd
+        self._known = WeakTensorKeyDictionary()  # tensor to its detached alias
         self._outside: list[tuple[Tensor, int, torch.Size, torch.dtype]] = []
         self._before: list[tuple[Tensor, Tensor]] = []
         self._made: list[weakref.ref[Tensor]] = []
         self._made_storages: set[int] = set()
 
     def write(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """Carry an operation out and remember it."""
+        """Run an operation and record it."""
         held_args, held_kwargs = tree_map(self._held, args), tree_map(self._held, kwargs)
         self._keep_before(func, held_args, held_kwargs)
         result = func(*args, **kwargs)
@@ -139,7 +141,7 @@ class Tape:
         return self._known[x]
 
     def _keep_before(self, func: Any, args: Any, kwargs: Any) -> None:
-        """Keep what an operation is about to overwrite outside of the recording."""
+        """Save outside tensors that an operation is about to overwrite."""
         values = dict(zip((a.name for a in func._schema.arguments), args, strict=False)) | kwargs
         for argument in func._schema.arguments:
             if argument.alias_info is None or not argument.alias_info.is_write:
@@ -150,29 +152,34 @@ class Tape:
 
     @torch.no_grad()
     def undo(self) -> None:
-        """Put back what was overwritten, the first state last."""
+        """Restore overwritten tensors in reverse order."""
         for x, before in reversed(self._before):
             x.copy_(before)
         self._before.clear()
 
     @torch.no_grad()
     def replay(self) -> None:
-        """Carry all operations out again. Errors: CaptureError when a tensor has moved since it was recorded."""
+        """Run all operations again. Errors: CaptureError if a tensor has a new address, shape or type."""
         for x, address, shape, dtype in self._outside:
             if (x.data_ptr(), x.shape, x.dtype) != (address, shape, dtype):
                 raise CaptureError(
-                    f"a tensor of shape {tuple(shape)} and {dtype} that was recorded is now elsewhere, or of shape "
-                    f"{tuple(x.shape)} and {x.dtype}; what is captured must stay where it is"
+                    f"a recorded tensor of shape {tuple(shape)} and {dtype} has a new address, or shape "
+                    f"{tuple(x.shape)} and {x.dtype}; captured tensors must not move"
                 )
         for func, args, kwargs, fresh in self._operations:
             leaves = tree_leaves(func(*args, **kwargs)) if fresh else func(*args, **kwargs)
             for i, own in fresh:
                 if leaves[i].shape != own.shape or leaves[i].dtype != own.dtype:
-                    raise CaptureError(f"{func} gave {tuple(leaves[i].shape)}, recorded {tuple(own.shape)}")
+                    raise CaptureError(
+                        f"{func} returned shape {tuple(leaves[i].shape)}; recorded {tuple(own.shape)}"
+                    )
                 own.copy_(leaves[i])
 
     def check_nothing_kept(self, function: Any) -> None:
-        """Errors: CaptureError when a tensor that was allocated inside is still held: each replay would make it anew."""
+        """Check that no tensor allocated inside is still referenced: a replay would not update it.
+
+        Errors: CaptureError.
+        """
         if any(ref() is not None for ref in self._made):
             gc.collect()
         kept = [ref() for ref in self._made if ref() is not None]
@@ -188,7 +195,7 @@ def _storage(x: Tensor) -> int:
 
 
 def allow_capturable_optimizers() -> None:
-    """Let torch's optimisers take their captured form on the CPU, where torch itself offers it for GPUs alone."""
+    """Allow the capturable form of torch's optimisers on the CPU; torch allows it only on accelerators."""
     from torch.optim import radam, rmsprop
 
     for module in (radam, rmsprop):

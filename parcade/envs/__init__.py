@@ -1,4 +1,4 @@
-"""Environments: ``make_vec`` gives a ``gymnasium.vector.VectorEnv`` for any game and any backend."""
+"""Environments: ``make_vec`` returns a ``gymnasium.vector.VectorEnv`` for any game and any backend."""
 
 from parcade.envs.games import canonical_game, game_names
 from parcade.envs.make import make_vec

@@ -1,7 +1,7 @@
-"""The compatible backend: ale-py's C++ ``AtariVectorEnv`` behind parcade's settings and infos.
+"""The ale backend: ale-py's C++ ``AtariVectorEnv`` with parcade's settings and infos.
 
-ale-py's own life-loss episodes and reward clipping stay off: what a lost life or a large reward means to a learner is
-the learner's business, and scores must be raw points of whole games.
+ale-py's episodic life and reward clipping are off: the learner handles lost lives and clips rewards, and
+scores must be raw points of complete episodes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from parcade.errors import UsageError
 
 
 def check_settings(settings: EnvSettings) -> None:
-    """Refuse what ale-py's vector env cannot serve. Errors: UsageError."""
+    """Check that ale-py's vector env supports the settings. Errors: UsageError."""
     if settings.mode is not None or settings.difficulty is not None:
         raise UsageError(
             f"mode={settings.mode}, difficulty={settings.difficulty}: ale-py's vector env can set neither; "
@@ -25,12 +25,13 @@ def check_settings(settings: EnvSettings) -> None:
         )
     if settings.observations == "ram":
         raise UsageError(
-            "observations=ram: ale-py's vector env gives pictures alone; use backend 'native', which plays the same games"
+            "observations=ram: ale-py's vector env returns only images; "
+            "use backend 'native', which plays identical episodes"
         )
 
 
 class AleVectorEnv(Checked, VectorEnv):
-    """``num_envs`` Atari games emulated by ale-py on a pool of threads. Infos as ``make_vec`` says."""
+    """``num_envs`` consoles emulated by ale-py on a thread pool. ``make_vec`` documents the infos."""
 
     def __init__(self, game: str, num_envs: int, settings: EnvSettings, *, num_threads: int = 0) -> None:
         import ale_py
@@ -69,7 +70,10 @@ class AleVectorEnv(Checked, VectorEnv):
     def reset(
         self, *, seed: int | np.ndarray | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """Start every game anew. ``seed`` ``[n]`` int32 seeds each console; an int seeds env i with seed + i."""
+        """Start a new episode in every environment.
+
+        ``seed`` ``[n]`` int32 seeds each console; an int seeds environment i with seed + i.
+        """
         self.check_reset(seed, options)
         if isinstance(seed, np.ndarray):
             seed = seed.astype(np.int64)
@@ -85,13 +89,13 @@ class AleVectorEnv(Checked, VectorEnv):
     def step(
         self, actions: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
-        """One step of every game. Shapes: actions ``[n]`` int; returns as ``make_vec`` says."""
+        """Step every environment. Shapes: actions ``[n]`` int; ``make_vec`` documents the results."""
         observations, rewards, terminated, truncated, raw = self._env.step(
             np.ascontiguousarray(self.check_actions(actions), np.int64)
         )
         ended = terminated | truncated
         frame_number = raw["frame_number"].astype(np.int64)
-        # After a restart ale-py reports the new game's numbers: what it emulated to get there is not part of the step.
+        # After a restart ale-py reports the new episode's frame numbers; exclude the frames of the restart.
         reset_frames = np.where(ended, raw["episode_frame_number"], 0).astype(np.int64)
         infos = {
             "lives": raw["lives"],
@@ -105,4 +109,4 @@ class AleVectorEnv(Checked, VectorEnv):
         return observations, rewards, terminated, truncated, infos
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Nothing to release: the C++ threads end with the object."""
+        """Release nothing: the C++ threads end with the object."""

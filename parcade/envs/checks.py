@@ -1,4 +1,4 @@
-"""What people pass to a vector environment, checked before compiled code reads it: one clear line instead of a hang."""
+"""Check the arguments of a vector environment before compiled code reads them: one line instead of a hang."""
 
 from __future__ import annotations
 
@@ -10,46 +10,48 @@ from parcade.errors import UsageError
 
 
 class Checked:
-    """For vector environments of a fixed number of environments and actions: has it been reset, is it closed, do arrays fit."""
+    """Mixin for vector environments that checks calls before reset or after close, and argument arrays."""
 
     num_envs: int
     is_reset = False
     closed = False
 
     def check_reset(self, seed: int | np.ndarray | None, options: dict[str, Any] | None) -> None:
-        """Refuse what ``reset`` cannot take. Errors: UsageError."""
+        """Check the arguments of ``reset``. Errors: UsageError."""
         self._check_open("reset")
         if options:
-            raise UsageError(f"options={options}: reset takes none here; leave it out")
+            raise UsageError(f"options={options}: reset takes no options here; leave it out")
         if seed is not None and np.ndim(seed) > 0 and np.shape(seed) != (self.num_envs,):
             raise UsageError(
-                f"seed has shape {np.shape(seed)}; expected [{self.num_envs}], one for each environment, or one number"
+                f"seed has shape {np.shape(seed)}; expected [{self.num_envs}], one per environment, or an int"
             )
         self.is_reset = True
 
     def check_step(self) -> None:
-        """Refuse ``step`` before the first reset and after ``close``. Errors: UsageError."""
+        """Check that ``step`` follows a reset and precedes ``close``. Errors: UsageError."""
         self._check_open("step")
         if not self.is_reset:
             raise UsageError("step before the first reset; call reset first")
 
     def check_actions(self, actions: np.ndarray, playing: np.ndarray | None = None) -> np.ndarray:
-        """The actions ``[n]`` as an array of whole numbers that are all actions of the game. Errors: UsageError."""
+        """Check actions and the mask ``playing``; return actions as an array ``[n]``. Errors: UsageError."""
         self.check_step()
         actions, n, num_actions = np.asarray(actions), self.num_envs, int(self.single_action_space.n)
         if actions.shape != (n,):
-            raise UsageError(f"actions have shape {actions.shape}; expected [{n}], one for each environment")
+            raise UsageError(f"actions have shape {actions.shape}; expected [{n}], one per environment")
         if actions.dtype.kind not in "iu":
-            raise UsageError(f"actions are {actions.dtype}; expected whole numbers, 0 to {num_actions - 1}")
+            raise UsageError(f"actions are {actions.dtype}; expected integers, 0 to {num_actions - 1}")
         least, most = actions.min(), actions.max()
         if least < 0 or most >= num_actions:
-            raise UsageError(f"actions hold {least if least < 0 else most}; expected 0 to {num_actions - 1}")
+            raise UsageError(
+                f"actions contain {least if least < 0 else most}; expected 0 to {num_actions - 1}"
+            )
         if playing is not None and np.shape(playing) != (n,):
             raise UsageError(
-                f"playing has shape {np.shape(playing)}; expected [{n}] bool, one for each environment"
+                f"playing has shape {np.shape(playing)}; expected [{n}] bool, one per environment"
             )
         return actions
 
     def _check_open(self, what: str) -> None:
         if self.closed:
-            raise UsageError(f"{what} after close; make another environment")
+            raise UsageError(f"{what} after close; make a new environment")

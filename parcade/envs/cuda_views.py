@@ -1,4 +1,4 @@
-"""The views of ``views.py`` over environments whose values are tensors on a GPU."""
+"""The views of ``views.py`` for environments on a GPU, which return tensors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from parcade.envs.views import PONG_BACKGROUND_GREYS, ActionSubset, KarpathyView
 
 
 def karpathy_difference(frames: Tensor) -> Tensor:
-    """``views.karpathy_difference`` of tensors. Shapes: frames ``[n, 2, 210, 160]`` uint8; returns ``[n, 80, 80]`` int8."""
+    """Compute ``views.karpathy_difference`` with tensors.
+
+    Shapes: frames ``[n, 2, 210, 160]`` uint8; returns ``[n, 80, 80]`` int8.
+    """
     small = frames[:, :, 35:195:2, ::2]
     drawn = small != 0
     for grey in PONG_BACKGROUND_GREYS:
@@ -24,13 +27,13 @@ def karpathy_difference(frames: Tensor) -> Tensor:
 
 
 class CudaKarpathyView(KarpathyView):
-    """Observations become ``karpathy_difference`` of two frames, without leaving the GPU."""
+    """Observe ``karpathy_difference`` of two frames, computed on the GPU."""
 
     difference = staticmethod(karpathy_difference)
 
 
 class CudaActionSubset(ActionSubset):
-    """The agent chooses among some of the game's actions by tensors on the GPU."""
+    """Restrict the agent to a subset of the game's actions, with action tensors on the GPU."""
 
     def __init__(self, env: VectorEnv, subset: tuple[int, ...], device: torch.device) -> None:
         super().__init__(env, subset)
@@ -38,7 +41,7 @@ class CudaActionSubset(ActionSubset):
 
 
 def seen_on_gpu(env: Any, settings: EnvSettings) -> VectorEnv:
-    """An environment on a GPU as its settings want it to be seen."""
+    """Wrap an environment on a GPU in the views that its settings require."""
     device = env.device
     if settings.observations == "karpathy_2016":
         env = CudaKarpathyView(env)

@@ -1,4 +1,4 @@
-"""Game names, as people type them and as ale-py writes them."""
+"""Names of games: spellings that users may type, and ale-py's snake_case names."""
 
 from __future__ import annotations
 
@@ -10,37 +10,40 @@ from parcade.errors import UsageError, unknown_name
 
 @functools.cache
 def game_names() -> tuple[str, ...]:
-    """Every Atari game ale-py carries a ROM for, by its snake_case name."""
+    """Return the snake_case names of all Atari games whose ROMs ale-py includes."""
     from ale_py import roms
 
     return tuple(sorted(roms.get_all_rom_ids()))
 
 
 def _key(name: str) -> str:
-    """The letters and digits of a name: the same for ``SpaceInvaders``, ``space_invaders`` and ``ALE/SpaceInvaders-v5``."""
+    """Return a name's letters and digits, without the parts that Gymnasium ids add.
+
+    ``SpaceInvaders``, ``space_invaders`` and ``ALE/SpaceInvaders-v5`` have the same key.
+    """
     name = name.removeprefix("ALE/")
     name = re.sub(r"(NoFrameskip)?-v\d+$", "", name)
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
-# Gymnasium's ids of Atari games: Pong-v0 and Pong-v4 skip a random number of frames, ALE/Pong-v5 has sticky actions.
+# Gymnasium ids: Pong-v0 and Pong-v4 skip a random number of frames; ALE/Pong-v5 has sticky actions.
 _RANDOM_SKIP = re.compile(r"^[A-Za-z0-9]+-v[04]$")
 _VERSION_5 = re.compile(r"^ALE/[A-Za-z0-9]+-v5$")
 
 
 def settings_of_id(name: str) -> dict[str, object]:
-    """What an Atari game's Gymnasium id says about its settings, as fields of EnvSettings.
+    """Return the settings that the Gymnasium id of an Atari game implies, as fields of EnvSettings.
 
-    ``ALE/X-v5`` repeats the last action with a probability of 0.25 in every frame, and starts have no random no-ops;
-    ``XNoFrameskip-v4`` with the preprocessing that SB3 and CleanRL add is ``dqn_2015``, and so is a bare name.
+    ``ALE/X-v5`` repeats the last action with probability 0.25 in every frame and has no random no-ops at the
+    start. ``XNoFrameskip-v4`` with the preprocessing of SB3 and CleanRL equals ``dqn_2015``, the default.
     """
     return {"sticky_actions": 0.25, "noop_max": 0} if _VERSION_5.match(name) else {}
 
 
 def canonical_game(name: str) -> str:
-    """The one name of a game: ale-py's snake_case name, a built-in task's name, or a Gymnasium id unchanged.
+    """Return the canonical name of a game: ale-py's snake_case name, a built-in task, or a Gymnasium id.
 
-    Errors: UsageError with the nearest name when nothing is called that, or for an Atari id whose rules no backend has.
+    Errors: UsageError if the name is unknown (with the nearest name), or if no backend has the id's rules.
     """
     import gymnasium
 
@@ -54,7 +57,8 @@ def canonical_game(name: str) -> str:
         if _RANDOM_SKIP.match(name) and "NoFrameskip" not in name:
             nearest = "--frame-skip 3 --sticky-actions 0.25" if name.endswith("-v0") else "--frame-skip 3"
             raise UsageError(
-                f"{name} skips 2 to 4 frames at random, which no backend here does; the nearest is {game} with {nearest}, or use "
+                f"{name} skips 2 to 4 frames at random, which no backend supports; "
+                f"the closest is {game} with {nearest}, or use "
                 f"{name.split('-')[0]}NoFrameskip-v4 or ALE/{name.split('-')[0]}-v5"
             )
         return game
@@ -69,9 +73,9 @@ def is_atari(game: str) -> bool:
 
 
 def score_milestones(game: str) -> tuple[float, ...]:
-    """The scores whose first crossing (mean of the last 100 games) a run records; every game has its own.
+    """Return the scores of a game whose first crossing (mean of the last 100 episodes) a run records.
 
-    Games without a row record the 1-2-5 series, so that a curve of any scale leaves about three marks a decade.
+    Games without their own list use the 1-2-5 series: three milestones per decade.
     """
     if game == "pong":
         return (-15.0, -10.0, 0.0, 10.0, 18.0, 20.0)

@@ -1,4 +1,4 @@
-"""Any Gymnasium environment id, stepped one after the other behind the same infos as the Atari backends."""
+"""Any Gymnasium environment, stepped sequentially, with the infos of the Atari backends."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from parcade.errors import UsageError
 
 
 class GymVectorEnv(VectorEnv):
-    """``num_envs`` copies of a registered environment; a frame is one of its steps and there are no lives."""
+    """``num_envs`` copies of a registered environment. One step counts as one frame; there are no lives."""
 
     def __init__(self, game: str, num_envs: int) -> None:
         make_one = lambda: gymnasium.make(game)  # noqa: E731
         try:
             self._env = SyncVectorEnv([make_one] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
         except gymnasium.error.DependencyNotInstalled as error:
-            raise UsageError(f"{game} cannot be made: {error}") from error
+            raise UsageError(f"cannot create {game}: {error}") from error
         self.num_envs = num_envs
         self.single_observation_space = self._env.single_observation_space
         self.single_action_space = self._env.single_action_space
@@ -31,14 +31,15 @@ class GymVectorEnv(VectorEnv):
             self.single_observation_space, Box
         ):
             raise UsageError(
-                f"{game} has actions {self.single_action_space} and observations {self.single_observation_space}; "
+                f"{game} has actions {self.single_action_space} and "
+                f"observations {self.single_observation_space}; "
                 "expected Discrete actions and Box observations"
             )
 
     def reset(
         self, *, seed: int | np.ndarray | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """Start every environment anew. ``seed`` ``[n]`` seeds each."""
+        """Reset every environment. ``seed`` ``[n]`` seeds each."""
         if isinstance(seed, np.ndarray):
             seed = [int(s) for s in seed]
         observations, _ = self._env.reset(seed=seed, options=options)
@@ -48,7 +49,7 @@ class GymVectorEnv(VectorEnv):
     def step(
         self, actions: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
-        """One step of every environment; returns as ``make_vec`` says."""
+        """Step every environment; ``make_vec`` documents the results."""
         observations, rewards, terminated, truncated, raw = self._env.step(actions)
         zeros = np.zeros(self.num_envs, np.int64)
         infos = {"lives": zeros, "frames": np.ones(self.num_envs, np.int64), "reset_frames": zeros}
@@ -62,5 +63,5 @@ class GymVectorEnv(VectorEnv):
         return observations, rewards, terminated, truncated, infos
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Close the environments below."""
+        """Close the wrapped environments."""
         self._env.close(**kwargs)

@@ -1,4 +1,4 @@
-"""``make_vec``: one call for every game and backend, so that nothing above can tell which it holds."""
+"""``make_vec``: one function for every game and backend, with the same interface for all."""
 
 from __future__ import annotations
 
@@ -28,29 +28,32 @@ def make_vec(
     ale_compat: bool = False,
     **overrides: object,
 ) -> gymnasium.vector.VectorEnv:
-    """A vector of environments that restart by themselves (SAME_STEP autoreset).
+    """Create a vector of environments that reset automatically (SAME_STEP autoreset).
 
     Args:
-        game: a name as people type it: ``pong``, ``SpaceInvaders``, a built-in task, a Gymnasium id. ``ALE/Pong-v5`` has
-            sticky actions of 0.25 and no no-op starts, unless overrides or settings say otherwise. Several Atari games share
-            the environments evenly, each game's next to one another; where their action sets differ all have the 18 actions.
-        num_envs: how many, n below.
+        game: name of a game (``pong``, ``SpaceInvaders``), of a built-in task, or a Gymnasium id.
+        ``ALE/Pong-v5``
+            implies sticky actions of 0.25 and no no-op starts, unless overrides or settings say otherwise.
+            Several Atari games share the environments evenly, in contiguous blocks; if their action sets
+            differ, all games use the full set of 18 actions.
+        num_envs: number of environments, n below.
         backend: ``ale`` (ale-py's C++ vector env) or ``native`` (parcade's own consoles).
-        device: where observations live; with ``cuda`` everything is torch tensors there and actions are taken from there.
-        preset: an environment preset, ``dqn_2015`` or ``machado_2018`` or ``karpathy_2016``.
-        settings: a whole EnvSettings, instead of preset and overrides.
-        num_threads: threads that emulate; 0 lets the backend choose.
-        ale_compat: of backend ``native``: clip rewards and end episodes at a lost life inside, as ale-py's settings do.
+        device: device of the observations; with ``cuda`` all inputs and outputs are torch tensors on the GPU.
+        preset: environment preset: ``dqn_2015``, ``machado_2018`` or ``karpathy_2016``.
+        settings: a complete EnvSettings, instead of preset and overrides.
+        num_threads: number of emulation threads; 0 lets the backend choose.
+        ale_compat: clip rewards and end episodes at a lost life inside the environment, as ale-py's settings
+            do; backend ``native`` only.
         **overrides: single EnvSettings fields, e.g. ``image_height=42`` or ``start_states="cached"``.
 
     Returns:
-        A VectorEnv. ``step`` returns observations ``[n, ...]``, raw rewards ``[n]`` (points, unclipped), terminated
-        and truncated ``[n]`` bool, and infos with ``lives`` ``[n]``, ``frames`` ``[n]`` (emulated by this step),
-        ``reset_frames`` ``[n]`` (emulated by a restart inside this step) and, when something ended, ``final_obs``
-        ``[n, ...]`` with ``_final_obs`` ``[n]`` bool saying which rows mean something.
+        A VectorEnv. ``step`` returns observations ``[n, ...]``, raw rewards ``[n]`` (unclipped points),
+        terminated and truncated ``[n]`` bool, and infos: ``lives`` ``[n]``, ``frames`` ``[n]`` (emulated by
+        this step), ``reset_frames`` ``[n]`` (emulated by a reset inside this step) and, if an episode ended,
+        ``final_obs`` ``[n, ...]`` with ``_final_obs`` ``[n]`` bool, which marks the valid rows.
 
     Errors:
-        UsageError, one line, when the name is unknown or the backend cannot serve a setting.
+        UsageError, one line, if the name is unknown or the backend does not support a setting.
     """
     if backend not in BACKENDS:
         raise UsageError(f"unknown backend {backend!r}; expected one of {', '.join(BACKENDS)}")
@@ -58,7 +61,7 @@ def make_vec(
         raise UsageError(f"unknown device {device!r}; expected one of {', '.join(DEVICES)}")
     for name, value, least in (("num_envs", num_envs, 1), ("num_threads", num_threads, 0)):
         if not isinstance(value, numbers.Integral):
-            raise UsageError(f"{name}={value!r} is not a whole number; use one, {least} or more")
+            raise UsageError(f"{name}={value!r} is not an integer; use an integer, {least} or more")
         if value < least:
             raise UsageError(f"{name}={value} is below {least}; use {least} or more")
     if not isinstance(game, str):
@@ -105,7 +108,7 @@ def _make_mixed(
     settings: EnvSettings | None,
     **how: object,
 ) -> gymnasium.vector.VectorEnv:
-    """``make_vec`` of several games. Errors: UsageError."""
+    """Implement ``make_vec`` for several games. Errors: UsageError."""
     from parcade.envs.mixed import MixedVectorEnv, have_one_action_set, shares_of
 
     names = [canonical_game(game) for game in games]
@@ -120,7 +123,7 @@ def _make_mixed(
         )
     ids = {tuple(settings_of_id(game).items()) for game in games}
     if settings is None and len(ids) > 1:
-        raise UsageError(f"games={games} have ids of different rules; use one kind of id, or give settings")
+        raise UsageError(f"games={games} have ids with different rules; use one kind of id, or pass settings")
     overrides = {name: how.pop(name) for name in list(how) if name not in ("num_threads", "ale_compat")}
     if settings is None:
         settings = env_preset(preset, **{**settings_of_id(games[0]), **overrides})
@@ -128,9 +131,7 @@ def _make_mixed(
         raise UsageError(f"got settings and also {', '.join(overrides)}; put them into settings")
     if not have_one_action_set(names):
         if settings.action_subset:
-            raise UsageError(
-                "action_subset names places of one game's action set; these games have different ones; leave it out"
-            )
+            raise UsageError("action_subset requires that all games have the same action set; leave it out")
         settings = dataclasses.replace(settings, full_action_set=True)
     envs = [
         make_vec(name, share, backend, device, settings=settings, **how)

@@ -1,4 +1,4 @@
-"""Several games in one vector environment, each game's environments next to one another."""
+"""Several games in one vector environment, in one contiguous block of environments per game."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ def have_one_action_set(games: list[str]) -> bool:
 
 
 def shares_of(num_envs: int, count: int) -> list[int]:
-    """``num_envs`` divided among ``count`` games as evenly as can be, the first ones taking what is left over."""
+    """Divide ``num_envs`` among ``count`` games as evenly as possible; the first games get the remainder."""
     return [num_envs // count + (k < num_envs % count) for k in range(count)]
 
 
 class MixedVectorEnv(VectorEnv):
-    """The environments of several vector environments in order, stepped as one. Conventions as ``make_vec`` says.
+    """Several vector environments, concatenated and stepped as one. ``make_vec`` documents the conventions.
 
-    Attributes: ``games`` the name of every environment's game, ``[n]`` strings.
-    Errors: UsageError when their observations or numbers of actions differ.
+    Attributes: ``games`` is the name of each environment's game, ``[n]`` strings.
+
+    Errors: UsageError if observation spaces or action spaces differ.
     """
 
     def __init__(self, envs: list[VectorEnv], games: list[str]) -> None:
@@ -40,8 +41,10 @@ class MixedVectorEnv(VectorEnv):
                 or env.single_action_space != first.single_action_space
             ):
                 raise UsageError(
-                    f"{game} has observations {env.single_observation_space} and actions {env.single_action_space}, {games[0]} "
-                    f"{first.single_observation_space} and {first.single_action_space}; expected the same of all games of one environment"
+                    f"{game} has observations {env.single_observation_space} and "
+                    f"actions {env.single_action_space}, "
+                    f"{games[0]} has {first.single_observation_space} and {first.single_action_space}; "
+                    "expected the same for all games of one environment"
                 )
         self._envs = envs
         sizes = [env.num_envs for env in envs]
@@ -49,27 +52,29 @@ class MixedVectorEnv(VectorEnv):
         self.games = [game for game, size in zip(games, sizes, strict=True) for _ in range(size)]
         self.num_envs = sum(sizes)
         self.single_observation_space, self.single_action_space = (
-            first.single_observation_space,
-            first.single_action_space,
-        )
+            first.single_observation_space, first.single_action_space,
+        )  # fmt: skip
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
 
     @property
     def can_rest(self) -> bool:
-        """Whether ``step`` takes a second argument, which environments play."""
+        """Whether ``step`` accepts a second argument, the mask of environments to step."""
         return all(getattr(env, "can_rest", False) for env in self._envs)
 
     @property
     def gives_state(self) -> bool:
-        """Whether ``get_state`` and ``set_state`` can be used."""
+        """Whether ``get_state`` and ``set_state`` are supported."""
         return all(getattr(env, "gives_state", False) for env in self._envs)
 
     def reset(
         self, *, seed: int | np.ndarray | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """Start every episode again. ``seed`` ``[n]`` seeds each environment; an int seeds environment i with seed + i."""
+        """Start a new episode in every environment.
+
+        ``seed`` ``[n]`` seeds each environment; an int seeds environment i with seed + i.
+        """
         if seed is not None and np.ndim(seed) == 0:
             seed = (int(seed) + np.arange(self.num_envs)).astype(np.int32)
         seeds = [None] * len(self._envs) if seed is None else np.split(np.asarray(seed), self._edges)
@@ -77,18 +82,21 @@ class MixedVectorEnv(VectorEnv):
         return self._join([each[0] for each in told]), self._infos([each[1] for each in told])
 
     def step(self, actions: np.ndarray, *playing: np.ndarray) -> Stepped:
-        """One step of every game, or of those ``playing`` ``[n]`` bool. Shapes: actions ``[n]`` int; returns as ``make_vec`` says."""
+        """Step every environment, or those selected by ``playing``; ``make_vec`` documents the results.
+
+        Shapes: actions ``[n]`` int, playing ``[n]`` bool.
+        """
         parts = zip(*(self._split(column) for column in (actions, *playing)), strict=True)
         told = [env.step(*part) for env, part in zip(self._envs, parts, strict=True)]
         joined = [self._join([each[i] for each in told]) for i in range(4)]
         return (*joined, self._infos([each[4] for each in told]))
 
     def _split(self, column: np.ndarray) -> list[np.ndarray]:
-        """What each game's environments get of an array with n first."""
+        """Split an array ``[n, ...]`` into one part per game."""
         return np.split(np.asarray(column), self._edges)
 
     def _join(self, parts: list[np.ndarray]) -> np.ndarray:
-        """The arrays of all games' environments as one."""
+        """Concatenate the parts of all games."""
         return np.concatenate(parts)
 
     def _infos(self, parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
@@ -109,17 +117,17 @@ class MixedVectorEnv(VectorEnv):
         return infos
 
     def get_state(self) -> dict[str, np.ndarray]:
-        """The state of every game's environments, its number in front of each name."""
+        """Return the state of all games; the names of game k start with ``k.``."""
         state: dict[str, np.ndarray] = {}
         for k, env in enumerate(self._envs):
             state |= behind(f"{k}.", env.get_state())
         return state
 
     def set_state(self, state: dict[str, np.ndarray]) -> np.ndarray:
-        """Take a state that ``get_state`` gave; returns the observations ``[n, ...]`` it shows. Errors: UsageError."""
+        """Restore a state from ``get_state``; return its observations ``[n, ...]``. Errors: UsageError."""
         return self._join([env.set_state(part_of(state, f"{k}.")) for k, env in enumerate(self._envs)])
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Close every game's environments."""
+        """Close the environments of every game."""
         for env in self._envs:
             env.close(**kwargs)

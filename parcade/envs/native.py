@@ -1,7 +1,8 @@
-"""The native backend: parcade's own consoles behind parcade's settings and infos.
+"""The native backend: parcade's own consoles with parcade's settings and infos.
 
-Observations, rewards and flags equal the ale backend's byte for byte on the same seeds and actions. Unlike it, this one
-can set modes and difficulties, and gives and takes its state, so that runs on it resume bit-identical.
+With the same seeds and actions, observations, rewards and flags are byte-identical to the ale backend. In
+addition, this backend can set modes and difficulties, and save and restore its state, so runs resume
+bit-identical.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ TALLEST_PICTURE = 250  # lines, of PAL games
 
 
 def check_switches(row: dict[str, Any], settings: EnvSettings) -> None:
-    """Refuse a mode or difficulty the cartridge does not have: the console would search for it for ever. Errors: UsageError."""
+    """Check that the cartridge has the mode and difficulty; the console would search forever otherwise.
+
+    Errors: UsageError.
+    """
     from parcade.atari import games
 
     for name, value, known in (
@@ -32,29 +36,31 @@ def check_switches(row: dict[str, Any], settings: EnvSettings) -> None:
         ("difficulty", settings.difficulty, row.get("difficulties", [0])),
     ):
         if value is not None and value not in known:
-            raise UsageError(f"{name}={value} is not one of this game's: {', '.join(map(str, known))}")
+            raise UsageError(
+                f"{name}={value} is not supported by this game; use {', '.join(map(str, known))}"
+            )
 
 
 def check_memory(num_envs: int, settings: EnvSettings) -> None:
-    """Refuse more consoles than memory holds, before any is built. Errors: UsageError saying how many fit."""
+    """Check that the consoles fit into memory, before any is built. Errors: UsageError, with how many fit."""
     from parcade.atari.state import LINE_WORDS, bytes_per_console
 
-    # Live, final, and up to three that were given to the caller.
+    # Live and final stacks, and up to three copies that the caller holds.
     observations = 5 * math.prod(settings.stack_shape)
     each = bytes_per_console(TALLEST_PICTURE) + 3 * 8 * LINE_WORDS * TALLEST_PICTURE + observations
     there = available_memory_bytes()
     if num_envs * each > there:
         raise UsageError(
-            f"num_envs={num_envs:,} consoles need {num_envs * each / 2**30:.1f} GiB ({each:,} bytes each), but {there / 2**30:.1f} GiB "
-            f"of memory are free; use {there * 9 // 10 // each:,} or fewer"
+            f"num_envs={num_envs:,} consoles need {num_envs * each / 2**30:.1f} GiB ({each:,} bytes each), "
+            f"but {there / 2**30:.1f} GiB of memory are free; use {there * 9 // 10 // each:,} or fewer"
         )
 
 
 class NativeVectorEnv(Checked, VectorEnv):
-    """``num_envs`` Atari games on parcade's consoles, on ``num_threads`` threads. Infos as ``make_vec`` says.
+    """``num_envs`` of parcade's consoles on ``num_threads`` threads. ``make_vec`` documents the infos.
 
-    ``ale_compat`` clips rewards and ends episodes at a lost life inside the environment, as ale-py's own settings of these
-    names do; else both are left to what learns.
+    ``ale_compat`` clips rewards and ends episodes at a lost life inside the environment, as ale-py's settings
+    do. Otherwise the learner does both.
     """
 
     can_rest = True
@@ -108,7 +114,10 @@ class NativeVectorEnv(Checked, VectorEnv):
     def reset(
         self, *, seed: int | np.ndarray | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """Start every game anew. ``seed`` ``[n]`` int32 seeds each console; an int seeds env i with seed + i."""
+        """Start a new episode in every environment.
+
+        ``seed`` ``[n]`` int32 seeds each console; an int seeds environment i with seed + i.
+        """
         self.check_reset(seed, options)
         observations, raw = self._consoles.reset(seed)
         infos = {
@@ -121,7 +130,10 @@ class NativeVectorEnv(Checked, VectorEnv):
     def step(
         self, actions: np.ndarray, playing: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
-        """One step of every game, or of those ``playing`` ``[n]`` bool. Shapes: actions ``[n]`` int; returns as ``make_vec`` says."""
+        """Step every environment, or those selected by ``playing``; ``make_vec`` documents the results.
+
+        Shapes: actions ``[n]`` int, playing ``[n]`` bool.
+        """
         result = self._consoles.step(self.check_actions(actions, playing), playing)
         infos = {"lives": result.lives, "frames": result.frames, "reset_frames": result.reset_frames}
         if result.final_observations is not None:
@@ -141,20 +153,21 @@ class NativeVectorEnv(Checked, VectorEnv):
         }
 
     def get_state(self) -> dict[str, np.ndarray]:
-        """Everything that decides the future, as arrays with n first: consoles, generators, frame stacks, clocks."""
+        """Return the complete state as arrays ``[n, ...]``: consoles, generators, frame stacks, clocks."""
         return {name: array.copy() for name, array in self._state_arrays().items()}
 
     def set_state(self, state: dict[str, np.ndarray]) -> np.ndarray:
-        """Take a state that ``get_state`` gave; returns the observations ``[n, ...]`` it shows.
+        """Restore a state from ``get_state``; return its observations ``[n, ...]``.
 
-        Errors: UsageError when it is of another game or size, or a word in it is out of range.
+        Errors: UsageError if the state has another game or size, or if a value is out of range.
         """
         taken = {}
         for name, array in self._state_arrays().items():
             saved = state.get(name)
             if saved is None or saved.shape != array.shape:
                 raise UsageError(
-                    f"saved consoles: {name} is {None if saved is None else saved.shape}; expected {array.shape}"
+                    f"saved consoles: {name} is {None if saved is None else saved.shape}; "
+                    f"expected {array.shape}"
                 )
             taken[name] = saved.view(array.dtype) if saved.dtype.itemsize == array.dtype.itemsize else saved
         from parcade.atari.state_check import check_rows
@@ -170,13 +183,17 @@ class NativeVectorEnv(Checked, VectorEnv):
         return self._consoles.show()
 
     def share_frames(self, frames: np.ndarray | None) -> None:
-        """Write each environment's newest frame into ``frames`` in ``reset``, ``step`` and ``set_state`` from now on.
+        """Make ``reset``, ``step`` and ``set_state`` write each environment's newest frame to ``frames``.
 
-        For learners that keep the stacks themselves, for instance on a GPU. ``frames`` is uint8 ``[n, height, width]``
-        of grey, ``[n, height, width, 3]`` of rgb, ``[n, 128]`` of ram, C-contiguous; another array may take its place before any
-        step. No stacks are copied then: ``reset``, ``step`` and ``set_state`` return the live ones, which the next step overwrites.
-        Where an episode ended, ``final_obs`` has its last stack, and ``frames`` the first frame of the next episode, whose stack is zero
-        but for it. None goes back to copies. Errors: UsageError.
+        This is for learners that keep the frame stacks themselves, for instance on a GPU. ``frames`` is
+        C-contiguous uint8: ``[n, height, width]`` for grey, ``[n, height, width, 3]`` for rgb, ``[n, 128]``
+        for ram. It can be replaced by another array before any step.
+
+        Stacks are then not copied: ``reset``, ``step`` and ``set_state`` return the live stacks, which the
+        next step overwrites. If an episode ended, ``final_obs`` holds its last stack, and ``frames`` holds
+        the first frame of the next episode, whose older frames are zero. None returns to copying stacks.
+
+        Errors: UsageError.
         """
         try:
             self._consoles.share_frames(frames)
@@ -184,5 +201,5 @@ class NativeVectorEnv(Checked, VectorEnv):
             raise UsageError(str(error)) from error
 
     def close_extras(self, **kwargs: Any) -> None:
-        """End the threads."""
+        """Stop the threads."""
         self._consoles.close()

@@ -1,7 +1,8 @@
-"""The native backend on a GPU: what ``native.py`` serves, as torch tensors that never leave the device.
+"""The native backend on a GPU: the environments of ``native.py`` as torch tensors that stay on the device.
 
-Observations, rewards and flags equal the CPU's byte for byte on the same seeds and actions. Nothing waits for the
-device: ``step`` launches kernels and returns tensors on the memory they write, which the next step writes again.
+With the same seeds and actions, observations, rewards and flags are byte-identical to the CPU. ``step`` does
+not wait for the device: it launches kernels and returns tensors on the memory that they write. The next step
+overwrites them.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ from parcade.errors import UsageError, missing_extra
 
 
 def make_threads() -> Any:
-    """The threads of the current CUDA device, of the CPU where it stands in for one. Errors: UsageError naming what is missing."""
+    """Return the threads of the current CUDA device, or of the CPU if it replaces a GPU.
+
+    Errors: UsageError that names what is missing.
+    """
     try:
         from parcade.atari.cuda import driver, engine
     except ImportError as error:
@@ -38,9 +42,10 @@ def make_threads() -> Any:
 
 
 class CudaNativeVectorEnv(Checked, VectorEnv):
-    """``num_envs`` Atari games on a GPU. Infos as ``make_vec`` says, every value a tensor; ``final_obs`` is always there.
+    """``num_envs`` consoles on a GPU.
 
-    ``threads`` runs the kernels; None takes the current CUDA device.
+    ``make_vec`` documents the infos; here all values are tensors and ``final_obs`` is always present.
+    ``threads`` runs the kernels; None uses the current CUDA device.
     """
 
     def __init__(self, game: str, num_envs: int, settings: EnvSettings, *, threads: Any = None) -> None:
@@ -85,10 +90,8 @@ class CudaNativeVectorEnv(Checked, VectorEnv):
         self._final = share(seen.final_observations).view(num_envs, *shape)
         self._actions, self._rewards = share(outcome.actions), share(outcome.rewards)
         self._terminated, self._truncated, self._over = (
-            share(outcome.terminated),
-            share(outcome.truncated),
-            share(outcome.over),
-        )
+            share(outcome.terminated), share(outcome.truncated), share(outcome.over),
+        )  # fmt: skip
         self._counts, self._counters = share(outcome.counts), share(outcome.counters)
 
     def _share(self, array: Any) -> Tensor:
@@ -97,7 +100,10 @@ class CudaNativeVectorEnv(Checked, VectorEnv):
     def reset(
         self, *, seed: int | np.ndarray | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Begin an episode everywhere. ``seed`` ``[n]`` int32 seeds each console; an int seeds env i with seed + i. Errors: UsageError."""
+        """Start a new episode in every environment. Errors: UsageError.
+
+        ``seed`` ``[n]`` int32 seeds each console; an int seeds environment i with seed + i.
+        """
         self.check_reset(seed, options)
         self._consoles.reset(seed)
         frames = torch.zeros(self.num_envs, dtype=torch.int32, device=self.device)
@@ -108,9 +114,9 @@ class CudaNativeVectorEnv(Checked, VectorEnv):
         }
 
     def step(self, actions: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, dict[str, Tensor]]:
-        """One step of every game. Shapes: actions ``[n]`` int64 on the device, where an action out of range plays the nearest.
+        """Step every environment. Shapes: actions ``[n]`` int64 on the device, clamped to the valid range.
 
-        Errors: UsageError before the first reset, after ``close``, and for a tensor elsewhere.
+        Errors: UsageError before the first reset, after ``close``, or for actions of another type or device.
         """
         self.check_step()
         if (
@@ -144,21 +150,24 @@ class CudaNativeVectorEnv(Checked, VectorEnv):
         )
 
     def describe_use(self, steps_per_second: float) -> dict[str, Any]:
-        """Columns on what this number of single environments' steps a second makes of the GPU: see ``parcade/atari/cuda/usage.py``."""
+        """Return GPU utilisation metrics for a measured speed, in steps of single environments per second.
+
+        See ``parcade/atari/cuda/usage.py``.
+        """
         from parcade.atari.cuda.usage import use_of
 
         return use_of(self._consoles, steps_per_second)
 
     def get_state(self) -> dict[str, np.ndarray]:
-        """Everything that decides the future, in the host's memory, as the CPU's ``get_state`` gives it."""
+        """Return the complete state in host memory, in the format of the CPU's ``get_state``."""
         state = self._consoles.get_state()
         frame_number = self._consoles.threads.fetch(self._consoles.outcome.counters)[:, 1].astype(np.int64)
         return {**state, "frame_number": frame_number}
 
     def set_state(self, state: dict[str, np.ndarray]) -> Tensor:
-        """Take a state that ``get_state`` gave, here or on the CPU; returns the observations ``[n, ...]`` it shows.
+        """Restore a state from ``get_state`` of the GPU or CPU backend; return its observations ``[n, ...]``.
 
-        Errors: UsageError when it is of another game or size, or a word in it is out of range.
+        Errors: UsageError if the state has another game or size, or if a value is out of range.
         """
         try:
             self._consoles.set_state(state)
@@ -169,7 +178,7 @@ class CudaNativeVectorEnv(Checked, VectorEnv):
 
 
 class CudaMixedVectorEnv(MixedVectorEnv):
-    """Several games on a GPU in one vector environment, every value a tensor there."""
+    """Several games in one vector environment on a GPU; all values are tensors there."""
 
     def __init__(self, envs: list[CudaNativeVectorEnv], games: list[str]) -> None:
         super().__init__(envs, games)

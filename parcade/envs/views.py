@@ -1,4 +1,4 @@
-"""Observations other than the grey stack, made from it."""
+"""Views: observations derived from the stack of grey frames, and subsets of actions."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from parcade.errors import UsageError
 
 StepResult = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]
 
-# The two background colours of Pong, as grey values of ale-py's palette: Karpathy erased them as 144 and 109 in red.
+# Pong's two background colours as grey levels of ale-py's palette; Karpathy erased red levels 144 and 109.
 PONG_BACKGROUND_GREYS = (87, 107)
 
 
 def karpathy_difference(frames: np.ndarray) -> np.ndarray:
-    """Karpathy's observation: crop, take every other pixel, binarise, subtract the frame before.
+    """Compute Karpathy's observation: crop, take every other pixel, binarise, subtract the previous frame.
 
-    A game's first observation has no frame before it (ale-py's stack holds a black one) and is all zero.
+    The first observation of an episode is all zero: it has no previous frame (ale-py's stack holds black).
 
     Shapes: frames ``[n, 2, 210, 160]`` uint8, oldest first; returns ``[n, 80, 80]`` int8 in {-1, 0, 1}.
     Source: Karpathy 2016, "Deep Reinforcement Learning: Pong from Pixels".
@@ -32,13 +32,13 @@ def karpathy_difference(frames: np.ndarray) -> np.ndarray:
         drawn &= small != grey
     drawn = drawn.view(np.int8)
     difference = drawn[:, 1] - drawn[:, 0]
-    # The court is never black, so a black pixel there means a frame that was never drawn.
+    # The court is never black, so a black pixel there means that there is no previous frame.
     difference[frames[:, 0, 35, 0] == 0] = 0
     return difference
 
 
 class EnvView(VectorEnv):
-    """A vector env seen differently; here everything passes through."""
+    """Base class of views of a vector environment; passes everything through."""
 
     def __init__(self, env: VectorEnv) -> None:
         self._env = env
@@ -60,12 +60,12 @@ class EnvView(VectorEnv):
 
     @property
     def can_rest(self) -> bool:
-        """Whether ``step`` takes a second argument, which games play."""
+        """Whether ``step`` accepts a second argument, the mask of environments to step."""
         return getattr(self._env, "can_rest", False)
 
     @property
     def gives_state(self) -> bool:
-        """Whether ``get_state`` and ``set_state`` can be used."""
+        """Whether ``get_state`` and ``set_state`` are supported."""
         return getattr(self._env, "gives_state", False)
 
     def get_state(self) -> dict[str, np.ndarray]:
@@ -82,7 +82,7 @@ class EnvView(VectorEnv):
 
 
 class KarpathyView(EnvView):
-    """Observations become ``karpathy_difference`` of two frames, ``[n, 80, 80]`` int8."""
+    """Observe ``karpathy_difference`` of two frames, ``[n, 80, 80]`` int8."""
 
     difference = staticmethod(karpathy_difference)
 
@@ -105,13 +105,13 @@ class KarpathyView(EnvView):
 
 
 class ActionSubset(EnvView):
-    """The agent chooses among some of the game's actions: its action k is the env's ``subset[k]``."""
+    """Restrict the agent to a subset of the game's actions: its action k is the game's ``subset[k]``."""
 
     def __init__(self, env: VectorEnv, subset: tuple[int, ...]) -> None:
         super().__init__(env)
         available = int(env.single_action_space.n)
         if not all(0 <= action < available for action in subset):
-            raise UsageError(f"action_subset={subset}: this game's actions are 0 to {available - 1}")
+            raise UsageError(f"action_subset={subset}: expected actions of this game, 0 to {available - 1}")
         self._subset = np.array(subset)
         self.single_action_space = Discrete(len(subset))
 

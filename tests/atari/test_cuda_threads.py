@@ -323,11 +323,11 @@ def test_a_state_of_other_sticky_actions_or_pictures_is_refused():
         DeviceConsoles("pong", 1, HostThreads()),
     )
     consoles.reset(seed=3)
-    with pytest.raises(ValueError, match="not sticky here and sticky there"):
+    with pytest.raises(ValueError, match="not sticky here and sticky in the state"):
         device.set_state(state_of(consoles))
     device = DeviceConsoles("pong", 1, HostThreads(), repeat_action_probability=0.25)
     consoles.captured[0, 0, 5] ^= np.uint64(1)
-    with pytest.raises(ValueError, match="captured picture of row 0 is not its console's"):
+    with pytest.raises(ValueError, match="captured frame of row 0 is not its console's current frame"):
         device.set_state(state_of(consoles))
 
 

@@ -131,7 +131,7 @@ def test_karpathys_preset_moves_the_paddle_with_its_two_actions():
 
 
 def test_an_action_subset_beyond_the_games_actions_is_refused():
-    with pytest.raises(UsageError, match="this game's actions are 0 to 5"):
+    with pytest.raises(UsageError, match="expected actions of this game, 0 to 5"):
         make_vec("pong", 1, action_subset=(2, 6), image_height=42, image_width=42)
 
 

@@ -29,10 +29,10 @@ def test_a_step_before_the_first_reset_is_refused(env):
         (np.zeros(0, np.int64), r"actions have shape \(0,\)"),
         (np.zeros((4, 1), np.int64), r"actions have shape \(4, 1\)"),
         (0, r"actions have shape \(\)"),
-        (np.zeros(4), "actions are float64; expected whole numbers, 0 to 5"),
+        (np.zeros(4), "actions are float64; expected integers, 0 to 5"),
         (np.zeros(4, bool), "actions are bool"),
-        ([0, 1, 2, 6], "actions hold 6; expected 0 to 5"),
-        ([0, -1, 2, 5], "actions hold -1; expected 0 to 5"),
+        ([0, 1, 2, 6], "actions contain 6; expected 0 to 5"),
+        ([0, -1, 2, 5], "actions contain -1; expected 0 to 5"),
     ],
 )
 def test_actions_that_do_not_fit_are_refused_and_the_environment_plays_on(env, actions, says):
@@ -45,7 +45,7 @@ def test_actions_that_do_not_fit_are_refused_and_the_environment_plays_on(env, a
 def test_seeds_options_and_calls_after_close_are_refused(env):
     with pytest.raises(UsageError, match=r"seed has shape \(2,\); expected \[4\]"):
         env.reset(seed=np.array([1, 2]))
-    with pytest.raises(UsageError, match="reset takes none here"):
+    with pytest.raises(UsageError, match="reset takes no options here"):
         env.reset(options={"difficulty": 1})
     env.reset(seed=0)
     env.close()
@@ -73,7 +73,7 @@ def test_who_plays_is_checked_where_environments_can_rest():
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ({"num_envs": "8"}, "num_envs='8' is not a whole number"),
+        ({"num_envs": "8"}, "num_envs='8' is not an integer"),
         ({"num_envs": 2.5}, "num_envs=2.5 is not"),
         ({"num_envs": 2, "num_threads": -3}, "num_threads=-3 is below 0"),
     ],

@@ -75,9 +75,9 @@ def test_a_state_is_taken_back_and_games_rest_one_by_one():
         (
             ["pong", "breakout"],
             {"action_subset": (0, 1)},
-            "action_subset names places of one game's action set",
+            "action_subset requires that all games have the same action set",
         ),
-        (["ALE/Pong-v5", "breakout"], {}, "ids of different rules"),
+        (["ALE/Pong-v5", "breakout"], {}, "ids with different rules"),
         (["pong", "brakeout"], {}, "did you mean 'breakout'"),
         (["pong"], {"settings": EnvSettings(), "frame_skip": 2}, "put them into settings"),
     ],

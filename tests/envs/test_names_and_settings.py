@@ -77,7 +77,7 @@ def test_the_presets_are_those_of_the_papers():
         ({"frame_skip": 0}, "frame_skip=0 is below 1"),
         ({"sticky_actions": 1.5}, r"sticky_actions=1.5 is not in \[0, 1\)"),
         ({"frame_limit": 0}, "frame_limit=0"),
-        ({"observations": "karpathy_2016"}, "made from 210x160 frames"),
+        ({"observations": "karpathy_2016"}, "requires 210x160 frames"),
         ({"observations": "colour"}, "expected 'grey', 'rgb', 'ram' or 'karpathy_2016'"),
     ],
 )
@@ -96,8 +96,8 @@ def test_settings_that_mean_nothing_are_refused(change, says):
         ({"preset": "dqn2015"}, "did you mean 'dqn_2015'"),
         ({"frame_stak": 2}, "did you mean 'frame_stack'"),
         ({"difficulty": 1}, "can set neither"),
-        ({"observations": "ram"}, "gives pictures alone; use backend 'native'"),
-        ({"view": "rgb"}, "view is called observations now; use observations='rgb'"),
+        ({"observations": "ram"}, "returns only images; use backend 'native'"),
+        ({"view": "rgb"}, "view has been renamed to observations; use observations='rgb'"),
         ({"settings": EnvSettings(), "frame_stack": 2}, "put them into settings"),
     ],
 )

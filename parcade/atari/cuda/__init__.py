@@ -1,1 +1,1 @@
-"""The consoles on a GPU: thread bodies, what launches them, and the classes that hold their arrays."""
+"""Consoles on a GPU: thread bodies, the code that launches them, and the classes that hold their arrays."""

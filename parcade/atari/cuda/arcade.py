@@ -1,4 +1,4 @@
-"""`Arcade` with its consoles on a GPU: same arguments, same games, same states; arrays on the device instead of numpy's."""
+"""`Arcade` on a GPU: same arguments, episodes and states, with device arrays instead of NumPy arrays."""
 
 from __future__ import annotations
 
@@ -26,10 +26,12 @@ from .transfer import lasting_words, rows_from_device, rows_to_device
 
 
 class DeviceArcade(Arcade):
-    """Consoles on the threads of a device; made by ``Arcade(..., device="cuda")``.
+    """Consoles on the threads of a device; created by ``Arcade(..., device="cuda")``.
 
-    Arrays that are read are views of the device's own, valid until the next call. A frame is drawn when it is acted, since its log is not
-    kept. Errors: `driver.DeviceUnavailable` and MemoryError, one line each, besides Arcade's.
+    Properties return views of device arrays, valid until the next call, unless stated otherwise. Every frame
+    is drawn as it is emulated, because the TIA log is not kept between kernels.
+
+    Errors: those of `Arcade`, `driver.DeviceUnavailable`, and MemoryError; each message is one line.
     """
 
     def __init__(
@@ -72,9 +74,9 @@ class DeviceArcade(Arcade):
         )
 
     def act(self, actions: Any) -> Any:
-        """One video frame with ale-py action ids int `[n]`; rewards int32 `[n]` on the device.
+        """Emulate one video frame with ale-py action ids, int `[n]`; return rewards, a device int32 `[n]`.
 
-        Actions that are on the device already are not looked at on the host: one outside 0-17 acts as 0.
+        Actions that are already on the device are not checked on the host: a value outside 0-17 acts as 0.
         """
         actions = self.threads.take(actions, self.num_consoles)
         self.threads.launch(
@@ -87,12 +89,12 @@ class DeviceArcade(Arcade):
 
     @property
     def ram(self) -> Any:
-        """RIOT RAM, uint8 `[n, 128]`, a view."""
+        """RIOT RAM: uint8 `[n, 128]`, a view."""
         return self.threads.share(self._consoles.memory)[:, :128]
 
     @property
     def screen(self) -> Any:
-        """Palette indices, uint8 `[n, height, 160]`, a copy."""
+        """The current frames as palette indices: uint8 `[n, height, 160]`, a copy."""
         pictures = self.threads.zeros((self.num_consoles, self.height * LINE_WORDS), np.uint64)
         words = self.num_consoles * self.height * LINE_WORDS
         self.threads.launch(arcade_kernels.show_thread, words, self._consoles, pictures)
@@ -149,14 +151,14 @@ class DeviceArcade(Arcade):
         return rows_from_device(layout.Consoles(*(self.threads.fetch(array) for array in self._consoles)))
 
     def get_state(self, consoles: np.ndarray | slice = slice(None)) -> dict[str, np.ndarray]:
-        """As `Arcade.get_state`, in the host's memory."""
+        """Like `Arcade.get_state`; returns arrays in host memory."""
         saved = {name: array[consoles].copy() for name, array in self._fetched_rows().items()}
         saved["version"] = np.array(VERSION)
         saved["md5"] = np.frombuffer(bytes.fromhex(self.machine.md5), np.uint8).copy()
         return saved
 
     def set_state(self, saved: dict[str, np.ndarray], consoles: np.ndarray | slice = slice(None)) -> None:
-        """As `Arcade.set_state`; the state may come from either device."""
+        """Like `Arcade.set_state`; accepts a state saved on the CPU or on a GPU."""
         rows = self._fetched_rows()
         check_saved(saved, {name: array[consoles] for name, array in rows.items()}, self.machine)
         settled = rows_from_device(rows_to_device(saved))

@@ -1,12 +1,12 @@
-"""What one GPU thread does for an `Arcade`.
+"""Thread bodies of an `Arcade` on a GPU.
 
-| body            | one thread for    | does                                                              |
-|-----------------|-------------------|-------------------------------------------------------------------|
-| `power_thread`  | console           | ale-py's loadROM: state after power-on, seeds, a first reset       |
-| `act_thread`    | console           | one raw video frame, drawn as it runs, since its log is not kept  |
-| `reset_thread`  | console           | reset_game alone                                                  |
-| `show_thread`   | word of a picture | copy the current picture                                          |
-| `record_thread` | console           | keep RAM and counters of a frame, for comparisons                 |
+| body            | one thread per   | does                                                                |
+|-----------------|------------------|---------------------------------------------------------------------|
+| `power_thread`  | console          | ale-py's loadROM: power-on state, seeds, first reset                |
+| `act_thread`    | console          | one raw video frame, drawn as it is emulated (its log is not kept)  |
+| `reset_thread`  | console          | reset_game only                                                     |
+| `show_thread`   | word of a frame  | copies the current frame                                            |
+| `record_thread` | console          | records RAM and counters of a frame, for comparisons                |
 """
 
 import numpy as np
@@ -22,7 +22,7 @@ __all__ = ["act_thread", "power_thread", "record_thread", "reset_thread", "show_
 
 @inlined
 def act_thread(e, s, ram, game, consoles, actions, rewards_out):
-    """One video frame of console `e` with an ale-py action id; the frame is drawn."""
+    """Emulate and draw one video frame of console `e` with an ale-py action id."""
     load(e, s, ram, consoles)
     s[OBSERVED] = 1
     rewards_out[e] = console.act(
@@ -34,7 +34,7 @@ def act_thread(e, s, ram, game, consoles, actions, rewards_out):
 
 @inlined
 def reset_thread(e, s, ram, game, consoles, mask):
-    """reset_game on the consoles of `mask` [n]."""
+    """Run reset_game on console `e` if `mask` [n] selects it."""
     if not mask[e]:
         return
     load(e, s, ram, consoles)
@@ -44,7 +44,10 @@ def reset_thread(e, s, ram, game, consoles, mask):
 
 @inlined
 def record_thread(e, frame, consoles, rewards, ram_out, counters_out):
-    """RAM [K, n, 128] and counters [K, n, 4] of console `e` after frame `frame` of K: reward, lives, end, frame number."""
+    """Record console `e` after frame `frame` of K.
+
+    Shapes: RAM [K, n, 128]; counters [K, n, 4] (reward, lives, game over, frame number).
+    """
     for i in range(128):
         ram_out[frame, e, i] = consoles.memory[e, i]
     counters_out[frame, e, 0] = rewards[e]
@@ -55,7 +58,7 @@ def record_thread(e, frame, consoles, rewards, ram_out, counters_out):
 
 @inlined
 def show_thread(i, consoles, pictures_out):
-    """Word `i` of all current pictures, uint64 [n, lines * 20]."""
+    """Copy word `i` of all current frames, uint64 [n, lines * 20]."""
     words = pictures_out.shape[1]
     e = i // words
     word = i - e * words

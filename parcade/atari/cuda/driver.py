@@ -1,4 +1,4 @@
-"""numba-cuda and the driver: imported in one place, and refused in one line where something is missing."""
+"""The only place that imports numba-cuda; reports a missing package, driver or GPU in one line."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from typing import Any
 
 import numpy as np
 
-OLDEST_DRIVER = (12, 0)  # CUDA version a driver must serve
+OLDEST_DRIVER = (12, 0)  # oldest CUDA version that a driver must support
 
 
 class DeviceUnavailable(RuntimeError):
-    """There is no GPU that could be used; says in one line what is missing."""
+    """No usable GPU; the message says in one line what is missing."""
 
 
 @functools.cache
 def import_cuda(module: str = "numba.cuda") -> Any:
-    """A module of numba-cuda; all imports of them go through here. Errors: ImportError.
+    """Import a module of numba-cuda; all its imports go through this function. Errors: ImportError.
 
-    numba-cuda 0.30.4 expects `np.row_stack`, which numpy 2.5 removed, when it imports its array functions for the first kernel. They are
-    imported here, with the alias in place until they are; nothing needs it afterwards.
+    numba-cuda 0.30.4 needs `np.row_stack`, which NumPy 2.5 removed, while it imports its array functions.
+    This function imports them with a temporary alias; nothing needs the alias afterwards.
     """
     with contextlib.ExitStack() as importing:
         importing.enter_context(warnings.catch_warnings())
-        warnings.simplefilter("ignore", DeprecationWarning)  # numpy 2.5 deprecates other names that it uses
+        warnings.simplefilter("ignore", DeprecationWarning)  # it uses other names that NumPy 2.5 deprecates
         if not hasattr(np, "row_stack"):
             np.row_stack = np.vstack
             importing.callback(delattr, np, "row_stack")
@@ -37,7 +37,10 @@ def import_cuda(module: str = "numba.cuda") -> Any:
 
 @functools.cache
 def require_cuda() -> Any:
-    """numba.cuda, ready. Errors: DeviceUnavailable naming what is missing: numba-cuda, a driver, a device, a newer driver."""
+    """Return numba.cuda, ready for use.
+
+    Errors: DeviceUnavailable that names what is missing: numba-cuda, a driver, a device or a newer driver.
+    """
     try:
         cuda = import_cuda()
     except ImportError as error:
@@ -48,31 +51,30 @@ def require_cuda() -> Any:
         return cuda
     try:
         available = cuda.is_available()
-    except Exception as error:  # a broken driver raises whatever it likes
+    except Exception as error:  # a broken driver may raise anything
         raise DeviceUnavailable(
-            f"device 'cuda': the driver does not start: {error}; use device 'cpu'"
+            f"device 'cuda': the driver failed to start: {error}; use device 'cpu'"
         ) from error
     if not available:
-        raise DeviceUnavailable("device 'cuda': no NVIDIA GPU or driver was found here; use device 'cpu'")
+        raise DeviceUnavailable("device 'cuda': found no NVIDIA GPU or driver; use device 'cpu'")
     version = driver_version(cuda)
     if version < OLDEST_DRIVER:
         got, least = ".".join(map(str, version)), ".".join(map(str, OLDEST_DRIVER))
         raise DeviceUnavailable(
-            f"device 'cuda': the driver serves CUDA {got}, {least} is needed; update the NVIDIA driver"
+            f"device 'cuda': the driver supports CUDA {got}; expected {least} or newer; update the driver"
         )
-    import_cuda(
-        "numba.cuda.dispatcher"
-    ).config.CUDA_LOW_OCCUPANCY_WARNINGS = 0  # few consoles are slow and not wrong
+    # A launch with few consoles is slow but not a mistake.
+    import_cuda("numba.cuda.dispatcher").config.CUDA_LOW_OCCUPANCY_WARNINGS = 0
     return cuda
 
 
 def is_simulated() -> bool:
-    """Whether numba's simulator stands in for a GPU; it needs NUMBA_DISABLE_JIT=1 as well."""
+    """Whether Numba's CUDA simulator replaces a GPU; it also requires NUMBA_DISABLE_JIT=1."""
     return os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
 
 
 def is_available() -> bool:
-    """Whether `require_cuda` finds what it needs."""
+    """Whether `require_cuda` succeeds."""
     try:
         require_cuda()
     except DeviceUnavailable:
@@ -81,11 +83,14 @@ def is_available() -> bool:
 
 
 def compute_capability() -> tuple[int, int]:
-    """That of the GPU which this process would use. Asking creates no context, so it takes no GPU memory. Errors: DeviceUnavailable."""
+    """Return the compute capability of the GPU that this process would use. Errors: DeviceUnavailable.
+
+    The query creates no context, so it allocates no GPU memory.
+    """
     return tuple(require_cuda().cudadrv.driver.driver.get_device().compute_capability)
 
 
 def driver_version(cuda: Any) -> tuple[int, int]:
-    """The CUDA version the installed driver serves."""
+    """Return the newest CUDA version that the installed driver supports."""
     version = cuda.cudadrv.driver.driver.get_version()
     return (int(version[0]), int(version[1]))

@@ -1,10 +1,10 @@
-"""Threads of a GPU: launching the bodies of `environments.py` and `arcade_kernels.py`, and what fits into its memory.
+"""Launch the thread bodies of `environments.py` and `arcade_kernels.py`, and check GPU memory.
 
-`GpuThreads` runs a body on a GPU. `HostThreads` runs the same bodies on the CPU, one index after another in an order of its own, a
-block being one thread: it needs no GPU and is what the tests hold against `engine_cpu` and ale-py, bit for bit. Above this file
-nothing can tell which of the two it holds.
+`GpuThreads` runs a body on a GPU. `HostThreads` runs the same bodies on the CPU without a GPU: one index at a
+time, in random order, with one thread per block. Tests compare `HostThreads` bit for bit with `engine_cpu`
+and ale-py. Callers need not know which of the two they hold.
 
-Local memory is scratch of the threads that are in flight, `SCRATCH_BYTES` each, however many consoles there are.
+Local memory is allocated per resident thread (`SCRATCH_BYTES` each), independent of the number of consoles.
 """
 
 from __future__ import annotations
@@ -25,44 +25,44 @@ from ..jit import OPTIONS, only_process
 from .driver import is_simulated, require_cuda
 from .kernels import SCRATCH, SHARED, compiling, is_block, kernel_folder, make_kernel, scratch_of, with_row
 
-THREADS_PER_BLOCK = 64  # that play consoles
-BLOCK_THREADS = 128  # of a body for blocks
-PLAYING_REGISTERS = 128  # of a thread that plays, so that 512 fit on a multiprocessor
-STACK_BYTES = 10_500  # at most of a large kernel as it is linked, besides
+THREADS_PER_BLOCK = 64  # of kernels that run consoles
+BLOCK_THREADS = 128  # of block bodies
+PLAYING_REGISTERS = 128  # per thread that runs a console, so that 512 threads fit on a multiprocessor
+STACK_BYTES = 10_500  # upper bound of the stack of a large linked kernel, without SCRATCH
 SCRATCH_BYTES = STACK_BYTES + sum(
     int(np.prod(shape)) * np.dtype(dtype).itemsize for shape, dtype in SCRATCH.values()
 )
-RESERVED_BYTES = 1 << 30  # left to the driver, the code and torch
+RESERVED_BYTES = 1 << 30  # for the driver, the code and torch
 
 
 class DeviceFacts(NamedTuple):
-    """What a device has of what kernels share, a multiprocessor, and what a thread of one kernel takes."""
+    """Resources of a device, and the registers that one kernel uses."""
 
     name: str
     multiprocessors: int
-    threads: int
-    registers: int
-    bytes_per_second: int  # of memory, 0 if the driver does not say
-    registers_each: int
+    threads: int  # per multiprocessor, at most
+    registers: int  # per multiprocessor
+    bytes_per_second: int  # memory bandwidth; 0 if the driver does not report it
+    registers_each: int  # per thread of the kernel
 
 
 def check_fits(num_consoles: int, bytes_of: Callable[[int], int], free_bytes: int) -> None:
-    """Refuse more consoles than there is memory for. Errors: MemoryError saying how many fit."""
+    """Check that the consoles fit into memory. Errors: MemoryError that says how many fit."""
     free = free_bytes - RESERVED_BYTES
     if bytes_of(num_consoles) > free:
         fit = bisect.bisect_right(range(num_consoles), free, key=bytes_of) - 1
         raise MemoryError(
-            f"{num_consoles} consoles need {bytes_of(num_consoles) / 2**30:.1f} GiB of GPU memory and {free_bytes / 2**30:.1f} GiB are free; "
-            f"use {max(fit, 0)} or fewer"
+            f"{num_consoles} consoles need {bytes_of(num_consoles) / 2**30:.1f} GiB of GPU memory, but "
+            f"{free_bytes / 2**30:.1f} GiB are free; use {max(fit, 0)} or fewer"
         )
 
 
 def check_actions(actions: Any, num_consoles: int) -> None:
-    """Refuse a tensor of another device, type or shape. Errors: ValueError in one line."""
+    """Check the device, type and shape of a tensor of actions. Errors: ValueError in one line."""
     device = getattr(actions, "device", None)
     kind = getattr(device, "type", None)  # of a torch tensor
     if kind is not None and kind != "cuda":
-        raise ValueError(f"actions are on device {kind!r} and the consoles on 'cuda'; use actions.to('cuda')")
+        raise ValueError(f"actions are on device {kind!r}, the consoles on 'cuda'; use actions.to('cuda')")
     interface = getattr(actions, "__cuda_array_interface__", None)
     if interface is not None and (
         interface["typestr"] != "<i8" or tuple(interface["shape"]) != (num_consoles,)
@@ -75,12 +75,15 @@ def check_actions(actions: Any, num_consoles: int) -> None:
         )
 
 
-# --- on the CPU ----------------------------------------------------------------------------------------------------------------
+# --- on the CPU -------------------------------------------------------------------------------------------
 
 
 @functools.cache
 def _host_loop(body: Callable) -> Callable:
-    """All threads of a body, one after another, which share their scratch; what the one before left in a row can be filled with rubbish."""
+    """Return a compiled loop over all threads of a body, which share one set of scratch arrays.
+
+    ``is_filled`` overwrites the scratch row with garbage before each thread; otherwise it keeps its contents.
+    """
     if with_row(body):
 
         def loop(order, is_filled, scratch, arguments):
@@ -105,25 +108,25 @@ def _host_loop(body: Callable) -> Callable:
 
 
 class HostThreads:
-    """Runs thread bodies on the CPU, in an order drawn for every launch."""
+    """Run thread bodies on the CPU, in a random order drawn for each launch."""
 
     name = "cpu"
-    links_code = False  # an image's machine code is the CPU's
+    links_code = False  # a ROM's machine code is the CPU version, called by address
 
     def __init__(self, seed: int = 0) -> None:
         self._order = np.random.default_rng(seed)
         self._scratch = {name: np.zeros(*shape) for name, shape in {**SCRATCH, **SHARED}.items()}
 
     def put(self, array: np.ndarray) -> np.ndarray:
-        """A copy in the device's memory."""
+        """Return a copy in device memory."""
         return np.array(array, order="C")
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-        """An array of zeros in the device's memory."""
+        """Return an array of zeros in device memory."""
         return np.zeros(shape, dtype)
 
     def fetch(self, array: np.ndarray) -> np.ndarray:
-        """A copy in the host's memory."""
+        """Return a copy in host memory."""
         return array.copy()
 
     def write(self, array: np.ndarray, values: np.ndarray) -> None:
@@ -131,21 +134,22 @@ class HostThreads:
         array[...] = np.reshape(values, array.shape)
 
     def free_bytes(self) -> int | None:
-        """Bytes that are free, None for no limit."""
+        """Return the number of free bytes; None means no limit."""
         return None
 
     def take(self, actions: Any, num_consoles: int) -> np.ndarray:
-        """Actions int64 [n] from a number or an array."""
+        """Return actions as int64 [n], from a number or an array."""
         return np.ascontiguousarray(np.broadcast_to(actions, (num_consoles,)), np.int64)
 
     def share(self, array: np.ndarray) -> np.ndarray:
-        """What the user gets of an array."""
+        """Return the form of an array that users receive."""
         return array
 
     def launch(self, body: Callable, num_threads: int, *arguments: Any) -> None:
         """Run a body for indices 0 .. num_threads - 1. Arguments are numbers, arrays and groups of arrays."""
         order = self._order.permutation(num_threads)
-        # A GPU's thread finds what some thread of an earlier launch left there: half of the time this one finds such rows, half rubbish.
+        # Scratch on a GPU is uninitialised: it may hold another thread's row or garbage. Each occurs half of
+        # the time here.
         is_filled = bool(self._order.random() < 0.5)
         scratch = tuple(self._scratch[name] for name in scratch_of(body))
         _host_loop(body)(order, is_filled, scratch, arguments)
@@ -153,14 +157,17 @@ class HostThreads:
     launch_blocks = launch
 
 
-# --- on a GPU ---------------------------------------------------------------------------------------------------------------------
+# --- on a GPU ---------------------------------------------------------------------------------------------
 
 
 class GpuThreads:
-    """Runs thread bodies on the current CUDA device, on `stream` (a handle; None is torch's current one, where torch is loaded).
+    """Run thread bodies on the current CUDA device.
 
-    Copies and fills go through the same stream: what is launched later finds them done.
-    `max_registers` limits a thread that plays, which lets more of them run at once and spill; `threads_per_block` is of those.
+    `stream` is a stream handle; None means torch's current stream if torch is loaded, else the default
+    stream. Copies and fills use the same stream, so they finish before kernels that are launched later.
+
+    `threads_per_block` and `max_registers` apply to kernels that run consoles. Fewer registers let more
+    threads run at once, but registers spill.
     """
 
     name = "cuda"
@@ -184,13 +191,12 @@ class GpuThreads:
             self._multiprocessors = device.MULTIPROCESSOR_COUNT
         self._code: str | None = None
         self._kernels: dict[Callable, Any] = {}
-        self._scratch = types.SimpleNamespace(
-            is_taken=False
-        )  # shared by all copies, as the driver sets it aside once
+        # Shared by all copies of this object: the driver reserves local memory once.
+        self._scratch = types.SimpleNamespace(is_taken=False)
         self.stream = stream
 
     def running(self, code: str) -> GpuThreads:
-        """Threads like these whose kernels run a ROM's machine code, PTX of `rom_code.ptx_of`."""
+        """Return a copy whose kernels run a ROM's machine code, PTX from `rom_code.ptx_of`."""
         threads = copy.copy(self)
         threads._code, threads._kernels = code, {}
         return threads
@@ -199,7 +205,7 @@ class GpuThreads:
         handle = self.stream
         if handle is None:
             torch = sys.modules.get("torch")
-            # Before its first use of the GPU torch has no streams, and asking for one would be that use.
+            # Querying the current stream would initialise CUDA in torch.
             handle = (
                 torch.cuda.current_stream().cuda_stream
                 if torch is not None and torch.cuda.is_initialized()
@@ -208,20 +214,20 @@ class GpuThreads:
         return self._cuda.external_stream(handle) if handle else 0
 
     def _wait(self, stream: Any) -> None:
-        """Let a copy end before what it was made from, or into, is touched; on the default stream it has."""
+        """Wait until a copy has finished; copies on the default stream finish before they return."""
         if stream:
             stream.synchronize()
 
     def put(self, array: np.ndarray) -> Any:
-        """A copy in the device's memory."""
+        """Return a copy in device memory."""
         stream = self._current_stream()
-        # numpy keeps the stride of 0 that broadcasting gives an array of one: numba-cuda would compile the kernel again for it.
+        # NumPy keeps the stride 0 of a broadcast array of length 1, for which numba-cuda would recompile.
         copy = self._cuda.to_device(np.array(array, order="C"), stream=stream)
         self._wait(stream)
         return copy
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        """An array of zeros in the device's memory."""
+        """Return an array of zeros in device memory."""
         array = self._cuda.device_array(shape, dtype)
         if is_simulated():
             array[:] = 0
@@ -230,7 +236,7 @@ class GpuThreads:
         return array
 
     def fetch(self, array: Any) -> np.ndarray:
-        """A copy in the host's memory; waits for the device."""
+        """Return a copy in host memory; waits for the device."""
         stream = self._current_stream()
         copy = array.copy_to_host(stream=stream)
         self._wait(stream)
@@ -243,27 +249,29 @@ class GpuThreads:
         self._wait(stream)
 
     def free_bytes(self) -> int | None:
-        """Bytes that are free on the device for consoles; None for numba's simulator."""
+        """Return the bytes of device memory that are free for consoles; None for Numba's simulator."""
         if is_simulated():
             return None
         device = self._cuda.get_current_device()
         free = int(self._cuda.current_context().get_memory_info().free)
         if self._scratch.is_taken:
             return free
-        # The driver sets scratch aside for all threads that could be in flight, when a kernel first needs it.
+        # The driver reserves local memory for all resident threads when a kernel first needs it.
         return free - self._multiprocessors * device.MAX_THREADS_PER_MULTIPROCESSOR * SCRATCH_BYTES
 
     def take(self, actions: Any, num_consoles: int) -> Any:
-        """Actions int64 [n] on the device: from a tensor there without a copy, or copied from a number, a list, a numpy array."""
+        """Return actions as int64 [n] on the device: a device tensor without a copy, anything else copied."""
         check_actions(actions, num_consoles)
         if hasattr(actions, "__cuda_array_interface__"):
-            return self._cuda.as_cuda_array(
-                actions, sync=False
-            )  # what made them was queued on the stream that is launched on
+            # No sync: the work that produced the actions is queued on the same stream as the launch.
+            return self._cuda.as_cuda_array(actions, sync=False)
         return self.put(np.ascontiguousarray(np.broadcast_to(actions, (num_consoles,)), np.int64))
 
     def share(self, array: Any) -> Any:
-        """What the user gets of an array: a torch tensor on the same memory where torch is installed, else the array."""
+        """Return the form of an array that users receive.
+
+        It is a torch tensor on the same memory if torch is installed, else the array itself.
+        """
         try:
             import torch
         except ImportError:
@@ -271,27 +279,30 @@ class GpuThreads:
         return torch.as_tensor(array, device="cuda")
 
     def facts(self, body: Callable) -> DeviceFacts:
-        """What the device has, and what a thread of a body takes of it; the body has been launched."""
+        """Return the device's resources and the registers of a body, which must have been launched before."""
         device = self._cuda.get_current_device()
         return DeviceFacts(
             name=device.name.decode() if isinstance(device.name, bytes) else str(device.name),
             multiprocessors=device.MULTIPROCESSOR_COUNT,
             threads=device.MAX_THREADS_PER_MULTIPROCESSOR,
             registers=device.MAX_REGISTERS_PER_MULTIPROCESSOR,
-            # Kilohertz, both edges of the clock, bits; newer drivers do not say.
+            # Clock in kHz with two transfers per cycle, width in bits; newer drivers do not report them.
             bytes_per_second=2000 * device.MEMORY_CLOCK_RATE * device.GLOBAL_MEMORY_BUS_WIDTH // 8,
             registers_each=max(self._kernels[body].get_regs_per_thread().values()),
         )
 
     def launch(self, body: Callable, num_threads: int, *arguments: Any) -> None:
-        """Run a body for indices 0 .. num_threads - 1; returns before it has run. Arguments are numbers, arrays and groups of arrays."""
+        """Queue a body for indices 0 .. num_threads - 1 and return without waiting.
+
+        Arguments are numbers, arrays and groups of arrays.
+        """
         self._scratch.is_taken |= with_row(body)
         blocks = -(-num_threads // self.threads_per_block)
         self._launch(body, blocks, self.threads_per_block, (num_threads, *arguments))
 
     def launch_blocks(self, body: Callable, num_blocks: int, *arguments: Any) -> None:
-        """Run a body for blocks of threads, 0 .. num_blocks - 1."""
-        # The simulator runs threads one after another and cannot wait for others of a block.
+        """Queue a block body for blocks 0 .. num_blocks - 1."""
+        # The simulator runs threads one after another, so threads of a block cannot wait for each other.
         self._launch(body, num_blocks, 1 if is_simulated() else BLOCK_THREADS, (num_blocks, *arguments))
 
     def _launch(self, body: Callable, blocks: int, threads: int, arguments: tuple) -> None:
@@ -304,6 +315,6 @@ class GpuThreads:
             if is_new and not is_simulated():  # the first launch compiles
                 folder = kernel_folder(body, registers)
                 first.enter_context(compiling(code, folder))
-                # Of processes that start together one compiles a kernel, the others load what it has kept.
+                # Of several processes that start together, one compiles and the others load from the cache.
                 first.enter_context(only_process(folder))
             self._kernels[body][blocks, threads, stream](*arguments)

@@ -1,21 +1,22 @@
-"""What GPU threads do for environments. One thread plays one console; one block of threads makes its observation.
+"""Thread bodies of environments on a GPU: one thread runs a console, one block makes its observation.
 
-| body             | for              | does                                                                         |
-|------------------|------------------|------------------------------------------------------------------------------|
-| `load_thread`    | console          | ale-py's loadROM: power on, seeds, a first reset                             |
-| `step_thread`    | console          | the frames of one step; the last two are drawn                               |
-| `restart_thread` | console          | if its episode is over: a new one, played as ale-py does                     |
-| `choose_thread`  | console          | if its episode is over: which of the cached starts the next one begins with  |
-| `recall_block`   | console, a block | the console and the observation of the start that was chosen                 |
-| `observe_block`  | console, a block | levels, resize, frame stack, or RAM; the last stack of an episode            |
-| `begin_block`    | console, a block | if an episode has begun: an empty stack and its first picture                |
+| body             | one per console | does                                                                  |
+|------------------|-----------------|-----------------------------------------------------------------------|
+| `load_thread`    | thread          | ale-py's loadROM: power on, seeds, first reset                        |
+| `step_thread`    | thread          | emulates the frames of one step; draws the last two                   |
+| `restart_thread` | thread          | starts a new episode as ale-py does, if the last one is over          |
+| `choose_thread`  | thread          | chooses a cached start for the next episode, if the last one is over  |
+| `recall_block`   | block           | copies the console and the observation of the chosen start            |
+| `observe_block`  | block           | levels, resize and frame stack, or RAM; the final stack of an episode |
+| `begin_block`    | block           | if an episode has started: a stack that holds only its first frame    |
 
-`engine_cpu.py` does the same on CPU cores with the same functions of the emulator. Only pictures are kept in another way: a frame's
-two pictures stay where they were drawn, on the console's screen, instead of being captured. The one case where the second is
-overwritten before the frame is observed, an update that ends within a frame, copies it to `kept`.
+`engine_cpu.py` does the same on CPU cores with the same emulator functions. Only frames are stored
+differently: the two frames that an observation pools stay in the console's two frame buffers instead of being
+captured. One of them can be overwritten before it is observed, if `console.run_update` stops in the middle of
+a frame; it is then copied to `kept`.
 
-Nothing here depends on the order of threads, and no thread writes what another one touches. What takes a group is inlined, since an
-argument of that size would be passed through memory.
+The result does not depend on the order of threads, and no thread writes what another thread uses. Functions
+that take a group of arrays are inlined, because an argument of that size would be passed through memory.
 """
 
 import numpy as np
@@ -55,7 +56,7 @@ from .layout import (
 from .pictures import brighter, levels_of_word, observed_pixel
 from .rows import LASTING_WORDS, load, power_on, store
 
-# --- one thread a console ----------------------------------------------------------------------------------------------------
+# --- one thread per console -------------------------------------------------------------------------------
 
 
 @inlined
@@ -67,12 +68,12 @@ def _count(e, s, outcome):
 
 @kernel
 def _third_picture(s, screen, kept):
-    """Show the last frame but one of a step; returns where its picture is when the step has ended."""
+    """Draw the second-to-last frame of a step; return where it is at the end of the step: OTHER or KEPT."""
     stand_alone()
     tia.serve(s, screen, tia.SHOW)
     if s[PARTIAL] == 0:
         return OTHER
-    # The next update goes on with this frame, on this picture.
+    # The next update continues this frame and draws into the same frame buffer.
     at = np.int64(s[PICTURE]) * len(kept)
     for word in range(len(kept)):
         kept[word] = screen[at + word]
@@ -81,7 +82,10 @@ def _third_picture(s, screen, kept):
 
 @kernel
 def _play(s, ram, rom, screen, random, program, action, settings, frames_left, kept, counts_out):
-    """`engine_cpu.play_step` without capturing pictures; `counts_out` is a row of `counts`. Returns whether the episode is over."""
+    """Run `engine_cpu.play_step` without capturing frames; return whether the episode is over.
+
+    `counts_out` is a row of `counts`.
+    """
     stand_alone()
     lives = s[LIVES]
     reward = np.int64(0)
@@ -109,14 +113,14 @@ def _play(s, ram, rom, screen, random, program, action, settings, frames_left, k
 
 @inlined
 def step_thread(e, s, ram, game, how, consoles, seen, outcome):
-    """The frames of one step of console `e`. A wrong action plays the nearest."""
+    """Emulate the frames of one step of console `e`. An action out of range is clamped."""
     load(e, s, ram, consoles)
     settings, counts = how.settings, outcome.counts[e]
     frame_limit = np.int64(settings[FRAME_LIMIT])
     place = min(max(np.int64(outcome.actions[e]), np.int64(0)), np.int64(len(how.action_set)) - 1)
     over = _play(
-        s, ram, game.rom, consoles.screens[e], consoles.random[e], game.program, np.int64(how.action_set[place]), settings,
-        frame_limit - outcome.elapsed[e], seen.kept[e], counts,
+        s, ram, game.rom, consoles.screens[e], consoles.random[e], game.program,
+        np.int64(how.action_set[place]), settings, frame_limit - outcome.elapsed[e], seen.kept[e], counts,
     )  # fmt: skip
     if not over and counts[THIRD] != BLACK:
         seen.second[e] = counts[THIRD]
@@ -134,7 +138,7 @@ def step_thread(e, s, ram, game, how, consoles, seen, outcome):
 
 @inlined
 def load_thread(e, s, ram, game, consoles, loading, seeds):
-    """loadROM on the consoles of `loading` [n] bool with `seeds` [n] int64."""
+    """Run loadROM on console `e` if `loading` [n] bool selects it, with `seeds` [n] int64."""
     if not loading[e]:
         return
     power_on(e, s, ram, game, consoles)
@@ -146,7 +150,7 @@ def load_thread(e, s, ram, game, consoles, loading, seeds):
 
 @inlined
 def restart_thread(e, s, ram, game, how, consoles, seen, outcome):
-    """A new episode on console `e` if its last one is over."""
+    """Start a new episode on console `e` if its last one is over."""
     if not outcome.over[e]:
         return
     load(e, s, ram, consoles)
@@ -162,7 +166,7 @@ def restart_thread(e, s, ram, game, how, consoles, seen, outcome):
 
 @inlined
 def choose_thread(e, consoles, starts, outcome):
-    """Draw one of the cached `starts` for console `e` if its episode is over."""
+    """Choose one of the cached `starts` at random for console `e` if its episode is over."""
     if not outcome.over[e]:
         return
     k = mt19937.draw(consoles.random[e, NOOP_STREAM]) % starts.registers.shape[1]
@@ -173,7 +177,7 @@ def choose_thread(e, consoles, starts, outcome):
     outcome.counters[e, 2] = starts.registers[EPISODE_FRAME_NUMBER, k]
 
 
-# --- one block a console -----------------------------------------------------------------------------------------------------
+# --- one block per console --------------------------------------------------------------------------------
 
 
 @inlined
@@ -184,7 +188,10 @@ def _copy(t, threads, source, target):
 
 @inlined
 def recall_block(e, t, threads, consoles, seen, starts, starts_seen, outcome):
-    """Console `e` becomes the start that was chosen if its episode is over; frames are counted as if it had been played."""
+    """Copy the chosen start to console `e` if its episode is over.
+
+    Frame numbers advance as if the start had been played on this console.
+    """
     if not outcome.over[e]:
         return
     k = np.int64(outcome.chosen[e])
@@ -203,7 +210,7 @@ def recall_block(e, t, threads, consoles, seen, starts, starts_seen, outcome):
 
 @inlined
 def _picture_word(e, word, where, current, consoles, seen):
-    """A word of one of a console's pictures, `current` being the place of its newest."""
+    """Return a word of a console's second pooled frame; `current` is the offset of its newest frame."""
     if where == KEPT:
         return seen.kept[e, word]
     return consoles.screens[e, np.int64(seen.kept.shape[1]) - current + word]
@@ -211,7 +218,7 @@ def _picture_word(e, word, where, current, consoles, seen):
 
 @inlined
 def _pool(e, t, threads, c, levels, picture, how, consoles, seen, outcome):
-    """Levels of what a step shows in channel `c` into `levels`; returns whether it shows anything new."""
+    """Write the pooled levels of channel `c` to `levels`; return whether the step shows a new image."""
     words = np.int64(seen.kept.shape[1])
     current = np.int64(consoles.registers[PICTURE, e]) * words
     pools = how.settings[MAX_POOL] != 0
@@ -221,7 +228,7 @@ def _pool(e, t, threads, c, levels, picture, how, consoles, seen, outcome):
         return False
     table = picture.levels[c]
     for word in range(t, words, threads):
-        # An episode that ends shows its last complete frame again, and the picture after it if there was one.
+        # As in ale-py, an episode that ends shows the previous image, pooled with the next frame, if any.
         first = (
             seen.levels[e, c, word] if over else levels_of_word(consoles.screens[e, current + word], table)
         )
@@ -236,7 +243,7 @@ def _pool(e, t, threads, c, levels, picture, how, consoles, seen, outcome):
 
 @inlined
 def _push(e, place, value, seen, outcome):
-    """Push a byte of a frame on the stack of console `e`; the stack of an episode that has ended is kept."""
+    """Push a byte onto the frame stack of console `e`; copy the final stack if the episode has ended."""
     newest = seen.observations.shape[1] - 1
     for k in range(newest):
         seen.observations[e, k, place] = seen.observations[e, k + 1, place]
@@ -248,7 +255,7 @@ def _push(e, place, value, seen, outcome):
 
 @inlined
 def observe_block(e, t, threads, levels, picture, how, consoles, seen, outcome):
-    """Push what a step shows on the stack of console `e`: its pictures in every channel, or its RAM where there are none."""
+    """Push an observation onto the stack of console `e`: an image, or the RAM if there are no channels."""
     channels = np.int64(len(picture.levels))
     newest = seen.observations.shape[1] - 1
     pixels = np.int64(seen.observations.shape[2])
@@ -271,7 +278,7 @@ def observe_block(e, t, threads, levels, picture, how, consoles, seen, outcome):
 
 @inlined
 def _begin(e, place, value, seen):
-    """The first byte of a place in a stack: older frames are black."""
+    """Write the first byte at a position of a stack; older frames are black."""
     newest = seen.observations.shape[1] - 1
     for k in range(newest):
         seen.observations[e, k, place] = np.uint8(0)
@@ -280,7 +287,7 @@ def _begin(e, place, value, seen):
 
 @inlined
 def begin_block(e, t, threads, levels, picture, consoles, seen, outcome):
-    """The first stack of an episode that has just begun on console `e`."""
+    """Write the first stack of an episode that has just started on console `e`."""
     if not outcome.over[e]:
         return
     channels = np.int64(len(picture.levels))

@@ -1,4 +1,4 @@
-"""A ROM as a device needs it: its arrays there, and its machine code for GPUs."""
+"""A ROM on a device: its arrays in device memory, and its machine code for GPUs."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from ..translate import rom_code
 from .layout import Game
 from .transfer import lasting_words
 
-LINKED = 1  # where an image says that its machine code is: in the kernels
+LINKED = 1  # "address" of machine code that is linked to the kernels; see `rom_code.put_address`
 
 
 def game_on(threads: Any, machine: Machine) -> Game:
-    """The arrays of a ROM in a device's memory. On a GPU the image's machine code is the kernels'; on the CPU its own."""
+    """Copy the arrays of a ROM to device memory.
+
+    On a GPU the machine code is linked to the kernels; on the CPU the ROM image holds its address.
+    """
     rom = machine.rom
     if threads.links_code:
         rom = rom.copy()
@@ -32,7 +35,7 @@ def game_on(threads: Any, machine: Machine) -> Game:
 
 
 def threads_for(threads: Any, machine: Machine) -> Any:
-    """Threads whose kernels run this ROM's machine code."""
+    """Return threads whose kernels run this ROM's machine code."""
     if not threads.links_code:
         return threads
     return threads.running(rom_code.ptx_of(machine.rom, machine.powered, machine.program))

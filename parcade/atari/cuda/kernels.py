@@ -1,7 +1,8 @@
-"""From a body to a kernel: its source, its compilation, the machine code of a ROM that is linked to it, and the cache on disk.
+"""Turn thread bodies into kernels: generate source, compile, link a ROM's machine code, and cache on disk.
 
-A body is a function of an index. Parameters behind it with names of `SCRATCH` are a thread's own memory. A body whose second parameter
-is `t` is for a block of threads: (index of the block, t, threads, memory they share, ...), thread t doing every `threads`-th part.
+A thread body is a function of an index. The following parameters whose names are in `SCRATCH` are per-thread
+memory. A block body has the parameters (block index, t, threads, ...), and its parameters named in `SHARED`
+are shared memory; thread t handles every `threads`-th element.
 """
 
 from __future__ import annotations
@@ -27,18 +28,18 @@ from ..translate.machine_code import GPU_NAME
 from .driver import import_cuda
 
 TALLEST_PICTURE = 250  # lines
-# Memory of a thread's own: a console's row, its memory. And of a block: a picture's grey levels.
+# Per-thread memory: a console's row and its RAM. Per-block memory: the levels of one channel of an image.
 SCRATCH = {"s": (ROW_WORDS, np.int32), "ram": (MEMORY_BYTES, np.uint8)}
 SHARED = {"levels": (TALLEST_PICTURE * LINE_WORDS, np.uint64)}
-UNUSED_SECONDS = 86_400.0  # after which machine code of other sources is deleted
+UNUSED_SECONDS = 86_400.0  # kernels of other source versions are deleted when unused for this long
 
 
-# --- bodies -----------------------------------------------------------------------------------------------------------------
+# --- bodies -----------------------------------------------------------------------------------------------
 
 
 def parameters(body: Callable) -> list[str]:
-    """Names of a body's parameters."""
-    code = getattr(body, "py_func", body).__code__  # with the JIT off a body is a plain function already
+    """Return the names of a body's parameters."""
+    code = getattr(body, "py_func", body).__code__  # without the JIT, a body is a plain function
     return list(code.co_varnames[: code.co_argcount])
 
 
@@ -48,22 +49,22 @@ def is_block(body: Callable) -> bool:
 
 
 def scratch_of(body: Callable) -> dict[str, tuple]:
-    """The memory of its own that a body's thread, or block, has."""
+    """Return the scratch parameters of a body: per-thread memory, or shared memory of a block."""
     behind = parameters(body)[3 if is_block(body) else 1 :]
     own = SHARED if is_block(body) else SCRATCH
     return {name: own[name] for name in itertools.takewhile(own.__contains__, behind)}
 
 
 def with_row(body: Callable) -> bool:
-    """Whether a body plays a console, which takes a row of scratch."""
+    """Whether a body runs a console, which requires a row of scratch."""
     return "s" in scratch_of(body)
 
 
-# --- kernels ----------------------------------------------------------------------------------------------------------------
+# --- kernels ----------------------------------------------------------------------------------------------
 
 
 def kernel_source(body: Callable) -> str:
-    """Python source of the kernel around a body: its index, and the memory of its own or its block's."""
+    """Return Python source of the kernel of a body, which computes the index and allocates scratch memory."""
     own = scratch_of(body)
     given = parameters(body)[(3 if is_block(body) else 1) + len(own) :]
     lines = [f"def {getattr(body, 'py_func', body).__name__}({', '.join(['num_threads', *given])}):"]
@@ -85,38 +86,34 @@ def kernel_source(body: Callable) -> str:
 
 
 def kernel_function(body: Callable, folder: Path | None = None) -> Callable:
-    """The plain function that numba-cuda compiles for a body; its source is in `folder`, next to the machine code."""
+    """Return the plain function that numba-cuda compiles for a body; stores its source in `folder`."""
     cuda = import_cuda()
     source, name = kernel_source(body), getattr(body, "py_func", body).__name__
     path = "<kernel>"
     if folder is not None:
         path = folder / f"{name}.py"
-        if not path.exists():  # Numba forgets code that is older than its source
+        if not path.exists():  # Numba discards cached code that is older than its source
             write_whole(path, source.encode())
     names = {
-        "cuda": cuda,
-        "int32": numba.int32,
-        "uint8": numba.uint8,
-        "uint64": numba.uint64,
-        "int64": np.int64,
+        "cuda": cuda, "int32": numba.int32, "uint8": numba.uint8, "uint64": numba.uint64, "int64": np.int64,
         "body": body,
-    }
+    }  # fmt: skip
     exec(compile(source, path, "exec"), names)
     return names[name]
 
 
 def kernel_folder(body: Callable, max_registers: int | None) -> Path | None:
-    """Where a kernel's source and machine code of today's sources are kept; None where nothing can be written.
+    """Return the cache folder of a kernel for the current emulator sources; None if nothing can be written.
 
-    Numba would look at the source of the kernel alone, not at the emulator behind it. That of other sources is deleted once
-    nobody has used it for a day.
+    Numba's own cache key covers only the source of the kernel, not the emulator functions that it calls.
+    Folders of other source versions are deleted when they have been unused for a day.
     """
     directory = cache_directory()
     if directory is None:
         return None
     of_today = directory / f"gpu-{source_digest(everything=True)[:16]}"
     for old in directory.glob("gpu-*"):
-        # A run that was begun before the sources changed may still be at work.
+        # A run that started before the sources changed may still be using its folder.
         if old != of_today and time.time() - old.stat().st_mtime > UNUSED_SECONDS:
             shutil.rmtree(old, ignore_errors=True)
     folder = of_today / f"{max_registers or 'all'}-registers" / getattr(body, "py_func", body).__name__
@@ -126,10 +123,10 @@ def kernel_folder(body: Callable, max_registers: int | None) -> Path | None:
 
 
 def make_kernel(body: Callable, max_registers: int | None) -> Any:
-    """The kernel of a body, to be compiled, or loaded from disk, at its first launch, which is to be within `compiling`."""
+    """Return the kernel of a body; its first launch, inside `compiling`, compiles or loads it."""
     cuda = import_cuda()
     folder = kernel_folder(body, max_registers)
-    # Linked function by function, which takes a tenth of the time that optimising all as one does.
+    # Linking function by function takes a tenth of the time of link-time optimisation.
     settings = {"lto": False} if "lto" in inspect.signature(cuda.jit).parameters else {}
     settings |= {} if max_registers is None else {"max_registers": max_registers}
     settings |= {} if folder is None else {"cache": True}
@@ -138,9 +135,10 @@ def make_kernel(body: Callable, max_registers: int | None) -> Any:
 
 @contextlib.contextmanager
 def compiling(code: str | None, folder: Path | None) -> Iterator[None]:
-    """While kernels compile: constant tables in global memory, each module once, and a ROM's machine code linked to those that run it.
+    """Patch numba-cuda while kernels compile.
 
-    `code` is PTX of `rom_code.ptx_of`; what is linked to it is kept in `folder`.
+    Constant tables go to global memory, each module is linked once, and a ROM's machine code is linked to the
+    kernels that run it. `code` is PTX from `rom_code.ptx_of`; linked kernels are cached in `folder`.
     """
     with _patched("target", "CUDATargetContext", "make_constant_array", _table_in_global_memory):
         with _patched("codegen", "CUDACodeLibrary", "modules", _each_module_once):
@@ -152,7 +150,7 @@ def compiling(code: str | None, folder: Path | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _patched(module: str, class_name: str, name: str, make: Callable) -> Iterator[None]:
-    """Put what `make` gives for an attribute of one of numba-cuda's classes into its place."""
+    """Temporarily replace an attribute of a numba-cuda class by `make(original)`."""
     owner = getattr(import_cuda(f"numba.cuda.{module}"), class_name)
     original = owner.__dict__[name]
     setattr(owner, name, make(original))
@@ -163,12 +161,15 @@ def _patched(module: str, class_name: str, name: str, make: Callable) -> Iterato
 
 
 def _each_module_once(original: property) -> property:
-    """A library lists the modules of a function once for every way to it, thousands of times for the deepest ones."""
+    """Remove duplicate modules: numba-cuda lists a module once per call path, thousands of times for some."""
     return property(lambda self: list({id(module): module for module in original.fget(self)}.values()))
 
 
 def _linked_cubin(code: str | None, folder: Path | None, original: Callable) -> Callable:
-    """Numba's own way to link further code keeps no kernel on disk, and compiles it again for every ROM."""
+    """Link a ROM's machine code to a kernel and cache the result.
+
+    Numba's own linking of external code disables its disk cache and recompiles the kernel for every ROM.
+    """
     from cuda.core import ObjectCode
 
     def get_cubin(self, cc=None):
@@ -197,10 +198,10 @@ def _linked_cubin(code: str | None, folder: Path | None, original: Callable) -> 
 
 
 def _table_in_global_memory(original: Callable) -> Callable:
-    """Constant tables go to global memory, each once.
+    """Place constant tables in global memory, each once.
 
-    numba-cuda puts a copy of a table into constant memory for every place that names it, which came to 110 kB of the 64 kB
-    there are; and constant memory serves lanes that ask for different words one after another.
+    numba-cuda copies a table into constant memory for every use: 110 kB in total, but only 64 kB exist.
+    Constant memory also serialises accesses of lanes to different words.
     """
     from llvmlite import ir
 
@@ -212,7 +213,7 @@ def _table_in_global_memory(original: Callable) -> Callable:
         if table is None:
             kind = ir.ArrayType(ir.IntType(8), len(content))
             table = ir.GlobalVariable(builder.module, kind, name, addrspace=1)
-            table.linkage = "linkonce_odr"  # every function has a module of its own; the linker keeps one
+            table.linkage = "linkonce_odr"  # every function has its own module; the linker keeps one copy
             table.global_constant = True
             table.align = 16
             table.initializer = ir.Constant(kind, content)

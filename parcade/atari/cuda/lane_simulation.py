@@ -1,7 +1,8 @@
-"""The GPU's form of a ROM's machine code on the CPU: the same text, but a lane returns at every meeting.
+"""Simulate a GPU warp on the CPU with a ROM's GPU code, where a lane returns at every meeting.
 
-What happens at a meeting, who leads and who goes on with the leader, is `play_group`: the rule that `translate/lanes.py` writes for a
-warp. Tests hold the lanes against the CPU's own form; `lanes_together` counts how well a warp stays together, without a GPU.
+`play_group` implements a meeting (the leader, and the lanes that continue with it) by the rule that
+`translate/lanes.py` generates for a warp. Tests compare the lanes with the CPU code; `lanes_together`
+measures divergence without a GPU.
 """
 
 from __future__ import annotations
@@ -21,20 +22,20 @@ from ..translate.lanes import STOPPED, LaneTranslator
 from ..translate.recompiler import Translator
 
 CALL = CFUNCTYPE(c_int32, c_void_p, c_void_p, c_void_p, c_int32, c_int32, c_int32)
-LAST = 1 << 40  # the clock of a lane that has ended
+LAST = 1 << 40  # clock of a lane that has ended
 
 
 class LanesOnCpu(LaneTranslator):
-    """Lanes that never find their group whole, and return at every meeting."""
+    """Lanes whose group is never complete, so that they return at every meeting."""
 
     pointers = CPU_POINTERS
 
     def head(self) -> None:
-        """That of the CPU's form."""
+        """Write the function head of the CPU code."""
         Translator.head(self)
 
     def active_lanes(self) -> str:
-        """Never what LIVE is, which stays 0."""
+        """Return a mask that never equals LIVE, which stays 0."""
         return "-1"
 
     def meet(self) -> None:
@@ -42,11 +43,11 @@ class LanesOnCpu(LaneTranslator):
         Translator.give_back(self, self.get("STATUS"))
 
     def choose_place(self) -> None:
-        """Nothing: a lane finds its place again by its PC."""
+        """Write nothing: a lane finds its place again by its PC."""
 
 
 class Code(NamedTuple):
-    """Compiled code; `engine` keeps it in memory. The CPU's own form has no places to meet."""
+    """Compiled code; `engine` keeps it in memory. `places` is empty for the CPU code."""
 
     engine: object
     call: object
@@ -54,15 +55,16 @@ class Code(NamedTuple):
 
 
 class Play(NamedTuple):
-    """What a group did."""
+    """Work done by a group."""
 
     meetings: int
-    instructions: int  # of the 6507, done as machine code, all lanes
-    passes: int  # the most of a lane in each part from meeting to meeting, summed: a warp that is always whole makes instructions / lanes
+    instructions: int  # 6507 instructions run as machine code, all lanes
+    # Largest instruction count of a lane between two meetings, summed; instructions / lanes if none diverge.
+    passes: int
 
 
 class Row(NamedTuple):
-    """A console's rows."""
+    """The arrays of one console."""
 
     s: np.ndarray
     memory: np.ndarray
@@ -71,13 +73,13 @@ class Row(NamedTuple):
 
 
 def compile_form(translator: Translator) -> Code:
-    """Either form of a ROM's code, ready to be called."""
+    """Compile the CPU code or the lane code of a ROM."""
     engine, address = machine_code.load_object(machine_code.compile_assembly(translator.assembly()))
     return Code(engine, CALL(address), getattr(translator, "places", {}))
 
 
 def lanes_of(arcade: Arcade) -> LanesOnCpu:
-    """The lanes' form of an arcade's ROM."""
+    """Return the translator of an arcade's ROM to lane code."""
     rom = arcade.machine.rom
     kind = int(arcade.machine.powered["state"][0, st.CART_KIND])
     seen, entered = tracing.trace(arcade.machine.powered, rom, arcade.machine.program)
@@ -86,7 +88,7 @@ def lanes_of(arcade: Arcade) -> LanesOnCpu:
 
 
 def play_group(lanes: list[Row], code: Code, limit: int) -> Play:
-    """An update of every lane, as `cpu6507.run` plays it with machine code that meets."""
+    """Run one update of every lane, as `cpu6507.run` does on a GPU."""
     group = _Group(lanes, code, limit)
     meetings = passes = 0
     turn = list(range(len(lanes)))
@@ -101,7 +103,7 @@ def play_group(lanes: list[Row], code: Code, limit: int) -> Play:
 
 
 class _Group:
-    """Lanes, what each has done, and the status it waits with."""
+    """Lanes, the number of instructions each has done, and the status each waits with."""
 
     def __init__(self, lanes: list[Row], code: Code, limit: int) -> None:
         self.lanes, self.code, self.limit = lanes, code, limit
@@ -109,7 +111,7 @@ class _Group:
         self.translated = 0
 
     def run(self, k: int) -> None:
-        """Lane k from where it is to its next meeting."""
+        """Run lane k to its next meeting."""
         s, memory, rom, _ = self.lanes[k]
         left = self.limit - self.done[k]
         answer = self.code.call(s.ctypes.data, memory.ctypes.data, rom.ctypes.data, left, self.status[k], 1)
@@ -119,7 +121,7 @@ class _Group:
         self.status[k] = answer & 3
 
     def key(self, k: int) -> tuple[int, int]:
-        """Lane k's clock and place."""
+        """Return lane k's clock and place."""
         if self.status[k] == ENDED:
             return LAST, STOPPED
         s = self.lanes[k].s
@@ -128,7 +130,11 @@ class _Group:
         return int(s[st.CYCLES]), self.code.places[int(s[st.CART_BANK]) >> 12 << 16 | int(s[st.CPU_PC])]
 
     def next_turn(self) -> list[int]:
-        """Who goes on with the leader; all that can go on after the group has returned. Nobody once all have ended."""
+        """Return the lanes that run next: those at the leader's place.
+
+        If the group returns, all lanes that have not ended run next. The list is empty when all lanes have
+        ended.
+        """
         keys = [self.key(k) for k in range(len(self.lanes))]
         leader = min(keys)[1]
         if leader != STOPPED:
@@ -138,7 +144,7 @@ class _Group:
         return [k for k, status in enumerate(self.status) if status != ENDED]
 
     def serve(self, k: int) -> None:
-        """What a stopped lane waits for."""
+        """Do the work that a stopped lane waits for."""
         row = self.lanes[k]
         if self.status[k] == LATCH:
             tia.serve(row.s, row.screen, tia.CATCH_UP)
@@ -152,7 +158,7 @@ class _Group:
 
 
 class Lanes:
-    """Consoles of an arcade that go on as a group of lanes from where they are."""
+    """Copies of an arcade's consoles that continue as one group of lanes."""
 
     def __init__(self, arcade: Arcade) -> None:
         self.machine = arcade.machine
@@ -165,7 +171,7 @@ class Lanes:
         ]
 
     def act(self, actions: np.ndarray) -> Play:
-        """One video frame of every console with ale-py action ids [n]."""
+        """Emulate one video frame of every console with ale-py action ids [n]."""
         program = self.machine.program
         for row, action in zip(self.rows, actions, strict=True):
             row.s[st.ACTION] = action
@@ -179,15 +185,15 @@ class Lanes:
 
 
 class Together(NamedTuple):
-    """How a warp of a game's consoles stays together."""
+    """Divergence of a warp that runs consoles of one game."""
 
     meetings_a_frame: float
     instructions_a_frame: float
-    lanes_active: float  # of all, while the translated 6507 runs
+    lanes_active: float  # mean number of active lanes while machine code runs
 
 
 def lanes_together(game: str, frames: int, *, lanes: int = 32, warm_up_frames: int = 300) -> Together:
-    """Play a warp of consoles that have drifted apart: begun with up to 30 no-ops, random actions held for four frames."""
+    """Run a warp of consoles that differ by up to 30 no-ops and by random actions, held for four frames."""
     random = np.random.default_rng(0)
     arcade = Arcade(game, lanes)
     arcade.reset(seed=np.arange(lanes))

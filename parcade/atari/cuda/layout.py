@@ -1,22 +1,26 @@
-"""The arrays of consoles in a GPU's memory: the shape table of `atari/cuda`, and what fits.
+"""The shape table of `atari/cuda`: the arrays of consoles in GPU memory, and their sizes.
 
-Kernels take arrays in groups, each a NamedTuple. `n` consoles, pictures of `lines` lines, W = LASTING_WORDS:
+Kernels take arrays in groups, each a NamedTuple. `n` consoles, frames of `lines` lines, W = LASTING_WORDS. An
+observed image is the maximum of a step's last two frames (max-pooling).
 
-| group, array             | shape               | holds                                                                     |
-|--------------------------|---------------------|---------------------------------------------------------------------------|
-| Game                     | of a ROM            | image, rules, and a console after power-on                                |
-| Consoles: registers      | [W, n] int32        | the lasting words of a console's row                                      |
-| memory, random           | [n, 256], [n, 3, 625] | RAM; ale-py's three generators                                          |
-| screens                  | [n, 2 * lines * 20] uint64 | both pictures, as in `state.py`                                    |
-| How                      | settings            | of a step, and the actions that an agent chooses from                     |
-| Seen: observations, final_observations | [n, stack, bytes of a frame] uint8 | the newest; the last ones of an episode       |
-| levels                   | [n, channels, lines * 20] uint64 | levels of the newest frame, the maximum of its pictures      |
-| second, kept             | [n] uint8, [n, lines * 20] uint64 | which picture is the frame's second; one that is overwritten |
-| Outcome                  | [n], [n, 3 or 4]    | what a step takes and gives                                               |
-| Picture                  | weights             | of grey levels and of resizing, `preprocess.Resize`                       |
+| group    | array              | shape                            | contents                                |
+|----------|--------------------|----------------------------------|-----------------------------------------|
+| Game     |                    | per ROM                          | ROM image, rules, power-on state        |
+| Consoles | registers          | [W, n] int32                     | persistent words of a row               |
+|          | memory             | [n, 256] uint8                   | RAM                                     |
+|          | random             | [n, 3, 625] uint32               | ale-py's three generators               |
+|          | screens            | [n, 2 * lines * 20] uint64       | both frame buffers, as in `state.py`    |
+| How      |                    |                                  | step settings, action set               |
+| Seen     | observations       | [n, stack, frame_bytes] uint8    | newest stacks                           |
+|          | final_observations | [n, stack, frame_bytes] uint8    | last stacks of episodes that ended      |
+|          | levels             | [n, channels, lines * 20] uint64 | levels of the newest observed image     |
+|          | second             | [n] uint8                        | place of the second pooled frame        |
+|          | kept               | [n, lines * 20] uint64           | copy of that frame if it is overwritten |
+| Outcome  |                    | [n], [n, 3], [n, 4]              | inputs and outputs of a step            |
+| Picture  |                    |                                  | level tables, `preprocess.Resize`       |
 
-Of RAM as observation there are no channels, and pictures have no lines. Logs are a thread's own and are lost between kernels, so every
-frame is on its picture before a kernel ends.
+With RAM observations there are no channels and frames have no lines. A TIA log is per-thread memory and is
+not kept between kernels, so every frame is drawn before a kernel ends.
 """
 
 from __future__ import annotations
@@ -31,16 +35,16 @@ from .rows import LASTING_WORDS
 
 Shapes = dict[str, tuple[tuple[int, ...], Any]]
 
-# Where the second picture of a frame is: nowhere (black), the console's other picture, or `kept`.
+# Where the second pooled frame is: nowhere (black), in the console's other frame buffer, or in `kept`.
 BLACK, OTHER, KEPT = 0, 1, 2
-# Columns of `counts`: points, frames, the third picture of a step (as above, BLACK for none), whether a life was lost.
+# Columns of `counts`: points, frames, place of the step's second-to-last frame (BLACK for none), life lost.
 REWARD, FRAMES, THIRD, LIFE_LOST = range(4)
 # Words of `settings`.
 FRAME_SKIP, FRAME_LIMIT, MAX_POOL, CLIP, LIFE_LOSS, EPISODIC_LIFE, USE_FIRE, NOOP_MAX, NUM_SETTINGS = range(9)
 
 
 class Game(NamedTuple):
-    """What all consoles of a ROM share."""
+    """Arrays that all consoles of a ROM share."""
 
     rom: Any
     program: Any
@@ -50,7 +54,7 @@ class Game(NamedTuple):
 
 
 class Consoles(NamedTuple):
-    """Everything of a console that lasts."""
+    """State of consoles that persists between kernels."""
 
     registers: Any
     memory: Any
@@ -59,14 +63,14 @@ class Consoles(NamedTuple):
 
 
 class How(NamedTuple):
-    """How steps are played."""
+    """Settings of a step."""
 
     settings: Any
     action_set: Any
 
 
 class Seen(NamedTuple):
-    """What has been observed."""
+    """Observations."""
 
     observations: Any
     final_observations: Any
@@ -76,7 +80,7 @@ class Seen(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a step takes and gives; `chosen` is the cached start of an episode that began."""
+    """Inputs and outputs of a step; `chosen` is the cached start of a new episode."""
 
     actions: Any
     rewards: Any
@@ -90,7 +94,7 @@ class Outcome(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """From palette indices to pixels of an observation; `levels` uint8 [channels, 256], of `preprocess.level_tables`."""
+    """Weights of pixels; `levels` uint8 [channels, 256] (`preprocess.level_tables`)."""
 
     levels: Any
     column_start: Any
@@ -102,7 +106,7 @@ class Picture(NamedTuple):
 
 
 def game_shapes(rom_bytes: int = 4096, rule_words: int = 100) -> Shapes:
-    """Arrays of a ROM."""
+    """Shapes of `Game`."""
     return {
         "rom": ((rom_bytes,), np.uint8),
         "program": ((rule_words,), np.int32),
@@ -113,7 +117,7 @@ def game_shapes(rom_bytes: int = 4096, rule_words: int = 100) -> Shapes:
 
 
 def console_shapes(n: int, lines: int) -> Shapes:
-    """What lasts of a console."""
+    """Shapes of `Consoles`."""
     return {
         "registers": ((LASTING_WORDS, n), np.int32),
         "memory": ((n, MEMORY_BYTES), np.uint8),
@@ -123,21 +127,21 @@ def console_shapes(n: int, lines: int) -> Shapes:
 
 
 def how_shapes(actions: int = 18) -> Shapes:
-    """Settings."""
+    """Shapes of `How`."""
     return {"settings": ((NUM_SETTINGS,), np.int32), "action_set": ((actions,), np.int64)}
 
 
 class Size(NamedTuple):
-    """What decides the sizes of arrays besides the number of consoles."""
+    """Sizes that determine array shapes, together with the number of consoles."""
 
-    lines: int  # of a picture, 0 where nothing is drawn
+    lines: int  # of a frame; 0 if nothing is drawn
     channels: int
     stack: int
-    frame_bytes: int  # of an observation
+    frame_bytes: int  # of one image in the stack
 
 
 def seen_shapes(n: int, size: Size) -> Shapes:
-    """Observations."""
+    """Shapes of `Seen`."""
     lines = size.lines
     return {
         "observations": ((n, size.stack, size.frame_bytes), np.uint8),
@@ -149,7 +153,7 @@ def seen_shapes(n: int, size: Size) -> Shapes:
 
 
 def outcome_shapes(n: int) -> Shapes:
-    """What goes in and comes out of a step."""
+    """Shapes of `Outcome`."""
     return {
         "actions": ((n,), np.int64),
         "rewards": ((n,), np.int32),
@@ -164,16 +168,16 @@ def outcome_shapes(n: int) -> Shapes:
 
 
 def picture_shapes() -> Shapes:
-    """Weights; their lengths depend on sizes, their types do not."""
+    """Types of `Picture`; lengths are placeholders, because they depend on the image sizes."""
     words, weights = ((1,), np.int32), ((1, 1), np.float32)
     return {
-        "levels": ((1, 256), np.uint8), "column_start": words, "column_weight": weights, "row_start": words, "row_count": words,
-        "row_weight": weights, "whole": words,
+        "levels": ((1, 256), np.uint8), "column_start": words, "column_weight": weights,
+        "row_start": words, "row_count": words, "row_weight": weights, "whole": words,
     }  # fmt: skip
 
 
 def numba_type(group: type, shapes: Shapes) -> numba.types.Type:
-    """The type of a group as kernels take it: C-contiguous arrays."""
+    """Return the Numba type of a group: a NamedTuple of C-contiguous arrays."""
     arrays = [
         numba.types.Array(numba.from_dtype(np.dtype(dtype)), len(shape), "C")
         for shape, dtype in shapes.values()
@@ -183,40 +187,39 @@ def numba_type(group: type, shapes: Shapes) -> numba.types.Type:
 
 
 def group_types() -> dict[type, numba.types.Type]:
-    """The types of all groups."""
+    """Return the Numba types of all groups."""
     shapes = {
-        Game: game_shapes(), Consoles: console_shapes(1, 1), How: how_shapes(), Seen: seen_shapes(1, Size(1, 1, 1, 1)), Outcome: outcome_shapes(1),
-        Picture: picture_shapes(),
+        Game: game_shapes(), Consoles: console_shapes(1, 1), How: how_shapes(),
+        Seen: seen_shapes(1, Size(1, 1, 1, 1)), Outcome: outcome_shapes(1), Picture: picture_shapes(),
     }  # fmt: skip
     return {group: numba_type(group, table) for group, table in shapes.items()}
 
 
 def zeros(group: type, shapes: Shapes, threads: Any) -> Any:
-    """A group of arrays of these shapes in the memory of the device whose `threads` are given."""
+    """Return a group of zeroed arrays of these shapes in the memory of `threads`."""
     return group(**{name: threads.zeros(*shape) for name, shape in shapes.items()})
 
 
 def bytes_of(shapes: Shapes) -> int:
-    """Bytes of arrays of these shapes."""
+    """Return the total size of arrays of these shapes in bytes."""
     return sum(int(np.prod(shape)) * np.dtype(dtype).itemsize for shape, dtype in shapes.values())
 
 
 def environment_bytes(n: int, size: Size) -> int:
-    """All bytes of n consoles with preprocessing."""
+    """Return the total bytes of n consoles with preprocessing."""
     return (
         bytes_of(console_shapes(n, size.lines)) + bytes_of(seen_shapes(n, size)) + bytes_of(outcome_shapes(n))
     )
 
 
 def arcade_bytes(n: int, lines: int) -> int:
-    """All bytes of n consoles of an `Arcade`."""
+    """Return the total bytes of n consoles of an `Arcade`."""
     return bytes_of(console_shapes(n, lines)) + 4 * n
 
 
 def step_bytes(size: Size) -> int:
-    """Bytes that a console's step must read and write at least: every array once for each kernel that uses it."""
+    """Return the minimum memory traffic of a console's step: every array once per kernel that uses it."""
     console = 2 * (4 * LASTING_WORDS + MEMORY_BYTES)
-    pictures = (
-        8 * LINE_WORDS * size.lines * (2 + 2 * size.channels + size.channels)
-    )  # two drawn, two read, levels written
+    # Two frames drawn, two frames read per channel, levels written.
+    pictures = 8 * LINE_WORDS * size.lines * (2 + 2 * size.channels + size.channels)
     return console + pictures + size.frame_bytes * (2 * size.stack - 1)

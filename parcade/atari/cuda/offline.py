@@ -1,8 +1,8 @@
-"""The kernels as machine code, made and measured without a GPU: PTX by numba-cuda, SASS by NVIDIA's ptxas.
+"""Compile kernels and measure their machine code without a GPU: PTX by numba-cuda, SASS by NVIDIA's ptxas.
 
-``pip install 'parcade[cuda]' nvidia-cuda-nvcc`` is all that takes. `figures` reads what a kernel needs (registers,
-spills, stack, instructions, 64-bit operations), which `benchmarks/gpu_static.py` tabulates and the tests bound. `compile_ahead` fills
-the cache on disk that launches read.
+Requires ``pip install 'parcade[cuda]' nvidia-cuda-nvcc``. `figures` reads the resource usage of a kernel
+(registers, spills, stack, instructions, 64-bit operations); `benchmarks/gpu_static.py` tabulates it and tests
+bound it. `compile_ahead` fills the disk cache that launches read.
 """
 
 from __future__ import annotations
@@ -26,27 +26,28 @@ from .driver import import_cuda
 from .kernels import compiling, kernel_folder, kernel_function, make_kernel
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
-PTX_CAPABILITY = (8, 0)  # PTX of the oldest; ptxas makes any later architecture's code of it
-# Of cubins: the section type without content; in .nv.info the form of attributes with a payload, and two of their numbers.
+PTX_CAPABILITY = (8, 0)  # oldest architecture; ptxas compiles its PTX for any later one
+# Constants of cubin files: the section type without content; in .nv.info, the form of attributes with a
+# payload, and the numbers of two attributes.
 NO_BITS, WITH_PAYLOAD, REGISTER_COUNT, STACK_SIZE = 8, 4, 0x2F, 0x12
 
 
 class Figures(NamedTuple):
-    """What one kernel needs on one architecture."""
+    """Resource usage of one kernel on one architecture."""
 
     kernel: str
     architecture: str
-    registers: int  # a thread
-    stack_bytes: int  # local memory of the function that has most: of one that plays, the console's row
-    spill_bytes: int  # stored and loaded again, all functions
+    registers: int  # per thread
+    stack_bytes: int  # largest stack frame of a function; it holds the row of a console
+    spill_bytes: int  # spill stores and loads of all functions
     instructions: int
-    wide_operations: int  # PTX arithmetic on 64-bit integers, addresses included
-    float_fusions: int  # multiply-adds that round once
+    wide_operations: int  # PTX arithmetic on 64-bit integers, including addresses
+    float_fusions: int  # fused multiply-adds, which round once
     constant_bytes: int  # tables in constant memory
 
 
 def signatures() -> dict[Callable, tuple]:
-    """Argument types of every body as it is launched, the number of threads or blocks first."""
+    """Return the argument types of every body's kernel, starting with the number of threads or blocks."""
     n, flags, numbers = numba.int64, _array(numba.boolean, 1), _array(numba.int64, 1)
     words, pictures = _array(numba.int32, 1), _array(numba.uint64, 2)
     types_of = layout.group_types()
@@ -74,7 +75,10 @@ def _array(kind: numba.types.Type, dimensions: int) -> numba.types.Array:
 
 
 def _pretended_context(compute_capability: tuple[int, int]) -> Any:
-    """What numba-cuda asks of a context while it compiles: the device's compute capability, and to load the code, which is not done."""
+    """Return a stub of the context that numba-cuda uses while it compiles.
+
+    The stub has the device's compute capability and a loader that does nothing.
+    """
     device = types.SimpleNamespace(compute_capability=compute_capability, id=0)
     loaded = types.SimpleNamespace(initialized=True)
     loaded.get_function = lambda name: types.SimpleNamespace(module=loaded)
@@ -83,7 +87,7 @@ def _pretended_context(compute_capability: tuple[int, int]) -> Any:
 
 @contextlib.contextmanager
 def pretended_device(compute_capability: tuple[int, int]) -> Iterator[None]:
-    """Lets numba-cuda compile for devices of this compute capability without one, and without a context on one."""
+    """Let numba-cuda compile for this compute capability without a device and without a context."""
     context = _pretended_context(compute_capability)
     dispatcher, codegen = import_cuda("numba.cuda.dispatcher"), import_cuda("numba.cuda.codegen")
     original = dispatcher.get_current_device, codegen.devices
@@ -96,7 +100,7 @@ def pretended_device(compute_capability: tuple[int, int]) -> Iterator[None]:
 
 
 def compile_to_ptx(body: Callable, compute_capability: tuple[int, int] = PTX_CAPABILITY) -> str:
-    """PTX of the kernel around a body. Needs numba-cuda, no GPU."""
+    """Return PTX of the kernel of a body. Requires numba-cuda but no GPU."""
     with pretended_device(compute_capability), compiling(None, None):
         signature = numba.void(*signatures()[body])
         return import_cuda().compile_ptx(
@@ -111,9 +115,10 @@ def compile_ahead(
     code: str | None = None,
     max_registers: int | None = None,
 ) -> bytes:
-    """The cubin of the kernel around a body, from disk or compiled and kept there, where the first launch on such a device looks for it.
+    """Return the cubin of the kernel of a body, loaded from the disk cache or compiled and stored there.
 
-    `code` is the machine code of a ROM for bodies that run it. Creates no context, so any number of processes can compile without GPU
+    The first launch on such a device reads the same cache. `code` is the machine code of a ROM, for bodies
+    that run it. The function creates no context, so any number of processes can compile without using GPU
     memory.
     """
     kernel, folder = make_kernel(body, max_registers), kernel_folder(body, max_registers)
@@ -122,7 +127,7 @@ def compile_ahead(
 
 
 def find_ptxas() -> Path | None:
-    """NVIDIA's assembler: from the pip package nvidia-cuda-nvcc, or on the PATH."""
+    """Find NVIDIA's assembler in the pip package nvidia-cuda-nvcc or on the PATH."""
     try:
         import nvidia
 
@@ -141,7 +146,7 @@ def find_ptxas() -> Path | None:
 def assemble(
     name: str, ptx: str, architecture: str, ptxas: Path, max_registers: int | None = None
 ) -> tuple[bytes, str]:
-    """The machine code of PTX, not linked yet, and what ptxas says of it. Errors: RuntimeError with ptxas' own words."""
+    """Assemble PTX; return unlinked machine code and the log of ptxas. Errors: RuntimeError from ptxas."""
     with tempfile.TemporaryDirectory() as folder:
         source, code = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
         source.write_text(ptx)
@@ -155,7 +160,7 @@ def assemble(
 
 
 def figures(name: str, ptx: str, architecture: str, ptxas: Path, max_registers: int | None = None) -> Figures:
-    """Assemble PTX and read what the code needs, without a ROM's. Errors: RuntimeError with ptxas' own words."""
+    """Assemble PTX and return its resource usage, without a ROM's code. Errors: RuntimeError from ptxas."""
     code, said = assemble(name, ptx, architecture, ptxas, max_registers)
     spills = re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", said)
     wide = r"^\s*(?:add|sub|mul|mad|div|rem|and|or|xor|not|shl|shr|setp|selp|min|max)\S*\.[bsu]64\b"
@@ -180,7 +185,7 @@ class Section(NamedTuple):
 
 
 def sections(elf: bytes) -> list[Section]:
-    """All sections of a cubin, which is 64-bit ELF."""
+    """Return all sections of a cubin, which is 64-bit ELF."""
     (table,) = struct.unpack_from("<Q", elf, 0x28)
     size, count, names = struct.unpack_from("<HHH", elf, 0x3A)
     headers = [struct.unpack_from("<IIQQQQ", elf, table + i * size) for i in range(count)]
@@ -194,12 +199,12 @@ def sections(elf: bytes) -> list[Section]:
 
 
 def text_bytes(elf: bytes) -> int:
-    """Bytes of machine code in a cubin: the sections whose names begin with .text."""
+    """Return the bytes of machine code in a cubin: the sections whose names start with .text."""
     return sum(len(section.content) for section in sections(elf) if section.name.startswith(".text"))
 
 
 def thread_needs(elf: bytes) -> tuple[int, int]:
-    """Registers and bytes of local memory that a cubin's kernel takes a thread, from its section .nv.info."""
+    """Return registers and local memory in bytes per thread of a cubin's kernel (section .nv.info)."""
     registers, stack_bytes = [0], [0]
     info = next(section.content for section in sections(elf) if section.name == ".nv.info")
     at = 0
@@ -209,7 +214,7 @@ def thread_needs(elf: bytes) -> tuple[int, int]:
         if form != WITH_PAYLOAD:  # `length` is the value
             continue
         if attribute in (REGISTER_COUNT, STACK_SIZE):
-            _, value = struct.unpack_from("<II", info, at)  # of a function
+            _, value = struct.unpack_from("<II", info, at)  # index of the function, value
             (registers if attribute == REGISTER_COUNT else stack_bytes).append(value)
         at += length
     return max(registers), max(stack_bytes)

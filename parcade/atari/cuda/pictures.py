@@ -1,6 +1,7 @@
-"""Pixels of observations from palette indices, for a GPU: 8 indices or levels to a word, as pictures are kept.
+"""Compute pixels of observations from palette indices on a GPU; frames hold 8 indices or levels per word.
 
-The sums of `preprocess.observe` in the same order, so that every bit is the same; a thread makes any pixel on its own.
+The sums have the same order as in `preprocess.observe`, so the results are bit-identical. A thread computes
+each pixel independently.
 """
 
 import numpy as np
@@ -14,7 +15,7 @@ WORD_PIXELS = 8
 
 @inlined
 def levels_of_word(indices, table):
-    """8 levels of 8 palette indices in one channel."""
+    """Return the 8 levels of 8 palette indices in one channel."""
     levels = np.uint64(0)
     for k in range(WORD_PIXELS):
         shift = np.uint64(8 * k)
@@ -24,7 +25,7 @@ def levels_of_word(indices, table):
 
 @inlined
 def brighter(a, b):
-    """The larger of each of 8 levels."""
+    """Return the elementwise maximum of 8 levels."""
     levels = np.uint64(0)
     for k in range(WORD_PIXELS):
         mask = np.uint64(255) << np.uint64(8 * k)
@@ -34,13 +35,13 @@ def brighter(a, b):
 
 @inlined
 def _level(levels, line, x):
-    """Level of a source pixel."""
+    """Return the level of a source pixel."""
     return np.float32((levels[line * LINE_WORDS + (x >> 3)] >> np.uint64((x & 7) << 3)) & np.uint64(255))
 
 
 @inlined
 def _averaged(levels, row, x, lines, columns):
-    """A pixel where an output pixel covers whole source pixels."""
+    """Return an output pixel that covers an integer number of source pixels."""
     total = np.float32(0)
     for k in range(lines):
         for j in range(columns):
@@ -52,7 +53,7 @@ def _averaged(levels, row, x, lines, columns):
 
 @inlined
 def observed_pixel(levels, pixel, picture):
-    """Pixel number `pixel` of an observation, from the levels uint64 [lines * 20] of one channel of a whole picture."""
+    """Return pixel number `pixel` of an observation, from the levels uint64 [lines * 20] of one channel."""
     width = np.uint32(len(picture.column_start))
     row, x = np.int64(np.uint32(pixel) // width), np.int64(np.uint32(pixel) % width)
     if picture.whole[0] > 0:

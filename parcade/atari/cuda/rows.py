@@ -1,8 +1,8 @@
-"""A console on a device, between its lasting words and the row of `state.py` that a thread works on.
+"""Load and store consoles: device arrays between kernels, rows of `state.py` in scratch while a thread runs.
 
-While a thread runs, its console is a row in scratch of its own (`s`, and `ram` with it): on the GPU local memory,
-which the hardware interleaves, so that lanes at the same word make one access. Between kernels only LASTING_WORDS of it
-are kept, word i of console e at ``registers[i, e]``.
+A thread keeps its console in per-thread scratch (the row `s`, and `ram`). On a GPU this is local memory,
+which the hardware interleaves, so lanes that read the same word make one access. Between kernels only
+LASTING_WORDS words of the row persist: word i of console e is ``registers[i, e]``.
 """
 
 import numpy as np
@@ -25,13 +25,13 @@ from ..state import (
     TIA_WORDS,
 )
 
-# Of a row, kept between kernels: what comes before the rules' stack, and the live TIA.
+# Words of a row that persist between kernels: those before the rules' stack, and the live TIA.
 LASTING_WORDS = RULE_STACK + TIA_WORDS
 
 
 @kernel
 def settle(s, screen):
-    """Put every frame on its picture whose log is about to be lost: the current one and the one before."""
+    """Draw the current and the previous frame, because their logs are about to be lost."""
     stand_alone()
     tia.serve(s, screen, tia.SHOW)
     slot = (np.int64(s[LOG_SLOT]) + 2) % 3
@@ -47,7 +47,7 @@ def settle(s, screen):
 
 @inlined
 def load(e, s, ram, consoles):
-    """Console `e` into scratch. Nothing can be drawn from a log of an earlier frame: there is none."""
+    """Load console `e` into scratch. Log slots are marked as drawn, since no logs of earlier frames exist."""
     for i in range(RULE_STACK):
         s[i] = consoles.registers[i, e]
     for i in range(TIA_WORDS):
@@ -60,7 +60,7 @@ def load(e, s, ram, consoles):
 
 @inlined
 def store(e, s, ram, consoles):
-    """Scratch into console `e`, its pictures complete."""
+    """Store scratch in console `e`, with all frames drawn."""
     settle(s, consoles.screens[e])
     for i in range(RULE_STACK):
         consoles.registers[i, e] = s[i]
@@ -72,7 +72,7 @@ def store(e, s, ram, consoles):
 
 @inlined
 def power_on(e, s, ram, game, consoles):
-    """The console as it is after power-on, with its own mode and difficulty."""
+    """Load the power-on state into scratch; keep the mode and difficulty of console `e`."""
     for i in range(RULE_STACK):
         s[i] = game.powered[i]
     for i in range(TIA_WORDS):

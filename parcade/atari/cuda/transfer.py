@@ -1,7 +1,7 @@
-"""Consoles on their way between the two layouts: rows of `state.py`, and the arrays of a device.
+"""Convert consoles between the two layouts: rows of `state.py` and the arrays of a device.
 
-On the device a console's logs are lost between two kernels, because every frame is on its picture by then. On its way there a row is
-settled in the same way; on its way back it has empty logs. Either continues identically.
+On a device, logs are not kept between kernels, because every frame is drawn by then. A row that moves to a
+device is settled in the same way; a row that comes back has empty logs. Both continue identically.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from .rows import settle
 
 @kernel
 def _settle_many(state, screen):
-    """`rows.settle` on every row."""
+    """Apply `rows.settle` to every row."""
     stand_alone()
     for e in range(len(state)):
         settle(state[e], screen[e])
 
 
 def lasting_words(state: np.ndarray) -> np.ndarray:
-    """Registers [LASTING_WORDS, n] of rows [n, ROW_WORDS]."""
+    """Return the registers [LASTING_WORDS, n] of rows [n, ROW_WORDS]."""
     return np.ascontiguousarray(
         np.concatenate([state[:, :RULE_STACK], state[:, TIA : TIA + TIA_WORDS]], axis=1).T
     )
 
 
 def rows_to_device(rows: dict[str, np.ndarray]) -> Consoles:
-    """A device's arrays of rows; the rows are left as they are."""
+    """Convert rows to device arrays, without modifying the rows."""
     state = np.array(rows["state"], np.int32)
     screens = np.array(rows["screen"]).view(np.uint64)
     _settle_many(state, screens)
@@ -40,17 +40,18 @@ def rows_to_device(rows: dict[str, np.ndarray]) -> Consoles:
 
 
 def rows_from_device(consoles: Consoles) -> dict[str, np.ndarray]:
-    """The inverse of `rows_to_device`, of arrays in the host's memory."""
+    """Invert `rows_to_device` for arrays in host memory."""
     state = np.zeros((len(consoles.memory), ROW_WORDS), np.int32)
     state[:, :RULE_STACK] = consoles.registers[:RULE_STACK].T
     state[:, TIA : TIA + TIA_WORDS] = consoles.registers[RULE_STACK:].T
-    # All of the log has been taken in. The count stays: a frame under way ends its replay with its last entry.
+    # The live TIA has processed the complete log. The count remains: the replay of an unfinished frame ends
+    # at the last entry.
     state[:, LOG_DONE] = state[:, LOG_COUNT]
     return {"state": state, "memory": consoles.memory, "screen": consoles.screens, "random": consoles.random}
 
 
 def captured_of(rows: dict[str, np.ndarray], second: np.ndarray, kept: np.ndarray) -> np.ndarray:
-    """Captured pictures uint64 [n, 3, words] as the CPU keeps them; the third is scratch between steps."""
+    """Return captured frames uint64 [n, 3, words] in the CPU's layout; the third is unused between steps."""
     newest, other = _halves(rows)
     captured = np.zeros((len(newest), 3, newest.shape[1]), np.uint64)
     captured[:, 0] = newest
@@ -60,13 +61,17 @@ def captured_of(rows: dict[str, np.ndarray], second: np.ndarray, kept: np.ndarra
 
 
 def places_of(rows: dict[str, np.ndarray], captured: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """`second` [n] and `kept` [n, words] of captured pictures. Errors: ValueError if the first is not the console's picture."""
+    """Return `second` [n] and `kept` [n, words] of captured frames.
+
+    Errors: ValueError if the first captured frame is not the console's current frame.
+    """
     newest, other = _halves(rows)
     strange = (captured[:, 0] != newest).any(axis=1)
     if strange.any():
         row = int(np.flatnonzero(strange)[0])
         raise ValueError(
-            f"saved consoles: the captured picture of row {row} is not its console's; expected a state between two steps"
+            f"saved consoles: the captured frame of row {row} is not its console's current frame; "
+            "expected a state between two steps"
         )
     second = np.full(len(newest), KEPT, np.uint8)
     second[(captured[:, 1] == other).all(axis=1)] = OTHER
@@ -75,14 +80,14 @@ def places_of(rows: dict[str, np.ndarray], captured: np.ndarray) -> tuple[np.nda
 
 
 def levels_of(captured: np.ndarray, tables: np.ndarray, *, pools: bool) -> np.ndarray:
-    """Levels uint64 [n, channels, words] of the newest frame: the maximum of its pictures if steps pool them."""
+    """Return levels uint64 [n, channels, words] of the newest image: the maximum of two frames if pooled."""
     shown = captured[:, : 2 if pools else 1].view(np.uint8)
     levels = np.stack([table[shown].max(axis=1) for table in tables], axis=1) if len(tables) else shown[:, :0]
     return np.ascontiguousarray(levels).view(np.uint64)
 
 
 def _halves(rows: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """A console's newest picture and its other one, uint64 [n, words]."""
+    """Return each console's newest frame and the other frame buffer, uint64 [n, words]."""
     n, words = rows["screen"].shape
     screens = rows["screen"].view(np.uint64).reshape(n, 2, words // 2)
     newest = rows["state"][:, PICTURE]

@@ -1,4 +1,4 @@
-"""What a batch of consoles makes of a GPU: how its warps stay together, registers, occupancy, memory traffic."""
+"""GPU utilisation of a batch of consoles: divergence of warps, registers, occupancy, memory traffic."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from .lane_simulation import lanes_together
 from .layout import step_bytes
 from .vector import DeviceConsoles
 
-LANES = 32  # of a warp
-REGISTER_UNIT = 8  # registers are given out to a thread in eights
+LANES = 32  # per warp
+REGISTER_UNIT = 8  # registers are allocated per thread in units of 8
 
 
 def occupancy(num_warps: int, facts: DeviceFacts) -> tuple[float, float]:
-    """Shares of the warps that a device holds: of a kernel of `num_warps`, and the most its registers allow."""
+    """Return the occupancy of a kernel of `num_warps` and the limit set by its registers, as fractions."""
     most = facts.threads // LANES
     each = -(-facts.registers_each // REGISTER_UNIT) * REGISTER_UNIT * LANES
     allowed = min(most, facts.registers // each)
@@ -24,7 +24,10 @@ def occupancy(num_warps: int, facts: DeviceFacts) -> tuple[float, float]:
 
 
 def use_of(consoles: DeviceConsoles, steps_per_second: float, *, frames: int = 4) -> dict[str, Any]:
-    """Columns for a measured speed, in steps of single consoles a second. Active lanes are counted on the CPU over `frames`."""
+    """Return a row of utilisation metrics for a measured speed, in steps of single consoles per second.
+
+    Active lanes are counted on the CPU over `frames` frames.
+    """
     facts = consoles.threads.facts(environments.step_thread)
     here, allowed = occupancy(-(-consoles.num_envs // LANES), facts)
     moved = step_bytes(consoles.size) * steps_per_second

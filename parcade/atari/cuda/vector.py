@@ -1,8 +1,8 @@
-"""`DeviceConsoles`: `VectorConsoles` in a GPU's memory, byte for byte the same games.
+"""`DeviceConsoles`: `VectorConsoles` in GPU memory, with byte-identical episodes.
 
-Observations are those of `VectorConsoles`. Everything a step takes and gives stays on the device; nothing here waits for it. What
-`reset` and `step` return are the arrays themselves, overwritten by the next step: copy what must last. States are those of
-`VectorConsoles`, so a game moves between CPU and GPU and continues. The arrays and their sizes are in `layout.py`.
+Inputs and outputs of a step stay on the device, and `step` does not wait for it. `reset` and `step` return
+the arrays themselves, which the next step overwrites: copy what you keep. Observations and states are those
+of `VectorConsoles`, so an episode can move between CPU and GPU. `layout.py` lists the arrays and their sizes.
 """
 
 from __future__ import annotations
@@ -33,23 +33,25 @@ from .transfer import captured_of, lasting_words, levels_of, places_of, rows_fro
 
 
 class DeviceStep(NamedTuple):
-    """What a step gives: arrays on the device, valid until the next step."""
+    """Outputs of a step: arrays on the device, valid until the next step."""
 
     observations: Any  # uint8 [n, stack, height, width]
     rewards: Any  # int32 [n]
     terminated: Any  # bool [n]
     truncated: Any  # bool [n]
-    over: Any  # bool [n]: the episode ended and a new one has begun
+    over: Any  # bool [n]: the episode ended and a new one has started
     final_observations: Any
     counters: Any  # int32 [n, 3]: lives, frame number, episode frame number
     counts: Any  # int32 [n, 4]: reward, frames of this step; the rest is internal
 
 
 class DeviceConsoles:
-    """`num_envs` games on the threads of a device; settings as `VectorConsoles`.
+    """`num_envs` consoles on the threads of a device, with the settings of `VectorConsoles`.
 
-    `start_states`: ``exact`` plays every start as ale-py does; ``cached`` takes one of `num_starts` that were played so.
-    Errors: MemoryError saying how many fit, ValueError as `VectorConsoles`.
+    With `start_states` ``exact``, every episode starts as in ale-py. With ``cached``, every episode starts
+    from one of `num_starts` such starts, which are played once.
+
+    Errors: MemoryError that says how many consoles fit; ValueError as in `VectorConsoles`.
     """
 
     def __init__(
@@ -89,7 +91,7 @@ class DeviceConsoles:
         self._tables = preprocess.level_tables(obs_type, self.machine.pal)
         draws = obs_type != "ram"
         if not draws:
-            img_height, img_width = self.machine.height, 160  # of a table that nobody reads
+            img_height, img_width = self.machine.height, 160  # for a table that is not used
         frame = {"grey": (img_height, img_width), "rgb": (img_height, img_width, 3), "ram": (RAM_BYTES,)}[
             obs_type
         ]
@@ -123,7 +125,7 @@ class DeviceConsoles:
         self.threads.write(self.outcome.elapsed, np.full(num_envs, max_num_frames_per_episode, np.int32))
 
     def _allocate(self, n: int, powered: np.ndarray) -> None:
-        """Arrays of `n` consoles; `powered` [W, 1] are their registers."""
+        """Allocate arrays of `n` consoles; `powered` [W, 1] are the registers of each."""
         free = self.threads.free_bytes()
         if free is not None:
             engine.check_fits(n, lambda count: layout.environment_bytes(count, self.size), free)
@@ -135,7 +137,10 @@ class DeviceConsoles:
         self._loaded = np.zeros(n, bool)
 
     def reset(self, seed: int | np.ndarray | None = None) -> tuple[Any, Any]:
-        """Start new games everywhere; seeds as `VectorConsoles.reset`. Returns observations and counters [n, 3]."""
+        """Start a new episode on every console; return observations and counters [n, 3].
+
+        `seed` is as in `VectorConsoles.reset`.
+        """
         n = self.num_envs
         seeds = (
             None if seed is None else np.asarray(seed, np.int64) + (np.arange(n) if np.ndim(seed) == 0 else 0)
@@ -148,7 +153,7 @@ class DeviceConsoles:
         return self._shaped(self.seen.observations), self.outcome.counters
 
     def _load(self, load: np.ndarray, seeds: np.ndarray) -> None:
-        """loadROM on the consoles of `load` [n] bool."""
+        """Run loadROM on the consoles that `load` [n] bool selects."""
         loading, seeds = self.threads.put(load), self.threads.put((seeds & 0xFFFFFFFF).astype(np.int64))
         self.threads.launch(
             environments.load_thread, self.num_envs, self._game, self.consoles, loading, seeds
@@ -156,7 +161,7 @@ class DeviceConsoles:
         self._loaded[:] = True
 
     def _begin_episodes(self) -> None:
-        """New episodes where `over` says so."""
+        """Start new episodes on the consoles that `outcome.over` selects."""
         n, launch, launch_blocks = self.num_envs, self.threads.launch, self.threads.launch_blocks
         if self.start_states == "exact":
             launch(
@@ -173,7 +178,7 @@ class DeviceConsoles:
         )
 
     def _played_starts(self) -> DeviceConsoles:
-        """Starts played exactly, one for each seed 0 .. num_starts - 1."""
+        """Play exact starts, one for each seed 0 .. num_starts - 1."""
         maker = DeviceConsoles.__new__(DeviceConsoles)
         maker.__dict__.update(self.__dict__)
         maker.start_states = "exact"
@@ -182,20 +187,23 @@ class DeviceConsoles:
         return maker
 
     def step(self, actions: Any = None) -> DeviceStep:
-        """One step of every game. `actions` [n] int64 on the device, places in `action_set`; None takes `outcome.actions`."""
+        """Play one step on every console.
+
+        `actions` [n] int64 on the device are indices into `action_set`; None uses `outcome.actions`.
+        """
         outcome = self.outcome if actions is None else self.outcome._replace(actions=actions)
         played = (self._how, self.consoles, self.seen, outcome)
         self.threads.launch(environments.step_thread, self.num_envs, self._game, *played)
         self.threads.launch_blocks(environments.observe_block, self.num_envs, self._picture, *played)
         self._begin_episodes()
         return DeviceStep(
-            self._shaped(self.seen.observations), outcome.rewards, outcome.terminated, outcome.truncated, outcome.over,
-            self._shaped(self.seen.final_observations), outcome.counters, outcome.counts,
+            self._shaped(self.seen.observations), outcome.rewards, outcome.terminated, outcome.truncated,
+            outcome.over, self._shaped(self.seen.final_observations), outcome.counters, outcome.counts,
         )  # fmt: skip
 
     @property
     def _captures(self) -> int:
-        """Pictures of a console in a state."""
+        """Number of captured frames per console in a saved state."""
         return 3 if self.size.lines else 0
 
     def _shaped(self, planes: Any) -> Any:
@@ -205,7 +213,7 @@ class DeviceConsoles:
         return rows_from_device(layout.Consoles(*(self.threads.fetch(array) for array in self.consoles)))
 
     def get_state(self) -> dict[str, np.ndarray]:
-        """Everything that decides the future, in the host's memory, named and shaped as on the CPU."""
+        """Return the complete state in host memory, with names and shapes as on the CPU."""
         fetch = self.threads.fetch
         rows = self._fetched_rows()
         return {
@@ -216,13 +224,16 @@ class DeviceConsoles:
         }
 
     def _captured(self, rows: dict[str, np.ndarray]) -> np.ndarray:
-        """Captured pictures as the CPU keeps them, none of RAM."""
+        """Return captured frames in the CPU's layout; RAM observations have none."""
         if not self._captures:
             return np.zeros((self.num_envs, 0, self.machine.height * LINE_WORDS), np.uint64)
         return captured_of(rows, self.threads.fetch(self.seen.second), self.threads.fetch(self.seen.kept))
 
     def set_state(self, state: dict[str, np.ndarray]) -> None:
-        """Take what `get_state` or a `VectorConsoles` of the same settings gave. Errors: ValueError, and nothing has changed."""
+        """Restore a state from `get_state`, or from a `VectorConsoles` with the same settings.
+
+        Errors: ValueError; the consoles are then unchanged.
+        """
         taken = self._checked(state)
         consoles = rows_to_device(
             {name: taken[f"console.{name}"] for name in ("state", "memory", "screen", "random")}
@@ -246,7 +257,10 @@ class DeviceConsoles:
         self._loaded[:] = True
 
     def _checked(self, state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """A saved state's arrays as `get_state` gives them. Errors: ValueError where one is missing, misshapen or out of range."""
+        """Check a saved state and return its arrays with the types of `get_state`.
+
+        Errors: ValueError if an array is missing, has the wrong shape or holds a value out of range.
+        """
         n, words = self.num_envs, self.machine.height * LINE_WORDS
         screen = 2 * self.size.lines * LINE_WORDS
         expected = {
@@ -261,7 +275,7 @@ class DeviceConsoles:
         taken = {}
         for name, (shape, dtype) in expected.items():
             saved = state.get(name)
-            # Unsigned words may have been saved as signed ones.
+            # Unsigned integers may have been saved as signed integers.
             if saved is None or saved.shape != shape or saved.dtype.itemsize != np.dtype(dtype).itemsize:
                 got = None if saved is None else f"{saved.dtype} {saved.shape}"
                 raise ValueError(f"saved consoles: {name} is {got}; expected {np.dtype(dtype)} {shape}")
@@ -272,6 +286,7 @@ class DeviceConsoles:
         if (taken["console.state"][:, sticky].any(axis=1) != here).any():
             names = ("sticky", "not sticky")
             raise ValueError(
-                f"saved consoles: actions are {names[not here]} here and {names[here]} there; use the settings they were saved with"
+                f"saved consoles: actions are {names[not here]} here and {names[here]} in the state; "
+                "use the settings it was saved with"
             )
         return taken

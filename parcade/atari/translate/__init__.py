@@ -1,1 +1,1 @@
-"""A ROM translated to machine code: found by tracing, written as LLVM assembly, compiled for the CPU or the GPU."""
+"""Translate ROMs to machine code: trace the code, write LLVM assembly, compile it for CPU or GPU."""

@@ -1,7 +1,7 @@
-"""A translated instruction's accesses: addresses, reads and writes, as `bus.py` answers them.
+"""Memory accesses of translated instructions: addresses, reads and writes, equivalent to `bus.py`.
 
-An access that may have a side effect which is not translated gives the instruction back before anything is done
-(`leave_if`): the interpreter then does all of it.
+If an access may have a side effect that is not translated, machine code exits before the instruction has any
+effect (`leave_if`), and the interpreter runs the complete instruction.
 """
 
 from .. import cartridge
@@ -36,42 +36,46 @@ from .rom_image import Image, Instruction
 WITH_RAM = (cartridge.F8SC, cartridge.F6SC)
 WRITE_PORT, READ_PORT = 0x1000, 0x1080  # of a cartridge's 128 bytes of RAM
 VSYNC, VBLANK, WSYNC = 0x00, 0x01, 0x02
-READ_ENTRY = 0x3F << 8  # the log's entry for a read
-# Why machine code gives control back, or, of a console that takes no part, why it is given none; see `recompiler.py`.
+READ_ENTRY = 0x3F << 8  # log entry of a read
+# Status of machine code: why it returns, or ENDED for a console that only takes part in meetings; see
+# `recompiler.py`.
 GOING, INTERPRET, LATCH, ENDED = 0, 1, 2, 3
 INDEX = {"zpx": "X", "zpy": "Y", "absx": "X", "absy": "Y"}
 
 
 class Accesses(DpcAccesses):
-    """What instructions read and write, `now` being the one that is written."""
+    """Generate the reads and writes of instructions; `now` is the instruction being translated."""
 
     def __init__(self, image: Image) -> None:
         super().__init__()
         self.image = image
         self.now: Instruction | None = None
-        self.leaves = False  # the current instruction has a way out
-        self.extra: int | str = 0  # its cycle for leaving a page
-        self.may_read_latch = False  # at an address known only when it runs
+        self.leaves = False  # the current instruction has an exit to the interpreter
+        self.extra: int | str = 0  # its page-crossing cycle
+        self.may_read_latch = False  # through an address known only at run time
 
     def leave_if(self, condition: str) -> None:
-        """Give the current instruction back, untouched, when the condition holds."""
+        """Exit to the interpreter before the current instruction if the condition holds."""
         on = self.fresh("c")
         self.leaves = True
         self.line(f"br i1 {condition}, label %x{self.now.name}, label %{on}, !prof !0")
         self.label(on)
 
     def leave(self) -> None:
-        """Give the current instruction back."""
+        """Exit to the interpreter before the current instruction."""
         self.leaves = True
         self.line(f"br label %x{self.now.name}")
 
     def end_cycle(self) -> str:
-        """The cycle that the instruction's accesses see, the one for leaving a page included."""
+        """Return the cycle that the instruction's accesses see, including the page-crossing cycle."""
         end = self.op("add", self.get("CYCLES"), self.now.opcode.cycles)
         return end if self.extra == 0 else self.op("add", end, self.extra)
 
     def log(self, entry: int | str) -> None:
-        """Note a TIA access, `entry` being register << 8 | value; not when the log is full or the frame too long."""
+        """Log a TIA access; `entry` is register << 8 | value.
+
+        Exit if the log is full or the frame too long.
+        """
         end = self.end_cycle()
         count = self.get("COUNT")
         late = self.test("sgt", end, "%last_cycle")
@@ -88,7 +92,7 @@ class Accesses(DpcAccesses):
         return self.test("eq", self.op("and", address, 0x1280), 0x80)
 
     def plain_offset(self, address: str) -> tuple[str, str]:
-        """Whether an address lies in plain ROM (i1), and its offset in the image."""
+        """Return whether an address is in plain ROM (i1), and its offset in the image."""
         image = self.image
         inside = self.op("sub", self.op("and", address, 0x1FFF), image.start)
         plain = self.value(f"icmp ult i32 {inside}, {image.end - image.start}")
@@ -99,12 +103,12 @@ class Accesses(DpcAccesses):
         return plain, self.op("add", self.op("and", address, 0xFFF), bank)
 
     def peek(self, address: str) -> str:
-        """The byte at an address of ROM or RAM known only when it runs."""
+        """Read a byte at an address known only at run time, in ROM or RAM."""
         plain, offset = self.plain_offset(address)
         return self.either(plain, lambda: self.byte("rom", offset), lambda: self.peek_low(address))
 
     def peek_low(self, address: str) -> str:
-        """The byte at an address that is not in plain ROM but may be of RAM or an input."""
+        """Read a byte at an address that is not in plain ROM but may be RAM or an input."""
         if self.image.kind not in WITH_RAM or self.now.opcode.mode in ("zpx", "zpy"):
             return self.peek_console(address)
 
@@ -114,7 +118,7 @@ class Accesses(DpcAccesses):
         return self.either(self.is_port(address, READ_PORT), own, lambda: self.peek_console(address))
 
     def peek_console(self, address: str) -> str:
-        """`peek_low` without the cartridge."""
+        """Read a byte like `peek_low`, without the cartridge."""
         return self.either(
             self.is_ram(address),
             lambda: self.byte("memory", self.op("and", address, 0x7F)),
@@ -122,7 +126,7 @@ class Accesses(DpcAccesses):
         )
 
     def peek_input(self, address: str) -> str:
-        """The byte at an address that may be one of the TIA's inputs; gives the instruction back where it is not."""
+        """Read a byte at an address that may be a TIA input; exit to the interpreter if it is not."""
         register = self.op("sub", self.op("and", address, 0x0F), 8)
         no_tia = self.test("ne", self.op("and", address, 0x1080), 0)
         if self.may_read_latch:
@@ -138,25 +142,28 @@ class Accesses(DpcAccesses):
         return self.op("or", self.input(register), self.noise())
 
     def noise(self) -> int | str:
-        """Six bits left over from the last byte on the bus: the operand's last one; after a pointer in RAM, its second byte."""
+        """Return the six low bits that remain on the bus from the last byte.
+
+        This byte is the last byte of the operand, or the second byte of a pointer in RAM.
+        """
         if self.now.opcode.mode in ("indx", "indy"):
             return self.op("and", self.pointer_high, 0x3F)
         return (self.now.low if LENGTH[self.now.opcode.mode] == 2 else self.now.high) & 0x3F
 
     def reads_latch(self, address: int) -> bool:
-        """Whether a read of a known address is one of a collision latch."""
+        """Whether a known address is a collision latch."""
         return address & 0x1080 == 0 and address & 0x0F < 8
 
     def ask_for_latch(self) -> None:
-        """Log the read of a collision latch and return for the TIA to catch up; `resume` says how this goes on."""
+        """Log the read of a collision latch and return so that the TIA catches up; `resume` continues."""
         self.log(READ_ENTRY)
         self.stop(self.now.pc, LATCH)
 
     def latch(self, address: int | str) -> str:
-        """The byte of a collision latch after the TIA has caught up; see `bus._read_tia`."""
+        """Return the byte of a collision latch after the TIA has caught up; see `bus._read_tia`."""
         collisions = self.word(TIA + T_COLLISIONS)
         register = self.op("and", address, 7)
-        # CXPPMM's two bits follow CXBLPF's only one.
+        # CXPPMM's two bits follow CXBLPF's single bit.
         shift = self.op("sub", self.op("shl", register, 1), self.bit("eq", register, 7))
         pair = self.op("lshr", collisions, shift)
         first = self.op("shl", self.op("and", pair, 1), 7)
@@ -165,7 +172,7 @@ class Accesses(DpcAccesses):
         return self.op("or", self.op("or", first, second), self.noise())
 
     def indexed(self) -> tuple[str, int | str]:
-        """Address of an absolute indexed operand and the cycle for leaving the page (0 or 1)."""
+        """Return the address of an absolute indexed operand and the page-crossing cycle (0 or 1)."""
         index = self.get(INDEX[self.now.opcode.mode])
         address = self.op("and", self.op("add", index, self.now.address), 0xFFFF)
         extra: int | str = 0
@@ -175,11 +182,11 @@ class Accesses(DpcAccesses):
         return address, extra
 
     def pointed(self) -> tuple[str, int | str]:
-        """Address that a pointer in RAM gives, for both indirect modes, and the cycle for leaving the page."""
+        """Return the address from a pointer in RAM, for both indirect modes, and the page-crossing cycle."""
         at: int | str = self.now.low
         if self.now.opcode.mode == "indx":
             at = self.op("and", self.op("add", self.get("X"), at), 0xFF)
-        # The second byte of a pointer at $FF would come from $0100, outside RAM.
+        # The second byte of a pointer at $FF would come from $0100, outside RAM: exit.
         self.leave_if(self.value(f"icmp uge i32 {self.op('sub', at, 0x80)}, 127"))
         low = self.byte("memory", self.op("and", at, 0x7F))
         self.pointer_high = self.byte("memory", self.op("and", self.op("add", at, 1), 0x7F))
@@ -214,11 +221,11 @@ class Accesses(DpcAccesses):
         return self.image.kind in WITH_RAM and port <= address & 0x1FFF < port + 0x80
 
     def is_port(self, address: str, port: int) -> str:
-        """Whether an address known only when it runs lies in a port of the cartridge's RAM (i1)."""
+        """Whether an address known only at run time is in a port of the cartridge's RAM (i1)."""
         return self.test("ult", self.op("sub", self.op("and", address, 0x1FFF), port), 0x80)
 
     def read(self, address: int) -> int | str:
-        """The byte at a known address."""
+        """Read a byte at a known address."""
         if address & 0x1000:
             if self.image.kind == cartridge.DPC and address & 0xFFF in FETCHER_READS:
                 return self.fetch(address & 0xFFF, self.end_cycle())
@@ -246,7 +253,7 @@ class Accesses(DpcAccesses):
         return 0 if register == 3 else self.word({0: IN_SWCHA, 1: RIOT_DDRA, 2: IN_SWCHB}[register])
 
     def input(self, register: int | str) -> str:
-        """INPT0-INPT5 without the bits left over; see `bus._read_input`."""
+        """Read INPT0-INPT5 without the remaining bus bits; see `bus._read_input`."""
         if isinstance(register, int):
             return self.word(IN_INPT4 + register - 4) if register >= 4 else self.paddle(register)
         button = self.word(self.op("add", self.op("and", register, 1), IN_INPT4))
@@ -254,7 +261,7 @@ class Accesses(DpcAccesses):
         return self.value(f"select i1 {self.test('uge', register, 4)}, i32 {button}, i32 {paddle}")
 
     def paddle(self, register: int | str) -> str:
-        """INPT0-INPT3: bit 7 once the capacitor is charged."""
+        """Read INPT0-INPT3: bit 7 is set once the capacitor is charged."""
         charge = self.word(self.op("add", register, IN_CHARGE))
         full = self.op("add", self.word(DUMP_OFF_CYCLE), charge)
         charged = self.value(f"icmp ugt i32 {self.end_cycle()}, {full}")
@@ -265,7 +272,7 @@ class Accesses(DpcAccesses):
         return self.value(f"select i1 {self.test('eq', charge, CHARGE_AT_ONCE)}, i32 128, i32 {byte}")
 
     def timer(self) -> str:
-        """INTIM; see `riot.read_timer`."""
+        """Read INTIM; see `riot.read_timer`."""
         delta = self.op("sub", self.op("sub", self.end_cycle(), 1), self.word(RIOT_SET_CYCLE))
         self.leave_if(self.test("slt", delta, 0))
         passed = self.op("lshr", delta, self.word(RIOT_SHIFT))
@@ -275,7 +282,7 @@ class Accesses(DpcAccesses):
         return self.op("and", value, 0xFF)
 
     def expired_timer(self, delta: str, passed: str) -> str:
-        """INTIM once it has expired: one count a cycle, until this is first read."""
+        """Read INTIM after the timer has expired: it counts every cycle until it is first read."""
         timer = self.word(RIOT_TIMER)
         end = self.op("shl", timer, self.word(RIOT_SHIFT))
         value = self.op("sub", self.op("sub", end, delta), 1)
@@ -292,7 +299,7 @@ class Accesses(DpcAccesses):
         )
 
     def timer_flag(self) -> str:
-        """TIMINT: bit 7 once the timer has expired, until INTIM is read; see `riot.read`."""
+        """Read TIMINT: bit 7 is set after the timer has expired, until INTIM is read; see `riot.read`."""
         delta = self.op("sub", self.op("sub", self.end_cycle(), 1), self.word(RIOT_SET_CYCLE))
         self.leave_if(self.test("slt", delta, 0))
         passed = self.op("lshr", delta, self.word(RIOT_SHIFT))
@@ -301,7 +308,7 @@ class Accesses(DpcAccesses):
         return self.value(f"select i1 {self.value(f'and i1 {expired}, {unread}')}, i32 128, i32 0")
 
     def operand_address(self) -> tuple[int | str, int | str]:
-        """The address that an instruction with an operand in memory reads, and its extra cycle."""
+        """Return the address of an operand in memory, and the instruction's extra cycle."""
         mode = self.now.opcode.mode
         if mode in ("zp", "abs"):
             return self.now.low if mode == "zp" else self.now.address, 0
@@ -310,7 +317,7 @@ class Accesses(DpcAccesses):
         return self.indexed() if mode in ("absx", "absy") else self.pointed()
 
     def operand(self) -> tuple[int | str, int | str]:
-        """The byte an instruction reads, and its extra cycle."""
+        """Return the byte that an instruction reads, and its extra cycle."""
         now = self.now
         mode = now.opcode.mode
         if mode == "imm":
@@ -322,7 +329,7 @@ class Accesses(DpcAccesses):
             return self.peek_low(address), 0
         if mode in ("absx", "absy"):
             first = self.image.offset(now.address, now.bank, 256)
-            if first is not None:  # the whole reach of the index is plain ROM
+            if first is not None:  # every value of the index selects plain ROM
                 return self.byte("rom", self.op("add", self.get(INDEX[mode]), first)), extra
         return self.peek(address), extra
 
@@ -335,7 +342,7 @@ class Accesses(DpcAccesses):
         return True
 
     def write(self, address: int, value: int | str) -> None:
-        """Write to a known address; the last thing that may leave the instruction undone."""
+        """Write to a known address. This is the last point at which an instruction may exit."""
         if address & 0x1000:
             bank = self.image.switched(address, self.now.bank)
             if bank is not None:
@@ -358,9 +365,10 @@ class Accesses(DpcAccesses):
             self.put_word(RIOT_DDRA, value)
 
     def write_register(self, register: int, value: int | str) -> None:
-        """Write to a register of the TIA; of what the 6507 notices (`bus._act_on_write`) WSYNC is left to `wait_for_line`.
+        """Write to a TIA register, with the effects that the 6507 observes (`bus._act_on_write`).
 
-        The write to VSYNC that ends the frame is given back, for the interpreter is where frames end.
+        `wait_for_line` handles WSYNC. The write to VSYNC that ends a frame exits, because only the
+        interpreter ends frames.
         """
         clock, finish = self.op("mul", self.end_cycle(), 3), ""
         if register == VSYNC:
@@ -379,14 +387,14 @@ class Accesses(DpcAccesses):
             self.put_word(DUMP, grounds)
 
     def wait_for_line(self) -> None:
-        """WSYNC: after the instruction the 6507 waits for the end of the scanline."""
+        """Handle WSYNC: after the instruction the 6507 waits for the end of the scanline."""
         cycles = self.get("CYCLES")
         in_line = self.op("urem", self.op("sub", cycles, "%line"), 76)
         missing = self.op("urem", self.op("sub", 76, in_line), 76)
         self.put("CYCLES", self.op("add", cycles, missing))
 
     def write_to(self, address: str, value: int | str) -> None:
-        """Write to an address known only when it runs: RAM, or a TIA register that only pictures depend on."""
+        """Write to an address known only at run time: RAM, or a TIA register that affects only the image."""
         if self.image.kind not in WITH_RAM:
             self.write_to_console(address, value)
             return
@@ -397,7 +405,7 @@ class Accesses(DpcAccesses):
         self.either_do(self.is_port(address, WRITE_PORT), own, lambda: self.write_to_console(address, value))
 
     def write_to_console(self, address: str, value: int | str) -> None:
-        """`write_to` without the cartridge."""
+        """Write like `write_to`, without the cartridge."""
         self.either_do(
             self.is_ram(address),
             lambda: self.put_byte("memory", self.op("and", address, 0x7F), value),
@@ -405,7 +413,7 @@ class Accesses(DpcAccesses):
         )
 
     def write_to_tia(self, address: str, value: int | str) -> None:
-        """A write that may be to the TIA; gives the instruction back where it is not, or would be noticed by the 6507."""
+        """Write to the TIA; exit if the address is not in the TIA or if the write affects the 6507."""
         register = self.op("and", address, 0x3F)
         no_tia = self.test("ne", self.op("and", address, 0x1080), 0)
         self.leave_if(self.value(f"or i1 {no_tia}, {self.test('ule', register, WSYNC)}"))

@@ -1,26 +1,22 @@
-"""Writing LLVM's language: values, words of the console's state, bytes of its arrays, registers in local variables."""
+"""Generate LLVM assembly: values, words of a console's state, bytes of its arrays, registers as variables."""
 
 from collections.abc import Callable
 from typing import Any
 
-# The types of a function's arguments, by the memory they point into.
+# Types of a function's pointer arguments. On a GPU address space 5 is local memory, 1 is global memory.
 CPU_POINTERS = {"s": "ptr", "memory": "ptr", "rom": "ptr"}
-GPU_POINTERS = {
-    "s": "ptr addrspace(5)",
-    "memory": "ptr addrspace(5)",
-    "rom": "ptr addrspace(1)",
-}  # a thread's own, the device's
+GPU_POINTERS = {"s": "ptr addrspace(5)", "memory": "ptr addrspace(5)", "rom": "ptr addrspace(1)"}
 
 
 class Assembly:
-    """Lines of a function whose arguments are ``%s`` (the state's words) and arrays of bytes such as ``%memory``."""
+    """Lines of a function with arguments ``%s`` (words of the state) and byte arrays such as ``%memory``."""
 
     pointers = CPU_POINTERS
 
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.count = 0
-        self.block = ""  # the label that the last lines stand under
+        self.block = ""  # label of the current basic block
 
     def line(self, text: str) -> None:
         self.lines.append("  " + text)
@@ -42,22 +38,22 @@ class Assembly:
         return self.value(f"{operation} i32 {a}, {b}")
 
     def test(self, condition: str, a: int | str, b: int | str) -> str:
-        """A comparison, i1."""
+        """Compare two values; return an i1."""
         return self.value(f"icmp {condition} i32 {a}, {b}")
 
     def bit(self, condition: str, a: int | str, b: int | str) -> str:
-        """A comparison as 0 or 1."""
+        """Compare two values; return an i32, 0 or 1."""
         return self.value(f"zext i1 {self.test(condition, a, b)} to i32")
 
     def either(self, condition: str, yes: Callable[[], int | str], no: Callable[[], int | str]) -> str:
-        """What `yes` writes is done where an i1 holds, else what `no` does; returns the value of the one that was done."""
+        """Branch on an i1: run the code of `yes` or of `no`; return the value of the branch that ran."""
         ways = self.either_do(condition, yes, no)
         return self.value("phi i32 " + ", ".join(f"[ {value}, %{block} ]" for value, block in ways))
 
     def either_do(
         self, condition: str, yes: Callable[[], Any], no: Callable[[], Any]
     ) -> list[tuple[Any, str]]:
-        """`either` for what needs no value; returns what both gave and the labels they ended under."""
+        """Branch like `either` without a phi; return the result and the final block of both branches."""
         at_yes, at_no, join = self.fresh("y"), self.fresh("n"), self.fresh("j")
         self.line(f"br i1 {condition}, label %{at_yes}, label %{at_no}")
         ways = []
@@ -90,7 +86,8 @@ class Assembly:
 
     def put_byte(self, array: str, index: int | str, value: int | str) -> None:
         self.line(
-            f"store i8 {self.value(f'trunc i32 {value} to i8')}, {self.pointers[array]} {self.place(array, index)}"
+            f"store i8 {self.value(f'trunc i32 {value} to i8')}, "
+            f"{self.pointers[array]} {self.place(array, index)}"
         )
 
     def place(self, array: str, index: int | str) -> str:

@@ -1,7 +1,7 @@
-"""A ROM as a listing: code as instructions of `opcodes.py`, the rest as bytes.
+"""Disassemble a ROM: code as instructions of `opcodes.py`, everything else as bytes.
 
-Code is what can be reached from the reset vector of any bank, following branches, jumps and subroutines. What only runs
-through a pointer is not found, and listed as bytes.
+Code is everything reachable from the reset vector of any bank through branches, jumps and subroutine calls.
+Code that is reached only through a pointer is not found and is listed as bytes.
 """
 
 from collections.abc import Iterator
@@ -11,30 +11,36 @@ from ..opcodes import LENGTH
 from .rom_image import Image, Instruction, find_code
 
 BYTES_A_LINE = 8
-RIOT_NAMES = {0x280: "SWCHA", 0x281: "SWACNT", 0x282: "SWCHB", 0x283: "SWBCNT", 0x284: "INTIM", 0x285: "TIMINT",
-              0x294: "TIM1T", 0x295: "TIM8T", 0x296: "TIM64T", 0x297: "T1024T"}  # fmt: skip
-READ_NAMES = ("CXM0P", "CXM1P", "CXP0FB", "CXP1FB", "CXM0FB", "CXM1FB", "CXBLPF", "CXPPMM",
-              "INPT0", "INPT1", "INPT2", "INPT3", "INPT4", "INPT5")  # fmt: skip
+RIOT_NAMES = {
+    0x280: "SWCHA", 0x281: "SWACNT", 0x282: "SWCHB", 0x283: "SWBCNT", 0x284: "INTIM", 0x285: "TIMINT",
+    0x294: "TIM1T", 0x295: "TIM8T", 0x296: "TIM64T", 0x297: "T1024T",
+}  # fmt: skip
+READ_NAMES = (
+    "CXM0P", "CXM1P", "CXP0FB", "CXP1FB", "CXM0FB", "CXM1FB", "CXBLPF", "CXPPMM",
+    "INPT0", "INPT1", "INPT2", "INPT3", "INPT4", "INPT5",
+)  # fmt: skip
 WRITE_NAMES = {
     value: name for name, value in vars(tia_writes).items()
-    if name.isupper() and isinstance(value, int) and name[:2] in ("VS", "VB", "WS", "RS", "NU", "CO", "CT", "RE", "PF", "GR", "EN", "HM", "VD", "CX")
+    if name.isupper() and isinstance(value, int)
+    and name[:2] in ("VS", "VB", "WS", "RS", "NU", "CO", "CT", "RE", "PF", "GR", "EN", "HM", "VD", "CX")
     and "_" not in name
 }  # fmt: skip
 FORMATS = {
-    "imp": "", "acc": "A", "imm": "#{}", "zp": "{}", "zpx": "{},X", "zpy": "{},Y", "abs": "{}", "absx": "{},X", "absy": "{},Y",
-    "ind": "({})", "indx": "({},X)", "indy": "({}),Y", "rel": "{}",
+    "imp": "", "acc": "A", "imm": "#{}", "zp": "{}", "zpx": "{},X", "zpy": "{},Y",
+    "abs": "{}", "absx": "{},X", "absy": "{},Y", "ind": "({})", "indx": "({},X)", "indy": "({}),Y",
+    "rel": "{}",
 }  # fmt: skip
 
 
 def listing(image: bytes) -> Iterator[str]:
-    """Lines of a ROM's listing: bank, address, bytes, instruction."""
+    """Yield the lines of a ROM's listing: bank, address, bytes, instruction."""
     name = games.game_of_image(image)
     row = games.load_games()[name] if name else {}
     type_name = row.get("cartridge") or cartridge.detect_type(image)
     kind = cartridge.KIND_OF_TYPE[type_name]
     yield f"; {name or 'unknown ROM'}, {len(image)} bytes, cartridge {type_name}"
     if kind == cartridge.E0:
-        # Slices move on their own; as the console starts, 4, 5, 6 and 7 are mapped.
+        # Slices are mapped independently; at power-on, slices 4, 5, 6 and 7 are mapped.
         rom, kind = (
             cartridge.expand_image(image[4096:8192].ljust(4096, b"\0"), cartridge.PLAIN),
             cartridge.PLAIN,
@@ -87,7 +93,7 @@ def _bank(image: Image, bank: int) -> Iterator[str]:
 
 
 def text(instruction: Instruction) -> str:
-    """An instruction in assembly language, chip registers by name."""
+    """Return an instruction in assembly language, with chip registers by name."""
     mode = instruction.opcode.mode
     if mode == "rel":
         operand = f"${instruction.target:04X}"

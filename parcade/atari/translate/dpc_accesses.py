@@ -1,6 +1,7 @@
-"""Accesses to Pitfall II's chip, the DPC, as machine code: its fetchers of graphics and its music.
+"""Accesses to the DPC, the chip of Pitfall II, as machine code: its graphics fetchers and its music.
 
-`cartridge.py` says what the chip does; an access at a known address knows its fetcher and its function beforehand.
+`cartridge.py` describes the chip. An access to a known address selects its fetcher and function at
+translation time.
 """
 
 import numpy as np
@@ -18,16 +19,16 @@ from ..state import (
 )
 from .assembly import Assembly
 
-GRAPHICS = 8192  # where they begin in the image, last byte first
+GRAPHICS = 8192  # offset of the graphics in the image, stored in reverse order
 READS, WRITES = range(0x40), range(0x40, 0x80)
-MUSIC_FETCHERS = 5  # from this one on
+MUSIC_FETCHERS = 5  # index of the first music fetcher
 
 
 class DpcAccesses(Assembly):
-    """Reads and writes of the fetchers' registers at an offset in the cartridge."""
+    """Generate reads and writes of the fetchers' registers, by offset in the cartridge."""
 
     def clock_random(self) -> None:
-        """What every access to the chip's registers and hotspots does besides."""
+        """Advance the random number, as every access to the chip's registers and hotspots does."""
         value = self.word(DPC_RANDOM)
         bits = [self.op("lshr", value, shift) for shift in (7, 5, 4, 3)]
         feedback = bits[0]
@@ -37,7 +38,7 @@ class DpcAccesses(Assembly):
         self.put_word(DPC_RANDOM, self.op("or", self.op("and", self.op("shl", value, 1), 0xFF), feedback))
 
     def fetch(self, offset: int, cycle: str) -> str | int:
-        """The byte a read at a cycle gives, as `cartridge._read_fetcher`."""
+        """Read a fetcher at a cycle, as `cartridge._read_fetcher` does."""
         index, function = offset & 7, offset >> 3
         self.clock_random()
         counter = self.word(DPC_COUNTER + index)
@@ -52,7 +53,7 @@ class DpcAccesses(Assembly):
             result = self.word(DPC_RANDOM)
         elif function == 0:
             result = self.value(f"call i32 @music({self.pointers['s']} %s, i32 {cycle})")
-            counter = self.word(DPC_COUNTER + index)  # the music may have moved it
+            counter = self.word(DPC_COUNTER + index)  # the music may have changed it
         elif function in (1, 2):
             result = self.byte("rom", self.op("sub", GRAPHICS + 2047, counter))
             result = self.op("and", result, flag) if function == 2 else result
@@ -66,7 +67,7 @@ class DpcAccesses(Assembly):
         return result
 
     def set_fetcher(self, offset: int, value: int | str) -> None:
-        """A write, as `cartridge._write_fetcher`."""
+        """Write a fetcher register, as `cartridge._write_fetcher` does."""
         index, function = offset & 7, offset >> 3 & 7
         self.clock_random()
         if function == 0:
@@ -92,24 +93,25 @@ class DpcAccesses(Assembly):
 
 
 def exact(number: float) -> str:
-    """A double as LLVM's language writes it where decimals would be rounded."""
+    """Return a double in LLVM's hexadecimal notation, which does not round."""
     return f"0x{np.float64(number).view(np.uint64):016X}"
 
 
 class Music(Assembly):
-    """The function ``i32 music(s, now)``: `cartridge._music_amplitude` at a cycle."""
+    """Generate the function ``i32 music(s, now)``: `cartridge._music_amplitude` at cycle `now`."""
 
     def __init__(self, pointers: dict[str, str]) -> None:
         super().__init__()
         self.pointers = pointers
 
     def assembly(self) -> str:
-        """The function as LLVM assembly."""
+        """Return the function as LLVM assembly."""
         clocks = self.clocks_since_last_read()
         whole_long = self.value(f"fptosi double {clocks} to i64")
         rest = self.value(f"fsub double {clocks}, {self.value(f'sitofp i64 {whole_long} to double')}")
         self.line(
-            f"store i64 {self.value(f'bitcast double {rest} to i64')}, {self.pointers['s']} {self.fraction()}, align 4"
+            f"store i64 {self.value(f'bitcast double {rest} to i64')}, "
+            f"{self.pointers['s']} {self.fraction()}, align 4"
         )
         moved = self.value(f"icmp sgt i64 {whole_long}, 0")
         whole = self.value(f"trunc i64 {whole_long} to i32")
@@ -120,14 +122,17 @@ class Music(Assembly):
         nibbles = sum(int(level) << 4 * k for k, level in enumerate(AMPLITUDE))
         amplitude = self.op("and", self.op("lshr", nibbles, shift), 15)
         body = "\n".join(self.lines)
-        return f"define internal i32 @music({self.pointers['s']} nocapture %s, i32 %now) noinline nounwind {{\n{body}\n  ret i32 {amplitude}\n}}\n"
+        return (
+            f"define internal i32 @music({self.pointers['s']} nocapture %s, i32 %now) noinline nounwind "
+            f"{{\n{body}\n  ret i32 {amplitude}\n}}\n"
+        )
 
     def fraction(self) -> str:
-        """Where the part of a clock left over stands: a double in two words."""
+        """Return the address of the remaining fraction of a clock, a double in two words."""
         return self.value(f"getelementptr i32, {self.pointers['s']} %s, i64 {DPC_FRACTION}")
 
     def clocks_since_last_read(self) -> str:
-        """Clocks of the music, with the part left over from the last read; this one is the last from now on."""
+        """Return the music clocks since the last read, including its remaining fraction; mark this read."""
         cycles = self.op("sub", "%now", self.word(DPC_MARK_CYCLE))
         self.put_word(DPC_MARK_CYCLE, "%now")
         loaded = self.value(f"load i64, {self.pointers['s']} {self.fraction()}, align 4")
@@ -139,7 +144,7 @@ class Music(Assembly):
         return self.value(f"fadd double {clocks}, {before}")
 
     def move_voice(self, index: int, whole: str, moved: str) -> str:
-        """Move a fetcher on by whole clocks; 1 where its voice is heard, else 0."""
+        """Advance a music fetcher by `whole` clocks; return 1 if its voice is on, else 0."""
         top, counter, flag = (
             self.word(DPC_TOP + index),
             self.word(DPC_COUNTER + index),

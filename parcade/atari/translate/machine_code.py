@@ -1,8 +1,8 @@
-"""Machine code of a ROM, made from `recompiler.translate`: compiled by LLVM, kept on disk, called from the kernels.
+"""Compile the LLVM assembly of a ROM to machine code, and call it from the kernels.
 
-The address of the function is in the last 8 bytes of the image (`cartridge.expand_image`), 0 when there is none, so
-kernels need no further argument for it. On a GPU the function is linked to the kernels of the ROM (`cuda/linking.py`), and the bytes
-only say that it is there.
+The last 8 bytes of the ROM image (`cartridge.expand_image`) hold the address of the function, or 0 if there
+is none, so kernels need no extra argument. On a GPU the function is linked to the kernels
+(`cuda/kernels.py`), and the bytes only show that it exists.
 """
 
 import numpy as np
@@ -16,16 +16,13 @@ from .accesses import INTERPRET
 ADDRESS_BYTES = 8
 GPU_NAME = "parcade_run"
 LOCAL_MEMORY, GLOBAL_MEMORY = 5, 1  # address spaces of a GPU
-GPU_TRIPLE, OLDEST_GPU, PTX_VERSION = (
-    "nvptx64-nvidia-cuda",
-    "sm_80",
-    "+ptx70",
-)  # minima over a warp came with both
+# sm_80 and PTX 7.0 introduced redux.sync, the minimum over a warp.
+GPU_TRIPLE, OLDEST_GPU, PTX_VERSION = "nvptx64-nvidia-cuda", "sm_80", "+ptx70"
 
 
 @intrinsic
 def call_machine_code(typing_context, address, state, memory, rom, limit, status, group):
-    """Call `run` of `recompiler.py` at `address`; returns its answer, int64. On a GPU it is the function linked to the kernel."""
+    """Call a ROM's function at `address`, or on a GPU the linked one; return its result as int64."""
     from llvmlite import ir
 
     def generate(context, builder, signature, arguments):
@@ -51,7 +48,7 @@ def _call_at(builder, address, data, numbers):
 
 
 def _call_on_gpu(builder, _address, data, numbers):
-    """Addresses are passed as numbers, of the memory each array is in: the thread's own, its own, the device's."""
+    """Call the linked function with integer addresses in the arrays' memory: local, local, global."""
     from llvmlite import ir
 
     wide, word, byte = ir.IntType(64), ir.IntType(32), ir.IntType(8)
@@ -68,9 +65,9 @@ def _call_on_gpu(builder, _address, data, numbers):
 
 @inlined
 def run_machine_code(s, memory, rom, limit, status, group):
-    """Run at most `limit` instructions of the ROM's machine code; the answer of `recompiler.py`'s function.
+    """Run at most `limit` instructions of the ROM's machine code; return n << 2 | status.
 
-    A ROM without machine code answers that the interpreter is to do the next instruction.
+    `recompiler.py` defines the status. Without machine code, it is INTERPRET.
     """
     address = np.int64(0)
     at = len(rom) - ADDRESS_BYTES
@@ -82,7 +79,7 @@ def run_machine_code(s, memory, rom, limit, status, group):
 
 
 def _target_machine():
-    """This machine as LLVM's target. An engine takes possession of the one it is made with."""
+    """Return this machine as an LLVM target. An engine takes ownership of its target machine."""
     import llvmlite.binding as llvm
 
     llvm.initialize_native_target()
@@ -99,7 +96,7 @@ def _target_machine():
 
 
 def target_name() -> str:
-    """The processor that code is made for, and by which compiler."""
+    """Return a string that identifies the compiler version and the target processor."""
     import llvmlite
     import llvmlite.binding as llvm
 
@@ -107,13 +104,13 @@ def target_name() -> str:
 
 
 def compile_assembly(assembly: str) -> bytes:
-    """Optimise LLVM assembly and give the object file."""
+    """Optimise LLVM assembly and return an object file."""
     machine = _target_machine()
     return machine.emit_object(_optimised(assembly, machine, "run"))
 
 
 def compile_for_gpu(assembly: str) -> str:
-    """Optimise LLVM assembly of `lanes.py` and give PTX, which the driver or the linker makes a device's code of."""
+    """Optimise LLVM assembly of `lanes.py` and return PTX, for the driver or the linker to compile."""
     import llvmlite.binding as llvm
 
     llvm.initialize_all_targets()
@@ -126,7 +123,7 @@ def compile_for_gpu(assembly: str) -> str:
 
 
 def _optimised(assembly: str, machine, name: str):
-    """The module of LLVM assembly for a target; passes run on the function `name`."""
+    """Parse LLVM assembly for a target and run the passes on the function `name`; return the module."""
     import llvmlite.binding as llvm
 
     module = llvm.parse_assembly(assembly)
@@ -144,15 +141,14 @@ def _optimised(assembly: str, machine, name: str):
 
 
 def load_object(code: bytes) -> tuple:
-    """Put an object file into memory; returns what must be kept and the address of its `run`."""
+    """Load an object file; return the engine, which must be kept alive, and the address of its `run`."""
     import llvmlite.binding as llvm
 
     machine = _target_machine()
     empty = llvm.parse_assembly("")
     empty.triple = machine.triple
-    engine = llvm.create_mcjit_compiler(
-        empty, machine, use_lmm=True
-    )  # one block of memory for all sections: see jit.py
+    # use_lmm allocates one block of memory for all sections; see jit.py.
+    engine = llvm.create_mcjit_compiler(empty, machine, use_lmm=True)
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
     return engine, engine.get_function_address("run")

@@ -1,16 +1,18 @@
-"""A ROM's code as straight machine code: 6507 instructions translated to LLVM's language, one function for a ROM.
+"""Translate the 6507 code of a ROM to LLVM assembly, one function per ROM.
 
-`cpu6507.py` says what an instruction does; here the common ones are written again with everything known beforehand filled
-in: operands, targets, which device an address selects. The translation holds 6507 registers in local variables. It never
-does half an instruction: where a check fails (an access with side effects, a log that is full, decimal mode) or an
-instruction has no translation, the function returns with nothing of that instruction done and `cpu6507.step` does it.
-So the translation may be incomplete but not different, and tests hold it against the interpreter.
+`cpu6507.py` defines the instructions. This module translates the common ones with all constants filled in:
+operands, branch targets, the device that an address selects. The translation keeps the 6507 registers in
+local variables. Instructions run completely or not at all: if a check fails (an access with side effects, a
+full log) or an instruction has no translation, the function returns before the instruction and `cpu6507.step`
+runs it. The translation may therefore be incomplete, but it must not differ; tests compare it with the
+interpreter.
 
-The function: ``i32 run(s, memory, rom, limit, status, group)`` answers n << 2 | status, n being the number of instructions done, at
-most `limit`. Status INTERPRET: the next instruction is the interpreter's. LATCH: it reads a collision latch; the read is logged, the
-TIA has to catch up, and a call with this status goes on. `group` is of the GPU's form (`lanes.py`).
+The function ``i32 run(s, memory, rom, limit, status, group)`` returns n << 2 | status, where n is the number
+of instructions done, at most `limit`. Status INTERPRET: the interpreter must run the next instruction. Status
+LATCH: the next instruction reads a collision latch; the read is logged, the TIA must catch up, and a call
+with this status continues. `group` is used only by the GPU code (`lanes.py`).
 
-`rom_image.py` finds the code, `assembly.py` writes LLVM's language, `accesses.py` what instructions read and write.
+`rom_image.py` finds the code, `assembly.py` generates LLVM assembly, `accesses.py` generates memory accesses.
 """
 
 import numpy as np
@@ -44,11 +46,12 @@ from .idle_loops import IdleLoops
 from .rom_image import Image, Instruction, find_code
 
 REGISTERS = {
-    "A": CPU_A, "X": CPU_X, "Y": CPU_Y, "SP": CPU_SP, "PC": CPU_PC, "NZ": CPU_NZ, "C": CPU_C, "V": CPU_V, "D": CPU_D,
-    "CYCLES": CYCLES, "COUNT": LOG_COUNT,
+    "A": CPU_A, "X": CPU_X, "Y": CPU_Y, "SP": CPU_SP, "PC": CPU_PC, "NZ": CPU_NZ, "C": CPU_C, "V": CPU_V,
+    "D": CPU_D, "CYCLES": CYCLES, "COUNT": LOG_COUNT,
 }  # fmt: skip
 BRANCH_TESTS = {  # register, mask, whether the branch is taken when the masked bits are zero
-    "BNE": ("NZ", 0xFF, False), "BEQ": ("NZ", 0xFF, True), "BPL": ("NZ", 0x8080, True), "BMI": ("NZ", 0x8080, False),
+    "BNE": ("NZ", 0xFF, False), "BEQ": ("NZ", 0xFF, True),
+    "BPL": ("NZ", 0x8080, True), "BMI": ("NZ", 0x8080, False),
     "BCC": ("C", 1, True), "BCS": ("C", 1, False), "BVC": ("V", 1, True), "BVS": ("V", 1, False),
 }  # fmt: skip
 TRANSFERS = {"TAX": ("A", "X"), "TAY": ("A", "Y"), "TXA": ("X", "A"), "TYA": ("Y", "A"), "TSX": ("SP", "X")}
@@ -63,17 +66,20 @@ READS = {*LOADS, *COMPARES, *LOGIC, "ADC", "SBC", "BIT", "NOP"}
 
 
 class Translator(IdleLoops):
-    """Writes the function for a ROM as LLVM assembly."""
+    """Generate the function of a ROM as LLVM assembly."""
 
-    small_calls = "preserve_mostcc "  # how functions that are rarely needed are called
+    small_calls = "preserve_mostcc "  # calling convention of rarely used functions
 
     def __init__(self, image: Image, code: dict[int, Instruction], entries: set[int]):
         super().__init__(image, code)
         self.entries = set(entries)
-        self.latch_reads: set[int] = set()  # names of instructions that may be resumed
+        self.latch_reads: set[int] = set()  # names of instructions that may resume after a LATCH return
 
     def go(self, pc: int, *, line_begins: bool = False) -> None:
-        """Go on at a known PC, at the beginning of a scanline if that is known; after a step back only within the limit."""
+        """Continue at a known PC; check the instruction limit before a jump backwards.
+
+        `line_begins`: the instruction is known to be the first of a scanline.
+        """
         name = self.image.bank_after(self.now) >> 12 << 16 | pc
         if name not in self.code:
             self.stop(pc)
@@ -91,11 +97,11 @@ class Translator(IdleLoops):
         self.jump(name, meets=goes_back or line_begins)
 
     def jump(self, name: int, *, meets: bool) -> None:
-        """Go to an instruction; one where lanes `meet` is known by its beginning a round of a loop or a scanline."""
+        """Jump to an instruction. `meets` (used only by lanes): it starts a loop iteration or a scanline."""
         self.line(f"br label %i{name}")
 
     def hide_counters(self) -> None:
-        """Keep LLVM's analysis of loops, which takes minutes here and gains nothing, from following the counters."""
+        """Hide the counters from LLVM's loop analysis, which would take minutes and gain nothing."""
         for register in ("CYCLES", "N", "COUNT", "X", "Y", "A", "SP", "NZ"):
             self.put(register, self.value(f'call i32 asm "", "=r,0"(i32 {self.get(register)})'))
 
@@ -105,7 +111,7 @@ class Translator(IdleLoops):
         self.put("N", self.op("add", self.get("N"), 1))
 
     def finish(self, extra: int | str = 0) -> None:
-        """The instruction is done; on to the next."""
+        """Count the current instruction and continue with the next."""
         self.count_instruction(self.now.opcode.cycles, extra)
         self.go(self.now.following)
 
@@ -122,7 +128,7 @@ class Translator(IdleLoops):
             self.resume()
             return True
         following = self.image.bank_after(now) >> 12 << 16 | now.following
-        # An instruction at whose end a trace saw that machine code must begin again.
+        # The trace found that machine code must be re-entered after this instruction.
         self.may_read_latch = now.opcode.mode in ("zpx", "zpy", "indx", "indy") and following in self.entries
         m, extra = self.operand()
         self.operate(m)
@@ -132,7 +138,7 @@ class Translator(IdleLoops):
         return True
 
     def resume(self) -> None:
-        """The current instruction, entered again after `ask_for_latch`: nothing has changed but that the TIA has caught up."""
+        """Re-enter the current instruction after `ask_for_latch`; only the TIA has advanced since."""
         self.latch_reads.add(self.now.name)
         self.label(f"r{self.now.name}")
         self.extra = 0
@@ -141,7 +147,7 @@ class Translator(IdleLoops):
         self.finish(extra)
 
     def operate(self, m: int | str) -> None:
-        """What the current instruction does with the byte it has read."""
+        """Apply the current instruction to the byte that it has read."""
         mnemonic = self.now.opcode.mnemonic
         if mnemonic in LOADS:
             self.put(LOADS[mnemonic], m)
@@ -162,7 +168,7 @@ class Translator(IdleLoops):
             self.put("V", self.op("and", self.op("lshr", m, 6), 1))
 
     def add(self, m: int | str, subtracting: bool) -> None:
-        """ADC or SBC; the decimal mode is a function of its own, being rare."""
+        """Translate ADC or SBC; decimal mode is rare and calls a function."""
         decimal, join = self.fresh("d"), self.fresh("j")
         binary = self.fresh("b")
         self.line(f"br i1 {self.test('ne', self.get('D'), 0)}, label %{decimal}, label %{binary}, !prof !0")
@@ -182,7 +188,7 @@ class Translator(IdleLoops):
         self.set_nz(self.get("A"))
 
     def add_binary(self, m: int | str, subtracting: bool) -> None:
-        """Subtracting is adding the complement."""
+        """Translate binary ADC or SBC; subtraction adds the complement."""
         a = self.get("A")
         m = self.op("xor", m, 0xFF) if subtracting else m
         total = self.op("add", self.op("add", a, m), self.get("C"))
@@ -192,7 +198,7 @@ class Translator(IdleLoops):
         self.put("A", self.op("and", total, 0xFF))
 
     def modified(self, mnemonic: str, m: int | str) -> str | None:
-        """The result of a read-modify-write operation, flags set."""
+        """Set the flags and return the result of a read-modify-write operation; None if not translated."""
         carry = None
         if mnemonic in ("INC", "DEC"):
             result = self.op("and", self.op("add", m, 1 if mnemonic == "INC" else -1), 0xFF)
@@ -221,9 +227,8 @@ class Translator(IdleLoops):
             if known & 0x1000 or self.reads_latch(known):
                 return False
             if known & 0x80 == 0:
-                self.leave_if(
-                    self.test("sge", self.get("COUNT"), LOG_CAPACITY - 1)
-                )  # room for both accesses, or neither
+                # Exit unless the log has space for both accesses.
+                self.leave_if(self.test("sge", self.get("COUNT"), LOG_CAPACITY - 1))
             self.write(known, self.modified(mnemonic, self.read(known)))
             self.finish()
             return True
@@ -249,9 +254,8 @@ class Translator(IdleLoops):
             if not self.can_write(known):
                 return False
             self.write(known, value)
-            if (
-                known & 0x1080 == 0 and known & 0x3F == VSYNC
-            ):  # after the frame it ended the next one begins here
+            if known & 0x1080 == 0 and known & 0x3F == VSYNC:
+                # After a write that ends a frame, the next frame starts here.
                 self.entries.add(self.image.bank_after(now) >> 12 << 16 | now.following)
             self.count_instruction(now.opcode.cycles)
             waits = known & 0x1080 == 0 and known & 0x3F == WSYNC
@@ -271,7 +275,7 @@ class Translator(IdleLoops):
 
     def translate_branch(self) -> bool:
         now = self.now
-        if now.target & 0x1080 == 0:  # what is fetched from the TIA depends on the bus
+        if now.target & 0x1080 == 0:  # code fetched from the TIA depends on the bus
             return False
         register, mask, when_zero = BRANCH_TESTS[now.opcode.mnemonic]
         taken = self.test("eq" if when_zero else "ne", self.op("and", self.get(register), mask), 0)
@@ -319,8 +323,8 @@ class Translator(IdleLoops):
         return True
 
     def translate_break(self) -> bool:
-        """BRK."""
-        if self.image.kind == cartridge.DPC:  # every access to its last bytes counts
+        """Translate BRK."""
+        if self.image.kind == cartridge.DPC:  # reading the vector would have side effects
             return False
         vector = self.image.vector(IRQ_VECTOR, self.now.bank)
         if vector & 0x1080 == 0:
@@ -337,7 +341,7 @@ class Translator(IdleLoops):
         return True
 
     def translate_return_from_interrupt(self) -> bool:
-        """RTI."""
+        """Translate RTI."""
         sp = self.get("SP")
         self.leave_if(self.test("ugt", self.op("sub", sp, 0x80), 0x7C))
         flags, low, high = (
@@ -353,13 +357,13 @@ class Translator(IdleLoops):
         return True
 
     def translate_return(self) -> bool:
-        """RTS."""
+        """Translate RTS."""
         sp = self.get("SP")
         self.leave_if(self.test("ugt", self.op("sub", sp, 0x80), 0x7D))
         low = self.byte("memory", self.op("and", self.op("add", sp, 1), 0x7F))
         high = self.byte("memory", self.op("and", self.op("add", sp, 2), 0x7F))
         target = self.op("or", low, self.op("shl", high, 8))
-        # The byte before the target is read and dropped: it must have no side effect.
+        # The 6507 reads and discards the byte before the target, so that read must have no side effect.
         self.leave_if(self.value(f"xor i1 {self.plain_offset(target)[0]}, true"))
         self.put("SP", self.op("add", sp, 2))
         self.put("PC", self.op("and", self.op("add", target, 1), 0xFFFF))
@@ -368,7 +372,7 @@ class Translator(IdleLoops):
         return True
 
     def translate_none(self) -> bool:
-        """Implied and accumulator operations."""
+        """Translate implied and accumulator operations."""
         now = self.now
         mnemonic = now.opcode.mnemonic
         leaving = {
@@ -427,7 +431,7 @@ class Translator(IdleLoops):
         self.set_status(self.byte("memory", self.op("and", above, 0x7F)))
 
     def set_status(self, value: str) -> None:
-        """Set the flags from a byte, as `cpu6507._set_status`."""
+        """Set the flags from a byte, as `cpu6507._set_status` does."""
         negative = self.op("shl", self.op("and", value, 0x80), 8)
         self.set_nz(self.op("or", negative, self.bit("eq", self.op("and", value, 2), 0)))
         for register, bit in (("V", 6), ("D", 3), ("C", 0)):
@@ -435,9 +439,11 @@ class Translator(IdleLoops):
         self.put_word(CPU_I, self.op("and", self.op("lshr", value, 2), 1))
 
     def pulled(self, sp: str, above: str) -> str:
-        """The byte PLA pulls, from RAM or where games keep the stack pointer for a moment: at the TIA's missiles and ball.
+        """Return the byte that PLA pulls, from RAM or from the TIA.
 
-        There PLA reads two registers from INPT0 on, the first for nothing. Six bits, or all, are left over on the bus from its opcode.
+        Some games temporarily point the stack at the TIA's missile and ball registers. There PLA reads two
+        registers from INPT0 on and discards the first. The low six bits come from its opcode, which is still
+        on the bus.
         """
         in_ram = self.test("ule", self.op("sub", sp, 0x80), 0x7E)
         return self.either(
@@ -445,10 +451,11 @@ class Translator(IdleLoops):
         )
 
     def pulled_from_tia(self, sp: str) -> str:
-        """The byte of the second of two registers that PLA reads; gives the instruction back where one is no input."""
+        """Return the second of the two registers that PLA reads; exit if one is not an input."""
         register = self.op("sub", self.op("and", sp, 0x8F), 8)
         self.leave_if(self.test("ugt", register, 6))
-        self.leave_if(self.test("sge", self.get("COUNT"), LOG_CAPACITY - 1))  # room for both, or neither
+        # Exit unless the log has space for both reads.
+        self.leave_if(self.test("sge", self.get("COUNT"), LOG_CAPACITY - 1))
         self.log(READ_ENTRY)
         self.log(READ_ENTRY)
         register = self.op("add", register, 1)
@@ -456,7 +463,7 @@ class Translator(IdleLoops):
         return self.op("or", driven, 0x68 & 0x3F)
 
     def status(self) -> str:
-        """The flags byte, as `cpu6507.status`."""
+        """Return the flags byte, as `cpu6507.status` does."""
         nz = self.get("NZ")
         byte = self.op("or", self.get("C"), 0x30)
         for value, shift in ((self.get("V"), 6), (self.get("D"), 3), (self.word(CPU_I), 2)):
@@ -465,7 +472,7 @@ class Translator(IdleLoops):
         return self.op("or", byte, self.op("shl", self.bit("eq", self.op("and", nz, 0xFF), 0), 1))
 
     def translate(self, instruction: Instruction) -> None:
-        """Write one instruction and its way out."""
+        """Translate one instruction and its exit."""
         self.now, self.leaves, self.extra = instruction, False, 0
         self.label(f"i{instruction.name}")
         self.skip_rounds()
@@ -481,28 +488,28 @@ class Translator(IdleLoops):
             self.stop(instruction.pc)
 
     def stop(self, pc: int | None = None, status: int = INTERPRET) -> None:
-        """Give control back; `pc` where it is known."""
+        """Return to the caller with a status; set PC to `pc` if given."""
         if pc is not None:
             self.put("PC", pc)
         self.give_back(status)
 
     def give_back(self, status: int | str) -> None:
-        """Store the registers and return the answer."""
+        """Store the registers and return n << 2 | status."""
         for register, index in REGISTERS.items():
             self.put_word(index, self.get(register))
         self.line(f"ret i32 {self.op('or', self.op('shl', self.get('N'), 2), status)}")
 
     def place_name(self) -> str:
-        """The name of the instruction at PC."""
+        """Return the name of the instruction at PC."""
         return self.op("or", self.op("shl", self.op("lshr", self.word(CART_BANK), 12), 16), self.get("PC"))
 
     def jump_to(self, name: str, prefix: str, places: set[int]) -> None:
-        """Go where an instruction's name says, out where that is none of `places`."""
+        """Jump to the instruction with this name, or to the exit if it is not in `places`."""
         targets = " ".join(f"i32 {place}, label %{prefix}{place}" for place in sorted(places))
         self.line(f"switch i32 {name}, label %exit [ {targets} ]")
 
     def assembly(self) -> str:
-        """The whole module."""
+        """Return the complete module as LLVM assembly."""
         for instruction in self.code.values():
             self.translate(instruction)
         body, self.lines = self.lines, []
@@ -516,7 +523,7 @@ class Translator(IdleLoops):
         )
 
     def head(self) -> None:
-        """The function's name and arguments."""
+        """Write the function head."""
         arguments = (
             "ptr noalias nocapture %s, ptr noalias nocapture %memory, ptr noalias nocapture readonly %rom"
         )
@@ -524,13 +531,13 @@ class Translator(IdleLoops):
         self.label("entry")
 
     def load_console(self) -> None:
-        """Local variables, and what stays as it is during a call."""
+        """Load the local variables, and the values that are constant during a call."""
         for register, index in REGISTERS.items():
             self.line(f"%{register} = alloca i32")
             self.put(register, self.word(index))
         self.line("%N = alloca i32")
         self.put("N", 0)
-        # No path between two checks of the limit is longer than the whole code.
+        # No path between two checks of the limit is longer than the complete code.
         self.line(f"%most = sub i32 %limit, {len(self.code) + 1}")
         slot = self.op("mul", self.word(LOG_SLOT), LOG_CAPACITY)
         first = self.value(f"sext i32 {self.op('add', slot, LOGS)} to i64")
@@ -541,7 +548,7 @@ class Translator(IdleLoops):
         self.line(f"%last_cycle = sdiv i32 {last}, 3")
 
     def choose_way(self) -> None:
-        """From the first block to an instruction, or out."""
+        """Write the dispatch from the entry block to an instruction or to the exit."""
         self.line(f"br i1 {self.test('eq', '%status', LATCH)}, label %resume, label %dispatch, !prof !0")
         self.label("resume")
         self.jump_to(self.place_name(), "r", self.latch_reads)
@@ -555,7 +562,10 @@ class Translator(IdleLoops):
 
 
 def translate(rom: np.ndarray, kind: int, seen: list[int], entries: set[int]) -> str:
-    """LLVM assembly of the code reachable from the instructions in `seen`; `entries` are reached by RTS and the like."""
+    """Return LLVM assembly of the code reachable from the instructions in `seen`.
+
+    `entries` are instructions reached by RTS, jumps by pointer and returns from the interpreter.
+    """
     image = Image(rom, kind)
     code, reached = find_code(image, seen)
     return Translator(image, code, reached | entries).assembly()

@@ -1,7 +1,7 @@
-"""Machine code for a ROM: traced, translated and compiled at its first use (a few seconds), then kept on disk.
+"""Machine code of a ROM: traced, translated and compiled at first use (a few seconds), then cached on disk.
 
-Code for GPUs is a file of its own. The files hold recompiled code of the ROM, so they stay in the cache next to Numba's and go
-nowhere else.
+Code for GPUs is in separate files. The files contain recompiled code of the ROM, so they stay in the local
+cache, next to Numba's, and are never distributed.
 """
 
 import hashlib
@@ -14,11 +14,11 @@ from ..jit import cache_directory, only_process, source_digest, write_whole
 from ..state import CART_KIND
 from . import lanes, machine_code, recompiler
 
-_loaded: dict[str, tuple] = {}  # key: engine, which must live as long as its code, and address
+_loaded: dict[str, tuple] = {}  # key to (engine, address); the engine must live as long as its code
 
 
 def attach(rom: np.ndarray, powered: dict[str, np.ndarray], program: np.ndarray) -> None:
-    """Give an expanded image its machine code; nothing with the JIT off."""
+    """Attach machine code to an expanded ROM image; does nothing without the JIT."""
     if numba.config.DISABLE_JIT:
         return
     key = _key(rom, machine_code.target_name())
@@ -32,7 +32,7 @@ def attach(rom: np.ndarray, powered: dict[str, np.ndarray], program: np.ndarray)
 
 
 def ptx_of(rom: np.ndarray, powered: dict[str, np.ndarray], program: np.ndarray) -> str:
-    """The machine code of an expanded image for GPUs, to be linked to kernels."""
+    """Return the GPU machine code of an expanded ROM image as PTX, to be linked to kernels."""
     key = _key(rom, machine_code.PTX_VERSION)
 
     def make() -> bytes:
@@ -42,14 +42,14 @@ def ptx_of(rom: np.ndarray, powered: dict[str, np.ndarray], program: np.ndarray)
 
 
 def put_address(rom: np.ndarray, address: int) -> None:
-    """Say where an image's machine code is; 0 for none. On a GPU any other number says that it is linked."""
+    """Store the address of a ROM image's machine code: 0 for none; on a GPU, nonzero for linked code."""
     rom[-machine_code.ADDRESS_BYTES :] = np.frombuffer(
         int(address).to_bytes(machine_code.ADDRESS_BYTES, "little"), np.uint8
     )
 
 
 def detach(rom: np.ndarray) -> None:
-    """From here on only the interpreter runs this image."""
+    """Detach the machine code, so that only the interpreter runs this ROM image."""
     put_address(rom, 0)
 
 
@@ -63,7 +63,7 @@ def _key(rom: np.ndarray, target: str) -> str:
 
 
 def _traced(rom: np.ndarray, powered: dict[str, np.ndarray], program: np.ndarray) -> tuple:
-    """What a translation is made of."""
+    """Return the arguments of `translate`: ROM, cartridge kind, instructions seen, instructions entered."""
     from . import tracing
 
     seen, entered = tracing.trace(powered, rom, program)
@@ -71,11 +71,10 @@ def _traced(rom: np.ndarray, powered: dict[str, np.ndarray], program: np.ndarray
 
 
 def _kept(name: str, make: Callable[[], bytes]) -> bytes:
-    """What `make` gives, from disk if it has been made before."""
+    """Return the cached file `name`, or create it with `make`."""
     directory = cache_directory()
-    with only_process(
-        directory, f"rom-{name[:2]}"
-    ):  # processes that load different ROMs do not wait for each other
+    # One lock per name prefix, so that processes that load different ROMs rarely wait for each other.
+    with only_process(directory, f"rom-{name[:2]}"):
         path = None if directory is None else directory / f"rom-{name}"
         if path is not None and path.is_file():
             return path.read_bytes()

@@ -1,6 +1,6 @@
-"""A ROM as instructions: decoding, and which code can be reached from where.
+"""Decode the instructions of a ROM and find reachable code.
 
-An instruction's name is ``bank >> 12 << 16 | pc``: code is known for each bank and mirror it was met in.
+The name of an instruction is ``bank >> 12 << 16 | pc``, so code has a separate name in each bank and mirror.
 """
 
 from typing import NamedTuple
@@ -35,12 +35,15 @@ class Instruction(NamedTuple):
 
     @property
     def target(self) -> int:
-        """Where a branch goes."""
+        """Target of a branch."""
         return (self.following + self.low - ((self.low & 0x80) << 1)) & 0xFFFF
 
 
 class Image:
-    """A ROM in `cartridge.expand_image`'s form with the stretch of each bank that can be read without side effects."""
+    """A ROM expanded by `cartridge.expand_image`, with the range that can be read without side effects.
+
+    This range is called plain ROM.
+    """
 
     def __init__(self, rom: np.ndarray, kind: int):
         self.rom = rom
@@ -49,7 +52,7 @@ class Image:
         self.end = 0x2000 if kind == cartridge.FE else int(cartridge.PLAIN_END[kind])
 
     def offset(self, address: int, bank: int, length: int = 1) -> int | None:
-        """Where in the ROM `length` bytes from `address` on stand; None when they do not all come from plain ROM."""
+        """Return the ROM offset of `length` bytes at `address`; None if they are not all in plain ROM."""
         first = address & 0x1FFF
         if not self.start <= first <= first + length <= self.end:
             return None
@@ -58,12 +61,15 @@ class Image:
         return bank + (address & 0xFFF)
 
     def vector(self, address: int, bank: int) -> int:
-        """The 16-bit address that stands in the ROM's last bytes, which need not be plain but switch nothing."""
+        """Return the vector at `address`, in the last bytes of the ROM.
+
+        These bytes need not be plain ROM, but reading them switches no bank.
+        """
         at = (0 if self.kind == cartridge.FE else bank) + (address & 0xFFF)
         return int(self.rom[at]) | int(self.rom[at + 1]) << 8
 
     def switched(self, address: int, bank: int) -> int | None:
-        """The bank that is mapped after an access to a known address; None where it switches nothing."""
+        """Return the bank mapped by an access to a known address; None if the access switches nothing."""
         offset = address & 0xFFF
         if not address & 0x1000:
             return None
@@ -77,14 +83,14 @@ class Image:
         return None
 
     def bank_after(self, instruction: Instruction) -> int:
-        """The bank in which the next instruction stands."""
+        """Return the bank of the next instruction."""
         switched = None
         if instruction.opcode.mode == "abs" and instruction.opcode.kind in ("read", "write"):
             switched = self.switched(instruction.address, instruction.bank)
         return instruction.bank if switched is None else switched
 
     def instruction(self, name: int) -> Instruction | None:
-        """Decode; None where an instruction's bytes do not all come from plain ROM or the chip would halt."""
+        """Decode an instruction; None if its bytes are not all in plain ROM or if it halts the CPU."""
         pc, bank = name & 0xFFFF, name >> 16 << 12
         at = self.offset(pc, bank, 3)
         if at is None or int(self.rom[at]) not in OPCODES:
@@ -94,7 +100,10 @@ class Image:
 
 
 def find_code(image: Image, seen: list[int]) -> tuple[dict[int, Instruction], set[int]]:
-    """Instructions reachable from the names in `seen`, and the names that are entered from outside or by RTS."""
+    """Return the instructions reachable from the names in `seen`, and the names that are entry points.
+
+    Entry points are the targets of RTS and of backward branches.
+    """
     found: dict[int, Instruction] = {}
     entries: set[int] = set()
     todo = list(reversed(seen))

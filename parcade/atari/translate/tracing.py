@@ -1,7 +1,7 @@
-"""Which code of a ROM runs: some frames of random play on the interpreter, every instruction noted.
+"""Find the code of a ROM that runs: play random actions on the interpreter and record every instruction.
 
-The recompiler starts from these places: much of a game's code is only reached through RTS and jumps by pointer, which
-nobody can follow without running it.
+The recompiler starts from these instructions. Much of a game's code is reached only through RTS and indirect
+jumps, which cannot be followed without running the game.
 """
 
 import numpy as np
@@ -26,12 +26,12 @@ HOLD_FRAMES = 4
 ZPX, ZPY, ABSX, ABSY, INDX, INDY = (
     MODES.index(mode) for mode in ("zpx", "zpy", "absx", "absy", "indx", "indy")
 )
-SEEN, ENTERED = 1, 2  # bits of the notes; PC stands above them
+SEEN, ENTERED = 1, 2  # low bits of a note; PC is in the bits above
 
 
 @inlined
 def _will_leave(s, memory, rom, at):
-    """Whether the machine code will probably give this instruction to the interpreter, or cannot know what follows it."""
+    """Whether machine code will probably exit at this instruction, or cannot know its successor."""
     opcode = rom[at]
     operation = OPERATION[opcode]
     if operation in (cpu6507.RTS, cpu6507.RTI, cpu6507.BRK) or opcode == 0x6C:
@@ -57,13 +57,16 @@ def _will_leave(s, memory, rom, at):
 
 @kernel
 def trace_update(s, memory, rom, screen, notes_out):
-    """`console.run_update`, noting instructions in `notes_out` int32 [bytes of the ROM]: PC * 4 + SEEN or ENTERED."""
+    """Run `console.run_update` and record instructions in `notes_out` int32 [bytes of the ROM].
+
+    A note is PC * 4 + SEEN, plus ENTERED for an entry point.
+    """
     stand_alone()
     console.begin_update(s, memory)
     kind = s[CART_KIND]
     first_plain = cartridge.PLAIN_START[kind]
     last_plain = (0x2000 if kind == cartridge.FE else cartridge.PLAIN_END[kind]) - 3
-    unknown = True  # nobody can tell from the code that the next instruction follows
+    unknown = True  # the next instruction cannot be predicted from the code
     for _ in range(console.INSTRUCTION_LIMIT):
         if s[CPU_JAMMED] != 0 or s[FRAME_ENDED] != 0:
             break
@@ -85,7 +88,7 @@ def trace_update(s, memory, rom, screen, notes_out):
 
 @separate(f"void({CONSOLE}, int64[::1], int32[::1])")
 def trace_frames(s, memory, rom, screen, random, program, actions, notes_out):
-    """A new game, and one frame for each of `actions`."""
+    """Start an episode and play one frame for each of `actions`."""
     stand_alone()
     console.reset_game(s, memory, rom, screen, random, program)
     for action in actions:
@@ -97,7 +100,10 @@ def trace_frames(s, memory, rom, screen, random, program, actions, notes_out):
 
 
 def trace(powered: dict[str, np.ndarray], rom: np.ndarray, program: np.ndarray) -> tuple[list[int], set[int]]:
-    """Play on a copy of the console that `powered` holds; names (`rom_image`) of instructions seen, and of those entered."""
+    """Play on a copy of the console in `powered`; return the names of the instructions seen and entered.
+
+    `rom_image.py` defines names.
+    """
     arrays = {name: array.copy() for name, array in powered.items()}
     s, memory, screen, random = (arrays[name][0] for name in ("state", "memory", "screen", "random"))
     notes = np.zeros(len(rom), np.int32)
