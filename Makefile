@@ -1,34 +1,34 @@
-# parcade: `make pong` learns Pong, `make test` runs the tests. Both make .venv first; a second call starts at once.
+# `make pong` trains an agent on Pong, `make test` runs the tests. Both create .venv first, if it does not exist.
 PYTHON ?= $(firstword $(shell for v in 3.12 3.11 3.13; do python$$v -c "import sys" >/dev/null 2>&1 && command -v python$$v; done) python3)
 VENV := .venv
 BIN := $(VENV)/bin
 SEED ?= 0
 BACKEND ?= native
 
-# A waiting OpenMP thread must not burn a core that emulation could use.
+# A waiting OpenMP thread must not occupy a core that emulation could use.
 export OMP_WAIT_POLICY := PASSIVE
 
 .PHONY: pong test test-cluster test-exact test-exact-gpu test-gpu-code quick lint curves bench-sb3 bench-ranks bench-threads reports results-cray bench-async soak clean help
 
 help:
-	@echo "make pong    install, then learn Pong until the mean score of 100 games is 18 (SEED=0, BACKEND=native or ale)"
-	@echo "make test    install what the tests need, then run them, but for those below; .ci/run runs what CI does"
-	@echo "make test-cluster   ranks, hosts and Slurm that fail; root, Debian; minutes"
-	@echo "make test-exact   every game against ale-py, frame by frame; minutes"
-	@echo "make test-exact-gpu   38 games on the GPU's kernels, run on the CPU, against ale-py; minutes"
-	@echo "make test-gpu-code   compile the GPU's kernels without a GPU, against bounds, and simulate them; minutes"
-	@echo "make quick   the unit tests alone"
-	@echo "make lint    names, imports, lines: ruff"
-	@echo "make curves  Pong curves of every algorithm into benchmarks/results; resumable, hours"
-	@echo "make results-cray   four games x PPO, A2C, IMPALA, Ape-X; resumable, days on a small machine"
-	@echo "make bench-async    frames to a score with 1 to 8 actor-learners"
-	@echo "make soak    a run on Ray with a kill -9 every 20 s; ten minutes and as long undisturbed"
-	@echo "make bench-threads   too many threads a rank against one"
-	@echo "make reports   example profiles and scaling studies into benchmarks/results; wants a quiet machine"
-	@echo "make bench-sb3, bench-ranks   against Stable-Baselines3; 1 against 2 MPI ranks"
+	@echo "make pong    install, then train on Pong to a mean score of 18 over 100 episodes (SEED=0, BACKEND=native or ale)"
+	@echo "make test    install the test dependencies and run the tests, except those below; .ci/run runs all of CI"
+	@echo "make test-cluster   test failing ranks, hosts and Slurm jobs; needs root and Debian; minutes"
+	@echo "make test-exact   compare every game with ale-py, frame by frame; minutes"
+	@echo "make test-exact-gpu   compare 38 games in the GPU kernels, run on the CPU, with ale-py; minutes"
+	@echo "make test-gpu-code   compile the GPU kernels without a GPU, check their resources, simulate them; minutes"
+	@echo "make quick   run the unit tests only"
+	@echo "make lint    check names, imports and line lengths with ruff"
+	@echo "make curves  write learning curves of every algorithm on Pong to benchmarks/results; resumable, hours"
+	@echo "make results-cray   train PPO, A2C, IMPALA and Ape-X on four games; resumable, days on a small machine"
+	@echo "make bench-async    measure frames to a score with 1 to 8 actor-learners"
+	@echo "make soak    run on Ray with a kill -9 every 20 s; ten minutes, and as long without kills"
+	@echo "make bench-threads   compare too many threads per rank with one"
+	@echo "make reports   write example profiles and scaling studies to benchmarks/results; needs an idle machine"
+	@echo "make bench-sb3, bench-ranks   compare with Stable-Baselines3; compare 1 and 2 MPI ranks"
 
-# torch comes first and alone, so that nothing else chooses its version. On Linux, PyPI's build brings gigabytes of CUDA
-# along; PyTorch's own index has a build for CPUs only:
+# torch is installed first, on its own, so that no other package selects its version. On Linux, PyPI's build installs
+# gigabytes of CUDA libraries; PyTorch's own index has a CPU-only build:
 #   make pong TORCH_INDEX="--index-url https://download.pytorch.org/whl/cpu"
 TORCH_INDEX ?=
 
@@ -49,7 +49,7 @@ $(VENV)/.installed-test: $(VENV)/.installed
 pong: $(VENV)/.installed
 	$(BIN)/parcade train pong --preset pong_fast --backend $(BACKEND) --seed $(SEED)
 
-# Two files at a time: each test compares bits on one thread.
+# Two files run in parallel; every test uses one thread, for bit-exact comparisons.
 test: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not exact and not exact_gpu and not cluster and not gpu_code" tests
 
@@ -63,7 +63,7 @@ test-exact: $(VENV)/.installed-test
 test-exact-gpu: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -q -m exact_gpu tests/atari
 
-# The GPU's kernels as machine code and in numba's simulator, and compiled networks, without a GPU.
+# The GPU kernels, as machine code and in numba's simulator, and compiled networks; needs no GPU.
 test-gpu-code: $(VENV)/.installed-test
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[cuda]" "nvidia-cuda-nvcc>=13"
 	$(BIN)/python -m pytest -q -m gpu_code tests

@@ -1,10 +1,10 @@
-"""Search the settings of ``make pong``: candidates on several seeds, with a budget of CPU time for each; resumable.
+"""Search the settings of ``make pong``: candidates on several seeds, with a budget of CPU time for each.
 
     python benchmarks/pong_search.py [CANDIDATE ...] [--seeds 101 102 103] [--cpu-seconds 400] [--list]
 
-A candidate is a set of flags on top of ``--preset pong_fast``. A trial ends when the mean score of 100 episodes reaches 18, or
-when its budget is used up; one that was interrupted continues from its checkpoint, and one with more budget than before is
-resumed. Seeds below 100 are for the reported runs and are refused here. Every trial is a row in
+A candidate is a set of flags on top of ``--preset pong_fast``. A trial ends when the mean score of 100 episodes
+reaches 18, or when its budget is used up. An interrupted trial continues from its checkpoint; one with a larger budget
+than before is resumed. Seeds below 100 are for the reported runs and are refused here. Every trial is a row in
 ``benchmarks/results/pong_search.json``.
 """
 
@@ -102,9 +102,8 @@ def main() -> int:
                 RESULTS.write_text(json.dumps(rows, indent=1) + "\n")
             if row := rows.get(key):
                 to = {score: round(mark["cpu_seconds"]) for score, mark in row["milestones"].items()}
-                print(
-                    f"{key}: {row['score_mean']} after {row['cpu_seconds']:.0f} CPU-s, {row['steps']:,} steps; {to}"
-                )
+                cost = f"{row['cpu_seconds']:.0f} CPU-s, {row['steps']:,} steps"
+                print(f"{key}: {row['score_mean']} after {cost}; {to}")
             elif options.list:
                 print(f"{key}: not run")
     return 0

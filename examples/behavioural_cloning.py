@@ -1,10 +1,10 @@
-"""Behavioural cloning, data-parallel: a new network learns to do what a trained agent did in its recorded games.
+"""Data-parallel behavioural cloning: a new network learns to imitate a trained agent's recorded episodes.
 
     python examples/behavioural_cloning.py record runs/DIR games.safetensors --games 20
     mpiexec -n 4 python examples/behavioural_cloning.py clone runs/DIR games.safetensors --epochs 10
 
-The recording holds observations ``[n, ...]``, actions ``[n]`` and which game each belongs to ``[n]``. The last fifth of the
-games is for the test; at the end the clone plays games of its own.
+The recording holds observations ``[n, ...]``, actions ``[n]`` and the episode number of each ``[n]``. The
+last fifth of the episodes is the test set. At the end, the clone plays episodes itself.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from parcade.random import env_seeds
 
 @dataclass(frozen=True)
 class RecordFlags:
-    """Let a trained agent play and write down what it saw and did."""
+    """Let a trained agent play and record its observations and actions."""
 
     run: Annotated[str, "positional"]
     """The agent's run directory."""
     recording: Annotated[str, "positional"]
     """The file to write."""
     games: int = 20
-    """Whole games."""
+    """Number of complete episodes."""
     num_envs: int = 4
-    """Games side by side."""
+    """Number of parallel environments."""
     seed: int = 0
-    """Decides the games."""
+    """Seed of the episodes."""
 
 
 @dataclass(frozen=True)
@@ -52,31 +52,31 @@ class CloneFlags:
     """Learn from a recording."""
 
     run: Annotated[str, "positional"]
-    """The run directory of the agent that was recorded."""
+    """The run directory of the recorded agent."""
     recording: Annotated[str, "positional"]
-    """The file that record wrote."""
+    """The file written by record."""
     epochs: int = 10
     """Passes over the recording."""
     batch_size: int = 256
-    """Samples of an update, over all ranks."""
+    """Samples per update, over all ranks."""
     evaluate_every: int = 30
     """Epochs between evaluations."""
     learning_rate: float = 1e-3
-    """Adam's step size."""
+    """Learning rate of Adam."""
     hidden: int = 128
     """Width of the clone's dense layer."""
     games: int = 10
-    """Games the clone plays at the end; 0 none."""
+    """Number of episodes the clone plays at the end; 0 disables."""
     seed: int = 0
-    """Decides weights and order."""
+    """Seed of the initial weights and the order of the samples."""
     engine: Engine = "auto"
-    """Who exchanges gradients; auto asks who started this process."""
+    """How gradients are exchanged; auto detects the launcher of this process."""
     run_dir: str = ""
-    """Where figures and weights go; empty keeps none."""
+    """Directory for metrics and weights; empty saves nothing."""
 
 
 def record(flags: RecordFlags) -> None:
-    """Play and write the recording."""
+    """Play episodes and write the recording."""
     agent = parcade.load(flags.run)
     env = agent.make_env(flags.num_envs)
     console_seeds, _ = env_seeds(flags.seed, FIRST_UNSEEN_ENV, flags.num_envs)
@@ -95,15 +95,15 @@ def record(flags: RecordFlags) -> None:
             game[i] = game.max() + 1
     env.close()
     tensors = {"observations": torch.cat(seen), "actions": torch.cat(done), "games": torch.cat(games)}
-    kept = torch.isin(tensors["games"], torch.tensor(finished[: flags.games]))  # whole games alone
+    kept = torch.isin(tensors["games"], torch.tensor(finished[: flags.games]))  # drop unfinished episodes
     safetensors.torch.save_file(
         {name: tensor[kept].contiguous() for name, tensor in tensors.items()}, flags.recording
     )
-    print(f"{int(kept.sum()):,} steps of {flags.games} games in {flags.recording}")
+    print(f"{int(kept.sum()):,} steps of {flags.games} episodes in {flags.recording}")
 
 
 class Clone(nn.Module):
-    """A feed-forward policy as a classifier: observations ``[n, ...]`` to scores ``[n, A]``."""
+    """A feed-forward policy as a classifier, from observations ``[n, ...]`` to scores ``[n, A]``."""
 
     def __init__(self, agent: Agent, observations: Tensor, hidden: int) -> None:
         super().__init__()
@@ -118,23 +118,24 @@ class Clone(nn.Module):
 
 
 def read_recording(path: Path, agent: Agent) -> tuple[TensorDataset, TensorDataset]:
-    """Training and test data. Errors: UsageError when there is no recording or it is of something else."""
+    """Return training and test data. Errors: UsageError if the file is invalid or does not fit the agent."""
     try:
         tensors = safetensors.torch.load_file(path)
         observations, actions, games = (tensors[name] for name in ("observations", "actions", "games"))
     except (OSError, KeyError, safetensors.SafetensorError) as error:
         raise UsageError(
-            f"{path} is no recording ({error}); write one with: behavioural_cloning.py record"
+            f"{path} is not a recording ({error}); create one with: behavioural_cloning.py record"
         ) from None
     if tuple(observations.shape[1:]) != tuple(agent.policy.observation_shape):
         raise UsageError(
-            f"{path} holds observations {tuple(observations.shape[1:])}, the agent sees "
-            f"{tuple(agent.policy.observation_shape)}; record this agent's own games"
+            f"{path} holds observations {tuple(observations.shape[1:])}, but the agent's are "
+            f"{tuple(agent.policy.observation_shape)}; record this agent"
         )
     numbers = games.unique()
     if len(numbers) < 2:
         raise UsageError(
-            f"{path} holds {len(numbers)} game(s); expected 2 or more, so that one can test; use --games"
+            f"{path} holds {len(numbers)} episode(s); expected 2 or more, one of them for testing; "
+            "use --games"
         )
     test = torch.isin(games, numbers[-max(1, len(numbers) // 5) :])
     return TensorDataset(observations[~test], actions[~test]), TensorDataset(
@@ -143,14 +144,14 @@ def read_recording(path: Path, agent: Agent) -> tuple[TensorDataset, TensorDatas
 
 
 def agreement_percent(module: nn.Module, data: TensorDataset) -> float:
-    """How often the clone's likeliest action is the one that was taken."""
+    """Return how often the clone's likeliest action is the recorded one, in percent."""
     observations, actions = data.tensors
     guesses = torch.cat([module(part).argmax(1) for part in observations.split(1024)])
     return 100.0 * float((guesses == actions).double().mean())
 
 
 def clone(flags: CloneFlags) -> None:
-    """Learn, and play."""
+    """Train the clone and let it play."""
     agent = parcade.load(flags.run)
     train, test = read_recording(Path(flags.recording), agent)
     exchange = connect(flags.engine)
@@ -175,7 +176,8 @@ def clone(flags: CloneFlags) -> None:
             teacher = evaluate(agent, flags.games)["score_mean"]
             agent.policy = module.policy.eval()
             print(
-                f"mean score of {flags.games} games: agent {teacher:g}, clone {evaluate(agent, flags.games)['score_mean']:g}"
+                f"mean score of {flags.games} episodes: agent {teacher:g}, "
+                f"clone {evaluate(agent, flags.games)['score_mean']:g}"
             )
     exchange.close()
 
@@ -183,7 +185,7 @@ def clone(flags: CloneFlags) -> None:
 def main(arguments: list[str]) -> int:
     actions = {"record": (RecordFlags, record), "clone": (CloneFlags, clone)}
     if not arguments or arguments[0] not in actions:
-        raise UsageError("expected record or clone first; each has --help")
+        raise UsageError("expected record or clone first; both have --help")
     flags, act = actions[arguments[0]]
     act(parse(flags, arguments[1:], prog=f"examples/behavioural_cloning.py {arguments[0]}"))
     return 0

@@ -1,15 +1,15 @@
-"""Handwritten digits, data-parallel: any torch module, any dataset, over MPI, gloo or alone.
+"""Data-parallel training on handwritten digits, for any torch module and dataset, over MPI, gloo or alone.
 
-    python examples/mnist.py                                       # scikit-learn's 1,797 bundled digits, one process
-    mpiexec -n 4 python examples/mnist.py --data DIR               # MNIST's four IDX files (.gz or not), four ranks
+    python examples/mnist.py                                       # scikit-learn's 1,797 digits, one process
+    mpiexec -n 4 python examples/mnist.py --data DIR               # MNIST's four IDX files (.gz or not)
     torchrun --nproc-per-node 2 examples/mnist.py                  # gloo, without MPI
-    mpiexec -n 4 python examples/mnist.py --device cuda            # four ranks, each with a GPU of its own
-    parcade profile -- python examples/mnist.py --evaluate-every 1 # where the time goes when every epoch is evaluated
+    mpiexec -n 4 python examples/mnist.py --device cuda            # four ranks with one GPU each
+    parcade profile -- python examples/mnist.py --evaluate-every 1 # profile, evaluating every epoch
 
-The error report is what people write first: rank 0 takes every sample once more, training data included, copies inputs and
-outputs batch by batch, to a GPU and back where the network is on one, and counts who was taken for whom. With
-``--evaluate-every 1`` it costs as much as the learning; all ranks wait for it. ``--data-on host`` is the same habit in the training
-itself: every batch of every epoch is copied to the GPU.
+The error report is written in a straightforward, slow way: rank 0 processes every sample again, including
+the training data, copies inputs and outputs batch by batch (to the GPU and back if the network is on one),
+and counts the confusions. With ``--evaluate-every 1``, it costs as much as the training, and all ranks wait.
+``--data-on host`` is the same pattern in training: every batch of every epoch is copied to the GPU.
 """
 
 from __future__ import annotations
@@ -40,51 +40,52 @@ class Flags:
     """Train a small convolutional network on digits."""
 
     data: str = ""
-    """A directory with train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-...; empty takes scikit-learn's digits."""
+    """Directory with train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-...; empty uses scikit-learn's
+    digits."""
     epochs: int = 30
     """Passes over the data."""
     batch_size: int = 128
-    """Samples of an update, over all ranks."""
+    """Samples per update, over all ranks."""
     evaluate_every: int = 30
     """Epochs between error reports."""
     learning_rate: float = 1e-3
-    """Adam's step size."""
+    """Learning rate of Adam."""
     seed: int = 0
-    """Decides weights and order."""
+    """Seed of the initial weights and the order of the samples."""
     device: Device = "cpu"
-    """What computes: the CPU, or a GPU for every rank."""
+    """The CPU, or one GPU per rank."""
     data_on: Place = "device"
-    """Where the training data are kept: copied to a GPU once, or left on the host and copied batch by batch."""
+    """device: copy the training data to the GPU once; host: copy them batch by batch."""
     engine: Engine = "auto"
-    """Who exchanges gradients; auto asks who started this process."""
+    """How gradients are exchanged; auto detects the launcher of this process."""
     network_interface: str = ""
-    """What gloo talks over, e.g. eth0."""
+    """Network interface for gloo, e.g. eth0."""
     run_dir: str = ""
-    """Where figures and weights go; empty keeps none."""
+    """Directory for metrics and weights; empty saves nothing."""
 
 
 def read_idx(path: Path) -> np.ndarray:
-    """An IDX file as an array. Errors: UsageError when it is none or is cut short."""
+    """Read an IDX file as an array. Errors: UsageError when it is invalid or truncated."""
     try:
         raw = gzip.open(path).read() if path.suffix == ".gz" else path.read_bytes()
     except (OSError, EOFError) as error:
         raise UsageError(f"{path} cannot be read ({error}); expected an IDX file") from None
     if len(raw) < 4 or raw[:2] != b"\0\0" or raw[2] not in IDX_DTYPES or len(raw) < 4 + 4 * raw[3]:
         raise UsageError(
-            f"{path} begins with {raw[:4].hex()}; expected an IDX file, which begins with 0000 and a type"
+            f"{path} starts with {raw[:4].hex()}; expected an IDX file, which starts with 0000 and a type"
         )
     shape = struct.unpack_from(f">{raw[3]}I", raw, 4)
     dtype = np.dtype(IDX_DTYPES[raw[2]])
     expected = 4 + 4 * raw[3] + math.prod(shape) * dtype.itemsize
     if len(raw) != expected:
         raise UsageError(
-            f"{path} has {len(raw)} bytes, expected {expected} for shape {shape}; fetch it again"
+            f"{path} has {len(raw)} bytes, expected {expected} for shape {shape}; download it again"
         )
     return np.frombuffer(raw, dtype, offset=4 + 4 * raw[3]).reshape(shape)
 
 
 def mnist(directory: Path) -> tuple[TensorDataset, TensorDataset]:
-    """Training and test data from MNIST's four files: pictures ``[n, 1, 28, 28]`` in [0, 1], digits ``[n]``."""
+    """Read training and test data from MNIST's files: images ``[n, 1, 28, 28]`` in [0, 1], labels ``[n]``."""
 
     def one(kind: str, what: str) -> np.ndarray:
         for name in (f"{kind}-{what}-ubyte", f"{kind}-{what}-ubyte.gz"):
@@ -95,9 +96,7 @@ def mnist(directory: Path) -> tuple[TensorDataset, TensorDataset]:
     def pair(kind: str) -> TensorDataset:
         images, labels = one(kind, "images-idx3"), one(kind, "labels-idx1")
         if images.ndim != 3 or labels.shape != images.shape[:1]:
-            raise UsageError(
-                f"{kind}: images {images.shape} and labels {labels.shape} do not belong together"
-            )
+            raise UsageError(f"{kind}: images {images.shape} and labels {labels.shape} do not match")
         return TensorDataset(
             torch.from_numpy(images / np.float32(255))[:, None], torch.from_numpy(labels.astype(np.int64))
         )
@@ -106,12 +105,12 @@ def mnist(directory: Path) -> tuple[TensorDataset, TensorDataset]:
 
 
 def bundled_digits() -> tuple[TensorDataset, TensorDataset]:
-    """scikit-learn's digits: pictures ``[n, 1, 8, 8]`` in [0, 1]; every fifth one is for the test."""
+    """Return scikit-learn's digits: images ``[n, 1, 8, 8]`` in [0, 1]; every fifth is in the test set."""
     try:
         from sklearn.datasets import load_digits
     except ImportError:
         raise UsageError(
-            "the bundled digits need scikit-learn; pip install scikit-learn, or give --data DIR"
+            "the bundled digits need scikit-learn; run pip install scikit-learn, or use --data DIR"
         ) from None
     digits = load_digits()
     images = torch.from_numpy(digits.images.astype(np.float32) / 16)[:, None]
@@ -121,7 +120,7 @@ def bundled_digits() -> tuple[TensorDataset, TensorDataset]:
 
 
 def network(side: int) -> nn.Module:
-    """Two convolutions and a hidden layer, for pictures ``[n, 1, side, side]``."""
+    """Build a network of two convolutions and a hidden layer for images ``[n, 1, side, side]``."""
     half = (side + 1) // 2
     return nn.Sequential(
         nn.Conv2d(1, 16, 3, padding=1),
@@ -136,7 +135,7 @@ def network(side: int) -> nn.Module:
 
 
 def error_report(module: nn.Module, parts: dict[str, TensorDataset]) -> dict[str, float]:
-    """Errors of each part in percent, and the pair of digits that is confused most often."""
+    """Return each dataset's error in percent, and its most frequently confused pair of digits."""
     figures: dict[str, float] = {}
     device = device_of(module)
     for name, data in parts.items():
@@ -148,7 +147,7 @@ def error_report(module: nn.Module, parts: dict[str, TensorDataset]) -> dict[str
             confusion[truth, guess] += 1
         figures[f"{name}_error_percent"] = 100.0 * float((guesses != labels).double().mean())
         confusion.fill_diagonal_(0)
-        figures[f"{name}_most_confused"] = int(confusion.argmax())  # 10 x the digit + what it was taken for
+        figures[f"{name}_most_confused"] = int(confusion.argmax())  # 10 * digit + prediction
     return figures
 
 

@@ -1,4 +1,4 @@
-"""Load a trained agent and let it play a game: ``python examples/play_from_python.py RUN_DIR``."""
+"""Load a trained agent and play one episode: ``python examples/play_from_python.py RUN_DIR``."""
 
 import sys
 

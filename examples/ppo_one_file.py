@@ -2,12 +2,14 @@
 
     python examples/ppo_one_file.py [--seed 1] [--total-frames 4000000]
 
-It gives the same weights, bit for bit, as `parcade train` with the settings below and one thread:
+It gives the same weights, bit for bit, as this command with one thread:
 
-    parcade train pong --engine serial --image-height 42 --image-width 42 --network fine_cnn --no-normalize-input
-        --unroll-length 32 --final-learning-rate 2e-4 --value-weight 2 --max-grad-norm 1 --total-frames 4000000
+    parcade train pong --engine serial --image-height 42 --image-width 42 --network fine_cnn
+        --no-normalize-input --unroll-length 32 --final-learning-rate 2e-4 --value-weight 2
+        --max-grad-norm 1 --total-frames 4000000
 
-Paper: Schulman 2017, "Proximal Policy Optimization Algorithms", arXiv 1707.06347. Shapes: T steps, B environments.
+Paper: Schulman 2017, "Proximal Policy Optimization Algorithms", arXiv 1707.06347.
+Shapes: T steps, B environments.
 """
 
 import argparse
@@ -68,7 +70,10 @@ def scaled(frames: torch.Tensor) -> torch.Tensor:
 
 
 def flatten_parameters(module: nn.Module) -> nn.Parameter:
-    """Make all parameters views of one vector [P], and their gradients of another: one norm and one step for all."""
+    """Make all parameters views of one vector [P], and their gradients of another.
+
+    One vector needs one norm and one optimiser step.
+    """
     flat = nn.Parameter(nn.utils.parameters_to_vector(module.parameters()).detach())
     flat.grad = torch.zeros_like(flat)
     start = 0

@@ -1,6 +1,6 @@
 """parcade: deep reinforcement learning on Atari 2600 games from pixels, massively in parallel.
 
-The public names, listed once. They are imported when they are first used, so that ``import parcade`` is quick.
+The public names are imported on first use, so that ``import parcade`` is fast.
 """
 
 from __future__ import annotations

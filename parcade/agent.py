@@ -1,4 +1,4 @@
-"""A trained agent from Python: ``parcade.load(DIR).act(observations)``."""
+"""Use a trained agent from Python: ``parcade.load(DIR).act(observations)``."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ from parcade.state import part_of
 
 
 def load_config(run: Path) -> TrainConfig:
-    """The config of a run. Errors: UsageError when there is none or it is of another version."""
+    """Return the config of a run. Errors: UsageError when it is missing or from another version."""
     return from_json(run_directory.read_json(run / "config.json"))
 
 
 class Agent:
-    """A policy as its last checkpoint left it, with its memory of the games it is in.
+    """The policy of the newest checkpoint, with its recurrent state for the current episodes.
 
-    Attributes: ``config`` of its run, ``policy``, ``frames`` it was trained for, ``acts_greedily`` where its algorithm knows no
-    other way. A Q policy explores with the least epsilon its training would have come to.
+    Attributes: ``config`` of the run, ``policy``, ``frames`` of training, and ``acts_greedily``, true if the
+    algorithm always takes the likeliest action. A Q policy explores with at most the final epsilon of its
+    training.
     """
 
     def __init__(self, run: str | Path) -> None:
@@ -52,7 +53,7 @@ class Agent:
         prefix = "policy."
         self.policy.load_state_dict(part_of(tensors, prefix))
         if algorithm.head == "q":
-            # What is saved is that of one learner, drawn at random where they explore differently, or still on its way down.
+            # The saved epsilon is one learner's: learners may differ, and it may still be decaying.
             self.policy.epsilon.fill_(min(self.config.hyper.epsilon_end, float(self.policy.epsilon)))
         self.policy.eval()
         self._precision = Precision(self.config.run.precision)
@@ -60,22 +61,23 @@ class Agent:
         self._state: torch.Tensor | None = None
 
     def make_env(self, num_envs: int) -> gymnasium.vector.VectorEnv:
-        """The environments this agent was trained on, ``num_envs`` of them, every game from a start of its own."""
+        """Create ``num_envs`` of the environments this agent was trained on, with exact start states."""
         settings = dataclasses.replace(self.config.env, start_states="exact")
         return make_vec(self.config.game, num_envs, self.config.run.backend, settings=settings)
 
     def reset(self) -> None:
-        """Forget the games so far (only a recurrent policy remembers any)."""
+        """Clear the recurrent state. A feed-forward policy has none."""
         self._state = None
 
     def act(
         self, observations: np.ndarray, starts: np.ndarray | None = None, greedy: bool = False
     ) -> np.ndarray:
-        """Actions for n games. Shapes: observations ``[n, ...]`` as the env gives them; returns ``[n]`` int64.
+        """Return the actions for n environments, ``[n]`` int64.
 
         Args:
-            starts: ``[n]`` bool, true where an episode has just begun; a recurrent policy needs to be told.
-            greedy: the likeliest action instead of one drawn from the policy.
+            observations: ``[n, ...]`` as the environment returns them.
+            starts: ``[n]`` bool, true for the first observation of an episode. A recurrent policy needs it.
+            greedy: take the likeliest action instead of sampling from the policy.
 
         Errors: UsageError for observations or starts of another shape.
         """
@@ -86,13 +88,12 @@ class Agent:
         if observations.ndim != 1 + len(expected) or tuple(observations.shape[1:]) != expected:
             shape = ", ".join(["n", *map(str, expected)])
             raise UsageError(
-                f"observations have shape {tuple(observations.shape)}; expected [{shape}], as the agent's environment gives them"
+                f"observations have shape {tuple(observations.shape)}; expected [{shape}], "
+                "as the agent's environment returns them"
             )
         n = len(observations)
         if starts is not None and np.shape(starts) != (n,):
-            raise UsageError(
-                f"starts have shape {np.shape(starts)}; expected [{n}], one for each observation"
-            )
+            raise UsageError(f"starts have shape {np.shape(starts)}; expected [{n}], one per observation")
         begun = torch.zeros(n, dtype=torch.bool) if starts is None else torch.as_tensor(starts)
         uniforms = None if greedy or self.acts_greedily else torch.rand(n, 2, generator=self._generator)
         if self._state is not None and self._state.shape[1] != n:
@@ -104,5 +105,5 @@ class Agent:
 
 
 def load(run: str | Path) -> Agent:
-    """The trained agent of a run directory. Errors: UsageError when it holds no usable checkpoint."""
+    """Load the trained agent of a run directory. Errors: UsageError when it holds no usable checkpoint."""
     return Agent(run)

@@ -1,7 +1,7 @@
-"""``parcade bench``: frames and steps a second on this machine, of emulation alone and of whole training.
+"""``parcade bench``: frames and steps per second on this machine, for emulation alone and for full training.
 
-Rates are per second of wall clock and per second of CPU time of the process; on a machine that is shared with others
-the second is the one to compare.
+Rates are given per second of wall clock and per second of the process's CPU time. On a shared machine,
+compare the rates per CPU second.
 """
 
 from __future__ import annotations
@@ -24,53 +24,55 @@ from parcade.machine import available_cores, commit, machine
 from parcade.threads import check_threads
 from parcade.timing import process_cpu_seconds
 
-# Between two looks at a device that works on its own.
+# Steps per call of a stage on a GPU, which synchronises once per call.
 FRAMES_A_TURN = 32
 STEPS_A_TURN = 8
 
 
 @dataclass(frozen=True)
 class BenchFlags:
-    """Measure and print medians over repeats, lowest and highest in brackets."""
+    """Measure throughput; print the median over repeats, with minimum and maximum in brackets."""
 
     game: Annotated[str, "positional"] = "pong"
     """The game."""
     num_envs: int = 8
-    """Environments."""
+    """Number of environments."""
     seconds: float = 5.0
-    """Length of a repeat."""
+    """Duration of one repeat."""
     repeats: int = 3
-    """How many."""
+    """Number of repeats."""
     backend: Literal["ale", "native"] = "native"
-    """Who emulates: ale-py, or parcade's own consoles."""
+    """The emulator: ale-py, or parcade's own consoles."""
     preset: str = "dqn_2015"
     """Environment preset."""
     observations: Literal["grey", "rgb", "ram"] = "grey"
-    """What is observed; preset karpathy_2016 has its own."""
+    """Kind of observation; preset karpathy_2016 has its own."""
     image_size: int = 84
     """Rows and columns of an observation."""
     start_states: Literal["exact", "cached"] = "exact"
-    """How games begin: as ale-py's, or with one of 30 starts played once (backend native)."""
+    """exact: episodes start as in ale-py; cached: from one of 30 stored starts (backend native)."""
     num_threads: int = 0
-    """Threads that emulate; 0 lets the backend choose."""
+    """Emulation threads; 0 lets the backend choose."""
     algorithm: str = "ppo"
-    """What learns (bench train)."""
+    """The algorithm (stages infer and train)."""
     device: Literal["cpu", "cuda"] = "cpu"
-    """Where the network is, and the consoles where they play alone; cuda consoles need backend native."""
+    """Device of the network, and of the consoles in stages without a network; cuda consoles need backend
+    native."""
     env_device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where the consoles are; auto: as in training with a network, on the device without one."""
+    """Device of the consoles; auto: as in training for stages with a network, otherwise the device given by
+    --device."""
     counts: tuple[int, ...] = ()
     """Measure each of these numbers of environments instead of num_envs (bench env)."""
     stages: tuple[Literal["emulate", "observe", "infer", "train"], ...] = ("observe",)
-    """What to measure (bench env): raw consoles, with observations, with a policy that plays, with learning."""
+    """What to measure (bench env): emulation only; with observations; with a policy; with learning."""
     json: str = ""
     """Also write the result to this file."""
     plot: str = ""
-    """Also draw frames/s against the number of environments into this PNG."""
+    """Also plot frames/s against the number of environments, as this PNG file."""
 
     @property
     def consoles_alone(self) -> str:
-        """Where consoles are that no network plays."""
+        """Device of the consoles in stages without a network."""
         return self.device if self.env_device == "auto" else self.env_device
 
     def __post_init__(self) -> None:
@@ -81,8 +83,9 @@ class BenchFlags:
             or min(self.counts, default=self.num_envs) < 1
         ):
             raise UsageError(
-                f"seconds={self.seconds}, repeats={self.repeats}, num_threads={self.num_threads}, num_envs={self.num_envs}, "
-                f"counts={self.counts}: expected finite seconds above 0, threads of 0 or more, 1 or more of the others"
+                f"seconds={self.seconds}, repeats={self.repeats}, num_threads={self.num_threads}, "
+                f"num_envs={self.num_envs}, counts={self.counts}: expected finite seconds above 0, "
+                "0 or more threads, and 1 or more for the others"
             )
         check_threads("num_threads", self.num_threads)
 
@@ -92,11 +95,11 @@ def _spread(values: list[float]) -> str:
 
 
 Turn = Callable[[], tuple[int, int]]
-"""Plays once and returns how many frames and steps that was."""
+"""Plays for one or several steps and returns the number of frames and of steps played."""
 
 
 class Stage(NamedTuple):
-    """What is measured: ``describe`` gives columns besides rates, from the median of steps a second."""
+    """One measured stage. ``describe`` returns additional columns, given the median steps per second."""
 
     turn: Turn
     close: Callable[[], None]
@@ -104,8 +107,8 @@ class Stage(NamedTuple):
 
 
 def bench_env(flags: BenchFlags) -> dict[str, Any]:
-    """Every stage asked for at every number of environments: what emulation costs, and what each layer over it adds."""
-    for stage in flags.stages:  # what one of them cannot do is said before minutes go into the others
+    """Measure every requested stage at every number of environments."""
+    for stage in flags.stages:  # report a stage that cannot run before measuring the others for minutes
         if stage == "emulate":
             _check_emulating(flags)
         elif stage in ("infer", "train"):
@@ -118,19 +121,20 @@ def bench_env(flags: BenchFlags) -> dict[str, Any]:
 
 
 def bench_train(flags: BenchFlags) -> dict[str, Any]:
-    """Whole training (emulation, inference, learning) without start-up, reports and checkpoints."""
+    """Measure full training (emulation, inference, learning) without start-up, reports and checkpoints."""
     return _together(flags, [_measure_stage(flags, "train", flags.num_envs)])
 
 
 def _check_emulating(flags: BenchFlags) -> None:
     if flags.backend != "native" or not is_atari(canonical_game(flags.game)):
         raise UsageError(
-            f"stage emulate is of the native consoles; got {flags.game} over {flags.backend}; leave it out"
+            f"stage emulate needs an Atari game on backend native; got {flags.game} on {flags.backend}; "
+            "leave the stage out"
         )
 
 
 def _emulating(flags: BenchFlags, num_envs: int) -> Stage:
-    """Raw consoles, random actions: nothing is shown to anybody."""
+    """Emulation alone with random actions; no observations are produced."""
     from parcade.atari import Arcade
     from parcade.atari.games import snake_case
 
@@ -143,8 +147,8 @@ def _emulating(flags: BenchFlags, num_envs: int) -> Stage:
         for _ in range(FRAMES_A_TURN):
             arcade.act(actions[played % len(actions)])
             played += 1
-        over = np.array(arcade.game_over.tolist())  # waits for a device
-        if over.any():  # such consoles stand still; the frames of a reset are not counted
+        over = np.array(arcade.game_over.tolist())  # synchronises with the GPU
+        if over.any():  # finished consoles do no work until reset; the frames of a reset are not counted
             arcade.reset(mask=over)
         return FRAMES_A_TURN * num_envs, FRAMES_A_TURN * num_envs
 
@@ -152,7 +156,7 @@ def _emulating(flags: BenchFlags, num_envs: int) -> Stage:
 
 
 def _observing(flags: BenchFlags, num_envs: int) -> Stage:
-    """Emulation and preprocessing, random actions."""
+    """Emulation and preprocessing with random actions."""
     settings = _settings(flags)
     env = make_vec(
         flags.game,
@@ -170,7 +174,7 @@ def _observing(flags: BenchFlags, num_envs: int) -> Stage:
         return int(env.step(generator.integers(0, num_actions, num_envs))[4]["frames"].sum()), num_envs
 
     def turn_on_device() -> tuple[int, int]:
-        """Several steps, then one number is read, which waits for all of them."""
+        """Play several steps, then read one number, which waits for all of them."""
         import torch
 
         frames = 0
@@ -187,7 +191,7 @@ def _observing(flags: BenchFlags, num_envs: int) -> Stage:
 
 
 def _inferring(flags: BenchFlags, num_envs: int) -> Stage:
-    """Environments that a policy plays, unlearned."""
+    """Environments played by an untrained policy, without learning."""
     from parcade.devices import torch_device
     from parcade.experience.build import make_playing_group, make_policy
     from parcade.experience.rollout import play_rollout
@@ -207,7 +211,7 @@ def _inferring(flags: BenchFlags, num_envs: int) -> Stage:
 
 
 def _training(flags: BenchFlags, num_envs: int) -> Stage:
-    """The whole of training."""
+    """Full training."""
     from parcade.experience.build import make_source
     from parcade.timing import Timer
     from parcade.train import make_algorithm, make_exchange
@@ -230,13 +234,13 @@ def _training(flags: BenchFlags, num_envs: int) -> Stage:
 STAGES: dict[str, tuple[str, Callable[[BenchFlags, int], Stage]]] = {
     "emulate": ("emulation, random actions", _emulating),
     "observe": ("emulation and preprocessing, random actions", _observing),
-    "infer": ("the same, a policy's actions", _inferring),
+    "infer": ("emulation and preprocessing, a policy's actions", _inferring),
     "train": ("training", _training),
 }
 
 
 def _config(flags: BenchFlags, num_envs: int) -> tuple[Any, int]:
-    """A training's config, checked, and the threads it may use, which torch is told."""
+    """Return a checked training config and the number of threads; sizes torch's thread pool to it."""
     import torch
 
     from parcade.algorithms.table import algorithm_row
@@ -281,7 +285,7 @@ def _measure_stage(flags: BenchFlags, stage: str, num_envs: int) -> dict[str, An
 
 
 def _settings(flags: BenchFlags) -> EnvSettings:
-    """The preset, with what is observed and its size for those that leave it to choose."""
+    """Return the preset's settings, with the kind and size of observations unless the preset fixes them."""
     shown = {
         "observations": flags.observations,
         "image_height": flags.image_size,
@@ -292,7 +296,7 @@ def _settings(flags: BenchFlags) -> EnvSettings:
 
 
 def _measure(turn: Callable[[], tuple[int, int]], flags: BenchFlags) -> dict[str, list[float]]:
-    """Rates of a function that plays and returns (frames, steps), called over and over, a sample a repeat."""
+    """Call ``turn``, which plays and returns (frames, steps), repeatedly; return one sample per repeat."""
     samples: dict[str, list[float]] = {
         "frames_per_cpu_second": [],
         "frames_per_second": [],
@@ -312,7 +316,7 @@ def _measure(turn: Callable[[], tuple[int, int]], flags: BenchFlags) -> dict[str
 
 
 def _together(flags: BenchFlags, results: list[dict[str, Any]]) -> dict[str, Any]:
-    """What is printed and written: a row a measurement with medians and spreads, and every sample."""
+    """Return the result to print and write: a row of medians and ranges per measurement, and every sample."""
     return {
         "rows": [
             {**r["row"], **{name: _spread(values) for name, values in r["samples"].items()}} for r in results
@@ -325,7 +329,7 @@ def _together(flags: BenchFlags, results: list[dict[str, Any]]) -> dict[str, Any
 
 
 def plot(result: dict[str, Any], path: Path) -> None:
-    """Frames a second against the number of environments, a line a stage, as a PNG."""
+    """Plot frames per second against the number of environments, one line per stage, as a PNG."""
     from parcade.report.plots import plot_rates
 
     lines: dict[str, list[tuple[int, list[float]]]] = {}

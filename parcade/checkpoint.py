@@ -1,7 +1,7 @@
-"""Saving a run and going on from it: every rank writes its own part, rank 0 seals the whole.
+"""Save and resume a run: every rank writes its own file, and rank 0 seals the checkpoint.
 
-A resumed run ends bit-identical to an uninterrupted one where the environments give their state and machine, torch,
-threads and ranks are the same; these are recorded, and a difference is said.
+A resumed run is bit-identical to an uninterrupted one if the environments can save their state and if
+machine, torch, threads and ranks are the same. These conditions are recorded, and a difference is reported.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from parcade.state import behind, part_of
 
 
 class Checkpointer:
-    """Saves and restores policy, optimiser, random states, counters and experience of one rank among all."""
+    """Saves and restores one rank's part: policy, optimiser, random states, counters and experience."""
 
     def __init__(
         self,
@@ -56,11 +56,11 @@ class Checkpointer:
         self.say = say or (lambda line: None)
 
     def conditions(self) -> dict[str, Any]:
-        """What must be the same for a resume to be exact."""
+        """Return the conditions that must be equal for an exact resume."""
         return {**machine(), "threads": torch.get_num_threads(), "world_size": self.exchange.world_size}
 
     def save(self) -> None:
-        """Write a checkpoint. Collective. A disk that is full is reported; the run and its last checkpoint stay."""
+        """Write a checkpoint. Collective. If writing fails (full disk), warn and keep the previous one."""
         final = run_directory.checkpoint_directory(self.run, self.progress.frames)
         making = final.with_name(final.name + ".making")
         digest = np.zeros(32, np.uint8)
@@ -68,7 +68,7 @@ class Checkpointer:
         try:
             sha256 = run_directory.write_rank_file(making, self.exchange.rank, self._rank_tensors())
             digest[:] = np.frombuffer(sha256, np.uint8)
-        except (OSError, RuntimeError) as error:  # safetensors reports a full disk as its own error
+        except (OSError, RuntimeError) as error:  # safetensors raises its own error for a full disk
             failed = str(error)
         any_failed = self.exchange.maximum(np.array([float(bool(failed))]))[0]
         digests = self.exchange.gather_on_first(digest)
@@ -85,7 +85,7 @@ class Checkpointer:
                 failed = str(error)
         if failed or any_failed:
             self.say(
-                f"warning: no checkpoint could be written ({failed or 'on another rank'}); training goes on"
+                f"warning: no checkpoint could be written ({failed or 'on another rank'}); training continues"
             )
             shutil.rmtree(making, ignore_errors=True)
 
@@ -105,7 +105,7 @@ class Checkpointer:
         return tensors
 
     def restore(self) -> None:
-        """Go on from the newest whole checkpoint. Errors: UsageError when there is none or the ranks differ."""
+        """Restore the newest complete checkpoint. Errors: UsageError if there is none or the ranks differ."""
         directory, state, refused = self._choose()
         for line in refused:
             self.say(f"warning: {line}")
@@ -128,12 +128,12 @@ class Checkpointer:
         self.say(f"resumed {directory}: {self.progress.frames:,} frames, {self.progress.updates:,} updates")
         if not self.source.can_resume_exactly:
             self.say(
-                "note: this backend cannot give the state of its consoles; "
-                f"the {self.source.cut_games} games under way were cut and fresh ones begun"
+                "note: this backend cannot save the state of its consoles; "
+                f"{self.source.cut_games} unfinished episodes were dropped and new ones started"
             )
 
     def _choose(self) -> tuple[Path, dict[str, Any], list[str]]:
-        """The newest whole checkpoint. Rank 0 reads its files through and tells the others, who would each read all of them again."""
+        """Return the newest complete checkpoint. Only rank 0 verifies the files; it broadcasts its choice."""
         if self.exchange.rank == 0:
             found = run_directory.newest_checkpoint(self.run)
             self.exchange.broadcast(torch.tensor([int(found[0].name)]))
@@ -150,14 +150,14 @@ class Checkpointer:
                 f"resume with --ranks {saved['world_size']}"
             )
         different = [
-            f"{name}: {saved.get(name)} then, {now[name]} now" for name in now if saved.get(name) != now[name]
+            f"{name}: was {saved.get(name)}, now {now[name]}" for name in now if saved.get(name) != now[name]
         ]
         if different:
             self.say(f"warning: the resumed run will not be bit-identical ({'; '.join(different)})")
 
 
 def remove_unfinished(run: Path) -> None:
-    """Delete checkpoints that a kill left half made."""
+    """Delete checkpoints that an interrupted run left incomplete, and its stop file."""
     for making in (run / "checkpoints").glob("*.making"):
         shutil.rmtree(making, ignore_errors=True)
     if (run / "stop").exists():

@@ -1,4 +1,4 @@
-"""Everything that decides a run, in frozen dataclasses: what the flags are made from and what ``config.json`` holds."""
+"""The settings of a run as frozen dataclasses, the source of the flags and the content of ``config.json``."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from parcade.topology.settings import ON_RAY, READ_BY, TopologyConfig
 SCHEMA_VERSION = 1
 
 WIDEST_LAYER = 1_000_000
-# A float32, its gradient and the two averages of Adam.
+# A float32 parameter, its gradient and Adam's two moments.
 BYTES_PER_PARAMETER = 16
-# Of a step in a rollout: action, reward, log-probability, value, version and ends.
+# Per step of a rollout: action, reward, log-probability, value, version and ends.
 BYTES_BESIDE_OBSERVATION = 32
 
 _DURATION = re.compile(r"^(\d+(?:\.\d+)?)\s*(s|m|h)?$")
@@ -39,7 +39,7 @@ _SECONDS_PER = {"s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
 
 
 def parse_duration(text: str) -> float:
-    """Seconds in ``90``, ``90s``, ``10m`` or ``1.5h``. Errors: UsageError for anything else."""
+    """Convert ``90``, ``90s``, ``10m`` or ``1.5h`` to seconds. Errors: UsageError for anything else."""
     match = _DURATION.match(text.strip())
     if match is None:
         raise UsageError(f"time {text!r} is not a duration; expected a number with s, m or h, e.g. 10m")
@@ -48,62 +48,65 @@ def parse_duration(text: str) -> float:
 
 @dataclass(frozen=True)
 class RunConfig:
-    """How a run is carried out."""
+    """How a run is executed."""
 
     algorithm: str = "ppo"
-    """A name of the support matrix, e.g. ppo, dqn or impala."""
+    """A name from the support matrix, e.g. ppo, dqn or impala."""
     backend: Literal["ale", "native"] = "native"
-    """Who emulates the console: ale-py, or parcade's own, with the same games and scores."""
+    """The emulator: ale-py, or parcade's own, with the same games and scores."""
     device: Literal["cpu", "cuda"] = "cpu"
-    """Where the network and its tensors live."""
+    """Device of the network and its tensors."""
     env_device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where the consoles live; auto: on the CPU, which emulates faster than the GPU at the sizes that training takes. The
-    run keeps what was chosen."""
+    """Device of the consoles. auto selects the CPU, which emulates faster than a GPU at the numbers of
+    environments used in training. config.json stores the selected device."""
     capture: bool = True
     """On a GPU, record the kernels of an update and of a decision once and replay them as CUDA graphs."""
     engine: Literal["local", "serial", "mpi", "ray"] = "local"
-    """local: one process with threads; serial: the same results with neither threads nor overlap; mpi: many ranks;
-    ray: parts on a cluster."""
+    """local: one process with threads; serial: the same results without threads and overlap; mpi: several
+    ranks; ray: actors, learners and other parts on a Ray cluster."""
     ranks: int = 1
-    """Processes of the mpi engine."""
+    """Number of ranks (processes) of the mpi engine."""
     hosts: str = ""
-    """A host file for the mpi engine, a line a host: node1 slots=4; empty is this host alone."""
+    """Host file of the mpi engine, with one line per host: node1 slots=4. Empty uses this host only."""
     network_interface: str = ""
-    """What ranks talk over: an interface, or a network such as 10.0.0.0/24; empty leaves it to MPI."""
+    """Interface, or network such as 10.0.0.0/24, for communication between ranks; empty leaves it to MPI."""
     remote_shell: str = "ssh"
-    """What starts a command on another host; called with host and command."""
+    """Program that runs a command on another host; called with host and command."""
     total_frames: int = 40_000_000
-    """Stop after this many emulated frames over all ranks; schedules run over it."""
+    """Stop after this many emulated frames over all ranks. Schedules span this number of frames."""
     target_score: float | None = None
-    """Stop when the mean score of the last 100 games reaches this."""
+    """Stop when the mean score of the last 100 episodes reaches this value."""
     time_limit: str = ""
-    """Stop after this time, e.g. 90s, 10m, 1.5h."""
+    """Stop after this time, e.g. 90s, 10m, 1.5h; empty sets no limit."""
     hang_timeout: str = "2m"
-    """End a job of several ranks when none of them gets on for this long; 0 never."""
+    """End a job of several ranks when no rank makes progress for this long; 0 disables."""
     seed: int = 0
-    """Everything random follows from it."""
+    """Seed of all random numbers."""
     run_dir: str = ""
-    """Where results go; empty makes runs/GAME-ALGORITHM-SEED-TIME."""
+    """Directory of the results; empty creates runs/GAME-ALGORITHM-sSEED-TIME."""
     overlap: bool = False
-    """Two groups of environments: one plays while the other is learned from, the policy's lag one iteration."""
+    """Split the environments into two groups: one plays while the learner trains on the other's batch. The
+    policy lag is one iteration."""
     threads_per_rank: int = 0
-    """Threads for emulation and for the network in each process; 0 shares the cores out evenly, -1 leaves every library
-    its own default, which is a thread a core in every process."""
+    """Threads for emulation and for the network in each process; 0 divides the cores evenly, -1 keeps the
+    default of every library, which is one thread per core in every process."""
     precision: Literal["float32", "bfloat16", "auto"] = "float32"
-    """What the network computes in; auto: bfloat16 where the CPU has it, else float32. The run keeps what was chosen."""
+    """Number format of the network's layers. auto selects bfloat16 on a GPU and on CPUs that support it,
+    otherwise float32. config.json stores the selected format."""
     compile: bool = False
-    """Compile the network with torch.compile, which fuses its layers; takes about a minute first, changes last bits."""
+    """Compile the network with torch.compile, which fuses its layers. Compilation takes about a minute;
+    results differ in the last bits."""
     report_seconds: float = 5.0
-    """Time between reports."""
+    """Seconds between reports."""
     checkpoint_seconds: float = 60.0
-    """Time between checkpoints: what a kill can cost at most."""
+    """Seconds between checkpoints, the most progress a killed run can lose."""
     keep_checkpoints: int = 3
-    """Older ones are deleted."""
+    """Number of checkpoints to keep; older ones are deleted."""
 
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """A whole run: the game, how it is carried out, what the agent sees, and the algorithm's hyper-parameters."""
+    """The complete settings of a run: game, execution, environment, hyper-parameters and topology."""
 
     game: str
     run: RunConfig = field(default_factory=RunConfig)
@@ -128,7 +131,7 @@ class TrainConfig:
         if run.engine not in row.engines:
             raise UsageError(
                 f"algorithm {run.algorithm} runs on engines {', '.join(row.engines)}; got {run.engine}; "
-                f"this is what there is:\n{support_matrix()}"
+                f"supported combinations:\n{support_matrix()}"
             )
         for name, value in (("total_frames", run.total_frames), ("ranks", run.ranks)):
             if value < 1:
@@ -138,12 +141,12 @@ class TrainConfig:
                 raise UsageError(f"{name}={value} is below {least}; use {least} or more")
         if run.target_score is not None and not math.isfinite(run.target_score):
             raise UsageError(
-                f"target_score={run.target_score} is not a finite number; use one that is, or leave it out"
+                f"target_score={run.target_score} is not finite; use a finite number, or leave it out"
             )
         if not (run.report_seconds > 0 and run.checkpoint_seconds > 0 and run.keep_checkpoints >= 1):
             raise UsageError(
                 f"report_seconds={run.report_seconds}, checkpoint_seconds={run.checkpoint_seconds}, "
-                f"keep_checkpoints={run.keep_checkpoints}: expected times above 0 and 1 checkpoint or more"
+                f"keep_checkpoints={run.keep_checkpoints}: expected times above 0 and 1 or more checkpoints"
             )
         if run.ranks > 1 and run.engine != "mpi":
             raise UsageError(f"ranks={run.ranks} needs --engine mpi; engine {run.engine} is one process")
@@ -155,37 +158,41 @@ class TrainConfig:
             self._check_consoles_on_gpu()
         if self.is_topology and run.device == "cuda" and self.topology.actor_gpus:
             raise UsageError(
-                f"actor_gpus={self.topology.actor_gpus:g}: actors act on CPU cores with --device cuda; leave it out"
+                f"actor_gpus={self.topology.actor_gpus:g}: actors use CPU cores with --device cuda; "
+                "leave it out"
             )
         if run.compile and (self.is_topology or row.make.source_kind == "population"):
             raise UsageError(
-                f"algorithm {run.algorithm} on engine {run.engine} takes no --compile; leave it out"
+                f"algorithm {run.algorithm} on engine {run.engine} does not support --compile; leave it out"
             )
         if row.make.source_kind != "rollout" and (self.hyper.network.lstm or run.overlap):
-            raise UsageError(f"algorithm {run.algorithm} takes neither --lstm nor --overlap; leave them out")
+            raise UsageError(
+                f"algorithm {run.algorithm} supports neither --lstm nor --overlap; leave them out"
+            )
         self._check_hyper()
         if self.env.start_states != "exact" and not (is_atari(self.game) and run.backend == "native"):
             raise UsageError(
-                f"start_states={self.env.start_states} is for parcade's own consoles; use --backend native, or leave it out"
+                f"start_states={self.env.start_states} needs parcade's own consoles; "
+                "use --backend native, or leave it out"
             )
         if self.env.warm_up_steps and not (is_atari(self.game) and run.backend == "native"):
             raise UsageError(
-                f"warm_up_steps={self.env.warm_up_steps} needs consoles that rest singly; use --backend native, or leave it out"
+                f"warm_up_steps={self.env.warm_up_steps} needs consoles that can pause individually; "
+                "use --backend native, or leave it out"
             )
         if is_atari(self.game):
             if run.backend == "native":
                 native.check_switches(load_games()[snake_case(self.game)], self.env)
             else:
                 ale.check_settings(self.env)
-            _torso_of_shapes(
-                self
-            )  # a network that does not fit the observations is refused before anything starts
+            # Reject a network that does not fit the observations before anything starts.
+            _torso_of_shapes(self)
         if run.time_limit and parse_duration(run.time_limit) <= 0:
             raise UsageError(
-                f"time_limit={run.time_limit} leaves no time to train; use e.g. 10m, or leave it out for none"
+                f"time_limit={run.time_limit} leaves no time to train; use e.g. 10m, or leave it out"
             )
         if 0 < self.hang_seconds < 2:
-            raise UsageError(f"hang_timeout={run.hang_timeout} is below 2 s; use 2s or more, or 0 for never")
+            raise UsageError(f"hang_timeout={run.hang_timeout} is below 2 s; use 2s or more, or 0 to disable")
 
         if algorithm_row(run.algorithm).topology:
             self._check_parts()
@@ -193,24 +200,28 @@ class TrainConfig:
             self._check_topology()
 
     def _check_consoles_on_gpu(self) -> None:
-        """Refuse consoles on a GPU where they cannot be. Whether there is a GPU is asked when a run starts. Errors: UsageError."""
+        """Reject settings that rule out consoles on a GPU. Whether a GPU exists is checked when a run starts.
+
+        Errors: UsageError.
+        """
         run, row = self.run, algorithm_row(self.run.algorithm)
         if run.device != "cuda":
             raise UsageError(
-                f"env_device 'cuda' needs the network there too; got device {run.device!r}; use --device cuda"
+                f"env_device 'cuda' needs the network on a GPU; got device {run.device!r}; use --device cuda"
             )
         if run.backend != "native" or not is_atari(self.game):
             raise UsageError(
-                f"env_device 'cuda' is for Atari games on parcade's own consoles; got {self.game} on backend {run.backend}; "
-                "use --backend native, or --env-device cpu"
+                "env_device 'cuda' needs an Atari game on parcade's own consoles; "
+                f"got {self.game} on backend {run.backend}; use --backend native, or --env-device cpu"
             )
         if self.is_topology or row.make.source_kind not in ("rollout", "staggered", "replay"):
             raise UsageError(
-                f"algorithm {run.algorithm} on engine {run.engine} plays on CPU cores; use --env-device cpu"
+                f"algorithm {run.algorithm} on engine {run.engine} emulates on the CPU; use --env-device cpu"
             )
         if run.overlap:
             raise UsageError(
-                "env_device 'cuda' takes no --overlap: the GPU both plays and learns; leave it out, or use --env-device cpu"
+                "env_device 'cuda' does not support --overlap, since the GPU both plays and learns; "
+                "leave it out, or use --env-device cpu"
             )
         frames = (
             max(
@@ -220,43 +231,44 @@ class TrainConfig:
         )
         if self.env.frame_limit < frames:
             raise UsageError(
-                f"frame_limit={self.env.frame_limit} is shorter than an unroll of {frames} frames; use {frames} or more"
+                f"frame_limit={self.env.frame_limit} is shorter than an unroll of {frames} frames; "
+                f"use {frames} or more"
             )
 
     @property
     def consoles_on_device(self) -> bool:
-        """Whether the consoles too run on the GPU, so that a rollout never leaves it."""
+        """Whether the consoles also run on the GPU, so that rollouts never leave it."""
         return self.run.env_device == "cuda"
 
     @property
     def learner_gpus(self) -> float:
-        """GPUs that each learner of a system of parts reserves: as asked for, or one where the network lives on one."""
+        """GPUs reserved per learner of a topology: as set, or 1 with the network on a GPU, otherwise 0."""
         return self.topology.learner_gpus or (1.0 if torch_device(self.run.device).type == "cuda" else 0.0)
 
     def on_host(self) -> TrainConfig:
-        """The same run for a part that stays on CPU cores, whatever the learners compute on."""
+        """Return the config with device ``cpu``, for parts that always use CPU cores."""
         return dataclasses.replace(self, run=dataclasses.replace(self.run, device="cpu"))
 
     @property
     def is_topology(self) -> bool:
-        """Whether the run has parts that a driver of ``parcade.topology`` calls, instead of one loop on every rank."""
+        """Whether the run has parts called by a driver in ``parcade.topology``, not one loop per rank."""
         row = algorithm_row(self.run.algorithm)
         return bool(row.topology) and (self.run.engine == "ray" or "local" not in row.engines)
 
     @property
     def num_learners(self) -> int:
-        """Learners: as asked for, or 2 where each plays for itself and 1 elsewhere."""
+        """Number of learners: as set, or by default 2 if learners play themselves and 1 otherwise."""
         return self.topology.num_learners or (2 if self.is_bundled else 1)
 
     @property
     def is_bundled(self) -> bool:
-        """Whether learners play for themselves."""
+        """Whether every learner plays its own environments, without separate actors."""
         return algorithm_row(self.run.algorithm).topology == "bundles" and getattr(
             self.hyper, "bundled", True
         )
 
     def _check_parts(self) -> None:
-        """Refuse settings of parts that this run does not have. Errors: UsageError."""
+        """Reject settings of parts that this run does not have. Errors: UsageError."""
         run, name = self.run, algorithm_row(self.run.algorithm).topology
         apart = name == "bundles" and not self.is_bundled
         read = READ_BY["bundles apart" if apart else name] if self.is_topology else set()
@@ -264,23 +276,24 @@ class TrainConfig:
             flag = f"--{setting.replace('_', '-')}"
             if setting in ON_RAY and run.engine != "ray":
                 raise UsageError(
-                    f"{flag} is for engine ray; got engine {run.engine}; use --engine ray, or leave it out"
+                    f"{flag} needs engine ray; got engine {run.engine}; use --engine ray, or leave it out"
                 )
-            if setting not in read | ON_RAY and setting != "num_learners":  # which has a line of its own
+            if setting not in read | ON_RAY and setting != "num_learners":  # num_learners has its own check
                 has = ", ".join(f"--{each.replace('_', '-')}" for each in sorted(read)) or "none of these"
                 raise UsageError(
-                    f"algorithm {run.algorithm} on engine {run.engine} does not read {flag}; it has {has}"
+                    f"algorithm {run.algorithm} on engine {run.engine} does not read {flag}; it reads {has}"
                 )
 
     def _check_topology(self) -> None:
-        """Refuse counts that do not fit one another. Errors: UsageError."""
+        """Reject numbers of parts that do not fit together. Errors: UsageError."""
         row, hyper, players = algorithm_row(self.run.algorithm), self.hyper, self.topology.num_actors
         if self.run.overlap:
             raise UsageError(
-                f"algorithm {self.run.algorithm} takes no --overlap: its parts overlap by themselves"
+                f"algorithm {self.run.algorithm} does not support --overlap, since its parts always overlap; "
+                "leave it out"
             )
         if hyper.network.lstm and (row.make.head == "q" or row.topology == "replayed"):
-            raise UsageError(f"algorithm {self.run.algorithm} has no form with an LSTM; leave out --lstm")
+            raise UsageError(f"algorithm {self.run.algorithm} does not support an LSTM; leave out --lstm")
         if self.is_bundled:
             players = self.num_learners
         if hyper.num_envs % players:
@@ -296,94 +309,72 @@ class TrainConfig:
             needed = hyper.unrolls_per_update * self.num_learners
             if 0 < self.topology.queue_unrolls < needed:
                 raise UsageError(
-                    f"queue_unrolls={self.topology.queue_unrolls} is fewer than the {needed} unrolls of one update; "
-                    f"use {needed} or more"
+                    f"queue_unrolls={self.topology.queue_unrolls} is fewer than the {needed} unrolls of one "
+                    f"update; use {needed} or more"
                 )
 
     def _check_hyper(self) -> None:
-        """Refuse hyper-parameters that mean nothing, whatever the algorithm: each name has one range."""
-        at_least_one = (
-            "num_envs",
-            "unroll_length",
-            "epochs",
-            "num_minibatches",
-            "games_per_update",
-            "chunk_steps",
-            "num_groups",
-        )
-        at_least_one += (
-            "batch_size",
-            "replay_capacity",
-            "n_step",
-            "target_period",
-            "unrolls_per_update",
-            "games_per_member",
-        )
+        """Reject hyper-parameters out of range; a name has the same range in all algorithms.
+
+        Errors: UsageError.
+        """
+        at_least_one = ("num_envs", "unroll_length", "epochs", "num_minibatches", "games_per_update",
+                        "chunk_steps", "num_groups")  # fmt: skip
+        at_least_one += ("batch_size", "replay_capacity", "n_step", "target_period", "unrolls_per_update",
+                         "games_per_member")  # fmt: skip
         shares = ("gamma", "gae_lambda", "q_lambda", "epsilon_start", "epsilon_end", "rmsprop_decay")
         shares += ("priority_exponent", "importance_exponent")
-        above_zero = (
-            "learning_rate",
-            "clip",
-            "max_grad_norm",
-            "epsilon_until",
-            "schedule_share",
-            "target_kl",
-        )
+        above_zero = ("learning_rate", "clip", "max_grad_norm", "epsilon_until", "schedule_share",
+                      "target_kl")  # fmt: skip
         above_zero += ("steps_per_update", "rho_clip", "c_clip", "epsilon_base", "sigma")
-        not_below_zero = (
-            "final_learning_rate",
-            "value_weight",
-            "entropy_weight",
-            "final_entropy_weight",
-            "weight_decay",
-        )
+        not_below_zero = ("final_learning_rate", "value_weight", "entropy_weight", "final_entropy_weight",
+                          "weight_decay")  # fmt: skip
         not_below_zero += ("learning_starts", "epsilon_exponent")
         for name, value in vars(self.hyper).items():
             if isinstance(value, float) and not math.isfinite(value):
-                raise UsageError(f"{name}={value} is not a finite number; use one that is")
+                raise UsageError(f"{name}={value} is not finite; use a finite number")
             if name in not_below_zero and value is not None and value < 0:
                 raise UsageError(f"{name}={value} is below 0; use 0 or more")
             if name in at_least_one and value < 1:
                 raise UsageError(f"{name}={value} is below 1; use 1 or more")
             if name in shares and not 0 <= value <= 1:
-                raise UsageError(f"{name}={value} is not in [0, 1]; use a number between them")
+                raise UsageError(f"{name}={value} is not in [0, 1]; use a number from 0 to 1")
             if name in above_zero and value is not None and value <= 0:
                 raise UsageError(f"{name}={value} is not above 0; use a positive number")
         if self.hyper.network.hidden < 1 or self.hyper.network.lstm < 0 or self.hyper.network.input_clip <= 0:
             raise UsageError(
                 f"hidden={self.hyper.network.hidden}, lstm={self.hyper.network.lstm}, "
-                f"input_clip={self.hyper.network.input_clip}: expected hidden >= 1, lstm >= 0 and input_clip > 0"
+                f"input_clip={self.hyper.network.input_clip}: "
+                "expected hidden >= 1, lstm >= 0 and input_clip > 0"
             )
         for name, width in (("hidden", self.hyper.network.hidden), ("lstm", self.hyper.network.lstm)):
             if width > WIDEST_LAYER:
                 raise UsageError(
-                    f"{name}={width:,} is above {WIDEST_LAYER:,}, which no memory holds; use a few hundred"
+                    f"{name}={width:,} is above {WIDEST_LAYER:,}, too large for any memory; use a few hundred"
                 )
 
     @property
     def time_limit_seconds(self) -> float | None:
-        """The time limit in seconds, None without one."""
+        """The time limit in seconds; None means no limit."""
         return parse_duration(self.run.time_limit) if self.run.time_limit else None
 
     @property
     def hang_seconds(self) -> float:
-        """How long no rank may make progress, in seconds; 0: for ever."""
+        """The hang timeout in seconds; 0 means no timeout."""
         return parse_duration(self.run.hang_timeout)
 
 
 def check_device(config: TrainConfig) -> None:
-    """Refuse what this machine does not have: the device, cores for the threads, or memory. Errors: UsageError."""
+    """Check that this machine has the device, cores for the threads, and memory. Errors: UsageError."""
     check_threads("threads_per_rank", config.run.threads_per_rank)
     if config.run.device == "cpu":
         check_process_memory(config, free_device_memory("cpu"))
-    elif (
-        config.run.engine != "ray" or not config.topology.address
-    ):  # of a cluster that is joined Ray knows the GPUs
+    elif config.run.engine != "ray" or not config.topology.address:  # Ray knows the GPUs of its cluster
         check_gpu("device 'cuda'")
 
 
 def _torso_of_shapes(config: TrainConfig) -> torch.nn.Module:
-    """The network's body for the observations of an Atari game, without the memory of its parameters."""
+    """Build the network for an Atari game's observations on the meta device, without allocating memory."""
     with torch.device("meta"):
         return build_torso(
             config.hyper.network.network, config.env.observation_shape, config.hyper.network.hidden
@@ -391,9 +382,9 @@ def _torso_of_shapes(config: TrainConfig) -> torch.nn.Module:
 
 
 def check_process_memory(config: TrainConfig, there: int) -> None:
-    """Refuse a network, a rollout or a minibatch of one process that cannot fit into the bytes that are there.
+    """Reject a network, rollout or minibatch of one process that cannot fit into ``there`` bytes of memory.
 
-    What is counted is the least that each takes, so that nothing is refused that might run. Errors: UsageError.
+    The estimates are lower bounds, so that no run that might fit is rejected. Errors: UsageError.
     """
     hyper, network = config.hyper, config.hyper.network
     is_console = is_atari(config.game)
@@ -405,12 +396,12 @@ def check_process_memory(config: TrainConfig, there: int) -> None:
     if weights * BYTES_PER_PARAMETER > there:
         raise UsageError(
             f"hidden={hidden:,}, lstm={network.lstm:,}: the network's {weights:,} parameters need "
-            f"{weights * BYTES_PER_PARAMETER / 2**30:.1f} GiB with their optimiser, but {there / 2**30:.1f} GiB of memory are free; "
-            "use narrower layers"
+            f"{weights * BYTES_PER_PARAMETER / 2**30:.1f} GiB including the optimiser's state, but only "
+            f"{there / 2**30:.1f} GiB of memory are free; use narrower layers"
         )
     if config.is_topology:
         processes = config.num_learners if config.is_bundled else config.topology.num_actors
-    else:  # under a user's own launcher the config does not say how many ranks share the environments
+    else:  # with the user's own launcher, the config does not hold the number of ranks
         processes = (
             hyper.num_envs if config.run.engine == "mpi" and config.run.ranks == 1 else config.run.ranks
         )
@@ -429,12 +420,13 @@ def check_process_memory(config: TrainConfig, there: int) -> None:
                 else f"use {there // 2 // (bytes_each // each) // count:,} or fewer environments"
             )
             raise UsageError(
-                f"{name}={count:,} needs {count * bytes_each / 2**30:.1f} GiB{of}, but {there / 2**30:.1f} GiB of memory are free; {advice}"
+                f"{name}={count:,} needs {count * bytes_each / 2**30:.1f} GiB{of}, but only "
+                f"{there / 2**30:.1f} GiB of memory are free; {advice}"
             )
 
 
 def check_divisible(config: TrainConfig, world_size: int) -> None:
-    """Refuse sizes that do not share out evenly over ranks, groups and minibatches, before anything starts."""
+    """Reject sizes that do not divide evenly into ranks, groups and minibatches. Errors: UsageError."""
     hyper = config.hyper
     groups = 2 if config.run.overlap else 1
     if world_size * groups > hyper.num_envs:
@@ -463,7 +455,8 @@ def check_divisible(config: TrainConfig, world_size: int) -> None:
         parts.append(("batch_size", hyper.batch_size, world_size, f"world_size={world_size}"))
         if 2 * hyper.learning_starts > hyper.replay_capacity:
             raise UsageError(
-                f"learning_starts={hyper.learning_starts} is more than half of replay_capacity={hyper.replay_capacity}; "
+                f"learning_starts={hyper.learning_starts} is more than half of "
+                f"replay_capacity={hyper.replay_capacity}; "
                 f"use a replay_capacity of {2 * hyper.learning_starts} or more"
             )
     if hasattr(hyper, "population"):
@@ -485,12 +478,12 @@ def check_divisible(config: TrainConfig, world_size: int) -> None:
 
 
 def to_json(config: TrainConfig) -> dict[str, Any]:
-    """The config as plain JSON values, with a ``schema_version``."""
+    """Convert the config to plain JSON values, with a ``schema_version``."""
     return {"schema_version": SCHEMA_VERSION, **dataclasses.asdict(config)}
 
 
 def _with_env_device(data: dict[str, Any]) -> dict[str, Any]:
-    """The run's settings; in files of before there was ``env_device`` native consoles lived where the network did."""
+    """Return the run's settings; in files without ``env_device``, native consoles use ``device``."""
     run = data["run"]
     if "env_device" in run:
         return run
@@ -500,12 +493,12 @@ def _with_env_device(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_new_names(env: dict[str, Any]) -> dict[str, Any]:
-    """The environment's settings; in older files some have the names they had then."""
+    """Return the environment's settings, with names from older files replaced."""
     return {RENAMED.get(name, name): value for name, value in env.items()}
 
 
 def _network_of(data: dict[str, Any]) -> dict[str, Any]:
-    """The network's settings; in files of before there was ``observations`` auto took an MLP for pictures in colour."""
+    """Return the network's settings; in files without ``observations``, auto is an MLP for colour."""
     network = data["hyper"]["network"]
     return (
         {**network, "network": "mlp"}
@@ -515,7 +508,7 @@ def _network_of(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def from_json(data: dict[str, Any]) -> TrainConfig:
-    """The inverse of ``to_json``. Errors: UsageError naming what does not fit."""
+    """Convert JSON values back to a config. Errors: UsageError naming the mismatch."""
     version = data.get("schema_version")
     if version != SCHEMA_VERSION:
         raise UsageError(

@@ -1,15 +1,15 @@
-"""Supervised training of any torch module on any dataset, over the same gradient exchange as the agents'.
+"""Data-parallel supervised training of any torch module on any dataset, with the agents' gradient exchange.
 
-Every rank holds the module and sees its share of every batch; one Allreduce an update averages one flat gradient. So N ranks
-with a batch of B each take the updates that one process would take with N * B. What is left out: parameters of several types,
-resuming.
+Every rank holds the module and processes its share of every batch. One Allreduce per update averages one flat
+gradient, so N ranks with B samples each take the same updates as one process with N * B. Parameters of
+several dtypes and resuming are not supported.
 
-The module's parameters say which device computes: the CPU, or a GPU for each rank. The order of the samples is drawn on the
-host. On a GPU one epoch's order is copied there at its start; the data are copied once, or batch by batch (``data_on``). The
-loss is summed where it is computed and read after the last epoch.
+The device of the module's parameters decides where it trains: on the CPU, or on one GPU per rank. The order
+of the samples is drawn on the host. On a GPU, the order of an epoch is copied at its start; the data are
+copied once, or batch by batch (``data_on``). The loss is summed on the device and read after the last epoch.
 
-The evaluation runs on rank 0 while the others go on to their next update and wait there: what an evaluation costs, every rank
-pays. ``parcade profile`` shows it; ``evaluate_every`` decides how often.
+The evaluation runs on rank 0, while the other ranks wait for it in their next update. Every rank therefore
+pays for an evaluation. ``parcade profile`` shows this cost; ``evaluate_every`` sets the interval.
 """
 
 from __future__ import annotations
@@ -51,43 +51,45 @@ Place = Literal["device", "host"]
 
 @dataclass(frozen=True)
 class FitConfig:
-    """How a module is fitted. A batch is that of all ranks together."""
+    """Settings of a fit. A batch is the batch of all ranks together."""
 
     epochs: int = 30
     """Passes over the data."""
     batch_size: int = 128
-    """Samples of an update over all ranks; a rest smaller than a batch is left out of its epoch."""
+    """Samples per update over all ranks; an incomplete last batch of an epoch is dropped."""
     evaluate_every: int = 30
-    """Epochs between evaluations; the last epoch is always evaluated, 0 evaluates none."""
+    """Epochs between evaluations. The last epoch is always evaluated; 0 disables evaluation."""
     seed: int = 0
-    """Decides the order of the samples."""
+    """Seed of the order of the samples."""
     max_grad_norm: float | None = None
-    """Longer gradients are cut to this norm."""
+    """Gradients are clipped to this norm."""
     data_on: Place = "device"
-    """Where a TensorDataset is kept while a GPU learns: copied to every rank's GPU once, before the first epoch, or left on the
-    host and copied batch by batch in every epoch. Other datasets are always copied batch by batch. A CPU copies nothing."""
+    """Where a TensorDataset is kept when training on a GPU: device copies it to every rank's GPU once, before
+    the first epoch; host copies it batch by batch in every epoch. Other datasets are always copied batch by
+    batch. On a CPU, nothing is copied."""
     hang_seconds: float = 120.0
-    """End the job when no rank makes progress for this long; 0 never."""
+    """End the job when no rank makes progress for this long; 0 disables."""
 
 
 @dataclass
 class Fit:
-    """What a fit came to, on every rank; ``evaluations`` on rank 0 alone."""
+    """Result of a fit, on every rank; ``evaluations`` are on rank 0 only."""
 
     epochs: int = 0
     updates: int = 0
     samples: int = 0
     """Over all ranks."""
     seconds: float = 0.0
-    """Wall clock up to the end of the last epoch; all evaluations but the last are in it."""
+    """Wall-clock time up to the end of the last epoch, including all evaluations but the last."""
     epoch_seconds: list[float] = field(default_factory=list)
-    """The same at the end of each epoch."""
+    """``seconds`` at the end of each epoch."""
     loss: float = float("nan")
     """Mean over the last epoch and all ranks."""
     scope_seconds: dict[str, list[float]] = field(default_factory=dict)
-    """Wall clock in each timing scope, rank by rank. On a GPU ``learn`` includes the wait for the epoch's last updates."""
+    """Wall-clock time in each timing scope, one value per rank. On a GPU, ``learn`` includes the
+    synchronisation at the end of an epoch."""
     device_seconds: dict[str, list[float]] = field(default_factory=dict)
-    """Seconds that the GPU of each rank spent on each kind of work (``device_timing.py``); none on a CPU."""
+    """GPU time per kind of work (``device_timing.py``), one value per rank; empty on a CPU."""
     evaluations: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -98,12 +100,13 @@ def connect(
     network_interface: str = "",
     timeout_seconds: float = 120.0,
 ) -> Exchange:
-    """The exchange of whatever started this process: mpiexec, torchrun, or neither.
+    """Return the exchange for the launcher of this process: mpiexec, torchrun or none.
 
-    With ``device="cuda"`` every rank gets a GPU of its own, which is torch's current one from then on, and NCCL carries what
-    lives there. Sizes torch's pool of threads: what ``OMP_NUM_THREADS`` says, else this process's even share of the cores.
+    With ``device="cuda"``, every rank gets its own GPU, which becomes torch's current device, and NCCL
+    transfers GPU tensors. Also sizes torch's thread pool: to ``OMP_NUM_THREADS`` if set, otherwise to an even
+    share of the cores.
 
-    Errors: UsageError for a missing launcher or GPU, or more ranks on a host than GPUs.
+    Errors: UsageError for a missing launcher or GPU, or for more ranks than GPUs on a host.
     """
     if device == "cuda":
         check_gpu("device 'cuda'")
@@ -156,19 +159,21 @@ def fit(
     run: Path | None = None,
     say: Callable[[str], None] = print,
 ) -> Fit:
-    """Train a module in place, on this rank among all; collective.
+    """Train a module in place. Collective: every rank calls it.
 
     Args:
-        module: float32 parameters on one device, the CPU or this rank's GPU; the dataset may live on the host all the same.
-        dataset: of ``(input, target)``; the same on every rank.
+        module: float32 parameters on one device, the CPU or this rank's GPU. The dataset may be on the host.
+        dataset: yields ``(input, target)``; the same on every rank.
         loss: ``loss(module(input), target)``, a mean over samples.
-        optimizer: makes the optimiser of one flat parameter vector, e.g. ``lambda p: torch.optim.Adam(p, 1e-3)``.
-        evaluate: called with the module in evaluation mode, on rank 0; its figures are recorded.
-        run: a directory every rank can see, for ``metrics.jsonl``, ``result.json``, ``module.safetensors`` and heartbeats.
-        say: given a line an evaluation, on rank 0.
+        optimizer: creates the optimiser of one flat parameter vector, e.g.
+            ``lambda p: torch.optim.Adam(p, 1e-3)``.
+        evaluate: called on rank 0 with the module in evaluation mode; returns metrics to record.
+        run: a directory that every rank can access, for ``metrics.jsonl``, ``result.json``,
+            ``module.safetensors`` and heartbeats.
+        say: called on rank 0 with one line per evaluation.
 
-    Errors: UsageError for a batch that does not divide by the ranks, a module that does not fit, or data that do not fit on the
-    GPU; RuntimeError when ranks come to different parameters.
+    Errors: UsageError for a batch size that the number of ranks does not divide, an unsupported module, or
+    data that do not fit on the GPU; RuntimeError when the ranks' parameters differ at the end.
     """
     _check(module, dataset, config, exchange)
     dataset = placed(dataset, device_of(module), config.data_on)
@@ -193,21 +198,16 @@ def _registered(run: Path, config: FitConfig, exchange: Exchange, signs: Callabl
         clear_records(run)
         (run / STOP_FILE).unlink(missing_ok=True)
         (run / "metrics.jsonl").unlink(missing_ok=True)
-    exchange.broadcast(torch.zeros(1))  # nobody registers before the records of an earlier fit are gone
+    exchange.broadcast(torch.zeros(1))  # register only after rank 0 has removed an earlier fit's records
     return mpi.registered(run, config.hang_seconds, signs, rank=exchange.rank, advice="start it again")
 
 
 class _Fitting:
-    """The loop over epochs and batches, and its counters."""
+    """The loop over epochs and batches, with its counters."""
 
     def __init__(self, module, dataset, loss, config, exchange, evaluate, run, say, stop) -> None:
         self.module, self.dataset, self.loss, self.config, self.exchange = (
-            module,
-            dataset,
-            loss,
-            config,
-            exchange,
-        )
+            module, dataset, loss, config, exchange)  # fmt: skip
         self.evaluate, self.run, self.say, self.stop = evaluate, run, say, stop
         self.timer: Timer = exchange.timer
         self.device = device_of(module)
@@ -250,7 +250,7 @@ class _Fitting:
         return {name: rows[:, i].tolist() for i, name in enumerate(seconds)}
 
     def _epoch(self) -> bool:
-        """One pass over the data; returns whether to stop, on which all ranks agree. Nothing is read from a GPU in it."""
+        """Train for one epoch; return whether to stop, the same on all ranks. Reads nothing from a GPU."""
         self.sampler.set_epoch(self.done.epochs)
         self._epoch_loss.zero_()
         self._epoch_batches = 0
@@ -270,7 +270,7 @@ class _Fitting:
                 if is_full:
                     break
         with self.timer.scope("learn"):
-            settle(self._epoch_loss)  # a GPU's work was only queued: an epoch's time is that of its work
+            settle(self._epoch_loss)  # GPU work is asynchronous: wait for it, so that it counts in this epoch
         return is_full or self._any_rank(self.stop.requested())
 
     def _loss_of(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
@@ -285,7 +285,7 @@ class _Fitting:
         return self.evaluate is not None and every > 0 and (last or self.done.epochs % every == 0)
 
     def _evaluate(self) -> None:
-        """On rank 0; the others do not wait here but in their next update."""
+        """Evaluate on rank 0. The other ranks do not wait here but in their next update."""
         if self.exchange.rank != 0:
             return
         with self.timer.scope("evaluate"), torch.no_grad():
@@ -310,18 +310,19 @@ class _Fitting:
 
 
 def device_of(module: nn.Module) -> torch.device:
-    """Where a module's parameters live."""
+    """Return the device of a module's parameters."""
     return next(module.parameters()).device
 
 
 def placed(dataset: Dataset, device: torch.device, data_on: Place) -> Dataset:
-    """The dataset as an epoch reads it: for ``data_on="device"`` a TensorDataset's tensors on the device. Errors: UsageError."""
+    """Return the dataset; for ``data_on="device"``, a TensorDataset is copied there. Errors: UsageError."""
     if data_on == "host" or not isinstance(dataset, TensorDataset):
         return dataset
     missing = sum(t.numel() * t.element_size() for t in dataset.tensors if t.device != device)
     if missing and device.type == "cuda" and missing > (free := free_device_memory("cuda")):
         raise UsageError(
-            f"the data take {missing / 2**30:.1f} GiB and the GPU has {free / 2**30:.1f} GiB free; use data_on='host'"
+            f"the data take {missing / 2**30:.1f} GiB, but the GPU has only {free / 2**30:.1f} GiB free; "
+            "use data_on='host'"
         )
     return TensorDataset(*(tensor.to(device) for tensor in dataset.tensors))
 
@@ -329,25 +330,26 @@ def placed(dataset: Dataset, device: torch.device, data_on: Place) -> Dataset:
 def batches(
     dataset: Dataset, sampler: DistributedSampler, batch_size: int, device: torch.device, timer: Timer
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """The batches of one rank and epoch, on a device. The ranks' i-th batches together are one batch of the whole order."""
+    """Yield one rank's batches of an epoch on a device. The ranks' i-th batches form one global batch."""
     if not isinstance(dataset, TensorDataset):
-        # Each batch is put together on the host: from pinned memory it is copied while that is done for the next one.
+        # Batches are collated on the host. Pinned memory lets a copy overlap with collating the next batch.
         is_on_gpu = device.type == "cuda"
         for batch in DataLoader(dataset, batch_size, sampler=sampler, drop_last=True, pin_memory=is_on_gpu):
             yield _copied(batch, device, timer, non_blocking=is_on_gpu)
         return
-    # Rows are taken at once: DataLoader would fetch and stack samples one by one. The order goes to where the data are, once an epoch.
+    # Index all rows of a batch at once; DataLoader would fetch and stack samples one by one. The order is
+    # copied to the device of the data once per epoch.
     order = torch.tensor(list(sampler)).to(dataset.tensors[0].device)
     for start in range(0, len(order) - batch_size + 1, batch_size):
         rows = [tensor[order[start : start + batch_size]] for tensor in dataset.tensors]
-        # A plain copy, which the host waits for: data_on="host" is the form that people write first.
+        # A synchronous copy: data_on="host" reproduces the straightforward implementation.
         yield _copied(rows, device, timer)
 
 
 def _copied(
     batch: list[Any], device: torch.device, timer: Timer, *, non_blocking: bool = False
 ) -> tuple[Any, ...]:
-    """A batch on a device; what is there already, or is no tensor, stays as it is."""
+    """Copy the tensors of a batch to a device. Tensors already there and other objects are kept."""
     elsewhere = [isinstance(part, Tensor) and part.device != device for part in batch]
     if not any(elsewhere):
         return tuple(batch)
@@ -360,33 +362,34 @@ def _copied(
 
 def _check(module: nn.Module, dataset: Dataset, config: FitConfig, exchange: Exchange) -> None:
     device = _check_module(module)
-    if (
-        device.type == "cuda" and exchange.world_size > 1 and exchange.timer.device_clock is None
-    ):  # which connect attaches
+    # connect(device="cuda") attaches the device clock.
+    if device.type == "cuda" and exchange.world_size > 1 and exchange.timer.device_clock is None:
         raise UsageError(
-            f"the module is on {device} and the ranks are connected for the CPU; use connect(device='cuda')"
+            f"the module is on {device}, but the ranks are connected for the CPU; use connect(device='cuda')"
         )
     if config.data_on not in get_args(Place):
         raise UsageError(f"data_on={config.data_on!r}; expected one of {', '.join(get_args(Place))}")
     if config.epochs < 1 or config.batch_size < 1 or config.evaluate_every < 0:
         raise UsageError(
-            f"epochs={config.epochs}, batch_size={config.batch_size}, evaluate_every={config.evaluate_every}: "
-            "expected 1 or more, 1 or more, 0 or more"
+            f"epochs={config.epochs}, batch_size={config.batch_size}, "
+            f"evaluate_every={config.evaluate_every}: expected 1 or more, 1 or more, and 0 or more"
         )
     if config.batch_size % exchange.world_size:
         below = config.batch_size // exchange.world_size * exchange.world_size
         choice = f"{below} or {below + exchange.world_size}" if below else str(exchange.world_size)
         raise UsageError(
-            f"batch_size={config.batch_size} is not divisible by world_size={exchange.world_size}; use {choice}"
+            f"batch_size={config.batch_size} is not divisible by world_size={exchange.world_size}; "
+            f"use {choice}"
         )
     if len(dataset) < config.batch_size:
         raise UsageError(
-            f"batch_size={config.batch_size} is more than the {len(dataset)} samples there are; use fewer"
+            f"batch_size={config.batch_size} is more than the {len(dataset)} samples of the dataset; "
+            "use a smaller batch"
         )
 
 
 def _check_module(module: nn.Module) -> torch.device:
-    """Where a module lives. Errors: UsageError unless it is float32 on one device, a CPU or a GPU."""
+    """Return a module's device. Errors: UsageError unless it is float32 on one device, a CPU or a GPU."""
     parameters, buffers = list(module.parameters()), list(module.buffers())
     devices = {tensor.device for tensor in (*parameters, *buffers)}
     is_float = all(parameter.dtype == torch.float32 for parameter in parameters)
@@ -395,12 +398,13 @@ def _check_module(module: nn.Module) -> torch.device:
     kinds = sorted({f"{parameter.dtype} on {parameter.device}" for parameter in parameters})
     kinds += sorted({f"buffers on {buffer.device}" for buffer in buffers if len(devices) > 1})
     raise UsageError(
-        f"parameters are {', '.join(kinds) or 'none'}; expected torch.float32 on one device, cpu or cuda; convert the module first"
+        f"parameters are {', '.join(kinds) or 'none'}; expected torch.float32 on one device, cpu or cuda; "
+        "convert the module first"
     )
 
 
 def _share_buffers(module: nn.Module, exchange: Exchange) -> None:
-    """Running statistics (of a batch norm, say) are rank 0's, as they are in torch's own data parallelism."""
+    """Broadcast rank 0's buffers, e.g. batch-norm statistics, as torch's DistributedDataParallel does."""
     for buffer in module.buffers():
         shared = buffer.detach().to(torch.float64)
         buffer.copy_(exchange.broadcast(shared))

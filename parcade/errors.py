@@ -1,6 +1,6 @@
-"""The one exception for what a user can mend: a bad name, value or combination.
+"""The exception for mistakes the user can fix: an invalid name, value or combination.
 
-The command line prints it as one line and exits with code 2; from Python it is a ValueError.
+The command line prints it as one line and exits with code 2. In Python it is a ValueError.
 """
 
 from __future__ import annotations
@@ -8,15 +8,15 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-MOST_NAMES = 20  # that an error lists whole
+MOST_NAMES = 20  # an error lists up to this many names in full
 
 
 class UsageError(ValueError):
-    """What was got, what was expected and what to do, in one line."""
+    """One line that states what was given, what was expected and what to do."""
 
 
 def unknown_name(kind: str, got: str, known: Iterable[str]) -> UsageError:
-    """The error for a name that is not in a table, with the nearest one that is."""
+    """Return the error for an unknown name, with the nearest known name."""
     known = list(known)
     near = difflib.get_close_matches(got, known, n=1, cutoff=0.5)
     if near:
@@ -28,7 +28,7 @@ def unknown_name(kind: str, got: str, known: Iterable[str]) -> UsageError:
 
 
 def missing_extra(package: str, extra: str, needed_for: str) -> UsageError:
-    """The error for an optional package that is not installed."""
+    """Return the error for an optional package that is not installed."""
     return UsageError(
         f"{needed_for} needs {package}, which is not installed; run: pip install 'parcade[{extra}]'"
     )

@@ -1,4 +1,4 @@
-"""Playing a trained agent: scores of whole games on seeds it has never seen, and video of them."""
+"""Evaluate a trained agent: scores of complete episodes on unseen seeds, video, and a terminal view."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from parcade.precision import Precision
 from parcade.random import env_seeds
 from parcade.timing import Timer
 
-# Environments are numbered from here on, far beyond any that trains: seeds of training and evaluation share nothing.
+# Index of the first evaluation environment, far beyond any training index: the seeds never coincide.
 FIRST_UNSEEN_ENV = 1 << 40
-# An ale-py console takes about half a second of CPU to build: a few that play many games beat many that play one.
+# An ale-py console takes about 0.5 s of CPU time to build, so few consoles play several episodes each.
 MAX_ENVS = 8
 FRAMES_PER_SECOND = 60
 
@@ -46,9 +46,11 @@ def _group(agent: Agent, num_envs: int, seed: int) -> EnvGroup:
 
 
 def evaluate(agent: Agent, episodes: int, *, seed: int = 0, greedy: bool = False) -> dict[str, Any]:
-    """Play whole games on unseen seeds; every environment plays its share, so that short games are not favoured.
+    """Play complete episodes on unseen seeds and return their scores and statistics.
 
-    Returns scores ``[episodes]`` in the order (environment, game), their mean, median and deviation, and the steps.
+    Every environment plays a fixed number of episodes, so that short episodes are not over-represented. The
+    result holds the scores ``[episodes]``, ordered by environment, then episode; their mean, median, standard
+    deviation, minimum and maximum; and the mean number of steps.
     Errors: UsageError when episodes is below 1.
     """
     if episodes < 1:
@@ -89,13 +91,13 @@ def _decide(agent: Agent, group: EnvGroup, greedy: bool) -> Acted:
 
 
 def check_video(agent: Agent, path: Path) -> None:
-    """Refuse a video that could not be made, before any game is played. Errors: UsageError."""
+    """Check that a video can be written, before any episode is played. Errors: UsageError."""
     require_screen(agent)
     if path.suffix.lower() != ".mp4":
-        raise UsageError(f"video {path} does not end in .mp4; use a name that does")
+        raise UsageError(f"video {path} does not end in .mp4; use a name ending in .mp4")
     if not path.parent.is_dir():
         raise UsageError(
-            f"video {path}: directory {path.parent} does not exist; make it, or use another path"
+            f"video {path}: directory {path.parent} does not exist; create it, or use another path"
         )
     try:
         with open(path, "ab"):
@@ -105,7 +107,7 @@ def check_video(agent: Agent, path: Path) -> None:
 
 
 def require_screen(agent: Agent) -> None:
-    """Errors: UsageError for a task that has no console to show."""
+    """Check that the agent's task has a screen to show. Errors: UsageError."""
     if not is_atari(agent.config.game):
         raise UsageError(f"{agent.config.game} has no screen; only Atari games can be watched")
 
@@ -113,9 +115,10 @@ def require_screen(agent: Agent) -> None:
 def played_frames(
     agent: Agent, *, seed: int = 0, greedy: bool = False
 ) -> Iterator[tuple[np.ndarray, float, bool]]:
-    """Watch one game after another in colour: picture ``[210, 160, 3]`` uint8, score so far, whether the game ended.
+    """Play episodes and yield, per step, a colour frame, the score so far and whether the episode ended.
 
-    A second console with the same seeds and actions plays the same games and is shown, whatever the agent sees.
+    Frames are ``[210, 160, 3]`` uint8. They come from a second console with the same seeds and actions, so
+    that they do not depend on the agent's observations.
     """
     config = agent.config
     group = _group(agent, 1, seed)
@@ -139,8 +142,9 @@ def played_frames(
 def record_video(
     agent: Agent, path: Path, *, games: int = 1, seed: int = 0, greedy: bool = False
 ) -> list[float]:
-    """Write whole games as an MP4 (H.264, twice the console's size, at the speed of the console); returns their scores.
+    """Record complete episodes as an MP4 file and return their scores.
 
+    The video is H.264 at twice the console's resolution and plays in real time.
     Errors: UsageError when the file cannot be written.
     """
     import imageio_ffmpeg
@@ -168,7 +172,10 @@ def record_video(
 
 
 def watch(agent: Agent, *, games: int = 1, seed: int = 0, greedy: bool = False) -> None:
-    """Show games in the terminal, two pixels a character, at the speed of the console. Errors: UsageError without one."""
+    """Show episodes in the terminal in real time, two pixels per character.
+
+    Errors: UsageError without a terminal.
+    """
     if not sys.stdout.isatty():
         raise UsageError("watch needs a terminal; use: parcade eval DIR --video out.mp4")
     require_screen(agent)
@@ -178,7 +185,7 @@ def watch(agent: Agent, *, games: int = 1, seed: int = 0, greedy: bool = False) 
         due = time.perf_counter()
         for picture, score, ended in played_frames(agent, seed=seed, greedy=greedy):
             sys.stdout.write(
-                "\x1b[H" + half_blocks(picture[::2, ::2]) + f"\x1b[0m\nscore {score:g}   Ctrl-C ends \n"
+                "\x1b[H" + half_blocks(picture[::2, ::2]) + f"\x1b[0m\nscore {score:g}   Ctrl-C quits \n"
             )
             sys.stdout.flush()
             due = max(due + step_seconds, time.perf_counter())
@@ -193,7 +200,10 @@ def watch(agent: Agent, *, games: int = 1, seed: int = 0, greedy: bool = False) 
 
 
 def half_blocks(picture: np.ndarray) -> str:
-    """A picture ``[height, width, 3]`` uint8 as lines of text, the upper pixel in the foreground, the lower behind it."""
+    """Render an image ``[height, width, 3]`` uint8 as text.
+
+    Each character shows two pixels: the upper one in its foreground, the lower one in its background colour.
+    """
     height = picture.shape[0] // 2 * 2
     lines = []
     for upper, lower in zip(picture[0:height:2], picture[1:height:2], strict=True):

@@ -1,4 +1,4 @@
-"""Command-line flags made from dataclasses, with errors of one line."""
+"""Command-line flags from dataclasses, with one-line errors."""
 
 from __future__ import annotations
 
@@ -31,11 +31,12 @@ def parse(
     default: T | None = None,
     whose: Callable[[str], str] = lambda flag: "",
 ) -> T:
-    """A dataclass from command-line arguments, nested fields flattened into flags of one level.
+    """Parse command-line arguments into a dataclass; fields of nested dataclasses become top-level flags.
 
-    ``whose`` says of a flag that there is not what it belongs to instead, or nothing.
+    ``whose`` returns advice for an unknown flag, e.g. where it belongs, or an empty string.
 
-    Errors: UsageError of one line with got, expected and the nearest name. ``--help`` prints and exits with 0.
+    Errors: UsageError of one line that says what was given and expected, with the nearest name. ``--help``
+    prints the help and exits with 0.
     """
     import tyro
 
@@ -45,7 +46,7 @@ def parse(
         return _parse(flags, arguments, prog, default)
     out = io.StringIO()
     columns = os.environ.get("COLUMNS")
-    os.environ["COLUMNS"] = "2000"  # so that tyro does not break the line this becomes
+    os.environ["COLUMNS"] = "2000"  # keeps tyro from wrapping the message
     try:
         with contextlib.redirect_stderr(out), contextlib.redirect_stdout(out):
             return _parse(flags, arguments, prog, default)
@@ -53,14 +54,14 @@ def parse(
         if error.code in (0, None):
             raise
         raise UsageError(_one_line(out.getvalue(), prog, whose)) from None
-    except tyro.UnsupportedTypeAnnotationError as error:  # a programming error, never the user's
+    except tyro.UnsupportedTypeAnnotationError as error:  # a programming error, not the user's
         raise AssertionError(str(error)) from error
     finally:
         os.environ.pop("COLUMNS") if columns is None else os.environ.update(COLUMNS=columns)
 
 
 def _with_positionals(flags: type[T]) -> type[T]:
-    """The dataclass with its fields annotated ``positional`` made so; tyro is imported only where flags are parsed."""
+    """Turn fields annotated ``"positional"`` into tyro positionals; so dataclasses need not import tyro."""
     import tyro
 
     for name, hint in typing.get_type_hints(flags, include_extras=True).items():
@@ -70,7 +71,7 @@ def _with_positionals(flags: type[T]) -> type[T]:
 
 
 def _whole_number_flags(flags: type) -> set[str]:
-    """Names of the flags that take a whole number, nested dataclasses' included."""
+    """Return the names of the integer flags, including those of nested dataclasses."""
     found: set[str] = set()
     for name, hint in typing.get_type_hints(flags).items():
         kinds = {hint, *typing.get_args(hint)} - {type(None)}
@@ -81,7 +82,7 @@ def _whole_number_flags(flags: type) -> set[str]:
 
 
 def _plain_numbers(arguments: list[str], whole: set[str]) -> list[str]:
-    """The arguments with whole numbers that people write as ``1e6`` or ``2_000_000`` written out."""
+    """Return the arguments with integers such as ``1e6`` or ``2_000_000`` written in plain digits."""
 
     def plain(value: str) -> str:
         try:
@@ -109,21 +110,21 @@ def _parse(flags: type[T], arguments: list[str], prog: str, default: T | None) -
 
 
 def _one_line(box: str, prog: str, whose: Callable[[str], str]) -> str:
-    """What tyro says in a box, as one line: the message, or the flag nearest to one it does not know."""
+    """Reduce tyro's boxed error to one line: its message, or for an unknown flag, the nearest known one."""
     box = re.sub(r"\x1b\[[0-9;]*m", "", box)
     lines = [line.strip().strip("│").strip() for line in box.splitlines()]
     lines = [line for line in lines if line and not re.match(r"^[╭╰]", line)]
-    if len(lines) > 1 and set(lines[1]) <= set("-─"):  # the box's title, where the box is drawn in ASCII
+    if len(lines) > 1 and set(lines[1]) <= set("-─"):  # the title and its rule, in an ASCII box
         del lines[:2]
     message = lines[0].rstrip(".") if lines else "the flags could not be read"
-    # What a dataclass itself refuses is said in its own words, not under its name.
+    # Remove the class name from errors that a dataclass raises itself.
     message = re.sub(r"^Error parsing (?!-)[\w.]+: ", "", message)
     if message.startswith("Missing from"):
         what = [line.removesuffix(" (required)").rstrip(".") for line in lines if line.endswith("(required)")]
         message = f"an argument is missing: {'; '.join(what).lower() or 'the game'}"
     unknown = re.match(r"Unrecognized options: ([^\s,]+)", message)
     if unknown and not unknown[1].startswith("-"):
-        return f"unexpected word {unknown[1]!r}; see {prog} --help"
+        return f"unexpected argument {unknown[1]!r}; see {prog} --help"
     if unknown and whose(unknown[1]):
         return f"unknown flag {unknown[1]}; {whose(unknown[1])}"
     if unknown:
@@ -132,10 +133,10 @@ def _one_line(box: str, prog: str, whose: Callable[[str], str]) -> str:
         return f"unknown flag {unknown[1]}; " + (f"did you mean {near[0]}?" if near else f"see {prog} --help")
     message = re.sub(
         r"invalid literal for int\(\) with base 10: (.*)",
-        r"expected a whole number, e.g. 1000000; got \1",
+        r"expected an integer, e.g. 1000000; got \1",
         message,
     )
-    for kind, what in (("FLOAT", "a number, e.g. 0.5"), ("INT", "a whole number, e.g. 1000000")):
+    for kind, what in (("FLOAT", "a number, e.g. 0.5"), ("INT", "an integer, e.g. 1000000")):
         optional = rf"no type matching \{{None\}}\|{kind} could be instantiated from \['(.*)'\]"
         message = re.sub(optional, rf"expected {what}; got '\1'", message)
     message = re.sub(
@@ -146,18 +147,18 @@ def _one_line(box: str, prog: str, whose: Callable[[str], str]) -> str:
 
 @dataclass(frozen=True)
 class PresetFlags:
-    """Where the defaults come from."""
+    """Sources of the default values."""
 
     preset: str = ""
-    """A named set of flags, which explicit flags override. One of pong_fast, pong_gpu, pong_pqn, pong_a2c,
+    """A named set of flags; explicit flags override it. One of pong_fast, pong_gpu, pong_pqn, pong_a2c,
     pong_vtrace, pong_dqn, pong_impala, pong_apex, pong_gorila, pong_a3c, pong_async_q, pong_ga3c, pong_es and
     karpathy_2016."""
     env_preset: str = "dqn_2015"
-    """dqn_2015, machado_2018 or karpathy_2016: what the other environment flags start from."""
+    """Defaults of the environment flags: dqn_2015, machado_2018 or karpathy_2016."""
 
 
 def _value_of(flag: str, arguments: list[str], otherwise: str) -> str:
-    """The last value a flag is given, before the real parsing, which depends on it."""
+    """Return the last value given to a flag. Used before parsing, for flags that decide which flags exist."""
     value = otherwise
     for i, word in enumerate(arguments):
         if word.startswith(f"--{flag}="):
@@ -168,7 +169,7 @@ def _value_of(flag: str, arguments: list[str], otherwise: str) -> str:
 
 
 def _where_to_find(flag: str) -> str:
-    """What an unknown flag is called now, or which algorithms take it, in words; empty when neither is known."""
+    """Return advice for an unknown flag: its new name, or the algorithms that have it; empty if unknown."""
     name = flag.split("=")[0].removeprefix("--").removeprefix("no-").replace("-", "_")
     if name in RENAMED:
         return f"it is --{RENAMED[name]} now"
@@ -182,7 +183,7 @@ def _where_to_find(flag: str) -> str:
 
 
 def parse_training(arguments: list[str]) -> TrainConfig:
-    """``parcade train``'s config. The algorithm, the preset and the environment preset decide which flags there are."""
+    """Parse the flags of ``parcade train``. The algorithm and the presets decide which flags exist."""
     import tyro
 
     arguments = [
@@ -190,7 +191,7 @@ def parse_training(arguments: list[str]) -> TrainConfig:
     ]
     preset = _value_of("preset", arguments, "")
     if preset:
-        # The game stays first, then the preset, then what the user gave, which wins.
+        # The user's arguments follow the preset's flags and so override them.
         arguments = preset_flags(preset) + arguments
     row = algorithm_row(_value_of("algorithm", arguments, RunConfig().algorithm))
     of_id = settings_of_id(next((word for word in arguments if word.startswith("ALE/")), ""))
@@ -216,10 +217,10 @@ def parse_training(arguments: list[str]) -> TrainConfig:
 def split_flags(
     arguments: list[str], own: Sequence[str], *, switches: Sequence[str] = ()
 ) -> tuple[list[str], list[str]]:
-    """Arguments of a command that passes most of them on: its own flags with their values, and the rest in order.
+    """Split the arguments of a command into its own flags with values, and the rest, which it passes on.
 
-    ``switches`` are those of its own that take no value. Behind ``--`` everything is the rest, ``--`` included; a lone
-    ``--help`` is the command's own.
+    ``switches`` are own flags that take no value. ``--`` and everything after it belong to the rest.
+    ``--help`` belongs to the command if the rest has no positional argument.
     """
     mine: list[str] = []
     rest: list[str] = []

@@ -1,6 +1,7 @@
-"""All parameters of a module as one flat vector, with one flat gradient beside it.
+"""All parameters of a module as one flat vector, and all gradients as another.
 
-One vector makes one Allreduce, one norm, one fused optimiser step, one hash and one copy to an actor.
+With a flat vector, an update needs one Allreduce, one norm and one fused optimiser step; a check needs one
+hash, and an actor one copy.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from torch import Tensor, nn
 
 
 class FlatParameters:
-    """Re-points every parameter of a module, and its gradient, into two flat buffers.
+    """Turns every parameter of a module, and its gradient, into a view of two flat buffers.
 
-    Attributes: ``data`` ``[P]`` a leaf Parameter that an optimiser takes, ``grad`` ``[P]`` its gradient.
-    Building one twice on the same module moves the parameters again; the older object is then stale.
+    Attributes: ``data`` ``[P]``, a leaf Parameter for an optimiser; ``grad`` ``[P]``, its gradient.
+    A second instance on the same module moves the parameters again and makes the first instance stale.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -33,12 +34,12 @@ class FlatParameters:
             start = end
 
     def digest(self) -> int:
-        """The first 8 bytes of the SHA-256 of all parameters, equal on ranks that agree bit for bit."""
+        """Return the first 8 bytes of the SHA-256 of all parameters, to compare ranks bit for bit."""
         return int.from_bytes(hashlib.sha256(self.data.detach().cpu().numpy().tobytes()).digest()[:8], "big")
 
 
 def copy_module_state(source: nn.Module, target: nn.Module) -> None:
-    """Copy every parameter and buffer between two modules of one architecture, without allocating."""
+    """Copy all parameters and buffers to a module of the same architecture, without allocating."""
     with torch.no_grad():
         for to, from_ in zip(target.parameters(), source.parameters(), strict=True):
             to.copy_(from_)
@@ -47,12 +48,12 @@ def copy_module_state(source: nn.Module, target: nn.Module) -> None:
 
 
 def state_tensors(module: nn.Module) -> dict[str, Tensor]:
-    """Parameters and buffers by name, detached, each in memory of its own."""
+    """Return parameters and buffers by name, detached and cloned."""
     return {name: tensor.detach().clone() for name, tensor in module.state_dict().items()}
 
 
 def weights_of(policy: nn.Module) -> dict[str, np.ndarray]:
-    """What an actor needs of a policy: all parameters as one array ``data`` ``[P]``, and every buffer by its name."""
+    """Return a policy's weights for an actor: parameters as one array ``data`` ``[P]``; buffers by name."""
     flat = torch.cat([p.detach().reshape(-1) for p in policy.parameters()])
     buffers = {f"buffer.{name}": buffer.cpu().numpy().copy() for name, buffer in policy.named_buffers()}
     return {"data": flat.cpu().numpy(), **buffers}
@@ -60,7 +61,7 @@ def weights_of(policy: nn.Module) -> dict[str, np.ndarray]:
 
 @torch.no_grad()
 def load_weights(policy: nn.Module, weights: dict[str, np.ndarray]) -> None:
-    """Take what ``weights_of`` gave."""
+    """Load weights returned by ``weights_of``."""
     flat, start = torch.from_numpy(np.array(weights["data"])), 0
     for p in policy.parameters():
         p.copy_(flat[start : start + p.numel()].view_as(p))

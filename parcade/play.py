@@ -1,7 +1,7 @@
-"""A person plays: one native console in the terminal, keys from the keyboard, 60 frames a second.
+"""Play a game with the keyboard: one native console in the terminal at 60 frames per second.
 
-A terminal tells when a key is pressed or repeats, never when it is let go, so a key counts as held for `HOLD_SECONDS` after
-it was last heard of.
+A terminal reports key presses and repeats but not releases. A key therefore counts as held for `HOLD_SECONDS`
+after its last event.
 """
 
 from __future__ import annotations
@@ -37,32 +37,36 @@ KEYS = {
     b"q": "quit", b"r": "restart", b"p": "pause",
 }  # fmt: skip
 OPPOSITE = {UP: DOWN, DOWN: UP, LEFT: RIGHT, RIGHT: LEFT}
-# ale-py's action ids by what is held.
+# ale-py's action ids by the set of held keys.
 ACTIONS = {
     frozenset(held): action
     for action, held in enumerate(
         [(), (FIRE,), (UP,), (RIGHT,), (LEFT,), (DOWN,), (UP, RIGHT), (UP, LEFT), (DOWN, RIGHT), (DOWN, LEFT),
-         (UP, FIRE), (RIGHT, FIRE), (LEFT, FIRE), (DOWN, FIRE), (UP, RIGHT, FIRE), (UP, LEFT, FIRE), (DOWN, RIGHT, FIRE), (DOWN, LEFT, FIRE)]
+         (UP, FIRE), (RIGHT, FIRE), (LEFT, FIRE), (DOWN, FIRE),
+         (UP, RIGHT, FIRE), (UP, LEFT, FIRE), (DOWN, RIGHT, FIRE), (DOWN, LEFT, FIRE)]
     )
 }  # fmt: skip
 
 
 class Keyboard:
-    """What is held, from the bytes a terminal sends."""
+    """The set of held keys, derived from the bytes a terminal sends."""
 
     def __init__(self) -> None:
         self._heard: dict[str, float] = {}
         self._rest = b""
 
     def hear(self, data: bytes, now: float) -> list[str]:
-        """Take in bytes that came at time `now`, seconds; returns the commands among them: quit, restart, pause."""
+        """Process bytes received at time `now`, seconds; return the commands among them.
+
+        Commands are quit, restart and pause.
+        """
         data = self._rest + data
         commands = []
         while data:
             key = next((key for key in sorted(KEYS, key=len, reverse=True) if data.startswith(key)), None)
             if key is None:
                 if len(data) < 3 and any(known.startswith(data) for known in KEYS):
-                    break  # the rest of an arrow key is on its way
+                    break  # an incomplete arrow key; wait for the rest
                 data = data[1:]
                 continue
             data = data[len(key) :]
@@ -76,20 +80,20 @@ class Keyboard:
         return commands
 
     def action(self, now: float) -> int:
-        """ale-py's id of the action that the held keys make."""
+        """Return ale-py's id of the action given by the held keys."""
         return ACTIONS[frozenset(name for name, heard in self._heard.items() if now - heard < HOLD_SECONDS)]
 
 
 @contextlib.contextmanager
 def game_terminal() -> Iterator[int]:
-    """The terminal with keys unechoed and at once; gives the descriptor to read. Restored whatever happens."""
+    """Yield a descriptor to read keys without echo and line buffering; restore the terminal on exit."""
     try:
         import termios
         import tty
     except ImportError as error:
-        raise UsageError("play reads keys as Unix terminals give them; use Linux or macOS") from error
+        raise UsageError("play reads keys from a Unix terminal; use Linux or macOS") from error
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise UsageError("play needs a terminal for keys and pictures; run it in one, without redirection")
+        raise UsageError("play needs a terminal for input and output; run it in one, without redirection")
     keys = sys.stdin.fileno()
     before = termios.tcgetattr(keys)
     ended = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -105,7 +109,7 @@ def game_terminal() -> Iterator[int]:
 
 
 def open_arcade(game: str, mode: int | None, difficulty: int | None) -> Arcade:
-    """One console with a game by name or by path. Errors: UsageError."""
+    """Start one console with a game, given by name or path. Errors: UsageError."""
     from parcade.atari import Arcade
     from parcade.atari.games import read_rom
 
@@ -123,18 +127,24 @@ def open_arcade(game: str, mode: int | None, difficulty: int | None) -> Arcade:
 
 
 def shrunk(picture: np.ndarray, columns: int, lines: int) -> np.ndarray:
-    """Every k-th pixel of ``[height, width, 3]``, k the least that fits two pixels a character on the terminal."""
+    """Return every k-th pixel of ``[height, width, 3]``, for the smallest k that fits the terminal.
+
+    A character shows two pixels, one above the other.
+    """
     step = max(1, -(-picture.shape[1] // max(1, columns)), -(-picture.shape[0] // max(1, 2 * lines)))
     return picture[::step, ::step]
 
 
 def play(game: str, *, mode: int | None = None, difficulty: int | None = None) -> int:
-    """Play until the person quits; returns the best score. Errors: UsageError without a terminal or for an unknown game."""
+    """Play until the user quits; return the best score.
+
+    Errors: UsageError without a terminal or for an unknown game.
+    """
     from parcade.atari.preprocess import rgb_table
 
     with contextlib.ExitStack() as stack:
         if not (sys.stdin.isatty() and sys.stdout.isatty()):
-            stack.enter_context(game_terminal())  # says what is missing before the consoles are compiled
+            stack.enter_context(game_terminal())  # fails here, before the consoles are compiled
         arcade = open_arcade(game, mode, difficulty)
         colours = rgb_table(arcade.machine.pal)
         keys = stack.enter_context(game_terminal())
@@ -176,10 +186,10 @@ def _play(arcade: Arcade, colours: np.ndarray, keys: int, name: str) -> int:
 
 def _status(arcade: Arcade, paused: bool) -> str:
     if arcade.halted[0]:
-        return "the 6507 has met an opcode that halts it: r restarts, q quits"
+        return "the 6507 executed an opcode that halts it: r restarts, q quits"
     if arcade.game_over[0]:
         return "game over: r restarts, q quits"
-    return "paused: p goes on" if paused else "arrows or wasd, space fires, r restarts, p pauses, q quits"
+    return "paused: p continues" if paused else "arrows or wasd, space fires, r restarts, p pauses, q quits"
 
 
 def _show(arcade: Arcade, colours: np.ndarray, status: str) -> None:

@@ -1,7 +1,7 @@
-"""The policy: input statistics, network, memory and heads in one module that acts, learns, is saved and is shipped.
+"""The policy: input statistics, network, memory and heads in one module, for acting and learning.
 
-Shapes: T steps, B environments, A actions, H recurrent width. A recurrent state is ``[2, B, H]`` (hidden and cell);
-a feed-forward policy has none. ``starts[t]`` ``[B]`` is true where observation t begins an episode.
+Shapes: T steps, B environments, A actions, H recurrent width. A recurrent state is ``[2, B, H]`` (hidden and
+cell); a feed-forward policy has none. ``starts[t]`` ``[B]`` is true where observation t begins an episode.
 """
 
 from __future__ import annotations
@@ -26,27 +26,28 @@ class NetworkConfig:
     network: Literal[
         "auto", "small_cnn", "fine_cnn", "nature_cnn", "impala_resnet", "karpathy_mlp", "ram_mlp", "mlp"
     ] = "auto"
-    """Which body; auto takes the small CNN for pictures, two layers of 512 for RAM and an MLP for vectors."""
+    """Network architecture; auto selects the small CNN for images, two layers of 512 units for RAM, and an
+    MLP for vectors."""
     hidden: int = 256
     """Width of the dense layer."""
     layer_norm: bool = False
-    """Normalise the layers of a CNN (PQN needs it)."""
+    """Apply layer normalisation in a CNN (PQN needs it)."""
     dueling: bool = False
-    """Q values as V(x) plus advantages of mean 0 (Wang 2016, arXiv 1511.06581, eq. 9)."""
+    """Compute Q values as V(x) plus advantages of mean 0 (Wang 2016, arXiv 1511.06581, eq. 9)."""
     lstm: int = 0
-    """Width of an LSTM between network and heads; 0 is none."""
+    """Width of an LSTM between network and heads; 0 disables it."""
     normalize_input: bool = True
-    """Subtract a running mean and divide by a running deviation, pixel by pixel."""
+    """Subtract a running mean from every pixel and divide by a running standard deviation."""
     input_clip: float = 5.0
-    """Normalised inputs are cut off at plus and minus this."""
+    """Clip normalised inputs to plus or minus this value."""
 
 
 class RunningStatistics(nn.Module):
-    """Mean and deviation of every input seen so far, kept as policy state.
+    """Running mean and standard deviation of the inputs, stored as buffers of the policy.
 
-    Buffers: ``count`` scalar float64, ``mean`` and ``sum_of_squares`` (about the mean) ``[*shape]`` float64, and what
-    acting reads, ``offset`` and ``scale`` float32, which leave inputs at ``initial_scale`` until something was seen. Merging
-    of parts: Chan, Golub & LeVeque 1979, eq. 2.1.
+    Buffers: ``count`` scalar float64; ``mean`` and ``sum_of_squares`` (about the mean) ``[*shape]`` float64;
+    ``offset`` and ``scale`` ``[*shape]`` float32, which normalisation reads. Before the first ``merge``,
+    inputs are only multiplied by ``initial_scale``. Merging of parts: Chan, Golub & LeVeque 1979, eq. 2.1.
     """
 
     def __init__(self, shape: tuple[int, ...], *, initial_scale: float, floor: float) -> None:
@@ -59,16 +60,16 @@ class RunningStatistics(nn.Module):
         self.register_buffer("scale", torch.full(shape, initial_scale))
 
     def reset(self) -> None:
-        """Forget everything seen."""
+        """Discard all statistics."""
         for buffer in (self.count, self.mean, self.sum_of_squares):
             buffer.zero_()
 
     def moments_of(self, x: Tensor) -> Tensor:
-        """The part that other ranks need: ``[1 + 2 * size]`` float64, namely count, sums and sums of squares."""
+        """Return count, sums and sums of squares of x, for summing over ranks: ``[1 + 2 * size]`` float64."""
         x = x.flatten(end_dim=x.ndim - self.mean.ndim - 1)
         total = torch.zeros_like(self.mean)
         squares = torch.zeros_like(self.mean)
-        for part in x.split(1024):  # keeps the float copy of a large batch out of memory
+        for part in x.split(1024):  # avoids a float copy of the entire batch
             part = part.float()
             total += part.sum(0)
             squares += part.square().sum(0)
@@ -76,7 +77,7 @@ class RunningStatistics(nn.Module):
         return torch.cat([count, total.flatten(), squares.flatten()])
 
     def merge(self, moments: Tensor) -> None:
-        """Add moments, already summed over ranks."""
+        """Add moments that are already summed over ranks."""
         count = moments[0]
         total, squares = moments[1:].view(2, *self.mean.shape)
         mean = total / count
@@ -87,14 +88,14 @@ class RunningStatistics(nn.Module):
         )
         self.mean += delta * (count / merged)
         self.count.copy_(merged)
-        # The floor keeps an input that hardly varies from coming out as a huge number when it does.
+        # The floor bounds the scale of an input that hardly varies.
         variance = (self.sum_of_squares / merged).clamp(min=0) + self.floor**2
         self.offset.copy_(self.mean)
         self.scale.copy_(variance.rsqrt())
 
 
 class PolicyOutput(NamedTuple):
-    """What the heads say: scores ``[T, B, A]`` (logits, or Q values), values ``[T, B]``, the state after the last step."""
+    """Scores ``[T, B, A]`` (logits or Q values), values ``[T, B]``, recurrent state after the last step."""
 
     scores: Tensor
     values: Tensor
@@ -102,7 +103,7 @@ class PolicyOutput(NamedTuple):
 
 
 class Acted(NamedTuple):
-    """One decision: actions ``[B]`` int64, log_prob, values and scores ``[B]`` of each, the state to act from next."""
+    """One decision: actions ``[B]`` int64; their log_prob, value and score ``[B]``; next recurrent state."""
 
     actions: Tensor
     log_prob: Tensor
@@ -112,14 +113,15 @@ class Acted(NamedTuple):
 
 
 class Policy(nn.Module):
-    """Acts and is learned. ``head`` says what the scores are: ``actor_critic`` logits, or ``q`` values.
+    """A network with input normalisation, optional LSTM and heads.
 
     Args:
-        observation_shape: of one observation, e.g. ``(4, 42, 42)``.
-        observation_dtype: numpy dtype; unsigned bytes are scaled to [0, 1] when input is not normalised.
+        observation_shape: shape of one observation, e.g. ``(4, 42, 42)``.
+        observation_dtype: numpy dtype; uint8 inputs are scaled to [0, 1] if the input is not normalised.
         num_actions: A.
-        config: the network.
-        head: ``actor_critic`` samples from the softmax of its scores; ``q`` is epsilon-greedy.
+        config: the network's settings.
+        head: ``actor_critic``: scores are logits, and actions are sampled from their softmax;
+            ``q``: scores are Q values, and actions are epsilon-greedy.
     """
 
     def __init__(
@@ -147,7 +149,7 @@ class Policy(nn.Module):
             nn.Linear(num_features, num_actions, bias=not plain), 0.01 if head == "actor_critic" else 1.0
         )
         if plain:
-            # The difference of two scores has the deviation of Karpathy's single one, 1 / sqrt(inputs).
+            # The difference of two scores has the deviation of Karpathy's single score, 1 / sqrt(inputs).
             nn.init.normal_(self.actor.weight, std=1 / math.sqrt(2 * num_features))
         self.critic = None
         if head == "actor_critic" and not plain:
@@ -155,7 +157,7 @@ class Policy(nn.Module):
         self.duel = orthogonal(nn.Linear(num_features, 1), 1.0) if config.dueling and head == "q" else None
         is_bytes = np.dtype(observation_dtype) == np.uint8
         self.byte_scale = 1 / 255 if is_bytes else 1.0
-        # Pictures come as a stack of frames: a pixel has one mean and deviation, whatever its frame's place in the stack.
+        # Images are a stack of frames. A pixel has the same mean and deviation in every frame of the stack.
         self.is_stack = is_bytes and len(observation_shape) >= 3
         self.statistics = None
         if config.normalize_input and not plain:
@@ -167,26 +169,25 @@ class Policy(nn.Module):
         self.register_buffer("epsilon", torch.zeros(()))
 
     def initial_state(self, batch_size: int) -> Tensor | None:
-        """The recurrent state before an episode, ``[2, B, H]`` zeros; None for a feed-forward policy."""
+        """Return the recurrent state at the start of an episode, ``[2, B, H]`` zeros; None without LSTM."""
         if self.lstm is None:
             return None
         return torch.zeros(2, batch_size, self.lstm.hidden_size, device=self.version.device)
 
     def input_moments(self, observations: Tensor) -> Tensor:
-        """What the input statistics take from observations ``[T, B, ...]``: of a stack, the newest frame alone."""
+        """Return the moments of observations ``[T, B, ...]``; in a frame stack, of the newest frame only."""
         return self.statistics.moments_of(observations[:, :, -1] if self.is_stack else observations)
 
     def prepare(self, observations: Tensor) -> Tensor:
-        """What the network reads: observations ``[T, B, ...]`` scaled or normalised, float32, pictures channels last.
+        """Scale or normalise observations ``[T, B, ...]`` to float32 network inputs, images channels last.
 
-        Statistics change only between batches, so several epochs over a batch can share one preparation.
+        Statistics change only between batches, so all epochs over a batch can share the prepared inputs.
         """
         T, B = observations.shape[:2]
         x = observations.flatten(0, 1)
         if x.ndim == 4:
-            x = x.permute(
-                0, 2, 3, 1
-            )  # [N, height, width, C]: convolutions on CPUs are 1.2 to 1.5 times faster so
+            # [N, height, width, C]: convolutions on CPUs are 1.2 to 1.5 times faster with channels last.
+            x = x.permute(0, 2, 3, 1)
         x = x.to(torch.float32, memory_format=torch.contiguous_format, copy=True)
         if self.statistics is None:
             x.mul_(self.byte_scale)
@@ -200,19 +201,22 @@ class Policy(nn.Module):
     def forward(
         self, observations: Tensor, state: Tensor | None = None, starts: Tensor | None = None
     ) -> PolicyOutput:
-        """Scores and values of T steps. Shapes: observations ``[T, B, ...]``, state ``[2, B, H]``, starts ``[T, B]``."""
+        """Return scores and values of T steps.
+
+        Shapes: observations ``[T, B, ...]``, state ``[2, B, H]``, starts ``[T, B]``.
+        """
         return self.evaluate(self.prepare(observations), state, starts)
 
     def evaluate(
         self, inputs: Tensor, state: Tensor | None = None, starts: Tensor | None = None
     ) -> PolicyOutput:
-        """``forward`` on what ``prepare`` made."""
+        """Run ``forward`` on inputs returned by ``prepare``."""
         T, B = inputs.shape[:2]
         x = inputs.flatten(0, 1)
         features = self.torso(x.permute(0, 3, 1, 2) if x.ndim == 4 else x)  # [T * B, F]
         if self.lstm is not None:
             features, state = self._remember(features.view(T, B, -1), state, starts)
-        # The heads stay in float32: a logit of 5 in bfloat16 is off by up to 0.02, and PPO's ratio with it.
+        # The heads stay in float32: in bfloat16, a logit of 5 and so PPO's ratio are off by up to 0.02.
         with full_precision(features.device.type):
             features = features.float()
             scores = self.actor(features).view(T, B, -1)
@@ -233,7 +237,7 @@ class Policy(nn.Module):
             if starts is not None:
                 carried = (~starts[t]).unsqueeze(-1)
                 hidden, cell = hidden * carried, cell * carried
-            # What is carried from step to step, and saved, stays float32 on every device.
+            # The recurrent state stays float32 on every device.
             with full_precision(features.device.type):
                 hidden, cell = self.lstm(features[t].float(), (hidden, cell))
             outputs.append(hidden)
@@ -248,10 +252,10 @@ class Policy(nn.Module):
         starts: Tensor | None = None,
         epsilon: Tensor | None = None,
     ) -> Acted:
-        """One decision for each of B environments.
+        """Choose one action for each of B environments.
 
-        Shapes: observations ``[B, ...]``, uniforms ``[B, 2]`` in [0, 1] (None acts greedily), starts ``[B]`` bool,
-        epsilon ``[B]`` shares of random actions in place of the policy's one.
+        Shapes: observations ``[B, ...]``, uniforms ``[B, 2]`` in [0, 1] (None acts greedily), starts ``[B]``
+        bool, epsilon ``[B]``, which replaces the policy's epsilon.
         """
         scores, values, state = self(observations[None], state, None if starts is None else starts[None])
         scores, values = scores[0], values[0]
@@ -259,7 +263,7 @@ class Policy(nn.Module):
         if uniforms is None:
             actions = greedy
         elif self.head == "q":
-            # A float64 just below 1 has become a float32 of 1.
+            # A float64 just below 1 rounds to 1 in float32.
             explored = (uniforms[:, 1] * self.num_actions).long().clamp_(max=self.num_actions - 1)
             actions = torch.where(
                 uniforms[:, 0] < (self.epsilon if epsilon is None else epsilon), explored, greedy

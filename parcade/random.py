@@ -1,7 +1,8 @@
-"""Random numbers that depend on who asks and when, never on how the asking is spread over ranks or threads.
+"""Counter-based random numbers, independent of how environments are distributed over ranks and threads.
 
-Numbers are a hash of (key, step, column): the key of environment i comes from the run's seed and i's global index, so
-one rank with eight environments and four ranks with two draw the same numbers for the same environment.
+Numbers are a hash of (key, step, column). The key of environment i is derived from the run's seed and the
+global index i, so an environment draws the same numbers on one rank with eight environments and on four ranks
+with two each.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-# Steele, Lea & Flood 2014, "Fast splittable pseudorandom number generators": the SplitMix64 increment and finaliser.
+# Increment and finaliser of SplitMix64.
+# Steele, Lea & Flood 2014, "Fast splittable pseudorandom number generators".
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
@@ -23,7 +25,7 @@ def _mix(z: np.ndarray) -> np.ndarray:
 
 
 def uniforms(keys: np.ndarray, steps: np.ndarray, columns: int) -> np.ndarray:
-    """Uniform numbers in [0, 1): a pure function of its arguments.
+    """Return uniform numbers in [0, 1), a pure function of the arguments.
 
     Shapes: keys ``[n]`` uint64, steps ``[n]`` int; returns ``[n, columns]`` float64.
     """
@@ -35,10 +37,10 @@ def uniforms(keys: np.ndarray, steps: np.ndarray, columns: int) -> np.ndarray:
 
 
 def env_seeds(seed: int, first: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """What seeds environments ``first .. first + count - 1`` of a run, counted over all ranks.
+    """Return the seeds of environments ``first .. first + count - 1`` of a run, by global index.
 
-    Returns: console seeds ``[count]`` int32 >= 0, and keys ``[count]`` uint64 for action noise. Both come from
-    ``SeedSequence([seed, global index])``, so two runs with different seeds share nothing.
+    Returns: console seeds ``[count]`` int32 >= 0, and keys ``[count]`` uint64 for action noise. Both are
+    derived from ``SeedSequence([seed, global index])``, so runs with different seeds are independent.
     """
     words = [np.random.SeedSequence([seed, first + i]).generate_state(4, np.uint32) for i in range(count)]
     console = np.array([w[0] >> 1 for w in words], np.int64).astype(np.int32)
@@ -47,9 +49,9 @@ def env_seeds(seed: int, first: int, count: int) -> tuple[np.ndarray, np.ndarray
 
 
 class TensorUniforms:
-    """``uniforms`` of one set of keys on a device: the same bits, with nothing read back.
+    """``uniforms`` on a device for a fixed set of keys ``[n]`` uint64, without synchronisation.
 
-    Keys ``[n]`` uint64; ``at(step)`` gives ``[n, 2]`` float32 as ``uniforms(keys, step, 2)`` rounded to float32.
+    ``at(step)`` returns ``[n, 2]`` float32, equal to ``uniforms(keys, step, 2)`` rounded to float32.
     """
 
     def __init__(self, keys: np.ndarray, device: torch.device) -> None:
@@ -59,20 +61,20 @@ class TensorUniforms:
         self._columns = torch.from_numpy(columns.view(np.int64)).to(device)
 
     def at(self, step: int) -> Tensor:
-        """Two uniform numbers for every key at one step."""
+        """Return two uniform numbers per key at one step."""
         offset = _signed(int(_GOLDEN) * (step + 1))
         bits = _mix_tensor(_mix_tensor(_mix_tensor(self._keys + offset)[:, None] + self._columns))
         return (_shift_right(bits, 11).double() * 2.0**-53).float()
 
 
 def _signed(value: int) -> int:
-    """The int64 with the low 64 bits of a number."""
+    """Return the low 64 bits of an integer as an int64."""
     value &= 2**64 - 1
     return value - 2**64 if value >= 2**63 else value
 
 
 def _shift_right(z: Tensor, count: int) -> Tensor:
-    """A logical shift: int64 has no other way not to drag its sign along."""
+    """Shift right logically; ``>>`` on int64 is an arithmetic shift, which extends the sign."""
     return (z >> count) & ((1 << (64 - count)) - 1)
 
 

@@ -1,8 +1,9 @@
-"""What a run leaves on disk, and going on from it.
+"""The files of a run directory.
 
-``config.json``, ``metrics.jsonl``, TensorBoard events, ``result.json`` and ``checkpoints/FRAMES/`` with one
-``rank-K.safetensors`` a rank and a ``checkpoint.json`` that holds their SHA-256 sums. Files are written under a
-temporary name, flushed and then moved, so that a name that is there is whole, after a power cut too. Nothing is ever unpickled.
+A run writes ``config.json``, ``metrics.jsonl``, TensorBoard events, ``result.json`` and
+``checkpoints/FRAMES/``, which holds one ``rank-K.safetensors`` per rank and a ``checkpoint.json`` with their
+SHA-256 sums. JSON files and checkpoints are written under a temporary name, flushed and then renamed, so
+that a file under its final name is complete, even after a power failure. Nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -29,23 +30,23 @@ CHECKPOINT_SCHEMA_VERSION = 3
 
 
 class BadCheckpoint(Exception):
-    """A checkpoint that is truncated, foreign or changed; the message says which and why."""
+    """A checkpoint that is truncated, modified or of another version; the message names file and reason."""
 
 
 def flush_to_disk(path: Path) -> None:
-    """Wait until the disk holds a file, or a directory's names: what a power cut leaves. Errors: OSError."""
+    """Flush a file or directory to disk, so that it survives a power failure. Errors: OSError."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     except OSError as error:
-        if error.errno != errno.EINVAL:  # a file system that has no such call for directories
+        if error.errno != errno.EINVAL:  # EINVAL: this file system cannot flush directories
             raise
     finally:
         os.close(descriptor)
 
 
 def write_json(path: Path, data: dict[str, Any]) -> None:
-    """Write JSON so that the name never shows half a file."""
+    """Write a JSON file atomically."""
     temporary = path.with_name(path.name + ".tmp")
     with open(temporary, "w") as file:
         json.dump(data, file, indent=2)
@@ -57,22 +58,25 @@ def write_json(path: Path, data: dict[str, Any]) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object. Errors: UsageError when it is not there or is not one."""
+    """Read a JSON object. Errors: UsageError when the file is missing or holds no JSON object."""
     try:
         data = json.loads(path.read_text())
     except FileNotFoundError:
         raise UsageError(f"{path} does not exist; expected the directory of a parcade run") from None
     except (OSError, ValueError, RecursionError) as error:
-        raise UsageError(f"{path} cannot be read as JSON ({error}); it is damaged or not parcade's") from None
+        raise UsageError(
+            f"{path} cannot be read as JSON ({error}); it is damaged or not written by parcade"
+        ) from None
     if not isinstance(data, dict):
-        raise UsageError(f"{path} holds no JSON object; it is damaged or not parcade's")
+        raise UsageError(f"{path} holds no JSON object; it is damaged or not written by parcade")
     return data
 
 
 def claim_directory(path: Path) -> Path:
-    """Make this directory, or with -2, -3 ... behind its name the first that nobody has: of two who ask at once each gets its own.
+    """Create this directory, or the first free one with -2, -3, ... appended; return its path.
 
-    One that cannot be made at all is returned as it is, for ``make_run_directory`` to refuse.
+    Concurrent callers get different directories. If the directory cannot be created at all, its path is
+    returned, and ``make_run_directory`` reports the error.
     """
     for number in itertools.count(1):
         directory = path if number == 1 else path.with_name(f"{path.name}-{number}")
@@ -85,7 +89,7 @@ def claim_directory(path: Path) -> Path:
 
 
 def make_run_directory(path: Path) -> None:
-    """Create a run's directory and prove that it can be written. Errors: UsageError."""
+    """Create a run's directory and check that it is writable. Errors: UsageError."""
     try:
         path.mkdir(parents=True, exist_ok=True)
         if (path / "config.json").exists():
@@ -101,7 +105,7 @@ def make_run_directory(path: Path) -> None:
 
 
 def remove_unused(run: Path) -> None:
-    """Take back a run's directory in which nothing has been played; one that holds anything else stays, without its config."""
+    """Remove the files of a run without checkpoints and metrics, and its directory if it is then empty."""
     if complete_checkpoints(run) or (
         (run / "metrics.jsonl").exists() and (run / "metrics.jsonl").stat().st_size
     ):
@@ -119,13 +123,13 @@ def _sha256(path: Path) -> bytes:
 
 
 def _sealed(data: dict[str, Any]) -> str:
-    """A digest of a JSON object without its seal."""
+    """Return the digest of a JSON object without its seal."""
     plain = {name: value for name, value in data.items() if name != "seal"}
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
 
 def _as_tensor(value: np.ndarray | np.generic | Tensor) -> Tensor:
-    """A tensor safetensors can hold: contiguous and in memory of its own. uint64 travels as int64, bit for bit."""
+    """Return a contiguous copy that safetensors can store. uint64 is stored as int64 with the same bits."""
     if isinstance(value, Tensor):
         return value.detach().cpu().contiguous().clone()
     array = np.array(value, order="C")
@@ -133,12 +137,12 @@ def _as_tensor(value: np.ndarray | np.generic | Tensor) -> Tensor:
 
 
 def checkpoint_directory(run: Path, frames: int) -> Path:
-    """Where the checkpoint at this many frames stands."""
+    """Return the directory of the checkpoint at this number of frames."""
     return run / "checkpoints" / f"{frames:014d}"
 
 
 def write_rank_file(directory: Path, rank: int, tensors: dict[str, Any]) -> bytes:
-    """Write one rank's tensors into a checkpoint that is being made; returns their SHA-256."""
+    """Write one rank's tensors into an unfinished checkpoint; return the file's SHA-256."""
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"rank-{rank}.safetensors"
     safetensors.torch.save_file({name: _as_tensor(value) for name, value in tensors.items()}, path)
@@ -149,7 +153,7 @@ def write_rank_file(directory: Path, rank: int, tensors: dict[str, Any]) -> byte
 def finish_checkpoint(
     making: Path, final: Path, state: dict[str, Any], rank_digests: list[bytes], keep: int
 ) -> None:
-    """Seal a checkpoint whose rank files are all written, move it to its name and delete the oldest beyond ``keep``."""
+    """Seal a checkpoint whose rank files are written, rename it, and keep the newest ``keep`` checkpoints."""
     data = {
         "schema_version": CHECKPOINT_SCHEMA_VERSION,
         "world_size": len(rank_digests),
@@ -160,21 +164,21 @@ def finish_checkpoint(
     if final.exists():
         shutil.rmtree(final)
     os.replace(making, final)
-    flush_to_disk(final.parent)  # before the checkpoints that it replaces go
+    flush_to_disk(final.parent)  # before older checkpoints are deleted
     for old in complete_checkpoints(final.parent.parent)[keep:]:
         shutil.rmtree(old, ignore_errors=True)
 
 
 def complete_checkpoints(run: Path) -> list[Path]:
-    """Checkpoint directories of a run, newest first; those still being made are left out."""
+    """Return the checkpoint directories of a run, newest first, without unfinished ones."""
     found = (run / "checkpoints").glob("*") if (run / "checkpoints").is_dir() else ()
     return sorted((p for p in found if p.name.isdigit()), reverse=True)
 
 
 def read_checkpoint(directory: Path, *, check_files: bool = True) -> dict[str, Any]:
-    """The ``checkpoint.json`` of a checkpoint whose every file is whole. Errors: BadCheckpoint naming the file.
+    """Read ``checkpoint.json`` and verify its seal and the rank files. Errors: BadCheckpoint naming the file.
 
-    Without ``check_files`` its files are not read through: for whoever was told that they are whole.
+    ``check_files=False`` skips the rank files, for a caller that knows they are complete.
     """
     path = directory / "checkpoint.json"
     try:
@@ -196,7 +200,7 @@ def read_checkpoint(directory: Path, *, check_files: bool = True) -> dict[str, A
 
 
 def read_rank_file(directory: Path, rank: int) -> dict[str, Tensor]:
-    """One rank's tensors. Errors: BadCheckpoint."""
+    """Read one rank's tensors. Errors: BadCheckpoint."""
     path = directory / f"rank-{rank}.safetensors"
     try:
         return safetensors.torch.load_file(path)
@@ -205,15 +209,15 @@ def read_rank_file(directory: Path, rank: int) -> dict[str, Tensor]:
 
 
 def newest_checkpoint(run: Path, *, check_files: bool = True) -> tuple[Path, dict[str, Any], list[str]]:
-    """The newest whole checkpoint, its state, and a line for every newer one that was refused; ``read_checkpoint`` checks them.
+    """Return the newest complete checkpoint, its state, and a message for every newer one that was rejected.
 
-    Errors: UsageError when the run has none.
+    ``read_checkpoint`` verifies each one. Errors: UsageError when the run has no usable checkpoint.
     """
     refused: list[str] = []
     for directory in complete_checkpoints(run):
         try:
             return directory, read_checkpoint(directory, check_files=check_files), refused
         except BadCheckpoint as error:
-            refused.append(f"checkpoint refused: {error}; trying the one before it")
+            refused.append(f"checkpoint rejected: {error}; trying the previous one")
     reasons = f" ({'; '.join(refused)})" if refused else ""
-    raise UsageError(f"{run} has no usable checkpoint{reasons}; start it anew with another --run-dir")
+    raise UsageError(f"{run} has no usable checkpoint{reasons}; start a new run with another --run-dir")

@@ -1,7 +1,8 @@
-"""Tiny built-in tasks and slow reference maths, shipped so that users can test their own additions too.
+"""Tiny built-in tasks and slow reference implementations, also for testing your own additions.
 
-The tasks are vector environments in a few lines of numpy: they learn in seconds, follow the same conventions as the
-Atari backends (SAME_STEP autoreset, the infos of ``make_vec``) and give and take their state exactly.
+The tasks are vector environments in a few lines of numpy, which an agent learns in seconds. They follow the
+same conventions as the Atari backends (SAME_STEP autoreset, the infos of ``make_vec``) and save and restore
+their state exactly.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from parcade.random import uniforms
 
 
 class TinyVectorEnv(VectorEnv):
-    """Base of the built-in tasks: keeps episode clocks, random numbers and autoreset; a task says what happens.
+    """Base class of the built-in tasks: step counters, random numbers and autoreset.
 
-    A task sets ``observation_shape`` and ``num_actions`` and writes ``_start(i, u)`` and ``_advance(actions)``.
-    State: ``key`` ``[n]`` uint64 (the seed), ``episode`` ``[n]``, ``clock`` ``[n]`` steps into the episode, and the
-    task's own arrays named in ``state_names``.
+    A task sets ``observation_shape`` and ``num_actions`` and implements ``_start``, ``_advance`` and
+    ``_observe``.
+    State: ``key`` ``[n]`` uint64 (the seed), ``episode`` ``[n]`` int64, ``clock`` ``[n]`` int64 (steps since
+    the start of the episode), and the task's own arrays, named in ``state_names``.
     """
 
     observation_shape: tuple[int, ...]
@@ -43,15 +45,15 @@ class TinyVectorEnv(VectorEnv):
             setattr(self, name, np.zeros(num_envs, np.int64))
 
     def _start(self, which: np.ndarray, u: np.ndarray) -> None:
-        """Begin an episode in the envs of mask ``which``; ``u`` ``[n]`` is one uniform number for each."""
+        """Start an episode in the envs of mask ``which`` ``[n]``; ``u`` ``[n]`` are uniform numbers."""
         raise NotImplementedError
 
     def _advance(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """One step of all; returns rewards, terminated, truncated ``[n]``."""
+        """Advance all envs by one step; return rewards, terminated, truncated ``[n]``."""
         raise NotImplementedError
 
     def _observe(self) -> np.ndarray:
-        """Observations ``[n, *observation_shape]`` uint8 of all."""
+        """Return the observations of all envs, ``[n, *observation_shape]`` uint8."""
         raise NotImplementedError
 
     def _begin(self, which: np.ndarray) -> None:
@@ -62,7 +64,7 @@ class TinyVectorEnv(VectorEnv):
     def reset(
         self, *, seed: int | np.ndarray | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """Begin an episode everywhere. ``seed`` ``[n]`` or an int, which seeds env i with seed + i."""
+        """Start an episode in every env. ``seed`` is ``[n]``, or an int, which seeds env i with seed + i."""
         if seed is not None:
             seeds = np.arange(self.num_envs) + seed if np.isscalar(seed) else np.asarray(seed)
             self.key = seeds.astype(np.uint64)
@@ -73,7 +75,7 @@ class TinyVectorEnv(VectorEnv):
     def step(
         self, actions: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
-        """One step of every task; ended ones begin anew at once."""
+        """Advance every env by one step; finished episodes restart in the same step."""
         self.clock += 1
         rewards, terminated, truncated = self._advance(np.asarray(actions))
         infos = self._infos(1)
@@ -89,18 +91,21 @@ class TinyVectorEnv(VectorEnv):
         return {"lives": zeros, "frames": zeros + frames, "reset_frames": zeros}
 
     def get_state(self) -> dict[str, np.ndarray]:
-        """Everything that decides the future, as arrays ``[n]``."""
+        """Return the complete state, as arrays ``[n]``."""
         return {name: getattr(self, name).copy() for name in ("key", "episode", "clock", *self.state_names)}
 
     def set_state(self, state: dict[str, np.ndarray]) -> np.ndarray:
-        """Take a state that ``get_state`` gave; returns the observations ``[n, ...]`` it shows."""
+        """Restore a state returned by ``get_state``; return its observations ``[n, ...]``."""
         for name in ("key", "episode", "clock", *self.state_names):
             getattr(self, name)[...] = state[name]
         return self._observe()
 
 
 class TinyCatch(TinyVectorEnv):
-    """A ball falls down a 6x5 board; move the paddle (left, stay, right) under it. Scores -1 or 1; chance gives -0.6."""
+    """Move the paddle (left, stay, right) under a ball that falls down a 6x5 board.
+
+    The score is -1 or 1; a random policy averages -0.6.
+    """
 
     observation_shape = (1, 6, 5)
     num_actions = 3
@@ -125,7 +130,10 @@ class TinyCatch(TinyVectorEnv):
 
 
 class TinyMemory(TinyVectorEnv):
-    """A cue is shown once; three blank steps later, name it. Scores -1 or 1; without memory no policy beats 0."""
+    """Name a cue that was shown once, three blank steps earlier.
+
+    The score is -1 or 1; a policy without memory averages 0 at best.
+    """
 
     observation_shape = (4,)
     num_actions = 2
@@ -150,7 +158,7 @@ class TinyMemory(TinyVectorEnv):
 
 
 class TinyForever(TinyVectorEnv):
-    """Every step rewards 1 and every tenth step is cut off: with correct truncation V is 1 / (1 - gamma), not 10."""
+    """Reward 1 per step, truncated after ten steps: V is 1 / (1 - gamma) with correct truncation, not 10."""
 
     observation_shape = (2,)
     num_actions = 2
@@ -173,7 +181,7 @@ TINY_TASKS: dict[str, type[TinyVectorEnv]] = {
 
 
 def slow_discounted_returns(rewards, discounts, bootstrap_value):
-    """``rl.returns.discounted_returns`` from its definition, one sum per place; nested lists or arrays ``[T, B]``."""
+    """Compute ``rl.returns.discounted_returns`` by its definition; nested lists or arrays ``[T, B]``."""
     T, B = np.shape(rewards)
     returns = np.zeros((T, B))
     for t in range(T):
@@ -187,7 +195,7 @@ def slow_discounted_returns(rewards, discounts, bootstrap_value):
 
 
 def slow_generalized_advantages(rewards, discounts, values, bootstrap_value, lambda_):
-    """GAE from its other definition: the (1 - lambda) lambda^(n-1) weighted mean of all n-step advantages ``[T, B]``."""
+    """Compute GAE ``[T, B]`` as the mean of all n-step advantages, weighted by (1 - lambda) lambda^(n-1)."""
     T, B = np.shape(rewards)
     advantages = np.zeros((T, B))
     for t in range(T):
@@ -207,7 +215,7 @@ def slow_generalized_advantages(rewards, discounts, values, bootstrap_value, lam
 
 
 def slow_q_lambda_returns(rewards, discounts, max_q_tp1, lambda_):
-    """Q(lambda) as the lambda-weighted mean of n-step targets ``[T, B]``, every one bootstrapped with max_a Q."""
+    """Compute Q(lambda) ``[T, B]`` as the lambda-weighted mean of n-step targets with bootstrap max_a Q."""
     T, B = np.shape(rewards)
     returns = np.zeros((T, B))
     for t in range(T):
@@ -226,7 +234,7 @@ def slow_q_lambda_returns(rewards, discounts, max_q_tp1, lambda_):
 
 
 def slow_vtrace_targets(log_ratios, rewards, discounts, values, bootstrap_value, lambda_, rho_clip, c_clip):
-    """V-trace targets by the sum of arXiv 1802.01561, eq. 1, every product written out ``[T, B]``."""
+    """Compute V-trace targets ``[T, B]`` by the sum in arXiv 1802.01561, eq. 1, with explicit products."""
     T, B = np.shape(rewards)
     ratios = np.exp(log_ratios)
     targets = np.zeros((T, B))
@@ -234,7 +242,7 @@ def slow_vtrace_targets(log_ratios, rewards, discounts, values, bootstrap_value,
         for b in range(B):
             targets[s, b] = values[s][b]
             for t in range(s, T):
-                trace = 1.0  # of discounts and c between s and t
+                trace = 1.0  # product of discounts and c from s to t - 1
                 for i in range(s, t):
                     trace *= discounts[i][b] * lambda_ * min(c_clip, ratios[i][b])
                 v_tp1 = values[t + 1][b] if t + 1 < T else bootstrap_value[b]
@@ -244,9 +252,9 @@ def slow_vtrace_targets(log_ratios, rewards, discounts, values, bootstrap_value,
 
 
 class TensorEnv:
-    """A vector environment that gives tensors of a device, around one that gives arrays: stands in for consoles on a GPU.
+    """Wraps a vector environment so that it returns tensors on a device, to simulate consoles on a GPU.
 
-    On torch's ``meta`` device it gives shapes without values, so that code which reads one back fails.
+    On torch's ``meta`` device, tensors have shapes but no values, so that code which reads a value fails.
     """
 
     def __init__(self, env: VectorEnv, device: str = "cpu") -> None:
@@ -260,12 +268,12 @@ class TensorEnv:
         return self._torch.from_numpy(np.array(array)).to(self.device)
 
     def reset(self, *, seed=None):
-        """As the environment's, as tensors."""
+        """Reset the environment; return tensors."""
         observations, infos = self.env.reset(seed=seed)
         return self._tensor(observations), {name: self._tensor(value) for name, value in infos.items()}
 
     def step(self, actions):
-        """As the environment's, as tensors; on ``meta`` every step plays action 0."""
+        """Step the environment; return tensors. On ``meta``, every action is 0."""
         known = np.zeros(self.env.num_envs, np.int64) if self.device.type == "meta" else actions.numpy()
         *told, infos = self.env.step(known)
         infos = {"final_obs": self._final, **{name: self._tensor(value) for name, value in infos.items()}}
@@ -273,7 +281,7 @@ class TensorEnv:
 
     @classmethod
     def group_like(cls, group, device: str = "cpu"):
-        """A ``DeviceEnvGroup`` that plays the games of an ``EnvGroup``: same seeds, same noise."""
+        """Return a ``DeviceEnvGroup`` that plays the same episodes as an ``EnvGroup``."""
         from parcade.experience.device_group import DeviceEnvGroup
 
         return DeviceEnvGroup(
@@ -290,18 +298,18 @@ class TensorEnv:
 
 
 class SlowPriorities:
-    """``experience.prioritized.SumTree`` as a list: sampling walks the running sum."""
+    """``experience.prioritized.SumTree`` as a plain list; sampling scans the cumulative sum."""
 
     def __init__(self, capacity: int) -> None:
         self.values = [0.0] * capacity
 
     def update(self, indices, values) -> None:
-        """Set priorities one by one."""
+        """Set the priorities of these indices."""
         for i, value in zip(indices, values, strict=True):
             self.values[int(i)] = float(value)
 
     def sample(self, shares) -> list[int]:
-        """The first place whose running sum exceeds each share of the total."""
+        """Return, for each share of the total, the first index whose cumulative sum exceeds it."""
         total, found = sum(self.values), []
         for share in shares:
             running, wanted = 0.0, share * total

@@ -1,7 +1,8 @@
-"""How many threads a process may use.
+"""Number of threads per process.
 
-BLAS and OpenMP start a thread a core in every process; with a process a core that is cores squared, and all of them
-wait for one another. So a run sizes its pools itself unless told not to.
+By default, BLAS and OpenMP start one thread per core in every process. With one process per core, that is
+cores squared threads, which compete for the cores. A run therefore sizes its thread pools itself, unless
+``threads_per_rank`` is ``UNMANAGED``.
 """
 
 from __future__ import annotations
@@ -16,36 +17,35 @@ from parcade.errors import UsageError
 from parcade.machine import available_cores
 
 MOST_THREADS_A_CORE = 16
-"""More than this helps nobody, and libraries that are told tens of thousands end the process."""
+"""More threads than this never help, and some libraries crash when set to tens of thousands."""
 
 UNMANAGED = -1
-"""``threads_per_rank`` that leaves every library its own default."""
+"""Value of ``threads_per_rank`` that keeps every library's default."""
 
 
 def check_threads(name: str, threads: int) -> None:
-    """Refuse more threads than this machine's cores have any use for. Errors: UsageError."""
+    """Reject more threads than ``MOST_THREADS_A_CORE`` per core. Errors: UsageError."""
     most = MOST_THREADS_A_CORE * available_cores()
     if threads > most:
         raise UsageError(
-            f"{name}={threads:,} is more than {MOST_THREADS_A_CORE} threads for each of the {available_cores()} core(s) here; "
-            f"use {most:,} or fewer"
+            f"{name}={threads:,} is more than {MOST_THREADS_A_CORE} threads for each of the "
+            f"{available_cores()} core(s) here; use {most:,} or fewer"
         )
 
 
 def rank_threads(threads_per_rank: int, local_size: int) -> int:
-    """Threads of each of ``local_size`` ranks that share this machine: an even share of its cores unless one is
-    given."""
+    """Return the threads per rank for ``local_size`` ranks on this machine; for 0, an even share of cores."""
     return threads_per_rank or max(1, available_cores() // local_size)
 
 
 def threads_asked_for() -> int:
-    """What ``OMP_NUM_THREADS`` says, 0 where it says nothing: launchers and users of a program have no other flag."""
+    """Return ``OMP_NUM_THREADS``, the setting of launchers and users of other programs; 0 if not set."""
     said = os.environ.get("OMP_NUM_THREADS", "")
     return int(said) if said.isdigit() else 0
 
 
 def set_threads(threads_per_rank: int, local_size: int, *, serial: bool, overlap: bool) -> int:
-    """Size torch's pool in this process; returns the threads that emulation may use too."""
+    """Size torch's thread pool in this process; return the number of threads, which emulation also uses."""
     if threads_per_rank == UNMANAGED:
         return available_cores()
     threads = 1 if serial else rank_threads(threads_per_rank, local_size)
@@ -56,22 +56,25 @@ def set_threads(threads_per_rank: int, local_size: int, *, serial: bool, overlap
 
 
 def set_part_threads(threads_per_rank: int, *, learns: bool) -> None:
-    """Size torch's pool in a part of a system of actors and learners: one thread, and more for one that learns if they
-    are asked for. ``UNMANAGED`` leaves the pool as it is."""
+    """Size torch's thread pool in one part of an actor-learner system.
+
+    A learner gets ``threads_per_rank`` threads (0: one); any other part gets one.
+    ``UNMANAGED`` changes nothing.
+    """
     if threads_per_rank != UNMANAGED:
         torch.set_num_threads((threads_per_rank or 1) if learns else 1)
 
 
 @dataclass(frozen=True)
 class Pool:
-    """One library's threads in one process."""
+    """The thread pool of one library in one process."""
 
     library: str
     threads: int
 
 
 def pools_here() -> tuple[Pool, ...]:
-    """The pools of this process: OpenMP and BLAS as threadpoolctl finds them, and torch's own, which it cannot see."""
+    """Return this process's pools: OpenMP and BLAS from threadpoolctl, and torch's, which it does not see."""
     from threadpoolctl import threadpool_info
 
     pools = [

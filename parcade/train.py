@@ -1,7 +1,8 @@
-"""Training: the loop, and what it is put together from.
+"""The training loop and its setup.
 
-A run is a loss (``algorithms``) x an experience source (``experience``) x a gradient exchange (``exchange``). ``train``
-is the whole loop; ``run_training`` builds the three from a config, on one rank or on each of many, and resumes.
+A run combines a loss (``algorithms``), an experience source (``experience``) and a gradient exchange
+(``exchange``). ``train`` is the loop; ``run_training`` builds the three from a config on every
+rank, or restores them.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from parcade.timing import Timer
 
 
 def train(algorithm: Algorithm, source: Source, exchange: Exchange, reporter: Reporter) -> None:
-    """Collect, learn, publish, report, until the reporter says that the run is over."""
+    """Collect, learn, publish and report until the reporter ends the run."""
     while reporter.finished is None:
         reporter.record(source, turn(algorithm, source, exchange, reporter.timer, reporter.progress.share))
 
@@ -52,7 +53,7 @@ def train(algorithm: Algorithm, source: Source, exchange: Exchange, reporter: Re
 def turn(
     algorithm: Algorithm, source: Source, exchange: Exchange, timer: Timer, share: float
 ) -> dict[str, Tensor]:
-    """One turn of the loop, which learners of every topology share; returns its metrics, left on their device."""
+    """Run one iteration; return its metrics, on their device. Learners of a topology call it as well."""
     batch = source.next_batch()
     policy_lag = (algorithm.policy.version - batch.policy_version.min()).float()
     with timer.scope("learn"):
@@ -62,10 +63,10 @@ def turn(
 
 
 def run_training(config: TrainConfig, run: Path, *, resume: bool = False) -> dict[str, Any] | None:
-    """Train as the config says, in a run directory that is there; returns ``result.json``'s content on rank 0.
+    """Train by the config in an existing run directory; return the content of ``result.json`` on rank 0.
 
-    Under mpiexec, srun or torchrun every rank calls this. Errors: UsageError for what a user can mend, before anything starts;
-    RuntimeError when ranks disagree.
+    Under mpiexec, srun or torchrun, every rank calls this function.
+    Errors: UsageError for mistakes the user can fix, before training starts; RuntimeError if ranks disagree.
     """
     timers = [Timer()]
     rank = ranks.rank() if ranks.launched_as_rank() else 0
@@ -78,9 +79,9 @@ def run_training(config: TrainConfig, run: Path, *, resume: bool = False) -> dic
 
 
 def signs(timers: list[Timer]) -> Signs:
-    """How a heartbeat sees a run: a scope entered or left by any of its threads is progress."""
+    """Return the state that heartbeats report. A scope entered or left by any thread counts as progress."""
     scope, _ = timers[0].standing
-    # The first update is under way: from here on no step takes minutes.
+    # The first update has started. From now on, no step takes minutes.
     begun = timers[0].seconds["learn"] > 0
     return Signs(scope, max(timer.standing[1] for timer in timers), begun)
 
@@ -89,9 +90,8 @@ def _run_training(config: TrainConfig, run: Path, timers: list[Timer], resume: b
     timer = timers[0]
     exchange = make_exchange(config, timer)
     check_device(config)
-    if (
-        config.run.device == "cuda" and not config.consoles_on_device
-    ):  # asked here: asking takes memory of the GPU
+    # Checked in the training process only: reading a GPU's free memory takes some of that memory.
+    if config.run.device == "cuda" and not config.consoles_on_device:
         check_process_memory(config, free_device_memory("cuda"))
     check_divisible(config, exchange.world_size)
     is_serial = config.run.engine == "serial"
@@ -159,7 +159,7 @@ def _run_training(config: TrainConfig, run: Path, timers: list[Timer], resume: b
 
 
 def make_exchange(config: TrainConfig, timer: Timer) -> Exchange:
-    """The gradient exchange of the config's engine."""
+    """Return the gradient exchange of the config's engine."""
     if config.run.engine != "mpi":
         return LocalExchange(timer)
     if torchrun.launched_by_torchrun():
@@ -183,7 +183,7 @@ def make_exchange(config: TrainConfig, timer: Timer) -> Exchange:
 
 
 def make_algorithm(config: TrainConfig, exchange: Exchange) -> Algorithm:
-    """The algorithm with its policy, attached to the exchange. Every rank starts from the same parameters."""
+    """Return the algorithm, attached to the exchange. Every rank starts from the same parameters."""
     policy = make_policy(config)
     device = torch_device(config.run.device)
     if config.run.device == "cuda":
@@ -201,13 +201,13 @@ def make_algorithm(config: TrainConfig, exchange: Exchange) -> Algorithm:
 
 
 def default_run_directory(config: TrainConfig) -> Path:
-    """runs/GAME-ALGORITHM-sSEED-TIME under the working directory."""
+    """Return runs/GAME-ALGORITHM-sSEED-TIME, relative to the working directory."""
     now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
     return Path("runs") / f"{config.game.replace('/', '_')}-{config.run.algorithm}-s{config.run.seed}-{now}"
 
 
 def start_run(config: TrainConfig) -> Path:
-    """Make the run's directory and write ``config.json``. Errors: UsageError when it cannot be written."""
+    """Create the run's directory and write ``config.json``. Errors: UsageError when it cannot be written."""
     check_device(config)
     run = (
         Path(config.run.run_dir)
@@ -222,7 +222,7 @@ def start_run(config: TrainConfig) -> Path:
 def write_result(
     config: TrainConfig, run: Path, progress: Progress, reason: str, *, ranks: int = 1
 ) -> dict[str, Any]:
-    """Write ``result.json``: what the run came to, where and with which code."""
+    """Write ``result.json``: the results of the run, the machine and the commit."""
     p = progress
     mean = p.board.score_mean
     result = {

@@ -88,15 +88,15 @@ BAD = {
     ),
     "consoles on a GPU without the network": (
         ["train", "pong", "--env-device", "cuda"],
-        "needs the network there too; got device 'cpu'",
+        "needs the network on a GPU; got device 'cpu'",
     ),
     "consoles of a system of parts on a GPU": (
         ["train", "pong", "--device", "cuda", "--env-device", "cuda", "--algorithm", "impala"],
-        "plays on CPU cores; use --env-device cpu",
+        "emulates on the CPU; use --env-device cpu",
     ),
     "consoles of whole games on a GPU": (
         ["train", "pong", "--device", "cuda", "--env-device", "cuda", "--algorithm", "reinforce"],
-        "plays on CPU cores; use --env-device cpu",
+        "emulates on the CPU; use --env-device cpu",
     ),
     "ale-py's consoles on a GPU": (
         ["train", "pong", "--device", "cuda", "--env-device", "cuda", "--backend", "ale"],
@@ -104,11 +104,11 @@ BAD = {
     ),
     "another environment on a GPU": (
         ["train", "tiny_catch", "--device", "cuda", "--env-device", "cuda"],
-        "is for Atari games",
+        "needs an Atari game",
     ),
     "consoles on a GPU that overlap": (
         ["train", "pong", "--device", "cuda", "--env-device", "cuda", "--overlap"],
-        "env_device 'cuda' takes no --overlap",
+        "env_device 'cuda' does not support --overlap",
     ),
     "a score that is no number": (
         ["train", "pong", "--target-score", "eighteen"],
@@ -116,7 +116,7 @@ BAD = {
     ),
     "frames that are no whole number": (
         ["train", "pong", "--total-frames", "1.5"],
-        "expected a whole number, e.g. 1000000; got '1.5'",
+        "expected an integer, e.g. 1000000; got '1.5'",
     ),
     "a picture of one row": (["train", "pong", "--image-height", "1"], "image_height=1 is below 8"),
     "far too many environments": (["train", "pong", "--num-envs", "1e9"], "or fewer"),
@@ -134,7 +134,7 @@ BAD = {
             "--actor-gpus",
             "1",
         ],
-        "actors act on CPU cores",
+        "actors use CPU cores",
     ),
     "more environments than threads serve": (
         ["train", "tiny_catch", "--num-envs", "400000", "--unroll-length", "2", "--threads-per-rank", "1"],
@@ -208,7 +208,7 @@ BAD = {
         ["doctor", "--threads-per-rank", "30000"],
         "threads_per_rank=30,000 is more than 16",
     ),
-    "a second game": (["train", "pong", "breakout"], "unexpected word 'breakout'"),
+    "a second game": (["train", "pong", "breakout"], "unexpected argument 'breakout'"),
     "a flag that other algorithms have": (
         ["train", "pong", "--num-actors", "4"],
         "unknown flag --num-actors; it is a flag of --algorithm a3c, async-q, gorila, apex, impala, ga3c, es",
@@ -505,7 +505,7 @@ def test_bench_measures_stages_at_several_sizes_and_draws_them(tmp_path):
 def test_the_stage_of_raw_consoles_is_of_native_games(capsys):
     assert main(["bench", "env", "tiny_catch", "--stages", "emulate"]) == 2
     assert (
-        "stage emulate is of the native consoles; got tiny_catch over native; leave it out"
+        "stage emulate needs an Atari game on backend native; got tiny_catch on native; leave the stage out"
         in capsys.readouterr().err
     )
 
@@ -548,7 +548,7 @@ def test_a_finished_run_says_so_and_how_to_extend_it(tmp_path, capsys):
     said = capsys.readouterr()
     assert (
         "is finished: its mean score of" in said.err
-        and "give it more with --target-score" in said.err
+        and "set a higher --target-score" in said.err
         and said.out == ""
     )
     assert sorted(path.name for path in (run / "checkpoints").iterdir()) == before
@@ -578,7 +578,7 @@ def test_a_video_in_a_directory_that_does_not_exist_makes_none(tmp_path):
     from parcade.evaluate import check_video
 
     agent = SimpleNamespace(config=SimpleNamespace(game="pong"))
-    with pytest.raises(UsageError, match="does not exist; make it"):
+    with pytest.raises(UsageError, match="does not exist; create it"):
         check_video(agent, tmp_path / "no" / "such" / "x.mp4")
     assert list(tmp_path.iterdir()) == []
 

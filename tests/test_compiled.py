@@ -74,7 +74,7 @@ def test_who_has_no_network_to_compile_refuses(algorithm, engine, capsys):
 
     game = ["train", "tiny_catch", "--algorithm", algorithm, "--compile"]
     assert main(game) == 2
-    assert f"algorithm {algorithm} on engine {engine} takes no --compile" in capsys.readouterr().err
+    assert f"algorithm {algorithm} on engine {engine} does not support --compile" in capsys.readouterr().err
 
 
 def test_without_a_compiler_training_goes_on_and_a_line_says_so(tmp_path):

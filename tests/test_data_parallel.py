@@ -152,7 +152,11 @@ def with_a_buffer_elsewhere():
             f"parameters are torch.float32 on cpu, buffers on cpu, buffers on meta; {ONE_DEVICE}",
         ),
         (nn.Linear(3, 2), FitConfig(data_on="disk"), "data_on='disk'; expected one of device, host"),
-        (nn.Linear(3, 2), FitConfig(batch_size=97), "batch_size=97 is more than the 96 samples there are"),
+        (
+            nn.Linear(3, 2),
+            FitConfig(batch_size=97),
+            "batch_size=97 is more than the 96 samples of the dataset",
+        ),
         (nn.Linear(3, 2), FitConfig(epochs=0), "epochs=0"),
     ],
 )
@@ -219,7 +223,7 @@ def test_data_that_do_not_fit_on_the_gpu_are_refused_and_stay_on_the_host(monkey
     monkeypatch.setattr(data_parallel, "free_device_memory", lambda name: 96 * 3 * 4)
     gpu = torch.device("cuda", 0)
     with pytest.raises(
-        UsageError, match="the data take .* GiB and the GPU has .* GiB free; use data_on='host'"
+        UsageError, match="the data take .* GiB, but the GPU has only .* GiB free; use data_on='host'"
     ):
         placed(blobs(), gpu, "device")
     kept = blobs()

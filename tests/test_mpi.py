@@ -169,7 +169,7 @@ def test_a_killed_rank_ends_the_job_with_a_code_and_the_checkpoint_resumes(job):
     os.kill(pids[1], signal.SIGKILL)
     _, err = job.finish()
     assert job.process.returncode == 1
-    assert "go on with: parcade train --resume" in err
+    assert "resume with: parcade train --resume" in err
     assert not [pid for pid in pids if is_running(pid)]
     code, out, err = run(
         [sys.executable, "-m", "parcade", "train", "--resume", str(job.directory), "--time-limit", "1s"]
@@ -253,4 +253,4 @@ def test_all_ranks_go_back_to_the_checkpoint_that_rank_0_finds_whole(tmp_path):
 def test_an_exception_in_one_rank_ends_all_with_its_name(tmp_path):
     code, err = train_where_rank_1_raises(tmp_path, "RuntimeError('made to fail')")
     assert code != 0
-    assert "parcade: rank 1 failed (made to fail); all ranks are ended" in err
+    assert "parcade: rank 1 failed (made to fail); terminating all ranks" in err

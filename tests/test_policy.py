@@ -28,7 +28,7 @@ def test_every_picture_network_takes_84x84_pictures(network):
 def test_a_picture_too_small_for_a_network_is_refused():
     with pytest.raises(UsageError, match="too small"):
         build_torso("nature_cnn", (4, 20, 20), 32)
-    with pytest.raises(UsageError, match="needs pictures"):
+    with pytest.raises(UsageError, match="needs images"):
         build_torso("small_cnn", (5,), 32)
 
 

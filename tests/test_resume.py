@@ -147,7 +147,7 @@ def test_a_resume_over_ale_begins_fresh_games_and_counts_the_cut_ones(tmp_path, 
     result = run_training(longer, run, resume=True)
     assert result["games_cut_by_resume"] == 2
     assert result["frames"] == 128
-    assert "2 games under way were cut" in capsys.readouterr().out
+    assert "2 unfinished episodes were dropped" in capsys.readouterr().out
 
 
 def test_another_machine_is_warned_about(tmp_path, capsys, monkeypatch):
@@ -181,7 +181,7 @@ def test_a_signal_leaves_a_checkpoint_of_that_moment(tmp_path, number):
     os.kill(process.pid, number)
     out, err = process.communicate(timeout=100)
     assert process.returncode == 0, err
-    assert "go on with: parcade train --resume" in out
+    assert "resume with: parcade train --resume" in out
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert newest_checkpoint(tmp_path / "run")[1]["progress"]["frames"] == result["frames"]
 

@@ -204,7 +204,7 @@ class Heartbeat:
         self.interval_seconds = interval_seconds
         self.watch = watch
         self.grace_seconds = grace_seconds
-        self.advice = f"go on with: parcade train --resume {run}"
+        self.advice = f"resume with: parcade train --resume {run}"
         self._leave = threading.Event()
         self._answered: float | None = None
         self._thread = threading.Thread(target=self._beat_until_left, name="parcade-heartbeat", daemon=True)

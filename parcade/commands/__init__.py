@@ -1,1 +1,1 @@
-"""One file a command: its flags and what it does with them. ``cli.py`` has the table."""
+"""The commands, one file each: flags and implementation. ``cli.py`` has the table of commands."""

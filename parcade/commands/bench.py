@@ -1,4 +1,4 @@
-"""``parcade bench``: frames and steps a second on this machine."""
+"""``parcade bench``: measure frames and steps per second on this machine."""
 
 from __future__ import annotations
 
@@ -10,21 +10,19 @@ from parcade.errors import UsageError, missing_extra, unknown_name
 
 
 def _check_files(json_path: str, plot_path: str) -> None:
-    """Refuse results that could not be written, before minutes of measuring. Errors: UsageError."""
+    """Check that the results can be written, before measuring for minutes. Errors: UsageError."""
     for name, path in (("json", json_path), ("plot", plot_path)):
         if path and not Path(path).parent.is_dir():
             raise UsageError(
-                f"{name}={path}: there is no directory {Path(path).parent}; make it, or use another path"
+                f"{name}={path}: directory {Path(path).parent} does not exist; create it, or use another path"
             )
         if path and Path(path).is_dir():
             file = "bench.png" if name == "plot" else "bench.json"
-            raise UsageError(
-                f"{name}={path} is a directory; expected the path of a file, e.g. {Path(path) / file}"
-            )
+            raise UsageError(f"{name}={path} is a directory; expected a file path, e.g. {Path(path) / file}")
     if not plot_path:
         return
     if Path(plot_path).suffix.lower() != ".png":
-        raise UsageError(f"plot={plot_path} does not end in .png; use such a name")
+        raise UsageError(f"plot={plot_path} does not end in .png; use a name ending in .png")
     if importlib.util.find_spec("matplotlib") is None:
         raise missing_extra("matplotlib", "plots", "--plot")
 
@@ -35,7 +33,7 @@ def bench(arguments: list[str]) -> int:
     from parcade.flags import parse
 
     if not arguments or arguments[0] in ("-h", "--help"):
-        print("usage: parcade bench env|train [GAME] [flags]; each has --help")
+        print("usage: parcade bench env|train [GAME] [flags]; both have --help")
         return 0 if arguments else 2
     if arguments[0] not in BENCHES:
         raise unknown_name("bench", arguments[0], BENCHES)

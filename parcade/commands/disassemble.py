@@ -1,4 +1,4 @@
-"""``parcade disassemble``: a ROM as a listing."""
+"""``parcade disassemble``: list a ROM's instructions."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from parcade.errors import UsageError
 
 @dataclass(frozen=True)
 class DisassembleFlags:
-    """List a ROM's instructions; bytes that no code leads to are data."""
+    """List a ROM's instructions. Bytes that no code reaches are listed as data."""
 
     rom: Annotated[str, "positional"]
-    """A ROM by path, or a game by name."""
+    """Path of a ROM, or name of a game."""
 
 
 def disassemble(arguments: list[str]) -> int:

@@ -1,4 +1,4 @@
-"""``parcade doctor``: the machine, what a run would start on it, and what does not fit."""
+"""``parcade doctor``: report this machine, the processes a run would start on it, and problems."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from parcade.errors import UsageError
 
 @dataclass(frozen=True)
 class DoctorFlags:
-    """Look at this machine before a run like this, or at a run that is under way."""
+    """Check this machine for a planned run, or check a current run."""
 
     engine: Literal["local", "serial", "mpi", "ray"] = "local"
-    """The engine the run would use."""
+    """Engine of the planned run."""
     ranks: int = 1
-    """Its ranks on this machine."""
+    """Number of its ranks on this machine."""
     threads_per_rank: int = 0
-    """Its threads a rank; 0 as parcade would choose, -1 as every library would."""
+    """Threads of each rank; 0 is parcade's choice, -1 is the default of every library."""
     backend: Literal["ale", "native"] = "native"
-    """Who would emulate."""
+    """Emulator of the planned run."""
     device: Literal["cpu", "cuda"] = "cpu"
-    """Where the network would live."""
+    """Device of its network."""
     precision: Literal["float32", "bfloat16", "auto"] = "float32"
-    """What it would compute in; auto: what this machine is faster in."""
+    """Number format of its network; auto is the faster one on this machine."""
     run: str = ""
-    """A run that is under way here: watch its processes."""
+    """Directory of a current run on this machine, to watch its processes."""
     seconds: float = 2.0
     """How long to watch them."""
     json: bool = False
@@ -40,7 +40,7 @@ class DoctorFlags:
         if self.ranks < 1 or self.threads_per_rank < -1 or not 0 < self.seconds < math.inf:
             raise UsageError(
                 f"ranks={self.ranks}, threads_per_rank={self.threads_per_rank}, seconds={self.seconds}: "
-                "expected 1 rank or more, threads of -1 or more and finite seconds above 0"
+                "expected 1 or more ranks, threads of -1 or more and finite seconds above 0"
             )
         if self.ranks > 1 and self.engine != "mpi":
             raise UsageError(f"ranks={self.ranks} needs --engine mpi; engine {self.engine} is one process")
@@ -65,12 +65,13 @@ def doctor(arguments: list[str]) -> int:
     plan = Plan(**{name: getattr(flags, name) for name in names})
     try:
         facts = all_facts(plan)
-    except RuntimeError as error:  # of the process that is started to be looked at
+    except RuntimeError as error:  # from the probe process
         print(f"parcade: {error}", file=sys.stderr)
         return 1
     findings = by_gravity([*examine(facts, plan), *examine_running(running, facts.core_budget)])
     if flags.json:
-        print(json.dumps({"facts": dataclasses.asdict(facts), "running": [dataclasses.asdict(p) for p in running],
+        print(json.dumps({"facts": dataclasses.asdict(facts),
+                          "running": [dataclasses.asdict(p) for p in running],
                           "findings": [finding.to_json() for finding in findings]}, indent=2))  # fmt: skip
     else:
         _print(facts, running, findings)
@@ -82,20 +83,19 @@ def _print(facts, running, findings) -> None:
         print(f"{name:<16}{value}")
     for p in running:
         print(
-            f"{p.name:<16}{p.cores_used:.2f} cores, {p.busy_threads} busy of {p.threads} threads, cores "
-            f"{_cores(p.affinity)}, "
-            f"{p.memory_bytes >> 20} MiB, {p.involuntary_switches:.0f} involuntary and {p.voluntary_switches:.0f} "
-            "voluntary switches/s"
+            f"{p.name:<16}{p.cores_used:.2f} cores, {p.busy_threads} busy of {p.threads} threads, "
+            f"cores {_cores(p.affinity)}, {p.memory_bytes >> 20} MiB, "
+            f"{p.involuntary_switches:.0f} involuntary and {p.voluntary_switches:.0f} voluntary switches/s"
         )
     print()
     for finding in findings:
         print(f"{finding.level}: {finding.says}\n  because {finding.evidence}\n  fix     {finding.fix}")
     if not findings:
-        print("nothing to mend")
+        print("no problems found")
 
 
 def _cores(cores: tuple[int, ...]) -> str:
-    """Cores as the kernel writes them: 0-3,8."""
+    """Format core numbers as the kernel does: 0-3,8."""
     parts: list[str] = []
     for core in cores:
         if parts and core == int(parts[-1].split("-")[-1]) + 1:
@@ -121,8 +121,8 @@ def _table(facts) -> list[tuple[str, str]]:
         ("CPU", f"{facts.cpu}; {' '.join(facts.simd) or 'vector instructions unknown'}"),
         (
             "cores",
-            f"{facts.cores}, usable {_cores(facts.usable_cores)}; {len(facts.numa_nodes) or 1} memory node(s); load "
-            f"{facts.load:.1f}",
+            f"{facts.cores}, usable {_cores(facts.usable_cores)}; "
+            f"{len(facts.numa_nodes) or 1} NUMA node(s); load {facts.load:.1f}",
         ),
         ("cgroup", f"{quota}, {memory}"),
         (
@@ -151,13 +151,14 @@ def _table(facts) -> list[tuple[str, str]]:
         ),
         (
             "GPU",
-            f"{', '.join(facts.gpus) or 'none'}; driver {facts.gpu_driver or 'none'}; torch for "
-            f"{'CUDA ' + facts.torch_cuda if facts.torch_cuda else 'CPUs only'}",
+            f"{', '.join(facts.gpus) or 'none'}; driver {facts.gpu_driver or 'none'}; "
+            f"torch for {'CUDA ' + facts.torch_cuda if facts.torch_cuda else 'CPUs only'}",
         ),
         ("games", f"{facts.games or 'none'} in ale-py"),
         (
             "Numba",
-            f"{facts.numba or missing}; cache {facts.numba_cache or '-'}, {facts.numba_kernels_cached} kernels kept",
+            f"{facts.numba or missing}; cache {facts.numba_cache or '-'}, "
+            f"{facts.numba_kernels_cached} kernels cached",
         ),
     ]
     return rows

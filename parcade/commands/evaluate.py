@@ -1,4 +1,4 @@
-"""``parcade eval`` and ``parcade watch``: a trained agent plays."""
+"""``parcade eval`` and ``parcade watch``: let a trained agent play."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ def _check_seed(seed: int) -> None:
 
 @dataclass(frozen=True)
 class EvalFlags:
-    """Play whole games on unseen seeds and report raw scores; writes eval.json into the run's directory."""
+    """Play complete episodes on unseen seeds, report raw scores and write eval.json to the run directory."""
 
     run: Annotated[str, "positional"]
     """The run's directory."""
     episodes: int = 30
-    """Whole games."""
+    """Number of episodes."""
     seed: int = 0
-    """Decides the games."""
+    """Seed of the episodes."""
     greedy: bool = False
-    """Always the likeliest action instead of one drawn from the policy."""
+    """Always take the likeliest action instead of sampling from the policy."""
     video: str = ""
-    """Also write one game as an MP4 to this path."""
+    """Also record one episode as an MP4 file at this path."""
     json: bool = False
     """Print the result as JSON."""
 
@@ -55,14 +55,14 @@ def evaluate(arguments: list[str]) -> int:
     else:
         print(" ".join(f"{score:g}" for score in result["scores"]))
         print(
-            f"{result['game']}: mean {result['score_mean']:.2f}, median {result['score_median']:g}, deviation "
-            f"{result['score_deviation']:.2f}, {result['score_min']:g} to {result['score_max']:g}, "
-            f"over {result['episodes']} games"
+            f"{result['game']}: mean {result['score_mean']:.2f}, median {result['score_median']:g}, "
+            f"deviation {result['score_deviation']:.2f}, {result['score_min']:g} to {result['score_max']:g}, "
+            f"over {result['episodes']} episodes"
         )
     if flags.video:
         scores = record_video(agent, Path(flags.video), seed=flags.seed, greedy=flags.greedy)
         if not flags.json:
-            print(f"video of a game that scored {scores[0]:g}: {flags.video}")
+            print(f"video of an episode with score {scores[0]:g}: {flags.video}")
     return 0
 
 
@@ -73,11 +73,11 @@ class WatchFlags:
     run: Annotated[str, "positional"]
     """The run's directory."""
     games: int = 1
-    """How many games."""
+    """Number of episodes."""
     seed: int = 0
-    """Decides the games."""
+    """Seed of the episodes."""
     greedy: bool = False
-    """Always the likeliest action."""
+    """Always take the likeliest action instead of sampling from the policy."""
 
     def __post_init__(self) -> None:
         _check_seed(self.seed)

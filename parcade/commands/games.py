@@ -1,4 +1,4 @@
-"""``parcade games``: what there is to play."""
+"""``parcade games``: list the available games."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class GamesFlags:
     """List the games that can be trained."""
 
     json: bool = False
-    """As JSON."""
+    """Print the list as JSON."""
 
 
 def games(arguments: list[str]) -> int:
@@ -31,9 +31,8 @@ def games(arguments: list[str]) -> int:
     from rich.console import Console
 
     console = Console()
-    with (
-        console.capture() as shown
-    ):  # rich by itself ends with code 1 where the reader leaves early, as `| head` does
+    # Capture the output: if the reader closes the pipe early (`| head`), rich itself would exit with code 1.
+    with console.capture() as shown:
         _show(console)
     print(shown.get(), end="")
     return 0
@@ -45,8 +44,8 @@ def _show(console: Console) -> None:
     from parcade.envs import game_names
     from parcade.testing import TINY_TASKS
 
-    console.print(f"{len(game_names())} Atari games (spelled as you like: SpaceInvaders, ALE/Pong-v5):")
+    console.print(f"{len(game_names())} Atari games (other spellings work: SpaceInvaders, ALE/Pong-v5):")
     console.print(Columns(game_names(), equal=True, column_first=True))
     console.print(
-        f"tiny tasks for tests: {', '.join(sorted(TINY_TASKS))}; and every Gymnasium id, e.g. CartPole-v1"
+        f"tiny tasks for tests: {', '.join(sorted(TINY_TASKS))}; also any Gymnasium id, e.g. CartPole-v1"
     )

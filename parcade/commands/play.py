@@ -1,4 +1,4 @@
-"""``parcade play``: a person plays."""
+"""``parcade play``: play a game with the keyboard."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Annotated
 
 @dataclass(frozen=True)
 class PlayFlags:
-    """Play a game in the terminal with the keyboard: arrows or wasd, space fires, q quits."""
+    """Play a game in the terminal with the keyboard: arrows or wasd move, space fires, q quits."""
 
     game: Annotated[str, "positional"]
-    """A game by name, or a ROM by path."""
+    """Name of a game, or path of a ROM."""
     mode: int | None = None
     """The cartridge's game mode."""
     difficulty: int | None = None
-    """The difficulty switches: bit 0 the left one, bit 1 the right one."""
+    """The difficulty switches: bit 0 is the left one, bit 1 the right one."""
 
 
 def play(arguments: list[str]) -> int:

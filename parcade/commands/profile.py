@@ -1,4 +1,4 @@
-"""``parcade profile``: any training command for a bounded time, and a report of where its time went."""
+"""``parcade profile``: run a training command for a limited time and report where its time goes."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from parcade.errors import UsageError, missing_extra
 
 @dataclass(frozen=True)
 class ProfileFlags:
-    """Flags of the profile itself; all others are those of parcade train. A program of your own stands behind --."""
+    """Flags of the profile itself; all others are flags of parcade train. Your own program follows --."""
 
     seconds: float = 30.0
-    """How long to record, one iteration at least; start-up and the first two iterations come before."""
+    """How long to record, at least one iteration; recording starts after start-up and two iterations."""
     out: str = ""
-    """Where the report goes; empty makes profiles/TIME."""
+    """Directory of the report; empty creates profiles/TIME."""
     barrier: bool = True
-    """Ranks wait for one another before each collective call, which tells waiting from communicating."""
+    """Add a barrier before every collective call, to separate waiting from communication."""
     limit: str = "15m"
-    """Give up when the command has not ended by then."""
+    """Give up if the command has not ended after this time."""
     read: str = ""
-    """Make the report again from a profile.json, or from what PARCADE_PROFILE=DIR left in DIR, without running
-    anything."""
+    """Recreate the report from a profile.json, or from the files that PARCADE_PROFILE=DIR wrote to DIR. Runs
+    nothing."""
 
     def __post_init__(self) -> None:
         if not 0 < self.seconds < math.inf:
@@ -47,8 +47,8 @@ def profile(arguments: list[str]) -> int:
     own, rest = split_flags(arguments, OWN, switches=("barrier", "no-barrier"))
     if not rest and any(word in ("-h", "--help") for word in arguments):
         print(
-            "usage: parcade profile GAME [flags of parcade train] [flags below]\n       parcade profile [flags below] "
-            "-- PROGRAM ...\n"
+            "usage: parcade profile GAME [flags of parcade train] [flags below]\n"
+            "       parcade profile [flags below] -- PROGRAM ...\n"
         )
     flags = parse(ProfileFlags, own, prog="parcade profile")
     limit = parse_duration(flags.limit)
@@ -57,7 +57,7 @@ def profile(arguments: list[str]) -> int:
     folder = report_folder(flags.out, "profiles")
     if not rest:
         raise UsageError(
-            "no game; expected parcade profile GAME [flags of parcade train], or a program behind --"
+            "no game; expected parcade profile GAME [flags of parcade train], or a program after --"
         )
     program = rest[1:] if rest[:1] == ["--"] else None
     if program is None:
@@ -65,18 +65,16 @@ def profile(arguments: list[str]) -> int:
     elif program:
         check_program(program[0])
     else:
-        raise UsageError("nothing stands behind --; expected a program, e.g. -- mpiexec -n 2 python train.py")
+        raise UsageError("nothing follows --; expected a program, e.g. -- mpiexec -n 2 python train.py")
     shown = shlex.join(program or ["parcade", "profile", *arguments])
     with workspace(folder) as made:
         print(
-            f"recording {flags.seconds:g} s of it; its own output goes to {folder / 'output.log'}", flush=True
+            f"recording {flags.seconds:g} s; the command's output goes to {folder / 'output.log'}", flush=True
         )
         command = program or train_command(rest, made / "run")
         try:
             taken = take(Recording(command, shown, flags.seconds, flags.barrier, limit), folder, made)
-        except (
-            RuntimeError
-        ) as error:  # the command's failure, not ours: its last words say more than our stack
+        except RuntimeError as error:  # the command failed: its last output says more than our traceback
             print(f"parcade: {error}", file=sys.stderr)
             return 1
     return _report(taken, folder)
@@ -90,41 +88,42 @@ def _need_matplotlib() -> None:
 
 
 def check_program(name: str) -> None:
-    """Errors: UsageError when no such program could be started."""
+    """Check that a program exists and is executable. Errors: UsageError."""
     if shutil.which(name) is None:
         raise UsageError(
-            f"{name} is no program that can be started; expected one on the PATH, or a path to an executable file"
+            f"{name} is not an executable program; expected one on the PATH, or a path to an executable file"
         )
 
 
 def report_folder(out: str, kind: str) -> Path:
-    """``out``, or ``kind``/TIME under the working directory. Errors: UsageError where a file stands in the way."""
+    """Return ``out``, or by default ``kind``/TIME. Errors: UsageError if a file is in the way."""
     folder = Path(out) if out else Path(kind) / datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
     nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not nearest.is_dir():
-        raise UsageError(f"out={folder} cannot be made: {nearest} is a file; give another --out")
+        raise UsageError(f"out={folder} cannot be created: {nearest} is a file; use another --out")
     return folder
 
 
 def _refuse_bad_training(arguments: list[str]) -> None:
-    """The mistakes that parcade train would find, before a process is started. Errors: UsageError."""
+    """Check the training command as parcade train would, before starting a process. Errors: UsageError."""
     from parcade.config import check_divisible
     from parcade.flags import parse_training
 
     for flag in ("--resume", "--run-dir"):
         if any(word == flag or word.startswith(flag + "=") for word in arguments):
-            raise UsageError(f"parcade profile makes a run of its own and takes no {flag}; leave it out")
+            raise UsageError(f"parcade profile creates its own run and takes no {flag}; leave it out")
     config = parse_training(arguments)
     if config.is_topology:
         raise UsageError(
-            f"parcade profile records algorithms whose ranks run one loop; {config.run.algorithm} is a system of actors and "
-            "learners: train it and read the time/ and queue/ metrics"
+            "parcade profile supports algorithms with one loop on every rank; "
+            f"{config.run.algorithm} is a system of actors and learners: "
+            "train it and read the time/ and queue/ metrics"
         )
     check_divisible(config, config.run.ranks)
 
 
 def _read(path: Path, flags: ProfileFlags):
-    """A profile from its file or from a folder of ranks' files, and where its report goes."""
+    """Read a profile from its file or from a directory of rank files; also return the report's directory."""
     import json
 
     from parcade.machine import available_cores, commit, machine
@@ -142,9 +141,9 @@ def _read(path: Path, flags: ProfileFlags):
         return found, Path(flags.out) if flags.out else path.parent
     if not path.is_dir():
         raise UsageError(
-            f"{path} does not exist; expected a profile.json or a folder that PARCADE_PROFILE named"
+            f"{path} does not exist; expected a profile.json or the directory given by PARCADE_PROFILE"
         )
-    shown = f"a program under PARCADE_PROFILE={path}"
+    shown = f"a program with PARCADE_PROFILE={path}"
     found = Profile(shown, {}, flags.barrier, available_cores(), machine(), commit(), 0.0, read_ranks(path))
     return found, Path(flags.out) if flags.out else path
 

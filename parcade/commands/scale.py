@@ -1,4 +1,4 @@
-"""``parcade scale``: the same job at several sizes, fits, predictions and what more would cost."""
+"""``parcade scale``: run the same job at several sizes, fit models and predict other sizes and their cost."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from parcade.scale.jobs import Job
 
 
-# What a number that must lie there may be, by its flag.
+# Expected values of numeric flags, by range.
 ABOVE_ZERO = {
     "repeats": "1 or more, e.g. 3",
     "seconds": "the length of a window, e.g. 20",
@@ -25,57 +25,59 @@ ABOVE_ZERO = {
     "minutes": "the time you have, e.g. 30",
 }
 ZERO_OR_MORE = {
-    "ranks_per_host": "the ranks of a simulated host, or 0 for this machine's cores",
+    "ranks_per_host": "the ranks per simulated host, or 0 for this machine's number of cores",
     "link_latency_us": "the link's latency, e.g. 10",
-    "price": "the price of a node an hour, e.g. 2.5",
-    "cores_per_node": "the cores of a node, or 0 for this machine's",
+    "price": "the price of a node per hour, e.g. 2.5",
+    "cores_per_node": "the cores per node, or 0 for this machine's number of cores",
 }
 
 
 @dataclass(frozen=True)
 class ScaleFlags:
-    """Flags of the study itself; all others are those of parcade train. A program of your own stands behind --."""
+    """Flags of the study itself; all others are flags of parcade train. Your own program follows --."""
 
     ranks: str = "1,2"
     """Numbers of MPI ranks to run, e.g. 1,2,4."""
     threads: str = "1"
-    """Threads of each rank, one series a number."""
+    """Numbers of threads per rank; one series each."""
     envs: str = ""
-    """Environments of the smallest size, one series a number; empty takes --num-envs of the algorithm."""
+    """Numbers of environments at the smallest size; one series each. Empty takes the value of --num-envs."""
     scaling: Literal["strong", "weak", "both"] = "strong"
-    """strong shares one job out; weak lets it grow with the ranks."""
+    """strong: all sizes share the same job; weak: the job grows with the number of ranks."""
     repeats: int = 3
-    """How often every size is run, interleaved."""
+    """Number of runs of every size, interleaved."""
     seconds: float = 20.0
-    """Recorded window of each run, one iteration at least."""
+    """Recorded time of each run, at least one iteration."""
     synthetic: str = ""
-    """Numbers of ranks beyond the cores: they sleep for what a rank's work takes, their Allreduce is real."""
+    """Numbers of ranks beyond this machine's cores. These ranks sleep for as long as their work would take;
+    their Allreduce is real."""
     simulate: str = ""
-    """Numbers of ranks to simulate from the measured parts, e.g. 16,256,4096."""
+    """Numbers of ranks to simulate from the measurements, e.g. 16,256,4096."""
     ranks_per_host: int = 0
-    """Ranks on each host of the simulation; 0 takes this machine's cores."""
+    """Ranks per simulated host; 0 takes this machine's number of cores."""
     link_latency_us: float = 10.0
-    """Latency of the link between simulated hosts."""
+    """Latency of the link between simulated hosts, in microseconds."""
     link_gbit: float = 25.0
-    """Bandwidth of the link between simulated hosts."""
+    """Bandwidth of the link between simulated hosts, in Gbit/s."""
     rate: float | None = None
-    """Ask: how many cores for so many steps/s?"""
+    """Report how many cores this number of steps/s needs."""
     score: float | None = None
-    """Ask: how many cores for this score..."""
+    """Report how many cores reach this score within --minutes, by the learning curve of --curve."""
     minutes: float | None = None
-    """...in so many minutes..."""
+    """Time to reach --score."""
     curve: str = ""
-    """...by the learning curve of this finished run."""
+    """Finished run whose learning curve gives the steps to --score."""
     price: float | None = None
-    """Price of a node an hour."""
+    """Price of a node per hour."""
     cores_per_node: int = 0
-    """Cores of a node; 0 takes this machine's."""
+    """Cores per node; 0 takes this machine's number of cores."""
     out: str = ""
-    """Where the report goes; empty makes scalings/TIME."""
+    """Directory of the report; empty creates scalings/TIME."""
     limit: str = "15m"
     """Give up on a single run after this time."""
     read: str = ""
-    """Make the report again from a scale.json, beside it; or, with questions, a report that answers them. Runs nothing."""
+    """Recreate the report of a scale.json, in its directory; with --rate or --score, write a new report with
+    the answers. Runs nothing."""
 
     def __post_init__(self) -> None:
         for name, example in ABOVE_ZERO.items():
@@ -90,14 +92,14 @@ class ScaleFlags:
             raise UsageError(f"score={self.score:g} is not finite; use points of the game, e.g. 18")
         asked = (self.score is not None, self.minutes is not None, bool(self.curve))
         if any(asked) and not all(asked):
-            raise UsageError("a score needs --score, --minutes and --curve together; give all three")
+            raise UsageError("--score, --minutes and --curve belong together; give all three")
 
 
 OWN = tuple(name.replace("_", "-") for name in ScaleFlags.__dataclass_fields__)
 
 
 def counts(text: str, flag: str) -> tuple[int, ...]:
-    """Whole numbers of 1 or more, separated by commas. Errors: UsageError naming the flag."""
+    """Parse comma-separated integers of 1 or more. Errors: UsageError naming the flag."""
     words = [word.strip() for word in text.split(",") if word.strip()]
     if not all(word.isdigit() and int(word) > 0 for word in words):
         raise UsageError(f"{flag} {text!r} is not a list of numbers; expected e.g. 1,2,4")
@@ -116,8 +118,8 @@ def scale(arguments: list[str]) -> int:
     own, rest = split_flags(arguments, OWN)
     if own[-1:] == ["--help"]:
         print(
-            "usage: parcade scale GAME [flags of parcade train] [flags below]\n       parcade scale [flags below] "
-            "-- PROGRAM ...\n"
+            "usage: parcade scale GAME [flags of parcade train] [flags below]\n"
+            "       parcade scale [flags below] -- PROGRAM ...\n"
         )
     flags = parse(ScaleFlags, own, prog="parcade scale")
     if flags.read:
@@ -131,7 +133,7 @@ def scale(arguments: list[str]) -> int:
     command = shlex.join(["parcade", "scale", *arguments])
     try:
         result = study(plan, job, folder, command=command, say=lambda line: print(line, flush=True))
-    except RuntimeError as error:  # a run's failure: its last words say more than our stack
+    except RuntimeError as error:  # a run failed: its last output says more than our traceback
         print(f"parcade: {error}", file=sys.stderr)
         return 1
     (folder / "scale.json").write_text(json.dumps(to_json(result), indent=1) + "\n")
@@ -139,27 +141,27 @@ def scale(arguments: list[str]) -> int:
 
 
 def _job(words: list[str], flags: ScaleFlags) -> Job:
-    """What is run at every size. Errors: UsageError."""
+    """Return the job to run at every size. Errors: UsageError."""
     from parcade.commands.profile import check_program
     from parcade.flags import parse_training
     from parcade.scale.jobs import ProgramJob, TrainJob
 
     if words[:1] == ["--"]:
         if not words[1:]:
-            raise UsageError("nothing stands behind --; expected a program, e.g. -- python train.py")
+            raise UsageError("nothing follows --; expected a program, e.g. -- python train.py")
         if flags.envs:
-            raise UsageError("--envs is for trainings of parcade; a program decides its own batch")
+            raise UsageError("--envs needs a training of parcade; a program sets its own batch size")
         if Path(words[1]).name in ("mpiexec", "mpirun", "srun"):
             raise UsageError(f"parcade scale starts the ranks itself; leave {words[1]} and its flags out")
         check_program(words[1])
         return ProgramJob(words[1:])
     if not words:
         raise UsageError(
-            "no game; expected parcade scale GAME [flags of parcade train], or a program behind --"
+            "no game; expected parcade scale GAME [flags of parcade train], or a program after --"
         )
     for flag in ("--engine", "--resume", "--run-dir", "--threads-per-rank"):
         if any(word == flag or word.startswith(flag + "=") for word in words):
-            raise UsageError(f"parcade scale decides {flag} itself; leave it out")
+            raise UsageError(f"parcade scale sets {flag} itself; leave it out")
     return TrainJob(words, parse_training(words))
 
 
@@ -185,7 +187,7 @@ def _plan(flags: ScaleFlags):
         uneven = [n for n in sizes if n % min(ranks)]
         if uneven:
             raise UsageError(
-                f"{name} {uneven[0]} is no multiple of the smallest of --ranks, {min(ranks)}; use "
+                f"{name} {uneven[0]} is not a multiple of the smallest of --ranks, {min(ranks)}; use "
                 f"{uneven[0] // min(ranks) * min(ranks)}"
             )
     return Plan(
@@ -204,7 +206,7 @@ def _plan(flags: ScaleFlags):
 
 
 def _questions(flags: ScaleFlags):
-    """What is asked of the fits; a learning curve that cannot answer is refused at once."""
+    """Return the questions to answer. Errors: UsageError for a learning curve that cannot answer them."""
     from parcade.machine import available_cores
     from parcade.scale.answers import Questions, steps_to_score
 
@@ -227,9 +229,9 @@ def _again(flags: ScaleFlags) -> int:
         if isinstance(error, UsageError):
             raise
         raise UsageError(
-            f"{path} is no scale.json of parcade scale ({type(error).__name__}: {error})"
+            f"{path} is not a scale.json of parcade scale ({type(error).__name__}: {error})"
         ) from error
-    # Beside the file only where nothing was asked: its own report is made again, and answers do not replace it.
+    # Without questions, replace the study's own report; a report with answers goes to another directory.
     asked = flags.rate is not None or flags.score is not None
     return _report(result, report_folder(flags.out, "scalings") if flags.out or asked else path.parent, flags)
 

@@ -1,4 +1,4 @@
-"""``parcade scale-to``: more or fewer actors for a run that is under way."""
+"""``parcade scale-to``: change the number of actors of a run while it trains."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class ScaleFlags:
     run: Annotated[str, "positional"]
     """The run's directory."""
     actors: int
-    """Actors from now on."""
+    """New number of actors."""
 
 
 def scale_to(arguments: list[str]) -> int:
-    """``parcade scale-to RUN --actors N``: the run's driver follows after its next update."""
+    """``parcade scale-to RUN --actors N``; the run's driver follows after its next update."""
     from parcade.agent import load_config
     from parcade.algorithms.table import algorithm_row
     from parcade.flags import parse
@@ -32,7 +32,7 @@ def scale_to(arguments: list[str]) -> int:
     config = load_config(run)
     if not algorithm_row(config.run.algorithm).topology or config.is_bundled:
         raise UsageError(
-            f"{run} trains {config.run.algorithm}, which has no actors of their own to add or remove"
+            f"{run} trains {config.run.algorithm}, which has no separate actors to add or remove"
         )
     if flags.actors < 1:
         raise UsageError(f"actors={flags.actors} is below 1; use 1 or more")

@@ -1,4 +1,4 @@
-"""``parcade slurm``: a batch script for a training job, and its submission."""
+"""``parcade slurm``: write a batch script for a training job, and submit it."""
 
 from __future__ import annotations
 
@@ -10,28 +10,29 @@ from parcade.errors import UsageError
 
 @dataclass(frozen=True)
 class SlurmFlags:
-    """Write a batch script for Slurm. The job follows behind --, e.g. parcade slurm --time 8h -- train pong --engine mpi --ranks 8"""
+    """Write a batch script for Slurm. The job follows --, e.g.
+    parcade slurm --time 8h -- train pong --engine mpi --ranks 8"""
 
     nodes: int = 1
-    """Nodes that the ranks, or the parts of a Ray cluster, are spread over."""
+    """Number of nodes for the ranks, or for the parts of a Ray cluster."""
     cpus_per_rank: int = 1
-    """Cores, and threads, of each rank; with --engine ray, cores of each node."""
+    """Cores and threads of each rank; with --engine ray, cores of each node."""
     time: str = "24h"
-    """The allocation's time limit; a run that is not done by then goes back into the queue and goes on."""
+    """Time limit of the allocation. A run that is not finished by then is requeued and resumed."""
     warning: str = "3m"
-    """How long before the time limit to stop and checkpoint; Slurm may be a minute early."""
+    """How long before the time limit to stop and checkpoint; Slurm may send the signal a minute early."""
     partition: str = ""
-    """Slurm's partition; empty takes its default."""
+    """Slurm partition; empty takes the default."""
     account: str = ""
-    """Whom Slurm charges."""
+    """Slurm account to charge."""
     extra: str = ""
-    """More words for sbatch: --extra="--mem=8G --exclusive"."""
+    """Additional arguments for sbatch: --extra="--mem=8G --exclusive"."""
     restarts: int = 3
-    """How often a job that failed is put back into the queue."""
+    """How often to requeue a job that failed."""
     script: str = ""
-    """Where the script goes; empty writes RUN.sbatch beside the run directory."""
+    """Path of the script; empty writes RUN.sbatch next to the run directory."""
     submit: bool = False
-    """Hand it to sbatch."""
+    """Submit the script with sbatch."""
 
 
 def slurm(arguments: list[str]) -> int:
@@ -52,11 +53,12 @@ def slurm(arguments: list[str]) -> int:
             f"script {path} cannot be written ({error.strerror}); use another --script"
         ) from error
     try:
-        run.parent.mkdir(
-            parents=True, exist_ok=True
-        )  # Slurm opens the job's log beside the run and makes no directory
+        # Slurm writes the job's log next to the run and does not create directories.
+        run.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"{run.parent} cannot be made ({error.strerror}); use another --run-dir") from error
+        raise UsageError(
+            f"{run.parent} cannot be created ({error.strerror}); use another --run-dir"
+        ) from error
     print(f"wrote {path}; the run goes to {run}")
     if flags.submit:
         print(f"submitted job {submit(path)}; its output goes to {run}.slurm.log")
@@ -66,21 +68,20 @@ def slurm(arguments: list[str]) -> int:
 
 
 def _job(words: list[str], flags: SlurmFlags):
-    """The config of the job, the arguments of its first start and its run directory. A mistake is found before it queues."""
+    """Return the job's config, the arguments of its first start and its run directory. Errors: UsageError."""
     from parcade.config import check_divisible
     from parcade.flags import parse_training
     from parcade.train import default_run_directory
 
     if words[:1] != ["train"] or any(word.split("=")[0] == "--resume" for word in words):
         raise UsageError(
-            "expected the job behind --, e.g. parcade slurm -- train pong --engine mpi --ranks 8; it resumes by itself"
+            "expected the job after --, e.g. parcade slurm -- train pong --engine mpi --ranks 8; "
+            "the job resumes automatically, without --resume"
         )
     config = parse_training(words[1:])
     check_divisible(config, config.run.ranks)
     if config.run.hosts:
-        raise UsageError(
-            "--hosts is for machines without Slurm, which assigns the hosts itself; leave it out"
-        )
+        raise UsageError("--hosts does not apply to Slurm, which assigns the hosts itself; leave it out")
     run = Path(config.run.run_dir or default_run_directory(config)).resolve()
     train = _without_run_dir(words)
     if config.run.engine == "ray":
@@ -100,20 +101,18 @@ def _job(words: list[str], flags: SlurmFlags):
 
 
 def _check_cluster(config, flags: SlurmFlags) -> None:
-    """Find before anything queues what Ray would refuse once the job runs. Errors: UsageError."""
+    """Check the resources before the job queues, rather than in Ray once it runs. Errors: UsageError."""
     from parcade.topology.run import resources_of
 
     if config.topology.address:
-        raise UsageError(
-            "--address is for a cluster that runs already; this job starts its own, leave it out"
-        )
+        raise UsageError("--address is for an existing cluster, but this job starts its own; leave it out")
     if flags.nodes < 1:
         raise UsageError(f"nodes={flags.nodes}; use 1 or more")
     needed, there = resources_of(config)["CPU"], flags.nodes * flags.cpus_per_rank
     if needed > there:
         raise UsageError(
-            f"the parts reserve {needed:g} CPUs, {flags.nodes} node(s) of --cpus-per-rank {flags.cpus_per_rank} have {there}; "
-            f"use --cpus-per-rank {-(-needed // flags.nodes):g}"
+            f"the parts reserve {needed:g} CPUs, but {flags.nodes} node(s) with --cpus-per-rank "
+            f"{flags.cpus_per_rank} have {there}; use --cpus-per-rank {-(-needed // flags.nodes):g}"
         )
 
 
@@ -138,7 +137,7 @@ def _allocation(flags: SlurmFlags, config):
         )
     if not 1 <= warning < max(limit, 60):
         raise UsageError(
-            f"warning={flags.warning} does not fit into time={flags.time}; use a shorter one, of 1 s or more"
+            f"warning={flags.warning} does not fit into time={flags.time}; use a shorter one of at least 1 s"
         )
     return Allocation(
         name=f"parcade-{config.game.replace('/', '_')}",

@@ -1,4 +1,4 @@
-"""``parcade stacks``: where every process of a run stands."""
+"""``parcade stacks``: print the Python stacks of every process of a run."""
 
 from __future__ import annotations
 

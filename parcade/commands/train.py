@@ -1,4 +1,4 @@
-"""``parcade train``: in this process, as one rank of many, or as the parent of the ranks it starts."""
+"""``parcade train``: train in this process, as one of several ranks, or as the parent that starts them."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from parcade.cluster.signals import STOP_FILE
 from parcade.cluster.versions import check_hosts
 from parcade.errors import UsageError
 
-# Two of the longest times between heartbeats.
+# More than two periods of the slowest heartbeat (2 s).
 BEATS_SECONDS = 4.5
 
 
 @dataclass(frozen=True)
 class ResumeFlags:
-    """Go on with a run from its newest checkpoint; nothing else can be changed."""
+    """Resume a run from its newest checkpoint. Only the settings below can be changed."""
 
     resume: str
     """The run's directory."""
     hang_timeout: str | None = None
-    """A new time without progress after which the job is ended."""
+    """New hang timeout: end the job when no rank makes progress for this long."""
     hosts: str | None = None
-    """Another host file."""
+    """New host file."""
     network_interface: str | None = None
-    """Another interface or network."""
+    """New interface or network."""
     total_frames: int | None = None
-    """A new end; schedules run over it."""
+    """New total number of frames; schedules span it."""
     target_score: float | None = None
-    """A new score to stop at."""
+    """New target score."""
     time_limit: str | None = None
-    """A new time limit, counted from the run's first start."""
+    """New time limit, counted from the run's first start."""
 
 
 def train(arguments: list[str]) -> int:
@@ -48,9 +48,8 @@ def train(arguments: list[str]) -> int:
             from parcade.atari.jit import interrupts_wait, prepare_meanwhile
 
             prepare_meanwhile()
-            importing.enter_context(
-                interrupts_wait()
-            )  # packages that torch imports catch whatever is raised, Ctrl-C too
+            # Defer Ctrl-C: packages that torch imports would swallow the KeyboardInterrupt.
+            importing.enter_context(interrupts_wait())
         import parcade.train  # noqa: F401
         from parcade.flags import parse_training
     if resumes:
@@ -60,8 +59,11 @@ def train(arguments: list[str]) -> int:
 
 
 def _will_play_native_consoles(arguments: list[str]) -> bool:
-    """Whether this process will probably need the consoles; reading the flags, which needs torch, would take longer than to ask
-    the words. A wrong guess costs some time on another core, or saves none."""
+    """Guess from the raw arguments whether this process will emulate with native consoles.
+
+    Parsing the flags needs torch and would take too long. A wrong guess costs only time on another core, or
+    the time that preparation would have saved.
+    """
     from parcade.atari.games import snake_case
     from parcade.cluster.ranks import launched_as_rank
 
@@ -75,7 +77,10 @@ def _will_play_native_consoles(arguments: list[str]) -> bool:
 
 @contextlib.contextmanager
 def _without_collections() -> Iterator[None]:
-    """No garbage collection while much is imported: a tenth of the time. What is there at the end stays, and is not looked at again."""
+    """Disable garbage collection during imports, which saves a tenth of their time.
+
+    On exit, all objects are frozen: later collections skip them.
+    """
     gc.disable()
     try:
         yield
@@ -94,7 +99,7 @@ def _resume_flags(arguments: list[str]) -> ResumeFlags:
     except UsageError as error:
         taken = ", ".join(f"--{f.name.replace('_', '-')}" for f in dataclasses.fields(ResumeFlags)[1:])
         raise UsageError(
-            f"{error} (a resumed run keeps its game and settings; beside --resume DIR it takes {taken})"
+            f"{error} (a resumed run keeps its game and settings; --resume DIR can be combined with {taken})"
         ) from None
 
 
@@ -123,7 +128,8 @@ def _resume(flags: ResumeFlags) -> int:
     config = dataclasses.replace(config, run=dataclasses.replace(config.run, **changes))
     if frames >= config.run.total_frames:
         raise UsageError(
-            f"{run} has played {frames:,} of {config.run.total_frames:,} frames already; to go on give it more with --total-frames"
+            f"{run} has already played {frames:,} of {config.run.total_frames:,} frames; "
+            "to continue, set a higher --total-frames"
         )
     _refuse_finished(run, config)
     arguments = ["--resume", str(run)]
@@ -133,7 +139,7 @@ def _resume(flags: ResumeFlags) -> int:
 
 
 def _refuse_finished(run: Path, config) -> None:
-    """Errors: UsageError for a run that came to its score or its time, saying how to extend it."""
+    """Reject a run that reached its target score or time limit. Errors: UsageError with advice."""
     from parcade.run_directory import read_json
 
     if not (run / "result.json").exists():
@@ -142,31 +148,34 @@ def _refuse_finished(run: Path, config) -> None:
     reason, score = result.get("finished_by"), result.get("score_mean")
     if reason == "target_score" and wanted is not None and score is not None and score >= wanted:
         raise UsageError(
-            f"{run} is finished: its mean score of {score:.2f} reached {wanted:g}; to go on give it more with --target-score"
+            f"{run} is finished: its mean score of {score:.2f} reached {wanted:g}; "
+            "to continue, set a higher --target-score"
         )
     if reason == "time_limit" and limit is not None and result.get("wall_seconds", 0.0) >= limit:
         spent = result["wall_seconds"]
         raise UsageError(
-            f"{run} is finished: it has run for {spent:.0f} s of {config.run.time_limit}; to go on give it more with --time-limit"
+            f"{run} is finished: it has run for {spent:.0f} s of {config.run.time_limit}; "
+            "to continue, set a longer --time-limit"
         )
 
 
 def _take_over(run: Path) -> None:
-    """Tidy what the run's last start left behind. Errors: UsageError while it is still at work."""
+    """Remove the leftovers of the run's last start. Errors: UsageError while the run is still active."""
     from parcade.checkpoint import remove_unfinished
     from parcade.cluster.processes import clear_records, still_running
 
     record = still_running(run, BEATS_SECONDS)
     if record is not None:
         raise UsageError(
-            f"{run} is still running ({record.name}, {record.place}); let it save and end with: touch {run / STOP_FILE}"
+            f"{run} is still running ({record.name}, {record.place}); "
+            f"let it save and stop with: touch {run / STOP_FILE}"
         )
     remove_unfinished(run)
     clear_records(run)
 
 
 def _run(config, arguments: list[str], *, resume: Path | None) -> int:
-    """Train in this process, as one rank of many, or as the parent of the ranks it starts."""
+    """Train in this process, as one of several ranks, or as the parent that starts them."""
     from parcade.cluster import mpi, ranks
     from parcade.cluster.launch import Job, run_ranks
     from parcade.config import check_divisible
@@ -203,19 +212,19 @@ def _run(config, arguments: list[str], *, resume: Path | None) -> int:
         remote_shell=config.run.remote_shell,
     )
     code = run_ranks(job)
-    if code == 2 and resume is None:  # refused by the ranks
+    if code == 2 and resume is None:  # the ranks rejected the settings
         remove_unused(run)
         return 2
     if code:
         print(
-            f"parcade: the job ended with code {code}; go on with: parcade train --resume {run}",
+            f"parcade: the job ended with code {code}; resume with: parcade train --resume {run}",
             file=sys.stderr,
         )
     return 1 if code else 0
 
 
 def _train_here(config, run: Path, resume: bool) -> int:
-    """Train in this process, which drives what other parts there are."""
+    """Train in this process, which also drives the parts of a topology."""
     from parcade.run_directory import remove_unused
     from parcade.topology.driver import RunLost
     from parcade.train import run_training
@@ -224,12 +233,10 @@ def _train_here(config, run: Path, resume: bool) -> int:
         return _finish(run_training(config, run, resume=resume), run)
     except (UsageError, KeyboardInterrupt):
         if not resume:
-            remove_unused(
-                run
-            )  # what is refused or interrupted at its start leaves nothing in the way of the next try
+            remove_unused(run)  # a run that fails at its start must not block the next attempt
         raise
     except RunLost as error:
-        print(f"parcade: {error}; go on with: parcade train --resume {run}", file=sys.stderr)
+        print(f"parcade: {error}; resume with: parcade train --resume {run}", file=sys.stderr)
         return 1
 
 
@@ -249,7 +256,7 @@ def _train_as_rank(config, resume: Path | None) -> int:
     try:
         if ranks.rank() == 0:
             try:
-                # The parent that launched us has made the directory; under a user's own launcher rank 0 makes it.
+                # parcade's parent process has created it; with the user's own launcher, rank 0 does.
                 given = os.environ.get("PARCADE_RUN_DIR")
                 if resume and given is None:
                     _take_over(resume)
@@ -260,14 +267,14 @@ def _train_as_rank(config, resume: Path | None) -> int:
         run = ranks.share_run_directory(run)
         ranks.check_versions()
         return _finish(run_training(config, run, resume=resume is not None), run)
-    except UsageError:  # all ranks come to the same
+    except UsageError:  # the same error on all ranks
         if torchrun.launched_by_torchrun():
             torchrun.leave()
         raise
 
 
 def checked_hosts(run) -> list[Host]:
-    """The hosts of a config, asked and found fit. Errors: UsageError before anything has started."""
+    """Return the hosts of a config after checking them. Errors: UsageError, before anything starts."""
     if run.network_interface:
         interface_name(run.network_interface)
     if not run.hosts:
@@ -286,10 +293,10 @@ def _finish(result: dict | None, run: Path) -> int:
     mean = result["score_mean"]
     print(
         f"{result['finished_by']}: mean score {'-' if mean is None else f'{mean:.2f}'} over the last 100 of "
-        f"{result['episodes']:,} games, {result['frames']:,} frames, {result['wall_seconds']:.0f} s "
+        f"{result['episodes']:,} episodes, {result['frames']:,} frames, {result['wall_seconds']:.0f} s "
         f"({result['cpu_seconds']:.0f} CPU-s)\nresults in {run}"
         + (f"; see it play: parcade watch {run}" if is_atari(result["game"]) else "")
     )
     if result["finished_by"] == "stopped":
-        print(f"stopped before its end; go on with: parcade train --resume {run}")
+        print(f"stopped early; resume with: parcade train --resume {run}")
     return 0

@@ -29,7 +29,7 @@ sys.exit(main(sys.argv[1:]))
 
 def assert_ended_and_resumable(job, err):
     assert job.process.returncode != 0
-    assert f"go on with: parcade train --resume {job.run}" in err
+    assert f"resume with: parcade train --resume {job.run}" in err
     deadline = time.monotonic() + HARD_LIMIT_SECONDS  # killed processes take a moment to exit
     while left := [record.name for record in job.records() if record.is_running_here()]:
         assert time.monotonic() < deadline, left
@@ -93,4 +93,4 @@ def test_an_exception_in_one_rank_ends_all_with_its_name(tmp_path):
     with TrainingJob(mpi_programs("mpich"), tmp_path / "run", launcher="mpiexec", program=program) as job:
         _, err = job.finish()
     assert job.process.returncode != 0
-    assert "parcade: rank 1 failed (made to fail); all ranks are ended" in err
+    assert "parcade: rank 1 failed (made to fail); terminating all ranks" in err

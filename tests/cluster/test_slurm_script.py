@@ -104,23 +104,23 @@ def test_a_run_directory_that_cannot_be_made_is_one_line(tmp_path, capsys):
         == 2
     )
     err = capsys.readouterr().err
-    assert "cannot be made (" in err and "use another --run-dir" in err and err.count("\n") == 1
+    assert "cannot be created (" in err and "use another --run-dir" in err and err.count("\n") == 1
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "expected the job behind --"),
-        (["--", "eval", "runs/x"], "expected the job behind --"),
-        (["--", "train", "--resume", "runs/x"], "it resumes by itself"),
+        ([], "expected the job after --"),
+        (["--", "eval", "runs/x"], "expected the job after --"),
+        (["--", "train", "--resume", "runs/x"], "the job resumes automatically"),
         (["--", "train", "pongg"], "unknown game 'pongg'"),
         (["--nodes", "8", *JOB], "nodes=8 for 4 rank(s); use 1 to 4 nodes"),
         (["--nodes", "2", "--", "train", "tiny_catch"], "nodes=2 needs --engine mpi or ray"),
         (
             ["--nodes", "2", *PARTS],
-            "the parts reserve 4.5 CPUs, 2 node(s) of --cpus-per-rank 1 have 2; use --cpus-per-rank 3",
+            "the parts reserve 4.5 CPUs, but 2 node(s) with --cpus-per-rank 1 have 2; use --cpus-per-rank 3",
         ),
-        ([*PARTS, "--address", "auto"], "this job starts its own, leave it out"),
+        ([*PARTS, "--address", "auto"], "this job starts its own; leave it out"),
         (["--time", "2m", "--warning", "3m", *JOB], "warning=3m does not fit into time=2m"),
         (
             ["--", "train", "tiny_catch", "--engine", "mpi", "--ranks", "64"],

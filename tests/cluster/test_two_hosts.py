@@ -47,7 +47,7 @@ def test_a_silent_link_is_named_and_the_job_goes_on_once_it_is_healed(name, net_
         net_hosts.heal(2)
     assert job.process.returncode == 1
     assert "the link between hosts node1, node2 is silent" in err
-    assert f"go on with: parcade train --resume {job.run}" in err
+    assert f"resume with: parcade train --resume {job.run}" in err
     stood = newest_frames(job.run)
     assert resume(programs, job.run, "--total-frames", str(stood + 1024))["frames"] > stood
 
@@ -60,7 +60,7 @@ def test_a_dead_host_ends_the_job_and_it_goes_on_without_it(net_hosts, tmp_path)
             net_hosts.kill(2)
             _, err = job.finish()
         assert job.process.returncode == 1
-        assert f"go on with: parcade train --resume {job.run}" in err
+        assert f"resume with: parcade train --resume {job.run}" in err
         stood = newest_frames(job.run)
         # The dead host is refused by name before anything starts.
         code, err = refused(programs, "--resume", str(job.run))

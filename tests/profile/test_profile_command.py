@@ -49,7 +49,7 @@ BAD = {
         "a3c is a system of actors and learners",
     ),
     "a profile that is not there": (["--read", "nowhere"], "nowhere does not exist"),
-    "a program that is not given": (["--"], "nothing stands behind --"),
+    "a program that is not given": (["--"], "nothing follows --"),
 }
 
 

@@ -23,7 +23,7 @@ BAD = {
         ["pong", "--ranks", "1,3"],
         "size of 3 ranks (strong scaling): num_envs=32 is not divisible",
     ),
-    "an engine": (["pong", "--engine", "mpi"], "parcade scale decides --engine itself"),
+    "an engine": (["pong", "--engine", "mpi"], "parcade scale sets --engine itself"),
     "no repeats": (["pong", "--repeats", "0"], "repeats=0 is not above 0 and finite; use 1 or more"),
     "a window without an end": (["pong", "--seconds", "inf"], "seconds=inf is not above 0"),
     "no time to the score": (
@@ -43,7 +43,7 @@ BAD = {
         ["pong", "--rate", "9", "--cores-per-node", "-4"],
         "cores_per_node=-4 is not 0 or more",
     ),
-    "a score without its time": (["pong", "--score", "18"], "--score, --minutes and --curve together"),
+    "a score without its time": (["pong", "--score", "18"], "--score, --minutes and --curve belong together"),
     "a curve that is not there": (
         ["tiny_catch", "--score", "1", "--minutes", "1", "--curve", "nowhere"],
         "holds no result.json",
@@ -52,7 +52,7 @@ BAD = {
         ["pong", "--ranks", "2,4", "--synthetic", "5"],
         "--synthetic 5 is no multiple",
     ),
-    "a program that is not there": (["--"], "nothing stands behind --"),
+    "a program that is not there": (["--"], "nothing follows --"),
     "a program under a launcher": (
         ["--", "mpiexec", "-n", "2", "x"],
         "parcade scale starts the ranks itself; leave mpiexec",
@@ -61,8 +61,8 @@ BAD = {
         ["--scaling", "weak", "--", "sh"],
         "does not grow with its ranks; use --scaling strong",
     ),
-    "environments of a program": (["--envs", "4", "--", "sh"], "--envs is for trainings of parcade"),
-    "a study that is not there": (["--read", "nowhere"], "nowhere is no scale.json"),
+    "environments of a program": (["--envs", "4", "--", "sh"], "--envs needs a training of parcade"),
+    "a study that is not there": (["--read", "nowhere"], "nowhere is not a scale.json"),
 }
 
 

@@ -51,7 +51,7 @@ def test_counts_that_do_not_fit_are_refused(message, arguments):
 
 def test_settings_of_parts_a_run_does_not_have_are_refused():
     with pytest.raises(
-        UsageError, match="--address is for engine ray; got engine serial; use --engine ray, or leave it out"
+        UsageError, match="--address needs engine ray; got engine serial; use --engine ray, or leave it out"
     ):
         config("impala", topology={"address": "auto"})
     with pytest.raises(
@@ -75,7 +75,7 @@ def test_what_an_algorithm_has_no_form_of_is_refused():
 
     with pytest.raises(UsageError, match="apex has one learner; got num_learners=2"):
         config("apex", topology={"num_learners": 2})
-    with pytest.raises(UsageError, match="async-q has no form with an LSTM"):
+    with pytest.raises(UsageError, match="async-q does not support an LSTM"):
         config("async-q", network=NetworkConfig(lstm=8))
     with pytest.raises(
         UsageError, match="queue_unrolls=1 is fewer than the 2 unrolls of one update; use 2 or more"
