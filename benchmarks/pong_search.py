@@ -2,10 +2,10 @@
 
     python benchmarks/pong_search.py [CANDIDATE ...] [--seeds 101 102 103] [--cpu-seconds 400] [--list]
 
-A candidate is a set of flags on top of ``--preset pong_fast``. A trial ends when the mean score of 100 episodes
-reaches 18, or when its budget is used up. An interrupted trial continues from its checkpoint; one with a larger budget
-than before is resumed. Seeds below 100 are for the reported runs and are refused here. Every trial is a row in
-``benchmarks/results/pong_search.json``.
+A candidate is a set of flags on top of ``--preset pong_fast``. A trial ends when the mean score of 100
+episodes reaches 18, or when its budget is used up. An interrupted trial continues from its checkpoint; one
+with a larger budget than before is resumed. Seeds below 100 are for the reported runs and are refused here.
+Every trial is a row in ``benchmarks/results/pong_search.json``.
 """
 
 from __future__ import annotations

@@ -132,7 +132,7 @@ def train(seed: int, total_frames: int, frame_limit: int = 108_000) -> Policy:
             frames += int(infos["frames"].sum())
             x, step = torch.from_numpy(next_x), step + 1
 
-        # Advantages and value targets; an episode that was cut off goes on in the value of its last observation.
+        # Advantages and value targets; a truncated step bootstraps from its final observation.
         with torch.no_grad():
             bootstrap_value = policy(scaled(x))[1]
             if truncated_at:

@@ -29,8 +29,8 @@ from .state_check import check_rows
 class Arcade:
     """`num_consoles` consoles that run one ROM, given by game name or path.
 
-    They run on the CPU; `DeviceArcade` (`cuda/arcade.py`) runs them on a GPU. A ROM that is not a known game runs
-    without rules. Errors: ValueError for an unknown game, or for wrong shapes.
+    They run on the CPU; `DeviceArcade` (`cuda/arcade.py`) runs them on a GPU. A ROM that is not a known game
+    runs without rules. Errors: ValueError for an unknown game, or for wrong shapes.
     """
 
     def __init__(self, game: str | Path, num_consoles: int, repeat_action_probability: float = 0.0):

@@ -140,7 +140,5 @@ def test_where_there_is_no_slurm_one_line_says_so(tmp_path, monkeypatch, capsys)
     script = str(tmp_path / "job.sbatch")
     assert main(["slurm", "--submit", "--script", script, *JOB, "--run-dir", str(tmp_path / "run")]) == 2
     err = capsys.readouterr().err.strip()
-    assert (
-        err
-        == f"parcade: sbatch is not on PATH, so Slurm is not available here; on a login node, run: sbatch {script}"
-    )
+    expected = "parcade: sbatch is not on PATH, so Slurm is not available here; on a login node, run: sbatch "
+    assert err == expected + script
