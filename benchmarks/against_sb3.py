@@ -87,12 +87,12 @@ def measure_parcade(iterations: int, threads: int, precision: str, backend: str 
     import torch
 
     from parcade.algorithms.ppo import PPOConfig
+    from parcade.build.learner import make_algorithm, make_exchange
+    from parcade.build.source import make_source
     from parcade.config import RunConfig, TrainConfig
-    from parcade.experience.build import make_source
     from parcade.machine import available_cores
     from parcade.policy import NetworkConfig
     from parcade.timing import Timer
-    from parcade.train import make_algorithm, make_exchange
 
     threads = threads or available_cores()
     torch.set_num_threads(threads)

@@ -25,8 +25,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from parcade.build.learner import make_policy
 from parcade.envs import make_vec
-from parcade.experience.build import make_policy
 from parcade.flags import parse_training
 from parcade.machine import commit, machine
 from parcade.parameters import load_weights

@@ -50,8 +50,10 @@ def watch_train(module):
     mark("imported")
     module.make_algorithm = noting(module.make_algorithm, after="policy made")
     module.make_source = noting(module.make_source, after="environments made")
-    turn = noting(module.turn, after="first update")
-    module.turn = lambda *arguments: (turn(*arguments), os._exit(0))
+
+def watch_loop(module):
+    iterate = noting(module.iterate, after="first update")
+    module.iterate = lambda *arguments: (iterate(*arguments), os._exit(0))
 
 def watch_vector(module):
     step, first = module.VectorConsoles.step, []
@@ -71,7 +73,8 @@ def watch_jit(module):
     module._load = load
 
 WATCHED = {{
-    "parcade.train": watch_train, "parcade.atari.vector": watch_vector, "parcade.atari.jit": watch_jit
+    "parcade.train": watch_train, "parcade.loop": watch_loop, "parcade.atari.vector": watch_vector,
+    "parcade.atari.jit": watch_jit
 }}
 
 class Finder:

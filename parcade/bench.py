@@ -192,8 +192,9 @@ def _observing(flags: BenchFlags, num_envs: int) -> Stage:
 
 def _inferring(flags: BenchFlags, num_envs: int) -> Stage:
     """Environments played by an untrained policy, without learning."""
+    from parcade.build.groups import make_playing_group
+    from parcade.build.learner import make_policy
     from parcade.devices import torch_device
-    from parcade.experience.build import make_playing_group, make_policy
     from parcade.experience.rollout import play_rollout
     from parcade.timing import Timer
 
@@ -212,9 +213,9 @@ def _inferring(flags: BenchFlags, num_envs: int) -> Stage:
 
 def _training(flags: BenchFlags, num_envs: int) -> Stage:
     """Full training."""
-    from parcade.experience.build import make_source
+    from parcade.build.learner import make_algorithm, make_exchange
+    from parcade.build.source import make_source
     from parcade.timing import Timer
-    from parcade.train import make_algorithm, make_exchange
 
     config, threads = _config(flags, num_envs)
     timer = Timer()

@@ -11,55 +11,27 @@ import datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-from torch import Tensor
-
 from parcade import run_directory
-from parcade.algorithms.base import Algorithm, AlgorithmContext
-from parcade.algorithms.table import algorithm_row
-from parcade.capture import make_capture
+from parcade.build.learner import make_algorithm, make_exchange
+from parcade.build.source import make_source
 from parcade.checkpoint import Checkpointer
-from parcade.cluster import mpi, ranks, torchrun
+from parcade.cluster import mpi, ranks
 from parcade.cluster.signals import StopRequest
-from parcade.cluster.watchdog import Signs, patience_seconds
-from parcade.compiled import compile_network
+from parcade.cluster.watchdog import Signs
 from parcade.config import TrainConfig, check_device, check_divisible, check_process_memory, to_json
 from parcade.device_timing import attach_device_clock
-from parcade.devices import free_device_memory, is_stand_in, make_repeatable, torch_device
+from parcade.devices import free_device_memory, torch_device
 from parcade.doctor.start import warn_at_start
 from parcade.envs.games import score_milestones
-from parcade.errors import UsageError
-from parcade.exchange.base import Exchange, LocalExchange
-from parcade.experience.build import make_policy, make_source
-from parcade.experience.source import Source
-from parcade.machine import commit, machine
-from parcade.precision import Precision
+from parcade.loop import train
 from parcade.profile.recorder import recorder_from_environment
 from parcade.report.progress import Progress
 from parcade.report.reporter import Reporter
+from parcade.report.result import write_result
 from parcade.report.terminal import make_view
 from parcade.report.writers import MetricsWriter
 from parcade.threads import set_threads
 from parcade.timing import Timer
-
-
-def train(algorithm: Algorithm, source: Source, exchange: Exchange, reporter: Reporter) -> None:
-    """Collect, learn, publish and report until the reporter ends the run."""
-    while reporter.finished is None:
-        reporter.record(source, turn(algorithm, source, exchange, reporter.timer, reporter.progress.share))
-
-
-def turn(
-    algorithm: Algorithm, source: Source, exchange: Exchange, timer: Timer, share: float
-) -> dict[str, Tensor]:
-    """Run one iteration; return its metrics, on their device. Learners of a topology call it as well."""
-    batch = source.next_batch()
-    policy_lag = (algorithm.policy.version - batch.policy_version.min()).float()
-    with timer.scope("learn"):
-        metrics = algorithm.update(batch, exchange, share)
-    source.publish(algorithm.policy)
-    return {"policy_lag": policy_lag, **metrics}
 
 
 def run_training(config: TrainConfig, run: Path, *, resume: bool = False) -> dict[str, Any] | None:
@@ -158,48 +130,6 @@ def _run_training(config: TrainConfig, run: Path, timers: list[Timer], resume: b
             writer.close()
 
 
-def make_exchange(config: TrainConfig, timer: Timer) -> Exchange:
-    """Return the gradient exchange of the config's engine."""
-    if config.run.engine != "mpi":
-        return LocalExchange(timer)
-    if torchrun.launched_by_torchrun():
-        from parcade.exchange.gloo import GlooExchange
-
-        exchange = GlooExchange(timer)
-    elif config.run.device == "cuda":
-        from parcade.exchange.nccl import NcclExchange
-
-        carrier = "gloo" if is_stand_in() else "nccl"
-        exchange = NcclExchange(timer, backend=carrier, timeout_seconds=patience_seconds(config.hang_seconds))
-    else:
-        from parcade.exchange.allreduce import AllreduceExchange
-
-        exchange = AllreduceExchange(timer)
-    if config.run.ranks > 1 and exchange.world_size != config.run.ranks:
-        raise UsageError(
-            f"--ranks {config.run.ranks}, but {exchange.world_size} ranks were started; make them the same"
-        )
-    return exchange
-
-
-def make_algorithm(config: TrainConfig, exchange: Exchange) -> Algorithm:
-    """Return the algorithm, attached to the exchange. Every rank starts from the same parameters."""
-    policy = make_policy(config)
-    device = torch_device(config.run.device)
-    if config.run.device == "cuda":
-        make_repeatable()
-    policy.to(device)
-    if config.run.compile:
-        compile_network(policy)
-    draws = np.random.SeedSequence([config.run.seed, 2**32 + exchange.rank]).generate_state(1, np.uint64)[0]
-    generator = torch.Generator().manual_seed(int(draws >> np.uint64(1)))
-    context = AlgorithmContext(policy, Precision(config.run.precision), device.type, generator)
-    algorithm = algorithm_row(config.run.algorithm).make(context, config.hyper)
-    capture = make_capture(config.run.device, enabled=config.run.capture)
-    exchange.attach(policy, algorithm.optimizer(), config.hyper.max_grad_norm, capture)
-    return algorithm
-
-
 def default_run_directory(config: TrainConfig) -> Path:
     """Return runs/GAME-ALGORITHM-sSEED-TIME, relative to the working directory."""
     now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
@@ -217,35 +147,3 @@ def start_run(config: TrainConfig) -> Path:
     run_directory.make_run_directory(run)
     run_directory.write_json(run / "config.json", to_json(config))
     return run
-
-
-def write_result(
-    config: TrainConfig, run: Path, progress: Progress, reason: str, *, ranks: int = 1
-) -> dict[str, Any]:
-    """Write ``result.json``: the results of the run, the machine and the commit."""
-    p = progress
-    mean = p.board.score_mean
-    result = {
-        "game": config.game,
-        "algorithm": config.run.algorithm,
-        "backend": config.run.backend,
-        "engine": config.run.engine,
-        "ranks": ranks,
-        "seed": config.run.seed,
-        "finished_by": reason,
-        "frames": p.frames,
-        "reset_frames": p.reset_frames,
-        "steps": p.steps,
-        "updates": p.updates,
-        "wall_seconds": round(p.wall_seconds, 3),
-        "cpu_seconds": round(p.cpu_seconds, 3),
-        "score_mean": mean,
-        "episodes": p.board.episodes,
-        "frames_per_second": round(p.frames / p.wall_seconds, 1),
-        "milestones": {f"{score:g}": mark for score, mark in p.milestones.items()},
-        "games_cut_by_resume": p.cut_games,
-        "commit": commit(),
-        "machine": machine(),
-    }
-    run_directory.write_json(run / "result.json", result)
-    return result

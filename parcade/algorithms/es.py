@@ -11,7 +11,7 @@ of being read from a shared table.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -21,6 +21,7 @@ from torch import Tensor
 from parcade import optimizers
 from parcade.algorithms.base import Algorithm, AlgorithmConfig
 from parcade.exchange.base import Exchange, OptimizerFactory, set_learning_rate
+from parcade.experience.population_batch import PopulationBatch, noise_of
 from parcade.policy import NetworkConfig
 from parcade.rl.ranks import centered_ranks
 from parcade.rl.schedules import linear
@@ -48,27 +49,6 @@ class ESConfig(AlgorithmConfig):
     """Complete episodes each perturbed policy plays."""
     max_grad_norm: float | None = None
     """Clip the norm of gradients to this; None disables clipping."""
-
-
-@dataclass
-class PopulationBatch:
-    """Results of n members: ``seeds`` and ``signs`` ``[n]`` of their noise, mean raw ``scores`` ``[n]``."""
-
-    seeds: np.ndarray
-    signs: np.ndarray
-    scores: np.ndarray
-    policy_version: Tensor = field(default_factory=lambda: torch.zeros(1, dtype=torch.int64))
-
-
-def noise_of(seed: int, size: int) -> Tensor:
-    """Return epsilon ``[size]`` of a seed; the same in every process."""
-    return torch.randn(size, generator=torch.Generator().manual_seed(int(seed)))
-
-
-def members_of(run_seed: int, generation: int, population: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return seeds and signs ``[population]`` of a generation; members 2k and 2k + 1 are a mirrored pair."""
-    words = np.random.SeedSequence([run_seed, 2**34 + generation]).generate_state(population // 2, np.uint32)
-    return np.repeat(words.astype(np.int64), 2), np.tile([1, -1], population // 2)
 
 
 class ES(Algorithm):

@@ -151,7 +151,7 @@ node() {
     local where=$1 count=$2
     shift 2
     srun --overlap --nodes="$count" --ntasks="$count" --ntasks-per-node=1 \\
-        --cpus-per-task="$SLURM_CPUS_PER_TASK" "$where=$head" "$python" -m parcade.cluster.ray_node "$@"
+        --cpus-per-task="$SLURM_CPUS_PER_TASK" "$where=$head" "$python" -m parcade.topology.ray_node "$@"
 }
 head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 RAY_AUTH_TOKEN=$("$python" -c 'import secrets; print(secrets.token_hex(32))')
@@ -163,7 +163,7 @@ node --nodelist 1 head "$port" INTERFACE &
 if [ "$SLURM_JOB_NUM_NODES" -gt 1 ]; then
     node --exclude $((SLURM_JOB_NUM_NODES - 1)) worker "$RAY_ADDRESS" INTERFACE &
 fi
-"$python" -m parcade.cluster.ray_node wait "$RAY_ADDRESS" "$SLURM_JOB_NUM_NODES" || exit 1
+"$python" -m parcade.topology.ray_node wait "$RAY_ADDRESS" "$SLURM_JOB_NUM_NODES" || exit 1
 """
 
 

@@ -176,10 +176,10 @@ def _take_over(run: Path) -> None:
 
 def _run(config, arguments: list[str], *, resume: Path | None) -> int:
     """Train in this process, as one of several ranks, or as the parent that starts them."""
+    from parcade.build.groups import check_threads_serve
     from parcade.cluster import mpi, ranks
     from parcade.cluster.launch import Job, run_ranks
     from parcade.config import check_divisible
-    from parcade.experience.build import check_threads_serve
     from parcade.run_directory import remove_unused
     from parcade.threads import rank_threads
     from parcade.train import start_run

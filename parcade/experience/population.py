@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from parcade.algorithms.es import PopulationBatch, members_of, noise_of
 from parcade.experience.env_group import EnvGroup
 from parcade.experience.episodes import SCORE, EpisodeLog
+from parcade.experience.population_batch import PopulationBatch, members_of, noise_of
 from parcade.parameters import FlatParameters, copy_module_state
 from parcade.policy import Policy
 from parcade.state import behind, part_of

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from parcade import run_directory
+from parcade.build.learner import make_policy
 from parcade.config import TrainConfig
-from parcade.experience.build import make_policy
 from parcade.machine import machine
 from parcade.parameters import load_weights, state_tensors
 from parcade.report.progress import Progress

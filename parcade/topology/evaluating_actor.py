@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from parcade.build.groups import make_group
+from parcade.build.learner import make_policy
 from parcade.config import from_json
-from parcade.experience.build import make_group, make_policy
 from parcade.experience.population import Evaluator
 from parcade.state import behind, part_of
 from parcade.threads import set_part_threads

@@ -1,6 +1,6 @@
 """The learner: an algorithm, its gradient exchange and, if it plays its own games, its experience source.
 
-It runs ``parcade.train.turn``, one iteration of the training loop, each time the driver calls it.
+It runs ``parcade.loop.iterate``, one iteration of the training loop, each time the driver calls it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from parcade.algorithms.es import PopulationBatch
+from parcade.build.groups import make_playing_group
+from parcade.build.learner import make_algorithm
+from parcade.build.replay import make_replay_source, shares_on_a_host
 from parcade.config import from_json
 from parcade.devices import torch_device
 from parcade.exchange.base import (
@@ -25,15 +27,15 @@ from parcade.exchange.base import (
 from parcade.exchange.group import GroupExchange
 from parcade.exchange.parameter_server import ParameterServerExchange, ServerLost
 from parcade.experience.batch import Batch
-from parcade.experience.build import make_playing_group, make_replay_source, shares_on_a_host
+from parcade.experience.population_batch import PopulationBatch
 from parcade.experience.replay import TransitionBatch
 from parcade.experience.rollout import RolloutSource
+from parcade.loop import iterate
 from parcade.parameters import load_weights, weights_of
 from parcade.policy import Acted
 from parcade.state import part_of
 from parcade.threads import set_part_threads
 from parcade.timing import Timer, process_cpu_seconds
-from parcade.train import make_algorithm, turn
 
 
 class DeliveredSource:
@@ -121,13 +123,7 @@ class Learner:
         """Run one iteration of a bundled learner: play and learn."""
         if self.life is None:
             return {"life": None}, None
-        try:
-            with self.timer.scope("other"):
-                metrics = turn(self.algorithm, self.source, self.exchange, self.timer, share)
-        except ServerLost as error:
-            self.exchange.parameters.grad.zero_()
-            return self._note({}) | {"server_lost": str(error)}, None
-        return self._note(metrics), None
+        return self._iterate(share), None
 
     def learn(
         self, share: float, *delivered: dict[str, np.ndarray]
@@ -138,14 +134,21 @@ class Learner:
         if delivered[0] is None:  # the replay shard restarted and is empty
             return {"life": self.life, "nothing_delivered": True}, None
         self.source.batch = self._batch(delivered)
+        note = self._iterate(share)
+        priorities = getattr(self.source.batch, "priorities", None)
+        if priorities is None or "server_lost" in note:
+            return note, None
+        return note, priorities.cpu().numpy()
+
+    def _iterate(self, share: float) -> dict[str, Any]:
+        """Run one iteration; return its note, with ``server_lost`` if the parameter server did not answer."""
         try:
             with self.timer.scope("other"):
-                metrics = turn(self.algorithm, self.source, self.exchange, self.timer, share)
+                metrics = iterate(self.algorithm, self.source, self.exchange, self.timer, share)
         except ServerLost as error:
             self.exchange.parameters.grad.zero_()
-            return self._note({}) | {"server_lost": str(error)}, None
-        priorities = getattr(self.source.batch, "priorities", None)
-        return self._note(metrics), None if priorities is None else priorities.cpu().numpy()
+            return self._note({}) | {"server_lost": str(error)}
+        return self._note(metrics)
 
     def _batch(
         self, delivered: tuple[dict[str, np.ndarray], ...]

@@ -2,8 +2,8 @@
 
 A part is a plain class whose methods return a pair ``(note, data)``. The note is a small dict for the driver.
 The data is a dict of arrays for another part; the driver forwards it without reading it. ``SerialEngine``
-runs all calls in this process, in order; ``parcade.cluster.ray.RayEngine`` places parts on a cluster. Drivers
-use both through the same interface, so every topology can be debugged in one process.
+runs all calls in this process, in order; ``ray_engine.RayEngine`` places parts on a cluster. Drivers use
+both through the same interface, so every topology can be debugged in one process.
 """
 
 from __future__ import annotations

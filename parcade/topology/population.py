@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from parcade.algorithms.es import members_of
 from parcade.config import TrainConfig
+from parcade.experience.population_batch import members_of
 from parcade.topology.driver import Driver
 from parcade.topology.evaluating_actor import EvaluatingActor
 from parcade.topology.learner import Learner

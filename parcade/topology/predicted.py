@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from parcade.config import TrainConfig
-from parcade.experience.actor import Actor
 from parcade.state import behind, part_of
+from parcade.topology.actor import Actor
 from parcade.topology.driver import ATTEMPTS, Driver
 from parcade.topology.learner import Learner
 from parcade.topology.parts import Engine, Part, Pending

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from parcade.build.replay import make_replay, shares_on_a_host
 from parcade.config import from_json
 from parcade.experience.batch import Batch
-from parcade.experience.build import make_replay, shares_on_a_host
 from parcade.random import uniforms
 from parcade.state import behind, part_of
 from parcade.threads import set_part_threads

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from parcade.config import TrainConfig
-from parcade.experience.actor import Actor
 from parcade.state import part_of
+from parcade.topology.actor import Actor
 from parcade.topology.learner import Learner
 from parcade.topology.parts import Engine, Part, Pending
 from parcade.topology.replay_shard import ReplayShard

@@ -55,7 +55,7 @@ def make_engine(config: TrainConfig) -> Engine:
     """Create the config's engine. Errors: UsageError when no cluster answers at the config's address."""
     if config.run.engine == "serial":
         return SerialEngine()
-    from parcade.cluster.ray import RayEngine
+    from parcade.topology.ray_engine import RayEngine
 
     return RayEngine(
         dataclasses.replace(config.topology, learner_gpus=config.learner_gpus), resources_of(config)
@@ -84,7 +84,7 @@ def make_driver(config: TrainConfig, engine: Engine) -> Driver:
 
 def run_topology(config: TrainConfig, run: Path, timer: Timer, *, resume: bool = False) -> dict[str, Any]:
     """Train as configured in an existing run directory; return the content of ``result.json``."""
-    from parcade.train import write_result
+    from parcade.report.result import write_result
 
     set_part_threads(config.run.threads_per_rank, learns=True)
     progress = Progress(config.run.total_frames, score_milestones(config.game))

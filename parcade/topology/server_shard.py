@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from parcade.build.learner import make_algorithm
 from parcade.config import from_json
 from parcade.exchange.base import LocalExchange
 from parcade.exchange.parameter_server import ParameterShard, slice_bounds
 from parcade.threads import set_part_threads
 from parcade.timing import Timer
-from parcade.train import make_algorithm
 
 
 class ServerShard(ParameterShard):

@@ -4,14 +4,14 @@ import pytest
 import torch
 
 from parcade.algorithms.table import ALGORITHMS
+from parcade.build.learner import make_algorithm
+from parcade.build.source import make_source
 from parcade.capture import Capture, CaptureError
 from parcade.capture.stand_in import StandInGraphs, allow_capturable_optimizers
 from parcade.config import RunConfig, TrainConfig
 from parcade.exchange.base import LocalExchange
-from parcade.experience.build import make_source
 from parcade.policy import NetworkConfig
 from parcade.timing import Timer
-from parcade.train import make_algorithm
 
 SMALL = NetworkConfig(network="mlp", hidden=16)
 LSTM = NetworkConfig(network="mlp", hidden=16, lstm=8)

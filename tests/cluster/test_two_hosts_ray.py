@@ -50,7 +50,7 @@ def actors_on(hosts, i: int) -> int:
 
 def test_parts_run_on_both_hosts_whichever_comes_up_first(net_hosts, tmp_path):  # noqa: F811
     run = tmp_path / "run"
-    node = [sys.executable, "-m", "parcade.cluster.ray_node"]
+    node = [sys.executable, "-m", "parcade.topology.ray_node"]
     train = [
         sys.executable, "-m", "parcade", "train", "tiny_catch", *SYSTEM.split(), "--engine", "ray",
         "--address", ADDRESS,

@@ -8,6 +8,9 @@ import torch
 from test_sources import SMALL, assert_same_batches
 
 from parcade.algorithms.table import ALGORITHMS
+from parcade.build.groups import check_threads_serve, gives_stacks, make_group, make_playing_group
+from parcade.build.learner import make_algorithm
+from parcade.build.source import make_source
 from parcade.capture import Capture
 from parcade.capture.stand_in import StandInGraphs
 from parcade.config import RunConfig, TrainConfig
@@ -15,14 +18,11 @@ from parcade.devices import STAND_IN, Download
 from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError
 from parcade.exchange.base import LocalExchange
-from parcade.experience import build as build_module
 from parcade.experience.batch import STEP_FIELDS, Batch
-from parcade.experience.build import make_group, make_playing_group, make_source
 from parcade.experience.hybrid_group import HybridEnvGroup
 from parcade.experience.rollout import play_rollout
 from parcade.policy import NetworkConfig
 from parcade.timing import Timer
-from parcade.train import make_algorithm
 
 LSTM = NetworkConfig(network="mlp", hidden=16, lstm=8)
 SMALL_PICTURES = EnvSettings(image_height=42, image_width=42, frame_limit=120)
@@ -72,7 +72,7 @@ def on_host_and_device(config, count, capture=None):
     hosts = [make_group(config, first, half, num_threads=1, timer=Timer()) for first in (0, half)]
     halves = [make_group(config, first, half, num_threads=1, timer=Timer()) for first in (0, half)]
     hybrid = HybridEnvGroup(
-        halves, torch.device("cpu"), is_stack=build_module.gives_stacks(config), capture=capture or Capture()
+        halves, torch.device("cpu"), is_stack=gives_stacks(config), capture=capture or Capture()
     )
     for group in (*hosts, hybrid):
         group.start(algorithm.policy)
@@ -248,11 +248,11 @@ def test_a_run_says_which_environments_threads_cannot_serve():
         UsageError,
         match=r"200,000 environments on 1 thread\(s\) may take 200 s per step.*use 120,000 or fewer",
     ):
-        build_module.check_threads_serve(config, 200_000, 1)
-    build_module.check_threads_serve(config, 100_000, 1)
+        check_threads_serve(config, 200_000, 1)
+    check_threads_serve(config, 100_000, 1)
     overlapped = config_of("tiny_catch", overlap=True, num_envs=20_000, unroll_length=128)
     with pytest.raises(UsageError, match="more than the 5 s"):
-        build_module.check_threads_serve(overlapped, 20_000, 1)
+        check_threads_serve(overlapped, 20_000, 1)
 
 
 def test_which_group_plays_is_decided_by_the_two_settings():

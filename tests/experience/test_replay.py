@@ -5,10 +5,12 @@ import pytest
 import torch
 
 from parcade.algorithms.dqn import DQNConfig
+from parcade.build.groups import make_group
+from parcade.build.learner import make_policy
+from parcade.build.replay import make_replay
 from parcade.config import RunConfig, TrainConfig
 from parcade.envs.settings import EnvSettings
 from parcade.experience.batch import empty_batch
-from parcade.experience.build import make_group, make_policy, make_replay
 from parcade.experience.prioritized import SumTree
 from parcade.experience.replay import Replay, ReplaySettings
 from parcade.experience.rollout import play_rollout

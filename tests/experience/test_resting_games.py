@@ -4,9 +4,10 @@ import numpy as np
 import torch
 
 from parcade.algorithms.reinforce import ReinforceConfig
+from parcade.build.groups import make_group
+from parcade.build.learner import make_policy
 from parcade.config import RunConfig, TrainConfig
 from parcade.envs.settings import EnvSettings
-from parcade.experience.build import make_group, make_policy
 from parcade.experience.games import GamesSource
 from parcade.timing import Timer
 

@@ -5,13 +5,13 @@ import pytest
 import torch
 
 from parcade.algorithms.table import ALGORITHMS
+from parcade.build.learner import make_algorithm
+from parcade.build.source import make_source
 from parcade.config import RunConfig, TrainConfig
 from parcade.exchange.base import LocalExchange
 from parcade.experience.batch import Batch
-from parcade.experience.build import make_source
 from parcade.policy import NetworkConfig
 from parcade.timing import Timer
-from parcade.train import make_algorithm
 
 pytestmark = pytest.mark.quick
 SMALL = NetworkConfig(network="mlp", hidden=16)

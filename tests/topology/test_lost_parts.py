@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from test_serial import REPLAY, config_for
 
+from parcade.build.replay import make_replay
 from parcade.errors import UsageError
-from parcade.experience.build import make_replay
 from parcade.report.progress import Progress
 from parcade.run_directory import complete_checkpoints
 from parcade.topology.checkpoint import TopologyCheckpointer

@@ -7,11 +7,11 @@ import torch
 from test_serial import REPLAY, SMALL, assert_same_bits, config_for, policy_bits, train
 
 from parcade import train as train_module
+from parcade.build import groups, learner
 from parcade.capture import Capture
 from parcade.capture.stand_in import allow_capturable_optimizers
 from parcade.config import from_json, to_json
 from parcade.devices import STAND_IN
-from parcade.experience import build as build_module
 from parcade.run_directory import newest_checkpoint, read_rank_file
 from parcade.topology import run as run_module
 from parcade.topology.parts import SerialEngine
@@ -52,7 +52,7 @@ def test_systems_with_captured_learners_have_the_bits_of_called_ones(
     allow_capturable_optimizers()
     config = on_gpu(config_for(tmp_path / "captured", algorithm, frames=600, topology=topology, **hyper))
     _, captured, state = train(config)
-    for module in (train_module, build_module):
+    for module in (groups, learner):
         monkeypatch.setattr(
             module, "make_capture", lambda device, enabled=True: Capture() if device == "cpu" else Called()
         )

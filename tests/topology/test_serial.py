@@ -9,10 +9,12 @@ import pytest
 import torch
 
 from parcade.algorithms.table import ALGORITHMS
+from parcade.build.learner import make_algorithm
+from parcade.build.source import make_source
 from parcade.cli import main
 from parcade.config import RunConfig, TrainConfig
 from parcade.exchange.base import LocalExchange
-from parcade.experience.build import make_source
+from parcade.loop import iterate
 from parcade.policy import NetworkConfig
 from parcade.report import reporter
 from parcade.report.metrics import METRICS
@@ -23,7 +25,7 @@ from parcade.topology.checkpoint import TopologyCheckpointer
 from parcade.topology.parts import SerialEngine
 from parcade.topology.run import make_driver
 from parcade.topology.settings import TopologyConfig
-from parcade.train import make_algorithm, run_training, start_run, turn
+from parcade.train import run_training, start_run
 
 SMALL = NetworkConfig(network="mlp", hidden=16, normalize_input=False)
 NORMALIZED = NetworkConfig(network="mlp", hidden=16)
@@ -102,7 +104,7 @@ def test_impala_with_one_actor_and_no_lag_gives_the_bits_of_playing_and_learning
     algorithm = make_algorithm(config, exchange)
     source = make_source(config, algorithm, exchange, timer=timer, learner_timer=timer, threads=1)
     for i in range(20):
-        metrics = turn(algorithm, source, exchange, timer, i / 20)
+        metrics = iterate(algorithm, source, exchange, timer, i / 20)
         assert metrics["policy_lag"] == 0
     source.close()
     expected = {f"policy.{name}": tensor for name, tensor in algorithm.policy.state_dict().items()}

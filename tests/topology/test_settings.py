@@ -3,10 +3,10 @@
 import pytest
 
 from parcade.algorithms.table import ALGORITHMS, support_matrix
+from parcade.build.replay import check_memory
 from parcade.cli import main
 from parcade.config import RunConfig, TrainConfig, from_json, to_json
 from parcade.errors import UsageError
-from parcade.experience.build import check_memory
 from parcade.topology.settings import TopologyConfig
 
 pytestmark = pytest.mark.quick

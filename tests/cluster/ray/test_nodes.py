@@ -28,7 +28,7 @@ PARTS = ("Actor", "Learner", "ServerShard", "ReplayShard")
 # Enough for every part on the node that stays; Ray starts to use the other node when half are taken.
 CPUS_OF_A_NODE = "9"
 HARD_LIMIT_SECONDS = 150
-NODE = [sys.executable, "-m", "parcade.cluster.ray_node"]
+NODE = [sys.executable, "-m", "parcade.topology.ray_node"]
 
 
 @pytest.fixture

@@ -15,12 +15,12 @@ import torch
 
 from parcade.algorithms.table import ALGORITHMS
 from parcade.cli import main
-from parcade.cluster.ray import choose_token
 from parcade.config import RunConfig, TrainConfig
 from parcade.exchange.parameter_server import OUTCOMES
 from parcade.policy import NetworkConfig
 from parcade.run_directory import newest_checkpoint
 from parcade.topology.parts import SerialEngine, call
+from parcade.topology.ray_engine import choose_token
 from parcade.topology.run import make_driver
 from parcade.topology.settings import TopologyConfig
 
@@ -50,7 +50,7 @@ SYSTEMS = {
 @pytest.fixture(scope="module")
 def engine():
     """One cluster of this machine for all tests; parts are created and removed."""
-    from parcade.cluster.ray import RayEngine
+    from parcade.topology.ray_engine import RayEngine
 
     engine = RayEngine(TopologyConfig(), {"CPU": 64})
     yield engine
@@ -190,8 +190,8 @@ def test_a_part_that_hangs_and_a_learner_that_is_alone_are_begun_anew(begin, eng
 
 
 def test_a_cluster_of_its_own_lets_parts_come_as_they_like_and_a_joined_one_does_not(begin, engine):
-    from parcade.cluster.ray import RayEngine
     from parcade.errors import UsageError
+    from parcade.topology.ray_engine import RayEngine
 
     begin("impala")
     assert ray.available_resources()["CPU"] == ray.cluster_resources()["CPU"] == 64
@@ -211,9 +211,9 @@ def test_a_part_that_cannot_be_made_says_why_at_once(begin):
 
 
 def test_a_node_with_other_versions_is_one_line(engine):
-    from parcade.cluster.ray import RayEngine
     from parcade.cluster.versions import versions
     from parcade.errors import UsageError
+    from parcade.topology.ray_engine import RayEngine
 
     joined = RayEngine(TopologyConfig(), {"CPU": 1})
     joined.check_nodes(versions())
@@ -224,8 +224,8 @@ def test_a_node_with_other_versions_is_one_line(engine):
 
 
 def test_more_parts_than_the_cluster_has_room_for_are_refused(engine):
-    from parcade.cluster.ray import RayEngine
     from parcade.errors import UsageError
+    from parcade.topology.ray_engine import RayEngine
 
     with pytest.raises(UsageError, match="the parts reserve 1000 CPUs, the cluster has 64"):
         RayEngine(TopologyConfig(), {"CPU": 1000})
@@ -246,8 +246,8 @@ def test_no_cluster_at_the_address_is_one_line(tmp_path, monkeypatch, capsys):
 
 
 def test_another_version_of_ray_is_one_line(monkeypatch):
-    from parcade.cluster import ray as engine_module
     from parcade.errors import UsageError
+    from parcade.topology import ray_engine as engine_module
 
     def refuse(**words):
         raise RuntimeError(

@@ -1,4 +1,4 @@
-"""A node of a batch job's own Ray cluster: ``python -m parcade.cluster.ray_node ROLE ...``.
+"""A node of a batch job's own Ray cluster: ``python -m parcade.topology.ray_node ROLE ...``.
 
     address [INTERFACE]            print this node's address
     head PORT [INTERFACE]          run the head node until ended
@@ -17,14 +17,14 @@ import sys
 import tempfile
 import time
 
-from parcade.cluster.ray import (
+from parcade.errors import UsageError
+from parcade.topology.ray_engine import (
     CLUSTER_SETTINGS,
     LONGEST_TEMPORARY,
     OBJECT_STORE_BYTES,
     address_of,
     check_reachable,
 )
-from parcade.errors import UsageError
 
 START = [sys.executable, "-m", "ray.scripts.scripts", "start"]
 WAIT_SECONDS = 180.0

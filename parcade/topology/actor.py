@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from parcade.build.groups import make_group
+from parcade.build.learner import make_policy
 from parcade.config import from_json
 from parcade.experience.batch import Batch
-from parcade.experience.build import make_group, make_policy
 from parcade.experience.env_group import EnvGroup
 from parcade.experience.host_rollout import HostRollout
 from parcade.experience.rollout import play_rollout
