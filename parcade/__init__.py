@@ -18,6 +18,8 @@ _HOMES = {
     "UsageError": "parcade.errors",
     "load": "parcade.agent",
     "make_vec": "parcade.envs",
+    "register_algorithm": "parcade.algorithms.table",
+    "register_backend": "parcade.envs.backends",
     "run_training": "parcade.train",
     "start_run": "parcade.train",
 }

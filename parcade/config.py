@@ -14,6 +14,7 @@ from parcade.algorithms.base import AlgorithmConfig
 from parcade.algorithms.ppo import PPOConfig
 from parcade.algorithms.table import algorithm_row, support_matrix
 from parcade.atari.games import load_games, snake_case
+from parcade.config.topology import ON_RAY, READ_BY, TopologyConfig
 from parcade.devices import check_gpu, free_device_memory, torch_device
 from parcade.envs import ale, native
 from parcade.envs.games import canonical_game, is_atari, settings_of_id
@@ -24,7 +25,6 @@ from parcade.networks import build_torso
 from parcade.policy import NetworkConfig
 from parcade.precision import resolve
 from parcade.threads import check_threads
-from parcade.topology.settings import ON_RAY, READ_BY, TopologyConfig
 
 SCHEMA_VERSION = 1
 

@@ -32,3 +32,11 @@ def missing_extra(package: str, extra: str, needed_for: str) -> UsageError:
     return UsageError(
         f"{needed_for} needs {package}, which is not installed; run: pip install 'parcade[{extra}]'"
     )
+
+
+def check_divides(name: str, value: int, divisor: int, reason: str) -> None:
+    """Check that ``divisor``, explained by ``reason``, divides a setting. Errors: UsageError."""
+    if value % divisor:
+        below, above = value // divisor * divisor, (value // divisor + 1) * divisor
+        choice = f"{below} or {above}" if below else f"{above}"
+        raise UsageError(f"{name}={value} is not divisible by {reason}; use {choice}")

@@ -13,12 +13,11 @@ from dataclasses import dataclass, fields, is_dataclass, make_dataclass
 from typing import Any, TypeVar
 
 from parcade.algorithms.table import ALGORITHMS, algorithm_row
-from parcade.config import RunConfig, TrainConfig
+from parcade.config import RunConfig, TopologyConfig, TrainConfig
 from parcade.envs.games import settings_of_id
 from parcade.envs.settings import RENAMED, EnvSettings, env_preset
 from parcade.errors import UsageError
 from parcade.presets import preset_flags
-from parcade.topology.settings import TopologyConfig
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -16,7 +16,10 @@ from torch import Tensor, nn
 
 from parcade.networks import build_torso, orthogonal
 from parcade.precision import full_precision
+from parcade.ranges import Positive, Range, check_ranges
 from parcade.rl.losses import log_prob_of
+
+WIDEST_LAYER = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -28,18 +31,21 @@ class NetworkConfig:
     ] = "auto"
     """Network architecture; auto selects the small CNN for images, two layers of 512 units for RAM, and an
     MLP for vectors."""
-    hidden: int = 256
+    hidden: Annotated[int, Range(1, WIDEST_LAYER)] = 256
     """Width of the dense layer."""
     layer_norm: bool = False
     """Apply layer normalisation in a CNN (PQN needs it)."""
     dueling: bool = False
     """Compute Q values as V(x) plus advantages of mean 0 (Wang 2016, arXiv 1511.06581, eq. 9)."""
-    lstm: int = 0
+    lstm: Annotated[int, Range(0, WIDEST_LAYER)] = 0
     """Width of an LSTM between network and heads; 0 disables it."""
     normalize_input: bool = True
     """Subtract a running mean from every pixel and divide by a running standard deviation."""
-    input_clip: float = 5.0
+    input_clip: Positive = 5.0
     """Clip normalised inputs to plus or minus this value."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
 
 
 class RunningStatistics(nn.Module):

@@ -42,7 +42,7 @@ def run_training(config: TrainConfig, run: Path, *, resume: bool = False) -> dic
     """
     timers = [Timer()]
     rank = ranks.rank() if ranks.launched_as_rank() else 0
-    with mpi.registered(run, config.hang_seconds, lambda: signs(timers), rank=rank):
+    with mpi.registered(run, config.run.hang_seconds, lambda: signs(timers), rank=rank):
         if config.is_topology:
             from parcade.topology.run import run_topology
 

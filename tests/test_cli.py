@@ -69,7 +69,7 @@ BAD = {
         "ale-py's vector env can set neither",
     ),
     "a mode the game has not": (["train", "pong", "--mode", "77"], "mode=77 is not supported by this game"),
-    "a backend that is not there": (["train", "pong", "--backend", "envpool"], "invalid choice 'envpool'"),
+    "a backend that is not there": (["train", "pong", "--backend", "envpool"], "unknown backend 'envpool'"),
     "the RAM of ale-py's consoles": (
         ["train", "pong", "--backend", "ale", "--observations", "ram"],
         "use backend 'native'",

@@ -1,6 +1,5 @@
 """The docs list every metric, every algorithm and its flags, and the commands in them are accepted."""
 
-import ast
 import dataclasses
 import re
 import shlex
@@ -75,48 +74,6 @@ def test_every_algorithm_has_its_page_with_every_flag_and_none_that_is_gone(algo
     assert named and named <= known
     expected = {f"--{name.replace('_', '-')}" for name in fields - {"network"}}
     assert expected - named == set(), "hyper-parameters without a row"
-
-
-def imports_of(path: Path, *, top_only: bool = False) -> set[str]:
-    """Modules of parcade that a file imports, without the prefix ``parcade.``."""
-    tree = ast.parse(path.read_text())
-    found: set[str] = set()
-    for node in tree.body if top_only else ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "parcade":
-            inside = node.module.removeprefix("parcade").removeprefix(".")
-            found |= {inside} | {f"{inside}.{name.name}".removeprefix(".") for name in node.names}
-    return found - {""}
-
-
-NEVER_IMPORTS = {
-    "envs": {"algorithms", "experience", "exchange", "config", "cluster", "topology", "train"},
-    "algorithms": {"envs", "cluster", "topology", "config", "report", "train"},
-    "exchange": {"algorithms", "envs", "experience", "config", "topology", "train"},
-    "cluster": {"algorithms", "rl", "experience", "exchange", "envs", "policy", "networks", "train"},
-}
-
-
-def test_packages_import_as_the_architecture_page_says():
-    for path in sorted((ROOT / "parcade").rglob("*.py")):
-        package = path.relative_to(ROOT / "parcade").parts[0]
-        imported = {name.split(".")[0] for name in imports_of(path)}
-        if package in ("atari", "rl"):
-            assert imported <= {package}, path
-        assert not imported & NEVER_IMPORTS.get(package, set()), path
-
-
-def test_no_module_imports_one_that_imports_it():
-    files = {
-        path: path.relative_to(ROOT / "parcade").with_suffix("") for path in (ROOT / "parcade").rglob("*.py")
-    }
-    names = {".".join(name.parts).removesuffix(".__init__"): path for path, name in files.items()}
-    graph = {
-        name: {other for other in imports_of(path, top_only=True) if other in names} - {name}
-        for name, path in names.items()
-    }
-    while leaves := {name for name, imported in graph.items() if not imported}:
-        graph = {name: imported - leaves for name, imported in graph.items() if name not in leaves}
-    assert graph == {}
 
 
 def test_the_architecture_page_names_every_module_of_its_seams():

@@ -18,6 +18,7 @@ from parcade import optimizers
 from parcade.algorithms.base import Algorithm, AlgorithmConfig, normalized, update_statistics
 from parcade.exchange.base import Exchange, OptimizerFactory, set_learning_rate
 from parcade.experience.batch import Batch
+from parcade.ranges import Count, Fraction, NonNegative, Positive
 from parcade.rl.losses import entropy_of, log_prob_of, policy_gradient_loss, squared_error_loss
 from parcade.rl.returns import generalized_advantages
 from parcade.rl.schedules import linear
@@ -27,27 +28,27 @@ from parcade.rl.schedules import linear
 class A2CConfig(AlgorithmConfig):
     """Hyper-parameters of A2C."""
 
-    num_envs: int = 32
+    num_envs: Count = 32
     """Number of environments, over all ranks."""
-    learning_rate: float = 7e-4
+    learning_rate: Positive = 7e-4
     """Learning rate of the optimiser."""
-    final_learning_rate: float | None = None
+    final_learning_rate: NonNegative | None = None
     """Learning rate at the end of a linear decay over total_frames; None keeps the learning rate constant."""
-    unroll_length: int = 8
+    unroll_length: Count = 8
     """T: steps per environment between updates."""
     reset_at_points: bool = False
     """End returns at each point scored; for games whose rallies do not depend on one another."""
-    gae_lambda: float = 1.0
+    gae_lambda: Fraction = 1.0
     """GAE's lambda; 1 is the n-step return."""
-    entropy_weight: float = 0.01
+    entropy_weight: NonNegative = 0.01
     """Weight of the entropy bonus."""
-    value_weight: float = 0.25
+    value_weight: NonNegative = 0.25
     """Weight of the squared error of V."""
     normalize_advantages: bool = False
     """Normalise advantages to mean 0 and standard deviation 1 over the batch of all ranks."""
     optimizer: Literal["adam", "rmsprop"] = "rmsprop"
     """Optimiser; the paper uses RMSProp."""
-    max_grad_norm: float | None = 0.5
+    max_grad_norm: Positive | None = 0.5
     """Clip the norm of gradients to this."""
 
 

@@ -14,13 +14,14 @@ from dataclasses import dataclass
 
 from parcade.algorithms.a2c import A2C, A2CConfig
 from parcade.policy import NetworkConfig
+from parcade.ranges import Count
 
 
 @dataclass(frozen=True)
 class A3CConfig(A2CConfig):
     """Hyper-parameters of A3C."""
 
-    num_envs: int = 16
+    num_envs: Count = 16
     """Number of environments, over all learners."""
     network: NetworkConfig = NetworkConfig(normalize_input=False)
     """The policy's network."""

@@ -16,29 +16,30 @@ from dataclasses import dataclass
 
 from parcade.algorithms.dqn import DQN, DQNConfig
 from parcade.policy import NetworkConfig
+from parcade.ranges import Count, Fraction, NonNegative, Positive
 
 
 @dataclass(frozen=True)
 class ApexConfig(DQNConfig):
     """Hyper-parameters of Ape-X."""
 
-    num_envs: int = 16
+    num_envs: Count = 16
     """Number of environments, over all actors."""
     network: NetworkConfig = NetworkConfig(normalize_input=False, dueling=True)
     """The policy's network."""
-    unroll_length: int = 16
+    unroll_length: Count = 16
     """T: steps per environment that an actor delivers at once."""
-    batch_size: int = 64
+    batch_size: Count = 64
     """Transitions per update."""
-    steps_per_update: float = 8.0
+    steps_per_update: Positive = 8.0
     """Steps per update, over all actors."""
-    priority_exponent: float = 0.6
+    priority_exponent: Fraction = 0.6
     """alpha of prioritised replay."""
-    epsilon_base: float = 0.4
+    epsilon_base: Positive = 0.4
     """Environment i of N explores with epsilon_base^(1 + epsilon_exponent i / (N - 1))."""
-    epsilon_exponent: float = 7.0
+    epsilon_exponent: NonNegative = 7.0
     """How steeply epsilon falls from environment to environment; see epsilon_base."""
-    max_grad_norm: float | None = 40.0
+    max_grad_norm: Positive | None = 40.0
     """Clip the norm of gradients to this."""
 
 

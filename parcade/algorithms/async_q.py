@@ -24,6 +24,7 @@ from parcade.exchange.base import Exchange, OptimizerFactory, set_learning_rate
 from parcade.experience.batch import Batch
 from parcade.parameters import copy_module_state, state_tensors
 from parcade.policy import NetworkConfig
+from parcade.ranges import Count, Fraction, NonNegative, Positive
 from parcade.rl.losses import squared_error_loss
 from parcade.rl.q_learning import epsilon_greedy_value, value_of
 from parcade.rl.returns import discounted_returns
@@ -38,31 +39,31 @@ FINAL_EPSILONS, THEIR_SHARES = (0.1, 0.01, 0.5), (0.4, 0.3, 0.3)
 class AsyncQConfig(AlgorithmConfig):
     """Hyper-parameters of asynchronous Q-learning."""
 
-    num_envs: int = 16
+    num_envs: Count = 16
     """Number of environments, over all learners."""
     network: NetworkConfig = NetworkConfig(normalize_input=False)
     """The policy's network."""
     method: Literal["one_step", "n_step", "sarsa"] = "one_step"
     """Targets: one-step Q-learning, the longest n-step return in the rollout, or one-step Sarsa."""
-    learning_rate: float = 7e-4
+    learning_rate: Positive = 7e-4
     """Learning rate of the optimiser."""
-    final_learning_rate: float | None = None
+    final_learning_rate: NonNegative | None = None
     """Learning rate at the end of a linear decay over total_frames; None keeps the learning rate constant."""
-    unroll_length: int = 8
+    unroll_length: Count = 8
     """T: steps per environment between updates."""
-    target_period: int = 500
+    target_period: Count = 500
     """Updates of the server between copies to the target network."""
-    epsilon_start: float = 1.0
+    epsilon_start: Fraction = 1.0
     """Probability of a random action at the first frame."""
-    epsilon_end: float = 0.01
+    epsilon_end: Fraction = 0.01
     """Probability of a random action after the decay, without different_epsilons."""
-    epsilon_until: float = 0.1
+    epsilon_until: Positive = 0.1
     """Fraction of the run over which epsilon decays."""
     different_epsilons: bool = True
     """Draw the final epsilon of each learner from the paper's three values: 0.1, 0.01 and 0.5."""
     optimizer: Literal["adam", "rmsprop"] = "rmsprop"
     """Optimiser; the paper uses RMSProp."""
-    max_grad_norm: float | None = 10.0
+    max_grad_norm: Positive | None = 10.0
     """Clip the norm of gradients to this."""
 
 

@@ -13,20 +13,24 @@ from parcade.exchange.base import Exchange, OptimizerFactory
 from parcade.experience.batch import Batch
 from parcade.policy import NetworkConfig, Policy, PolicyOutput
 from parcade.precision import Precision
+from parcade.ranges import Count, Fraction, Positive, check_ranges
 
 
 @dataclass(frozen=True)
 class AlgorithmConfig:
     """Hyper-parameters of every algorithm. Steps are decisions, not frames."""
 
-    num_envs: int = 32
+    num_envs: Count = 32
     """Number of environments, over all ranks."""
     network: NetworkConfig = NetworkConfig()
     """The policy's network."""
-    learning_rate: float = 1e-3
+    learning_rate: Positive = 1e-3
     """Learning rate of the optimiser."""
-    gamma: float = 0.99
+    gamma: Fraction = 0.99
     """Discount per step."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
 
 
 @dataclass(frozen=True)

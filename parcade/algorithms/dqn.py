@@ -26,6 +26,7 @@ from parcade.exchange.base import Exchange, OptimizerFactory, set_learning_rate
 from parcade.experience.replay import TransitionBatch
 from parcade.parameters import copy_module_state, state_tensors
 from parcade.policy import NetworkConfig
+from parcade.ranges import Count, Fraction, Natural, NonNegative, Positive
 from parcade.rl.q_learning import (
     double_q_targets,
     importance_weights,
@@ -41,46 +42,46 @@ from parcade.state import behind, part_of
 class DQNConfig(AlgorithmConfig):
     """Hyper-parameters of DQN."""
 
-    num_envs: int = 8
+    num_envs: Count = 8
     """Number of environments, over all ranks."""
     network: NetworkConfig = NetworkConfig(normalize_input=False)
     """The policy's network."""
-    learning_rate: float = 2.5e-4
+    learning_rate: Positive = 2.5e-4
     """Learning rate of the optimiser."""
-    final_learning_rate: float | None = None
+    final_learning_rate: NonNegative | None = None
     """Learning rate at the end of a linear decay over total_frames; None keeps the learning rate constant."""
-    unroll_length: int = 1
+    unroll_length: Count = 1
     """T: steps per environment between updates."""
-    batch_size: int = 64
+    batch_size: Count = 64
     """Transitions per update, over all ranks."""
-    replay_capacity: int = 100_000
+    replay_capacity: Count = 100_000
     """Entries of the replay, over all ranks: one per step, and a few more per episode."""
     replay_spill: str = ""
     """Directory of a memory-mapped file for the replay's frames, which may then exceed memory. Empty keeps
     them in memory."""
     save_replay: bool = True
     """Save the replay in checkpoints; without it a resumed run starts with an empty replay."""
-    learning_starts: int = 5_000
+    learning_starts: Natural = 5_000
     """Steps before the first update, over all ranks."""
-    n_step: int = 3
+    n_step: Count = 3
     """Number of rewards in a return before it bootstraps."""
     double: bool = True
     """Double Q-learning: the online network selects the action, the target network evaluates it."""
-    priority_exponent: float = 0.0
+    priority_exponent: Fraction = 0.0
     """alpha of prioritised replay; 0 samples uniformly."""
-    importance_exponent: float = 0.4
+    importance_exponent: Fraction = 0.4
     """Initial beta of the importance weights of prioritised replay; it rises to 1."""
-    target_period: int = 500
+    target_period: Count = 500
     """Updates between copies to the target network."""
-    epsilon_start: float = 1.0
+    epsilon_start: Fraction = 1.0
     """Probability of a random action at the first frame."""
-    epsilon_end: float = 0.01
+    epsilon_end: Fraction = 0.01
     """Probability of a random action after the decay."""
-    epsilon_until: float = 0.1
+    epsilon_until: Positive = 0.1
     """Fraction of the run over which epsilon decays."""
     optimizer: Literal["adam", "rmsprop"] = "adam"
     """Optimiser; the paper uses RMSProp."""
-    max_grad_norm: float | None = 10.0
+    max_grad_norm: Positive | None = 10.0
     """Clip the norm of gradients to this."""
 
 

@@ -23,6 +23,7 @@ from parcade.algorithms.base import Algorithm, AlgorithmConfig
 from parcade.exchange.base import Exchange, OptimizerFactory, set_learning_rate
 from parcade.experience.population_batch import PopulationBatch, noise_of
 from parcade.policy import NetworkConfig
+from parcade.ranges import Count, NonNegative, Positive
 from parcade.rl.ranks import centered_ranks
 from parcade.rl.schedules import linear
 
@@ -31,23 +32,23 @@ from parcade.rl.schedules import linear
 class ESConfig(AlgorithmConfig):
     """Hyper-parameters of evolution strategies."""
 
-    num_envs: int = 4
+    num_envs: Count = 4
     """Number of environments, over all ranks or actors; each rank or actor steps its own sequentially."""
     network: NetworkConfig = NetworkConfig(layer_norm=True)
     """The policy's network."""
-    population: int = 40
+    population: Count = 40
     """Perturbed policies per update, in mirrored pairs of noise epsilon and -epsilon."""
-    sigma: float = 0.05
+    sigma: Positive = 0.05
     """Standard deviation of the noise."""
-    learning_rate: float = 1e-2
+    learning_rate: Positive = 1e-2
     """Learning rate of Adam."""
-    final_learning_rate: float | None = None
+    final_learning_rate: NonNegative | None = None
     """Learning rate at the end of a linear decay over total_frames; None keeps the learning rate constant."""
-    weight_decay: float = 5e-3
+    weight_decay: NonNegative = 5e-3
     """Coefficient of the L2 penalty; the gradient gets this times the parameters."""
-    games_per_member: int = 1
+    games_per_member: Count = 1
     """Complete episodes each perturbed policy plays."""
-    max_grad_norm: float | None = None
+    max_grad_norm: Positive | None = None
     """Clip the norm of gradients to this; None disables clipping."""
 
 

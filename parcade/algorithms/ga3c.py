@@ -14,15 +14,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from parcade.algorithms.a2c import A2C, A2CConfig
+from parcade.ranges import Count
 
 
 @dataclass(frozen=True)
 class GA3CConfig(A2CConfig):
     """Hyper-parameters of GA3C."""
 
-    num_envs: int = 32
+    num_envs: Count = 32
     """Number of environments, over all actors."""
-    unrolls_per_update: int = 1
+    unrolls_per_update: Count = 1
     """Unrolls per update; an unroll contains all environments of one actor."""
 
 

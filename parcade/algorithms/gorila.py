@@ -14,21 +14,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from parcade.algorithms.dqn import DQN, DQNConfig
+from parcade.ranges import Count, Positive
 
 
 @dataclass(frozen=True)
 class GorilaConfig(DQNConfig):
     """Hyper-parameters of Gorila."""
 
-    num_envs: int = 8
+    num_envs: Count = 8
     """Number of environments, over all learners if bundled, else over all actors."""
-    unroll_length: int = 1
+    unroll_length: Count = 1
     """T: steps per environment between updates of a learner (bundled) or deliveries of an actor."""
-    batch_size: int = 32
+    batch_size: Count = 32
     """Transitions per update of one learner."""
     bundled: bool = True
     """Run actor, replay and learner in one process; else use separate actors and a sharded replay."""
-    steps_per_update: float = 4.0
+    steps_per_update: Positive = 4.0
     """Steps per update with separate actors; if bundled, unroll_length determines it."""
 
 

@@ -10,15 +10,16 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from parcade.algorithms.vtrace import VTraceLearner, VTraceLossConfig
+from parcade.ranges import Count
 
 
 @dataclass(frozen=True)
 class ImpalaConfig(VTraceLossConfig):
     """Hyper-parameters of IMPALA."""
 
-    num_envs: int = 32
+    num_envs: Count = 32
     """Number of environments, over all actors."""
-    unrolls_per_update: int = 1
+    unrolls_per_update: Count = 1
     """Unrolls per update of one learner; an unroll contains all environments of one actor."""
 
 

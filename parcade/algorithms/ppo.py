@@ -33,6 +33,7 @@ from parcade.capture import Fixed
 from parcade.exchange.base import Exchange, OptimizerFactory, learning_rate, set_learning_rate, step_size
 from parcade.experience.batch import Batch
 from parcade.policy import PolicyOutput
+from parcade.ranges import Count, Fraction, NonNegative, Positive
 from parcade.rl.losses import (
     approximate_kl,
     clipped_surrogate_loss,
@@ -51,37 +52,37 @@ SLOWEST, FASTEST = 1e-5, 5e-3
 class PPOConfig(AlgorithmConfig):
     """Hyper-parameters of PPO."""
 
-    num_envs: int = 32
+    num_envs: Count = 32
     """Number of environments, over all ranks."""
-    learning_rate: float = 1e-3
+    learning_rate: Positive = 1e-3
     """Learning rate of Adam."""
-    final_learning_rate: float | None = None
+    final_learning_rate: NonNegative | None = None
     """Learning rate at the end of a linear decay; None keeps the learning rate constant."""
-    unroll_length: int = 128
+    unroll_length: Count = 128
     """T: steps per environment per iteration."""
-    epochs: int = 3
+    epochs: Count = 3
     """Passes over a batch."""
-    num_minibatches: int = 4
+    num_minibatches: Count = 4
     """Updates per pass."""
-    gae_lambda: float = 0.95
+    gae_lambda: Fraction = 0.95
     """GAE's lambda."""
     reset_at_points: bool = False
     """End returns at each point scored; for games whose rallies do not depend on one another."""
-    clip: float = 0.2
+    clip: Positive = 0.2
     """Clip range of the ratio (epsilon in the paper)."""
-    entropy_weight: float = 0.01
+    entropy_weight: NonNegative = 0.01
     """Weight of the entropy bonus (c2 in the paper)."""
-    final_entropy_weight: float | None = None
+    final_entropy_weight: NonNegative | None = None
     """Entropy weight at the end of a linear decay; None keeps the weight constant."""
-    target_kl: float | None = None
+    target_kl: Positive | None = None
     """Adapt the learning rate to the KL divergence of each iteration: divide it by 1.5 if the divergence
     exceeds twice this value, multiply it by 1.5 if the divergence is below half of it. None uses the linear
     schedule."""
-    schedule_share: float = 1.0
+    schedule_share: Positive = 1.0
     """Fraction of total_frames over which learning rate and entropy weight decay."""
-    value_weight: float = 0.5
+    value_weight: NonNegative = 0.5
     """Weight of the squared error of V (c1 in the paper)."""
-    max_grad_norm: float | None = 0.5
+    max_grad_norm: Positive | None = 0.5
     """Clip the norm of gradients to this."""
 
 

@@ -31,6 +31,7 @@ from parcade.capture import Fixed
 from parcade.exchange.base import Exchange, OptimizerFactory, set_learning_rate
 from parcade.experience.batch import Batch
 from parcade.policy import NetworkConfig, PolicyOutput
+from parcade.ranges import Count, Fraction, NonNegative, Positive
 from parcade.rl.losses import squared_error_loss
 from parcade.rl.q_learning import value_of
 from parcade.rl.returns import q_lambda_returns
@@ -41,31 +42,31 @@ from parcade.rl.schedules import linear
 class PQNConfig(AlgorithmConfig):
     """Hyper-parameters of PQN."""
 
-    num_envs: int = 32
+    num_envs: Count = 32
     """Number of environments, over all ranks."""
     network: NetworkConfig = NetworkConfig(layer_norm=True)
     """The policy's network."""
-    learning_rate: float = 1e-3
+    learning_rate: Positive = 1e-3
     """Learning rate of RAdam."""
-    final_learning_rate: float | None = None
+    final_learning_rate: NonNegative | None = None
     """Learning rate at the end of a linear decay over total_frames; None keeps the learning rate constant."""
-    unroll_length: int = 32
+    unroll_length: Count = 32
     """T: steps per environment per iteration."""
-    epochs: int = 2
+    epochs: Count = 2
     """Passes over a batch."""
-    num_minibatches: int = 4
+    num_minibatches: Count = 4
     """Updates per pass."""
     reset_at_points: bool = False
     """End returns at each point scored; for games whose rallies do not depend on one another."""
-    q_lambda: float = 0.65
+    q_lambda: Fraction = 0.65
     """lambda of the lambda-returns."""
-    epsilon_start: float = 1.0
+    epsilon_start: Fraction = 1.0
     """Probability of a random action at the first frame."""
-    epsilon_end: float = 0.001
+    epsilon_end: Fraction = 0.001
     """Probability of a random action after the decay."""
-    epsilon_until: float = 0.1
+    epsilon_until: Positive = 0.1
     """Fraction of the run over which epsilon decays."""
-    max_grad_norm: float | None = 10.0
+    max_grad_norm: Positive | None = 10.0
     """Clip the norm of gradients to this."""
 
 

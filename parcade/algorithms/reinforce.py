@@ -20,6 +20,7 @@ from parcade.algorithms.base import Algorithm, AlgorithmConfig, normalized, upda
 from parcade.exchange.base import Exchange, OptimizerFactory
 from parcade.experience.batch import Batch
 from parcade.policy import NetworkConfig
+from parcade.ranges import Count, Fraction, NonNegative, Positive
 from parcade.rl.losses import entropy_of, log_prob_of
 from parcade.rl.returns import discounted_returns
 
@@ -28,15 +29,15 @@ from parcade.rl.returns import discounted_returns
 class ReinforceConfig(AlgorithmConfig):
     """Hyper-parameters of REINFORCE; the defaults are Karpathy's."""
 
-    num_envs: int = 10
+    num_envs: Count = 10
     """Number of environments, over all ranks."""
     network: NetworkConfig = NetworkConfig(network="karpathy_mlp", normalize_input=False)
     """The policy's network."""
-    learning_rate: float = 1e-3
+    learning_rate: Positive = 1e-3
     """Learning rate of RMSProp."""
-    rmsprop_decay: float = 0.99
+    rmsprop_decay: Fraction = 0.99
     """Decay of RMSProp's running mean of squared gradients."""
-    games_per_update: int = 10
+    games_per_update: Count = 10
     """Complete episodes per update, over all ranks."""
     reset_at_points: bool = True
     """End returns at each point scored; for games whose rallies do not depend on one another."""
@@ -45,11 +46,11 @@ class ReinforceConfig(AlgorithmConfig):
     the batch of all ranks.
 
     With game, an episode that consists of a single point gives no useful learning signal."""
-    entropy_weight: float = 0.0
+    entropy_weight: NonNegative = 0.0
     """Weight of the entropy bonus; Karpathy had none."""
-    max_grad_norm: float | None = None
+    max_grad_norm: Positive | None = None
     """Clip the norm of gradients to this; None disables clipping."""
-    chunk_steps: int = 4096
+    chunk_steps: Count = 4096
     """Steps per forward pass; limits memory and does not affect results."""
 
 

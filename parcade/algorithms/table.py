@@ -18,7 +18,8 @@ from parcade.algorithms.ppo import PPO, PPOConfig
 from parcade.algorithms.pqn import PQN, PQNConfig
 from parcade.algorithms.reinforce import Reinforce, ReinforceConfig
 from parcade.algorithms.vtrace import VTrace, VTraceConfig
-from parcade.errors import unknown_name
+from parcade.errors import UsageError, unknown_name
+from parcade.plugins import load_plugins
 
 
 class AlgorithmRow(NamedTuple):
@@ -65,5 +66,25 @@ def support_matrix() -> str:
 def algorithm_row(name: str) -> AlgorithmRow:
     """Return the row of an algorithm. Errors: UsageError with the nearest name."""
     if name not in ALGORITHMS:
+        load_plugins()
+    if name not in ALGORITHMS:
         raise unknown_name("algorithm", name, ALGORITHMS)
     return ALGORITHMS[name]
+
+
+def register_algorithm(
+    name: str,
+    make: type[Algorithm],
+    config: type[AlgorithmConfig],
+    *,
+    engines: tuple[str, ...] = SYNCHRONOUS,
+) -> None:
+    """Add an algorithm, for ``parcade train --algorithm NAME``; the fields of ``config`` become its flags.
+
+    Errors: UsageError for a name that is in use, or for an engine that only algorithms with parts run on.
+    """
+    if name in ALGORITHMS:
+        raise UsageError(f"algorithm {name!r} exists already; choose another name")
+    if strange := set(engines) - set(SYNCHRONOUS):
+        raise UsageError(f"engines={', '.join(sorted(strange))}: expected some of {', '.join(SYNCHRONOUS)}")
+    ALGORITHMS[name] = AlgorithmRow(make, config, engines)

@@ -20,6 +20,7 @@ from parcade import optimizers
 from parcade.algorithms.base import Algorithm, AlgorithmConfig, update_statistics
 from parcade.exchange.base import Exchange, OptimizerFactory, set_learning_rate
 from parcade.experience.batch import Batch
+from parcade.ranges import Count, Fraction, NonNegative, Positive
 from parcade.rl.losses import entropy_of, log_prob_of, policy_gradient_loss, squared_error_loss
 from parcade.rl.schedules import linear
 from parcade.rl.vtrace import vtrace_returns
@@ -29,25 +30,25 @@ from parcade.rl.vtrace import vtrace_returns
 class VTraceLossConfig(AlgorithmConfig):
     """Hyper-parameters of every algorithm that learns by V-trace."""
 
-    learning_rate: float = 1e-3
+    learning_rate: Positive = 1e-3
     """Learning rate of the optimiser."""
-    final_learning_rate: float | None = None
+    final_learning_rate: NonNegative | None = None
     """Learning rate at the end of a linear decay over total_frames; None keeps the learning rate constant."""
-    unroll_length: int = 20
+    unroll_length: Count = 20
     """T: steps per environment in an unroll."""
-    rho_clip: float = 1.0
+    rho_clip: Positive = 1.0
     """Upper bound of the ratios in the value targets and in the policy gradient."""
-    c_clip: float = 1.0
+    c_clip: Positive = 1.0
     """Upper bound of the ratios in the traces."""
-    trace_lambda: float = 1.0
+    trace_lambda: Fraction = 1.0
     """Factor of the traces; the paper uses 1."""
-    entropy_weight: float = 0.01
+    entropy_weight: NonNegative = 0.01
     """Weight of the entropy bonus."""
-    value_weight: float = 0.5
+    value_weight: NonNegative = 0.5
     """Weight of the squared error of V."""
     optimizer: Literal["adam", "rmsprop"] = "adam"
     """Optimiser; the paper uses RMSProp."""
-    max_grad_norm: float | None = 0.5
+    max_grad_norm: Positive | None = 0.5
     """Clip the norm of gradients to this."""
 
 
@@ -55,9 +56,9 @@ class VTraceLossConfig(AlgorithmConfig):
 class VTraceConfig(VTraceLossConfig):
     """Hyper-parameters of V-trace on staggered groups."""
 
-    num_envs: int = 40
+    num_envs: Count = 40
     """Number of environments, over all ranks."""
-    num_groups: int = 5
+    num_groups: Count = 5
     """G: groups whose unrolls end one after another. There is one update every unroll_length / G steps, from
     num_envs / G unrolls."""
 

@@ -22,7 +22,6 @@ class ScaleFlags:
 def scale_to(arguments: list[str]) -> int:
     """``parcade scale-to RUN --actors N``; the run's driver follows after its next update."""
     from parcade.agent import load_config
-    from parcade.algorithms.table import algorithm_row
     from parcade.flags import parse
     from parcade.run_directory import write_json
     from parcade.topology.run import SCALE_FILE
@@ -30,7 +29,7 @@ def scale_to(arguments: list[str]) -> int:
     flags = parse(ScaleFlags, arguments, prog="parcade scale-to")
     run = Path(flags.run)
     config = load_config(run)
-    if not algorithm_row(config.run.algorithm).topology or config.is_bundled:
+    if config.topology_name in ("", "bundles"):
         raise UsageError(
             f"{run} trains {config.run.algorithm}, which has no separate actors to add or remove"
         )

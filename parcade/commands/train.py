@@ -144,7 +144,8 @@ def _refuse_finished(run: Path, config) -> None:
 
     if not (run / "result.json").exists():
         return
-    result, wanted, limit = read_json(run / "result.json"), config.run.target_score, config.time_limit_seconds
+    result = read_json(run / "result.json")
+    wanted, limit = config.run.target_score, config.run.time_limit_seconds
     reason, score = result.get("finished_by"), result.get("score_mean")
     if reason == "target_score" and wanted is not None and score is not None and score >= wanted:
         raise UsageError(
@@ -205,8 +206,8 @@ def _run(config, arguments: list[str], *, resume: Path | None) -> int:
         config.run.ranks,
         run,
         threads_per_rank=rank_threads(config.run.threads_per_rank, local_ranks),
-        time_limit_seconds=config.time_limit_seconds,
-        hang_seconds=config.hang_seconds,
+        time_limit_seconds=config.run.time_limit_seconds,
+        hang_seconds=config.run.hang_seconds,
         hosts=tuple(hosts),
         network_interface=config.run.network_interface,
         remote_shell=config.run.remote_shell,
@@ -250,7 +251,7 @@ def _train_as_rank(config, resume: Path | None) -> int:
         torchrun.connect(
             cuda=config.run.device == "cuda",
             network_interface=config.run.network_interface,
-            timeout_seconds=patience_seconds(config.hang_seconds),
+            timeout_seconds=patience_seconds(config.run.hang_seconds),
         )
     run = None
     try:

@@ -8,18 +8,18 @@ from collections.abc import Sequence
 
 import gymnasium.vector
 
+from parcade.envs.backends import backend_row, check_supported
 from parcade.envs.games import canonical_game, is_atari, settings_of_id
 from parcade.envs.settings import EnvSettings, env_preset
 from parcade.errors import UsageError
 
-BACKENDS = ("ale", "native")
 DEVICES = ("cpu", "cuda")
 
 
 def make_vec(
     game: str | Sequence[str],
     num_envs: int,
-    backend: str = "ale",
+    backend: str = "native",
     device: str = "cpu",
     *,
     preset: str = "dqn_2015",
@@ -55,8 +55,7 @@ def make_vec(
     Errors:
         UsageError, one line, if the name is unknown or the backend does not support a setting.
     """
-    if backend not in BACKENDS:
-        raise UsageError(f"unknown backend {backend!r}; expected one of {', '.join(BACKENDS)}")
+    abilities = backend_row(backend).supports
     if device not in DEVICES:
         raise UsageError(f"unknown device {device!r}; expected one of {', '.join(DEVICES)}")
     for name, value, least in (("num_envs", num_envs, 1), ("num_threads", num_threads, 0)):
@@ -82,7 +81,7 @@ def make_vec(
     elif overrides:
         raise UsageError(f"got settings and also {', '.join(overrides)}; put them into settings")
     if device == "cuda":
-        if backend != "native" or not is_atari(game):
+        if "cuda" not in abilities or not is_atari(game):
             raise UsageError("device 'cuda' needs an Atari game and backend 'native'; use device 'cpu'")
         if ale_compat:
             raise UsageError("ale_compat is for device 'cpu'; leave it out")
@@ -90,12 +89,11 @@ def make_vec(
         from parcade.envs.native_cuda import CudaNativeVectorEnv
 
         return seen_on_gpu(CudaNativeVectorEnv(game, num_envs, settings), settings)
-    if (settings.start_states != "exact" or ale_compat) and (backend != "native" or not is_atari(game)):
-        raise UsageError(
-            "start_states and ale_compat are settings of Atari games on backend 'native'; leave them out"
-        )
-    native = {"ale_compat": True} if ale_compat else {}
-    return _make(game, num_envs, backend, settings, num_threads, native)
+    check_supported(backend, is_atari(game), settings)
+    if ale_compat and ("ale_compat" not in abilities or not is_atari(game)):
+        raise UsageError("ale_compat is for Atari games on backend 'native'; leave it out")
+    options = {"ale_compat": True} if ale_compat else {}
+    return _make(game, num_envs, backend, settings, num_threads=num_threads, **options)
 
 
 def _make_mixed(
@@ -145,19 +143,17 @@ def _make_mixed(
 
 
 def _make(
-    game: str, num_envs: int, backend: str, settings: EnvSettings, num_threads: int, native: dict[str, object]
+    game: str, num_envs: int, backend: str, settings: EnvSettings, **options: object
 ) -> gymnasium.vector.VectorEnv:
+    """Make one game's environments on the CPU."""
     from parcade.testing import TINY_TASKS
 
     if game in TINY_TASKS:
         return TINY_TASKS[game](num_envs)
     if is_atari(game):
-        from parcade.envs.ale import AleVectorEnv
-        from parcade.envs.native import NativeVectorEnv
         from parcade.envs.views import ActionSubset, KarpathyView
 
-        Backend = NativeVectorEnv if backend == "native" else AleVectorEnv
-        env = Backend(game, num_envs, settings, num_threads=num_threads, **native)
+        env = backend_row(backend).make(game, num_envs, settings, **options)
         if settings.observations == "karpathy_2016":
             env = KarpathyView(env)
         return ActionSubset(env, settings.action_subset) if settings.action_subset else env

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from parcade.atari.state import RAM_BYTES
 from parcade.errors import UsageError, unknown_name
+from parcade.ranges import Count, Natural, Range, check_ranges
 
 SMALLEST_IMAGE = 8
 """Minimum rows and columns of an observation; smaller images show nothing of a game."""
+ImageSize = Annotated[int, Range(SMALLEST_IMAGE)]
 KARPATHY_SHAPE = (80, 80)
 RENAMED = {"view": "observations"}
 """Former names of settings."""
@@ -23,25 +25,25 @@ class EnvSettings:
     Scores are always raw points of complete episodes.
     """
 
-    frame_skip: int = 4
+    frame_skip: Count = 4
     """Emulated frames per step; the action is held, and the last two frames are max-pooled."""
     max_pool: bool = True
     """Observe the maximum of the last two frames: many games draw a sprite in every other frame only."""
     sticky_actions: float = 0.0
     """Probability, per frame, that the console repeats the previous action instead of the given one."""
-    noop_max: int = 30
+    noop_max: Natural = 30
     """Start episodes with a random number of no-op frames below this, so that they differ; 0 disables."""
     start_states: Literal["exact", "cached"] = "exact"
     """exact: start episodes as ale-py does; cached: from one of 30 starts, played once. Native backend."""
-    warm_up_steps: int = 0
+    warm_up_steps: Natural = 0
     """Start each environment in mid-episode, after a random number of random steps below this; 0 disables."""
     fire_reset: bool = True
     """Press FIRE once after a reset if the game uses it; some games wait for it."""
-    image_height: int = 84
+    image_height: ImageSize = 84
     """Rows of an observation."""
-    image_width: int = 84
+    image_width: ImageSize = 84
     """Columns of an observation."""
-    frame_stack: int = 4
+    frame_stack: Count = 4
     """Observed frames in one observation, oldest first."""
     life_loss: bool = True
     """Stop bootstrapping at a lost life; the episode and the score continue."""
@@ -51,7 +53,7 @@ class EnvSettings:
     """Use all 18 joystick actions instead of the game's minimal set."""
     action_subset: tuple[int, ...] = ()
     """Indices into the game's action set that the agent may use; empty means all."""
-    frame_limit: int = 108_000
+    frame_limit: Count = 108_000
     """Truncate an episode after this many emulated frames (108,000 = 30 minutes)."""
     mode: int | None = None
     """Game mode of the cartridge; None is the default. Requires the native backend."""
@@ -62,20 +64,7 @@ class EnvSettings:
     Karpathy's 80x80 difference of two binarised frames."""
 
     def __post_init__(self) -> None:
-        for name, low in (
-            ("frame_skip", 1),
-            ("image_height", SMALLEST_IMAGE),
-            ("image_width", SMALLEST_IMAGE),
-            ("frame_stack", 1),
-        ):
-            if getattr(self, name) < low:
-                raise UsageError(f"{name}={getattr(self, name)} is below {low}; use {low} or more")
-        if self.noop_max < 0 or self.warm_up_steps < 0 or self.frame_limit < 1:
-            raise UsageError(
-                f"noop_max={self.noop_max}, warm_up_steps={self.warm_up_steps}, "
-                f"frame_limit={self.frame_limit}: "
-                "expected noop_max >= 0, warm_up_steps >= 0 and frame_limit >= 1"
-            )
+        check_ranges(self)
         if self.start_states not in ("exact", "cached"):
             raise UsageError(f"start_states={self.start_states!r}: expected 'exact' or 'cached'")
         if not 0.0 <= self.sticky_actions < 1.0:

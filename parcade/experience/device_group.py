@@ -181,7 +181,7 @@ class DeviceRollout:
     """A rollout in progress: a batch on the device, and the values fetched when it is complete.
 
     It keeps one final observation per environment, that of its truncated step. There is at most one such
-    step, because a rollout is shorter than the shortest truncated episode (``config.py`` checks this).
+    step, because a rollout is shorter than the shortest truncated episode (``config/train.py`` checks this).
     """
 
     def __init__(self, group: DeviceEnvGroup, unroll_length: int) -> None:

@@ -106,7 +106,7 @@ class Reporter:
         p.board.add(rows)
         self._new_scores += rows[:, 0].tolist()
         is_first = self.exchange.rank == 0
-        limit = self.config.time_limit_seconds
+        limit = self.config.run.time_limit_seconds
         due = np.zeros(4)
         due[REPORT] = is_first and now - self._last_report >= self.config.run.report_seconds
         due[CHECKPOINT] = is_first and now - self._last_checkpoint >= self.config.run.checkpoint_seconds

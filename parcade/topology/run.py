@@ -10,9 +10,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from parcade.algorithms.table import algorithm_row
 from parcade.cluster.signals import StopRequest
 from parcade.config import TrainConfig
+from parcade.config.topology import TOPOLOGIES
 from parcade.doctor.start import warn_at_start
 from parcade.envs.games import score_milestones
 from parcade.errors import UsageError
@@ -34,6 +34,7 @@ from parcade.topology.unrolls import Unrolls
 
 DRIVERS: dict[str, type[Driver]] = {
     "bundles": Bundles,
+    "bundles apart": Replayed,
     "replayed": Replayed,
     "unrolls": Unrolls,
     "predicted": Predicted,
@@ -64,22 +65,17 @@ def make_engine(config: TrainConfig) -> Engine:
 
 def resources_of(config: TrainConfig) -> dict[str, float]:
     """Return the CPUs and GPUs that all parts of a run reserve in total."""
-    t, topology = config.topology, algorithm_row(config.run.algorithm).topology
-    actors = 0 if config.is_bundled else t.num_actors
-    shards = t.num_shards if topology == "bundles" else 0
-    shards += (
-        t.num_replay_shards
-        if topology == "replayed" or (topology == "bundles" and not config.is_bundled)
-        else 0
-    )
+    t, reads = config.topology, TOPOLOGIES[config.topology_name].reads
+    actors = t.num_actors if "num_actors" in reads else 0
+    shards = t.num_shards if "num_shards" in reads else 0
+    shards += t.num_replay_shards if "num_replay_shards" in reads else 0
     cpus = actors * t.actor_cpus + config.num_learners * t.learner_cpus + shards * t.shard_cpus
     return {"CPU": cpus, "GPU": actors * t.actor_gpus + config.num_learners * config.learner_gpus}
 
 
 def make_driver(config: TrainConfig, engine: Engine) -> Driver:
     """Create the driver of the config's algorithm and its parts, without starting them."""
-    name = algorithm_row(config.run.algorithm).topology
-    return DRIVERS[name if name != "bundles" or config.is_bundled else "replayed"](config, engine)
+    return DRIVERS[config.topology_name](config, engine)
 
 
 def run_topology(config: TrainConfig, run: Path, timer: Timer, *, resume: bool = False) -> dict[str, Any]:

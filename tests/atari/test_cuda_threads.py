@@ -411,5 +411,5 @@ def test_an_old_driver_is_named_with_the_version_it_needs(monkeypatch):
     )
     monkeypatch.setattr(driver, "driver_version", lambda cuda: (11, 4))
     driver.require_cuda.cache_clear()
-    with pytest.raises(driver.DeviceUnavailable, match="serves CUDA 11.4, 12.0 is needed"):
+    with pytest.raises(driver.DeviceUnavailable, match="supports CUDA 11.4; expected 12.0"):
         driver.require_cuda()

@@ -87,7 +87,7 @@ def test_a_plain_report_is_one_line_with_score_speed_and_split():
         "1:01",
         "frames 1k",
         "score -2.50 of 18",
-        "games 3",
+        "episodes 3",
         "400 frames/s",
         "100 steps/s",
         "emulate 75%",

@@ -50,7 +50,7 @@ BAD = {
     ),
     "a synthetic size that does not divide": (
         ["pong", "--ranks", "2,4", "--synthetic", "5"],
-        "--synthetic 5 is no multiple",
+        "--synthetic 5 is not a multiple",
     ),
     "a program that is not there": (["--"], "nothing follows --"),
     "a program under a launcher": (

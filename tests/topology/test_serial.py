@@ -12,7 +12,7 @@ from parcade.algorithms.table import ALGORITHMS
 from parcade.build.learner import make_algorithm
 from parcade.build.source import make_source
 from parcade.cli import main
-from parcade.config import RunConfig, TrainConfig
+from parcade.config import RunConfig, TopologyConfig, TrainConfig
 from parcade.exchange.base import LocalExchange
 from parcade.loop import iterate
 from parcade.policy import NetworkConfig
@@ -24,7 +24,6 @@ from parcade.timing import Timer
 from parcade.topology.checkpoint import TopologyCheckpointer
 from parcade.topology.parts import SerialEngine
 from parcade.topology.run import make_driver
-from parcade.topology.settings import TopologyConfig
 from parcade.train import run_training, start_run
 
 SMALL = NetworkConfig(network="mlp", hidden=16, normalize_input=False)

@@ -5,9 +5,8 @@ import pytest
 from parcade.algorithms.table import ALGORITHMS, support_matrix
 from parcade.build.replay import check_memory
 from parcade.cli import main
-from parcade.config import RunConfig, TrainConfig, from_json, to_json
+from parcade.config import RunConfig, TopologyConfig, TrainConfig, from_json, to_json
 from parcade.errors import UsageError
-from parcade.topology.settings import TopologyConfig
 
 pytestmark = pytest.mark.quick
 
@@ -55,11 +54,11 @@ def test_settings_of_parts_a_run_does_not_have_are_refused():
     ):
         config("impala", topology={"address": "auto"})
     with pytest.raises(
-        UsageError, match="a3c on engine serial does not read --num-actors; it has .*--num-shards"
+        UsageError, match="a3c on engine serial does not read --num-actors; it reads .*--num-shards"
     ):
         config("a3c", topology={"num_actors": 8})
     with pytest.raises(
-        UsageError, match="impala on engine serial does not read --max-staleness; it has --num-actors"
+        UsageError, match="impala on engine serial does not read --max-staleness; it reads --num-actors"
     ):
         config("impala", topology={"max_staleness": 3})
     config(
@@ -109,7 +108,7 @@ def test_a_run_without_actors_of_its_own_cannot_be_scaled(tmp_path, capsys):
 
     (tmp_path / "config.json").write_text(json.dumps(to_json(config("a3c"))))
     assert main(["scale-to", str(tmp_path), "--actors", "3"]) == 2
-    assert "a3c, which has no actors" in capsys.readouterr().err
+    assert "a3c, which has no separate actors" in capsys.readouterr().err
     (tmp_path / "config.json").write_text(json.dumps(to_json(config("impala"))))
     assert main(["scale-to", str(tmp_path), "--actors", "3"]) == 0
     assert json.loads((tmp_path / "actors.json").read_text()) == {"actors": 3}

@@ -15,14 +15,13 @@ import torch
 
 from parcade.algorithms.table import ALGORITHMS
 from parcade.cli import main
-from parcade.config import RunConfig, TrainConfig
+from parcade.config import RunConfig, TopologyConfig, TrainConfig
 from parcade.exchange.parameter_server import OUTCOMES
 from parcade.policy import NetworkConfig
 from parcade.run_directory import newest_checkpoint
 from parcade.topology.parts import SerialEngine, call
 from parcade.topology.ray_engine import choose_token
 from parcade.topology.run import make_driver
-from parcade.topology.settings import TopologyConfig
 
 choose_token()
 ray = pytest.importorskip("ray", reason="the extra parcade[ray] is not installed")

@@ -1,0 +1,19 @@
+"""Everything that decides a run, in frozen dataclasses: flags are made from them, config.json stores them."""
+
+from parcade.config.run import RunConfig, parse_duration
+from parcade.config.saved import from_json, to_json
+from parcade.config.sizes import check_device, check_divisible, check_process_memory
+from parcade.config.topology import TopologyConfig
+from parcade.config.train import TrainConfig
+
+__all__ = [
+    "RunConfig",
+    "TopologyConfig",
+    "TrainConfig",
+    "check_device",
+    "check_divisible",
+    "check_process_memory",
+    "from_json",
+    "parse_duration",
+    "to_json",
+]

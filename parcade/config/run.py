@@ -1,0 +1,109 @@
+"""How a run is executed: engine, devices, budgets and reports."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from parcade.errors import UsageError
+from parcade.ranges import Count, Natural, Positive, Range, check_ranges
+from parcade.threads import UNMANAGED
+
+_DURATION = re.compile(r"^(\d+(?:\.\d+)?)\s*(s|m|h)?$")
+_SECONDS_PER = {"s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
+SHORTEST_HANG_SECONDS = 2
+
+
+def parse_duration(text: str) -> float:
+    """Convert ``90``, ``90s``, ``10m`` or ``1.5h`` to seconds. Errors: UsageError for anything else."""
+    match = _DURATION.match(text.strip())
+    if match is None:
+        raise UsageError(f"time {text!r} is not a duration; expected a number with s, m or h, e.g. 10m")
+    return float(match[1]) * _SECONDS_PER[match[2]]
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """How a run is executed."""
+
+    algorithm: str = "ppo"
+    """A name from the support matrix, e.g. ppo, dqn or impala."""
+    backend: str = "native"
+    """The emulator: ale-py, or parcade's own, with the same games and scores."""
+    device: Literal["cpu", "cuda"] = "cpu"
+    """Device of the network and its tensors."""
+    env_device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Device of the consoles. auto selects the CPU, which emulates faster than a GPU at the numbers of
+    environments used in training. config.json stores the selected device."""
+    capture: bool = True
+    """On a GPU, record the kernels of an update and of a decision once and replay them as CUDA graphs."""
+    engine: Literal["local", "serial", "mpi", "ray"] = "local"
+    """local: one process with threads; serial: the same results without threads and overlap; mpi: several
+    ranks; ray: actors, learners and other parts on a Ray cluster."""
+    ranks: Count = 1
+    """Number of ranks (processes) of the mpi engine."""
+    hosts: str = ""
+    """Host file of the mpi engine, with one line per host: node1 slots=4. Empty uses this host only."""
+    network_interface: str = ""
+    """Interface, or network such as 10.0.0.0/24, for communication between ranks; empty leaves it to MPI."""
+    remote_shell: str = "ssh"
+    """Program that runs a command on another host; called with host and command."""
+    total_frames: Count = 40_000_000
+    """Stop after this many emulated frames over all ranks. Schedules span this number of frames."""
+    target_score: float | None = None
+    """Stop when the mean score of the last 100 episodes reaches this value."""
+    time_limit: str = ""
+    """Stop after this time, e.g. 90s, 10m, 1.5h; empty sets no limit."""
+    hang_timeout: str = "2m"
+    """End a job of several ranks when no rank makes progress for this long; 0 disables."""
+    seed: Natural = 0
+    """Seed of all random numbers."""
+    run_dir: str = ""
+    """Directory of the results; empty creates runs/GAME-ALGORITHM-sSEED-TIME."""
+    overlap: bool = False
+    """Split the environments into two groups: one plays while the learner trains on the other's batch. The
+    policy lag is one iteration."""
+    threads_per_rank: Annotated[int, Range(UNMANAGED)] = 0
+    """Threads for emulation and for the network in each process; 0 divides the cores evenly, -1 keeps the
+    default of every library, which is one thread per core in every process."""
+    precision: Literal["float32", "bfloat16", "auto"] = "float32"
+    """Number format of the network's layers. auto selects bfloat16 on a GPU and on CPUs that support it,
+    otherwise float32. config.json stores the selected format."""
+    compile: bool = False
+    """Compile the network with torch.compile, which fuses its layers. Compilation takes about a minute;
+    results differ in the last bits."""
+    report_seconds: Positive = 5.0
+    """Seconds between reports."""
+    checkpoint_seconds: Positive = 60.0
+    """Seconds between checkpoints, the most progress a killed run can lose."""
+    keep_checkpoints: Count = 3
+    """Number of checkpoints to keep; older ones are deleted."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+        if self.ranks > 1 and self.engine != "mpi":
+            raise UsageError(f"ranks={self.ranks} needs --engine mpi; engine {self.engine} is one process")
+        if (self.hosts or self.network_interface) and self.engine != "mpi":
+            raise UsageError(
+                f"hosts and network_interface are for --engine mpi; engine {self.engine} is one process"
+            )
+        if self.time_limit_seconds == 0:
+            raise UsageError(
+                f"time_limit={self.time_limit} leaves no time to train; use e.g. 10m, or leave it out"
+            )
+        if 0 < self.hang_seconds < SHORTEST_HANG_SECONDS:
+            raise UsageError(
+                f"hang_timeout={self.hang_timeout} is below {SHORTEST_HANG_SECONDS} s; "
+                f"use {SHORTEST_HANG_SECONDS}s or more, or 0 to disable"
+            )
+
+    @property
+    def time_limit_seconds(self) -> float | None:
+        """The time limit in seconds; None means no limit."""
+        return parse_duration(self.time_limit) if self.time_limit else None
+
+    @property
+    def hang_seconds(self) -> float:
+        """The hang timeout in seconds; 0 means no timeout."""
+        return parse_duration(self.hang_timeout)

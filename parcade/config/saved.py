@@ -1,0 +1,69 @@
+"""``config.json``: a config as JSON values and back, with settings from older files translated."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from parcade.algorithms.table import algorithm_row
+from parcade.config.run import RunConfig
+from parcade.config.topology import TopologyConfig
+from parcade.config.train import TrainConfig
+from parcade.envs.games import is_atari
+from parcade.envs.settings import RENAMED, EnvSettings
+from parcade.errors import UsageError
+from parcade.policy import NetworkConfig
+
+SCHEMA_VERSION = 1
+
+
+def to_json(config: TrainConfig) -> dict[str, Any]:
+    """Convert the config to plain JSON values, with a ``schema_version``."""
+    return {"schema_version": SCHEMA_VERSION, **dataclasses.asdict(config)}
+
+
+def from_json(data: dict[str, Any]) -> TrainConfig:
+    """Convert JSON values back to a config. Errors: UsageError naming the mismatch."""
+    version = data.get("schema_version")
+    if version != SCHEMA_VERSION:
+        raise UsageError(
+            f"config.json has schema_version {version!r}, expected {SCHEMA_VERSION}; "
+            "it was written by another version of parcade; use that version"
+        )
+    try:
+        run = RunConfig(**_with_env_device(data))
+        env = EnvSettings(
+            **{**_with_new_names(data["env"]), "action_subset": tuple(data["env"]["action_subset"])}
+        )
+        hyper = {**data["hyper"], "network": NetworkConfig(**_network_of(data))}
+        topology = TopologyConfig(**data.get("topology", {}))
+        return TrainConfig(data["game"], run, env, algorithm_row(run.algorithm).config(**hyper), topology)
+    except (KeyError, TypeError) as error:
+        raise UsageError(
+            f"config.json does not fit this version of parcade: {error}; use the version that wrote it"
+        ) from error
+
+
+def _with_env_device(data: dict[str, Any]) -> dict[str, Any]:
+    """Return the run's settings; in files without ``env_device``, native consoles use ``device``."""
+    run = data["run"]
+    if "env_device" in run:
+        return run
+    plays = algorithm_row(run["algorithm"]).make.source_kind in ("rollout", "staggered", "replay")
+    on_gpu = run["device"] == "cuda" and run["backend"] == "native" and is_atari(data["game"]) and plays
+    return {**run, "env_device": "cuda" if on_gpu else "cpu"}
+
+
+def _with_new_names(env: dict[str, Any]) -> dict[str, Any]:
+    """Return the environment's settings, with names from older files replaced."""
+    return {RENAMED.get(name, name): value for name, value in env.items()}
+
+
+def _network_of(data: dict[str, Any]) -> dict[str, Any]:
+    """Return the network's settings; in files without ``observations``, auto is an MLP for colour."""
+    network = data["hyper"]["network"]
+    return (
+        {**network, "network": "mlp"}
+        if data["env"].get("view") == "rgb" and network["network"] == "auto"
+        else network
+    )

@@ -1,0 +1,207 @@
+"""``TrainConfig``: everything that decides a run."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+
+import torch
+
+from parcade.algorithms.base import AlgorithmConfig
+from parcade.algorithms.ppo import PPOConfig
+from parcade.algorithms.table import algorithm_row, support_matrix
+from parcade.config.run import RunConfig
+from parcade.config.topology import ON_RAY, TOPOLOGIES, TopologyConfig
+from parcade.devices import torch_device
+from parcade.envs.backends import backend_row, check_supported
+from parcade.envs.games import canonical_game, is_atari, settings_of_id
+from parcade.envs.settings import EnvSettings
+from parcade.errors import UsageError, check_divides
+from parcade.experience.replay import FILL_STEPS
+from parcade.networks import build_torso
+from parcade.precision import resolve
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """The complete settings of a run: game, execution, environment, hyper-parameters and topology.
+
+    Defaults that depend on the machine or the game are resolved here. Errors: UsageError for settings that do
+    not go together; each part has already checked its own.
+    """
+
+    game: str
+    run: RunConfig = field(default_factory=RunConfig)
+    env: EnvSettings = field(default_factory=EnvSettings)
+    hyper: AlgorithmConfig = field(default_factory=PPOConfig)
+    topology: TopologyConfig = field(default_factory=TopologyConfig)
+
+    def __post_init__(self) -> None:
+        if self.env == EnvSettings():
+            object.__setattr__(self, "env", dataclasses.replace(self.env, **settings_of_id(self.game)))
+        object.__setattr__(self, "game", canonical_game(self.game))
+        chosen = {"precision": resolve(self.run.precision, self.run.device)}
+        if self.run.env_device == "auto":
+            chosen["env_device"] = "cpu"
+        object.__setattr__(self, "run", dataclasses.replace(self.run, **chosen))
+        check_compatible(self)
+
+    @property
+    def consoles_on_device(self) -> bool:
+        """Whether the consoles also run on the GPU, so that rollouts never leave it."""
+        return self.run.env_device == "cuda"
+
+    @property
+    def learner_gpus(self) -> float:
+        """GPUs reserved per learner of a topology: as set, or 1 with the network on a GPU, otherwise 0."""
+        return self.topology.learner_gpus or (1.0 if torch_device(self.run.device).type == "cuda" else 0.0)
+
+    def on_host(self) -> TrainConfig:
+        """Return the config with device ``cpu``, for parts that always use CPU cores."""
+        return dataclasses.replace(self, run=dataclasses.replace(self.run, device="cpu"))
+
+    @property
+    def is_topology(self) -> bool:
+        """Whether the run has parts called by a driver in ``parcade.topology``, not one loop per rank."""
+        row = algorithm_row(self.run.algorithm)
+        return bool(row.topology) and (self.run.engine == "ray" or "local" not in row.engines)
+
+    @property
+    def num_learners(self) -> int:
+        """Number of learners: as set, or by default 2 if learners play themselves and 1 otherwise."""
+        return self.topology.num_learners or (2 if self.is_bundled else 1)
+
+    @property
+    def is_bundled(self) -> bool:
+        """Whether every learner plays its own environments, without separate actors."""
+        return self.topology_name == "bundles"
+
+    @property
+    def topology_name(self) -> str:
+        """The row of ``TOPOLOGIES`` that the algorithm's parts form; empty without parts."""
+        name = algorithm_row(self.run.algorithm).topology
+        return "bundles apart" if name == "bundles" and not getattr(self.hyper, "bundled", True) else name
+
+
+def check_compatible(config: TrainConfig) -> None:
+    """Refuse settings that do not go together, before anything starts. Errors: UsageError."""
+    _check_algorithm(config)
+    _check_environments(config)
+    if config.run.env_device == "cuda":
+        _check_consoles_on_gpu(config)
+    if config.topology_name:
+        _check_parts(config)
+    if config.is_topology:
+        _check_topology(config)
+
+
+def _check_algorithm(config: TrainConfig) -> None:
+    """Refuse what the algorithm does not support. Errors: UsageError."""
+    run, row = config.run, algorithm_row(config.run.algorithm)
+    if not isinstance(config.hyper, row.config):
+        raise UsageError(
+            f"algorithm {run.algorithm} takes {row.config.__name__}, got {type(config.hyper).__name__}; "
+            "use the hyper-parameters of the algorithm"
+        )
+    if run.engine not in row.engines:
+        raise UsageError(
+            f"algorithm {run.algorithm} runs on engines {', '.join(row.engines)}; got {run.engine}; "
+            f"supported combinations:\n{support_matrix()}"
+        )
+    if run.compile and (config.is_topology or row.make.source_kind == "population"):
+        raise UsageError(
+            f"algorithm {run.algorithm} on engine {run.engine} does not support --compile; leave it out"
+        )
+    if row.make.source_kind != "rollout" and (config.hyper.network.lstm or run.overlap):
+        raise UsageError(f"algorithm {run.algorithm} supports neither --lstm nor --overlap; leave them out")
+
+
+def _check_environments(config: TrainConfig) -> None:
+    """Refuse environment settings that the game's backend does not support. Errors: UsageError."""
+    backend_row(config.run.backend)
+    check_supported(config.run.backend, is_atari(config.game), config.env)
+    if is_atari(config.game):
+        backend_row(config.run.backend).check(config.game, config.env)
+        torso_of_shapes(config)  # a network that does not fit the observations
+
+
+def torso_of_shapes(config: TrainConfig) -> torch.nn.Module:
+    """Build the network for an Atari game's observations on the meta device, without allocating memory."""
+    with torch.device("meta"):
+        return build_torso(
+            config.hyper.network.network, config.env.observation_shape, config.hyper.network.hidden
+        )
+
+
+def _check_consoles_on_gpu(config: TrainConfig) -> None:
+    """Refuse settings that rule out consoles on a GPU. A run checks for the GPU itself when it starts."""
+    run, source_kind = config.run, algorithm_row(config.run.algorithm).make.source_kind
+    if run.device != "cuda":
+        raise UsageError(
+            f"env_device 'cuda' needs the network on a GPU; got device {run.device!r}; use --device cuda"
+        )
+    if "cuda" not in backend_row(run.backend).supports or not is_atari(config.game):
+        raise UsageError(
+            "env_device 'cuda' needs an Atari game on parcade's own consoles; "
+            f"got {config.game} on backend {run.backend}; use --backend native, or --env-device cpu"
+        )
+    if config.is_topology or source_kind not in ("rollout", "staggered", "replay"):
+        raise UsageError(
+            f"algorithm {run.algorithm} on engine {run.engine} emulates on the CPU; use --env-device cpu"
+        )
+    if run.overlap:
+        raise UsageError(
+            "env_device 'cuda' does not support --overlap, since the GPU both plays and learns; "
+            "leave it out, or use --env-device cpu"
+        )
+    steps = max(getattr(config.hyper, "unroll_length", 1), FILL_STEPS if source_kind == "replay" else 1)
+    frames = steps * config.env.frame_skip
+    if config.env.frame_limit < frames:
+        raise UsageError(
+            f"frame_limit={config.env.frame_limit} is shorter than an unroll of {frames} frames; "
+            f"use {frames} or more"
+        )
+
+
+def _check_parts(config: TrainConfig) -> None:
+    """Refuse settings of parts that this run does not have. Errors: UsageError."""
+    run = config.run
+    read = TOPOLOGIES[config.topology_name].reads if config.is_topology else frozenset()
+    for setting in config.topology.changed():
+        flag = f"--{setting.replace('_', '-')}"
+        if setting in ON_RAY and run.engine != "ray":
+            raise UsageError(
+                f"{flag} needs engine ray; got engine {run.engine}; use --engine ray, or leave it out"
+            )
+        if setting not in read | ON_RAY and setting != "num_learners":  # num_learners has its own check
+            has = ", ".join(f"--{each.replace('_', '-')}" for each in sorted(read)) or "none of these"
+            raise UsageError(
+                f"algorithm {run.algorithm} on engine {run.engine} does not read {flag}; it reads {has}"
+            )
+
+
+def _check_topology(config: TrainConfig) -> None:
+    """Refuse numbers of parts that do not fit together. Errors: UsageError."""
+    run, hyper, topology = config.run, config.hyper, config.topology
+    if run.device == "cuda" and topology.actor_gpus:
+        raise UsageError(
+            f"actor_gpus={topology.actor_gpus:g}: actors use CPU cores with --device cuda; leave it out"
+        )
+    if run.overlap:
+        raise UsageError(
+            f"algorithm {run.algorithm} does not support --overlap, since its parts always overlap; "
+            "leave it out"
+        )
+    if hyper.network.lstm and algorithm_row(run.algorithm).make.head == "q":
+        raise UsageError(f"algorithm {run.algorithm} does not support an LSTM; leave out --lstm")
+    what = "num_learners" if config.is_bundled else "num_actors"
+    players = config.num_learners if config.is_bundled else topology.num_actors
+    check_divides("num_envs", hyper.num_envs, players, f"{what}={players}")
+    if TOPOLOGIES[config.topology_name].has_one_learner and config.num_learners > 1:
+        raise UsageError(f"algorithm {run.algorithm} has one learner; got num_learners={config.num_learners}")
+    needed = getattr(hyper, "unrolls_per_update", 0) * config.num_learners
+    if 0 < topology.queue_unrolls < needed:
+        raise UsageError(
+            f"queue_unrolls={topology.queue_unrolls} is fewer than the {needed} unrolls of one update; "
+            f"use {needed} or more"
+        )

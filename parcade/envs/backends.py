@@ -1,0 +1,101 @@
+"""The table of backends, which emulate Atari games: adding one is a class and a row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from gymnasium.vector import VectorEnv
+
+from parcade.envs.settings import EnvSettings
+from parcade.errors import UsageError, unknown_name
+from parcade.plugins import load_plugins
+
+
+class Backend(NamedTuple):
+    """How Atari games are emulated."""
+
+    make: Callable[..., VectorEnv]
+    """``make(game, num_envs, settings, num_threads=n)``: an environment as ``make_vec`` describes it."""
+    check: Callable[[str, EnvSettings], None]
+    """Refuses settings of a game that the backend cannot serve. Errors: UsageError."""
+    supports: frozenset[str] = frozenset()
+    """Optional abilities: ``start_states``, ``warm_up_steps`` (environments pause individually),
+    ``ale_compat``, ``cuda`` (a form on the GPU)."""
+
+
+def _make_native(game: str, num_envs: int, settings: EnvSettings, **options: object) -> VectorEnv:
+    from parcade.envs.native import NativeVectorEnv
+
+    return NativeVectorEnv(game, num_envs, settings, **options)
+
+
+def _check_native(game: str, settings: EnvSettings) -> None:
+    from parcade.atari.games import load_games, snake_case
+    from parcade.envs.native import check_switches
+
+    check_switches(load_games()[snake_case(game)], settings)
+
+
+def _make_ale(game: str, num_envs: int, settings: EnvSettings, **options: object) -> VectorEnv:
+    from parcade.envs.ale import AleVectorEnv
+
+    return AleVectorEnv(game, num_envs, settings, **options)
+
+
+def _check_ale(game: str, settings: EnvSettings) -> None:
+    from parcade.envs.ale import check_settings
+
+    check_settings(settings)
+
+
+BACKENDS: dict[str, Backend] = {
+    "native": Backend(
+        _make_native, _check_native, frozenset({"start_states", "warm_up_steps", "ale_compat", "cuda"})
+    ),
+    "ale": Backend(_make_ale, _check_ale),
+}
+
+
+def backend_row(name: str) -> Backend:
+    """The backend of this name. Errors: UsageError with the names there are."""
+    if name not in BACKENDS:
+        load_plugins()
+    if name not in BACKENDS:
+        raise unknown_name("backend", name, BACKENDS)
+    return BACKENDS[name]
+
+
+def register_backend(
+    name: str,
+    make: Callable[..., VectorEnv],
+    *,
+    check: Callable[[str, EnvSettings], None] = lambda game, settings: None,
+    supports: Iterable[str] = (),
+) -> None:
+    """Add a backend for Atari games, for ``make_vec`` and ``parcade train --backend NAME``.
+
+    Args:
+        make: ``make(game, num_envs, settings, num_threads=n)``, an environment as ``make_vec`` describes. If
+            it has ``get_state``, ``set_state`` and ``gives_state = True``, runs on it resume bit-identical.
+        check: refuses settings of a game that the backend cannot serve, with a UsageError.
+        supports: optional abilities, see ``Backend``.
+
+    Errors: UsageError for a name that is in use.
+    """
+    if name in BACKENDS:
+        raise UsageError(f"backend {name!r} exists already; choose another name")
+    BACKENDS[name] = Backend(make, check, frozenset(supports))
+
+
+def check_supported(backend: str, is_atari: bool, settings: EnvSettings) -> None:
+    """Refuse settings that need an optional ability of a backend. Errors: UsageError."""
+    abilities = backend_row(backend).supports if is_atari else frozenset()
+    default = EnvSettings()
+    for name in ("start_states", "warm_up_steps"):
+        value = getattr(settings, name)
+        if value != getattr(default, name) and name not in abilities:
+            raise UsageError(
+                f"{name}={value} needs an Atari game on parcade's own consoles; "
+                "use --backend native, or leave it out"
+            )

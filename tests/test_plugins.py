@@ -1,0 +1,106 @@
+"""Algorithms and backends from outside the package: registered from Python, or found as installed plugins."""
+
+import importlib.metadata
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+
+import parcade
+from parcade import plugins
+from parcade.algorithms.a2c import A2C, A2CConfig
+from parcade.algorithms.table import ALGORITHMS, algorithm_row
+from parcade.cli import main
+from parcade.envs.backends import BACKENDS, backend_row
+from parcade.envs.native import NativeVectorEnv
+from parcade.errors import UsageError
+from parcade.run_directory import read_json
+
+
+@dataclass(frozen=True)
+class SignConfig(A2CConfig):
+    """Hyper-parameters of a toy algorithm."""
+
+    boldness: float = 1.0
+    """Factor of the gradient."""
+
+
+class SignA2C(A2C):
+    """A2C with scaled losses, which a test can tell from A2C."""
+
+    def update(self, batch, exchange, progress):
+        return {
+            **super().update(batch, exchange, progress),
+            "loss/policy": torch.tensor(self.config.boldness),
+        }
+
+
+class Reversed(NativeVectorEnv):
+    """The native consoles upside down."""
+
+    def reset(self, *, seed=None, options=None):
+        observations, infos = super().reset(seed=seed, options=options)
+        return observations[:, :, ::-1].copy(), infos
+
+    def step(self, actions, playing=None):
+        observations, *rest = super().step(actions, playing)
+        return observations[:, :, ::-1].copy(), *rest
+
+
+@pytest.fixture
+def tables():
+    """The tables, restored after the test."""
+    before = dict(ALGORITHMS), dict(BACKENDS)
+    yield
+    for table, rows in zip((ALGORITHMS, BACKENDS), before, strict=True):
+        table.clear()
+        table.update(rows)
+
+
+def test_a_registered_algorithm_trains_from_the_command_line_with_its_own_flag(tables, tmp_path):
+    parcade.register_algorithm("sign_a2c", SignA2C, SignConfig)
+    arguments = ["--algorithm", "sign_a2c", "--boldness", "0.25", "--total-frames", "2000"]
+    run = ["--run-dir", str(tmp_path / "run"), "--report-seconds", "0.01", "--threads-per-rank", "1"]
+    assert main(["train", "tiny_catch", *arguments, *run]) == 0
+    assert read_json(tmp_path / "run" / "result.json")["algorithm"] == "sign_a2c"
+    reports = (tmp_path / "run" / "metrics.jsonl").read_text()
+    assert '"loss/policy": 0.25' in reports
+
+
+def test_a_registered_backend_emulates_for_make_vec_and_training(tables, tmp_path):
+    parcade.register_backend("reversed", Reversed)
+    size = {"image_height": 42, "image_width": 42}
+    mine, usual = (parcade.make_vec("pong", 2, name, **size) for name in ("reversed", "native"))
+    seen, expected = mine.reset(seed=1)[0], usual.reset(seed=1)[0]
+    assert np.array_equal(seen, expected[:, :, ::-1]) and not np.array_equal(seen, expected)
+    size_flags = ["--image-height", "42", "--image-width", "42", "--num-envs", "4", "--unroll-length", "8"]
+    run = ["--run-dir", str(tmp_path / "run"), "--total-frames", "200", "--threads-per-rank", "1"]
+    assert main(["train", "pong", "--backend", "reversed", *size_flags, *run]) == 0
+    assert read_json(tmp_path / "run" / "result.json")["backend"] == "reversed"
+    with pytest.raises(UsageError, match="warm_up_steps=5 needs an Atari game on parcade's own consoles"):
+        parcade.make_vec("pong", 2, "reversed", warm_up_steps=5)
+
+
+def test_names_in_use_and_engines_of_parts_are_refused(tables):
+    with pytest.raises(UsageError, match="algorithm 'ppo' exists already"):
+        parcade.register_algorithm("ppo", SignA2C, SignConfig)
+    with pytest.raises(UsageError, match="engines=ray: expected some of local, serial, mpi"):
+        parcade.register_algorithm("sign_a2c", SignA2C, SignConfig, engines=("local", "ray"))
+    with pytest.raises(UsageError, match="backend 'ale' exists already"):
+        parcade.register_backend("ale", Reversed)
+
+
+def test_an_installed_plugin_is_found_by_name_in_every_process(tables, monkeypatch):
+    class Entry:
+        def load(self):
+            parcade.register_algorithm("sign_a2c", SignA2C, SignConfig)
+            parcade.register_backend("reversed", Reversed)
+
+    monkeypatch.setattr(
+        importlib.metadata, "entry_points", lambda group: [Entry()] if group == "parcade" else []
+    )
+    plugins.load_plugins.cache_clear()
+    assert algorithm_row("sign_a2c").make is SignA2C
+    assert backend_row("reversed").make is Reversed
+    plugins.load_plugins.cache_clear()
