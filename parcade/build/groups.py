@@ -16,7 +16,8 @@ from parcade.errors import UsageError
 from parcade.experience.device_group import DeviceEnvGroup
 from parcade.experience.env_group import EnvGroup
 from parcade.experience.hybrid_group import HybridEnvGroup
-from parcade.experience.rollout import PLAY_TIMEOUT_SECONDS, AnyGroup
+from parcade.experience.rollout import PLAY_TIMEOUT_SECONDS
+from parcade.experience.source import AnyGroup
 from parcade.precision import Precision
 from parcade.random import env_seeds
 from parcade.timing import Timer

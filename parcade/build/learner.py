@@ -1,4 +1,4 @@
-"""The learning side of a config: the policy with its initial weights, the algorithm, the gradient exchange."""
+"""The learning side of a config: the policy with its initial weights, algorithm and gradient exchange."""
 
 from __future__ import annotations
 
@@ -84,7 +84,9 @@ def make_exchange(config: TrainConfig, timer: Timer) -> Exchange:
         from parcade.exchange.nccl import NcclExchange
 
         carrier = "gloo" if is_stand_in() else "nccl"
-        exchange = NcclExchange(timer, backend=carrier, timeout_seconds=patience_seconds(config.run.hang_seconds))
+        exchange = NcclExchange(
+            timer, backend=carrier, timeout_seconds=patience_seconds(config.run.hang_seconds)
+        )
     else:
         from parcade.exchange.allreduce import AllreduceExchange
 

@@ -16,8 +16,7 @@ from parcade.errors import UsageError
 from parcade.experience.device_replay import DeviceReplay
 from parcade.experience.replay import FILL_STEPS, Replay, ReplaySettings
 from parcade.experience.replay_source import ReplaySource
-from parcade.experience.rollout import AnyGroup
-from parcade.timing import Timer
+from parcade.experience.source import AnyGroup
 
 
 def make_replay_source(
@@ -29,7 +28,6 @@ def make_replay_source(
     *,
     shares_here: int,
     batch_size: int,
-    timer: Timer,
 ) -> ReplaySource:
     """Make shard ``index`` of ``count`` of the config's replay, and the source that fills it from ``group``.
 
@@ -50,7 +48,6 @@ def make_replay_source(
         learning_starts=max(1, hyper.learning_starts // count),
         sample_key=int(key),
         saves_replay=hyper.save_replay,
-        timer=timer,
     )
 
 

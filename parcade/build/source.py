@@ -8,8 +8,8 @@ from parcade.build.replay import make_replay_source
 from parcade.config import TrainConfig
 from parcade.envs.games import is_atari
 from parcade.exchange.base import Exchange
-from parcade.experience.games import GamesSource
-from parcade.experience.population import Evaluator, PopulationSource
+from parcade.experience.episodes_source import EpisodesSource
+from parcade.experience.population_source import Evaluator, PopulationSource
 from parcade.experience.rollout import RolloutSource
 from parcade.experience.source import Source
 from parcade.experience.staggered import StaggeredSource
@@ -42,7 +42,7 @@ def make_source(
             for i in range(0, per_rank, size)
         ]
         games_per_env = hyper.games_per_update // hyper.num_envs
-        return GamesSource(groups, games_per_env, algorithm.policy, num_threads=threads, timer=timer)
+        return EpisodesSource(groups, games_per_env, algorithm.policy, num_threads=threads, timer=timer)
     if algorithm.source_kind == "staggered":
         group = make_playing_group(config, first, per_rank, num_threads=threads, timer=timer)
         return StaggeredSource(group, hyper.unroll_length, hyper.num_groups, algorithm.policy)
@@ -50,9 +50,7 @@ def make_source(
         lanes = [make_group(config, first + i, 1, num_threads=1, timer=timer) for i in range(per_rank)]
         evaluator = Evaluator(lanes, algorithm.policy, hyper.sigma, hyper.games_per_member)
         whose = (exchange.rank, exchange.world_size)
-        return PopulationSource(
-            evaluator, algorithm.policy, config.run.seed, hyper.population, *whose, timer=timer
-        )
+        return PopulationSource(evaluator, algorithm.policy, config.run.seed, hyper.population, *whose)
     if algorithm.source_kind == "replay":
         group = make_playing_group(config, first, per_rank, num_threads=threads, timer=timer)
         share = hyper.batch_size // exchange.world_size
@@ -64,7 +62,6 @@ def make_source(
             exchange.world_size,
             shares_here=exchange.local_size,
             batch_size=share,
-            timer=timer,
         )
     num_groups = 2 if config.run.overlap else 1
     size = per_rank // num_groups

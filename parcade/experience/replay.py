@@ -349,11 +349,6 @@ class Replay:
         still = (self._positions(lanes, slots) == stamps) & (self.tree.leaves[indices] > 0)
         self.tree.update(indices[still], self._as_priority(errors[still]))
 
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of all arrays of the replay."""
-        return self.tree.nodes.nbytes + sum(array.nbytes for array in self._arrays().values())
-
     def _arrays(self) -> dict[str, np.ndarray]:
         names = (
             "frames", "actions", "rewards", "kinds", "ends", "versions", "taken_values", "best_values",

@@ -8,17 +8,16 @@ import numpy as np
 from torch import Tensor
 
 from parcade.experience.device_replay import DeviceReplay
-from parcade.experience.episodes import EpisodeLog
 from parcade.experience.replay import FILL_STEPS, Replay, TransitionBatch
-from parcade.experience.rollout import AnyGroup, play_rollout
+from parcade.experience.rollout import play_rollout
+from parcade.experience.source import AnyGroup, Source
 from parcade.parameters import copy_module_state
 from parcade.policy import Policy
 from parcade.random import uniforms
 from parcade.state import behind, part_of
-from parcade.timing import Timer
 
 
-class ReplaySource:
+class ReplaySource(Source):
     """Plays ``unroll_length`` steps in every environment, then samples ``batch_size`` transitions.
 
     Args:
@@ -38,16 +37,14 @@ class ReplaySource:
         learning_starts: int,
         sample_key: int,
         saves_replay: bool,
-        timer: Timer,
     ) -> None:
+        super().__init__([group])
         self.group = group
         self.replay = replay
         self.unroll_length = unroll_length
         self.batch_size = batch_size
         self.learning_starts = learning_starts
         self.saves_replay = saves_replay
-        self.timer = timer
-        self.cut_games = 0
         self._sample_key = np.array([sample_key], np.uint64)
         self._samples = 0
         self._batch: TransitionBatch | None = None
@@ -56,23 +53,7 @@ class ReplaySource:
 
     @property
     def can_resume_exactly(self) -> bool:
-        return self.group.gives_state and self.saves_replay
-
-    @property
-    def episode_logs(self) -> list[EpisodeLog]:
-        return self.group.logs
-
-    @property
-    def frames(self) -> int:
-        return self.group.frames
-
-    @property
-    def reset_frames(self) -> int:
-        return self.group.reset_frames
-
-    @property
-    def steps(self) -> int:
-        return self.group.steps
+        return super().can_resume_exactly and self.saves_replay
 
     def publish(self, policy: Policy) -> None:
         copy_module_state(policy, self._policy)
@@ -105,6 +86,3 @@ class ReplaySource:
         self.cut_games = int(state["cut_games"]) + self.group.set_state(group, self._policy)
         if self.saves_replay:
             self.replay.set_state(part_of(state, "replay."))
-
-    def close(self) -> None:
-        self.group.close()

@@ -19,10 +19,7 @@ from torch import Tensor
 
 from parcade.devices import DeviceStream, mark
 from parcade.experience.batch import Batch
-from parcade.experience.device_group import DeviceEnvGroup
-from parcade.experience.env_group import EnvGroup
-from parcade.experience.episodes import EpisodeLog
-from parcade.experience.hybrid_group import HybridEnvGroup
+from parcade.experience.source import AnyGroup, Source
 from parcade.parameters import copy_module_state
 from parcade.policy import Policy
 from parcade.state import behind, part_of
@@ -30,8 +27,6 @@ from parcade.timing import Timer
 
 # Timeout for one rollout.
 PLAY_TIMEOUT_SECONDS = 600
-
-AnyGroup = EnvGroup | HybridEnvGroup | DeviceEnvGroup
 
 
 def play_rollout(group: AnyGroup, policy: Policy, unroll_length: int) -> Batch:
@@ -42,7 +37,7 @@ def play_rollout(group: AnyGroup, policy: Policy, unroll_length: int) -> Batch:
     return rollout.finish(group)
 
 
-class RolloutSource:
+class RolloutSource(Source):
     """Rollouts from one group of environments, or alternately from two (see the module docstring).
 
     Args:
@@ -55,10 +50,9 @@ class RolloutSource:
     def __init__(
         self, groups: list[AnyGroup], unroll_length: int, policy: Policy, *, threaded: bool, timer: Timer
     ) -> None:
-        self.groups = groups
+        super().__init__(groups)
         self.unroll_length = unroll_length
         self.timer = timer
-        self.cut_games = 0
         self._policy = copy.deepcopy(policy).eval()
         self._turn = 0
         self._pending: Future[Batch] | Batch | None = None
@@ -75,26 +69,6 @@ class RolloutSource:
     def overlaps(self) -> bool:
         """Whether one group plays while the learner learns from the other's rollout."""
         return len(self.groups) == 2
-
-    @property
-    def can_resume_exactly(self) -> bool:
-        return all(group.gives_state for group in self.groups)
-
-    @property
-    def episode_logs(self) -> list[EpisodeLog]:
-        return [log for group in self.groups for log in group.logs]
-
-    @property
-    def frames(self) -> int:
-        return sum(group.frames for group in self.groups)
-
-    @property
-    def reset_frames(self) -> int:
-        return sum(group.reset_frames for group in self.groups)
-
-    @property
-    def steps(self) -> int:
-        return sum(group.steps for group in self.groups)
 
     def publish(self, policy: Policy) -> None:
         self._settle()
@@ -159,5 +133,4 @@ class RolloutSource:
     def close(self) -> None:
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
-        for group in self.groups:
-            group.close()
+        super().close()

@@ -19,14 +19,13 @@ import torch
 from torch import Tensor
 
 from parcade.experience.batch import Batch
-from parcade.experience.episodes import EpisodeLog
-from parcade.experience.rollout import AnyGroup
+from parcade.experience.source import AnyGroup, Source
 from parcade.parameters import copy_module_state
 from parcade.policy import Policy
 from parcade.state import behind, part_of
 
 
-class StaggeredSource:
+class StaggeredSource(Source):
     """Unrolls ``[T, B / G]`` of each group of environments in turn (see the module docstring).
 
     Args:
@@ -37,32 +36,12 @@ class StaggeredSource:
     """
 
     def __init__(self, group: AnyGroup, unroll_length: int, num_groups: int, policy: Policy) -> None:
+        super().__init__([group])
         self.group, self.unroll_length, self.num_groups = group, unroll_length, num_groups
-        self.cut_games = 0
         self._policy = copy.deepcopy(policy).eval()
         group.start(self._policy)
         self._rollout = group.new_rollout(unroll_length)
         self._played = 0  # total number of steps written to the ring
-
-    @property
-    def can_resume_exactly(self) -> bool:
-        return self.group.gives_state
-
-    @property
-    def episode_logs(self) -> list[EpisodeLog]:
-        return self.group.logs
-
-    @property
-    def frames(self) -> int:
-        return self.group.frames
-
-    @property
-    def reset_frames(self) -> int:
-        return self.group.reset_frames
-
-    @property
-    def steps(self) -> int:
-        return self.group.steps
 
     def publish(self, policy: Policy) -> None:
         copy_module_state(policy, self._policy)
@@ -96,6 +75,3 @@ class StaggeredSource:
                 name: torch.from_numpy(np.asarray(value)) for name, value in part_of(state, "ring.").items()
             }
             self._rollout.set_state(ring)
-
-    def close(self) -> None:
-        self.group.close()

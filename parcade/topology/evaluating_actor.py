@@ -10,7 +10,7 @@ import torch
 from parcade.build.groups import make_group
 from parcade.build.learner import make_policy
 from parcade.config import from_json
-from parcade.experience.population import Evaluator
+from parcade.experience.population_source import Evaluator
 from parcade.state import behind, part_of
 from parcade.threads import set_part_threads
 from parcade.timing import Timer, process_cpu_seconds
@@ -65,7 +65,7 @@ class EvaluatingActor:
             "steps": steps,
         }
         note |= {
-            "rows": self.evaluator.take_rows(),
+            "rows": self.evaluator.log.take_new(),
             "cpu_seconds": process_cpu_seconds(),
             "time": self.timer.snapshot(),
         }

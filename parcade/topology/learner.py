@@ -99,7 +99,6 @@ class Learner:
                 count,
                 shares_here=shares_on_a_host(self.config, count),
                 batch_size=self.config.hyper.batch_size,
-                timer=self.timer,
             )
         length = self.config.hyper.unroll_length
         return RolloutSource([group], length, self.algorithm.policy, threaded=False, timer=self.timer)

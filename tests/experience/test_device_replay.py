@@ -141,7 +141,6 @@ def test_dqn_on_a_device_learns_the_same_as_on_the_host(game):
         learning_starts=100,
         sample_key=int(source._sample_key[0]),
         saves_replay=True,
-        timer=source.timer,
     )
     for _ in range(60):
         for algorithm, its_exchange, its_source in (

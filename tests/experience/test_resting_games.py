@@ -8,7 +8,7 @@ from parcade.build.groups import make_group
 from parcade.build.learner import make_policy
 from parcade.config import RunConfig, TrainConfig
 from parcade.envs.settings import EnvSettings
-from parcade.experience.games import GamesSource
+from parcade.experience.episodes_source import EpisodesSource
 from parcade.timing import Timer
 
 
@@ -21,7 +21,7 @@ def source_of(sizes, games_per_env=2):
         make_group(config, int(at), size, num_threads=1, timer=Timer())
         for at, size in zip(first, sizes, strict=False)
     ]
-    return GamesSource(groups, games_per_env, make_policy(config), num_threads=2, timer=Timer())
+    return EpisodesSource(groups, games_per_env, make_policy(config), num_threads=2, timer=Timer())
 
 
 def test_one_group_of_three_gives_what_three_groups_give():

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from parcade.experience.batch import Batch, empty_batch
 from parcade.experience.env_group import EnvGroup
-from parcade.experience.episodes import EpisodeLog
+from parcade.experience.source import Source
 from parcade.parameters import copy_module_state
 from parcade.policy import Acted, Policy
 from parcade.state import behind, part_of
@@ -25,7 +25,7 @@ from parcade.timing import Timer
 OUTCOMES = ("rewards", "terminated", "truncated", "life_lost")
 
 
-class GamesSource:
+class EpisodesSource(Source):
     """Batches of ``games_per_env`` complete episodes from each environment.
 
     Args:
@@ -38,36 +38,15 @@ class GamesSource:
     def __init__(
         self, groups: list[EnvGroup], games_per_env: int, policy: Policy, *, num_threads: int, timer: Timer
     ) -> None:
-        self.groups = groups
+        super().__init__(groups)
         self.games_per_env = games_per_env
         self.timer = timer
-        self.cut_games = 0
         self._policy = copy.deepcopy(policy).eval()
         self._pool = (
-            ThreadPoolExecutor(num_threads, "parcade-games") if min(num_threads, len(groups)) > 1 else None
+            ThreadPoolExecutor(num_threads, "parcade-episodes") if min(num_threads, len(groups)) > 1 else None
         )
         for group in groups:
             group.start(self._policy)
-
-    @property
-    def can_resume_exactly(self) -> bool:
-        return all(group.gives_state for group in self.groups)
-
-    @property
-    def episode_logs(self) -> list[EpisodeLog]:
-        return [group.log for group in self.groups]
-
-    @property
-    def frames(self) -> int:
-        return sum(group.frames for group in self.groups)
-
-    @property
-    def reset_frames(self) -> int:
-        return sum(group.reset_frames for group in self.groups)
-
-    @property
-    def steps(self) -> int:
-        return sum(group.steps for group in self.groups)
 
     def publish(self, policy: Policy) -> None:
         copy_module_state(policy, self._policy)
@@ -164,8 +143,7 @@ class GamesSource:
     def close(self) -> None:
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
-        for group in self.groups:
-            group.close()
+        super().close()
 
 
 def _step_group(group: EnvGroup, playing: np.ndarray, acted: Acted) -> dict[str, np.ndarray]:

@@ -11,10 +11,10 @@ from torch import Tensor
 from parcade.experience.env_group import EnvGroup
 from parcade.experience.episodes import SCORE, EpisodeLog
 from parcade.experience.population_batch import PopulationBatch, members_of, noise_of
+from parcade.experience.source import Source
 from parcade.parameters import FlatParameters, copy_module_state
 from parcade.policy import Policy
 from parcade.state import behind, part_of
-from parcade.timing import Timer
 
 
 class Evaluator:
@@ -30,7 +30,7 @@ class Evaluator:
         self.games_per_member = games_per_member
         self.policy = copy.deepcopy(policy).cpu().eval()
         self.flat = FlatParameters(self.policy)
-        self._rows: list[np.ndarray] = []
+        self.log = EpisodeLog(np.array([], np.int64))  # of all lanes: ``score`` empties their own logs
         for lane in lanes:
             lane.start(self.policy)
 
@@ -46,23 +46,11 @@ class Evaluator:
             lane.step(acted)
             for row in lane.log.take_new():
                 scores.append(row[SCORE])
-                self._rows.append(row)
+                self.log.add_finished(row[None])
         return float(np.mean(scores))
 
-    def take_rows(self) -> np.ndarray:
-        """Return the rows of episodes finished since the last call, ``[k, 5]``."""
-        rows, self._rows = np.array(self._rows).reshape(-1, 5), []
-        return rows
 
-
-class _Rows:
-    """The ``take_new`` method of an EpisodeLog, for an evaluator."""
-
-    def __init__(self, evaluator: Evaluator) -> None:
-        self.take_new = evaluator.take_rows
-
-
-class PopulationSource:
+class PopulationSource(Source):
     """Evaluates this rank's members of every generation.
 
     Args:
@@ -77,36 +65,18 @@ class PopulationSource:
         population: int,
         rank: int,
         world_size: int,
-        timer: Timer,
     ) -> None:
+        super().__init__(evaluator.lanes)
         self.evaluator = evaluator
         self.seed = seed
         self.population = population
         self.rank, self.world_size = rank, world_size
-        self.timer = timer
-        self.cut_games = 0
         self.generation = 0
         self._policy = copy.deepcopy(policy).cpu()  # episodes are played on the CPU, whatever device learns
 
     @property
-    def can_resume_exactly(self) -> bool:
-        return all(lane.gives_state for lane in self.evaluator.lanes)
-
-    @property
     def episode_logs(self) -> list[EpisodeLog]:
-        return [_Rows(self.evaluator)]
-
-    @property
-    def frames(self) -> int:
-        return sum(lane.frames for lane in self.evaluator.lanes)
-
-    @property
-    def reset_frames(self) -> int:
-        return sum(lane.reset_frames for lane in self.evaluator.lanes)
-
-    @property
-    def steps(self) -> int:
-        return sum(lane.steps for lane in self.evaluator.lanes)
+        return [self.evaluator.log]
 
     def publish(self, policy: Policy) -> None:
         copy_module_state(policy, self._policy)
@@ -138,7 +108,3 @@ class PopulationSource:
         self.generation, self.cut_games = int(state["generation"]), int(state["cut_games"])
         for i, lane in enumerate(self.evaluator.lanes):
             lane.set_state(part_of(state, f"lane{i}."), self.evaluator.policy)
-
-    def close(self) -> None:
-        for lane in self.evaluator.lanes:
-            lane.close()
