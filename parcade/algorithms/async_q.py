@@ -10,7 +10,6 @@ truncated step bootstraps from the maximum, also in Sarsa.
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -18,18 +17,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from parcade import optimizers
-from parcade.algorithms.base import Algorithm, AlgorithmConfig, AlgorithmContext, update_statistics
+from parcade.algorithms.base import (
+    Algorithm,
+    AlgorithmConfig,
+    AlgorithmContext,
+    TargetNetwork,
+    adam_or_rmsprop,
+    update_statistics,
+)
 from parcade.exchange.base import Exchange, OptimizerFactory, set_learning_rate
 from parcade.experience.batch import Batch
-from parcade.parameters import copy_module_state, state_tensors
 from parcade.policy import NetworkConfig
 from parcade.ranges import Count, Fraction, NonNegative, Positive
 from parcade.rl.losses import squared_error_loss
 from parcade.rl.q_learning import epsilon_greedy_value, value_of
 from parcade.rl.returns import discounted_returns
 from parcade.rl.schedules import linear
-from parcade.state import behind, part_of
 
 # Final epsilons in the paper's experiments, and their probabilities.
 FINAL_EPSILONS, THEIR_SHARES = (0.1, 0.01, 0.5), (0.4, 0.3, 0.3)
@@ -76,26 +79,19 @@ class AsyncQ(Algorithm):
     def __init__(self, context: AlgorithmContext, config: AsyncQConfig) -> None:
         super().__init__(context, config)
         self.policy.epsilon.fill_(config.epsilon_start)
-        self.target = copy.deepcopy(self.policy)
-        self._target_version = 0  # host copy of the target's version, so that reading it needs no device sync
+        self.target = TargetNetwork(self.policy, config.target_period)
         self.final_epsilon = config.epsilon_end
         if config.different_epsilons:
             draw = torch.rand((), generator=self.generator)
             self.final_epsilon = FINAL_EPSILONS[int(np.searchsorted(np.cumsum(THEIR_SHARES), float(draw)))]
 
     def optimizer(self) -> OptimizerFactory:
-        if self.config.optimizer == "adam":
-            return lambda parameters: optimizers.Adam(parameters, self.config.learning_rate, eps=1e-5)
-        return lambda parameters: optimizers.RMSprop(
-            parameters, self.config.learning_rate, alpha=0.99, eps=1e-3
-        )
+        return adam_or_rmsprop(self.config, rmsprop_eps=1e-3)
 
     def update(self, batch: Batch, exchange: Exchange, progress: float) -> dict[str, Tensor]:
         c, policy = self.config, self.policy
         set_learning_rate(exchange.optimizer, linear(c.learning_rate, c.final_learning_rate, progress))
-        if exchange.version - self._target_version >= c.target_period:
-            copy_module_state(policy, self.target)
-            self._target_version = exchange.version
+        self.target.follow(policy, exchange.version)
         columns = (batch.observations, batch.starts, batch.actions, self._targets(batch))
         figures = exchange.minimize(self._loss, batch.initial_policy_state, *columns)
         update_statistics(policy, batch.observations, exchange)
@@ -116,12 +112,12 @@ class AsyncQ(Algorithm):
         """Return targets ``[T, B]`` computed with the target network."""
         c = self.config
         discounts = batch.discounts(c.gamma)
-        rewards, best_T = self.bootstrap(batch, self.target)
+        rewards, best_T = self.bootstrap(batch, self.target.network)
         if c.method == "n_step":
             return discounted_returns(rewards, discounts, best_T)  # algorithm S2
         following = torch.cat([batch.observations[1:], batch.bootstrap_observations[None]])
         with self.precision.autocast(self.device):
-            q_tp1 = self.target(following).scores
+            q_tp1 = self.target.network(following).scores
         if c.method == "one_step":
             return rewards + discounts * q_tp1.amax(-1)  # algorithm 1
         taken = value_of(q_tp1[:-1], batch.actions[1:])
@@ -129,9 +125,7 @@ class AsyncQ(Algorithm):
         return rewards + discounts * torch.cat([taken, expected[None]])
 
     def get_state(self) -> dict[str, Tensor]:
-        return behind("target.", state_tensors(self.target))
+        return self.target.get_state()
 
     def set_state(self, state: dict[str, Tensor | np.ndarray]) -> None:
-        tensors = {name: torch.as_tensor(value) for name, value in part_of(state, "target.").items()}
-        self.target.load_state_dict(tensors)
-        self._target_version = int(tensors["version"])
+        self.target.set_state(state)

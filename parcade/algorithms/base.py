@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from parcade import optimizers
 from parcade.exchange.base import Exchange, OptimizerFactory
 from parcade.experience.batch import Batch
+from parcade.parameters import copy_module_state, state_tensors
 from parcade.policy import NetworkConfig, Policy, PolicyOutput
 from parcade.precision import Precision
 from parcade.ranges import Count, Fraction, Positive, check_ranges
+from parcade.state import behind, part_of
 
 
 @dataclass(frozen=True)
@@ -98,6 +103,40 @@ class Algorithm:
         t, b = batch.truncated_at.unbind(1)
         rewards[t, b] += self.config.gamma * values
         return rewards, v_T
+
+
+class TargetNetwork:
+    """A copy of the policy, in ``network``, that is renewed every ``period`` updates."""
+
+    def __init__(self, policy: Policy, period: int) -> None:
+        self.network = copy.deepcopy(policy)
+        self.period = period
+        self._version = 0  # the network's version on the host: reading it needs no device sync
+
+    def follow(self, policy: Policy, version: int) -> None:
+        """Copy the policy of ``version`` updates if the period is over."""
+        if version - self._version >= self.period:
+            copy_module_state(policy, self.network)
+            self._version = version
+
+    def get_state(self) -> dict[str, Tensor]:
+        """Return the weights as ``target.*``."""
+        return behind("target.", state_tensors(self.network))
+
+    def set_state(self, state: dict[str, Tensor | np.ndarray]) -> None:
+        """Restore a state returned by ``get_state``."""
+        tensors = {name: torch.as_tensor(value) for name, value in part_of(state, "target.").items()}
+        self.network.load_state_dict(tensors)
+        self._version = int(tensors["version"])
+
+
+def adam_or_rmsprop(config: AlgorithmConfig, rmsprop_eps: float = 1e-5) -> OptimizerFactory:
+    """Return the maker of the optimiser that the config names."""
+    if config.optimizer == "adam":
+        return lambda parameters: optimizers.Adam(parameters, config.learning_rate, eps=1e-5)
+    return lambda parameters: optimizers.RMSprop(
+        parameters, config.learning_rate, alpha=0.99, eps=rmsprop_eps
+    )
 
 
 # Larger batches of observations are prepared minibatch by minibatch.

@@ -12,7 +12,6 @@ actions; (4) the two streams of a dueling network share the dense layer.
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -21,10 +20,15 @@ import torch
 from torch import Tensor
 
 from parcade import optimizers
-from parcade.algorithms.base import Algorithm, AlgorithmConfig, AlgorithmContext, update_statistics
+from parcade.algorithms.base import (
+    Algorithm,
+    AlgorithmConfig,
+    AlgorithmContext,
+    TargetNetwork,
+    update_statistics,
+)
 from parcade.exchange.base import Exchange, OptimizerFactory, set_learning_rate
 from parcade.experience.replay import TransitionBatch
-from parcade.parameters import copy_module_state, state_tensors
 from parcade.policy import NetworkConfig
 from parcade.ranges import Count, Fraction, Natural, NonNegative, Positive
 from parcade.rl.q_learning import (
@@ -35,7 +39,6 @@ from parcade.rl.q_learning import (
     weighted_huber_loss,
 )
 from parcade.rl.schedules import linear
-from parcade.state import behind, part_of
 
 
 @dataclass(frozen=True)
@@ -94,8 +97,7 @@ class DQN(Algorithm):
     def __init__(self, context: AlgorithmContext, config: DQNConfig) -> None:
         super().__init__(context, config)
         self.policy.epsilon.fill_(config.epsilon_start)
-        self.target = copy.deepcopy(self.policy)
-        self._target_version = 0  # host copy of the target's version, so that reading it needs no device sync
+        self.target = TargetNetwork(self.policy, config.target_period)
 
     def optimizer(self) -> OptimizerFactory:
         c = self.config
@@ -111,9 +113,7 @@ class DQN(Algorithm):
         c, policy = self.config, self.policy
         set_learning_rate(exchange.optimizer, linear(c.learning_rate, c.final_learning_rate, progress))
         policy.epsilon.fill_(linear(c.epsilon_start, c.epsilon_end, progress, until=c.epsilon_until))
-        if exchange.version - self._target_version >= c.target_period:
-            copy_module_state(policy, self.target)
-            self._target_version = exchange.version
+        self.target.follow(policy, exchange.version)
         beta = linear(c.importance_exponent, 1.0, progress)
         weights = importance_weights(batch.probabilities, batch.size, beta).float()
         columns = (batch.observations, batch.next_observations, batch.actions, batch.returns, batch.discounts)
@@ -150,16 +150,14 @@ class DQN(Algorithm):
     def _targets(self, following: Tensor, returns: Tensor, discounts: Tensor) -> Tensor:
         """Return targets ``[N]`` of the target network, from observations ``[1, N, ...]`` n steps later."""
         with self.precision.autocast(self.device):
-            q_target = self.target(following).scores[0]
+            q_target = self.target.network(following).scores[0]
             if not self.config.double:
                 return q_targets(returns, discounts, q_target)
             q_online = self.policy(following).scores[0]
         return double_q_targets(returns, discounts, q_online, q_target)
 
     def get_state(self) -> dict[str, Tensor]:
-        return behind("target.", state_tensors(self.target))
+        return self.target.get_state()
 
     def set_state(self, state: dict[str, Tensor | np.ndarray]) -> None:
-        tensors = {name: torch.as_tensor(value) for name, value in part_of(state, "target.").items()}
-        self.target.load_state_dict(tensors)
-        self._target_version = int(tensors["version"])
+        self.target.set_state(state)

@@ -16,8 +16,7 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from parcade import optimizers
-from parcade.algorithms.base import Algorithm, AlgorithmConfig, update_statistics
+from parcade.algorithms.base import Algorithm, AlgorithmConfig, adam_or_rmsprop, update_statistics
 from parcade.exchange.base import Exchange, OptimizerFactory, set_learning_rate
 from parcade.experience.batch import Batch
 from parcade.ranges import Count, Fraction, NonNegative, Positive
@@ -69,11 +68,7 @@ class VTraceLearner(Algorithm):
     head: ClassVar[str] = "actor_critic"
 
     def optimizer(self) -> OptimizerFactory:
-        if self.config.optimizer == "adam":
-            return lambda parameters: optimizers.Adam(parameters, self.config.learning_rate, eps=1e-5)
-        return lambda parameters: optimizers.RMSprop(
-            parameters, self.config.learning_rate, alpha=0.99, eps=1e-5
-        )
+        return adam_or_rmsprop(self.config)
 
     def update(self, batch: Batch, exchange: Exchange, progress: float) -> dict[str, Tensor]:
         c = self.config

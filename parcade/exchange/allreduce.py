@@ -27,7 +27,7 @@ class AllreduceExchange(CollectiveExchange):
         self.rank = self._comm.Get_rank()
         self.world_size = self._comm.Get_size()
         host = self._comm.Split_type(MPI.COMM_TYPE_SHARED)
-        self.local_size = host.Get_size()
+        self.local_size, self._local_rank = host.Get_size(), host.Get_rank()
         host.Free()
 
     def _reduce(self, x: Tensor) -> None:

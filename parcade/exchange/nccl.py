@@ -32,26 +32,19 @@ class NcclExchange(AllreduceExchange):
     def __init__(self, timer: Timer, *, backend: str = "nccl", timeout_seconds: float = 120.0) -> None:
         super().__init__(timer)
         self._device_type = "cuda" if backend == "nccl" else "cpu"
-        local_rank = self._local_rank()
         if backend == "nccl":
             if self.local_size > torch.cuda.device_count():
                 raise UsageError(
                     f"{self.local_size} ranks on this host and {torch.cuda.device_count()} GPU(s); "
                     "start one rank per GPU"
                 )
-            torch.cuda.set_device(local_rank)
+            torch.cuda.set_device(self._local_rank)
         if not dist.is_initialized():
             timeout = datetime.timedelta(seconds=timeout_seconds)
             store = self._meeting_place(timeout)
             dist.init_process_group(
                 backend, store=store, rank=self.rank, world_size=self.world_size, timeout=timeout
             )
-
-    def _local_rank(self) -> int:
-        host = self._comm.Split_type(self._mpi.COMM_TYPE_SHARED)
-        rank = host.Get_rank()
-        host.Free()
-        return rank
 
     def _meeting_place(self, timeout: datetime.timedelta) -> dist.TCPStore:
         """Return the store that rank 0 serves. MPI broadcasts its address.

@@ -144,13 +144,12 @@ class ParameterShard:
             return STALE
         seen, mean, square = self.loss_moments
         size = abs(push.loss)
+        if not np.isfinite(size):
+            return OUTLIER
         deviation = max(square - mean * mean, 0.0) ** 0.5
         share = 1 / min(seen + 1, LOSS_MEMORY)
         self.loss_moments[:] = seen + 1, mean + share * (size - mean), square + share * (size * size - square)
-        is_outlier = not np.isfinite(size) or size > mean + self.outlier_deviations * deviation
-        if not np.isfinite(size):
-            self.loss_moments[:] = seen, mean, square
-            return OUTLIER
+        is_outlier = size > mean + self.outlier_deviations * deviation
         return OUTLIER if is_outlier and seen >= LOSS_MEMORY and deviation > 0 else APPLIED
 
     def merge_moments(self, moments: np.ndarray | None) -> tuple[dict[str, Any], np.ndarray | None]:

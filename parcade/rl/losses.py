@@ -1,20 +1,10 @@
-"""Losses and the probabilities in them, for tensors of any leading shape ``[...]`` and A actions.
-
-Means are over the elements where ``mask`` is true; over all elements if ``mask`` is None.
-"""
+"""Losses and the probabilities in them, for tensors of any leading shape ``[...]`` and A actions."""
 
 from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-
-
-def masked_mean(x: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Return the scalar mean of x ``[...]`` where mask ``[...]`` is true; 0 if mask is true nowhere."""
-    if mask is None:
-        return x.mean()
-    return torch.where(mask, x, torch.zeros_like(x)).sum() / mask.sum().clamp(min=1)
 
 
 def log_prob_of(logits: Tensor, actions: Tensor) -> Tensor:
@@ -28,20 +18,16 @@ def entropy_of(logits: Tensor) -> Tensor:
     return -(log_probs.exp() * log_probs).sum(-1)
 
 
-def policy_gradient_loss(log_prob: Tensor, advantages: Tensor, mask: Tensor | None = None) -> Tensor:
+def policy_gradient_loss(log_prob: Tensor, advantages: Tensor) -> Tensor:
     """-E[A * log pi(a|x)], whose gradient is the policy gradient. Shapes ``[...]``; returns a scalar.
 
     Source: Williams 1992 (REINFORCE); Mnih 2016, arXiv 1602.01783, section 4, with A = R - V.
     """
-    return -masked_mean(advantages.detach() * log_prob, mask)
+    return -(advantages.detach() * log_prob).mean()
 
 
 def clipped_surrogate_loss(
-    log_prob: Tensor,
-    behaviour_log_prob: Tensor,
-    advantages: Tensor,
-    clip: float,
-    mask: Tensor | None = None,
+    log_prob: Tensor, behaviour_log_prob: Tensor, advantages: Tensor, clip: float
 ) -> Tensor:
     """-E[min(ratio * A, clip(ratio, 1 - clip, 1 + clip) * A)]. Shapes ``[...]``; returns a scalar.
 
@@ -50,19 +36,19 @@ def clipped_surrogate_loss(
     ratio = (log_prob - behaviour_log_prob).exp()
     surrogate = ratio * advantages
     clipped = ratio.clamp(1 - clip, 1 + clip) * advantages
-    return -masked_mean(torch.minimum(surrogate, clipped), mask)  # eq. 7
+    return -torch.minimum(surrogate, clipped).mean()  # eq. 7
 
 
-def squared_error_loss(predictions: Tensor, targets: Tensor, mask: Tensor | None = None) -> Tensor:
+def squared_error_loss(predictions: Tensor, targets: Tensor) -> Tensor:
     """E[(prediction - target)^2], with no gradient through the target. Shapes ``[...]``; returns a scalar."""
-    return masked_mean((predictions - targets.detach()).square(), mask)
+    return (predictions - targets.detach()).square().mean()
 
 
-def approximate_kl(log_prob: Tensor, behaviour_log_prob: Tensor, mask: Tensor | None = None) -> Tensor:
+def approximate_kl(log_prob: Tensor, behaviour_log_prob: Tensor) -> Tensor:
     """Estimate KL(behaviour || target) from the actions taken; never negative. Shapes ``[...]``; a scalar.
 
     Source: Schulman 2020, "Approximating KL divergence" (http://joschu.net/blog/kl-approx.html),
     estimator k3.
     """
     log_ratio = log_prob - behaviour_log_prob
-    return masked_mean(log_ratio.exp() - 1 - log_ratio, mask)
+    return (log_ratio.exp() - 1 - log_ratio).mean()
