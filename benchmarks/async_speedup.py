@@ -32,7 +32,7 @@ from parcade.machine import commit, machine
 from parcade.parameters import load_weights
 from parcade.policy import Policy
 from parcade.timing import process_cpu_seconds
-from parcade.topology.parts import PartLost
+from parcade.topology.engine import PartLost
 from parcade.topology.run import make_driver, make_engine
 
 RESULTS = Path(__file__).resolve().parent / "results" / "async_speedup"

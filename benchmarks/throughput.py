@@ -106,15 +106,15 @@ def measure(command: list[str], reports: Path, seconds: float) -> dict[str, floa
 def bytes_moved(actors: int) -> dict[str, int]:
     """Bytes of an unroll and of the weights in the object store, from one update in one process."""
     from parcade.flags import parse_training
-    from parcade.topology.parts import SerialEngine
+    from parcade.topology.engine import SerialEngine
     from parcade.topology.run import make_driver
 
     words = parcade_command("native", actors, 1, Path("none"))[4:-2]
     driver = make_driver(parse_training(words), SerialEngine())
     driver.begin()
     driver.advance(0.0)
-    unroll = driver.playing[0][0].data if driver.playing else driver.queue.waiting[0].data
-    sizes = {"unroll": unroll, "weights": driver.known[driver.version]}
+    unroll = driver.players.calls[0].data if driver.players.calls else driver.queue.waiting[0].data
+    sizes = {"unroll": unroll, "weights": driver.players.weights[driver.players.version]}
     return {
         name: sum(array.nbytes for array in driver.engine.fetch(data).values())
         for name, data in sizes.items()

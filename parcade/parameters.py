@@ -52,6 +52,11 @@ def state_tensors(module: nn.Module) -> dict[str, Tensor]:
     return {name: tensor.detach().clone() for name, tensor in module.state_dict().items()}
 
 
+def tensors_of(arrays: dict[str, np.ndarray]) -> dict[str, Tensor]:
+    """Return copies of arrays, which may be read-only, as tensors."""
+    return {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
+
+
 def weights_of(policy: nn.Module) -> dict[str, np.ndarray]:
     """Return a policy's weights for an actor: parameters as one array ``data`` ``[P]``; buffers by name."""
     flat = torch.cat([p.detach().reshape(-1) for p in policy.parameters()])

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from parcade.capture.base import Capture
-from parcade.parameters import FlatParameters
+from parcade.parameters import FlatParameters, tensors_of
 from parcade.policy import RunningStatistics
+from parcade.state import part_of
 from parcade.timing import Timer
 
 OptimizerFactory = Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]
@@ -184,6 +185,21 @@ class Exchange:
                 f"the parameters of rank {', '.join(map(str, different))} differ from rank 0's after update "
                 f"{self.updates}; expected identical bits on all {self.world_size} ranks; the run stops here"
             )
+
+    def get_state(self) -> dict[str, np.ndarray]:
+        """Return the counters and the optimiser's state as arrays."""
+        values = optimizer_state(self.optimizer, self.parameters.data)
+        return {
+            "counters": np.array([self.updates, self.bytes_moved]),
+            **{f"optimizer.{name}": value.numpy() for name, value in values.items()},
+            "learning_rate": np.float64(learning_rate(self.optimizer)),
+        }
+
+    def set_state(self, state: dict[str, np.ndarray]) -> None:
+        """Restore a state returned by ``get_state``; other entries are ignored."""
+        self.updates, self.bytes_moved = (int(x) for x in state["counters"])
+        load_optimizer_state(self.optimizer, self.parameters.data, tensors_of(part_of(state, "optimizer.")))
+        set_learning_rate(self.optimizer, float(state["learning_rate"]))
 
     def close(self) -> None:
         """Leave the group of ranks."""

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from parcade.capture.base import Capture
 from parcade.exchange.base import Exchange, OptimizerFactory
-from parcade.parameters import FlatParameters
+from parcade.parameters import FlatParameters, tensors_of
 from parcade.policy import Policy, RunningStatistics
 from parcade.state import part_of
 from parcade.timing import Timer
@@ -180,7 +180,7 @@ class ParameterShard:
         self.ledger = np.array(state["ledger"])
         self.loss_moments = np.array(state["loss_moments"])
         self._seen = {(int(learner), int(life)): int(number) for learner, life, number in state["seen"]}
-        optimizer = {n: torch.from_numpy(np.array(v)) for n, v in part_of(state, "optimizer.").items()}
+        optimizer = tensors_of(part_of(state, "optimizer."))
         if optimizer:
             self.optimizer.state[self.parameters] = optimizer
         else:
@@ -294,3 +294,17 @@ class ParameterServerExchange(Exchange):
     @property
     def version(self) -> int:
         return int(self.versions.min())
+
+    def get_state(self) -> dict[str, np.ndarray]:
+        """Return the counters and what the shards answered last; they keep the optimiser's state."""
+        return {
+            "counters": np.array([self.updates, self.bytes_moved]),
+            "versions": self.versions.copy(),
+            "pushes": np.int64(self.pushes),
+            "ledgers": self.ledgers.copy(),
+        }
+
+    def set_state(self, state: dict[str, np.ndarray]) -> None:
+        self.updates, self.bytes_moved = (int(x) for x in state["counters"])
+        self.pushes = int(state["pushes"])
+        self.versions, self.ledgers = np.array(state["versions"]), np.array(state["ledgers"])

@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from parcade.parameters import tensors_of
+
 
 @dataclass
 class Batch:
@@ -86,7 +88,7 @@ class Batch:
     @classmethod
     def from_arrays(cls, arrays: dict[str, np.ndarray]) -> Batch:
         """Inverse of ``arrays``; copies the arrays."""
-        return cls.from_tensors({name: torch.from_numpy(np.array(array)) for name, array in arrays.items()})
+        return cls.from_tensors(tensors_of(arrays))
 
     @classmethod
     def side_by_side(cls, batches: list[Batch]) -> Batch:

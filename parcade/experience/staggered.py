@@ -15,12 +15,11 @@ from __future__ import annotations
 import copy
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from parcade.experience.batch import Batch
 from parcade.experience.source import AnyGroup, Source
-from parcade.parameters import copy_module_state
+from parcade.parameters import copy_module_state, tensors_of
 from parcade.policy import Policy
 from parcade.state import behind, part_of
 
@@ -71,7 +70,4 @@ class StaggeredSource(Source):
         self._rollout = self.group.new_rollout(self.unroll_length)
         self._played = int(state.get("played", 0))
         if self._played:
-            ring = {
-                name: torch.from_numpy(np.asarray(value)) for name, value in part_of(state, "ring.").items()
-            }
-            self._rollout.set_state(ring)
+            self._rollout.set_state(tensors_of(part_of(state, "ring.")))

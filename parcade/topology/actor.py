@@ -18,11 +18,12 @@ from parcade.experience.batch import Batch
 from parcade.experience.env_group import EnvGroup
 from parcade.experience.host_rollout import HostRollout
 from parcade.experience.rollout import play_rollout
-from parcade.parameters import load_weights
+from parcade.parameters import load_weights, tensors_of
 from parcade.policy import Acted
 from parcade.state import behind, part_of
 from parcade.threads import set_part_threads
 from parcade.timing import Timer, process_cpu_seconds
+from parcade.topology.lives import PlayCounter, Restartable, needs_life
 
 
 def epsilon_ladder(first: int, count: int, total: int, base: float, exponent: float) -> torch.Tensor:
@@ -35,28 +36,7 @@ def epsilon_ladder(first: int, count: int, total: int, base: float, exponent: fl
     return (base ** (1 + exponent * i / max(total - 1, 1))).float()
 
 
-class Counter:
-    """Counts what a part has played since the last call; the driver sums these increments."""
-
-    def __init__(self, group: EnvGroup) -> None:
-        self.group = group
-        self._last = np.zeros(3, np.int64)
-
-    def take(self) -> dict[str, Any]:
-        """Return frames, reset frames, steps and rows of finished episodes since the last call."""
-        group = self.group
-        now = np.array([group.frames, group.reset_frames, group.steps])
-        frames, reset_frames, steps = (now - self._last).tolist()
-        self._last = now
-        return {"frames": frames, "reset_frames": reset_frames, "steps": steps, "rows": group.log.take_new()}
-
-    def restored(self) -> None:
-        """Skip the counts of a restored group state, which were reported before it was saved."""
-        group = self.group
-        self._last = np.array([group.frames, group.reset_frames, group.steps])
-
-
-class Actor:
+class Actor(Restartable):
     """Plays ``unroll_length`` steps in each of its environments per call of ``play``.
 
     Args:
@@ -76,9 +56,8 @@ class Actor:
             self.group.epsilon = epsilon_ladder(
                 index * size, size, hyper.num_envs, hyper.epsilon_base, hyper.epsilon_exponent
             )
-        self.counter = Counter(self.group)
-        self.life: int | None = None
-        self._unroll: Unroll | None = None
+        self.counter = PlayCounter([self.group], self.group.logs)
+        self._unroll: SteppedUnroll | None = None
 
     def begin(self, life: int) -> tuple[dict[str, Any], None]:
         """Reset the environments and start to play."""
@@ -96,18 +75,18 @@ class Actor:
             "time": self.timer.snapshot(),
         }
 
+    @needs_life
     def play(
         self, weights: dict[str, np.ndarray] | None
     ) -> tuple[dict[str, Any], dict[str, np.ndarray] | None]:
         """Play an unroll with these weights, or the current ones if None. The data are a batch's arrays."""
-        if self.life is None:
-            return {"life": None}, None
         if weights is not None:
             load_weights(self.policy, weights)
         with self.timer.scope("other"):
             batch = play_rollout(self.group, self.policy, self.config.hyper.unroll_length)
         return self._note(), batch.arrays()
 
+    @needs_life
     def step(
         self, answers: tuple[dict[str, np.ndarray], ...] | None, place: int = 0
     ) -> tuple[dict[str, Any], dict[str, np.ndarray] | None]:
@@ -117,13 +96,11 @@ class Actor:
         call. The data hold the inputs of the next decision and, every ``unroll_length`` steps, the unroll as
         ``unroll.*``.
         """
-        if self.life is None:
-            return {"life": None}, None
         finished = None
         with self.timer.scope("other"):
             if answers is not None:
                 if self._unroll is None:
-                    self._unroll = Unroll(self.group, self.config.hyper.unroll_length)
+                    self._unroll = SteppedUnroll(self.group, self.config.hyper.unroll_length)
                 finished = self._unroll.add(self.group, answers[place])
                 if finished is not None:
                     self._unroll = None
@@ -134,35 +111,32 @@ class Actor:
         }
         if self.group.policy_state is not None:
             data["state"] = self.group.policy_state.numpy()
-        note = {"life": self.life, "unroll": finished is not None}
+        note = {"unroll": finished is not None}
         if finished is not None:
             note |= self._note()
             data |= behind("unroll.", finished.arrays())
         return note, data
 
+    @needs_life
     def get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray] | None]:
         """Return the state of the current episodes and the weights that play them."""
-        if self.life is None:
-            return {"life": None}, None
         state = behind("group.", {name: np.asarray(value) for name, value in self.group.get_state().items()})
         state |= {
             f"policy.{name}": tensor.numpy().copy() for name, tensor in self.policy.state_dict().items()
         }
         if self._unroll is not None:
             state |= behind("unroll.", self._unroll.get_state())
-        return {"life": self.life, "exact": self.group.gives_state}, state
+        return {"exact": self.group.gives_state}, state
 
     def set_state(self, life: int, state: dict[str, np.ndarray]) -> tuple[dict[str, Any], None]:
         """Continue from ``get_state``'s data. The note holds the number of episodes that were cut off."""
         self.life = life
-        self.policy.load_state_dict(
-            {n: torch.from_numpy(np.array(v)) for n, v in part_of(state, "policy.").items()}
-        )
+        self.policy.load_state_dict(tensors_of(part_of(state, "policy.")))
         cut = self.group.set_state({n: np.array(v) for n, v in part_of(state, "group.").items()}, self.policy)
         self.counter.restored()
         unroll = part_of(state, "unroll.")
         if unroll and not cut:
-            self._unroll = Unroll(self.group, self.config.hyper.unroll_length)
+            self._unroll = SteppedUnroll(self.group, self.config.hyper.unroll_length)
             self._unroll.set_state(unroll)
         return {"cut_games": cut}, None
 
@@ -171,7 +145,7 @@ class Actor:
         self.group.close()
 
 
-class Unroll:
+class SteppedUnroll:
     """A rollout played step by step, with actions selected by another part (GA3C)."""
 
     def __init__(self, group: EnvGroup, unroll_length: int) -> None:
@@ -183,7 +157,7 @@ class Unroll:
 
     def add(self, group: EnvGroup, answer: dict[str, np.ndarray]) -> Batch | None:
         """Step the group with a decision and record the step. Returns the batch when it is complete."""
-        tensors = {name: torch.from_numpy(np.array(value)) for name, value in answer.items()}
+        tensors = tensors_of(answer)
         acted = Acted(
             *(tensors[name] for name in ("actions", "log_prob", "values", "scores")), tensors.get("state")
         )
@@ -200,7 +174,7 @@ class Unroll:
 
     def set_state(self, state: dict[str, np.ndarray]) -> None:
         """Restore a state returned by ``get_state``."""
-        self._rollout.set_state({name: torch.from_numpy(np.array(array)) for name, array in state.items()})
+        self._rollout.set_state(tensors_of(state))
         if "initial" in state:
             self._rollout.batch.initial_policy_state = torch.from_numpy(np.array(state["initial"]))
         self._at = int(state["at"])

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from parcade.config import TrainConfig
-from parcade.topology.parts import Engine, Part, Pending
+from parcade.topology.engine import Engine, Part, Pending
 from parcade.topology.server import ServerDriver
 
 

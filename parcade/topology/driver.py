@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from parcade.config import TrainConfig, to_json
-from parcade.state import behind
-from parcade.topology.parts import ANSWER_TIMEOUT_SECONDS, Engine, Part, PartLost, Pending, call
+from parcade.topology.engine import ANSWER_TIMEOUT_SECONDS, Engine, Part, PartLost, Pending, call
 from parcade.topology.tally import Tally
 
 # Time limit for starting or restarting a part. Importing torch on a busy machine alone takes a minute.
@@ -53,12 +52,6 @@ class Driver:
         """The newest snapshot of a learner that has its own optimiser."""
         self._snapshot_at = time.monotonic()
         self._losses = 0
-        self.version = 0
-        """The version of the newest published weights."""
-        self.known: dict[int, Any] = {}
-        """The weights that actors use, by version."""
-        self.playing: list[tuple[Pending, int]] = []
-        """Pending ``play`` calls, each with the version of its weights."""
 
     def make(self, name: str, kind: type, *arguments: Any) -> Part:
         """Create a part and register it by name."""
@@ -105,33 +98,6 @@ class Driver:
         note = pending.note()
         self.check_alive(learner, note)
         return note["version"], self.engine.fetch(pending.data)
-
-    def publish(self) -> None:
-        """Use the learner's current weights for all further unrolls, and drop weights that no actor uses.
-
-        When the learner is dead, actors keep the weights they have, and the learner's next call detects the
-        loss. Errors: PartLost when no weights were published before.
-        """
-        try:
-            self.version, weights = self.weights()
-        except PartLost:
-            if not self.known:
-                raise
-            return
-        in_use = self.versions_in_use()
-        self.known = {version: held for version, held in self.known.items() if version in in_use}
-        self.known[self.version] = self.engine.share(weights)
-
-    def versions_in_use(self) -> set[int]:
-        """Return the versions of the weights that actors use now or will use again."""
-        return {version for _, version in self.playing}
-
-    def known_arrays(self) -> dict[str, np.ndarray]:
-        """Return the weights that actors use, as ``known.VERSION.*``."""
-        arrays = {}
-        for version, weights in self.known.items():
-            arrays |= behind(f"known.{version}.", self.engine.fetch(weights))
-        return arrays
 
     def check_alive(self, part: Part, note: dict[str, Any]) -> None:
         """Check that a part has not restarted since its last ``begin``. Errors: PartLost when it has."""
@@ -200,26 +166,30 @@ class Driver:
     def restore_part(self, part: Part, state: dict[str, np.ndarray]) -> None:
         """Start a part from a saved state."""
         life = self.lives.setdefault(part.name, 1)
-        note = self.insist(part, "set_state", life, *self.restore_arguments(part), state)
+        note = self.insist(part, "set_state", life, state)
         self.tally.cut_games += note.get("cut_games", 0)
         if part.name == "learner-0":
             self.snapshot = state
 
-    def restore_arguments(self, part: Part) -> tuple[Any, ...]:
-        """Return the arguments of a part's ``set_state`` between its life and its state."""
-        return (0,) if part.name.startswith("learner") else ()
+    @property
+    def snapshot_is_due(self) -> bool:
+        """Whether to take a snapshot now; never on the serial engine, whose parts do not die."""
+        age_seconds = time.monotonic() - self._snapshot_at
+        return self.engine.is_remote and age_seconds > self.config.topology.snapshot_seconds
 
     def keep_learner_snapshot(self) -> None:
-        """Take a snapshot of the first learner when one is due. Does nothing on the serial engine."""
-        if (
-            self.engine.is_remote
-            and time.monotonic() - self._snapshot_at > self.config.topology.snapshot_seconds
-        ):
+        """Take a snapshot of the first learner when one is due."""
+        if self.snapshot_is_due:
             try:
                 (self.snapshot,) = self.states(self.of_role("learner")[:1]).values()
             except PartLost:
                 return  # the learner's next call reports the loss
             self._snapshot_at = time.monotonic()
+
+    def make_actors(self) -> None:
+        """Create the config's actors without starting them."""
+        for index in range(self.config.topology.num_actors):
+            self.make_actor(index)
 
     def make_actor(self, index: int) -> Part:
         """Create actor ``index`` without starting it."""
@@ -259,7 +229,7 @@ class Driver:
         self.begin_part(learner)
         if self.snapshot is not None:
             self.tally.rollbacks += 1
-            self.insist(learner, "set_state", self.lives[learner.name], 0, self.snapshot)
+            self.insist(learner, "set_state", self.lives[learner.name], self.snapshot)
 
     def close(self) -> None:
         """Stop every part."""

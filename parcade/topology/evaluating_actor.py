@@ -14,9 +14,10 @@ from parcade.experience.population_source import Evaluator
 from parcade.state import behind, part_of
 from parcade.threads import set_part_threads
 from parcade.timing import Timer, process_cpu_seconds
+from parcade.topology.lives import PlayCounter, Restartable, needs_life
 
 
-class EvaluatingActor:
+class EvaluatingActor(Restartable):
     """Evaluates members on environments ``index * size`` to ``(index + 1) * size - 1`` of the run."""
 
     def __init__(self, config: dict[str, Any], index: int, size: int) -> None:
@@ -28,14 +29,9 @@ class EvaluatingActor:
             make_group(self.config, index * size + i, 1, num_threads=1, timer=self.timer) for i in range(size)
         ]
         self.evaluator = Evaluator(self.lanes, make_policy(self.config), hyper.sigma, hyper.games_per_member)
-        self.life: int | None = None
-        self._last = np.zeros(3, np.int64)
+        self.counter = PlayCounter(self.lanes, [self.evaluator.log])
 
-    def begin(self, life: int) -> tuple[dict[str, Any], None]:
-        """Start life ``life``."""
-        self.life = life
-        return {"life": life}, None
-
+    @needs_life
     def evaluate(
         self, weights: dict[str, np.ndarray], seed: int, sign: int, member: int
     ) -> tuple[dict[str, Any], None]:
@@ -47,40 +43,24 @@ class EvaluatingActor:
             sign: +1 or -1, multiplies the noise.
             member: index in the population; selects the environment.
         """
-        if self.life is None:
-            return {"life": None}, None
         with self.timer.scope("other"):
             score = self.evaluator.score(torch.from_numpy(np.array(weights["data"])), seed, sign, member)
-        lanes = self.lanes
-        now = np.array(
-            [sum(g.frames for g in lanes), sum(g.reset_frames for g in lanes), sum(g.steps for g in lanes)]
-        )
-        frames, reset_frames, steps = (now - self._last).tolist()
-        self._last = now
-        note = {
-            "life": self.life,
+        return {
             "score": score,
-            "frames": frames,
-            "reset_frames": reset_frames,
-            "steps": steps,
-        }
-        note |= {
-            "rows": self.evaluator.log.take_new(),
+            **self.counter.take(),
             "cpu_seconds": process_cpu_seconds(),
             "time": self.timer.snapshot(),
-        }
-        return note, None
+        }, None
 
+    @needs_life
     def get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray] | None]:
         """Return the state of the environments, each of which is at the start of an episode."""
-        if self.life is None:
-            return {"life": None}, None
         state = {}
         for i, lane in enumerate(self.lanes):
             state |= behind(
                 f"lane{i}.", {name: np.asarray(value) for name, value in lane.get_state().items()}
             )
-        return {"life": self.life, "exact": all(lane.gives_state for lane in self.lanes)}, state
+        return {"exact": all(lane.gives_state for lane in self.lanes)}, state
 
     def set_state(self, life: int, state: dict[str, np.ndarray]) -> tuple[dict[str, Any], None]:
         """Continue from the data of ``get_state``."""
@@ -88,12 +68,7 @@ class EvaluatingActor:
         for i, lane in enumerate(self.lanes):
             part = {n: np.array(v) for n, v in part_of(state, f"lane{i}.").items()}
             lane.set_state(part, self.evaluator.policy)
-        lanes = self.lanes
-        self._last[:] = (
-            sum(g.frames for g in lanes),
-            sum(g.reset_frames for g in lanes),
-            sum(g.steps for g in lanes),
-        )
+        self.counter.restored()
         return {}, None
 
     def close(self) -> None:

@@ -15,9 +15,9 @@ import numpy as np
 from parcade.config import TrainConfig
 from parcade.experience.population_batch import members_of
 from parcade.topology.driver import Driver
+from parcade.topology.engine import Engine, PartLost, Pending
 from parcade.topology.evaluating_actor import EvaluatingActor
 from parcade.topology.learner import Learner
-from parcade.topology.parts import Engine, PartLost, Pending
 
 
 class Population(Driver):
@@ -27,9 +27,8 @@ class Population(Driver):
 
     def __init__(self, config: TrainConfig, engine: Engine) -> None:
         super().__init__(config, engine)
-        self.learner = self.make("learner-0", Learner, self.description, 0, 1, None, engine.fetch, False)
-        for i in range(config.topology.num_actors):
-            self.make_actor(i)
+        self.learner = self.make("learner-0", Learner, self.description)
+        self.make_actors()
         self.generation = 0
 
     def begin(self) -> None:

@@ -16,8 +16,8 @@ from parcade.config import TrainConfig
 from parcade.state import behind, part_of
 from parcade.topology.actor import Actor
 from parcade.topology.driver import ATTEMPTS, Driver
+from parcade.topology.engine import Engine, Part, Pending
 from parcade.topology.learner import Learner
-from parcade.topology.parts import Engine, Part, Pending
 
 
 class Predicted(Driver):
@@ -27,9 +27,8 @@ class Predicted(Driver):
 
     def __init__(self, config: TrainConfig, engine: Engine) -> None:
         super().__init__(config, engine)
-        self.learner = self.make("learner-0", Learner, self.description, 0, 1, None, engine.fetch, False)
-        for i in range(config.topology.num_actors):
-            self.make_actor(i)
+        self.learner = self.make("learner-0", Learner, self.description)
+        self.make_actors()
         self.stepping: list[Pending] = []
         # For each stepping actor: the prediction it received, and its index in that prediction.
         self.answers: dict[str, tuple[Any, int]] = {}

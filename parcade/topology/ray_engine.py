@@ -23,7 +23,7 @@ from typing import Any
 from parcade.cluster.versions import ANSWER_SECONDS, compare, versions
 from parcade.config import TopologyConfig
 from parcade.errors import UsageError, missing_extra
-from parcade.topology.parts import ANSWER_TIMEOUT_SECONDS, PartLost
+from parcade.topology.engine import ANSWER_TIMEOUT_SECONDS, PartLost
 
 # By default, Ray takes half a minute to detect a dead node; with these settings, about five seconds. By
 # default, its workers have a niceness of 15 and yield to all other processes; here they are the job.

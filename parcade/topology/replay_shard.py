@@ -12,9 +12,10 @@ from parcade.experience.batch import Batch
 from parcade.random import uniforms
 from parcade.state import behind, part_of
 from parcade.threads import set_part_threads
+from parcade.topology.lives import Restartable, needs_life
 
 
-class ReplayShard:
+class ReplayShard(Restartable):
     """Shard ``index`` of ``count``. Each of its actors has ``size`` lanes, one per environment."""
 
     def __init__(self, config: dict[str, Any], index: int, count: int, size: int) -> None:
@@ -38,19 +39,12 @@ class ReplayShard:
         self._writers = np.full((self.slots, 2), -1, np.int64)
         seed = np.random.SeedSequence([parsed.run.seed, 2**33 + index])
         self._sample_key = seed.generate_state(1, np.uint64)
-        self.life: int | None = None
 
-    def begin(self, life: int) -> tuple[dict[str, Any], None]:
-        """Start life ``life``."""
-        self.life = life
-        return {"life": life}, None
-
+    @needs_life
     def add(
         self, writer: int, life: int, slot: int, unroll: dict[str, np.ndarray]
     ) -> tuple[dict[str, Any], None]:
         """Store an unroll of actor ``writer`` in the lanes of slot ``slot``."""
-        if self.life is None:
-            return {"life": None}, None
         batch = Batch.from_arrays(unroll)
         slot %= self.slots
         if tuple(self._writers[slot]) != (writer, life):
@@ -59,34 +53,35 @@ class ReplayShard:
             self._writers[slot] = writer, life
         self.replay.add_to_lanes(np.arange(slot * self.size, (slot + 1) * self.size), batch)
         self.steps += batch.num_steps
-        return {"life": self.life, "transitions": len(self.replay)}, None
+        return {"transitions": len(self.replay)}, None
 
+    @needs_life
     def sample(self) -> tuple[dict[str, Any], dict[str, np.ndarray] | None]:
         """Sample a batch of transitions for a learner; the data is None while the shard is empty."""
-        if self.life is None or not len(self.replay):
-            return {"life": self.life, "transitions": 0}, None
+        if not len(self.replay):
+            return {"transitions": 0}, None
         self._samples += 1
         draws = uniforms(self._sample_key, np.array([self._samples]), self.batch_size)[0]
-        return {"life": self.life, "transitions": len(self.replay)}, self.replay.sample(draws).arrays()
+        return {"transitions": len(self.replay)}, self.replay.sample(draws).arrays()
 
+    @needs_life
     def update_priorities(
         self, sampled: dict[str, np.ndarray], errors: np.ndarray
     ) -> tuple[dict[str, Any], None]:
         """Set the priorities of a batch returned by ``sample`` from the learner's absolute errors."""
-        if self.life is not None and len(self.replay):
+        if len(self.replay):
             self.replay.update_priorities(
                 np.array(sampled["indices"]), np.array(sampled["stamps"]), np.array(errors)
             )
-        return {"life": self.life}, None
+        return {}, None
 
+    @needs_life
     def get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray] | None]:
         """Return the state; it includes the transitions only if the run saves its replay."""
-        if self.life is None:
-            return {"life": None}, None
         state = {"counters": np.array([self.steps, self._samples]), "writers": self._writers.copy()}
         if self.saves_replay:
             state |= behind("replay.", self.replay.get_state())
-        return {"life": self.life, "exact": self.saves_replay}, state
+        return {"exact": self.saves_replay}, state
 
     def set_state(self, life: int, state: dict[str, np.ndarray]) -> tuple[dict[str, Any], None]:
         """Continue from the data of ``get_state``."""

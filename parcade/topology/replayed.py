@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from parcade.config import TrainConfig
-from parcade.state import part_of
 from parcade.topology.actor import Actor
+from parcade.topology.engine import Engine, Part, Pending
 from parcade.topology.learner import Learner
-from parcade.topology.parts import Engine, Part, Pending
+from parcade.topology.players import Players
 from parcade.topology.replay_shard import ReplayShard
 from parcade.topology.server import ServerDriver
 
@@ -40,16 +40,15 @@ class Replayed(ServerDriver):
         if self.has_server:
             self.make_server(plays=False)
         else:
-            self.make("learner-0", Learner, self.description, 0, 1, None, engine.fetch, False)
+            self.make("learner-0", Learner, self.description)
         for k in range(t.num_replay_shards):
             self.make(
                 f"replay-{k}", ReplayShard, self.host_description, k, t.num_replay_shards, self.envs_per_actor
             )
-        for i in range(t.num_actors):
-            self.make_actor(i)
+        self.make_actors()
+        self.players = Players(engine)
         self.storing: list[Pending] = []
         self.learning: list[Learning] = []
-        self.idle_actors: list[Part] = []
         self.idle_learners: list[Part] = []
         self.transitions: dict[str, int] = {}
         self.learned = 0
@@ -62,8 +61,12 @@ class Replayed(ServerDriver):
             self.begin_part(self.parts["learner-0"])
         for part in [*self.of_role("replay"), *self.of_role("actor")]:
             self.begin_part(part)
-        self.idle_actors, self.idle_learners = self.of_role("actor"), self.of_role("learner")
+        self.players.idle, self.idle_learners = self.of_role("actor"), self.of_role("learner")
         self.publish()
+
+    def publish(self) -> None:
+        """Use the learner's current weights for all further unrolls."""
+        self.players.publish(self.weights)
 
     @property
     def _may_learn(self) -> bool:
@@ -76,7 +79,7 @@ class Replayed(ServerDriver):
     def _may_play(self) -> bool:
         hyper = self.config.hyper
         delivery = hyper.unroll_length * self.envs_per_actor
-        under_way = self.tally.steps + len(self.playing) * delivery
+        under_way = self.tally.steps + len(self.players.playing) * delivery
         ahead = 2 * delivery * max(1, len(self.of_role("actor")))
         return (
             under_way < hyper.learning_starts + self.learned * hyper.steps_per_update + ahead
@@ -91,18 +94,13 @@ class Replayed(ServerDriver):
                 self.keep_learner_snapshot()
             while self.idle_learners and self._may_learn:
                 self._learn(self.idle_learners.pop(0), share)
-            while self.idle_actors and self._may_play:
-                actor = self.idle_actors.pop(0)
-                self.playing.append((actor.start("play", self.known[self.version]), self.version))
-            calls = (
-                self.storing
-                + [each.call for each in self.learning]
-                + [pending for pending, _ in self.playing]
-            )
-            done = self.engine.first_done(calls)
+            while self.players.idle and self._may_play:
+                self.players.start(self.players.idle.pop(0), self.players.version)
+            updates = [each.call for each in self.learning]
+            done = self.engine.first_done(self.storing + updates + self.players.calls)
             if done in self.storing:
                 self._stored(done)
-            elif any(done is pending for pending, _ in self.playing):
+            elif done in self.players.calls:
                 self._played(done)
             else:
                 metrics = self._updated(next(each for each in self.learning if each.call is done))
@@ -117,7 +115,7 @@ class Replayed(ServerDriver):
 
     def _played(self, done: Pending) -> None:
         """Handle a finished ``play`` call: store the unroll, or restart the actor."""
-        self.playing = [(pending, version) for pending, version in self.playing if pending is not done]
+        self.players.finish(done)
         name = done.part.name
         note = self.answer(done)
         if note is None:
@@ -126,7 +124,7 @@ class Replayed(ServerDriver):
             index, shards = int(name.split("-")[1]), self.of_role("replay")
             shard, slot = shards[index % len(shards)], index // len(shards)
             self.storing.append(shard.start("add", index, note["life"], slot, done.data))
-        self.idle_actors.append(done.part)
+        self.players.idle.append(done.part)
 
     def _stored(self, done: Pending) -> None:
         self.storing = [pending for pending in self.storing if pending is not done]
@@ -163,7 +161,7 @@ class Replayed(ServerDriver):
             return None
         self.learned += 1
         self.storing.append(shard.start("update_priorities", learning.sample.data, call.data))
-        if self.updates - self.version >= self.config.topology.publish_updates:
+        if self.updates - self.players.version >= self.config.topology.publish_updates:
             self.publish()
         self.tally.gauge("parts/actors", len(self.of_role("actor")))
         self.tally.gauge("replay/age", metrics["policy_lag"])
@@ -208,20 +206,18 @@ class Replayed(ServerDriver):
                 self.sent[self._key(each.call.part)] = note["pushes"]
 
     def forget_actor(self, actor: Part) -> None:
-        self.idle_actors = [each for each in self.idle_actors if each is not actor]
-        self.playing = [(pending, version) for pending, version in self.playing if pending.part is not actor]
+        self.players.forget(actor)
 
     def take_actor(self, actor: Part) -> None:
-        self.idle_actors.append(actor)
+        self.players.idle.append(actor)
 
     def plan(self) -> dict[str, Any]:
         return {
-            "playing": [[pending.part.name, version] for pending, version in self.playing],
-            "idle_actors": [part.name for part in self.idle_actors],
+            **self.players.plan(),
+            "idle_actors": [part.name for part in self.players.idle],
             "idle_learners": [part.name for part in self.idle_learners],
             "learning": [[each.call.part.name, each.sample.part.name, each.share] for each in self.learning],
             "transitions": self.transitions,
-            "version": self.version,
             "learned": self.learned,
             "sampled": self.sampled,
             "lives": self.lives,
@@ -230,22 +226,18 @@ class Replayed(ServerDriver):
         }
 
     def plan_arrays(self) -> dict[str, np.ndarray]:
-        return self.known_arrays()
+        return self.players.arrays()
 
     def resume(self, plan: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-        for name in ("version", "learned", "sampled"):
-            setattr(self, name, plan[name])
+        self.learned, self.sampled = plan["learned"], plan["sampled"]
         self.transitions = plan["transitions"] if self.config.hyper.save_replay else {}
-        for version in {self.version} | {version for _, version in plan["playing"]}:
-            self.known[version] = self.engine.share(part_of(arrays, f"known.{version}."))
         if self.has_server:
             self.take_snapshot()
-        for name, version in plan["playing"]:
-            self.playing.append((self.parts[name].start("play", self.known[version]), version))
+        self.players.resume(plan, arrays, self.parts)
         for learner, shard, share in plan["learning"]:
             sample = self.parts[shard].start("sample")
             self.learning.append(
                 Learning(self.parts[learner].start("learn", share, sample.data), sample, share)
             )
-        self.idle_actors = [self.parts[name] for name in plan["idle_actors"]]
+        self.players.idle = [self.parts[name] for name in plan["idle_actors"]]
         self.idle_learners = [self.parts[name] for name in plan["idle_learners"]]

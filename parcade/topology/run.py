@@ -24,9 +24,9 @@ from parcade.report.writers import MetricsWriter
 from parcade.threads import set_part_threads
 from parcade.timing import Timer
 from parcade.topology.bundles import Bundles
-from parcade.topology.checkpoint import TopologyCheckpointer
 from parcade.topology.driver import Driver
-from parcade.topology.parts import Engine, SerialEngine
+from parcade.topology.driver_checkpoint import TopologyCheckpointer
+from parcade.topology.engine import Engine, SerialEngine
 from parcade.topology.population import Population
 from parcade.topology.predicted import Predicted
 from parcade.topology.replayed import Replayed

@@ -9,8 +9,8 @@ import numpy as np
 
 from parcade.config import TrainConfig
 from parcade.topology.driver import Driver, RunLost
-from parcade.topology.learner import Learner
-from parcade.topology.parts import Engine, Part, PartLost
+from parcade.topology.engine import Engine, Part, PartLost
+from parcade.topology.learner import ServerLearner
 from parcade.topology.server_shard import ServerShard
 
 # How often in a row the driver tries to restore a lost server.
@@ -31,7 +31,6 @@ class ServerDriver(Driver):
         self.sent: dict[tuple[int, int], int] = {}
         """The number of pushes by ``(learner, life)``, which the ledger must account for."""
         self.snapshots: list[dict[str, np.ndarray]] = []
-        self._snapshot_at = time.monotonic()
 
     def make_server(self, *, plays: bool) -> None:
         """Create the shards and the learners that use them."""
@@ -39,7 +38,7 @@ class ServerDriver(Driver):
         shards = [self.make(f"shard-{k}", ServerShard, self.host_description, k, count) for k in range(count)]
         for i in range(self.config.num_learners):
             arguments = (self.description, i, self.config.num_learners, shards, self.engine.fetch, plays)
-            self.make(f"learner-{i}", Learner, *arguments)
+            self.make(f"learner-{i}", ServerLearner, *arguments)
 
     def begin_server(self) -> None:
         """Start the shards, then the learners."""
@@ -71,11 +70,8 @@ class ServerDriver(Driver):
         self._snapshot_at = time.monotonic()
 
     def snapshot_if_due(self) -> None:
-        """Take a snapshot when one is due. Does nothing on the serial engine."""
-        if (
-            self.engine.is_remote
-            and time.monotonic() - self._snapshot_at > self.config.topology.snapshot_seconds
-        ):
+        """Take a snapshot when one is due."""
+        if self.snapshot_is_due:
             self.pause()
             try:
                 self.take_snapshot()
@@ -122,9 +118,7 @@ class ServerDriver(Driver):
         if part.name.startswith("shard"):
             self.insist(part, "begin", self.epoch, state)
             return
-        super().restore_part(part, state)
         if "pushes" in state:  # a learner that uses the server, without its own optimiser
             self.sent[self._key(part)] = int(state["pushes"])
-
-    def restore_arguments(self, part: Part) -> tuple[Any, ...]:
-        return (self.epoch,) if part.name.startswith("learner") else ()
+            state = {**state, "epoch": np.int64(self.epoch)}
+        super().restore_part(part, state)

@@ -13,7 +13,7 @@ from collections import deque
 from typing import Any, NamedTuple
 
 
-class Unroll(NamedTuple):
+class QueuedUnroll(NamedTuple):
     """An element of the queue: a handle on the arrays, and the policy_version that played them."""
 
     data: Any
@@ -35,7 +35,7 @@ class UnrollQueue:
         self.capacity = capacity
         self.unrolls_per_update = unrolls_per_update
         self.under_way = 0
-        self.waiting: deque[Unroll] = deque()
+        self.waiting: deque[QueuedUnroll] = deque()
 
     @property
     def max_lag(self) -> int:
@@ -49,7 +49,7 @@ class UnrollQueue:
         self.under_way += 1
         return True
 
-    def put(self, unroll: Unroll) -> None:
+    def put(self, unroll: QueuedUnroll) -> None:
         """Append an unroll that arrived."""
         self.waiting.append(unroll)
 
@@ -62,7 +62,7 @@ class UnrollQueue:
         """Whether enough unrolls for one update are waiting."""
         return len(self.waiting) >= self.unrolls_per_update
 
-    def take(self) -> list[Unroll]:
+    def take(self) -> list[QueuedUnroll]:
         """Pop the unrolls of one update, oldest first; they stay under way until ``learned``."""
         return [self.waiting.popleft() for _ in range(self.unrolls_per_update)]
 

@@ -15,9 +15,10 @@ from parcade.config import TrainConfig
 from parcade.state import behind, part_of
 from parcade.topology.actor import Actor
 from parcade.topology.driver import ATTEMPTS, Driver
+from parcade.topology.engine import Engine, Part, PartLost, Pending
 from parcade.topology.learner import Learner
-from parcade.topology.parts import Engine, Part, PartLost, Pending
-from parcade.topology.unroll_queue import Unroll, UnrollQueue
+from parcade.topology.players import Players
+from parcade.topology.unroll_queue import QueuedUnroll, UnrollQueue
 
 
 class Unrolls(Driver):
@@ -30,65 +31,63 @@ class Unrolls(Driver):
         t, hyper = config.topology, config.hyper
         self.count = config.num_learners
         for i in range(self.count):
-            self.make(f"learner-{i}", Learner, self.description, i, self.count, None, engine.fetch, False)
-        for i in range(t.num_actors):
-            self.make_actor(i)
+            self.make(f"learner-{i}", Learner, self.description, i, self.count)
+        self.make_actors()
         needed = hyper.unrolls_per_update * self.count
         self.queue = UnrollQueue(t.queue_unrolls or 2 * max(needed, t.num_actors), needed)
-        self.idle: list[Part] = []
+        self.players = Players(engine)
         self.pulled_at: dict[str, tuple[int, int]] = {}  # steps since an actor pulled weights, their version
 
     def begin(self) -> None:
         for part in self.parts.values():
             self.begin_part(part)
         self.publish()
-        self.idle = self.of_role("actor")
+        self.players.idle = self.of_role("actor")
+
+    def publish(self) -> None:
+        """Use the learner's current weights for all further unrolls that pull weights."""
+        pulled = {version for _, version in self.pulled_at.values()}
+        self.players.publish(self.weights, keep=pulled if self.config.topology.pull_steps else ())
 
     def _play(self) -> None:
         """Start unrolls while the queue has room."""
-        while self.idle and self.queue.admit():
-            actor = self.idle.pop(0)
+        while self.players.idle and self.queue.admit():
+            actor = self.players.idle.pop(0)
             steps, version = self.pulled_at.get(actor.name, (0, -1))
             pulls = version < 0 or steps >= self.config.topology.pull_steps
             if pulls:
-                steps, version = 0, self.version
+                steps, version = 0, self.players.version
             self.pulled_at[actor.name] = (steps + self.config.hyper.unroll_length, version)
-            weights = self.known[version] if pulls else None
-            self.playing.append((actor.start("play", weights), version))
-
-    def versions_in_use(self) -> set[int]:
-        return super().versions_in_use() | (
-            {v for _, v in self.pulled_at.values()} if self.config.topology.pull_steps else set()
-        )
+            self.players.start(actor, version, sends_weights=pulls)
 
     def advance(self, share: float) -> dict[str, float]:
-        while not self.queue.ready:
-            self._play()
-            self._collect(self.engine.first_done([pending for pending, _ in self.playing]))
-        unrolls = self.queue.take()
-        metrics = None
-        for _ in range(ATTEMPTS):
-            metrics = self._learn(share, [unroll.data for unroll in unrolls])
+        while True:
+            while not self.queue.ready:
+                self._play()
+                self._collect(self.engine.first_done(self.players.calls))
+            unrolls = [unroll.data for unroll in self.queue.take()]
+            for _ in range(ATTEMPTS):
+                metrics = self._learn(share, unrolls)
+                if metrics is not None:
+                    break
+            self.queue.learned()
             if metrics is not None:
-                break
-        self.queue.learned()
-        if metrics is None:  # the unrolls were lost with their node: learn from others
-            return self.advance(share)
-        self.publish()
-        self._gauge(unrolls)
-        return metrics
+                self.publish()
+                self._gauge()
+                return metrics
+            # The unrolls were lost with their node: learn from others.
 
     def _collect(self, done: Pending) -> None:
         """Handle a finished ``play`` call: queue the unroll, or restart the actor."""
-        self.playing = [(pending, version) for pending, version in self.playing if pending is not done]
+        self.players.finish(done)
         note = self.answer(done)
         if note is None:
             self.queue.drop()
             self.pulled_at.pop(done.part.name, None)
             self.begin_part(done.part)
         else:
-            self.queue.put(Unroll(done.data, note["version"]))
-        self.idle.append(done.part)
+            self.queue.put(QueuedUnroll(done.data, note["version"]))
+        self.players.idle.append(done.part)
 
     def _learn(self, share: float, unrolls: list[Any]) -> dict[str, float] | None:
         """Run one update on ``unrolls``; None when a learner was lost and has been restarted.
@@ -133,9 +132,9 @@ class Unrolls(Driver):
             if note is None or not alive:
                 self.begin_part(learner)
                 if state is not None:
-                    self.insist(learner, "set_state", self.lives[learner.name], 0, state)
+                    self.insist(learner, "set_state", self.lives[learner.name], state)
 
-    def _gauge(self, unrolls: list[Unroll]) -> None:
+    def _gauge(self) -> None:
         self.tally.gauge("queue/depth", len(self.queue.waiting))
         self.tally.gauge("queue/under_way", self.queue.under_way)
         if not self.config.topology.pull_steps:
@@ -145,22 +144,18 @@ class Unrolls(Driver):
         self.keep_learner_snapshot()
 
     def forget_actor(self, actor: Part) -> None:
-        self.idle = [each for each in self.idle if each is not actor]
-        playing = [pending for pending, _ in self.playing if pending.part is actor]
-        self.playing = [(pending, version) for pending, version in self.playing if pending.part is not actor]
-        self.queue.drop(len(playing))
+        self.queue.drop(self.players.forget(actor))
         self.pulled_at.pop(actor.name, None)
 
     def take_actor(self, actor: Part) -> None:
-        self.idle.append(actor)
+        self.players.idle.append(actor)
 
     def plan(self) -> dict[str, Any]:
         return {
-            "playing": [[pending.part.name, version] for pending, version in self.playing],
-            "idle": [part.name for part in self.idle],
+            **self.players.plan(),
+            "idle": [part.name for part in self.players.idle],
             "waiting": [unroll.version for unroll in self.queue.waiting],
             "pulled_at": self.pulled_at,
-            "version": self.version,
             "lives": self.lives,
             "actors": len(self.of_role("actor")),
         }
@@ -169,16 +164,12 @@ class Unrolls(Driver):
         arrays = {}
         for i, unroll in enumerate(self.queue.waiting):
             arrays |= behind(f"waiting.{i}.", self.engine.fetch(unroll.data))
-        return arrays | self.known_arrays()
+        return arrays | self.players.arrays()
 
     def resume(self, plan: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-        self.version = plan["version"]
-        versions = {self.version} | {version for _, version in plan["playing"]}
-        self.known = {v: self.engine.share(part_of(arrays, f"known.{v}.")) for v in versions}
         self.pulled_at = {name: tuple(value) for name, value in plan["pulled_at"].items()}
         for i, version in enumerate(plan["waiting"]):
-            self.queue.put(Unroll(self.engine.share(part_of(arrays, f"waiting.{i}.")), version))
+            self.queue.put(QueuedUnroll(self.engine.share(part_of(arrays, f"waiting.{i}.")), version))
         self.queue.under_way = len(plan["waiting"]) + len(plan["playing"])
-        for name, version in plan["playing"]:
-            self.playing.append((self.parts[name].start("play", self.known[version]), version))
-        self.idle = [self.parts[name] for name in plan["idle"]]
+        self.players.resume(plan, arrays, self.parts)
+        self.players.idle = [self.parts[name] for name in plan["idle"]]

@@ -10,10 +10,10 @@ from parcade.build.replay import make_replay
 from parcade.errors import UsageError
 from parcade.report.progress import Progress
 from parcade.run_directory import complete_checkpoints
-from parcade.topology.checkpoint import TopologyCheckpointer
 from parcade.topology.driver import LOSSES_IN_A_ROW, RunLost
+from parcade.topology.driver_checkpoint import TopologyCheckpointer
+from parcade.topology.engine import PartLost, SerialEngine
 from parcade.topology.learner import Learner
-from parcade.topology.parts import PartLost, SerialEngine
 from parcade.topology.run import SCALE_FILE, make_driver, scale
 from parcade.train import start_run
 
@@ -40,7 +40,7 @@ def test_a_learner_that_dies_right_after_a_resume_goes_on_from_the_checkpoint(tm
     resumed = make_driver(config, SerialEngine())
     checkpointer(config, run, resumed).restore()
     learner = resumed.parts["learner-0"]
-    learner.thing = type(learner.thing)(resumed.description, 0, 1, None, resumed.engine.fetch, False)
+    learner.thing = Learner(resumed.description)
     resumed.revive_learner(learner)
     restored, again = resumed.weights()
     assert restored == version > 0 and resumed.tally.rollbacks == 1
@@ -149,9 +149,9 @@ def test_weights_are_handed_out_anew_after_the_server_went_back(tmp_path):
     for _ in range(20):
         driver.advance(0.0)
     driver.publish()
-    assert driver.version > snapshot
+    assert driver.players.version > snapshot
     driver.recover_server()
-    assert driver.version == snapshot
+    assert driver.players.version == snapshot
 
 
 def test_an_actor_that_is_begun_again_counts_fresh_games(tmp_path):

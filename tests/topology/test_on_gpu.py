@@ -14,7 +14,7 @@ from parcade.config import from_json, to_json
 from parcade.devices import STAND_IN
 from parcade.run_directory import newest_checkpoint, read_rank_file
 from parcade.topology import run as run_module
-from parcade.topology.parts import SerialEngine
+from parcade.topology.engine import SerialEngine
 from parcade.topology.run import make_driver, resources_of
 
 CASES = [

@@ -21,8 +21,8 @@ from parcade.report.metrics import METRICS
 from parcade.report.progress import Progress
 from parcade.run_directory import newest_checkpoint, read_rank_file
 from parcade.timing import Timer
-from parcade.topology.checkpoint import TopologyCheckpointer
-from parcade.topology.parts import SerialEngine
+from parcade.topology.driver_checkpoint import TopologyCheckpointer
+from parcade.topology.engine import SerialEngine
 from parcade.topology.run import make_driver
 from parcade.train import run_training, start_run
 

@@ -24,7 +24,7 @@ SYSTEMS = {
         "--num-replay-shards 2 --learning-starts 200 --replay-capacity 4000 --target-period 50"
     ),
 }
-PARTS = ("Actor", "Learner", "ServerShard", "ReplayShard")
+PARTS = ("Actor", "Learner", "ServerLearner", "ServerShard", "ReplayShard")
 # Enough for every part on the node that stays; Ray starts to use the other node when half are taken.
 CPUS_OF_A_NODE = "9"
 HARD_LIMIT_SECONDS = 150

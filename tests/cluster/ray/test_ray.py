@@ -19,7 +19,7 @@ from parcade.config import RunConfig, TopologyConfig, TrainConfig
 from parcade.exchange.parameter_server import OUTCOMES
 from parcade.policy import NetworkConfig
 from parcade.run_directory import newest_checkpoint
-from parcade.topology.parts import SerialEngine, call
+from parcade.topology.engine import SerialEngine, call
 from parcade.topology.ray_engine import choose_token
 from parcade.topology.run import make_driver
 

@@ -17,7 +17,7 @@ from parcade.parameters import load_weights, state_tensors
 from parcade.report.progress import Progress
 from parcade.state import behind, part_of
 from parcade.topology.driver import Driver
-from parcade.topology.parts import PartLost
+from parcade.topology.engine import PartLost
 
 
 class TopologyCheckpointer:
