@@ -28,13 +28,14 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, TensorDataset
 
 from parcade.cluster import mpi, torchrun
+from parcade.cluster.heartbeat import Heartbeat, signs_of
 from parcade.cluster.ranks import check_versions
 from parcade.cluster.signals import STOP_FILE, StopRequest
-from parcade.cluster.watchdog import Signs
 from parcade.device_timing import attach_device_clock, device_seconds
 from parcade.devices import check_gpu, free_device_memory, is_stand_in, torch_device
 from parcade.errors import UsageError
 from parcade.exchange.base import Exchange, LocalExchange, OptimizerFactory
+from parcade.exchange.choice import exchange_of_ranks
 from parcade.exchange.collective import settle
 from parcade.machine import commit, machine
 from parcade.profile.recorder import recorder_from_environment
@@ -113,38 +114,29 @@ def connect(
     if engine == "auto":
         engine = "gloo" if torchrun.launched_by_torchrun() else "mpi" if mpi.launched_by_mpi() else "local"
     timer = Timer()
-    exchange = _make_exchange(engine, timer, device == "cuda", network_interface, timeout_seconds)
+    exchange = _connected_exchange(engine, timer, device == "cuda", network_interface, timeout_seconds)
     if device == "cuda":
         attach_device_clock([timer], torch_device(device))
     set_threads(threads_asked_for(), exchange.local_size, serial=False, overlap=False)
     return exchange
 
 
-def _make_exchange(
+def _connected_exchange(
     engine: Engine, timer: Timer, cuda: bool, network_interface: str, timeout_seconds: float
 ) -> Exchange:
+    if engine == "local":
+        return LocalExchange(timer)
     if engine == "gloo":
-        from parcade.exchange.gloo import GlooExchange
-
         torchrun.connect(
             cuda=cuda and not is_stand_in(),
             network_interface=network_interface,
             timeout_seconds=timeout_seconds,
         )
-        return GlooExchange(timer)
-    if engine == "local":
-        return LocalExchange(timer)
-    mpi.find_mpiexec()
-    mpi.mpi_rank()
-    check_versions()
-    if cuda:
-        from parcade.exchange.nccl import NcclExchange
-
-        backend = "gloo" if is_stand_in() else "nccl"
-        return NcclExchange(timer, backend=backend, timeout_seconds=timeout_seconds)
-    from parcade.exchange.allreduce import AllreduceExchange
-
-    return AllreduceExchange(timer)
+    else:
+        mpi.find_mpiexec()
+        mpi.mpi_rank()
+        check_versions()
+    return exchange_of_ranks(timer, gloo=engine == "gloo", cuda=cuda, timeout_seconds=timeout_seconds)
 
 
 def fit(
@@ -178,9 +170,7 @@ def fit(
     _check(module, dataset, config, exchange)
     dataset = placed(dataset, device_of(module), config.data_on)
     exchange.attach(module, optimizer, config.max_grad_norm)
-    timer = exchange.timer
-    signs = lambda: Signs(timer.standing[0], timer.standing[1], timer.seconds["learn"] > 0)  # noqa: E731
-    with _registered(run, config, exchange, signs) if run else contextlib.nullcontext():
+    with _registered(run, config, exchange) if run else contextlib.nullcontext():
         with StopRequest(run) as stop:
             done = _Fitting(module, dataset, loss, config, exchange, evaluate, run, say, stop).run_epochs()
         _share_buffers(module, exchange)
@@ -190,7 +180,7 @@ def fit(
     return done
 
 
-def _registered(run: Path, config: FitConfig, exchange: Exchange, signs: Callable[[], Signs]):
+def _registered(run: Path, config: FitConfig, exchange: Exchange) -> Heartbeat:
     from parcade.cluster.processes import clear_records
 
     if exchange.rank == 0:
@@ -199,7 +189,8 @@ def _registered(run: Path, config: FitConfig, exchange: Exchange, signs: Callabl
         (run / STOP_FILE).unlink(missing_ok=True)
         (run / "metrics.jsonl").unlink(missing_ok=True)
     exchange.broadcast(torch.zeros(1))  # register only after rank 0 has removed an earlier fit's records
-    return mpi.registered(run, config.run.hang_seconds, signs, rank=exchange.rank, advice="start it again")
+    signs = lambda: signs_of([exchange.timer])  # noqa: E731
+    return mpi.registered(run, config.hang_seconds, signs, rank=exchange.rank, advice="start it again")
 
 
 class _Fitting:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,12 @@ from typing import Any
 def available_cores() -> int:
     """Return the number of CPU cores this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def program_path(name: str) -> str | None:
+    """Return the program next to this Python, else the first on PATH, else None."""
+    beside_python = Path(sys.executable).parent / name
+    return str(beside_python) if beside_python.exists() else shutil.which(name)
 
 
 def cpu_model() -> str:

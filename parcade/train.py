@@ -8,28 +8,29 @@ rank, or restores them.
 from __future__ import annotations
 
 import datetime
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from parcade import run_directory
+from parcade.algorithms.base import Algorithm
 from parcade.build.learner import make_algorithm, make_exchange
+from parcade.build.reporting import open_reporter, open_view
 from parcade.build.source import make_source
 from parcade.checkpoint import Checkpointer
 from parcade.cluster import mpi, ranks
-from parcade.cluster.signals import StopRequest
-from parcade.cluster.watchdog import Signs
+from parcade.cluster.heartbeat import signs_of
 from parcade.config import TrainConfig, check_device, check_divisible, check_process_memory, to_json
 from parcade.device_timing import attach_device_clock
 from parcade.devices import free_device_memory, torch_device
 from parcade.doctor.start import warn_at_start
 from parcade.envs.games import score_milestones
+from parcade.exchange.base import Exchange
+from parcade.experience.source import Source
 from parcade.loop import train
 from parcade.profile.recorder import recorder_from_environment
 from parcade.report.progress import Progress
-from parcade.report.reporter import Reporter
 from parcade.report.result import write_result
-from parcade.report.terminal import make_view
-from parcade.report.writers import MetricsWriter
 from parcade.threads import set_threads
 from parcade.timing import Timer
 
@@ -42,7 +43,7 @@ def run_training(config: TrainConfig, run: Path, *, resume: bool = False) -> dic
     """
     timers = [Timer()]
     rank = ranks.rank() if ranks.launched_as_rank() else 0
-    with mpi.registered(run, config.run.hang_seconds, lambda: signs(timers), rank=rank):
+    with mpi.registered(run, config.run.hang_seconds, lambda: signs_of(timers), rank=rank):
         if config.is_topology:
             from parcade.topology.run import run_topology
 
@@ -50,15 +51,44 @@ def run_training(config: TrainConfig, run: Path, *, resume: bool = False) -> dic
         return _run_training(config, run, timers, resume)
 
 
-def signs(timers: list[Timer]) -> Signs:
-    """Return the state that heartbeats report. A scope entered or left by any thread counts as progress."""
-    scope, _ = timers[0].standing
-    # The first update has started. From now on, no step takes minutes.
-    begun = timers[0].seconds["learn"] > 0
-    return Signs(scope, max(timer.standing[1] for timer in timers), begun)
-
-
 def _run_training(config: TrainConfig, run: Path, timers: list[Timer], resume: bool) -> dict[str, Any] | None:
+    timer = timers[0]
+    exchange, algorithm, source = _build(config, timers)
+    actor_timer = timers[1] if len(timers) > 1 else None
+    progress = Progress(config.run.total_frames, score_milestones(config.game))
+    is_first = exchange.rank == 0
+    with closing(exchange), closing(source), open_view(config, is_first=is_first) as view:
+        say = view.say if view else None
+        checkpointer = Checkpointer(config, run, exchange, algorithm, source, progress, say=say)
+        if is_first:
+            warn_at_start(config, exchange.local_size, say)
+        if resume:
+            checkpointer.restore()
+        recorder = recorder_from_environment(exchange, timer, actor_timer)
+        outputs = open_reporter(
+            config,
+            run,
+            exchange,
+            progress,
+            view,
+            resume=resume,
+            is_full=lambda: recorder is not None and recorder.is_full,
+            timer=timer,
+            actor_timer=actor_timer,
+            save=checkpointer.save,
+            on_iteration=recorder and recorder.end_iteration,
+        )
+        with outputs as reporter:
+            train(algorithm, source, exchange, reporter)
+        if recorder is not None:
+            recorder.write()
+        if not is_first:
+            return None
+        return write_result(config, run, progress, reporter.finished, ranks=exchange.world_size)
+
+
+def _build(config: TrainConfig, timers: list[Timer]) -> tuple[Exchange, Algorithm, Source]:
+    """Make exchange, algorithm and source; with overlap, add the playing timer to ``timers``."""
     timer = timers[0]
     exchange = make_exchange(config, timer)
     check_device(config)
@@ -71,63 +101,14 @@ def _run_training(config: TrainConfig, run: Path, timers: list[Timer], resume: b
         config.run.threads_per_rank, exchange.local_size, serial=is_serial, overlap=config.run.overlap
     )
     algorithm = make_algorithm(config, exchange)
-    actor_timer = Timer(outside="wait") if config.run.overlap and not is_serial else None
-    timers += [actor_timer] if actor_timer else []
+    if config.run.overlap and not is_serial:
+        timers.append(Timer(outside="wait"))
     if config.run.device == "cuda":
         attach_device_clock(
             timers, torch_device(config.run.device), consoles_on_device=config.consoles_on_device
         )
-    source = make_source(
-        config, algorithm, exchange, timer=actor_timer or timer, learner_timer=timer, threads=threads
-    )
-    progress = Progress(config.run.total_frames, score_milestones(config.game))
-    is_first = exchange.rank == 0
-    view = (
-        make_view(f"parcade {config.run.algorithm} on {config.game}", config.run.target_score)
-        if is_first
-        else None
-    )
-    checkpointer = Checkpointer(
-        config, run, exchange, algorithm, source, progress, say=view.say if view else None
-    )
-    writer = None
-    try:
-        if is_first:
-            warn_at_start(config, exchange.local_size, view.say)
-        if resume:
-            checkpointer.restore()
-        if is_first:
-            writer = MetricsWriter(run, view.say, progress.frames if resume else None)
-        recorder = recorder_from_environment(exchange, timer, actor_timer)
-        with StopRequest(run) as stop:
-            reporter = Reporter(
-                config,
-                run,
-                exchange,
-                progress,
-                timer=timer,
-                actor_timer=actor_timer,
-                view=view,
-                writer=writer,
-                save=checkpointer.save,
-                stop_requested=lambda: stop.requested() or (recorder is not None and recorder.is_full),
-                on_iteration=recorder and recorder.end_iteration,
-            )
-            train(algorithm, source, exchange, reporter)
-        if recorder is not None:
-            recorder.write()
-        return (
-            write_result(config, run, progress, reporter.finished, ranks=exchange.world_size)
-            if is_first
-            else None
-        )
-    finally:
-        source.close()
-        exchange.close()
-        if view is not None:
-            view.close()
-        if writer is not None:
-            writer.close()
+    source = make_source(config, algorithm, exchange, timer=timers[-1], learner_timer=timer, threads=threads)
+    return exchange, algorithm, source
 
 
 def default_run_directory(config: TrainConfig) -> Path:

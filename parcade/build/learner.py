@@ -12,10 +12,11 @@ from parcade.cluster import torchrun
 from parcade.cluster.watchdog import patience_seconds
 from parcade.compiled import compile_network
 from parcade.config import TrainConfig
-from parcade.devices import is_stand_in, make_repeatable, torch_device
+from parcade.devices import make_repeatable, torch_device
 from parcade.envs import make_vec
 from parcade.errors import UsageError
 from parcade.exchange.base import Exchange, LocalExchange
+from parcade.exchange.choice import exchange_of_ranks
 from parcade.policy import Policy
 from parcade.precision import Precision
 from parcade.random import env_seeds
@@ -76,21 +77,12 @@ def make_exchange(config: TrainConfig, timer: Timer) -> Exchange:
     """Return the gradient exchange of the config's engine."""
     if config.run.engine != "mpi":
         return LocalExchange(timer)
-    if torchrun.launched_by_torchrun():
-        from parcade.exchange.gloo import GlooExchange
-
-        exchange = GlooExchange(timer)
-    elif config.run.device == "cuda":
-        from parcade.exchange.nccl import NcclExchange
-
-        carrier = "gloo" if is_stand_in() else "nccl"
-        exchange = NcclExchange(
-            timer, backend=carrier, timeout_seconds=patience_seconds(config.run.hang_seconds)
-        )
-    else:
-        from parcade.exchange.allreduce import AllreduceExchange
-
-        exchange = AllreduceExchange(timer)
+    exchange = exchange_of_ranks(
+        timer,
+        gloo=torchrun.launched_by_torchrun(),
+        cuda=config.run.device == "cuda",
+        timeout_seconds=patience_seconds(config.run.hang_seconds),
+    )
     if config.run.ranks > 1 and exchange.world_size != config.run.ranks:
         raise UsageError(
             f"--ranks {config.run.ranks}, but {exchange.world_size} ranks were started; make them the same"

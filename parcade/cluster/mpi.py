@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -20,16 +19,11 @@ from pathlib import Path
 
 import numpy as np
 
+from parcade.cluster.heartbeat import LAUNCHER_GRACE_SECONDS, Heartbeat, Signs
 from parcade.cluster.torchrun import launched_by_torchrun
-from parcade.cluster.watchdog import (
-    LAUNCHER_GRACE_SECONDS,
-    START_SECONDS,
-    Heartbeat,
-    Signs,
-    Watch,
-    beat_seconds,
-)
+from parcade.cluster.watchdog import START_SECONDS, Watch, beat_seconds
 from parcade.errors import UsageError, missing_extra
+from parcade.machine import program_path
 
 # Set by Open MPI, PMI (MPICH's hydra, srun --mpi=pmi2) and PMIx launchers (srun --mpi=pmix, prterun).
 _RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
@@ -56,8 +50,7 @@ def find_mpiexec() -> str:
         import mpi4py  # noqa: F401
     except ImportError:
         raise missing_extra("mpi4py", "mpi", "--engine mpi") from None
-    beside_python = Path(sys.executable).parent / "mpiexec"
-    found = str(beside_python) if beside_python.exists() else shutil.which("mpiexec")
+    found = program_path("mpiexec")
     if found is None:
         raise missing_extra("an MPI with mpiexec", "mpi", "--engine mpi")
     return found

@@ -7,15 +7,14 @@ receive a request through the run directory; their heartbeat threads write the s
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
-import sys
 import time
 from pathlib import Path
 
+from parcade.cluster.heartbeat import ASK_FILE
 from parcade.cluster.processes import DIRECTORY, ProcessRecord, read_records
-from parcade.cluster.watchdog import ASK_FILE
 from parcade.errors import UsageError
+from parcade.machine import program_path
 
 PY_SPY_SECONDS = 15
 ANSWER_SECONDS = 6.0
@@ -55,9 +54,8 @@ def render(found: list[tuple[ProcessRecord, str]]) -> str:
 
 
 def py_spy() -> str | None:
-    """Return the py-spy next to this Python, or the first on PATH."""
-    beside_python = Path(sys.executable).parent / "py-spy"
-    return str(beside_python) if beside_python.exists() else shutil.which("py-spy")
+    """Return the path of py-spy, or None."""
+    return program_path("py-spy")
 
 
 def _spied(record: ProcessRecord) -> str | None:

@@ -1,36 +1,19 @@
-"""The watchdog: it reports which process of a job hangs and ends jobs that would otherwise hang forever.
+"""The watchdog: it decides whether a job hangs, and which process is the likely cause.
 
 MPI cannot distinguish a stopped rank, a dead link and ranks that wait for one another: no message arrives. So
-every rank has a thread that writes heartbeats (``processes``) with a progress value of the main thread.
-Clocks of different hosts are never compared: a watcher measures with its own clock when a beat or a progress
-value last changed. A job hangs when none of its processes makes progress for the given time; a rank that
-waits while another one works does not hang.
-
-Two kinds of watchers exist. The launcher, if parcade started the ranks, collects stacks, names the hanging
-process and ends the job. Every rank also watches, and exits a little later if it still runs: under a user's
-own launcher, or on a host that was cut off.
+every rank writes heartbeats (``heartbeat``) with a progress value of its main thread. Clocks of different
+hosts are never compared: a watcher measures with its own clock when a beat or a progress value last changed.
+A job hangs when none of its processes makes progress for the given time; a rank that waits while another one
+works does not hang.
 """
 
 from __future__ import annotations
 
-import faulthandler
-import os
-import sys
-import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
-from parcade.cluster.processes import (
-    DIRECTORY,
-    ProcessRecord,
-    kill_processes_here,
-    own_record,
-    read_records,
-    write_record,
-)
+from parcade.cluster.processes import ProcessRecord, read_records
 
 # Minimum time limit during start-up, which builds consoles and compiles kernels.
 START_SECONDS = 600.0
@@ -38,22 +21,6 @@ START_SECONDS = 600.0
 END_SECONDS = 60.0
 # A time limit that means never, where a number is required.
 NEVER_SECONDS = 86_400.0
-# How much longer than the launcher a rank waits before it ends itself: time to collect stacks.
-LAUNCHER_GRACE_SECONDS = 15.0
-EXIT_CODE_HUNG = 75
-"""Exit code of a rank that its own watchdog ends (EX_TEMPFAIL of sysexits: try again)."""
-# Touching this file requests the stacks of every process of a run.
-ASK_FILE = "ask-stacks"
-# Made by the first rank that its watchdog ends.
-ENDED_FILE = "ended"
-
-
-class Signs(NamedTuple):
-    """A process's report: its scope, a value that changes with progress, and whether start-up is over."""
-
-    scope: str
-    progress: float
-    begun: bool
 
 
 @dataclass(frozen=True)
@@ -176,120 +143,3 @@ _STATES = {
 
 def _named(numbers: list[int]) -> str:
     return f"rank{'s' if len(numbers) > 1 else ''} {', '.join(map(str, sorted(numbers)))}"
-
-
-class Heartbeat:
-    """A context with a thread that writes this process's record, answers ``ASK_FILE`` and ends a hung rank.
-
-    Args:
-        signs: called from the thread at every beat; must not block.
-        watch: detects that the job hangs, so that this rank ends itself; None only writes records.
-        grace_seconds: how long the rank waits before it ends itself.
-    """
-
-    def __init__(
-        self,
-        run: Path,
-        role: str,
-        number: int,
-        signs: Callable[[], Signs],
-        *,
-        interval_seconds: float = 2.0,
-        watch: Watch | None = None,
-        grace_seconds: float = 0.0,
-    ) -> None:
-        self.run = run
-        self.record = own_record(role, number)
-        self.signs = signs
-        self.interval_seconds = interval_seconds
-        self.watch = watch
-        self.grace_seconds = grace_seconds
-        self.advice = f"resume with: parcade train --resume {run}"
-        self._leave = threading.Event()
-        self._answered: float | None = None
-        self._thread = threading.Thread(target=self._beat_until_left, name="parcade-heartbeat", daemon=True)
-
-    def __enter__(self) -> Heartbeat:
-        (self.run / DIRECTORY).mkdir(parents=True, exist_ok=True)
-        self._beat()
-        self._thread.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
-        self._leave.set()
-        self._thread.join(timeout=2 * self.interval_seconds + 5)
-        self.record = replace(self.record, ended=kind is None)
-        self._beat()
-
-    def _beat(self) -> None:
-        scope, progress, begun = self.signs()
-        self.record = replace(
-            self.record, beat=self.record.beat + 1, scope=scope, progress=progress, begun=begun
-        )
-        try:
-            write_record(self.run, self.record)
-        except OSError:
-            pass  # a full or unreachable disk must not end a run; the next beat tries again
-
-    def _beat_until_left(self) -> None:
-        hung_since: float | None = None
-        own, own_since = self.signs().progress, time.monotonic()
-        while not self._leave.wait(self.interval_seconds):
-            self._beat()
-            self._answer()
-            if self.record.progress != own:
-                own, own_since, hung_since = self.record.progress, time.monotonic(), None
-            if self.watch is None or self.watch.hang_seconds <= 0:
-                continue
-            # Reading all records takes one read per rank: do it only if this rank makes no progress.
-            if time.monotonic() - own_since < self.watch.hang_seconds / 2:
-                continue
-            reason = self.watch.hang()
-            hung_since = None if reason is None else hung_since or time.monotonic()
-            if reason and time.monotonic() - hung_since >= self.grace_seconds and not self._leave.is_set():
-                self._end(reason)
-
-    def _answer(self) -> None:
-        """Write this process's stacks if there is a new request."""
-        try:
-            asked = (self.run / DIRECTORY / ASK_FILE).stat().st_mtime
-        except OSError:
-            return
-        if asked != self._answered:
-            self._answered = asked
-            self.write_stack()
-
-    def write_stack(self) -> None:
-        """Write the Python stacks of all threads to ``processes/ROLE-NUMBER.stack``."""
-        path = self.run / DIRECTORY / f"{self.record.role}-{self.record.number}.stack"
-        temporary = path.with_suffix(".stack.tmp")
-        try:
-            with open(temporary, "w") as file:
-                faulthandler.dump_traceback(file, all_threads=True)
-            os.replace(temporary, path)
-        except OSError:
-            pass
-
-    def _end(self, reason: str) -> None:
-        """Exit: the main thread is in an MPI call that will not return. The first rank prints the reason."""
-        self.write_stack()
-        sights = self.watch.look()
-        try:
-            (self.run / DIRECTORY / ENDED_FILE).touch(exist_ok=False)
-            is_first = True
-        except FileExistsError:
-            is_first = False
-        except OSError:  # the first rank is unknown: rather print the reason twice than not at all
-            is_first = True
-        if is_first:
-            # Use the original stderr, because the live view replaces sys.stderr.
-            sys.__stderr__.write(
-                f"parcade: {reason}\n"
-                f"parcade: ending the job; stacks are in {self.run / DIRECTORY}; {self.advice}\n"
-            )
-            sys.__stderr__.flush()
-        # The launcher ends all ranks when one exits: give the others time to write their stacks.
-        time.sleep(3 * self.interval_seconds)
-        # The launcher may leave silent processes behind.
-        kill_processes_here([s.record for s in sights if s.silent_seconds > self.watch.hang_seconds / 2])
-        os._exit(EXIT_CODE_HUNG)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from parcade.doctor.pools import Plan, Processes, planned_processes
-from parcade.machine import available_cores, cpu_model
+from parcade.machine import available_cores, cpu_model, program_path
 
 # CPU features, by the kernel's names, that affect the speed of networks or the emulator.
 SIMD_FLAGS = ("avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "asimd", "bf16", "sve")
@@ -229,8 +229,7 @@ def _mpi_facts() -> dict[str, str | None]:
             "from mpi4py import MPI; print(MPI.Get_library_version())"
         )
         library = ask(sys.executable, "-c", program)
-    beside = Path(sys.executable).parent / "mpiexec"
-    launcher = str(beside) if beside.exists() else shutil.which("mpiexec")
+    launcher = program_path("mpiexec")
     version = _first_line(ask(launcher, "--version")) if launcher else None
     return {
         "mpi_library": library.replace("\0", "").split(",")[0].splitlines()[0].strip() if library else None,

@@ -126,11 +126,21 @@ class Batch:
         return cls(**{field.name: tensors.get(field.name) for field in dataclasses.fields(cls)})
 
 
-# Fields with a row for every step.
-STEP_FIELDS = (
-    "observations", "actions", "rewards", "terminated", "truncated", "life_lost", "starts", "mask",
-    "behaviour_log_prob", "behaviour_values", "behaviour_scores", "policy_version",
-)  # fmt: skip
+# Fields with a row for every step, and their dtypes; that of observations is the environment's.
+STEP_DTYPES = {
+    "actions": torch.int64,
+    "rewards": torch.float32,
+    "terminated": torch.bool,
+    "truncated": torch.bool,
+    "life_lost": torch.bool,
+    "starts": torch.bool,
+    "mask": torch.bool,
+    "behaviour_log_prob": torch.float32,
+    "behaviour_values": torch.float32,
+    "behaviour_scores": torch.float32,
+    "policy_version": torch.int64,
+}
+STEP_FIELDS = ("observations", *STEP_DTYPES)
 
 
 def empty_batch(
@@ -142,19 +152,9 @@ def empty_batch(
 ) -> Batch:
     """Return a batch of zeros, with a mask of ones, to be filled in place."""
     with torch.device(device):
-        return Batch(
+        batch = Batch(
             observations=torch.zeros(T, B, *observation_shape, dtype=observation_dtype),
-            actions=torch.zeros(T, B, dtype=torch.int64),
-            rewards=torch.zeros(T, B),
-            terminated=torch.zeros(T, B, dtype=torch.bool),
-            truncated=torch.zeros(T, B, dtype=torch.bool),
-            life_lost=torch.zeros(T, B, dtype=torch.bool),
-            starts=torch.zeros(T, B, dtype=torch.bool),
-            mask=torch.ones(T, B, dtype=torch.bool),
-            behaviour_log_prob=torch.zeros(T, B),
-            behaviour_values=torch.zeros(T, B),
-            behaviour_scores=torch.zeros(T, B),
-            policy_version=torch.zeros(T, B, dtype=torch.int64),
+            **{name: torch.zeros(T, B, dtype=dtype) for name, dtype in STEP_DTYPES.items()},
             bootstrap_observations=torch.zeros(B, *observation_shape, dtype=observation_dtype),
             bootstrap_starts=torch.zeros(B, dtype=torch.bool),
             initial_policy_state=None,
@@ -162,3 +162,5 @@ def empty_batch(
             truncated_observations=torch.zeros(0, *observation_shape, dtype=observation_dtype),
             truncated_states=None,
         )
+    batch.mask.fill_(True)
+    return batch

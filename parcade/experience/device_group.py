@@ -8,7 +8,6 @@ steps) are collected on the device and fetched once, after the last step.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -16,9 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from parcade.experience.batch import STEP_FIELDS, Batch, empty_batch
+from parcade.experience.batch import Batch, empty_batch
 from parcade.experience.env_group import EnvGroup
 from parcade.experience.episodes import EpisodeLog
+from parcade.experience.host_rollout import load_rows, rows_of, window_of
 from parcade.policy import Acted, Policy
 from parcade.precision import Precision
 from parcade.random import TensorUniforms
@@ -228,15 +228,8 @@ class DeviceRollout:
 
     def finish(self, group: DeviceEnvGroup, first_row: int = 0, columns: slice = slice(None)) -> Batch:
         """As ``HostRollout.finish``. This is the only place where the host waits for the device."""
-        T, B = self.batch.actions.shape
-        begin, end, _ = columns.indices(B)
-        batch = dataclasses.replace(
-            self.batch,
-            bootstrap_observations=group.observations.clone(),
-            bootstrap_starts=group.starts.clone(),
-        )
-        if (first_row, begin, end) != (0, 0, B):
-            batch = batch.window((torch.arange(T, device=group.device) + first_row) % T, columns)
+        T = len(self.batch.actions)
+        batch, _, _ = window_of(self.batch, group, first_row, columns)
         new = (torch.arange(self.played, device=group.device) + self.last + 1 - self.played) % T
         group.fetch_counts(self.ended[new], self.totals[new])
         self.played = 0
@@ -253,12 +246,13 @@ class DeviceRollout:
 
     def get_state(self) -> dict[str, Tensor]:
         """Return the rows played so far, and the final observations of truncated steps."""
-        state = {f"row.{name}": getattr(self.batch, name).cpu() for name in STEP_FIELDS}
-        return state | {"cut.at": self.cut_at.cpu(), "cut.observations": self.cut_observations.cpu()}
+        return rows_of(self.batch) | {
+            "cut.at": self.cut_at.cpu(),
+            "cut.observations": self.cut_observations.cpu(),
+        }
 
     def set_state(self, state: dict[str, Tensor]) -> None:
         """Restore a state returned by ``get_state``."""
-        for name in STEP_FIELDS:
-            getattr(self.batch, name).copy_(state[f"row.{name}"])
+        load_rows(self.batch, state)
         self.cut_at.copy_(state["cut.at"])
         self.cut_observations.copy_(state["cut.observations"])

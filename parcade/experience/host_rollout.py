@@ -75,27 +75,30 @@ class Truncations:
             self._kept[t, b] = (saved["cut.observations"][i].to(device), state)
 
 
-def finished_batch(
-    rows: Batch,
-    observations: Tensor,
-    starts: Tensor,
-    truncations: Truncations,
-    first_row: int,
-    columns: slice,
-) -> Batch:
-    """Return the steps of environments ``columns`` as a batch, oldest first; ``first_row`` is the oldest.
+def window_of(rows: Batch, group: Environments, first_row: int, columns: slice) -> tuple[Batch, int, int]:
+    """Return the steps of environments ``columns``, oldest first, without truncations; and the columns' ends.
 
-    ``observations`` ``[B, ...]`` and ``starts`` ``[B]`` are the current ones of all environments, x_T.
+    ``first_row`` is the oldest row. The observations of the group are x_T.
     """
     T, B = rows.actions.shape
     first, last, _ = columns.indices(B)
     batch = dataclasses.replace(
-        rows, bootstrap_observations=observations.clone(), bootstrap_starts=starts.clone()
+        rows, bootstrap_observations=group.observations.clone(), bootstrap_starts=group.starts.clone()
     )
     if (first_row, first, last) != (0, 0, B):
         batch = batch.window((torch.arange(T, device=rows.actions.device) + first_row) % T, columns)
-    truncations.into(batch, first_row, first, last)
-    return batch
+    return batch, first, last
+
+
+def rows_of(batch: Batch) -> dict[str, Tensor]:
+    """Return the fields of all steps, in host memory, as ``row.*``."""
+    return {f"row.{name}": getattr(batch, name).cpu() for name in STEP_FIELDS}
+
+
+def load_rows(batch: Batch, state: dict[str, Tensor]) -> None:
+    """Overwrite the fields of all steps by those of ``rows_of``."""
+    for name in STEP_FIELDS:
+        getattr(batch, name).copy_(state[f"row.{name}"])
 
 
 class HostRollout:
@@ -135,17 +138,15 @@ class HostRollout:
 
     def finish(self, group: Environments, first_row: int = 0, columns: slice = slice(None)) -> Batch:
         """Return the steps of the environments ``columns``, oldest first; ``first_row`` is the oldest row."""
-        return finished_batch(
-            self.batch, group.observations, group.starts, self._truncations, first_row, columns
-        )
+        batch, first, last = window_of(self.batch, group, first_row, columns)
+        self._truncations.into(batch, first_row, first, last)
+        return batch
 
     def get_state(self) -> dict[str, Tensor]:
         """Return the rows played so far, and the final observations of truncated steps."""
-        rows = {f"row.{name}": getattr(self.batch, name) for name in STEP_FIELDS}
-        return rows | self._truncations.get_state()
+        return rows_of(self.batch) | self._truncations.get_state()
 
     def set_state(self, state: dict[str, Tensor]) -> None:
         """Restore a state returned by ``get_state``."""
-        for name in STEP_FIELDS:
-            getattr(self.batch, name).copy_(state[f"row.{name}"])
+        load_rows(self.batch, state)
         self._truncations.set_state(state, torch.device("cpu"))

@@ -17,10 +17,10 @@ from torch import Tensor
 
 from parcade.capture import Capture
 from parcade.devices import DeviceStream, Download, Upload, follow, mark
-from parcade.experience.batch import STEP_FIELDS, Batch, empty_batch
+from parcade.experience.batch import Batch, empty_batch
 from parcade.experience.env_group import EnvGroup
 from parcade.experience.episodes import EpisodeLog
-from parcade.experience.host_rollout import Truncations, finished_batch
+from parcade.experience.host_rollout import Truncations, load_rows, rows_of, window_of
 from parcade.policy import Policy
 
 OUTCOMES = ("terminated", "truncated", "life_lost")
@@ -256,21 +256,19 @@ class HybridRollout:
         with group.timer.on_device("copies"):
             self._rewards.send()
             self._ends.send()
-        return finished_batch(
-            self.batch, group.observations, group.starts, self._truncations, first_row, columns
-        )
+        batch, first, last = window_of(self.batch, group, first_row, columns)
+        self._truncations.into(batch, first_row, first, last)
+        return batch
 
     def get_state(self) -> dict[str, Tensor]:
         """Return the rows so far and the final observations of truncated steps, as ``HostRollout`` does."""
         self._rewards.send()
         self._ends.send()
-        rows = {f"row.{name}": getattr(self.batch, name).cpu() for name in STEP_FIELDS}
-        return rows | self._truncations.get_state()
+        return rows_of(self.batch) | self._truncations.get_state()
 
     def set_state(self, state: dict[str, Tensor]) -> None:
         """Restore a state returned by ``get_state``."""
-        for name in STEP_FIELDS:
-            getattr(self.batch, name).copy_(state[f"row.{name}"])
+        load_rows(self.batch, state)
         self._rewards.host[:] = state["row.rewards"].numpy()
         for name, ends in zip(OUTCOMES, self._ends.host, strict=True):
             ends[:] = state[f"row.{name}"].numpy()

@@ -59,15 +59,11 @@ class Bundles(ServerDriver):
         for pending, _ in waiting:
             note = self.answer(pending)
             self._idle.append(pending.part)
-            if note is None:
-                self.begin_learner(pending.part)
-            else:
-                self.sent[self._key(pending.part)] = note["pushes"]
+            self.count_pushes(pending.part, note)
 
     def plan(self) -> dict[str, Any]:
         turns = [[pending.part.name, share] for pending, share in self.turns]
-        idle = [part.name for part in self._idle]
-        return {"turns": turns, "idle": idle, "epoch": self.epoch, "lives": self.lives}
+        return {**super().plan(), "turns": turns, "idle": [part.name for part in self._idle]}
 
     def resume(self, plan: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
         self.take_snapshot()

@@ -64,7 +64,8 @@ class Driver:
 
     def begin(self) -> None:
         """Start all parts of a new run."""
-        raise NotImplementedError
+        for part in self.parts.values():
+            self.begin_part(part)
 
     def advance(self, share: float) -> dict[str, float]:
         """Run the system until one update is done; return its metrics."""
@@ -78,7 +79,8 @@ class Driver:
 
     def plan(self) -> dict[str, Any]:
         """Return the calls in flight and the counters as JSON values; arrays are in ``plan_arrays``."""
-        return {}
+        actors = {"actors": len(self.of_role("actor"))} if self.actor_kind is not None else {}
+        return {"lives": self.lives, **actors}
 
     def plan_arrays(self) -> dict[str, np.ndarray]:
         """Return the arrays in flight between parts."""

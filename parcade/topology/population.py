@@ -31,10 +31,6 @@ class Population(Driver):
         self.make_actors()
         self.generation = 0
 
-    def begin(self) -> None:
-        for part in self.parts.values():
-            self.begin_part(part)
-
     def advance(self, share: float) -> dict[str, float]:
         c = self.config
         weights = self.engine.share(self._weights())
@@ -81,7 +77,7 @@ class Population(Driver):
         return note["metrics"]
 
     def plan(self) -> dict[str, Any]:
-        return {"generation": self.generation, "lives": self.lives, "actors": len(self.of_role("actor"))}
+        return {**super().plan(), "generation": self.generation}
 
     def resume(self, plan: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
         self.generation = plan["generation"]

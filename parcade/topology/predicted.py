@@ -37,8 +37,7 @@ class Predicted(Driver):
         self.predicted_envs = 0
 
     def begin(self) -> None:
-        for part in self.parts.values():
-            self.begin_part(part)
+        super().begin()
         for actor in self.of_role("actor"):
             self._step(actor, None, 0)
 
@@ -107,11 +106,10 @@ class Predicted(Driver):
 
     def plan(self) -> dict[str, Any]:
         return {
+            **super().plan(),
             "stepping": [each.part.name for each in self.stepping],
             "training": len(self.training),
             "predictions": [self.predictions, self.predicted_envs],
-            "lives": self.lives,
-            "actors": len(self.of_role("actor")),
         }
 
     def plan_arrays(self) -> dict[str, np.ndarray]:

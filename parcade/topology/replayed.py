@@ -200,10 +200,8 @@ class Replayed(ServerDriver):
             if not self.has_server:
                 if note is None:
                     self.revive_learner(each.call.part)
-            elif note is None:
-                self.begin_learner(each.call.part)
             else:
-                self.sent[self._key(each.call.part)] = note["pushes"]
+                self.count_pushes(each.call.part, note)
 
     def forget_actor(self, actor: Part) -> None:
         self.players.forget(actor)
@@ -213,6 +211,7 @@ class Replayed(ServerDriver):
 
     def plan(self) -> dict[str, Any]:
         return {
+            **super().plan(),
             **self.players.plan(),
             "idle_actors": [part.name for part in self.players.idle],
             "idle_learners": [part.name for part in self.idle_learners],
@@ -220,9 +219,6 @@ class Replayed(ServerDriver):
             "transitions": self.transitions,
             "learned": self.learned,
             "sampled": self.sampled,
-            "lives": self.lives,
-            "epoch": self.epoch,
-            "actors": len(self.of_role("actor")),
         }
 
     def plan_arrays(self) -> dict[str, np.ndarray]:

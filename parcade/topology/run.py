@@ -5,12 +5,13 @@ The loop is that of ``parcade.train``, except that each iteration is a call of `
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 from pathlib import Path
 from typing import Any
 
-from parcade.cluster.signals import StopRequest
+from parcade.build.reporting import open_reporter, open_view
 from parcade.config import TrainConfig
 from parcade.config.topology import TOPOLOGIES
 from parcade.doctor.start import warn_at_start
@@ -18,9 +19,7 @@ from parcade.envs.games import score_milestones
 from parcade.errors import UsageError
 from parcade.exchange.base import Exchange
 from parcade.report.progress import Progress
-from parcade.report.reporter import Reporter
-from parcade.report.terminal import make_view
-from parcade.report.writers import MetricsWriter
+from parcade.report.result import write_result
 from parcade.threads import set_part_threads
 from parcade.timing import Timer
 from parcade.topology.bundles import Bundles
@@ -80,36 +79,29 @@ def make_driver(config: TrainConfig, engine: Engine) -> Driver:
 
 def run_topology(config: TrainConfig, run: Path, timer: Timer, *, resume: bool = False) -> dict[str, Any]:
     """Train as configured in an existing run directory; return the content of ``result.json``."""
-    from parcade.report.result import write_result
-
     set_part_threads(config.run.threads_per_rank, learns=True)
     progress = Progress(config.run.total_frames, score_milestones(config.game))
-    engine = make_engine(config)
-    view, writer = None, None
-    try:
+    with contextlib.closing(make_engine(config)) as engine, open_view(config) as view:
         driver = make_driver(config, engine)
-        view = make_view(f"parcade {config.run.algorithm} on {config.game}", config.run.target_score)
         warn_at_start(config, 1, view.say)
         checkpointer = TopologyCheckpointer(config, run, driver, progress, say=view.say)
         if resume:
             checkpointer.restore()
         else:
             driver.begin()
-        writer = MetricsWriter(run, view.say, progress.frames if resume else None)
         exchange = DriverExchange(timer)
-        with StopRequest(run) as stop:
-            reporter = Reporter(
-                config,
-                run,
-                exchange,
-                progress,
-                timer=timer,
-                actor_timer=None,
-                view=view,
-                writer=writer,
-                save=checkpointer.save,
-                stop_requested=stop.requested,
-            )
+        outputs = open_reporter(
+            config,
+            run,
+            exchange,
+            progress,
+            view,
+            resume=resume,
+            timer=timer,
+            actor_timer=None,
+            save=checkpointer.save,
+        )
+        with outputs as reporter:
             while reporter.finished is None:
                 with timer.scope("wait"):
                     metrics = driver.advance(progress.share)
@@ -117,12 +109,6 @@ def run_topology(config: TrainConfig, run: Path, timer: Timer, *, resume: bool =
                 reporter.record(driver.tally, metrics)
                 scale(run, driver, view.say)
         return write_result(config, run, progress, reporter.finished)
-    finally:
-        engine.close()
-        if view is not None:
-            view.close()
-        if writer is not None:
-            writer.close()
 
 
 def scale(run: Path, driver: Driver, say: Any) -> None:

@@ -101,18 +101,25 @@ class ServerDriver(Driver):
     def _key(self, learner: Part) -> tuple[int, int]:
         return int(learner.name.split("-")[1]), self.lives.setdefault(learner.name, 1)
 
+    def count_pushes(self, learner: Part, note: dict[str, Any] | None) -> dict[str, Any]:
+        """Record the pushes of a finished call, or restart a learner that died. Returns the newest note."""
+        if note is None:
+            return self.begin_learner(learner)
+        self.sent[self._key(learner)] = note["pushes"]
+        return note
+
     def learner_answered(self, learner: Part, note: dict[str, Any] | None) -> dict[str, float] | None:
         """Handle the note of an update; return its metrics, or None when learner or server was restarted."""
-        if note is None:
-            note = self.begin_learner(learner)
-        else:
-            self.sent[self._key(learner)] = note["pushes"]
+        note = self.count_pushes(learner, note)
         if "server_lost" in note:
             self.count_loss(f"parameter server: {note['server_lost']}")
             self.recover_server()
             return None
         self.updates = max(self.updates, note.get("version", 0))
         return note.get("metrics")
+
+    def plan(self) -> dict[str, Any]:
+        return {**super().plan(), "epoch": self.epoch}
 
     def restore_part(self, part: Part, state: dict[str, np.ndarray]) -> None:
         if part.name.startswith("shard"):

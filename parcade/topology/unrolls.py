@@ -39,8 +39,7 @@ class Unrolls(Driver):
         self.pulled_at: dict[str, tuple[int, int]] = {}  # steps since an actor pulled weights, their version
 
     def begin(self) -> None:
-        for part in self.parts.values():
-            self.begin_part(part)
+        super().begin()
         self.publish()
         self.players.idle = self.of_role("actor")
 
@@ -152,12 +151,11 @@ class Unrolls(Driver):
 
     def plan(self) -> dict[str, Any]:
         return {
+            **super().plan(),
             **self.players.plan(),
             "idle": [part.name for part in self.players.idle],
             "waiting": [unroll.version for unroll in self.queue.waiting],
             "pulled_at": self.pulled_at,
-            "lives": self.lives,
-            "actors": len(self.of_role("actor")),
         }
 
     def plan_arrays(self) -> dict[str, np.ndarray]:

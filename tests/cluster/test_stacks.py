@@ -18,7 +18,7 @@ pytestmark = pytest.mark.quick
 PROGRAM = """
 import sys, time
 from pathlib import Path
-from parcade.cluster.watchdog import Heartbeat, Signs
+from parcade.cluster.heartbeat import Heartbeat, Signs
 
 def wait_in_the_allreduce():
     time.sleep(60)

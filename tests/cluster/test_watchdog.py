@@ -6,8 +6,9 @@ import os
 import pytest
 
 from parcade.cluster import watchdog
+from parcade.cluster.heartbeat import Heartbeat, Signs
 from parcade.cluster.processes import ProcessRecord, clear_records, own_record, read_records, write_record
-from parcade.cluster.watchdog import Heartbeat, Sight, Signs, Watch, diagnose
+from parcade.cluster.watchdog import Sight, Watch, diagnose
 
 pytestmark = pytest.mark.quick
 

@@ -1,0 +1,64 @@
+"""The reporting side of a run: its view, its reporter with the metrics file, and requests to stop."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from parcade.cluster.signals import StopRequest
+from parcade.config import TrainConfig
+from parcade.exchange.base import Exchange
+from parcade.report.progress import Progress
+from parcade.report.reporter import Reporter
+from parcade.report.terminal import PlainView, make_view
+from parcade.report.writers import MetricsWriter
+
+
+@contextlib.contextmanager
+def open_view(config: TrainConfig, *, is_first: bool = True) -> Iterator[PlainView | None]:
+    """Yield the view of a run; None unless this is the first rank."""
+    if not is_first:
+        yield None
+        return
+    title = f"parcade {config.run.algorithm} on {config.game}"
+    with contextlib.closing(make_view(title, config.run.target_score)) as view:
+        yield view
+
+
+@contextlib.contextmanager
+def open_reporter(
+    config: TrainConfig,
+    run: Path,
+    exchange: Exchange,
+    progress: Progress,
+    view: PlainView | None,
+    *,
+    resume: bool,
+    is_full: Callable[[], bool] = lambda: False,
+    **arguments: Any,
+) -> Iterator[Reporter]:
+    """Yield the reporter of a run that starts or resumes at ``progress``.
+
+    Args:
+        is_full: whether a recorder has what it needs, which ends the run as a stop request does.
+        arguments: other arguments of ``Reporter``.
+    """
+    with contextlib.ExitStack() as stack:
+        writer = None
+        if view is not None:
+            writer = MetricsWriter(run, view.say, progress.frames if resume else None)
+            stack.callback(writer.close)
+        stop = stack.enter_context(StopRequest(run))
+        stop_requested = lambda: stop.requested() or is_full()  # noqa: E731
+        yield Reporter(
+            config,
+            run,
+            exchange,
+            progress,
+            view=view,
+            writer=writer,
+            stop_requested=stop_requested,
+            **arguments,
+        )

@@ -1,0 +1,23 @@
+"""The exchange that fits the launcher and the device of the ranks."""
+
+from __future__ import annotations
+
+from parcade.devices import is_stand_in
+from parcade.exchange.base import Exchange
+from parcade.timing import Timer
+
+
+def exchange_of_ranks(timer: Timer, *, gloo: bool, cuda: bool, timeout_seconds: float) -> Exchange:
+    """Return the exchange of ranks that torchrun (``gloo``) or MPI started."""
+    if gloo:
+        from parcade.exchange.gloo import GlooExchange
+
+        return GlooExchange(timer)
+    if cuda:
+        from parcade.exchange.nccl import NcclExchange
+
+        backend = "gloo" if is_stand_in() else "nccl"
+        return NcclExchange(timer, backend=backend, timeout_seconds=timeout_seconds)
+    from parcade.exchange.allreduce import AllreduceExchange
+
+    return AllreduceExchange(timer)
