@@ -199,7 +199,7 @@ def _registered(run: Path, config: FitConfig, exchange: Exchange, signs: Callabl
         (run / STOP_FILE).unlink(missing_ok=True)
         (run / "metrics.jsonl").unlink(missing_ok=True)
     exchange.broadcast(torch.zeros(1))  # register only after rank 0 has removed an earlier fit's records
-    return mpi.registered(run, config.run.hang_seconds, signs, rank=exchange.rank, advice="start it again")
+    return mpi.registered(run, config.hang_seconds, signs, rank=exchange.rank, advice="start it again")
 
 
 class _Fitting:
