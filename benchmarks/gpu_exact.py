@@ -3,7 +3,7 @@
     python benchmarks/gpu_exact.py [--steps 500] [--games GAME ...] [--minutes M]
 
 A game gets a new random seed, which is recorded. Compared are the thread bodies with ale-py, frame by frame;
-environment steps, with sticky actions and ends of episodes, with the CPU engine; and the ROM's machine code as
+environment steps, with sticky actions and ends of episodes, with the CPU engine; the ROM's machine code as
 lanes of a warp that meet, with each console alone. A game whose row has as many steps is skipped.
 """
 

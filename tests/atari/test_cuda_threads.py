@@ -1,6 +1,5 @@
 """The GPU's kernels, run on the CPU in random thread order, equal the CPU engine and ale-py bit for bit."""
 
-import secrets
 import types
 
 import numba
@@ -24,13 +23,6 @@ MANY = (
     "bowling boxing carnival centipede chopper_command double_dunk enduro freeway frostbite gravitar hero "
     "kangaroo pooyan riverraid solaris tennis video_cube zaxxon"
 ).split()
-
-
-@pytest.fixture
-def seed():
-    drawn = secrets.randbits(30)
-    print(f"seed {drawn}")
-    return drawn
 
 
 def test_every_frame_of_the_threads_equals_ale_py(seed):

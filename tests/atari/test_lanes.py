@@ -1,7 +1,5 @@
 """Lanes of a warp on machine code, a few instead of 32, on the CPU; they meet by the rule of `lanes.py`."""
 
-import secrets
-
 import pytest
 from thread_parity import FRAMES, LANES, play_lanes
 
@@ -21,13 +19,13 @@ def test_a_warp_of_equal_consoles_stays_whole_and_others_do_not():
 
 
 @pytest.mark.parametrize("game", ["pong", "seaquest", "ms_pacman", "pitfall2", "up_n_down"])
-def test_lanes_that_meet_play_what_each_plays_alone(game):
-    meetings, places = play_lanes(game, secrets.randbits(30))
+def test_lanes_that_meet_play_what_each_plays_alone(game, seed):
+    meetings, places = play_lanes(game, seed)
     assert meetings > LANES * FRAMES and 0 < places < STOPPED
 
 
 @pytest.mark.exact_gpu
 @pytest.mark.parametrize("game", sorted(load_games()))
-def test_no_meeting_starves_a_lane_of_any_game(game):
-    meetings, places = play_lanes(game, secrets.randbits(30), frames=6)
+def test_no_meeting_starves_a_lane_of_any_game(game, seed):
+    meetings, places = play_lanes(game, seed, frames=6)
     assert meetings > 0 and places < STOPPED
