@@ -1,4 +1,4 @@
-"""Stable-Baselines3's own PPO on its usual Atari environments and on parcade's, interleaved; steps per CPU-second.
+"""Compare Stable-Baselines3's PPO on its usual Atari environments with the same on parcade's, interleaved.
 
     python benchmarks/sb3_envs.py [--game breakout] [--steps 4096] [--repeats 3]
 
