@@ -1,0 +1,96 @@
+"""The learning side of a config: the policy with its initial weights, the algorithm, the gradient exchange."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from parcade.algorithms.base import Algorithm, AlgorithmContext
+from parcade.algorithms.table import algorithm_row
+from parcade.capture import make_capture
+from parcade.cluster import torchrun
+from parcade.cluster.watchdog import patience_seconds
+from parcade.compiled import compile_network
+from parcade.config import TrainConfig
+from parcade.devices import is_stand_in, make_repeatable, torch_device
+from parcade.envs import make_vec
+from parcade.errors import UsageError
+from parcade.exchange.base import Exchange, LocalExchange
+from parcade.policy import Policy
+from parcade.precision import Precision
+from parcade.random import env_seeds
+from parcade.timing import Timer
+
+# Evolution strategies gather no input statistics while learning. They normalise inputs by a reference batch
+# of random play, from environments that no rank plays.
+REFERENCE_ENV = 1 << 39
+REFERENCE_ENVS = 4
+REFERENCE_STEPS = 256
+
+
+def make_policy(config: TrainConfig) -> Policy:
+    """Make the policy for the config's game, with initial weights drawn from the run's seed."""
+    env = make_vec(config.game, 1, config.run.backend, settings=config.env)
+    observation, num_actions = env.single_observation_space, int(env.single_action_space.n)
+    env.close()
+    torch.manual_seed(config.run.seed)
+    make = algorithm_row(config.run.algorithm).make
+    policy = Policy(observation.shape, observation.dtype, num_actions, config.hyper.network, make.head)
+    if make.source_kind == "population" and policy.statistics is not None:
+        policy.statistics.merge(policy.input_moments(_reference_batch(config)))
+    return policy
+
+
+def _reference_batch(config: TrainConfig) -> torch.Tensor:
+    """Return observations ``[T, B, ...]`` of random play, the same in every process of a run."""
+    console_seeds, _ = env_seeds(config.run.seed, REFERENCE_ENV, REFERENCE_ENVS)
+    random = np.random.default_rng([config.run.seed, REFERENCE_ENV])
+    env = make_vec(config.game, REFERENCE_ENVS, config.run.backend, settings=config.env)
+    observations = [env.reset(seed=console_seeds)[0].copy()]
+    for _ in range(REFERENCE_STEPS - 1):
+        actions = random.integers(0, int(env.single_action_space.n), REFERENCE_ENVS)
+        observations.append(env.step(actions)[0].copy())
+    env.close()
+    return torch.from_numpy(np.stack(observations))
+
+
+def make_algorithm(config: TrainConfig, exchange: Exchange) -> Algorithm:
+    """Return the algorithm, attached to the exchange. Every rank starts from the same parameters."""
+    policy = make_policy(config)
+    device = torch_device(config.run.device)
+    if config.run.device == "cuda":
+        make_repeatable()
+    policy.to(device)
+    if config.run.compile:
+        compile_network(policy)
+    draws = np.random.SeedSequence([config.run.seed, 2**32 + exchange.rank]).generate_state(1, np.uint64)[0]
+    generator = torch.Generator().manual_seed(int(draws >> np.uint64(1)))
+    context = AlgorithmContext(policy, Precision(config.run.precision), device.type, generator)
+    algorithm = algorithm_row(config.run.algorithm).make(context, config.hyper)
+    capture = make_capture(config.run.device, enabled=config.run.capture)
+    exchange.attach(policy, algorithm.optimizer(), config.hyper.max_grad_norm, capture)
+    return algorithm
+
+
+def make_exchange(config: TrainConfig, timer: Timer) -> Exchange:
+    """Return the gradient exchange of the config's engine."""
+    if config.run.engine != "mpi":
+        return LocalExchange(timer)
+    if torchrun.launched_by_torchrun():
+        from parcade.exchange.gloo import GlooExchange
+
+        exchange = GlooExchange(timer)
+    elif config.run.device == "cuda":
+        from parcade.exchange.nccl import NcclExchange
+
+        carrier = "gloo" if is_stand_in() else "nccl"
+        exchange = NcclExchange(timer, backend=carrier, timeout_seconds=patience_seconds(config.run.hang_seconds))
+    else:
+        from parcade.exchange.allreduce import AllreduceExchange
+
+        exchange = AllreduceExchange(timer)
+    if config.run.ranks > 1 and exchange.world_size != config.run.ranks:
+        raise UsageError(
+            f"--ranks {config.run.ranks}, but {exchange.world_size} ranks were started; make them the same"
+        )
+    return exchange

@@ -1,0 +1,141 @@
+"""The replay of a config, on the host or on the GPU, and the source that plays into it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from parcade.algorithms.base import Algorithm
+from parcade.build.groups import gives_stacks
+from parcade.config import TrainConfig
+from parcade.devices import free_device_memory, torch_device
+from parcade.envs import make_vec
+from parcade.errors import UsageError
+from parcade.experience.device_replay import DeviceReplay
+from parcade.experience.replay import FILL_STEPS, Replay, ReplaySettings
+from parcade.experience.replay_source import ReplaySource
+from parcade.experience.rollout import AnyGroup
+from parcade.timing import Timer
+
+
+def make_replay_source(
+    config: TrainConfig,
+    algorithm: Algorithm,
+    group: AnyGroup,
+    index: int,
+    count: int,
+    *,
+    shares_here: int,
+    batch_size: int,
+    timer: Timer,
+) -> ReplaySource:
+    """Make shard ``index`` of ``count`` of the config's replay, and the source that fills it from ``group``.
+
+    ``shares_here`` is the number of shards on this host.
+    """
+    hyper = config.hyper
+    block = max(hyper.unroll_length, FILL_STEPS)
+    replay = make_replay(
+        config, hyper.replay_capacity // count, len(group), block=block, shares_here=shares_here
+    )
+    key = np.random.SeedSequence([config.run.seed, 2**33 + index]).generate_state(1, np.uint64)[0]
+    return ReplaySource(
+        group,
+        replay,
+        algorithm.policy,
+        unroll_length=hyper.unroll_length,
+        batch_size=batch_size,
+        learning_starts=max(1, hyper.learning_starts // count),
+        sample_key=int(key),
+        saves_replay=hyper.save_replay,
+        timer=timer,
+    )
+
+
+def make_replay(
+    config: TrainConfig, capacity: int, num_lanes: int, *, block: int, shares_here: int
+) -> Replay | DeviceReplay:
+    """Make an empty replay for the observations of the config's game, on the run's device.
+
+    Args:
+        block: number of steps stored at once.
+        shares_here: number of replays of this size that share this host's memory.
+
+    Errors: UsageError when the replay is too small for its blocks, or memory is too small for the replays.
+    """
+    env = make_vec(config.game, 1, config.run.backend, settings=config.env)
+    space = env.single_observation_space
+    env.close()
+    settings = replay_settings(config, capacity)
+    on_device = config.run.device != "cpu"
+    spill = _spill_directory(config)
+    what = (space.shape, space.dtype, settings.frame_stack)
+    bytes_each = (
+        DeviceReplay.bytes_per_transition(*what)
+        if on_device
+        else Replay.bytes_per_transition(*what, spilled=bool(spill))
+    )
+    there = free_device_memory(config.run.device) // (1 if on_device else shares_here)
+    check_memory(capacity, bytes_each, there)
+    least = 2 * block * settings.frame_stack * num_lanes
+    if capacity < least:
+        raise UsageError(
+            f"replay_capacity of {capacity:,} is too small for {num_lanes} environments "
+            f"that store {block} steps at once; use {least:,} or more"
+        )
+    try:
+        if on_device:
+            dtype = torch.from_numpy(np.empty(0, space.dtype)).dtype
+            return DeviceReplay(settings, num_lanes, space.shape, dtype, torch_device(config.run.device))
+        return Replay(settings, num_lanes, space.shape, space.dtype, spill)
+    except OSError as error:
+        raise UsageError(
+            f"replay_spill={config.hyper.replay_spill}: {error.strerror}; use another directory"
+        ) from error
+    except ValueError as error:
+        raise UsageError(f"replay_{error}; use a larger --replay-capacity") from error
+
+
+def replay_settings(config: TrainConfig, capacity: int) -> ReplaySettings:
+    """Return the settings of a replay with ``capacity`` entries."""
+    hyper = config.hyper
+    return ReplaySettings(
+        capacity=capacity,
+        n_step=hyper.n_step,
+        gamma=hyper.gamma,
+        frame_stack=config.env.frame_stack if gives_stacks(config) else 1,
+        alpha=hyper.priority_exponent,
+    )
+
+
+def _spill_directory(config: TrainConfig) -> Path | None:
+    """Return the directory for the replay's frames, or None. Errors: UsageError if it cannot be used."""
+    if not config.hyper.replay_spill:
+        return None
+    directory = Path(config.hyper.replay_spill)
+    if not directory.is_dir():
+        raise UsageError(f"replay_spill={directory} is not a directory; create it, or use another one")
+    if config.run.device != "cpu":
+        raise UsageError(
+            f"replay_spill={directory}: a replay on device {config.run.device!r} cannot be kept in a file; "
+            "leave replay_spill out"
+        )
+    return directory
+
+
+def shares_on_a_host(config: TrainConfig, count: int) -> int:
+    """Return how many of a topology's replays share a host: 1 on an existing Ray cluster, else all."""
+    return count if config.run.engine != "ray" or not config.topology.address else 1
+
+
+def check_memory(capacity: int, bytes_per_transition: int, there: int) -> None:
+    """Refuse a replay that does not fit into ``there`` bytes of free memory. Errors: UsageError."""
+    needed = capacity * bytes_per_transition
+    if needed > there:
+        raise UsageError(
+            f"replay_capacity={capacity:,} needs {needed / 2**30:.1f} GiB ({bytes_per_transition:,} bytes "
+            f"per transition), but {there / 2**30:.1f} GiB of memory are free; "
+            f"use {there * 9 // 10 // bytes_per_transition:,} or fewer"
+        )
