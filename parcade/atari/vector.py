@@ -38,7 +38,7 @@ class StepResult(NamedTuple):
     reset_frames: np.ndarray  # int64 [n], emulated by a reset inside this step
 
 
-class _Lent:
+class _ReusedArrays:
     """Output arrays that are reused after the caller has dropped all references to them.
 
     New memory costs a page fault every 4 KiB. Each Python or NumPy call after a millisecond of emulation also
@@ -71,7 +71,7 @@ def _references_of_own(arrays: list[object]) -> int:
     return 0
 
 
-# Reference count of an array held only by the list and the loop of `_Lent.take`. Every view adds a reference.
+# Reference count of an array that only the list and the loop of `_ReusedArrays.take` hold. Every view adds one.
 _REFERENCES = _references_of_own([object()])
 
 
@@ -176,8 +176,8 @@ class VectorConsoles:
         self.counted = np.zeros(n, np.int64)
         self._message = np.zeros(MESSAGE_WORDS, np.int64)
         self._renew_final()
-        self._lent = _Lent([(self.observations.shape, np.uint8)])
-        self._lent_results = _Lent([((n,), dtype) for dtype in rounds.OUTCOME_TYPES])
+        self._stack_arrays = _ReusedArrays([(self.observations.shape, np.uint8)])
+        self._result_arrays = _ReusedArrays([((n,), dtype) for dtype in rounds.OUTCOME_TYPES])
         self._stacks = self.observations.reshape(n, stack, math.prod(frame))
         powered = [self.machine.powered[name] for name in ("state", "memory", "random")]
         played = rounds.Played(
@@ -260,9 +260,9 @@ class VectorConsoles:
         """Run a round of all consoles on all threads."""
         message = self._message
         message[rounds.COMMAND - MESSAGE] = command
-        results, message[_RESULTS] = self._lent_results.take()
+        results, message[_RESULTS] = self._result_arrays.take()
         if self.frames is None:
-            (shown,), message[_STACKS] = self._lent.take()
+            (shown,), message[_STACKS] = self._stack_arrays.take()
         else:
             shown, message[_STACKS] = self.observations, 0
         ended = self._pool.run(message)

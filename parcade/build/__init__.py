@@ -1,1 +1,1 @@
-"""What puts the parts of a run together from its config: policy, algorithm, exchange, environments and source."""
+"""Makes the parts of a run from its config: policy, algorithm, exchange, environments and source."""

@@ -84,7 +84,9 @@ def make_exchange(config: TrainConfig, timer: Timer) -> Exchange:
         from parcade.exchange.nccl import NcclExchange
 
         carrier = "gloo" if is_stand_in() else "nccl"
-        exchange = NcclExchange(timer, backend=carrier, timeout_seconds=patience_seconds(config.run.hang_seconds))
+        exchange = NcclExchange(
+            timer, backend=carrier, timeout_seconds=patience_seconds(config.run.hang_seconds)
+        )
     else:
         from parcade.exchange.allreduce import AllreduceExchange
 
