@@ -49,8 +49,8 @@ class DoctorFlags:
 def doctor(arguments: list[str]) -> int:
     """``parcade doctor``; exit code 1 when there is a problem."""
     from parcade.doctor.facts import all_facts
-    from parcade.doctor.pools import Plan
-    from parcade.doctor.rules import examine
+    from parcade.doctor.machine_rules import examine
+    from parcade.doctor.pools import PlannedRun
     from parcade.doctor.running import examine_running, look_at_run
     from parcade.flags import parse
     from parcade.precision import resolve
@@ -61,8 +61,8 @@ def doctor(arguments: list[str]) -> int:
     check_threads("threads_per_rank", flags.threads_per_rank)
     flags = dataclasses.replace(flags, precision=resolve(flags.precision, flags.device))
     running = look_at_run(Path(flags.run), flags.seconds) if flags.run else []
-    names = [field.name for field in dataclasses.fields(Plan)]
-    plan = Plan(**{name: getattr(flags, name) for name in names})
+    names = [field.name for field in dataclasses.fields(PlannedRun)]
+    plan = PlannedRun(**{name: getattr(flags, name) for name in names})
     try:
         facts = all_facts(plan)
     except RuntimeError as error:  # from the probe process

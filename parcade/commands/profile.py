@@ -41,7 +41,7 @@ def profile(arguments: list[str]) -> int:
     """``parcade profile``."""
     from parcade.config import parse_duration
     from parcade.flags import parse, split_flags
-    from parcade.profile.take import Recording, take, train_command, workspace
+    from parcade.profile.take import RecordedCommand, take, train_command, workspace
 
     _need_matplotlib()
     own, rest = split_flags(arguments, OWN, switches=("barrier", "no-barrier"))
@@ -73,7 +73,7 @@ def profile(arguments: list[str]) -> int:
         )
         command = program or train_command(rest, made / "run")
         try:
-            taken = take(Recording(command, shown, flags.seconds, flags.barrier, limit), folder, made)
+            taken = take(RecordedCommand(command, shown, flags.seconds, flags.barrier, limit), folder, made)
         except RuntimeError as error:  # the command failed: its last output says more than our traceback
             print(f"parcade: {error}", file=sys.stderr)
             return 1
@@ -149,15 +149,15 @@ def _read(path: Path, flags: ProfileFlags):
 
 
 def _report(found, folder: Path) -> int:
-    from parcade.profile.describe import SPLIT_PICTURE, TIMELINE_PICTURE, describe
-    from parcade.profile.pictures import draw_split, draw_timeline
+    from parcade.profile.profile_page import SPLIT_PICTURE, TIMELINE_PICTURE, profile_page
+    from parcade.profile.profile_plots import draw_split, draw_timeline
     from parcade.report.page import to_text, write_page
 
     folder.mkdir(parents=True, exist_ok=True)
     draw_split(found, folder / SPLIT_PICTURE)
     if any(rank.timeline for rank in found.ranks):
         draw_timeline(found, folder / TIMELINE_PICTURE)
-    page = describe(found, pictures=True)
+    page = profile_page(found, pictures=True)
     write_page(page, folder)
     print(to_text(page))
     print(f"report in {folder}: report.html, report.md, profile.json")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from parcade.errors import UsageError, missing_extra
 
 if TYPE_CHECKING:
-    from parcade.scale.jobs import Job
+    from parcade.scale.jobs import ScaledJob
 
 
 # Expected values of numeric flags, by range.
@@ -111,8 +111,8 @@ def scale(arguments: list[str]) -> int:
     from parcade.cluster import mpi
     from parcade.commands.profile import report_folder
     from parcade.flags import parse, split_flags
-    from parcade.scale.result import to_json
     from parcade.scale.study import check, study
+    from parcade.scale.study_result import to_json
 
     _need_extras()
     own, rest = split_flags(arguments, OWN)
@@ -140,7 +140,7 @@ def scale(arguments: list[str]) -> int:
     return _report(result, folder, flags)
 
 
-def _job(words: list[str], flags: ScaleFlags) -> Job:
+def _job(words: list[str], flags: ScaleFlags) -> ScaledJob:
     """Return the job to run at every size. Errors: UsageError."""
     from parcade.commands.profile import check_program
     from parcade.flags import parse_training
@@ -176,7 +176,7 @@ def _need_extras() -> None:
 def _plan(flags: ScaleFlags):
     from parcade.config import parse_duration
     from parcade.scale.allreduce_model import Link
-    from parcade.scale.study import Plan
+    from parcade.scale.study import StudyPlan
 
     ranks = counts(flags.ranks, "--ranks")
     if not ranks:
@@ -190,7 +190,7 @@ def _plan(flags: ScaleFlags):
                 f"{name} {uneven[0]} is not a multiple of the smallest of --ranks, {min(ranks)}; use "
                 f"{uneven[0] // min(ranks) * min(ranks)}"
             )
-    return Plan(
+    return StudyPlan(
         ranks=ranks,
         threads=counts(flags.threads, "--threads") or (1,),
         envs=counts(flags.envs, "--envs"),
@@ -220,7 +220,7 @@ def _questions(flags: ScaleFlags):
 
 def _again(flags: ScaleFlags) -> int:
     from parcade.commands.profile import report_folder
-    from parcade.scale.result import from_json
+    from parcade.scale.study_result import from_json
 
     path = Path(flags.read)
     try:
@@ -238,13 +238,13 @@ def _again(flags: ScaleFlags) -> int:
 
 def _report(result, folder: Path, flags: ScaleFlags) -> int:
     from parcade.report.page import to_text, write_page
-    from parcade.scale.describe import describe, picture_name
-    from parcade.scale.pictures import draw_series
+    from parcade.scale.scale_page import picture_name, scale_page
+    from parcade.scale.scale_plots import draw_series
 
     folder.mkdir(parents=True, exist_ok=True)
     for index, series in enumerate(result.series):
         draw_series(series, folder / picture_name(index))
-    page = describe(result, _questions(flags))
+    page = scale_page(result, _questions(flags))
     write_page(page, folder)
     print(to_text(page))
     print(f"report in {folder}: report.html, report.md")

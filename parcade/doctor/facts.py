@@ -14,7 +14,7 @@ import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from parcade.doctor.pools import Plan, Processes, planned_processes
+from parcade.doctor.pools import PlannedRun, Processes, planned_processes
 from parcade.machine import available_cores, cpu_model
 
 # CPU features, by the kernel's names, that affect the speed of networks or the emulator.
@@ -85,7 +85,7 @@ def quick_facts(processes: tuple[Processes, ...] = ()) -> Facts:
     )
 
 
-def all_facts(plan: Plan) -> Facts:
+def all_facts(plan: PlannedRun) -> Facts:
     """Collect all facts. This takes seconds, mostly to start one process like the plan's."""
     facts = quick_facts(planned_processes(plan))
     return replace(facts, **_mpi_facts(), **_gpu_facts(), ray=_version("ray"), slurm=_slurm(), games=_games())

@@ -18,7 +18,7 @@ PROBE_SECONDS = 60
 
 
 @dataclass(frozen=True)
-class Plan:
+class PlannedRun:
     """The run to examine: its number and kind of processes."""
 
     engine: str = "local"
@@ -43,7 +43,7 @@ class Processes:
         return max(self.pools, key=lambda pool: pool.threads, default=Pool("none", 1))
 
 
-def planned_processes(plan: Plan) -> tuple[Processes, ...]:
+def planned_processes(plan: PlannedRun) -> tuple[Processes, ...]:
     """Return the processes that the plan would start here. Errors: RuntimeError if the probe fails."""
     from parcade.cluster.mpi import rank_environment
     from parcade.threads import rank_threads

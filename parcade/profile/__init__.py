@@ -4,5 +4,5 @@
 - ``data.py`` defines the contents of these files.
 - ``advice.py`` derives findings from them, one pure function per rule.
 - ``take.py`` runs a command under the recorder.
-- ``describe.py`` and ``pictures.py`` create the report.
+- ``profile_page.py`` and ``profile_plots.py`` create the report.
 """

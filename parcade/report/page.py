@@ -44,14 +44,14 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Picture:
+class Image:
     """An image file next to the report."""
 
     name: str
     alt: str
 
 
-Block = Heading | Text | Table | Picture
+Block = Heading | Text | Table | Image
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def to_text(page: Page) -> str:
                 lines.append("")
             case Table(headers, rows, _):
                 lines += [*_aligned([headers, *rows]), ""]
-            case Picture(name, alt):
+            case Image(name, alt):
                 lines += [f"({name}: {alt})", ""]
     return "\n".join(lines)
 
@@ -108,7 +108,7 @@ def to_markdown(page: Page) -> str:
                 rule = ["---"] + ["---" if prose else "--:"] * (len(headers) - 1)
                 escaped = [[cell.replace("|", "\\|") for cell in row] for row in rows]
                 lines += ["| " + " | ".join(row) + " |" for row in [headers, rule, *escaped]] + [""]
-            case Picture(name, alt):
+            case Image(name, alt):
                 lines += [f"![{alt}]({name})", ""]
     return "\n".join(lines)
 
@@ -132,7 +132,7 @@ def to_html(page: Page, folder: Path) -> str:
                 lines.append(
                     f"<table{' class=prose' if prose else ''}><tr>{cells(headers, 'th')}</tr>{body}</table>"
                 )
-            case Picture(name, alt):
+            case Image(name, alt):
                 data = base64.b64encode((folder / name).read_bytes()).decode()
                 lines.append(f'<p><img alt="{e(alt)}" src="data:image/png;base64,{data}"></p>')
     return "\n".join(lines) + "\n"

@@ -3,6 +3,7 @@
 - ``fits.py`` fits rates as functions of size, with ranges.
 - ``measure.py`` runs the sizes, interleaved and repeated.
 - ``synthetic.py`` goes beyond this machine's cores: ranks sleep instead of computing, the Allreduce is real.
+- ``rank_work.py`` derives the work of a rank from measurements.
 - ``simulate.py`` simulates thousands of ranks from measured parts.
-- ``answers.py``, ``describe.py`` and ``pictures.py`` create the report.
+- ``answers.py``, ``scale_page.py`` and ``scale_plots.py`` create the report.
 """

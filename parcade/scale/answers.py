@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from parcade.errors import UsageError
-from parcade.scale.fits import Fit
+from parcade.scale.fits import CurveFit
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def steps_to_score(curve: Path, score: float) -> tuple[int, float]:
     return reached[milestone], milestone
 
 
-def answer(questions: Questions, fits: dict[str, Fit]) -> list[Answer]:
+def answer(questions: Questions, fits: dict[str, CurveFit]) -> list[Answer]:
     """Answer every question by every fit.
 
     Errors: UsageError if the learning curve never reaches the score.

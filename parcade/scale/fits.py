@@ -30,7 +30,7 @@ Samples = Mapping[int, Sequence[float]]
 
 
 @dataclass(frozen=True)
-class Fit:
+class CurveFit:
     """One curve fitted to the samples.
 
     | field | meaning |
@@ -135,7 +135,7 @@ def range_holds(repeats: int) -> float:
     return 1 - 0.5 ** (repeats - 1)
 
 
-def fit(name: str, samples: Samples) -> Fit:
+def fit(name: str, samples: Samples) -> CurveFit:
     """Fit a curve to the median rate of every size, and separately to each repeat that all sizes have.
 
     Errors: ValueError for fewer sizes than the curve has parameters.
@@ -151,10 +151,10 @@ def fit(name: str, samples: Samples) -> Fit:
     repeats = np.array([curve.fit(n, np.array(row)) for row in whole] if len(whole) > 1 else [])
     fitted = np.array([curve.rate(size, *values) for size in n])
     parameters = {key: float(value) for key, value in zip(curve.names, values, strict=True)}
-    return Fit(name, parameters, repeats, float(np.mean(np.abs(fitted / medians - 1))))
+    return CurveFit(name, parameters, repeats, float(np.mean(np.abs(fitted / medians - 1))))
 
 
-def fit_all(samples: Samples) -> dict[str, Fit]:
+def fit_all(samples: Samples) -> dict[str, CurveFit]:
     """Fit every curve for which there are enough sizes."""
     return {name: fit(name, samples) for name, curve in CURVES.items() if len(samples) >= curve.least_sizes}
 

@@ -14,7 +14,7 @@ from typing import Literal
 
 from parcade.profile.data import Profile
 from parcade.profile.take import take, workspace
-from parcade.scale.jobs import Job, Scaling, Size
+from parcade.scale.jobs import JobSize, ScaledJob, Scaling
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,11 @@ class Series:
         )
         return f"{self.scaling} scaling, {envs}, {self.threads} thread(s) per rank"
 
+    def size(self, ranks: int, smallest: int) -> JobSize:
+        """Return the size with this number of ranks. Under weak scaling, environments grow with the ranks."""
+        num_envs = self.num_envs * ranks // smallest if self.scaling == "weak" else self.num_envs
+        return JobSize(self.scaling, ranks, self.threads, num_envs)
+
 
 @dataclass
 class Point:
@@ -43,7 +48,7 @@ class Point:
     that there are more ranks x threads than cores.
     """
 
-    size: Size
+    size: JobSize
     kind: Literal["measured", "synthetic"]
     shares_cores: bool
     steps_per_second: list[float] = field(default_factory=list)
@@ -52,18 +57,13 @@ class Point:
     profiles: list[Profile] = field(default_factory=list)
 
 
-def sizes_of(series: Series, ranks: list[int]) -> list[Size]:
-    """Return the sizes of a series. Under weak scaling, environments grow with the ranks."""
-    smallest = min(ranks)
-    grow = series.scaling == "weak"
-    return [
-        Size(series.scaling, n, series.threads, series.num_envs * n // smallest if grow else series.num_envs)
-        for n in ranks
-    ]
+def sizes_of(series: Series, ranks: list[int]) -> list[JobSize]:
+    """Return the sizes of a series."""
+    return [series.size(n, min(ranks)) for n in ranks]
 
 
 def measure(
-    job: Job,
+    job: ScaledJob,
     points: list[Point],
     folder: Path,
     *,

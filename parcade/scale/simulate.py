@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from parcade.scale.allreduce_model import AllreduceModel
-from parcade.scale.parts import Parts
+from parcade.scale.rank_work import RankWork
 
 ITERATIONS = 400
 
@@ -42,7 +42,7 @@ class Simulated:
 
 
 def simulate(
-    parts: Parts,
+    parts: RankWork,
     model: AllreduceModel,
     *,
     ranks: int,

@@ -9,16 +9,16 @@ from pathlib import Path
 
 from parcade.machine import available_cores, commit, machine
 from parcade.scale.allreduce_model import Link, fit_model, measure_allreduce
-from parcade.scale.jobs import Job, Scaling
+from parcade.scale.jobs import ScaledJob, Scaling
 from parcade.scale.measure import Point, Series, measure, sizes_of
-from parcade.scale.parts import parts_of
-from parcade.scale.result import ScaleResult, SeriesResult
+from parcade.scale.rank_work import rank_work_of
 from parcade.scale.simulate import simulate
+from parcade.scale.study_result import ScaleResult, SeriesResult
 from parcade.scale.synthetic import run_synthetic
 
 
 @dataclass(frozen=True)
-class Plan:
+class StudyPlan:
     """The sizes to run.
 
     ``ranks``, ``synthetic`` and ``simulated`` are the numbers of ranks of each kind. ``envs`` are the numbers
@@ -38,7 +38,7 @@ class Plan:
     link: Link | None
 
 
-def all_series(plan: Plan, job: Job) -> list[Series]:
+def all_series(plan: StudyPlan, job: ScaledJob) -> list[Series]:
     """Return a series for every combination in the plan."""
     envs = plan.envs or (job.num_envs,)
     return [
@@ -49,14 +49,16 @@ def all_series(plan: Plan, job: Job) -> list[Series]:
     ]
 
 
-def check(plan: Plan, job: Job) -> None:
+def check(plan: StudyPlan, job: ScaledJob) -> None:
     """Reject sizes that cannot run, before anything starts. Errors: UsageError."""
     for series in all_series(plan, job):
         for size in sizes_of(series, list(plan.ranks)):
             job.check(size)
 
 
-def study(plan: Plan, job: Job, folder: Path, *, command: str, say: Callable[[str], None]) -> ScaleResult:
+def study(
+    plan: StudyPlan, job: ScaledJob, folder: Path, *, command: str, say: Callable[[str], None]
+) -> ScaleResult:
     """Run the plan. Errors: UsageError and RuntimeError from the runs."""
     cores, load = available_cores(), os.getloadavg()[0]
     found = []
@@ -97,9 +99,9 @@ def study(plan: Plan, job: Job, folder: Path, *, command: str, say: Callable[[st
     return result
 
 
-def _add_synthetic(series: SeriesResult, plan: Plan, say: Callable[[str], None]) -> None:
+def _add_synthetic(series: SeriesResult, plan: StudyPlan, say: Callable[[str], None]) -> None:
     """Run the synthetic sizes. Sizes that are also measured show the error of sleeping ranks."""
-    parts = parts_of(series.points, series.series.unit)
+    parts = rank_work_of(series.points, series.series.unit)
     smallest = min(plan.ranks)
     points = []
     for ranks in plan.synthetic:
@@ -115,9 +117,9 @@ def _add_synthetic(series: SeriesResult, plan: Plan, say: Callable[[str], None])
     series.points += points
 
 
-def _simulate(series: SeriesResult, plan: Plan, result: ScaleResult, say: Callable[[str], None]) -> None:
+def _simulate(series: SeriesResult, plan: StudyPlan, result: ScaleResult, say: Callable[[str], None]) -> None:
     """Simulate every size that was run, for validation, and every requested size with enough environments."""
-    parts = parts_of(series.points, series.series.unit)
+    parts = rank_work_of(series.points, series.series.unit)
     model = fit_model(result.timings, result.cores, plan.link)
     series.stands_on = parts.stands_on
     for point in series.points:

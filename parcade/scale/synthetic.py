@@ -16,14 +16,14 @@ from pathlib import Path
 import numpy as np
 
 from parcade.cluster import mpi
-from parcade.scale.parts import Parts
+from parcade.scale.rank_work import RankWork
 
 SLEEP_OVERSHOOT_SECONDS = 6e-5
 """Time that Linux adds to a sleep: 50 us of timer slack, and the wake-up."""
 
 
 def run_synthetic(
-    parts: Parts, ranks: int, envs_per_rank: float, seconds: float, seed: int
+    parts: RankWork, ranks: int, envs_per_rank: float, seconds: float, seed: int
 ) -> dict[str, float]:
     """Return steps per second and the share of communication for ranks that sleep instead of computing.
 

@@ -68,9 +68,9 @@ def test_facts_of_this_machine_are_there():
 def test_the_pools_of_a_rank_are_as_wide_as_the_run_would_make_them(monkeypatch):
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         monkeypatch.delenv(name, raising=False)
-    (sized,) = pools.planned_processes(facts.Plan(engine="mpi", ranks=3, threads_per_rank=1))
+    (sized,) = pools.planned_processes(facts.PlannedRun(engine="mpi", ranks=3, threads_per_rank=1))
     assert sized.count == 3 and {pool.threads for pool in sized.pools} == {1}
-    (unmanaged,) = pools.planned_processes(facts.Plan(engine="mpi", ranks=3, threads_per_rank=-1))
+    (unmanaged,) = pools.planned_processes(facts.PlannedRun(engine="mpi", ranks=3, threads_per_rank=-1))
     assert unmanaged.widest.threads == available_cores()
     assert {"torch"} < {pool.library for pool in unmanaged.pools}
 

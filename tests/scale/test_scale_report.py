@@ -11,11 +11,11 @@ from parcade.report.page import to_markdown, to_text
 from parcade.scale import fits
 from parcade.scale.allreduce_model import Link, Timing
 from parcade.scale.answers import Questions, answer, steps_to_score
-from parcade.scale.describe import describe, prediction_errors
 from parcade.scale.measure import Series, sizes_of
-from parcade.scale.pictures import draw_series
-from parcade.scale.result import ScaleResult, SeriesResult, from_json, to_json
+from parcade.scale.scale_page import prediction_errors, scale_page
+from parcade.scale.scale_plots import draw_series
 from parcade.scale.simulate import Simulated
+from parcade.scale.study_result import ScaleResult, SeriesResult, from_json, to_json
 
 pytest.importorskip("scipy", reason="the extra parcade[reports] is not installed")
 pytestmark = pytest.mark.quick
@@ -76,7 +76,7 @@ def test_shared_sizes_are_in_no_fit_and_measured_ones_win_over_synthetic(study):
 
 
 def test_the_report_says_what_was_found_and_what_it_stands_on(study):
-    text = to_text(describe(study, Questions(rate=500, price=3.0, cores_per_node=2)))
+    text = to_text(scale_page(study, Questions(rate=500, price=3.0, cores_per_node=2)))
     assert "usl: lambda n / (1 + sigma (n - 1) + kappa n (n - 1))" in text
     assert "synthetic" in text and "measured, shared" in text
     assert "largest error is" in text and "(given, not measured)" in text
@@ -96,10 +96,10 @@ def test_the_report_says_what_was_found_and_what_it_stands_on(study):
 
 
 def test_a_study_on_a_busy_machine_says_that_its_rates_do_not_belong_together(study):
-    assert "other programs" not in to_text(describe(study, Questions()))
+    assert "other programs" not in to_text(scale_page(study, Questions()))
     study.series[0].points[0].steps_per_cpu_second = [400.0]
     assert "A single rank got 25% of a core: other programs used the machine." in to_text(
-        describe(study, Questions())
+        scale_page(study, Questions())
     )
 
 
@@ -107,7 +107,7 @@ def test_the_file_gives_the_same_report_again(study, tmp_path):
     data = json.loads(json.dumps(to_json(study)))
     again = from_json(data)
     assert to_json(again) == data
-    page = lambda result: to_markdown(describe(result, Questions())).replace("-0%", "+0%")  # noqa: E731
+    page = lambda result: to_markdown(scale_page(result, Questions())).replace("-0%", "+0%")  # noqa: E731
     assert page(again) == page(study)
     with pytest.raises(UsageError, match="schema_version 9"):
         from_json({**to_json(study), "schema_version": 9})

@@ -6,7 +6,7 @@ from points import FIXED, PER_ENV, point
 
 from parcade.errors import UsageError
 from parcade.scale.allreduce_model import AllreduceModel, Link, Timing, fit_model, relative_errors
-from parcade.scale.parts import Parts, parts_of
+from parcade.scale.rank_work import RankWork, rank_work_of
 from parcade.scale.simulate import simulate
 
 pytest.importorskip("scipy", reason="the extra parcade[reports] is not installed")
@@ -16,7 +16,7 @@ FREE = AllreduceModel((0.0,) * 5, cores=4)
 
 
 def test_a_ranks_work_is_split_into_what_grows_with_its_environments_and_what_does_not():
-    parts = parts_of(
+    parts = rank_work_of(
         [point(1, 32), point(2, 32), point(4, 32, shares_cores=True, relative=((9.0, 9.0, 9.0),))]
     )
     assert parts.fixed[:2] == pytest.approx(FIXED[:2]) and parts.per_env[:2] == pytest.approx(PER_ENV[:2])
@@ -26,7 +26,7 @@ def test_a_ranks_work_is_split_into_what_grows_with_its_environments_and_what_do
 
 
 def test_with_several_threads_the_work_is_taken_by_wall_clock():
-    one, two = parts_of([point(1, 32)]), parts_of([point(1, 32, threads=2)])
+    one, two = rank_work_of([point(1, 32)]), rank_work_of([point(1, 32, threads=2)])
     assert (
         two.segments(32, first=True)[0, 0] == pytest.approx(2 * one.segments(32, first=True)[0, 0])
         and "wall clock" in two.stands_on
@@ -35,12 +35,13 @@ def test_with_several_threads_the_work_is_taken_by_wall_clock():
 
 def test_parts_need_a_size_with_a_core_for_every_rank():
     with pytest.raises(UsageError, match="include 1 in --ranks"):
-        parts_of([point(4, 32, shares_cores=True)])
+        rank_work_of([point(4, 32, shares_cores=True)])
 
 
 def plain_parts(relative=((1.0, 1.0),), first=None):
     first = np.ones(len(relative), bool) if first is None else np.array(first)
-    return Parts(np.array([1.0, 0.5]), np.zeros(2), np.array(relative), first, np.array([4e6]), 10.0, "hand")
+    fixed, call_bytes = np.array([1.0, 0.5]), np.array([4e6])
+    return RankWork(fixed, np.zeros(2), np.array(relative), first, call_bytes, 10.0, "hand")
 
 
 def test_ranks_that_work_alike_and_talk_for_nothing_scale_perfectly():

@@ -21,7 +21,7 @@ from parcade.scale.measure import Point
 
 
 @dataclass(frozen=True)
-class Parts:
+class RankWork:
     """A rank's own work.
 
     | field | shape | meaning |
@@ -48,7 +48,7 @@ class Parts:
         return rows * (self.fixed + self.per_env * envs_per_rank)
 
 
-def parts_of(points: list[Point], unit: str = "environments") -> Parts:
+def rank_work_of(points: list[Point], unit: str = "environments") -> RankWork:
     """Derive parts from the points measured with a core for every rank.
 
     Errors: UsageError if there are none.
@@ -81,7 +81,7 @@ def parts_of(points: list[Point], unit: str = "environments") -> Parts:
         f"{point.size.ranks} rank(s), {point.size.num_envs / point.size.ranks:g} {unit} each"
         for point in sources
     )
-    return Parts(
+    return RankWork(
         fixed,
         per_env,
         np.concatenate(relative),

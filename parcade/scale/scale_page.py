@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import statistics
 
-from parcade.report.page import Block, Heading, Page, Picture, Table, Text
+from parcade.report.page import Block, Heading, Image, Page, Table, Text
 from parcade.scale.allreduce_model import fit_model, relative_errors
 from parcade.scale.answers import Questions, answer
-from parcade.scale.fits import CURVES, Fit, efficiency, fit_all, range_holds, speed_up, turning_size
-from parcade.scale.result import ScaleResult, SeriesResult
+from parcade.scale.fits import CURVES, CurveFit, efficiency, fit_all, range_holds, speed_up, turning_size
+from parcade.scale.study_result import ScaleResult, SeriesResult
 
 FORMULAS = {
     "line": "a + b n",
@@ -26,7 +26,7 @@ def picture_name(index: int) -> str:
     return f"scale-{index}.png"
 
 
-def describe(result: ScaleResult, questions: Questions) -> Page:
+def scale_page(result: ScaleResult, questions: Questions) -> Page:
     """Return the report's page. Plots are named by ``picture_name``."""
     blocks: list[Block] = [Text(_introduction(result))]
     for index, series in enumerate(result.series):
@@ -36,7 +36,7 @@ def describe(result: ScaleResult, questions: Questions) -> Page:
         ]
         blocks += [
             Text(_spread_note(series)),
-            Picture(picture_name(index), f"rate and efficiency, {series.series.title}"),
+            Image(picture_name(index), f"rate and efficiency, {series.series.title}"),
         ]
         fits = fit_all(series.samples())
         blocks += _fit_blocks(series, fits)
@@ -126,12 +126,12 @@ def _spread_note(series: SeriesResult) -> str:
     return " ".join(parts)
 
 
-def _parameter(fit: Fit, name: str) -> str:
+def _parameter(fit: CurveFit, name: str) -> str:
     shown = f"{name} {fit.parameters[name]:.4g}"
     return shown + (" [{:.3g}, {:.3g}]".format(*fit.ranges[name]) if name in fit.ranges else "")
 
 
-def _range_note(fit: Fit) -> str:
+def _range_note(fit: CurveFit) -> str:
     count = len(fit.repeats)
     if not count:
         return ""
@@ -142,7 +142,7 @@ def _range_note(fit: Fit) -> str:
     )
 
 
-def _fit_blocks(series: SeriesResult, fits: dict[str, Fit]) -> list[Block]:
+def _fit_blocks(series: SeriesResult, fits: dict[str, CurveFit]) -> list[Block]:
     if not fits:
         return [
             Text(
@@ -200,7 +200,7 @@ def prediction_errors(series: SeriesResult) -> list[tuple[int, list[int], str, f
     return rows
 
 
-def _answers(questions: Questions, fits: dict[str, Fit]) -> list[Block]:
+def _answers(questions: Questions, fits: dict[str, CurveFit]) -> list[Block]:
     found = answer(questions, fits)
     if not found:
         return []

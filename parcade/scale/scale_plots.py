@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from parcade.profile.pictures import pyplot_without_display
+from parcade.profile.profile_plots import pyplot_without_display
 from parcade.scale.fits import efficiency, fit_all
-from parcade.scale.result import SeriesResult
+from parcade.scale.study_result import SeriesResult
 
 COLOURS = {"line": "#4a9d5b", "amdahl": "#2b65a8", "usl": "#d9534f"}
 MARKERS = {"measured": ("o", "black", "measured"), "shared": ("x", "0.45", "measured, ranks share cores"),

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from parcade.doctor.facts import Facts
-from parcade.doctor.pools import Plan
+from parcade.doctor.pools import PlannedRun
 from parcade.report.findings import Finding, by_gravity
 
-Rule = Callable[[Facts, Plan], Iterator[Finding]]
+Rule = Callable[[Facts, PlannedRun], Iterator[Finding]]
 
 BUSY_LOAD_SHARE = 0.5
 """With a load average above this share of the cores, wall-clock measurements are not repeatable."""
@@ -18,7 +18,7 @@ RANK_SHARED_MEMORY_BYTES = 32 * 2**20
 """Memory that Open MPI and MPICH map in /dev/shm per rank, rounded up."""
 
 
-def threads_against_cores(facts: Facts, plan: Plan) -> Iterator[Finding]:
+def threads_against_cores(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
     """More computing threads than cores.
 
     This slowed Karpathy's learner on many MPI ranks until each rank was limited to one thread.
@@ -41,7 +41,7 @@ def threads_against_cores(facts: Facts, plan: Plan) -> Iterator[Finding]:
         )
 
 
-def waiting_threads_spin(facts: Facts, plan: Plan) -> Iterator[Finding]:
+def waiting_threads_spin(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
     """OpenMP threads that busy-wait."""
     several = any(group.widest.threads > 1 for group in facts.processes)
     if several and facts.wait_policy.upper() != "PASSIVE":
@@ -54,7 +54,7 @@ def waiting_threads_spin(facts: Facts, plan: Plan) -> Iterator[Finding]:
         )
 
 
-def ranks_against_cores(facts: Facts, plan: Plan) -> Iterator[Finding]:
+def ranks_against_cores(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
     """More ranks than cores."""
     if plan.ranks > facts.core_budget:
         yield Finding(
@@ -66,7 +66,7 @@ def ranks_against_cores(facts: Facts, plan: Plan) -> Iterator[Finding]:
         )
 
 
-def affinity(facts: Facts, plan: Plan) -> Iterator[Finding]:
+def affinity(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
     """A launcher or a batch system that pins this process to some of the machine's cores."""
     if len(facts.usable_cores) < facts.cores:
         shown = ",".join(map(str, facts.usable_cores[:8])) + (",..." if len(facts.usable_cores) > 8 else "")
@@ -79,7 +79,7 @@ def affinity(facts: Facts, plan: Plan) -> Iterator[Finding]:
         )
 
 
-def cgroup(facts: Facts, plan: Plan) -> Iterator[Finding]:
+def cgroup(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
     """Container limits that libraries ignore when they size their thread pools."""
     if facts.cgroup_cores is not None and facts.cgroup_cores < len(facts.usable_cores):
         threads = max(1, int(facts.cgroup_cores / max(1, plan.ranks)))
@@ -102,7 +102,7 @@ def cgroup(facts: Facts, plan: Plan) -> Iterator[Finding]:
         )
 
 
-def numa(facts: Facts, plan: Plan) -> Iterator[Finding]:
+def numa(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
     """Several NUMA nodes: memory that is near some cores and far from others."""
     nodes = len([node for node in facts.numa_nodes if node])
     if nodes > 1 and plan.engine != "mpi":
@@ -115,7 +115,7 @@ def numa(facts: Facts, plan: Plan) -> Iterator[Finding]:
         )
 
 
-def simd(facts: Facts, plan: Plan) -> Iterator[Finding]:
+def simd(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
     """The number formats that the CPU supports natively."""
     native_bfloat16 = {"avx512_bf16", "amx_bf16", "bf16"} & set(facts.simd)
     if plan.precision == "bfloat16" and plan.device == "cpu" and not native_bfloat16:
@@ -136,7 +136,7 @@ def simd(facts: Facts, plan: Plan) -> Iterator[Finding]:
         )
 
 
-def mpi(facts: Facts, plan: Plan) -> Iterator[Finding]:
+def mpi(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
     """A missing MPI, or a launcher of another MPI."""
     if plan.engine != "mpi":
         return
@@ -175,7 +175,7 @@ def _mpi_family(text: str) -> str | None:
     return "mpich" if any(name in lower for name in ("mpich", "hydra", "intel(r) mpi")) else None
 
 
-def shared_memory(facts: Facts, plan: Plan) -> Iterator[Finding]:
+def shared_memory(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
     """A /dev/shm that is too small for the ranks; its default size in containers is 64 MiB."""
     free, needed = facts.shared_memory_free_bytes, plan.ranks * RANK_SHARED_MEMORY_BYTES
     if plan.engine in ("mpi", "ray") and free is not None and free < needed:
@@ -188,7 +188,7 @@ def shared_memory(facts: Facts, plan: Plan) -> Iterator[Finding]:
         )
 
 
-def slurm(facts: Facts, plan: Plan) -> Iterator[Finding]:
+def slurm(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
     """In an allocation: more threads than CPUs per task."""
     given = facts.slurm_job.get("SLURM_CPUS_PER_TASK", "")
     widest = max((group.widest.threads for group in facts.processes), default=1)
@@ -202,7 +202,7 @@ def slurm(facts: Facts, plan: Plan) -> Iterator[Finding]:
         )
 
 
-def gpu(facts: Facts, plan: Plan) -> Iterator[Finding]:
+def gpu(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
     """A GPU that is requested but unusable, or usable but idle."""
     if plan.device == "cuda" and not facts.torch_sees_gpu:
         built = (
@@ -225,7 +225,7 @@ def gpu(facts: Facts, plan: Plan) -> Iterator[Finding]:
         )
 
 
-def roms(facts: Facts, plan: Plan) -> Iterator[Finding]:
+def roms(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
     """An ale-py that is missing or has no ROMs."""
     if not facts.games:
         yield Finding(
@@ -237,7 +237,7 @@ def roms(facts: Facts, plan: Plan) -> Iterator[Finding]:
         )
 
 
-def numba_cache(facts: Facts, plan: Plan) -> Iterator[Finding]:
+def numba_cache(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
     """The native consoles' kernels: whether they are cached or compiled at every start."""
     if plan.backend != "native":
         return
@@ -259,7 +259,7 @@ def numba_cache(facts: Facts, plan: Plan) -> Iterator[Finding]:
         )
 
 
-def load(facts: Facts, plan: Plan) -> Iterator[Finding]:
+def load(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
     """Other work on the machine."""
     if facts.load is not None and facts.load > BUSY_LOAD_SHARE * facts.core_budget:
         yield Finding(
@@ -299,6 +299,6 @@ QUICK_RULES: tuple[Rule, ...] = (
 )
 
 
-def examine(facts: Facts, plan: Plan, rules: tuple[Rule, ...] = RULES) -> list[Finding]:
+def examine(facts: Facts, plan: PlannedRun, rules: tuple[Rule, ...] = RULES) -> list[Finding]:
     """Return all findings, the most severe first."""
     return by_gravity(finding for rule in rules for finding in rule(facts, plan))

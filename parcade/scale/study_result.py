@@ -7,7 +7,7 @@ from typing import Any
 
 from parcade.errors import UsageError
 from parcade.scale.allreduce_model import Link, Timing
-from parcade.scale.jobs import Size
+from parcade.scale.jobs import JobSize
 from parcade.scale.measure import Point, Series
 from parcade.scale.simulate import Simulated
 
@@ -78,7 +78,7 @@ def from_json(data: dict[str, Any]) -> ScaleResult:
     fields["series"] = [
         SeriesResult(
             Series(**row["series"]),
-            [Point(**{**point, "size": Size(**point["size"])}) for point in row["points"]],
+            [Point(**{**point, "size": JobSize(**point["size"])}) for point in row["points"]],
             [Simulated(**simulated) for simulated in row["validation"]],
             [Simulated(**simulated) for simulated in row["simulated"]],
             row["stands_on"],

@@ -6,7 +6,7 @@ import statistics
 
 from parcade.profile.advice import advise
 from parcade.profile.data import Profile
-from parcade.report.page import Block, Heading, Page, Picture, Table, Text
+from parcade.report.page import Block, Heading, Image, Page, Table, Text
 from parcade.timing import DEVICE_KINDS, SCOPES
 
 SPLIT_PICTURE, TIMELINE_PICTURE = "split.png", "timeline.png"
@@ -26,7 +26,7 @@ DEVICE_NOTE = (
 )
 
 
-def describe(profile: Profile, *, pictures: bool) -> Page:
+def profile_page(profile: Profile, *, pictures: bool) -> Page:
     """Return the report's page. ``pictures`` says whether the plots have been drawn next to it."""
     blocks: list[Block] = [
         Text(_summary(profile)),
@@ -36,7 +36,7 @@ def describe(profile: Profile, *, pictures: bool) -> Page:
     ]
     blocks += [_split_table(profile)]
     if pictures:
-        blocks += [Picture(SPLIT_PICTURE, "share of wall clock by scope, one bar per rank")]
+        blocks += [Image(SPLIT_PICTURE, "share of wall clock by scope, one bar per rank")]
     blocks += [Text(_split_note(profile))]
     if profile.has_device:
         blocks += [
@@ -47,7 +47,7 @@ def describe(profile: Profile, *, pictures: bool) -> Page:
     if pictures and any(rank.timeline for rank in profile.ranks):
         blocks += [
             Heading("Timeline of the last iterations"),
-            Picture(TIMELINE_PICTURE, "timeline of the last iterations of every rank"),
+            Image(TIMELINE_PICTURE, "timeline of the last iterations of every rank"),
         ]
     blocks += [Heading("Processes"), _process_table(profile)]
     if len(profile.ranks) > 1:
