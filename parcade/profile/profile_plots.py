@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from parcade.profile.data import Profile
+from parcade.report.plots import figure_in
 from parcade.timing import SCOPES
 
 # Same in every plot: emulation green, the network blue, other ranks red, overheads yellow, purple and grey.
@@ -21,31 +22,28 @@ COLOURS = {
     "checkpoint": "#8d6bb1",
     "other": "#b8b8b8",
 }
+LEGEND = {"loc": "outside upper center", "ncols": 5, "frameon": False, "fontsize": 8}
 
 
 def draw_split(profile: Profile, path: Path) -> None:
     """Draw the share of wall clock by scope, one bar per rank."""
-    pyplot = pyplot_without_display()
     rows = [(f"rank {rank.rank}", rank.seconds) for rank in profile.ranks]
     rows += [(f"actor of {rank.rank}", rank.actor_seconds) for rank in profile.ranks if rank.actor_seconds]
-    figure, axes = pyplot.subplots(figsize=(8, 1.3 + 0.42 * len(rows)), layout="constrained")
-    left = np.zeros(len(rows))
-    for scope in SCOPES:
-        widths = np.array([split.get(scope, 0.0) / max(sum(split.values()), 1e-9) for _, split in rows])
-        if widths.max() > 0.001:
-            axes.barh(range(len(rows)), widths, left=left, color=COLOURS[scope], label=scope, height=0.75)
-            for y, (x, width) in enumerate(zip(left, widths, strict=True)):
-                if width > 0.06:
-                    axes.text(x + width / 2, y, f"{width:.0%}", ha="center", va="center", fontsize=8)
-        left += widths
-    axes.set_yticks(range(len(rows)), [name for name, _ in rows])
-    axes.invert_yaxis()
-    axes.set_xlim(0, 1)
-    axes.xaxis.set_major_formatter("{x:.0%}")
-    axes.set_xlabel("share of wall clock")
-    figure.legend(loc="outside upper center", ncols=5, frameon=False, fontsize=8)
-    figure.savefig(path, dpi=110)
-    pyplot.close(figure)
+    with figure_in(path, figsize=(8, 1.3 + 0.42 * len(rows))) as (figure, axes):
+        left = np.zeros(len(rows))
+        for scope in SCOPES:
+            widths = np.array([split.get(scope, 0.0) / max(sum(split.values()), 1e-9) for _, split in rows])
+            if widths.max() > 0.001:
+                axes.barh(range(len(rows)), widths, left=left, color=COLOURS[scope], label=scope, height=0.75)
+                for y, (x, width) in enumerate(zip(left, widths, strict=True)):
+                    if width > 0.06:
+                        axes.text(x + width / 2, y, f"{width:.0%}", ha="center", va="center", fontsize=8)
+            left += widths
+        axes.set_yticks(range(len(rows)), [name for name, _ in rows])
+        axes.invert_yaxis()
+        axes.set(xlim=(0, 1), xlabel="share of wall clock")
+        axes.xaxis.set_major_formatter("{x:.0%}")
+        figure.legend(**LEGEND)
 
 
 def draw_timeline(profile: Profile, path: Path) -> None:
@@ -53,49 +51,23 @@ def draw_timeline(profile: Profile, path: Path) -> None:
 
     The height of a bin is divided among its scopes.
     """
-    pyplot = pyplot_without_display()
     ranks = [rank for rank in profile.ranks if rank.timeline]
-    figure, axes = pyplot.subplots(
-        len(ranks), 1, sharex=True, squeeze=False, figsize=(8, 1.4 + 0.6 * len(ranks)), layout="constrained"
-    )
     origin = min(rank.timeline_start_seconds for rank in ranks)
-    end = (
-        max(rank.timeline_start_seconds + len(rank.timeline) * rank.timeline_bin_seconds for rank in ranks)
-        - origin
-    )
-    for row, rank in zip(axes[:, 0], ranks, strict=True):
-        shares = np.array(rank.timeline)  # [bins, scopes]
-        times = np.arange(len(shares) + 1) * rank.timeline_bin_seconds + rank.timeline_start_seconds - origin
-        stacked = np.cumsum(shares, axis=1)
-        below = np.zeros(len(shares))
-        for i, scope in enumerate(SCOPES):
-            if shares[:, i].max() > 0:
-                row.stairs(stacked[:, i], times, baseline=below, fill=True, color=COLOURS[scope], label=scope)
-            below = stacked[:, i]
-        row.set_ylim(0, 1)
-        row.set_xlim(0, end)
-        row.set_yticks([])
-        row.set_ylabel(f"rank {rank.rank}", rotation=0, ha="right", va="center")
-        for spine in row.spines.values():
-            spine.set_visible(False)
-    axes[-1, 0].set_xlabel("seconds")
-    handles = {
-        label: handle
-        for row in axes[:, 0]
-        for handle, label in zip(*row.get_legend_handles_labels(), strict=True)
-    }
-    figure.legend(
-        handles.values(), handles.keys(), loc="outside upper center", ncols=5, frameon=False, fontsize=8
-    )
-    figure.savefig(path, dpi=110)
-    pyplot.close(figure)
-
-
-def pyplot_without_display():
-    """Return ``matplotlib.pyplot`` with a backend that only draws into files."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    return pyplot
+    size, handles, end = (8, 1.4 + 0.6 * len(ranks)), {}, 0.0
+    with figure_in(path, len(ranks), 1, sharex=True, squeeze=False, figsize=size) as (figure, axes):
+        for row, rank in zip(axes[:, 0], ranks, strict=True):
+            shares = np.array(rank.timeline)  # [bins, scopes]
+            starts = np.arange(len(shares) + 1) * rank.timeline_bin_seconds
+            times = starts + rank.timeline_start_seconds - origin
+            end = max(end, times[-1])
+            tops = np.cumsum(shares, axis=1)
+            for scope, share, top in zip(SCOPES, shares.T, tops.T, strict=True):
+                if share.max() > 0:
+                    style = {"fill": True, "color": COLOURS[scope]}
+                    handles[scope] = row.stairs(top, times, baseline=top - share, **style)
+            row.set(ylim=(0, 1), yticks=[])
+            row.set_ylabel(f"rank {rank.rank}", rotation=0, ha="right", va="center")
+            for spine in row.spines.values():
+                spine.set_visible(False)
+        axes[-1, 0].set(xlim=(0, end), xlabel="seconds")
+        figure.legend(handles.values(), handles.keys(), **LEGEND)
