@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Literal
 
 from parcade.profile.data import Profile
@@ -55,6 +56,11 @@ class Point:
     steps_per_cpu_second: list[float] = field(default_factory=list)
     communicate_share: list[float] = field(default_factory=list)
     profiles: list[Profile] = field(default_factory=list)
+
+    @property
+    def rate(self) -> float:
+        """Median steps per second."""
+        return median(self.steps_per_second)
 
 
 def sizes_of(series: Series, ranks: list[int]) -> list[JobSize]:

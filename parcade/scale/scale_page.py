@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
-import statistics
+from statistics import median
+from typing import NamedTuple
 
-from parcade.report.page import Block, Heading, Image, Page, Table, Text
+from parcade.profile.profile_page import machine_text
+from parcade.report.page import Block, Heading, Image, Page, Table, Text, table_of
 from parcade.scale.allreduce_model import fit_model, relative_errors
 from parcade.scale.answers import Questions, answer
 from parcade.scale.fits import CURVES, CurveFit, efficiency, fit_all, range_holds, speed_up, turning_size
+from parcade.scale.measure import Point
 from parcade.scale.study_result import ScaleResult, SeriesResult
 
 FORMULAS = {
@@ -30,18 +33,17 @@ def scale_page(result: ScaleResult, questions: Questions) -> Page:
     """Return the report's page. Plots are named by ``picture_name``."""
     blocks: list[Block] = [Text(_introduction(result))]
     for index, series in enumerate(result.series):
+        title, fits = series.series.title, fit_all(series.samples())
         blocks += [
-            Heading(series.series.title[0].upper() + series.series.title[1:]),
-            _points_table(series, result.cores),
-        ]
-        blocks += [
+            Heading(title[0].upper() + title[1:]),
+            _points_table(series),
             Text(_spread_note(series)),
-            Image(picture_name(index), f"rate and efficiency, {series.series.title}"),
+            Image(picture_name(index), f"rate and efficiency, {title}"),
+            *_fit_blocks(series, fits),
+            *_answers(questions, fits),
+            *_validation(series),
+            *_simulated(series, result),
         ]
-        fits = fit_all(series.samples())
-        blocks += _fit_blocks(series, fits)
-        blocks += _answers(questions, fits)
-        blocks += _simulation(series, result)
     if result.timings:
         blocks += [Heading("Allreduce, measured and modelled"), *_allreduce(result)]
     blocks += [Heading("Provenance"), Text(_provenance(result))]
@@ -57,63 +59,49 @@ def _introduction(result: ScaleResult) -> str:
     )
 
 
-def _median(values: list[float]) -> float:
-    return statistics.median(values)
-
-
-def _points_table(series: SeriesResult, cores: int) -> Table:
-    rows = []
+def _points_table(series: SeriesResult) -> Table:
     samples = series.samples(shared=True)
     ups, shares = speed_up(samples), efficiency(samples)
-    for point in sorted(series.points, key=lambda point: (point.size.cores, point.kind)):
-        if not point.steps_per_second:
-            continue
-        size, rates = point.size, point.steps_per_second
-        scale = _median(rates) / _median(samples[size.cores])
-        kind = point.kind + (", shared" if point.shares_cores else "")
-        per_cpu = f"{_median(point.steps_per_cpu_second):,.0f}" if point.steps_per_cpu_second else "-"
-        rows.append(
-            [
-                f"{size.ranks} x {size.threads}",
-                kind,
-                str(size.num_envs),
-                f"{_median(rates):,.0f} [{min(rates):,.0f}-{max(rates):,.0f}]",
-                per_cpu,
-                f"{ups[size.cores] * scale:.2f}",
-                f"{shares[size.cores] * scale:.0%}",
-                f"{_median(point.communicate_share):.0%}",
-            ]
-        )
-    headers = [
-        "ranks x threads",
-        "kind",
-        series.series.unit,
-        "steps/s [range]",
-        "steps/CPU-s",
-        "speed-up",
-        "efficiency",
-        "communicating",
-    ]
-    return Table(headers, rows)
+
+    def relative(point: Point) -> float:
+        """Return the rate of a point over that of its size: a size may be both measured and synthetic."""
+        return point.rate / median(samples[point.size.cores])
+
+    return table_of(
+        sorted(series.run_points, key=lambda point: (point.size.cores, point.kind)),
+        {
+            "ranks x threads": lambda p: f"{p.size.ranks} x {p.size.threads}",
+            "kind": lambda p: p.kind + (", shared" if p.shares_cores else ""),
+            series.series.unit: lambda p: str(p.size.num_envs),
+            "steps/s [range]": lambda p: (
+                f"{p.rate:,.0f} [{min(p.steps_per_second):,.0f}-{max(p.steps_per_second):,.0f}]"
+            ),
+            "steps/CPU-s": lambda p: (
+                f"{median(p.steps_per_cpu_second):,.0f}" if p.steps_per_cpu_second else "-"
+            ),
+            "speed-up": lambda p: f"{ups[p.size.cores] * relative(p):.2f}",
+            "efficiency": lambda p: f"{shares[p.size.cores] * relative(p):.0%}",
+            "communicating": lambda p: f"{median(p.communicate_share):.0%}",
+        },
+    )
 
 
 def _spread_note(series: SeriesResult) -> str:
     spreads = [
-        (max(p.steps_per_second) - min(p.steps_per_second)) / _median(p.steps_per_second)
-        for p in series.points
+        (max(p.steps_per_second) - min(p.steps_per_second)) / p.rate
+        for p in series.run_points
         if len(p.steps_per_second) > 1
     ]
-    turned = turning_size(series.samples(shared=True))
-    parts = [
+    spread = (
         f"Spread between repeats (range over median): up to {max(spreads):.0%}."
         if spreads
         else "One repeat: no spread."
-    ]
-    parts.append("Communicating includes waiting for the last rank.")
+    )
+    parts = [spread, "Communicating includes waiting for the last rank."]
     starved = [
-        _median(p.steps_per_second) / _median(p.steps_per_cpu_second)
-        for p in series.points
-        if p.size.cores == 1 and p.steps_per_cpu_second and p.steps_per_second
+        p.rate / median(p.steps_per_cpu_second)
+        for p in series.run_points
+        if p.size.cores == 1 and p.steps_per_cpu_second
     ]
     if starved and min(starved) < UNDISTURBED_SHARE:
         parts.append(
@@ -121,6 +109,7 @@ def _spread_note(series: SeriesResult) -> str:
             "simulated rates, whose work is measured by the CPU clock, cannot be compared with measured "
             "rates here; measure again on an idle machine."
         )
+    turned = turning_size(series.samples(shared=True))
     if turned is not None:
         parts.append(f"The measured rate peaks at {turned} core(s); larger sizes are slower.")
     return " ".join(parts)
@@ -150,190 +139,148 @@ def _fit_blocks(series: SeriesResult, fits: dict[str, CurveFit]) -> list[Block]:
                 "4,8,16."
             )
         ]
-    rows = [
-        [
-            f"{name}: {FORMULAS[name]}",
-            "; ".join(_parameter(fit, parameter) for parameter in fit.parameters),
-            f"{fit.error:.1%}",
-            f"{fit.peak:,.0f} cores" if fit.peak is not None else "none",
-        ]
-        for name, fit in fits.items()
-    ]
+    table = table_of(
+        fits.values(),
+        {
+            "fit, [range of the repeats]": lambda fit: f"{fit.name}: {FORMULAS[fit.name]}",
+            "parameters": lambda fit: "; ".join(_parameter(fit, name) for name in fit.parameters),
+            "mean error": lambda fit: f"{fit.error:.1%}",
+            "peak": lambda fit: f"{fit.peak:,.0f} cores" if fit.peak is not None else "none",
+        },
+    )
     sizes = ", ".join(map(str, series.samples()))
-    blocks: list[Block] = [
-        Table(["fit, [range of the repeats]", "parameters", "mean error", "peak"], rows),
-        Text(
-            f"Fitted to the sizes {sizes}. A line never peaks; kappa = 0 means that the data show no peak."
-            + _range_note(next(iter(fits.values())))
-        ),
-    ]
-    checked = prediction_errors(series)
-    if checked:
-        rows = [
-            [
-                f"{size}",
-                ", ".join(map(str, known)),
-                name,
-                f"{predicted:,.0f}",
-                f"{measured:,.0f}",
-                f"{predicted / measured - 1:+.0%}",
-            ]
-            for size, known, name, predicted, measured in checked
-        ]
-        headers = ["cores", "fitted to", "fit", "predicted", "observed", "error"]
-        blocks += [
-            Text("Predictions checked: each size is predicted by fits to the smaller sizes alone."),
-            Table(headers, rows),
-        ]
+    note = f"Fitted to the sizes {sizes}. A line never peaks; kappa = 0 means that the data show no peak."
+    blocks: list[Block] = [table, Text(note + _range_note(next(iter(fits.values()))))]
+    if checked := predictions(series):
+        columns = {
+            "cores": lambda p: f"{p.size}",
+            "fitted to": lambda p: ", ".join(map(str, p.known)),
+            "fit": lambda p: p.fit,
+            "predicted": lambda p: f"{p.predicted:,.0f}",
+            "observed": lambda p: f"{p.observed:,.0f}",
+            "error": lambda p: f"{p.predicted / p.observed - 1:+.0%}",
+        }
+        note = "Predictions checked: each size is predicted by fits to the smaller sizes alone."
+        blocks += [Text(note), table_of(checked, columns)]
     return blocks
 
 
-def prediction_errors(series: SeriesResult) -> list[tuple[int, list[int], str, float, float]]:
-    """Return (size, fitted sizes, fit, predicted, observed) for every size that smaller sizes can predict."""
-    samples, rows = series.samples(), []
+class Prediction(NamedTuple):
+    """The rate of a size, predicted by a fit to the smaller sizes ``known`` and observed."""
+
+    size: int
+    known: list[int]
+    fit: str
+    predicted: float
+    observed: float
+
+
+def predictions(series: SeriesResult) -> list[Prediction]:
+    """Predict every size that has two smaller sizes."""
+    samples, found = series.samples(), []
     sizes = sorted(samples)
     for i, size in enumerate(sizes):
         known = {n: samples[n] for n in sizes[:i]}
         if len(known) >= 2:
             for name, fit in fit_all(known).items():
-                rows.append((size, list(known), name, fit.predict(size), _median(samples[size])))
-    return rows
+                found.append(Prediction(size, [*known], name, fit.predict(size), median(samples[size])))
+    return found
 
 
 def _answers(questions: Questions, fits: dict[str, CurveFit]) -> list[Block]:
     found = answer(questions, fits)
     if not found:
         return []
-    priced = questions.price is not None
-    rows = []
-    for row in found:
-        cores = f"{row.cores:,}" if row.cores is not None else "never"
-        nodes = f"{row.nodes:,}" if row.nodes is not None else "-"
-        rows.append(
-            [
-                row.question,
-                row.fit,
-                cores,
-                nodes,
-                *([f"{row.cost:,.2f}" if row.cost is not None else "-"] if priced else []),
-            ]
-        )
-    headers = ["goal", "fit", "cores", f"nodes of {questions.cores_per_node}", *(["cost"] if priced else [])]
-    note = "Cost is for one hour at a rate, or for the entire time to a score." if priced else ""
-    blocks: list[Block] = [Table(headers, rows)]
-    if any("score" in row.question for row in found):
-        note += (
-            " The number of steps to the score is that of the given run and its batch size. Larger batches "
+    columns = {
+        "goal": lambda a: a.question,
+        "fit": lambda a: a.fit,
+        "cores": lambda a: f"{a.cores:,}" if a.cores is not None else "never",
+        f"nodes of {questions.cores_per_node}": lambda a: f"{a.nodes:,}" if a.nodes is not None else "-",
+    }
+    notes = []
+    if questions.price is not None:
+        columns["cost"] = lambda a: f"{a.cost:,.2f}" if a.cost is not None else "-"
+        notes.append("Cost is for one hour at a rate, or for the entire time to a score.")
+    if any(row.kind == "score" for row in found):
+        notes.append(
+            "The number of steps to the score is that of the given run and its batch size. Larger batches "
             "usually need more steps, so the answer is a lower bound."
         )
-    return [*blocks, Text(note.strip())] if note else blocks
+    return [table_of(found, columns), *([Text(" ".join(notes))] if notes else [])]
 
 
-def _simulation(series: SeriesResult, result: ScaleResult) -> list[Block]:
-    blocks: list[Block] = []
-    if series.validation:
-        found = {
-            (p.size.ranks, p.kind): _median(p.steps_per_second) for p in series.points if p.steps_per_second
-        }
-        kinds = [(p.size.ranks, p.kind) for p in series.points if p.steps_per_second]
-        rows = []
-        for key, simulated in zip(kinds, series.validation, strict=True):
-            error = simulated.steps_per_second / found[key] - 1
-            rows.append(
-                [
-                    f"{key[0]}",
-                    key[1],
-                    f"{simulated.steps_per_second:,.0f}",
-                    f"{found[key]:,.0f}",
-                    f"{error:+.0%}",
-                ]
-            )
-        worst = max(
-            abs(s.steps_per_second / found[key] - 1) for key, s in zip(kinds, series.validation, strict=True)
-        )
-        blocks += [
-            Text(f"The simulation compared with every size that was run. The largest error is {worst:.0%}."),
-            Table(["ranks", "kind", "simulated steps/s", "observed", "error"], rows),
-        ]
-    if series.simulated:
-        base = series.samples()
-        one_core = _median(base[min(base)]) / min(base)
-        one_host = next((s.steps_per_second for s in series.simulated if s.hosts == 1), None)
-        host_rate = one_host or one_core * result.ranks_per_host
-        rows = [
-            [
-                f"{s.ranks:,}",
-                f"{s.hosts:,}",
-                f"{s.num_envs:,}",
-                f"{s.steps_per_second:,.0f} [{s.low:,.0f}-{s.high:,.0f}]",
-                f"{s.steps_per_second / one_core:,.1f}",
-                f"{s.steps_per_second / one_core / s.ranks:.0%}",
-                f"{s.steps_per_second / host_rate:,.1f}",
-                f"{s.work_share:.0%} / {s.wait_share:.0%} / {s.communicate_share:.0%}",
-            ]
-            for s in series.simulated
-        ]
-        headers = [
-            "ranks",
-            "hosts",
-            series.series.unit,
-            "steps/s [90 % of iterations]",
-            "x one core",
-            "per core",
-            "x one host",
-            "work / wait / communicate",
-        ]
-        link = result.link
-        speed = (
-            f"{link.latency_seconds * 1e6:g} us and {link.bytes_per_second * 8 / 1e9:g} Gbit/s"
-            if link
-            else ""
-        )
-        on = f"a link of {speed} between hosts (given, not measured)"
-        blocks += [
-            Text(
-                f"Simulated with {result.ranks_per_host} rank(s) per host. Based on: {series.stands_on}; the "
-                f"Allreduce model below; {on if link else 'one host'}."
-            ),
-            Table(headers, rows),
-        ]
-    return blocks
+def _validation(series: SeriesResult) -> list[Block]:
+    """Compare the simulation with the sizes that were run."""
+    if not series.validation:
+        return []
+    pairs = list(zip(series.run_points, series.validation, strict=True))
+    worst = max(abs(simulated.steps_per_second / point.rate - 1) for point, simulated in pairs)
+    columns = {
+        "ranks": lambda pair: f"{pair[0].size.ranks}",
+        "kind": lambda pair: pair[0].kind,
+        "simulated steps/s": lambda pair: f"{pair[1].steps_per_second:,.0f}",
+        "observed": lambda pair: f"{pair[0].rate:,.0f}",
+        "error": lambda pair: f"{pair[1].steps_per_second / pair[0].rate - 1:+.0%}",
+    }
+    note = f"The simulation compared with every size that was run. The largest error is {worst:.0%}."
+    return [Text(note), table_of(pairs, columns)]
+
+
+def _simulated(series: SeriesResult, result: ScaleResult) -> list[Block]:
+    """Show the simulated sizes."""
+    if not series.simulated:
+        return []
+    samples = series.samples()
+    one_core = median(samples[min(samples)]) / min(samples)
+    one_host = next((s.steps_per_second for s in series.simulated if s.hosts == 1), None)
+    host_rate = one_host or one_core * result.ranks_per_host
+    columns = {
+        "ranks": lambda s: f"{s.ranks:,}",
+        "hosts": lambda s: f"{s.hosts:,}",
+        series.series.unit: lambda s: f"{s.num_envs:,}",
+        "steps/s [90 % of iterations]": lambda s: f"{s.steps_per_second:,.0f} [{s.low:,.0f}-{s.high:,.0f}]",
+        "x one core": lambda s: f"{s.steps_per_second / one_core:,.1f}",
+        "per core": lambda s: f"{s.steps_per_second / one_core / s.ranks:.0%}",
+        "x one host": lambda s: f"{s.steps_per_second / host_rate:,.1f}",
+        "work / wait / communicate": lambda s: (
+            f"{s.work_share:.0%} / {s.wait_share:.0%} / {s.communicate_share:.0%}"
+        ),
+    }
+    where = "one host"
+    if link := result.link:
+        speed = f"{link.latency_seconds * 1e6:g} us and {link.bytes_per_second * 8 / 1e9:g} Gbit/s"
+        where = f"a link of {speed} between hosts (given, not measured)"
+    note = (
+        f"Simulated with {result.ranks_per_host} rank(s) per host. Based on: {series.stands_on}; the "
+        f"Allreduce model below; {where}."
+    )
+    return [Text(note), table_of(series.simulated, columns)]
 
 
 def _allreduce(result: ScaleResult) -> list[Block]:
     counts = sorted({t.ranks for t in result.timings})
-    sizes = sorted({t.num_bytes for t in result.timings})
     seconds = {(t.ranks, t.num_bytes): t.seconds for t in result.timings}
     model = fit_model(result.timings, result.cores, result.link)
-    rows = [
-        [
-            f"{size:,} B",
-            *(
-                f"{1e3 * seconds[n, size]:.3g} / {1e3 * model.seconds(n, size, n):.3g}"
-                for n in counts
-                if (n, size) in seconds
-            ),
-        ]
-        for size in sizes
-    ]
-    errors = sorted(abs(error) for error in relative_errors(model, result.timings))
-    note = f"Relative error of the model: median {_median(errors):.0%}, largest {errors[-1]:.0%}."
+    rows = []
+    for size in sorted({t.num_bytes for t in result.timings}):
+        measured = [n for n in counts if (n, size) in seconds]
+        times = [(seconds[n, size], model.seconds(n, size, n)) for n in measured]
+        rows.append([f"{size:,} B", *(f"{1e3 * a:.3g} / {1e3 * b:.3g}" for a, b in times)])
+    errors = [abs(error) for error in relative_errors(model, result.timings)]
+    note = f"Relative error of the model: median {median(errors):.0%}, largest {max(errors):.0%}."
     smaller = [t for t in result.timings if t.ranks < counts[-1]]
     if len({t.ranks for t in smaller if t.ranks > 1}) >= 2:
         unseen = fit_model(smaller, result.cores)
-        missed = [
-            abs(e) for e in relative_errors(unseen, [t for t in result.timings if t.ranks == counts[-1]])
-        ]
-        note += f" Fitted without the {counts[-1]}-rank timings, its error on them is {_median(missed):.0%}"
+        largest = [t for t in result.timings if t.ranks == counts[-1]]
+        missed = [abs(error) for error in relative_errors(unseen, largest)]
+        note += f" Fitted without the {counts[-1]}-rank timings, its error on them is {median(missed):.0%}"
         note += f" (median) and {max(missed):.0%} (largest)."
     return [Table(["ms, measured / model", *(f"{n} ranks" for n in counts)], rows), Text(note)]
 
 
 def _provenance(result: ScaleResult) -> str:
-    machine = result.machine
     return (
         f"Command: {result.command}. Commit {result.commit or 'unknown'}. "
-        f"{machine.get('cpu', 'unknown CPU')}, {result.cores} cores, {machine.get('memory_gib', '?')} GiB, "
-        f"torch {machine.get('torch', '?')}; load average {result.load:.1f} at the start. Curves: "
+        f"{machine_text(result.machine, result.cores)}; load average {result.load:.1f} at the start. Curves: "
         f"{', '.join(CURVES)}."
     )

@@ -29,9 +29,8 @@ def draw_series(series: SeriesResult, path: Path) -> None:
 
 
 def _draw_rates(axes, series: SeriesResult) -> None:
-    points = [point for point in series.points if point.steps_per_second]
+    points, samples = series.run_points, series.samples()
     largest = max(point.size.cores for point in points)
-    samples = series.samples()
     if samples:
         smallest = min(samples)
         sizes = np.linspace(smallest, max(largest * 1.25, 2), 100)

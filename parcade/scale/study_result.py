@@ -28,14 +28,19 @@ class SeriesResult:
     simulated: list[Simulated] = field(default_factory=list)
     stands_on: str = ""
 
+    @property
+    def run_points(self) -> list[Point]:
+        """The points with at least one measurement."""
+        return [point for point in self.points if point.steps_per_second]
+
     def samples(self, *, shared: bool = False) -> dict[int, list[float]]:
         """Return rates by number of required cores. Measured rates override synthetic ones.
 
         With ``shared``, include sizes whose ranks share cores.
         """
         found: dict[int, list[float]] = {}
-        for point in sorted(self.points, key=lambda point: point.kind, reverse=True):
-            if point.steps_per_second and (shared or not point.shares_cores):
+        for point in sorted(self.run_points, key=lambda point: point.kind, reverse=True):
+            if shared or not point.shares_cores:
                 found[point.size.cores] = point.steps_per_second
         return dict(sorted(found.items()))
 

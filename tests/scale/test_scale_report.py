@@ -12,7 +12,7 @@ from parcade.scale import fits
 from parcade.scale.allreduce_model import Link, Timing
 from parcade.scale.answers import Questions, answer, steps_to_score
 from parcade.scale.measure import Series, sizes_of
-from parcade.scale.scale_page import prediction_errors, scale_page
+from parcade.scale.scale_page import predictions, scale_page
 from parcade.scale.scale_plots import draw_series
 from parcade.scale.simulate import Simulated
 from parcade.scale.study_result import ScaleResult, SeriesResult, from_json, to_json
@@ -70,8 +70,9 @@ def test_shared_sizes_are_in_no_fit_and_measured_ones_win_over_synthetic(study):
     series = study.series[0]
     assert set(series.samples()) == {1, 2, 4} and series.samples()[4] == [pytest.approx(400 / 1.3)] * 2
     assert series.samples(shared=True)[4] == [140, 150, 160]
-    assert prediction_errors(series)[0][:3] == (4, [1, 2], "line")
-    by_fit = {name: predicted / found - 1 for _, _, name, predicted, found in prediction_errors(series)}
+    found = predictions(series)
+    assert found[0][:3] == (4, [1, 2], "line")
+    by_fit = {each.fit: each.predicted / each.observed - 1 for each in found}
     assert by_fit["amdahl"] == pytest.approx(0.0, abs=1e-6) and by_fit["line"] > 0.05
 
 
