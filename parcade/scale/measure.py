@@ -63,11 +63,6 @@ class Point:
         return median(self.steps_per_second)
 
 
-def sizes_of(series: Series, ranks: list[int]) -> list[JobSize]:
-    """Return the sizes of a series."""
-    return [series.size(n, min(ranks)) for n in ranks]
-
-
 def measure(
     job: ScaledJob,
     points: list[Point],

@@ -11,7 +11,7 @@ from parcade.report.page import to_markdown, to_text
 from parcade.scale import fits
 from parcade.scale.allreduce_model import Link, Timing
 from parcade.scale.answers import Questions, answer, steps_to_score
-from parcade.scale.measure import Series, sizes_of
+from parcade.scale.measure import Series
 from parcade.scale.scale_page import predictions, scale_page
 from parcade.scale.scale_plots import draw_series
 from parcade.scale.simulate import Simulated
@@ -61,9 +61,9 @@ def test_a_score_in_a_time_becomes_a_rate_then_cores_nodes_and_a_price(tmp_path)
 
 
 def test_environments_grow_with_the_ranks_under_weak_scaling_alone():
-    assert [s.num_envs for s in sizes_of(Series("weak", 1, 8), [1, 2, 4])] == [8, 16, 32]
-    assert [s.num_envs for s in sizes_of(Series("strong", 1, 8), [1, 2, 4])] == [8, 8, 8]
-    assert sizes_of(Series("weak", 2, 8), [2, 4])[1].cores == 8
+    assert [Series("weak", 1, 8).size(ranks, 1).num_envs for ranks in (1, 2, 4)] == [8, 16, 32]
+    assert [Series("strong", 1, 8).size(ranks, 1).num_envs for ranks in (1, 2, 4)] == [8, 8, 8]
+    assert Series("weak", 2, 8).size(4, 2).cores == 8
 
 
 def test_shared_sizes_are_in_no_fit_and_measured_ones_win_over_synthetic(study):
