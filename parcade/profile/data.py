@@ -133,6 +133,10 @@ class Profile:
         """Return a hyper-parameter."""
         return self.config.get("hyper", {}).get(name, otherwise)
 
+    def cores_of(self, rank: RankProfile) -> int:
+        """Return the number of cores that a rank may use."""
+        return len(rank.affinity) or self.cores
+
     @property
     def iterations(self) -> int:
         """Number of iterations in the window, the same on every rank."""

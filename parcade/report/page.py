@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import base64
-import datetime
 import html
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
-
-from parcade.errors import UsageError
 
 T = TypeVar("T")
 
@@ -150,12 +147,3 @@ def write_page(page: Page, folder: Path) -> None:
     (folder / "report.md").write_text(to_markdown(page))
     (folder / "report.html").write_text(to_html(page, folder))
     print(to_text(page))
-
-
-def report_folder(out: str, kind: str) -> Path:
-    """Return ``out``, or by default ``kind``/TIME. Errors: UsageError if a file is in the way."""
-    folder = Path(out) if out else Path(kind) / datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-    nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    if not nearest.is_dir():
-        raise UsageError(f"out={folder} cannot be created: {nearest} is a file; use another --out")
-    return folder
