@@ -63,6 +63,11 @@ class Facts:
     numba_kernels_cached: int = 0
 
     @property
+    def widest_threads(self) -> int:
+        """Threads of the largest pool of the planned processes."""
+        return max((group.widest.threads for group in self.processes), default=1)
+
+    @property
     def core_budget(self) -> float:
         """Cores that this process and its children may use: the minimum of CPU affinity and cgroup quota."""
         return min(len(self.usable_cores), self.cgroup_cores or float("inf"))

@@ -25,7 +25,7 @@ def threads_against_cores(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
     """
     cores = facts.core_budget
     threads = sum(group.count * group.widest.threads for group in facts.processes)
-    if threads > max(cores, 1) and any(group.widest.threads > 1 for group in facts.processes):
+    if threads > max(cores, 1) and facts.widest_threads > 1:
         shown = ", ".join(
             f"{group.count} x {group.what} with {group.widest.threads} threads of {group.widest.library}"
             for group in facts.processes
@@ -43,8 +43,7 @@ def threads_against_cores(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
 
 def waiting_threads_spin(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
     """OpenMP threads that busy-wait."""
-    several = any(group.widest.threads > 1 for group in facts.processes)
-    if several and facts.wait_policy.upper() != "PASSIVE":
+    if facts.widest_threads > 1 and facts.wait_policy.upper() != "PASSIVE":
         yield Finding(
             "waiting-threads-spin",
             "warning",
@@ -191,7 +190,7 @@ def shared_memory(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
 def slurm(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
     """In an allocation: more threads than CPUs per task."""
     given = facts.slurm_job.get("SLURM_CPUS_PER_TASK", "")
-    widest = max((group.widest.threads for group in facts.processes), default=1)
+    widest = facts.widest_threads
     if given.isdigit() and widest > int(given):
         yield Finding(
             "slurm-cpus-per-task",
@@ -205,24 +204,16 @@ def slurm(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
 def gpu(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
     """A GPU that is requested but unusable, or usable but idle."""
     if plan.device == "cuda" and not facts.torch_sees_gpu:
-        built = (
-            f"torch is built for CUDA {facts.torch_cuda}"
-            if facts.torch_cuda
-            else "torch is built for CPUs only"
-        )
-        found = (
-            f"{', '.join(facts.gpus)}, driver {facts.gpu_driver}" if facts.gpus else "nvidia-smi shows no GPU"
-        )
-        fix = (
-            "install a torch build with CUDA"
-            if facts.gpus
-            else "use --device cpu, or a machine with an NVIDIA GPU"
-        )
-        yield Finding("gpu-unusable", "problem", "device cuda cannot be used", f"{found}; {built}", fix)
+        found, fix = "nvidia-smi shows no GPU", "use --device cpu, or a machine with an NVIDIA GPU"
+        if facts.gpus:
+            found = f"{', '.join(facts.gpus)}, driver {facts.gpu_driver}"
+            fix = "install a torch build with CUDA"
+        built = f"CUDA {facts.torch_cuda}" if facts.torch_cuda else "CPUs only"
+        evidence = f"{found}; torch is built for {built}"
+        yield Finding("gpu-unusable", "problem", "device cuda cannot be used", evidence, fix)
     elif plan.device == "cpu" and facts.gpus:
-        yield Finding(
-            "gpu-idle", "note", "this run does not use the machine's GPU", facts.gpus[0], "use --device cuda"
-        )
+        says = "this run does not use the machine's GPU"
+        yield Finding("gpu-idle", "note", says, facts.gpus[0], "use --device cuda")
 
 
 def roms(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
@@ -239,9 +230,9 @@ def roms(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
 
 def numba_cache(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
     """The native consoles' kernels: whether they are cached or compiled at every start."""
-    if plan.backend != "native":
+    if plan.backend != "native" or facts.numba_kernels_cached:
         return
-    if not facts.numba_cache_writable and not facts.numba_kernels_cached:
+    if not facts.numba_cache_writable:
         yield Finding(
             "numba-cache",
             "warning",
@@ -249,7 +240,7 @@ def numba_cache(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
             f"cache {facts.numba_cache} is not writable",
             "set NUMBA_CACHE_DIR to a writable directory",
         )
-    elif not facts.numba_kernels_cached:
+    else:
         yield Finding(
             "numba-cold",
             "note",

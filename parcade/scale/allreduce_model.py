@@ -27,6 +27,7 @@ from parcade.scale.on_ranks import run_on_ranks
 
 PROBE_BYTES = (8, 4096, 65_536, 524_288, 2_097_152, 8_388_608)
 PROBE_REPEATS = 25
+PROBE_LIMIT_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
@@ -93,11 +94,11 @@ def relative_errors(model: AllreduceModel, timings: list[Timing]) -> list[float]
     return [model.seconds(t.ranks, t.num_bytes, t.ranks) / t.seconds - 1 for t in timings if t.ranks > 1]
 
 
-def measure_allreduce(counts: list[int], limit_seconds: float = 120.0) -> list[Timing]:
+def measure_allreduce(counts: list[int]) -> list[Timing]:
     """Time Allreduce on this host with each number of ranks. Errors: RuntimeError if a probe fails."""
     timings = []
     for ranks in counts:
-        rows = run_on_ranks("parcade.scale.allreduce_model", ranks, list(PROBE_BYTES), limit_seconds)
+        rows = run_on_ranks("parcade.scale.allreduce_model", ranks, list(PROBE_BYTES), PROBE_LIMIT_SECONDS)
         timings += [Timing(ranks, *row) for row in rows]
     return timings
 

@@ -61,16 +61,14 @@ class TrainJob:
 
     def arguments_at(self, size: JobSize) -> list[str]:
         """Return the user's arguments followed by those of the size, which override them."""
-        flags = [
-            f"--engine mpi --ranks {size.ranks} --threads-per-rank {size.threads} --num-envs {size.num_envs}"
-        ]
+        flags = f"--engine mpi --ranks {size.ranks} --threads-per-rank {size.threads} "
+        flags += f"--num-envs {size.num_envs} "
         hyper = self.config.hyper
         if hasattr(hyper, "games_per_update"):
             games = hyper.games_per_update * size.num_envs // hyper.num_envs
-            flags.append(f"--games-per-update {max(games, size.num_envs)}")
+            flags += f"--games-per-update {max(games, size.num_envs)} "
         # Never save: a save inside the window would affect the rate of some sizes only.
-        flags.append("--checkpoint-seconds 86400")
-        return [*self.arguments, *shlex.split(" ".join(flags))]
+        return [*self.arguments, *f"{flags}--checkpoint-seconds 86400".split()]
 
     def check(self, size: JobSize) -> None:
         try:
@@ -81,9 +79,7 @@ class TrainJob:
     def recording(self, size: JobSize, run: Path, seconds: float, limit_seconds: float) -> RecordedCommand:
         words = self.arguments_at(size)
         shown = shlex.join(["parcade", "train", *words])
-        return RecordedCommand(
-            train_command(words, run), shown, seconds, barrier=False, limit_seconds=limit_seconds
-        )
+        return RecordedCommand(train_command(words, run), shown, seconds, False, limit_seconds)
 
 
 class ProgramJob:

@@ -62,6 +62,13 @@ class Point:
         """Median steps per second."""
         return median(self.steps_per_second)
 
+    def add(self, profile: Profile) -> None:
+        """Add the rates of one profile."""
+        self.profiles.append(profile)
+        self.steps_per_second.append(profile.steps_per_second)
+        self.steps_per_cpu_second.append(profile.steps_per_second / max(profile.cores_used, 1e-9))
+        self.communicate_share.append(profile.share("communicate", "wait"))
+
 
 def measure(
     job: ScaledJob,
@@ -83,18 +90,10 @@ def measure(
         for point in points:
             with workspace(kept) as made:
                 profile = take(job.recording(point.size, made / "run", seconds, limit_seconds), kept, made)
-            add(point, profile)
+            point.add(profile)
+            size, rate = point.size, profile.steps_per_second
             say(
-                f"repeat {repeat + 1} of {repeats}: {point.size.scaling}, {point.size.ranks} rank(s) x "
-                f"{point.size.threads} thread(s), {point.size.num_envs} {job.unit}: "
-                f"{profile.steps_per_second:,.0f} steps/s"
+                f"repeat {repeat + 1} of {repeats}: {size.scaling}, {size.ranks} rank(s) x {size.threads} "
+                f"thread(s), {size.num_envs} {job.unit}: {rate:,.0f} steps/s"
             )
     shutil.rmtree(kept)
-
-
-def add(point: Point, profile: Profile) -> None:
-    """Add the rates of one profile to a point."""
-    point.profiles.append(profile)
-    point.steps_per_second.append(profile.steps_per_second)
-    point.steps_per_cpu_second.append(profile.steps_per_second / max(profile.cores_used, 1e-9))
-    point.communicate_share.append(profile.share("communicate", "wait"))

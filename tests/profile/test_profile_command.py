@@ -81,10 +81,8 @@ def test_the_report_is_made_again_from_its_data_and_from_nothing_else(tmp_path, 
     assert {p.name for p in (tmp_path / "out").iterdir()} == {
         "output.log", "profile.json", "report.html", "report.md", "split.png", "timeline.png"
     }  # fmt: skip
-    assert (
-        main(["profile", "--read", str(tmp_path / "out" / "profile.json"), "--out", str(tmp_path / "again")])
-        == 0
-    )
+    again = ["--read", str(tmp_path / "out" / "profile.json"), "--out", str(tmp_path / "again")]
+    assert main(["profile", *again]) == 0
     again = capsys.readouterr().out
     assert again.splitlines()[:5] == printed.splitlines()[1:6]
     (tmp_path / "bad.json").write_text("[]")

@@ -49,12 +49,8 @@ def test_a_gpus_split_is_shown_next_to_the_hosts():
 
 def test_each_rank_has_a_row_for_its_gpu():
     device = {"learn": 4.0, "busy": 4.0, "idle": 6.0}
-    text = to_text(
-        profile_page(
-            profile(rank(0, device_seconds=device), rank(1, device_seconds={**device, "busy": 2.0})),
-            pictures=False,
-        )
-    )
+    two = profile(rank(0, device_seconds=device), rank(1, device_seconds={**device, "busy": 2.0}))
+    text = to_text(profile_page(two, pictures=False))
     assert re.search(r"GPU +40.0% +30.0%", text) and re.search(r"GPU of rank 1 +40.0% +20.0%", text)
 
 
@@ -78,9 +74,7 @@ def test_a_profile_survives_its_file():
 def test_pictures_are_drawn_and_lie_inside_the_html(tmp_path):
     pytest.importorskip("matplotlib", reason="the extra parcade[plots] is not installed")
     bins = [[1.0 if scope == "learn" else 0.0 for scope in SCOPES]] * 10
-    drawn = profile(
-        rank(0, timeline=bins, timeline_bin_seconds=0.1), rank(1, timeline=bins, timeline_bin_seconds=0.1)
-    )
+    drawn = profile(*(rank(i, timeline=bins, timeline_bin_seconds=0.1) for i in range(2)))
     draw_split(drawn, tmp_path / "split.png")
     draw_timeline(drawn, tmp_path / "timeline.png")
     write_page(profile_page(drawn, pictures=True), tmp_path)
@@ -99,9 +93,5 @@ def test_one_page_reads_the_same_in_three_forms(tmp_path):
     )
     page = Page("Title", (*blocks, Table(["finding", "fix"], [["f|g", "h"]], prose=True)))
     assert "n    x|y\none    1\ntwo   22" in to_text(page) and "* f|g\n    fix: h" in to_text(page)
-    assert (
-        "| one | 1 |" in to_markdown(page)
-        and "f\\|g" in to_markdown(page)
-        and "![alt](a.png)" in to_markdown(page)
-    )
+    assert all(part in to_markdown(page) for part in ("| one | 1 |", "f\\|g", "![alt](a.png)"))
     assert "a &lt; b" in to_html(page, tmp_path) and "<td>22</td>" in to_html(page, tmp_path)
