@@ -71,7 +71,7 @@ def _references_of_own(arrays: list[object]) -> int:
     return 0
 
 
-# Reference count of an array that only the list and the loop of `_ReusedArrays.take` hold. Every view adds one.
+# Reference count of an array that only the list and the loop of `_ReusedArrays.take` hold.
 _REFERENCES = _references_of_own([object()])
 
 

@@ -1,4 +1,4 @@
-"""The learning side of a config: the policy with its initial weights, the algorithm, the gradient exchange."""
+"""The learning side of a config: policy with initial weights, algorithm, gradient exchange."""
 
 from __future__ import annotations
 
