@@ -56,7 +56,7 @@ class Counter:
         """Play a frame like `console.run_update`, and apply the game's rules."""
         s, memory = self.rows[:2]
         console.apply_controls(s, action)
-        console.begin_update(s, memory)
+        console.begin_update(s)
         done = 0
         while done < console.INSTRUCTION_LIMIT and not s[st.CPU_JAMMED]:
             here = self.run(console.INSTRUCTION_LIMIT - done)

@@ -27,7 +27,7 @@ import tempfile
 from pathlib import Path
 
 from parcade.machine import available_cores, commit, machine
-from parcade.profile.take import Recording, take, train_command
+from parcade.profile.take import RecordedCommand, take, train_command
 
 RESULTS = Path(__file__).resolve().parent / "results"
 # How long libgomp spins by default, about 3 ms. Set explicitly, it overrides parcade's
@@ -63,9 +63,8 @@ def measure(way: str, ranks: int, seconds: float) -> dict[str, float]:
         command = train_command([*flags, "--checkpoint-seconds", "86400"], folder / "run")
         words = ["env", *(word for name in POOL_VARIABLES for word in ("-u", name))]
         words += [f"{name}={value}" for name, value in environment.items()]
-        profile = take(
-            Recording([*words, *command], way, seconds, barrier=False, limit_seconds=1200), folder, folder
-        )
+        recording = RecordedCommand([*words, *command], way, seconds, barrier=False, limit_seconds=1200)
+        profile = take(recording, folder, folder)
     switches = sum(rank.involuntary_switches / rank.window_seconds for rank in profile.ranks)
     return {
         "steps_per_second": profile.steps_per_second,

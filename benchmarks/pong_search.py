@@ -27,12 +27,10 @@ FINE = 2  # seconds between looks at a run
 
 CANDIDATES: dict[str, str] = {
     "base": "",
-    "floor_0.1": "--advantage-floor 0.1",
-    "floor_0.2": "--advantage-floor 0.2",
     "lambda_0.97": "--gae-lambda 0.97 --unroll-length 64 --num-minibatches 8",
     "epochs_2": "--epochs 2",
+    "epochs_1": "--epochs 1 --num-minibatches 8",
     "stack_2": "--frame-stack 2",
-    "floor_lambda": "--advantage-floor 0.1 --gae-lambda 0.97 --unroll-length 64 --num-minibatches 8",
 }
 
 

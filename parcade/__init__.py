@@ -6,6 +6,7 @@ The public names are imported on first use, so that ``import parcade`` is fast.
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import Any
 
 __version__ = "0.1.0"
@@ -17,6 +18,7 @@ _HOMES = {
     "RunConfig": "parcade.config",
     "UsageError": "parcade.errors",
     "load": "parcade.agent",
+    "make": "parcade.integrations.gym",
     "make_vec": "parcade.envs",
     "register_algorithm": "parcade.algorithms.table",
     "register_backend": "parcade.envs.backends",
@@ -35,3 +37,7 @@ def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'parcade' has no attribute {name!r}")
+
+
+if "gymnasium" in sys.modules:  # its user may call gymnasium.make("parcade/Pong-v0")
+    importlib.import_module("parcade.integrations.gym").register()

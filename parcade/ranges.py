@@ -27,11 +27,11 @@ class Range:
         """Errors: UsageError of one line, if the value is outside."""
         if self.is_open and value <= self.low:
             raise UsageError(f"{name}={value} is not above {self.low:g}; use a positive number")
-        if self.high is not None and not self.low <= value <= self.high:
-            raise UsageError(
-                f"{name}={value} is not in [{self.low:g}, {self.high:g}]; "
-                f"use a number from {self.low:g} to {self.high:g}"
-            )
+        if self.high is not None and isinstance(value, int) and value > self.high:
+            raise UsageError(f"{name}={value:,} is above {self.high:,}; use {self.high:,} or less")
+        if self.high is not None and isinstance(value, float) and not self.low <= value <= self.high:
+            bounds = f"[{self.low:g}, {self.high:g}]"
+            raise UsageError(f"{name}={value} is not in {bounds}; use a number between these")
         if value < self.low:
             raise UsageError(f"{name}={value} is below {self.low:g}; use {self.low:g} or more")
 

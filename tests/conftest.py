@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -14,3 +15,11 @@ import torch
 @pytest.fixture(autouse=True)
 def one_thread():
     torch.set_num_threads(1)
+
+
+@pytest.fixture
+def seed() -> int:
+    """A new random seed; a failing test prints it, and PARCADE_TEST_SEED repeats it."""
+    drawn = int(os.environ.get("PARCADE_TEST_SEED") or secrets.randbits(20))
+    print(f"PARCADE_TEST_SEED={drawn}")
+    return drawn

@@ -1,5 +1,6 @@
 """The docs list every metric, every algorithm and its flags, and the commands in them are accepted."""
 
+import ast
 import dataclasses
 import re
 import shlex
@@ -96,3 +97,62 @@ def test_every_environment_setting_and_preset_is_on_its_page():
 
 def test_the_support_matrix_in_the_docs_is_the_one_there_is():
     assert support_matrix() in (DOCS / "algorithms" / "README.md").read_text()
+
+
+# Phrases that STYLE and the glossary rule out, in texts that users read and in docstrings.
+AVOIDED = re.compile(
+    r"\b(anew|whoever|so many|gets? on\b(?! with)|beside|mend(s|ed)?|born|hands? (on|out)|stands\b(?! for)"
+    r"|on its way|n_envs|num_workers|timesteps?)\b",
+    re.IGNORECASE,
+)
+
+
+def texts() -> dict[str, str]:
+    """Pages of the docs, the README, and every docstring of the package, by place."""
+    pages = [ROOT / "README.md", ROOT / "CHANGELOG.md", *DOCS.rglob("*.md")]
+    found = {str(page.relative_to(ROOT)): page.read_text() for page in pages if page.name != "LOG.md"}
+    for path in (ROOT / "parcade").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+            if is_text and isinstance(node.value.value, str):
+                found[f"{path.relative_to(ROOT)}:{node.lineno}"] = node.value.value
+    return found
+
+
+def test_texts_use_the_glossarys_words():
+    used = {place: match[0] for place, text in texts().items() if (match := AVOIDED.search(text))}
+    assert used == {}
+    assert AVOIDED.search("nobody mends it") and not AVOIDED.search("recommended, amended; stands for")
+
+
+def test_metrics_and_flags_use_the_glossarys_words():
+    names = set(METRICS) | {
+        field.name for row in ALGORITHMS.values() for field in dataclasses.fields(row.config)
+    }
+    assert [name for name in names if re.search(r"timestep|n_envs|trajectory|worker|num_steps", name)] == []
+    glossary = (ROOT / "CONTRIBUTING.md").read_text().partition("## Glossary")[2]
+    rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \|", glossary, re.MULTILINE)
+    terms = {term.strip() for cell, _ in rows for term in cell.split(",")}
+    assert {"frame", "step", "update", "iteration", "episode", "game"} <= terms
+
+
+STOP = re.compile(r"`([\w/]+\.py):(\d+)` `(\w+)`")
+
+
+def line_of(file: str, function: str) -> int:
+    """The line on which a function or method of a module begins."""
+    tree = ast.parse((ROOT / "parcade" / file).read_text())
+    return next(
+        node.lineno for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == function
+    )
+
+
+def test_the_stops_of_an_observation_are_where_the_page_says():
+    stops = STOP.findall((DOCS / "architecture.md").read_text())
+    assert len(stops) >= 12
+    assert [stop for stop in stops if line_of(stop[0], stop[2]) != int(stop[1])] == []
+
+
+if __name__ == "__main__":
+    page = DOCS / "architecture.md"
+    page.write_text(STOP.sub(lambda m: f"`{m[1]}:{line_of(m[1], m[3])}` `{m[3]}`", page.read_text()))

@@ -27,7 +27,7 @@ atari
 experience
 testing
 envs
-cluster
+integrations cluster
 exchange
 algorithms
 config

@@ -92,7 +92,7 @@ def _start_frame(s):
 
 
 @inlined
-def begin_update(s, memory):
+def begin_update(s):
     """Continue the frame that the last update left unfinished, or start a new one."""
     if s[PARTIAL] == 0:
         _start_frame(s)
@@ -113,7 +113,7 @@ def end_update(s, screen):
 def run_update(s, memory, rom, screen):
     """Run to the end of the frame, but at most 25,000 instructions."""
     stand_alone()
-    begin_update(s, memory)
+    begin_update(s)
     if s[CPU_JAMMED] == 0:
         cpu6507.run(s, memory, rom, screen, INSTRUCTION_LIMIT)
     end_update(s, screen)

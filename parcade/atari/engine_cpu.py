@@ -188,20 +188,8 @@ def capture(s, screen, picture_out):
 
 
 @kernel
-def capture_last(s, screen, captured, counts_out):
-    """Capture the last frame of a step in row 0, and the frame before it in row 1.
-
-    Call this only if the step did not end the episode.
-    """
-    capture(s, screen, captured[0])
-    if counts_out[2] == 3:
-        _copy(captured[2], captured[1])
-    counts_out[2] = 2
-
-
-@kernel
 def capture_changes(s, screen, captured, counts_out, changed_out):
-    """Capture the last two frames like `capture_last`, and mark the lines [height] that have changed.
+    """Capture the last two frames and mark the lines [height] that have changed.
 
     A line has changed if it differs from the previous observation.
     """

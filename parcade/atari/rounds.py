@@ -202,7 +202,8 @@ def play(control, thread, played):
     while place >= 0:
         e = order[place]
         if control[COMMAND] == RESET:
-            _reset_console(e, played)
+            if playing[e]:
+                _reset_console(e, played)
         elif playing[e]:
             _step_console(e, control, played)
         else:

@@ -92,7 +92,6 @@ DPC_RANDOM = 90
 DPC_MARK_CYCLE = 91
 DPC_FRACTION = 92  # 2 words: a float64, low word first
 
-CHIP_WORDS = 94  # number of words above, for the chips and the cartridge
 
 # --- constants of the ROM -----------------------------------------------------------------------------------
 ROM_YSTART = 94  # first drawn scanline

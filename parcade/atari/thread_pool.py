@@ -44,6 +44,7 @@ import numpy as np
 
 from .atomics import atomic_add, call, exchange, load, pause
 from .jit import inlined, kernel, prepare, separate, stand_alone
+from .side_by_side import available_cores
 
 NUM_PARTS = 0
 CLOSING = 1
@@ -236,10 +237,6 @@ def find_semaphores() -> Semaphores | None:
     return Semaphores(init, functions[2], (wait, try_wait, post))
 
 
-def _available_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def make_control(num_threads: int) -> np.ndarray:
     """Return the words of a pool, aligned to a cache line."""
     words = np.zeros(_part_of(num_threads) + 8, np.int64)
@@ -323,7 +320,7 @@ def _set_semaphores(control: np.ndarray, semaphores: Semaphores) -> None:
     for word in (DONE, *(_part_of(thread) + WAKE for thread in range(control[NUM_PARTS]))):
         semaphores.init(int(control[BASE]) + 8 * word, 0, 0)
     # With more threads than cores, polling takes time from the threads that it waits for.
-    control[SPINS] = SPIN_SECONDS / _look_seconds(control) if control[NUM_PARTS] <= _available_cores() else 0
+    control[SPINS] = SPIN_SECONDS / _look_seconds(control) if control[NUM_PARTS] <= available_cores() else 0
 
 
 def _look_seconds(control: np.ndarray) -> float:

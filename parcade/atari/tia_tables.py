@@ -16,8 +16,6 @@ QUADRUPLED = np.array(
 # Copies by NUSIZ bits 0-2: bit k is set if there is a copy 16 * k pixels to the right.
 COPIES = np.array([0b1, 0b11, 0b101, 0b111, 0b10001, 0b1, 0b10101, 0b1], np.int64)
 
-# Eight pixels of a mask byte as eight bytes 0x00 or 0xFF.
-SPREAD = np.array([sum(0xFF << (8 * i) for i in range(8) if byte >> i & 1) for byte in range(256)], np.uint64)
 
 # Mask of pixels 0 .. x-1 of a scanline, in three words.
 PIXELS_BELOW = np.array(

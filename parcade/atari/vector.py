@@ -38,7 +38,7 @@ class StepResult(NamedTuple):
     reset_frames: np.ndarray  # int64 [n], emulated by a reset inside this step
 
 
-class _Lent:
+class _ReusedArrays:
     """Output arrays that are reused after the caller has dropped all references to them.
 
     New memory costs a page fault every 4 KiB. Each Python or NumPy call after a millisecond of emulation also
@@ -71,7 +71,7 @@ def _references_of_own(arrays: list[object]) -> int:
     return 0
 
 
-# Reference count of an array held only by the list and the loop of `_Lent.take`. Every view adds a reference.
+# Reference count of an array that only the list and the loop of `_ReusedArrays.take` hold.
 _REFERENCES = _references_of_own([object()])
 
 
@@ -176,8 +176,8 @@ class VectorConsoles:
         self.counted = np.zeros(n, np.int64)
         self._message = np.zeros(MESSAGE_WORDS, np.int64)
         self._renew_final()
-        self._lent = _Lent([(self.observations.shape, np.uint8)])
-        self._lent_results = _Lent([((n,), dtype) for dtype in rounds.OUTCOME_TYPES])
+        self._stack_arrays = _ReusedArrays([(self.observations.shape, np.uint8)])
+        self._result_arrays = _ReusedArrays([((n,), dtype) for dtype in rounds.OUTCOME_TYPES])
         self._stacks = self.observations.reshape(n, stack, math.prod(frame))
         powered = [self.machine.powered[name] for name in ("state", "memory", "random")]
         played = rounds.Played(
@@ -236,6 +236,18 @@ class VectorConsoles:
         self.frames[...] = self._stacks[:, -1].reshape(self.frames.shape)
         return self.observations
 
+    def colour_frames(self) -> np.ndarray:
+        """Return every console's current frame in colour, uint8 `[n, height, 160, 3]`.
+
+        Errors: ValueError with `obs_type` ram, which draws nothing.
+        """
+        if self.arrays["screen"].shape[1] == 0:
+            raise ValueError("obs_type='ram' draws nothing; use 'grey' or 'rgb' to see frames")
+        words = np.zeros((self.num_envs, self.machine.height * LINE_WORDS), np.uint64)
+        engine_cpu.show_many(self.arrays["state"], self.arrays["screen"], words)
+        indices = words.view(np.uint8).reshape(self.num_envs, self.machine.height, 160)
+        return preprocess.rgb_table(self.machine.pal)[indices]
+
     def close(self) -> None:
         """Stop the threads. The next step starts new ones."""
         self._pool.close()
@@ -248,9 +260,9 @@ class VectorConsoles:
         """Run a round of all consoles on all threads."""
         message = self._message
         message[rounds.COMMAND - MESSAGE] = command
-        results, message[_RESULTS] = self._lent_results.take()
+        results, message[_RESULTS] = self._result_arrays.take()
         if self.frames is None:
-            (shown,), message[_STACKS] = self._lent.take()
+            (shown,), message[_STACKS] = self._stack_arrays.take()
         else:
             shown, message[_STACKS] = self.observations, 0
         ended = self._pool.run(message)
@@ -260,18 +272,23 @@ class VectorConsoles:
             self._renew_final()
         return StepResult(shown, *results[:3], final, *results[3:])
 
-    def reset(self, seed: int | np.ndarray | None = None) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    def reset(
+        self, seed: int | np.ndarray | None = None, mask: np.ndarray | None = None
+    ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """Start new episodes; return the observations and a dict of the lives and frame numbers.
 
         seed: an integer s seeds env i with s + i; an array int `[n]` seeds each env; None continues the
         random streams (env i starts with seed i if it has not been reset before).
+        mask: bool `[n]`, the environments to reset; the others keep their state. None resets all.
         """
         n = self.num_envs
         seeds = np.asarray(0 if seed is None else seed, np.int64)
         self._seeds[:] = (seeds + np.arange(n) if seeds.ndim == 0 else seeds) & 0xFFFFFFFF
         self._load[:] = True if seed is not None else ~self._loaded
+        self._all_play = mask is None
+        self._playing[:] = True if mask is None else mask
         result = self._play_round(rounds.RESET)
-        self._loaded[:] = True
+        self._loaded |= self._playing
         names = ("lives", "frame_number", "episode_frame_number")
         return result.observations, {name: getattr(result, name) for name in names}
 

@@ -8,9 +8,14 @@ import math
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from parcade.errors import UsageError
+
+if TYPE_CHECKING:
+    from parcade.doctor.facts import Facts
+    from parcade.doctor.running import RunningProcess
+    from parcade.report.findings import Finding
 
 
 @dataclass(frozen=True)
@@ -49,8 +54,8 @@ class DoctorFlags:
 def doctor(arguments: list[str]) -> int:
     """``parcade doctor``; exit code 1 when there is a problem."""
     from parcade.doctor.facts import all_facts
-    from parcade.doctor.pools import Plan
-    from parcade.doctor.rules import examine
+    from parcade.doctor.machine_rules import examine
+    from parcade.doctor.pools import PlannedRun
     from parcade.doctor.running import examine_running, look_at_run
     from parcade.flags import parse
     from parcade.precision import resolve
@@ -61,8 +66,8 @@ def doctor(arguments: list[str]) -> int:
     check_threads("threads_per_rank", flags.threads_per_rank)
     flags = dataclasses.replace(flags, precision=resolve(flags.precision, flags.device))
     running = look_at_run(Path(flags.run), flags.seconds) if flags.run else []
-    names = [field.name for field in dataclasses.fields(Plan)]
-    plan = Plan(**{name: getattr(flags, name) for name in names})
+    names = PlannedRun.__dataclass_fields__
+    plan = PlannedRun(**{name: getattr(flags, name) for name in names})
     try:
         facts = all_facts(plan)
     except RuntimeError as error:  # from the probe process
@@ -70,15 +75,14 @@ def doctor(arguments: list[str]) -> int:
         return 1
     findings = by_gravity([*examine(facts, plan), *examine_running(running, facts.core_budget)])
     if flags.json:
-        print(json.dumps({"facts": dataclasses.asdict(facts),
-                          "running": [dataclasses.asdict(p) for p in running],
-                          "findings": [finding.to_json() for finding in findings]}, indent=2))  # fmt: skip
+        found = {"facts": facts, "running": running, "findings": findings}
+        print(json.dumps(found, default=dataclasses.asdict, indent=2))
     else:
         _print(facts, running, findings)
     return 1 if any(finding.level == "problem" for finding in findings) else 0
 
 
-def _print(facts, running, findings) -> None:
+def _print(facts: Facts, running: list[RunningProcess], findings: list[Finding]) -> None:
     for name, value in _table(facts):
         print(f"{name:<16}{value}")
     for p in running:
@@ -109,56 +113,35 @@ def _gib(count: int | None) -> str:
     return "unknown" if count is None else f"{count / 2**30:.1f} GiB"
 
 
-def _table(facts) -> list[tuple[str, str]]:
+def _table(facts: Facts) -> list[tuple[str, str]]:
     quota = "no CPU limit" if facts.cgroup_cores is None else f"{facts.cgroup_cores:g} cores of CPU time"
-    memory = (
-        "no memory limit"
-        if facts.cgroup_memory_bytes is None
-        else f"{_gib(facts.cgroup_memory_bytes)} of memory"
-    )
+    limit = facts.cgroup_memory_bytes
+    memory = "no memory limit" if limit is None else f"{_gib(limit)} of memory"
+    free, shared = _gib(facts.shared_memory_free_bytes), _gib(facts.shared_memory_bytes)
+    cores = f"{facts.cores}, usable {_cores(facts.usable_cores)}; {len(facts.numa_nodes) or 1} NUMA node(s)"
+    built = f"CUDA {facts.torch_cuda}" if facts.torch_cuda else "CPUs only"
+    kernels = f"cache {facts.numba_cache or '-'}, {facts.numba_kernels_cached} kernels cached"
+    job = facts.slurm_job.get("SLURM_JOB_ID")
     missing = "not installed"
     rows = [
         ("CPU", f"{facts.cpu}; {' '.join(facts.simd) or 'vector instructions unknown'}"),
-        (
-            "cores",
-            f"{facts.cores}, usable {_cores(facts.usable_cores)}; "
-            f"{len(facts.numa_nodes) or 1} NUMA node(s); load {facts.load:.1f}",
-        ),
+        ("cores", f"{cores}; load {facts.load:.1f}"),
         ("cgroup", f"{quota}, {memory}"),
-        (
-            "memory",
-            f"{_gib(facts.memory_bytes)}; /dev/shm {_gib(facts.shared_memory_free_bytes)} free of "
-            f"{_gib(facts.shared_memory_bytes)}",
-        ),
+        ("memory", f"{_gib(facts.memory_bytes)}; /dev/shm {free} free of {shared}"),
     ]
     for group in facts.processes:
         pools = ", ".join(f"{pool.library} {pool.threads}" for pool in group.pools)
-        rows.append(
-            (
-                f"{group.count} process(es)",
-                f"{group.what}: {pools}; OMP_WAIT_POLICY={facts.wait_policy or 'not set'}",
-            )
-        )
-    rows += [
+        policy = f"OMP_WAIT_POLICY={facts.wait_policy or 'not set'}"
+        rows.append((f"{group.count} process(es)", f"{group.what}: {pools}; {policy}"))
+    return [
+        *rows,
         ("MPI", f"{facts.mpi_library or missing}; launcher {facts.mpi_launcher_version or missing}"),
         ("Ray", facts.ray or missing),
-        (
-            "Slurm",
-            (facts.slurm or missing)
-            + (
-                f", inside job {facts.slurm_job['SLURM_JOB_ID']}" if "SLURM_JOB_ID" in facts.slurm_job else ""
-            ),
-        ),
+        ("Slurm", (facts.slurm or missing) + (f", inside job {job}" if job is not None else "")),
         (
             "GPU",
-            f"{', '.join(facts.gpus) or 'none'}; driver {facts.gpu_driver or 'none'}; "
-            f"torch for {'CUDA ' + facts.torch_cuda if facts.torch_cuda else 'CPUs only'}",
+            f"{', '.join(facts.gpus) or 'none'}; driver {facts.gpu_driver or 'none'}; torch for {built}",
         ),
         ("games", f"{facts.games or 'none'} in ale-py"),
-        (
-            "Numba",
-            f"{facts.numba or missing}; cache {facts.numba_cache or '-'}, "
-            f"{facts.numba_kernels_cached} kernels cached",
-        ),
+        ("Numba", f"{facts.numba or missing}; {kernels}"),
     ]
-    return rows

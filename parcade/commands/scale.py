@@ -10,10 +10,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from parcade.errors import UsageError, missing_extra
+from parcade.commands.reports import (
+    check_installed,
+    check_program,
+    given_flag,
+    print_usage,
+    report_folder,
+)
+from parcade.errors import UsageError
 
 if TYPE_CHECKING:
-    from parcade.scale.jobs import Job
+    from parcade.scale.answers import Questions
+    from parcade.scale.jobs import ScaledJob
+    from parcade.scale.study import StudyPlan
+    from parcade.scale.study_result import ScaleResult
 
 
 # Expected values of numeric flags, by range.
@@ -109,25 +119,22 @@ def counts(text: str, flag: str) -> tuple[int, ...]:
 def scale(arguments: list[str]) -> int:
     """``parcade scale``."""
     from parcade.cluster import mpi
-    from parcade.commands.profile import report_folder
     from parcade.flags import parse, split_flags
-    from parcade.scale.result import to_json
     from parcade.scale.study import check, study
+    from parcade.scale.study_result import to_json
 
-    _need_extras()
+    check_installed(("matplotlib", "scipy"), "reports", "parcade scale")
     own, rest = split_flags(arguments, OWN)
     if own[-1:] == ["--help"]:
-        print(
-            "usage: parcade scale GAME [flags of parcade train] [flags below]\n"
-            "       parcade scale [flags below] -- PROGRAM ...\n"
-        )
+        print_usage("parcade scale")
     flags = parse(ScaleFlags, own, prog="parcade scale")
     if flags.read:
-        return _again(flags)
+        result, folder = _read(Path(flags.read), flags)
+        return _report(result, folder, _questions(flags))
     plan, job = _plan(flags), _job(rest, flags)
     check(plan, job)
     mpi.find_mpiexec()
-    _questions(flags)
+    questions = _questions(flags)
     folder = report_folder(flags.out, "scalings")
     folder.mkdir(parents=True, exist_ok=True)
     command = shlex.join(["parcade", "scale", *arguments])
@@ -137,12 +144,11 @@ def scale(arguments: list[str]) -> int:
         print(f"parcade: {error}", file=sys.stderr)
         return 1
     (folder / "scale.json").write_text(json.dumps(to_json(result), indent=1) + "\n")
-    return _report(result, folder, flags)
+    return _report(result, folder, questions)
 
 
-def _job(words: list[str], flags: ScaleFlags) -> Job:
+def _job(words: list[str], flags: ScaleFlags) -> ScaledJob:
     """Return the job to run at every size. Errors: UsageError."""
-    from parcade.commands.profile import check_program
     from parcade.flags import parse_training
     from parcade.scale.jobs import ProgramJob, TrainJob
 
@@ -159,24 +165,15 @@ def _job(words: list[str], flags: ScaleFlags) -> Job:
         raise UsageError(
             "no game; expected parcade scale GAME [flags of parcade train], or a program after --"
         )
-    for flag in ("--engine", "--resume", "--run-dir", "--threads-per-rank"):
-        if any(word == flag or word.startswith(flag + "=") for word in words):
-            raise UsageError(f"parcade scale sets {flag} itself; leave it out")
+    if flag := given_flag(words, ("--engine", "--resume", "--run-dir", "--threads-per-rank")):
+        raise UsageError(f"parcade scale sets {flag} itself; leave it out")
     return TrainJob(words, parse_training(words))
 
 
-def _need_extras() -> None:
-    for package in ("matplotlib", "scipy"):
-        try:
-            __import__(package)
-        except ImportError:
-            raise missing_extra(package, "reports", "parcade scale") from None
-
-
-def _plan(flags: ScaleFlags):
+def _plan(flags: ScaleFlags) -> StudyPlan:
     from parcade.config import parse_duration
     from parcade.scale.allreduce_model import Link
-    from parcade.scale.study import Plan
+    from parcade.scale.study import StudyPlan
 
     ranks = counts(flags.ranks, "--ranks")
     if not ranks:
@@ -190,7 +187,7 @@ def _plan(flags: ScaleFlags):
                 f"{name} {uneven[0]} is not a multiple of the smallest of --ranks, {min(ranks)}; use "
                 f"{uneven[0] // min(ranks) * min(ranks)}"
             )
-    return Plan(
+    return StudyPlan(
         ranks=ranks,
         threads=counts(flags.threads, "--threads") or (1,),
         envs=counts(flags.envs, "--envs"),
@@ -205,7 +202,7 @@ def _plan(flags: ScaleFlags):
     )
 
 
-def _questions(flags: ScaleFlags):
+def _questions(flags: ScaleFlags) -> Questions:
     """Return the questions to answer. Errors: UsageError for a learning curve that cannot answer them."""
     from parcade.machine import available_cores
     from parcade.scale.answers import Questions, steps_to_score
@@ -218,34 +215,31 @@ def _questions(flags: ScaleFlags):
     )
 
 
-def _again(flags: ScaleFlags) -> int:
-    from parcade.commands.profile import report_folder
-    from parcade.scale.result import from_json
+def _read(path: Path, flags: ScaleFlags) -> tuple[ScaleResult, Path]:
+    """Read a study, and return it with the folder of the report."""
+    from parcade.scale.study_result import from_json
 
-    path = Path(flags.read)
     try:
         result = from_json(json.loads(path.read_text()))
+    except UsageError:
+        raise
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        if isinstance(error, UsageError):
-            raise
         raise UsageError(
             f"{path} is not a scale.json of parcade scale ({type(error).__name__}: {error})"
         ) from error
     # Without questions, replace the study's own report; a report with answers goes to another directory.
     asked = flags.rate is not None or flags.score is not None
-    return _report(result, report_folder(flags.out, "scalings") if flags.out or asked else path.parent, flags)
+    return result, report_folder(flags.out, "scalings") if flags.out or asked else path.parent
 
 
-def _report(result, folder: Path, flags: ScaleFlags) -> int:
-    from parcade.report.page import to_text, write_page
-    from parcade.scale.describe import describe, picture_name
-    from parcade.scale.pictures import draw_series
+def _report(result: ScaleResult, folder: Path, questions: Questions) -> int:
+    from parcade.report.page import write_page
+    from parcade.scale.scale_page import picture_name, scale_page
+    from parcade.scale.scale_plots import draw_series
 
     folder.mkdir(parents=True, exist_ok=True)
     for index, series in enumerate(result.series):
         draw_series(series, folder / picture_name(index))
-    page = describe(result, _questions(flags))
-    write_page(page, folder)
-    print(to_text(page))
+    write_page(scale_page(result, questions), folder)
     print(f"report in {folder}: report.html, report.md")
     return 0

@@ -10,7 +10,7 @@ from parcade.errors import UsageError
 
 
 @dataclass(frozen=True)
-class ScaleFlags:
+class ScaleToFlags:
     """Change the number of actors of a run while it trains."""
 
     run: Annotated[str, "positional"]
@@ -26,7 +26,7 @@ def scale_to(arguments: list[str]) -> int:
     from parcade.run_directory import write_json
     from parcade.topology.run import SCALE_FILE
 
-    flags = parse(ScaleFlags, arguments, prog="parcade scale-to")
+    flags = parse(ScaleToFlags, arguments, prog="parcade scale-to")
     run = Path(flags.run)
     config = load_config(run)
     if config.topology_name in ("", "bundles"):

@@ -14,11 +14,18 @@ import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from parcade.doctor.pools import Plan, Processes, planned_processes
+from parcade.doctor.pools import PlannedRun, Processes, planned_processes
 from parcade.machine import available_cores, cpu_model, program_path
 
 # CPU features, by the kernel's names, that affect the speed of networks or the emulator.
 SIMD_FLAGS = ("avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "asimd", "bf16", "sve")
+SLURM_VARIABLES = (
+    "SLURM_JOB_ID",
+    "SLURM_CPUS_PER_TASK",
+    "SLURM_NTASKS",
+    "SLURM_JOB_NUM_NODES",
+    "SLURM_CPUS_ON_NODE",
+)
 ASK_SECONDS = 20
 
 
@@ -56,6 +63,11 @@ class Facts:
     numba_kernels_cached: int = 0
 
     @property
+    def widest_threads(self) -> int:
+        """Threads of the largest pool of the planned processes."""
+        return max((group.widest.threads for group in self.processes), default=1)
+
+    @property
     def core_budget(self) -> float:
         """Cores that this process and its children may use: the minimum of CPU affinity and cgroup quota."""
         return min(len(self.usable_cores), self.cgroup_cores or float("inf"))
@@ -64,12 +76,11 @@ class Facts:
 def quick_facts(processes: tuple[Processes, ...] = ()) -> Facts:
     """Collect the facts that can be read in milliseconds."""
     shared = _shared_memory()
+    pinned = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
     return Facts(
         cpu=cpu_model(),
         cores=os.cpu_count() or 1,
-        usable_cores=tuple(sorted(os.sched_getaffinity(0)))
-        if hasattr(os, "sched_getaffinity")
-        else tuple(range(available_cores())),
+        usable_cores=tuple(pinned or range(available_cores())),
         cgroup_cores=cgroup_cores(),
         load=os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
         numa_nodes=numa_nodes(),
@@ -80,24 +91,15 @@ def quick_facts(processes: tuple[Processes, ...] = ()) -> Facts:
         shared_memory_free_bytes=shared[1],
         processes=processes,
         wait_policy=os.environ.get("OMP_WAIT_POLICY", ""),
-        slurm_job={name: value for name, value in os.environ.items() if name in _SLURM_VARIABLES},
+        slurm_job={name: os.environ[name] for name in SLURM_VARIABLES if name in os.environ},
         **_numba_facts(),
     )
 
 
-def all_facts(plan: Plan) -> Facts:
+def all_facts(plan: PlannedRun) -> Facts:
     """Collect all facts. This takes seconds, mostly to start one process like the plan's."""
     facts = quick_facts(planned_processes(plan))
     return replace(facts, **_mpi_facts(), **_gpu_facts(), ray=_version("ray"), slurm=_slurm(), games=_games())
-
-
-_SLURM_VARIABLES = (
-    "SLURM_JOB_ID",
-    "SLURM_CPUS_PER_TASK",
-    "SLURM_NTASKS",
-    "SLURM_JOB_NUM_NODES",
-    "SLURM_CPUS_ON_NODE",
-)
 
 
 def _read(path: str | Path) -> str | None:
@@ -162,11 +164,11 @@ def numa_nodes() -> tuple[tuple[int, ...], ...]:
 
 def simd_flags() -> tuple[str, ...]:
     """Return the SIMD_FLAGS that this CPU has."""
-    lines = (_read("/proc/cpuinfo") or "").splitlines()
-    flags = next(
-        (line.split(":", 1)[1].split() for line in lines if line.startswith(("flags", "Features"))), []
-    )
-    return tuple(flag for flag in SIMD_FLAGS if flag in flags)
+    for line in (_read("/proc/cpuinfo") or "").splitlines():
+        if line.startswith(("flags", "Features")):
+            flags = line.split(":", 1)[1].split()
+            return tuple(flag for flag in SIMD_FLAGS if flag in flags)
+    return ()
 
 
 def _memory_bytes() -> int | None:
@@ -224,17 +226,13 @@ def _mpi_facts() -> dict[str, str | None]:
     library = None
     if importlib.util.find_spec("mpi4py") is not None:
         # Use a separate process: the import of mpi4py.MPI loads MPI.
-        program = (
-            "import mpi4py; mpi4py.rc.initialize = False; "
-            "from mpi4py import MPI; print(MPI.Get_library_version())"
-        )
-        library = ask(sys.executable, "-c", program)
+        load = "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; "
+        library = ask(sys.executable, "-c", load + "print(MPI.Get_library_version())")
     launcher = program_path("mpiexec")
-    version = _first_line(ask(launcher, "--version")) if launcher else None
     return {
-        "mpi_library": library.replace("\0", "").split(",")[0].splitlines()[0].strip() if library else None,
+        "mpi_library": _first_line(library.replace("\0", "").split(",")[0]) if library else None,
         "mpi_launcher": launcher,
-        "mpi_launcher_version": version,
+        "mpi_launcher_version": _first_line(ask(launcher, "--version")) if launcher else None,
     }
 
 
@@ -242,11 +240,8 @@ def _gpu_facts() -> dict:
     import torch
 
     query = ask("nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader")
-    rows = [
-        [word.strip() for word in line.split(",")]
-        for line in (query or "").splitlines()
-        if line.count(",") == 2
-    ]
+    lines = [line for line in (query or "").splitlines() if line.count(",") == 2]
+    rows = [[word.strip() for word in line.split(",")] for line in lines]
     return {
         "gpus": tuple(f"{name} ({memory})" for name, memory, _ in rows),
         "gpu_driver": rows[0][2] if rows else None,

@@ -7,7 +7,6 @@ therefore read in a process that is started like a run's, after a matrix product
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ PROBE_SECONDS = 60
 
 
 @dataclass(frozen=True)
-class Plan:
+class PlannedRun:
     """The run to examine: its number and kind of processes."""
 
     engine: str = "local"
@@ -43,23 +42,16 @@ class Processes:
         return max(self.pools, key=lambda pool: pool.threads, default=Pool("none", 1))
 
 
-def planned_processes(plan: Plan) -> tuple[Processes, ...]:
+def planned_processes(plan: PlannedRun) -> tuple[Processes, ...]:
     """Return the processes that the plan would start here. Errors: RuntimeError if the probe fails."""
     from parcade.cluster.mpi import rank_environment
     from parcade.threads import rank_threads
 
-    count = plan.ranks if plan.engine == "mpi" else 1
-    environment = (
-        rank_environment(rank_threads(plan.threads_per_rank, count)) if plan.engine == "mpi" else os.environ
-    )
-    command = [
-        sys.executable,
-        "-m",
-        "parcade.doctor.pools",
-        str(plan.threads_per_rank),
-        str(count),
-        plan.engine,
-    ]
+    count, environment = 1, None
+    if plan.engine == "mpi":
+        count, environment = plan.ranks, rank_environment(rank_threads(plan.threads_per_rank, plan.ranks))
+    command = [sys.executable, "-m", "parcade.doctor.pools"]
+    command += [str(plan.threads_per_rank), str(count), plan.engine]
     try:
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PROBE_SECONDS)
     except subprocess.TimeoutExpired:

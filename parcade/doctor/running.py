@@ -6,10 +6,14 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from parcade.cluster.processes import ProcessRecord, read_records
 from parcade.errors import UsageError
 from parcade.report.findings import Finding
+
+if TYPE_CHECKING:
+    import psutil
 
 BUSY_SHARE = 0.2
 """A thread counts as busy if it used more than this share of a core while it was watched."""
@@ -61,6 +65,11 @@ def watch(processes: list[ProcessRecord], seconds: float) -> list[RunningProcess
     return watched
 
 
+def thread_seconds(process: psutil.Process) -> dict[int, float]:
+    """Return the CPU seconds of every thread of a process so far."""
+    return {thread.id: thread.user_time + thread.system_time for thread in process.threads()}
+
+
 def _sample(pid: int) -> dict | None:
     import psutil
 
@@ -68,7 +77,7 @@ def _sample(pid: int) -> dict | None:
         process = psutil.Process(pid)
         switches = process.num_ctx_switches()
         return {
-            "threads": {thread.id: thread.user_time + thread.system_time for thread in process.threads()},
+            "threads": thread_seconds(process),
             "affinity": tuple(process.cpu_affinity() if hasattr(process, "cpu_affinity") else ()),
             "memory": process.memory_info().rss,
             "voluntary": switches.voluntary,

@@ -7,15 +7,15 @@ from collections.abc import Callable
 from parcade.algorithms.table import algorithm_row
 from parcade.config import TrainConfig
 from parcade.doctor.facts import quick_facts
-from parcade.doctor.pools import Plan, Processes
-from parcade.doctor.rules import QUICK_RULES, examine
+from parcade.doctor.machine_rules import QUICK_RULES, examine
+from parcade.doctor.pools import PlannedRun, Processes
 from parcade.threads import pools_here
 
 
-def plan_of(config: TrainConfig) -> Plan:
+def plan_of(config: TrainConfig) -> PlannedRun:
     """Return the doctor's view of a run."""
     run = config.run
-    return Plan(run.engine, run.ranks, run.threads_per_rank, run.backend, run.device, run.precision)
+    return PlannedRun(run.engine, run.ranks, run.threads_per_rank, run.backend, run.device, run.precision)
 
 
 def placement(config: TrainConfig) -> str:

@@ -97,5 +97,5 @@ def check_supported(backend: str, is_atari: bool, settings: EnvSettings) -> None
         if value != getattr(default, name) and name not in abilities:
             raise UsageError(
                 f"{name}={value} needs an Atari game on parcade's own consoles; "
-                "use --backend native, or leave it out"
+                "use backend 'native', or leave it out"
             )

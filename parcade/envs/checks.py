@@ -17,7 +17,7 @@ class Checked:
     closed = False
 
     def check_reset(self, seed: int | np.ndarray | None, options: dict[str, Any] | None) -> None:
-        """Check the arguments of ``reset``. Errors: UsageError."""
+        """Check the arguments of ``reset`` of all environments. Errors: UsageError."""
         self._check_open("reset")
         if options:
             raise UsageError(f"options={options}: reset takes no options here; leave it out")

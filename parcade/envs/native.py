@@ -116,16 +116,44 @@ class NativeVectorEnv(Checked, VectorEnv):
     ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """Start a new episode in every environment.
 
-        ``seed`` ``[n]`` int32 seeds each console; an int seeds environment i with seed + i.
+        ``seed`` ``[n]`` int32 seeds each console; an int seeds environment i with seed + i. With
+        ``options={"reset_mask": mask}``, bool ``[n]``, the other environments continue their episodes.
         """
-        self.check_reset(seed, options)
-        observations, raw = self._consoles.reset(seed)
+        mask = self._reset_mask(options)
+        self.check_reset(seed, None)
+        observations, raw = self._consoles.reset(seed, mask)
+        started = raw["episode_frame_number"].astype(np.int64)
         infos = {
             "lives": raw["lives"],
             "frames": np.zeros(self.num_envs, np.int64),
-            "reset_frames": raw["episode_frame_number"].astype(np.int64),
+            "reset_frames": started if mask is None else np.where(mask, started, 0),
         }
         return observations, infos
+
+    def _reset_mask(self, options: dict[str, Any] | None) -> np.ndarray | None:
+        """Return the mask of environments to reset; None means all. Errors: UsageError."""
+        options = options or {}
+        if set(options) - {"reset_mask"}:
+            raise UsageError(f"options={options}: expected reset_mask alone; leave out the others")
+        mask = options.get("reset_mask")
+        if mask is None:
+            return None
+        mask = np.asarray(mask)
+        if mask.shape != (self.num_envs,) or mask.dtype != np.bool_:
+            raise UsageError(
+                f"reset_mask is {mask.dtype} {mask.shape}; "
+                f"expected bool [{self.num_envs}], one per environment"
+            )
+        if not mask.all() and not self.is_reset:
+            raise UsageError("reset_mask before the first reset of all; call reset() first")
+        return mask
+
+    def render(self) -> tuple[np.ndarray, ...]:
+        """Return the current frame of every console in colour, uint8 ``[height, 160, 3]`` each.
+
+        After a step that ended an episode, this is the first frame of the next one.
+        """
+        return tuple(self._consoles.colour_frames())
 
     def step(
         self, actions: np.ndarray, playing: np.ndarray | None = None

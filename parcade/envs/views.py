@@ -77,6 +77,9 @@ class EnvView(VectorEnv):
     def step(self, actions: np.ndarray, *playing: np.ndarray) -> StepResult:
         return self._env.step(actions, *playing)
 
+    def render(self) -> tuple[np.ndarray, ...]:
+        return self._env.render()
+
     def close_extras(self, **kwargs: Any) -> None:
         self._env.close(**kwargs)
 

@@ -2,7 +2,7 @@
 
 - ``recorder.py`` runs inside every rank and writes one file per rank.
 - ``data.py`` defines the contents of these files.
-- ``advice.py`` derives findings from them, one pure function per rule.
+- ``advice.py`` and ``gpu_advice.py`` derive findings from them, one pure function per rule.
 - ``take.py`` runs a command under the recorder.
-- ``describe.py`` and ``pictures.py`` create the report.
+- ``profile_page.py`` and ``profile_plots.py`` create the report.
 """

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from statistics import fmean
 
-from parcade.device_timing import STAND_IN_NAME
-from parcade.envs.games import is_atari
-from parcade.profile.data import Profile, RankProfile
+from parcade.profile.data import WAITING, Profile
+from parcade.profile.gpu_advice import copy_bound, gpu_waits_for_emulation, launch_bound
 from parcade.report.findings import Finding, by_gravity
 from parcade.timing import SCOPES
 
@@ -32,32 +32,21 @@ SMALL_INFERENCE = 8
 COMMUNICATION_SHARE = 0.2
 COPY_SHARE = 0.10
 DEFAULT_CHECKPOINT_SECONDS = 60.0
-LAUNCH_SHARE = 0.3
-"""Minimum share of learning and inference on a GPU: removing less gives a speed-up of at most 1.4."""
-FOLLOWS = 0.9
-"""Minimum ratio of host time to GPU time in a scope which shows that the host does not queue ahead."""
-NOTICED_SHARE = 0.02
-"""A kind of GPU work below this share is too small to be evidence."""
-COPIES_SHARE = 0.15
-"""Minimum share of copies to a GPU: for less, halving the bytes gives a speed-up of at most 1.08."""
-IDLE_GPU_SHARE = 0.5
-"""A GPU that is idle for a smaller share cannot serve twice as many environments."""
 
 
 def oversubscribed_threads(profile: Profile) -> Iterator[Finding]:
     """The ranks of a host have more threads than it has cores, so adding ranks makes the run slower."""
-    by_host = [rank for rank in profile.ranks if rank.local_size]
-    local = by_host[0].local_size
-    threads = local * max(rank.widest_pool for rank in by_host)
-    cores = len(by_host[0].affinity) or profile.cores
-    if threads > cores and max(rank.widest_pool for rank in by_host) > 1:
-        switches = sum(rank.involuntary_switches / rank.window_seconds for rank in by_host) / len(by_host)
+    local, cores = profile.ranks[0].local_size, profile.cores_of(profile.ranks[0])
+    widest = max(rank.widest_pool for rank in profile.ranks)
+    threads = local * widest
+    if threads > cores and widest > 1:
+        switches = fmean(rank.involuntary_switches / rank.window_seconds for rank in profile.ranks)
         yield Finding(
             "threads-oversubscribed",
             "problem" if threads >= 2 * cores else "warning",
             f"{threads} threads compete for {cores} core(s)",
-            f"{local} rank(s) per host with thread pools of {max(rank.widest_pool for rank in by_host)}; "
-            f"each rank is preempted {switches:.0f} times a second",
+            f"{local} rank(s) per host with thread pools of {widest}; each rank is preempted "
+            f"{switches:.0f} times a second",
             f"use --threads-per-rank {max(1, cores // local)}",
         )
 
@@ -65,7 +54,7 @@ def oversubscribed_threads(profile: Profile) -> Iterator[Finding]:
 def more_ranks_than_cores(profile: Profile) -> Iterator[Finding]:
     """Several ranks share a core, and each Allreduce waits for the ranks that are not scheduled."""
     local = max(rank.local_size for rank in profile.ranks)
-    cores = len(profile.ranks[0].affinity) or profile.cores
+    cores = profile.cores_of(profile.ranks[0])
     if local > cores:
         yield Finding(
             "more-ranks-than-cores",
@@ -87,7 +76,7 @@ def cores_shared_with_others(profile: Profile) -> Iterator[Finding]:
     if (
         got < STOLEN_SHARE
         and per_cpu_second > PREEMPTED_PER_CPU_SECOND
-        and own_threads <= (len(rank.affinity) or profile.cores)
+        and own_threads <= profile.cores_of(rank)
     ):
         yield Finding(
             "cores-shared-with-others",
@@ -137,24 +126,26 @@ def straggler(profile: Profile) -> Iterator[Finding]:
     """One rank works longer than the others, which wait for it at every Allreduce."""
     if len(profile.ranks) < 2:
         return
-    work = [rank.work_seconds / len(rank.iteration_seconds) for rank in profile.ranks]
-    slowest = max(range(len(work)), key=work.__getitem__)
-    others = [seconds for i, seconds in enumerate(work) if i != slowest]
-    ratio = work[slowest] / max(sum(others) / len(others), 1e-9)
-    waited = _share_of_others(profile, slowest)
+    slowest = max(profile.ranks, key=lambda rank: rank.work_per_iteration)
+    others = [rank for rank in profile.ranks if rank is not slowest]
+    work, usual = slowest.work_per_iteration, fmean(rank.work_per_iteration for rank in others)
+    ratio = work / max(usual, 1e-9)
+    waiting = ("wait",) if profile.barrier else WAITING
+    waited = sum(rank.seconds[scope] for rank in others for scope in waiting)
+    waited /= sum(rank.window_seconds for rank in others)
     if ratio > IMBALANCE and waited > WAIT_SHARE:
-        split, mean = profile.ranks[slowest].seconds, _mean_split(profile, slowest)
-        where = max(
-            split,
-            key=lambda scope: split[scope] - mean[scope] if scope not in ("wait", "communicate") else -1.0,
-        )
+        excess = {
+            scope: slowest.seconds[scope] - fmean(rank.seconds[scope] for rank in others)
+            for scope in SCOPES
+            if scope not in WAITING
+        }
+        where = max(excess, key=excess.__getitem__)
         yield Finding(
             "straggler",
             "problem" if waited > 0.3 else "warning",
-            f"rank {slowest} works {ratio:.2f} times as long as the others, which wait for it {waited:.0%} "
-            "of their time",
-            f"{work[slowest]:.3g} s of own work per iteration against {sum(others) / len(others):.3g} s; "
-            f"the excess is mostly in {where}",
+            f"rank {slowest.rank} works {ratio:.2f} times as long as the others, which wait for it "
+            f"{waited:.0%} of their time",
+            f"{work:.3g} s of own work per iteration against {usual:.3g} s; the excess is mostly in {where}",
             f"only this rank does the work counted as {where}: do it less often"
             if where in ("evaluate", "checkpoint")
             else "check that rank's host and cores with parcade doctor --run DIR; move other work off "
@@ -164,20 +155,19 @@ def straggler(profile: Profile) -> Iterator[Finding]:
 
 def slowest_of_each_iteration(profile: Profile) -> Iterator[Finding]:
     """No rank is slow on average, yet all ranks wait: every Allreduce waits for the last rank."""
-    if len(profile.ranks) < 2 or next(straggler(profile), None) is not None:
+    if len(profile.ranks) < 2 or not profile.barrier or profile.share("wait") <= WAIT_SHARE:
         return
-    waited = profile.share("wait") if profile.barrier else 0.0
     updates = max(profile.ranks[0].updates // max(profile.iterations, 1), 1)
-    if waited > WAIT_SHARE:
-        yield Finding(
-            "waiting-for-the-last",
-            "warning",
-            f"ranks wait {waited:.0%} of the time for the last one, which is not always the same rank",
-            f"{updates} update(s) per iteration with one Allreduce each; own work differs by less than "
-            f"{IMBALANCE - 1:.0%} over the window",
-            "do more work between Allreduces, so that differences average out: fewer --num-minibatches or "
-            "--epochs, a longer --unroll-length, more --num-envs",
-        )
+    yield Finding(
+        "waiting-for-the-last",
+        "warning",
+        f"ranks wait {profile.share('wait'):.0%} of the time for the last one, which is not always the same "
+        "rank",
+        f"{updates} update(s) per iteration with one Allreduce each; own work differs by less than "
+        f"{IMBALANCE - 1:.0%} over the window",
+        "do more work between Allreduces, so that differences average out: fewer --num-minibatches or "
+        "--epochs, a longer --unroll-length, more --num-envs",
+    )
 
 
 def batches_too_small(profile: Profile) -> Iterator[Finding]:
@@ -192,31 +182,24 @@ def batches_too_small(profile: Profile) -> Iterator[Finding]:
     )
     small = 0 < profile.envs_per_rank < SMALL_INFERENCE and profile.share("infer") > 0.25
     if idle or small:
-        evidence = f"{profile.envs_per_rank or '?'} environments per rank, {rank.cores_used:.1f} cores used "
-        evidence += f"by {rank.widest_pool} threads"
+        num_envs = max(2 * (profile.hyper("num_envs") or 0), SMALL_INFERENCE * len(profile.ranks))
         yield Finding(
             "batches-too-small",
             "warning",
             "the batches are too small for the cores",
-            f"{evidence}, {profile.share('infer'):.0%} of the time in inference",
-            "use --num-envs "
-            f"{max(2 * (profile.hyper('num_envs') or 0), SMALL_INFERENCE * len(profile.ranks))}, fewer "
-            "--num-minibatches, or fewer --threads-per-rank",
+            f"{profile.envs_per_rank or '?'} environments per rank, {rank.cores_used:.1f} cores used by "
+            f"{rank.widest_pool} threads, {profile.share('infer'):.0%} of the time in inference",
+            f"use --num-envs {num_envs}, fewer --num-minibatches, or fewer --threads-per-rank",
         )
 
 
 def environment_bound(profile: Profile) -> Iterator[Finding]:
     """Emulation takes most of the time."""
     share = profile.share("emulate")
-    if share > ENVIRONMENT_SHARE and next(gpu_waits_for_emulation(profile), None) is None:
-        fixes = []
-        if profile.run_setting("backend") == "ale":
-            fixes.append("--backend native")
-        if (
-            not profile.run_setting("overlap")
-            and profile.share("learn") > 0.1
-            and profile.cores > len(profile.ranks)
-        ):
+    if share > ENVIRONMENT_SHARE:
+        fixes = ["--backend native"] if profile.run_setting("backend") == "ale" else []
+        idle_cores = profile.cores > len(profile.ranks)
+        if idle_cores and not profile.run_setting("overlap") and profile.share("learn") > 0.1:
             fixes.append("--overlap (learn while playing)")
         fixes.append(f"more cores or ranks (--engine mpi --ranks {2 * len(profile.ranks)})")
         fixes.append("smaller images (--image-height 42 --image-width 42)")
@@ -232,8 +215,6 @@ def environment_bound(profile: Profile) -> Iterator[Finding]:
 def learner_bound(profile: Profile) -> Iterator[Finding]:
     """The network takes most of the time of a run that plays games."""
     share = profile.share("learn", "infer")
-    if next(launch_bound(profile), None) is not None:
-        return  # Python takes the time, not the network
     if profile.plays and share > LEARNER_SHARE and profile.share("learn") > profile.share("infer"):
         epochs = profile.hyper("epochs", 1)
         fixes = [f"fewer --epochs than {epochs}"] if epochs > 1 else []
@@ -265,24 +246,19 @@ def communication_bound(profile: Profile) -> Iterator[Finding]:
         if achieved and ceiling
         else "bandwidth unknown"
     )
-    waits = (
-        ""
-        if profile.barrier
-        else "; this includes waiting for other ranks: profile with --barrier to separate the two"
-    )
+    waits = "; this includes waiting for other ranks: profile with --barrier to separate the two"
     if share > COMMUNICATION_SHARE:
+        rank = profile.ranks[0]
+        fewer_bytes = "larger batches, a smaller network"
+        if profile.plays:
+            fewer_bytes = "fewer updates (--num-minibatches, --epochs), a smaller --hidden"
         yield Finding(
             "communication-bound",
             "problem" if share > 0.4 else "warning",
             f"communication takes {share:.0%} of the time",
-            f"{profile.ranks[0].allreduces} Allreduces of {profile.ranks[0].gradient_bytes / 1e6:.2f} MB, "
-            f"{rates}{waits}",
-            (
-                "fewer updates (--num-minibatches, --epochs), a smaller --hidden"
-                if profile.plays
-                else "larger batches, a smaller network"
-            )
-            + f", a faster link, or {max(1, len(profile.ranks) // 2)} ranks",
+            f"{rank.allreduces} Allreduces of {rank.gradient_bytes / 1e6:.2f} MB, {rates}"
+            + ("" if profile.barrier else waits),
+            f"{fewer_bytes}, a faster link, or {max(1, len(profile.ranks) // 2)} ranks",
         )
     elif turning is not None and turning <= 4 * len(profile.ranks):
         yield Finding(
@@ -305,15 +281,16 @@ def ranks_where_communication_equals_work(profile: Profile) -> float | None:
     communication = sum(rank.seconds["communicate"] for rank in profile.ranks) / n0
     if communication <= 0 or n0 < 2:
         return None
+
+    def is_beyond(n: float) -> bool:
+        return communication * math.log2(n) / math.log2(n0) >= work / n
+
     low, high = float(n0), 1e7
-    excess = lambda n: communication * math.log2(n) / math.log2(n0) - work / n  # noqa: E731
-    if excess(low) >= 0:
-        return low
-    if excess(high) < 0:
-        return None
+    if is_beyond(low) or not is_beyond(high):
+        return low if is_beyond(low) else None
     for _ in range(80):
         middle = (low + high) / 2
-        low, high = (low, middle) if excess(middle) >= 0 else (middle, high)
+        low, high = (low, middle) if is_beyond(middle) else (middle, high)
     return high
 
 
@@ -321,129 +298,16 @@ def needless_copies(profile: Profile) -> Iterator[Finding]:
     """Copying observations takes a noticeable share of the time."""
     share = profile.share("preprocess")
     if share > COPY_SHARE:
-        padded = profile.run_setting("algorithm") == "reinforce"
+        padding, fix = "", "a shorter --unroll-length, whose batch stays in the cache"
+        if profile.run_setting("algorithm") == "reinforce":
+            padding, fix = "; episodes are padded to the longest one", "fewer --games-per-update"
         yield Finding(
             "needless-copies",
             "warning" if share > 2 * COPY_SHARE else "note",
             f"{share:.0%} of the time goes into copying observations into batches",
-            f"preprocess {share:.0%} against emulate {profile.share('emulate'):.0%}"
-            + ("; episodes are padded to the longest one" if padded else ""),
-            "use smaller images (--image-height, --image-width) or a lower --frame-stack"
-            + (
-                ", or fewer --games-per-update"
-                if padded
-                else ", or a shorter --unroll-length, whose batch stays in the cache"
-            ),
+            f"preprocess {share:.0%} against emulate {profile.share('emulate'):.0%}{padding}",
+            f"use smaller images (--image-height, --image-width) or a lower --frame-stack, or {fix}",
         )
-
-
-def _consoles_on_gpu(profile: Profile) -> list[str]:
-    """Return the flag that moves the consoles to the GPU, if this run supports it."""
-    if profile.run_setting("backend") != "native" or not is_atari(profile.config.get("game", "")):
-        return []
-    return [
-        "consoles on the GPU (--env-device cuda"
-        + (", without --overlap)" if profile.run_setting("overlap") else ")")
-    ]
-
-
-def launch_bound(profile: Profile) -> Iterator[Finding]:
-    """The GPU waits for Python between small kernels that are launched one by one.
-
-    Spans include these gaps, so the evidence is that the host never runs ahead: both learning and inference
-    take about as long on the host as on the GPU. One of the two alone is no evidence, because a host that
-    queued its updates ahead waits for them where it next needs a result. The rule skips runs with several
-    ranks, because a recorded rank waits for its GPU at every Allreduce, and runs on a stand-in, whose spans
-    equal the host's scopes. It also reports a network that keeps the GPU busy while the host waits for a
-    value inside the scope: the two cannot be distinguished.
-    """
-    took = {
-        name: profile.device_share(name)
-        for name in ("infer", "learn")
-        if profile.device_share(name) > NOTICED_SHARE
-    }
-    if (
-        len(profile.ranks) > 1
-        or profile.ranks[0].device_name == STAND_IN_NAME
-        or sum(took.values()) < LAUNCH_SHARE
-    ):
-        return
-    if any(profile.host_share(name) < FOLLOWS * share for name, share in took.items()):
-        return
-    is_captured = profile.run_setting("capture") is not False
-    fixes = [] if is_captured else ["CUDA graphs, which launch an entire update at once (omit --no-capture)"]
-    fixes.append("larger minibatches (fewer --num-minibatches, more --num-envs)")
-    fixes += [] if profile.run_setting("compile") else ["--compile (fewer and larger kernels)"]
-    yield Finding(
-        "launch-bound",
-        "warning",
-        f"the GPU waits for the host to launch kernels, in scopes that take {sum(took.values()):.0%} of the "
-        "time",
-        "; ".join(
-            f"{name}: {profile.host_share(name):.0%} on the host, {share:.0%} on the GPU"
-            for name, share in took.items()
-        )
-        + f"; GPU idle {profile.device_share('idle'):.0%}",
-        "try "
-        + ", ".join(fixes)
-        + (
-            "; a 'not captured' line in the output names what prevents the capture of a graph"
-            if is_captured
-            else ""
-        ),
-    )
-
-
-def copy_bound(profile: Profile) -> Iterator[Finding]:
-    """Copies of observations to the GPU take much of the time."""
-    share = profile.device_share("copies")
-    if share > COPIES_SHARE:
-        # parcade's rollouts already do so. A program that records itself may copy entire stacks.
-        fixes = (
-            []
-            if profile.run_setting("algorithm")
-            else ["copying only the newest frame of a stack and stacking on the GPU"]
-        )
-        fixes += [
-            "fewer and larger copies (more --num-envs)",
-            "smaller images (--image-height, --image-width)",
-        ]
-        fixes += _consoles_on_gpu(profile)
-        yield Finding(
-            "copy-bound",
-            "warning" if share > 2 * COPIES_SHARE else "note",
-            f"copies to the GPU take {share:.0%} of the time",
-            f"copies {share:.0%}, infer {profile.device_share('infer'):.0%}, learn "
-            f"{profile.device_share('learn'):.0%}, idle {profile.device_share('idle'):.0%} of the GPU's time",
-            "try " + ", ".join(fixes),
-        )
-
-
-def gpu_waits_for_emulation(profile: Profile) -> Iterator[Finding]:
-    """The GPU is idle while the host emulates."""
-    idle = profile.device_share("idle")
-    if idle < IDLE_GPU_SHARE or profile.device_share("emulate") > 0:
-        return
-    played = [rank.actor_seconds or rank.seconds for rank in profile.ranks]
-    split = {scope: sum(seconds.get(scope, 0.0) for seconds in played) for scope in SCOPES}
-    if max(split, key=split.__getitem__) != "emulate":
-        return
-    rank, fixes = profile.ranks[0], []
-    cores = (len(rank.affinity) or profile.cores) // max(rank.local_size, 1)
-    if rank.widest_pool < cores:
-        fixes.append(f"--threads-per-rank {cores}")
-    fixes.append("more environments (--num-envs)")
-    fixes += [] if profile.run_setting("overlap") else ["--overlap (learn while playing)"]
-    fixes += _consoles_on_gpu(profile)
-    yield Finding(
-        "gpu-waits-for-emulation",
-        "warning",
-        f"the GPU is idle {idle:.0%} of the time, and emulation takes most of the host's time",
-        f"emulate {split['emulate'] / max(sum(split.values()), 1e-9):.0%} of the "
-        f"{'actor' if rank.actor_seconds else 'host'}'s time, on {rank.widest_pool} thread(s) with {cores} "
-        "core(s) per rank",
-        "try " + ", ".join(fixes),
-    )
 
 
 RULES: tuple[Rule, ...] = (
@@ -465,21 +329,16 @@ RULES: tuple[Rule, ...] = (
 )
 
 
+# A finding of the left rule is left out if the right rule gives a better reason for it.
+EXPLAINED_BY = {
+    "waiting-for-the-last": "straggler",
+    "environment-bound": "gpu-waits-for-emulation",
+    "learner-bound": "launch-bound",
+}
+
+
 def advise(profile: Profile) -> list[Finding]:
     """Return all findings, most severe first."""
-    return by_gravity(finding for rule in RULES for finding in rule(profile))
-
-
-def _share_of_others(profile: Profile, slowest: int) -> float:
-    """Return the share of time that the other ranks wait (without barriers: wait or communicate)."""
-    names = ("wait",) if profile.barrier else ("wait", "communicate")
-    others = [rank for i, rank in enumerate(profile.ranks) if i != slowest]
-    return sum(sum(rank.seconds[name] for name in names) for rank in others) / sum(
-        rank.window_seconds for rank in others
-    )
-
-
-def _mean_split(profile: Profile, without: int) -> dict[str, float]:
-    """Return the mean seconds per scope over all ranks except ``without``."""
-    others: list[RankProfile] = [rank for i, rank in enumerate(profile.ranks) if i != without]
-    return {scope: sum(rank.seconds[scope] for rank in others) / len(others) for scope in others[0].seconds}
+    found = [finding for rule in RULES for finding in rule(profile)]
+    names = {finding.rule for finding in found}
+    return by_gravity(finding for finding in found if EXPLAINED_BY.get(finding.rule) not in names)

@@ -83,6 +83,11 @@ class RankProfile:
         return sum(seconds for scope, seconds in self.seconds.items() if scope not in WAITING)
 
     @property
+    def work_per_iteration(self) -> float:
+        """Seconds of own work per iteration."""
+        return self.work_seconds / len(self.iteration_seconds)
+
+    @property
     def cores_used(self) -> float:
         """CPU seconds per second."""
         return sum(self.iteration_cpu_seconds) / max(self.window_seconds, 1e-9)
@@ -128,6 +133,10 @@ class Profile:
         """Return a hyper-parameter."""
         return self.config.get("hyper", {}).get(name, otherwise)
 
+    def cores_of(self, rank: RankProfile) -> int:
+        """Return the number of cores that a rank may use."""
+        return len(rank.affinity) or self.cores
+
     @property
     def iterations(self) -> int:
         """Number of iterations in the window, the same on every rank."""
@@ -155,14 +164,11 @@ class Profile:
 
     def share(self, *scopes: str) -> float:
         """Return the share of wall clock in some scopes, over all ranks."""
-        total = sum(rank.window_seconds for rank in self.ranks)
-        return sum(rank.seconds[scope] for rank in self.ranks for scope in scopes) / max(total, 1e-9)
+        return self._share([rank.seconds for rank in self.ranks], scopes)
 
     def host_share(self, *scopes: str) -> float:
         """Return ``share`` with actor threads included: the host's time for queueing GPU work."""
-        total = sum(rank.window_seconds for rank in self.ranks)
-        acted = sum(rank.actor_seconds.get(scope, 0.0) for rank in self.ranks for scope in scopes)
-        return self.share(*scopes) + acted / max(total, 1e-9)
+        return self.share(*scopes) + self._share([rank.actor_seconds for rank in self.ranks], scopes)
 
     @property
     def has_device(self) -> bool:
@@ -174,10 +180,11 @@ class Profile:
 
         Without a GPU it is 0.
         """
+        return self._share([rank.device_seconds for rank in self.ranks], kinds)
+
+    def _share(self, splits: list[dict[str, float]], names: tuple[str, ...]) -> float:
         total = sum(rank.window_seconds for rank in self.ranks)
-        return sum(rank.device_seconds.get(kind, 0.0) for rank in self.ranks for kind in kinds) / max(
-            total, 1e-9
-        )
+        return sum(split.get(name, 0.0) for split in splits for name in names) / max(total, 1e-9)
 
     @property
     def plays(self) -> bool:
@@ -188,9 +195,9 @@ class Profile:
     def ceiling_bytes_per_second(self) -> float | None:
         """Bandwidth of an Allreduce of the same buffer before the window, with ranks starting together."""
         seconds = sorted(s for rank in self.ranks for s in rank.ceiling_seconds)
-        return (
-            self.ranks[0].gradient_bytes / seconds[len(seconds) // 2] if seconds and seconds[0] > 0 else None
-        )
+        if not seconds or seconds[0] <= 0:
+            return None
+        return self.ranks[0].gradient_bytes / seconds[len(seconds) // 2]
 
     @property
     def achieved_bytes_per_second(self) -> float | None:
@@ -200,8 +207,7 @@ class Profile:
 
 
 def write_rank(rank: RankProfile, folder: Path) -> None:
-    """Write one rank's file under a temporary name and rename it, so that readers never see a partial
-    file."""
+    """Write one rank's file under a temporary name and rename it: readers never see a partial file."""
     path = folder / f"rank-{rank.rank}.json"
     temporary = path.with_suffix(".tmp")
     temporary.write_text(json.dumps(asdict(rank)))
@@ -242,26 +248,30 @@ def read_ranks(folder: Path) -> tuple[RankProfile, ...]:
 
 def to_json(profile: Profile) -> dict[str, Any]:
     """Return plain JSON values with a ``schema_version``. Numbers are rounded to six significant digits."""
-    return {"schema_version": SCHEMA_VERSION, **_rounded(asdict(profile))}
+    return {"schema_version": SCHEMA_VERSION, **rounded(asdict(profile))}
 
 
 def from_json(data: dict[str, Any]) -> Profile:
     """Invert ``to_json``. Errors: UsageError if the version does not match."""
-    if data.get("schema_version") != SCHEMA_VERSION:
-        raise UsageError(
-            f"the profile has schema_version {data.get('schema_version')!r}, expected {SCHEMA_VERSION}; "
-            "record the run again"
-        )
-    fields = {name: value for name, value in data.items() if name != "schema_version"}
+    fields = fields_of(data, SCHEMA_VERSION, "the profile", "record the run again")
     return Profile(**{**fields, "ranks": tuple(RankProfile(**rank) for rank in fields["ranks"])})
 
 
-def _rounded(value: Any) -> Any:
+def fields_of(data: dict[str, Any], version: int, what: str, remedy: str) -> dict[str, Any]:
+    """Return ``data`` without its ``schema_version``. Errors: UsageError if it is not ``version``."""
+    found = data.get("schema_version")
+    if found != version:
+        raise UsageError(f"{what} has schema_version {found!r}, expected {version}; {remedy}")
+    return {name: value for name, value in data.items() if name != "schema_version"}
+
+
+def rounded(value: Any) -> Any:
+    """Round all floats of nested JSON values to six significant digits."""
     if isinstance(value, float):
         return float(f"{value:.6g}")
     if isinstance(value, dict):
-        return {name: _rounded(inner) for name, inner in value.items()}
-    return [_rounded(inner) for inner in value] if isinstance(value, (list, tuple)) else value
+        return {name: rounded(inner) for name, inner in value.items()}
+    return [rounded(inner) for inner in value] if isinstance(value, (list, tuple)) else value
 
 
 def empty_split() -> dict[str, float]:

@@ -18,12 +18,14 @@ import os
 import resource
 import time
 from collections import deque
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 
 from parcade.device_timing import DeviceClock, device_seconds
+from parcade.doctor.running import BUSY_SHARE, thread_seconds
 from parcade.errors import UsageError
 from parcade.exchange.base import Exchange
 from parcade.profile.data import WAITING, RankProfile, empty_split, write_rank
@@ -37,8 +39,6 @@ KEPT_SEGMENT_ITERATIONS = 40
 CEILING_REPEATS = 15
 COST_SAMPLES = 2000
 SPAN_COST_SAMPLES = 200
-BUSY_SHARE = 0.2
-"""A thread that uses more than this share of a core over the window counts as busy."""
 
 CALL = "call"
 """Marks a collective call among the spans. Its number of bytes replaces the start time."""
@@ -56,6 +56,7 @@ Segments = tuple[list[float], list[int], list[float]]
 """Own work between collective calls by wall clock, the calls' bytes, and the same work by CPU clock."""
 
 
+@dataclass(eq=False)
 class Recorder:
     """Records one rank after ``WARM_UP_ITERATIONS`` iterations.
 
@@ -68,22 +69,14 @@ class Recorder:
         barrier: whether ranks wait for one another before collective calls.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        seconds: float,
-        exchange: Exchange,
-        timer: Timer,
-        actor_timer: Timer | None,
-        *,
-        barrier: bool,
-    ) -> None:
-        self.folder = folder
-        self.seconds = seconds
-        self.exchange = exchange
-        self.timer = timer
-        self.actor_timer = actor_timer
-        self.barrier = barrier
+    folder: Path
+    seconds: float
+    exchange: Exchange
+    timer: Timer
+    actor_timer: Timer | None
+    barrier: bool = field(kw_only=True)
+
+    def __post_init__(self) -> None:
         self.iteration_seconds: list[float] = []
         self.iteration_cpu_seconds: list[float] = []
         self.scopes = 0
@@ -166,7 +159,7 @@ class Recorder:
         """Return all counters that are read at both ends of the window."""
         import psutil
 
-        usage, process = resource.getrusage(resource.RUSAGE_SELF), psutil.Process()
+        usage = resource.getrusage(resource.RUSAGE_SELF)
         clock = self.timer.device_clock
         return {
             "device": clock.snapshot() if clock else None,
@@ -178,7 +171,7 @@ class Recorder:
             "allreduce": self.exchange.allreduce_seconds,
             "voluntary": usage.ru_nvcsw,
             "involuntary": usage.ru_nivcsw,
-            "threads": {thread.id: thread.user_time + thread.system_time for thread in process.threads()},
+            "threads": thread_seconds(psutil.Process()),
             "actor": dict(self.actor_timer.seconds) if self.actor_timer else {},
             "checkpoint": self.timer.seconds["checkpoint"],
         }
@@ -198,6 +191,7 @@ class Recorder:
         import psutil
 
         start, end = self._start, self._end
+        spent = {name: end[name] - n for name, n in start.items() if isinstance(n, int | float)}
         used = [cpu - start["threads"].get(thread, 0.0) for thread, cpu in end["threads"].items()]
         window = sum(self.iteration_seconds)
         bins, bin_seconds = binned(list(self._timeline))
@@ -209,9 +203,9 @@ class Recorder:
             actor_seconds={name: seconds - start["actor"][name] for name, seconds in end["actor"].items()},
             iteration_seconds=self.iteration_seconds,
             iteration_cpu_seconds=self.iteration_cpu_seconds,
-            steps=end["steps"] - start["steps"],
-            frames=end["frames"] - start["frames"],
-            updates=end["updates"] - start["updates"],
+            steps=spent["steps"],
+            frames=spent["frames"],
+            updates=spent["updates"],
             scopes=self.scopes,
             scope_cost_seconds=self._scope_cost,
             threads=len(end["threads"]),
@@ -219,11 +213,11 @@ class Recorder:
             pools=[[pool.library, pool.threads] for pool in pools_here()],
             affinity=sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [],
             memory_bytes=psutil.Process().memory_info().rss,
-            voluntary_switches=end["voluntary"] - start["voluntary"],
-            involuntary_switches=end["involuntary"] - start["involuntary"],
+            voluntary_switches=spent["voluntary"],
+            involuntary_switches=spent["involuntary"],
             gradient_bytes=self._gradient_bytes,
-            bytes_moved=end["bytes"] - start["bytes"],
-            allreduce_seconds=end["allreduce"] - start["allreduce"],
+            bytes_moved=spent["bytes"],
+            allreduce_seconds=spent["allreduce"],
             ceiling_seconds=self._ceiling.tolist(),
             # The final save of the run is after the window, so there is always one save to time.
             checkpoint_save_seconds=self.timer.seconds["checkpoint"] - end["checkpoint"],
@@ -237,7 +231,7 @@ class Recorder:
             recording=self._recording,
             device_name=self.timer.device_clock.events.name if end["device"] else "",
             device_seconds=device_seconds(start["device"], end["device"], window) if end["device"] else {},
-            device_spans=end["device_spans"] - start["device_spans"],
+            device_spans=spent["device_spans"],
             device_span_cost_seconds=self._span_cost,
         )
 
@@ -294,16 +288,14 @@ def binned(iterations: list[list[Span]]) -> tuple[list[list[float]], float]:
     spans = [span for iteration in iterations for span in iteration]
     if not spans:
         return [], 0.0
-    starts = np.array([start for _, start, _ in spans])
-    ends = np.array([end for _, _, end in spans])
+    names, starts, ends = (np.array(column) for column in zip(*spans, strict=True))
     edges = np.linspace(starts[0], ends[-1], TIMELINE_BINS + 1)
-    scopes = np.array([SCOPES.index(name) for name, _, _ in spans])
     shares = np.zeros((TIMELINE_BINS, len(SCOPES)))
-    for scope in range(len(SCOPES)):
-        own = scopes == scope
+    for i, scope in enumerate(SCOPES):
+        own = names == scope
         # Seconds of this scope before each edge: complete spans, and part of the span that contains the edge.
         passed = np.clip(edges[:, None] - starts[own], 0, ends[own] - starts[own]).sum(1)
-        shares[:, scope] = np.diff(passed)
+        shares[:, i] = np.diff(passed)
     width = edges[1] - edges[0]
     return np.round(shares / width, 3).tolist(), float(width)
 

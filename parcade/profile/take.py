@@ -33,7 +33,7 @@ would survive, because they are not in its process group.
 
 
 @dataclass(frozen=True)
-class Recording:
+class RecordedCommand:
     """A command to record.
 
     ``command`` holds its arguments, ``shown`` is its text in the report, ``seconds`` is the length of the
@@ -68,7 +68,7 @@ def workspace(folder: Path) -> Iterator[Path]:
         shutil.rmtree(made, ignore_errors=True)
 
 
-def take(recording: Recording, folder: Path, made: Path) -> Profile:
+def take(recording: RecordedCommand, folder: Path, made: Path) -> Profile:
     """Run a command and read its recording.
 
     Args:

@@ -6,8 +6,8 @@ The doctor and the advice of a profile both report findings.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 Level = Literal["problem", "warning", "note"]
 LEVELS: tuple[Level, ...] = ("problem", "warning", "note")
@@ -29,10 +29,6 @@ class Finding:
     def line(self) -> str:
         """Return the finding as one line of text."""
         return f"{self.level}: {self.says} ({self.evidence}); {self.fix}"
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        return asdict(self)
 
 
 def by_gravity(findings: Iterable[Finding]) -> list[Finding]:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import base64
 import html
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
 
 _STYLE = (
     "body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222}"
@@ -43,15 +46,20 @@ class Table:
     prose: bool = False
 
 
+def table_of(items: Iterable[T], columns: dict[str, Callable[[T], str]]) -> Table:
+    """Return a table with one row per item. ``columns`` gives the text of a cell by header."""
+    return Table([*columns], [[text(item) for text in columns.values()] for item in items])
+
+
 @dataclass(frozen=True)
-class Picture:
+class Image:
     """An image file next to the report."""
 
     name: str
     alt: str
 
 
-Block = Heading | Text | Table | Picture
+Block = Heading | Text | Table | Image
 
 
 @dataclass(frozen=True)
@@ -72,27 +80,22 @@ def to_text(page: Page) -> str:
             case Text(text):
                 lines += [text, ""]
             case Table(headers, rows, True):
-                for row in rows:
-                    lines += [
-                        f"* {row[0]}",
-                        *(f"    {name}: {value}" for name, value in zip(headers[1:], row[1:], strict=True)),
-                    ]
+                for first, *others in rows:
+                    lines.append(f"* {first}")
+                    lines += [f"    {name}: {cell}" for name, cell in zip(headers[1:], others, strict=True)]
                 lines.append("")
             case Table(headers, rows, _):
                 lines += [*_aligned([headers, *rows]), ""]
-            case Picture(name, alt):
+            case Image(name, alt):
                 lines += [f"({name}: {alt})", ""]
     return "\n".join(lines)
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-
-    def line(row: Sequence[str]) -> str:
-        cells = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
-        return "  ".join([row[0].ljust(widths[0]), *cells])
-
-    return [line(row).rstrip() for row in rows]
+    left, *widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join([first.ljust(left), *map(str.rjust, others, widths)]).rstrip() for first, *others in rows
+    ]
 
 
 def to_markdown(page: Page) -> str:
@@ -108,7 +111,7 @@ def to_markdown(page: Page) -> str:
                 rule = ["---"] + ["---" if prose else "--:"] * (len(headers) - 1)
                 escaped = [[cell.replace("|", "\\|") for cell in row] for row in rows]
                 lines += ["| " + " | ".join(row) + " |" for row in [headers, rule, *escaped]] + [""]
-            case Picture(name, alt):
+            case Image(name, alt):
                 lines += [f"![{alt}]({name})", ""]
     return "\n".join(lines)
 
@@ -116,9 +119,9 @@ def to_markdown(page: Page) -> str:
 def to_html(page: Page, folder: Path) -> str:
     """Render as one self-contained HTML file with the plots, read from ``folder``, embedded."""
     e = html.escape
+    title = e(page.title)
     lines = [
-        "<!doctype html><meta "
-        f"charset=utf-8><title>{e(page.title)}</title><style>{_STYLE}</style><h1>{e(page.title)}</h1>"
+        f"<!doctype html><meta charset=utf-8><title>{title}</title><style>{_STYLE}</style><h1>{title}</h1>"
     ]
     for block in page.blocks:
         match block:
@@ -127,18 +130,20 @@ def to_html(page: Page, folder: Path) -> str:
             case Text(text):
                 lines.append(f"<p>{e(text)}</p>")
             case Table(headers, rows, prose):
-                cells = lambda row, tag: "".join(f"<{tag}>{e(cell)}</{tag}>" for cell in row)  # noqa: E731
-                body = "".join(f"<tr>{cells(row, 'td')}</tr>" for row in rows)
-                lines.append(
-                    f"<table{' class=prose' if prose else ''}><tr>{cells(headers, 'th')}</tr>{body}</table>"
-                )
-            case Picture(name, alt):
+                body = _html_row(headers, "th") + "".join(_html_row(row, "td") for row in rows)
+                lines.append(f"<table{' class=prose' if prose else ''}>{body}</table>")
+            case Image(name, alt):
                 data = base64.b64encode((folder / name).read_bytes()).decode()
                 lines.append(f'<p><img alt="{e(alt)}" src="data:image/png;base64,{data}"></p>')
     return "\n".join(lines) + "\n"
 
 
+def _html_row(cells: Sequence[str], tag: str) -> str:
+    return f"<tr>{''.join(f'<{tag}>{html.escape(cell)}</{tag}>' for cell in cells)}</tr>"
+
+
 def write_page(page: Page, folder: Path) -> None:
-    """Write ``report.md`` and ``report.html`` into the folder that holds the plots."""
+    """Write ``report.md`` and ``report.html`` into the folder that holds the plots, and print the page."""
     (folder / "report.md").write_text(to_markdown(page))
     (folder / "report.html").write_text(to_html(page, folder))
+    print(to_text(page))

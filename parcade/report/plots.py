@@ -3,10 +3,26 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+
+@contextmanager
+def figure_in(path: Path, *rows_and_columns: int, dpi: int = 110, **options: Any) -> Iterator[tuple]:
+    """Yield a figure and its axes, as ``pyplot.subplots`` does, and save it as a PNG on exit."""
+    import matplotlib
+
+    matplotlib.use("Agg")  # draws into files, without a display
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(*rows_and_columns, layout="constrained", **options)
+    yield figure, axes
+    figure.savefig(path, dpi=dpi)
+    pyplot.close(figure)
 
 
 def score_curve(run: Path) -> dict[str, np.ndarray]:
@@ -34,35 +50,22 @@ def plot_curves(
 
     Each run is a thin line. The runs of a label share a colour.
     """
-    import matplotlib
+    with figure_in(path, dpi=130, figsize=(7.2, 4.2)) as (_, axes):
+        import matplotlib
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(7.2, 4.2), layout="constrained")
-    few = len(curves) <= 10
-    colours = pyplot.get_cmap("tab10" if few else "tab20").colors
-    for i, (label, runs) in enumerate(curves.items()):
-        for j, run in enumerate(runs):
-            axes.plot(
-                run[x],
-                run["score_mean"],
-                color=colours[i % len(colours)],
-                lw=1.4,
-                alpha=0.85,
-                label=label if j == 0 else None,
-            )
-    if logarithmic:
-        axes.set_xscale("log")
-    if target is not None:
-        axes.axhline(target, color="0.4", lw=0.8, ls="--")
-    axes.set_xlabel(x_label)
-    axes.set_ylabel("mean score of the last 100 episodes")
-    axes.set_title(title)
-    axes.grid(alpha=0.25)
-    axes.legend(frameon=False, **({} if few else {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}))
-    figure.savefig(path, dpi=130)
-    pyplot.close(figure)
+        few = len(curves) <= 10
+        colours = matplotlib.colormaps["tab10" if few else "tab20"].colors
+        for i, (label, runs) in enumerate(curves.items()):
+            style = {"color": colours[i % len(colours)], "lw": 1.4, "alpha": 0.85}
+            for j, run in enumerate(runs):
+                axes.plot(run[x], run["score_mean"], label=None if j else label, **style)
+        if logarithmic:
+            axes.set_xscale("log")
+        if target is not None:
+            axes.axhline(target, color="0.4", lw=0.8, ls="--")
+        axes.set(xlabel=x_label, ylabel="mean score of the last 100 episodes", title=title)
+        axes.grid(alpha=0.25)
+        axes.legend(frameon=False, **({} if few else {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}))
 
 
 def plot_rates(
@@ -72,25 +75,20 @@ def plot_rates(
 
     Each label is a line of medians, with bars from the minimum to the maximum.
     """
-    import matplotlib
+    with figure_in(path, dpi=130, figsize=(7.2, 4.2)) as (_, axes):
+        for label, points in lines.items():
+            sizes = [size for size, _ in points]
+            medians, bars = medians_and_bars([rates for _, rates in points])
+            axes.errorbar(sizes, medians, yerr=bars, marker="o", ms=4, lw=1.4, capsize=3, label=label)
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
+        axes.set(xlabel=x_label, ylabel=y_label, title=title)
+        axes.grid(alpha=0.25, which="both")
+        axes.legend(frameon=False)
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(figsize=(7.2, 4.2), layout="constrained")
-    for label, points in lines.items():
-        sizes = [size for size, _ in points]
-        middle = np.array([np.median(rates) for _, rates in points])
-        spread = np.array(
-            [[m - min(rates), max(rates) - m] for m, (_, rates) in zip(middle, points, strict=True)]
-        ).T
-        axes.errorbar(sizes, middle, yerr=spread, marker="o", ms=4, lw=1.4, capsize=3, label=label)
-    axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
-    axes.set_xlabel(x_label)
-    axes.set_ylabel(y_label)
-    axes.set_title(title)
-    axes.grid(alpha=0.25, which="both")
-    axes.legend(frameon=False)
-    figure.savefig(path, dpi=130)
-    pyplot.close(figure)
+def medians_and_bars(samples: list[list[float]]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the medians ``[k]``, and the bars ``[2, k]`` from the minima and to the maxima."""
+    medians = np.array([np.median(values) for values in samples])
+    ends = np.array([[min(values), max(values)] for values in samples])
+    return medians, np.array([medians - ends[:, 0], ends[:, 1] - medians])

@@ -10,6 +10,8 @@ import numpy as np
 from parcade.experience.episodes import ScoreBoard
 from parcade.timing import process_seconds
 
+COUNTERS = ("frames", "reset_frames", "steps", "updates", "iterations", "cut_games")
+
 
 @dataclass
 class Progress:
@@ -58,12 +60,7 @@ class Progress:
         """Return plain JSON values."""
         board = self.board.get_state()
         return {
-            "frames": self.frames,
-            "reset_frames": self.reset_frames,
-            "steps": self.steps,
-            "updates": self.updates,
-            "iterations": self.iterations,
-            "cut_games": self.cut_games,
+            **{name: getattr(self, name) for name in COUNTERS},
             "wall_seconds": self.wall_seconds,
             "cpu_seconds": self.cpu_seconds,
             "episodes": int(board["episodes"]),
@@ -73,7 +70,7 @@ class Progress:
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Restore a state from ``get_state``. Time continues from its values."""
-        for name in ("frames", "reset_frames", "steps", "updates", "iterations", "cut_games"):
+        for name in COUNTERS:
             setattr(self, name, int(state[name]))
         self.seconds_before = float(state["wall_seconds"])
         self.cpu_seconds_before = float(state["cpu_seconds"])

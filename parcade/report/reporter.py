@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from parcade.config import TrainConfig
 from parcade.device_timing import device_seconds
 from parcade.exchange.base import Exchange
 from parcade.experience.source import Source
-from parcade.report.progress import Progress
+from parcade.report.progress import COUNTERS, Progress
 from parcade.report.terminal import PlainView
 from parcade.report.writers import MetricsWriter
 from parcade.timing import SCOPES, Timer, process_cpu_seconds
@@ -28,6 +29,7 @@ from parcade.timing import SCOPES, Timer, process_cpu_seconds
 REPORT, CHECKPOINT, STOP, TIME_UP = range(4)
 
 
+@dataclass(eq=False)
 class Reporter:
     """Follows one run. ``finished`` is None while the run continues, then the reason it ended.
 
@@ -40,41 +42,37 @@ class Reporter:
         on_iteration: called with the source at the start of ``record``; used to record a profile.
     """
 
-    def __init__(
-        self,
-        config: TrainConfig,
-        run: Path,
-        exchange: Exchange,
-        progress: Progress,
-        *,
-        timer: Timer,
-        actor_timer: Timer | None,
-        view: PlainView | None,
-        writer: MetricsWriter | None,
-        save: Callable[[], None],
-        stop_requested: Callable[[], bool],
-        on_iteration: Callable[[Source], None] | None = None,
-    ) -> None:
-        self.config = config
-        self.run = run
-        self.exchange = exchange
-        self.progress = progress
-        self.timer = timer
-        self.actor_timer = actor_timer
-        self.view = view
-        self.writer = writer
-        self.save = save
-        self.stop_requested = stop_requested
-        self.on_iteration = on_iteration
+    config: TrainConfig
+    run: Path
+    exchange: Exchange
+    progress: Progress
+    _: KW_ONLY
+    timer: Timer
+    actor_timer: Timer | None
+    view: PlainView | None
+    writer: MetricsWriter | None
+    save: Callable[[], None]
+    stop_requested: Callable[[], bool]
+    on_iteration: Callable[[Source], None] | None = None
+
+    def __post_init__(self) -> None:
         self.finished: str | None = None
         self._last_report = self._last_checkpoint = time.perf_counter()
-        self._last_counts = (progress.frames, progress.steps, progress.updates)
-        self._last_seconds = (timer.snapshot(), actor_timer.snapshot() if actor_timer else {})
-        self._last_device = timer.device_clock.snapshot() if timer.device_clock else {}
+        self._last_counts = self._counts()
+        self._last_seconds = self._seconds()
+        clock = self.timer.device_clock
+        self._last_device = clock.snapshot() if clock else {}
         self._sums: dict[str, Tensor] = {}
         self._iterations_since = 0
         self._new_scores: list[float] = []
         self._source: Source | None = None
+
+    def _counts(self) -> tuple[int, int, int]:
+        return self.progress.frames, self.progress.steps, self.progress.updates
+
+    def _seconds(self) -> tuple[dict[str, float], dict[str, float]]:
+        """Return seconds per scope of this thread and of the actor thread."""
+        return self.timer.snapshot(), self.actor_timer.snapshot() if self.actor_timer else {}
 
     def record(self, source: Source, metrics: dict[str, Tensor]) -> None:
         """Record one iteration. Report and save if due, and decide whether the run is finished."""
@@ -135,20 +133,13 @@ class Reporter:
 
     def _report(self) -> None:
         self.exchange.check_parameters()
-        means = self._mean_metrics()
-        seconds = self._time_shares()
+        means, shares = self._mean_metrics(), self._time_shares()
         p, now = self.progress, time.perf_counter()
         elapsed = max(now - self._last_report, 1e-9)
-        frames, steps, updates = (
-            count - last
-            for count, last in zip((p.frames, p.steps, p.updates), self._last_counts, strict=True)
-        )
+        new = zip(self._counts(), self._last_counts, strict=True)
+        frames, steps, updates = (count - last for count, last in new)
         metrics: dict[str, Any] = {
-            "frames": p.frames,
-            "reset_frames": p.reset_frames,
-            "steps": p.steps,
-            "updates": p.updates,
-            "iterations": p.iterations,
+            **{name: getattr(p, name) for name in COUNTERS if name != "cut_games"},
             "episodes": p.board.episodes,
             "wall_seconds": round(p.wall_seconds, 3),
             "cpu_seconds": round(p.cpu_seconds, 3),
@@ -160,14 +151,14 @@ class Reporter:
             "episode_steps_mean": p.board.steps_mean,
             "communicated_bytes": self.exchange.bytes_moved,
             **means,
-            **seconds,
+            **shares,
             **self._device_shares(elapsed),
             **getattr(self._source, "gauges", {}),
         }
         if self.view is not None:
             self.view.update(metrics)
             self.writer.write(metrics)
-        self._last_report, self._last_counts = now, (p.frames, p.steps, p.updates)
+        self._last_report, self._last_counts = now, self._counts()
         self._sums, self._iterations_since, self._new_scores = {}, 0, []
 
     def _mean_metrics(self) -> dict[str, float]:
@@ -185,7 +176,7 @@ class Reporter:
     def _time_shares(self) -> dict[str, float]:
         """Return the share of wall clock per scope since the last report, mean over ranks."""
         shares: dict[str, float] = {}
-        snapshots = (self.timer.snapshot(), self.actor_timer.snapshot() if self.actor_timer else {})
+        snapshots = self._seconds()
         for prefix, now, last in zip(("time/", "actor_time/"), snapshots, self._last_seconds, strict=True):
             if now:
                 spent = torch.tensor([now[s] - last[s] for s in SCOPES], dtype=torch.float64)
@@ -206,9 +197,8 @@ class Reporter:
         now = self.timer.device_clock.snapshot()
         spent = device_seconds(self._last_device, now, elapsed)
         self._last_device = now
-        shares = self.exchange.sum(torch.tensor(list(spent.values()), dtype=torch.float64)) / (
-            elapsed * self.exchange.world_size
-        )
+        total = self.exchange.sum(torch.tensor(list(spent.values()), dtype=torch.float64))
+        shares = total / (elapsed * self.exchange.world_size)
         return {f"gpu/{name}": round(share, 5) for name, share in zip(spent, shares.tolist(), strict=True)}
 
     def _checkpoint(self) -> None:

@@ -62,6 +62,17 @@ class Trend:
         return (self.target - s1) * (t1 - t0) / (s1 - s0)
 
 
+def speeds(metrics: dict[str, Any]) -> list[str]:
+    """Format frames and steps per second."""
+    return [f"{human(metrics[f'{unit}_per_second'])} {unit}/s" for unit in ("frames", "steps")]
+
+
+def shares(metrics: dict[str, Any], prefix: str, names: tuple[str, ...]) -> list[str]:
+    """Format the shares ``prefix + name`` that round to at least 1 %."""
+    found = {name: metrics.get(prefix + name, 0) for name in names}
+    return [f"{name} {share:.0%}" for name, share in found.items() if share >= 0.005]
+
+
 def plain_line(metrics: dict[str, Any], trend: Trend) -> str:
     """Format a report as one line of text."""
     score = "-" if metrics.get("score_mean") is None else f"{metrics['score_mean']:.2f}"
@@ -71,9 +82,8 @@ def plain_line(metrics: dict[str, Any], trend: Trend) -> str:
         f"frames {human(metrics['frames'])}",
         f"score {score}" + (f" of {trend.target:g}" if trend.target is not None else ""),
         f"episodes {metrics['episodes']}",
-        f"{human(metrics['frames_per_second'])} frames/s",
-        f"{human(metrics['steps_per_second'])} steps/s",
-        " ".join(f"{s} {metrics[f'time/{s}']:.0%}" for s in SCOPES if metrics.get(f"time/{s}", 0) >= 0.005),
+        *speeds(metrics),
+        " ".join(shares(metrics, "time/", SCOPES)),
     ]
     if "gpu/busy" in metrics:
         parts.append(f"gpu {metrics['gpu/busy']:.0%} busy")
@@ -95,9 +105,13 @@ class PlainView:
         print(line, file=self.stream, flush=True)
 
     def update(self, metrics: dict[str, Any]) -> None:
-        """Show a report."""
+        """Add a report to the trend and show it."""
         if metrics.get("score_mean") is not None:
             self.trend.add(metrics["wall_seconds"], metrics["score_mean"])
+        self.show(metrics)
+
+    def show(self, metrics: dict[str, Any]) -> None:
+        """Show a report."""
         self.say(plain_line(metrics, self.trend))
 
     def close(self) -> None:
@@ -120,43 +134,31 @@ class LiveView(PlainView):
         if line:
             self._live.console.print(line, highlight=False, markup=False)
 
-    def update(self, metrics: dict[str, Any]) -> None:
+    def show(self, metrics: dict[str, Any]) -> None:
         from rich.panel import Panel
         from rich.table import Table
 
-        if metrics.get("score_mean") is not None:
-            self.trend.add(metrics["wall_seconds"], metrics["score_mean"])
-        table = Table.grid(padding=(0, 2))
-        score = metrics.get("score_mean")
+        score, eta = metrics.get("score_mean"), self.trend.seconds_to_target()
+        shown = "-" if score is None else f"{score:.2f}"
         goal = f" of {self.trend.target:g}" if self.trend.target is not None else ""
-        table.add_row(
-            "score",
-            f"[bold]{'-' if score is None else f'{score:.2f}'}[/bold]{goal} (mean of last 100 episodes)",
-        )
-        table.add_row("trend", sparkline(self.trend.scores))
-        table.add_row(
-            "episodes", f"{metrics['episodes']}, {human(metrics.get('episode_steps_mean') or 0)} steps each"
-        )
-        table.add_row("played", f"{human(metrics['frames'])} frames, {human(metrics['updates'])} updates")
-        table.add_row(
-            "speed",
-            f"{human(metrics['frames_per_second'])} frames/s, {human(metrics['steps_per_second'])} steps/s",
-        )
-        for prefix, label in (("time/", "learner"), ("actor_time/", "actor")):
-            split = [f"{s} {metrics[prefix + s]:.0%}" for s in SCOPES if metrics.get(prefix + s, 0) >= 0.005]
-            if split:
-                table.add_row(label, ", ".join(split))
+        episode_steps = human(metrics.get("episode_steps_mean") or 0)
+        rows = {
+            "score": f"[bold]{shown}[/bold]{goal} (mean of last 100 episodes)",
+            "trend": sparkline(self.trend.scores),
+            "episodes": f"{metrics['episodes']}, {episode_steps} steps each",
+            "played": f"{human(metrics['frames'])} frames, {human(metrics['updates'])} updates",
+            "speed": ", ".join(speeds(metrics)),
+        }
+        for prefix, name in (("time/", "learner"), ("actor_time/", "actor")):
+            if split := shares(metrics, prefix, SCOPES):
+                rows[name] = ", ".join(split)
         if "gpu/busy" in metrics:
-            split = [
-                f"{kind} {metrics[f'gpu/{kind}']:.0%}"
-                for kind in DEVICE_KINDS
-                if metrics[f"gpu/{kind}"] >= 0.005
-            ]
-            table.add_row("gpu", ", ".join([f"busy {metrics['gpu/busy']:.0%}", *split]))
-        eta = self.trend.seconds_to_target()
-        table.add_row(
-            "time", clock(metrics["wall_seconds"]) + ("" if eta is None else f", target in {clock(eta)}")
-        )
+            kinds = shares(metrics, "gpu/", DEVICE_KINDS)
+            rows["gpu"] = ", ".join([f"busy {metrics['gpu/busy']:.0%}", *kinds])
+        rows["time"] = clock(metrics["wall_seconds"]) + ("" if eta is None else f", target in {clock(eta)}")
+        table = Table.grid(padding=(0, 2))
+        for row in rows.items():
+            table.add_row(*row)
         self._live.update(Panel(table, title=self._title, expand=False), refresh=True)
 
     def close(self) -> None:

@@ -17,17 +17,17 @@ from __future__ import annotations
 import json
 import math
 import sys
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from parcade.cluster import mpi
+from parcade.scale.on_ranks import run_on_ranks
 
 PROBE_BYTES = (8, 4096, 65_536, 524_288, 2_097_152, 8_388_608)
 PROBE_REPEATS = 25
+PROBE_LIMIT_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
@@ -57,11 +57,10 @@ class AllreduceModel:
 
     def seconds(self, ranks: int, num_bytes: float, ranks_per_host: int) -> float:
         """Return the seconds of one Allreduce over ``ranks`` ranks with ``ranks_per_host`` on each host."""
-        local = min(ranks, ranks_per_host)
-        total = (
-            float(_features(local, num_bytes, self.cores) @ np.array(self.coefficients)) if ranks > 1 else 0.0
-        )
-        hosts = math.ceil(ranks / ranks_per_host)
+        total, hosts = 0.0, math.ceil(ranks / ranks_per_host)
+        if ranks > 1:
+            local = _features(min(ranks, ranks_per_host), num_bytes, self.cores)
+            total = float(local @ np.array(self.coefficients))
         if hosts > 1 and self.link is not None:
             rounds = math.log2(hosts)
             total += 2 * rounds * self.link.latency_seconds  # eq. 2
@@ -95,29 +94,21 @@ def relative_errors(model: AllreduceModel, timings: list[Timing]) -> list[float]
     return [model.seconds(t.ranks, t.num_bytes, t.ranks) / t.seconds - 1 for t in timings if t.ranks > 1]
 
 
-def measure_allreduce(counts: list[int], limit_seconds: float = 120.0) -> list[Timing]:
+def measure_allreduce(counts: list[int]) -> list[Timing]:
     """Time Allreduce on this host with each number of ranks. Errors: RuntimeError if a probe fails."""
-    from parcade.scale.synthetic import _run
-
     timings = []
     for ranks in counts:
-        with tempfile.TemporaryDirectory() as folder:
-            result = Path(folder) / "timings.json"
-            program = [sys.executable, "-m", "parcade.scale.allreduce_model", str(result)]
-            _run([mpi.find_mpiexec(), "-n", str(ranks), *program], limit_seconds)
-            timings += [Timing(ranks, *row) for row in json.loads(result.read_text())]
+        rows = run_on_ranks("parcade.scale.allreduce_model", ranks, list(PROBE_BYTES), PROBE_LIMIT_SECONDS)
+        timings += [Timing(ranks, *row) for row in rows]
     return timings
 
 
-def _probe(result: Path) -> None:
-    """Run one rank of the probe.
-
-    It times the slowest rank of each repeat and takes the median over repeats.
-    """
+def _probe(sizes: list[int], result: Path) -> None:
+    """Run one rank of the probe: the median over repeats of the time of the slowest rank, for each size."""
     from mpi4py import MPI
 
     comm, rows = MPI.COMM_WORLD, []
-    for num_bytes in PROBE_BYTES:
+    for num_bytes in sizes:
         buffer, seconds = np.zeros(num_bytes // 4, np.float32), np.empty(PROBE_REPEATS)
         for i in range(-2, PROBE_REPEATS):  # two warm-up repeats
             comm.Barrier()
@@ -132,4 +123,4 @@ def _probe(result: Path) -> None:
 
 
 if __name__ == "__main__":
-    _probe(Path(sys.argv[1]))
+    _probe(json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2]))

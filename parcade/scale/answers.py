@@ -6,9 +6,10 @@ import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from parcade.errors import UsageError
-from parcade.scale.fits import Fit
+from parcade.scale.fits import CurveFit
 
 
 @dataclass(frozen=True)
@@ -31,12 +32,12 @@ class Questions:
 class Answer:
     """Cores and nodes according to one fit. ``cores`` is None if the fit never reaches the rate."""
 
+    kind: Literal["rate", "score"]
     question: str
     fit: str
-    rate: float
     cores: int | None
-    nodes: int | None
-    cost: float | None
+    nodes: int | None = None
+    cost: float | None = None
 
 
 def steps_to_score(curve: Path, score: float) -> tuple[int, float]:
@@ -61,30 +62,31 @@ def steps_to_score(curve: Path, score: float) -> tuple[int, float]:
     return reached[milestone], milestone
 
 
-def answer(questions: Questions, fits: dict[str, Fit]) -> list[Answer]:
+def answer(questions: Questions, fits: dict[str, CurveFit]) -> list[Answer]:
     """Answer every question by every fit.
 
     Errors: UsageError if the learning curve never reaches the score.
     """
-    asked: list[tuple[str, float, float | None]] = []
-    if questions.rate is not None:
-        asked.append((f"{questions.rate:,.0f} steps/s", questions.rate, None))
-    if questions.score is not None and questions.minutes is not None and questions.curve is not None:
-        steps, milestone = steps_to_score(questions.curve, questions.score)
-        rate = steps / (60 * questions.minutes)
-        text = (
-            f"a score of {milestone:g} in {questions.minutes:g} min ({steps:,} steps, so {rate:,.0f} steps/s)"
-        )
-        asked.append((text, rate, questions.minutes / 60))
+    q, answers = questions, []
+    if q.rate is not None:
+        answers += _cores_for(q, fits, "rate", f"{q.rate:,.0f} steps/s", q.rate, hours=1.0)
+    if q.score is not None and q.minutes is not None and q.curve is not None:
+        steps, milestone = steps_to_score(q.curve, q.score)
+        rate = steps / (60 * q.minutes)
+        text = f"a score of {milestone:g} in {q.minutes:g} min ({steps:,} steps, so {rate:,.0f} steps/s)"
+        answers += _cores_for(q, fits, "score", text, rate, hours=q.minutes / 60)
+    return answers
+
+
+def _cores_for(
+    questions: Questions, fits: dict[str, CurveFit], kind: str, text: str, rate: float, *, hours: float
+) -> list[Answer]:
+    """Return an answer per fit: the cores for a rate, and what they cost for some hours."""
     answers = []
-    for question, rate, hours in asked:
-        for name, fit in fits.items():
-            cores = fit.size_for(rate)
-            nodes = math.ceil(cores / questions.cores_per_node) if cores is not None else None
-            cost = (
-                nodes * questions.price * (hours or 1.0)
-                if nodes is not None and questions.price is not None
-                else None
-            )
-            answers.append(Answer(question, name, rate, cores, nodes, cost))
+    for name, fit in fits.items():
+        cores, nodes, cost = fit.size_for(rate), None, None
+        if cores is not None:
+            nodes = math.ceil(cores / questions.cores_per_node)
+            cost = nodes * questions.price * hours if questions.price is not None else None
+        answers.append(Answer(kind, text, name, cores, nodes, cost))
     return answers

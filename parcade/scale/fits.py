@@ -25,12 +25,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+LARGEST_SIZE = 10_000_000
+
 Samples = Mapping[int, Sequence[float]]
 """Measured rates by size, one per repeat."""
 
 
 @dataclass(frozen=True)
-class Fit:
+class CurveFit:
     """One curve fitted to the samples.
 
     | field | meaning |
@@ -68,9 +70,9 @@ class Fit:
         sigma, kappa = self.parameters.get("sigma", 0.0), self.parameters.get("kappa", 0.0)
         return max(1.0, math.sqrt(max(1.0 - sigma, 0.0) / kappa)) if kappa > 1e-12 else None
 
-    def size_for(self, rate: float, largest: int = 10_000_000) -> int | None:
+    def size_for(self, rate: float) -> int | None:
         """Return the smallest size with at least this rate; None if the curve never reaches it."""
-        end = largest if self.peak is None else max(1, math.floor(self.peak))
+        end = LARGEST_SIZE if self.peak is None else max(1, math.floor(self.peak))
         rate *= 1 - 1e-9  # rounding tolerance, so that size_for(predict(n)) is n
         if self.predict(end) < rate:
             return None
@@ -83,13 +85,11 @@ class Fit:
 
 @dataclass(frozen=True)
 class Curve:
-    """A family of curves: its rate, its fit, the names of its parameters, and the number of sizes it
-    needs."""
+    """A family of curves: its rate, its fit, and the names of its parameters, one size needed for each."""
 
     rate: Callable[..., float]
     fit: Callable[[np.ndarray, np.ndarray], tuple[float, ...]]
     names: tuple[str, ...]
-    least_sizes: int
 
 
 def _fit_line(n: np.ndarray, rates: np.ndarray) -> tuple[float, ...]:
@@ -97,31 +97,26 @@ def _fit_line(n: np.ndarray, rates: np.ndarray) -> tuple[float, ...]:
     return tuple(np.linalg.lstsq(np.stack([weights, n * weights], 1), np.ones(len(n)), rcond=None)[0])
 
 
-def _fit_turned_over(n: np.ndarray, rates: np.ndarray, columns: Sequence[np.ndarray]) -> tuple[float, ...]:
+def _fit_reciprocal(n: np.ndarray, rates: np.ndarray, columns: list[np.ndarray]) -> tuple[float, ...]:
+    """Fit n / X(n), which is linear in the columns after 1."""
     from scipy.optimize import nnls
 
-    theta = nnls(np.stack(columns, 1) * (rates / n)[:, None], np.ones(len(n)))[0]
+    rows = np.stack([np.ones(len(n)), *columns], 1) * (rates / n)[:, None]
+    theta = nnls(rows, np.ones(len(n)))[0]
     return (1.0 / theta[0], *(theta[1:] / theta[0])) if theta[0] > 0 else (math.inf, *theta[1:])
 
 
-def _fit_amdahl(n: np.ndarray, rates: np.ndarray) -> tuple[float, ...]:
-    return _fit_turned_over(n, rates, (np.ones(len(n)), n - 1))
-
-
-def _fit_usl(n: np.ndarray, rates: np.ndarray) -> tuple[float, ...]:
-    return _fit_turned_over(n, rates, (np.ones(len(n)), n - 1, n * (n - 1)))
-
-
 CURVES: dict[str, Curve] = {
-    "line": Curve(lambda n, a, b: a + b * n, _fit_line, ("a", "b"), 2),
+    "line": Curve(lambda n, a, b: a + b * n, _fit_line, ("a", "b")),
     "amdahl": Curve(
-        lambda n, lam, sigma: lam * n / (1 + sigma * (n - 1)), _fit_amdahl, ("lambda", "sigma"), 2
+        lambda n, lam, sigma: lam * n / (1 + sigma * (n - 1)),
+        lambda n, rates: _fit_reciprocal(n, rates, [n - 1]),
+        ("lambda", "sigma"),
     ),
     "usl": Curve(
         lambda n, lam, sigma, kappa: lam * n / (1 + sigma * (n - 1) + kappa * n * (n - 1)),  # eq. 1
-        _fit_usl,
+        lambda n, rates: _fit_reciprocal(n, rates, [n - 1, n * (n - 1)]),
         ("lambda", "sigma", "kappa"),
-        3,
     ),
 }
 
@@ -135,28 +130,28 @@ def range_holds(repeats: int) -> float:
     return 1 - 0.5 ** (repeats - 1)
 
 
-def fit(name: str, samples: Samples) -> Fit:
+def fit(name: str, samples: Samples) -> CurveFit:
     """Fit a curve to the median rate of every size, and separately to each repeat that all sizes have.
 
     Errors: ValueError for fewer sizes than the curve has parameters.
     """
     curve = CURVES[name]
-    if len(samples) < curve.least_sizes:
-        raise ValueError(f"{name} needs {curve.least_sizes} sizes, got {len(samples)}")
+    if len(samples) < len(curve.names):
+        raise ValueError(f"{name} needs {len(curve.names)} sizes, got {len(samples)}")
     n = np.array(sorted(samples), np.float64)
-    rates = [np.asarray(samples[size], np.float64) for size in sorted(samples)]
+    rates = [samples[size] for size in sorted(samples)]
     medians = np.array([np.median(values) for values in rates])
     values = curve.fit(n, medians)
     whole = list(zip(*rates, strict=False))
     repeats = np.array([curve.fit(n, np.array(row)) for row in whole] if len(whole) > 1 else [])
     fitted = np.array([curve.rate(size, *values) for size in n])
     parameters = {key: float(value) for key, value in zip(curve.names, values, strict=True)}
-    return Fit(name, parameters, repeats, float(np.mean(np.abs(fitted / medians - 1))))
+    return CurveFit(name, parameters, repeats, float(np.mean(np.abs(fitted / medians - 1))))
 
 
-def fit_all(samples: Samples) -> dict[str, Fit]:
+def fit_all(samples: Samples) -> dict[str, CurveFit]:
     """Fit every curve for which there are enough sizes."""
-    return {name: fit(name, samples) for name, curve in CURVES.items() if len(samples) >= curve.least_sizes}
+    return {name: fit(name, samples) for name, curve in CURVES.items() if len(samples) >= len(curve.names)}
 
 
 def speed_up(samples: Samples) -> dict[int, float]:

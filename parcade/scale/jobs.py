@@ -11,13 +11,13 @@ from parcade.cluster import mpi
 from parcade.config import TrainConfig, check_divisible
 from parcade.errors import UsageError
 from parcade.flags import parse_training
-from parcade.profile.take import Recording, train_command
+from parcade.profile.take import RecordedCommand, train_command
 
 Scaling = Literal["strong", "weak"]
 
 
 @dataclass(frozen=True)
-class Size:
+class JobSize:
     """The size of a job: ranks, threads per rank, and environments in total (1 for the job of a program)."""
 
     scaling: Scaling
@@ -31,7 +31,7 @@ class Size:
         return self.ranks * self.threads
 
 
-class Job(Protocol):
+class ScaledJob(Protocol):
     """A job of a scaling study.
 
     ``title`` is its name in the report, ``num_envs`` the amount of work at the smallest size, ``unit`` the
@@ -42,10 +42,10 @@ class Job(Protocol):
     num_envs: int
     unit: str
 
-    def check(self, size: Size) -> None:
+    def check(self, size: JobSize) -> None:
         """Reject a size whose work cannot be divided among its ranks. Errors: UsageError."""
 
-    def recording(self, size: Size, run: Path, seconds: float, limit_seconds: float) -> Recording:
+    def recording(self, size: JobSize, run: Path, seconds: float, limit_seconds: float) -> RecordedCommand:
         """Return the recording of a size, without barriers. ``run`` is a directory for its files."""
 
 
@@ -59,31 +59,27 @@ class TrainJob:
         self.title = f"Scaling of {config.run.algorithm} on {config.game}"
         self.num_envs = config.hyper.num_envs
 
-    def arguments_at(self, size: Size) -> list[str]:
+    def arguments_at(self, size: JobSize) -> list[str]:
         """Return the user's arguments followed by those of the size, which override them."""
-        flags = [
-            f"--engine mpi --ranks {size.ranks} --threads-per-rank {size.threads} --num-envs {size.num_envs}"
-        ]
+        flags = f"--engine mpi --ranks {size.ranks} --threads-per-rank {size.threads} "
+        flags += f"--num-envs {size.num_envs} "
         hyper = self.config.hyper
         if hasattr(hyper, "games_per_update"):
             games = hyper.games_per_update * size.num_envs // hyper.num_envs
-            flags.append(f"--games-per-update {max(games, size.num_envs)}")
+            flags += f"--games-per-update {max(games, size.num_envs)} "
         # Never save: a save inside the window would affect the rate of some sizes only.
-        flags.append("--checkpoint-seconds 86400")
-        return [*self.arguments, *shlex.split(" ".join(flags))]
+        return [*self.arguments, *f"{flags}--checkpoint-seconds 86400".split()]
 
-    def check(self, size: Size) -> None:
+    def check(self, size: JobSize) -> None:
         try:
             check_divisible(parse_training(self.arguments_at(size)), size.ranks)
         except UsageError as error:
             raise UsageError(f"size of {size.ranks} ranks ({size.scaling} scaling): {error}") from None
 
-    def recording(self, size: Size, run: Path, seconds: float, limit_seconds: float) -> Recording:
+    def recording(self, size: JobSize, run: Path, seconds: float, limit_seconds: float) -> RecordedCommand:
         words = self.arguments_at(size)
         shown = shlex.join(["parcade", "train", *words])
-        return Recording(
-            train_command(words, run), shown, seconds, barrier=False, limit_seconds=limit_seconds
-        )
+        return RecordedCommand(train_command(words, run), shown, seconds, False, limit_seconds)
 
 
 class ProgramJob:
@@ -99,11 +95,11 @@ class ProgramJob:
         self.words = words
         self.title = f"Scaling of {shlex.join(words)}"
 
-    def check(self, size: Size) -> None:
+    def check(self, size: JobSize) -> None:
         if size.scaling == "weak":
             raise UsageError("a program's job does not grow with its ranks; use --scaling strong")
 
-    def recording(self, size: Size, run: Path, seconds: float, limit_seconds: float) -> Recording:
+    def recording(self, size: JobSize, run: Path, seconds: float, limit_seconds: float) -> RecordedCommand:
         command = [mpi.find_mpiexec(), "-n", str(size.ranks), *self.words]
         environment = mpi.rank_environment(size.threads)
-        return Recording(command, shlex.join(self.words), seconds, False, limit_seconds, environment)
+        return RecordedCommand(command, shlex.join(self.words), seconds, False, limit_seconds, environment)

@@ -10,11 +10,12 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Literal
 
 from parcade.profile.data import Profile
 from parcade.profile.take import take, workspace
-from parcade.scale.jobs import Job, Scaling, Size
+from parcade.scale.jobs import JobSize, ScaledJob, Scaling
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,11 @@ class Series:
         )
         return f"{self.scaling} scaling, {envs}, {self.threads} thread(s) per rank"
 
+    def size(self, ranks: int, smallest: int) -> JobSize:
+        """Return the size with this number of ranks. Under weak scaling, environments grow with the ranks."""
+        num_envs = self.num_envs * ranks // smallest if self.scaling == "weak" else self.num_envs
+        return JobSize(self.scaling, ranks, self.threads, num_envs)
+
 
 @dataclass
 class Point:
@@ -43,7 +49,7 @@ class Point:
     that there are more ranks x threads than cores.
     """
 
-    size: Size
+    size: JobSize
     kind: Literal["measured", "synthetic"]
     shares_cores: bool
     steps_per_second: list[float] = field(default_factory=list)
@@ -51,19 +57,21 @@ class Point:
     communicate_share: list[float] = field(default_factory=list)
     profiles: list[Profile] = field(default_factory=list)
 
+    @property
+    def rate(self) -> float:
+        """Median steps per second."""
+        return median(self.steps_per_second)
 
-def sizes_of(series: Series, ranks: list[int]) -> list[Size]:
-    """Return the sizes of a series. Under weak scaling, environments grow with the ranks."""
-    smallest = min(ranks)
-    grow = series.scaling == "weak"
-    return [
-        Size(series.scaling, n, series.threads, series.num_envs * n // smallest if grow else series.num_envs)
-        for n in ranks
-    ]
+    def add(self, profile: Profile) -> None:
+        """Add the rates of one profile."""
+        self.profiles.append(profile)
+        self.steps_per_second.append(profile.steps_per_second)
+        self.steps_per_cpu_second.append(profile.steps_per_second / max(profile.cores_used, 1e-9))
+        self.communicate_share.append(profile.share("communicate", "wait"))
 
 
 def measure(
-    job: Job,
+    job: ScaledJob,
     points: list[Point],
     folder: Path,
     *,
@@ -82,18 +90,10 @@ def measure(
         for point in points:
             with workspace(kept) as made:
                 profile = take(job.recording(point.size, made / "run", seconds, limit_seconds), kept, made)
-            add(point, profile)
+            point.add(profile)
+            size, rate = point.size, profile.steps_per_second
             say(
-                f"repeat {repeat + 1} of {repeats}: {point.size.scaling}, {point.size.ranks} rank(s) x "
-                f"{point.size.threads} thread(s), {point.size.num_envs} {job.unit}: "
-                f"{profile.steps_per_second:,.0f} steps/s"
+                f"repeat {repeat + 1} of {repeats}: {size.scaling}, {size.ranks} rank(s) x {size.threads} "
+                f"thread(s), {size.num_envs} {job.unit}: {rate:,.0f} steps/s"
             )
     shutil.rmtree(kept)
-
-
-def add(point: Point, profile: Profile) -> None:
-    """Add the rates of one profile to a point."""
-    point.profiles.append(profile)
-    point.steps_per_second.append(profile.steps_per_second)
-    point.steps_per_cpu_second.append(profile.steps_per_second / max(profile.cores_used, 1e-9))
-    point.communicate_share.append(profile.share("communicate", "wait"))

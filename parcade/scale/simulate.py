@@ -20,15 +20,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from parcade.scale.allreduce_model import AllreduceModel
-from parcade.scale.parts import Parts
+from parcade.scale.rank_work import RankWork
 
 ITERATIONS = 400
 
 
 @dataclass(frozen=True)
 class Simulated:
-    """One simulated size: the rate over all iterations, the 5 to 95 % range of single iterations, and time
-    shares."""
+    """One simulated size.
+
+    ``steps_per_second`` is the rate over all iterations, ``low`` and ``high`` bound 90 % of them, and the
+    shares are of time.
+    """
 
     ranks: int
     hosts: int
@@ -42,13 +45,12 @@ class Simulated:
 
 
 def simulate(
-    parts: Parts,
+    work: RankWork,
     model: AllreduceModel,
     *,
     ranks: int,
     num_envs: int,
     ranks_per_host: int,
-    seed: int,
     sleeping: bool = False,
 ) -> Simulated:
     """Simulate ``ITERATIONS`` iterations of a job by equation (1).
@@ -56,18 +58,18 @@ def simulate(
     If ``ranks_per_host`` exceeds the cores of the model, the ranks share cores. ``sleeping`` ranks need no
     core.
     """
-    generator = np.random.default_rng([seed, ranks])
+    generator = np.random.default_rng([0, ranks])
     turns = 1.0 if sleeping else max(1.0, min(ranks, ranks_per_host) / model.cores)
     # each [m, K + 1]
-    firsts, others = (turns * parts.segments(num_envs / ranks, first=first) for first in (True, False))
-    communicate = sum(model.seconds(ranks, size, ranks_per_host) for size in parts.call_bytes)
-    seconds, work = np.empty(ITERATIONS), 0.0
+    firsts, others = (turns * work.segments(num_envs / ranks, first=first) for first in (True, False))
+    communicate = sum(model.seconds(ranks, size, ranks_per_host) for size in work.call_bytes)
+    seconds, working = np.empty(ITERATIONS), 0.0
     for i in range(ITERATIONS):
         drawn = others[generator.integers(len(others), size=ranks)]
         drawn[0] = firsts[generator.integers(len(firsts))]
         seconds[i] = drawn.max(0).sum() + communicate  # eq. 1
-        work += float(drawn.sum(1).mean()) / ITERATIONS
-    steps = parts.steps_per_env * num_envs
+        working += float(drawn.sum(1).mean()) / ITERATIONS
+    steps = work.steps_per_env * num_envs
     rates = np.sort(steps / seconds)
     total = float(seconds.mean())  # the mean includes rare long iterations, as a measured rate does
     return Simulated(
@@ -77,7 +79,7 @@ def simulate(
         steps_per_second=steps / total,
         low=float(rates[ITERATIONS // 20]),
         high=float(rates[-1 - ITERATIONS // 20]),
-        work_share=min(1.0, work / total),
+        work_share=min(1.0, working / total),
         communicate_share=communicate / total,
-        wait_share=max(0.0, 1 - (work + communicate) / total),
+        wait_share=max(0.0, 1 - (working + communicate) / total),
     )

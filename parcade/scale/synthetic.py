@@ -7,75 +7,37 @@ for the last rank, grow with the number of ranks. The report labels these points
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 import numpy as np
 
-from parcade.cluster import mpi
-from parcade.scale.parts import Parts
+from parcade.scale.on_ranks import run_on_ranks
+from parcade.scale.rank_work import RankWork
 
 SLEEP_OVERSHOOT_SECONDS = 6e-5
 """Time that Linux adds to a sleep: 50 us of timer slack, and the wake-up."""
 
 
 def run_synthetic(
-    parts: Parts, ranks: int, envs_per_rank: float, seconds: float, seed: int
-) -> dict[str, float]:
+    work: RankWork, ranks: int, envs_per_rank: float, seconds: float, seed: int
+) -> tuple[float, float]:
     """Return steps per second and the share of communication for ranks that sleep instead of computing.
 
     Errors: RuntimeError if the job fails.
     """
-    firsts, others = (parts.segments(envs_per_rank, first=first) for first in (True, False))
-    iteration = float(firsts.sum(1).mean())
+    firsts, others = (work.segments(envs_per_rank, first=first) for first in (True, False))
     job = {
         "firsts": firsts.tolist(),
         "others": others.tolist(),
-        "bytes": parts.call_bytes.tolist(),
-        "iterations": max(3, round(seconds / iteration)),
+        "bytes": work.call_bytes.tolist(),
+        "iterations": max(3, round(seconds / float(firsts.sum(1).mean()))),
         "seed": seed,
     }
-    with tempfile.TemporaryDirectory() as folder:
-        given, result = Path(folder) / "job.json", Path(folder) / "result.json"
-        given.write_text(json.dumps(job))
-        command = [
-            mpi.find_mpiexec(),
-            "-n",
-            str(ranks),
-            sys.executable,
-            "-m",
-            "parcade.scale.synthetic",
-            str(given),
-            str(result),
-        ]
-        _run(command, 60 + 20 * seconds)
-        measured = json.loads(result.read_text())
-    rate = parts.steps_per_env * envs_per_rank * ranks / measured["iteration_seconds"]
-    return {"steps_per_second": rate, "communicate_share": measured["communicate_share"]}
-
-
-def _run(command: list[str], limit_seconds: float) -> None:
-    process = subprocess.Popen(
-        command,
-        env=mpi.rank_environment(1),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        output, _ = process.communicate(timeout=limit_seconds)
-    except subprocess.TimeoutExpired:
-        raise RuntimeError(f"{' '.join(command[:3])} did not end within {limit_seconds:.0f} s") from None
-    finally:
-        mpi.end_process_group(process)
-    if process.returncode:
-        raise RuntimeError(
-            f"{' '.join(command[:3])} exited with code {process.returncode}: {output.strip()[-400:]}"
-        )
+    measured = run_on_ranks("parcade.scale.synthetic", ranks, job, 60 + 20 * seconds)
+    rate = work.steps_per_env * envs_per_rank * ranks / measured["iteration_seconds"]
+    return rate, measured["communicate_share"]
 
 
 def _rank(job: dict, result: Path) -> None:
@@ -104,9 +66,8 @@ def _rank(job: dict, result: Path) -> None:
     comm.Allreduce(MPI.IN_PLACE, total)
     if comm.Get_rank() == 0:
         share = total[0] / comm.Get_size() / elapsed
-        result.write_text(
-            json.dumps({"iteration_seconds": elapsed / job["iterations"], "communicate_share": share})
-        )
+        measured = {"iteration_seconds": elapsed / job["iterations"], "communicate_share": share}
+        result.write_text(json.dumps(measured))
 
 
 if __name__ == "__main__":

@@ -1,17 +1,15 @@
 """The GPU's kernels, run on the CPU in random thread order, equal the CPU engine and ale-py bit for bit."""
 
-import functools
-import secrets
 import types
 
 import numba
 import numpy as np
 import pytest
 from parity import play_both
+from thread_parity import DeviceArcadeOnHost, play_steps
 
 from parcade.atari import Arcade, VectorConsoles
 from parcade.atari.cuda import driver, engine, layout
-from parcade.atari.cuda.arcade import DeviceArcade
 from parcade.atari.cuda.engine import HostThreads
 from parcade.atari.cuda.transfer import rows_to_device
 from parcade.atari.cuda.vector import DeviceConsoles
@@ -19,45 +17,12 @@ from parcade.atari.state import FRAME_NUMBER, LOG_SLOT, TERMINAL
 
 pytest.importorskip("ale_py")
 
-DeviceArcadeOnHost = functools.partial(DeviceArcade, threads=HostThreads())
 MANY = (
     "pong breakout seaquest ms_pacman qbert space_invaders beam_rider pitfall2 robotank elevator_action "
     "montezuma_revenge journey_escape adventure tetris air_raid alien asterix asteroids bank_heist berzerk "
     "bowling boxing carnival centipede chopper_command double_dunk enduro freeway frostbite gravitar hero "
     "kangaroo pooyan riverraid solaris tennis video_cube zaxxon"
 ).split()
-
-
-@pytest.fixture
-def seed():
-    drawn = secrets.randbits(30)
-    print(f"seed {drawn}")
-    return drawn
-
-
-def play_steps(game: str, num_steps: int, seed: int, n: int = 2, **settings) -> int:
-    """Play both and compare every output of a step; return the number of finished episodes."""
-    expected = VectorConsoles(game, n, **settings)
-    consoles = DeviceConsoles(game, n, HostThreads(seed), **settings)
-    assert np.array_equal(expected.reset(seed=seed)[0], consoles.reset(seed=seed)[0])
-    player = np.random.default_rng(seed)
-    episodes = 0
-    for step in range(num_steps):
-        actions = player.integers(0, len(consoles.action_set), n)
-        want, got = expected.step(actions), consoles.step(actions)
-        for name in ("observations", "rewards", "terminated", "truncated"):
-            assert np.array_equal(getattr(want, name), getattr(got, name)), (
-                f"{name} of {game}, seed {seed}, step {step}"
-            )
-        assert np.array_equal(
-            np.stack([want.lives, want.frame_number, want.episode_frame_number], 1), got.counters
-        )
-        ended = want.terminated | want.truncated
-        assert np.array_equal(ended, got.over)
-        if ended.any():
-            assert np.array_equal(want.final_observations[ended], got.final_observations[ended])
-        episodes += int(ended.sum())
-    return episodes
 
 
 def test_every_frame_of_the_threads_equals_ale_py(seed):

@@ -1,7 +1,5 @@
 """The native consoles equal ale-py frame by frame."""
 
-import secrets
-
 import numpy as np
 import pytest
 from parity import play_both
@@ -14,13 +12,6 @@ SAMPLE = (
     "pong breakout seaquest ms_pacman qbert space_invaders beam_rider pitfall2 "
     "robotank elevator_action montezuma_revenge journey_escape adventure tetris pooyan"
 ).split()
-
-
-@pytest.fixture
-def seed():
-    drawn = secrets.randbits(30)
-    print(f"seed {drawn}")
-    return drawn
 
 
 @pytest.mark.parametrize("game", SAMPLE)

@@ -1,7 +1,5 @@
 """Machine code against the interpreter: on random programs, on real games, at its limits."""
 
-import secrets
-
 import numpy as np
 import pytest
 from test_cpu6507 import machine
@@ -15,9 +13,7 @@ PROGRAM_BYTES = 300
 
 
 @pytest.fixture
-def random():
-    seed = secrets.randbits(30)
-    print(f"seed {seed}")
+def random(seed):
     return np.random.default_rng(seed)
 
 

@@ -1,7 +1,5 @@
 """Random input does not crash: random images of every cartridge size, and random states."""
 
-import secrets
-
 import numpy as np
 import pytest
 from random_images import KINDS, Guarded, play_rubbish
@@ -10,9 +8,7 @@ from parcade.atari import Arcade, VectorConsoles, jit
 from parcade.atari import state as st
 
 
-def test_random_images_and_states_of_every_cartridge_type_do_no_harm():
-    seed = secrets.randbits(30)
-    print(f"seed {seed}")
+def test_random_images_and_states_of_every_cartridge_type_do_no_harm(seed):
     random, guarded = np.random.default_rng(seed), Guarded()
     jit.prepare()
     taken = sum(play_rubbish(guarded, turn % KINDS, random) for turn in range(400))

@@ -1,7 +1,5 @@
 """Preprocessed consoles equal ale-py's AtariVectorEnv byte for byte."""
 
-import secrets
-
 import numpy as np
 import pytest
 
@@ -24,9 +22,7 @@ vector_env = pytest.importorskip("ale_py.vector_env")
         ("qbert", {"full_action_space": True, "noop_max": 7, "use_fire_reset": False}),
     ],
 )
-def test_observations_rewards_and_flags_equal_atari_vector_env(game, settings):
-    seed = secrets.randbits(20)
-    print(f"seed {seed}")
+def test_observations_rewards_and_flags_equal_atari_vector_env(game, settings, seed):
     n = 3
     expected = vector_env.AtariVectorEnv(
         game, n, autoreset_mode=gymnasium.vector.AutoresetMode.SAME_STEP, num_threads=1, **settings

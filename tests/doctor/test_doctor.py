@@ -68,9 +68,9 @@ def test_facts_of_this_machine_are_there():
 def test_the_pools_of_a_rank_are_as_wide_as_the_run_would_make_them(monkeypatch):
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         monkeypatch.delenv(name, raising=False)
-    (sized,) = pools.planned_processes(facts.Plan(engine="mpi", ranks=3, threads_per_rank=1))
+    (sized,) = pools.planned_processes(facts.PlannedRun(engine="mpi", ranks=3, threads_per_rank=1))
     assert sized.count == 3 and {pool.threads for pool in sized.pools} == {1}
-    (unmanaged,) = pools.planned_processes(facts.Plan(engine="mpi", ranks=3, threads_per_rank=-1))
+    (unmanaged,) = pools.planned_processes(facts.PlannedRun(engine="mpi", ranks=3, threads_per_rank=-1))
     assert unmanaged.widest.threads == available_cores()
     assert {"torch"} < {pool.library for pool in unmanaged.pools}
 
@@ -92,11 +92,8 @@ def test_a_process_that_cannot_be_looked_at_is_one_line(
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     assert main(["doctor"]) == 1
     err = capsys.readouterr().err
-    assert (
-        err.startswith("parcade: the process that counts thread pools")
-        and says in err
-        and err.count("\n") == 1
-    )
+    assert err.startswith("parcade: the process that counts thread pools")
+    assert says in err and err.count("\n") == 1
 
 
 def test_doctor_prints_facts_and_ends_with_1_on_a_problem(capsys, monkeypatch):
@@ -152,9 +149,8 @@ def test_training_warns_of_too_many_threads_in_one_line(tmp_path, capsys):
     threads = str(8 * available_cores())
     flags = ["--total-frames", "64", "--unroll-length", "4", "--num-envs", "4", "--threads-per-rank", threads]
     assert main(["train", "tiny_catch", *flags, "--run-dir", str(tmp_path / "run")]) == 0
-    warnings = [
-        line for line in capsys.readouterr().out.splitlines() if line.startswith(("problem", "warning"))
-    ]
+    lines = capsys.readouterr().out.splitlines()
+    warnings = [line for line in lines if line.startswith(("problem", "warning"))]
     assert len(warnings) == 1 and f"{threads} threads would compute on" in warnings[0]
     flags = [*flags[:-1], "1", "--run-dir", str(tmp_path / "sane")]
     assert main(["train", "tiny_catch", *flags]) == 0

@@ -163,10 +163,8 @@ def test_consoles_are_sent_to_the_gpu_only_where_they_can_live_there():
 
 def test_a_gpu_that_is_idle_for_another_reason_than_emulation_is_not_put_down_to_it():
     device, split = ONE_THREAD
-    assert (
-        list(advice.gpu_waits_for_emulation(on_gpu(device, {"emulate": 2.0, "evaluate": 6.5, "learn": 1.5})))
-        == []
-    )
+    evaluates = {"emulate": 2.0, "evaluate": 6.5, "learn": 1.5}
+    assert list(advice.gpu_waits_for_emulation(on_gpu(device, evaluates))) == []
     assert list(advice.gpu_waits_for_emulation(on_gpu({**device, "learn": 4.5}, split))) == []
     assert list(advice.gpu_waits_for_emulation(on_gpu({**device, "emulate": 0.5}, split))) == []
 
@@ -177,11 +175,8 @@ def test_the_actor_that_plays_tells_whether_a_gpu_waits_for_emulation():
     changes = {"actor_seconds": {"emulate": 8.0, "infer": 1.5, "wait": 0.5}, "pools": [["numba", 4]]}
     (finding,) = advice.gpu_waits_for_emulation(on_gpu(device, learner, changes=changes, overlap=True))
     assert "80% of the actor's time" in finding.evidence
-    assert (
-        "--overlap (learn" not in finding.fix
-        and "--threads-per-rank" not in finding.fix
-        and "--num-envs" in finding.fix
-    )
+    assert "--num-envs" in finding.fix
+    assert "--overlap (learn" not in finding.fix and "--threads-per-rank" not in finding.fix
 
 
 def test_a_learner_on_a_gpu_is_not_told_to_use_one():

@@ -66,15 +66,9 @@ def test_the_time_to_the_target_is_a_straight_line_through_the_last_reports():
 
 
 def report(**changes):
-    metrics = {f"time/{scope}": 0.0 for scope in SCOPES}
-    metrics |= {
-        "frames": 1000,
-        "wall_seconds": 61.0,
-        "episodes": 3,
-        "score_mean": -2.5,
-        "frames_per_second": 400.0,
-    }
-    return {**metrics, "steps_per_second": 100.0, "time/emulate": 0.75, **changes}
+    metrics = {f"time/{scope}": 0.0 for scope in SCOPES} | {"time/emulate": 0.75}
+    metrics |= {"frames": 1000, "wall_seconds": 61.0, "episodes": 3, "score_mean": -2.5}
+    return {**metrics, "frames_per_second": 400.0, "steps_per_second": 100.0, **changes}
 
 
 def test_a_plain_report_is_one_line_with_score_speed_and_split():
@@ -83,16 +77,8 @@ def test_a_plain_report_is_one_line_with_score_speed_and_split():
     view.update(report())
     title, line = stream.getvalue().splitlines()
     assert title == "title"
-    for part in (
-        "1:01",
-        "frames 1k",
-        "score -2.50 of 18",
-        "episodes 3",
-        "400 frames/s",
-        "100 steps/s",
-        "emulate 75%",
-    ):
-        assert part in line
+    parts = ("1:01", "frames 1k", "score -2.50 of 18", "episodes 3", "400 frames/s", "100 steps/s")
+    assert all(part in line for part in (*parts, "emulate 75%"))
     view.update(report(score_mean=None))
     assert "score - of 18" in stream.getvalue().splitlines()[-1]
 

@@ -4,7 +4,8 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from parcade.scale.measure import Point, Size
+from parcade.scale.jobs import JobSize
+from parcade.scale.measure import Point
 
 FIXED = np.array([0.1, 0.02, 0.0])
 PER_ENV = np.array([0.01, 0.001, 0.0])
@@ -35,9 +36,8 @@ def point(
 ):
     """A size that was run."""
     profile = SimpleNamespace(ranks=tuple(rank(num_envs // ranks, **options) for _ in range(ranks)))
-    made = Point(
-        Size(scaling, ranks, threads, num_envs), kind, shares_cores, list(rates), [x / ranks for x in rates]
-    )
+    size = JobSize(scaling, ranks, threads, num_envs)
+    made = Point(size, kind, shares_cores, list(rates), [x / ranks for x in rates])
     made.communicate_share = [0.1] * len(rates)
     made.profiles = [profile] if kind == "measured" else []
     return made

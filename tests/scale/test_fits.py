@@ -70,9 +70,7 @@ def test_ranges_are_of_the_repeats_each_fitted_on_its_own():
     assert line.parameters == pytest.approx({"a": 1.0, "b": 4.0})  # through the medians
     assert line.ranges == {"a": pytest.approx((1.0, 8.0)), "b": pytest.approx((2.0, 4.0))}
     assert line.range_at(4) == pytest.approx((9.0, 17.0))
-    assert fits.fit("line", {1: [3.0, 5.0], 2: [5.0]}).ranges == {}, (
-        "size 2 was measured once, so no second repeat"
-    )
+    assert fits.fit("line", {1: [3.0, 5.0], 2: [5.0]}).ranges == {}, "size 2 was measured once"
 
 
 def test_ranges_widen_with_the_noise():

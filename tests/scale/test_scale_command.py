@@ -92,27 +92,19 @@ def test_a_study_measures_goes_beyond_the_cores_simulates_and_compares(tmp_path,
     assert new == {"report.html", "report.md", "scale-0.png", "scale.json"}
     found = json.loads((tmp_path / "scale.json").read_text())
     (series,) = found["series"]
-    assert [(p["size"]["ranks"], p["kind"]) for p in series["points"]] == [
-        (1, "measured"),
-        (2, "measured"),
-        (4, "synthetic"),
-    ]
+    run = [(p["size"]["ranks"], p["kind"]) for p in series["points"]]
+    assert run == [(1, "measured"), (2, "measured"), (4, "synthetic")]
     assert all(p["steps_per_second"][0] > 0 for p in series["points"])
-    assert [s["ranks"] for s in series["validation"]] == [1, 2, 4] and [
-        s["ranks"] for s in series["simulated"]
-    ] == [8]
-    assert (
-        "512 ranks exceed 8 environments, not simulated" in printed and series["simulated"][0]["hosts"] >= 2
-    )
+    assert [s["ranks"] for s in series["validation"]] == [1, 2, 4]
+    assert [s["ranks"] for s in series["simulated"]] == [8] and series["simulated"][0]["hosts"] >= 2
+    assert "512 ranks exceed 8 environments, not simulated" in printed
     assert {t["ranks"] for t in found["timings"]} == {2, 4}
     assert "The simulation compared with every size that was run" in printed and "synthetic" in printed
     before = (tmp_path / "report.md").read_text()
     asked = ["--price", "2", "--rate", "1", "--out", str(tmp_path / "asked")]
     assert main(["scale", "--read", str(tmp_path / "scale.json"), *asked]) == 0
     assert "Cost is for one hour" in capsys.readouterr().out and (tmp_path / "asked" / "report.md").exists()
-    assert (tmp_path / "report.md").read_text() == before, (
-        "a question does not overwrite the study's own report"
-    )
+    assert (tmp_path / "report.md").read_text() == before, "a question leaves the study's own report"
 
 
 @pytest.mark.cluster
@@ -122,10 +114,8 @@ def test_a_program_of_ones_own_is_scaled(tmp_path, capsys):
         "--ranks", "1,2", "--simulate", "64", "--repeats", "1", "--seconds", "0.3", "--out",
         str(tmp_path / "study"),
     ]  # fmt: skip
-    assert (
-        main(["scale", *plan, "--", sys.executable, str(ROOT / "examples" / "mnist.py"), "--epochs", "1000"])
-        == 0
-    )
+    program = [sys.executable, str(ROOT / "examples" / "mnist.py"), "--epochs", "1000"]
+    assert main(["scale", *plan, "--", *program]) == 0
     printed = capsys.readouterr().out
     assert "1 job in total" in printed and "2 rank(s), 0.5 job each" in printed
     (series,) = json.loads((tmp_path / "study" / "scale.json").read_text())["series"]

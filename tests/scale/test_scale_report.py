@@ -11,11 +11,11 @@ from parcade.report.page import to_markdown, to_text
 from parcade.scale import fits
 from parcade.scale.allreduce_model import Link, Timing
 from parcade.scale.answers import Questions, answer, steps_to_score
-from parcade.scale.describe import describe, prediction_errors
-from parcade.scale.measure import Series, sizes_of
-from parcade.scale.pictures import draw_series
-from parcade.scale.result import ScaleResult, SeriesResult, from_json, to_json
+from parcade.scale.measure import Series
+from parcade.scale.scale_page import predictions, scale_page
+from parcade.scale.scale_plots import draw_series
 from parcade.scale.simulate import Simulated
+from parcade.scale.study_result import ScaleResult, SeriesResult, from_json, to_json
 
 pytest.importorskip("scipy", reason="the extra parcade[reports] is not installed")
 pytestmark = pytest.mark.quick
@@ -61,53 +61,48 @@ def test_a_score_in_a_time_becomes_a_rate_then_cores_nodes_and_a_price(tmp_path)
 
 
 def test_environments_grow_with_the_ranks_under_weak_scaling_alone():
-    assert [s.num_envs for s in sizes_of(Series("weak", 1, 8), [1, 2, 4])] == [8, 16, 32]
-    assert [s.num_envs for s in sizes_of(Series("strong", 1, 8), [1, 2, 4])] == [8, 8, 8]
-    assert sizes_of(Series("weak", 2, 8), [2, 4])[1].cores == 8
+    assert [Series("weak", 1, 8).size(ranks, 1).num_envs for ranks in (1, 2, 4)] == [8, 16, 32]
+    assert [Series("strong", 1, 8).size(ranks, 1).num_envs for ranks in (1, 2, 4)] == [8, 8, 8]
+    assert Series("weak", 2, 8).size(4, 2).cores == 8
 
 
 def test_shared_sizes_are_in_no_fit_and_measured_ones_win_over_synthetic(study):
     series = study.series[0]
     assert set(series.samples()) == {1, 2, 4} and series.samples()[4] == [pytest.approx(400 / 1.3)] * 2
     assert series.samples(shared=True)[4] == [140, 150, 160]
-    assert prediction_errors(series)[0][:3] == (4, [1, 2], "line")
-    by_fit = {name: predicted / found - 1 for _, _, name, predicted, found in prediction_errors(series)}
+    found = predictions(series)
+    assert found[0][:3] == (4, [1, 2], "line")
+    by_fit = {each.fit: each.predicted / each.observed - 1 for each in found}
     assert by_fit["amdahl"] == pytest.approx(0.0, abs=1e-6) and by_fit["line"] > 0.05
 
 
 def test_the_report_says_what_was_found_and_what_it_stands_on(study):
-    text = to_text(describe(study, Questions(rate=500, price=3.0, cores_per_node=2)))
+    text = to_text(scale_page(study, Questions(rate=500, price=3.0, cores_per_node=2)))
     assert "usl: lambda n / (1 + sigma (n - 1) + kappa n (n - 1))" in text
     assert "synthetic" in text and "measured, shared" in text
     assert "largest error is" in text and "(given, not measured)" in text
     assert "The measured rate peaks at 2 core(s); larger sizes are slower." in text
     assert "Fitted without the 8-rank timings, its error on them is" in text
-    assert (
-        "fit, [range of the repeats]" in text
-        and "steps/s [90 % of iterations]" in text
-        and "90 % interval" not in text
-    )
-    assert (
-        "the 2 repeats, each fitted separately. The range of 2 independent repeats contains the true median"
-        in " ".join(text.split())
-    )
-    assert "with a probability of 50 %" in " ".join(text.split())
+    assert "fit, [range of the repeats]" in text and "steps/s [90 % of iterations]" in text
+    assert "90 % interval" not in text
+    words = " ".join(text.split())
+    assert "the 2 repeats, each fitted separately. The range of 2 independent repeats contains the" in words
+    assert "with a probability of 50 %" in words
     assert "500 steps/s" in text and "load average 0.1" in text
 
 
 def test_a_study_on_a_busy_machine_says_that_its_rates_do_not_belong_together(study):
-    assert "other programs" not in to_text(describe(study, Questions()))
+    assert "other programs" not in to_text(scale_page(study, Questions()))
     study.series[0].points[0].steps_per_cpu_second = [400.0]
-    assert "A single rank got 25% of a core: other programs used the machine." in to_text(
-        describe(study, Questions())
-    )
+    text = to_text(scale_page(study, Questions()))
+    assert "A single rank got 25% of a core: other programs used the machine." in text
 
 
 def test_the_file_gives_the_same_report_again(study, tmp_path):
     data = json.loads(json.dumps(to_json(study)))
     again = from_json(data)
     assert to_json(again) == data
-    page = lambda result: to_markdown(describe(result, Questions())).replace("-0%", "+0%")  # noqa: E731
+    page = lambda result: to_markdown(scale_page(result, Questions())).replace("-0%", "+0%")  # noqa: E731
     assert page(again) == page(study)
     with pytest.raises(UsageError, match="schema_version 9"):
         from_json({**to_json(study), "schema_version": 9})

@@ -1,4 +1,4 @@
-"""Measured parts, the model of the Allreduce, and the simulation, against hand-computed cases."""
+"""Measured work, the model of the Allreduce, and the simulation, against hand-computed cases."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ from points import FIXED, PER_ENV, point
 
 from parcade.errors import UsageError
 from parcade.scale.allreduce_model import AllreduceModel, Link, Timing, fit_model, relative_errors
-from parcade.scale.parts import Parts, parts_of
+from parcade.scale.rank_work import RankWork, rank_work_of
 from parcade.scale.simulate import simulate
 
 pytest.importorskip("scipy", reason="the extra parcade[reports] is not installed")
@@ -16,43 +16,41 @@ FREE = AllreduceModel((0.0,) * 5, cores=4)
 
 
 def test_a_ranks_work_is_split_into_what_grows_with_its_environments_and_what_does_not():
-    parts = parts_of(
-        [point(1, 32), point(2, 32), point(4, 32, shares_cores=True, relative=((9.0, 9.0, 9.0),))]
-    )
-    assert parts.fixed[:2] == pytest.approx(FIXED[:2]) and parts.per_env[:2] == pytest.approx(PER_ENV[:2])
-    assert parts.segments(64, first=True)[0, :2] == pytest.approx((FIXED + 64 * PER_ENV)[:2])
-    assert parts.steps_per_env == 64 and parts.call_bytes.tolist() == [1000, 8]
-    assert "by the CPU clock" in parts.stands_on and "4 rank(s)" not in parts.stands_on
+    shared = point(4, 32, shares_cores=True, relative=((9.0, 9.0, 9.0),))
+    work = rank_work_of([point(1, 32), point(2, 32), shared])
+    assert work.fixed[:2] == pytest.approx(FIXED[:2]) and work.per_env[:2] == pytest.approx(PER_ENV[:2])
+    assert work.segments(64, first=True)[0, :2] == pytest.approx((FIXED + 64 * PER_ENV)[:2])
+    assert work.steps_per_env == 64 and work.call_bytes.tolist() == [1000, 8]
+    assert "by the CPU clock" in work.stands_on and "4 rank(s)" not in work.stands_on
 
 
 def test_with_several_threads_the_work_is_taken_by_wall_clock():
-    one, two = parts_of([point(1, 32)]), parts_of([point(1, 32, threads=2)])
-    assert (
-        two.segments(32, first=True)[0, 0] == pytest.approx(2 * one.segments(32, first=True)[0, 0])
-        and "wall clock" in two.stands_on
-    )
+    one, two = rank_work_of([point(1, 32)]), rank_work_of([point(1, 32, threads=2)])
+    first = [each.segments(32, first=True)[0, 0] for each in (one, two)]
+    assert first[1] == pytest.approx(2 * first[0]) and "wall clock" in two.stands_on
 
 
 def test_parts_need_a_size_with_a_core_for_every_rank():
     with pytest.raises(UsageError, match="include 1 in --ranks"):
-        parts_of([point(4, 32, shares_cores=True)])
+        rank_work_of([point(4, 32, shares_cores=True)])
 
 
-def plain_parts(relative=((1.0, 1.0),), first=None):
+def plain_work(relative=((1.0, 1.0),), first=None):
     first = np.ones(len(relative), bool) if first is None else np.array(first)
-    return Parts(np.array([1.0, 0.5]), np.zeros(2), np.array(relative), first, np.array([4e6]), 10.0, "hand")
+    fixed, call_bytes = np.array([1.0, 0.5]), np.array([4e6])
+    return RankWork(fixed, np.zeros(2), np.array(relative), first, call_bytes, 10.0, "hand")
 
 
 def test_ranks_that_work_alike_and_talk_for_nothing_scale_perfectly():
     for ranks in (1, 4, 1000):
-        found = simulate(plain_parts(), FREE, ranks=ranks, num_envs=8 * ranks, ranks_per_host=4, seed=0)
+        found = simulate(plain_work(), FREE, ranks=ranks, num_envs=8 * ranks, ranks_per_host=4)
         assert found.steps_per_second == pytest.approx(80 * ranks / 1.5)
         assert found.work_share == pytest.approx(1.0) and found.wait_share == pytest.approx(0.0)
 
 
 def test_a_thousand_ranks_wait_for_the_slowest_of_each_stretch():
-    parts = plain_parts(relative=((1.0, 1.0), (3.0, 1.0)))
-    found = simulate(parts, FREE, ranks=1000, num_envs=1000, ranks_per_host=4, seed=0)
+    work = plain_work(relative=((1.0, 1.0), (3.0, 1.0)))
+    found = simulate(work, FREE, ranks=1000, num_envs=1000, ranks_per_host=4)
     assert found.steps_per_second == pytest.approx(10 * 1000 / 3.5)
     assert found.wait_share == pytest.approx(1 - 2.5 / 3.5, rel=0.02)
 
@@ -60,16 +58,16 @@ def test_a_thousand_ranks_wait_for_the_slowest_of_each_stretch():
 def test_what_only_the_first_rank_does_holds_all_up_once_and_counts_though_it_is_rare():
     """A report in one of ten iterations takes ten times as long: 1.5 s an iteration and 9 s every tenth."""
     rows = [(1.0, 1.0)] * 9 + [(10.0, 1.0)] + [(1.0, 1.0)] * 5
-    parts = plain_parts(relative=rows, first=[True] * 10 + [False] * 5)
+    work = plain_work(relative=rows, first=[True] * 10 + [False] * 5)
     for ranks in (1, 16, 1000):
-        found = simulate(parts, FREE, ranks=ranks, num_envs=ranks, ranks_per_host=4, seed=0)
+        found = simulate(work, FREE, ranks=ranks, num_envs=ranks, ranks_per_host=4)
         assert found.steps_per_second == pytest.approx(10 * ranks / (1.5 + 0.9), rel=0.15)
 
 
 def test_more_ranks_than_cores_take_turns_unless_they_sleep():
-    options = {"ranks": 8, "num_envs": 8, "ranks_per_host": 8, "seed": 0}
-    awake = simulate(plain_parts(), FREE, **options)
-    asleep = simulate(plain_parts(), FREE, **options, sleeping=True)
+    options = {"ranks": 8, "num_envs": 8, "ranks_per_host": 8}
+    awake = simulate(plain_work(), FREE, **options)
+    asleep = simulate(plain_work(), FREE, **options, sleeping=True)
     assert asleep.steps_per_second == pytest.approx(2 * awake.steps_per_second)
 
 
@@ -78,7 +76,7 @@ def test_the_link_between_hosts_adds_latency_and_bandwidth():
     # 16 hosts: 2 log2(16) x 10 us + 2 x 4 MB x 15/16 / 1 GB/s
     assert model.seconds(64, 4e6, 4) == pytest.approx(8e-5 + 7.5e-3)
     assert model.seconds(4, 4e6, 4) == 0.0
-    found = simulate(plain_parts(), model, ranks=64, num_envs=64, ranks_per_host=4, seed=0)
+    found = simulate(plain_work(), model, ranks=64, num_envs=64, ranks_per_host=4)
     assert found.hosts == 16 and found.communicate_share == pytest.approx(7.58e-3 / (1.5 + 7.58e-3))
 
 

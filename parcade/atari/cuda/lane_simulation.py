@@ -176,7 +176,7 @@ class Lanes:
         for row, action in zip(self.rows, actions, strict=True):
             row.s[st.ACTION] = action
             console.apply_controls(row.s, int(action))
-            console.begin_update(row.s, row.memory)
+            console.begin_update(row.s)
         played = play_group(self.rows, self.code, console.INSTRUCTION_LIMIT)
         for row in self.rows:
             console.end_update(row.s, row.screen)

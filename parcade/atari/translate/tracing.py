@@ -62,7 +62,7 @@ def trace_update(s, memory, rom, screen, notes_out):
     A note is PC * 4 + SEEN, plus ENTERED for an entry point.
     """
     stand_alone()
-    console.begin_update(s, memory)
+    console.begin_update(s)
     kind = s[CART_KIND]
     first_plain = cartridge.PLAIN_START[kind]
     last_plain = (0x2000 if kind == cartridge.FE else cartridge.PLAIN_END[kind]) - 3

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import statistics
+from typing import Any
 
 from parcade.profile.advice import advise
 from parcade.profile.data import Profile
-from parcade.report.page import Block, Heading, Page, Picture, Table, Text
+from parcade.report.page import Block, Heading, Image, Page, Table, Text, table_of
 from parcade.timing import DEVICE_KINDS, SCOPES
 
 SPLIT_PICTURE, TIMELINE_PICTURE = "split.png", "timeline.png"
@@ -26,46 +27,33 @@ DEVICE_NOTE = (
 )
 
 
-def describe(profile: Profile, *, pictures: bool) -> Page:
+def profile_page(profile: Profile, *, pictures: bool) -> Page:
     """Return the report's page. ``pictures`` says whether the plots have been drawn next to it."""
     blocks: list[Block] = [
         Text(_summary(profile)),
         Heading("Advice"),
         *_advice(profile),
         Heading("Where the time went"),
+        _split_table(profile),
     ]
-    blocks += [_split_table(profile)]
     if pictures:
-        blocks += [Picture(SPLIT_PICTURE, "share of wall clock by scope, one bar per rank")]
+        blocks += [Image(SPLIT_PICTURE, "share of wall clock by scope, one bar per rank")]
     blocks += [Text(_split_note(profile))]
     if profile.has_device:
-        blocks += [
-            Heading("GPU time"),
-            _device_table(profile),
-            Text(f"{profile.ranks[0].device_name}: {DEVICE_NOTE}"),
-        ]
+        note = Text(f"{profile.ranks[0].device_name}: {DEVICE_NOTE}")
+        blocks += [Heading("GPU time"), _device_table(profile), note]
     if pictures and any(rank.timeline for rank in profile.ranks):
-        blocks += [
-            Heading("Timeline of the last iterations"),
-            Picture(TIMELINE_PICTURE, "timeline of the last iterations of every rank"),
-        ]
+        timeline = Image(TIMELINE_PICTURE, "timeline of the last iterations of every rank")
+        blocks += [Heading("Timeline of the last iterations"), timeline]
     blocks += [Heading("Processes"), _process_table(profile)]
     if len(profile.ranks) > 1:
-        blocks += [
-            Heading("Communication"),
-            *_communication(profile),
-            Heading("Imbalance"),
-            *_imbalance(profile),
-        ]
+        blocks += [Heading("Communication"), *_communication(profile)]
+        blocks += [Heading("Imbalance"), *_imbalance(profile)]
     blocks += [Heading("Provenance"), Text(_provenance(profile))]
     game = profile.config.get("game", "")
     program = profile.run_setting("algorithm", "a program") + (f" on {game}" if game else "")
-    title = f"Profile of {program}, {_ranks(len(profile.ranks))}"
-    return Page(title, tuple(blocks))
-
-
-def _ranks(count: int) -> str:
-    return "1 rank" if count == 1 else f"{count} ranks"
+    ranks = "1 rank" if len(profile.ranks) == 1 else f"{len(profile.ranks)} ranks"
+    return Page(f"Profile of {program}, {ranks}", tuple(blocks))
 
 
 def _summary(profile: Profile) -> str:
@@ -92,23 +80,20 @@ def _advice(profile: Profile) -> list[Block]:
     return [Table(["finding", "evidence", "what to change"], rows, prose=True)]
 
 
+def _shares(name: str, seconds: dict[str, float], total: float, used: list[str]) -> list[str]:
+    """Return a row of a table of shares."""
+    return [name, *(f"{seconds.get(kind, 0) / total:.1%}" for kind in used)]
+
+
 def _split_table(profile: Profile) -> Table:
     used = [scope for scope in SCOPES if profile.share(scope) >= 0.0005]
     rows = [["all", *(f"{profile.share(scope):.1%}" for scope in used)]]
-    for rank in profile.ranks:
-        if len(profile.ranks) > 1:
-            rows.append(
-                [f"rank {rank.rank}", *(f"{rank.seconds[scope] / rank.window_seconds:.1%}" for scope in used)]
-            )
+    if len(profile.ranks) > 1:
+        rows += [_shares(f"rank {r.rank}", r.seconds, r.window_seconds, used) for r in profile.ranks]
     for rank in profile.ranks:
         if rank.actor_seconds:
             total = max(sum(rank.actor_seconds.values()), 1e-9)
-            rows.append(
-                [
-                    f"actor of {rank.rank}",
-                    *(f"{rank.actor_seconds.get(scope, 0) / total:.1%}" for scope in used),
-                ]
-            )
+            rows.append(_shares(f"actor of {rank.rank}", rank.actor_seconds, total, used))
     return Table(["share of wall clock", *used], rows)
 
 
@@ -117,19 +102,13 @@ def _device_table(profile: Profile) -> Table:
     used = [
         name for name in DEVICE_COLUMNS if name not in DEVICE_KINDS or profile.device_share(name) >= 0.0005
     ]
-    of_host = [name if name in SCOPES else "" for name in used]
     rows = [["GPU", *(f"{profile.device_share(name):.1%}" for name in used)]]
-    for rank in profile.ranks:
-        if len(profile.ranks) > 1:
-            rows.append(
-                [
-                    f"GPU of rank {rank.rank}",
-                    *(f"{rank.device_seconds.get(name, 0) / rank.window_seconds:.1%}" for name in used),
-                ]
-            )
-    rows.append(
-        ["host, all its threads", *(f"{profile.host_share(name):.1%}" if name else "" for name in of_host)]
-    )
+    if len(profile.ranks) > 1:
+        rows += [
+            _shares(f"GPU of rank {r.rank}", r.device_seconds, r.window_seconds, used) for r in profile.ranks
+        ]
+    of_host = [f"{profile.host_share(name):.1%}" if name in SCOPES else "" for name in used]
+    rows.append(["host, all its threads", *of_host])
     return Table(["share of wall clock", *(DEVICE_COLUMNS[name] for name in used)], rows)
 
 
@@ -150,46 +129,32 @@ def _split_note(profile: Profile) -> str:
 
 
 def _process_table(profile: Profile) -> Table:
-    rows = []
-    for rank in profile.ranks:
-        window = rank.window_seconds
-        rows.append(
-            [
-                f"rank {rank.rank}",
-                f"{rank.cores_used:.2f}",
-                f"{rank.busy_threads} of {rank.threads}",
-                str(rank.widest_pool),
-                f"{len(rank.affinity) or '?'} of {profile.cores}",
-                f"{rank.memory_bytes / 2**20:,.0f} MiB",
-                f"{rank.voluntary_switches / window:,.0f}",
-                f"{rank.involuntary_switches / window:,.0f}",
-            ]
-        )
-    headers = [
-        "process",
-        "cores used",
-        "busy threads",
-        "widest pool",
-        "allowed cores",
-        "memory",
-        "waits/s",
-        "preempted/s",
-    ]
-    return Table(headers, rows)
+    return table_of(
+        profile.ranks,
+        {
+            "process": lambda rank: f"rank {rank.rank}",
+            "cores used": lambda rank: f"{rank.cores_used:.2f}",
+            "busy threads": lambda rank: f"{rank.busy_threads} of {rank.threads}",
+            "widest pool": lambda rank: str(rank.widest_pool),
+            "allowed cores": lambda rank: f"{len(rank.affinity) or '?'} of {profile.cores}",
+            "memory": lambda rank: f"{rank.memory_bytes / 2**20:,.0f} MiB",
+            "waits/s": lambda rank: f"{rank.voluntary_switches / rank.window_seconds:,.0f}",
+            "preempted/s": lambda rank: f"{rank.involuntary_switches / rank.window_seconds:,.0f}",
+        },
+    )
 
 
 def _communication(profile: Profile) -> list[Block]:
     rank = profile.ranks[0]
     achieved, ceiling = profile.achieved_bytes_per_second, profile.ceiling_bytes_per_second
     share = sum(r.allreduce_seconds for r in profile.ranks) / sum(r.window_seconds for r in profile.ranks)
-    updates = max(rank.updates, 1)
     rows = [
         ["gradient buffer", f"{rank.gradient_bytes / 1e6:.3f} MB"],
         ["Allreduces of it in the window", f"{rank.allreduces}"],
         ["bytes passed to Allreduce per rank", f"{rank.bytes_moved / 1e6:.1f} MB"],
         ["collective calls per iteration, all kinds", f"{len(rank.segment_bytes)}"],
         ["mean time of an Allreduce", f"{1e3 * rank.allreduce_seconds / max(rank.allreduces, 1):.2f} ms"],
-        ["share of an update", f"{rank.allreduce_seconds / updates / (rank.window_seconds / updates):.1%}"],
+        ["share of an update", f"{rank.allreduce_seconds / rank.window_seconds:.1%}"],
         ["bandwidth achieved", f"{achieved / 1e6:,.0f} MB/s" if achieved else "-"],
         ["bandwidth at start, same buffer, ranks idle", f"{ceiling / 1e6:,.0f} MB/s" if ceiling else "-"],
     ]
@@ -202,23 +167,25 @@ def _communication(profile: Profile) -> list[Block]:
 
 
 def _imbalance(profile: Profile) -> list[Block]:
-    work = [rank.work_seconds / len(rank.iteration_seconds) for rank in profile.ranks]
+    work = [rank.work_per_iteration for rank in profile.ranks]
     mean = sum(work) / len(work)
-    rows = [
-        [
-            f"rank {rank.rank}",
-            f"{own:.4g}",
-            f"{own / mean:.2f}",
-            f"{rank.seconds['wait'] / rank.window_seconds:.1%}",
-        ]
-        for rank, own in zip(profile.ranks, work, strict=True)
-    ]
-    return [
-        Table(["", "own work per iteration, s", "relative to mean", "waiting"], rows),
-        Text(
-            f"Imbalance (longest over mean): {max(work) / mean:.2f}, the speed-up limit of perfect balance."
-        ),
-    ]
+    table = table_of(
+        profile.ranks,
+        {
+            "": lambda rank: f"rank {rank.rank}",
+            "own work per iteration, s": lambda rank: f"{rank.work_per_iteration:.4g}",
+            "relative to mean": lambda rank: f"{rank.work_per_iteration / mean:.2f}",
+            "waiting": lambda rank: f"{rank.seconds['wait'] / rank.window_seconds:.1%}",
+        },
+    )
+    note = f"Imbalance (longest over mean): {max(work) / mean:.2f}, the speed-up limit of perfect balance."
+    return [table, Text(note)]
+
+
+def machine_text(machine: dict[str, Any], cores: int) -> str:
+    """Return a machine's CPU, cores, memory and torch."""
+    memory, torch = machine.get("memory_gib", "?"), machine.get("torch", "?")
+    return f"{machine.get('cpu', 'unknown CPU')}, {cores} cores, {memory} GiB, torch {torch}"
 
 
 def _provenance(profile: Profile) -> str:
@@ -227,9 +194,8 @@ def _provenance(profile: Profile) -> str:
     rank = profile.ranks[0]
     return (
         f"Command: {profile.command}. Commit {profile.commit or 'unknown'}. "
-        f"{profile.machine.get('cpu', 'unknown CPU')}, {profile.cores} cores, "
-        f"{profile.machine.get('memory_gib', '?')} GiB, torch {profile.machine.get('torch', '?')}; load "
-        f"average {profile.load:.1f} at the start. Recording overhead: {scope * 1e6:.2f} us per scope x "
+        f"{machine_text(profile.machine, profile.cores)}; load average {profile.load:.1f} at the start. "
+        f"Recording overhead: {scope * 1e6:.2f} us per scope x "
         f"{rank.scopes / max(profile.iterations, 1):,.0f} scopes per iteration over "
         f"{statistics.mean(rank.iteration_cpu_seconds):.3g} s of CPU time{_span_cost(profile)} = "
         f"{overhead:.2%}."

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from parcade.doctor.facts import Facts
-from parcade.doctor.pools import Plan
+from parcade.doctor.pools import PlannedRun
 from parcade.report.findings import Finding, by_gravity
 
-Rule = Callable[[Facts, Plan], Iterator[Finding]]
+Rule = Callable[[Facts, PlannedRun], Iterator[Finding]]
 
 BUSY_LOAD_SHARE = 0.5
 """With a load average above this share of the cores, wall-clock measurements are not repeatable."""
@@ -18,14 +18,14 @@ RANK_SHARED_MEMORY_BYTES = 32 * 2**20
 """Memory that Open MPI and MPICH map in /dev/shm per rank, rounded up."""
 
 
-def threads_against_cores(facts: Facts, plan: Plan) -> Iterator[Finding]:
+def threads_against_cores(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
     """More computing threads than cores.
 
     This slowed Karpathy's learner on many MPI ranks until each rank was limited to one thread.
     """
     cores = facts.core_budget
     threads = sum(group.count * group.widest.threads for group in facts.processes)
-    if threads > max(cores, 1) and any(group.widest.threads > 1 for group in facts.processes):
+    if threads > max(cores, 1) and facts.widest_threads > 1:
         shown = ", ".join(
             f"{group.count} x {group.what} with {group.widest.threads} threads of {group.widest.library}"
             for group in facts.processes
@@ -41,10 +41,9 @@ def threads_against_cores(facts: Facts, plan: Plan) -> Iterator[Finding]:
         )
 
 
-def waiting_threads_spin(facts: Facts, plan: Plan) -> Iterator[Finding]:
+def waiting_threads_spin(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
     """OpenMP threads that busy-wait."""
-    several = any(group.widest.threads > 1 for group in facts.processes)
-    if several and facts.wait_policy.upper() != "PASSIVE":
+    if facts.widest_threads > 1 and facts.wait_policy.upper() != "PASSIVE":
         yield Finding(
             "waiting-threads-spin",
             "warning",
@@ -54,7 +53,7 @@ def waiting_threads_spin(facts: Facts, plan: Plan) -> Iterator[Finding]:
         )
 
 
-def ranks_against_cores(facts: Facts, plan: Plan) -> Iterator[Finding]:
+def ranks_against_cores(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
     """More ranks than cores."""
     if plan.ranks > facts.core_budget:
         yield Finding(
@@ -66,7 +65,7 @@ def ranks_against_cores(facts: Facts, plan: Plan) -> Iterator[Finding]:
         )
 
 
-def affinity(facts: Facts, plan: Plan) -> Iterator[Finding]:
+def affinity(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
     """A launcher or a batch system that pins this process to some of the machine's cores."""
     if len(facts.usable_cores) < facts.cores:
         shown = ",".join(map(str, facts.usable_cores[:8])) + (",..." if len(facts.usable_cores) > 8 else "")
@@ -79,7 +78,7 @@ def affinity(facts: Facts, plan: Plan) -> Iterator[Finding]:
         )
 
 
-def cgroup(facts: Facts, plan: Plan) -> Iterator[Finding]:
+def cgroup(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
     """Container limits that libraries ignore when they size their thread pools."""
     if facts.cgroup_cores is not None and facts.cgroup_cores < len(facts.usable_cores):
         threads = max(1, int(facts.cgroup_cores / max(1, plan.ranks)))
@@ -102,7 +101,7 @@ def cgroup(facts: Facts, plan: Plan) -> Iterator[Finding]:
         )
 
 
-def numa(facts: Facts, plan: Plan) -> Iterator[Finding]:
+def numa(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
     """Several NUMA nodes: memory that is near some cores and far from others."""
     nodes = len([node for node in facts.numa_nodes if node])
     if nodes > 1 and plan.engine != "mpi":
@@ -115,7 +114,7 @@ def numa(facts: Facts, plan: Plan) -> Iterator[Finding]:
         )
 
 
-def simd(facts: Facts, plan: Plan) -> Iterator[Finding]:
+def simd(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
     """The number formats that the CPU supports natively."""
     native_bfloat16 = {"avx512_bf16", "amx_bf16", "bf16"} & set(facts.simd)
     if plan.precision == "bfloat16" and plan.device == "cpu" and not native_bfloat16:
@@ -136,7 +135,7 @@ def simd(facts: Facts, plan: Plan) -> Iterator[Finding]:
         )
 
 
-def mpi(facts: Facts, plan: Plan) -> Iterator[Finding]:
+def mpi(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
     """A missing MPI, or a launcher of another MPI."""
     if plan.engine != "mpi":
         return
@@ -175,7 +174,7 @@ def _mpi_family(text: str) -> str | None:
     return "mpich" if any(name in lower for name in ("mpich", "hydra", "intel(r) mpi")) else None
 
 
-def shared_memory(facts: Facts, plan: Plan) -> Iterator[Finding]:
+def shared_memory(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
     """A /dev/shm that is too small for the ranks; its default size in containers is 64 MiB."""
     free, needed = facts.shared_memory_free_bytes, plan.ranks * RANK_SHARED_MEMORY_BYTES
     if plan.engine in ("mpi", "ray") and free is not None and free < needed:
@@ -188,10 +187,10 @@ def shared_memory(facts: Facts, plan: Plan) -> Iterator[Finding]:
         )
 
 
-def slurm(facts: Facts, plan: Plan) -> Iterator[Finding]:
+def slurm(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
     """In an allocation: more threads than CPUs per task."""
     given = facts.slurm_job.get("SLURM_CPUS_PER_TASK", "")
-    widest = max((group.widest.threads for group in facts.processes), default=1)
+    widest = facts.widest_threads
     if given.isdigit() and widest > int(given):
         yield Finding(
             "slurm-cpus-per-task",
@@ -202,30 +201,22 @@ def slurm(facts: Facts, plan: Plan) -> Iterator[Finding]:
         )
 
 
-def gpu(facts: Facts, plan: Plan) -> Iterator[Finding]:
+def gpu(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
     """A GPU that is requested but unusable, or usable but idle."""
     if plan.device == "cuda" and not facts.torch_sees_gpu:
-        built = (
-            f"torch is built for CUDA {facts.torch_cuda}"
-            if facts.torch_cuda
-            else "torch is built for CPUs only"
-        )
-        found = (
-            f"{', '.join(facts.gpus)}, driver {facts.gpu_driver}" if facts.gpus else "nvidia-smi shows no GPU"
-        )
-        fix = (
-            "install a torch build with CUDA"
-            if facts.gpus
-            else "use --device cpu, or a machine with an NVIDIA GPU"
-        )
-        yield Finding("gpu-unusable", "problem", "device cuda cannot be used", f"{found}; {built}", fix)
+        found, fix = "nvidia-smi shows no GPU", "use --device cpu, or a machine with an NVIDIA GPU"
+        if facts.gpus:
+            found = f"{', '.join(facts.gpus)}, driver {facts.gpu_driver}"
+            fix = "install a torch build with CUDA"
+        built = f"CUDA {facts.torch_cuda}" if facts.torch_cuda else "CPUs only"
+        evidence = f"{found}; torch is built for {built}"
+        yield Finding("gpu-unusable", "problem", "device cuda cannot be used", evidence, fix)
     elif plan.device == "cpu" and facts.gpus:
-        yield Finding(
-            "gpu-idle", "note", "this run does not use the machine's GPU", facts.gpus[0], "use --device cuda"
-        )
+        says = "this run does not use the machine's GPU"
+        yield Finding("gpu-idle", "note", says, facts.gpus[0], "use --device cuda")
 
 
-def roms(facts: Facts, plan: Plan) -> Iterator[Finding]:
+def roms(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
     """An ale-py that is missing or has no ROMs."""
     if not facts.games:
         yield Finding(
@@ -237,11 +228,11 @@ def roms(facts: Facts, plan: Plan) -> Iterator[Finding]:
         )
 
 
-def numba_cache(facts: Facts, plan: Plan) -> Iterator[Finding]:
+def numba_cache(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
     """The native consoles' kernels: whether they are cached or compiled at every start."""
-    if plan.backend != "native":
+    if plan.backend != "native" or facts.numba_kernels_cached:
         return
-    if not facts.numba_cache_writable and not facts.numba_kernels_cached:
+    if not facts.numba_cache_writable:
         yield Finding(
             "numba-cache",
             "warning",
@@ -249,7 +240,7 @@ def numba_cache(facts: Facts, plan: Plan) -> Iterator[Finding]:
             f"cache {facts.numba_cache} is not writable",
             "set NUMBA_CACHE_DIR to a writable directory",
         )
-    elif not facts.numba_kernels_cached:
+    else:
         yield Finding(
             "numba-cold",
             "note",
@@ -259,7 +250,7 @@ def numba_cache(facts: Facts, plan: Plan) -> Iterator[Finding]:
         )
 
 
-def load(facts: Facts, plan: Plan) -> Iterator[Finding]:
+def load(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
     """Other work on the machine."""
     if facts.load is not None and facts.load > BUSY_LOAD_SHARE * facts.core_budget:
         yield Finding(
@@ -299,6 +290,6 @@ QUICK_RULES: tuple[Rule, ...] = (
 )
 
 
-def examine(facts: Facts, plan: Plan, rules: tuple[Rule, ...] = RULES) -> list[Finding]:
+def examine(facts: Facts, plan: PlannedRun, rules: tuple[Rule, ...] = RULES) -> list[Finding]:
     """Return all findings, the most severe first."""
     return by_gravity(finding for rule in rules for finding in rule(facts, plan))

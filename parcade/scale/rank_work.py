@@ -21,7 +21,7 @@ from parcade.scale.measure import Point
 
 
 @dataclass(frozen=True)
-class Parts:
+class RankWork:
     """A rank's own work.
 
     | field | shape | meaning |
@@ -48,8 +48,8 @@ class Parts:
         return rows * (self.fixed + self.per_env * envs_per_rank)
 
 
-def parts_of(points: list[Point], unit: str = "environments") -> Parts:
-    """Derive parts from the points measured with a core for every rank.
+def rank_work_of(points: list[Point], unit: str = "environments") -> RankWork:
+    """Derive a rank's work from the points measured with a core for every rank.
 
     Errors: UsageError if there are none.
     """
@@ -58,7 +58,9 @@ def parts_of(points: list[Point], unit: str = "environments") -> Parts:
     ]
     if not sources:
         raise UsageError("no size was measured with a core for every rank; include 1 in --ranks")
-    calls = _usual_calls(sources)
+    ranks = [rank for point in sources for profile in point.profiles for rank in profile.ranks]
+    lengths = [len(rank.segment_bytes) for rank in ranks]
+    calls = max(set(lengths), key=lengths.count)  # collective calls per iteration of most ranks
     envs, iterations, firsts, steps = [], [], [], []
     for point in sources:
         for profile in point.profiles:
@@ -72,33 +74,22 @@ def parts_of(points: list[Point], unit: str = "environments") -> Parts:
     means = np.array([np.maximum(rows.mean(0), 1e-9) for rows in iterations])
     ones = np.array([rows[0] for rows in firsts])
     fixed, per_env = _lines(np.array(envs)[ones], means[ones])
-    relative = [
-        rows / np.maximum(fixed + per_env * share, 1e-9) for rows, share in zip(iterations, envs, strict=True)
-    ]
-    first = next(rank for rank in sources[0].profiles[0].ranks if len(rank.segment_bytes) == calls)
-    count = sum(len(rows) for rows in relative)
-    shown = ", ".join(
-        f"{point.size.ranks} rank(s), {point.size.num_envs / point.size.ranks:g} {unit} each"
-        for point in sources
+    relative = np.concatenate(
+        [rows / np.maximum(fixed + per_env * n, 1e-9) for rows, n in zip(iterations, envs, strict=True)]
     )
-    return Parts(
+    first = next(rank for rank in sources[0].profiles[0].ranks if len(rank.segment_bytes) == calls)
+    clock = "the CPU" if sources[0].size.threads == 1 else "wall"
+    sizes = [point.size for point in sources]
+    shown = ", ".join(f"{s.ranks} rank(s), {s.num_envs / s.ranks:g} {unit} each" for s in sizes)
+    return RankWork(
         fixed,
         per_env,
-        np.concatenate(relative),
+        relative,
         np.concatenate(firsts),
         np.array(first.segment_bytes, float),
         float(np.mean(steps)),
-        f"own work of {count} iterations at {shown}, by "
-        f"{'the CPU' if sources[0].size.threads == 1 else 'wall'} clock",
+        f"own work of {len(relative)} iterations at {shown}, by {clock} clock",
     )
-
-
-def _usual_calls(sources: list[Point]) -> int:
-    """Return the most common number of collective calls per iteration over all ranks."""
-    lengths = [
-        len(rank.segment_bytes) for point in sources for profile in point.profiles for rank in profile.ranks
-    ]
-    return max(set(lengths), key=lengths.count)
 
 
 def _lines(envs: np.ndarray, means: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

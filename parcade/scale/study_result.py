@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from parcade.errors import UsageError
+from parcade.profile.data import fields_of, rounded
 from parcade.scale.allreduce_model import Link, Timing
-from parcade.scale.jobs import Size
+from parcade.scale.jobs import JobSize
 from parcade.scale.measure import Point, Series
 from parcade.scale.simulate import Simulated
 
@@ -28,16 +28,19 @@ class SeriesResult:
     simulated: list[Simulated] = field(default_factory=list)
     stands_on: str = ""
 
-    def samples(
-        self, *, kinds: tuple[str, ...] = ("measured", "synthetic"), shared: bool = False
-    ) -> dict[int, list[float]]:
+    @property
+    def run_points(self) -> list[Point]:
+        """The points with at least one measurement."""
+        return [point for point in self.points if point.steps_per_second]
+
+    def samples(self, *, shared: bool = False) -> dict[int, list[float]]:
         """Return rates by number of required cores. Measured rates override synthetic ones.
 
         With ``shared``, include sizes whose ranks share cores.
         """
         found: dict[int, list[float]] = {}
-        for point in sorted(self.points, key=lambda point: point.kind, reverse=True):
-            if point.kind in kinds and point.steps_per_second and (shared or not point.shares_cores):
+        for point in sorted(self.run_points, key=lambda point: point.kind, reverse=True):
+            if shared or not point.shares_cores:
                 found[point.size.cores] = point.steps_per_second
         return dict(sorted(found.items()))
 
@@ -64,21 +67,16 @@ def to_json(result: ScaleResult) -> dict[str, Any]:
     for series in data["series"]:
         for point in series["points"]:
             del point["profiles"]
-    return {"schema_version": SCHEMA_VERSION, **_rounded(data)}
+    return {"schema_version": SCHEMA_VERSION, **rounded(data)}
 
 
 def from_json(data: dict[str, Any]) -> ScaleResult:
     """Invert ``to_json``. Errors: UsageError if the version does not match."""
-    if data.get("schema_version") != SCHEMA_VERSION:
-        raise UsageError(
-            f"the file has schema_version {data.get('schema_version')!r}, expected {SCHEMA_VERSION}; rerun "
-            "the study"
-        )
-    fields = {name: value for name, value in data.items() if name != "schema_version"}
+    fields = fields_of(data, SCHEMA_VERSION, "the file", "rerun the study")
     fields["series"] = [
         SeriesResult(
             Series(**row["series"]),
-            [Point(**{**point, "size": Size(**point["size"])}) for point in row["points"]],
+            [Point(**{**point, "size": JobSize(**point["size"])}) for point in row["points"]],
             [Simulated(**simulated) for simulated in row["validation"]],
             [Simulated(**simulated) for simulated in row["simulated"]],
             row["stands_on"],
@@ -88,11 +86,3 @@ def from_json(data: dict[str, Any]) -> ScaleResult:
     fields["timings"] = [Timing(**timing) for timing in fields["timings"]]
     fields["link"] = Link(**fields["link"]) if fields["link"] else None
     return ScaleResult(**fields)
-
-
-def _rounded(value: Any) -> Any:
-    if isinstance(value, float):
-        return float(f"{value:.6g}")
-    if isinstance(value, dict):
-        return {name: _rounded(inner) for name, inner in value.items()}
-    return [_rounded(inner) for inner in value] if isinstance(value, (list, tuple)) else value

@@ -4,9 +4,9 @@ import dataclasses
 
 import pytest
 
-from parcade.doctor import rules
+from parcade.doctor import machine_rules as rules
 from parcade.doctor.facts import Facts
-from parcade.doctor.pools import Plan, Processes
+from parcade.doctor.pools import PlannedRun, Processes
 from parcade.doctor.running import RunningProcess, examine_running
 from parcade.report.findings import Finding, by_gravity
 from parcade.threads import Pool
@@ -37,7 +37,7 @@ HEALTHY = Facts(
     numba_cache_writable=True,
     numba_kernels_cached=30,
 )
-PLAN = Plan(engine="mpi", ranks=2, backend="native", precision="bfloat16")
+PLAN = PlannedRun(engine="mpi", ranks=2, backend="native", precision="bfloat16")
 WIDE = (Processes("rank", 4, (Pool("openblas", 4), Pool("torch", 2))),)
 
 # rule: (changes to the facts, changes to the plan, name, level, a word of the evidence, a word of the fix)
@@ -99,7 +99,7 @@ def test_the_other_findings_of_rules_that_have_several(facts, plan, name):
 
 def test_the_missing_mpi_is_no_matter_to_a_local_run():
     facts = dataclasses.replace(HEALTHY, mpi_library=None, mpi_launcher=None)
-    assert rules.examine(facts, Plan(engine="local", precision="bfloat16")) == []
+    assert rules.examine(facts, PlannedRun(engine="local", precision="bfloat16")) == []
 
 
 def test_findings_come_gravest_first_and_fit_one_line():

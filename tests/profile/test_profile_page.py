@@ -8,16 +8,16 @@ from profiles import HEALTHY_GPU, on_gpu, profile, rank
 
 from parcade.errors import UsageError
 from parcade.profile.data import from_json, to_json
-from parcade.profile.describe import describe
-from parcade.profile.pictures import draw_split, draw_timeline
-from parcade.report.page import Heading, Page, Picture, Table, Text, to_html, to_markdown, to_text, write_page
+from parcade.profile.profile_page import profile_page
+from parcade.profile.profile_plots import draw_split, draw_timeline
+from parcade.report.page import Heading, Image, Page, Table, Text, to_html, to_markdown, to_text, write_page
 from parcade.timing import SCOPES
 
 pytestmark = pytest.mark.quick
 
 
 def test_the_report_gives_rates_bandwidth_and_its_own_price():
-    text = to_text(describe(profile(), pictures=False))
+    text = to_text(profile_page(profile(), pictures=False))
     assert "2,000 steps/s over 10.0 s and 10 iteration(s)" in text
     assert "1.90 of 4 cores used" in text
     # 2 ranks x 30 MB in 2 x 0.25 s; the ceiling is the median of the measured Allreduces of 0.3 MB
@@ -31,28 +31,26 @@ def test_the_overhead_on_this_runs_figures_is_under_two_per_cent():
 
 
 def test_one_rank_has_no_communication_and_an_actor_has_its_own_row():
-    text = to_text(describe(profile(rank(0, actor_seconds={"emulate": 3.0, "wait": 1.0})), pictures=False))
+    alone = profile(rank(0, actor_seconds={"emulate": 3.0, "wait": 1.0}))
+    text = to_text(profile_page(alone, pictures=False))
     assert "Communication" not in text and re.search(r"actor of 0 +75.0%", text)
 
 
 def test_a_gpus_split_is_shown_next_to_the_hosts():
-    text = to_text(describe(on_gpu(HEALTHY_GPU, changes={"device_span_cost_seconds": 5e-6}), pictures=False))
+    timed = on_gpu(HEALTHY_GPU, changes={"device_span_cost_seconds": 5e-6})
+    text = to_text(profile_page(timed, pictures=False))
     heading = re.search(r"host-to-device copies +kernels: infer +kernels: learn +busy +idle", text)
     assert heading and "kernels: emulate" not in text
     assert re.search(r"GPU +3.0% +16.0% +59.0% +78.0% +22.0%", text)
     assert re.search(r"host, all its threads +22.0% +12.0%", text)
     assert "a GPU: time between events" in text and "5.00 us per GPU span x 600 per iteration" in text
-    assert "GPU" not in to_text(describe(profile(), pictures=False))
+    assert "GPU" not in to_text(profile_page(profile(), pictures=False))
 
 
 def test_each_rank_has_a_row_for_its_gpu():
     device = {"learn": 4.0, "busy": 4.0, "idle": 6.0}
-    text = to_text(
-        describe(
-            profile(rank(0, device_seconds=device), rank(1, device_seconds={**device, "busy": 2.0})),
-            pictures=False,
-        )
-    )
+    two = profile(rank(0, device_seconds=device), rank(1, device_seconds={**device, "busy": 2.0}))
+    text = to_text(profile_page(two, pictures=False))
     assert re.search(r"GPU +40.0% +30.0%", text) and re.search(r"GPU of rank 1 +40.0% +20.0%", text)
 
 
@@ -76,12 +74,10 @@ def test_a_profile_survives_its_file():
 def test_pictures_are_drawn_and_lie_inside_the_html(tmp_path):
     pytest.importorskip("matplotlib", reason="the extra parcade[plots] is not installed")
     bins = [[1.0 if scope == "learn" else 0.0 for scope in SCOPES]] * 10
-    drawn = profile(
-        rank(0, timeline=bins, timeline_bin_seconds=0.1), rank(1, timeline=bins, timeline_bin_seconds=0.1)
-    )
+    drawn = profile(*(rank(i, timeline=bins, timeline_bin_seconds=0.1) for i in range(2)))
     draw_split(drawn, tmp_path / "split.png")
     draw_timeline(drawn, tmp_path / "timeline.png")
-    write_page(describe(drawn, pictures=True), tmp_path)
+    write_page(profile_page(drawn, pictures=True), tmp_path)
     page = (tmp_path / "report.html").read_text()
     assert page.count("data:image/png;base64,iVBOR") == 2 and len(page) < 300_000
     assert "![timeline" in (tmp_path / "report.md").read_text()
@@ -93,13 +89,9 @@ def test_one_page_reads_the_same_in_three_forms(tmp_path):
         Heading("Part"),
         Text("a < b"),
         Table(["n", "x|y"], [["one", "1"], ["two", "22"]]),
-        Picture("a.png", "alt"),
+        Image("a.png", "alt"),
     )
     page = Page("Title", (*blocks, Table(["finding", "fix"], [["f|g", "h"]], prose=True)))
     assert "n    x|y\none    1\ntwo   22" in to_text(page) and "* f|g\n    fix: h" in to_text(page)
-    assert (
-        "| one | 1 |" in to_markdown(page)
-        and "f\\|g" in to_markdown(page)
-        and "![alt](a.png)" in to_markdown(page)
-    )
+    assert all(part in to_markdown(page) for part in ("| one | 1 |", "f\\|g", "![alt](a.png)"))
     assert "a &lt; b" in to_html(page, tmp_path) and "<td>22</td>" in to_html(page, tmp_path)

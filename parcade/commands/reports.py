@@ -1,0 +1,48 @@
+"""What ``parcade profile`` and ``parcade scale`` share: checks of arguments, and the report's folder."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.util
+import shutil
+from pathlib import Path
+
+from parcade.errors import UsageError, missing_extra
+
+
+def print_usage(command: str) -> None:
+    """Print the two forms of a command, above its flags."""
+    print(
+        f"usage: {command} GAME [flags of parcade train] [flags below]\n"
+        f"       {command} [flags below] -- PROGRAM ...\n"
+    )
+
+
+def check_installed(packages: tuple[str, ...], extra: str, command: str) -> None:
+    """Check that the packages of an extra are installed. Errors: UsageError."""
+    for package in packages:
+        if importlib.util.find_spec(package) is None:
+            raise missing_extra(package, extra, command)
+
+
+def check_program(name: str) -> None:
+    """Check that a program exists and is executable. Errors: UsageError."""
+    if shutil.which(name) is None:
+        raise UsageError(
+            f"{name} is not an executable program; expected one on the PATH, or a path to an executable file"
+        )
+
+
+def given_flag(arguments: list[str], flags: tuple[str, ...]) -> str | None:
+    """Return the first of some flags that is among the arguments, as ``FLAG`` or ``FLAG=VALUE``."""
+    given = {word.split("=")[0] for word in arguments}
+    return next((flag for flag in flags if flag in given), None)
+
+
+def report_folder(out: str, kind: str) -> Path:
+    """Return ``out``, or by default ``kind``/TIME. Errors: UsageError if a file is in the way."""
+    folder = Path(out) if out else Path(kind) / datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+    nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not nearest.is_dir():
+        raise UsageError(f"out={folder} cannot be created: {nearest} is a file; use another --out")
+    return folder

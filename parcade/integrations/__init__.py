@@ -1,0 +1,1 @@
+"""parcade's environments for other libraries: Gymnasium (``gym.py``) and Stable-Baselines3 (``sb3.py``)."""

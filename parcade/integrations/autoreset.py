@@ -1,0 +1,54 @@
+"""Gymnasium's other ways to start the next episode, on environments that restart within the step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from parcade.envs.views import EnvView, StepResult
+from parcade.errors import UsageError
+
+
+class DelayedReset(EnvView):
+    """A step that ends an episode returns its last observation; the next episode appears later.
+
+    With ``NEXT_STEP`` it appears in the following step, which ignores the action and returns reward 0. With
+    ``DISABLED`` it appears in ``reset(options={"reset_mask": mask})``, and a step before that is refused. The
+    environment below has restarted already, so ``lives`` and ``reset_frames`` are those of the next episode.
+    """
+
+    def __init__(self, env: VectorEnv, mode: AutoresetMode) -> None:
+        super().__init__(env)
+        if not self.can_rest:
+            raise UsageError(f"autoreset_mode {mode.value} needs backend 'native'; use it, or SameStep")
+        self._mode = mode
+        self.metadata = {**env.metadata, "autoreset_mode": mode}
+        self._over = np.zeros(self.num_envs, np.bool_)
+
+    def reset(
+        self, *, seed: int | np.ndarray | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Start a new episode, everywhere or where ``options["reset_mask"]`` is true."""
+        mask = (options or {}).get("reset_mask")
+        if seed is None and mask is not None and np.shape(mask) == self._over.shape:
+            options = {**options, "reset_mask": mask & ~self._over}  # the others have restarted already
+        result = self._env.reset(seed=seed, options=options)
+        self._over &= False if mask is None else ~np.asarray(mask)
+        return result
+
+    def step(self, actions: np.ndarray, *playing: np.ndarray) -> StepResult:
+        """Step every environment whose episode is not over."""
+        waiting = self._over
+        if waiting.any() and self._mode == AutoresetMode.DISABLED:
+            raise UsageError(
+                f"the episodes of environments {', '.join(map(str, np.flatnonzero(waiting)))} are over; "
+                'call reset(options={"reset_mask": mask}) first'
+            )
+        observations, rewards, terminated, truncated, infos = self._env.step(actions, ~waiting)
+        self._over = terminated | truncated
+        if self._over.any():
+            observations[self._over] = infos.pop("final_obs")[self._over]
+            infos.pop("_final_obs")
+        return observations, rewards, terminated, truncated, infos

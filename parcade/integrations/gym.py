@@ -1,0 +1,153 @@
+"""Gymnasium's registry: ``gymnasium.make("parcade/Pong-v0")`` and ``gymnasium.make_vec`` of every Atari game.
+
+Importing ``parcade`` after ``gymnasium`` registers the games; ``"parcade:parcade/Pong-v0"`` imports it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from parcade.atari.games import load_games
+from parcade.envs.make import make_vec
+from parcade.errors import UsageError
+from parcade.integrations.autoreset import DelayedReset
+
+FRAMES_PER_SECOND = 60
+RENDER_MODES = ("rgb_array", "human")
+
+
+def env_id(game: str) -> str:
+    """The registered id of a game, such as ``parcade/SpaceInvaders-v0`` of ``space_invaders``."""
+    return f"parcade/{''.join(word.capitalize() for word in game.split('_'))}-v0"
+
+
+def register() -> None:
+    """Register every game that is not registered yet."""
+    for game in load_games():
+        if env_id(game) not in gymnasium.registry:
+            gymnasium.register(
+                env_id(game),
+                entry_point="parcade.integrations.gym:AtariEnv",
+                vector_entry_point="parcade.integrations.gym:make_registered_vec",
+                kwargs={"game": game},
+                disable_env_checker=True,
+            )
+
+
+def make_registered_vec(
+    game: str,
+    num_envs: int,
+    *,
+    autoreset_mode: AutoresetMode | str = AutoresetMode.SAME_STEP,
+    render_mode: str | None = None,
+    **settings: Any,
+) -> VectorEnv:
+    """``make_vec`` with a choice of how the next episode starts. Errors: UsageError."""
+    try:
+        mode = AutoresetMode(autoreset_mode)
+    except ValueError as error:
+        names = ", ".join(each.value for each in AutoresetMode)
+        raise UsageError(f"autoreset_mode={autoreset_mode!r}: expected one of {names}") from error
+    if render_mode not in (None, "rgb_array"):
+        raise UsageError(f"render_mode={render_mode!r}: a vector environment renders 'rgb_array' or None")
+    env = make_vec(game, num_envs, **settings)
+    env = env if mode == AutoresetMode.SAME_STEP else DelayedReset(env, mode)
+    env.render_mode = render_mode
+    return env
+
+
+def make(game: str, *, render_mode: str | None = None, **settings: Any) -> gymnasium.Env:
+    """Create one environment of a game, by any name that ``make_vec`` takes. Errors: UsageError."""
+    return AtariEnv(game, render_mode=render_mode, **settings)
+
+
+class AtariEnv(gymnasium.Env):
+    """One Atari game as a Gymnasium environment.
+
+    Args:
+        game: a name as ``make_vec`` takes it.
+        render_mode: ``rgb_array``: ``render()`` returns the frame in colour; ``human``: a window shows it.
+        settings: arguments of ``make_vec``, such as ``backend``, ``preset`` or ``frame_stack``.
+
+    Infos of ``reset`` and ``step`` are numbers: ``lives``, ``frames``, ``reset_frames``. Errors: UsageError.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": list(RENDER_MODES), "render_fps": 15}
+
+    def __init__(self, game: str, *, render_mode: str | None = None, **settings: Any) -> None:
+        if render_mode not in (None, *RENDER_MODES):
+            raise UsageError(f"render_mode={render_mode!r}: expected {', '.join(RENDER_MODES)} or None")
+        self._envs = make_vec(game, 1, **settings)
+        if render_mode:
+            _check_renders(self._envs)
+        self.render_mode = render_mode
+        self.observation_space = self._envs.single_observation_space
+        self.action_space = self._envs.single_action_space
+        frame_skip = getattr(settings.get("settings"), "frame_skip", settings.get("frame_skip", 4))
+        self.metadata = {**self.metadata, "render_fps": FRAMES_PER_SECOND / frame_skip}
+        # The start of the next episode, if the last one is over.
+        self._next: tuple[np.ndarray, dict[str, Any]] | None = None
+        self._window: Any = None
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        """Start an episode. An integer seeds the console; without one, its random stream continues."""
+        fresh = self._np_random is None
+        super().reset(seed=seed)
+        if seed is None and self._next is not None:
+            started, self._next = self._next, None
+        else:
+            if seed is None and fresh:
+                seed = int(self.np_random.integers(2**31))
+            observations, infos = self._envs.reset(seed=seed, options=options)
+            started = observations[0], _of_one(infos)
+        self._next = None
+        self._show()
+        return started
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        """Play one step. Errors: UsageError for an action out of range, and after the end of an episode."""
+        if self._next is not None:
+            raise UsageError("the episode is over; call reset first")
+        observations, rewards, terminated, truncated, infos = self._envs.step(np.array([action]))
+        observation, is_over = observations[0], bool(terminated[0] or truncated[0])
+        info = _of_one(infos)
+        if is_over:
+            self._next = observation, {**info, "frames": 0}
+            observation, info["reset_frames"] = infos["final_obs"][0], 0
+        self._show()
+        return observation, float(rewards[0]), bool(terminated[0]), bool(truncated[0]), info
+
+    def render(self) -> np.ndarray | None:
+        """Return the current frame, uint8 ``[height, 160, 3]``, with render mode ``rgb_array``; else None."""
+        return self._envs.render()[0] if self.render_mode == "rgb_array" else None
+
+    def _show(self) -> None:
+        if self.render_mode == "human":
+            from parcade.integrations.window import Window
+
+            self._window = self._window or Window(self.spec.id if self.spec else "parcade")
+            self._window.show(self._envs.render()[0], self.metadata["render_fps"])
+
+    def close(self) -> None:
+        """Stop the threads and close the window."""
+        self._envs.close()
+        if self._window is not None:
+            self._window.close()
+            self._window = None
+
+
+def _of_one(infos: dict[str, np.ndarray]) -> dict[str, Any]:
+    """The infos of the only environment, as numbers."""
+    return {name: int(infos[name][0]) for name in ("lives", "frames", "reset_frames")}
+
+
+def _check_renders(envs: VectorEnv) -> None:
+    """Refuse environments that have no frames to show. Errors: UsageError."""
+    if type(envs).render is VectorEnv.render:
+        raise UsageError("render_mode needs backend 'native'; use it, or leave render_mode out")

@@ -1,0 +1,104 @@
+"""Stable-Baselines3: ``make_vec(game, num_envs)`` returns its ``VecEnv`` over parcade's environments.
+
+from stable_baselines3 import PPO
+from parcade.integrations.sb3 import make_vec
+
+PPO("CnnPolicy", make_vec("pong", 8)).learn(1_000_000)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium import Wrapper
+
+from parcade import envs
+from parcade.errors import missing_extra
+
+try:
+    from stable_baselines3.common.vec_env import VecEnv
+except ImportError as error:
+    raise missing_extra("stable-baselines3", "sb3", "parcade.integrations.sb3") from error
+
+
+def make_vec(game: str, num_envs: int, *, clip_rewards: bool = False, **settings: Any) -> VecEnv:
+    """Environments of ``parcade.make_vec`` as a ``VecEnv``, with the episode infos that SB3 logs.
+
+    Args:
+        clip_rewards: the sign of rewards, as from SB3's ``AtariWrapper``; episode infos keep raw scores.
+        settings: arguments of ``parcade.make_vec``, such as ``backend``, ``preset`` or ``image_height``.
+    """
+    return ParcadeVecEnv(envs.make_vec(game, num_envs, **settings), clip_rewards=clip_rewards)
+
+
+class ParcadeVecEnv(VecEnv):
+    """SB3's interface over a vector environment of parcade that restarts within the step."""
+
+    def __init__(self, env: Any, *, clip_rewards: bool = False) -> None:
+        self.env = env
+        self.clip_rewards = clip_rewards
+        self._actions = np.zeros(env.num_envs, np.int64)
+        self._scores = np.zeros(env.num_envs)
+        self._lengths = np.zeros(env.num_envs, np.int64)
+        self.render_mode = None
+        super().__init__(env.num_envs, env.single_observation_space, env.single_action_space)
+
+    def reset(self) -> np.ndarray:
+        """Start new episodes, from the seeds of ``seed()`` if it was called before."""
+        seeds = None if all(seed is None for seed in self._seeds) else np.array(self._seeds, np.int64)
+        observations, _ = self.env.reset(seed=seeds)
+        self._reset_seeds()
+        self._scores[:] = 0
+        self._lengths[:] = 0
+        return observations
+
+    def step_async(self, actions: np.ndarray) -> None:
+        """Keep the actions ``[n]`` for ``step_wait``."""
+        self._actions = actions
+
+    def step_wait(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[dict[str, Any]]]:
+        """Play the step; infos have ``terminal_observation``, ``TimeLimit.truncated`` and ``episode``."""
+        observations, rewards, terminated, truncated, raw = self.env.step(self._actions)
+        dones = terminated | truncated
+        self._scores += rewards
+        self._lengths += 1
+        infos: list[dict[str, Any]] = [{"lives": int(lives)} for lives in raw["lives"]]
+        for i in np.flatnonzero(dones):
+            infos[i]["terminal_observation"] = raw["final_obs"][i]
+            infos[i]["TimeLimit.truncated"] = bool(truncated[i] and not terminated[i])
+            infos[i]["episode"] = {"r": float(self._scores[i]), "l": int(self._lengths[i])}
+        self._scores[dones] = 0
+        self._lengths[dones] = 0
+        shown = np.sign(rewards) if self.clip_rewards else rewards
+        return observations, shown.astype(np.float32), dones, infos
+
+    def close(self) -> None:
+        """Stop the threads."""
+        self.env.close()
+
+    def get_images(self) -> Sequence[np.ndarray | None]:
+        """Return the current frames in colour."""
+        return list(self.env.render())
+
+    def get_attr(self, attr_name: str, indices: int | Iterable[int] | None = None) -> list[Any]:
+        """Return an attribute of the vector environment for each of the given environments."""
+        return [getattr(self.env, attr_name, None) for _ in self._get_indices(indices)]
+
+    def set_attr(self, attr_name: str, value: Any, indices: int | Iterable[int] | None = None) -> None:
+        """Set an attribute of the vector environment, which all environments share."""
+        setattr(self.env, attr_name, value)
+
+    def env_method(
+        self, method_name: str, *args: Any, indices: int | Iterable[int] | None = None, **kwargs: Any
+    ) -> list[Any]:
+        """Call a method of the vector environment once; return its result for each environment."""
+        result = getattr(self.env, method_name)(*args, **kwargs)
+        return [result for _ in self._get_indices(indices)]
+
+    def env_is_wrapped(
+        self, wrapper_class: type[Wrapper], indices: int | Iterable[int] | None = None
+    ) -> list[bool]:
+        """Say whether each environment is in a wrapper: only in SB3's ``Monitor``, whose infos these have."""
+        return [wrapper_class.__name__ == "Monitor" for _ in self._get_indices(indices)]

@@ -1,0 +1,189 @@
+"""parcade's games in Gymnasium's registry: single and vector environments, rendering, ways to restart."""
+
+import os
+import subprocess
+import sys
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+from gymnasium.vector import AutoresetMode
+from gymnasium.wrappers.vector import RecordEpisodeStatistics
+
+import parcade
+from parcade.atari.games import load_games
+from parcade.envs.settings import ENV_PRESETS, in_colour
+from parcade.errors import UsageError
+from parcade.integrations.gym import env_id, make_registered_vec, register
+
+SMALL = {"image_height": 42, "image_width": 42}
+SHORT = {"frame_limit": 60, "noop_max": 0, **SMALL}
+
+
+@pytest.fixture(autouse=True)
+def registered():
+    register()
+
+
+def test_every_game_is_registered():
+    assert all(env_id(game) in gymnasium.registry for game in load_games())
+    assert env_id("space_invaders") == "parcade/SpaceInvaders-v0"
+
+
+@pytest.mark.filterwarnings("ignore:.*:UserWarning", "ignore:.*:DeprecationWarning")
+def test_gymnasiums_checker_accepts_a_single_environment():
+    env = gymnasium.make("parcade/Breakout-v0", render_mode="rgb_array", **SMALL)
+    check_env(env.unwrapped, skip_render_check=True)
+    env.close()
+
+
+def test_a_single_environment_plays_what_the_vector_one_plays_and_waits_for_reset():
+    env, envs = gymnasium.make("parcade/Pong-v0", **SHORT), parcade.make_vec("pong", 1, **SHORT)
+    seen, _ = env.reset(seed=4)
+    expected, _ = envs.reset(seed=4)
+    assert np.array_equal(seen, expected[0])
+    player, ends = np.random.default_rng(1), 0
+    for _ in range(40):
+        action = int(player.integers(env.action_space.n))
+        observation, reward, terminated, truncated, info = env.step(action)
+        want = envs.step(np.array([action]))
+        assert (reward, terminated, truncated) == (want[1][0], want[2][0], want[3][0])
+        if not (terminated or truncated):
+            assert np.array_equal(observation, want[0][0]) and info["frames"] == 4
+            continue
+        ends += 1
+        assert np.array_equal(observation, want[4]["final_obs"][0])
+        with pytest.raises(UsageError, match="the episode is over; call reset first"):
+            env.step(0)
+        observation, info = env.reset()
+        assert np.array_equal(observation, want[0][0]) and info["frames"] == 0
+    assert ends >= 2
+
+
+def test_a_reset_in_the_middle_of_an_episode_starts_another():
+    env = parcade.make("breakout", **SMALL)
+    first, _ = env.reset(seed=1)
+    for _ in range(5):
+        env.step(2)
+    again, info = env.reset()
+    assert info["lives"] == 5 and again.shape == first.shape
+    assert np.array_equal(env.reset(seed=1)[0], first)
+
+
+def test_rendered_frames_are_the_frames_of_an_environment_in_colour():
+    env = gymnasium.make("parcade/Seaquest-v0", render_mode="rgb_array")
+    coloured = parcade.make_vec("seaquest", 1, settings=in_colour(ENV_PRESETS["dqn_2015"]))
+    env.reset(seed=2)
+    coloured.reset(seed=2)
+    for action in (1, 2, 5, 3, 1, 0, 4):
+        env.step(action)
+        expected = coloured.step(np.array([action]))[0]
+        assert np.array_equal(env.render(), expected[0, 0])
+    assert env.metadata["render_fps"] == 15
+
+
+def test_a_window_shows_frames(monkeypatch):
+    pygame = pytest.importorskip("pygame")
+    monkeypatch.setitem(os.environ, "SDL_VIDEODRIVER", "dummy")
+    env = parcade.make("pong", render_mode="human")
+    env.reset(seed=0)
+    env.step(0)
+    shown = pygame.surfarray.array3d(pygame.display.get_surface())
+    assert shown.shape == (640, 420, 3) and len(np.unique(shown.reshape(-1, 3), axis=0)) >= 3
+    assert env.render() is None
+    env.close()
+
+
+def stepped(env, num_steps):
+    """Play the same random actions in every environment that is given."""
+    player = np.random.default_rng(3)
+    for _ in range(num_steps):
+        yield env.step(player.integers(0, env.single_action_space.n, env.num_envs))
+
+
+def test_next_step_autoreset_shows_the_end_and_then_the_next_episode():
+    same = gymnasium.make_vec("parcade/Breakout-v0", 3, **SHORT)
+    later = gymnasium.make_vec("parcade/Breakout-v0", 3, autoreset_mode="NextStep", **SHORT)
+    assert later.metadata["autoreset_mode"] == AutoresetMode.NEXT_STEP
+    assert np.array_equal(same.reset(seed=1)[0], later.reset(seed=1)[0])
+    for want, got in zip(stepped(same, 15), stepped(later, 15), strict=True):
+        if want[3].any():
+            break
+        assert np.array_equal(want[0], got[0])
+    assert got[3].all() and np.array_equal(got[0], want[4]["final_obs"]) and "final_obs" not in got[4]
+    first, rewards, terminated, truncated, _ = later.step(np.full(3, 2))
+    assert np.array_equal(first, want[0]) and not rewards.any() and not (terminated | truncated).any()
+    assert np.array_equal(same.step(np.full(3, 2))[0], later.step(np.full(3, 2))[0])
+
+
+def test_without_autoreset_a_mask_starts_the_next_episodes():
+    same = gymnasium.make_vec("parcade/Breakout-v0", 3, **SHORT)
+    envs = gymnasium.make_vec("parcade/Breakout-v0", 3, autoreset_mode="Disabled", **SHORT)
+    same.reset(seed=1)
+    envs.reset(seed=1)
+    for want, got in zip(stepped(same, 15), stepped(envs, 15), strict=True):
+        assert np.array_equal(want[3], got[3])
+        if want[3].any():
+            break
+    with pytest.raises(UsageError, match=r"episodes of environments 0, 1, 2 are over; call reset"):
+        envs.step(np.zeros(3, np.int64))
+    observations, _ = envs.reset(options={"reset_mask": np.ones(3, bool)})
+    assert np.array_equal(observations, want[0])
+    for _ in range(3):
+        assert np.array_equal(envs.step(np.ones(3, np.int64))[0], same.step(np.ones(3, np.int64))[0])
+    before = envs.step(np.ones(3, np.int64))[0]
+    observations, infos = envs.reset(options={"reset_mask": np.array([False, True, False])})
+    assert np.array_equal(observations[[0, 2]], before[[0, 2]])
+    assert not np.array_equal(observations[1], before[1]) and infos["reset_frames"].tolist()[::2] == [0, 0]
+
+
+def test_gymnasiums_vector_wrappers_work():
+    env = RecordEpisodeStatistics(gymnasium.make_vec("parcade/Pong-v0", 2, **SHORT))
+    env.reset(seed=0)
+    infos = [infos for *_, infos in stepped(env, 20) if "episode" in infos]
+    assert infos and (infos[0]["episode"]["l"] > 0).all()
+    frames = gymnasium.make_vec("parcade/Pong-v0", 2, render_mode="rgb_array", **SMALL)
+    frames.reset(seed=0)
+    assert [frame.shape for frame in frames.render()] == [(210, 160, 3)] * 2
+
+
+def make_pong(**settings):
+    return make_registered_vec("pong", 2, **settings)
+
+
+MASK = np.array([True, False])
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: make_pong(autoreset_mode="Never"), "autoreset_mode='Never': expected one of"),
+        (lambda: make_pong(autoreset_mode="NextStep", backend="ale"), "needs backend 'native'"),
+        (lambda: make_pong(render_mode="human"), "a vector environment renders 'rgb_array'"),
+        (lambda: parcade.make("pong", render_mode="ansi"), "expected rgb_array, human or None"),
+        (lambda: parcade.make("pong", render_mode="rgb_array", backend="ale"), "needs backend 'native'"),
+        (lambda: parcade.make("pongg"), "did you mean 'pong'"),
+        (lambda: make_pong().reset(options={"mask": 1}), "expected reset_mask alone"),
+        (lambda: make_pong().reset(options={"reset_mask": MASK}), "before the first reset of all"),
+        (lambda: make_pong().reset(options={"reset_mask": np.ones(3)}), r"expected bool \[2\]"),
+    ],
+)
+def test_mistakes_are_one_line(make, says):
+    with pytest.raises(UsageError, match=says) as refused:
+        make()
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("imports", ["import gymnasium, parcade", "import gymnasium"])
+def test_the_id_works_in_a_new_process(imports):
+    name = "parcade/Pong-v0" if "parcade" in imports else "parcade:parcade/Pong-v0"
+    program = f"{imports}; e = gymnasium.make({name!r}); print(e.reset(seed=0)[0].shape, e.spec.id)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
+    assert done.stdout.split() == ["(4,", "84,", "84)", "parcade/Pong-v0"], done.stderr
+
+
+def test_importing_parcade_alone_imports_no_gymnasium():
+    program = "import sys, parcade; print('gymnasium' in sys.modules, 'numba' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == ["False", "False"], done.stderr

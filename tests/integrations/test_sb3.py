@@ -1,0 +1,63 @@
+"""Stable-Baselines3 learns on parcade's environments."""
+
+import numpy as np
+import pytest
+
+import parcade
+
+sb3 = pytest.importorskip("stable_baselines3")
+
+from stable_baselines3.common.evaluation import evaluate_policy  # noqa: E402
+from stable_baselines3.common.monitor import Monitor  # noqa: E402
+from stable_baselines3.common.vec_env import VecEnv  # noqa: E402
+
+from parcade.integrations.sb3 import make_vec  # noqa: E402
+
+SMALL = {"image_height": 42, "image_width": 42, "frame_limit": 60, "noop_max": 0}
+
+
+def test_a_vec_env_plays_what_make_vec_plays_with_sb3s_infos():
+    env, expected = make_vec("breakout", 3, **SMALL), parcade.make_vec("breakout", 3, **SMALL)
+    assert isinstance(env, VecEnv) and env.num_envs == 3
+    env.seed(7)
+    assert np.array_equal(env.reset(), expected.reset(seed=7)[0])
+    player, ends = np.random.default_rng(0), 0
+    for _ in range(40):
+        actions = player.integers(0, 4, 3)
+        observations, rewards, dones, infos = env.step(actions)
+        want = expected.step(actions)
+        assert np.array_equal(observations, want[0]) and np.array_equal(rewards, want[1])
+        for i in np.flatnonzero(dones):
+            ends += 1
+            assert np.array_equal(infos[i]["terminal_observation"], want[4]["final_obs"][i])
+            assert infos[i]["TimeLimit.truncated"] and 0 < infos[i]["episode"]["l"] <= 15
+    assert ends >= 6
+    assert env.env_is_wrapped(Monitor) == [True] * 3 and env.get_attr("num_envs", [0, 2]) == [3, 3]
+    assert [image.shape for image in env.get_images()] == [(210, 160, 3)] * 3
+    assert env.env_method("render", indices=[1])[0][0].shape == (210, 160, 3)
+    env.close()
+
+
+def test_rewards_are_clipped_where_asked_and_scores_stay_raw():
+    settings = {**SMALL, "frame_limit": 4000}
+    raw = make_vec("space_invaders", 4, **settings)
+    clipped = make_vec("space_invaders", 4, clip_rewards=True, **settings)
+    points, signs = 0.0, 0.0
+    for env in (raw, clipped):
+        env.seed(0)
+        env.reset()
+    for _ in range(200):
+        points += raw.step(np.ones(4, np.int64))[1].sum()
+        signs += clipped.step(np.ones(4, np.int64))[1].sum()
+    assert points >= 5 * signs > 0
+
+
+@pytest.mark.filterwarnings("ignore:.*:UserWarning", "ignore:.*:DeprecationWarning")
+def test_sb3s_ppo_solves_a_tiny_task():
+    settings = {"n_steps": 64, "batch_size": 128, "learning_rate": 3e-3, "ent_coef": 0.01, "device": "cpu"}
+    learner = sb3.PPO("MlpPolicy", make_vec("tiny_catch", 8), seed=1, **settings)
+    before, _ = evaluate_policy(learner, make_vec("tiny_catch", 8), 50)
+    learner.learn(20_000)
+    after, _ = evaluate_policy(learner, make_vec("tiny_catch", 8), 50)
+    assert after > 0.8 > before
+    assert len(learner.ep_info_buffer) == 100
