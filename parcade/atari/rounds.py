@@ -12,6 +12,7 @@ from . import mt19937
 from .atomics import copy_to
 from .engine_cpu import RESIZE, STARTS, capture_changes, load_console, play_step, push, start_episode
 from .jit import ROWS, inlined, kernel, separate, stand_alone
+from .settings import CLIP, EPISODIC_LIFE, FIRE, FRAME_LIMIT, FRAME_SKIP, LIFE_LOSS, MAX_POOL, NOOP_MAX
 from .state import DIFFICULTY, EPISODE_FRAME_NUMBER, FRAME_NUMBER, LIVES, MODE, NOOP_STREAM, TERMINAL
 from .thread_pool import (
     CONTROL,
@@ -42,22 +43,6 @@ FRAMES = MESSAGE + 2
 # Address of the output for last observations of episodes that end, uint8 [n, stack, bytes of a frame].
 FINAL = MESSAGE + 3
 RESULTS = MESSAGE + 4  # addresses of output arrays with the fields of `Outcome`
-
-
-class Settings(NamedTuple):
-    """Settings of all consoles, stored as int64 words."""
-
-    fire: int  # press FIRE at the start of an episode
-    noop_max: int
-    frame_skip: int
-    frame_limit: int
-    max_pool: int
-    clip: int
-    life_loss: int
-    episodic_life: int
-
-
-FIRE, NOOP_MAX, FRAME_SKIP, FRAME_LIMIT, MAX_POOL, CLIP, LIFE_LOSS, EPISODIC_LIFE = range(8)
 
 
 class Outcome(NamedTuple):

@@ -11,12 +11,13 @@ import math
 import mmap
 import sys
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from . import engine_cpu, preprocess, rounds
-from .state import DIFFICULTY, LINE_WORDS, MODE, RAM_BYTES, allocate
+from .settings import VectorSettings
+from .state import DIFFICULTY, LINE_WORDS, MODE, allocate
 from .thread_pool import MESSAGE, MESSAGE_WORDS, ThreadPool
 
 _STACKS = slice(rounds.STACKS - MESSAGE, rounds.STACKS - MESSAGE + 1)
@@ -84,89 +85,36 @@ def _fresh_zeros(shape: tuple[int, ...]) -> np.ndarray:
 
 
 class VectorConsoles:
-    """`num_envs` environments of one game. Keyword names and defaults are those of AtariVectorEnv.
+    """`num_envs` environments of one game, with the settings of `VectorSettings`.
 
-    start_states: ``exact`` plays every start as ale-py does, so RAM carries over between episodes. ``cached``
-    starts every episode from one of `num_starts` saved starts: the first episodes of seeds 0, 1, 2 ...
-    obs_type: ``grey``; ``rgb``, with each channel pooled and resized separately; or ``ram``, the 128 bytes of
-    RAM after the last frame of a step. With ``ram`` nothing is drawn; image sizes and `maxpool` are ignored.
     Errors: ValueError for an unknown game or invalid settings.
     """
 
-    def __init__(
-        self,
-        game: str | Path,
-        num_envs: int,
-        *,
-        max_num_frames_per_episode: int = 108_000,
-        repeat_action_probability: float = 0.0,
-        full_action_space: bool = False,
-        obs_type: str = "grey",
-        img_height: int = 84,
-        img_width: int = 84,
-        stack_num: int = 4,
-        frameskip: int = 4,
-        maxpool: bool = True,
-        noop_max: int = 30,
-        use_fire_reset: bool = True,
-        episodic_life: bool = False,
-        life_loss_info: bool = False,
-        reward_clipping: bool = True,
-        mode: int | None = None,
-        difficulty: int | None = None,
-        num_threads: int = 1,
-        start_states: str = "exact",
-        num_starts: int = 30,
-    ):
-        if start_states not in ("exact", "cached"):
-            raise ValueError(f"start_states={start_states!r}: expected 'exact' or 'cached'")
-        if obs_type not in ("grey", "rgb", "ram"):
-            raise ValueError(f"obs_type={obs_type!r}: expected 'grey', 'rgb' or 'ram'")
-        if num_starts < 1:
-            raise ValueError(f"num_starts={num_starts}: expected at least 1")
-        self.machine = engine_cpu.build_machine(game, repeat_action_probability)
+    def __init__(self, game: str | Path, num_envs: int, *, num_threads: int = 1, **settings: Any):
+        self.settings = how = VectorSettings(**settings)
+        self.machine = engine_cpu.build_machine(game, how.repeat_action_probability)
         row = self.machine.row
-        self.num_envs = num_envs
-        minimal = row.get("actions", list(range(18)))
-        self.action_set = np.array(
-            row.get("legal_actions", range(18)) if full_action_space else minimal, np.int64
-        )
+        self.action_set = how.action_set(row)
         self.num_threads = num_threads
         self.frames: np.ndarray | None = None
-        self._switches = (row.get("default_mode", 0) if mode is None else mode, difficulty or 0)
-        levels = preprocess.level_tables(obs_type, self.machine.pal)
-        if obs_type == "ram":
-            img_height, img_width = self.machine.height, 160  # for the unused resize table
-        self._stack, self._img_width = stack_num, img_width
-        pixels = (img_height, img_width)
-        self._frame_shape = {"grey": pixels, "rgb": (*pixels, 3), "ram": (RAM_BYTES,)}[obs_type]
-        self._resize_table = (levels, *preprocess.resize_to(self.machine.height, img_height, img_width))
-        settings = rounds.Settings(
-            fire=use_fire_reset and 1 in self.action_set,
-            noop_max=noop_max,
-            frame_skip=frameskip,
-            frame_limit=max_num_frames_per_episode or 2**31 - 1,
-            max_pool=maxpool,
-            clip=reward_clipping,
-            life_loss=life_loss_info,
-            episodic_life=episodic_life,
-        )
-        self._settings = np.array(settings, np.int64)
+        self._switches = (row.get("default_mode", 0) if how.mode is None else how.mode, how.difficulty or 0)
+        self._resize_table = how.resize_tables(self.machine.height, pal=self.machine.pal)
+        self._words = how.words(self.action_set)
         self._starts: tuple[np.ndarray, ...] | None = None
-        if start_states == "cached":
-            self._starts = self._play_starts(num_starts)
+        if how.start_states == "cached":
+            self._starts = self._play_starts(how.num_starts)
         self._allocate(num_envs)
-        self.elapsed[:] = max_num_frames_per_episode
+        self.elapsed[:] = how.max_num_frames_per_episode
 
     def _allocate(self, n: int) -> None:
         """Allocate all arrays of `n` consoles and create the thread pool."""
-        height, stack, frame = self.machine.height, self._stack, self._frame_shape
-        draws = len(self._resize_table[0]) > 0
+        height, how = self.machine.height, self.settings
+        draws = how.draws
         self.num_envs, self.num_threads = n, max(1, min(self.num_threads, n))
         self.arrays = allocate(n, height if draws else 0)  # without a screen, the TIA draws nothing
         self.arrays["state"][:] = self.machine.powered["state"]
         self.arrays["state"][:, (MODE, DIFFICULTY)] = self._switches
-        self.observations = np.zeros((n, stack, *frame) if draws or stack > 1 else (n, *frame), np.uint8)
+        self.observations = np.zeros((n, *how.stack_shape), np.uint8)
         self.captured = np.zeros((n, 3 if draws else 0, height * LINE_WORDS), np.uint64)
         self.elapsed = np.zeros(n, np.int32)
         self._loaded = np.zeros(n, np.bool_)
@@ -178,10 +126,10 @@ class VectorConsoles:
         self._renew_final()
         self._stack_arrays = _ReusedArrays([(self.observations.shape, np.uint8)])
         self._result_arrays = _ReusedArrays([((n,), dtype) for dtype in rounds.OUTCOME_TYPES])
-        self._stacks = self.observations.reshape(n, stack, math.prod(frame))
+        self._stacks = self.observations.reshape(n, how.stack_num, how.frame_bytes)
         powered = [self.machine.powered[name] for name in ("state", "memory", "random")]
         played = rounds.Played(
-            settings=self._settings,
+            settings=self._words,
             order=np.arange(n),
             rows=tuple(self.arrays[name] for name in ("state", "memory", "screen", "random")),
             cartridge=(self.machine.rom, self.machine.program, *powered),
@@ -193,7 +141,8 @@ class VectorConsoles:
             outcome=tuple(np.zeros(n, dtype) for dtype in rounds.OUTCOME_TYPES),
             counts=np.zeros((n, 4), np.int32),
         )
-        scratch = [_scratch(height, self._img_width) for _ in range(self.num_threads)]
+        width = how.img_width if draws else 0
+        scratch = [_scratch(height, width) for _ in range(self.num_threads)]
         self._pool = ThreadPool(rounds.WORK, [(tuple(played._replace(scratch=own)),) for own in scratch])
 
     def _start_arrays(self) -> tuple[np.ndarray, ...]:
@@ -217,7 +166,7 @@ class VectorConsoles:
         `[n, 128]` for ram.
         Errors: ValueError for another shape or dtype, or for memory that is not C-contiguous or writable.
         """
-        shape = (self.num_envs, *self._frame_shape)
+        shape = (self.num_envs, *self.settings.frame_shape)
         if frames is not None:
             fits = frames.shape == shape and frames.dtype == np.uint8
             if not (fits and frames.flags.c_contiguous and frames.flags.writeable):
@@ -241,7 +190,7 @@ class VectorConsoles:
 
         Errors: ValueError with `obs_type` ram, which draws nothing.
         """
-        if self.arrays["screen"].shape[1] == 0:
+        if not self.settings.draws:
             raise ValueError("obs_type='ram' draws nothing; use 'grey' or 'rgb' to see frames")
         words = np.zeros((self.num_envs, self.machine.height * LINE_WORDS), np.uint64)
         engine_cpu.show_many(self.arrays["state"], self.arrays["screen"], words)

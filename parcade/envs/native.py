@@ -41,6 +41,26 @@ def check_switches(row: dict[str, Any], settings: EnvSettings) -> None:
             )
 
 
+def console_settings(settings: EnvSettings) -> dict[str, Any]:
+    """Translate settings to the names of ``parcade.atari.settings.VectorSettings``, which are ale-py's."""
+    return {
+        "max_num_frames_per_episode": settings.frame_limit,
+        "repeat_action_probability": settings.sticky_actions,
+        "full_action_space": settings.full_action_set,
+        "obs_type": "grey" if settings.observations == "karpathy_2016" else settings.observations,
+        "img_height": settings.image_height,
+        "img_width": settings.image_width,
+        "stack_num": settings.frame_stack,
+        "frameskip": settings.frame_skip,
+        "maxpool": settings.max_pool,
+        "noop_max": settings.noop_max,
+        "use_fire_reset": settings.fire_reset,
+        "mode": settings.mode,
+        "difficulty": settings.difficulty,
+        "start_states": settings.start_states,
+    }
+
+
 def check_memory(num_envs: int, settings: EnvSettings) -> None:
     """Check that the consoles fit into memory, before any is built. Errors: UsageError, with how many fit."""
     from parcade.atari.state import LINE_WORDS, bytes_per_console
@@ -82,24 +102,10 @@ class NativeVectorEnv(Checked, VectorEnv):
             self._consoles = VectorConsoles(
                 game,
                 num_envs,
-                max_num_frames_per_episode=settings.frame_limit,
-                repeat_action_probability=settings.sticky_actions,
-                full_action_space=settings.full_action_set,
-                obs_type="grey" if settings.observations == "karpathy_2016" else settings.observations,
-                img_height=settings.image_height,
-                img_width=settings.image_width,
-                stack_num=settings.frame_stack,
-                frameskip=settings.frame_skip,
-                maxpool=settings.max_pool,
-                noop_max=settings.noop_max,
-                use_fire_reset=settings.fire_reset,
-                episodic_life=ale_compat and settings.life_loss,
-                life_loss_info=False,
-                reward_clipping=ale_compat and settings.clip_rewards,
-                mode=settings.mode,
-                difficulty=settings.difficulty,
                 num_threads=max(1, num_threads),
-                start_states=settings.start_states,
+                **console_settings(settings),
+                episodic_life=ale_compat and settings.life_loss,
+                reward_clipping=ale_compat and settings.clip_rewards,
             )
         except ValueError as error:
             raise UsageError(str(error)) from error

@@ -19,7 +19,7 @@ from torch import Tensor
 from parcade.devices import is_stand_in
 from parcade.envs.checks import Checked
 from parcade.envs.mixed import MixedVectorEnv
-from parcade.envs.native import check_switches
+from parcade.envs.native import check_switches, console_settings
 from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError, missing_extra
 
@@ -54,24 +54,7 @@ class CudaNativeVectorEnv(Checked, VectorEnv):
 
         try:
             self._consoles = DeviceConsoles(
-                game,
-                num_envs,
-                threads,
-                max_num_frames_per_episode=settings.frame_limit,
-                repeat_action_probability=settings.sticky_actions,
-                full_action_space=settings.full_action_set,
-                obs_type="grey" if settings.observations == "karpathy_2016" else settings.observations,
-                img_height=settings.image_height,
-                img_width=settings.image_width,
-                stack_num=settings.frame_stack,
-                frameskip=settings.frame_skip,
-                maxpool=settings.max_pool,
-                noop_max=settings.noop_max,
-                use_fire_reset=settings.fire_reset,
-                reward_clipping=False,
-                mode=settings.mode,
-                difficulty=settings.difficulty,
-                start_states=settings.start_states,
+                game, num_envs, threads, **console_settings(settings), reward_clipping=False
             )
         except (ValueError, MemoryError) as error:
             raise UsageError(str(error)) from error

@@ -23,6 +23,7 @@ import numpy as np
 
 from .. import console, engine_cpu, mt19937, tia
 from ..jit import inlined, kernel, stand_alone
+from ..settings import CLIP, EPISODIC_LIFE, FIRE, FRAME_LIMIT, FRAME_SKIP, LIFE_LOSS, MAX_POOL, NOOP_MAX
 from ..state import (
     EPISODE_FRAME_NUMBER,
     FRAME_NUMBER,
@@ -38,20 +39,12 @@ from ..state import (
 from ..warp import block_sync
 from .layout import (
     BLACK,
-    CLIP,
-    EPISODIC_LIFE,
-    FRAME_LIMIT,
-    FRAME_SKIP,
     FRAMES,
     KEPT,
-    LIFE_LOSS,
     LIFE_LOST,
-    MAX_POOL,
-    NOOP_MAX,
     OTHER,
     REWARD,
     THIRD,
-    USE_FIRE,
 )
 from .pictures import brighter, levels_of_word, observed_pixel
 from .rows import LASTING_WORDS, load, power_on, store
@@ -155,7 +148,7 @@ def restart_thread(e, s, ram, game, how, consoles, seen, outcome):
         return
     load(e, s, ram, consoles)
     engine_cpu.begin_episode(
-        s, ram, consoles.screens[e], consoles.random[e], game.rom, game.program, how.settings[USE_FIRE] != 0,
+        s, ram, consoles.screens[e], consoles.random[e], game.rom, game.program, how.settings[FIRE] != 0,
         np.int64(how.settings[NOOP_MAX]),
     )  # fmt: skip
     seen.second[e] = BLACK

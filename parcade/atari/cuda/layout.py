@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 import numba
 import numpy as np
 
+from ..settings import NUM_SETTINGS
 from ..state import LINE_WORDS, MEMORY_BYTES
 from .rows import LASTING_WORDS
 
@@ -39,8 +40,6 @@ Shapes = dict[str, tuple[tuple[int, ...], Any]]
 BLACK, OTHER, KEPT = 0, 1, 2
 # Columns of `counts`: points, frames, place of the step's second-to-last frame (BLACK for none), life lost.
 REWARD, FRAMES, THIRD, LIFE_LOST = range(4)
-# Words of `settings`.
-FRAME_SKIP, FRAME_LIMIT, MAX_POOL, CLIP, LIFE_LOSS, EPISODIC_LIFE, USE_FIRE, NOOP_MAX, NUM_SETTINGS = range(9)
 
 
 class Game(NamedTuple):

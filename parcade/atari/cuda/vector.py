@@ -7,13 +7,13 @@ of `VectorConsoles`, so an episode can move between CPU and GPU. `layout.py` lis
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import engine_cpu, preprocess
+from .. import engine_cpu
+from ..settings import VectorSettings
 from ..state import (
     DIFFICULTY,
     EPISODE_FRAME_NUMBER,
@@ -22,7 +22,6 @@ from ..state import (
     LIVES,
     MEMORY_BYTES,
     MODE,
-    RAM_BYTES,
     ROW_WORDS,
     STICKY_THRESHOLD,
 )
@@ -46,7 +45,7 @@ class DeviceStep(NamedTuple):
 
 
 class DeviceConsoles:
-    """`num_envs` consoles on the threads of a device, with the settings of `VectorConsoles`.
+    """`num_envs` consoles on the threads of a device, with the settings of `VectorSettings`.
 
     With `start_states` ``exact``, every episode starts as in ale-py. With ``cached``, every episode starts
     from one of `num_starts` such starts, which are played once.
@@ -59,70 +58,27 @@ class DeviceConsoles:
         game: str | Path,
         num_envs: int,
         threads: engine.GpuThreads | engine.HostThreads,
-        *,
-        max_num_frames_per_episode: int = 108_000,
-        repeat_action_probability: float = 0.0,
-        full_action_space: bool = False,
-        obs_type: str = "grey",
-        img_height: int = 84,
-        img_width: int = 84,
-        stack_num: int = 4,
-        frameskip: int = 4,
-        maxpool: bool = True,
-        noop_max: int = 30,
-        use_fire_reset: bool = True,
-        episodic_life: bool = False,
-        life_loss_info: bool = False,
-        reward_clipping: bool = True,
-        mode: int | None = None,
-        difficulty: int | None = None,
-        start_states: str = "exact",
-        num_starts: int = 30,
+        **settings: Any,
     ):
-        if start_states not in ("exact", "cached"):
-            raise ValueError(f"start_states={start_states!r}: expected 'exact' or 'cached'")
-        if obs_type not in ("grey", "rgb", "ram"):
-            raise ValueError(f"obs_type={obs_type!r}: expected 'grey', 'rgb' or 'ram'")
-        if num_starts < 1 or frameskip < 1:
-            raise ValueError(f"num_starts={num_starts}, frameskip={frameskip}: expected 1 or more")
-        self.machine = engine_cpu.build_machine(game, repeat_action_probability)
-        self.threads = threads_for(threads, self.machine)
-        self.start_states, self.num_starts = start_states, num_starts
-        self._tables = preprocess.level_tables(obs_type, self.machine.pal)
-        draws = obs_type != "ram"
-        if not draws:
-            img_height, img_width = self.machine.height, 160  # for a table that is not used
-        frame = {"grey": (img_height, img_width), "rgb": (img_height, img_width, 3), "ram": (RAM_BYTES,)}[
-            obs_type
-        ]
-        lines = self.machine.height if draws else 0
-        self.size = layout.Size(lines, len(self._tables), stack_num, math.prod(frame))
-        self.observation_shape = frame if not draws and stack_num == 1 else (stack_num, *frame)
-        row = self.machine.row
-        self.action_set = np.array(
-            row.get("legal_actions" if full_action_space else "actions", range(18)), np.int64
-        )
-        settings = np.zeros(layout.NUM_SETTINGS, np.int32)
-        settings[layout.FRAME_SKIP] = frameskip
-        settings[layout.FRAME_LIMIT] = max_num_frames_per_episode or 2**31 - 1
-        settings[layout.MAX_POOL] = maxpool
-        settings[layout.CLIP] = reward_clipping
-        settings[layout.LIFE_LOSS] = life_loss_info
-        settings[layout.EPISODIC_LIFE] = episodic_life
-        settings[layout.USE_FIRE] = use_fire_reset and 1 in self.action_set
-        settings[layout.NOOP_MAX] = noop_max
+        self.settings = how = VectorSettings(**settings)
+        self.machine = machine = engine_cpu.build_machine(game, how.repeat_action_probability)
+        self.threads = threads_for(threads, machine)
+        self.start_states = how.start_states
+        self._tables, *resize = how.resize_tables(machine.height, pal=machine.pal)
+        lines = machine.height if how.draws else 0
+        self.size = layout.Size(lines, len(self._tables), how.stack_num, how.frame_bytes)
+        self.action_set = how.action_set(machine.row)
         put = self.threads.put
-        self._game = game_on(self.threads, self.machine)
-        self._how = layout.How(put(settings), put(self.action_set))
-        self._pools = bool(maxpool)
-        resize = preprocess.resize_to(self.machine.height, img_height, img_width)
+        self._game = game_on(self.threads, machine)
+        self._how = layout.How(put(how.words(self.action_set).astype(np.int32)), put(self.action_set))
         self._picture = layout.Picture(put(self._tables), *(put(table) for table in resize))
-        powered = lasting_words(self.machine.powered["state"])
-        powered[MODE] = row.get("default_mode", 0) if mode is None else mode
-        powered[DIFFICULTY] = 0 if difficulty is None else difficulty
+        powered = lasting_words(machine.powered["state"])
+        powered[MODE] = machine.row.get("default_mode", 0) if how.mode is None else how.mode
+        powered[DIFFICULTY] = how.difficulty or 0
         self._starts: DeviceConsoles | None = None
         self._allocate(num_envs, powered)
-        self.threads.write(self.outcome.elapsed, np.full(num_envs, max_num_frames_per_episode, np.int32))
+        limit = np.full(num_envs, how.max_num_frames_per_episode, np.int32)
+        self.threads.write(self.outcome.elapsed, limit)
 
     def _allocate(self, n: int, powered: np.ndarray) -> None:
         """Allocate arrays of `n` consoles; `powered` [W, 1] are the registers of each."""
@@ -182,7 +138,7 @@ class DeviceConsoles:
         maker = DeviceConsoles.__new__(DeviceConsoles)
         maker.__dict__.update(self.__dict__)
         maker.start_states = "exact"
-        maker._allocate(self.num_starts, self.threads.fetch(self.consoles.registers)[:, :1])
+        maker._allocate(self.settings.num_starts, self.threads.fetch(self.consoles.registers)[:, :1])
         maker.reset(seed=0)
         return maker
 
@@ -207,7 +163,7 @@ class DeviceConsoles:
         return 3 if self.size.lines else 0
 
     def _shaped(self, planes: Any) -> Any:
-        return planes.reshape(self.num_envs, *self.observation_shape)
+        return planes.reshape(self.num_envs, *self.settings.stack_shape)
 
     def _fetched_rows(self) -> dict[str, np.ndarray]:
         return rows_from_device(layout.Consoles(*(self.threads.fetch(array) for array in self.consoles)))
@@ -218,7 +174,7 @@ class DeviceConsoles:
         rows = self._fetched_rows()
         return {
             **{f"console.{name}": array for name, array in rows.items()},
-            "observations": fetch(self.seen.observations).reshape(self.num_envs, *self.observation_shape),
+            "observations": fetch(self.seen.observations).reshape(self.num_envs, *self.settings.stack_shape),
             "captured": self._captured(rows),
             "elapsed": fetch(self.outcome.elapsed),
         }
@@ -251,7 +207,7 @@ class DeviceConsoles:
             (self.seen.observations, taken["observations"]),
         ):
             write(array, values)
-        write(self.seen.levels, levels_of(taken["captured"], self._tables, pools=self._pools))
+        write(self.seen.levels, levels_of(taken["captured"], self._tables, pools=self.settings.maxpool))
         write(self.outcome.elapsed, taken["elapsed"])
         write(self.outcome.counters, taken["console.state"][:, [LIVES, FRAME_NUMBER, EPISODE_FRAME_NUMBER]])
         self._loaded[:] = True
@@ -268,7 +224,7 @@ class DeviceConsoles:
             "console.memory": ((n, MEMORY_BYTES), np.uint8),
             "console.screen": ((n, screen), np.uint64),
             "console.random": ((n, 3, 625), np.uint32),
-            "observations": ((n, *self.observation_shape), np.uint8),
+            "observations": ((n, *self.settings.stack_shape), np.uint8),
             "captured": ((n, self._captures, words), np.uint64),
             "elapsed": ((n,), np.int32),
         }

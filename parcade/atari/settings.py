@@ -1,0 +1,97 @@
+"""Settings of a vector of consoles, by AtariVectorEnv's names, and the words that compiled code reads."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from . import preprocess
+from .state import RAM_BYTES
+
+# Words of a console vector's settings, on the CPU and on a GPU.
+FIRE, NOOP_MAX, FRAME_SKIP, FRAME_LIMIT, MAX_POOL, CLIP, LIFE_LOSS, EPISODIC_LIFE, NUM_SETTINGS = range(9)
+
+
+@dataclass(frozen=True)
+class VectorSettings:
+    """How a vector of consoles plays and what it observes. Names and defaults are those of AtariVectorEnv.
+
+    start_states: ``exact`` plays every start as ale-py does, so RAM carries over between episodes. ``cached``
+    starts every episode from one of `num_starts` saved starts: the first episodes of seeds 0, 1, 2 ...
+    obs_type: ``grey``; ``rgb``, with each channel pooled and resized separately; or ``ram``, the 128 bytes of
+    RAM after the last frame of a step. With ``ram`` nothing is drawn; image sizes and `maxpool` are ignored.
+    Errors: ValueError for invalid settings.
+    """
+
+    max_num_frames_per_episode: int = 108_000
+    repeat_action_probability: float = 0.0
+    full_action_space: bool = False
+    obs_type: str = "grey"
+    img_height: int = 84
+    img_width: int = 84
+    stack_num: int = 4
+    frameskip: int = 4
+    maxpool: bool = True
+    noop_max: int = 30
+    use_fire_reset: bool = True
+    episodic_life: bool = False
+    life_loss_info: bool = False
+    reward_clipping: bool = True
+    mode: int | None = None
+    difficulty: int | None = None
+    start_states: str = "exact"
+    num_starts: int = 30
+
+    def __post_init__(self) -> None:
+        if self.start_states not in ("exact", "cached"):
+            raise ValueError(f"start_states={self.start_states!r}: expected 'exact' or 'cached'")
+        if self.obs_type not in ("grey", "rgb", "ram"):
+            raise ValueError(f"obs_type={self.obs_type!r}: expected 'grey', 'rgb' or 'ram'")
+        if self.num_starts < 1 or self.frameskip < 1:
+            raise ValueError(
+                f"num_starts={self.num_starts}, frameskip={self.frameskip}: expected 1 or more of each"
+            )
+
+    @property
+    def draws(self) -> bool:
+        """Whether frames are drawn at all."""
+        return self.obs_type != "ram"
+
+    @property
+    def frame_shape(self) -> tuple[int, ...]:
+        """Shape of one observed frame."""
+        pixels = (self.img_height, self.img_width)
+        return {"grey": pixels, "rgb": (*pixels, 3), "ram": (RAM_BYTES,)}[self.obs_type]
+
+    @property
+    def frame_bytes(self) -> int:
+        """Bytes of one observed frame."""
+        return math.prod(self.frame_shape)
+
+    @property
+    def stack_shape(self) -> tuple[int, ...]:
+        """Shape of one observation; a stack of one RAM has no axis of its own."""
+        return (self.stack_num, *self.frame_shape) if self.draws or self.stack_num > 1 else self.frame_shape
+
+    def action_set(self, row: dict) -> np.ndarray:
+        """The ale-py action ids that actions index, int64, for a game's row of the table."""
+        minimal = row.get("actions", range(18))
+        return np.array(row.get("legal_actions", range(18)) if self.full_action_space else minimal, np.int64)
+
+    def resize_tables(self, height: int, *, pal: bool) -> tuple:
+        """Level and resize tables for frames of `height` lines; ``ram`` gets tables it does not use."""
+        size = (self.img_height, self.img_width) if self.draws else (height, 160)
+        return preprocess.level_tables(self.obs_type, pal), *preprocess.resize_to(height, *size)
+
+    def words(self, action_set: np.ndarray) -> np.ndarray:
+        """The settings that compiled code reads, int64 `[NUM_SETTINGS]`."""
+        words = np.zeros(NUM_SETTINGS, np.int64)
+        words[FIRE] = self.use_fire_reset and 1 in action_set
+        words[NOOP_MAX] = self.noop_max
+        words[FRAME_SKIP] = self.frameskip
+        words[FRAME_LIMIT] = self.max_num_frames_per_episode or 2**31 - 1
+        words[MAX_POOL] = self.maxpool
+        words[CLIP] = self.reward_clipping
+        words[LIFE_LOSS] = self.life_loss_info
+        words[EPISODIC_LIFE] = self.episodic_life
+        return words
