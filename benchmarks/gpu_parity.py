@@ -220,7 +220,7 @@ class Steps(Duel):
     def fetch_shown(self) -> dict[str, np.ndarray]:
         """Like `shown` for the device, which keeps final observations of earlier episodes."""
         seen, outcome, fetch = self.device.seen, self.device.outcome, self.threads.fetch
-        shape = (len(outcome.over), *self.device.observation_shape)
+        shape = (len(outcome.over), *self.device.settings.stack_shape)
         final = fetch(seen.final_observations) * fetch(outcome.over)[:, None, None]
         return {
             "observation": fetch(seen.observations).reshape(shape), "final observation": final.reshape(shape),
