@@ -119,8 +119,10 @@ def _run(arguments: list[str]) -> int:
     except Exception as error:
         if not mpi.launched_by_mpi():
             raise
-        traceback.print_exc()
-        print(f"parcade: rank {mpi.mpi_rank()} failed ({error}); terminating all ranks", file=sys.stderr)
+        # In one write: what a launcher has not read when the ranks are aborted is lost.
+        line = f"parcade: rank {mpi.mpi_rank()} failed ({error}); terminating all ranks\n"
+        sys.stderr.write(traceback.format_exc() + line)
+        sys.stderr.flush()
         mpi.abort(1)
         return 1
 

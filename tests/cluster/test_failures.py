@@ -15,7 +15,7 @@ from jobs import HARD_LIMIT_SECONDS, TrainingJob, mpi_programs, newest_frames, r
 pytestmark = pytest.mark.cluster
 
 FAILING_PROGRAM = """
-import sys, parcade.train as t, parcade.cluster.mpi as m
+import sys, parcade.report.reporter as t, parcade.cluster.mpi as m
 real = t.Reporter.record
 def record(self, *arguments):
     if m.mpi_rank() == 1 and self.progress.iterations == 20:
