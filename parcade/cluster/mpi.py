@@ -182,10 +182,15 @@ def all_fail_alike() -> bool:
     return True
 
 
+# A launcher drops output that it has not yet read when a rank aborts.
+FORWARD_SECONDS = 0.3
+
+
 def abort(code: int) -> None:
     """End all ranks at once. Otherwise the others would wait forever for a failed rank in an Allreduce."""
     from mpi4py import MPI
 
     sys.stdout.flush()
     sys.stderr.flush()
+    time.sleep(FORWARD_SECONDS)
     MPI.COMM_WORLD.Abort(code)
