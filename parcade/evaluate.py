@@ -13,7 +13,7 @@ import numpy as np
 from parcade.agent import Agent
 from parcade.envs import make_vec
 from parcade.envs.games import is_atari
-from parcade.envs.settings import in_colour
+from parcade.envs.settings import FRAMES_PER_SECOND, in_colour
 from parcade.errors import UsageError
 from parcade.experience.env_group import EnvGroup
 from parcade.experience.episodes import ENV, SCORE, STEPS
@@ -26,7 +26,6 @@ from parcade.timing import Timer
 FIRST_UNSEEN_ENV = 1 << 40
 # An ale-py console takes about 0.5 s of CPU time to build, so few consoles play several episodes each.
 MAX_ENVS = 8
-FRAMES_PER_SECOND = 60
 
 
 def _group(agent: Agent, num_envs: int, seed: int) -> EnvGroup:

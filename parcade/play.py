@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from parcade.envs.settings import FRAMES_PER_SECOND
 from parcade.errors import UsageError
 
 if TYPE_CHECKING:
     from parcade.atari import Arcade
 
-FRAMES_PER_SECOND = 60
 FRAMES_PER_PICTURE = 2
 HOLD_SECONDS = 0.25
 ENTER_SCREEN, LEAVE_SCREEN = "\x1b[?1049h\x1b[2J\x1b[?25l", "\x1b[0m\x1b[?25h\x1b[?1049l"

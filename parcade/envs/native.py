@@ -86,6 +86,11 @@ class NativeVectorEnv(Checked, VectorEnv):
     can_rest = True
     gives_state = True
 
+    @property
+    def can_render(self) -> bool:
+        """Whether ``render`` returns frames; with observations ``ram``, nothing is drawn."""
+        return self._consoles.settings.draws
+
     def __init__(
         self,
         game: str,
@@ -157,9 +162,13 @@ class NativeVectorEnv(Checked, VectorEnv):
     def render(self) -> tuple[np.ndarray, ...]:
         """Return the current frame of every console in colour, uint8 ``[height, 160, 3]`` each.
 
-        After a step that ended an episode, this is the first frame of the next one.
+        After a step that ended an episode, this is the first frame of the next one. Errors: UsageError with
+        observations ``ram``.
         """
-        return tuple(self._consoles.colour_frames())
+        try:
+            return tuple(self._consoles.colour_frames())
+        except ValueError as error:
+            raise UsageError(str(error)) from error
 
     def step(
         self, actions: np.ndarray, playing: np.ndarray | None = None

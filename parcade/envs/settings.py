@@ -10,6 +10,8 @@ from parcade.atari.state import RAM_BYTES
 from parcade.errors import UsageError, unknown_name
 from parcade.ranges import Count, Natural, Range, check_ranges
 
+FRAMES_PER_SECOND = 60
+"""Video frames of a console per second of real time."""
 SMALLEST_IMAGE = 8
 """Minimum rows and columns of an observation; smaller images show nothing of a game."""
 ImageSize = Annotated[int, Range(SMALLEST_IMAGE)]

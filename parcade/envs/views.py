@@ -68,6 +68,11 @@ class EnvView(VectorEnv):
         """Whether ``get_state`` and ``set_state`` are supported."""
         return getattr(self._env, "gives_state", False)
 
+    @property
+    def can_render(self) -> bool:
+        """Whether ``render`` returns frames."""
+        return getattr(self._env, "can_render", False)
+
     def get_state(self) -> dict[str, np.ndarray]:
         return self._env.get_state()
 

@@ -30,16 +30,25 @@ class DelayedReset(EnvView):
     def reset(
         self, *, seed: int | np.ndarray | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """Start a new episode, everywhere or where ``options["reset_mask"]`` is true."""
-        mask = (options or {}).get("reset_mask")
-        if seed is None and mask is not None and np.shape(mask) == self._over.shape:
-            options = {**options, "reset_mask": mask & ~self._over}  # the others have restarted already
+        """Start a new episode, everywhere or where ``options["reset_mask"]``, bool ``[n]``, is true.
+
+        Returns observations ``[n, ...]`` and infos, as ``make_vec`` documents them. Errors: UsageError.
+        """
+        mask = np.ones(self.num_envs, np.bool_)
+        if options and "reset_mask" in options:
+            mask = np.asarray(options["reset_mask"])
+            if seed is None and mask.dtype == np.bool_ and mask.shape == self._over.shape:
+                options = {**options, "reset_mask": mask & ~self._over}  # the others have restarted already
         result = self._env.reset(seed=seed, options=options)
-        self._over &= False if mask is None else ~np.asarray(mask)
+        self._over &= ~mask
         return result
 
-    def step(self, actions: np.ndarray, *playing: np.ndarray) -> StepResult:
-        """Step every environment whose episode is not over."""
+    def step(self, actions: np.ndarray) -> StepResult:
+        """Step every environment whose episode is not over.
+
+        Shapes: actions ``[n]`` int; returns as ``make_vec`` documents, without ``final_obs``.
+        Errors: UsageError for invalid actions and, with ``DISABLED``, for an episode that is over.
+        """
         waiting = self._over
         if waiting.any() and self._mode == AutoresetMode.DISABLED:
             raise UsageError(
@@ -52,3 +61,12 @@ class DelayedReset(EnvView):
             observations[self._over] = infos.pop("final_obs")[self._over]
             infos.pop("_final_obs")
         return observations, rewards, terminated, truncated, infos
+
+    def get_state(self) -> dict[str, np.ndarray]:
+        """Return the environments' state, and which episodes are over."""
+        return {**self._env.get_state(), "over": self._over.copy()}
+
+    def set_state(self, state: dict[str, np.ndarray]) -> np.ndarray:
+        """Restore a state from ``get_state``; return its observations ``[n, ...]``."""
+        self._over = np.array(state["over"])
+        return self._env.set_state(state)

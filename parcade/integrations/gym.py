@@ -13,10 +13,10 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from parcade.atari.games import load_games
 from parcade.envs.make import make_vec
+from parcade.envs.settings import FRAMES_PER_SECOND
 from parcade.errors import UsageError
 from parcade.integrations.autoreset import DelayedReset
 
-FRAMES_PER_SECOND = 60
 RENDER_MODES = ("rgb_array", "human")
 
 
@@ -55,6 +55,8 @@ def make_registered_vec(
     if render_mode not in (None, "rgb_array"):
         raise UsageError(f"render_mode={render_mode!r}: a vector environment renders 'rgb_array' or None")
     env = make_vec(game, num_envs, **settings)
+    if render_mode:
+        _check_renders(env)
     env = env if mode == AutoresetMode.SAME_STEP else DelayedReset(env, mode)
     env.render_mode = render_mode
     return env
@@ -96,11 +98,14 @@ class AtariEnv(gymnasium.Env):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Start an episode. An integer seeds the console; without one, its random stream continues."""
+        """Start an episode; return its first observation and infos.
+
+        An integer seeds the console; without one, its random stream continues. Errors: UsageError.
+        """
         fresh = self._np_random is None
         super().reset(seed=seed)
         if seed is None and self._next is not None:
-            started, self._next = self._next, None
+            started = self._next
         else:
             if seed is None and fresh:
                 seed = int(self.np_random.integers(2**31))
@@ -111,7 +116,10 @@ class AtariEnv(gymnasium.Env):
         return started
 
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """Play one step. Errors: UsageError for an action out of range, and after the end of an episode."""
+        """Play one step; return observation, raw reward in points, terminated, truncated and infos.
+
+        Errors: UsageError for an action out of range, and after the end of an episode.
+        """
         if self._next is not None:
             raise UsageError("the episode is over; call reset first")
         observations, rewards, terminated, truncated, infos = self._envs.step(np.array([action]))
@@ -149,5 +157,8 @@ def _of_one(infos: dict[str, np.ndarray]) -> dict[str, Any]:
 
 def _check_renders(envs: VectorEnv) -> None:
     """Refuse environments that have no frames to show. Errors: UsageError."""
-    if type(envs).render is VectorEnv.render:
-        raise UsageError("render_mode needs backend 'native'; use it, or leave render_mode out")
+    if not getattr(envs, "can_render", False):
+        raise UsageError(
+            "render_mode needs an Atari game on backend 'native' with observations of frames; "
+            "use these, or leave render_mode out"
+        )

@@ -1,9 +1,6 @@
 """Stable-Baselines3: ``make_vec(game, num_envs)`` returns its ``VecEnv`` over parcade's environments.
 
-from stable_baselines3 import PPO
-from parcade.integrations.sb3 import make_vec
-
-PPO("CnnPolicy", make_vec("pong", 8)).learn(1_000_000)
+``PPO("CnnPolicy", make_vec("pong", 8)).learn(1_000_000)`` trains on them; docs/integrations.md has more.
 """
 
 from __future__ import annotations
@@ -18,6 +15,7 @@ from parcade import envs
 from parcade.errors import missing_extra
 
 try:
+    from stable_baselines3.common.monitor import Monitor
     from stable_baselines3.common.vec_env import VecEnv
 except ImportError as error:
     raise missing_extra("stable-baselines3", "sb3", "parcade.integrations.sb3") from error
@@ -29,6 +27,8 @@ def make_vec(game: str, num_envs: int, *, clip_rewards: bool = False, **settings
     Args:
         clip_rewards: the sign of rewards, as from SB3's ``AtariWrapper``; episode infos keep raw scores.
         settings: arguments of ``parcade.make_vec``, such as ``backend``, ``preset`` or ``image_height``.
+
+    Errors: UsageError, as ``parcade.make_vec``.
     """
     return ParcadeVecEnv(envs.make_vec(game, num_envs, **settings), clip_rewards=clip_rewards)
 
@@ -46,7 +46,7 @@ class ParcadeVecEnv(VecEnv):
         super().__init__(env.num_envs, env.single_observation_space, env.single_action_space)
 
     def reset(self) -> np.ndarray:
-        """Start new episodes, from the seeds of ``seed()`` if it was called before."""
+        """Start new episodes, from the seeds of ``seed()`` if it was called before; return ``[n, ...]``."""
         seeds = None if all(seed is None for seed in self._seeds) else np.array(self._seeds, np.int64)
         observations, _ = self.env.reset(seed=seeds)
         self._reset_seeds()
@@ -59,7 +59,10 @@ class ParcadeVecEnv(VecEnv):
         self._actions = actions
 
     def step_wait(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[dict[str, Any]]]:
-        """Play the step; infos have ``terminal_observation``, ``TimeLimit.truncated`` and ``episode``."""
+        """Play the step; return observations ``[n, ...]``, rewards and dones ``[n]``, and n dicts.
+
+        At the end of an episode its dict has ``terminal_observation``, ``TimeLimit.truncated``, ``episode``.
+        """
         observations, rewards, terminated, truncated, raw = self.env.step(self._actions)
         dones = terminated | truncated
         self._scores += rewards
@@ -84,7 +87,7 @@ class ParcadeVecEnv(VecEnv):
 
     def get_attr(self, attr_name: str, indices: int | Iterable[int] | None = None) -> list[Any]:
         """Return an attribute of the vector environment for each of the given environments."""
-        return [getattr(self.env, attr_name, None) for _ in self._get_indices(indices)]
+        return [getattr(self.env, attr_name) for _ in self._get_indices(indices)]
 
     def set_attr(self, attr_name: str, value: Any, indices: int | Iterable[int] | None = None) -> None:
         """Set an attribute of the vector environment, which all environments share."""
@@ -101,4 +104,4 @@ class ParcadeVecEnv(VecEnv):
         self, wrapper_class: type[Wrapper], indices: int | Iterable[int] | None = None
     ) -> list[bool]:
         """Say whether each environment is in a wrapper: only in SB3's ``Monitor``, whose infos these have."""
-        return [wrapper_class.__name__ == "Monitor" for _ in self._get_indices(indices)]
+        return [issubclass(wrapper_class, Monitor) for _ in self._get_indices(indices)]

@@ -138,6 +138,19 @@ def test_without_autoreset_a_mask_starts_the_next_episodes():
     assert not np.array_equal(observations[1], before[1]) and infos["reset_frames"].tolist()[::2] == [0, 0]
 
 
+def test_a_restored_environment_knows_which_episodes_are_over():
+    envs = gymnasium.make_vec("parcade/Breakout-v0", 2, autoreset_mode="Disabled", **SHORT)
+    again = gymnasium.make_vec("parcade/Breakout-v0", 2, autoreset_mode="Disabled", **SHORT)
+    envs.reset(seed=1)
+    while not envs.step(np.ones(2, np.int64))[3].any():
+        pass
+    again.set_state(envs.get_state())
+    with pytest.raises(UsageError, match="episodes of environments 0, 1 are over"):
+        again.step(np.ones(2, np.int64))
+    mask = {"reset_mask": np.ones(2, bool)}
+    assert np.array_equal(again.reset(options=mask)[0], envs.reset(options=mask)[0])
+
+
 def test_gymnasiums_vector_wrappers_work():
     env = RecordEpisodeStatistics(gymnasium.make_vec("parcade/Pong-v0", 2, **SHORT))
     env.reset(seed=0)
@@ -152,6 +165,10 @@ def make_pong(**settings):
     return make_registered_vec("pong", 2, **settings)
 
 
+def disabled():
+    return make_pong(autoreset_mode="Disabled")
+
+
 MASK = np.array([True, False])
 
 
@@ -162,11 +179,15 @@ MASK = np.array([True, False])
         (lambda: make_pong(autoreset_mode="NextStep", backend="ale"), "needs backend 'native'"),
         (lambda: make_pong(render_mode="human"), "a vector environment renders 'rgb_array'"),
         (lambda: parcade.make("pong", render_mode="ansi"), "expected rgb_array, human or None"),
-        (lambda: parcade.make("pong", render_mode="rgb_array", backend="ale"), "needs backend 'native'"),
+        (lambda: parcade.make("pong", render_mode="rgb_array", backend="ale"), "on backend 'native'"),
+        (lambda: parcade.make("pong", render_mode="rgb_array", observations="ram"), "observations of frames"),
+        (lambda: make_pong(render_mode="rgb_array", backend="ale"), "on backend 'native'"),
+        (lambda: make_pong(observations="ram").render(), "obs_type='ram' draws nothing"),
         (lambda: parcade.make("pongg"), "did you mean 'pong'"),
         (lambda: make_pong().reset(options={"mask": 1}), "expected reset_mask alone"),
         (lambda: make_pong().reset(options={"reset_mask": MASK}), "before the first reset of all"),
         (lambda: make_pong().reset(options={"reset_mask": np.ones(3)}), r"expected bool \[2\]"),
+        (lambda: disabled().reset(options={"reset_mask": [1, 0]}), r"reset_mask is int64"),
     ],
 )
 def test_mistakes_are_one_line(make, says):
