@@ -23,7 +23,7 @@ RESULTS = ROOT / "benchmarks" / "results" / "pong_search.json"
 RUNS = ROOT / "runs" / "pong_search"
 COMMON = "--preset pong_fast --threads-per-rank 1 --report-seconds 5 --checkpoint-seconds 60"
 FIRST_SEED = 100
-FINE = 2  # seconds between looks at a run
+LOOK_SECONDS = 2
 
 CANDIDATES: dict[str, str] = {
     "base": "",
@@ -53,7 +53,7 @@ def run_trial(run: Path, flags: str, seed: int, budget: float) -> dict:
         process = subprocess.Popen([sys.executable, "-m", "parcade", "train", *words, *extra], cwd=ROOT)
         try:
             while process.poll() is None:
-                time.sleep(FINE)
+                time.sleep(LOOK_SECONDS)
                 if last_report(run).get("cpu_seconds", 0) >= budget:
                     process.send_signal(signal.SIGINT)
                     process.wait(60)

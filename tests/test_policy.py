@@ -99,9 +99,9 @@ def test_a_recurrent_policy_forgets_at_the_start_of_an_episode():
     starts = torch.zeros(6, 2, dtype=torch.bool)
     starts[3, 0] = True
     whole = policy(x, None, starts).scores
-    anew = policy(x[3:], None, None).scores
-    torch.testing.assert_close(whole[3:, 0], anew[:, 0])
-    assert not torch.allclose(whole[3:, 1], anew[:, 1])
+    alone = policy(x[3:], None, None).scores
+    torch.testing.assert_close(whole[3:, 0], alone[:, 0])
+    assert not torch.allclose(whole[3:, 1], alone[:, 1])
 
 
 def test_an_unroll_equals_acting_step_by_step():

@@ -32,6 +32,8 @@ _SIZE_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 AGREE_SECONDS = 5.0
 # MPI tag of the messages that tell other ranks of a failure.
 FAILING_TAG = 4242
+# A launcher drops output that it has not yet read when a rank aborts.
+FORWARD_SECONDS = 0.3
 
 
 def launched_by_mpi() -> bool:
@@ -180,10 +182,6 @@ def all_fail_alike() -> bool:
     if world.Get_rank() == 0:
         MPI.Request.Waitall([world.Isend(mark, dest=other, tag=FAILING_TAG) for other in others])
     return True
-
-
-# A launcher drops output that it has not yet read when a rank aborts.
-FORWARD_SECONDS = 0.3
 
 
 def abort(code: int) -> None:

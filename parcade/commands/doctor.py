@@ -66,7 +66,7 @@ def doctor(arguments: list[str]) -> int:
     check_threads("threads_per_rank", flags.threads_per_rank)
     flags = dataclasses.replace(flags, precision=resolve(flags.precision, flags.device))
     running = look_at_run(Path(flags.run), flags.seconds) if flags.run else []
-    names = PlannedRun.__dataclass_fields__
+    names = [field.name for field in dataclasses.fields(PlannedRun)]
     plan = PlannedRun(**{name: getattr(flags, name) for name in names})
     try:
         facts = all_facts(plan)

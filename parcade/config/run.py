@@ -30,7 +30,7 @@ class RunConfig:
     algorithm: str = "ppo"
     """A name from the support matrix, e.g. ppo, dqn or impala."""
     backend: str = "native"
-    """The emulator: ale-py, or parcade's own, with the same games and scores."""
+    """The emulator: native is parcade's own, ale is ale-py, with the same games and scores; or a plugin's."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Device of the network and its tensors."""
     env_device: Literal["auto", "cpu", "cuda"] = "auto"

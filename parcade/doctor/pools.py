@@ -23,7 +23,7 @@ class PlannedRun:
     engine: str = "local"
     ranks: int = 1
     threads_per_rank: int = 0
-    backend: str = "ale"
+    backend: str = "native"
     device: str = "cpu"
     precision: str = "float32"
 
