@@ -1,7 +1,7 @@
 """Decimal ADC and SBC as machine code: separate functions, since games rarely use them except for scores.
 
 ``i32 decimal_add(a, m, c)`` and ``i32 decimal_subtract(a, m, c)`` return result | carry << 8 | overflow << 9
-of `cpu6507.add` and `cpu6507.subtract`.
+of `alu.add` and `alu.subtract`.
 """
 
 from .assembly import Assembly

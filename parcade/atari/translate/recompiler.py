@@ -12,43 +12,23 @@ of instructions done, at most `limit`. Status INTERPRET: the interpreter must ru
 LATCH: the next instruction reads a collision latch; the read is logged, the TIA must catch up, and a call
 with this status continues. `group` is used only by the GPU code (`lanes.py`).
 
-`rom_image.py` finds the code, `assembly.py` generates LLVM assembly, `accesses.py` generates memory accesses.
+`rom_image.py` finds the code, and each module adds to the one before it: `assembly.py` (LLVM assembly),
+`dpc_accesses.py` and `accesses.py` (memory), `idle_loops.py`, `flow.py` (from one instruction to the next),
+`operations.py` (registers and flags), `stack.py` (jumps and the stack), and here, the whole function.
 """
 
 import numpy as np
 
 from .. import cartridge
-from ..state import (
-    CART_BANK,
-    CPU_A,
-    CPU_C,
-    CPU_D,
-    CPU_I,
-    CPU_NZ,
-    CPU_PC,
-    CPU_SP,
-    CPU_V,
-    CPU_X,
-    CPU_Y,
-    CYCLES,
-    FRAME_START,
-    LINE_LIMIT,
-    LOG_BASE,
-    LOG_CAPACITY,
-    LOG_COUNT,
-    LOG_SLOT,
-    LOGS,
-)
+from ..state import CPU_I, FRAME_START, LINE_LIMIT, LOG_BASE, LOG_CAPACITY, LOG_SLOT, LOGS
 from . import decimal_mode
-from .accesses import INDEX, INTERPRET, LATCH, READ_ENTRY, VSYNC, WSYNC
+from .accesses import INDEX, LATCH, VSYNC, WSYNC
 from .dpc_accesses import Music
-from .idle_loops import IdleLoops
+from .flow import REGISTERS
+from .operations import COMPARES, LOADS, LOGIC
 from .rom_image import Image, Instruction, find_code
+from .stack import Stack
 
-REGISTERS = {
-    "A": CPU_A, "X": CPU_X, "Y": CPU_Y, "SP": CPU_SP, "PC": CPU_PC, "NZ": CPU_NZ, "C": CPU_C, "V": CPU_V,
-    "D": CPU_D, "CYCLES": CYCLES, "COUNT": LOG_COUNT,
-}  # fmt: skip
 BRANCH_TESTS = {  # register, mask, whether the branch is taken when the masked bits are zero
     "BNE": ("NZ", 0xFF, False), "BEQ": ("NZ", 0xFF, True),
     "BPL": ("NZ", 0x8080, True), "BMI": ("NZ", 0x8080, False),
@@ -57,66 +37,16 @@ BRANCH_TESTS = {  # register, mask, whether the branch is taken when the masked 
 TRANSFERS = {"TAX": ("A", "X"), "TAY": ("A", "Y"), "TXA": ("X", "A"), "TYA": ("Y", "A"), "TSX": ("SP", "X")}
 STEPS = {"DEX": ("X", -1), "DEY": ("Y", -1), "INX": ("X", 1), "INY": ("Y", 1)}
 FLAGS = {"CLC": ("C", 0), "SEC": ("C", 1), "CLD": ("D", 0), "SED": ("D", 1), "CLV": ("V", 0)}
-LOADS = {"LDA": "A", "LDX": "X", "LDY": "Y"}
 STORES = {"STA": "A", "STX": "X", "STY": "Y"}
-COMPARES = {"CMP": "A", "CPX": "X", "CPY": "Y"}
-LOGIC = {"AND": "and", "ORA": "or", "EOR": "xor"}
-IRQ_VECTOR = 0xFFFE
 READS = {*LOADS, *COMPARES, *LOGIC, "ADC", "SBC", "BIT", "NOP"}
 
 
-class Translator(IdleLoops):
+class Translator(Stack):
     """Generate the function of a ROM as LLVM assembly."""
 
-    small_calls = "preserve_mostcc "  # calling convention of rarely used functions
-
-    def __init__(self, image: Image, code: dict[int, Instruction], entries: set[int]):
-        super().__init__(image, code)
-        self.entries = set(entries)
+    def __init__(self, image: Image, code: dict[int, Instruction], entries: set[int]) -> None:
+        super().__init__(image, code, entries)
         self.latch_reads: set[int] = set()  # names of instructions that may resume after a LATCH return
-
-    def go(self, pc: int, *, line_begins: bool = False) -> None:
-        """Continue at a known PC; check the instruction limit before a jump backwards.
-
-        `line_begins`: the instruction is known to be the first of a scanline.
-        """
-        name = self.image.bank_after(self.now) >> 12 << 16 | pc
-        if name not in self.code:
-            self.stop(pc)
-            return
-        goes_back = pc <= self.now.pc or self.image.bank_after(self.now) != self.now.bank
-        if goes_back:
-            stop, back = self.fresh("s"), self.fresh("b")
-            self.line(
-                f"br i1 {self.test('sgt', self.get('N'), '%most')}, label %{stop}, label %{back}, !prof !0"
-            )
-            self.label(stop)
-            self.stop(pc)
-            self.label(back)
-            self.hide_counters()
-        self.jump(name, meets=goes_back or line_begins)
-
-    def jump(self, name: int, *, meets: bool) -> None:
-        """Jump to an instruction. `meets` (used only by lanes): it starts a loop iteration or a scanline."""
-        self.line(f"br label %i{name}")
-
-    def hide_counters(self) -> None:
-        """Hide the counters from LLVM's loop analysis, which would take minutes and gain nothing."""
-        for register in ("CYCLES", "N", "COUNT", "X", "Y", "A", "SP", "NZ"):
-            self.put(register, self.value(f'call i32 asm "", "=r,0"(i32 {self.get(register)})'))
-
-    def count_instruction(self, cycles: int | str, extra: int | str = 0) -> None:
-        total = self.op("add", self.get("CYCLES"), cycles)
-        self.put("CYCLES", total if extra == 0 else self.op("add", total, extra))
-        self.put("N", self.op("add", self.get("N"), 1))
-
-    def finish(self, extra: int | str = 0) -> None:
-        """Count the current instruction and continue with the next."""
-        self.count_instruction(self.now.opcode.cycles, extra)
-        self.go(self.now.following)
-
-    def set_nz(self, value: int | str) -> None:
-        self.put("NZ", value)
 
     def translate_read(self) -> bool:
         now = self.now
@@ -145,77 +75,6 @@ class Translator(IdleLoops):
         address, extra = self.operand_address()
         self.operate(self.latch(address))
         self.finish(extra)
-
-    def operate(self, m: int | str) -> None:
-        """Apply the current instruction to the byte that it has read."""
-        mnemonic = self.now.opcode.mnemonic
-        if mnemonic in LOADS:
-            self.put(LOADS[mnemonic], m)
-            self.set_nz(m)
-        elif mnemonic in COMPARES:
-            register = self.get(COMPARES[mnemonic])
-            self.put("C", self.bit("uge", register, m))
-            self.set_nz(self.op("and", self.op("sub", register, m), 0xFF))
-        elif mnemonic in LOGIC:
-            result = self.op(LOGIC[mnemonic], self.get("A"), m)
-            self.put("A", result)
-            self.set_nz(result)
-        elif mnemonic in ("ADC", "SBC"):
-            self.add(m, subtracting=mnemonic == "SBC")
-        elif mnemonic == "BIT":
-            negative = self.op("shl", self.op("and", m, 0x80), 8)
-            self.set_nz(self.op("or", negative, self.bit("ne", self.op("and", self.get("A"), m), 0)))
-            self.put("V", self.op("and", self.op("lshr", m, 6), 1))
-
-    def add(self, m: int | str, subtracting: bool) -> None:
-        """Translate ADC or SBC; decimal mode is rare and calls a function."""
-        decimal, join = self.fresh("d"), self.fresh("j")
-        binary = self.fresh("b")
-        self.line(f"br i1 {self.test('ne', self.get('D'), 0)}, label %{decimal}, label %{binary}, !prof !0")
-        self.label(decimal)
-        name = decimal_mode.SUBTRACT if subtracting else decimal_mode.ADD
-        both = self.value(
-            f"call {self.small_calls}i32 @{name}(i32 {self.get('A')}, i32 {m}, i32 {self.get('C')})"
-        )
-        self.put("V", self.op("lshr", both, 9))
-        self.put("C", self.op("and", self.op("lshr", both, 8), 1))
-        self.put("A", self.op("and", both, 0xFF))
-        self.line(f"br label %{join}")
-        self.label(binary)
-        self.add_binary(m, subtracting)
-        self.line(f"br label %{join}")
-        self.label(join)
-        self.set_nz(self.get("A"))
-
-    def add_binary(self, m: int | str, subtracting: bool) -> None:
-        """Translate binary ADC or SBC; subtraction adds the complement."""
-        a = self.get("A")
-        m = self.op("xor", m, 0xFF) if subtracting else m
-        total = self.op("add", self.op("add", a, m), self.get("C"))
-        overflow = self.op("and", self.op("xor", a, total), self.op("xor", m, total))
-        self.put("V", self.op("and", self.op("lshr", overflow, 7), 1))
-        self.put("C", self.op("lshr", total, 8))
-        self.put("A", self.op("and", total, 0xFF))
-
-    def modified(self, mnemonic: str, m: int | str) -> str | None:
-        """Set the flags and return the result of a read-modify-write operation; None if not translated."""
-        carry = None
-        if mnemonic in ("INC", "DEC"):
-            result = self.op("and", self.op("add", m, 1 if mnemonic == "INC" else -1), 0xFF)
-        elif mnemonic in ("ASL", "ROL"):
-            carry = self.op("lshr", m, 7)
-            result = self.op("and", self.op("shl", m, 1), 0xFF)
-            result = self.op("or", result, self.get("C")) if mnemonic == "ROL" else result
-        elif mnemonic in ("LSR", "ROR"):
-            carry = self.op("and", m, 1)
-            result = self.op("lshr", m, 1)
-            result = self.op("or", result, self.op("shl", self.get("C"), 7)) if mnemonic == "ROR" else result
-        else:
-            return None
-        if carry is not None:
-            self.put("C", carry)
-        self.set_nz(result)
-        return result
 
     def translate_rmw(self) -> bool:
         now = self.now
@@ -289,88 +148,6 @@ class Translator(IdleLoops):
         self.go(now.following)
         return True
 
-    def translate_jump(self) -> bool:
-        now = self.now
-        mnemonic = now.opcode.mnemonic
-        sp = self.get("SP")
-        if mnemonic == "JMP" and now.opcode.mode == "abs":
-            if now.address & 0x1080 == 0:
-                return False
-            self.count_instruction(3)
-            self.go(now.address)
-        elif mnemonic == "JMP":
-            pointer = (now.address, (now.address & 0xFF00) | (now.address + 1) & 0xFF)
-            if any(at & 0x1280 != 0x80 and self.image.offset(at, now.bank) is None for at in pointer):
-                return False
-            low, high = (self.read(at) for at in pointer)
-            target = self.op("or", low, self.op("shl", high, 8))
-            self.leave_if(self.test("eq", self.op("and", target, 0x1080), 0))
-            self.count_instruction(5)
-            self.put("PC", target)
-            self.line("br label %dispatch")
-        elif mnemonic == "JSR":
-            if now.address & 0x1080 == 0:
-                return False
-            self.leave_if(self.test("ult", sp, 0x82))
-            pushed = (now.pc + 2) & 0xFFFF
-            self.put_byte("memory", self.op("and", sp, 0x7F), pushed >> 8)
-            self.put_byte("memory", self.op("and", self.op("sub", sp, 1), 0x7F), pushed & 0xFF)
-            self.put("SP", self.op("sub", sp, 2))
-            self.count_instruction(6)
-            self.go(now.address)
-        else:
-            return False
-        return True
-
-    def translate_break(self) -> bool:
-        """Translate BRK."""
-        if self.image.kind == cartridge.DPC:  # reading the vector would have side effects
-            return False
-        vector = self.image.vector(IRQ_VECTOR, self.now.bank)
-        if vector & 0x1080 == 0:
-            return False
-        sp = self.get("SP")
-        self.leave_if(self.test("ult", sp, 0x82))
-        pushed = (self.now.pc + 2) & 0xFFFF
-        for below, value in enumerate((pushed >> 8, pushed & 0xFF, self.status())):
-            self.put_byte("memory", self.op("and", self.op("sub", sp, below), 0x7F), value)
-        self.put("SP", self.op("sub", sp, 3))
-        self.put_word(CPU_I, 1)
-        self.count_instruction(self.now.opcode.cycles)
-        self.go(vector)
-        return True
-
-    def translate_return_from_interrupt(self) -> bool:
-        """Translate RTI."""
-        sp = self.get("SP")
-        self.leave_if(self.test("ugt", self.op("sub", sp, 0x80), 0x7C))
-        flags, low, high = (
-            self.byte("memory", self.op("and", self.op("add", sp, k), 0x7F)) for k in (1, 2, 3)
-        )
-        target = self.op("or", low, self.op("shl", high, 8))
-        self.leave_if(self.test("eq", self.op("and", target, 0x1080), 0))
-        self.put("SP", self.op("add", sp, 3))
-        self.set_status(flags)
-        self.put("PC", target)
-        self.count_instruction(self.now.opcode.cycles)
-        self.line("br label %dispatch")
-        return True
-
-    def translate_return(self) -> bool:
-        """Translate RTS."""
-        sp = self.get("SP")
-        self.leave_if(self.test("ugt", self.op("sub", sp, 0x80), 0x7D))
-        low = self.byte("memory", self.op("and", self.op("add", sp, 1), 0x7F))
-        high = self.byte("memory", self.op("and", self.op("add", sp, 2), 0x7F))
-        target = self.op("or", low, self.op("shl", high, 8))
-        # The 6507 reads and discards the byte before the target, so that read must have no side effect.
-        self.leave_if(self.value(f"xor i1 {self.plain_offset(target)[0]}, true"))
-        self.put("SP", self.op("add", sp, 2))
-        self.put("PC", self.op("and", self.op("add", target, 1), 0xFFFF))
-        self.count_instruction(6)
-        self.line("br label %dispatch")
-        return True
-
     def translate_none(self) -> bool:
         """Translate implied and accumulator operations."""
         now = self.now
@@ -412,65 +189,6 @@ class Translator(IdleLoops):
         self.finish()
         return True
 
-    def push(self, value: int | str) -> None:
-        sp = self.get("SP")
-        self.write_to(sp, value)
-        self.put("SP", self.op("and", self.op("sub", sp, 1), 0xFF))
-
-    def pull(self, mnemonic: str) -> None:
-        sp = self.get("SP")
-        above = self.op("add", sp, 1)
-        if mnemonic == "PLA":
-            value = self.pulled(sp, above)
-            self.put("SP", above)
-            self.put("A", value)
-            self.set_nz(value)
-            return
-        self.leave_if(self.test("ugt", self.op("sub", sp, 0x80), 0x7E))
-        self.put("SP", above)
-        self.set_status(self.byte("memory", self.op("and", above, 0x7F)))
-
-    def set_status(self, value: str) -> None:
-        """Set the flags from a byte, as `cpu6507._set_status` does."""
-        negative = self.op("shl", self.op("and", value, 0x80), 8)
-        self.set_nz(self.op("or", negative, self.bit("eq", self.op("and", value, 2), 0)))
-        for register, bit in (("V", 6), ("D", 3), ("C", 0)):
-            self.put(register, self.op("and", self.op("lshr", value, bit), 1))
-        self.put_word(CPU_I, self.op("and", self.op("lshr", value, 2), 1))
-
-    def pulled(self, sp: str, above: str) -> str:
-        """Return the byte that PLA pulls, from RAM or from the TIA.
-
-        Some games temporarily point the stack at the TIA's missile and ball registers. There PLA reads two
-        registers from INPT0 on and discards the first. The low six bits come from its opcode, which is still
-        on the bus.
-        """
-        in_ram = self.test("ule", self.op("sub", sp, 0x80), 0x7E)
-        return self.either(
-            in_ram, lambda: self.byte("memory", self.op("and", above, 0x7F)), lambda: self.pulled_from_tia(sp)
-        )
-
-    def pulled_from_tia(self, sp: str) -> str:
-        """Return the second of the two registers that PLA reads; exit if one is not an input."""
-        register = self.op("sub", self.op("and", sp, 0x8F), 8)
-        self.leave_if(self.test("ugt", register, 6))
-        # Exit unless the log has space for both reads.
-        self.leave_if(self.test("sge", self.get("COUNT"), LOG_CAPACITY - 1))
-        self.log(READ_ENTRY)
-        self.log(READ_ENTRY)
-        register = self.op("add", register, 1)
-        driven = self.value(f"select i1 {self.test('ult', register, 6)}, i32 {self.input(register)}, i32 0")
-        return self.op("or", driven, 0x68 & 0x3F)
-
-    def status(self) -> str:
-        """Return the flags byte, as `cpu6507.status` does."""
-        nz = self.get("NZ")
-        byte = self.op("or", self.get("C"), 0x30)
-        for value, shift in ((self.get("V"), 6), (self.get("D"), 3), (self.word(CPU_I), 2)):
-            byte = self.op("or", byte, self.op("shl", value, shift))
-        byte = self.op("or", byte, self.op("shl", self.bit("ne", self.op("and", nz, 0x8080), 0), 7))
-        return self.op("or", byte, self.op("shl", self.bit("eq", self.op("and", nz, 0xFF), 0), 1))
-
     def translate(self, instruction: Instruction) -> None:
         """Translate one instruction and its exit."""
         self.now, self.leaves, self.extra = instruction, False, 0
@@ -486,27 +204,6 @@ class Translator(IdleLoops):
         if self.leaves:
             self.label(f"x{instruction.name}")
             self.stop(instruction.pc)
-
-    def stop(self, pc: int | None = None, status: int = INTERPRET) -> None:
-        """Return to the caller with a status; set PC to `pc` if given."""
-        if pc is not None:
-            self.put("PC", pc)
-        self.give_back(status)
-
-    def give_back(self, status: int | str) -> None:
-        """Store the registers and return n << 2 | status."""
-        for register, index in REGISTERS.items():
-            self.put_word(index, self.get(register))
-        self.line(f"ret i32 {self.op('or', self.op('shl', self.get('N'), 2), status)}")
-
-    def place_name(self) -> str:
-        """Return the name of the instruction at PC."""
-        return self.op("or", self.op("shl", self.op("lshr", self.word(CART_BANK), 12), 16), self.get("PC"))
-
-    def jump_to(self, name: str, prefix: str, places: set[int]) -> None:
-        """Jump to the instruction with this name, or to the exit if it is not in `places`."""
-        targets = " ".join(f"i32 {place}, label %{prefix}{place}" for place in sorted(places))
-        self.line(f"switch i32 {name}, label %exit [ {targets} ]")
 
     def assembly(self) -> str:
         """Return the complete module as LLVM assembly."""
