@@ -40,6 +40,7 @@ topology
 train
 agent
 evaluate
+suite
 play bench data_parallel
 commands
 cli
