@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import gymnasium.vector
 import numpy as np
@@ -52,9 +53,12 @@ class Agent:
         self._generator = torch.Generator().manual_seed(0)
         self._state: torch.Tensor | None = None
 
-    def make_env(self, num_envs: int) -> gymnasium.vector.VectorEnv:
-        """Create ``num_envs`` of the environments this agent was trained on, with exact start states."""
-        settings = dataclasses.replace(self.config.env, start_states="exact")
+    def make_env(self, num_envs: int, **changes: Any) -> gymnasium.vector.VectorEnv:
+        """Create ``num_envs`` of the environments this agent was trained on, with exact start states.
+
+        ``changes`` replaces some of their settings.
+        """
+        settings = dataclasses.replace(self.config.env, **{"start_states": "exact", **changes})
         return make_vec(self.config.game, num_envs, self.config.run.backend, settings=settings)
 
     def reset(self) -> None:

@@ -63,6 +63,11 @@ COMMANDS: dict[str, Command] = {
         "GAME [flags]",
         "measure the same training at several sizes, and predict others: scale pong --ranks 1,2,4",
     ),
+    "suite": Command(
+        "suite:suite",
+        "GAMES [flags]",
+        "train and score an algorithm on a set of games: suite atari-5 --seeds 3 --budget 10M-steps",
+    ),
     "doctor": Command(
         "doctor:doctor",
         "[flags]",

@@ -28,10 +28,10 @@ FIRST_UNSEEN_ENV = 1 << 40
 MAX_ENVS = 8
 
 
-def _group(agent: Agent, num_envs: int, seed: int) -> EnvGroup:
+def _group(agent: Agent, num_envs: int, seed: int, **env: Any) -> EnvGroup:
     console_seeds, noise_keys = env_seeds(seed, FIRST_UNSEEN_ENV, num_envs)
     group = EnvGroup(
-        agent.make_env(num_envs),
+        agent.make_env(num_envs, **env),
         np.arange(num_envs),
         console_seeds,
         noise_keys,
@@ -44,8 +44,12 @@ def _group(agent: Agent, num_envs: int, seed: int) -> EnvGroup:
     return group
 
 
-def evaluate(agent: Agent, episodes: int, *, seed: int = 0, greedy: bool = False) -> dict[str, Any]:
+def evaluate(
+    agent: Agent, episodes: int, *, seed: int = 0, greedy: bool = False, **env: Any
+) -> dict[str, Any]:
     """Play complete episodes on unseen seeds and return their scores and statistics.
+
+    ``env`` replaces some settings of the agent's environment, e.g. ``frame_limit``.
 
     Every environment plays a fixed number of episodes, so that short episodes are not over-represented. The
     result holds the scores ``[episodes]``, ordered by environment, then episode; their mean, median, standard
@@ -57,7 +61,7 @@ def evaluate(agent: Agent, episodes: int, *, seed: int = 0, greedy: bool = False
     num_envs = min(episodes, MAX_ENVS)
     share = np.full(num_envs, episodes // num_envs)
     share[: episodes % num_envs] += 1
-    group = _group(agent, num_envs, seed)
+    group = _group(agent, num_envs, seed, **env)
     finished: list[list[np.ndarray]] = [[] for _ in range(num_envs)]
     while any(len(games) < wanted for games, wanted in zip(finished, share, strict=True)):
         group.step(_decide(agent, group, greedy))

@@ -21,8 +21,11 @@ class EvalFlags:
 
     run: Annotated[str, "positional"]
     """The run's directory, or zoo:NAME for an agent of this package."""
-    episodes: int = 30
-    """Number of episodes."""
+    episodes: int = 0
+    """Number of episodes; 0 plays the protocol's, or 30."""
+    protocol: str = ""
+    """Play by the rules of a protocol: null-op (5 minutes at most) or null-op-30min. Empty keeps the rules of
+    the training."""
     seed: int = 0
     """Seed of the episodes."""
     greedy: bool = False
@@ -43,13 +46,20 @@ def evaluate(arguments: list[str]) -> int:
     from parcade.evaluate import evaluate as play
     from parcade.flags import parse
     from parcade.run_directory import write_json
+    from parcade.suite.protocols import protocol_of
     from parcade.zoo import is_in_zoo
 
     flags = parse(EvalFlags, arguments, prog="parcade eval")
     agent = load(flags.run)
     if flags.video:
         check_video(agent, Path(flags.video))
-    result = play(agent, flags.episodes, seed=flags.seed, greedy=flags.greedy)
+    rules = protocol_of(flags.protocol) if flags.protocol else None
+    if rules and rules.score != "evaluation":
+        raise UsageError(f"protocol {rules.name} scores the training itself; use null-op or null-op-30min")
+    episodes = flags.episodes or (rules.episodes if rules else 30)
+    env = dict(rules.env) if rules else {}
+    result = play(agent, episodes, seed=flags.seed, greedy=flags.greedy, **env)
+    result["protocol"] = flags.protocol or None
     if not is_in_zoo(flags.run):
         write_json(Path(flags.run) / "eval.json", result)
     if flags.json:

@@ -1,0 +1,147 @@
+"""Train and score the cells of a suite, several at once, each in processes of its own.
+
+A cell is finished when its run is and, under an evaluation protocol, ``eval.json`` has its score. An
+interrupted cell resumes from its checkpoint. A cell that fails does not stop the others.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from parcade.cluster.signals import STOP_FILE, StopRequest
+from parcade.run_directory import complete_checkpoints, read_json
+from parcade.suite.plan import Cell, Plan
+
+POLL_SECONDS = 0.2
+GRACE_SECONDS = 60.0
+"""How long a stopped training may take for its last checkpoint before it is killed."""
+
+
+def run_of(folder: Path, cell: Cell) -> Path:
+    """Return the run directory of a cell."""
+    return folder / "runs" / cell.name
+
+
+def is_trained(folder: Path, cell: Cell) -> bool:
+    """Return whether the training of a cell has reached its end."""
+    path = run_of(folder, cell) / "result.json"
+    return path.exists() and read_json(path)["finished_by"] != "stopped"
+
+
+def score_of(folder: Path, plan: Plan, cell: Cell) -> dict[str, Any] | None:
+    """Return a finished cell's result with its ``score`` under the plan's protocol, else None."""
+    if not is_trained(folder, cell):
+        return None
+    result = read_json(run_of(folder, cell) / "result.json")
+    if plan.rules.score == "training":
+        return None if result["score_mean"] is None else {**result, "score": result["score_mean"]}
+    path = run_of(folder, cell) / "eval.json"
+    played = read_json(path) if path.exists() else {}
+    if played.get("protocol") != plan.protocol:
+        return None
+    return {**result, "score": played["score_mean"]}
+
+
+def next_command(folder: Path, plan: Plan, cell: Cell) -> list[str] | None:
+    """Return the arguments of ``parcade`` that bring a cell forward, None when it is finished."""
+    run = run_of(folder, cell)
+    if not is_trained(folder, cell):
+        if complete_checkpoints(run):
+            return ["train", "--resume", str(run)]
+        return [*plan.command(cell), "--run-dir", str(run)]
+    if plan.rules.score == "evaluation" and score_of(folder, plan, cell) is None:
+        return ["eval", str(run), "--protocol", plan.protocol, "--json"]
+    return None
+
+
+class _Active:
+    """The process that is bringing a cell forward."""
+
+    def __init__(self, folder: Path, cell: Cell, command: list[str]) -> None:
+        self.cell, self.command = cell, command
+        if "--run-dir" in command:  # what a killed start left behind has no checkpoint to resume
+            shutil.rmtree(run_of(folder, cell), ignore_errors=True)
+        self.log = folder / "runs" / f"{cell.name}.log"
+        with open(self.log, "ab") as log:
+            # A session of its own: Ctrl-C reaches the suite alone, which stops its cells one by one.
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "parcade", *command],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+            )  # fmt: skip
+
+    def last_line(self) -> str:
+        lines = self.log.read_text(errors="replace").split("\n")
+        return next((line.strip() for line in reversed(lines) if line.strip()), "no output")
+
+
+def run_cells(folder: Path, plan: Plan, *, at_once: int, say: Callable[[str], None]) -> dict[Cell, str]:
+    """Bring all cells to their end, ``at_once`` at a time; return the last line of every cell that failed.
+
+    A first signal of ``stop_signals`` lets the cells save a checkpoint and stop; then KeyboardInterrupt.
+    """
+    waiting = deque(cell for cell in plan.cells if next_command(folder, plan, cell))
+    active: list[_Active] = []
+    failed: dict[Cell, str] = {}
+    with StopRequest(None) as stop:
+        try:
+            while waiting or active:
+                if stop.requested():
+                    raise KeyboardInterrupt
+                while waiting and len(active) < at_once:
+                    cell = waiting.popleft()
+                    command = next_command(folder, plan, cell)
+                    say(f"{cell.name}: parcade {' '.join(command)}")
+                    active.append(_Active(folder, cell, command))
+                time.sleep(POLL_SECONDS)
+                for job in [job for job in active if job.process.poll() is not None]:
+                    active.remove(job)
+                    _settle(folder, plan, job, waiting, failed, say)
+        finally:
+            _stop(folder, active)
+    return failed
+
+
+def _settle(
+    folder: Path,
+    plan: Plan,
+    job: _Active,
+    waiting: deque[Cell],
+    failed: dict[Cell, str],
+    say: Callable[[str], None],
+) -> None:
+    """Note the end of a process: the cell has a next command, is finished or has failed."""
+    following = next_command(folder, plan, job.cell)
+    if job.process.returncode == 0 and following is None:
+        result = score_of(folder, plan, job.cell)
+        say(
+            f"{job.cell.name}: "
+            + ("no episode has ended" if result is None else f"score {result['score']:.2f}")
+        )
+    elif job.process.returncode == 0 and following != job.command:
+        waiting.appendleft(job.cell)
+    else:
+        failed[job.cell] = job.last_line()
+        say(f"{job.cell.name}: failed with exit code {job.process.returncode}: {failed[job.cell]}")
+
+
+def _stop(folder: Path, active: list[_Active]) -> None:
+    """Let the trainings save and stop; kill those that take too long, and evaluations at once."""
+    for job in active:
+        if job.command[0] == "train" and run_of(folder, job.cell).is_dir():
+            (run_of(folder, job.cell) / STOP_FILE).touch()
+        else:
+            job.process.terminate()
+    end = time.monotonic() + GRACE_SECONDS
+    for job in active:
+        try:
+            job.process.wait(max(0.0, end - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            job.process.kill()
+            job.process.wait()

@@ -1,0 +1,137 @@
+"""What a suite consists of, and its file ``suite.json``: the same command continues the same suite."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from parcade.errors import UsageError
+from parcade.run_directory import read_json, write_json
+from parcade.suite.protocols import Protocol, protocol_of
+
+_BUDGET = re.compile(r"^(\d+(?:\.\d+)?)([kM]?)-(steps|frames)$")
+_DURATION = re.compile(r"^\d+(?:\.\d+)?[smh]$")
+_FACTOR = {"": 1, "k": 1_000, "M": 1_000_000}
+
+
+class Cell(NamedTuple):
+    """One training of a suite."""
+
+    game: str
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """Name of the run's directory."""
+        return f"{self.game.replace('/', '_')}-s{self.seed}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A suite: every game is trained with every seed, by one algorithm under one protocol."""
+
+    games: tuple[str, ...]
+    seeds: tuple[int, ...]
+    algorithm: str
+    budget: str
+    protocol: str
+    flags: tuple[str, ...]
+
+    @property
+    def cells(self) -> list[Cell]:
+        """All trainings, the first seed of every game first."""
+        return [Cell(game, seed) for seed in self.seeds for game in self.games]
+
+    @property
+    def rules(self) -> Protocol:
+        """The protocol itself."""
+        return protocol_of(self.protocol)
+
+    def command(self, cell: Cell) -> list[str]:
+        """Arguments of ``parcade`` that train a cell, without its run directory."""
+        budget = budget_flags(self.budget, self.flags)
+        return [
+            "train", cell.game, "--algorithm", self.algorithm, "--env-preset", self.rules.env_preset,
+            "--threads-per-rank", "1", *self.flags, "--seed", str(cell.seed), *budget,
+        ]  # fmt: skip
+
+
+def budget_flags(budget: str, flags: tuple[str, ...] = ()) -> list[str]:
+    """Translate ``10M-steps``, ``200M-frames`` or ``2h`` to flags of ``parcade train``.
+
+    Errors: UsageError for anything else.
+    """
+    amount = _BUDGET.match(budget)
+    if amount is not None:
+        number = float(amount[1]) * _FACTOR[amount[2]]
+        frames = number * _frame_skip(flags) if amount[3] == "steps" else number
+        if frames >= 1:
+            return ["--total-frames", str(round(frames))]
+    elif _DURATION.match(budget):
+        return ["--time-limit", budget]
+    raise UsageError(f"budget {budget!r} is not a budget; use e.g. 10M-steps, 200M-frames or 2h")
+
+
+def _frame_skip(flags: tuple[str, ...]) -> int:
+    """Return the frames per step that the flags of the training set, 4 by default."""
+    words = " ".join(flags).replace("=", " ").replace("frame_skip", "frame-skip").split()
+    return int(words[words.index("--frame-skip") + 1]) if "--frame-skip" in words else 4
+
+
+def seeds_of(text: str) -> tuple[int, ...]:
+    """Return the seeds of ``3`` (the seeds 0, 1, 2) or of a list such as ``5,6,7``. Errors: UsageError."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdigit() for part in parts):
+        raise UsageError(
+            f"seeds {text!r} are not seeds; use a number of seeds, e.g. 3, or a list, e.g. 5,6,7"
+        )
+    seeds = tuple(range(int(parts[0]))) if len(parts) == 1 else tuple(map(int, parts))
+    if not seeds or len(set(seeds)) < len(seeds):
+        raise UsageError(f"seeds {text!r} name no seed, or one twice; use e.g. 3, or 5,6,7")
+    return seeds
+
+
+def open_suite(folder: Path, plan: Plan) -> None:
+    """Create the suite's directory, or check that it holds this suite.
+
+    More seeds, or other games, extend a suite. Errors: UsageError when anything else differs.
+    """
+    path = folder / "suite.json"
+    new = _as_json(plan)
+    if path.exists():
+        old = read_json(path)
+        for name in ("algorithm", "budget", "protocol", "flags"):
+            if old.get(name) != new[name]:
+                raise UsageError(
+                    f"{folder} holds a suite with {name}={old.get(name)}, not {new[name]}; use another --dir"
+                )
+        new |= {
+            name: [*old[name], *(x for x in new[name] if x not in old[name])] for name in ("games", "seeds")
+        }
+    try:
+        (folder / "runs").mkdir(parents=True, exist_ok=True)
+        write_json(path, new)
+    except OSError as error:
+        raise UsageError(f"suite {folder} cannot be written ({error.strerror}); use another --dir") from error
+
+
+def read_plan(folder: Path) -> Plan:
+    """Return the plan of an existing suite. Errors: UsageError when there is none."""
+    data = read_json(folder / "suite.json")
+    try:
+        return Plan(**{field.name: _frozen(data[field.name]) for field in dataclasses.fields(Plan)})
+    except KeyError as error:
+        raise UsageError(
+            f"{folder / 'suite.json'} lacks {error}; it was not written by parcade suite"
+        ) from None
+
+
+def _frozen(value: object) -> object:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _as_json(plan: Plan) -> dict:
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(plan).items()}

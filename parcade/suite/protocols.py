@@ -1,0 +1,77 @@
+"""Evaluation protocols: how the score of a trained agent is defined.
+
+Scores of different protocols are not comparable, and no table mixes them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from parcade.errors import unknown_name
+
+DQN_FRAME_LIMIT = 18_000
+"""Five minutes of play, the limit of DQN's and Gorila's evaluation."""
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """How agents are trained and scored.
+
+    ``env_preset`` are the environment's rules in training. ``score`` is the mean of the last 100 episodes of
+    the training, or of ``episodes`` evaluation episodes of the final policy. ``env`` overrides settings of
+    the environment in the evaluation. ``comparable``: the published scores of DQN and Gorila use this
+    protocol.
+    """
+
+    name: str
+    summary: str
+    env_preset: str
+    score: Literal["training", "evaluation"]
+    episodes: int = 100
+    env: tuple[tuple[str, Any], ...] = ()
+    comparable: bool = False
+
+
+PROTOCOLS = {
+    protocol.name: protocol
+    for protocol in (
+        Protocol(
+            "training",
+            "mean of the last 100 training episodes; null-op starts, no sticky actions",
+            "dqn_2015",
+            "training",
+        ),
+        Protocol(
+            "sticky",
+            "mean of the last 100 training episodes; sticky actions with probability 0.25 (Machado 2018)",
+            "machado_2018",
+            "training",
+        ),
+        Protocol(
+            "null-op",
+            "30 evaluation episodes of the final policy; up to 30 null-ops at the start, at most 5 minutes, "
+            "no sticky actions (Mnih 2015)",
+            "dqn_2015",
+            "evaluation",
+            episodes=30,
+            env=(("noop_max", 30), ("frame_limit", DQN_FRAME_LIMIT), ("sticky_actions", 0.0)),
+            comparable=True,
+        ),
+        Protocol(
+            "null-op-30min",
+            "100 evaluation episodes of the final policy; up to 30 null-ops at the start, at most 30 "
+            "minutes, no sticky actions",
+            "dqn_2015",
+            "evaluation",
+            env=(("noop_max", 30), ("frame_limit", 108_000), ("sticky_actions", 0.0)),
+        ),
+    )
+}
+
+
+def protocol_of(name: str) -> Protocol:
+    """Return a protocol by name. Errors: UsageError with the nearest name."""
+    if name not in PROTOCOLS:
+        raise unknown_name("protocol", name, PROTOCOLS)
+    return PROTOCOLS[name]

@@ -1,0 +1,104 @@
+"""Scores of a suite as a table, from its runs or from a CSV file of other people's."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from parcade.envs.games import canonical_game
+from parcade.errors import UsageError
+from parcade.suite.games import human_normalized
+from parcade.suite.jobs import score_of
+from parcade.suite.plan import Cell, Plan
+
+COLUMNS = (
+    "game", "seed", "score", "human_normalized", "frames", "wall_seconds", "cpu_seconds", "algorithm",
+    "protocol", "commit",
+)  # fmt: skip
+
+
+@dataclass
+class Scores:
+    """Scores by game, in the order of the seeds. ``name`` is the label in tables."""
+
+    name: str
+    protocol: str
+    by_game: dict[str, list[float]] = field(default_factory=dict)
+
+    def normalized(self, games: list[str]) -> np.ndarray | None:
+        """Return human-normalised scores ``[runs, games]``.
+
+        None if a game has no published scores. Games with more runs than others are cut to the fewest.
+        """
+        columns = [[human_normalized(game, score) for score in self.by_game[game]] for game in games]
+        if not columns or any(value is None for column in columns for value in column):
+            return None
+        fewest = min(map(len, columns))
+        return np.array([column[:fewest] for column in columns]).T
+
+
+def results_of(folder: Path, plan: Plan) -> dict[Cell, dict[str, Any]]:
+    """Return the results of all finished cells."""
+    found = {cell: score_of(folder, plan, cell) for cell in plan.cells}
+    return {cell: result for cell, result in found.items() if result is not None}
+
+
+def scores_of(plan: Plan, results: dict[Cell, dict[str, Any]]) -> Scores:
+    """Return the scores of a suite's results."""
+    scores = Scores(plan.algorithm, plan.protocol)
+    for cell, result in results.items():
+        scores.by_game.setdefault(cell.game, []).append(result["score"])
+    return scores
+
+
+def write_csv(path: Path, plan: Plan, results: dict[Cell, dict[str, Any]]) -> None:
+    """Write one row per finished cell."""
+    with open(path, "w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        for cell, result in results.items():
+            normalized = human_normalized(cell.game, result["score"])
+            row = {
+                **result,
+                "seed": cell.seed,
+                "human_normalized": "" if normalized is None else round(normalized, 6),
+                "protocol": plan.protocol,
+            }
+            writer.writerow([row[name] for name in COLUMNS])
+
+
+def read_csv(path: Path, protocol: str) -> Scores:
+    """Read scores from a CSV file with the columns ``game``, ``score`` and ``protocol``, one row per run.
+
+    Errors: UsageError for an unreadable file, a missing column, a score that is no number, or another
+    protocol than ``protocol``.
+    """
+    try:
+        with open(path, newline="") as file:
+            rows = list(csv.DictReader(file))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UsageError(f"--against {path} cannot be read ({error}); expected a CSV file") from None
+    scores = Scores(path.stem, protocol)
+    for number, row in enumerate(rows, 2):
+        missing = [name for name in ("game", "score", "protocol") if not row.get(name)]
+        if missing:
+            raise UsageError(
+                f"{path}, line {number} lacks {missing[0]}; expected columns game, score, protocol"
+            )
+        if row["protocol"] != protocol:
+            raise UsageError(
+                f"{path}, line {number} has protocol {row['protocol']!r}, this suite {protocol!r}; "
+                "scores of different protocols cannot be compared"
+            )
+        try:
+            score = float(row["score"])
+        except ValueError:
+            raise UsageError(f"{path}, line {number}: score {row['score']!r} is not a number") from None
+        scores.by_game.setdefault(canonical_game(row["game"]), []).append(score)
+    if not rows:
+        raise UsageError(f"{path} has no rows; expected columns game, score, protocol and one row per run")
+    return scores

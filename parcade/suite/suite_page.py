@@ -1,0 +1,180 @@
+"""The report of a suite: scores by game, aggregates with intervals, and comparisons."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from parcade.report.page import Block, Heading, Image, Page, Table, Text
+from parcade.report.plots import figure_in, score_curve
+from parcade.suite import statistics
+from parcade.suite.games import human_normalized, reference_score
+from parcade.suite.jobs import run_of
+from parcade.suite.plan import Cell, Plan
+from parcade.suite.scores import Scores
+
+FEWEST_SEEDS = 3
+"""Bootstrap intervals of fewer seeds say little and are not shown."""
+CURVES = "curves.png"
+PROFILE = "profile.png"
+RIVALS = ("dqn", "gorila", "human")
+
+
+def suite_page(
+    plan: Plan,
+    results: dict[Cell, dict[str, Any]],
+    failed: dict[Cell, str],
+    *,
+    scores: Scores,
+    others: list[Scores],
+    price: float,
+    images: list[str],
+) -> Page:
+    """Return the report. ``price`` is that of one machine per hour; 0 leaves costs out."""
+    missing = [cell for cell in plan.cells if cell not in results]
+    blocks: list[Block] = [
+        Text(
+            f"{len(plan.games)} games, {len(plan.seeds)} seed(s) each, {plan.budget} per training. "
+            f"Protocol {plan.protocol}: {plan.rules.summary}."
+        ),
+        Heading("Scores"),
+        _scores_table(plan, results, price),
+    ]
+    if missing:
+        blocks += [Heading("Missing"), _missing_table(plan, missing, failed)]
+    blocks += [Heading("Over all games"), *_aggregates(plan, scores)]
+    if plan.rules.comparable:
+        blocks += [Heading("Published scores"), _wins_table(scores)]
+    for other in others:
+        blocks += [Heading(f"Against {other.name}"), *_comparison(scores, other)]
+    blocks += [
+        Image(name, alt)
+        for name, alt in ((CURVES, "learning curves"), (PROFILE, "profile"))
+        if name in images
+    ]
+    blocks += [Heading("Provenance"), _provenance(plan, results)]
+    return Page(f"{plan.algorithm} on {len(plan.games)} games", tuple(blocks))
+
+
+def _scores_table(plan: Plan, results: dict[Cell, dict[str, Any]], price: float) -> Table:
+    headers = ["game", "runs", "mean", "deviation", "lowest", "highest", "human-normalised", "CPU-min"]
+    headers += ["dollars"] if price else []
+    rows = []
+    for game in plan.games:
+        runs = [result for cell, result in results.items() if cell.game == game]
+        if not runs:
+            rows.append([game, "0", *[""] * (len(headers) - 2)])
+            continue
+        scores = np.array([run["score"] for run in runs])
+        normalized = human_normalized(game, scores.mean())
+        row = [
+            game, str(len(runs)), f"{scores.mean():,.1f}", f"{scores.std():,.1f}", f"{scores.min():,.1f}",
+            f"{scores.max():,.1f}", "" if normalized is None else f"{normalized:.1%}",
+            f"{sum(run['cpu_seconds'] for run in runs) / 60:.1f}",
+        ]  # fmt: skip
+        cost = sum(run["wall_seconds"] for run in runs) / 3600 * price
+        rows.append(row + ([f"{cost:.2f}"] if price else []))
+    return Table(headers, rows)
+
+
+def _missing_table(plan: Plan, missing: list[Cell], failed: dict[Cell, str]) -> Table:
+    rows = [
+        [cell.name, failed.get(cell, "not run"), " ".join(["parcade", *plan.command(cell)])]
+        for cell in missing
+    ]
+    return Table(["run", "reason", "command"], rows, prose=True)
+
+
+def _aggregates(plan: Plan, scores: Scores) -> list[Block]:
+    """Aggregates over the games that have scores; intervals need ``FEWEST_SEEDS`` runs of each."""
+    games = [game for game in plan.games if game in scores.by_game]
+    normalized = scores.normalized(games)
+    if normalized is None:
+        return [Text("Not computed: not all of these games have published random and human scores.")]
+    runs = len(normalized)
+    rows = []
+    for name, aggregate in statistics.AGGREGATES.items():
+        if runs < FEWEST_SEEDS:
+            rows.append([name, f"{aggregate(normalized):.3f}", ""])
+            continue
+        found = statistics.interval(normalized, aggregate, random=np.random.default_rng(0))
+        rows.append([name, f"{found.value:.3f}", f"{found.low:.3f} to {found.high:.3f}"])
+    note = f"Human-normalised scores of {len(games)} games with {runs} run(s) each. "
+    if runs < FEWEST_SEEDS:
+        note += f"Intervals need {FEWEST_SEEDS} seeds or more."
+    else:
+        note += "Intervals: 95 %, bootstrap, stratified by game."
+    return [Table(["aggregate", "value", "interval"], rows), Text(note)]
+
+
+def _wins_table(scores: Scores) -> Table:
+    rows = []
+    for rival in RIVALS:
+        theirs = {game: reference_score(game, rival) for game in scores.by_game}
+        shared = [game for game, score in theirs.items() if score is not None]
+        won = sum(np.mean(scores.by_game[game]) > theirs[game] for game in shared)
+        rows.append([rival, str(won), str(len(shared))])
+    return Table(["against", "games won", "games compared"], rows)
+
+
+def _comparison(ours: Scores, theirs: Scores) -> list[Block]:
+    shared = [game for game in ours.by_game if game in theirs.by_game]
+    if not shared:
+        return [Text("No game in common.")]
+    rows = [
+        [game, f"{np.mean(ours.by_game[game]):,.1f}", f"{np.mean(theirs.by_game[game]):,.1f}"]
+        for game in shared
+    ]
+    blocks: list[Block] = [Table(["game", ours.name, theirs.name], rows)]
+    a, b = ours.normalized(shared), theirs.normalized(shared)
+    if a is not None and b is not None:
+        chance = statistics.probability_of_improvement(a, b)
+        blocks.append(Text(f"Probability of improvement over {theirs.name}: {chance:.3f}."))
+    return blocks
+
+
+def _provenance(plan: Plan, results: dict[Cell, dict[str, Any]]) -> Text:
+    commits = sorted({result["commit"] or "-" for result in results.values()})
+    machines = sorted(
+        {f"{result['machine']['cpu']}, {result['machine']['cores']} cores" for result in results.values()}
+    )
+    example = " ".join(["parcade", *plan.command(plan.cells[0])])
+    return Text(f"Commit {', '.join(commits) or '-'}; {'; '.join(machines) or '-'}. First command: {example}")
+
+
+def draw(folder: Path, plan: Plan, results: dict[Cell, dict[str, Any]], scores: Scores) -> list[str]:
+    """Draw the learning curves and the performance profile; return the names of the files."""
+    games = [game for game in plan.games if game in scores.by_game]
+    if not games:
+        return []
+    columns = min(4, len(games))
+    rows = -(-len(games) // columns)
+    with figure_in(folder / CURVES, rows, columns, figsize=(3.2 * columns, 2.5 * rows), squeeze=False) as (
+        _,
+        axes,
+    ):
+        for axis, game in zip(axes.flat, games, strict=False):
+            for cell in results:
+                if cell.game == game:
+                    curve = score_curve(run_of(folder, cell))
+                    axis.plot(curve["frames"] / 1e6, curve["score_mean"], lw=1.2, label=f"seed {cell.seed}")
+            axis.set(title=game, xlabel="million frames", ylabel="score")
+            axis.grid(alpha=0.25)
+        for axis in axes.flat[len(games) :]:
+            axis.axis("off")
+    normalized = scores.normalized(games)
+    if normalized is None:
+        return [CURVES]
+    thresholds = np.linspace(0, max(1.0, float(np.quantile(normalized, 0.9))), 101)
+    with figure_in(folder / PROFILE, figsize=(6, 3.6)) as (_, axis):
+        axis.plot(thresholds, statistics.performance_profile(normalized, thresholds), label=scores.name)
+        axis.set(
+            xlabel="human-normalised score",
+            ylabel="fraction of runs above it",
+            ylim=(0, 1),
+            title="performance profile",
+        )
+        axis.grid(alpha=0.25)
+    return [CURVES, PROFILE]

@@ -1,0 +1,166 @@
+"""``parcade suite``: three tiny tasks, killed and continued, and reports from the finished runs."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from parcade.cli import main
+from parcade.errors import UsageError
+from parcade.suite.jobs import is_trained, next_command, score_of
+from parcade.suite.plan import Cell, Plan, budget_flags, read_plan, seeds_of
+from parcade.suite.protocols import PROTOCOLS
+
+TASKS = "tiny_catch,tiny_memory,CartPole-v1"
+SMALL = ["--num-envs", "4", "--unroll-length", "8", "--hidden", "16"]
+
+
+def arguments(folder, *more):
+    return ["suite", TASKS, "--dir", str(folder), "--seeds", "1", "--jobs", "2", *more]
+
+
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory):
+    """The directory of a finished suite that was killed once on its way."""
+    folder = tmp_path_factory.mktemp("suite")
+    command = [*arguments(folder, "--budget", "3k-frames"), "--", *SMALL, "--checkpoint-seconds", "0.1"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "parcade", *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    runs = folder / "runs"
+    deadline = time.monotonic() + 120
+    while not list(runs.glob("*/metrics.jsonl")) and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=120)
+    assert process.returncode == 130 and "the same command continues the suite" in out
+    assert main(command) == 0
+    return folder
+
+
+def test_a_killed_suite_is_continued_to_its_end(suite):
+    plan = read_plan(suite)
+    assert [cell.name for cell in plan.cells] == ["tiny_catch-s0", "tiny_memory-s0", "CartPole-v1-s0"]
+    for cell in plan.cells:
+        assert is_trained(suite, cell) and next_command(suite, plan, cell) is None
+        result = json.loads((suite / "runs" / cell.name / "result.json").read_text())
+        assert result["frames"] >= 3000 and result["finished_by"] == "total_frames"
+
+
+def test_a_report_from_the_finished_runs_equals_the_first_one(suite, capsys):
+    before = (suite / "report.md").read_text(), (suite / "scores.csv").read_text()
+    assert main(["suite", "--report-only", "--dir", str(suite)]) == 0
+    assert ((suite / "report.md").read_text(), (suite / "scores.csv").read_text()) == before
+    assert "tiny_memory" in capsys.readouterr().out and (suite / "report.html").stat().st_size > 1000
+
+
+def test_the_table_has_every_run_with_its_score(suite):
+    rows = list(csv.DictReader((suite / "scores.csv").read_text().splitlines()))
+    plan = read_plan(suite)
+    expected = {cell.game: score_of(suite, plan, cell)["score"] for cell in plan.cells}
+    assert {row["game"]: float(row["score"]) for row in rows} == expected
+
+
+def test_other_scores_are_compared_under_the_same_protocol_only(suite, tmp_path, capsys):
+    other = tmp_path / "other.csv"
+    other.write_text("game,score,protocol\ntiny_catch,0.5,training\n")
+    assert main(["suite", "--report-only", "--dir", str(suite), "--against", str(other)]) == 0
+    assert "Against other" in capsys.readouterr().out
+    other.write_text("game,score,protocol\ntiny_catch,0.5,sticky\n")
+    assert main(["suite", "--report-only", "--dir", str(suite), "--against", str(other)]) == 2
+    error = capsys.readouterr().err
+    assert "scores of different protocols cannot be compared" in error and error.count("\n") == 1
+
+
+def test_a_directory_holds_one_suite(suite, capsys):
+    assert main(arguments(suite, "--budget", "4k-frames")) == 2
+    assert "holds a suite with budget=3k-frames, not 4k-frames; use another --dir" in capsys.readouterr().err
+
+
+def test_an_evaluation_protocol_scores_the_final_policy(suite):
+    plan = Plan(("tiny_catch",), (0,), "ppo", "3k-frames", "null-op", tuple(SMALL))
+    cell = Cell("tiny_catch", 0)
+    command = next_command(suite, plan, cell)
+    assert command[:2] == ["eval", str(suite / "runs" / "tiny_catch-s0")]
+    assert main(command) == 0
+    played = json.loads((suite / "runs" / "tiny_catch-s0" / "eval.json").read_text())
+    assert played["episodes"] == PROTOCOLS["null-op"].episodes == 30
+    assert score_of(suite, plan, cell)["score"] == played["score_mean"]
+
+
+def test_a_cell_that_fails_is_reported_and_does_not_stop_the_others(tmp_path, capsys):
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "tiny_memory-s0").write_text("a file in place of the run's directory")
+    code = main(
+        [
+            "suite",
+            "tiny_catch,tiny_memory",
+            "--dir",
+            str(tmp_path),
+            "--seeds",
+            "1",
+            "--budget",
+            "500-frames",
+            "--",
+        ]
+        + SMALL
+    )
+    out = capsys.readouterr().out
+    assert code == 1 and "tiny_memory-s0: failed with exit code 2" in out
+    assert is_trained(tmp_path, Cell("tiny_catch", 0))
+
+
+@pytest.mark.parametrize(
+    ("budget", "flags"),
+    [
+        ("10M-steps", ["--total-frames", "40000000"]),
+        ("1.5k-frames", ["--total-frames", "1500"]),
+        ("2h", ["--time-limit", "2h"]),
+    ],
+)
+def test_budgets_become_flags_of_a_training(budget, flags):
+    assert budget_flags(budget) == flags
+
+
+def test_a_budget_in_steps_follows_the_frame_skip():
+    assert budget_flags("100-steps", ("--frame_skip=2",)) == ["--total-frames", "200"]
+
+
+@pytest.mark.parametrize("budget", ["10M", "10 M-steps", "-1M-steps", "0-frames", "fast"])
+def test_bad_budgets_are_refused(budget):
+    with pytest.raises(UsageError, match="is not a budget; use e.g. 10M-steps"):
+        budget_flags(budget)
+
+
+def test_seeds_are_a_number_or_a_list():
+    assert seeds_of("3") == (0, 1, 2) and seeds_of("7,5") == (7, 5)
+    for bad in ("0", "a", "1,1", ""):
+        with pytest.raises(UsageError, match="seeds"):
+            seeds_of(bad)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["suite"], "no games given"),
+        (["suite", "atari-6"], "unknown set of games 'atari-6'; did you mean"),
+        (["suite", "pong", "--protocol", "nulop"], "unknown protocol 'nulop'; did you mean 'null-op'?"),
+        (["suite", "pong", "--jobs", "-1"], "jobs=-1 is below 0"),
+        (["suite", "pong", "--price", "nan"], "is not a price"),
+        (["suite", "--report-only"], "--report-only needs --dir"),
+        (["suite", "--report-only", "--dir", "/nowhere"], "suite.json does not exist"),
+        (["suite", "tiny_catch", "--", "--hiden", "3"], "did you mean --hidden?"),
+        (["suite", "tiny_catch", "--against", "/nowhere.csv"], "cannot be read"),
+    ],
+)
+def test_mistakes_get_one_line_and_leave_nothing(words, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(words) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1, error
+    assert os.listdir(tmp_path) == []
