@@ -1,4 +1,4 @@
-"""`QueuedConsoles`: a vector of consoles that play individually; those that finish first are received first."""
+"""`QueuedConsoles`: consoles that play individually; those that finish first are received first."""
 
 import contextlib
 import threading
@@ -17,8 +17,8 @@ class QueuedConsoles(VectorConsoles):
     """`VectorConsoles` with `restart`, `send` and `receive` in place of `reset` and `step`.
 
     Given the same seeds and actions, every console plays what it would play in rounds. `receive` returns
-    `batch_size` consoles. Calls from several threads wait for each other. Ctrl-C in a call stops all consoles;
-    `restart` starts them again.
+    `batch_size` consoles. Calls from several threads wait for each other. Ctrl-C in a call stops all
+    consoles; `restart` starts them again.
     """
 
     def __init__(self, game: str | Path, num_envs: int, *, batch_size: int, **settings: Any) -> None:
@@ -87,7 +87,8 @@ class QueuedConsoles(VectorConsoles):
             num_busy = np.count_nonzero(self._is_busy)
             if num_busy < self.batch_size:
                 raise ValueError(
-                    f"{num_busy} environments are busy, fewer than batch_size={self.batch_size}; send actions first"
+                    f"{num_busy} environments are busy, fewer than batch_size={self.batch_size}; "
+                    "send actions first"
                 )
             consoles = self._queue.take(self.batch_size)
             self._is_busy[consoles] = False

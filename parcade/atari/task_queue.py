@@ -84,7 +84,7 @@ def _finish(words, finished, e):
 
 @separate(f"void({CONTROL}, int64, int64, {PLAYED})")
 def play_alone(control, command, e, played):
-    """Play a step or a reset of console `e` alone. `control` belongs to this thread; `order` is 0 .. n - 1."""
+    """Play a step or a reset of console `e`. `control` belongs to this thread; `order` is 0 .. n - 1."""
     stand_alone()
     control[COMMAND] = command
     set_part(control, 0, e, e + 1)

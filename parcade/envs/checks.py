@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from parcade.envs.attributes import SharedAttributes
 from parcade.errors import UsageError
 
 
-class Checked:
+class Checked(SharedAttributes):
     """Mixin for vector environments that checks calls before reset or after close, and argument arrays."""
 
     num_envs: int
@@ -36,24 +37,10 @@ class Checked:
     def check_actions(self, actions: np.ndarray, playing: np.ndarray | None = None) -> np.ndarray:
         """Check actions and the mask ``playing``; return actions as an array ``[n]``. Errors: UsageError."""
         self.check_step()
-        actions = self.check_indices(actions, self.num_envs)
+        actions = checked_actions(actions, self.num_envs, int(self.single_action_space.n))
         if playing is not None and np.shape(playing) != (self.num_envs,):
             raise UsageError(
                 f"playing has shape {np.shape(playing)}; expected [{self.num_envs}] bool, one per environment"
-            )
-        return actions
-
-    def check_indices(self, actions: np.ndarray, count: int) -> np.ndarray:
-        """Check the actions of ``count`` environments and return them as an array. Errors: UsageError."""
-        actions, num_actions = as_array("actions", actions), int(self.single_action_space.n)
-        if actions.shape != (count,):
-            raise UsageError(f"actions have shape {actions.shape}; expected [{count}], one per environment")
-        if actions.dtype.kind not in "iu":
-            raise UsageError(f"actions are {actions.dtype}; expected integers, 0 to {num_actions - 1}")
-        least, most = actions.min(), actions.max()
-        if least < 0 or most >= num_actions:
-            raise UsageError(
-                f"actions contain {least if least < 0 else most}; expected 0 to {num_actions - 1}"
             )
         return actions
 
@@ -69,3 +56,16 @@ def as_array(name: str, values: Any) -> np.ndarray:
     except (TypeError, ValueError, RuntimeError) as error:  # a tensor on a GPU; rows of different lengths
         reason = str(error).splitlines()[0]
         raise UsageError(f"{name} cannot be read as an array: {reason}") from error
+
+
+def checked_actions(actions: Any, count: int, num_actions: int) -> np.ndarray:
+    """Check the actions of ``count`` environments; return an array ``[count]``. Errors: UsageError."""
+    actions = as_array("actions", actions)
+    if actions.shape != (count,):
+        raise UsageError(f"actions have shape {actions.shape}; expected [{count}], one per environment")
+    if actions.dtype.kind not in "iu":
+        raise UsageError(f"actions are {actions.dtype}; expected integers, 0 to {num_actions - 1}")
+    least, most = actions.min(), actions.max()
+    if least < 0 or most >= num_actions:
+        raise UsageError(f"actions contain {least if least < 0 else most}; expected 0 to {num_actions - 1}")
+    return actions

@@ -13,7 +13,7 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from parcade.envs.checks import Checked, as_array
+from parcade.envs.checks import Checked, as_array, checked_actions
 from parcade.envs.native import build_consoles, infos_of
 from parcade.envs.settings import EnvSettings
 from parcade.envs.views import StepResult
@@ -75,7 +75,7 @@ class AsyncNativeVectorEnv(Checked, VectorEnv):
             raise UsageError(f"env_id contains {outside}; expected 0 to {self.num_envs - 1}")
         if len(np.unique(ids)) < len(ids):
             raise UsageError("env_id contains an environment twice; send one action per environment")
-        actions = self.check_indices(actions, len(ids))
+        actions = checked_actions(actions, len(ids), int(self.single_action_space.n))
         try:
             self._consoles.send(actions, ids)
         except ValueError as error:
