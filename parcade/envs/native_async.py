@@ -73,7 +73,7 @@ class AsyncNativeVectorEnv(Checked, VectorEnv):
         if ids.min() < 0 or ids.max() >= self.num_envs:
             outside = ids[(ids < 0) | (ids >= self.num_envs)][0]
             raise UsageError(f"env_id contains {outside}; expected 0 to {self.num_envs - 1}")
-        if len(np.unique(ids)) < len(ids):
+        if np.bincount(ids).max() > 1:
             raise UsageError("env_id contains an environment twice; send one action per environment")
         actions = checked_actions(actions, len(ids), int(self.single_action_space.n))
         try:
