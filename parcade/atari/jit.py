@@ -161,7 +161,7 @@ def separate(signature: str):
 
 def separate_functions() -> dict[str, tuple]:
     """Return dispatcher and signature of each separate function by name, callees first; empty without JIT."""
-    for name in ("engine_cpu", "rounds", "translate.tracing"):
+    for name in ("engine_cpu", "rounds", "task_queue", "translate.tracing"):
         importlib.import_module(f"{__package__}.{name}")
     return {
         f"{dispatcher.py_func.__module__}.{dispatcher.__name__}": (dispatcher, signature)
@@ -282,7 +282,7 @@ STAMP = "kernels.sha256"
 
 # Files and folders without CPU kernels: changing them does not invalidate the cache.
 WITHOUT_KERNELS = (
-    "__init__.py", "arcade.py", "games.py", "state_check.py", "vector.py", "cuda/", "translate/",
+    "__init__.py", "arcade.py", "games.py", "queued.py", "state_check.py", "vector.py", "cuda/", "translate/",
 )  # fmt: skip
 WITH_KERNELS = ("translate/machine_code.py", "translate/tracing.py")
 

@@ -150,7 +150,7 @@ def close_round(control):
 
 
 @kernel
-def _acquire(control, semaphore):
+def acquire(control, semaphore):
     """Wait for a semaphore at a word of `control`: poll for a short time, then sleep."""
     stand_alone()
     address = control[BASE] + 8 * semaphore
@@ -167,7 +167,7 @@ def _acquire(control, semaphore):
 def await_round(control, thread):
     """Wait until this worker is woken; return False if the pool is closing."""
     stand_alone()
-    _acquire(control, _part(thread) + WAKE)
+    acquire(control, _part(thread) + WAKE)
     return load(control, CLOSING) == 0
 
 
@@ -188,7 +188,7 @@ def post_done(control):
 @kernel
 def await_done(control):
     """Wait until the last worker has left. No timeout is needed: it runs compiled code that always ends."""
-    _acquire(control, DONE)
+    acquire(control, DONE)
 
 
 @separate(f"void({CONTROL}, int64)")
@@ -249,7 +249,7 @@ def make_control(num_threads: int) -> np.ndarray:
 
 
 @contextlib.contextmanager
-def _signals_wait() -> Iterator[None]:
+def signals_wait() -> Iterator[None]:
     """Block this thread's signals: starting a thread in Python is not safe if a signal handler raises.
 
     New threads inherit the mask, so only the main thread receives signals.
@@ -400,7 +400,7 @@ class ThreadPool:
     def _start(self) -> None:
         team = _Team(len(self.arguments), find_semaphores())
         self._team, self._end = team, weakref.finalize(self, team.end)
-        with _signals_wait():  # delays Ctrl-C until the team is complete
+        with signals_wait():  # delays Ctrl-C until the team is complete
             try:
                 team.start(self.work, self.arguments)
             except BaseException:  # no more threads available

@@ -39,7 +39,7 @@ class StepResult(NamedTuple):
     reset_frames: np.ndarray  # int64 [n], emulated by a reset inside this step
 
 
-class _ReusedArrays:
+class ReusedArrays:
     """Output arrays that are reused after the caller has dropped all references to them.
 
     New memory costs a page fault every 4 KiB. Each Python or NumPy call after a millisecond of emulation also
@@ -72,7 +72,7 @@ def _references_of_own(arrays: list[object]) -> int:
     return 0
 
 
-# Reference count of an array that only the list and the loop of `_ReusedArrays.take` hold.
+# Reference count of an array that only the list and the loop of `ReusedArrays.take` hold.
 _REFERENCES = _references_of_own([object()])
 
 
@@ -124,8 +124,8 @@ class VectorConsoles:
         self.counted = np.zeros(n, np.int64)
         self._message = np.zeros(MESSAGE_WORDS, np.int64)
         self._renew_final()
-        self._stack_arrays = _ReusedArrays([(self.observations.shape, np.uint8)])
-        self._result_arrays = _ReusedArrays([((n,), dtype) for dtype in rounds.OUTCOME_TYPES])
+        self._stack_arrays = ReusedArrays([(self.observations.shape, np.uint8)])
+        self._result_arrays = ReusedArrays([((n,), dtype) for dtype in rounds.OUTCOME_TYPES])
         self._stacks = self.observations.reshape(n, how.stack_num, how.frame_bytes)
         powered = [self.machine.powered[name] for name in ("state", "memory", "random")]
         played = rounds.Played(
@@ -142,8 +142,10 @@ class VectorConsoles:
             counts=np.zeros((n, 4), np.int32),
         )
         width = how.img_width if draws else 0
-        scratch = [_scratch(height, width) for _ in range(self.num_threads)]
-        self._pool = ThreadPool(rounds.WORK, [(tuple(played._replace(scratch=own)),) for own in scratch])
+        self._played = [
+            played._replace(scratch=_scratch(height, width)) for _ in range(self.num_threads)
+        ]  # one per thread
+        self._pool = ThreadPool(rounds.WORK, [(tuple(own),) for own in self._played])
 
     def _start_arrays(self) -> tuple[np.ndarray, ...]:
         arrays = self.arrays
@@ -230,16 +232,19 @@ class VectorConsoles:
         random streams (env i starts with seed i if it has not been reset before).
         mask: bool `[n]`, the environments to reset; the others keep their state. None resets all.
         """
-        n = self.num_envs
+        self._plan_reset(seed, mask)
+        result = self._play_round(rounds.RESET)
+        names = ("lives", "frame_number", "episode_frame_number")
+        return result.observations, {name: getattr(result, name) for name in names}
+
+    def _plan_reset(self, seed: int | np.ndarray | None, mask: np.ndarray | None) -> None:
+        """Set which consoles the next reset applies to, and their seeds."""
         seeds = np.asarray(0 if seed is None else seed, np.int64)
-        self._seeds[:] = (seeds + np.arange(n) if seeds.ndim == 0 else seeds) & 0xFFFFFFFF
+        self._seeds[:] = (seeds + np.arange(self.num_envs) if seeds.ndim == 0 else seeds) & 0xFFFFFFFF
         self._load[:] = True if seed is not None else ~self._loaded
         self._all_play = mask is None
         self._playing[:] = True if mask is None else mask
-        result = self._play_round(rounds.RESET)
         self._loaded |= self._playing
-        names = ("lives", "frame_number", "episode_frame_number")
-        return result.observations, {name: getattr(result, name) for name in names}
 
     def step(self, actions: np.ndarray, playing: np.ndarray | None = None) -> StepResult:
         """Play one step of every environment, or of those selected by `playing`, bool `[n]`.

@@ -21,10 +21,14 @@ class Backend(NamedTuple):
     """Refuses settings of a game that the backend cannot serve. Errors: UsageError."""
     supports: frozenset[str] = frozenset()
     """Optional abilities: ``start_states``, ``warm_up_steps`` (environments pause individually),
-    ``ale_compat``, ``cuda`` (a form on the GPU)."""
+    ``ale_compat``, ``cuda`` (a form on the GPU), ``batch_size`` (``send`` and ``recv``)."""
 
 
 def _make_native(game: str, num_envs: int, settings: EnvSettings, **options: object) -> VectorEnv:
+    if "batch_size" in options:
+        from parcade.envs.native_async import AsyncNativeVectorEnv
+
+        return AsyncNativeVectorEnv(game, num_envs, settings, **options)
     from parcade.envs.native import NativeVectorEnv
 
     return NativeVectorEnv(game, num_envs, settings, **options)
@@ -51,7 +55,9 @@ def _check_ale(game: str, settings: EnvSettings) -> None:
 
 BACKENDS: dict[str, Backend] = {
     "native": Backend(
-        _make_native, _check_native, frozenset({"start_states", "warm_up_steps", "ale_compat", "cuda"})
+        _make_native,
+        _check_native,
+        frozenset({"start_states", "warm_up_steps", "ale_compat", "cuda", "batch_size"}),
     ),
     "ale": Backend(_make_ale, _check_ale),
 }

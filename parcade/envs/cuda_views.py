@@ -39,6 +39,9 @@ class CudaActionSubset(ActionSubset):
         super().__init__(env, subset)
         self._subset = torch.tensor(subset, device=device)
 
+    def chosen(self, actions: Tensor) -> Tensor:
+        return self._subset[actions]
+
 
 def seen_on_gpu(env: Any, settings: EnvSettings) -> VectorEnv:
     """Wrap an environment on a GPU in the views that its settings require."""

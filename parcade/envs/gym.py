@@ -9,10 +9,11 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
+from parcade.envs.attributes import SharedAttributes
 from parcade.errors import UsageError
 
 
-class GymVectorEnv(VectorEnv):
+class GymVectorEnv(SharedAttributes, VectorEnv):
     """``num_envs`` copies of a registered environment. One step counts as one frame; there are no lives."""
 
     def __init__(self, game: str, num_envs: int) -> None:

@@ -14,6 +14,7 @@ from parcade.envs.settings import EnvSettings, env_preset
 from parcade.errors import UsageError
 
 DEVICES = ("cpu", "cuda")
+OUTPUTS = ("numpy", "torch")
 
 
 def make_vec(
@@ -26,6 +27,8 @@ def make_vec(
     settings: EnvSettings | None = None,
     num_threads: int = 0,
     ale_compat: bool = False,
+    batch_size: int | None = None,
+    output: str | None = None,
     **overrides: object,
 ) -> gymnasium.vector.VectorEnv:
     """Create a vector of environments that reset automatically (SAME_STEP autoreset).
@@ -44,6 +47,9 @@ def make_vec(
         num_threads: number of emulation threads; 0 lets the backend choose.
         ale_compat: clip rewards and end episodes at a lost life inside the environment, as ale-py's settings
             do; backend ``native`` only.
+        batch_size: B of the asynchronous mode (``AsyncNativeVectorEnv``): ``recv`` returns the B environments
+            that finish first; 1 to n, backend ``native`` only. None or 0: all environments step together.
+        output: ``numpy`` (default on the CPU) or ``torch``: tensors that share the arrays' memory.
         **overrides: single EnvSettings fields, e.g. ``image_height=42`` or ``start_states="cached"``.
 
     Returns:
@@ -55,44 +61,82 @@ def make_vec(
     Errors:
         UsageError, one line, if the name is unknown or the backend does not support a setting.
     """
-    abilities = backend_row(backend).supports
-    if device not in DEVICES:
-        raise UsageError(f"unknown device {device!r}; expected one of {', '.join(DEVICES)}")
-    for name, value, least in (("num_envs", num_envs, 1), ("num_threads", num_threads, 0)):
+    backend_row(backend)  # refuses an unknown name
+    _check_choice("device", device, DEVICES)
+    _check_choice("output", output, (None, *OUTPUTS))
+    if device == "cuda" and output == "numpy":
+        raise UsageError("output 'numpy' needs device 'cpu'; on a GPU use 'torch', or leave it out")
+    batch_size = 0 if batch_size is None else batch_size
+    sizes = (("num_envs", num_envs, 1), ("num_threads", num_threads, 0), ("batch_size", batch_size, 0))
+    for name, value, least in sizes:
         if not isinstance(value, numbers.Integral):
             raise UsageError(f"{name}={value!r} is not an integer; use an integer, {least} or more")
         if value < least:
             raise UsageError(f"{name}={value} is below {least}; use {least} or more")
-    if not isinstance(game, str):
-        return _make_mixed(
-            list(game),
-            num_envs,
-            backend,
-            device,
-            preset=preset,
-            settings=settings,
-            num_threads=num_threads,
-            ale_compat=ale_compat,
-            **overrides,
-        )
+    if batch_size > num_envs:
+        raise UsageError(f"batch_size={batch_size} is above num_envs={num_envs}; use {num_envs} or fewer")
+    how = {"preset": preset, "settings": settings, "num_threads": num_threads, "ale_compat": ale_compat}
+    if isinstance(game, str):
+        env = _make_one(game, num_envs, backend, device, batch_size=batch_size, **how, **overrides)
+    elif batch_size:
+        raise UsageError("batch_size is for one game; leave it out")
+    else:
+        env = _make_mixed(list(game), num_envs, backend, device, **how, **overrides)
+    return env if device == "cuda" else with_output(env, output)
+
+
+def with_output(env: gymnasium.vector.VectorEnv, output: str | None) -> gymnasium.vector.VectorEnv:
+    """Wrap an environment on the CPU so that it returns tensors if ``output`` is ``torch``."""
+    _check_choice("output", output, (None, *OUTPUTS))
+    if output != "torch":
+        return env
+    from parcade.envs.torch_view import TorchView
+
+    return TorchView(env)
+
+
+def _check_choice(name: str, value: str | None, choices: Sequence[str | None]) -> None:
+    if value not in choices:
+        names = ", ".join(choice for choice in choices if choice)
+        raise UsageError(f"unknown {name} {value!r}; expected one of {names}")
+
+
+def _make_one(
+    game: str,
+    num_envs: int,
+    backend: str,
+    device: str,
+    *,
+    preset: str,
+    settings: EnvSettings | None,
+    num_threads: int,
+    ale_compat: bool,
+    batch_size: int,
+    **overrides: object,
+) -> gymnasium.vector.VectorEnv:
+    """Implement ``make_vec`` for one game. Errors: UsageError."""
+    abilities = backend_row(backend).supports
     of_id, game = settings_of_id(game), canonical_game(game)
     if settings is None:
         settings = env_preset(preset, **{**of_id, **overrides})
     elif overrides:
         raise UsageError(f"got settings and also {', '.join(overrides)}; put them into settings")
+    options = {
+        name: value for name, value in (("ale_compat", ale_compat), ("batch_size", batch_size)) if value
+    }
     if device == "cuda":
         if "cuda" not in abilities or not is_atari(game):
             raise UsageError("device 'cuda' needs an Atari game and backend 'native'; use device 'cpu'")
-        if ale_compat:
-            raise UsageError("ale_compat is for device 'cpu'; leave it out")
+        for name in options:
+            raise UsageError(f"{name} is for device 'cpu'; leave it out")
         from parcade.envs.cuda_views import seen_on_gpu
         from parcade.envs.native_cuda import CudaNativeVectorEnv
 
         return seen_on_gpu(CudaNativeVectorEnv(game, num_envs, settings), settings)
     check_supported(backend, is_atari(game), settings)
-    if ale_compat and ("ale_compat" not in abilities or not is_atari(game)):
-        raise UsageError("ale_compat is for Atari games on backend 'native'; leave it out")
-    options = {"ale_compat": True} if ale_compat else {}
+    for name in options:
+        if name not in abilities or not is_atari(game):
+            raise UsageError(f"{name} is for Atari games on backend 'native'; leave it out")
     return _make(game, num_envs, backend, settings, num_threads=num_threads, **options)
 
 

@@ -9,6 +9,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from parcade.atari.games import load_games
+from parcade.envs.attributes import SharedAttributes
 from parcade.errors import UsageError
 from parcade.state import behind, part_of
 
@@ -25,7 +26,7 @@ def shares_of(num_envs: int, count: int) -> list[int]:
     return [num_envs // count + (k < num_envs % count) for k in range(count)]
 
 
-class MixedVectorEnv(VectorEnv):
+class MixedVectorEnv(SharedAttributes, VectorEnv):
     """Several vector environments, concatenated and stepped as one. ``make_vec`` documents the conventions.
 
     Attributes: ``games`` is the name of each environment's game, ``[n]`` strings.

@@ -8,7 +8,7 @@ bit-identical.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from gymnasium.spaces import Box, Discrete
@@ -20,6 +20,9 @@ from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError
 from parcade.machine import available_memory_bytes
 from parcade.state import behind, part_of
+
+if TYPE_CHECKING:
+    from parcade.atari.vector import StepResult, VectorConsoles
 
 TALLEST_PICTURE = 250  # lines, of PAL games
 
@@ -76,6 +79,43 @@ def check_memory(num_envs: int, settings: EnvSettings) -> None:
         )
 
 
+def build_consoles(
+    kind: type[VectorConsoles],
+    game: str,
+    num_envs: int,
+    settings: EnvSettings,
+    *,
+    num_threads: int,
+    ale_compat: bool,
+    **extra: Any,
+) -> Any:
+    """Build a vector of consoles of the class ``kind``. Errors: UsageError."""
+    check_memory(num_envs, settings)
+    try:
+        consoles = kind(
+            game,
+            num_envs,
+            num_threads=max(1, num_threads),
+            **console_settings(settings),
+            episodic_life=ale_compat and settings.life_loss,
+            reward_clipping=ale_compat and settings.clip_rewards,
+            **extra,
+        )
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    check_switches(consoles.machine.row, settings)
+    return consoles
+
+
+def infos_of(result: StepResult) -> dict[str, np.ndarray]:
+    """The infos of a step, as ``make_vec`` documents them."""
+    infos = {"lives": result.lives, "frames": result.frames, "reset_frames": result.reset_frames}
+    if result.final_observations is not None:
+        infos["final_obs"] = result.final_observations
+        infos["_final_obs"] = result.terminated | result.truncated
+    return infos
+
+
 class NativeVectorEnv(Checked, VectorEnv):
     """``num_envs`` of parcade's consoles on ``num_threads`` threads. ``make_vec`` documents the infos.
 
@@ -100,21 +140,11 @@ class NativeVectorEnv(Checked, VectorEnv):
         num_threads: int = 0,
         ale_compat: bool = False,
     ) -> None:
-        check_memory(num_envs, settings)
         from parcade.atari.vector import VectorConsoles
 
-        try:
-            self._consoles = VectorConsoles(
-                game,
-                num_envs,
-                num_threads=max(1, num_threads),
-                **console_settings(settings),
-                episodic_life=ale_compat and settings.life_loss,
-                reward_clipping=ale_compat and settings.clip_rewards,
-            )
-        except ValueError as error:
-            raise UsageError(str(error)) from error
-        check_switches(self._consoles.machine.row, settings)
+        self._consoles = build_consoles(
+            VectorConsoles, game, num_envs, settings, num_threads=num_threads, ale_compat=ale_compat
+        )
         self.num_envs = num_envs
         self.single_observation_space = Box(0, 255, settings.stack_shape, np.uint8)
         self.single_action_space = Discrete(len(self._consoles.action_set))
@@ -178,11 +208,7 @@ class NativeVectorEnv(Checked, VectorEnv):
         Shapes: actions ``[n]`` int, playing ``[n]`` bool.
         """
         result = self._consoles.step(self.check_actions(actions, playing), playing)
-        infos = {"lives": result.lives, "frames": result.frames, "reset_frames": result.reset_frames}
-        if result.final_observations is not None:
-            infos["final_obs"] = result.final_observations
-            infos["_final_obs"] = result.terminated | result.truncated
-        return result.observations, result.rewards, result.terminated, result.truncated, infos
+        return result.observations, result.rewards, result.terminated, result.truncated, infos_of(result)
 
     def _state_arrays(self) -> dict[str, np.ndarray]:
         consoles = self._consoles

@@ -9,6 +9,8 @@ from gymnasium.spaces import Box, Discrete, Space
 from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import batch_space
 
+from parcade.envs.attributes import SharedAttributes
+from parcade.envs.checks import checked_actions
 from parcade.envs.settings import KARPATHY_SHAPE
 from parcade.errors import UsageError
 
@@ -37,7 +39,7 @@ def karpathy_difference(frames: np.ndarray) -> np.ndarray:
     return difference
 
 
-class EnvView(VectorEnv):
+class EnvView(SharedAttributes, VectorEnv):
     """Base class of views of a vector environment; passes everything through."""
 
     def __init__(self, env: VectorEnv) -> None:
@@ -49,14 +51,18 @@ class EnvView(VectorEnv):
 
     @property
     def observation_space(self) -> Space:
-        return batch_space(self.single_observation_space, self.num_envs)
+        return batch_space(self.single_observation_space, self.batch_size or self.num_envs)
 
     @property
     def action_space(self) -> Space:
-        return batch_space(self.single_action_space, self.num_envs)
+        return batch_space(self.single_action_space, self.batch_size or self.num_envs)
 
     def reset(self, **kwargs: Any) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         return self._env.reset(**kwargs)
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        below = self._env if not hasattr(self, name) and hasattr(self._env, "call") else super()
+        return below.call(name, *args, **kwargs)
 
     @property
     def can_rest(self) -> bool:
@@ -79,8 +85,31 @@ class EnvView(VectorEnv):
     def set_state(self, state: dict[str, np.ndarray]) -> np.ndarray:
         return self._env.set_state(state)
 
-    def step(self, actions: np.ndarray, *playing: np.ndarray) -> StepResult:
-        return self._env.step(actions, *playing)
+    def step(self, actions: np.ndarray, *which: np.ndarray) -> StepResult:
+        """Step every environment, or those that ``which`` selects: a mask, or numbers if asynchronous."""
+        return self.shown(self._env.step(self.chosen(actions), *which))
+
+    @property
+    def batch_size(self) -> int | None:
+        """Number of environments that ``recv`` returns; None if all environments step together."""
+        return getattr(self._env, "batch_size", None)
+
+    def async_reset(self, seed: int | np.ndarray | None = None) -> None:
+        self._env.async_reset(seed)
+
+    def send(self, actions: np.ndarray, env_id: np.ndarray) -> None:
+        self._env.send(self.chosen(actions), env_id)
+
+    def recv(self) -> StepResult:
+        return self.shown(self._env.recv())
+
+    def chosen(self, actions: np.ndarray) -> np.ndarray:
+        """Return the actions for the environment below."""
+        return actions
+
+    def shown(self, result: StepResult) -> StepResult:
+        """Return the result of a step with this view's observations."""
+        return result
 
     def render(self) -> tuple[np.ndarray, ...]:
         return self._env.render()
@@ -102,8 +131,8 @@ class KarpathyView(EnvView):
         observations, infos = self._env.reset(**kwargs)
         return self.difference(observations), infos
 
-    def step(self, actions: np.ndarray, *playing: np.ndarray) -> StepResult:
-        observations, rewards, terminated, truncated, infos = self._env.step(actions, *playing)
+    def shown(self, result: StepResult) -> StepResult:
+        observations, rewards, terminated, truncated, infos = result
         if "final_obs" in infos:
             infos["final_obs"] = self.difference(infos["final_obs"])
         return self.difference(observations), rewards, terminated, truncated, infos
@@ -123,5 +152,6 @@ class ActionSubset(EnvView):
         self._subset = np.array(subset)
         self.single_action_space = Discrete(len(subset))
 
-    def step(self, actions: np.ndarray, *playing: np.ndarray) -> StepResult:
-        return self._env.step(self._subset[actions], *playing)
+    def chosen(self, actions: np.ndarray) -> np.ndarray:
+        count = np.size(actions) or self.num_envs
+        return self._subset[checked_actions(actions, count, len(self._subset))]

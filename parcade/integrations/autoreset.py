@@ -22,7 +22,10 @@ class DelayedReset(EnvView):
     def __init__(self, env: VectorEnv, mode: AutoresetMode) -> None:
         super().__init__(env)
         if not self.can_rest:
-            raise UsageError(f"autoreset_mode {mode.value} needs backend 'native'; use it, or SameStep")
+            raise UsageError(
+                f"autoreset_mode {mode.value} needs backend 'native' without batch_size; "
+                "use these, or SameStep"
+            )
         self._mode = mode
         self.metadata = {**env.metadata, "autoreset_mode": mode}
         self._over = np.zeros(self.num_envs, np.bool_)

@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from parcade.atari.games import load_games
-from parcade.envs.make import make_vec
+from parcade.envs.make import make_vec, with_output
 from parcade.envs.settings import FRAMES_PER_SECOND
 from parcade.errors import UsageError
 from parcade.integrations.autoreset import DelayedReset
@@ -44,6 +44,7 @@ def make_registered_vec(
     *,
     autoreset_mode: AutoresetMode | str = AutoresetMode.SAME_STEP,
     render_mode: str | None = None,
+    output: str | None = None,
     **settings: Any,
 ) -> VectorEnv:
     """``make_vec`` with a choice of how the next episode starts. Errors: UsageError."""
@@ -54,10 +55,12 @@ def make_registered_vec(
         raise UsageError(f"autoreset_mode={autoreset_mode!r}: expected one of {names}") from error
     if render_mode not in (None, "rgb_array"):
         raise UsageError(f"render_mode={render_mode!r}: a vector environment renders 'rgb_array' or None")
-    env = make_vec(game, num_envs, **settings)
+    delayed = mode != AutoresetMode.SAME_STEP
+    env = make_vec(game, num_envs, output=None if delayed else output, **settings)
     if render_mode:
         _check_renders(env)
-    env = env if mode == AutoresetMode.SAME_STEP else DelayedReset(env, mode)
+    if delayed:
+        env = with_output(DelayedReset(env, mode), output)
     env.render_mode = render_mode
     return env
 
@@ -83,6 +86,8 @@ class AtariEnv(gymnasium.Env):
     def __init__(self, game: str, *, render_mode: str | None = None, **settings: Any) -> None:
         if render_mode not in (None, *RENDER_MODES):
             raise UsageError(f"render_mode={render_mode!r}: expected {', '.join(RENDER_MODES)} or None")
+        if settings.get("batch_size"):
+            raise UsageError("batch_size is for vector environments; leave it out")
         self._envs = make_vec(game, 1, **settings)
         if render_mode:
             _check_renders(self._envs)

@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium import Wrapper
 
 from parcade import envs
-from parcade.errors import missing_extra
+from parcade.errors import UsageError, missing_extra
 
 try:
     from stable_baselines3.common.monitor import Monitor
@@ -30,6 +30,11 @@ def make_vec(game: str, num_envs: int, *, clip_rewards: bool = False, **settings
 
     Errors: UsageError, as ``parcade.make_vec``.
     """
+    for name in ("batch_size", "output"):
+        if settings.get(name):
+            raise UsageError(
+                f"{name} is not for Stable-Baselines3, which steps all environments; leave it out"
+            )
     return ParcadeVecEnv(envs.make_vec(game, num_envs, **settings), clip_rewards=clip_rewards)
 
 

@@ -226,3 +226,16 @@ def test_dqns_consoles_and_replay_live_on_the_device_together():
     assert torch.cat([batch.starts for batch in batches]).sum() >= 4
     sample = replay.sample(np.random.default_rng(0).random(200))
     assert torch.equal(sample.observations, seen[sample.stamps, sample.indices // replay.length])
+
+
+def test_observations_export_dlpack_and_the_next_step_overwrites_them(monkeypatch):
+    monkeypatch.setenv("PARCADE_GPU_STAND_IN", "1")
+    env = make_vec("breakout", 2, device="cuda", output="torch", settings=SETTINGS)
+    observations, _ = env.reset(seed=0)
+    address = observations.data_ptr()
+    assert torch.from_dlpack(observations).data_ptr() == address
+    assert env.step(torch.zeros(2, dtype=torch.int64))[0].data_ptr() == address
+    assert env.get_attr("device") == (env.device,) * 2
+    with pytest.raises(UsageError, match="output 'numpy' needs device 'cpu'; on a GPU use 'torch'"):
+        make_vec("breakout", 2, device="cuda", output="numpy", settings=SETTINGS)
+    env.close()

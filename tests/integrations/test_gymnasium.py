@@ -7,9 +7,19 @@ import sys
 import gymnasium
 import numpy as np
 import pytest
+import torch
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
-from gymnasium.wrappers.vector import RecordEpisodeStatistics
+from gymnasium.wrappers.vector import (
+    ClipReward,
+    DictInfoToList,
+    DtypeObservation,
+    FlattenObservation,
+    NormalizeObservation,
+    NormalizeReward,
+    RecordEpisodeStatistics,
+    RescaleObservation,
+)
 
 import parcade
 from parcade.atari.games import load_games
@@ -161,6 +171,76 @@ def test_gymnasiums_vector_wrappers_work():
     assert [frame.shape for frame in frames.render()] == [(210, 160, 3)] * 2
 
 
+@pytest.mark.parametrize(
+    ("wrap", "autoreset_mode"),
+    [
+        (NormalizeReward, "SameStep"),
+        (DictInfoToList, "SameStep"),
+        (lambda env: ClipReward(env, -1, 1), "SameStep"),
+        (NormalizeObservation, "NextStep"),
+        (FlattenObservation, "NextStep"),
+        (lambda env: RescaleObservation(env, 0.0, 1.0), "NextStep"),
+        (lambda env: DtypeObservation(env, np.float32), "Disabled"),
+    ],
+)
+def test_each_vector_wrapper_plays_and_shows_its_spaces(wrap, autoreset_mode):
+    """Gymnasium's observation wrappers refuse SameStep."""
+    env = wrap(gymnasium.make_vec("parcade/Breakout-v0", 2, autoreset_mode=autoreset_mode, **SMALL))
+    observations, infos = env.reset(seed=0)
+    assert env.observation_space.contains(observations.astype(env.observation_space.dtype))
+    for observations, rewards, *_, infos in stepped(env, 5):
+        assert observations.shape == env.observation_space.shape and rewards.shape == (2,)
+        lives = [info["lives"] for info in infos] if isinstance(infos, list) else infos["lives"]
+        assert list(lives) == [5, 5]
+    assert env.unwrapped.get_attr("spec")[0].id == "parcade/Breakout-v0" == env.spec.id
+    env.close()
+
+
+def test_attributes_of_the_environments_are_those_of_the_vector():
+    """A view, here `action_subset`, and several games answer too."""
+    envs = gymnasium.make_vec(
+        "parcade/Pong-v0",
+        3,
+        render_mode="rgb_array",
+        autoreset_mode="NextStep",
+        action_subset=(2, 3),
+        **SMALL,
+    )
+    envs.reset(seed=0)
+    assert envs.unwrapped is envs and envs.num_envs == 3
+    assert envs.get_attr("action_space") == (envs.single_action_space,) * 3
+    assert envs.get_attr("render_mode") == ("rgb_array",) * 3
+    assert [frame.shape for frame in envs.call("render")] == [(210, 160, 3)] * 3
+    envs.set_attr("note", "mine")
+    assert envs.get_attr("note") == ("mine",) * 3
+    envs.set_attr("note", ["ours"] * 3)
+    assert envs.get_attr("note") == ("ours",) * 3
+    mixed = parcade.make_vec(["pong", "breakout"], 4, output="torch", **SMALL)
+    assert mixed.get_attr("games") == ("pong", "pong", "breakout", "breakout")
+    for env in (envs, mixed):
+        env.close()
+
+
+def test_a_single_environment_has_its_wrappers_attributes():
+    env = gymnasium.make("parcade/Pong-v0", render_mode="rgb_array", **SMALL)
+    assert env.spec.id == env.unwrapped.spec.id == "parcade/Pong-v0"
+    assert env.has_wrapper_attr("render_mode") and env.get_wrapper_attr("action_space").n == 6
+    env.set_wrapper_attr("note", 3)
+    assert env.get_wrapper_attr("note") == 3
+    again = gymnasium.make(env.spec)
+    assert np.array_equal(again.reset(seed=1)[0], env.reset(seed=1)[0])
+    env.close(), again.close()
+
+
+def test_tensors_come_with_every_way_to_restart():
+    for mode in ("SameStep", "NextStep", "Disabled"):
+        envs = gymnasium.make_vec("parcade/Pong-v0", 2, autoreset_mode=mode, output="torch", **SMALL)
+        envs.reset(seed=0)
+        observations, *_ = envs.step(torch.tensor([2, 3]))
+        assert isinstance(observations, torch.Tensor) and envs.metadata["autoreset_mode"].value == mode
+        envs.close()
+
+
 def make_pong(**settings):
     return make_registered_vec("pong", 2, **settings)
 
@@ -182,6 +262,15 @@ MASK = np.array([True, False])
         (lambda: parcade.make("pong", render_mode="rgb_array", backend="ale"), "on backend 'native'"),
         (lambda: parcade.make("pong", render_mode="rgb_array", observations="ram"), "observations of frames"),
         (lambda: make_pong(render_mode="rgb_array", backend="ale"), "on backend 'native'"),
+        (
+            lambda: make_pong(autoreset_mode="NextStep", batch_size=1),
+            "needs backend 'native' without batch_size",
+        ),
+        (lambda: make_pong(autoreset_mode="NextStep", output="jax"), "unknown output 'jax'"),
+        (lambda: make_pong().get_attr("ale"), "NativeVectorEnv has no attribute 'ale'"),
+        (lambda: make_pong(action_subset=(1,)).call("ale"), "NativeVectorEnv has no attribute 'ale'"),
+        (lambda: make_pong().call("step", 0), "environments step together; use the method step itself"),
+        (lambda: make_pong().set_attr("note", [1, 2]), "expected one value or 2 equal ones"),
         (lambda: make_pong(observations="ram").render(), "obs_type='ram' draws nothing"),
         (lambda: parcade.make("pongg"), "did you mean 'pong'"),
         (lambda: make_pong().reset(options={"mask": 1}), "expected reset_mask alone"),
