@@ -20,7 +20,7 @@ random state timing presets optimizers plugins ranges stand_ins
 machine run_directory
 threads devices precision
 device_timing capture rl
-networks parameters
+networks parameters actions
 policy
 compiled
 atari

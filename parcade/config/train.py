@@ -7,14 +7,16 @@ from dataclasses import dataclass, field
 
 import torch
 
+from parcade.actions import BoxActions, actions_of
 from parcade.algorithms.base import AlgorithmConfig
 from parcade.algorithms.ppo import PPOConfig
-from parcade.algorithms.table import algorithm_row, support_matrix
+from parcade.algorithms.table import ALGORITHMS, algorithm_row, support_matrix
 from parcade.config.run import RunConfig
 from parcade.config.topology import ON_RAY, TOPOLOGIES, TopologyConfig
 from parcade.devices import torch_device
 from parcade.envs.backends import backend_row, check_supported
 from parcade.envs.games import canonical_game, is_atari, settings_of_id
+from parcade.envs.make import action_space
 from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError, check_divides
 from parcade.experience.replay import FILL_STEPS
@@ -123,6 +125,14 @@ def _check_environments(config: TrainConfig) -> None:
     if is_atari(config.game):
         backend_row(config.run.backend).check(config.game, config.env)
         torso_of_shapes(config)  # a network that does not fit the observations
+        return
+    space, make = action_space(config.game), algorithm_row(config.run.algorithm).make
+    if isinstance(actions_of(space), BoxActions) and not make.continuous:
+        able = ", ".join(name for name, row in ALGORITHMS.items() if row.make.continuous)
+        raise UsageError(
+            f"algorithm {config.run.algorithm} needs Discrete actions; {config.game} has {space}; "
+            f"use one of {able}"
+        )
 
 
 def torso_of_shapes(config: TrainConfig) -> torch.nn.Module:
