@@ -22,6 +22,7 @@ _HOMES = {
     "make_vec": "parcade.envs",
     "register_algorithm": "parcade.algorithms.table",
     "register_backend": "parcade.envs.backends",
+    "register_network": "parcade.networks",
     "run_training": "parcade.train",
     "start_run": "parcade.train",
 }

@@ -8,8 +8,7 @@ cell); a feed-forward policy has none. ``starts[t]`` ``[B]`` is true where obser
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Annotated, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -17,37 +16,8 @@ from gymnasium.spaces import Space
 from torch import Tensor, nn
 
 from parcade.actions import BoxActions, actions_of
-from parcade.networks import build_torso, orthogonal
+from parcade.networks import NetworkConfig, build_torso, orthogonal
 from parcade.precision import full_precision
-from parcade.ranges import Positive, Range, check_ranges
-
-WIDEST_LAYER = 1_000_000
-
-
-@dataclass(frozen=True)
-class NetworkConfig:
-    """The policy's network."""
-
-    network: Literal[
-        "auto", "small_cnn", "fine_cnn", "nature_cnn", "impala_resnet", "karpathy_mlp", "ram_mlp", "mlp"
-    ] = "auto"
-    """Network architecture; auto selects the small CNN for images, two layers of 512 units for RAM, and an
-    MLP for vectors."""
-    hidden: Annotated[int, Range(1, WIDEST_LAYER)] = 256
-    """Width of the dense layer."""
-    layer_norm: bool = False
-    """Apply layer normalisation in a CNN (PQN needs it)."""
-    dueling: bool = False
-    """Compute Q values as V(x) plus advantages of mean 0 (Wang 2016, arXiv 1511.06581, eq. 9)."""
-    lstm: Annotated[int, Range(0, WIDEST_LAYER)] = 0
-    """Width of an LSTM between network and heads; 0 disables it."""
-    normalize_input: bool = True
-    """Subtract a running mean from every pixel and divide by a running standard deviation."""
-    input_clip: Positive = 5.0
-    """Clip normalised inputs to plus or minus this value."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self)
 
 
 class RunningStatistics(nn.Module):
@@ -145,7 +115,7 @@ class Policy(nn.Module):
         self.head = head
         self.actions = actions_of(actions)
         self.observation_shape = observation_shape
-        self.torso = build_torso(config.network, observation_shape, config.hidden, config.layer_norm)
+        self.torso = build_torso(config, observation_shape)
         num_features = self.torso.num_features
         self.lstm = None
         if config.lstm:

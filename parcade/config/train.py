@@ -20,7 +20,7 @@ from parcade.envs.make import action_space
 from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError, check_divides
 from parcade.experience.replay import FILL_STEPS
-from parcade.networks import build_torso
+from parcade.networks import build_torso, check_network
 from parcade.precision import resolve
 
 
@@ -100,6 +100,7 @@ def check_compatible(config: TrainConfig) -> None:
 def _check_algorithm(config: TrainConfig) -> None:
     """Refuse what the algorithm does not support. Errors: UsageError."""
     run, row = config.run, algorithm_row(config.run.algorithm)
+    check_network(config.hyper.network.network)
     if not isinstance(config.hyper, row.config):
         raise UsageError(
             f"algorithm {run.algorithm} takes {row.config.__name__}, got {type(config.hyper).__name__}; "
@@ -138,9 +139,7 @@ def _check_environments(config: TrainConfig) -> None:
 def torso_of_shapes(config: TrainConfig) -> torch.nn.Module:
     """Build the network for an Atari game's observations on the meta device, without allocating memory."""
     with torch.device("meta"):
-        return build_torso(
-            config.hyper.network.network, config.env.observation_shape, config.hyper.network.hidden
-        )
+        return build_torso(config.hyper.network, config.env.observation_shape)
 
 
 def _check_consoles_on_gpu(config: TrainConfig) -> None:
