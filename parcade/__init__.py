@@ -14,6 +14,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "Arcade": "parcade.atari",
     "EnvSettings": "parcade.envs",
+    "NetworkConfig": "parcade.policy",
     "TrainConfig": "parcade.config",
     "RunConfig": "parcade.config",
     "UsageError": "parcade.errors",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from pathlib import Path
 
 import gymnasium.vector
@@ -13,15 +14,31 @@ from parcade import run_directory
 from parcade.algorithms.table import algorithm_row
 from parcade.config import TrainConfig, from_json
 from parcade.envs import make_vec
+from parcade.envs.games import module_of
 from parcade.errors import UsageError
 from parcade.policy import Policy
 from parcade.precision import Precision
 from parcade.state import part_of
 
 
-def load_config(run: Path) -> TrainConfig:
-    """Return the config of a run. Errors: UsageError when it is missing or from another version."""
-    return from_json(run_directory.read_json(run / "config.json"))
+def load_config(run: Path, env: str = "") -> TrainConfig:
+    """Return the config of a run.
+
+    The environment of a run may need a module, ``MODULE:ID``. Importing it runs its code, so a run directory
+    from elsewhere must not choose it: the caller names the environment (``env``) or has imported the module.
+
+    Errors: UsageError when the config is missing or from another version, or its environment is not named.
+    """
+    data = run_directory.read_json(run / "config.json")
+    game = str(data.get("game", ""))
+    if env and env != game:
+        raise UsageError(f"{run} was trained on {game}; got env {env}; use {game}")
+    if module_of(game) and not env and module_of(game) not in sys.modules:
+        raise UsageError(
+            f"{run} was trained on {game}; importing {module_of(game)} runs its code; "
+            f"if you trust it, add --env {game}"
+        )
+    return from_json(data)
 
 
 class Agent:
@@ -30,11 +47,15 @@ class Agent:
     Attributes: ``config`` of the run, ``policy``, ``frames`` of training, and ``acts_greedily``, true if the
     algorithm always takes the likeliest action. A Q policy explores with at most the final epsilon of its
     training.
+
+    Args:
+        run: the run's directory.
+        env: the run's environment, if it needs a module: ``MODULE:ID`` (see ``load_config``).
     """
 
-    def __init__(self, run: str | Path) -> None:
+    def __init__(self, run: str | Path, env: str = "") -> None:
         run = Path(run)
-        self.config = load_config(run)
+        self.config = load_config(run, env)
         directory, state, _ = run_directory.newest_checkpoint(run)
         self.frames = int(state["progress"]["frames"])
         algorithm = algorithm_row(self.config.run.algorithm).make
@@ -106,6 +127,11 @@ class Agent:
         return self.policy.actions.for_env(acted.actions.numpy())
 
 
-def load(run: str | Path) -> Agent:
-    """Load the trained agent of a run directory. Errors: UsageError when it holds no usable checkpoint."""
-    return Agent(run)
+def load(run: str | Path, env: str = "") -> Agent:
+    """Load the trained agent of a run directory.
+
+    ``env`` names the environment if the run's config has one as ``MODULE:ID``: a run directory alone imports
+    no module. A module that is already imported needs no naming.
+    Errors: UsageError when the run holds no usable checkpoint, or its environment is not named.
+    """
+    return Agent(run, env)

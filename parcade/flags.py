@@ -146,8 +146,10 @@ def _one_line(box: str, prog: str, whose: Callable[[str], str]) -> str:
 
 @dataclass(frozen=True)
 class PresetFlags:
-    """Sources of the default values."""
+    """Sources of the default values, and your own environment."""
 
+    env: str = ""
+    """Your own environment, in place of GAME: MODULE:ID, where the module registers the Gymnasium id."""
     preset: str = ""
     """A named set of flags; explicit flags override it. One of pong_fast, pong_gpu, pong_pqn, pong_a2c,
     pong_vtrace, pong_dqn, pong_impala, pong_apex, pong_gorila, pong_a3c, pong_async_q, pong_ga3c, pong_es and
@@ -192,6 +194,11 @@ def parse_training(arguments: list[str]) -> TrainConfig:
     if preset:
         # The user's arguments follow the preset's flags and so override them.
         arguments = preset_flags(preset) + arguments
+    env = _value_of("env", arguments, "")
+    if env:
+        if not arguments[0].startswith("-"):
+            raise UsageError(f"got the game {arguments[0]} and --env {env}; leave one of them out")
+        arguments = [env, *arguments]
     row = algorithm_row(_value_of("algorithm", arguments, RunConfig().algorithm))
     of_id = settings_of_id(next((word for word in arguments if word.startswith("ALE/")), ""))
     env_default = env_preset(_value_of("env-preset", arguments, PresetFlags().env_preset), **of_id)

@@ -24,7 +24,7 @@ from parcade.config import TrainConfig, check_device, check_divisible, check_pro
 from parcade.device_timing import attach_device_clock
 from parcade.devices import free_device_memory, torch_device
 from parcade.doctor.start import warn_at_start
-from parcade.envs.games import score_milestones
+from parcade.envs.games import file_word, score_milestones
 from parcade.exchange.base import Exchange
 from parcade.experience.source import Source
 from parcade.loop import train
@@ -114,7 +114,7 @@ def _build(config: TrainConfig, timers: list[Timer]) -> tuple[Exchange, Algorith
 def default_run_directory(config: TrainConfig) -> Path:
     """Return runs/GAME-ALGORITHM-sSEED-TIME, relative to the working directory."""
     now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-    return Path("runs") / f"{config.game.replace('/', '_')}-{config.run.algorithm}-s{config.run.seed}-{now}"
+    return Path("runs") / f"{file_word(config.game)}-{config.run.algorithm}-s{config.run.seed}-{now}"
 
 
 def start_run(config: TrainConfig) -> Path:

@@ -23,6 +23,8 @@ class EvalFlags:
     """The run's directory."""
     episodes: int = 30
     """Number of episodes."""
+    env: str = ""
+    """The run's environment, if it is your own: MODULE:ID. Its module is imported only if named here."""
     seed: int = 0
     """Seed of the episodes."""
     greedy: bool = False
@@ -45,7 +47,7 @@ def evaluate(arguments: list[str]) -> int:
     from parcade.run_directory import write_json
 
     flags = parse(EvalFlags, arguments, prog="parcade eval")
-    agent = load(flags.run)
+    agent = load(flags.run, flags.env)
     if flags.video:
         check_video(agent, Path(flags.video))
     result = play(agent, flags.episodes, seed=flags.seed, greedy=flags.greedy)
@@ -74,6 +76,8 @@ class WatchFlags:
     """The run's directory."""
     games: int = 1
     """Number of episodes."""
+    env: str = ""
+    """The run's environment, if it is your own: MODULE:ID. Its module is imported only if named here."""
     seed: int = 0
     """Seed of the episodes."""
     greedy: bool = False
@@ -92,5 +96,5 @@ def watch(arguments: list[str]) -> int:
     from parcade.flags import parse
 
     flags = parse(WatchFlags, arguments, prog="parcade watch")
-    show(load(flags.run), games=flags.games, seed=flags.seed, greedy=flags.greedy)
+    show(load(flags.run, flags.env), games=flags.games, seed=flags.seed, greedy=flags.greedy)
     return 0

@@ -38,6 +38,8 @@ class ResumeFlags:
     """New target score."""
     time_limit: str | None = None
     """New time limit, counted from the run's first start."""
+    env: str = ""
+    """The run's environment, if it is your own: MODULE:ID. Its module is imported only if named here."""
 
 
 def train(arguments: list[str]) -> int:
@@ -109,7 +111,7 @@ def _resume(flags: ResumeFlags) -> int:
     from parcade.run_directory import newest_checkpoint
 
     run = Path(flags.resume)
-    config = load_config(run)
+    config = load_config(run, flags.env)
     frames = newest_checkpoint(run, check_files=not ranks.launched_as_rank())[1]["progress"]["frames"]
     if not ranks.launched_as_rank():
         _take_over(run)
@@ -132,7 +134,7 @@ def _resume(flags: ResumeFlags) -> int:
             "to continue, set a higher --total-frames"
         )
     _refuse_finished(run, config)
-    arguments = ["--resume", str(run)]
+    arguments = ["--resume", str(run), *(["--env", flags.env] if flags.env else [])]
     for name, value in changes.items():
         arguments += [f"--{name.replace('_', '-')}", str(value)]
     return _run(config, arguments, resume=run)
@@ -218,7 +220,7 @@ def _run(config, arguments: list[str], *, resume: Path | None) -> int:
         return 2
     if code:
         print(
-            f"parcade: the job ended with code {code}; resume with: parcade train --resume {run}",
+            f"parcade: the job ended with code {code}; resume with: {_resuming(config.game, run)}",
             file=sys.stderr,
         )
     return 1 if code else 0
@@ -237,7 +239,7 @@ def _train_here(config, run: Path, resume: bool) -> int:
             remove_unused(run)  # a run that fails at its start must not block the next attempt
         raise
     except RunLost as error:
-        print(f"parcade: {error}; resume with: parcade train --resume {run}", file=sys.stderr)
+        print(f"parcade: {error}; resume with: {_resuming(config.game, run)}", file=sys.stderr)
         return 1
 
 
@@ -299,5 +301,12 @@ def _finish(result: dict | None, run: Path) -> int:
         + (f"; see it play: parcade watch {run}" if is_atari(result["game"]) else "")
     )
     if result["finished_by"] == "stopped":
-        print(f"stopped early; resume with: parcade train --resume {run}")
+        print(f"stopped early; resume with: {_resuming(result['game'], run)}")
     return 0
+
+
+def _resuming(game: str, run: Path) -> str:
+    """Return the command that resumes a run."""
+    from parcade.envs.games import module_of
+
+    return f"parcade train --resume {run}" + (f" --env {game}" if module_of(game) else "")

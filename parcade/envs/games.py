@@ -79,6 +79,11 @@ def module_of(game: str) -> str:
     return game.rpartition(":")[0]
 
 
+def file_word(game: str) -> str:
+    """Return a game's name for use in the name of a file."""
+    return re.sub("[/:]", "_", game)
+
+
 def _import_environments(name: str) -> None:
     """Import the module of ``MODULE:ID`` and look up the id. Errors: UsageError."""
     import gymnasium
@@ -94,7 +99,7 @@ def _import_environments(name: str) -> None:
             "expected MODULE:ID with a module of the working directory or an installed one"
         ) from error
     if env_id not in gymnasium.registry:
-        raise unknown_name(f"environment id after importing {module},", env_id, gymnasium.registry)
+        raise unknown_name(f"environment of {module}", env_id, gymnasium.registry)
 
 
 def is_atari(game: str) -> bool:

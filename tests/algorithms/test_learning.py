@@ -144,7 +144,7 @@ def test_a_frozen_policy_does_not_solve_catch(tmp_path, algorithm):
 @pytest.mark.parametrize("algorithm", SOLVES_AIM)
 def test_it_aims_with_continuous_actions(tmp_path, algorithm):
     play(tmp_path, "tiny_aim", algorithm, 40_000, target=2.0, **SOLVES_AIM[algorithm])
-    assert evaluate(load(tmp_path / "run"), 16, greedy=True)["score_mean"] > 2.5
+    assert evaluate(load(tmp_path / "run"), 16, greedy=True)["score_mean"] > 2.0
 
 
 def test_every_algorithm_aims_or_refuses_a_box_of_actions(tmp_path):
