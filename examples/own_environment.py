@@ -1,9 +1,11 @@
 """An environment of your own, with a continuous action, and a network of your own for it.
 
-    parcade train --env examples.own_environment:Reach-v0 --network reach --no-clip-rewards --total-frames 40000
+    parcade train --env examples.own_environment:Reach-v0 --network reach --no-clip-rewards \\
+        --num-envs 8 --unroll-length 50 --epochs 10 --entropy-weight 0 --total-frames 40000
     parcade eval runs/DIR --env examples.own_environment:Reach-v0 --greedy
 
-Run both from the directory above ``examples``. Importing this module registers the two names.
+Run both from the directory above ``examples``. Importing this module registers the two names. The mean score
+rises from about -40 to -3; without noise (--greedy), the cart ends its episodes with -1.3 on average.
 """
 
 from __future__ import annotations

@@ -13,11 +13,14 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Arcade": "parcade.atari",
+    "Callback": "parcade.report.callbacks",
     "EnvSettings": "parcade.envs",
     "NetworkConfig": "parcade.policy",
     "TrainConfig": "parcade.config",
+    "Trained": "parcade.learning",
     "RunConfig": "parcade.config",
     "UsageError": "parcade.errors",
+    "learn": "parcade.learning",
     "load": "parcade.agent",
     "make": "parcade.integrations.gym",
     "make_vec": "parcade.envs",

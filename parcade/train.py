@@ -14,6 +14,7 @@ from typing import Any
 
 from parcade import run_directory
 from parcade.algorithms.base import Algorithm
+from parcade.build.groups import check_threads_serve
 from parcade.build.learner import make_algorithm, make_exchange
 from parcade.build.reporting import open_reporter, open_view
 from parcade.build.source import make_source
@@ -29,13 +30,16 @@ from parcade.exchange.base import Exchange
 from parcade.experience.source import Source
 from parcade.loop import train
 from parcade.profile.recorder import recorder_from_environment
+from parcade.report.callbacks import Callbacks
 from parcade.report.progress import Progress
 from parcade.report.result import write_result
-from parcade.threads import set_threads
+from parcade.threads import rank_threads, set_threads
 from parcade.timing import Timer
 
 
-def run_training(config: TrainConfig, run: Path, *, resume: bool = False) -> dict[str, Any] | None:
+def run_training(
+    config: TrainConfig, run: Path, *, resume: bool = False, callbacks: Callbacks | None = None
+) -> dict[str, Any] | None:
     """Train by the config in an existing run directory; return the content of ``result.json`` on rank 0.
 
     Under mpiexec, srun or torchrun, every rank calls this function.
@@ -47,11 +51,13 @@ def run_training(config: TrainConfig, run: Path, *, resume: bool = False) -> dic
         if config.is_topology:
             from parcade.topology.run import run_topology
 
-            return run_topology(config, run, timers[0], resume=resume)
-        return _run_training(config, run, timers, resume)
+            return run_topology(config, run, timers[0], resume=resume, callbacks=callbacks)
+        return _run_training(config, run, timers, resume, callbacks or Callbacks())
 
 
-def _run_training(config: TrainConfig, run: Path, timers: list[Timer], resume: bool) -> dict[str, Any] | None:
+def _run_training(
+    config: TrainConfig, run: Path, timers: list[Timer], resume: bool, callbacks: Callbacks
+) -> dict[str, Any] | None:
     timer = timers[0]
     exchange, algorithm, source = _build(config, timers)
     actor_timer = timers[1] if len(timers) > 1 else None
@@ -77,6 +83,7 @@ def _run_training(config: TrainConfig, run: Path, timers: list[Timer], resume: b
             actor_timer=actor_timer,
             save=checkpointer.save,
             on_iteration=recorder and recorder.end_iteration,
+            callbacks=callbacks,
         )
         with outputs as reporter:
             train(algorithm, source, exchange, reporter)
@@ -109,6 +116,15 @@ def _build(config: TrainConfig, timers: list[Timer]) -> tuple[Exchange, Algorith
         )
     source = make_source(config, algorithm, exchange, timer=timers[-1], learner_timer=timer, threads=threads)
     return exchange, algorithm, source
+
+
+def check_one_process(config: TrainConfig) -> None:
+    """Check a run that this process trains or drives alone, before it starts. Errors: UsageError."""
+    ranks.refuse_many(config.run.engine)
+    check_divisible(config, 1)
+    if not config.is_topology and not config.consoles_on_device:
+        threads = rank_threads(max(0, config.run.threads_per_rank), 1)
+        check_threads_serve(config, config.hyper.num_envs, threads)
 
 
 def default_run_directory(config: TrainConfig) -> Path:

@@ -38,7 +38,7 @@ scale
 topology
 train
 agent
-evaluate
+evaluate learning
 play bench data_parallel
 commands
 cli

@@ -179,21 +179,15 @@ def _take_over(run: Path) -> None:
 
 def _run(config, arguments: list[str], *, resume: Path | None) -> int:
     """Train in this process, as one of several ranks, or as the parent that starts them."""
-    from parcade.build.groups import check_threads_serve
     from parcade.cluster import mpi, ranks
     from parcade.cluster.launch import Job, run_ranks
     from parcade.config import check_divisible
     from parcade.run_directory import remove_unused
     from parcade.threads import rank_threads
-    from parcade.train import start_run
+    from parcade.train import check_one_process, start_run
 
     if config.run.engine != "mpi":
-        ranks.refuse_many(config.run.engine)
-        check_divisible(config, 1)
-        if not config.is_topology and not config.consoles_on_device:
-            check_threads_serve(
-                config, config.hyper.num_envs, rank_threads(max(0, config.run.threads_per_rank), 1)
-            )
+        check_one_process(config)
         run = resume or start_run(config)
         return _train_here(config, run, resume is not None)
     if ranks.launched_as_rank():
