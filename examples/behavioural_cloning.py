@@ -109,7 +109,7 @@ class Clone(nn.Module):
         super().__init__()
         shape, dtype = tuple(observations.shape[1:]), observations.numpy().dtype
         config = NetworkConfig(network=agent.config.hyper.network.network, hidden=hidden)
-        self.policy = Policy(shape, dtype, agent.policy.num_actions, config, "actor_critic")
+        self.policy = Policy(shape, dtype, agent.policy.actions.count, config, "actor_critic")
         if self.policy.statistics is not None:
             self.policy.statistics.merge(self.policy.statistics.moments_of(observations))
 

@@ -13,15 +13,20 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Arcade": "parcade.atari",
+    "Callback": "parcade.report.callbacks",
     "EnvSettings": "parcade.envs",
+    "NetworkConfig": "parcade.policy",
     "TrainConfig": "parcade.config",
+    "Trained": "parcade.learning",
     "RunConfig": "parcade.config",
     "UsageError": "parcade.errors",
+    "learn": "parcade.learning",
     "load": "parcade.agent",
     "make": "parcade.integrations.gym",
     "make_vec": "parcade.envs",
     "register_algorithm": "parcade.algorithms.table",
     "register_backend": "parcade.envs.backends",
+    "register_network": "parcade.networks",
     "run_training": "parcade.train",
     "start_run": "parcade.train",
 }

@@ -26,11 +26,15 @@ class Agent:
     Attributes: ``config`` of the run, ``policy``, ``frames`` of training, and ``acts_greedily``, true if the
     algorithm always takes the likeliest action. A Q policy explores with at most the final epsilon of its
     training.
+
+    Args:
+        run: the run's directory.
+        env: the run's environment, if it needs a module: ``MODULE:ID`` (see ``load_config``).
     """
 
-    def __init__(self, run: str | Path) -> None:
+    def __init__(self, run: str | Path, env: str = "") -> None:
         run = agent_directory(run)
-        self.config = load_config(run)
+        self.config = load_config(run, env)
         tensors, self.frames = read_policy(run)
         algorithm = algorithm_row(self.config.run.algorithm).make
         self.acts_greedily = algorithm.acts_greedily
@@ -39,7 +43,7 @@ class Agent:
         self.policy = Policy(
             observation.shape,
             observation.dtype,
-            int(spaces.single_action_space.n),
+            spaces.single_action_space,
             self.config.hyper.network,
             algorithm.head,
         )
@@ -68,12 +72,12 @@ class Agent:
     def act(
         self, observations: np.ndarray, starts: np.ndarray | None = None, greedy: bool = False
     ) -> np.ndarray:
-        """Return the actions for n environments, ``[n]`` int64.
+        """Return the actions for n environments: ``[n]`` int64, or ``[n, *shape]`` within a Box space.
 
         Args:
             observations: ``[n, ...]`` as the environment returns them.
             starts: ``[n]`` bool, true for the first observation of an episode. A recurrent policy needs it.
-            greedy: take the likeliest action instead of sampling from the policy.
+            greedy: take the likeliest action (the mean, if continuous) instead of sampling from the policy.
 
         Errors: UsageError for observations or starts of another shape.
         """
@@ -91,18 +95,23 @@ class Agent:
         if starts is not None and np.shape(starts) != (n,):
             raise UsageError(f"starts have shape {np.shape(starts)}; expected [{n}], one per observation")
         begun = torch.zeros(n, dtype=torch.bool) if starts is None else torch.as_tensor(starts)
-        uniforms = None if greedy or self.acts_greedily else torch.rand(n, 2, generator=self._generator)
+        uniforms = None
+        if not (greedy or self.acts_greedily):
+            uniforms = torch.rand(n, self.policy.actions.noise_columns, generator=self._generator)
         if self._state is not None and self._state.shape[1] != n:
             self._state = None
         with self._precision.autocast():
             acted = self.policy.act(observations, uniforms, self._state, begun)
         self._state = acted.state
-        return acted.actions.numpy()
+        return self.policy.actions.for_env(acted.actions.numpy())
 
 
-def load(run: str | Path) -> Agent:
+def load(run: str | Path, env: str = "") -> Agent:
     """Load the trained agent of a run directory, or ``zoo:NAME`` from this package.
 
-    Errors: UsageError when the directory holds no usable checkpoint, or the zoo no such agent.
+    ``env`` names the environment if the run's config has one as ``MODULE:ID``: a run directory alone imports
+    no module. A module that is already imported needs no naming.
+    Errors: UsageError when the run holds no usable checkpoint, its environment is not named, or the zoo has
+    no such agent.
     """
-    return Agent(run)
+    return Agent(run, env)

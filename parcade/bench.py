@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 
+from parcade.actions import BoxActions, actions_of
 from parcade.envs import make_vec
 from parcade.envs.games import canonical_game, is_atari
 from parcade.envs.settings import EnvSettings, env_preset
@@ -168,10 +169,15 @@ def _observing(flags: BenchFlags, num_envs: int) -> Stage:
     )
     generator = np.random.default_rng(0)
     env.reset(seed=0)
-    num_actions = int(env.single_action_space.n)
+    kind = actions_of(env.single_action_space)
+
+    def draw() -> np.ndarray:
+        if isinstance(kind, BoxActions):
+            return kind.for_env(generator.standard_normal((num_envs, kind.count)))
+        return generator.integers(0, kind.count, num_envs)
 
     def turn() -> tuple[int, int]:
-        return int(env.step(generator.integers(0, num_actions, num_envs))[4]["frames"].sum()), num_envs
+        return int(env.step(draw())[4]["frames"].sum()), num_envs
 
     def turn_on_device() -> tuple[int, int]:
         """Play several steps, then read one number, which waits for all of them."""
@@ -179,7 +185,7 @@ def _observing(flags: BenchFlags, num_envs: int) -> Stage:
 
         frames = 0
         for _ in range(STEPS_A_TURN):
-            actions = torch.from_numpy(generator.integers(0, num_actions, num_envs)).to(env.device)
+            actions = torch.from_numpy(draw()).to(env.device)
             frames = frames + env.step(actions)[4]["frames"].sum()
         return int(frames), STEPS_A_TURN * num_envs
 

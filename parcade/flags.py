@@ -147,8 +147,10 @@ def _one_line(box: str, prog: str, whose: Callable[[str], str]) -> str:
 
 @dataclass(frozen=True)
 class PresetFlags:
-    """Sources of the default values."""
+    """Sources of the default values, and your own environment."""
 
+    env: str = ""
+    """Your own environment, in place of GAME: MODULE:ID, where the module registers the Gymnasium id."""
     preset: str = ""
     """A named set of flags; explicit flags override it. One of pong_fast, pong_gpu, pong_pqn, pong_a2c,
     pong_vtrace, pong_dqn, pong_impala, pong_apex, pong_gorila, pong_a3c, pong_async_q, pong_ga3c, pong_es and
@@ -194,7 +196,12 @@ def parse_training(arguments: list[str]) -> TrainConfig:
     if preset:
         # The user's arguments follow the preset's flags and so override them.
         arguments = preset_flags(preset) + arguments
-    trained = _trained_config(_value_of("from-agent", arguments, ""))
+    env = _value_of("env", arguments, "")
+    if env:
+        if not arguments[0].startswith("-"):
+            raise UsageError(f"got the game {arguments[0]} and --env {env}; leave one of them out")
+        arguments = [env, *arguments]
+    trained = _trained_config(_value_of("from-agent", arguments, ""), env)
     algorithm = trained.run.algorithm if trained else RunConfig().algorithm
     row = algorithm_row(_value_of("algorithm", arguments, algorithm))
     of_id = settings_of_id(next((word for word in arguments if word.startswith("ALE/")), ""))
@@ -224,9 +231,9 @@ def parse_training(arguments: list[str]) -> TrainConfig:
     return TrainConfig(flags.game, flags.run, flags.env, flags.hyper, topology)
 
 
-def _trained_config(agent: str) -> TrainConfig | None:
+def _trained_config(agent: str, env: str) -> TrainConfig | None:
     """Return the config of the agent that a run starts from, None without one. Errors: UsageError."""
-    return load_config(agent_directory(agent)) if agent else None
+    return load_config(agent_directory(agent), env) if agent else None
 
 
 def split_flags(

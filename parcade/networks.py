@@ -9,14 +9,46 @@ right (ImpalaResNet); Mnih 2013, arXiv 1312.5602 (layers of the small CNN, here 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from parcade.errors import UsageError, unknown_name
+from parcade.plugins import load_plugins
+from parcade.ranges import Positive, Range, check_ranges
+
+WIDEST_LAYER = 1_000_000
+
+
+@dataclass(frozen=True)
+class NetworkConfig:
+    """The policy's network."""
+
+    network: str = "auto"
+    """Network architecture: small_cnn, fine_cnn, nature_cnn, impala_resnet, karpathy_mlp, ram_mlp, mlp, or a
+    plugin's; auto selects the small CNN for images, two layers of 512 units for RAM, and an MLP for
+    vectors."""
+    hidden: Annotated[int, Range(1, WIDEST_LAYER)] = 256
+    """Width of the dense layer."""
+    layer_norm: bool = False
+    """Apply layer normalisation in a CNN (PQN needs it)."""
+    dueling: bool = False
+    """Compute Q values as V(x) plus advantages of mean 0 (Wang 2016, arXiv 1511.06581, eq. 9)."""
+    lstm: Annotated[int, Range(0, WIDEST_LAYER)] = 0
+    """Width of an LSTM between network and heads; 0 disables it."""
+    normalize_input: bool = True
+    """Subtract a running mean from every pixel and divide by a running standard deviation."""
+    input_clip: Positive = 5.0
+    """Clip normalised inputs to plus or minus this value."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
 
 
 def orthogonal(layer: nn.Module, gain: float = math.sqrt(2)) -> nn.Module:
@@ -158,13 +190,60 @@ class KarpathyMLP(nn.Module):
         return F.relu(self.dense(x.flatten(1)))
 
 
-NETWORKS = ("auto", "small_cnn", "fine_cnn", "nature_cnn", "impala_resnet", "karpathy_mlp", "ram_mlp", "mlp")
 SMALL_CNN = ((16, 8, 4), (32, 4, 2))
 # All strides are 2, which preserves the position of objects of one or two pixels.
 FINE_CNN = ((16, 4, 2), (32, 4, 2), (32, 3, 2))
 NATURE_CNN = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
 RAM_BYTES = 128  # of an Atari 2600
 RAM_WIDTHS = (512, 512)
+
+
+def _check_images(observation_shape: tuple[int, ...], config: NetworkConfig) -> None:
+    if len(observation_shape) not in (3, 4):
+        raise UsageError(
+            f"network {config.network} needs images [frames, height, width] or [frames, height, width, 3]; "
+            f"got {observation_shape}; use --network auto"
+        )
+
+
+def _conv_net(
+    layers: tuple[tuple[int, int, int], ...], observation_shape: tuple[int, ...], config: NetworkConfig
+) -> nn.Module:
+    _check_images(observation_shape, config)
+    return ConvNet(observation_shape, layers, config.hidden, config.layer_norm)
+
+
+def _impala_resnet(observation_shape: tuple[int, ...], config: NetworkConfig) -> nn.Module:
+    _check_images(observation_shape, config)
+    return ImpalaResNet(observation_shape, config.hidden)
+
+
+Build = Callable[[tuple[int, ...], NetworkConfig], nn.Module]
+NETWORKS: dict[str, Build] = {
+    "small_cnn": functools.partial(_conv_net, SMALL_CNN),
+    "fine_cnn": functools.partial(_conv_net, FINE_CNN),
+    "nature_cnn": functools.partial(_conv_net, NATURE_CNN),
+    "impala_resnet": _impala_resnet,
+    "karpathy_mlp": lambda shape, config: KarpathyMLP(math.prod(shape)),
+    "ram_mlp": lambda shape, config: MLP(math.prod(shape), RAM_WIDTHS, nn.ReLU),
+    "mlp": lambda shape, config: MLP(math.prod(shape), (config.hidden, config.hidden), nn.Tanh),
+}
+
+
+def register_network(name: str, build: Build) -> None:
+    """Add a network, for ``parcade train --network NAME``.
+
+    Args:
+        build: ``build(observation_shape, config)`` returns a torch module from float32
+            ``[N, *observation_shape]`` to ``[N, F]``, with F as its attribute ``num_features``. ``config`` is
+            the ``NetworkConfig``: ``hidden`` is the width the user asked for. Initial weights must come from
+            torch's global generator, which the run has seeded.
+
+    Errors: UsageError for a name that is in use.
+    """
+    if name in NETWORKS or name == "auto":
+        raise UsageError(f"network {name!r} exists already; choose another name")
+    NETWORKS[name] = build
 
 
 def _network_for(observation_shape: tuple[int, ...]) -> str:
@@ -174,33 +253,28 @@ def _network_for(observation_shape: tuple[int, ...]) -> str:
     return "ram_mlp" if len(observation_shape) <= 2 and observation_shape[-1] == RAM_BYTES else "mlp"
 
 
-def build_torso(
-    network: str, observation_shape: tuple[int, ...], hidden: int, layer_norm: bool = False
-) -> nn.Module:
-    """Build the network of this name, from ``[N, *observation_shape]`` to ``[N, torso.num_features]``.
+def check_network(name: str) -> None:
+    """Check that a network of this name exists. Errors: UsageError with the nearest name."""
+    if name not in NETWORKS and name != "auto":
+        load_plugins()
+        if name not in NETWORKS:
+            raise unknown_name("network", name, ["auto", *NETWORKS])
+
+
+def build_torso(config: NetworkConfig, observation_shape: tuple[int, ...]) -> nn.Module:
+    """Build the config's network, from ``[N, *observation_shape]`` to ``[N, torso.num_features]``.
 
     ``auto`` selects the small CNN for images of 36 rows or more, ``ram_mlp`` for a console's RAM or a stack
     of it, and an MLP for anything else.
 
     Errors: UsageError for an unknown name or an image shape the network does not support.
     """
-    if network == "auto":
-        network = _network_for(observation_shape)
-    num_inputs = math.prod(observation_shape)
-    if network == "mlp":
-        return MLP(num_inputs, (hidden, hidden), nn.Tanh)
-    if network == "ram_mlp":
-        return MLP(num_inputs, RAM_WIDTHS, nn.ReLU)
-    if network == "karpathy_mlp":
-        return KarpathyMLP(num_inputs)
-    if network not in NETWORKS:
-        raise unknown_name("network", network, NETWORKS)
-    if len(observation_shape) not in (3, 4):
+    check_network(config.network)
+    name = _network_for(observation_shape) if config.network == "auto" else config.network
+    torso = NETWORKS[name](observation_shape, config)
+    if not isinstance(getattr(torso, "num_features", None), int):
         raise UsageError(
-            f"network {network} needs images [frames, height, width] or [frames, height, width, 3]; "
-            f"got {observation_shape}; use --network auto"
+            f"network {name!r} is a {type(torso).__name__} without num_features; "
+            "set this attribute to the width of its output"
         )
-    layers = {"small_cnn": SMALL_CNN, "fine_cnn": FINE_CNN, "nature_cnn": NATURE_CNN}
-    if network in layers:
-        return ConvNet(observation_shape, layers[network], hidden, layer_norm)
-    return ImpalaResNet(observation_shape, hidden)
+    return torso

@@ -1,51 +1,23 @@
 """The policy: input statistics, network, memory and heads in one module, for acting and learning.
 
-Shapes: T steps, B environments, A actions, H recurrent width. A recurrent state is ``[2, B, H]`` (hidden and
+Shapes: T steps, B environments, S scores (one per action; for continuous actions see ``actions.py``), H
+recurrent width. A recurrent state is ``[2, B, H]`` (hidden and
 cell); a feed-forward policy has none. ``starts[t]`` ``[B]`` is true where observation t begins an episode.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Annotated, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
+from gymnasium.spaces import Space
 from torch import Tensor, nn
 
-from parcade.networks import build_torso, orthogonal
+from parcade.actions import BoxActions, actions_of
+from parcade.networks import NetworkConfig, build_torso, orthogonal
 from parcade.precision import full_precision
-from parcade.ranges import Positive, Range, check_ranges
-from parcade.rl.losses import log_prob_of
-
-WIDEST_LAYER = 1_000_000
-
-
-@dataclass(frozen=True)
-class NetworkConfig:
-    """The policy's network."""
-
-    network: Literal[
-        "auto", "small_cnn", "fine_cnn", "nature_cnn", "impala_resnet", "karpathy_mlp", "ram_mlp", "mlp"
-    ] = "auto"
-    """Network architecture; auto selects the small CNN for images, two layers of 512 units for RAM, and an
-    MLP for vectors."""
-    hidden: Annotated[int, Range(1, WIDEST_LAYER)] = 256
-    """Width of the dense layer."""
-    layer_norm: bool = False
-    """Apply layer normalisation in a CNN (PQN needs it)."""
-    dueling: bool = False
-    """Compute Q values as V(x) plus advantages of mean 0 (Wang 2016, arXiv 1511.06581, eq. 9)."""
-    lstm: Annotated[int, Range(0, WIDEST_LAYER)] = 0
-    """Width of an LSTM between network and heads; 0 disables it."""
-    normalize_input: bool = True
-    """Subtract a running mean from every pixel and divide by a running standard deviation."""
-    input_clip: Positive = 5.0
-    """Clip normalised inputs to plus or minus this value."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self)
 
 
 class RunningStatistics(nn.Module):
@@ -101,7 +73,7 @@ class RunningStatistics(nn.Module):
 
 
 class PolicyOutput(NamedTuple):
-    """Scores ``[T, B, A]`` (logits or Q values), values ``[T, B]``, recurrent state after the last step."""
+    """Scores ``[T, B, S]`` (logits or Q values), values ``[T, B]``, recurrent state after the last step."""
 
     scores: Tensor
     values: Tensor
@@ -109,7 +81,8 @@ class PolicyOutput(NamedTuple):
 
 
 class Acted(NamedTuple):
-    """One decision: actions ``[B]`` int64; their log_prob, value and score ``[B]``; next recurrent state."""
+    """One decision: actions ``[B]`` int64, or ``[B, D]`` float32 if continuous; their log_prob, value and
+    score ``[B]``; next recurrent state."""
 
     actions: Tensor
     log_prob: Tensor
@@ -124,25 +97,25 @@ class Policy(nn.Module):
     Args:
         observation_shape: shape of one observation, e.g. ``(4, 42, 42)``.
         observation_dtype: numpy dtype; uint8 inputs are scaled to [0, 1] if the input is not normalised.
-        num_actions: A.
+        actions: the environment's action space, or a number of alternatives.
         config: the network's settings.
-        head: ``actor_critic``: scores are logits, and actions are sampled from their softmax;
-            ``q``: scores are Q values, and actions are epsilon-greedy.
+        head: ``actor_critic``: scores are parameters of the distribution from which actions are sampled:
+            logits, or means and deviations; ``q``: scores are Q values, and actions are epsilon-greedy.
     """
 
     def __init__(
         self,
         observation_shape: tuple[int, ...],
         observation_dtype: np.dtype,
-        num_actions: int,
+        actions: Space | int,
         config: NetworkConfig,
         head: Literal["actor_critic", "q"],
     ) -> None:
         super().__init__()
         self.head = head
-        self.num_actions = num_actions
+        self.actions = actions_of(actions)
         self.observation_shape = observation_shape
-        self.torso = build_torso(config.network, observation_shape, config.hidden, config.layer_norm)
+        self.torso = build_torso(config, observation_shape)
         num_features = self.torso.num_features
         self.lstm = None
         if config.lstm:
@@ -152,11 +125,15 @@ class Policy(nn.Module):
             num_features = config.lstm
         plain = config.network == "karpathy_mlp"
         self.actor = orthogonal(
-            nn.Linear(num_features, num_actions, bias=not plain), 0.01 if head == "actor_critic" else 1.0
+            nn.Linear(num_features, self.actions.count, bias=not plain),
+            0.01 if head == "actor_critic" else 1.0,
         )
         if plain:
             # The difference of two scores has the deviation of Karpathy's single score, 1 / sqrt(inputs).
             nn.init.normal_(self.actor.weight, std=1 / math.sqrt(2 * num_features))
+        # The deviation of continuous actions does not depend on the observation; it starts at 1.
+        is_box = isinstance(self.actions, BoxActions)
+        self.log_deviation = nn.Parameter(torch.zeros(self.actions.count)) if is_box else None
         self.critic = None
         if head == "actor_critic" and not plain:
             self.critic = orthogonal(nn.Linear(num_features, 1), 1.0)
@@ -226,6 +203,8 @@ class Policy(nn.Module):
         with full_precision(features.device.type):
             features = features.float()
             scores = self.actor(features).view(T, B, -1)
+            if self.log_deviation is not None:
+                scores = torch.cat([scores, self.log_deviation.expand_as(scores)], -1)
             if self.duel is not None:
                 scores = self.duel(features).view(T, B, 1) + scores - scores.mean(-1, keepdim=True)  # eq. 9
             values = None if self.critic is None else self.critic(features).view(T, B)
@@ -260,24 +239,22 @@ class Policy(nn.Module):
     ) -> Acted:
         """Choose one action for each of B environments.
 
-        Shapes: observations ``[B, ...]``, uniforms ``[B, 2]`` in [0, 1] (None acts greedily), starts ``[B]``
-        bool, epsilon ``[B]``, which replaces the policy's epsilon.
+        Shapes: observations ``[B, ...]``, uniforms ``[B, actions.noise_columns]`` in [0, 1] (None acts
+        greedily), starts ``[B]`` bool, epsilon ``[B]``, which replaces the policy's epsilon.
         """
         scores, values, state = self(observations[None], state, None if starts is None else starts[None])
         scores, values = scores[0], values[0]
-        greedy = scores.argmax(-1)
         if uniforms is None:
-            actions = greedy
+            actions = self.actions.best(scores)
         elif self.head == "q":
             # A float64 just below 1 rounds to 1 in float32.
-            explored = (uniforms[:, 1] * self.num_actions).long().clamp_(max=self.num_actions - 1)
+            explored = (uniforms[:, 1] * self.actions.count).long().clamp_(max=self.actions.count - 1)
             actions = torch.where(
-                uniforms[:, 0] < (self.epsilon if epsilon is None else epsilon), explored, greedy
+                uniforms[:, 0] < (self.epsilon if epsilon is None else epsilon),
+                explored,
+                self.actions.best(scores),
             )
         else:
-            cumulative = scores.softmax(-1).cumsum(-1)
-            actions = (
-                (cumulative < uniforms[:, :1] * cumulative[:, -1:]).sum(-1).clamp_(max=self.num_actions - 1)
-            )
-        taken = scores.gather(-1, actions.unsqueeze(-1)).squeeze(-1)
-        return Acted(actions, log_prob_of(scores, actions), values, taken, state)
+            actions = self.actions.sample(scores, uniforms)
+        log_prob, taken = self.actions.log_prob(scores, actions), self.actions.score(scores, actions)
+        return Acted(actions, log_prob, values, taken, state)

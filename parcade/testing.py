@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Discrete, Space
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
@@ -20,21 +20,20 @@ from parcade.random import uniforms
 class TinyVectorEnv(VectorEnv):
     """Base class of the built-in tasks: step counters, random numbers and autoreset.
 
-    A task sets ``observation_shape`` and ``num_actions`` and implements ``_start``, ``_advance`` and
+    A task sets ``observation_shape`` and ``single_action_space`` and implements ``_start``, ``_advance`` and
     ``_observe``.
     State: ``key`` ``[n]`` uint64 (the seed), ``episode`` ``[n]`` int64, ``clock`` ``[n]`` int64 (steps since
     the start of the episode), and the task's own arrays, named in ``state_names``.
     """
 
     observation_shape: tuple[int, ...]
-    num_actions: int
+    single_action_space: Space
     state_names: tuple[str, ...] = ()
     gives_state = True
 
     def __init__(self, num_envs: int) -> None:
         self.num_envs = num_envs
         self.single_observation_space = Box(0, 255, self.observation_shape, np.uint8)
-        self.single_action_space = Discrete(self.num_actions)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
@@ -108,7 +107,7 @@ class TinyCatch(TinyVectorEnv):
     """
 
     observation_shape = (1, 6, 5)
-    num_actions = 3
+    single_action_space = Discrete(3)
     state_names = ("ball", "paddle")
 
     def _start(self, which: np.ndarray, u: np.ndarray) -> None:
@@ -136,7 +135,7 @@ class TinyMemory(TinyVectorEnv):
     """
 
     observation_shape = (4,)
-    num_actions = 2
+    single_action_space = Discrete(2)
     state_names = ("cue",)
 
     def _start(self, which: np.ndarray, u: np.ndarray) -> None:
@@ -157,11 +156,37 @@ class TinyMemory(TinyVectorEnv):
         return shown
 
 
+class TinyAim(TinyVectorEnv):
+    """Point at a target with two real numbers: one of five cues c in -1, -0.5, ..., 1 asks for (c, -c).
+
+    A step's reward is 1 minus the distance, at best 1. An episode has four steps. Random actions within the
+    space average a score of -0.2, the point (0, 0) averages 0.6.
+    """
+
+    observation_shape = (5,)
+    single_action_space = Box(-1.0, 1.0, (2,), np.float32)
+    state_names = ("cue",)
+
+    def _start(self, which: np.ndarray, u: np.ndarray) -> None:
+        self.cue[which] = (u * 5).astype(np.int64)[which]
+
+    def _advance(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        target = np.stack([self.cue / 2 - 1, 1 - self.cue / 2], axis=1)
+        rewards = 1 - np.hypot(*(actions.astype(np.float64) - target).T)
+        self.cue = (self.cue + 2) % 5
+        return rewards, self.clock >= 4, np.zeros(self.num_envs, bool)
+
+    def _observe(self) -> np.ndarray:
+        shown = np.zeros((self.num_envs, 5), np.uint8)
+        shown[np.arange(self.num_envs), self.cue] = 255
+        return shown
+
+
 class TinyForever(TinyVectorEnv):
     """Reward 1 per step, truncated after ten steps: V is 1 / (1 - gamma) with correct truncation, not 10."""
 
     observation_shape = (2,)
-    num_actions = 2
+    single_action_space = Discrete(2)
 
     def _start(self, which: np.ndarray, u: np.ndarray) -> None:
         pass
@@ -177,6 +202,7 @@ TINY_TASKS: dict[str, type[TinyVectorEnv]] = {
     "tiny_catch": TinyCatch,
     "tiny_memory": TinyMemory,
     "tiny_forever": TinyForever,
+    "tiny_aim": TinyAim,
 }
 
 

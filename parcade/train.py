@@ -14,6 +14,7 @@ from typing import Any
 
 from parcade import run_directory
 from parcade.algorithms.base import Algorithm
+from parcade.build.groups import check_threads_serve
 from parcade.build.learner import make_algorithm, make_exchange
 from parcade.build.reporting import open_reporter, open_view
 from parcade.build.source import make_source
@@ -24,18 +25,21 @@ from parcade.config import TrainConfig, check_device, check_divisible, check_pro
 from parcade.device_timing import attach_device_clock
 from parcade.devices import free_device_memory, torch_device
 from parcade.doctor.start import warn_at_start
-from parcade.envs.games import score_milestones
+from parcade.envs.games import file_word, score_milestones
 from parcade.exchange.base import Exchange
 from parcade.experience.source import Source
 from parcade.loop import train
 from parcade.profile.recorder import recorder_from_environment
+from parcade.report.callbacks import Callbacks
 from parcade.report.progress import Progress
 from parcade.report.result import write_result
-from parcade.threads import set_threads
+from parcade.threads import rank_threads, set_threads
 from parcade.timing import Timer
 
 
-def run_training(config: TrainConfig, run: Path, *, resume: bool = False) -> dict[str, Any] | None:
+def run_training(
+    config: TrainConfig, run: Path, *, resume: bool = False, callbacks: Callbacks | None = None
+) -> dict[str, Any] | None:
     """Train by the config in an existing run directory; return the content of ``result.json`` on rank 0.
 
     Under mpiexec, srun or torchrun, every rank calls this function.
@@ -47,11 +51,13 @@ def run_training(config: TrainConfig, run: Path, *, resume: bool = False) -> dic
         if config.is_topology:
             from parcade.topology.run import run_topology
 
-            return run_topology(config, run, timers[0], resume=resume)
-        return _run_training(config, run, timers, resume)
+            return run_topology(config, run, timers[0], resume=resume, callbacks=callbacks)
+        return _run_training(config, run, timers, resume, callbacks or Callbacks())
 
 
-def _run_training(config: TrainConfig, run: Path, timers: list[Timer], resume: bool) -> dict[str, Any] | None:
+def _run_training(
+    config: TrainConfig, run: Path, timers: list[Timer], resume: bool, callbacks: Callbacks
+) -> dict[str, Any] | None:
     timer = timers[0]
     exchange, algorithm, source = _build(config, timers)
     actor_timer = timers[1] if len(timers) > 1 else None
@@ -77,6 +83,7 @@ def _run_training(config: TrainConfig, run: Path, timers: list[Timer], resume: b
             actor_timer=actor_timer,
             save=checkpointer.save,
             on_iteration=recorder and recorder.end_iteration,
+            callbacks=callbacks,
         )
         with outputs as reporter:
             train(algorithm, source, exchange, reporter)
@@ -111,10 +118,19 @@ def _build(config: TrainConfig, timers: list[Timer]) -> tuple[Exchange, Algorith
     return exchange, algorithm, source
 
 
+def check_one_process(config: TrainConfig) -> None:
+    """Check a run that this process trains or drives alone, before it starts. Errors: UsageError."""
+    ranks.refuse_many(config.run.engine)
+    check_divisible(config, 1)
+    if not config.is_topology and not config.consoles_on_device:
+        threads = rank_threads(max(0, config.run.threads_per_rank), 1)
+        check_threads_serve(config, config.hyper.num_envs, threads)
+
+
 def default_run_directory(config: TrainConfig) -> Path:
     """Return runs/GAME-ALGORITHM-sSEED-TIME, relative to the working directory."""
     now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-    return Path("runs") / f"{config.game.replace('/', '_')}-{config.run.algorithm}-s{config.run.seed}-{now}"
+    return Path("runs") / f"{file_word(config.game)}-{config.run.algorithm}-s{config.run.seed}-{now}"
 
 
 def start_run(config: TrainConfig) -> Path:

@@ -38,7 +38,10 @@ BAD = {
         ["train", "pong", "--env-preset", "dqn"],
         "unknown environment preset 'dqn'",
     ),
-    "an unknown network": (["train", "pong", "--network", "resnet"], "invalid choice 'resnet'"),
+    "an unknown network": (
+        ["train", "pong", "--network", "resnet"],
+        "unknown network 'resnet'; did you mean 'impala_resnet'?",
+    ),
     "no game": (["train"], "train"),
     "no environments": (["train", "pong", "--num-envs", "0"], "num_envs=0 is below 1"),
     "a discount above one": (["train", "pong", "--gamma", "1.5"], "gamma=1.5 is not in [0, 1]"),

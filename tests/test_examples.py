@@ -34,3 +34,10 @@ def test_ppo_in_one_file_learns_the_bits_of_the_command_it_names(tmp_path, frame
     assert torch.equal(*vectors)
     fresh = example.train(seed=5, total_frames=0)
     assert not torch.equal(vectors[0], torch.nn.utils.parameters_to_vector(fresh.parameters()).detach())
+
+
+def test_learning_from_python_ends_at_the_score_it_is_asked_for(tmp_path, capsys):
+    words = ["tiny_catch", "--score", "0.5", "--total-frames", "60000", "--run-dir", str(tmp_path / "run")]
+    trained = load_example("learn_from_python").main(words)
+    assert trained.result["finished_by"] == "stopped" and trained.result["score_mean"] >= 0.5
+    assert "best episode: Episode(score=1.0" in capsys.readouterr().out

@@ -21,7 +21,7 @@ machine run_directory
 zoo
 threads devices precision
 device_timing capture rl
-networks parameters
+networks parameters actions
 policy
 compiled
 atari
@@ -39,7 +39,7 @@ scale
 topology
 train
 agent
-evaluate
+evaluate learning
 suite
 play bench data_parallel
 commands

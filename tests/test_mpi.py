@@ -64,17 +64,20 @@ def test_allreduce_on_three_ranks(allreduce_checks, check):
     assert allreduce_checks.count(f"ok: {check}") == 3
 
 
-def test_one_rank_and_two_ranks_play_the_same_games(tmp_path):
+@pytest.mark.parametrize("game", ["tiny_catch", "tiny_aim"])
+def test_one_rank_and_two_ranks_play_the_same_games(tmp_path, game):
     """With one update per batch, two ranks average to one rank's gradient; scores agree up to rounding."""
+    train = [game if word == "tiny_catch" else word for word in TRAIN]
     shape = ["--num-envs", "8", "--epochs", "1", "--num-minibatches", "1", "--total-frames", "1280"]
     alone, both = tmp_path / "alone", tmp_path / "both"
-    code, _, err = run([*TRAIN, *shape, "--engine", "serial", "--run-dir", str(alone)])
+    code, _, err = run([*train, *shape, "--engine", "serial", "--run-dir", str(alone)])
     assert code == 0, err
-    code, _, err = run([*TRAIN, *shape, "--engine", "mpi", "--ranks", "2", "--run-dir", str(both)])
+    code, _, err = run([*train, *shape, "--engine", "mpi", "--ranks", "2", "--run-dir", str(both)])
     assert code == 0, err
     one, two = (json.loads((d / "result.json").read_text()) for d in (alone, both))
-    for name in ("frames", "steps", "updates", "episodes", "score_mean"):
+    for name in ("frames", "steps", "updates", "episodes"):
         assert one[name] == two[name], name
+    assert one["score_mean"] == pytest.approx(two["score_mean"], rel=1e-5 if game == "tiny_aim" else 0)
     first, second = checkpoint_tensors(alone), checkpoint_tensors(both)
     difference = max(
         (first[n] - second[n]).abs().max() for n in first if n.startswith("policy.") and "weight" in n

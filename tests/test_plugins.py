@@ -1,4 +1,4 @@
-"""Algorithms and backends from outside the package: registered from Python, or found as installed plugins."""
+"""Algorithms, backends and networks from outside the package: registered, or found as installed plugins."""
 
 import importlib.metadata
 from dataclasses import dataclass
@@ -15,6 +15,8 @@ from parcade.cli import main
 from parcade.envs.backends import BACKENDS, backend_row
 from parcade.envs.native import NativeVectorEnv
 from parcade.errors import UsageError
+from parcade.networks import NETWORKS, build_torso
+from parcade.policy import NetworkConfig
 from parcade.run_directory import read_json
 
 
@@ -48,12 +50,24 @@ class Reversed(NativeVectorEnv):
         return observations[:, :, ::-1].copy(), *rest
 
 
+class Doubled(torch.nn.Module):
+    """A toy network whose output is twice as wide as the user asks for."""
+
+    def __init__(self, observation_shape, config):
+        super().__init__()
+        self.num_features = 2 * config.hidden
+        self.dense = torch.nn.Linear(int(np.prod(observation_shape)), self.num_features)
+
+    def forward(self, x):
+        return self.dense(x.flatten(1)).tanh()
+
+
 @pytest.fixture
 def tables():
     """The tables, restored after the test."""
-    before = dict(ALGORITHMS), dict(BACKENDS)
+    before = dict(ALGORITHMS), dict(BACKENDS), dict(NETWORKS)
     yield
-    for table, rows in zip((ALGORITHMS, BACKENDS), before, strict=True):
+    for table, rows in zip((ALGORITHMS, BACKENDS, NETWORKS), before, strict=True):
         table.clear()
         table.update(rows)
 
@@ -82,6 +96,24 @@ def test_a_registered_backend_emulates_for_make_vec_and_training(tables, tmp_pat
         parcade.make_vec("pong", 2, "reversed", warm_up_steps=5)
 
 
+def test_a_registered_network_trains_on_images_is_saved_and_plays(tables, tmp_path, capsys):
+    parcade.register_network("doubled", Doubled)
+    run = ["--run-dir", str(tmp_path / "run"), "--total-frames", "600", "--threads-per-rank", "1"]
+    size = ["--image-height", "42", "--image-width", "42", "--num-envs", "2", "--unroll-length", "8"]
+    assert main(["train", "pong", "--network", "doubled", "--hidden", "5", *size, *run]) == 0
+    policy = parcade.load(tmp_path / "run").policy
+    assert isinstance(policy.torso, Doubled) and policy.actor.weight.shape == (6, 10)
+    del NETWORKS["doubled"]
+    with pytest.raises(UsageError, match="unknown network 'doubled'; expected one of auto, small_cnn"):
+        parcade.load(tmp_path / "run")
+
+
+def test_a_network_without_its_width_is_refused(tables):
+    parcade.register_network("bare", lambda shape, config: torch.nn.Flatten())
+    with pytest.raises(UsageError, match="network 'bare' is a Flatten without num_features; set this"):
+        build_torso(NetworkConfig(network="bare"), (4,))
+
+
 def test_names_in_use_and_engines_of_parts_are_refused(tables):
     with pytest.raises(UsageError, match="algorithm 'ppo' exists already"):
         parcade.register_algorithm("ppo", SignA2C, SignConfig)
@@ -89,6 +121,8 @@ def test_names_in_use_and_engines_of_parts_are_refused(tables):
         parcade.register_algorithm("sign_a2c", SignA2C, SignConfig, engines=("local", "ray"))
     with pytest.raises(UsageError, match="backend 'ale' exists already"):
         parcade.register_backend("ale", Reversed)
+    with pytest.raises(UsageError, match="network 'mlp' exists already"):
+        parcade.register_network("mlp", Doubled)
 
 
 def test_an_installed_plugin_is_found_by_name_in_every_process(tables, monkeypatch):
@@ -96,6 +130,7 @@ def test_an_installed_plugin_is_found_by_name_in_every_process(tables, monkeypat
         def load(self):
             parcade.register_algorithm("sign_a2c", SignA2C, SignConfig)
             parcade.register_backend("reversed", Reversed)
+            parcade.register_network("doubled", Doubled)
 
     monkeypatch.setattr(
         importlib.metadata, "entry_points", lambda group: [Entry()] if group == "parcade" else []
@@ -103,4 +138,5 @@ def test_an_installed_plugin_is_found_by_name_in_every_process(tables, monkeypat
     plugins.load_plugins.cache_clear()
     assert algorithm_row("sign_a2c").make is SignA2C
     assert backend_row("reversed").make is Reversed
+    assert isinstance(build_torso(NetworkConfig(network="doubled"), (4,)), Doubled)
     plugins.load_plugins.cache_clear()

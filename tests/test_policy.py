@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from gymnasium.spaces import Box
 
 from parcade.errors import UsageError
 from parcade.networks import NETWORKS, build_torso
@@ -21,15 +22,15 @@ def small_policy(head="actor_critic", **network):
     "network", [n for n in NETWORKS if n not in ("mlp", "karpathy_mlp", "ram_mlp", "auto")]
 )
 def test_every_picture_network_takes_84x84_pictures(network):
-    torso = build_torso(network, (4, 84, 84), 32)
+    torso = build_torso(NetworkConfig(network=network, hidden=32), (4, 84, 84))
     assert torso(torch.zeros(2, 4, 84, 84)).shape == (2, torso.num_features)
 
 
 def test_a_picture_too_small_for_a_network_is_refused():
     with pytest.raises(UsageError, match="too small"):
-        build_torso("nature_cnn", (4, 20, 20), 32)
+        build_torso(NetworkConfig(network="nature_cnn", hidden=32), (4, 20, 20))
     with pytest.raises(UsageError, match="needs images"):
-        build_torso("small_cnn", (5,), 32)
+        build_torso(NetworkConfig(network="small_cnn", hidden=32), (5,))
 
 
 def test_frames_in_colour_are_channels_of_a_cnn():
@@ -44,7 +45,7 @@ def test_frames_in_colour_are_channels_of_a_cnn():
 
 @pytest.mark.parametrize("shape", [(128,), (4, 128)])
 def test_auto_takes_two_layers_of_512_for_ram(shape):
-    torso = build_torso("auto", shape, 32)
+    torso = build_torso(NetworkConfig(network="auto", hidden=32), shape)
     assert [tuple(layer.weight.shape) for layer in torso.body if isinstance(layer, torch.nn.Linear)] == [
         (512, np.prod(shape)),
         (512, 512),
@@ -127,6 +128,25 @@ def test_actions_are_drawn_with_the_probabilities_of_the_softmax():
     share = torch.bincount(acted.actions, minlength=3) / 30_000
     expected = policy(x[None, :1]).scores[0, 0].softmax(-1)
     assert (share - expected).abs().max() < 0.01
+
+
+def test_continuous_actions_are_drawn_from_the_gaussian_and_clipped_only_for_the_environment():
+    space = Box(np.float32([-1, -0.5]), np.float32([1, 0.5]))
+    policy = Policy((5,), np.float32, space, NetworkConfig(network="mlp", hidden=16), "actor_critic")
+    with torch.no_grad():
+        policy.actor.bias.copy_(torch.tensor([0.5, -0.5]))
+        policy.log_deviation.copy_(torch.tensor([0.0, -1.0]))
+    x = torch.zeros(20_000, 5)
+    acted = policy.act(x, torch.rand(20_000, 2, generator=torch.Generator().manual_seed(5)))
+    mean, deviation = policy(x[None, :1]).scores[0, 0].chunk(2)
+    assert (acted.actions.mean(0) - mean).abs().max() < 0.02
+    assert (acted.actions.std(0) - deviation.exp()).abs().max() < 0.02
+    expected = torch.distributions.Normal(mean, deviation.exp()).log_prob(acted.actions).sum(-1)
+    torch.testing.assert_close(acted.log_prob, expected)
+    assert acted.actions.abs().max() > 3
+    shown = policy.actions.for_env(acted.actions.numpy())
+    assert shown.dtype == np.float32 and np.abs(shown).max(0).tolist() == [1, 0.5]
+    assert torch.equal(policy.act(x[:3], None).actions, mean.expand(3, 2))
 
 
 def test_a_q_policy_explores_epsilon_of_the_time_and_is_greedy_without_noise():

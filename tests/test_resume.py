@@ -33,6 +33,7 @@ CASES = {
     "ppo with overlap": ("ppo", "tiny_catch", {"unroll_length": 8, "network": SMALL}, {"overlap": True}),
     "ppo with an LSTM": ("ppo", "tiny_memory", {"unroll_length": 8, "network": REMEMBERING}, {}),
     "a2c with an LSTM and overlap": ("a2c", "tiny_memory", {"network": REMEMBERING}, {"overlap": True}),
+    "ppo with continuous actions": ("ppo", "tiny_aim", {"unroll_length": 8, "network": SMALL}, {}),
     "pqn": ("pqn", "tiny_forever", {"unroll_length": 8, "network": SMALL}, {}),
     "dqn": ("dqn", "tiny_forever", {"learning_starts": 500, "replay_capacity": 2000, "network": SMALL}, {}),
     "dqn with priorities": (
@@ -42,6 +43,12 @@ CASES = {
         {},
     ),
     "reinforce": ("reinforce", "tiny_catch", {"games_per_update": 20, "network": SMALL}, {}),
+    "vtrace with continuous actions": (
+        "vtrace",
+        "tiny_aim",
+        {"num_envs": 6, "num_groups": 3, "unroll_length": 6, "network": SMALL},
+        {},
+    ),
     "vtrace": (
         "vtrace",
         "tiny_forever",

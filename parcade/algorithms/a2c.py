@@ -18,7 +18,7 @@ from parcade.algorithms.base import Algorithm, AlgorithmConfig, adam_or_rmsprop,
 from parcade.exchange.base import Exchange, OptimizerFactory, set_learning_rate
 from parcade.experience.batch import Batch
 from parcade.ranges import Count, Fraction, NonNegative, Positive
-from parcade.rl.losses import entropy_of, log_prob_of, policy_gradient_loss, squared_error_loss
+from parcade.rl.losses import policy_gradient_loss, squared_error_loss
 from parcade.rl.returns import generalized_advantages
 from parcade.rl.schedules import linear
 
@@ -56,6 +56,7 @@ class A2C(Algorithm):
 
     source_kind: ClassVar[str] = "rollout"
     head: ClassVar[str] = "actor_critic"
+    continuous: ClassVar[bool] = True
 
     def optimizer(self) -> OptimizerFactory:
         return adam_or_rmsprop(self.config)
@@ -89,9 +90,9 @@ class A2C(Algorithm):
         returns = advantages + values.detach()
         if c.normalize_advantages:
             advantages = normalized(advantages, exchange)
-        policy_loss = policy_gradient_loss(log_prob_of(scores, actions), advantages)
+        policy_loss = policy_gradient_loss(self.policy.actions.log_prob(scores, actions), advantages)
         value_loss = squared_error_loss(values, returns)
-        entropy = entropy_of(scores).mean()
+        entropy = self.policy.actions.entropy(scores).mean()
         return policy_loss + c.value_weight * value_loss - c.entropy_weight * entropy, {
             "loss/policy": policy_loss.detach(),
             "loss/value": value_loss.detach(),

@@ -58,6 +58,8 @@ class Algorithm:
     """The meaning of the policy's scores: logits (``actor_critic``) or Q values (``q``)."""
     acts_greedily: ClassVar[bool] = False
     """Whether the learned policy takes the best action instead of sampling one."""
+    continuous: ClassVar[bool] = False
+    """Whether it also learns continuous actions (``Box`` action spaces)."""
 
     def __init__(self, context: AlgorithmContext, config: AlgorithmConfig) -> None:
         self.policy = context.policy
@@ -189,7 +191,7 @@ def shuffled(batch: Batch, num_minibatches: int, generator: torch.Generator) -> 
     Indices count the T * B steps for a feed-forward policy, and the B unrolls for a recurrent one. Shapes
     ``[n]`` int64; sizes differ by at most one.
     """
-    T, B = batch.actions.shape
+    T, B = batch.rewards.shape
     items = T * B if batch.initial_policy_state is None else B
     yield from _permutation(items, generator, batch.actions.device).tensor_split(num_minibatches)
 

@@ -37,8 +37,6 @@ from parcade.ranges import Count, Fraction, NonNegative, Positive
 from parcade.rl.losses import (
     approximate_kl,
     clipped_surrogate_loss,
-    entropy_of,
-    log_prob_of,
     squared_error_loss,
 )
 from parcade.rl.returns import generalized_advantages
@@ -91,6 +89,7 @@ class PPO(Algorithm):
 
     source_kind: ClassVar[str] = "rollout"
     head: ClassVar[str] = "actor_critic"
+    continuous: ClassVar[bool] = True
 
     def optimizer(self) -> OptimizerFactory:
         return lambda parameters: optimizers.Adam(parameters, self.config.learning_rate, eps=1e-5)
@@ -154,10 +153,10 @@ class PPO(Algorithm):
         )
         with self.precision.autocast(self.device):
             scores, values, _ = evaluate(inputs, state, starts)
-        log_prob = log_prob_of(scores, actions)
+        log_prob = self.policy.actions.log_prob(scores, actions)
         policy_loss = clipped_surrogate_loss(log_prob, behaviour_log_prob, advantages, c.clip)
         value_loss = squared_error_loss(values, returns)
-        entropy = entropy_of(scores).mean()
+        entropy = self.policy.actions.entropy(scores).mean()
         return policy_loss + c.value_weight * value_loss - entropy_weight * entropy, {  # eq. 9
             "loss/policy": policy_loss.detach(),
             "loss/value": value_loss.detach(),

@@ -21,7 +21,6 @@ from parcade.exchange.base import Exchange, OptimizerFactory
 from parcade.experience.batch import Batch
 from parcade.policy import NetworkConfig
 from parcade.ranges import Count, Fraction, NonNegative, Positive
-from parcade.rl.losses import entropy_of, log_prob_of
 from parcade.rl.returns import discounted_returns
 
 
@@ -59,6 +58,7 @@ class Reinforce(Algorithm):
 
     source_kind: ClassVar[str] = "games"
     head: ClassVar[str] = "actor_critic"
+    continuous: ClassVar[bool] = True
 
     def optimizer(self) -> OptimizerFactory:
         c = self.config
@@ -84,8 +84,8 @@ class Reinforce(Algorithm):
         """Loss and metrics of a chunk, summed over its steps."""
         with self.precision.autocast(self.device):
             scores = self.policy(observations).scores
-        entropy = entropy_of(scores).sum()
-        loss = -(advantages * log_prob_of(scores, actions)).sum()
+        entropy = self.policy.actions.entropy(scores).sum()
+        loss = -(advantages * self.policy.actions.log_prob(scores, actions)).sum()
         # The exchange averages over ranks; the factor world_size gives Karpathy's sum over all steps.
         return (loss - self.config.entropy_weight * entropy) * world_size, {
             "loss": loss.detach(),

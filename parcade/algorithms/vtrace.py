@@ -20,7 +20,7 @@ from parcade.algorithms.base import Algorithm, AlgorithmConfig, adam_or_rmsprop,
 from parcade.exchange.base import Exchange, OptimizerFactory, set_learning_rate
 from parcade.experience.batch import Batch
 from parcade.ranges import Count, Fraction, NonNegative, Positive
-from parcade.rl.losses import entropy_of, log_prob_of, policy_gradient_loss, squared_error_loss
+from parcade.rl.losses import policy_gradient_loss, squared_error_loss
 from parcade.rl.schedules import linear
 from parcade.rl.vtrace import vtrace_returns
 
@@ -66,6 +66,7 @@ class VTraceLearner(Algorithm):
     """One V-trace actor-critic update per batch of unrolls, from any source."""
 
     head: ClassVar[str] = "actor_critic"
+    continuous: ClassVar[bool] = True
 
     def optimizer(self) -> OptimizerFactory:
         return adam_or_rmsprop(self.config)
@@ -101,7 +102,7 @@ class VTraceLearner(Algorithm):
         c = self.config
         with self.precision.autocast(self.device):
             scores, values, _ = self.policy(observations, state, starts)
-        log_prob = log_prob_of(scores, actions)
+        log_prob = self.policy.actions.log_prob(scores, actions)
         log_ratios = log_prob.detach() - behaviour_log_prob
         targets, advantages = vtrace_returns(
             log_ratios,
@@ -116,7 +117,7 @@ class VTraceLearner(Algorithm):
         )
         policy_loss = policy_gradient_loss(log_prob, advantages)
         value_loss = squared_error_loss(values, targets)
-        entropy = entropy_of(scores).mean()
+        entropy = self.policy.actions.entropy(scores).mean()
         return policy_loss + c.value_weight * value_loss - c.entropy_weight * entropy, {
             "loss/policy": policy_loss.detach(),
             "loss/value": value_loss.detach(),

@@ -38,11 +38,11 @@ def make_policy(config: TrainConfig) -> Policy:
     Errors: UsageError when that agent's weights do not fit.
     """
     env = make_vec(config.game, 1, config.run.backend, settings=config.env)
-    observation, num_actions = env.single_observation_space, int(env.single_action_space.n)
+    observation, actions = env.single_observation_space, env.single_action_space
     env.close()
     torch.manual_seed(config.run.seed)
     make = algorithm_row(config.run.algorithm).make
-    policy = Policy(observation.shape, observation.dtype, num_actions, config.hyper.network, make.head)
+    policy = Policy(observation.shape, observation.dtype, actions, config.hyper.network, make.head)
     if make.source_kind == "population" and policy.statistics is not None:
         policy.statistics.merge(policy.input_moments(_reference_batch(config)))
     if config.run.from_agent:

@@ -67,12 +67,13 @@ ALLOCATIONS: dict[str, Callable[[Allocation], list[str]]] = {
 }
 
 
-def script(allocation: Allocation, engine: str, train: list[str], run: Path) -> str:
+def script(allocation: Allocation, engine: str, train: list[str], run: Path, env: str = "") -> str:
     """Return the text of a batch script.
 
     Args:
         train: the arguments of ``parcade train`` for the first start, without ``--run-dir``.
         run: the absolute path of the run directory, on a file system that all nodes share.
+        env: the run's environment if it is the user's own, which a resumed run must name.
 
     Errors: UsageError for an engine that is not in ``ALLOCATIONS``.
     """
@@ -99,6 +100,7 @@ def script(allocation: Allocation, engine: str, train: list[str], run: Path) -> 
         python=shlex.quote(sys.executable),
         directory=shlex.quote(str(Path.cwd())),
         train=shlex.join(train),
+        env=f" --env {shlex.quote(env)}" if env else "",
         cluster=_RAY_CLUSTER.replace("INTERFACE", shlex.quote(allocation.interface))
         if engine == "ray"
         else "",
@@ -121,7 +123,7 @@ trap 'requeue=1; touch "$run/stop"' USR1
 trap 'cancelled=1; touch "$run/stop"' TERM
 
 if compgen -G "$run/checkpoints/*[0-9]/checkpoint.json" > /dev/null; then
-    "$python" -m parcade train --resume "$run" &
+    "$python" -m parcade train --resume "$run"{env} &
 else
     # A run that ended before its first checkpoint cannot be resumed: keep its directory under another name.
     [ -e "$run/config.json" ] && mv "$run" "$run.$SLURM_JOB_ID.${{SLURM_RESTART_COUNT:-0}}"

@@ -26,6 +26,8 @@ class EvalFlags:
     protocol: str = ""
     """Play by the rules of a protocol: null-op (5 minutes at most) or null-op-30min. Empty keeps the rules of
     the training."""
+    env: str = ""
+    """The run's environment, if it is your own: MODULE:ID. Its module is imported only if named here."""
     seed: int = 0
     """Seed of the episodes."""
     greedy: bool = False
@@ -50,7 +52,7 @@ def evaluate(arguments: list[str]) -> int:
     from parcade.zoo import is_in_zoo
 
     flags = parse(EvalFlags, arguments, prog="parcade eval")
-    agent = load(flags.run)
+    agent = load(flags.run, flags.env)
     if flags.video:
         check_video(agent, Path(flags.video))
     rules = protocol_of(flags.protocol) if flags.protocol else None
@@ -86,6 +88,8 @@ class WatchFlags:
     """The run's directory, or zoo:NAME for an agent of this package."""
     games: int = 1
     """Number of episodes."""
+    env: str = ""
+    """The run's environment, if it is your own: MODULE:ID. Its module is imported only if named here."""
     seed: int = 0
     """Seed of the episodes."""
     greedy: bool = False
@@ -104,5 +108,5 @@ def watch(arguments: list[str]) -> int:
     from parcade.flags import parse
 
     flags = parse(WatchFlags, arguments, prog="parcade watch")
-    show(load(flags.run), games=flags.games, seed=flags.seed, greedy=flags.greedy)
+    show(load(flags.run, flags.env), games=flags.games, seed=flags.seed, greedy=flags.greedy)
     return 0

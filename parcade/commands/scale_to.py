@@ -17,6 +17,8 @@ class ScaleToFlags:
     """The run's directory."""
     actors: int
     """New number of actors."""
+    env: str = ""
+    """The run's environment, if it is your own: MODULE:ID."""
 
 
 def scale_to(arguments: list[str]) -> int:
@@ -28,7 +30,7 @@ def scale_to(arguments: list[str]) -> int:
 
     flags = parse(ScaleToFlags, arguments, prog="parcade scale-to")
     run = Path(flags.run)
-    config = load_config(run)
+    config = load_config(run, flags.env)
     if config.topology_name in ("", "bundles"):
         raise UsageError(
             f"{run} trains {config.run.algorithm}, which has no separate actors to add or remove"

@@ -38,13 +38,15 @@ class SlurmFlags:
 def slurm(arguments: list[str]) -> int:
     """``parcade slurm``."""
     from parcade.cluster.slurm import script, submit
+    from parcade.envs.games import module_of
     from parcade.flags import parse
 
     split = arguments.index("--") if "--" in arguments else len(arguments)
     flags = parse(SlurmFlags, arguments[:split], prog="parcade slurm")
     config, train, run = _job(arguments[split + 1 :], flags)
     path = Path(flags.script) if flags.script else run.with_name(run.name + ".sbatch")
-    text = script(_allocation(flags, config), config.run.engine, train, run)
+    env = config.game if module_of(config.game) else ""
+    text = script(_allocation(flags, config), config.run.engine, train, run, env)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
@@ -129,6 +131,7 @@ def _without_run_dir(words: list[str]) -> list[str]:
 def _allocation(flags: SlurmFlags, config):
     from parcade.cluster.slurm import Allocation
     from parcade.config import parse_duration
+    from parcade.envs.games import file_word
 
     limit, warning = parse_duration(flags.time), parse_duration(flags.warning)
     if flags.cpus_per_rank < 1 or flags.restarts < 0:
@@ -140,7 +143,7 @@ def _allocation(flags: SlurmFlags, config):
             f"warning={flags.warning} does not fit into time={flags.time}; use a shorter one of at least 1 s"
         )
     return Allocation(
-        name=f"parcade-{config.game.replace('/', '_')}",
+        name=f"parcade-{file_word(config.game)}",
         tasks=config.run.ranks,
         nodes=flags.nodes,
         cpus_per_task=flags.cpus_per_rank,

@@ -38,6 +38,8 @@ class ResumeFlags:
     """New target score."""
     time_limit: str | None = None
     """New time limit, counted from the run's first start."""
+    env: str = ""
+    """The run's environment, if it is your own: MODULE:ID. Its module is imported only if named here."""
 
 
 def train(arguments: list[str]) -> int:
@@ -109,7 +111,7 @@ def _resume(flags: ResumeFlags) -> int:
     from parcade.run_directory import newest_checkpoint
 
     run = Path(flags.resume)
-    config = load_config(run)
+    config = load_config(run, flags.env)
     frames = newest_checkpoint(run, check_files=not ranks.launched_as_rank())[1]["progress"]["frames"]
     if not ranks.launched_as_rank():
         _take_over(run)
@@ -133,7 +135,7 @@ def _resume(flags: ResumeFlags) -> int:
             "to continue, set a higher --total-frames"
         )
     _refuse_finished(run, config)
-    arguments = ["--resume", str(run)]
+    arguments = ["--resume", str(run), *(["--env", flags.env] if flags.env else [])]
     for name, value in changes.items():
         arguments += [f"--{name.replace('_', '-')}", str(value)]
     return _run(config, arguments, resume=run)
@@ -178,21 +180,15 @@ def _take_over(run: Path) -> None:
 
 def _run(config, arguments: list[str], *, resume: Path | None) -> int:
     """Train in this process, as one of several ranks, or as the parent that starts them."""
-    from parcade.build.groups import check_threads_serve
     from parcade.cluster import mpi, ranks
     from parcade.cluster.launch import Job, run_ranks
     from parcade.config import check_divisible
     from parcade.run_directory import remove_unused
     from parcade.threads import rank_threads
-    from parcade.train import start_run
+    from parcade.train import check_one_process, start_run
 
     if config.run.engine != "mpi":
-        ranks.refuse_many(config.run.engine)
-        check_divisible(config, 1)
-        if not config.is_topology and not config.consoles_on_device:
-            check_threads_serve(
-                config, config.hyper.num_envs, rank_threads(max(0, config.run.threads_per_rank), 1)
-            )
+        check_one_process(config)
         run = resume or start_run(config)
         return _train_here(config, run, resume is not None)
     if ranks.launched_as_rank():
@@ -219,7 +215,7 @@ def _run(config, arguments: list[str], *, resume: Path | None) -> int:
         return 2
     if code:
         print(
-            f"parcade: the job ended with code {code}; resume with: parcade train --resume {run}",
+            f"parcade: the job ended with code {code}; resume with: {_resuming(config.game, run)}",
             file=sys.stderr,
         )
     return 1 if code else 0
@@ -238,7 +234,7 @@ def _train_here(config, run: Path, resume: bool) -> int:
             remove_unused(run)  # a run that fails at its start must not block the next attempt
         raise
     except RunLost as error:
-        print(f"parcade: {error}; resume with: parcade train --resume {run}", file=sys.stderr)
+        print(f"parcade: {error}; resume with: {_resuming(config.game, run)}", file=sys.stderr)
         return 1
 
 
@@ -300,5 +296,12 @@ def _finish(result: dict | None, run: Path) -> int:
         + (f"; see it play: parcade watch {run}" if is_atari(result["game"]) else "")
     )
     if result["finished_by"] == "stopped":
-        print(f"stopped early; resume with: parcade train --resume {run}")
+        print(f"stopped early; resume with: {_resuming(result['game'], run)}")
     return 0
+
+
+def _resuming(game: str, run: Path) -> str:
+    """Return the command that resumes a run."""
+    from parcade.envs.games import module_of
+
+    return f"parcade train --resume {run}" + (f" --env {game}" if module_of(game) else "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from parcade.algorithms.table import algorithm_row
 from parcade.config.run import RunConfig
 from parcade.config.topology import TopologyConfig
 from parcade.config.train import TrainConfig
-from parcade.envs.games import is_atari
+from parcade.envs.games import is_atari, module_of
 from parcade.envs.settings import RENAMED, EnvSettings
 from parcade.errors import UsageError
 from parcade.policy import NetworkConfig
@@ -24,9 +25,24 @@ def to_json(config: TrainConfig) -> dict[str, Any]:
     return {"schema_version": SCHEMA_VERSION, **dataclasses.asdict(config)}
 
 
-def load_config(run: Path) -> TrainConfig:
-    """Return the config of a run. Errors: UsageError when it is missing or from another version."""
-    return from_json(read_json(run / "config.json"))
+def load_config(run: Path, env: str = "") -> TrainConfig:
+    """Return the config of a run.
+
+    The environment of a run may need a module, ``MODULE:ID``. Importing it runs its code, so a run directory
+    from elsewhere must not choose it: the caller names the environment (``env``) or has imported the module.
+
+    Errors: UsageError when the config is missing or from another version, or its environment is not named.
+    """
+    data = read_json(run / "config.json")
+    game = str(data.get("game", ""))
+    if env and env != game:
+        raise UsageError(f"{run} was trained on {game}; got env {env}; use {game}")
+    if module_of(game) and not env and module_of(game) not in sys.modules:
+        raise UsageError(
+            f"{run} was trained on {game}; importing {module_of(game)} runs its code; "
+            f"if you trust it, add --env {game}"
+        )
+    return from_json(data)
 
 
 def from_json(data: dict[str, Any]) -> TrainConfig:

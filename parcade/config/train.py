@@ -7,18 +7,20 @@ from dataclasses import dataclass, field
 
 import torch
 
+from parcade.actions import BoxActions, actions_of
 from parcade.algorithms.base import AlgorithmConfig
 from parcade.algorithms.ppo import PPOConfig
-from parcade.algorithms.table import algorithm_row, support_matrix
+from parcade.algorithms.table import ALGORITHMS, algorithm_row, support_matrix
 from parcade.config.run import RunConfig
 from parcade.config.topology import ON_RAY, TOPOLOGIES, TopologyConfig
 from parcade.devices import torch_device
 from parcade.envs.backends import backend_row, check_supported
 from parcade.envs.games import canonical_game, is_atari, settings_of_id
+from parcade.envs.make import action_space
 from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError, check_divides
 from parcade.experience.replay import FILL_STEPS
-from parcade.networks import build_torso
+from parcade.networks import build_torso, check_network
 from parcade.precision import resolve
 
 
@@ -98,6 +100,7 @@ def check_compatible(config: TrainConfig) -> None:
 def _check_algorithm(config: TrainConfig) -> None:
     """Refuse what the algorithm does not support. Errors: UsageError."""
     run, row = config.run, algorithm_row(config.run.algorithm)
+    check_network(config.hyper.network.network)
     if not isinstance(config.hyper, row.config):
         raise UsageError(
             f"algorithm {run.algorithm} takes {row.config.__name__}, got {type(config.hyper).__name__}; "
@@ -123,14 +126,20 @@ def _check_environments(config: TrainConfig) -> None:
     if is_atari(config.game):
         backend_row(config.run.backend).check(config.game, config.env)
         torso_of_shapes(config)  # a network that does not fit the observations
+        return
+    space, make = action_space(config.game), algorithm_row(config.run.algorithm).make
+    if isinstance(actions_of(space), BoxActions) and not make.continuous:
+        able = ", ".join(name for name, row in ALGORITHMS.items() if row.make.continuous)
+        raise UsageError(
+            f"algorithm {config.run.algorithm} needs Discrete actions; {config.game} has {space}; "
+            f"use one of {able}"
+        )
 
 
 def torso_of_shapes(config: TrainConfig) -> torch.nn.Module:
     """Build the network for an Atari game's observations on the meta device, without allocating memory."""
     with torch.device("meta"):
-        return build_torso(
-            config.hyper.network.network, config.env.observation_shape, config.hyper.network.hidden
-        )
+        return build_torso(config.hyper.network, config.env.observation_shape)
 
 
 def _check_consoles_on_gpu(config: TrainConfig) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import functools
+import importlib
+import os
 import re
+import sys
 
 from parcade.errors import UsageError, unknown_name
 
@@ -43,6 +46,7 @@ def settings_of_id(name: str) -> dict[str, object]:
 def canonical_game(name: str) -> str:
     """Return the canonical name of a game: ale-py's snake_case name, a built-in task, or a Gymnasium id.
 
+    ``MODULE:ID`` imports the module, which registers the id, as ``gymnasium.make`` does.
     Errors: UsageError if the name is unknown (with the nearest name), or if no backend has the id's rules.
     """
     import gymnasium
@@ -50,6 +54,9 @@ def canonical_game(name: str) -> str:
     from parcade.testing import TINY_TASKS
 
     if name in TINY_TASKS:
+        return name
+    if ":" in name:
+        _import_environments(name)
         return name
     by_key = {_key(game): game for game in game_names()}
     if _key(name) in by_key:
@@ -65,6 +72,34 @@ def canonical_game(name: str) -> str:
     if name in gymnasium.registry:
         return name
     raise unknown_name("game", name, [*game_names(), *gymnasium.registry, *TINY_TASKS])
+
+
+def module_of(game: str) -> str:
+    """Return the module of a game ``MODULE:ID``, which registers its environments; empty for other games."""
+    return game.rpartition(":")[0]
+
+
+def file_word(game: str) -> str:
+    """Return a game's name for use in the name of a file."""
+    return re.sub("[/:]", "_", game)
+
+
+def _import_environments(name: str) -> None:
+    """Import the module of ``MODULE:ID`` and look up the id. Errors: UsageError."""
+    import gymnasium
+
+    module, env_id = module_of(name), name.rpartition(":")[2]
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # as for ``python -m parcade``: own modules need no installation
+    try:
+        importlib.import_module(module)
+    except Exception as error:  # a module may raise anything
+        raise UsageError(
+            f"module {module!r} of {name} cannot be imported ({type(error).__name__}: {error}); "
+            "expected MODULE:ID with a module of the working directory or an installed one"
+        ) from error
+    if env_id not in gymnasium.registry:
+        raise unknown_name(f"environment of {module}", env_id, gymnasium.registry)
 
 
 def is_atari(game: str) -> bool:

@@ -6,9 +6,10 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
+from parcade.actions import actions_of
 from parcade.envs.attributes import SharedAttributes
 from parcade.errors import UsageError
 
@@ -20,7 +21,7 @@ class GymVectorEnv(SharedAttributes, VectorEnv):
         make_one = lambda: gymnasium.make(game)  # noqa: E731
         try:
             self._env = SyncVectorEnv([make_one] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
-        except gymnasium.error.DependencyNotInstalled as error:
+        except (gymnasium.error.Error, ImportError) as error:
             raise UsageError(f"cannot create {game}: {error}") from error
         self.num_envs = num_envs
         self.single_observation_space = self._env.single_observation_space
@@ -28,13 +29,13 @@ class GymVectorEnv(SharedAttributes, VectorEnv):
         self.observation_space = self._env.observation_space
         self.action_space = self._env.action_space
         self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
-        if not isinstance(self.single_action_space, Discrete) or not isinstance(
-            self.single_observation_space, Box
-        ):
+        try:
+            actions_of(self.single_action_space)
+        except UsageError as error:
+            raise UsageError(f"{game} has {error}") from None
+        if not isinstance(self.single_observation_space, Box):
             raise UsageError(
-                f"{game} has actions {self.single_action_space} and "
-                f"observations {self.single_observation_space}; "
-                "expected Discrete actions and Box observations"
+                f"{game} has observations {self.single_observation_space}; expected Box observations"
             )
 
     def reset(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import numbers
 from collections.abc import Sequence
 
 import gymnasium.vector
+from gymnasium.spaces import Space
 
 from parcade.envs.backends import backend_row, check_supported
 from parcade.envs.games import canonical_game, is_atari, settings_of_id
@@ -34,8 +36,8 @@ def make_vec(
     """Create a vector of environments that reset automatically (SAME_STEP autoreset).
 
     Args:
-        game: name of a game (``pong``, ``SpaceInvaders``), of a built-in task, or a Gymnasium id.
-        ``ALE/Pong-v5``
+        game: name of a game (``pong``, ``SpaceInvaders``), of a built-in task, or a Gymnasium id, after the
+            module that registers it if Gymnasium does not know it (``my_module:My-v0``). ``ALE/Pong-v5``
             implies sticky actions of 0.25 and no no-op starts, unless overrides or settings say otherwise.
             Several Atari games share the environments evenly, in contiguous blocks; if their action sets
             differ, all games use the full set of 18 actions.
@@ -138,6 +140,14 @@ def _make_one(
         if name not in abilities or not is_atari(game):
             raise UsageError(f"{name} is for Atari games on backend 'native'; leave it out")
     return _make(game, num_envs, backend, settings, num_threads=num_threads, **options)
+
+
+@functools.cache
+def action_space(game: str) -> Space:
+    """Return the action space of a task that is not an Atari game, by its canonical name."""
+    env = _make(game, 1, "native", EnvSettings())
+    env.close()
+    return env.single_action_space
 
 
 def _make_mixed(

@@ -19,14 +19,14 @@ class Batch:
     | field | shape | meaning |
     |---|---|---|
     | observations | ``[T, B, ...]`` | x_t, in the environment's dtype |
-    | actions | ``[T, B]`` int64 | a_t |
+    | actions | ``[T, B]`` int64, or ``[T, B, D]`` float32 if continuous | a_t |
     | rewards | ``[T, B]`` float32 | reward for a_t, as the learner sees it |
     | terminated, truncated, life_lost | ``[T, B]`` bool | whether step t ended so |
     | starts | ``[T, B]`` bool | whether x_t is the first observation of an episode |
     | mask | ``[T, B]`` bool | whether the step is real, not padding |
     | behaviour_log_prob | ``[T, B]`` float32 | log-probability of a_t under the behaviour policy |
     | behaviour_values | ``[T, B]`` float32 | its V(x_t), or max_a Q(x_t, a) |
-    | behaviour_scores | ``[T, B]`` float32 | its score of a_t: the logit, or Q(x_t, a_t) |
+    | behaviour_scores | ``[T, B]`` float32 | its score of a_t: the logit, Q(x_t, a_t) or log-density |
     | policy_version | ``[T, B]`` int64 | number of updates in the weights that acted |
     | bootstrap_observations | ``[B, ...]`` | x_T |
     | bootstrap_starts | ``[B]`` bool | whether x_T is the first observation of an episode |
@@ -126,9 +126,8 @@ class Batch:
         return cls(**{field.name: tensors.get(field.name) for field in dataclasses.fields(cls)})
 
 
-# Fields with a row for every step, and their dtypes; that of observations is the environment's.
+# Fields with a row for every step, and their dtypes; for observations and actions, the environment decides.
 STEP_DTYPES = {
-    "actions": torch.int64,
     "rewards": torch.float32,
     "terminated": torch.bool,
     "truncated": torch.bool,
@@ -140,7 +139,7 @@ STEP_DTYPES = {
     "behaviour_scores": torch.float32,
     "policy_version": torch.int64,
 }
-STEP_FIELDS = ("observations", *STEP_DTYPES)
+STEP_FIELDS = ("observations", "actions", *STEP_DTYPES)
 
 
 def empty_batch(
@@ -149,11 +148,15 @@ def empty_batch(
     observation_shape: tuple[int, ...],
     observation_dtype: torch.dtype,
     device: torch.device | str = "cpu",
+    *,
+    action_shape: tuple[int, ...] = (),
+    action_dtype: torch.dtype = torch.int64,
 ) -> Batch:
     """Return a batch of zeros, with a mask of ones, to be filled in place."""
     with torch.device(device):
         batch = Batch(
             observations=torch.zeros(T, B, *observation_shape, dtype=observation_dtype),
+            actions=torch.zeros(T, B, *action_shape, dtype=action_dtype),
             **{name: torch.zeros(T, B, dtype=dtype) for name, dtype in STEP_DTYPES.items()},
             bootstrap_observations=torch.zeros(B, *observation_shape, dtype=observation_dtype),
             bootstrap_starts=torch.zeros(B, dtype=torch.bool),

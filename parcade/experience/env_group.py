@@ -7,6 +7,7 @@ import torch
 from gymnasium.vector import VectorEnv
 from torch import Tensor
 
+from parcade.actions import actions_of
 from parcade.experience.episodes import EpisodeLog
 from parcade.experience.host_rollout import HostRollout
 from parcade.policy import Acted, Policy
@@ -22,10 +23,10 @@ WARM_UP = 1 << 48
 class EnvGroup:
     """``n`` environments stepped together; the policy is an argument of every decision.
 
-    Attributes: ``observations`` ``[n, ...]``, the tensor x_t; ``starts`` ``[n]`` bool; ``policy_state``
-    ``[2, n, H]`` or None; ``env_steps`` ``[n]``, the number of steps of each environment; ``log``, the
-    scores. The action noise of an environment depends only on (seed, global index, env_steps), so its
-    episodes are the same in any group and on any rank.
+    Attributes: ``actions``, their kind; ``observations`` ``[n, ...]``, the tensor x_t; ``starts`` ``[n]``
+    bool; ``policy_state`` ``[2, n, H]`` or None; ``env_steps`` ``[n]``, the number of steps of each
+    environment; ``log``, the scores. The action noise of an environment depends only on (seed, global index,
+    env_steps), so its episodes are the same in any group and on any rank.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class EnvGroup:
         warm_up_steps: int = 0,
     ) -> None:
         self.env = env
+        self.actions = actions_of(env.single_action_space)
         self.env_indices = env_indices
         self.console_seeds = console_seeds
         self.noise_keys = noise_keys
@@ -122,8 +124,8 @@ class EnvGroup:
             return policy.act(self.observations, noise, self.policy_state, self.starts, self.epsilon)
 
     def noise(self) -> np.ndarray:
-        """Return the uniform random numbers ``[n, 2]`` for the next decision."""
-        return uniforms(self.noise_keys, self.env_steps, 2)
+        """Return the uniform random numbers ``[n, actions.noise_columns]`` for the next decision."""
+        return uniforms(self.noise_keys, self.env_steps, self.actions.noise_columns)
 
     def step(self, acted: Acted) -> dict[str, np.ndarray]:
         """Take one step. Returns the learner's rewards, terminated, truncated, life_lost and final_obs."""
@@ -131,9 +133,9 @@ class EnvGroup:
         return self.step_with(acted.actions.numpy())
 
     def step_with(self, actions: np.ndarray) -> dict[str, np.ndarray]:
-        """As ``step``, with actions ``[n]`` int64 selected elsewhere."""
+        """As ``step``, with actions ``[n, *actions.shape]`` selected elsewhere."""
         with self.timer.scope("emulate"):
-            taken = self.env.step(actions)
+            taken = self.env.step(self.actions.for_env(actions))
         return self._record(*taken, playing=np.ones(len(self), np.bool_))
 
     def step_some(self, playing: np.ndarray, acted: Acted) -> dict[str, np.ndarray]:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from parcade.actions import Actions
 from parcade.experience.batch import STEP_FIELDS, Batch, empty_batch
 from parcade.policy import Acted, Policy
 
@@ -17,6 +18,7 @@ from parcade.policy import Acted, Policy
 class Environments(Protocol):
     """What a rollout needs of an ``EnvGroup``."""
 
+    actions: Actions
     observations: Tensor
     starts: Tensor
 
@@ -80,7 +82,7 @@ def window_of(rows: Batch, group: Environments, first_row: int, columns: slice) 
 
     ``first_row`` is the oldest row. The observations of the group are x_T.
     """
-    T, B = rows.actions.shape
+    T, B = rows.rewards.shape
     first, last, _ = columns.indices(B)
     batch = dataclasses.replace(
         rows, bootstrap_observations=group.observations.clone(), bootstrap_starts=group.starts.clone()
@@ -109,7 +111,14 @@ class HostRollout:
 
     def __init__(self, group: Environments, unroll_length: int) -> None:
         x = group.observations
-        self.batch = empty_batch(unroll_length, len(group), tuple(x.shape[1:]), x.dtype)
+        self.batch = empty_batch(
+            unroll_length,
+            len(group),
+            tuple(x.shape[1:]),
+            x.dtype,
+            action_shape=group.actions.shape,
+            action_dtype=group.actions.dtype,
+        )
         self._truncations = Truncations()
 
     def play_rows(self, rows: Iterable[int], group: Environments, policy: Policy) -> None:

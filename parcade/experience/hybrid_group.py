@@ -130,9 +130,9 @@ class _Side:
         self.observations = torch.zeros(n, *space.shape, dtype=self.dtype, device=device)
         self.frames = Upload((n, *(space.shape[1:] if is_stack else space.shape)), self.dtype, device)
         self.starts = Upload((n,), torch.bool, device)
-        self.noise = Upload((n, 2), torch.float32, device)
+        self.noise = Upload((n, half.actions.noise_columns), torch.float32, device)
         self.row = Upload((1,), torch.int64, device)
-        self.actions = Download((n,), torch.int64, device)
+        self.actions = Download((n, *half.actions.shape), half.actions.dtype, device)
         self.policy_state: Tensor | None = None
         self._copies = DeviceStream(device)
         self._shares_frames = is_stack and hasattr(half.env, "share_frames")
@@ -218,7 +218,16 @@ class HybridRollout:
     def __init__(self, group: HybridEnvGroup, unroll_length: int) -> None:
         T, B = unroll_length, len(group)
         side = group.sides[0]
-        self.batch = empty_batch(T, B, tuple(side.observations.shape[1:]), side.dtype, group.device)
+        kind = side.half.actions
+        self.batch = empty_batch(
+            T,
+            B,
+            tuple(side.observations.shape[1:]),
+            side.dtype,
+            group.device,
+            action_shape=kind.shape,
+            action_dtype=kind.dtype,
+        )
         self._rewards = Upload((T, B), torch.float32, group.device)
         self._ends = Upload((len(OUTCOMES), T, B), torch.bool, group.device)
         self.batch.rewards = self._rewards.tensor

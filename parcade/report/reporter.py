@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,11 @@ from parcade.config import TrainConfig
 from parcade.device_timing import device_seconds
 from parcade.exchange.base import Exchange
 from parcade.experience.source import Source
+from parcade.report.callbacks import Callbacks
 from parcade.report.progress import COUNTERS, Progress
 from parcade.report.terminal import PlainView
 from parcade.report.writers import MetricsWriter
+from parcade.run_directory import checkpoint_directory
 from parcade.timing import SCOPES, Timer, process_cpu_seconds
 
 REPORT, CHECKPOINT, STOP, TIME_UP = range(4)
@@ -40,6 +42,7 @@ class Reporter:
         save: writes a checkpoint; called on all ranks together.
         stop_requested: polled every iteration (a signal, a file); true on any rank stops all ranks.
         on_iteration: called with the source at the start of ``record``; used to record a profile.
+        callbacks: the user's; called on the first rank.
     """
 
     config: TrainConfig
@@ -54,6 +57,7 @@ class Reporter:
     save: Callable[[], None]
     stop_requested: Callable[[], bool]
     on_iteration: Callable[[Source], None] | None = None
+    callbacks: Callbacks = field(default_factory=Callbacks)
 
     def __post_init__(self) -> None:
         self.finished: str | None = None
@@ -104,11 +108,13 @@ class Reporter:
         p.board.add(rows)
         self._new_scores += rows[:, 0].tolist()
         is_first = self.exchange.rank == 0
+        if is_first:
+            self.callbacks.episodes(rows)
         limit = self.config.run.time_limit_seconds
         due = np.zeros(4)
         due[REPORT] = is_first and now - self._last_report >= self.config.run.report_seconds
         due[CHECKPOINT] = is_first and now - self._last_checkpoint >= self.config.run.checkpoint_seconds
-        due[STOP] = self.stop_requested()
+        due[STOP] = self.stop_requested() or self.callbacks.stops
         due[TIME_UP] = is_first and limit is not None and p.wall_seconds >= limit
         due = self.exchange.maximum(due)
         for score in p.mark_milestones():
@@ -158,6 +164,7 @@ class Reporter:
         if self.view is not None:
             self.view.update(metrics)
             self.writer.write(metrics)
+            self.callbacks.report(metrics)
         self._last_report, self._last_counts = now, self._counts()
         self._sums, self._iterations_since, self._new_scores = {}, 0, []
 
@@ -204,6 +211,9 @@ class Reporter:
     def _checkpoint(self) -> None:
         with self.timer.scope("checkpoint"):
             self.save()
+        written = checkpoint_directory(self.run, self.progress.frames)
+        if self.exchange.rank == 0 and written.exists():
+            self.callbacks.checkpoint(written)
         self._last_checkpoint = time.perf_counter()
 
     def say(self, line: str) -> None:

@@ -18,6 +18,7 @@ from parcade.doctor.start import warn_at_start
 from parcade.envs.games import score_milestones
 from parcade.errors import UsageError
 from parcade.exchange.base import Exchange
+from parcade.report.callbacks import Callbacks
 from parcade.report.progress import Progress
 from parcade.report.result import write_result
 from parcade.threads import set_part_threads
@@ -77,7 +78,14 @@ def make_driver(config: TrainConfig, engine: Engine) -> Driver:
     return DRIVERS[config.topology_name](config, engine)
 
 
-def run_topology(config: TrainConfig, run: Path, timer: Timer, *, resume: bool = False) -> dict[str, Any]:
+def run_topology(
+    config: TrainConfig,
+    run: Path,
+    timer: Timer,
+    *,
+    resume: bool = False,
+    callbacks: Callbacks | None = None,
+) -> dict[str, Any]:
     """Train as configured in an existing run directory; return the content of ``result.json``."""
     set_part_threads(config.run.threads_per_rank, learns=True)
     progress = Progress(config.run.total_frames, score_milestones(config.game))
@@ -100,6 +108,7 @@ def run_topology(config: TrainConfig, run: Path, timer: Timer, *, resume: bool =
             timer=timer,
             actor_timer=None,
             save=checkpointer.save,
+            callbacks=callbacks or Callbacks(),
         )
         with outputs as reporter:
             while reporter.finished is None:

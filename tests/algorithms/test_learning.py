@@ -8,8 +8,11 @@ import torch
 from parcade.agent import load
 from parcade.algorithms.table import ALGORITHMS
 from parcade.config import RunConfig, TrainConfig
+from parcade.envs.settings import EnvSettings
+from parcade.errors import UsageError
 from parcade.evaluate import evaluate
 from parcade.policy import NetworkConfig
+from parcade.testing import TINY_TASKS
 from parcade.train import run_training, start_run
 
 # Settings that solve tiny_catch (chance: -0.6, perfect: 1) within the frames below.
@@ -79,8 +82,33 @@ SOLVES_CATCH = {
         "network": NetworkConfig(network="mlp", hidden=16, normalize_input=False),
     },
 }
+# Settings that solve tiny_aim (chance: 0.2, perfect: 4) within 40,000 frames.
+AIMING = {"learning_rate": 3e-3, "entropy_weight": 0.0, "network": NetworkConfig(network="mlp", hidden=32)}
+SOLVES_AIM = {
+    "reinforce": {
+        **AIMING,
+        "num_envs": 10,
+        "games_per_update": 50,
+        "standardize_over": "batch",
+        "gamma": 0.0,
+    },
+    "a2c": AIMING,
+    "ppo": {**AIMING, "unroll_length": 16},
+    "vtrace": {**AIMING, "unroll_length": 10},
+    "a3c": AIMING,
+    "impala": {**AIMING, "unroll_length": 16},
+    "ga3c": AIMING,
+}
 SOLVED = 0.9
 SMALL = NetworkConfig(network="mlp", hidden=16)
+PENDULUM = {
+    "num_envs": 16,
+    "unroll_length": 100,
+    "epochs": 10,
+    "num_minibatches": 8,
+    "gamma": 0.9,
+    "entropy_weight": 0.0,
+}
 
 
 def play(tmp_path, game, algorithm, frames, target=SOLVED, engine="serial", **hyper):
@@ -93,7 +121,8 @@ def play(tmp_path, game, algorithm, frames, target=SOLVED, engine="serial", **hy
         checkpoint_seconds=3600,
         seed=1,
     )
-    config = TrainConfig(game, run, hyper=ALGORITHMS[algorithm].config(**hyper))
+    env = EnvSettings(clip_rewards=game in TINY_TASKS)
+    config = TrainConfig(game, run, env, ALGORITHMS[algorithm].config(**hyper))
     return run_training(config, start_run(config))
 
 
@@ -110,6 +139,26 @@ def test_a_frozen_policy_does_not_solve_catch(tmp_path, algorithm):
         hyper["final_learning_rate"] = 1e-12
     result = play(tmp_path, "tiny_catch", algorithm, 6_000, **hyper)
     assert result["score_mean"] < SOLVED, result
+
+
+@pytest.mark.parametrize("algorithm", SOLVES_AIM)
+def test_it_aims_with_continuous_actions(tmp_path, algorithm):
+    play(tmp_path, "tiny_aim", algorithm, 40_000, target=2.0, **SOLVES_AIM[algorithm])
+    assert evaluate(load(tmp_path / "run"), 16, greedy=True)["score_mean"] > 2.0
+
+
+def test_every_algorithm_aims_or_refuses_a_box_of_actions(tmp_path):
+    for algorithm in ALGORITHMS.keys() - SOLVES_AIM.keys():
+        with pytest.raises(UsageError, match=f"{algorithm} needs Discrete actions; tiny_aim has Box"):
+            play(tmp_path, "tiny_aim", algorithm, 100)
+
+
+def test_ppo_learns_to_swing_up_the_pendulum(tmp_path):
+    hyper = PENDULUM | {"network": NetworkConfig(network="mlp", hidden=64)}
+    untrained = play(tmp_path / "a", "Pendulum-v1", "ppo", 3_200, target=None, **hyper, learning_rate=1e-12)
+    assert untrained["score_mean"] < -900
+    play(tmp_path / "b", "Pendulum-v1", "ppo", 48_000, target=None, **hyper, learning_rate=3e-3)
+    assert evaluate(load(tmp_path / "b" / "run"), 8, greedy=True)["score_mean"] > -700
 
 
 def test_evolution_strategies_are_asked_as_they_were_trained(tmp_path):

@@ -1,5 +1,6 @@
 """Gymnasium ids and the built-in tasks follow the conventions of the Atari backends."""
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -25,9 +26,21 @@ def test_cartpole_ends_in_the_same_step_and_shows_its_final_observation():
     env.close()
 
 
-def test_continuous_actions_are_refused():
-    with pytest.raises(UsageError, match="expected Discrete actions"):
-        make_vec("MountainCarContinuous-v0", 1)
+def test_a_box_of_actions_is_accepted_and_other_spaces_are_refused():
+    env = make_vec("MountainCarContinuous-v0", 2)
+    env.reset(seed=0)
+    assert env.step(np.ones((2, 1), np.float32))[0].shape == (2, 2)
+    gymnasium.register("Pairs-v0", lambda: PairsEnv())
+    with pytest.raises(
+        UsageError, match="Pairs-v0 has actions MultiDiscrete.*: expected Discrete actions, or"
+    ):
+        make_vec("Pairs-v0", 1)
+    del gymnasium.registry["Pairs-v0"]
+
+
+class PairsEnv(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,))
+    action_space = gymnasium.spaces.MultiDiscrete([2, 2])
 
 
 @pytest.mark.parametrize("task", TINY_TASKS)
@@ -35,7 +48,10 @@ def test_a_tiny_task_goes_on_exactly_from_its_state(task):
     env, other = make_vec(task, 4), make_vec(task, 4)
     env.reset(seed=7), other.reset(seed=99)
     generator = np.random.default_rng(0)
-    actions = generator.integers(0, int(env.single_action_space.n), (40, 4))
+    if task == "tiny_aim":
+        actions = generator.uniform(-1, 1, (40, 4, 2)).astype(np.float32)
+    else:
+        actions = generator.integers(0, int(env.single_action_space.n), (40, 4))
     for row in actions[:13]:
         env.step(row)
     other.set_state(env.get_state())

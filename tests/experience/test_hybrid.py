@@ -83,6 +83,7 @@ CASES = [
     ("tiny_catch", SMALL, None),
     ("tiny_forever", SMALL, None),
     ("tiny_memory", LSTM, None),
+    ("tiny_aim", SMALL, None),
     ("breakout", NetworkConfig(hidden=16), SMALL_PICTURES),
     (
         "breakout",

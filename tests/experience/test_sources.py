@@ -5,11 +5,13 @@ import pytest
 import torch
 
 from parcade.algorithms.table import ALGORITHMS
-from parcade.build.learner import make_algorithm
+from parcade.build.groups import make_group
+from parcade.build.learner import make_algorithm, make_policy
 from parcade.build.source import make_source
 from parcade.config import RunConfig, TrainConfig
 from parcade.exchange.base import LocalExchange
 from parcade.experience.batch import Batch
+from parcade.experience.rollout import play_rollout
 from parcade.policy import NetworkConfig
 from parcade.timing import Timer
 
@@ -59,6 +61,35 @@ def test_the_behaviour_log_prob_is_that_of_the_policy_that_acted():
     source.close()
 
 
+def test_a_batch_holds_continuous_actions_as_drawn_with_their_log_prob():
+    algorithm, _, source = build("tiny_aim", num_envs=4, unroll_length=6)
+    batch = source.next_batch()
+    assert batch.actions.shape == (6, 4, 2) and batch.actions.dtype == torch.float32
+    assert batch.actions.abs().max() > 1  # the environment saw them clipped
+    mean, log_deviation = algorithm.policy(batch.observations).scores.chunk(2, -1)
+    oracle = torch.distributions.Normal(mean, log_deviation.exp())
+    torch.testing.assert_close(batch.behaviour_log_prob, oracle.log_prob(batch.actions).sum(-1))
+    target = torch.stack([batch.observations.float().argmax(-1) / 2 - 1] * 2, -1) * torch.tensor([1.0, -1.0])
+    expected = 1 - (batch.actions.clamp(-1, 1) - target).norm(dim=-1)
+    torch.testing.assert_close(batch.rewards, expected.clamp(-1, 1))
+    source.close()
+
+
+def test_environments_act_alike_in_any_group():
+    """Their noise is that of their global index, as when ranks share them."""
+    config = TrainConfig("tiny_aim", RunConfig(), hyper=ALGORITHMS["ppo"].config(network=SMALL))
+    policy = make_policy(config)
+
+    def actions_of(first, count):
+        group = make_group(config, first, count, num_threads=1, timer=Timer())
+        group.start(policy)
+        return play_rollout(group, policy, 9).actions
+
+    whole = actions_of(0, 6)
+    torch.testing.assert_close(torch.cat([actions_of(0, 2), actions_of(2, 4)], dim=1), whole)
+    assert not torch.equal(whole[:, 0], whole[:, 1])
+
+
 def test_a_truncated_step_keeps_its_final_observation():
     _, _, source = build("tiny_forever", num_envs=3, unroll_length=12)
     batch = source.next_batch()
@@ -90,9 +121,10 @@ def learn(engine, iterations=5, game="tiny_catch"):
     return batches, lags
 
 
-def test_overlapped_playing_does_not_depend_on_threads():
-    threaded, lags = learn("local")
-    serial, serial_lags = learn("serial")
+@pytest.mark.parametrize("game", ["tiny_catch", "tiny_aim"])
+def test_overlapped_playing_does_not_depend_on_threads(game):
+    threaded, lags = learn("local", game=game)
+    serial, serial_lags = learn("serial", game=game)
     for a, b in zip(threaded, serial, strict=True):
         assert_same_batches(a, b)
     assert lags == serial_lags

@@ -1,0 +1,111 @@
+"""The two kinds of actions: one of A alternatives (Discrete spaces), or D real numbers (Box spaces).
+
+A kind knows its distribution, whose parameters are the policy's scores ``[..., S]``, and the form of actions
+in batches and in environments. Actions are ``[..., *shape]``; log-probabilities and entropies are ``[...]``.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from gymnasium.spaces import Box, Discrete, Space
+from torch import Tensor
+
+from parcade.errors import UsageError
+from parcade.rl.gaussian import gaussian_entropy, gaussian_log_prob, gaussian_sample
+from parcade.rl.losses import entropy_of, log_prob_of
+
+
+class DiscreteActions:
+    """One of ``count`` actions, from a categorical distribution. Scores are A logits or Q values."""
+
+    shape: tuple[int, ...] = ()
+    dtype = torch.int64
+    noise_columns = 2
+    """Uniform numbers per decision: one samples; with epsilon, one decides and one explores."""
+
+    def __init__(self, count: int) -> None:
+        self.count = self.num_scores = count
+
+    def log_prob(self, scores: Tensor, actions: Tensor) -> Tensor:
+        return log_prob_of(scores, actions)
+
+    def entropy(self, scores: Tensor) -> Tensor:
+        return entropy_of(scores)
+
+    def score(self, scores: Tensor, actions: Tensor) -> Tensor:
+        """Return the score of the actions: the logit, or the Q value."""
+        return scores.gather(-1, actions.unsqueeze(-1)).squeeze(-1)
+
+    def best(self, scores: Tensor) -> Tensor:
+        """Return the likeliest actions."""
+        return scores.argmax(-1)
+
+    def sample(self, scores: Tensor, uniforms: Tensor) -> Tensor:
+        """Return actions ``[n]`` drawn with the first column of uniforms ``[n, 2]``."""
+        cumulative = scores.softmax(-1).cumsum(-1)
+        below = cumulative < uniforms[:, :1] * cumulative[:, -1:]
+        return below.sum(-1).clamp_(max=self.count - 1)
+
+    def for_env(self, actions: np.ndarray) -> np.ndarray:
+        """Return actions ``[n]`` in the form the environments take."""
+        return actions
+
+
+class BoxActions:
+    """D real numbers from a Gaussian with a diagonal covariance; only the environment sees them clipped.
+
+    Scores are D means, then D logarithms of standard deviations. Log-probabilities are those of the unclipped
+    actions, which batches hold.
+    """
+
+    dtype = torch.float32
+
+    def __init__(self, space: Box) -> None:
+        self.space = space
+        self.count = math.prod(space.shape)
+        self.num_scores = 2 * self.count
+        self.shape = (self.count,)
+        self.noise_columns = self.count
+
+    def log_prob(self, scores: Tensor, actions: Tensor) -> Tensor:
+        return gaussian_log_prob(scores, actions)
+
+    def entropy(self, scores: Tensor) -> Tensor:
+        return gaussian_entropy(scores)
+
+    def score(self, scores: Tensor, actions: Tensor) -> Tensor:
+        """Return the log-density of the actions."""
+        return gaussian_log_prob(scores, actions)
+
+    def best(self, scores: Tensor) -> Tensor:
+        """Return the means."""
+        return scores[..., : self.count]
+
+    def sample(self, scores: Tensor, uniforms: Tensor) -> Tensor:
+        """Return actions ``[n, D]`` drawn with uniforms ``[n, D]``."""
+        return gaussian_sample(scores, uniforms)
+
+    def for_env(self, actions: np.ndarray) -> np.ndarray:
+        """Return actions ``[n, D]`` clipped to the space, ``[n, *space.shape]`` in its dtype."""
+        shaped = actions.reshape(-1, *self.space.shape)
+        return np.clip(shaped, self.space.low, self.space.high).astype(self.space.dtype, copy=False)
+
+
+Actions = DiscreteActions | BoxActions
+
+
+def actions_of(space: Space | int) -> Actions:
+    """Return the kind of actions of an environment's action space, or of a number of alternatives.
+
+    Errors: UsageError for other spaces than ``Discrete`` and ``Box`` of floats.
+    """
+    if isinstance(space, int):
+        return DiscreteActions(space)
+    if isinstance(space, Discrete):
+        return DiscreteActions(int(space.n))
+    if isinstance(space, Box) and np.issubdtype(space.dtype, np.floating):
+        return BoxActions(space)
+    raise UsageError(f"actions {space}: expected Discrete actions, or Box actions of floats")

@@ -1,0 +1,83 @@
+"""Train from Python: ``parcade.learn("pong", algorithm="ppo", total_frames=1_000_000)``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from parcade.agent import Agent, load
+from parcade.config import TrainConfig
+from parcade.errors import UsageError
+from parcade.flags import parse_training
+from parcade.report.callbacks import Callback, Callbacks, Report
+from parcade.run_directory import remove_unused
+from parcade.train import check_one_process, run_training, start_run
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A finished run: its directory, and the content of its ``result.json``."""
+
+    run: Path
+    result: dict[str, Any]
+
+    def agent(self) -> Agent:
+        """Load the trained agent."""
+        return load(self.run)
+
+
+def learn(
+    game: str | TrainConfig,
+    *,
+    callbacks: Iterable[Callback | Callable[[Report], bool | None]] = (),
+    **settings: Any,
+) -> Trained:
+    """Train in this process, as ``parcade train`` does, and return the finished run.
+
+    Args:
+        game: the game, with ``settings`` named as the flags of ``parcade train`` (``num_envs=8``,
+            ``preset="pong_fast"``); or a complete TrainConfig.
+        callbacks: functions of a ``Report``, or objects of a class derived from ``Callback``. If one returns
+            True, the run ends with a checkpoint, at most one iteration later.
+
+    The first Ctrl-C ends the run in the same way, and ``learn`` returns. So does an exception of a callback,
+    which is then raised. Afterwards, the thread pools of the process keep the sizes that the run gave them.
+
+    Errors: UsageError for settings that the command would refuse, and for engine ``mpi``, whose ranks are
+    processes of their own; the exception of a callback; RunLost if a cluster loses the run.
+    """
+    if isinstance(game, TrainConfig) and settings:
+        raise UsageError(f"got a TrainConfig and also {', '.join(settings)}; put them into the config")
+    config = game if isinstance(game, TrainConfig) else parse_training([game, *_flags(settings)])
+    if config.run.engine == "mpi":
+        raise UsageError(
+            "engine mpi starts its ranks from the command line; use parcade train --engine mpi, "
+            "or engine local, serial or ray from Python"
+        )
+    called = Callbacks(callbacks)
+    check_one_process(config)
+    run = start_run(config)
+    try:
+        result = run_training(config, run, callbacks=called)
+    except (UsageError, KeyboardInterrupt):
+        remove_unused(run)  # a run that fails at its start must not block the next attempt
+        raise
+    if called.failure is not None:
+        raise called.failure
+    return Trained(run, result)
+
+
+def _flags(settings: dict[str, Any]) -> list[str]:
+    """Return settings by name as the flags of ``parcade train``."""
+    words: list[str] = []
+    for name, value in settings.items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(f"--{flag}" if value else f"--no-{flag}")
+        elif isinstance(value, (list, tuple)):
+            words += [f"--{flag}", *map(str, value)]
+        else:
+            words.append(f"--{flag}={value}")
+    return words

@@ -1,0 +1,128 @@
+"""Environments of modules outside the package: MODULE:ID on the command line and from Python."""
+
+import json
+import subprocess
+import sys
+
+import gymnasium
+import pytest
+
+import parcade
+from parcade.cli import main
+from parcade.config import load_config
+from parcade.errors import UsageError
+
+MODULE = """
+import gymnasium
+import numpy as np
+import parcade
+
+class Line(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+    action_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.x = self.np_random.uniform(-1, 1)
+        return np.float32([self.x]), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action), action
+        reward = 1 - abs(float(action[0]) - self.x)
+        return self.reset()[0], reward, False, False, {}
+
+gymnasium.register("Line-v0", Line, max_episode_steps=4)
+"""
+GAME = "line_env:Line-v0"
+RUN = ["--num-envs", "4", "--unroll-length", "8", "--total-frames", "640", "--threads-per-rank", "1"]
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """A module in the working directory that registers ``Line-v0``; forgotten after the test."""
+    (tmp_path / "line_env.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield tmp_path
+    forget()
+
+
+def forget():
+    sys.modules.pop("line_env", None)
+    gymnasium.registry.pop("Line-v0", None)
+
+
+@pytest.mark.parametrize("words", [[GAME], ["--env", GAME]])
+def test_a_module_of_the_working_directory_trains(module, words):
+    assert main(["train", *words, *RUN, "--run-dir", "run"]) == 0
+    assert json.loads((module / "run" / "config.json").read_text())["game"] == GAME
+    assert parcade.load("run").policy.actions.count == 1  # its module is imported already
+
+
+def test_a_run_directory_imports_its_module_only_if_the_user_names_it(module, capsys):
+    assert main(["train", GAME, *RUN, "--run-dir", "run"]) == 0
+    forget()
+    for words in (["eval", "run"], ["watch", "run"], ["train", "--resume", "run", "--total-frames", "960"]):
+        assert main(words) == 2
+        said = capsys.readouterr().err.splitlines()
+        assert (
+            len(said) == 1
+            and f"importing line_env runs its code; if you trust it, add --env {GAME}" in said[0]
+        )
+        assert "line_env" not in sys.modules
+    with pytest.raises(UsageError, match=f"was trained on {GAME}; got env other:Line-v0"):
+        load_config(module / "run", "other:Line-v0")
+    assert "line_env" not in sys.modules
+    assert main(["eval", "run", "--env", GAME, "--episodes", "2"]) == 0
+    forget()
+    assert main(["train", "--resume", "run", "--env", GAME, "--total-frames", "960"]) == 0
+    assert json.loads((module / "run" / "result.json").read_text())["frames"] == 960
+
+
+def test_ranks_import_the_module(module):
+    pytest.importorskip("mpi4py")
+    words = ["--env", GAME, *RUN, "--engine", "mpi", "--ranks", "2", "--run-dir", "run"]
+    subprocess.run([sys.executable, "-m", "parcade", "train", *words], check=True, timeout=120)
+    assert json.loads((module / "run" / "result.json").read_text())["ranks"] == 2
+
+
+def test_a_module_can_register_a_network_for_its_environment(module):
+    with open("line_env.py", "a") as file:
+        file.write(
+            "import torch\n"
+            "class Two(torch.nn.Linear):\n"
+            "    num_features = 2\n"
+            'parcade.register_network("two", lambda shape, config: Two(shape[0], 2))\n'
+        )
+    try:
+        assert main(["train", "--env", GAME, "--network", "two", *RUN, "--run-dir", "run"]) == 0
+        assert parcade.load("run").policy.torso.weight.shape == (2, 1)
+    finally:
+        from parcade.networks import NETWORKS
+
+        NETWORKS.pop("two", None)
+
+
+def test_the_batch_script_of_slurm_names_it_when_it_resumes(module, capsys):
+    words = ["--script", "job.sbatch", "--", "train", GAME, "--run-dir", "run"]
+    assert main(["slurm", *words]) == 0
+    assert f'train --resume "$run" --env {GAME} &' in (module / "job.sbatch").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["nowhere:Line-v0"], "module 'nowhere' of nowhere:Line-v0 cannot be imported (ModuleNotFoundError"),
+        ([":Line-v0"], "expected MODULE:ID"),
+        (["line_env:Lime-v0"], "unknown environment of line_env 'Lime-v0'; did you mean 'Line-v0'?"),
+        (["pong", "--env", GAME], f"got the game pong and --env {GAME}; leave one of them out"),
+        (["--env", GAME, "--algorithm", "dqn"], f"algorithm dqn needs Discrete actions; {GAME} has Box("),
+        (["broken:Line-v0"], "module 'broken' of broken:Line-v0 cannot be imported (ValueError: no luck)"),
+    ],
+)
+def test_a_mistake_is_one_line_and_leaves_no_run_behind(module, words, said, capsys):
+    (module / "broken.py").write_text("raise ValueError('no luck')")
+    assert main(["train", *words, "--run-dir", "run"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1 and said in lines[0]
+    assert not (module / "run").exists()
