@@ -38,6 +38,7 @@ from parcade.rl.losses import (
     approximate_kl,
     clipped_surrogate_loss,
     entropy_of,
+    explained_variance,
     log_prob_of,
     squared_error_loss,
 )
@@ -118,7 +119,11 @@ class PPO(Algorithm):
         metrics = {name: total / (c.epochs * c.num_minibatches) for name, total in totals.items()}
         if c.target_kl is not None:
             self._follow_kl(metrics["policy/kl"], exchange)
-        return {**metrics, "policy/learning_rate": step_size(exchange.optimizer)}
+        return {
+            **metrics,
+            "policy/learning_rate": step_size(exchange.optimizer),
+            "policy/explained_variance": explained_variance(batch.behaviour_values, returns),
+        }
 
     def _follow_kl(self, kl: Tensor, exchange: Exchange) -> None:
         """Adapt the learning rate to the mean KL divergence of the iteration over all ranks."""

@@ -23,7 +23,7 @@ from parcade.exchange.base import Exchange
 from parcade.experience.source import Source
 from parcade.report.progress import COUNTERS, Progress
 from parcade.report.terminal import PlainView
-from parcade.report.writers import MetricsWriter
+from parcade.report.writers import Writer
 from parcade.timing import SCOPES, Timer, process_cpu_seconds
 
 REPORT, CHECKPOINT, STOP, TIME_UP = range(4)
@@ -50,7 +50,7 @@ class Reporter:
     timer: Timer
     actor_timer: Timer | None
     view: PlainView | None
-    writer: MetricsWriter | None
+    writer: Writer | None
     save: Callable[[], None]
     stop_requested: Callable[[], bool]
     on_iteration: Callable[[Source], None] | None = None
