@@ -43,6 +43,9 @@ COMMANDS: dict[str, Command] = {
         "score a trained agent and record a video: eval DIR --episodes 30 --video out.mp4",
     ),
     "watch": Command("evaluate:watch", "DIR [flags]", "watch a trained agent play in the terminal"),
+    "export": Command(
+        "export:export", "DIR --onnx [FILE]", "write a trained policy as an ONNX graph for other programs"
+    ),
     "stacks": Command(
         "stacks:stacks", "DIR", "print the Python stacks of every process of a run, on every host"
     ),

@@ -59,7 +59,8 @@ class WandbWriter(Writer):
         self._run.define_metric(names.axis_name)
         self._run.define_metric("*", step_metric=names.axis_name)
         if self._run.offline:
-            say(f"Weights & Biases: offline; upload with: wandb sync {run / 'wandb' / 'offline-run-*'}")
+            files = run / "wandb" / "offline-run-*"
+            say(f"Weights & Biases: offline; upload with: wandb sync --id {self._run.id} {files}")
         elif self._run.url:
             say(f"Weights & Biases: {self._run.url}")
 
