@@ -7,9 +7,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from parcade.algorithms.table import algorithm_row
 from parcade.cluster.signals import StopRequest
 from parcade.config import TrainConfig
+from parcade.errors import UsageError
 from parcade.exchange.base import Exchange
 from parcade.report.metric_names import names_for
 from parcade.report.progress import Progress
@@ -43,6 +46,12 @@ def make_writers(
     return Writers(writers, say)
 
 
+def _fail_alike(failure: UsageError | None, exchange: Exchange) -> None:
+    """Raise on all ranks if the first one failed, so that the error is reported once and no rank waits."""
+    if exchange.maximum(np.array([float(failure is not None)]))[0]:
+        raise failure or UsageError("the first rank cannot start its reports")
+
+
 @contextlib.contextmanager
 def open_reporter(
     config: TrainConfig,
@@ -60,11 +69,18 @@ def open_reporter(
     Args:
         is_full: whether a recorder has what it needs, which ends the run as a stop request does.
         arguments: other arguments of ``Reporter``.
+
+    Errors: UsageError on all ranks if a destination of the reports cannot start.
     """
     with contextlib.ExitStack() as stack:
-        writer = None
+        writer, failure = None, None
         if view is not None:
-            writer = stack.enter_context(make_writers(config, run, view.say, progress if resume else None))
+            try:
+                writers = make_writers(config, run, view.say, progress if resume else None)
+                writer = stack.enter_context(writers)
+            except UsageError as error:
+                failure = error
+        _fail_alike(failure, exchange)
         stop = stack.enter_context(StopRequest(run))
         stop_requested = lambda: stop.requested() or is_full()  # noqa: E731
         yield Reporter(
