@@ -44,6 +44,9 @@ COMMANDS: dict[str, Command] = {
     ),
     "watch": Command("evaluate:watch", "DIR [flags]", "watch a trained agent play in the terminal"),
     "zoo": Command("zoo:zoo", "[--json]", "list the trained agents of this package, e.g. watch zoo:pong"),
+    "export": Command(
+        "export:export", "DIR --onnx [FILE]", "write a trained policy as an ONNX graph for other programs"
+    ),
     "stacks": Command(
         "stacks:stacks", "DIR", "print the Python stacks of every process of a run, on every host"
     ),

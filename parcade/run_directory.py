@@ -1,9 +1,10 @@
 """The files of a run directory.
 
-A run writes ``config.json``, ``metrics.jsonl``, TensorBoard events, ``result.json`` and
-``checkpoints/FRAMES/``, which holds one ``rank-K.safetensors`` per rank and a ``checkpoint.json`` with their
-SHA-256 sums. JSON files and checkpoints are written under a temporary name, flushed and then renamed, so
-that a file under its final name is complete, even after a power failure. Nothing is unpickled.
+A run writes ``config.json``, ``metrics.jsonl``, TensorBoard events, with ``--track wandb`` also
+``wandb.json`` and ``wandb/``, ``result.json`` and ``checkpoints/FRAMES/``, which holds one
+``rank-K.safetensors`` per rank and a ``checkpoint.json`` with their SHA-256 sums. JSON files and checkpoints
+are written under a temporary name, flushed and then renamed, so that a file under its final name is complete,
+even after a power failure. Nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -110,8 +111,10 @@ def remove_unused(run: Path) -> None:
         (run / "metrics.jsonl").exists() and (run / "metrics.jsonl").stat().st_size
     ):
         return
-    (run / "config.json").unlink(missing_ok=True)
-    shutil.rmtree(run / "processes", ignore_errors=True)
+    for name in ("config.json", "wandb.json"):
+        (run / name).unlink(missing_ok=True)
+    for name in ("processes", "wandb"):
+        shutil.rmtree(run / name, ignore_errors=True)
     for path in (run / "checkpoints", run):
         with contextlib.suppress(OSError):
             path.rmdir()

@@ -33,6 +33,7 @@ from parcade.profile.recorder import recorder_from_environment
 from parcade.report.callbacks import Callbacks
 from parcade.report.progress import Progress
 from parcade.report.result import write_result
+from parcade.report.wandb_writer import check_wandb
 from parcade.threads import rank_threads, set_threads
 from parcade.timing import Timer
 
@@ -136,6 +137,8 @@ def default_run_directory(config: TrainConfig) -> Path:
 def start_run(config: TrainConfig) -> Path:
     """Create the run's directory and write ``config.json``. Errors: UsageError when it cannot be written."""
     check_device(config)
+    if "wandb" in config.run.track:
+        check_wandb()
     run = (
         Path(config.run.run_dir)
         if config.run.run_dir

@@ -18,7 +18,7 @@ from parcade.algorithms.base import Algorithm, AlgorithmConfig, adam_or_rmsprop,
 from parcade.exchange.base import Exchange, OptimizerFactory, set_learning_rate
 from parcade.experience.batch import Batch
 from parcade.ranges import Count, Fraction, NonNegative, Positive
-from parcade.rl.losses import policy_gradient_loss, squared_error_loss
+from parcade.rl.losses import explained_variance, policy_gradient_loss, squared_error_loss
 from parcade.rl.returns import generalized_advantages
 from parcade.rl.schedules import linear
 
@@ -97,4 +97,5 @@ class A2C(Algorithm):
             "loss/policy": policy_loss.detach(),
             "loss/value": value_loss.detach(),
             "policy/entropy": entropy.detach(),
+            "policy/explained_variance": explained_variance(values.detach(), returns),
         }

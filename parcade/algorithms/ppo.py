@@ -37,6 +37,7 @@ from parcade.ranges import Count, Fraction, NonNegative, Positive
 from parcade.rl.losses import (
     approximate_kl,
     clipped_surrogate_loss,
+    explained_variance,
     squared_error_loss,
 )
 from parcade.rl.returns import generalized_advantages
@@ -117,7 +118,11 @@ class PPO(Algorithm):
         metrics = {name: total / (c.epochs * c.num_minibatches) for name, total in totals.items()}
         if c.target_kl is not None:
             self._follow_kl(metrics["policy/kl"], exchange)
-        return {**metrics, "policy/learning_rate": step_size(exchange.optimizer)}
+        return {
+            **metrics,
+            "policy/learning_rate": step_size(exchange.optimizer),
+            "policy/explained_variance": explained_variance(batch.behaviour_values, returns),
+        }
 
     def _follow_kl(self, kl: Tensor, exchange: Exchange) -> None:
         """Adapt the learning rate to the mean KL divergence of the iteration over all ranks."""

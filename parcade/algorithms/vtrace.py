@@ -20,7 +20,7 @@ from parcade.algorithms.base import Algorithm, AlgorithmConfig, adam_or_rmsprop,
 from parcade.exchange.base import Exchange, OptimizerFactory, set_learning_rate
 from parcade.experience.batch import Batch
 from parcade.ranges import Count, Fraction, NonNegative, Positive
-from parcade.rl.losses import policy_gradient_loss, squared_error_loss
+from parcade.rl.losses import explained_variance, policy_gradient_loss, squared_error_loss
 from parcade.rl.schedules import linear
 from parcade.rl.vtrace import vtrace_returns
 
@@ -122,6 +122,7 @@ class VTraceLearner(Algorithm):
             "loss/policy": policy_loss.detach(),
             "loss/value": value_loss.detach(),
             "policy/entropy": entropy.detach(),
+            "policy/explained_variance": explained_variance(values.detach(), targets),
             "policy/clipped": (log_ratios.exp() > c.rho_clip).float().mean(),
         }
 

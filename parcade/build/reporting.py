@@ -7,13 +7,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from parcade.algorithms.table import algorithm_row
 from parcade.cluster.signals import StopRequest
 from parcade.config import TrainConfig
+from parcade.errors import UsageError
 from parcade.exchange.base import Exchange
+from parcade.report.metric_names import names_for
 from parcade.report.progress import Progress
 from parcade.report.reporter import Reporter
 from parcade.report.terminal import PlainView, make_view
-from parcade.report.writers import MetricsWriter
+from parcade.report.wandb_writer import WandbWriter
+from parcade.report.writers import MetricsFile, TensorBoardWriter, Writer, Writers
 
 
 @contextlib.contextmanager
@@ -25,6 +31,25 @@ def open_view(config: TrainConfig, *, is_first: bool = True) -> Iterator[PlainVi
     title = f"parcade {config.run.algorithm} on {config.game}"
     with contextlib.closing(make_view(title, config.run.target_score)) as view:
         yield view
+
+
+def make_writers(
+    config: TrainConfig, run: Path, say: Callable[[str], None], resumed_at: Progress | None
+) -> Writers:
+    """Make the destinations of a run's reports. Errors: UsageError if one of them cannot start."""
+    names = names_for(config.run.metric_names, algorithm_row(config.run.algorithm).make.head)
+    writers: list[Writer] = [MetricsFile(run, resumed_at.frames if resumed_at else None)]
+    if "tensorboard" in config.run.track:
+        writers.append(TensorBoardWriter(run, names, getattr(resumed_at, names.axis) if resumed_at else None))
+    if "wandb" in config.run.track:
+        writers.append(WandbWriter(config, run, names, say))
+    return Writers(writers, say)
+
+
+def _fail_alike(failure: UsageError | None, exchange: Exchange) -> None:
+    """Raise on all ranks if the first one failed, so that the error is reported once and no rank waits."""
+    if exchange.maximum(np.array([float(failure is not None)]))[0]:
+        raise failure or UsageError("the first rank cannot start its reports")
 
 
 @contextlib.contextmanager
@@ -44,12 +69,18 @@ def open_reporter(
     Args:
         is_full: whether a recorder has what it needs, which ends the run as a stop request does.
         arguments: other arguments of ``Reporter``.
+
+    Errors: UsageError on all ranks if a destination of the reports cannot start.
     """
     with contextlib.ExitStack() as stack:
-        writer = None
+        writer, failure = None, None
         if view is not None:
-            writer = MetricsWriter(run, view.say, progress.frames if resume else None)
-            stack.callback(writer.close)
+            try:
+                writers = make_writers(config, run, view.say, progress if resume else None)
+                writer = stack.enter_context(writers)
+            except UsageError as error:
+                failure = error
+        _fail_alike(failure, exchange)
         stop = stack.enter_context(StopRequest(run))
         stop_requested = lambda: stop.requested() or is_full()  # noqa: E731
         yield Reporter(

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
-from parcade.errors import UsageError
+from parcade.errors import UsageError, unknown_name
 from parcade.ranges import Count, Natural, Positive, Range, check_ranges
 from parcade.threads import UNMANAGED
 
 _DURATION = re.compile(r"^(\d+(?:\.\d+)?)\s*(s|m|h)?$")
 _SECONDS_PER = {"s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
 SHORTEST_HANG_SECONDS = 2
+Tracker = Literal["tensorboard", "wandb"]
 
 
 def parse_duration(text: str) -> float:
@@ -76,6 +77,10 @@ class RunConfig:
     compile: bool = False
     """Compile the network with torch.compile, which fuses its layers. Compilation takes about a minute;
     results differ in the last bits."""
+    track: tuple[Tracker, ...] = ("tensorboard",)
+    """Destinations of metrics next to metrics.jsonl, separated by spaces; none keeps metrics.jsonl alone."""
+    metric_names: Literal["parcade", "sb3", "cleanrl"] = "parcade"
+    """Names and x axis of the metrics in TensorBoard and W&B: parcade's, Stable-Baselines3's or CleanRL's."""
     report_seconds: Positive = 5.0
     """Seconds between reports."""
     checkpoint_seconds: Positive = 60.0
@@ -85,6 +90,10 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         check_ranges(self)
+        object.__setattr__(self, "track", tuple(self.track))  # a list in JSON
+        for name in self.track:
+            if name not in get_args(Tracker):
+                raise unknown_name("tracker", name, get_args(Tracker))
         if self.ranks > 1 and self.engine != "mpi":
             raise UsageError(f"ranks={self.ranks} needs --engine mpi; engine {self.engine} is one process")
         if (self.hosts or self.network_interface) and self.engine != "mpi":

@@ -8,6 +8,8 @@ import os
 import re
 import sys
 
+from parcade.atari.games import load_games
+from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError, unknown_name
 
 
@@ -105,6 +107,15 @@ def _import_environments(name: str) -> None:
 def is_atari(game: str) -> bool:
     """Whether a canonical name is one of ale-py's games."""
     return game in game_names()
+
+
+def action_names(game: str, settings: EnvSettings) -> list[str]:
+    """Return the names of the actions of one of ale-py's games, e.g. NOOP and FIRE, by action."""
+    from ale_py import Action
+
+    key = "legal_actions" if settings.full_action_set else "actions"
+    names = [Action(number).name for number in load_games()[game].get(key, range(len(Action.__members__)))]
+    return [names[action] for action in settings.action_subset] or names
 
 
 def score_milestones(game: str) -> tuple[float, ...]:

@@ -1,1 +1,5 @@
-"""parcade's environments for other libraries: Gymnasium (``gym.py``) and Stable-Baselines3 (``sb3.py``)."""
+"""parcade for other libraries.
+
+Environments for Gymnasium (``gym.py``) and Stable-Baselines3 (``sb3.py``); policies as ONNX graphs
+(``onnx.py``).
+"""

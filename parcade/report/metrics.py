@@ -1,6 +1,7 @@
 """Names and meanings of all metrics.
 
-The names are documented API. They are the same in ``metrics.jsonl``, in TensorBoard and in the live view.
+The names are documented API. They are the same in ``metrics.jsonl``, in the live view, in TensorBoard and in
+W&B; the last two can have the names of another library instead (``metric_names.py``).
 Counters are sums over all ranks. Means are over all ranks and over the iterations since the last report.
 """
 
@@ -25,6 +26,7 @@ METRICS: dict[str, str] = {
     "policy/entropy": "entropy of the policy in nats",
     "policy/kl": "approximate KL divergence between the behaviour policy and the learned policy",
     "policy/clipped": "share of steps whose ratio is outside PPO's clip range",
+    "policy/explained_variance": "share of the variance of the value targets that the values explain",
     "policy/learning_rate": "learning rate of the optimiser",
     "policy/q_mean": "mean of max_a Q over the batch",
     "policy/epsilon": "share of random actions",

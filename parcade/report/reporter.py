@@ -24,7 +24,7 @@ from parcade.experience.source import Source
 from parcade.report.callbacks import Callbacks
 from parcade.report.progress import COUNTERS, Progress
 from parcade.report.terminal import PlainView
-from parcade.report.writers import MetricsWriter
+from parcade.report.writers import Writer
 from parcade.run_directory import checkpoint_directory
 from parcade.timing import SCOPES, Timer, process_cpu_seconds
 
@@ -53,7 +53,7 @@ class Reporter:
     timer: Timer
     actor_timer: Timer | None
     view: PlainView | None
-    writer: MetricsWriter | None
+    writer: Writer | None
     save: Callable[[], None]
     stop_requested: Callable[[], bool]
     on_iteration: Callable[[Source], None] | None = None

@@ -1,43 +1,48 @@
-"""Metrics on disk: ``metrics.jsonl`` and TensorBoard events.
+"""Destinations of reports: ``metrics.jsonl``, TensorBoard events, and ``wandb_writer.py``.
 
-A full disk is reported, and the run continues.
+A destination that fails, such as a full disk, is reported, and the run continues.
 """
 
 from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from parcade.report.metric_names import MetricNames
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
 
-class MetricsWriter:
-    """Appends reports to ``metrics.jsonl`` and to TensorBoard events in the run's directory.
+class Writer:
+    """A destination of reports."""
+
+    name: ClassVar[str]
+
+    def write(self, metrics: dict[str, Any]) -> None:
+        """Write one report. Errors: OSError."""
+        raise NotImplementedError
+
+    def close(self, *, failed: bool) -> None:
+        """Write what is buffered. ``failed``: the run ends with an exception. Errors: OSError."""
+
+
+class MetricsFile(Writer):
+    """Appends reports to ``metrics.jsonl`` in the run's directory, one JSON object per line.
 
     After a resume, it first removes the reports from after the checkpoint, so that the history is consistent.
     """
 
-    def __init__(self, run: Path, say: Callable[[str], None], resumed_at_frames: int | None = None) -> None:
-        self._say = say
-        self._run, self._resumed_at_frames = run, resumed_at_frames
+    name = "metrics.jsonl"
+
+    def __init__(self, run: Path, resumed_at_frames: int | None = None) -> None:
         self._path = run / "metrics.jsonl"
-        self._failed = False
         if resumed_at_frames is not None:
             self._cut(resumed_at_frames)
-
-    @functools.cached_property
-    def _events(self) -> SummaryWriter:
-        """The TensorBoard writer.
-
-        It is created at the first report: its import takes 10 % of the time to the first step.
-        """
-        from torch.utils.tensorboard import SummaryWriter
-
-        return SummaryWriter(str(self._run), purge_step=self._resumed_at_frames)
 
     def _cut(self, frames: int) -> None:
         if not self._path.exists():
@@ -54,26 +59,75 @@ class MetricsWriter:
         temporary.replace(self._path)
 
     def write(self, metrics: dict[str, Any]) -> None:
-        """Append one report. If that fails, warn once and continue."""
-        try:
-            with open(self._path, "a") as file:
-                file.write(json.dumps(metrics) + "\n")
-            for name, value in metrics.items():
-                if value is not None:
-                    self._events.add_scalar(name, value, metrics["frames"])
-            self._events.flush()
-            self._failed = False
-        except OSError as error:
-            if not self._failed:
-                self._say(
-                    f"warning: cannot write metrics ({error.strerror}); training continues, free some space"
-                )
-            self._failed = True
+        with open(self._path, "a") as file:
+            file.write(json.dumps(metrics) + "\n")
 
-    def close(self) -> None:
-        """Flush and close the event file."""
-        try:
-            if "_events" in vars(self):
-                self._events.close()
-        except OSError as error:
-            self._say(f"warning: the TensorBoard event file is incomplete ({error.strerror})")
+
+class TensorBoardWriter(Writer):
+    """Writes TensorBoard events to the run's directory.
+
+    ``resumed_at``: position on the x axis where a resumed run continues; TensorBoard hides what is after it.
+    """
+
+    name = "TensorBoard events"
+
+    def __init__(self, run: Path, names: MetricNames, resumed_at: int | None = None) -> None:
+        self._run, self._names, self._resumed_at = run, names, resumed_at
+
+    @functools.cached_property
+    def _events(self) -> SummaryWriter:
+        """The event file.
+
+        It is created at the first report: its import takes 10 % of the time to the first step.
+        """
+        from torch.utils.tensorboard import SummaryWriter
+
+        return SummaryWriter(str(self._run), purge_step=self._resumed_at)
+
+    def write(self, metrics: dict[str, Any]) -> None:
+        for name, value in self._names.rename(metrics).items():
+            self._events.add_scalar(name, value, metrics[self._names.axis])
+        self._events.flush()
+
+    def close(self, *, failed: bool) -> None:
+        if "_events" in vars(self):
+            self._events.close()
+
+
+class Writers(Writer):
+    """Writes every report to several destinations. A context manager that closes them at the end of a run.
+
+    If one fails, it warns once and continues with the others, and tries again with the next report.
+    """
+
+    name = "metrics"
+
+    def __init__(self, writers: Sequence[Writer], say: Callable[[str], None]) -> None:
+        self._writers, self._say = writers, say
+        self._failing: set[str] = set()
+
+    def write(self, metrics: dict[str, Any]) -> None:
+        for writer in self._writers:
+            try:
+                writer.write(metrics)
+                self._failing.discard(writer.name)
+            except OSError as error:
+                if writer.name not in self._failing:
+                    reason = error.strerror or error
+                    self._say(f"warning: cannot write {writer.name} ({reason}); training continues without")
+                self._failing.add(writer.name)
+
+    def close(self, *, failed: bool) -> None:
+        for writer in self._writers:
+            try:
+                writer.close(failed=failed)
+            except OSError as error:
+                self._say(f"warning: {writer.name}: some reports are missing ({error.strerror or error})")
+
+    def __enter__(self) -> Writers:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close(failed=kind is not None)

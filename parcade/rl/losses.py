@@ -44,6 +44,16 @@ def squared_error_loss(predictions: Tensor, targets: Tensor) -> Tensor:
     return (predictions - targets.detach()).square().mean()
 
 
+def explained_variance(predictions: Tensor, targets: Tensor) -> Tensor:
+    """1 - Var[target - prediction] / Var[target]; 0 if all targets are equal. Shapes ``[...]``; a scalar.
+
+    1 is a perfect prediction, and 0 is as good as a constant. Negative values are worse than a constant.
+    """
+    variance = targets.var(correction=0)
+    explained = 1 - (targets - predictions).var(correction=0) / variance
+    return torch.where(variance > 0, explained, torch.zeros_like(explained))
+
+
 def approximate_kl(log_prob: Tensor, behaviour_log_prob: Tensor) -> Tensor:
     """Estimate KL(behaviour || target) from the actions taken; never negative. Shapes ``[...]``; a scalar.
 

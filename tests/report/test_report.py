@@ -7,7 +7,8 @@ import time
 import pytest
 
 from parcade.report import terminal
-from parcade.report.writers import MetricsWriter
+from parcade.report.metric_names import names_for
+from parcade.report.writers import MetricsFile, TensorBoardWriter, Writer, Writers
 from parcade.timing import SCOPES, Timer
 
 pytestmark = pytest.mark.quick
@@ -115,7 +116,8 @@ def test_the_live_view_has_a_row_for_a_gpu(monkeypatch):
 
 def test_a_full_disk_is_said_once_and_the_run_goes_on(tmp_path, monkeypatch):
     said = []
-    writer = MetricsWriter(tmp_path, said.append)
+    events = TensorBoardWriter(tmp_path, names_for("parcade", "q"))
+    writer = Writers([MetricsFile(tmp_path), events], said.append)
     writer.write({"frames": 1, "score_mean": None})
 
     def full(*arguments, **options):
@@ -126,7 +128,27 @@ def test_a_full_disk_is_said_once_and_the_run_goes_on(tmp_path, monkeypatch):
         writer.write({"frames": 2})
         writer.write({"frames": 3})
     writer.write({"frames": 4})
-    writer.close()
+    writer.close(failed=False)
     assert len(said) == 1 and "No space left on device" in said[0]
     frames = [json.loads(line)["frames"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert frames == [1, 4]
+
+
+def test_a_destination_that_does_not_finish_in_time_is_reported_and_the_others_are_closed():
+    class Slow(Writer):
+        name = "the server"
+
+        def close(self, *, failed):
+            raise TimeoutError("no answer within 60 s")
+
+    class Counting(Writer):
+        name, closed = "the file", None
+
+        def close(self, *, failed):
+            self.closed = failed
+
+    said, counting = [], Counting()
+    with Writers([Slow(), counting], said.append):
+        pass
+    assert said == ["warning: the server: some reports are missing (no answer within 60 s)"]
+    assert counting.closed is False

@@ -11,6 +11,7 @@ from scripted_events import ScriptedEvents, record
 from parcade import train
 from parcade.config import RunConfig, TrainConfig
 from parcade.device_timing import DeviceClock, HostEvents
+from parcade.errors import UsageError
 from parcade.exchange.base import LocalExchange
 from parcade.experience.episodes import EpisodeLog
 from parcade.profile.data import read_ranks
@@ -153,3 +154,19 @@ def test_a_recorded_run_on_a_stand_in_for_a_gpu_has_the_devices_split(tmp_path, 
     assert device["busy"] + device["idle"] == pytest.approx(rank.window_seconds, rel=0.02)
     assert min(device["infer"], device["learn"]) > 0 == device["copies"]
     assert rank.device_spans > 0 and rank.device_span_cost_seconds > 0 and set(rank.seconds) == set(SCOPES)
+
+
+def test_the_other_ranks_fail_with_the_first_one_when_its_reports_cannot_start(tmp_path, monkeypatch):
+    import parcade.build.reporting as reporting
+
+    def fail(*arguments):
+        raise UsageError("W&B cannot start")
+
+    monkeypatch.setattr(reporting, "make_writers", fail)
+    config, exchange = TrainConfig("tiny_catch"), SimpleNamespace(maximum=lambda failed: np.ones(1))
+    for view, expected in ((SimpleNamespace(say=print), "W&B cannot start"), (None, "the first rank cannot")):
+        with (
+            pytest.raises(UsageError, match=expected),
+            reporting.open_reporter(config, tmp_path, exchange, Progress(1, ()), view, resume=False),
+        ):
+            pass

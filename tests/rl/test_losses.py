@@ -61,3 +61,11 @@ def test_linear_schedule_falls_and_then_stays(progress, value):
 def test_linear_schedule_refuses_an_empty_span():
     with pytest.raises(ValueError, match="until=0"):
         linear(1.0, 0.0, 0.5, until=0)
+
+
+def test_explained_variance_is_one_for_perfect_values_zero_for_a_constant_and_for_equal_targets():
+    targets = torch.tensor([[1.0, 2.0], [3.0, 6.0]])
+    assert losses.explained_variance(targets, targets) == 1
+    assert losses.explained_variance(torch.full_like(targets, 9.0), targets) == 0
+    assert losses.explained_variance(targets, torch.ones_like(targets)) == 0
+    assert losses.explained_variance(-targets, targets) == pytest.approx(-3)  # Var[2 x] / Var[x] = 4
