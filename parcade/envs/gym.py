@@ -15,6 +15,8 @@ from parcade.errors import UsageError
 class GymVectorEnv(VectorEnv):
     """``num_envs`` copies of a registered environment. One step counts as one frame; there are no lives."""
 
+    autoreset_mode = AutoresetMode.SAME_STEP
+
     def __init__(self, game: str, num_envs: int) -> None:
         make_one = lambda: gymnasium.make(game)  # noqa: E731
         try:
@@ -26,7 +28,7 @@ class GymVectorEnv(VectorEnv):
         self.single_action_space = self._env.single_action_space
         self.observation_space = self._env.observation_space
         self.action_space = self._env.action_space
-        self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
+        self.metadata = {"autoreset_mode": self.autoreset_mode}
         if not isinstance(self.single_action_space, Discrete) or not isinstance(
             self.single_observation_space, Box
         ):

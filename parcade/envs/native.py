@@ -83,6 +83,7 @@ class NativeVectorEnv(Checked, VectorEnv):
     do. Otherwise the learner does both.
     """
 
+    autoreset_mode = AutoresetMode.SAME_STEP
     can_rest = True
     gives_state = True
 
@@ -120,7 +121,7 @@ class NativeVectorEnv(Checked, VectorEnv):
         self.single_action_space = Discrete(len(self._consoles.action_set))
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
-        self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
+        self.metadata = {"autoreset_mode": self.autoreset_mode}
 
     def reset(
         self, *, seed: int | np.ndarray | None = None, options: dict[str, Any] | None = None

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from gymnasium.spaces import Box, Discrete, Space
-from gymnasium.vector import VectorEnv
+from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from parcade.envs.settings import KARPATHY_SHAPE
@@ -57,6 +57,11 @@ class EnvView(VectorEnv):
 
     def reset(self, **kwargs: Any) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         return self._env.reset(**kwargs)
+
+    @property
+    def autoreset_mode(self) -> AutoresetMode:
+        """How the next episode starts. TorchRL reads it here, as on Gymnasium's own vector environments."""
+        return self.metadata["autoreset_mode"]
 
     @property
     def can_rest(self) -> bool:

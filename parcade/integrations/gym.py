@@ -16,6 +16,7 @@ from parcade.envs.make import make_vec
 from parcade.envs.settings import FRAMES_PER_SECOND
 from parcade.errors import UsageError
 from parcade.integrations.autoreset import DelayedReset
+from parcade.testing import TINY_TASKS
 
 RENDER_MODES = ("rgb_array", "human")
 
@@ -26,8 +27,8 @@ def env_id(game: str) -> str:
 
 
 def register() -> None:
-    """Register every game that is not registered yet."""
-    for game in load_games():
+    """Register every game, and every tiny task, that is not registered yet."""
+    for game in (*load_games(), *TINY_TASKS):
         if env_id(game) not in gymnasium.registry:
             gymnasium.register(
                 env_id(game),
@@ -67,6 +68,10 @@ def make(game: str, *, render_mode: str | None = None, **settings: Any) -> gymna
     return AtariEnv(game, render_mode=render_mode, **settings)
 
 
+class UnexpectedArgument(UsageError, TypeError):
+    """A setting that does not exist, as the TypeError from which TorchRL's GymEnv learns to leave it out."""
+
+
 class AtariEnv(gymnasium.Env):
     """One Atari game as a Gymnasium environment.
 
@@ -83,6 +88,8 @@ class AtariEnv(gymnasium.Env):
     def __init__(self, game: str, *, render_mode: str | None = None, **settings: Any) -> None:
         if render_mode not in (None, *RENDER_MODES):
             raise UsageError(f"render_mode={render_mode!r}: expected {', '.join(RENDER_MODES)} or None")
+        if "frameskip" in settings:
+            raise UnexpectedArgument("unexpected keyword argument 'frameskip'; did you mean 'frame_skip'?")
         self._envs = make_vec(game, 1, **settings)
         if render_mode:
             _check_renders(self._envs)
