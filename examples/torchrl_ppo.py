@@ -11,8 +11,8 @@ from tensordict.nn import TensorDictModule
 from torch import nn
 from torchrl.collectors import Collector
 from torchrl.data import LazyTensorStorage, ReplayBuffer, SamplerWithoutReplacement
-from torchrl.envs import Compose, GymWrapper, RewardSum, SignTransform, TransformedEnv
-from torchrl.modules import ActorValueOperator, OneHotCategorical, ProbabilisticActor, ValueOperator
+from torchrl.envs import Compose, EnvBase, GymWrapper, RewardSum, SignTransform, TransformedEnv
+from torchrl.modules import ActorValueOperator, ConvNet, OneHotCategorical, ProbabilisticActor, ValueOperator
 from torchrl.objectives import ClipPPOLoss
 from torchrl.objectives.value import GAE
 
@@ -22,28 +22,29 @@ NUM_ENVS, UNROLL_LENGTH, EPOCHS, MINIBATCH = 8, 128, 4, 256
 
 
 class Scaled(nn.Module):
-    """Bytes as float32 in [0, 1]."""
+    """Bytes as float32 in [0, 1]; what is scaled already passes."""
 
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
-        return observations.float() / 255
+        return observations / 255 if observations.dtype == torch.uint8 else observations
 
 
-def make_env(game: str) -> TransformedEnv:
+def make_env(game: str, **settings: object) -> TransformedEnv:
     """Environments that TorchRL resets itself; rewards are clipped, and scores are summed before that."""
-    envs = gymnasium.make_vec(env_id(game), NUM_ENVS, autoreset_mode="Disabled")
+    envs = gymnasium.make_vec(env_id(game), NUM_ENVS, autoreset_mode="Disabled", **settings)
     score = RewardSum(in_keys=["reward"], out_keys=["score"])
     return TransformedEnv(GymWrapper(envs), Compose(score, SignTransform(in_keys=["reward"])))
 
 
-def make_network(env: TransformedEnv) -> ActorValueOperator:
+def make_network(env: EnvBase) -> ActorValueOperator:
     """The Nature CNN, or one hidden layer for tiny images, with an actor and a critic head."""
     shape, num_actions = env.observation_spec["observation"].shape[1:], env.action_spec.shape[-1]
     if shape[-1] < 36:
         torso = nn.Sequential(Scaled(), nn.Flatten(-3), nn.Linear(shape.numel(), 512), nn.Tanh())
     else:
-        convolutions = (nn.LazyConv2d(32, 8, 4), nn.LazyConv2d(64, 4, 2), nn.LazyConv2d(64, 3, 1))
-        layers = [layer for convolution in convolutions for layer in (convolution, nn.ReLU())]
-        torso = nn.Sequential(Scaled(), *layers, nn.Flatten(-3), nn.LazyLinear(512), nn.ReLU())
+        convolutions = ConvNet(
+            num_cells=[32, 64, 64], kernel_sizes=[8, 4, 3], strides=[4, 2, 1], activation_class=nn.ReLU
+        )
+        torso = nn.Sequential(Scaled(), convolutions, nn.LazyLinear(512), nn.ReLU())
     common = TensorDictModule(torso, in_keys=["observation"], out_keys=["features"])
     head = TensorDictModule(nn.Linear(512, num_actions), in_keys=["features"], out_keys=["logits"])
     actor = ProbabilisticActor(
@@ -58,10 +59,9 @@ def make_network(env: TransformedEnv) -> ActorValueOperator:
     return network
 
 
-def train(game: str, total_steps: int, learning_rate: float = 2.5e-4, seed: int = 0) -> list[float]:
-    """Learn a game from ``total_steps`` steps; return the mean score of each iteration with ended episodes."""
+def train(env: EnvBase, total_steps: int, learning_rate: float = 2.5e-4, seed: int = 0) -> list[float]:
+    """Learn from ``total_steps`` steps; return the mean scores of the iterations."""
     torch.manual_seed(seed)
-    env = make_env(game)
     env.set_seed(seed)
     network = make_network(env)
     policy, critic = network.get_policy_operator(), network.get_value_operator()
@@ -106,4 +106,4 @@ if __name__ == "__main__":
     parser.add_argument("--total-steps", type=int, default=1_000_000)
     parser.add_argument("--seed", type=int, default=0)
     flags = parser.parse_args()
-    train(flags.game, flags.total_steps, seed=flags.seed)
+    train(make_env(flags.game), flags.total_steps, seed=flags.seed)

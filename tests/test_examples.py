@@ -9,6 +9,7 @@ import torch
 
 import parcade
 from parcade.cli import main
+from parcade.integrations.gym import register
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 
@@ -34,3 +35,9 @@ def test_ppo_in_one_file_learns_the_bits_of_the_command_it_names(tmp_path, frame
     assert torch.equal(*vectors)
     fresh = example.train(seed=5, total_frames=0)
     assert not torch.equal(vectors[0], torch.nn.utils.parameters_to_vector(fresh.parameters()).detach())
+
+
+def test_ppo_on_gymnasiums_interface_learns_a_tiny_task():
+    register()
+    scores = load_example("ppo_gymnasium").train("parcade/TinyCatch-v0", 12_288, learning_rate=2.5e-3)
+    assert scores[-1] > 0.4 > -0.4 > scores[0]

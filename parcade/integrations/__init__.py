@@ -1,1 +1,1 @@
-"""parcade's environments for other libraries: Gymnasium (``gym.py``) and Stable-Baselines3 (``sb3.py``)."""
+"""parcade's environments for Gymnasium, Stable-Baselines3 and RLlib; TorchRL takes Gymnasium's."""

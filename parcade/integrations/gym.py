@@ -26,9 +26,14 @@ def env_id(game: str) -> str:
     return f"parcade/{''.join(word.capitalize() for word in game.split('_'))}-v0"
 
 
+def registered_games() -> tuple[str, ...]:
+    """Every game, and the tiny tasks."""
+    return (*load_games(), *TINY_TASKS)
+
+
 def register() -> None:
     """Register every game, and every tiny task, that is not registered yet."""
-    for game in (*load_games(), *TINY_TASKS):
+    for game in registered_games():
         if env_id(game) not in gymnasium.registry:
             gymnasium.register(
                 env_id(game),

@@ -98,6 +98,12 @@ def test_transitions_are_those_of_make_vec_across_ends_of_episodes(mode, setting
 
 
 def test_the_example_learns_a_tiny_task():
-    train = runpy.run_path(str(EXAMPLE))["train"]
-    scores = train("tiny_catch", 20_480, learning_rate=2.5e-3)
+    example = runpy.run_path(str(EXAMPLE))
+    scores = example["train"](example["make_env"]("tiny_catch"), 20_480, learning_rate=2.5e-3)
     assert scores[-1] > 0.6 > -0.4 > scores[0]
+
+
+def test_the_example_plays_images():
+    example = runpy.run_path(str(EXAMPLE))
+    scores = example["train"](example["make_env"]("pong", frame_limit=200), 1024)
+    assert scores and -4 < scores[0] <= 0
