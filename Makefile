@@ -17,7 +17,7 @@ help:
 	@echo "make test-exact   compare every game with ale-py, frame by frame; minutes"
 	@echo "make test-exact-gpu   compare 38 games in the GPU kernels, run on the CPU, with ale-py; minutes"
 	@echo "make test-gpu-code   compile the GPU kernels without a GPU, check their resources, simulate them; minutes"
-	@echo "make test-integrations   test Stable-Baselines3, TorchRL and RLlib, in an environment of their own; minutes"
+	@echo "make test-integrations   test TorchRL and RLlib, in an environment of their own; minutes"
 	@echo "make quick   run the unit tests only"
 	@echo "make lint    check names, imports and line lengths with ruff"
 	@echo "make curves  write learning curves of every algorithm on Pong to benchmarks/results; resumable, hours"
@@ -62,7 +62,7 @@ test-cluster: $(VENV)/.installed-test
 .venv-integrations/.installed: pyproject.toml
 	$(PYTHON) -m venv .venv-integrations
 	.venv-integrations/bin/python -m pip install --quiet --disable-pip-version-check "torch==2.13.0" $(TORCH_INDEX)
-	.venv-integrations/bin/python -m pip install --quiet --disable-pip-version-check -e ".[rllib,sb3,torchrl]" "pytest>=8"
+	.venv-integrations/bin/python -m pip install --quiet --disable-pip-version-check -e ".[rllib,torchrl]" "pytest>=8"
 	@touch $@
 
 test-integrations: .venv-integrations/.installed
