@@ -116,7 +116,8 @@ def rllib(name: str, game: str, steps: int) -> Rates:
     algorithm = config.build_algo()
     iterations = range(steps // config.total_train_batch_size)
     learning = rate(steps, lambda: [algorithm.train() for _ in iterations])
-    stepping = rate(steps, lambda: algorithm.env_runner.sample(num_timesteps=steps, random_actions=True))
+    play = algorithm.env_runner.sample
+    stepping = rate(steps, lambda: play(num_timesteps=steps, random_actions=True, force_reset=True))
     algorithm.stop()
     return learning, stepping
 

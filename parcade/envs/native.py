@@ -84,8 +84,7 @@ class NativeVectorEnv(Checked, VectorEnv):
     """
 
     autoreset_mode = AutoresetMode.SAME_STEP
-    can_rest = True
-    gives_state = True
+    can_rest = gives_state = True
 
     @property
     def can_render(self) -> bool:
