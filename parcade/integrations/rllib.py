@@ -42,6 +42,8 @@ def make_env(game: str, config: Mapping[str, Any]) -> gymnasium.Env | VectorEnv:
     """
     settings = dict(config)
     clips, num_envs = settings.pop("clip_rewards", False), settings.pop("num_envs", None)
+    env: Any
+    wrappers: Any
     if num_envs is None:
         env, wrappers, space = make(game, **settings), gymnasium.wrappers, "observation_space"
     else:
