@@ -8,7 +8,7 @@ BACKEND ?= native
 # A waiting OpenMP thread must not occupy a core that emulation could use.
 export OMP_WAIT_POLICY := PASSIVE
 
-.PHONY: pong test test-cluster test-exact test-exact-gpu test-gpu-code quick lint curves bench-sb3 bench-ranks bench-threads reports results-cray zoo bench-async soak clean help
+.PHONY: pong test test-cluster test-integrations test-exact test-exact-gpu test-gpu-code quick lint curves bench-sb3 bench-ranks bench-threads reports results-cray zoo bench-async soak clean help
 
 help:
 	@echo "make pong    install, then train on Pong to a mean score of 18 over 100 episodes (SEED=0, BACKEND=native or ale)"
@@ -17,6 +17,7 @@ help:
 	@echo "make test-exact   compare every game with ale-py, frame by frame; minutes"
 	@echo "make test-exact-gpu   compare 38 games in the GPU kernels, run on the CPU, with ale-py; minutes"
 	@echo "make test-gpu-code   compile the GPU kernels without a GPU, check their resources, simulate them; minutes"
+	@echo "make test-integrations   test TorchRL, RLlib, W&B, ONNX and rliable, in an environment of their own; minutes"
 	@echo "make quick   run the unit tests only"
 	@echo "make lint    check names, imports and line lengths with ruff"
 	@echo "make curves  write learning curves of every algorithm on Pong to benchmarks/results; resumable, hours"
@@ -52,11 +53,21 @@ pong: $(VENV)/.installed
 
 # Two files run in parallel; every test uses one thread, for bit-exact comparisons.
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not exact and not exact_gpu and not cluster and not gpu_code" tests
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not exact and not exact_gpu and not cluster and not gpu_code and not integrations" tests
 
 test-cluster: $(VENV)/.installed-test
 	tests/cluster/install.sh $(BIN)/python
 	PARCADE_MPICH=$(CURDIR)/.venv-mpich $(BIN)/python -m pytest -q -m cluster tests
+
+# RLlib requires an older Gymnasium than the other tests use.
+.venv-integrations/.installed: pyproject.toml
+	$(PYTHON) -m venv .venv-integrations
+	.venv-integrations/bin/python -m pip install --quiet --disable-pip-version-check "torch==2.13.0" $(TORCH_INDEX)
+	.venv-integrations/bin/python -m pip install --quiet --disable-pip-version-check -e ".[onnx,rllib,sb3,torchrl,wandb]" "pandas<3" "pytest>=8" "rliable>=1.2"
+	@touch $@
+
+test-integrations: .venv-integrations/.installed
+	.venv-integrations/bin/python -m pytest -q -m integrations tests
 
 test-exact: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -q -m exact tests/atari
@@ -104,4 +115,4 @@ bench-ranks: $(VENV)/.installed-test
 	$(BIN)/python benchmarks/ranks.py
 
 clean:
-	rm -rf $(VENV) .venv-mpich build *.egg-info .pytest_cache
+	rm -rf $(VENV) .venv-mpich .venv-integrations build *.egg-info .pytest_cache

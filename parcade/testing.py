@@ -29,6 +29,8 @@ class TinyVectorEnv(VectorEnv):
     observation_shape: tuple[int, ...]
     single_action_space: Space
     state_names: tuple[str, ...] = ()
+    autoreset_mode = AutoresetMode.SAME_STEP
+    can_rest = True
     gives_state = True
 
     def __init__(self, num_envs: int) -> None:
@@ -36,7 +38,7 @@ class TinyVectorEnv(VectorEnv):
         self.single_observation_space = Box(0, 255, self.observation_shape, np.uint8)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
-        self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
+        self.metadata = {"autoreset_mode": self.autoreset_mode}
         self.key = np.arange(num_envs, dtype=np.uint64)
         self.episode = np.zeros(num_envs, np.int64)
         self.clock = np.zeros(num_envs, np.int64)
@@ -63,21 +65,33 @@ class TinyVectorEnv(VectorEnv):
     def reset(
         self, *, seed: int | np.ndarray | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """Start an episode in every env. ``seed`` is ``[n]``, or an int, which seeds env i with seed + i."""
+        """Start an episode in every env, or where ``options["reset_mask"]``, bool ``[n]``, is true.
+
+        ``seed`` is ``[n]``, or an int, which seeds env i with seed + i.
+        """
+        which = (options or {}).get("reset_mask", np.ones(self.num_envs, bool))
         if seed is not None:
             seeds = np.arange(self.num_envs) + seed if np.isscalar(seed) else np.asarray(seed)
-            self.key = seeds.astype(np.uint64)
-            self.episode[:] = 0
-        self._begin(np.ones(self.num_envs, bool))
+            self.key[which] = seeds.astype(np.uint64)[which]
+            self.episode[which] = 0
+        self._begin(which)
         return self._observe(), self._infos(0)
 
     def step(
-        self, actions: np.ndarray
+        self, actions: np.ndarray, playing: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
-        """Advance every env by one step; finished episodes restart in the same step."""
+        """Advance every env, or those of mask ``playing`` ``[n]``, by one step.
+
+        Finished episodes restart in the same step. An env that is not playing keeps its state.
+        """
+        playing = np.ones(self.num_envs, bool) if playing is None else np.asarray(playing)
+        before = self.get_state()
         self.clock += 1
         rewards, terminated, truncated = self._advance(np.asarray(actions))
-        infos = self._infos(1)
+        for name, array in before.items():
+            getattr(self, name)[~playing] = array[~playing]
+        rewards, terminated, truncated = rewards * playing, terminated & playing, truncated & playing
+        infos = self._infos(playing)
         ended = terminated | truncated
         if ended.any():
             infos["final_obs"] = self._observe()
@@ -85,7 +99,7 @@ class TinyVectorEnv(VectorEnv):
             self._begin(ended)
         return self._observe(), rewards, terminated, truncated, infos
 
-    def _infos(self, frames: int) -> dict[str, np.ndarray]:
+    def _infos(self, frames: np.ndarray | int) -> dict[str, np.ndarray]:
         zeros = np.zeros(self.num_envs, np.int64)
         return {"lives": zeros, "frames": zeros + frames, "reset_frames": zeros}
 

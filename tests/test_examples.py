@@ -9,6 +9,7 @@ import torch
 
 import parcade
 from parcade.cli import main
+from parcade.integrations.gym import register
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 
@@ -41,3 +42,9 @@ def test_learning_from_python_ends_at_the_score_it_is_asked_for(tmp_path, capsys
     trained = load_example("learn_from_python").main(words)
     assert trained.result["finished_by"] == "stopped" and trained.result["score_mean"] >= 0.5
     assert "best episode: Episode(score=1.0" in capsys.readouterr().out
+
+
+def test_ppo_on_gymnasiums_interface_learns_a_tiny_task():
+    register()
+    scores = load_example("ppo_gymnasium").train("parcade/TinyCatch-v0", 12_288, learning_rate=2.5e-3)
+    assert scores[-1] > 0.4 > -0.4 > scores[0]

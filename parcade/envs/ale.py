@@ -33,6 +33,8 @@ def check_settings(settings: EnvSettings) -> None:
 class AleVectorEnv(Checked, VectorEnv):
     """``num_envs`` consoles emulated by ale-py on a thread pool. ``make_vec`` documents the infos."""
 
+    autoreset_mode = AutoresetMode.SAME_STEP
+
     def __init__(self, game: str, num_envs: int, settings: EnvSettings, *, num_threads: int = 0) -> None:
         import ale_py
         from ale_py.vector_env import AtariVectorEnv
@@ -64,7 +66,7 @@ class AleVectorEnv(Checked, VectorEnv):
         self.single_action_space = self._env.single_action_space
         self.observation_space = self._env.observation_space
         self.action_space = self._env.action_space
-        self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
+        self.metadata = {"autoreset_mode": self.autoreset_mode}
         self._frame_number = np.zeros(num_envs, np.int64)
 
     def reset(

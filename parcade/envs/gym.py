@@ -17,6 +17,8 @@ from parcade.errors import UsageError
 class GymVectorEnv(SharedAttributes, VectorEnv):
     """``num_envs`` copies of a registered environment. One step counts as one frame; there are no lives."""
 
+    autoreset_mode = AutoresetMode.SAME_STEP
+
     def __init__(self, game: str, num_envs: int) -> None:
         make_one = lambda: gymnasium.make(game)  # noqa: E731
         try:
@@ -28,7 +30,7 @@ class GymVectorEnv(SharedAttributes, VectorEnv):
         self.single_action_space = self._env.single_action_space
         self.observation_space = self._env.observation_space
         self.action_space = self._env.action_space
-        self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
+        self.metadata = {"autoreset_mode": self.autoreset_mode}
         try:
             actions_of(self.single_action_space)
         except UsageError as error:

@@ -34,6 +34,8 @@ class MixedVectorEnv(SharedAttributes, VectorEnv):
     Errors: UsageError if observation spaces or action spaces differ.
     """
 
+    autoreset_mode = AutoresetMode.SAME_STEP
+
     def __init__(self, envs: list[VectorEnv], games: list[str]) -> None:
         first = envs[0]
         for env, game in zip(envs, games, strict=True):
@@ -57,7 +59,7 @@ class MixedVectorEnv(SharedAttributes, VectorEnv):
         )  # fmt: skip
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
-        self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
+        self.metadata = {"autoreset_mode": self.autoreset_mode}
 
     @property
     def can_rest(self) -> bool:

@@ -123,8 +123,8 @@ class NativeVectorEnv(Checked, VectorEnv):
     do. Otherwise the learner does both.
     """
 
-    can_rest = True
-    gives_state = True
+    autoreset_mode = AutoresetMode.SAME_STEP
+    can_rest = gives_state = True
 
     @property
     def can_render(self) -> bool:
@@ -150,7 +150,7 @@ class NativeVectorEnv(Checked, VectorEnv):
         self.single_action_space = Discrete(len(self._consoles.action_set))
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
-        self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
+        self.metadata = {"autoreset_mode": self.autoreset_mode}
 
     def reset(
         self, *, seed: int | np.ndarray | None = None, options: dict[str, Any] | None = None

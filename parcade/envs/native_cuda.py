@@ -48,6 +48,8 @@ class CudaNativeVectorEnv(Checked, VectorEnv):
     ``threads`` runs the kernels; None uses the current CUDA device.
     """
 
+    autoreset_mode = AutoresetMode.SAME_STEP
+
     def __init__(self, game: str, num_envs: int, settings: EnvSettings, *, threads: Any = None) -> None:
         threads = threads or make_threads()
         from parcade.atari.cuda.vector import DeviceConsoles
@@ -65,7 +67,7 @@ class CudaNativeVectorEnv(Checked, VectorEnv):
         self.single_action_space = Discrete(len(self._consoles.action_set))
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
-        self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
+        self.metadata = {"autoreset_mode": self.autoreset_mode}
         self.device = torch.device(threads.name)
         share = self._share
         seen, outcome = self._consoles.seen, self._consoles.outcome

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from gymnasium.spaces import Box, Discrete, Space
-from gymnasium.vector import VectorEnv
+from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from parcade.envs.attributes import SharedAttributes
@@ -63,6 +63,11 @@ class EnvView(SharedAttributes, VectorEnv):
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         below = self._env if not hasattr(self, name) and hasattr(self._env, "call") else super()
         return below.call(name, *args, **kwargs)
+
+    @property
+    def autoreset_mode(self) -> AutoresetMode:
+        """How the next episode starts. TorchRL reads it here, as on Gymnasium's own vector environments."""
+        return self.metadata["autoreset_mode"]
 
     @property
     def can_rest(self) -> bool:

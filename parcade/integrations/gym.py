@@ -16,6 +16,7 @@ from parcade.envs.make import make_vec, with_output
 from parcade.envs.settings import FRAMES_PER_SECOND
 from parcade.errors import UsageError
 from parcade.integrations.autoreset import DelayedReset
+from parcade.testing import TINY_TASKS
 
 RENDER_MODES = ("rgb_array", "human")
 
@@ -25,9 +26,14 @@ def env_id(game: str) -> str:
     return f"parcade/{''.join(word.capitalize() for word in game.split('_'))}-v0"
 
 
+def registered_games() -> tuple[str, ...]:
+    """Every game, and the tiny tasks."""
+    return (*load_games(), *TINY_TASKS)
+
+
 def register() -> None:
-    """Register every game that is not registered yet."""
-    for game in load_games():
+    """Register every game, and every tiny task, that is not registered yet."""
+    for game in registered_games():
         if env_id(game) not in gymnasium.registry:
             gymnasium.register(
                 env_id(game),
@@ -70,6 +76,10 @@ def make(game: str, *, render_mode: str | None = None, **settings: Any) -> gymna
     return AtariEnv(game, render_mode=render_mode, **settings)
 
 
+class UnexpectedArgument(UsageError, TypeError):
+    """A setting that does not exist, as the TypeError from which TorchRL's GymEnv learns to leave it out."""
+
+
 class AtariEnv(gymnasium.Env):
     """One Atari game as a Gymnasium environment.
 
@@ -88,6 +98,8 @@ class AtariEnv(gymnasium.Env):
             raise UsageError(f"render_mode={render_mode!r}: expected {', '.join(RENDER_MODES)} or None")
         if settings.get("batch_size"):
             raise UsageError("batch_size is for vector environments; leave it out")
+        if "frameskip" in settings:
+            raise UnexpectedArgument("unexpected keyword argument 'frameskip'; did you mean 'frame_skip'?")
         self._envs = make_vec(game, 1, **settings)
         if render_mode:
             _check_renders(self._envs)

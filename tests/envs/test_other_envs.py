@@ -60,6 +60,24 @@ def test_a_tiny_task_goes_on_exactly_from_its_state(task):
             np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.parametrize("task", TINY_TASKS)
+def test_environments_of_a_tiny_task_rest_and_restart_one_by_one(task):
+    env, other = make_vec(task, 2), make_vec(task, 2)
+    before, _ = env.reset(seed=7)
+    other.reset(seed=7)
+    for _ in range(12):
+        observations, rewards, terminated, truncated, infos = env.step(np.ones(2, np.int64), [True, False])
+        want = other.step(np.ones(2, np.int64))
+        assert np.array_equal(observations[1], before[1]) and infos["frames"].tolist() == [1, 0]
+        assert not (rewards[1] or terminated[1] or truncated[1])
+        for mine, theirs in zip((observations, rewards, terminated, truncated), want[:4], strict=True):
+            assert np.array_equal(mine[0], theirs[0])
+    clock = env.clock.tolist()
+    env.step(np.ones(2, np.int64))
+    env.reset(options={"reset_mask": np.array([True, False])})
+    assert env.clock.tolist() == [0, clock[1] + 1]
+
+
 def test_catch_is_won_by_walking_under_the_ball_and_lost_by_walking_away():
     env = make_vec("tiny_catch", 8)
     for sign, score in ((1, 1.0), (-1, -1.0)):

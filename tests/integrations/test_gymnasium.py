@@ -148,6 +148,29 @@ def test_without_autoreset_a_mask_starts_the_next_episodes():
     assert not np.array_equal(observations[1], before[1]) and infos["reset_frames"].tolist()[::2] == [0, 0]
 
 
+@pytest.mark.parametrize("mode", AutoresetMode)
+def test_a_tiny_task_has_an_id_and_every_way_to_restart(mode):
+    envs = gymnasium.make_vec("parcade/TinyCatch-v0", 2, autoreset_mode=mode)
+    assert envs.autoreset_mode == mode
+    envs.reset(seed=1)
+    *_, (last, rewards, terminated, _, _) = stepped(envs, 5)
+    assert terminated.all() and (np.abs(rewards) == 1).all()
+    lowest = {AutoresetMode.SAME_STEP: 0}.get(mode, 5)
+    assert (last == 255).any(axis=3)[:, 0].argmax(axis=1).tolist() == [lowest, lowest]
+    if mode == AutoresetMode.DISABLED:
+        first, _ = envs.reset(options={"reset_mask": np.ones(2, bool)})
+    elif mode == AutoresetMode.NEXT_STEP:
+        first, *_ = envs.step(np.zeros(2, np.int64))
+    else:
+        first = last
+    assert (first == 255).any(axis=3)[:, 0, 0].all() and (first[:, 0, 5, 2] == 128).all()
+
+
+def test_ales_name_of_the_frame_skip_is_a_type_error_as_torchrl_expects():
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'frameskip'; did you mean"):
+        parcade.make("pong", frameskip=1)
+
+
 def test_a_restored_environment_knows_which_episodes_are_over():
     envs = gymnasium.make_vec("parcade/Breakout-v0", 2, autoreset_mode="Disabled", **SHORT)
     again = gymnasium.make_vec("parcade/Breakout-v0", 2, autoreset_mode="Disabled", **SHORT)
@@ -273,6 +296,7 @@ MASK = np.array([True, False])
         (lambda: make_pong().set_attr("note", [1, 2]), "expected one value or 2 equal ones"),
         (lambda: make_pong(observations="ram").render(), "obs_type='ram' draws nothing"),
         (lambda: parcade.make("pongg"), "did you mean 'pong'"),
+        (lambda: parcade.make("pong", frameskip=1), "did you mean 'frame_skip'"),
         (lambda: make_pong().reset(options={"mask": 1}), "expected reset_mask alone"),
         (lambda: make_pong().reset(options={"reset_mask": MASK}), "before the first reset of all"),
         (lambda: make_pong().reset(options={"reset_mask": np.ones(3)}), r"expected bool \[2\]"),

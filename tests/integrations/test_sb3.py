@@ -1,18 +1,22 @@
 """Stable-Baselines3 learns on parcade's environments."""
 
+import runpy
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import parcade
 
-sb3 = pytest.importorskip("stable_baselines3")
+pytest.importorskip("stable_baselines3")
 
-from stable_baselines3.common.evaluation import evaluate_policy  # noqa: E402
-from stable_baselines3.common.monitor import Monitor  # noqa: E402
-from stable_baselines3.common.vec_env import VecEnv  # noqa: E402
+from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.vec_env import VecEnv
 
-from parcade.integrations.sb3 import make_vec  # noqa: E402
+from parcade.integrations.sb3 import make_vec
 
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "sb3_ppo.py"
 SMALL = {"image_height": 42, "image_width": 42, "frame_limit": 60, "noop_max": 0}
 
 
@@ -53,9 +57,8 @@ def test_rewards_are_clipped_where_asked_and_scores_stay_raw():
 
 
 @pytest.mark.filterwarnings("ignore:.*:UserWarning", "ignore:.*:DeprecationWarning")
-def test_sb3s_ppo_solves_a_tiny_task():
-    settings = {"n_steps": 64, "batch_size": 128, "learning_rate": 3e-3, "ent_coef": 0.01, "device": "cpu"}
-    learner = sb3.PPO("MlpPolicy", make_vec("tiny_catch", 8), seed=1, **settings)
+def test_the_example_solves_a_tiny_task():
+    learner = runpy.run_path(str(EXAMPLE))["make_learner"]("tiny_catch", learning_rate=2.5e-3)
     before, _ = evaluate_policy(learner, make_vec("tiny_catch", 8), 50)
     learner.learn(20_000)
     after, _ = evaluate_policy(learner, make_vec("tiny_catch", 8), 50)

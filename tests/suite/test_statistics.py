@@ -20,6 +20,7 @@ def rliable():
     return library, metrics
 
 
+@pytest.mark.integrations
 @pytest.mark.parametrize("runs", [1, 3, 8])
 def test_aggregates_equal_rliables(random, runs):
     _, metrics = rliable()
@@ -34,6 +35,7 @@ def test_aggregates_equal_rliables(random, runs):
         assert aggregate(scores) == pytest.approx(theirs[name](scores)), name
 
 
+@pytest.mark.integrations
 def test_performance_profiles_and_probability_of_improvement_equal_rliables(random):
     library, metrics = rliable()
     ours, theirs = random.normal(1.0, 2.0, (5, 7)).round(), random.normal(0.5, 2.0, (4, 7)).round()
@@ -45,6 +47,7 @@ def test_performance_profiles_and_probability_of_improvement_equal_rliables(rand
     )
 
 
+@pytest.mark.integrations
 def test_intervals_equal_rliables_within_the_noise_of_the_bootstrap(random):
     library, metrics = rliable()
     scores = random.normal(1.0, 2.0, (6, 10))
