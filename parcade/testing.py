@@ -14,10 +14,11 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
+from parcade.envs.checks import Checked
 from parcade.random import uniforms
 
 
-class TinyVectorEnv(VectorEnv):
+class TinyVectorEnv(Checked, VectorEnv):
     """Base class of the built-in tasks: step counters, random numbers and autoreset.
 
     A task sets ``observation_shape`` and ``num_actions`` and implements ``_start``, ``_advance`` and
@@ -65,8 +66,8 @@ class TinyVectorEnv(VectorEnv):
         self, *, seed: int | np.ndarray | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """Start an episode in every env. ``seed`` is ``[n]``, or an int, which seeds env i with seed + i."""
-        if seed is not None:
-            seeds = np.arange(self.num_envs) + seed if np.isscalar(seed) else np.asarray(seed)
+        seeds = self.check_reset(seed, options)
+        if seeds is not None:
             self.key = seeds.astype(np.uint64)
             self.episode[:] = 0
         self._begin(np.ones(self.num_envs, bool))
@@ -76,8 +77,9 @@ class TinyVectorEnv(VectorEnv):
         self, actions: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
         """Advance every env by one step; finished episodes restart in the same step."""
+        actions = self.check_actions(actions)
         self.clock += 1
-        rewards, terminated, truncated = self._advance(np.asarray(actions))
+        rewards, terminated, truncated = self._advance(actions)
         infos = self._infos(1)
         ended = terminated | truncated
         if ended.any():
@@ -98,6 +100,7 @@ class TinyVectorEnv(VectorEnv):
         """Restore a state returned by ``get_state``; return its observations ``[n, ...]``."""
         for name in ("key", "episode", "clock", *self.state_names):
             getattr(self, name)[...] = state[name]
+        self.is_reset = True
         return self._observe()
 
 

@@ -33,6 +33,8 @@ def check_settings(settings: EnvSettings) -> None:
 class AleVectorEnv(Checked, VectorEnv):
     """``num_envs`` consoles emulated by ale-py on a thread pool. ``make_vec`` documents the infos."""
 
+    largest_seed = 2**31 - 1
+
     def __init__(self, game: str, num_envs: int, settings: EnvSettings, *, num_threads: int = 0) -> None:
         import ale_py
         from ale_py.vector_env import AtariVectorEnv
@@ -74,10 +76,7 @@ class AleVectorEnv(Checked, VectorEnv):
 
         ``seed`` ``[n]`` int32 seeds each console; an int seeds environment i with seed + i.
         """
-        self.check_reset(seed, options)
-        if isinstance(seed, np.ndarray):
-            seed = seed.astype(np.int64)
-        observations, infos = self._env.reset(seed=seed)
+        observations, infos = self._env.reset(seed=self.check_reset(seed, options))
         self._frame_number = infos["frame_number"].astype(np.int64)
         started = {
             "lives": infos["lives"],

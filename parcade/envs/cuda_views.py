@@ -9,7 +9,7 @@ from gymnasium.vector import VectorEnv
 from torch import Tensor
 
 from parcade.envs.settings import EnvSettings
-from parcade.envs.views import PONG_BACKGROUND_GREYS, ActionSubset, KarpathyView
+from parcade.envs.views import PONG_BACKGROUND_GREYS, ActionSubset, KarpathyView, StepResult
 
 
 def karpathy_difference(frames: Tensor) -> Tensor:
@@ -38,6 +38,9 @@ class CudaActionSubset(ActionSubset):
     def __init__(self, env: VectorEnv, subset: tuple[int, ...], device: torch.device) -> None:
         super().__init__(env, subset)
         self._subset = torch.tensor(subset, device=device)
+
+    def step(self, actions: Tensor, *playing: Tensor) -> StepResult:
+        return self._env.step(self._subset[actions], *playing)
 
 
 def seen_on_gpu(env: Any, settings: EnvSettings) -> VectorEnv:

@@ -9,11 +9,14 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
+from parcade.envs.checks import Checked
 from parcade.errors import UsageError
 
 
-class GymVectorEnv(VectorEnv):
+class GymVectorEnv(Checked, VectorEnv):
     """``num_envs`` copies of a registered environment. One step counts as one frame; there are no lives."""
+
+    largest_seed = 2**63 - 1
 
     def __init__(self, game: str, num_envs: int) -> None:
         make_one = lambda: gymnasium.make(game)  # noqa: E731
@@ -39,10 +42,9 @@ class GymVectorEnv(VectorEnv):
     def reset(
         self, *, seed: int | np.ndarray | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """Reset every environment. ``seed`` ``[n]`` seeds each."""
-        if isinstance(seed, np.ndarray):
-            seed = [int(s) for s in seed]
-        observations, _ = self._env.reset(seed=seed, options=options)
+        """Reset every environment. ``seed`` ``[n]`` seeds each; ``options`` are the environment's own."""
+        seeds = self.check_reset(seed, None)
+        observations, _ = self._env.reset(seed=None if seeds is None else seeds.tolist(), options=options)
         zeros = np.zeros(self.num_envs, np.int64)
         return observations, {"lives": zeros, "frames": zeros, "reset_frames": zeros}
 
@@ -50,7 +52,7 @@ class GymVectorEnv(VectorEnv):
         self, actions: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
         """Step every environment; ``make_vec`` documents the results."""
-        observations, rewards, terminated, truncated, raw = self._env.step(actions)
+        observations, rewards, terminated, truncated, raw = self._env.step(self.check_actions(actions))
         zeros = np.zeros(self.num_envs, np.int64)
         infos = {"lives": zeros, "frames": np.ones(self.num_envs, np.int64), "reset_frames": zeros}
         ended = terminated | truncated

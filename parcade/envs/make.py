@@ -59,7 +59,7 @@ def make_vec(
     if device not in DEVICES:
         raise UsageError(f"unknown device {device!r}; expected one of {', '.join(DEVICES)}")
     for name, value, least in (("num_envs", num_envs, 1), ("num_threads", num_threads, 0)):
-        if not isinstance(value, numbers.Integral):
+        if not isinstance(value, numbers.Integral) or isinstance(value, bool):
             raise UsageError(f"{name}={value!r} is not an integer; use an integer, {least} or more")
         if value < least:
             raise UsageError(f"{name}={value} is below {least}; use {least} or more")

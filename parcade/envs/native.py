@@ -85,6 +85,7 @@ class NativeVectorEnv(Checked, VectorEnv):
 
     can_rest = True
     gives_state = True
+    resets_some = True
 
     @property
     def can_render(self) -> bool:
@@ -130,9 +131,8 @@ class NativeVectorEnv(Checked, VectorEnv):
         ``seed`` ``[n]`` int32 seeds each console; an int seeds environment i with seed + i. With
         ``options={"reset_mask": mask}``, bool ``[n]``, the other environments continue their episodes.
         """
-        mask = self._reset_mask(options)
-        self.check_reset(seed, None)
-        observations, raw = self._consoles.reset(seed, mask)
+        mask = self.check_mask(options)
+        observations, raw = self._consoles.reset(self.check_reset(seed, None), mask)
         started = raw["episode_frame_number"].astype(np.int64)
         infos = {
             "lives": raw["lives"],
@@ -140,24 +140,6 @@ class NativeVectorEnv(Checked, VectorEnv):
             "reset_frames": started if mask is None else np.where(mask, started, 0),
         }
         return observations, infos
-
-    def _reset_mask(self, options: dict[str, Any] | None) -> np.ndarray | None:
-        """Return the mask of environments to reset; None means all. Errors: UsageError."""
-        options = options or {}
-        if set(options) - {"reset_mask"}:
-            raise UsageError(f"options={options}: expected reset_mask alone; leave out the others")
-        mask = options.get("reset_mask")
-        if mask is None:
-            return None
-        mask = np.asarray(mask)
-        if mask.shape != (self.num_envs,) or mask.dtype != np.bool_:
-            raise UsageError(
-                f"reset_mask is {mask.dtype} {mask.shape}; "
-                f"expected bool [{self.num_envs}], one per environment"
-            )
-        if not mask.all() and not self.is_reset:
-            raise UsageError("reset_mask before the first reset of all; call reset() first")
-        return mask
 
     def render(self) -> tuple[np.ndarray, ...]:
         """Return the current frame of every console in colour, uint8 ``[height, 160, 3]`` each.

@@ -9,6 +9,7 @@ from gymnasium.spaces import Box, Discrete, Space
 from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import batch_space
 
+from parcade.envs.checks import checked_actions
 from parcade.envs.settings import KARPATHY_SHAPE
 from parcade.errors import UsageError
 
@@ -124,4 +125,5 @@ class ActionSubset(EnvView):
         self.single_action_space = Discrete(len(subset))
 
     def step(self, actions: np.ndarray, *playing: np.ndarray) -> StepResult:
+        actions = checked_actions(actions, self.num_envs, len(self._subset))
         return self._env.step(self._subset[actions], *playing)
