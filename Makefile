@@ -8,7 +8,7 @@ BACKEND ?= native
 # A waiting OpenMP thread must not occupy a core that emulation could use.
 export OMP_WAIT_POLICY := PASSIVE
 
-.PHONY: pong test test-cluster test-exact test-exact-gpu test-gpu-code quick lint curves bench-sb3 bench-ranks bench-threads reports results-cray bench-async soak clean help
+.PHONY: pong test test-cluster test-exact test-exact-gpu test-gpu-code quick lint curves bench-sb3 bench-ranks bench-threads reports results-cray zoo bench-async soak clean help
 
 help:
 	@echo "make pong    install, then train on Pong to a mean score of 18 over 100 episodes (SEED=0, BACKEND=native or ale)"
@@ -21,6 +21,7 @@ help:
 	@echo "make lint    check names, imports and line lengths with ruff"
 	@echo "make curves  write learning curves of every algorithm on Pong to benchmarks/results; resumable, hours"
 	@echo "make results-cray   train PPO, A2C, IMPALA and Ape-X on four games; resumable, days on a small machine"
+	@echo "make zoo     train and store the agents that are part of the package; resumable, hours"
 	@echo "make bench-async    measure frames to a score with 1 to 8 actor-learners"
 	@echo "make soak    run on Ray with a kill -9 every 20 s; ten minutes, and as long without kills"
 	@echo "make bench-threads   compare too many threads per rank with one"
@@ -83,6 +84,9 @@ bench-sb3: $(VENV)/.installed-test
 
 results-cray: $(VENV)/.installed-test
 	$(BIN)/python benchmarks/results_cray.py
+
+zoo: $(VENV)/.installed-test
+	$(BIN)/python benchmarks/zoo.py
 
 bench-async: $(VENV)/.installed-test
 	$(BIN)/python benchmarks/async_speedup.py

@@ -9,19 +9,14 @@ import gymnasium.vector
 import numpy as np
 import torch
 
-from parcade import run_directory
 from parcade.algorithms.table import algorithm_row
-from parcade.config import TrainConfig, from_json
+from parcade.checkpoint import read_policy
+from parcade.config import load_config
 from parcade.envs import make_vec
 from parcade.errors import UsageError
 from parcade.policy import Policy
 from parcade.precision import Precision
-from parcade.state import part_of
-
-
-def load_config(run: Path) -> TrainConfig:
-    """Return the config of a run. Errors: UsageError when it is missing or from another version."""
-    return from_json(run_directory.read_json(run / "config.json"))
+from parcade.zoo import agent_directory
 
 
 class Agent:
@@ -33,10 +28,9 @@ class Agent:
     """
 
     def __init__(self, run: str | Path) -> None:
-        run = Path(run)
+        run = agent_directory(run)
         self.config = load_config(run)
-        directory, state, _ = run_directory.newest_checkpoint(run)
-        self.frames = int(state["progress"]["frames"])
+        tensors, self.frames = read_policy(run)
         algorithm = algorithm_row(self.config.run.algorithm).make
         self.acts_greedily = algorithm.acts_greedily
         spaces = self.make_env(1)
@@ -49,9 +43,7 @@ class Agent:
             algorithm.head,
         )
         spaces.close()
-        tensors = run_directory.read_rank_file(directory, 0)
-        prefix = "policy."
-        self.policy.load_state_dict(part_of(tensors, prefix))
+        self.policy.load_state_dict(tensors)
         if algorithm.head == "q":
             # The saved epsilon is one learner's: learners may differ, and it may still be decaying.
             self.policy.epsilon.fill_(min(self.config.hyper.epsilon_end, float(self.policy.epsilon)))
@@ -105,5 +97,8 @@ class Agent:
 
 
 def load(run: str | Path) -> Agent:
-    """Load the trained agent of a run directory. Errors: UsageError when it holds no usable checkpoint."""
+    """Load the trained agent of a run directory, or ``zoo:NAME`` from this package.
+
+    Errors: UsageError when the directory holds no usable checkpoint, or the zoo no such agent.
+    """
     return Agent(run)

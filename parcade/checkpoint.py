@@ -156,6 +156,16 @@ class Checkpointer:
             self.say(f"warning: the resumed run will not be bit-identical ({'; '.join(different)})")
 
 
+def read_policy(run: Path) -> tuple[dict[str, torch.Tensor], int]:
+    """Return the policy's tensors by name from a run's newest checkpoint, and its frames of training.
+
+    Errors: UsageError when the run has no usable checkpoint.
+    """
+    directory, state, _ = run_directory.newest_checkpoint(run)
+    tensors = part_of(run_directory.read_rank_file(directory, 0), "policy.")
+    return tensors, int(state["progress"]["frames"])
+
+
 def remove_unfinished(run: Path) -> None:
     """Delete checkpoints that an interrupted run left incomplete, and its stop file."""
     for making in (run / "checkpoints").glob("*.making"):

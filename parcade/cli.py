@@ -43,6 +43,7 @@ COMMANDS: dict[str, Command] = {
         "score a trained agent and record a video: eval DIR --episodes 30 --video out.mp4",
     ),
     "watch": Command("evaluate:watch", "DIR [flags]", "watch a trained agent play in the terminal"),
+    "zoo": Command("zoo:zoo", "[--json]", "list the trained agents of this package, e.g. watch zoo:pong"),
     "stacks": Command(
         "stacks:stacks", "DIR", "print the Python stacks of every process of a run, on every host"
     ),

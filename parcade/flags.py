@@ -13,11 +13,12 @@ from dataclasses import dataclass, fields, is_dataclass, make_dataclass
 from typing import Any, TypeVar
 
 from parcade.algorithms.table import ALGORITHMS, algorithm_row
-from parcade.config import RunConfig, TopologyConfig, TrainConfig
+from parcade.config import RunConfig, TopologyConfig, TrainConfig, load_config
 from parcade.envs.games import settings_of_id
 from parcade.envs.settings import RENAMED, EnvSettings, env_preset
 from parcade.errors import UsageError
 from parcade.presets import preset_flags
+from parcade.zoo import agent_directory
 
 T = TypeVar("T")
 
@@ -188,13 +189,22 @@ def parse_training(arguments: list[str]) -> TrainConfig:
     arguments = [
         word.replace("_", "-") if word.startswith("--") and "=" not in word else word for word in arguments
     ]
+    arguments = [re.sub("^--from(?==|$)", "--from-agent", word) for word in arguments]
     preset = _value_of("preset", arguments, "")
     if preset:
         # The user's arguments follow the preset's flags and so override them.
         arguments = preset_flags(preset) + arguments
-    row = algorithm_row(_value_of("algorithm", arguments, RunConfig().algorithm))
+    trained = _trained_config(_value_of("from-agent", arguments, ""))
+    algorithm = trained.run.algorithm if trained else RunConfig().algorithm
+    row = algorithm_row(_value_of("algorithm", arguments, algorithm))
     of_id = settings_of_id(next((word for word in arguments if word.startswith("ALE/")), ""))
-    env_default = env_preset(_value_of("env-preset", arguments, PresetFlags().env_preset), **of_id)
+    preset_name = _value_of("env-preset", arguments, "")
+    env_default = env_preset(preset_name or PresetFlags().env_preset, **of_id)
+    hyper_default = row.config()
+    if trained:
+        env_default = env_default if preset_name else trained.env
+        same = type(trained.hyper) is row.config
+        hyper_default = trained.hyper if same else row.config(network=trained.hyper.network)
     groups: list[tuple[str, Any]] = [
         ("game", tyro.conf.Positional[str]),
         ("presets", PresetFlags),
@@ -203,7 +213,8 @@ def parse_training(arguments: list[str]) -> TrainConfig:
         ("hyper", row.config),
     ]
     engine = RunConfig().engine if RunConfig().engine in row.engines else row.engines[0]
-    defaults = [tyro.MISSING, PresetFlags(), RunConfig(engine=engine), env_default, row.config()]
+    run_default = RunConfig(algorithm=algorithm, engine=engine)
+    defaults = [tyro.MISSING, PresetFlags(), run_default, env_default, hyper_default]
     if row.topology:
         groups.append(("topology", TopologyConfig))
         defaults.append(TopologyConfig())
@@ -211,6 +222,11 @@ def parse_training(arguments: list[str]) -> TrainConfig:
     flags = parse(Flags, arguments, prog="parcade train", default=Flags(*defaults), whose=_where_to_find)
     topology = flags.topology if row.topology else TopologyConfig()
     return TrainConfig(flags.game, flags.run, flags.env, flags.hyper, topology)
+
+
+def _trained_config(agent: str) -> TrainConfig | None:
+    """Return the config of the agent that a run starts from, None without one. Errors: UsageError."""
+    return load_config(agent_directory(agent)) if agent else None
 
 
 def split_flags(

@@ -18,6 +18,7 @@ LAYERS = """
 errors
 random state timing presets optimizers plugins ranges stand_ins
 machine run_directory
+zoo
 threads devices precision
 device_timing capture rl
 networks parameters

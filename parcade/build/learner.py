@@ -8,6 +8,7 @@ import torch
 from parcade.algorithms.base import Algorithm, AlgorithmContext
 from parcade.algorithms.table import algorithm_row
 from parcade.capture import make_capture
+from parcade.checkpoint import read_policy
 from parcade.cluster import torchrun
 from parcade.cluster.watchdog import patience_seconds
 from parcade.compiled import compile_network
@@ -21,6 +22,7 @@ from parcade.policy import Policy
 from parcade.precision import Precision
 from parcade.random import env_seeds
 from parcade.timing import Timer
+from parcade.zoo import agent_directory
 
 # Evolution strategies gather no input statistics while learning. They normalise inputs by a reference batch
 # of random play, from environments that no rank plays.
@@ -30,7 +32,11 @@ REFERENCE_STEPS = 256
 
 
 def make_policy(config: TrainConfig) -> Policy:
-    """Make the policy for the config's game, with initial weights drawn from the run's seed."""
+    """Make the policy for the config's game.
+
+    Its initial weights are drawn from the run's seed, or are those of ``from_agent``.
+    Errors: UsageError when that agent's weights do not fit.
+    """
     env = make_vec(config.game, 1, config.run.backend, settings=config.env)
     observation, num_actions = env.single_observation_space, int(env.single_action_space.n)
     env.close()
@@ -39,7 +45,31 @@ def make_policy(config: TrainConfig) -> Policy:
     policy = Policy(observation.shape, observation.dtype, num_actions, config.hyper.network, make.head)
     if make.source_kind == "population" and policy.statistics is not None:
         policy.statistics.merge(policy.input_moments(_reference_batch(config)))
+    if config.run.from_agent:
+        _start_from(policy, config.run.from_agent)
     return policy
+
+
+def _start_from(policy: Policy, agent: str) -> None:
+    """Load the weights and input statistics of a trained agent. Errors: UsageError when they do not fit."""
+    trained, _ = read_policy(agent_directory(agent))
+    own = policy.state_dict()
+    different = [
+        f"{name} {_shape(trained.get(name))} instead of {_shape(own.get(name))}"
+        for name in sorted({*own, *trained})
+        if _shape(trained.get(name)) != _shape(own.get(name))
+    ]
+    if different:
+        raise UsageError(
+            f"the weights of {agent} do not fit this run: {different[0]}; "
+            "use its number of actions, image size and network settings"
+        )
+    # The version counts the updates of this run; epsilon follows its schedule.
+    policy.load_state_dict({**trained, "version": own["version"], "epsilon": own["epsilon"]})
+
+
+def _shape(tensor: torch.Tensor | None) -> str:
+    return "none" if tensor is None else str(list(tensor.shape))
 
 
 def _reference_batch(config: TrainConfig) -> torch.Tensor:

@@ -20,7 +20,7 @@ class EvalFlags:
     """Play complete episodes on unseen seeds, report raw scores and write eval.json to the run directory."""
 
     run: Annotated[str, "positional"]
-    """The run's directory."""
+    """The run's directory, or zoo:NAME for an agent of this package."""
     episodes: int = 30
     """Number of episodes."""
     seed: int = 0
@@ -43,13 +43,15 @@ def evaluate(arguments: list[str]) -> int:
     from parcade.evaluate import evaluate as play
     from parcade.flags import parse
     from parcade.run_directory import write_json
+    from parcade.zoo import is_in_zoo
 
     flags = parse(EvalFlags, arguments, prog="parcade eval")
     agent = load(flags.run)
     if flags.video:
         check_video(agent, Path(flags.video))
     result = play(agent, flags.episodes, seed=flags.seed, greedy=flags.greedy)
-    write_json(Path(flags.run) / "eval.json", result)
+    if not is_in_zoo(flags.run):
+        write_json(Path(flags.run) / "eval.json", result)
     if flags.json:
         print(json.dumps(result))
     else:
@@ -71,7 +73,7 @@ class WatchFlags:
     """Watch a trained agent play in the terminal."""
 
     run: Annotated[str, "positional"]
-    """The run's directory."""
+    """The run's directory, or zoo:NAME for an agent of this package."""
     games: int = 1
     """Number of episodes."""
     seed: int = 0

@@ -21,7 +21,7 @@ class ScaleToFlags:
 
 def scale_to(arguments: list[str]) -> int:
     """``parcade scale-to RUN --actors N``; the run's driver follows after its next update."""
-    from parcade.agent import load_config
+    from parcade.config import load_config
     from parcade.flags import parse
     from parcade.run_directory import write_json
     from parcade.topology.run import SCALE_FILE

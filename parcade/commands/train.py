@@ -104,8 +104,8 @@ def _resume_flags(arguments: list[str]) -> ResumeFlags:
 
 
 def _resume(flags: ResumeFlags) -> int:
-    from parcade.agent import load_config
     from parcade.cluster import ranks
+    from parcade.config import load_config
     from parcade.run_directory import newest_checkpoint
 
     run = Path(flags.resume)
@@ -125,7 +125,8 @@ def _resume(flags: ResumeFlags) -> int:
         )
         if getattr(flags, name) is not None
     }
-    config = dataclasses.replace(config, run=dataclasses.replace(config.run, **changes))
+    # The checkpoint has the weights: the agent that the run started from may no longer exist.
+    config = dataclasses.replace(config, run=dataclasses.replace(config.run, **changes, from_agent=""))
     if frames >= config.run.total_frames:
         raise UsageError(
             f"{run} has already played {frames:,} of {config.run.total_frames:,} frames; "

@@ -1,7 +1,7 @@
 """Everything that decides a run, in frozen dataclasses: flags are made from them, config.json stores them."""
 
 from parcade.config.run import RunConfig, parse_duration
-from parcade.config.saved import from_json, to_json
+from parcade.config.saved import from_json, load_config, to_json
 from parcade.config.sizes import check_device, check_divisible, check_process_memory
 from parcade.config.topology import TopologyConfig
 from parcade.config.train import TrainConfig
@@ -14,6 +14,7 @@ __all__ = [
     "check_divisible",
     "check_process_memory",
     "from_json",
+    "load_config",
     "parse_duration",
     "to_json",
 ]

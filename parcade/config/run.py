@@ -49,6 +49,9 @@ class RunConfig:
     """Interface, or network such as 10.0.0.0/24, for communication between ranks; empty leaves it to MPI."""
     remote_shell: str = "ssh"
     """Program that runs a command on another host; called with host and command."""
+    from_agent: str = ""
+    """Start with the weights of this trained agent, a run's directory or zoo:NAME, and take its settings of
+    environment, network and algorithm as defaults. Short form: --from. Empty draws weights from the seed."""
     total_frames: Count = 40_000_000
     """Stop after this many emulated frames over all ranks. Schedules span this number of frames."""
     target_score: float | None = None

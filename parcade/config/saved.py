@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 from parcade.algorithms.table import algorithm_row
@@ -13,6 +14,7 @@ from parcade.envs.games import is_atari
 from parcade.envs.settings import RENAMED, EnvSettings
 from parcade.errors import UsageError
 from parcade.policy import NetworkConfig
+from parcade.run_directory import read_json
 
 SCHEMA_VERSION = 1
 
@@ -20,6 +22,11 @@ SCHEMA_VERSION = 1
 def to_json(config: TrainConfig) -> dict[str, Any]:
     """Convert the config to plain JSON values, with a ``schema_version``."""
     return {"schema_version": SCHEMA_VERSION, **dataclasses.asdict(config)}
+
+
+def load_config(run: Path) -> TrainConfig:
+    """Return the config of a run. Errors: UsageError when it is missing or from another version."""
+    return from_json(read_json(run / "config.json"))
 
 
 def from_json(data: dict[str, Any]) -> TrainConfig:

@@ -173,9 +173,8 @@ def give_it_its_old_name(config_file):
 def test_a_resumed_run_on_real_pong_ends_bit_identical(tmp_path, monkeypatch, seen, by_old_name):
     import torch
 
-    from parcade.agent import load_config
     from parcade.algorithms.ppo import PPOConfig
-    from parcade.config import RunConfig, TrainConfig
+    from parcade.config import RunConfig, TrainConfig, load_config
     from parcade.envs.settings import EnvSettings
     from parcade.report import reporter
     from parcade.run_directory import newest_checkpoint, read_rank_file

@@ -1,0 +1,121 @@
+"""Train, score and store the agents that are part of the package (``parcade/zoo/agents``).
+
+    python benchmarks/zoo.py [GAME ...] [--frames 20000000] [--runs runs/zoo]
+
+A finished run is not repeated; an interrupted one resumes from its checkpoint. Each agent then plays 100
+episodes on seeds that no training uses, and its policy is stored with its scores. A stored agent is replaced
+only by one with a higher mean score.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from curves import is_finished
+
+from parcade import run_directory
+from parcade.agent import load
+from parcade.checkpoint import read_policy
+from parcade.config import load_config, to_json
+from parcade.evaluate import evaluate
+from parcade.state import behind
+from parcade.zoo import AGENTS, agent_names, card
+
+ROOT = Path(__file__).resolve().parents[1]
+EPISODES = 100
+SEED = 11
+SMALL_PICTURES = "--network fine_cnn --hidden 256 --image-height 42 --image-width 42"
+PPO = (
+    "--algorithm ppo --num-envs 32 --unroll-length 32 --epochs 3 --num-minibatches 4 --learning-rate 5e-4 "
+    f"--final-learning-rate 5e-5 {SMALL_PICTURES} --precision auto --threads-per-rank 1 "
+    "--checkpoint-seconds 120 --report-seconds 60"
+)
+# Flags, and the scores of random play and of a person in Mnih 2015 (Nature 518:529), Extended Data Table 2.
+GAMES: dict[str, tuple[str, float, float]] = {
+    "beam_rider": (PPO, 363.9, 5775.0),
+    "breakout": (PPO, 1.7, 31.8),
+    "pong": ("--preset pong_fast --threads-per-rank 1 --target-score 20", -20.7, 9.3),
+    "qbert": (PPO, 163.9, 13455.0),
+    "space_invaders": (PPO, 148.0, 1652.0),
+}
+
+
+def command(game: str, frames: int) -> list[str]:
+    """The arguments of ``parcade`` that train an agent for a game."""
+    return ["train", game, *GAMES[game][0].split(), "--seed", str(SEED), "--total-frames", str(frames)]
+
+
+def train(game: str, frames: int, run: Path) -> None:
+    """Start or resume the training, unless it has finished."""
+    if is_finished(run):
+        return
+    started = (run / "checkpoints").is_dir() and any((run / "checkpoints").iterdir())
+    words = ["train", "--resume", str(run)] if started else [*command(game, frames), "--run-dir", str(run)]
+    subprocess.run([sys.executable, "-m", "parcade", *words], check=True, cwd=ROOT)
+
+
+def store(game: str, frames: int, run: Path) -> None:
+    """Score the agent of a finished run and store it, unless the stored one scores higher."""
+    scores = evaluate(load(run), EPISODES, seed=SEED)
+    print(f"{game}: {scores['score_mean']:.1f} +- {scores['score_deviation']:.1f}")
+    if game in agent_names() and card(game)["scores"]["score_mean"] >= scores["score_mean"]:
+        print(f"{game}: the stored agent scores {card(game)['scores']['score_mean']:.1f} and stays")
+        return
+    target = AGENTS / game
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir(parents=True)
+    config = load_config(run)
+    # float32 gives every user the same agent, whatever formats their CPU supports.
+    config = dataclasses.replace(config, run=dataclasses.replace(config.run, run_dir="", precision="float32"))
+    run_directory.write_json(target / "config.json", to_json(config))
+    tensors, trained_frames = read_policy(run)
+    final = run_directory.checkpoint_directory(target, trained_frames)
+    making = final.with_name(final.name + ".making")
+    digest = run_directory.write_rank_file(making, 0, behind("policy.", tensors))
+    run_directory.finish_checkpoint(making, final, {"progress": {"frames": trained_frames}}, [digest], keep=1)
+    (final / "rank-0.safetensors").chmod(0o644)
+    stored = evaluate(load(target), EPISODES, seed=SEED)
+    result = json.loads((run / "result.json").read_text())
+    _, random, human = GAMES[game]
+    run_directory.write_json(
+        target / "card.json",
+        {
+            "game": game,
+            "algorithm": config.run.algorithm,
+            "frames": trained_frames,
+            "seed": SEED,
+            "cpu_seconds": round(result["cpu_seconds"]),
+            "command": " ".join(["parcade", *command(game, frames)]),
+            "commit": result["commit"],
+            "machine": result["machine"],
+            "scores": {name: value for name, value in stored.items() if name != "scores"},
+            "random": random,
+            "human": human,
+        },
+    )
+
+
+def main() -> None:
+    """Train and store the requested agents, by default all of them."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("games", nargs="*", choices=[*GAMES, []], default=[], metavar="GAME")
+    parser.add_argument("--frames", type=int, default=20_000_000, help="of each training; default 20 million")
+    parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "zoo", help="directory of the runs")
+    arguments = parser.parse_args()
+    for game in arguments.games or GAMES:
+        run = arguments.runs / game
+        train(game, arguments.frames, run)
+        if is_finished(run):
+            store(game, arguments.frames, run)
+
+
+if __name__ == "__main__":
+    main()
