@@ -14,7 +14,7 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from parcade.envs.checks import Checked
+from parcade.envs.checks import Checked, check_memory
 from parcade.random import uniforms
 
 
@@ -33,6 +33,7 @@ class TinyVectorEnv(Checked, VectorEnv):
     gives_state = True
 
     def __init__(self, num_envs: int) -> None:
+        check_memory(num_envs, 10 * int(np.prod(self.observation_shape)) + 100)
         self.num_envs = num_envs
         self.single_observation_space = Box(0, 255, self.observation_shape, np.uint8)
         self.single_action_space = Discrete(self.num_actions)

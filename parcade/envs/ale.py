@@ -6,14 +6,17 @@ scores must be raw points of complete episodes.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from parcade.envs.checks import Checked
+from parcade.envs.checks import Checked, check_memory
 from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError
+
+BYTES_PER_CONSOLE = 900_000  # measured with ale-py 0.12 and stacks of 28 KB
 
 
 def check_settings(settings: EnvSettings) -> None:
@@ -40,6 +43,7 @@ class AleVectorEnv(Checked, VectorEnv):
         from ale_py.vector_env import AtariVectorEnv
 
         check_settings(settings)
+        check_memory(num_envs, BYTES_PER_CONSOLE + 3 * math.prod(settings.stack_shape))
         ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
         self._env = AtariVectorEnv(
             game,

@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium.spaces import Space
 
 from parcade.errors import UsageError
+from parcade.machine import available_memory_bytes
 
 
 class Checked:
@@ -88,6 +89,18 @@ class Checked:
         """Check that the environment is open. Errors: UsageError."""
         if self.closed:
             raise UsageError(f"{what} after close; make a new environment")
+
+
+def check_memory(num_envs: int, bytes_each: int) -> None:
+    """Check that environments fit into memory, before any is made. Errors: UsageError, with how many fit."""
+    there = available_memory_bytes()
+    if num_envs * bytes_each > there:
+        fits = there * 9 // 10 // bytes_each
+        advice = f"use {fits:,} or fewer" if fits else "use smaller images or a shorter frame_stack"
+        raise UsageError(
+            f"num_envs={num_envs:,} environments need {num_envs * bytes_each / 2**30:.1f} GiB "
+            f"({bytes_each:,} bytes each), but {there / 2**30:.1f} GiB of memory are free; {advice}"
+        )
 
 
 def as_array(name: str, values: Any) -> np.ndarray:

@@ -9,8 +9,10 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
-from parcade.envs.checks import Checked
+from parcade.envs.checks import Checked, check_memory
 from parcade.errors import UsageError
+
+BYTES_PER_ENVIRONMENT = 2_500  # measured with CartPole-v1; most others need more
 
 
 class GymVectorEnv(Checked, VectorEnv):
@@ -19,6 +21,7 @@ class GymVectorEnv(Checked, VectorEnv):
     largest_seed = 2**63 - 1
 
     def __init__(self, game: str, num_envs: int) -> None:
+        check_memory(num_envs, BYTES_PER_ENVIRONMENT)
         make_one = lambda: gymnasium.make(game)  # noqa: E731
         try:
             self._env = SyncVectorEnv([make_one] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP)

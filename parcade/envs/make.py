@@ -14,6 +14,8 @@ from parcade.envs.settings import EnvSettings, env_preset
 from parcade.errors import UsageError
 
 DEVICES = ("cpu", "cuda")
+OF_ANY_GAME = ("life_loss", "clip_rewards", "start_states", "warm_up_steps")
+"""Settings that have their own checks, or that the learner applies to any game."""
 
 
 def make_vec(
@@ -63,6 +65,10 @@ def make_vec(
             raise UsageError(f"{name}={value!r} is not an integer; use an integer, {least} or more")
         if value < least:
             raise UsageError(f"{name}={value} is below {least}; use {least} or more")
+    if settings is not None and not isinstance(settings, EnvSettings):
+        raise UsageError(f"settings is a {type(settings).__name__}; expected EnvSettings, e.g. EnvSettings()")
+    if not isinstance(game, str | list | tuple) or not all(isinstance(name, str) for name in game):
+        raise UsageError(f"game={game!r}: expected a name, e.g. 'pong', or a list of names")
     if not isinstance(game, str):
         return _make_mixed(
             list(game),
@@ -80,6 +86,8 @@ def make_vec(
         settings = env_preset(preset, **{**of_id, **overrides})
     elif overrides:
         raise UsageError(f"got settings and also {', '.join(overrides)}; put them into settings")
+    if not is_atari(game):
+        _refuse_overrides(game, overrides)
     if device == "cuda":
         if "cuda" not in abilities or not is_atari(game):
             raise UsageError("device 'cuda' needs an Atari game and backend 'native'; use device 'cpu'")
@@ -94,6 +102,15 @@ def make_vec(
         raise UsageError("ale_compat is for Atari games on backend 'native'; leave it out")
     options = {"ale_compat": True} if ale_compat else {}
     return _make(game, num_envs, backend, settings, num_threads=num_threads, **options)
+
+
+def _refuse_overrides(game: str, overrides: dict[str, object]) -> None:
+    """Refuse single settings that only consoles have. Errors: UsageError."""
+    consoles_only = sorted(set(overrides) - set(OF_ANY_GAME))
+    if consoles_only:
+        raise UsageError(
+            f"{game} is not an Atari game and has no {', '.join(consoles_only)}; leave these settings out"
+        )
 
 
 def _make_mixed(

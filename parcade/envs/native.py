@@ -15,10 +15,9 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from parcade.envs.checks import Checked
+from parcade.envs.checks import Checked, check_memory
 from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError
-from parcade.machine import available_memory_bytes
 from parcade.state import behind, part_of
 
 TALLEST_PICTURE = 250  # lines, of PAL games
@@ -61,19 +60,14 @@ def console_settings(settings: EnvSettings) -> dict[str, Any]:
     }
 
 
-def check_memory(num_envs: int, settings: EnvSettings) -> None:
-    """Check that the consoles fit into memory, before any is built. Errors: UsageError, with how many fit."""
+def check_consoles_fit(num_envs: int, settings: EnvSettings) -> None:
+    """Check that the consoles fit into memory, before any is built. Errors: UsageError."""
     from parcade.atari.state import LINE_WORDS, bytes_per_console
 
     # Live and final stacks, and up to three copies that the caller holds.
     observations = 5 * math.prod(settings.stack_shape)
     each = bytes_per_console(TALLEST_PICTURE) + 3 * 8 * LINE_WORDS * TALLEST_PICTURE + observations
-    there = available_memory_bytes()
-    if num_envs * each > there:
-        raise UsageError(
-            f"num_envs={num_envs:,} consoles need {num_envs * each / 2**30:.1f} GiB ({each:,} bytes each), "
-            f"but {there / 2**30:.1f} GiB of memory are free; use {there * 9 // 10 // each:,} or fewer"
-        )
+    check_memory(num_envs, each)
 
 
 class NativeVectorEnv(Checked, VectorEnv):
@@ -101,7 +95,7 @@ class NativeVectorEnv(Checked, VectorEnv):
         num_threads: int = 0,
         ale_compat: bool = False,
     ) -> None:
-        check_memory(num_envs, settings)
+        check_consoles_fit(num_envs, settings)
         from parcade.atari.vector import VectorConsoles
 
         try:

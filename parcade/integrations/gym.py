@@ -83,6 +83,8 @@ class AtariEnv(gymnasium.Env):
     def __init__(self, game: str, *, render_mode: str | None = None, **settings: Any) -> None:
         if render_mode not in (None, *RENDER_MODES):
             raise UsageError(f"render_mode={render_mode!r}: expected {', '.join(RENDER_MODES)} or None")
+        if "num_envs" in settings:
+            raise UsageError("num_envs is for vector environments; use make_vec, or leave it out")
         self._envs = make_vec(game, 1, **settings)
         if render_mode:
             _check_renders(self._envs)
