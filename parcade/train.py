@@ -114,7 +114,10 @@ def _build(config: TrainConfig, timers: list[Timer]) -> tuple[Exchange, Algorith
 def default_run_directory(config: TrainConfig) -> Path:
     """Return runs/GAME-ALGORITHM-sSEED-TIME, relative to the working directory."""
     now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-    return Path("runs") / f"{config.game.replace('/', '_')}-{config.run.algorithm}-s{config.run.seed}-{now}"
+    return (
+        run_directory.DEFAULT_PARENT
+        / f"{config.game.replace('/', '_')}-{config.run.algorithm}-s{config.run.seed}-{now}"
+    )
 
 
 def start_run(config: TrainConfig) -> Path:

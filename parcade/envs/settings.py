@@ -14,7 +14,8 @@ FRAMES_PER_SECOND = 60
 """Video frames of a console per second of real time."""
 SMALLEST_IMAGE = 8
 """Minimum rows and columns of an observation; smaller images show nothing of a game."""
-ImageSize = Annotated[int, Range(SMALLEST_IMAGE)]
+LARGEST_IMAGE = 4096
+ImageSize = Annotated[int, Range(SMALLEST_IMAGE, LARGEST_IMAGE)]
 MOST_FRAMES = 2**31 - 1
 KARPATHY_SHAPE = (80, 80)
 RENAMED = {"view": "observations"}

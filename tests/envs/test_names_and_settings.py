@@ -97,6 +97,7 @@ def test_the_presets_are_those_of_the_papers():
         ({"image_height": "84"}, "image_height='84': expected an integer"),
         ({"image_height": 84.5}, "image_height=84.5: expected an integer"),
         ({"image_width": (84, 84)}, r"image_width=\(84, 84\): expected an integer"),
+        ({"image_height": 10**9}, "image_height=1,000,000,000 is above 4,096"),
         ({"frame_skip": True}, "frame_skip=True: expected an integer"),
         ({"frame_skip": 10**12}, "frame_skip=1,000,000,000,000 is above 1,000"),
         ({"noop_max": 2**40}, "noop_max=1,099,511,627,776 is above 10,000"),
@@ -170,7 +171,7 @@ def test_more_environments_than_memory_holds_are_refused_with_a_number_that_fits
 
 def test_images_of_which_not_one_fits_are_refused_with_advice():
     with pytest.raises(UsageError, match="use smaller images or a shorter frame_stack"):
-        make_vec("pong", 1, image_height=10**10)
+        make_vec("pong", 1, frame_stack=10**9)
 
 
 @pytest.mark.parametrize(
