@@ -99,8 +99,8 @@ class TinyVectorEnv(Checked, VectorEnv):
 
     def set_state(self, state: dict[str, np.ndarray]) -> np.ndarray:
         """Restore a state returned by ``get_state``; return its observations ``[n, ...]``."""
-        for name in ("key", "episode", "clock", *self.state_names):
-            getattr(self, name)[...] = state[name]
+        for name, saved in self.check_state(state, self.get_state()).items():
+            getattr(self, name)[...] = saved
         self.is_reset = True
         return self._observe()
 

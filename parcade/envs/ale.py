@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from parcade.envs.checks import Checked, check_memory
+from parcade.envs.checks import Checked, check_memory, refuse_copy
 from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError
 
@@ -37,6 +37,7 @@ class AleVectorEnv(Checked, VectorEnv):
     """``num_envs`` consoles emulated by ale-py on a thread pool. ``make_vec`` documents the infos."""
 
     largest_seed = 2**31 - 1
+    __reduce__ = refuse_copy
 
     def __init__(self, game: str, num_envs: int, settings: EnvSettings, *, num_threads: int = 0) -> None:
         import ale_py

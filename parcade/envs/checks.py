@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from numbers import Integral
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from gymnasium.spaces import Space
@@ -85,10 +85,31 @@ class Checked:
             )
         return actions
 
+    def check_state(
+        self, state: dict[str, np.ndarray], expected: dict[str, np.ndarray]
+    ) -> dict[str, np.ndarray]:
+        """Return the saved arrays that have the names and shapes of the expected ones. Errors: UsageError."""
+        if not isinstance(state, dict):
+            raise UsageError(f"saved state is a {type(state).__name__}; expected the dict of get_state")
+        taken = {name: as_array(name, state[name]) for name in expected if name in state}
+        for name, array in expected.items():
+            shape = taken[name].shape if name in taken else None
+            if shape != array.shape:
+                raise UsageError(f"saved consoles: {name} is {shape}; expected {array.shape}")
+        return taken
+
     def check_open(self, what: str) -> None:
         """Check that the environment is open. Errors: UsageError."""
         if self.closed:
             raise UsageError(f"{what} after close; make a new environment")
+
+
+def refuse_copy(env: object) -> NoReturn:
+    """Refuse to pickle or copy consoles, as ``__reduce__`` of a class. Errors: UsageError."""
+    raise UsageError(
+        f"a {type(env).__name__} cannot be pickled or copied; "
+        "make it in the process that uses it, and move its state with get_state and set_state"
+    )
 
 
 def check_memory(num_envs: int, bytes_each: int) -> None:

@@ -15,7 +15,7 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from parcade.envs.checks import Checked, check_memory
+from parcade.envs.checks import Checked, check_memory, refuse_copy
 from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError
 from parcade.state import behind, part_of
@@ -80,6 +80,7 @@ class NativeVectorEnv(Checked, VectorEnv):
     can_rest = True
     gives_state = True
     resets_some = True
+    __reduce__ = refuse_copy
 
     @property
     def can_render(self) -> bool:
@@ -180,15 +181,11 @@ class NativeVectorEnv(Checked, VectorEnv):
 
         Errors: UsageError if the state has another game or size, or if a value is out of range.
         """
-        taken = {}
-        for name, array in self._state_arrays().items():
-            saved = state.get(name)
-            if saved is None or saved.shape != array.shape:
-                raise UsageError(
-                    f"saved consoles: {name} is {None if saved is None else saved.shape}; "
-                    f"expected {array.shape}"
-                )
-            taken[name] = saved.view(array.dtype) if saved.dtype.itemsize == array.dtype.itemsize else saved
+        arrays = self._state_arrays()
+        taken = {
+            name: saved.view(arrays[name].dtype) if saved.dtype.itemsize == arrays[name].itemsize else saved
+            for name, saved in self.check_state(state, arrays).items()
+        }
         from parcade.atari.state_check import check_rows
 
         try:
@@ -196,7 +193,7 @@ class NativeVectorEnv(Checked, VectorEnv):
             check_rows(rows, self._consoles.machine)
         except ValueError as error:
             raise UsageError(str(error)) from error
-        for name, array in self._state_arrays().items():
+        for name, array in arrays.items():
             array[...] = taken[name]
         self.is_reset = True
         return self._consoles.show()

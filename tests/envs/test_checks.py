@@ -1,5 +1,8 @@
 """Mistakes in calls of a vector environment give one clear line, never a hang or an out-of-bounds read."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 import torch
@@ -155,3 +158,29 @@ def test_who_plays_is_checked_where_environments_can_rest():
 def test_numbers_of_environments_and_threads_are_checked(words, says):
     with pytest.raises(UsageError, match=says):
         make_vec("pong", words.pop("num_envs"), "native", **words)
+
+
+@pytest.mark.parametrize("kind", ["native", "ale", "a subset of actions"])
+def test_consoles_are_not_copied_to_other_processes(kind):
+    env = MAKERS[kind]()
+    for copy_it in (pickle.dumps, copy.copy, copy.deepcopy):
+        if copy_it is not copy.copy or kind != "a subset of actions":  # a view's copy shares the consoles
+            with pytest.raises(UsageError, match="cannot be pickled or copied; make it in the process"):
+                copy_it(env)
+    env.close()
+
+
+@pytest.mark.parametrize("kind", ["native", "a tiny task"])
+def test_states_that_do_not_fit_are_refused(kind):
+    env = MAKERS[kind]()
+    env.reset(seed=0)
+    state = env.get_state()
+    name, array = next(iter(state.items()))
+    for wrong in ({}, {**state, name: array[:1]}, {**state, name: "x"}):
+        with pytest.raises(UsageError, match=f"saved consoles: {name} is .*; expected "):
+            env.set_state(wrong)
+    with pytest.raises(UsageError, match="saved state is a NoneType; expected the dict of get_state"):
+        env.set_state(None)
+    env.set_state({name: array.tolist() for name, array in state.items()} if kind == "a tiny task" else state)
+    env.step([0, 1])
+    env.close()
