@@ -197,7 +197,7 @@ def read_checkpoint(directory: Path, *, check_files: bool = True) -> dict[str, A
     if data.get("seal") != _sealed(data):
         raise BadCheckpoint(f"{path} was changed after it was written")
     if not _has_its_parts(data):
-        raise BadCheckpoint(f"{path} lacks progress, conditions or sha256 of the ranks")
+        raise BadCheckpoint(f"{path} has progress, conditions or sha256 of another type")
     for rank, digest in enumerate(data["sha256"] if check_files else ()):
         file = directory / f"rank-{rank}.safetensors"
         if not file.is_file():
@@ -208,12 +208,12 @@ def read_checkpoint(directory: Path, *, check_files: bool = True) -> dict[str, A
 
 
 def _has_its_parts(data: dict[str, Any]) -> bool:
-    """Whether a checkpoint's JSON has the parts that a resume reads; the seal vouches for their contents."""
-    progress, sums = data.get("progress"), data.get("sha256")
+    """Whether the parts of a checkpoint's JSON that a resume reads have their types."""
+    progress, sums = data.get("progress", {}), data.get("sha256")
     return (
         isinstance(progress, dict)
-        and isinstance(progress.get("frames"), int)
-        and isinstance(data.get("conditions"), dict)
+        and isinstance(progress.get("frames", 0), int)
+        and isinstance(data.get("conditions", {}), dict)
         and isinstance(sums, list)
         and len(sums) > 0
     )

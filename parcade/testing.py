@@ -14,7 +14,7 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from parcade.envs.checks import Checked, check_memory
+from parcade.env_checks import Checked, check_memory
 from parcade.random import uniforms
 
 

@@ -18,7 +18,7 @@ LAYERS = """
 errors
 random state timing presets optimizers plugins ranges stand_ins
 machine run_directory
-zoo
+zoo env_checks
 threads devices precision
 device_timing capture rl
 networks parameters

@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
-from parcade.envs.checks import Checked, check_memory
+from parcade.env_checks import Checked, check_memory
 from parcade.errors import UsageError
 
 BYTES_PER_ENVIRONMENT = 2_500  # measured with CartPole-v1; most others need more

@@ -9,7 +9,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from parcade.atari.games import load_games
-from parcade.envs.checks import Checked
+from parcade.env_checks import Checked
 from parcade.errors import UsageError
 from parcade.state import behind, part_of
 

@@ -17,7 +17,7 @@ from gymnasium.vector.utils import batch_space
 from torch import Tensor
 
 from parcade.devices import is_stand_in
-from parcade.envs.checks import Checked
+from parcade.env_checks import Checked
 from parcade.envs.mixed import MixedVectorEnv
 from parcade.envs.native import check_switches, console_settings
 from parcade.envs.settings import EnvSettings

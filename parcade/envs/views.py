@@ -9,7 +9,7 @@ from gymnasium.spaces import Box, Discrete, Space
 from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from parcade.envs.checks import checked_actions
+from parcade.env_checks import checked_actions
 from parcade.envs.settings import KARPATHY_SHAPE
 from parcade.errors import UsageError
 
