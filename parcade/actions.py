@@ -104,8 +104,8 @@ def actions_of(space: Space | int) -> Actions:
     """
     if isinstance(space, int):
         return DiscreteActions(space)
-    if isinstance(space, Discrete):
+    if isinstance(space, Discrete) and space.start == 0:
         return DiscreteActions(int(space.n))
     if isinstance(space, Box) and np.issubdtype(space.dtype, np.floating):
         return BoxActions(space)
-    raise UsageError(f"actions {space}: expected Discrete actions, or Box actions of floats")
+    raise UsageError(f"actions {space}: expected Discrete actions from 0, or Box actions of floats")

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from parcade.algorithms.table import algorithm_row
-from parcade.checkpoint import read_policy
+from parcade.checkpoint import load_policy, read_policy
 from parcade.config import load_config
 from parcade.envs import make_vec
 from parcade.errors import UsageError
@@ -48,7 +48,7 @@ class Agent:
             algorithm.head,
         )
         spaces.close()
-        self.policy.load_state_dict(tensors)
+        load_policy(self.policy, tensors, run)
         if algorithm.head == "q":
             # The saved epsilon is one learner's: learners may differ, and it may still be decaying.
             self.policy.epsilon.fill_(min(self.config.hyper.epsilon_end, float(self.policy.epsilon)))

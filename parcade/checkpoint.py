@@ -112,7 +112,7 @@ class Checkpointer:
         self._compare(state["conditions"])
         tensors = run_directory.read_rank_file(directory, self.exchange.rank)
         shared = tensors if self.exchange.rank == 0 else run_directory.read_rank_file(directory, 0)
-        self.algorithm.policy.load_state_dict(part_of(shared, "policy."))
+        load_policy(self.algorithm.policy, part_of(shared, "policy."), directory)
         algorithm = part_of(tensors, "algorithm.")
         if algorithm:
             self.algorithm.set_state(algorithm)
@@ -164,6 +164,17 @@ def read_policy(run: Path) -> tuple[dict[str, torch.Tensor], int]:
     directory, state, _ = run_directory.newest_checkpoint(run)
     tensors = part_of(run_directory.read_rank_file(directory, 0), "policy.")
     return tensors, int(state["progress"]["frames"])
+
+
+def load_policy(policy: torch.nn.Module, tensors: dict[str, torch.Tensor], source: Path) -> None:
+    """Load a checkpoint's tensors into a policy. Errors: UsageError if they are those of another network."""
+    try:
+        policy.load_state_dict(tensors)
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())[:200]
+        raise UsageError(
+            f"{source} does not fit the network of config.json ({reason}); they are not of one run"
+        ) from error
 
 
 def remove_unfinished(run: Path) -> None:

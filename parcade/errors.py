@@ -18,7 +18,7 @@ class UsageError(ValueError):
 def unknown_name(kind: str, got: str, known: Iterable[str]) -> UsageError:
     """Return the error for an unknown name, with the nearest known name."""
     known = list(known)
-    near = difflib.get_close_matches(got, known, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(str(got), known, n=1, cutoff=0.5)
     if near:
         advice = f"did you mean {near[0]!r}?"
     else:

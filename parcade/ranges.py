@@ -1,4 +1,4 @@
-"""Ranges of settings, declared in the type of the field that they constrain.
+"""Types and ranges of settings, declared in the type of the field that they constrain.
 
 A frozen dataclass declares ``num_envs: Count = 32`` and calls ``check_ranges(self)`` in ``__post_init__``.
 """
@@ -8,9 +8,15 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import reprlib
+import types
 import typing
+from collections.abc import Iterator
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Annotated, Any
+
+import numpy as np
 
 from parcade.errors import UsageError
 
@@ -55,12 +61,70 @@ def ranges_of(settings: type) -> dict[str, Range]:
     return found
 
 
+@functools.cache
+def types_of(settings: type) -> dict[str, tuple[Any, ...]]:
+    """The types that each field of a dataclass accepts: the members of a union, without ranges."""
+    hints = typing.get_type_hints(settings)
+    unions = (typing.Union, types.UnionType)
+    return {
+        field.name: typing.get_args(hint) if typing.get_origin(hint) in unions else (hint,)
+        for field in dataclasses.fields(settings)
+        for hint in [hints[field.name]]
+    }
+
+
 def check_ranges(settings: Any) -> None:
-    """Check that numbers are finite and in their range; None is in every range. Errors: UsageError."""
+    """Check that fields have their type, are finite and in their range; None is in every range.
+
+    NumPy scalars, and whole numbers written as floats, become plain Python numbers. Errors: UsageError.
+    """
     ranges = ranges_of(type(settings))
-    for field in dataclasses.fields(settings):
-        value = getattr(settings, field.name)
+    for name, accepted in types_of(type(settings)).items():
+        given = getattr(settings, name)
+        value = _plain(name, given, accepted)
+        if value is not given:
+            object.__setattr__(settings, name, value)
         if isinstance(value, float) and not math.isfinite(value):
-            raise UsageError(f"{field.name}={value} is not finite; use a finite number")
-        if field.name in ranges and value is not None:
-            ranges[field.name].check(field.name, value)
+            raise UsageError(f"{name}={value} is not finite; use a finite number")
+        if name in ranges and value is not None:
+            ranges[name].check(name, value)
+
+
+def _plain(name: str, value: Any, accepted: tuple[Any, ...]) -> Any:
+    """Return the value as one of the accepted types. Errors: UsageError if it is none of them."""
+    for kind in accepted:
+        for plain in _as(kind, value):
+            return plain
+    wanted = " or ".join(_in_words(kind) for kind in accepted)
+    raise UsageError(f"{name}={reprlib.repr(value)}: expected {wanted}")
+
+
+def _as(kind: Any, value: Any) -> Iterator[Any]:
+    """Yield the value as a plain Python object of a type, or nothing if it is of another type."""
+    is_truth = isinstance(value, bool | np.bool_)
+    if kind is bool:
+        yield from [bool(value)] if is_truth else []
+    elif kind is int:
+        is_whole = isinstance(value, float) and value.is_integer()
+        yield from [int(value)] if is_whole or (isinstance(value, Integral) and not is_truth) else []
+    elif kind is float:
+        is_number = isinstance(value, Real) and not is_truth
+        yield from [value if type(value) in (int, float) else float(value)] if is_number else []
+    elif typing.get_origin(kind) is typing.Literal:
+        yield from [value] if isinstance(value, str) and value in typing.get_args(kind) else []
+    elif typing.get_origin(kind) is tuple:
+        parts = list(value) if isinstance(value, list | tuple) else [None]
+        plain = [each for part in parts for each in _as(typing.get_args(kind)[0], part)]
+        yield from [tuple(plain)] if len(plain) == len(parts) else []
+    elif isinstance(value, kind):
+        yield value
+
+
+def _in_words(kind: Any) -> str:
+    if typing.get_origin(kind) is typing.Literal:
+        *others, last = map(repr, typing.get_args(kind))
+        return f"{', '.join(others)} or {last}" if others else last
+    if typing.get_origin(kind) is tuple:
+        return "a sequence, each " + _in_words(typing.get_args(kind)[0])
+    words = {int: "an integer", float: "a number", bool: "True or False", str: "a string", type(None): "None"}
+    return words.get(kind, kind.__name__)

@@ -28,9 +28,10 @@ from torch import Tensor
 from parcade.errors import UsageError
 
 CHECKPOINT_SCHEMA_VERSION = 3
+DEFAULT_PARENT = Path("runs")
 
 
-class BadCheckpoint(Exception):
+class BadCheckpoint(UsageError):
     """A checkpoint that is truncated, modified or of another version; the message names file and reason."""
 
 
@@ -99,14 +100,18 @@ def make_run_directory(path: Path) -> None:
         probe = path / ".writable"
         probe.write_text("")
         probe.unlink()
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: a null character in the path
+        reason = getattr(error, "strerror", None) or error
         raise UsageError(
-            f"run directory {path} cannot be written ({error.strerror}); use another --run-dir"
+            f"run directory {path} cannot be written ({reason}); use another --run-dir"
         ) from error
 
 
 def remove_unused(run: Path) -> None:
-    """Remove the files of a run without checkpoints and metrics, and its directory if it is then empty."""
+    """Remove the files of a run without checkpoints and metrics, and its directory if it is then empty.
+
+    The default parent, ``runs``, goes too if no other run is in it.
+    """
     if complete_checkpoints(run) or (
         (run / "metrics.jsonl").exists() and (run / "metrics.jsonl").stat().st_size
     ):
@@ -115,7 +120,8 @@ def remove_unused(run: Path) -> None:
         (run / name).unlink(missing_ok=True)
     for name in ("processes", "wandb"):
         shutil.rmtree(run / name, ignore_errors=True)
-    for path in (run / "checkpoints", run):
+    parents = [run.parent] if run.parent == DEFAULT_PARENT else []
+    for path in (run / "checkpoints", run, *parents):
         with contextlib.suppress(OSError):
             path.rmdir()
 
@@ -193,6 +199,8 @@ def read_checkpoint(directory: Path, *, check_files: bool = True) -> dict[str, A
         raise BadCheckpoint(f"{path} has schema_version {version!r}, expected {CHECKPOINT_SCHEMA_VERSION}")
     if data.get("seal") != _sealed(data):
         raise BadCheckpoint(f"{path} was changed after it was written")
+    if not _has_its_parts(data):
+        raise BadCheckpoint(f"{path} has progress, conditions or sha256 of another type")
     for rank, digest in enumerate(data["sha256"] if check_files else ()):
         file = directory / f"rank-{rank}.safetensors"
         if not file.is_file():
@@ -200,6 +208,18 @@ def read_checkpoint(directory: Path, *, check_files: bool = True) -> dict[str, A
         if _sha256(file).hex() != digest:
             raise BadCheckpoint(f"{file} is truncated or was changed after it was written")
     return data
+
+
+def _has_its_parts(data: dict[str, Any]) -> bool:
+    """Whether the parts of a checkpoint's JSON that a resume reads have their types."""
+    progress, sums = data.get("progress", {}), data.get("sha256")
+    return (
+        isinstance(progress, dict)
+        and isinstance(progress.get("frames", 0), int)
+        and isinstance(data.get("conditions", {}), dict)
+        and isinstance(sums, list)
+        and len(sums) > 0
+    )
 
 
 def read_rank_file(directory: Path, rank: int) -> dict[str, Tensor]:

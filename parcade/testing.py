@@ -14,10 +14,11 @@ from gymnasium.spaces import Box, Discrete, Space
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
+from parcade.env_checks import Checked, check_memory
 from parcade.random import uniforms
 
 
-class TinyVectorEnv(VectorEnv):
+class TinyVectorEnv(Checked, VectorEnv):
     """Base class of the built-in tasks: step counters, random numbers and autoreset.
 
     A task sets ``observation_shape`` and ``single_action_space`` and implements ``_start``, ``_advance`` and
@@ -34,6 +35,7 @@ class TinyVectorEnv(VectorEnv):
     gives_state = True
 
     def __init__(self, num_envs: int) -> None:
+        check_memory(num_envs, 10 * int(np.prod(self.observation_shape)) + 100)
         self.num_envs = num_envs
         self.single_observation_space = Box(0, 255, self.observation_shape, np.uint8)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
@@ -69,9 +71,10 @@ class TinyVectorEnv(VectorEnv):
 
         ``seed`` is ``[n]``, or an int, which seeds env i with seed + i.
         """
-        which = (options or {}).get("reset_mask", np.ones(self.num_envs, bool))
-        if seed is not None:
-            seeds = np.arange(self.num_envs) + seed if np.isscalar(seed) else np.asarray(seed)
+        mask = self.check_mask(options)
+        seeds = self.check_reset(seed, None)
+        which = np.ones(self.num_envs, bool) if mask is None else mask
+        if seeds is not None:
             self.key[which] = seeds.astype(np.uint64)[which]
             self.episode[which] = 0
         self._begin(which)
@@ -84,10 +87,11 @@ class TinyVectorEnv(VectorEnv):
 
         Finished episodes restart in the same step. An env that is not playing keeps its state.
         """
+        actions = self.check_actions(actions, playing)
         playing = np.ones(self.num_envs, bool) if playing is None else np.asarray(playing)
         before = self.get_state()
         self.clock += 1
-        rewards, terminated, truncated = self._advance(np.asarray(actions))
+        rewards, terminated, truncated = self._advance(actions)
         for name, array in before.items():
             getattr(self, name)[~playing] = array[~playing]
         rewards, terminated, truncated = rewards * playing, terminated & playing, truncated & playing
@@ -109,8 +113,9 @@ class TinyVectorEnv(VectorEnv):
 
     def set_state(self, state: dict[str, np.ndarray]) -> np.ndarray:
         """Restore a state returned by ``get_state``; return its observations ``[n, ...]``."""
-        for name in ("key", "episode", "clock", *self.state_names):
-            getattr(self, name)[...] = state[name]
+        for name, saved in self.check_state(state, self.get_state()).items():
+            getattr(self, name)[...] = saved
+        self.is_reset = True
         return self._observe()
 
 

@@ -131,7 +131,8 @@ def check_one_process(config: TrainConfig) -> None:
 def default_run_directory(config: TrainConfig) -> Path:
     """Return runs/GAME-ALGORITHM-sSEED-TIME, relative to the working directory."""
     now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-    return Path("runs") / f"{file_word(config.game)}-{config.run.algorithm}-s{config.run.seed}-{now}"
+    name = f"{file_word(config.game)}-{config.run.algorithm}-s{config.run.seed}-{now}"
+    return run_directory.DEFAULT_PARENT / name
 
 
 def start_run(config: TrainConfig) -> Path:

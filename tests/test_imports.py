@@ -17,8 +17,8 @@ PACKAGE = ROOT / "parcade"
 LAYERS = """
 errors
 random state timing presets optimizers plugins ranges stand_ins
-machine run_directory
-zoo
+machine run_directory env_attributes
+zoo env_checks
 threads devices precision
 device_timing capture rl
 networks parameters actions

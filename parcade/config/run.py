@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal, get_args
 
 from parcade.errors import UsageError, unknown_name
-from parcade.ranges import Count, Natural, Positive, Range, check_ranges
+from parcade.ranges import Count, Positive, Range, check_ranges
 from parcade.threads import UNMANAGED
 
 _DURATION = re.compile(r"^(\d+(?:\.\d+)?)\s*(s|m|h)?$")
@@ -61,7 +61,7 @@ class RunConfig:
     """Stop after this time, e.g. 90s, 10m, 1.5h; empty sets no limit."""
     hang_timeout: str = "2m"
     """End a job of several ranks when no rank makes progress for this long; 0 disables."""
-    seed: Natural = 0
+    seed: Annotated[int, Range(0, 2**63 - 1)] = 0
     """Seed of all random numbers."""
     run_dir: str = ""
     """Directory of the results; empty creates runs/GAME-ALGORITHM-sSEED-TIME."""

@@ -61,7 +61,7 @@ def from_json(data: dict[str, Any]) -> TrainConfig:
         hyper = {**data["hyper"], "network": NetworkConfig(**_network_of(data))}
         topology = TopologyConfig(**data.get("topology", {}))
         return TrainConfig(data["game"], run, env, algorithm_row(run.algorithm).config(**hyper), topology)
-    except (KeyError, TypeError) as error:
+    except (AttributeError, KeyError, TypeError) as error:
         raise UsageError(
             f"config.json does not fit this version of parcade: {error}; use the version that wrote it"
         ) from error

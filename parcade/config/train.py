@@ -22,6 +22,7 @@ from parcade.errors import UsageError, check_divides
 from parcade.experience.replay import FILL_STEPS
 from parcade.networks import build_torso, check_network
 from parcade.precision import resolve
+from parcade.ranges import check_ranges
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class TrainConfig:
     topology: TopologyConfig = field(default_factory=TopologyConfig)
 
     def __post_init__(self) -> None:
+        check_ranges(self)
         if self.env == EnvSettings():
             object.__setattr__(self, "env", dataclasses.replace(self.env, **settings_of_id(self.game)))
         object.__setattr__(self, "game", canonical_game(self.game))

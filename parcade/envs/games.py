@@ -22,18 +22,14 @@ def game_names() -> tuple[str, ...]:
 
 
 def _key(name: str) -> str:
-    """Return a name's letters and digits, without the parts that Gymnasium ids add.
-
-    ``SpaceInvaders``, ``space_invaders`` and ``ALE/SpaceInvaders-v5`` have the same key.
-    """
-    name = name.removeprefix("ALE/")
-    name = re.sub(r"(NoFrameskip)?-v\d+$", "", name)
+    """Return a name's letters and digits: ``SpaceInvaders`` and ``space_invaders`` have the same key."""
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
-# Gymnasium ids: Pong-v0 and Pong-v4 skip a random number of frames; ALE/Pong-v5 has sticky actions.
-_RANDOM_SKIP = re.compile(r"^[A-Za-z0-9]+-v[04]$")
-_VERSION_5 = re.compile(r"^ALE/[A-Za-z0-9]+-v5$")
+# Gymnasium ids: ALE/Pong-v5, PongNoFrameskip-v4, parcade/Pong-v0, and Pong-v0 and -v4, which are refused.
+_ID = re.compile(r"^(?P<space>ALE/|parcade/|)(?P<title>[A-Za-z0-9]+?)(?P<kind>(NoFrameskip)?-v\d+)$")
+_ATARI_IDS = ("ALE/-v5", "NoFrameskip-v4", "parcade/-v0")
+_RANDOM_SKIPS = ("-v0", "-v4")
 
 
 def settings_of_id(name: str) -> dict[str, object]:
@@ -42,7 +38,14 @@ def settings_of_id(name: str) -> dict[str, object]:
     ``ALE/X-v5`` repeats the last action with probability 0.25 in every frame and has no random no-ops at the
     start. ``XNoFrameskip-v4`` with the preprocessing of SB3 and CleanRL equals ``dqn_2015``, the default.
     """
-    return {"sticky_actions": 0.25, "noop_max": 0} if _VERSION_5.match(name) else {}
+    is_version_5 = _split_id(name)[1] == "ALE/-v5"
+    return {"sticky_actions": 0.25, "noop_max": 0} if is_version_5 else {}
+
+
+def _split_id(name: str) -> tuple[str, str]:
+    """Return the title of a Gymnasium id and the rest of it, such as ``ALE/-v5``; empty for other names."""
+    match = _ID.match(name)
+    return (match["title"], match["space"] + match["kind"]) if match else (name, "")
 
 
 def canonical_game(name: str) -> str:
@@ -60,17 +63,18 @@ def canonical_game(name: str) -> str:
     if ":" in name:
         _import_environments(name)
         return name
-    by_key = {_key(game): game for game in game_names()}
-    if _key(name) in by_key:
-        game = by_key[_key(name)]
-        if _RANDOM_SKIP.match(name) and "NoFrameskip" not in name:
-            nearest = "--frame-skip 3 --sticky-actions 0.25" if name.endswith("-v0") else "--frame-skip 3"
-            raise UsageError(
-                f"{name} skips 2 to 4 frames at random, which no backend supports; "
-                f"the closest is {game} with {nearest}, or use "
-                f"{name.split('-')[0]}NoFrameskip-v4 or ALE/{name.split('-')[0]}-v5"
-            )
+    title, form = _split_id(name)
+    game = {_key(known): known for known in game_names()}.get(_key(title))
+    if game is not None and form in ("", *_ATARI_IDS):
         return game
+    if game is not None and form in _RANDOM_SKIPS:
+        nearest = "--frame-skip 3 --sticky-actions 0.25" if form == "-v0" else "--frame-skip 3"
+        raise UsageError(
+            f"{name} skips 2 to 4 frames at random, which no backend supports; "
+            f"the closest is {game} with {nearest}, or use {title}NoFrameskip-v4 or ALE/{title}-v5"
+        )
+    if game is not None and (form.startswith(("ALE/", "NoFrameskip")) or name not in gymnasium.registry):
+        raise UsageError(f"unknown id {name}; use {title}NoFrameskip-v4, ALE/{title}-v5 or {game}")
     if name in gymnasium.registry:
         return name
     raise unknown_name("game", name, [*game_names(), *gymnasium.registry, *TINY_TASKS])

@@ -10,16 +10,20 @@ from gymnasium.spaces import Box
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from parcade.actions import actions_of
-from parcade.envs.attributes import SharedAttributes
+from parcade.env_checks import Checked, check_memory
 from parcade.errors import UsageError
 
+BYTES_PER_ENVIRONMENT = 2_500  # measured with CartPole-v1; most others need more
 
-class GymVectorEnv(SharedAttributes, VectorEnv):
+
+class GymVectorEnv(Checked, VectorEnv):
     """``num_envs`` copies of a registered environment. One step counts as one frame; there are no lives."""
 
+    largest_seed = 2**63 - 1
     autoreset_mode = AutoresetMode.SAME_STEP
 
     def __init__(self, game: str, num_envs: int) -> None:
+        check_memory(num_envs, BYTES_PER_ENVIRONMENT)
         make_one = lambda: gymnasium.make(game)  # noqa: E731
         try:
             self._env = SyncVectorEnv([make_one] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
@@ -43,10 +47,9 @@ class GymVectorEnv(SharedAttributes, VectorEnv):
     def reset(
         self, *, seed: int | np.ndarray | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """Reset every environment. ``seed`` ``[n]`` seeds each."""
-        if isinstance(seed, np.ndarray):
-            seed = [int(s) for s in seed]
-        observations, _ = self._env.reset(seed=seed, options=options)
+        """Reset every environment. ``seed`` ``[n]`` seeds each; ``options`` are the environment's own."""
+        seeds = self.check_reset(seed, None)
+        observations, _ = self._env.reset(seed=None if seeds is None else seeds.tolist(), options=options)
         zeros = np.zeros(self.num_envs, np.int64)
         return observations, {"lives": zeros, "frames": zeros, "reset_frames": zeros}
 
@@ -54,7 +57,7 @@ class GymVectorEnv(SharedAttributes, VectorEnv):
         self, actions: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
         """Step every environment; ``make_vec`` documents the results."""
-        observations, rewards, terminated, truncated, raw = self._env.step(actions)
+        observations, rewards, terminated, truncated, raw = self._env.step(self.check_actions(actions))
         zeros = np.zeros(self.num_envs, np.int64)
         infos = {"lives": zeros, "frames": np.ones(self.num_envs, np.int64), "reset_frames": zeros}
         ended = terminated | truncated

@@ -17,6 +17,8 @@ from parcade.errors import UsageError
 
 DEVICES = ("cpu", "cuda")
 OUTPUTS = ("numpy", "torch")
+OF_ANY_GAME = ("life_loss", "clip_rewards", "start_states", "warm_up_steps")
+"""Settings that have their own checks, or that the learner applies to any game."""
 
 
 def make_vec(
@@ -71,12 +73,16 @@ def make_vec(
     batch_size = 0 if batch_size is None else batch_size
     sizes = (("num_envs", num_envs, 1), ("num_threads", num_threads, 0), ("batch_size", batch_size, 0))
     for name, value, least in sizes:
-        if not isinstance(value, numbers.Integral):
+        if not isinstance(value, numbers.Integral) or isinstance(value, bool):
             raise UsageError(f"{name}={value!r} is not an integer; use an integer, {least} or more")
         if value < least:
             raise UsageError(f"{name}={value} is below {least}; use {least} or more")
     if batch_size > num_envs:
         raise UsageError(f"batch_size={batch_size} is above num_envs={num_envs}; use {num_envs} or fewer")
+    if settings is not None and not isinstance(settings, EnvSettings):
+        raise UsageError(f"settings is a {type(settings).__name__}; expected EnvSettings, e.g. EnvSettings()")
+    if not isinstance(game, str | list | tuple) or not all(isinstance(name, str) for name in game):
+        raise UsageError(f"game={game!r}: expected a name, e.g. 'pong', or a list of names")
     how = {"preset": preset, "settings": settings, "num_threads": num_threads, "ale_compat": ale_compat}
     if isinstance(game, str):
         env = _make_one(game, num_envs, backend, device, batch_size=batch_size, **how, **overrides)
@@ -123,6 +129,8 @@ def _make_one(
         settings = env_preset(preset, **{**of_id, **overrides})
     elif overrides:
         raise UsageError(f"got settings and also {', '.join(overrides)}; put them into settings")
+    if not is_atari(game):
+        _refuse_overrides(game, overrides)
     options = {
         name: value for name, value in (("ale_compat", ale_compat), ("batch_size", batch_size)) if value
     }
@@ -148,6 +156,15 @@ def action_space(game: str) -> Space:
     env = _make(game, 1, "native", EnvSettings())
     env.close()
     return env.single_action_space
+
+
+def _refuse_overrides(game: str, overrides: dict[str, object]) -> None:
+    """Refuse single settings that only consoles have. Errors: UsageError."""
+    consoles_only = sorted(set(overrides) - set(OF_ANY_GAME))
+    if consoles_only:
+        raise UsageError(
+            f"{game} is not an Atari game and has no {', '.join(consoles_only)}; leave these settings out"
+        )
 
 
 def _make_mixed(

@@ -9,7 +9,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from parcade.atari.games import load_games
-from parcade.envs.attributes import SharedAttributes
+from parcade.env_checks import Checked
 from parcade.errors import UsageError
 from parcade.state import behind, part_of
 
@@ -26,7 +26,7 @@ def shares_of(num_envs: int, count: int) -> list[int]:
     return [num_envs // count + (k < num_envs % count) for k in range(count)]
 
 
-class MixedVectorEnv(SharedAttributes, VectorEnv):
+class MixedVectorEnv(Checked, VectorEnv):
     """Several vector environments, concatenated and stepped as one. ``make_vec`` documents the conventions.
 
     Attributes: ``games`` is the name of each environment's game, ``[n]`` strings.
@@ -50,6 +50,7 @@ class MixedVectorEnv(SharedAttributes, VectorEnv):
                     "expected the same for all games of one environment"
                 )
         self._envs = envs
+        self.largest_seed = min(getattr(env, "largest_seed", self.largest_seed) for env in envs)
         sizes = [env.num_envs for env in envs]
         self._edges = np.cumsum(sizes)[:-1]
         self.games = [game for game, size in zip(games, sizes, strict=True) for _ in range(size)]
@@ -67,6 +68,11 @@ class MixedVectorEnv(SharedAttributes, VectorEnv):
         return all(getattr(env, "can_rest", False) for env in self._envs)
 
     @property
+    def resets_some(self) -> bool:
+        """Whether ``reset`` accepts a mask of the environments to reset."""
+        return all(getattr(env, "resets_some", False) for env in self._envs)
+
+    @property
     def gives_state(self) -> bool:
         """Whether ``get_state`` and ``set_state`` are supported."""
         return all(getattr(env, "gives_state", False) for env in self._envs)
@@ -76,12 +82,18 @@ class MixedVectorEnv(SharedAttributes, VectorEnv):
     ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """Start a new episode in every environment.
 
-        ``seed`` ``[n]`` seeds each environment; an int seeds environment i with seed + i.
+        ``seed`` ``[n]`` seeds each environment; an int seeds environment i with seed + i. With
+        ``options={"reset_mask": mask}``, bool ``[n]``, the other environments continue their episodes.
         """
-        if seed is not None and np.ndim(seed) == 0:
-            seed = (int(seed) + np.arange(self.num_envs)).astype(np.int32)
-        seeds = [None] * len(self._envs) if seed is None else np.split(np.asarray(seed), self._edges)
-        told = [env.reset(seed=part, options=options) for env, part in zip(self._envs, seeds, strict=True)]
+        mask = self.check_mask(options) if self.resets_some else None
+        seed = self.check_reset(seed, None if self.resets_some else options)
+        nothing = [None] * len(self._envs)
+        seeds = nothing if seed is None else np.split(seed, self._edges)
+        chosen = nothing if mask is None else [{"reset_mask": part} for part in np.split(mask, self._edges)]
+        told = [
+            env.reset(seed=seeds_of_env, options=options_of_env)
+            for env, seeds_of_env, options_of_env in zip(self._envs, seeds, chosen, strict=True)
+        ]
         return self._join([each[0] for each in told]), self._infos([each[1] for each in told])
 
     def step(self, actions: np.ndarray, *playing: np.ndarray) -> Stepped:
@@ -89,6 +101,7 @@ class MixedVectorEnv(SharedAttributes, VectorEnv):
 
         Shapes: actions ``[n]`` int, playing ``[n]`` bool.
         """
+        actions = self.check_actions(actions, *playing)  # before any of the games has played
         parts = zip(*(self._split(column) for column in (actions, *playing)), strict=True)
         told = [env.step(*part) for env, part in zip(self._envs, parts, strict=True)]
         joined = [self._join([each[i] for each in told]) for i in range(4)]
@@ -128,7 +141,9 @@ class MixedVectorEnv(SharedAttributes, VectorEnv):
 
     def set_state(self, state: dict[str, np.ndarray]) -> np.ndarray:
         """Restore a state from ``get_state``; return its observations ``[n, ...]``. Errors: UsageError."""
-        return self._join([env.set_state(part_of(state, f"{k}.")) for k, env in enumerate(self._envs)])
+        shown = [env.set_state(part_of(state, f"{k}.")) for k, env in enumerate(self._envs)]
+        self.is_reset = True
+        return self._join(shown)
 
     def close_extras(self, **kwargs: Any) -> None:
         """Close the environments of every game."""

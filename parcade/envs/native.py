@@ -15,10 +15,9 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from parcade.envs.checks import Checked
+from parcade.env_checks import Checked, check_memory, refuse_copy
 from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError
-from parcade.machine import available_memory_bytes
 from parcade.state import behind, part_of
 
 if TYPE_CHECKING:
@@ -64,19 +63,14 @@ def console_settings(settings: EnvSettings) -> dict[str, Any]:
     }
 
 
-def check_memory(num_envs: int, settings: EnvSettings) -> None:
-    """Check that the consoles fit into memory, before any is built. Errors: UsageError, with how many fit."""
+def check_consoles_fit(num_envs: int, settings: EnvSettings) -> None:
+    """Check that the consoles fit into memory, before any is built. Errors: UsageError."""
     from parcade.atari.state import LINE_WORDS, bytes_per_console
 
     # Live and final stacks, and up to three copies that the caller holds.
     observations = 5 * math.prod(settings.stack_shape)
     each = bytes_per_console(TALLEST_PICTURE) + 3 * 8 * LINE_WORDS * TALLEST_PICTURE + observations
-    there = available_memory_bytes()
-    if num_envs * each > there:
-        raise UsageError(
-            f"num_envs={num_envs:,} consoles need {num_envs * each / 2**30:.1f} GiB ({each:,} bytes each), "
-            f"but {there / 2**30:.1f} GiB of memory are free; use {there * 9 // 10 // each:,} or fewer"
-        )
+    check_memory(num_envs, each)
 
 
 def build_consoles(
@@ -90,7 +84,7 @@ def build_consoles(
     **extra: Any,
 ) -> Any:
     """Build a vector of consoles of the class ``kind``. Errors: UsageError."""
-    check_memory(num_envs, settings)
+    check_consoles_fit(num_envs, settings)
     try:
         consoles = kind(
             game,
@@ -124,7 +118,8 @@ class NativeVectorEnv(Checked, VectorEnv):
     """
 
     autoreset_mode = AutoresetMode.SAME_STEP
-    can_rest = gives_state = True
+    can_rest = gives_state = resets_some = True
+    __reduce__ = refuse_copy
 
     @property
     def can_render(self) -> bool:
@@ -160,9 +155,8 @@ class NativeVectorEnv(Checked, VectorEnv):
         ``seed`` ``[n]`` int32 seeds each console; an int seeds environment i with seed + i. With
         ``options={"reset_mask": mask}``, bool ``[n]``, the other environments continue their episodes.
         """
-        mask = self._reset_mask(options)
-        self.check_reset(seed, None)
-        observations, raw = self._consoles.reset(seed, mask)
+        mask = self.check_mask(options)
+        observations, raw = self._consoles.reset(self.check_reset(seed, None), mask)
         started = raw["episode_frame_number"].astype(np.int64)
         infos = {
             "lives": raw["lives"],
@@ -170,24 +164,6 @@ class NativeVectorEnv(Checked, VectorEnv):
             "reset_frames": started if mask is None else np.where(mask, started, 0),
         }
         return observations, infos
-
-    def _reset_mask(self, options: dict[str, Any] | None) -> np.ndarray | None:
-        """Return the mask of environments to reset; None means all. Errors: UsageError."""
-        options = options or {}
-        if set(options) - {"reset_mask"}:
-            raise UsageError(f"options={options}: expected reset_mask alone; leave out the others")
-        mask = options.get("reset_mask")
-        if mask is None:
-            return None
-        mask = np.asarray(mask)
-        if mask.shape != (self.num_envs,) or mask.dtype != np.bool_:
-            raise UsageError(
-                f"reset_mask is {mask.dtype} {mask.shape}; "
-                f"expected bool [{self.num_envs}], one per environment"
-            )
-        if not mask.all() and not self.is_reset:
-            raise UsageError("reset_mask before the first reset of all; call reset() first")
-        return mask
 
     def render(self) -> tuple[np.ndarray, ...]:
         """Return the current frame of every console in colour, uint8 ``[height, 160, 3]`` each.
@@ -230,15 +206,11 @@ class NativeVectorEnv(Checked, VectorEnv):
 
         Errors: UsageError if the state has another game or size, or if a value is out of range.
         """
-        taken = {}
-        for name, array in self._state_arrays().items():
-            saved = state.get(name)
-            if saved is None or saved.shape != array.shape:
-                raise UsageError(
-                    f"saved consoles: {name} is {None if saved is None else saved.shape}; "
-                    f"expected {array.shape}"
-                )
-            taken[name] = saved.view(array.dtype) if saved.dtype.itemsize == array.dtype.itemsize else saved
+        arrays = self._state_arrays()
+        taken = {
+            name: saved.view(arrays[name].dtype) if saved.dtype.itemsize == arrays[name].itemsize else saved
+            for name, saved in self.check_state(state, arrays).items()
+        }
         from parcade.atari.state_check import check_rows
 
         try:
@@ -246,7 +218,7 @@ class NativeVectorEnv(Checked, VectorEnv):
             check_rows(rows, self._consoles.machine)
         except ValueError as error:
             raise UsageError(str(error)) from error
-        for name, array in self._state_arrays().items():
+        for name, array in arrays.items():
             array[...] = taken[name]
         self.is_reset = True
         return self._consoles.show()

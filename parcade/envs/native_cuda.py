@@ -17,11 +17,13 @@ from gymnasium.vector.utils import batch_space
 from torch import Tensor
 
 from parcade.devices import is_stand_in
-from parcade.envs.checks import Checked
+from parcade.env_checks import Checked
 from parcade.envs.mixed import MixedVectorEnv
 from parcade.envs.native import check_switches, console_settings
 from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError, missing_extra
+
+INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
 def make_threads() -> Any:
@@ -89,8 +91,7 @@ class CudaNativeVectorEnv(Checked, VectorEnv):
 
         ``seed`` ``[n]`` int32 seeds each console; an int seeds environment i with seed + i.
         """
-        self.check_reset(seed, options)
-        self._consoles.reset(seed)
+        self._consoles.reset(self.check_reset(seed, options))
         frames = torch.zeros(self.num_envs, dtype=torch.int32, device=self.device)
         return self._observations, {
             "lives": self._counters[:, 0],
@@ -108,14 +109,15 @@ class CudaNativeVectorEnv(Checked, VectorEnv):
             not isinstance(actions, Tensor)
             or actions.device.type != self.device.type
             or actions.shape != (self.num_envs,)
+            or actions.dtype not in INTEGERS
         ):
             got = (
-                f"{tuple(actions.shape)} on {actions.device.type!r}"
+                f"{actions.dtype} {tuple(actions.shape)} on {actions.device.type!r}"
                 if isinstance(actions, Tensor)
                 else type(actions).__name__
             )
             raise UsageError(
-                f"actions are {got}; expected a tensor ({self.num_envs},) on {self.device.type!r}"
+                f"actions are {got}; expected a torch.int64 tensor ({self.num_envs},) on {self.device.type!r}"
             )
         self._actions.copy_(actions)
         self._consoles.step()
@@ -168,6 +170,10 @@ class CudaMixedVectorEnv(MixedVectorEnv):
     def __init__(self, envs: list[CudaNativeVectorEnv], games: list[str]) -> None:
         super().__init__(envs, games)
         self.device = envs[0].device
+
+    def check_actions(self, actions: Tensor, playing: Tensor | None = None) -> Tensor:
+        """Return the actions; the environments of each game check theirs, without reading the values."""
+        return actions
 
     def _split(self, column: Tensor) -> list[Tensor]:
         return list(torch.tensor_split(column, self._edges.tolist()))

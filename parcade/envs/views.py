@@ -9,8 +9,8 @@ from gymnasium.spaces import Box, Discrete, Space
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from parcade.envs.attributes import SharedAttributes
-from parcade.envs.checks import checked_actions
+from parcade.env_attributes import SharedAttributes
+from parcade.env_checks import as_array, checked_actions
 from parcade.envs.settings import KARPATHY_SHAPE
 from parcade.errors import UsageError
 
@@ -158,5 +158,6 @@ class ActionSubset(EnvView):
         self.single_action_space = Discrete(len(subset))
 
     def chosen(self, actions: np.ndarray) -> np.ndarray:
-        count = np.size(actions) or self.num_envs
+        actions = as_array("actions", actions)
+        count = actions.size if self.batch_size else self.num_envs  # asynchronous: any number of them
         return self._subset[checked_actions(actions, count, len(self._subset))]

@@ -70,6 +70,13 @@ class DelayedReset(EnvView):
         return {**self._env.get_state(), "over": self._over.copy()}
 
     def set_state(self, state: dict[str, np.ndarray]) -> np.ndarray:
-        """Restore a state from ``get_state``; return its observations ``[n, ...]``."""
-        self._over = np.array(state["over"])
-        return self._env.set_state(state)
+        """Restore a state from ``get_state``; return its observations ``[n, ...]``. Errors: UsageError."""
+        over = np.asarray(state.get("over"))
+        if over.shape != self._over.shape:
+            raise UsageError(
+                f"saved state: over is {over.shape}; expected {self._over.shape}, "
+                f"from environments with autoreset_mode {self._mode.value}"
+            )
+        observations = self._env.set_state(state)
+        self._over = over.astype(np.bool_)
+        return observations

@@ -100,6 +100,8 @@ class AtariEnv(gymnasium.Env):
             raise UsageError("batch_size is for vector environments; leave it out")
         if "frameskip" in settings:
             raise UnexpectedArgument("unexpected keyword argument 'frameskip'; did you mean 'frame_skip'?")
+        if "num_envs" in settings:
+            raise UsageError("num_envs is for vector environments; use make_vec, or leave it out")
         self._envs = make_vec(game, 1, **settings)
         if render_mode:
             _check_renders(self._envs)

@@ -1,12 +1,15 @@
 """Game names as people type them, and settings that are refused in one line."""
 
 import dataclasses
+import json
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from parcade import make_vec
 from parcade.atari.state import STICKY_THRESHOLD
-from parcade.config import TrainConfig
+from parcade.config import RunConfig, TrainConfig
 from parcade.envs import ENV_PRESETS, EnvSettings, canonical_game, game_names
 from parcade.envs.games import score_milestones, settings_of_id
 from parcade.envs.settings import env_preset
@@ -58,6 +61,17 @@ def test_gymnasium_ids_and_tiny_tasks_keep_their_names():
     assert canonical_game("tiny_catch") == "tiny_catch"
 
 
+def test_parcades_own_ids_are_games_and_other_ids_keep_their_names():
+    assert canonical_game("parcade/SpaceInvaders-v0") == "space_invaders"
+    assert canonical_game("Blackjack-v1") == "Blackjack-v1"  # Gymnasium's card game, not the cartridge
+
+
+@pytest.mark.parametrize("name", ["ALE/Pong-v4", "PongNoFrameskip-v0", "Pong-v5"])
+def test_versions_of_ids_that_mean_other_rules_are_refused(name):
+    with pytest.raises(UsageError, match=f"unknown id {name}; use PongNoFrameskip-v4, ALE/Pong-v5 or pong"):
+        canonical_game(name)
+
+
 def test_an_unknown_game_is_refused_with_the_nearest_name():
     with pytest.raises(UsageError, match="did you mean 'breakout'"):
         canonical_game("brakeout")
@@ -79,11 +93,85 @@ def test_the_presets_are_those_of_the_papers():
         ({"frame_limit": 0}, "frame_limit=0"),
         ({"observations": "karpathy_2016"}, "requires 210x160 frames"),
         ({"observations": "colour"}, "expected 'grey', 'rgb', 'ram' or 'karpathy_2016'"),
+        ({"start_states": None}, "start_states=None: expected 'exact' or 'cached'"),
+        ({"image_height": "84"}, "image_height='84': expected an integer"),
+        ({"image_height": 84.5}, "image_height=84.5: expected an integer"),
+        ({"image_width": (84, 84)}, r"image_width=\(84, 84\): expected an integer"),
+        ({"image_height": 10**9}, "image_height=1,000,000,000 is above 4,096"),
+        ({"frame_skip": True}, "frame_skip=True: expected an integer"),
+        ({"frame_skip": 10**12}, "frame_skip=1,000,000,000,000 is above 1,000"),
+        ({"noop_max": 2**40}, "noop_max=1,099,511,627,776 is above 10,000"),
+        ({"frame_limit": 2**40}, "frame_limit=1,099,511,627,776 is above 2,147,483,647"),
+        ({"frame_limit": None}, "frame_limit=None: expected an integer"),
+        ({"sticky_actions": "0.25"}, "sticky_actions='0.25': expected a number"),
+        ({"sticky_actions": float("nan")}, "sticky_actions=nan is not finite"),
+        ({"max_pool": "no"}, "max_pool='no': expected True or False"),
+        ({"mode": "1"}, "mode='1': expected an integer or None"),
+        ({"action_subset": 2}, "action_subset=2: expected a sequence, each an integer"),
+        ({"action_subset": "23"}, "action_subset='23': expected a sequence, each an integer"),
     ],
 )
 def test_settings_that_mean_nothing_are_refused(change, says):
     with pytest.raises(UsageError, match=says):
         dataclasses.replace(EnvSettings(), **change)
+
+
+def test_settings_become_plain_python_values():
+    settings = EnvSettings(frame_skip=np.int64(2), image_height=84.0, max_pool=np.bool_(1), action_subset=[1])
+    assert settings == EnvSettings(frame_skip=2, image_height=84, max_pool=True, action_subset=(1,))
+    assert json.loads(json.dumps(dataclasses.asdict(settings)))["action_subset"] == [1]
+    assert RunConfig(total_frames=2.5e6).total_frames == 2_500_000
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ({"ranks": "2"}, "ranks='2': expected an integer"),
+        ({"engine": "mip"}, "engine='mip': expected 'local', 'serial', 'mpi' or 'ray'"),
+        ({"seed": 1.5}, "seed=1.5: expected an integer"),
+        ({"seed": 2**70}, "is above 9,223,372,036,854,775,807"),
+        ({"time_limit": 600}, "time_limit=600: expected a string"),
+        ({"time_limit": "-5s"}, "time '-5s' is not a duration"),
+        ({"overlap": "no"}, "overlap='no': expected True or False"),
+        ({"ranks": 0}, "ranks=0 is below 1"),
+    ],
+)
+def test_settings_of_a_run_from_python_are_refused_in_one_line(words, says):
+    with pytest.raises(UsageError, match=says) as refused:
+        RunConfig(**words)
+    assert "\n" not in str(refused.value)
+
+
+def test_parts_of_a_config_have_their_classes():
+    with pytest.raises(UsageError, match=r"run=\{'seed': 1\}: expected RunConfig"):
+        TrainConfig("pong", {"seed": 1})
+
+
+@pytest.mark.parametrize(
+    ("game", "says"),
+    [
+        (None, "game=None: expected a name"),
+        (3, "game=3: expected a name"),
+        (Path("pong"), "expected a name"),
+        ("Blackjack-v1", r"observations Tuple\(.*\); expected Box observations"),
+        ("FrozenLake-v1", r"observations Discrete\(16\); expected Box"),
+    ],
+)
+def test_games_that_cannot_be_are_refused(game, says):
+    with pytest.raises(UsageError, match=says):
+        make_vec(game, 1)
+
+
+@pytest.mark.parametrize("game", ["pong", "tiny_catch", "CartPole-v1"])
+@pytest.mark.parametrize("backend", ["native", "ale"])
+def test_more_environments_than_memory_holds_are_refused_with_a_number_that_fits(game, backend):
+    with pytest.raises(UsageError, match=r"bytes each\), but .* GiB of memory are free; use [1-9][\d,]* or"):
+        make_vec(game, 10**12, backend)
+
+
+def test_images_of_which_not_one_fits_are_refused_with_advice():
+    with pytest.raises(UsageError, match="use smaller images or a shorter frame_stack"):
+        make_vec("pong", 1, frame_stack=10**9)
 
 
 @pytest.mark.parametrize(
@@ -99,12 +187,22 @@ def test_settings_that_mean_nothing_are_refused(change, says):
         ({"backend": "ale", "observations": "ram"}, "returns only images; use backend 'native'"),
         ({"view": "rgb"}, "view has been renamed to observations; use observations='rgb'"),
         ({"settings": EnvSettings(), "frame_stack": 2}, "put them into settings"),
+        ({"settings": {"frame_stack": 2}}, "settings is a dict; expected EnvSettings"),
+        ({"backend": None}, "unknown backend None"),
+        ({"preset": None}, "unknown environment preset None"),
+        ({"mode": 9}, "mode=9 is not supported by this game; use 0, 1"),
+        ({"difficulty": 9}, "difficulty=9 is not supported by this game; use 0, 1, 2, 3"),
     ],
 )
 def test_make_vec_refuses_in_one_line_at_construction(arguments, says):
     with pytest.raises(UsageError, match=says) as refused:
         make_vec("pong", **{"num_envs": 1, **arguments})
     assert "\n" not in str(refused.value)
+
+
+def test_settings_of_consoles_are_refused_for_other_games():
+    with pytest.raises(UsageError, match="CartPole-v1 is not an Atari game and has no frame_skip"):
+        make_vec("CartPole-v1", 1, frame_skip=2)
 
 
 def test_overrides_start_from_the_preset():

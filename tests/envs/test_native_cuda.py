@@ -62,9 +62,9 @@ def test_rollouts_on_the_device_are_those_on_the_host():
 def test_actions_elsewhere_are_refused_in_one_line():
     env = CudaNativeVectorEnv("breakout", 2, SETTINGS, threads=HostThreads())
     env.reset(seed=0)
-    with pytest.raises(UsageError, match=r"actions are ndarray; expected a tensor \(2,\)"):
+    with pytest.raises(UsageError, match=r"actions are ndarray; expected a torch.int64 tensor \(2,\)"):
         env.step(np.zeros(2, np.int64))
-    with pytest.raises(UsageError, match=r"actions are \(3,\) on 'cpu'"):
+    with pytest.raises(UsageError, match=r"actions are torch.int64 \(3,\) on 'cpu'"):
         env.step(torch.zeros(3, dtype=torch.int64))
 
 

@@ -1,0 +1,165 @@
+"""Mistakes with run directories and values of flags: one line, exit code 2, and nothing left behind."""
+
+import hashlib
+import json
+import shutil
+import struct
+
+import pytest
+import torch
+from safetensors.torch import save
+
+from parcade import run_directory
+from parcade.cli import main
+
+TINY = ["train", "tiny_catch", "--num-envs", "4", "--unroll-length", "4", "--engine", "serial"]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A complete run of a tiny task."""
+    run = tmp_path_factory.mktemp("finished") / "run"
+    flags = ["--threads-per-rank", "1", "--total-frames", "100", "--run-dir", str(run)]
+    assert main([*TINY, *flags]) == 0
+    return run
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch, finished):
+    """A working directory with a copy of the run; training in it fails the test."""
+    shutil.copytree(finished, tmp_path / "run")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("parcade.train.train", lambda *_, **__: pytest.fail("training started"))
+    return tmp_path
+
+
+def refused(arguments, capsys, says):
+    """Run a command that is refused; check its line."""
+    capsys.readouterr()
+    assert main(arguments) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("parcade: ") and err.count("\n") == 1 and says in err, err
+
+
+RESUME = ["train", "--resume", "run", "--total-frames", "200"]
+EVAL = ["eval", "run", "--episodes", "1"]
+
+
+def of_config(*keys, value):
+    """A change of one value in config.json."""
+
+    def change(run):
+        path = run / "config.json"
+        data = part = json.loads(path.read_text())
+        for key in keys[:-1]:
+            part = part[key]
+        part[keys[-1]] = value
+        path.write_text(json.dumps(data))
+
+    return change
+
+
+def of_text(name, text):
+    """New contents of a file."""
+
+    def change(run):
+        next(run.rglob(name)).write_bytes(text.encode() if isinstance(text, str) else text)
+
+    return change
+
+
+def of_checkpoint(**values):
+    """A change in checkpoint.json that is sealed again; None removes the value."""
+
+    def change(run):
+        path = next(run.rglob("checkpoint.json"))
+        data = {**json.loads(path.read_text()), **values}
+        data = {name: value for name, value in data.items() if value is not None}
+        path.write_text(json.dumps({**data, "seal": run_directory._sealed(data)}))
+
+    return change
+
+
+def of_tensors(content):
+    """Other contents of the rank file, with its sum in checkpoint.json."""
+
+    def change(run):
+        next(run.rglob("rank-0.safetensors")).write_bytes(content)
+        of_checkpoint(sha256=[hashlib.sha256(content).hexdigest()])(run)
+
+    return change
+
+
+DAMAGE = {
+    "an environment of a list": (of_config("env", value=[1]), "config.json does not fit this version"),
+    "no settings of the run": (of_config("run", value=None), "config.json does not fit this version"),
+    "a word for frames": (of_config("hyper", "num_envs", value="many"), "num_envs='many': expected an int"),
+    "no number of seeds": (of_config("run", "seed", value=float("nan")), "seed=nan: expected an integer"),
+    "a game that is a number": (of_config("game", value=3), "game=3: expected a string"),
+    "a list of algorithms": (of_config("run", "algorithm", value=["ppo"]), "algorithm=['ppo']: expected"),
+    "a network of a number": (of_config("hyper", "network", value=3), "config.json does not fit this"),
+    "another version": (of_config("schema_version", value="1"), "schema_version '1', expected 1"),
+    "no text": (of_text("config.json", b"\xff\xfe"), "cannot be read as JSON"),
+    "a number of 5,000 digits": (of_text("config.json", f'{{"a": {"9" * 5000}}}'), "cannot be read as JSON"),
+    "open brackets": (of_text("config.json", "[" * 100_000), "cannot be read as JSON"),
+    "a checkpoint of brackets": (of_text("checkpoint.json", "[" * 100_000), "no usable checkpoint"),
+    "a checkpoint of a list": (of_text("checkpoint.json", "[]"), "no usable checkpoint"),
+    "progress of a word": (of_checkpoint(progress="x"), "conditions or sha256 of another type"),
+    "frames of a word": (of_checkpoint(progress={"frames": "x"}), "conditions or sha256 of another type"),
+    "no ranks": (of_checkpoint(sha256=[]), "conditions or sha256 of another type"),
+    "no tensors": (of_tensors(b""), "cannot be read"),
+    "a header of 2^62 bytes": (of_tensors(struct.pack("<Q", 2**62) + b"{}"), "header too large"),
+    "tensors of something else": (
+        of_tensors(save({"policy.a": torch.zeros(3)})),
+        "does not fit the network of config.json",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("arguments", [RESUME, EVAL], ids=["resume", "eval"])
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_run_is_refused(here, capsys, damage, arguments):
+    change, says = DAMAGE[damage]
+    change(here / "run")
+    refused(arguments, capsys, says)
+
+
+WRONG = {
+    "the directory of another run": ([*TINY, "--run-dir", "run"], "already holds a run; use --resume run"),
+    "a file for a run directory": ([*TINY, "--run-dir", "file"], "cannot be written"),
+    "a path that no system has": ([*TINY, "--run-dir", "a\0b"], "cannot be written (embedded null byte)"),
+    "a name too long": ([*TINY, "--run-dir", "x" * 300], "cannot be written (File name too long)"),
+    "a resume of a file": (["train", "--resume", "file"], "cannot be read as JSON"),
+    "a resume of other files": (["train", "--resume", "."], "config.json does not exist"),
+    "a resume with a new size": (["train", "--resume", "run", "--num-envs", "8"], "keeps its game and"),
+    "an eval of no episode": (["eval", "run", "--episodes", "-1"], "episodes=-1 is below 1"),
+    "an eval of a negative seed": (["eval", "run", "--seed", "-1"], "seed=-1 is below 0"),
+    "a video of what has no screen": (["eval", "run", "--video", "x.mp4"], "tiny_catch has no screen"),
+    "a watch of no episode": (["watch", "run", "--games", "0"], "games=0 is below 1"),
+    "no ranks": (["train", "tiny_catch", "--ranks", "0"], "ranks=0 is below 1"),
+    "hosts of no file": (
+        ["train", "tiny_catch", "--engine", "mpi", "--ranks", "2", "--hosts", "nofile"],
+        "host file nofile cannot be read",
+    ),
+    "a negative time": (["train", "pong", "--time-limit", "-5s"], "time '-5s' is not a duration"),
+    "a seed beyond every integer": (["train", "pong", "--seed", "1e30"], "is above 9,223,372,036"),
+    "frames without an end": (["train", "pong", "--total-frames", "inf"], "expected an integer"),
+    "a learning rate that is no number": (["train", "pong", "--learning-rate", "nan"], "is not finite"),
+    "a preset in capitals": (["train", "pong", "--preset", "Pong_fast"], "did you mean 'pong_fast'?"),
+    "a switch with a value": (["train", "pong", "--overlap", "yes"], "unexpected argument 'yes'"),
+    "an image too large": (["train", "pong", "--image-height", "1e9"], "=1,000,000,000 is above 4,096"),
+    "a frame limit beyond counting": (["train", "pong", "--frame-limit", "1e12"], "is above 2,147,483,647"),
+    "observations of tuples": (["train", "Blackjack-v1"], "expected Box observations"),
+    "an id of another version": (["train", "Pong-v5"], "unknown id Pong-v5; use PongNoFrameskip-v4"),
+    "stacks of nothing": (["stacks", "nowhere"], "has no registered processes"),
+    "actors of what has none": (["scale-to", "run", "--actors", "2"], "has no separate actors"),
+    "a bench of one pixel": (["bench", "env", "pong", "--image-size", "1"], "image_height=1 is below 8"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mistake", WRONG)
+def test_a_mistake_leaves_nothing_behind(here, capsys, mistake):
+    (here / "file").write_text("")
+    arguments, says = WRONG[mistake]
+    refused(arguments, capsys, says)
+    assert {path.name for path in here.iterdir()} == {"run", "file"}
