@@ -130,6 +130,9 @@ class Policy(nn.Module):
             ``q``: scores are Q values, and actions are epsilon-greedy.
     """
 
+    version: Tensor
+    epsilon: Tensor
+
     def __init__(
         self,
         observation_shape: tuple[int, ...],

@@ -53,7 +53,7 @@ def from_json(data: dict[str, Any]) -> TrainConfig:
 
 def _with_env_device(data: dict[str, Any]) -> dict[str, Any]:
     """Return the run's settings; in files without ``env_device``, native consoles use ``device``."""
-    run = data["run"]
+    run: dict[str, Any] = data["run"]
     if "env_device" in run:
         return run
     plays = algorithm_row(run["algorithm"]).make.source_kind in ("rollout", "staggered", "replay")

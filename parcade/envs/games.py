@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+from typing import Any
 
 from parcade.errors import UsageError, unknown_name
 
@@ -31,7 +32,7 @@ _RANDOM_SKIP = re.compile(r"^[A-Za-z0-9]+-v[04]$")
 _VERSION_5 = re.compile(r"^ALE/[A-Za-z0-9]+-v5$")
 
 
-def settings_of_id(name: str) -> dict[str, object]:
+def settings_of_id(name: str) -> dict[str, Any]:
     """Return the settings that the Gymnasium id of an Atari game implies, as fields of EnvSettings.
 
     ``ALE/X-v5`` repeats the last action with probability 0.25 in every frame and has no random no-ops at the

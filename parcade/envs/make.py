@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import numbers
 from collections.abc import Sequence
+from typing import Any
 
 import gymnasium.vector
 
@@ -30,6 +31,7 @@ def make_vec(
     batch_size: int | None = None,
     output: str | None = None,
     **overrides: object,
+    **overrides: Any,
 ) -> gymnasium.vector.VectorEnv:
     """Create a vector of environments that reset automatically (SAME_STEP autoreset).
 
@@ -148,7 +150,7 @@ def _make_mixed(
     *,
     preset: str,
     settings: EnvSettings | None,
-    **how: object,
+    **how: Any,
 ) -> gymnasium.vector.VectorEnv:
     """Implement ``make_vec`` for several games. Errors: UsageError."""
     from parcade.envs.mixed import MixedVectorEnv, have_one_action_set, shares_of
@@ -175,7 +177,7 @@ def _make_mixed(
         if settings.action_subset:
             raise UsageError("action_subset requires that all games have the same action set; leave it out")
         settings = dataclasses.replace(settings, full_action_set=True)
-    envs = [
+    envs: list[Any] = [
         make_vec(name, share, backend, device, settings=settings, **how)
         for name, share in zip(names, shares_of(num_envs, len(names)), strict=True)
     ]

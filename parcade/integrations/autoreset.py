@@ -42,11 +42,11 @@ class DelayedReset(EnvView):
             mask = np.asarray(options["reset_mask"])
             if seed is None and mask.dtype == np.bool_ and mask.shape == self._over.shape:
                 options = {**options, "reset_mask": mask & ~self._over}  # the others have restarted already
-        result = self._env.reset(seed=seed, options=options)
+        observations, infos = self._env.reset(seed=seed, options=options)
         self._over &= ~mask
-        return result
+        return observations, infos
 
-    def step(self, actions: np.ndarray) -> StepResult:
+    def step(self, actions: np.ndarray) -> StepResult:  # type: ignore[override]  # accepts no mask
         """Step every environment whose episode is not over.
 
         Shapes: actions ``[n]`` int; returns as ``make_vec`` documents, without ``final_obs``.
@@ -72,4 +72,5 @@ class DelayedReset(EnvView):
     def set_state(self, state: dict[str, np.ndarray]) -> np.ndarray:
         """Restore a state from ``get_state``; return its observations ``[n, ...]``."""
         self._over = np.array(state["over"])
-        return self._env.set_state(state)
+        observations: np.ndarray = self._env.set_state(state)
+        return observations
