@@ -1,7 +1,8 @@
-"""Algorithms and backends of other packages.
+"""Algorithms, backends and environments of other packages.
 
 A package names a module in the entry point group ``parcade``; importing the module calls
-``register_algorithm`` or ``register_backend``. So every process of a run finds them: ranks, actors, ``eval``.
+``register_algorithm``, ``register_backend`` or ``gymnasium.register``. So every process of a run finds them:
+ranks, actors, ``eval``.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 from parcade.errors import UsageError, unknown_name
+from parcade.plugins import load_plugins
 
 
 @functools.cache
@@ -63,6 +64,8 @@ def canonical_game(name: str) -> str:
                 f"{name.split('-')[0]}NoFrameskip-v4 or ALE/{name.split('-')[0]}-v5"
             )
         return game
+    if name not in gymnasium.registry:
+        load_plugins()  # a package may register its environments there
     if name in gymnasium.registry:
         return name
     raise unknown_name("game", name, [*game_names(), *gymnasium.registry, *TINY_TASKS])

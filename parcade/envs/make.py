@@ -30,7 +30,6 @@ def make_vec(
     ale_compat: bool = False,
     batch_size: int | None = None,
     output: str | None = None,
-    **overrides: object,
     **overrides: Any,
 ) -> gymnasium.vector.VectorEnv:
     """Create a vector of environments that reset automatically (SAME_STEP autoreset).
