@@ -87,7 +87,7 @@ $(VENV)/.installed-docs: $(VENV)/.installed
 	@touch $@
 
 docs: $(VENV)/.installed-docs
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 wheel: $(VENV)/.installed-test
 	rm -rf build dist

@@ -52,4 +52,4 @@ def link_on_site(source: str, page: str, target: str, config, files) -> str:
         return posixpath.relpath(on_site, posixpath.dirname(page) or ".")
     if not (ROOT / named).exists():
         log.warning("%s links to %s, which does not exist", source, named)
-    return f"{config.repo_url.rstrip('/')}/blob/main/{named}"
+    return f"{config.extra['repository']}/blob/main/{named}"
