@@ -20,7 +20,7 @@ PATH="$place/env/bin:$PATH"
 
 python -c 'import parcade, sys; sys.exit(not parcade.__file__.startswith(sys.prefix))'
 parcade --help
-parcade games | grep -x pong
+parcade games | grep -w pong
 parcade train tiny_catch --time-limit 20s --target-score 0.9 --run-dir catch
 parcade eval catch --episodes 10
 parcade train pong --time-limit 20s --num-envs 4 --run-dir pong
