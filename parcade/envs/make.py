@@ -76,7 +76,12 @@ def make_vec(
             raise UsageError(f"{name}={value} is below {least}; use {least} or more")
     if batch_size > num_envs:
         raise UsageError(f"batch_size={batch_size} is above num_envs={num_envs}; use {num_envs} or fewer")
-    how = {"preset": preset, "settings": settings, "num_threads": num_threads, "ale_compat": ale_compat}
+    how: dict[str, Any] = {
+        "preset": preset,
+        "settings": settings,
+        "num_threads": num_threads,
+        "ale_compat": ale_compat,
+    }
     if isinstance(game, str):
         env = _make_one(game, num_envs, backend, device, batch_size=batch_size, **how, **overrides)
     elif batch_size:
@@ -113,7 +118,7 @@ def _make_one(
     num_threads: int,
     ale_compat: bool,
     batch_size: int,
-    **overrides: object,
+    **overrides: Any,
 ) -> gymnasium.vector.VectorEnv:
     """Implement ``make_vec`` for one game. Errors: UsageError."""
     abilities = backend_row(backend).supports
