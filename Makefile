@@ -1,5 +1,5 @@
 # `make pong` trains an agent on Pong, `make test` runs the tests. Both create .venv first, if it does not exist.
-PYTHON ?= $(firstword $(shell for v in 3.12 3.11 3.13; do python$$v -c "import sys" >/dev/null 2>&1 && command -v python$$v; done) python3)
+PYTHON ?= $(firstword $(shell for v in 3.12 3.11 3.13 3.14; do python$$v -c "import sys" >/dev/null 2>&1 && command -v python$$v; done) python3)
 VENV := .venv
 BIN := $(VENV)/bin
 SEED ?= 0
@@ -8,7 +8,7 @@ BACKEND ?= native
 # A waiting OpenMP thread must not occupy a core that emulation could use.
 export OMP_WAIT_POLICY := PASSIVE
 
-.PHONY: pong test test-cluster test-integrations test-exact test-exact-gpu test-gpu-code quick lint curves bench-sb3 bench-ranks bench-threads reports results-cray zoo bench-async soak clean help
+.PHONY: pong test test-cluster test-integrations test-exact test-exact-gpu test-gpu-code quick lint types docs wheel test-wheel curves bench-sb3 bench-ranks bench-threads reports results-cray zoo bench-async soak clean help
 
 help:
 	@echo "make pong    install, then train on Pong to a mean score of 18 over 100 episodes (SEED=0, BACKEND=native or ale)"
@@ -20,6 +20,10 @@ help:
 	@echo "make test-integrations   test TorchRL, RLlib, W&B, ONNX and rliable, in an environment of their own; minutes"
 	@echo "make quick   run the unit tests only"
 	@echo "make lint    check names, imports and line lengths with ruff"
+	@echo "make types   check the types of the public API with mypy"
+	@echo "make docs    build the documentation into site/; warnings are errors"
+	@echo "make wheel   build the sdist, and the wheel from it, into dist/"
+	@echo "make test-wheel   install the wheel in an empty environment and use it there; minutes"
 	@echo "make curves  write learning curves of every algorithm on Pong to benchmarks/results; resumable, hours"
 	@echo "make results-cray   train PPO, A2C, IMPALA and Ape-X on four games; resumable, days on a small machine"
 	@echo "make zoo     train and store the agents that are part of the package; resumable, hours"
@@ -35,7 +39,7 @@ help:
 TORCH_INDEX ?=
 
 $(VENV)/.torch:
-	$(PYTHON) -c "import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))" || { echo "parcade needs Python 3.11 to 3.13; got $$($(PYTHON) --version); use: make PYTHON=python3.12"; exit 2; }
+	$(PYTHON) -c "import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))" || { echo "parcade needs Python 3.11 to 3.14; got $$($(PYTHON) --version); use: make PYTHON=python3.12"; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "torch==2.13.0" $(TORCH_INDEX)
 	@touch $@
@@ -86,6 +90,23 @@ quick: $(VENV)/.installed-test
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .
 
+types: $(VENV)/.installed-test
+	$(BIN)/mypy
+
+$(VENV)/.installed-docs: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[docs]"
+	@touch $@
+
+docs: $(VENV)/.installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+wheel: $(VENV)/.installed-test
+	rm -rf build dist
+	$(BIN)/python -m build
+
+test-wheel: wheel
+	tests/wheel/use.sh $(BIN)/python dist/*.whl
+
 curves: $(VENV)/.installed-test
 	$(BIN)/python benchmarks/curves.py
 
@@ -115,4 +136,4 @@ bench-ranks: $(VENV)/.installed-test
 	$(BIN)/python benchmarks/ranks.py
 
 clean:
-	rm -rf $(VENV) .venv-mpich .venv-integrations build *.egg-info .pytest_cache
+	rm -rf $(VENV) .venv-mpich .venv-integrations build dist site *.egg-info .pytest_cache

@@ -16,7 +16,7 @@ from parcade.config import load_config
 from parcade.envs import make_vec
 from parcade.errors import UsageError
 from parcade.policy import Policy
-from parcade.precision import Precision
+from parcade.precision import Precision, resolve
 from parcade.zoo import agent_directory
 
 
@@ -38,7 +38,7 @@ class Agent:
         tensors, self.frames = read_policy(run)
         algorithm = algorithm_row(self.config.run.algorithm).make
         self.acts_greedily = algorithm.acts_greedily
-        spaces = self.make_env(1)
+        spaces: Any = self.make_env(1)
         observation = spaces.single_observation_space
         self.policy = Policy(
             observation.shape,
@@ -51,9 +51,10 @@ class Agent:
         load_policy(self.policy, tensors, run)
         if algorithm.head == "q":
             # The saved epsilon is one learner's: learners may differ, and it may still be decaying.
-            self.policy.epsilon.fill_(min(self.config.hyper.epsilon_end, float(self.policy.epsilon)))
+            hyper: Any = self.config.hyper
+            self.policy.epsilon.fill_(min(hyper.epsilon_end, float(self.policy.epsilon)))
         self.policy.eval()
-        self._precision = Precision(self.config.run.precision)
+        self._precision = Precision(resolve(self.config.run.precision))
         self._generator = torch.Generator().manual_seed(0)
         self._state: torch.Tensor | None = None
 
@@ -81,17 +82,14 @@ class Agent:
 
         Errors: UsageError for observations or starts of another shape.
         """
-        observations, expected = (
-            torch.as_tensor(np.asarray(observations)),
-            tuple(self.policy.observation_shape),
-        )
-        if observations.ndim != 1 + len(expected) or tuple(observations.shape[1:]) != expected:
+        batch, expected = torch.as_tensor(np.asarray(observations)), tuple(self.policy.observation_shape)
+        if batch.ndim != 1 + len(expected) or tuple(batch.shape[1:]) != expected:
             shape = ", ".join(["n", *map(str, expected)])
             raise UsageError(
-                f"observations have shape {tuple(observations.shape)}; expected [{shape}], "
+                f"observations have shape {tuple(batch.shape)}; expected [{shape}], "
                 "as the agent's environment returns them"
             )
-        n = len(observations)
+        n = len(batch)
         if starts is not None and np.shape(starts) != (n,):
             raise UsageError(f"starts have shape {np.shape(starts)}; expected [{n}], one per observation")
         begun = torch.zeros(n, dtype=torch.bool) if starts is None else torch.as_tensor(starts)
@@ -101,7 +99,7 @@ class Agent:
         if self._state is not None and self._state.shape[1] != n:
             self._state = None
         with self._precision.autocast():
-            acted = self.policy.act(observations, uniforms, self._state, begun)
+            acted = self.policy.act(batch, uniforms, self._state, begun)
         self._state = acted.state
         return self.policy.actions.for_env(acted.actions.numpy())
 

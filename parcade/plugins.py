@@ -1,7 +1,8 @@
-"""Algorithms, backends and networks of other packages.
+"""Algorithms, backends, networks and environments of other packages.
 
 A package names a module in the entry point group ``parcade``; importing the module calls
-``register_algorithm``, ``register_backend`` or ``register_network``. So every process of a run finds them:
+``register_algorithm``, ``register_backend``, ``register_network`` or ``gymnasium.register``. So every process
+of a run finds them:
 ranks, actors, ``eval``.
 """
 

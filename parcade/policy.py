@@ -103,6 +103,9 @@ class Policy(nn.Module):
             logits, or means and deviations; ``q``: scores are Q values, and actions are epsilon-greedy.
     """
 
+    version: Tensor
+    epsilon: Tensor
+
     def __init__(
         self,
         observation_shape: tuple[int, ...],

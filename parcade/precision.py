@@ -34,7 +34,7 @@ def cpu_has_bfloat16() -> bool:
     return bool(getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)())
 
 
-def resolve(name: str, device: str = "cpu") -> str:
+def resolve(name: str, device: str = "cpu") -> Literal["float32", "bfloat16"]:
     """Replace ``auto`` by the faster format on this device; every GPU that runs parcade supports bfloat16."""
     if name != "auto":
         return name

@@ -39,7 +39,7 @@ class Arcade:
         self.machine = engine_cpu.build_machine(game, repeat_action_probability)
         self.num_consoles = num_consoles
         self.height = self.machine.height
-        self.arrays = allocate(num_consoles, self.height)
+        self.arrays: dict[str, np.ndarray] = allocate(num_consoles, self.height)
         self.arrays["state"][:] = self.machine.powered["state"]
         self._load(np.ones(num_consoles, bool), np.zeros(num_consoles, np.int64))
 
@@ -58,7 +58,7 @@ class Arcade:
         """Available difficulties of the game: bit 0 is the left switch, bit 1 the right switch."""
         return list(self.machine.row.get("difficulties", [0]))
 
-    def _rows(self):
+    def _rows(self) -> tuple[np.ndarray, ...]:
         arrays = self.arrays
         return arrays["state"], arrays["memory"], arrays["screen"], arrays["random"]
 
@@ -122,12 +122,14 @@ class Arcade:
     @property
     def game_over(self) -> np.ndarray:
         """Whether each episode is over, bool `[n]`."""
-        return self.arrays["state"][:, TERMINAL] != 0
+        is_over: np.ndarray = self.arrays["state"][:, TERMINAL] != 0
+        return is_over
 
     @property
     def halted(self) -> np.ndarray:
         """Whether the 6507 has executed an opcode that halts it, bool `[n]`. Only a reset restarts it."""
-        return self.arrays["state"][:, CPU_JAMMED] != 0
+        is_halted: np.ndarray = self.arrays["state"][:, CPU_JAMMED] != 0
+        return is_halted
 
     @property
     def frame_number(self) -> np.ndarray:

@@ -14,7 +14,7 @@ from parcade.config.train import TrainConfig
 from parcade.envs.games import is_atari, module_of
 from parcade.envs.settings import RENAMED, EnvSettings
 from parcade.errors import UsageError
-from parcade.policy import NetworkConfig
+from parcade.networks import NetworkConfig
 from parcade.run_directory import read_json
 
 SCHEMA_VERSION = 1
@@ -69,7 +69,7 @@ def from_json(data: dict[str, Any]) -> TrainConfig:
 
 def _with_env_device(data: dict[str, Any]) -> dict[str, Any]:
     """Return the run's settings; in files without ``env_device``, native consoles use ``device``."""
-    run = data["run"]
+    run: dict[str, Any] = data["run"]
     if "env_device" in run:
         return run
     plays = algorithm_row(run["algorithm"]).make.source_kind in ("rollout", "staggered", "replay")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from parcade.config.train import TrainConfig, torso_of_shapes
 from parcade.devices import check_gpu, free_device_memory
@@ -71,7 +72,7 @@ def check_process_memory(config: TrainConfig, there: int) -> None:
 
 def check_divisible(config: TrainConfig, world_size: int) -> None:
     """Reject sizes that do not divide evenly into ranks, groups and minibatches. Errors: UsageError."""
-    hyper = config.hyper
+    hyper: Any = config.hyper  # its fields are the algorithm's
     groups = 2 if config.run.overlap else 1
     if world_size * groups > hyper.num_envs:
         raise UsageError(

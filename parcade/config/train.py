@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
@@ -44,7 +45,7 @@ class TrainConfig:
         if self.env == EnvSettings():
             object.__setattr__(self, "env", dataclasses.replace(self.env, **settings_of_id(self.game)))
         object.__setattr__(self, "game", canonical_game(self.game))
-        chosen = {"precision": resolve(self.run.precision, self.run.device)}
+        chosen: dict[str, Any] = {"precision": resolve(self.run.precision, self.run.device)}
         if self.run.env_device == "auto":
             chosen["env_device"] = "cpu"
         object.__setattr__(self, "run", dataclasses.replace(self.run, **chosen))

@@ -7,10 +7,12 @@ import importlib
 import os
 import re
 import sys
+from typing import Any
 
 from parcade.atari.games import load_games
 from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError, unknown_name
+from parcade.plugins import load_plugins
 
 
 @functools.cache
@@ -32,7 +34,7 @@ _ATARI_IDS = ("ALE/-v5", "NoFrameskip-v4", "parcade/-v0")
 _RANDOM_SKIPS = ("-v0", "-v4")
 
 
-def settings_of_id(name: str) -> dict[str, object]:
+def settings_of_id(name: str) -> dict[str, Any]:
     """Return the settings that the Gymnasium id of an Atari game implies, as fields of EnvSettings.
 
     ``ALE/X-v5`` repeats the last action with probability 0.25 in every frame and has no random no-ops at the
@@ -75,6 +77,8 @@ def canonical_game(name: str) -> str:
         )
     if game is not None and (form.startswith(("ALE/", "NoFrameskip")) or name not in gymnasium.registry):
         raise UsageError(f"unknown id {name}; use {title}NoFrameskip-v4, ALE/{title}-v5 or {game}")
+    if name not in gymnasium.registry:
+        load_plugins()  # a package may register its environments there
     if name in gymnasium.registry:
         return name
     raise unknown_name("game", name, [*game_names(), *gymnasium.registry, *TINY_TASKS])

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import numbers
 from collections.abc import Sequence
+from typing import Any
 
 import gymnasium.vector
 from gymnasium.spaces import Space
@@ -33,7 +34,7 @@ def make_vec(
     ale_compat: bool = False,
     batch_size: int | None = None,
     output: str | None = None,
-    **overrides: object,
+    **overrides: Any,
 ) -> gymnasium.vector.VectorEnv:
     """Create a vector of environments that reset automatically (SAME_STEP autoreset).
 
@@ -83,7 +84,12 @@ def make_vec(
         raise UsageError(f"settings is a {type(settings).__name__}; expected EnvSettings, e.g. EnvSettings()")
     if not isinstance(game, str | list | tuple) or not all(isinstance(name, str) for name in game):
         raise UsageError(f"game={game!r}: expected a name, e.g. 'pong', or a list of names")
-    how = {"preset": preset, "settings": settings, "num_threads": num_threads, "ale_compat": ale_compat}
+    how: dict[str, Any] = {
+        "preset": preset,
+        "settings": settings,
+        "num_threads": num_threads,
+        "ale_compat": ale_compat,
+    }
     if isinstance(game, str):
         env = _make_one(game, num_envs, backend, device, batch_size=batch_size, **how, **overrides)
     elif batch_size:
@@ -120,7 +126,7 @@ def _make_one(
     num_threads: int,
     ale_compat: bool,
     batch_size: int,
-    **overrides: object,
+    **overrides: Any,
 ) -> gymnasium.vector.VectorEnv:
     """Implement ``make_vec`` for one game. Errors: UsageError."""
     abilities = backend_row(backend).supports
@@ -151,7 +157,7 @@ def _make_one(
 
 
 @functools.cache
-def action_space(game: str) -> Space:
+def action_space(game: str) -> Space[Any]:
     """Return the action space of a task that is not an Atari game, by its canonical name."""
     env = _make(game, 1, "native", EnvSettings())
     env.close()
@@ -175,7 +181,7 @@ def _make_mixed(
     *,
     preset: str,
     settings: EnvSettings | None,
-    **how: object,
+    **how: Any,
 ) -> gymnasium.vector.VectorEnv:
     """Implement ``make_vec`` for several games. Errors: UsageError."""
     from parcade.envs.mixed import MixedVectorEnv, have_one_action_set, shares_of
@@ -202,7 +208,7 @@ def _make_mixed(
         if settings.action_subset:
             raise UsageError("action_subset requires that all games have the same action set; leave it out")
         settings = dataclasses.replace(settings, full_action_set=True)
-    envs = [
+    envs: list[Any] = [
         make_vec(name, share, backend, device, settings=settings, **how)
         for name, share in zip(names, shares_of(num_envs, len(names)), strict=True)
     ]

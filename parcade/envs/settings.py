@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from parcade.atari.state import RAM_BYTES
 from parcade.errors import UsageError, unknown_name
@@ -135,7 +135,7 @@ def in_colour(settings: EnvSettings) -> EnvSettings:
     )
 
 
-def env_preset(name: str, **overrides: object) -> EnvSettings:
+def env_preset(name: str, **overrides: Any) -> EnvSettings:
     """Return a preset with some fields replaced. Errors: UsageError for an unknown preset or field."""
     if name not in ENV_PRESETS:
         raise unknown_name("environment preset", name, ENV_PRESETS)

@@ -43,7 +43,7 @@ class EnvView(SharedAttributes, VectorEnv):
     """Base class of views of a vector environment; passes everything through."""
 
     def __init__(self, env: VectorEnv) -> None:
-        self._env = env
+        self._env: Any = env  # parcade's environments can do more than a VectorEnv: rest, save their state
         self.num_envs = env.num_envs
         self.single_observation_space = env.single_observation_space
         self.single_action_space = env.single_action_space
@@ -57,8 +57,10 @@ class EnvView(SharedAttributes, VectorEnv):
     def action_space(self) -> Space:
         return batch_space(self.single_action_space, self.batch_size or self.num_envs)
 
-    def reset(self, **kwargs: Any) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        return self._env.reset(**kwargs)
+    def reset(
+        self, *, seed: int | np.ndarray | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        return self._env.reset(seed=seed, options=options)
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         below = self._env if not hasattr(self, name) and hasattr(self._env, "call") else super()

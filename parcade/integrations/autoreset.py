@@ -42,11 +42,11 @@ class DelayedReset(EnvView):
             mask = np.asarray(options["reset_mask"])
             if seed is None and mask.dtype == np.bool_ and mask.shape == self._over.shape:
                 options = {**options, "reset_mask": mask & ~self._over}  # the others have restarted already
-        result = self._env.reset(seed=seed, options=options)
+        observations, infos = self._env.reset(seed=seed, options=options)
         self._over &= ~mask
-        return result
+        return observations, infos
 
-    def step(self, actions: np.ndarray) -> StepResult:
+    def step(self, actions: np.ndarray) -> StepResult:  # type: ignore[override]  # accepts no mask
         """Step every environment whose episode is not over.
 
         Shapes: actions ``[n]`` int; returns as ``make_vec`` documents, without ``final_obs``.
@@ -77,6 +77,6 @@ class DelayedReset(EnvView):
                 f"saved state: over is {over.shape}; expected {self._over.shape}, "
                 f"from environments with autoreset_mode {self._mode.value}"
             )
-        observations = self._env.set_state(state)
+        observations: np.ndarray = self._env.set_state(state)
         self._over = over.astype(np.bool_)
         return observations

@@ -5,7 +5,7 @@ Importing ``parcade`` after ``gymnasium`` registers the games; ``"parcade:parcad
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -91,7 +91,7 @@ class AtariEnv(gymnasium.Env):
     Infos of ``reset`` and ``step`` are numbers: ``lives``, ``frames``, ``reset_frames``. Errors: UsageError.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": list(RENDER_MODES), "render_fps": 15}
+    metadata: dict[str, Any] = {"render_modes": list(RENDER_MODES), "render_fps": 15}  # noqa: RUF012
 
     def __init__(self, game: str, *, render_mode: str | None = None, **settings: Any) -> None:
         if render_mode not in (None, *RENDER_MODES):
@@ -102,7 +102,7 @@ class AtariEnv(gymnasium.Env):
             raise UnexpectedArgument("unexpected keyword argument 'frameskip'; did you mean 'frame_skip'?")
         if "num_envs" in settings:
             raise UsageError("num_envs is for vector environments; use make_vec, or leave it out")
-        self._envs = make_vec(game, 1, **settings)
+        self._envs: Any = make_vec(game, 1, **settings)
         if render_mode:
             _check_renders(self._envs)
         self.render_mode = render_mode
@@ -152,7 +152,7 @@ class AtariEnv(gymnasium.Env):
 
     def render(self) -> np.ndarray | None:
         """Return the current frame, uint8 ``[height, 160, 3]``, with render mode ``rgb_array``; else None."""
-        return self._envs.render()[0] if self.render_mode == "rgb_array" else None
+        return np.asarray(self._envs.render()[0]) if self.render_mode == "rgb_array" else None
 
     def _show(self) -> None:
         if self.render_mode == "human":

@@ -15,7 +15,7 @@ import logging
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -113,6 +113,7 @@ def write_onnx(policy: Policy, dtype: np.dtype, path: Path, metadata: dict[str, 
             dynamo=True,
             verbose=False,
         )
+        assert program is not None  # the result of the exporter that dynamo=True selects
         program.model.metadata_props.update(metadata)
         program.save(path, external_data=False)
 
@@ -138,7 +139,7 @@ def compare(path: Path, policy: Policy, env: VectorEnv, *, seed: int = 0) -> Com
 
     graph = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     step, random = Step(policy).eval(), np.random.default_rng(seed)
-    n, dtype = env.num_envs, env.single_observation_space.dtype
+    n, dtype = env.num_envs, np.dtype(env.single_observation_space.dtype)
     env.action_space.seed(seed)
     shape = (n, *policy.observation_shape)
     noise = random.standard_normal(shape) if dtype.kind == "f" else random.integers(0, 256, shape)
@@ -154,7 +155,7 @@ def compare(path: Path, policy: Policy, env: VectorEnv, *, seed: int = 0) -> Com
     return Comparison(n * (1 + CHECKED_STEPS), differences)
 
 
-def _differences(graph, step: Step, inputs: Inputs) -> tuple[int, Tensor | None]:
+def _differences(graph: Any, step: Step, inputs: Inputs) -> tuple[int, Tensor | None]:
     """Return how many actions differ in a batch, and the policy's next recurrent state."""
     expected = step(*inputs)
     scores = expected[0].numpy()

@@ -53,7 +53,8 @@ def make_env(game: str, config: Mapping[str, Any]) -> gymnasium.Env | VectorEnv:
     see = functools.partial(_seen, getattr(env, space))
     seen_space = Box(-1, 1, see(getattr(env, space).low).shape, np.float32)
     env = wrappers.TransformObservation(env, see, **{space: seen_space})
-    return wrappers.TransformReward(env, np.sign) if clips else env
+    seen: gymnasium.Env | VectorEnv = wrappers.TransformReward(env, np.sign) if clips else env
+    return seen
 
 
 def _seen(space: Box, observations: np.ndarray) -> np.ndarray:

@@ -53,7 +53,7 @@ class ParcadeVecEnv(VecEnv):
     def reset(self) -> np.ndarray:
         """Start new episodes, from the seeds of ``seed()`` if it was called before; return ``[n, ...]``."""
         seeds = None if all(seed is None for seed in self._seeds) else np.array(self._seeds, np.int64)
-        observations, _ = self.env.reset(seed=seeds)
+        observations: np.ndarray = self.env.reset(seed=seeds)[0]
         self._reset_seeds()
         self._scores[:] = 0
         self._lengths[:] = 0

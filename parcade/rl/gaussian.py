@@ -35,4 +35,5 @@ def gaussian_sample(scores: Tensor, uniforms: Tensor) -> Tensor:
     """
     mean, log_deviation = scores.chunk(2, -1)
     z = torch.special.ndtri(uniforms.clamp(SMALLEST_UNIFORM, 1 - SMALLEST_UNIFORM))
-    return mean + log_deviation.exp() * z
+    actions: Tensor = mean + log_deviation.exp() * z
+    return actions

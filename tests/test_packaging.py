@@ -1,0 +1,99 @@
+"""The files around the package: workflows, citation, container, notebook, wheel."""
+
+import importlib.util
+import json
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+import parcade
+
+pytestmark = pytest.mark.quick
+ROOT = Path(__file__).resolve().parents[1]
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def steps(workflow: Path) -> list[dict]:
+    """All steps of all jobs, with the values of each job's matrix put in."""
+    found = []
+    for job in yaml.safe_load(workflow.read_text())["jobs"].values():
+        matrix = job.get("strategy", {}).get("matrix", {})
+        for step in job["steps"]:
+            texts = [json.dumps(step)]
+            for key, values in matrix.items():
+                name = f"${{{{ matrix.{key} }}}}"
+                texts = [text.replace(name, value) for text in texts for value in values]
+            found += [json.loads(text) for text in dict.fromkeys(texts)]
+    return found
+
+
+def make_targets(commands: str) -> list[str]:
+    """The targets of every ``make`` in some lines of shell."""
+    return re.findall(r"^make ([\w-]+)", commands, re.MULTILINE)
+
+
+def test_workflows_and_ci_run_targets_that_the_makefile_has():
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    called = [
+        target for file in WORKFLOWS for step in steps(file) for target in make_targets(step.get("run", ""))
+    ]
+    called += make_targets((ROOT / ".ci" / "run").read_text())
+    assert {"lint", "types", "test", "docs", "test-wheel", "test-exact"} <= set(called)
+    assert set(called) <= targets
+    assert all("uses" in step or make_targets(step["run"]) for file in WORKFLOWS for step in steps(file))
+
+
+def test_the_tests_run_on_every_python_that_the_package_allows():
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "checks.yml").read_text())["jobs"]
+    tested = jobs["tests"]["strategy"]["matrix"]["python"]
+    claimed = [line.rpartition(" ")[2] for line in PROJECT["classifiers"] if "Python :: 3." in line]
+    assert tested == claimed
+    low, high = re.findall(r"3\.(\d+)", PROJECT["requires-python"])
+    assert claimed == [f"3.{minor}" for minor in range(int(low), int(high))]
+    assert f"(3, {low}) <= sys.version_info < (3, {high})" in (ROOT / "Makefile").read_text()
+
+
+def test_the_citation_names_this_version_and_licence():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert {"cff-version", "message", "title", "authors"} <= set(citation)
+    assert (citation["version"], citation["license"]) == (parcade.__version__, PROJECT["license"])
+    assert PROJECT["version"] == parcade.__version__
+    assert citation["repository-code"] == PROJECT["urls"]["Repository"]
+
+
+def test_the_container_installs_extras_that_exist_and_the_makefiles_torch():
+    text = (ROOT / "Containerfile").read_text()
+    (extras,) = re.findall(r"\.whl\)\[([\w,]+)\]", text)
+    assert set(extras.split(",")) <= set(PROJECT["optional-dependencies"])
+    (torch,) = re.findall(r"torch==[\d.]+", text)
+    assert (
+        torch in (ROOT / "Makefile").read_text()
+        and torch in (ROOT / "tests" / "wheel" / "use.sh").read_text()
+    )
+    assert re.search(r"^USER \d+$", text, re.MULTILINE) and 'ENTRYPOINT ["parcade"]' in text
+
+
+def test_the_notebook_is_stored_without_outputs():
+    cells = json.loads((ROOT / "examples" / "quickstart.ipynb").read_text())["cells"]
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    assert code and all(not cell["outputs"] and cell["execution_count"] is None for cell in code)
+
+
+def test_every_page_of_the_docs_is_in_the_navigation():
+    pages = {str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")}
+    listed = set(re.findall(r"[\w/-]+\.md", (ROOT / "mkdocs.yml").read_text().partition("\nnav:")[2]))
+    assert pages == listed - {"CONTRIBUTING.md", "CHANGELOG.md"}
+
+
+def test_a_wheel_with_a_rom_or_without_types_is_refused():
+    spec = importlib.util.spec_from_file_location("contents", ROOT / "tests" / "wheel" / "contents.py")
+    contents = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(contents)
+    good = [*contents.REQUIRED, "parcade/zoo/agents/pong/card.json"]
+    assert contents.complaints(good) == []
+    assert contents.complaints([*good, "parcade/pong.bin"]) == ["parcade/pong.bin is there"]
+    assert contents.complaints(good[1:]) == ["parcade/py.typed is missing"]
