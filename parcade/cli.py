@@ -43,6 +43,11 @@ COMMANDS: dict[str, Command] = {
         "score a trained agent and record a video: eval DIR --episodes 30 --video out.mp4",
     ),
     "watch": Command("evaluate:watch", "DIR [flags]", "watch a trained agent play in the terminal"),
+    "duel": Command(
+        "duel:duel",
+        "DIR DIR ... [flags]",
+        "let agents play each other on one console, with Elo ratings: duel DIR random --game pong",
+    ),
     "stacks": Command(
         "stacks:stacks", "DIR", "print the Python stacks of every process of a run, on every host"
     ),

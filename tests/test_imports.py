@@ -38,6 +38,7 @@ scale
 topology
 train
 agent
+duels
 evaluate
 play bench data_parallel
 commands

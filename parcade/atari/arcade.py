@@ -35,7 +35,7 @@ class Arcade:
     """`num_consoles` consoles that run one ROM, given by game name or path.
 
     They run on the CPU; `DeviceArcade` (`cuda/arcade.py`) runs them on a GPU. A ROM that is not a known game
-    runs without rules. `rules_instead` replaces keys of the game's row of `games.json` (`games.py` lists them).
+    runs without rules. `rules_instead` replaces keys of the game's row of `games.json`, see `games.py`.
     Errors: ValueError for an unknown game, or for wrong shapes.
     """
 

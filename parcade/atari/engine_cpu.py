@@ -73,7 +73,8 @@ def build_machine(
 ) -> Machine:
     """Load a ROM by game name or path and power on a console.
 
-    `rules_instead` replaces keys of the game's row of `games.json`. An unknown ROM image runs without rules, after a warning: rewards are 0 and episodes never end.
+    `rules_instead` replaces keys of the game's row of `games.json`. An unknown ROM image runs without rules,
+    after a warning: rewards are 0 and episodes never end.
     Errors: ValueError for an unknown game, FileNotFoundError if the ROM is missing.
     """
     if not 0.0 <= repeat_action_probability <= 1.0:
