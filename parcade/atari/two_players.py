@@ -61,11 +61,12 @@ class Exchanged:
 class OtherSide:
     """How player B's picture becomes what player A would see in B's place, and A's actions become B's.
 
-    colours: pairs of palette indices that change places, right of column 8, where HMOVE blanks are black.
+    colours: pairs of palette indices that change places, in `colour_columns`.
     """
 
     parts: tuple[Turned | Exchanged, ...] = ()
     colours: tuple[tuple[int, int], ...] = ()
+    colour_columns: Lines = (0, 160)
     left_is_right: bool = False
     up_is_down: bool = False
 
@@ -83,7 +84,8 @@ class OtherSide:
         table = np.arange(256, dtype=np.uint8)
         for one, other in self.colours:
             table[[one, other]] = other, one
-        seen[:, 8:] = table[seen[:, 8:]]
+        columns = slice(*self.colour_columns)
+        seen[:, columns] = table[seen[:, columns]]
         return seen
 
     def action(self, action: int) -> int:
@@ -129,6 +131,7 @@ TWO_PLAYER_GAMES: dict[str, TwoPlayerGame] = {
         other_side=OtherSide(
             (Exchanged((4, 13), **_SCORES), Turned((25, 188), (8, 152), vertical=True)),
             colours=((12, 0),),
+            colour_columns=(8, 152),  # HMOVE blanks are black, too
             left_is_right=True,
             up_is_down=True,
         ),

@@ -68,10 +68,10 @@ def evaluate(arguments: list[str]) -> int:
 
 @dataclass(frozen=True)
 class WatchFlags:
-    """Watch a trained agent play in the terminal."""
+    """Watch a trained agent play in the terminal, or replay a recording."""
 
     run: Annotated[str, "positional"]
-    """The run's directory."""
+    """The run's directory, or a recording of parcade play or parcade duel."""
     games: int = 1
     """Number of episodes."""
     seed: int = 0
@@ -92,5 +92,10 @@ def watch(arguments: list[str]) -> int:
     from parcade.flags import parse
 
     flags = parse(WatchFlags, arguments, prog="parcade watch")
+    if Path(flags.run).is_file():
+        from parcade.play import watch_recording
+
+        watch_recording(flags.run)
+        return 0
     show(load(flags.run), games=flags.games, seed=flags.seed, greedy=flags.greedy)
     return 0

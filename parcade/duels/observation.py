@@ -51,13 +51,18 @@ class Eyes:
                 "the agent observes RAM, which has no other side; use agents that observe images"
             )
         self._settings = settings
+        self.pools = settings.max_pool and settings.frame_skip > 1  # a step of one frame has no other
         self._levels = level_tables(console_settings(settings)["obs_type"], pal)
         self._resize = resize_to(height, settings.image_height, settings.image_width)
         self._stacks = np.zeros((num_matches, *settings.stack_shape), np.uint8)
 
-    def look(self, match: int, pictures: list[np.ndarray]) -> None:
-        """Push a frame on the stack of a match: the maximum of ``pictures``, palette indices [lines, 160]."""
-        levels = self._levels[:, np.stack(pictures)].max(1)  # [channels, lines, 160]
+    def look(self, match: int, last: np.ndarray, before: np.ndarray | None = None) -> None:
+        """Push a frame on the stack of a match, pooled with the one before if the settings ask for it.
+
+        last, before: palette indices ``[lines, 160]``; at the start of a match there is no frame before.
+        """
+        pictures = np.stack([last] if before is None or not self.pools else [last, before])
+        levels = self._levels[:, pictures].max(1)  # [channels, lines, 160]
         frame = np.stack([resized(channel, self._resize) for channel in levels], -1)
         stack = self._stacks[match]
         stack[:-1] = stack[1:]

@@ -60,24 +60,21 @@ class AgentPlayer:
         actions = VectorSettings(**console_settings(self._settings)).action_set(machine.row)
         subset = self._settings.action_subset
         self._action_set = actions[list(subset)] if subset else actions
-        self._before: list[np.ndarray] = []
+        self._before: list[np.ndarray | None] = [None] * len(duels)
         self._agent.reset(seed)
 
     def _pictures(self) -> list[np.ndarray]:
         return [duel.screen if self._side == "A" else duel.screen_b for duel in self._duels]
 
     def actions(self) -> list[int]:
-        skip, pooled = self._settings.frame_skip, self._settings.max_pool
+        skip = self._settings.frame_skip
         if self._frame % skip == 0:
-            pictures = self._pictures()
-            for match, picture in enumerate(pictures):
-                both = [picture, self._before[match]] if pooled and self._before else [picture]
-                self._eyes.look(match, both)
-            starts = np.full(len(pictures), self._frame == 0)
+            for match, (last, before) in enumerate(zip(self._pictures(), self._before, strict=True)):
+                self._eyes.look(match, last, before)
+            starts = np.full(len(self._duels), self._frame == 0)
             chosen = self._agent.act(self._eyes.observations(), starts, self._greedy)
             self._held = self._action_set[chosen].tolist()
-            self._before = pictures
-        elif self._frame % skip == skip - 1 and pooled:
+        elif self._frame % skip == skip - 1 and self._eyes.pools:
             self._before = self._pictures()
         self._frame += 1
         return self._held
