@@ -1,14 +1,13 @@
 """The games for two players on one console: how they start, where the scores are, what each side sees.
 
-Every row was found by experiment and is checked by `benchmarks/duels.py`: the same scripted play on either
-side gives the same results within the bounds on docs/duels.md. Player A is the player of ale-py's games, and
+Every row was found by experiment and is checked by `benchmarks/duels.py`: the same play on either side gives
+the same results, within the bounds on docs/duels.md. Player A is the player of ale-py's games, and
 player B is the console's opponent in them:
 
 | game          | player A               | player B            | a match ends                            |
 |---------------|------------------------|---------------------|-----------------------------------------|
 | pong          | right paddle, green    | left paddle, orange | at 21 points                            |
 | boxing        | white, starts top left | black, bottom right | after two minutes or at 100 points      |
-| tennis        | red, starts far        | blue, starts near   | after a set; the scores count its games |
 | ice_hockey    | blue, defends the top  | yellow, the bottom  | after three minutes                     |
 | fishing_derby | left pier              | right pier          | at 99 pounds                            |
 | double_dunk   | teal, starts attacking | white               | at 24 points                            |
@@ -135,11 +134,6 @@ TWO_PLAYER_GAMES: dict[str, TwoPlayerGame] = {
             left_is_right=True,
             up_is_down=True,
         ),
-    ),
-    "tennis": TwoPlayerGame(
-        rules={"modes": [1], "default_mode": 1},
-        scores=(binary(0xC7), binary(0xC8)),
-        other_side=OtherSide((Exchanged((4, 13), **_SCORES),), colours=((76, 140),)),
     ),
     "ice_hockey": TwoPlayerGame(
         rules={"modes": [1], "default_mode": 1, "reward": "diff"},

@@ -84,7 +84,8 @@ def test_mistakes_are_one_line():
     assert "use --game pong|boxing" in one_line(["random", "scripted"])
     assert "not offered for two players" in one_line(["random", "scripted", "--game", "breakout"])
     assert "did you mean 'pong'" in one_line(["random", "scripted", "--game", "pnog"])
-    assert "scripted plays pong, boxing, not tennis" in one_line(["random", "scripted", "--game", "tennis"])
+    hockey = ["random", "scripted", "--game", "ice_hockey"]
+    assert "scripted plays pong, boxing, not ice_hockey" in one_line(hockey)
     assert "does not exist" in one_line(["random", "scripted", "--json", "/nowhere/out.json"])
     assert "nowhere" in one_line(["random", "nowhere", "--game", "pong"])
 
