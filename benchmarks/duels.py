@@ -2,7 +2,7 @@
 
     python benchmarks/duels.py [--games pong boxing ...] [--pairs 10] [--frames 6000] [--out FILE]
 
-    python benchmarks/duels.py [--games pong ...] [--pairs 10] [--frames 6000] [--out FILE]
+A pair of matches: two random players X and Y, each with its own seed and actions held for 4 to 19 frames,
 play X on side A against Y on side B, then Y on side A against X on side B. Actions of side B are those of
 `OtherSide`. `advantage_of_a` is how many points more than side B side A gains with the same play, per match.
 The sides are alike if it is within two standard errors of 0. In games with a script
