@@ -55,7 +55,7 @@ class Counter:
     def frame(self, action: int) -> None:
         """Play a frame like `console.run_update`, and apply the game's rules."""
         s, memory = self.rows[:2]
-        console.apply_controls(s, action)
+        console.apply_controls(s, action, 0)
         console.begin_update(s)
         done = 0
         while done < console.INSTRUCTION_LIMIT and not s[st.CPU_JAMMED]:

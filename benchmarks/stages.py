@@ -52,7 +52,7 @@ def play_steps(
             s = state[e]
             for skip in range(FRAME_SKIP, 0, -1):
                 s[st.OBSERVED] = 1 if stages > 1 and skip <= 2 else 0
-                console.act(s, memory[e], rom, screen[e], random[e], program, actions[t, e])
+                console.act(s, memory[e], rom, screen[e], random[e], program, actions[t, e], console.NOOP)
                 if stages > 2 and skip == 2:
                     engine_cpu.capture(s, screen[e], captured[e, 2])
             s[st.OBSERVED] = 0

@@ -66,9 +66,11 @@ class Agent:
         settings = dataclasses.replace(self.config.env, **{"start_states": "exact", **changes})
         return make_vec(self.config.game, num_envs, self.config.run.backend, settings=settings)
 
-    def reset(self) -> None:
-        """Clear the recurrent state. A feed-forward policy has none."""
+    def reset(self, seed: int | None = None) -> None:
+        """Clear the recurrent state (a feed-forward policy has none); ``seed`` seeds the sampled actions."""
         self._state = None
+        if seed is not None:
+            self._generator.manual_seed(seed)
 
     def act(
         self, observations: np.ndarray, starts: np.ndarray | None = None, greedy: bool = False

@@ -47,6 +47,11 @@ COMMANDS: dict[str, Command] = {
     "export": Command(
         "export:export", "DIR --onnx [FILE]", "write a trained policy as an ONNX graph for other programs"
     ),
+    "duel": Command(
+        "duel:duel",
+        "DIR DIR ... [flags]",
+        "let agents play each other on one console, with Elo ratings: duel DIR random --game pong",
+    ),
     "stacks": Command(
         "stacks:stacks", "DIR", "print the Python stacks of every process of a run, on every host"
     ),

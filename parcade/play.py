@@ -23,7 +23,8 @@ from parcade.envs.settings import FRAMES_PER_SECOND
 from parcade.errors import UsageError
 
 if TYPE_CHECKING:
-    from parcade.atari import Arcade
+    from parcade.atari.arcade import Arcade
+    from parcade.atari.recording import Recording, Session
 
 FRAMES_PER_PICTURE = 2
 HOLD_SECONDS = 0.25
@@ -108,22 +109,16 @@ def game_terminal() -> Iterator[int]:
         sys.stdout.flush()
 
 
-def open_arcade(game: str, mode: int | None, difficulty: int | None) -> Arcade:
+def open_session(game: str, seed: int, mode: int | None, difficulty: int | None) -> Session:
     """Start one console with a game, given by name or path. Errors: UsageError."""
-    from parcade.atari import Arcade
     from parcade.atari.games import read_rom
+    from parcade.atari.recording import Session
 
     try:
         read_rom(game)
-        arcade = Arcade(game, 1)
-        if mode is not None:
-            arcade.mode = mode
-        if difficulty is not None:
-            arcade.difficulty = difficulty
+        return Session(game, seed, mode=mode, difficulty=difficulty)
     except (ValueError, OSError) as error:
         raise UsageError(str(error)) from error
-    arcade.reset(seed=int(time.time()))
-    return arcade
 
 
 def shrunk(picture: np.ndarray, columns: int, lines: int) -> np.ndarray:
@@ -135,24 +130,41 @@ def shrunk(picture: np.ndarray, columns: int, lines: int) -> np.ndarray:
     return picture[::step, ::step]
 
 
-def play(game: str, *, mode: int | None = None, difficulty: int | None = None) -> int:
-    """Play until the user quits; return the best score.
+def play(
+    game: str,
+    *,
+    mode: int | None = None,
+    difficulty: int | None = None,
+    seed: int | None = None,
+    record: str = "",
+) -> int:
+    """Play until the user quits; return the best score. Write what was played to ``record``, if given.
 
-    Errors: UsageError without a terminal or for an unknown game.
+    ``seed`` seeds the console; None takes the time. Errors: UsageError without a terminal, for an unknown
+    game, or if the recording cannot be written.
     """
     from parcade.atari.preprocess import rgb_table
 
     with contextlib.ExitStack() as stack:
         if not (sys.stdin.isatty() and sys.stdout.isatty()):
             stack.enter_context(game_terminal())  # fails here, before the consoles are compiled
-        arcade = open_arcade(game, mode, difficulty)
-        colours = rgb_table(arcade.machine.pal)
+        session = open_session(game, int(time.time()) if seed is None else seed, mode, difficulty)
+        if record:
+            stack.callback(_save, session, Path(record))
+        colours = rgb_table(session.arcade.machine.pal)
         keys = stack.enter_context(game_terminal())
-        return _play(arcade, colours, keys, Path(game).stem)
+        return _play(session, colours, keys, Path(game).stem)
 
 
-def _play(arcade: Arcade, colours: np.ndarray, keys: int, name: str) -> int:
-    keyboard, score, best, frame, paused = Keyboard(), 0, 0, 0, False
+def _save(session: Session, path: Path) -> None:
+    try:
+        session.recording().save(path)
+    except (ValueError, OSError) as error:
+        raise UsageError(f"{path} cannot be written: {error}") from error
+
+
+def _play(session: Session, colours: np.ndarray, keys: int, name: str) -> int:
+    arcade, keyboard, score, best, frame, paused = session.arcade, Keyboard(), 0, 0, 0, False
     due = time.perf_counter()
     while True:
         now = time.perf_counter()
@@ -166,14 +178,14 @@ def _play(arcade: Arcade, colours: np.ndarray, keys: int, name: str) -> int:
             if command == "quit":
                 return best
             if command == "restart":
-                arcade.reset()
+                session.restart()
                 score = 0
             paused ^= command == "pause"
         if time.perf_counter() < due:
             continue
         due = max(due + 1 / FRAMES_PER_SECOND, now - 0.1)
         if not paused:
-            score += int(arcade.act(keyboard.action(now))[0])
+            score += session.act(keyboard.action(now))
             best = max(best, score)
         frame += 1
         if frame % FRAMES_PER_PICTURE == 0:
@@ -190,6 +202,43 @@ def _status(arcade: Arcade, paused: bool) -> str:
     if arcade.game_over[0]:
         return "game over: r restarts, q quits"
     return "paused: p continues" if paused else "arrows or wasd, space fires, r restarts, p pauses, q quits"
+
+
+def load_recording(path: str) -> Recording:
+    """Read a recording. Errors: UsageError."""
+    from parcade.atari import recording
+
+    try:
+        return recording.load_recording(Path(path))
+    except (ValueError, OSError) as error:
+        raise UsageError(str(error)) from error
+
+
+def watch_recording(path: str) -> None:
+    """Replay a recording in the terminal, in real time. Errors: UsageError, also for an inexact replay."""
+    from parcade.atari.preprocess import rgb_table
+
+    recorded = load_recording(path)
+    if not sys.stdout.isatty():
+        raise UsageError("watch needs a terminal; run it in one, without redirection")
+    score, due = 0, time.perf_counter()
+    sys.stdout.write(ENTER_SCREEN)
+    try:
+        for frame, (session, reward) in enumerate(recorded.replay()):
+            score += reward
+            if frame % FRAMES_PER_PICTURE == 0:
+                points = session.duel.scores if session.duel else (score,)
+                status = f"{recorded.game}   score {' : '.join(map(str, points))}   Ctrl-C quits"
+                _show(session.arcade, rgb_table(session.arcade.machine.pal), status)
+                due = max(due + FRAMES_PER_PICTURE / FRAMES_PER_SECOND, time.perf_counter())
+                time.sleep(max(0.0, due - time.perf_counter()))
+    except KeyboardInterrupt:
+        pass
+    except ValueError as error:
+        raise UsageError(f"{path}: {error}") from error
+    finally:
+        sys.stdout.write(LEAVE_SCREEN)
+        sys.stdout.flush()
 
 
 def _show(arcade: Arcade, colours: np.ndarray, status: str) -> None:

@@ -39,6 +39,7 @@ scale
 topology
 train
 agent
+duels
 evaluate learning
 suite
 play bench data_parallel

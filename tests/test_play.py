@@ -11,6 +11,7 @@ import time
 
 import numpy as np
 
+from parcade.atari.recording import load_recording
 from parcade.play import HOLD_SECONDS, Keyboard, shrunk
 
 PATIENCE_SECONDS = 400  # the first call may compile
@@ -96,8 +97,9 @@ class Terminal:
         os.close(self.inner)
 
 
-def test_playing_in_a_terminal_shows_the_game_and_restores_the_terminal():
-    with Terminal("play", "pong") as terminal:
+def test_playing_in_a_terminal_shows_the_game_restores_the_terminal_and_is_recorded(tmp_path):
+    recording = tmp_path / "pong.json"
+    with Terminal("play", "pong", "--seed", "7", "--record", str(recording)) as terminal:
         terminal.read_until(b"score 0")
         assert termios.tcgetattr(terminal.inner)[3] & termios.ECHO == 0
         os.write(terminal.keys, b"p")
@@ -107,6 +109,10 @@ def test_playing_in_a_terminal_shows_the_game_and_restores_the_terminal():
         assert termios.tcgetattr(terminal.inner) == terminal.before
         assert b"\x1b[?1049l" in terminal.shown
         assert b"best score" in terminal.shown
+    assert load_recording(recording).seed == 7 and load_recording(recording).frames > 0
+    with Terminal("watch", str(recording)) as terminal:
+        assert terminal.end() == 0
+        assert b"pong   score 0   Ctrl-C quits" in terminal.shown
 
 
 def test_the_terminal_is_restored_when_playing_is_killed():

@@ -2,10 +2,13 @@
 
 `Arcade(game, n)` corresponds to ale-py's loadROM on n consoles, including the reset that loadROM performs.
 `reset()` corresponds to reset_game. `reset(seed=s)` sets random_seed, reloads the ROM and resets. `act`
-corresponds to ale-py's act with frame_skip 1.
+corresponds to ale-py's act with frame_skip 1. In addition, `act` takes the actions of a second player, and
+`press` holds the console's switches.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +21,8 @@ from .state import (
     LINE_WORDS,
     LIVES,
     MODE,
+    PRESSED_RESET,
+    PRESSED_SELECT,
     RAM_BYTES,
     TERMINAL,
     VERSION,
@@ -30,13 +35,20 @@ class Arcade:
     """`num_consoles` consoles that run one ROM, given by game name or path.
 
     They run on the CPU; `DeviceArcade` (`cuda/arcade.py`) runs them on a GPU. A ROM that is not a known game
-    runs without rules. Errors: ValueError for an unknown game, or for wrong shapes.
+    runs without rules. `rules_instead` replaces keys of the game's row of `games.json`, see `games.py`.
+    Errors: ValueError for an unknown game, or for wrong shapes.
     """
 
-    def __init__(self, game: str | Path, num_consoles: int, repeat_action_probability: float = 0.0):
+    def __init__(
+        self,
+        game: str | Path,
+        num_consoles: int,
+        repeat_action_probability: float = 0.0,
+        rules_instead: Mapping[str, Any] | None = None,
+    ):
         if num_consoles < 1:
             raise ValueError(f"num_consoles={num_consoles}: expected at least 1")
-        self.machine = engine_cpu.build_machine(game, repeat_action_probability)
+        self.machine = engine_cpu.build_machine(game, repeat_action_probability, rules_instead)
         self.num_consoles = num_consoles
         self.height = self.machine.height
         self.arrays: dict[str, np.ndarray] = allocate(num_consoles, self.height)
@@ -88,19 +100,34 @@ class Arcade:
         for e in np.flatnonzero(mask):
             engine_cpu.reset_console(int(e), *self._rows(), self.machine.rom, self.machine.program)
 
-    def act(self, actions: np.ndarray) -> np.ndarray:
+    def act(self, actions: np.ndarray, actions_b: np.ndarray | None = None) -> np.ndarray:
         """Play one frame with ale-py action ids, int `[n]` (0-17); return the rewards, int32 `[n]`.
 
-        A console whose episode is over does not run, and its reward is 0.
+        actions: player A's, who plays ale-py's games. actions_b: player B's, with the other joystick or
+        paddle; None leaves it alone. Rewards are player A's. A console whose episode is over does not run,
+        and its reward is 0.
         """
-        actions = np.ascontiguousarray(np.broadcast_to(actions, (self.num_consoles,)), np.int64)
-        if actions.min() < 0 or actions.max() > 17:
-            raise ValueError(f"actions from {actions.min()} to {actions.max()}; expected 0 to 17")
+        both = np.zeros((self.num_consoles, 2), np.int64)
+        both[:, 0] = actions
+        if actions_b is not None:
+            both[:, 1] = actions_b
+        if both.min() < 0 or both.max() > 17:
+            raise ValueError(f"actions from {both.min()} to {both.max()}; expected 0 to 17")
         rewards = np.zeros(self.num_consoles, np.int32)
         engine_cpu.act_many(
-            0, self.num_consoles, *self._rows(), self.machine.rom, self.machine.program, actions, rewards
+            0, self.num_consoles, *self._rows(), self.machine.rom, self.machine.program, both, rewards
         )
         return rewards
+
+    def press(self, *, select: bool | np.ndarray = False, reset: bool | np.ndarray = False) -> None:
+        """Hold the switches SELECT and RESET, bool `[n]`, in all following frames until the next call.
+
+        A cartridge reads its switches once per frame, or every few frames; RESET starts its game without a
+        system reset. The game's rules do not notice a restart: `game_over` and the score of the rewards
+        belong to the game that `reset` started.
+        """
+        self.arrays["state"][:, PRESSED_SELECT] = select
+        self.arrays["state"][:, PRESSED_RESET] = reset
 
     @property
     def ram(self) -> np.ndarray:

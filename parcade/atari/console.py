@@ -12,6 +12,7 @@ from . import bus, cartridge, cpu6507, mt19937, riot, rules, tia
 from .jit import CHIPS, CONSOLE, inlined, kernel, separate, stand_alone
 from .state import (
     ACTION,
+    ACTION_B,
     CHARGE_AT_ONCE,
     CHARGE_NEVER,
     CPU_JAMMED,
@@ -57,7 +58,6 @@ from .state import (
 )
 
 INSTRUCTION_LIMIT = 25000  # per call of `run_update`
-DRAWS_A_FRAME = 2  # random numbers of the sticky stream per frame
 PADDLE_STEP = 23000  # change of a paddle's resistance per frame
 SYSTEM_SEED = 4753849
 DETECTION_FRAMES = 60
@@ -140,39 +140,56 @@ def _set_switches(s, difficulty):
     s[IN_SWCHB] = switches
 
 
-@separate("void(int32[::1], int64)")
-def apply_controls(s, action):
-    """Set the chips' inputs from player A's joystick action or paddle movement and the console switches."""
+@inlined
+def _turn_paddle(s, paddle, keys):
+    """Move the paddle in word `paddle` by the left and right keys; return its charge cycles."""
+    resistance = np.int64(s[paddle])
+    if keys & 8:
+        resistance -= PADDLE_STEP
+    if keys & 4:
+        resistance += PADDLE_STEP
+    resistance = min(max(resistance, np.int64(s[PADDLE_MIN])), np.int64(s[PADDLE_MAX]))
+    s[paddle] = resistance
+    return _charge_cycles(resistance)
+
+
+@separate("void(int32[::1], int64, int64)")
+def apply_controls(s, action, action_b):
+    """Set the chips' inputs from the joystick actions or paddle movements and the console switches.
+
+    Joysticks: player A has the left port (SWCHA bits 4-7, INPT4), player B the right port (SWCHA bits 0-3,
+    INPT5). Paddles: both are in the left port, player A's with INPT0 and the button SWCHA bit 7, player B's
+    with INPT1 and bit 6. `ROM_SWAP_PORTS` and `ROM_SWAP_PADDLES` exchange the players.
+    """
     stand_alone()
-    keys = JOYSTICK[action]
-    fire = keys & 16
+    swap = s[ROM_SWAP_PADDLES] != 0 or s[ROM_SWAP_PORTS] != 0
+    left, right = JOYSTICK[action], JOYSTICK[action_b]  # keys of the left joystick or paddle, and the right
+    if swap:
+        left, right = right, left
     port_a = np.int64(0xFF)
     s[IN_INPT4] = 0x80
     s[IN_INPT5] = 0x80
     for i in range(4):
         s[IN_CHARGE + i] = CHARGE_NEVER
     if s[ROM_LEFT_PADDLES] != 0 or s[ROM_RIGHT_PADDLES] != 0:
-        resistance = np.int64(s[PADDLE_A])
-        if keys & 8:
-            resistance -= PADDLE_STEP
-        if keys & 4:
-            resistance += PADDLE_STEP
-        resistance = min(max(resistance, np.int64(s[PADDLE_MIN])), np.int64(s[PADDLE_MAX]))
-        s[PADDLE_A] = resistance
-        swap = s[ROM_SWAP_PADDLES] != 0
+        charge_left = _turn_paddle(s, PADDLE_B if swap else PADDLE_A, left)
+        charge_right = _turn_paddle(s, PADDLE_A if swap else PADDLE_B, right)
         if s[ROM_LEFT_PADDLES] != 0:
-            s[IN_CHARGE + (1 if swap else 0)] = _charge_cycles(resistance)
-            s[IN_CHARGE + (0 if swap else 1)] = _charge_cycles(np.int64(s[PADDLE_B]))
-            if fire:
-                port_a &= ~0x40 if swap else ~0x80
+            s[IN_CHARGE] = charge_left
+            s[IN_CHARGE + 1] = charge_right
+            if left & 16:
+                port_a &= ~0x80
+            if right & 16:
+                port_a &= ~0x40
         if s[ROM_RIGHT_PADDLES] != 0:
             s[IN_CHARGE + 2] = CHARGE_AT_ONCE
             s[IN_CHARGE + 3] = CHARGE_AT_ONCE
     else:
-        swap = s[ROM_SWAP_PORTS] != 0
-        port_a &= ~((keys & 15) if swap else (keys & 15) << 4)
-        if fire:
-            s[IN_INPT5 if swap else IN_INPT4] = 0
+        port_a &= ~((left & 15) << 4 | right & 15)
+        if left & 16:
+            s[IN_INPT4] = 0
+        if right & 16:
+            s[IN_INPT5] = 0
     s[IN_SWCHA] = port_a
     _set_switches(s, np.int64(s[DIFFICULTY]))
 
@@ -230,46 +247,52 @@ def power_on(s, memory, rom, screen, random):
 
 
 @kernel
-def _frame_with_rules(s, memory, rom, screen, program, action):
+def _frame_with_rules(s, memory, rom, screen, program, action, action_b):
     stand_alone()
-    apply_controls(s, action)
+    apply_controls(s, action, action_b)
     run_update(s, memory, rom, screen)
     rules.execute(s, memory, program, program[rules.AT_STEP])
 
 
 @kernel
 def repeats(s, stream):
-    """Return whether the previous action replaces the new one; draws twice from the sticky `stream`."""
+    """Return whether a player's previous action replaces the new one; draws from the sticky `stream`."""
     stand_alone()
     threshold = np.int64(s[STICKY_THRESHOLD + 1]) << 31 | np.int64(s[STICKY_THRESHOLD])
-    drawn = mt19937.draw(stream)
-    mt19937.skip(stream, DRAWS_A_FRAME - 1)
-    return drawn < threshold
+    return mt19937.draw(stream) < threshold
+
+
+@inlined
+def _legal(program, action):
+    """Return `action`, or NOOP if the game has no such action."""
+    illegal = action > 17 or (program[rules.FIRE_ILLEGAL] != 0 and JOYSTICK[action] & 16)
+    return np.int64(NOOP) if illegal else action
 
 
 @separate(f"int64({CHIPS}, int32[::1])")
 def play_frame(s, memory, rom, screen, program):
-    """Play one frame with the action in `s[ACTION]`; return the reward."""
+    """Play one frame with the actions in `s[ACTION]` and `s[ACTION_B]`; return the reward."""
     stand_alone()
-    action = np.int64(s[ACTION])
-    if action > 17 or (program[rules.FIRE_ILLEGAL] != 0 and JOYSTICK[action] & 16):
-        action = np.int64(NOOP)
-    _frame_with_rules(s, memory, rom, screen, program, action)
+    action = _legal(program, np.int64(s[ACTION]))
+    action_b = _legal(program, np.int64(s[ACTION_B]))
+    _frame_with_rules(s, memory, rom, screen, program, action, action_b)
     s[FRAME_NUMBER] += 1
     s[EPISODE_FRAME_NUMBER] += 1
     return np.int64(s[REWARD])
 
 
-@separate(f"int64({CONSOLE}, int64)")
-def act(s, memory, rom, screen, random, program, action):
-    """Play one frame with `action` (0-17), possibly replaced by the previous one; return the reward.
+@separate(f"int64({CONSOLE}, int64, int64)")
+def act(s, memory, rom, screen, random, program, action, action_b):
+    """Play one frame with two players' actions (0-17), each possibly replaced by the player's previous one.
 
-    Every call draws two numbers from the sticky stream: also when no action repeats, and after the episode
-    has ended, when no frame runs.
+    Returns the reward, which is player A's. Every call draws two numbers from the sticky stream, one for each
+    player: also when no action repeats, and after the episode has ended, when no frame runs.
     """
     stand_alone()
     if not repeats(s, random[STICKY_STREAM]):
         s[ACTION] = action
+    if not repeats(s, random[STICKY_STREAM]):
+        s[ACTION_B] = action_b
     if s[TERMINAL] != 0:
         return np.int64(0)
     return play_frame(s, memory, rom, screen, program)
@@ -281,9 +304,10 @@ def _soft_reset(s, memory, rom, screen, program):
     stand_alone()
     s[PRESSED_RESET] = 1
     for _ in range(4):
-        _frame_with_rules(s, memory, rom, screen, program, NOOP)
+        _frame_with_rules(s, memory, rom, screen, program, NOOP, NOOP)
     s[PRESSED_RESET] = 0
     s[ACTION] = NOOP
+    s[ACTION_B] = NOOP
 
 
 @kernel
@@ -292,10 +316,10 @@ def _press_select(s, memory, rom, screen, program, frames):
     stand_alone()
     s[PRESSED_SELECT] = 1
     for _ in range(frames):
-        apply_controls(s, NOOP)
+        apply_controls(s, NOOP, NOOP)
         run_update(s, memory, rom, screen)
     s[PRESSED_SELECT] = 0
-    _frame_with_rules(s, memory, rom, screen, program, NOOP)
+    _frame_with_rules(s, memory, rom, screen, program, NOOP, NOOP)
     s[FRAME_NUMBER] += 1
     s[EPISODE_FRAME_NUMBER] += 1
 
@@ -320,7 +344,7 @@ def _select_mode(s, memory, rom, screen, random, program):
         return
     if procedure == rules.BERZERK_MODE:
         for _ in range(20):
-            act(s, memory, rom, screen, random, program, NOOP)
+            act(s, memory, rom, screen, random, program, NOOP, NOOP)
     if program[rules.SOFT_RESET_FIRST] != 0:
         _soft_reset(s, memory, rom, screen, program)
     if program[rules.SELECT_FIRST] != 0:
@@ -330,7 +354,7 @@ def _select_mode(s, memory, rom, screen, random, program):
         if procedure == rules.ADVENTURE_MODE:
             frames = 2 + (mt19937.draw(random[STICKY_STREAM]) & 0xFF)
             _press_select(s, memory, rom, screen, program, frames)
-            act(s, memory, rom, screen, random, program, NOOP)
+            act(s, memory, rom, screen, random, program, NOOP, NOOP)
         else:
             _press_select(s, memory, rom, screen, program, np.int64(program[rules.SELECT_FRAMES]))
     rules.execute(s, memory, program, program[rules.AT_AFTER_MODE])
@@ -343,32 +367,40 @@ def _cursor_down(s, memory, rom, screen, random, program):
     stand_alone()
     before = memory[0x30]
     for _ in range(1000):
-        act(s, memory, rom, screen, random, program, DOWN)
-        act(s, memory, rom, screen, random, program, NOOP)
+        act(s, memory, rom, screen, random, program, DOWN, NOOP)
+        act(s, memory, rom, screen, random, program, NOOP, NOOP)
         if memory[0x30] != before:
             break
 
 
 @kernel
+def _set_option(s, memory, rom, screen, random, program, bit, wanted):
+    """Press RIGHT or LEFT in Double Dunk's menu until the option with this bit of $80 is `wanted`, 0 or 1."""
+    stand_alone()
+    for _ in range(1000):
+        if (1 if memory[0x00] & bit else 0) == wanted:
+            break
+        act(s, memory, rom, screen, random, program, RIGHT if wanted else LEFT, NOOP)
+        act(s, memory, rom, screen, random, program, NOOP, NOOP)
+
+
+@kernel
 def _select_double_dunk(s, memory, rom, screen, random, program):
-    """Select Double Dunk's mode: each of its four bits sets one menu option."""
+    """Select Double Dunk's mode: four bits set one menu option each, and bit 4 selects two players."""
     stand_alone()
     _press_select(s, memory, rom, screen, program, np.int64(1))
+    if s[MODE] & 16:
+        _set_option(s, memory, rom, screen, random, program, np.int64(0x40), 1)
     _cursor_down(s, memory, rom, screen, random, program)
     _cursor_down(s, memory, rom, screen, random, program)
     for option in range(4):
         if option > 0:
             _cursor_down(s, memory, rom, screen, random, program)
         bit = np.int64(0x08 if option == 0 else 0x10 if option == 1 else 0x04 if option == 2 else 0x20)
-        wanted = s[MODE] >> option & 1
-        for _ in range(1000):
-            if (1 if memory[0x00] & bit else 0) == wanted:
-                break
-            act(s, memory, rom, screen, random, program, RIGHT if wanted else LEFT)
-            act(s, memory, rom, screen, random, program, NOOP)
+        _set_option(s, memory, rom, screen, random, program, bit, s[MODE] >> option & 1)
     _soft_reset(s, memory, rom, screen, program)
-    act(s, memory, rom, screen, random, program, UPFIRE)
-    act(s, memory, rom, screen, random, program, NOOP)
+    act(s, memory, rom, screen, random, program, UPFIRE, NOOP)
+    act(s, memory, rom, screen, random, program, NOOP, NOOP)
 
 
 @kernel
@@ -387,7 +419,7 @@ def _select_video_cube(s, memory, rom, screen, random, program):
         for _ in range(1000):
             if 10 * np.int64(memory[0x1F] >> 4) + np.int64(memory[0x1F] & 15) == cube:
                 break
-            act(s, memory, rom, screen, random, program, RIGHT)
+            act(s, memory, rom, screen, random, program, RIGHT, NOOP)
 
 
 @separate(f"void({CONSOLE})")
@@ -399,7 +431,7 @@ def reset_game(s, memory, rom, screen, random, program):
     s[PADDLE_B] = s[PADDLE_A]
     system_reset(s, memory, rom, screen, random)
     for _ in range(60):
-        _frame_with_rules(s, memory, rom, screen, program, NOOP)
+        _frame_with_rules(s, memory, rom, screen, program, NOOP, NOOP)
     _soft_reset(s, memory, rom, screen, program)
     rules.execute(s, memory, program, program[rules.AT_RESET])
     if program[rules.MODE_PROCEDURE] != rules.NO_MODES:
@@ -408,5 +440,7 @@ def reset_game(s, memory, rom, screen, random, program):
     for i in range(program[rules.NUM_STARTS]):
         action = np.int64(program[program[rules.START_AT] + i])
         s[PRESSED_RESET] = 1 if action == RESET_ACTION else 0
-        _frame_with_rules(s, memory, rom, screen, program, NOOP if action == RESET_ACTION else action)
+        if action == RESET_ACTION:
+            action = np.int64(NOOP)
+        _frame_with_rules(s, memory, rom, screen, program, action, NOOP)
         s[PRESSED_RESET] = 0

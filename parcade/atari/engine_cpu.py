@@ -5,8 +5,9 @@
 
 import hashlib
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -67,10 +68,13 @@ class Machine(NamedTuple):
     pal: bool
 
 
-def build_machine(game: str | Path, repeat_action_probability: float = 0.0) -> Machine:
+def build_machine(
+    game: str | Path, repeat_action_probability: float = 0.0, rules_instead: Mapping[str, Any] | None = None
+) -> Machine:
     """Load a ROM by game name or path and power on a console.
 
-    An unknown ROM image runs without rules, after a warning: rewards are 0 and episodes never end.
+    `rules_instead` replaces keys of the game's row of `games.json`. An unknown ROM image runs without rules,
+    after a warning: rewards are 0 and episodes never end.
     Errors: ValueError for an unknown game, FileNotFoundError if the ROM is missing.
     """
     if not 0.0 <= repeat_action_probability <= 1.0:
@@ -79,7 +83,7 @@ def build_machine(game: str | Path, repeat_action_probability: float = 0.0) -> M
     path = games.find_rom(game)
     image = path.read_bytes()
     name = games.game_of_image(image)
-    row = games.load_games()[name] if name else {}
+    row = {**(games.load_games()[name] if name else {}), **(rules_instead or {})}
     if name is None:
         warnings.warn(
             f"{path.name} is not a known game: it runs without rules (reward 0, episodes never end)",
@@ -159,13 +163,13 @@ def reset_console(e, state, memory, screen, random, rom, program):
     console.reset_game(state[e], memory[e], rom, screen[e], random[e], program)
 
 
-@separate(f"void(int64, int64, {ROWS}, uint8[::1], int32[::1], int64[::1], int32[::1])")
+@separate(f"void(int64, int64, {ROWS}, uint8[::1], int32[::1], int64[:, ::1], int32[::1])")
 def act_many(first, last, state, memory, screen, random, rom, program, actions, rewards_out):
-    """Play one frame of consoles `first` .. `last` - 1 with ale-py action ids."""
+    """Play one frame of consoles `first` .. `last` - 1 with both players' ale-py action ids, int64 [n, 2]."""
     stand_alone()
     for e in range(first, last):
         rewards_out[e] = console.act(
-            state[e], memory[e], rom, screen[e], random[e], program, np.int64(actions[e])
+            state[e], memory[e], rom, screen[e], random[e], program, actions[e, 0], actions[e, 1]
         )
 
 
@@ -266,9 +270,8 @@ def begin_episode(s, memory, screen, random, rom, program, fire, noop_max):
             starting = False
             continue
         firing = fire and frame == 0
-        console.act(
-            s, memory, rom, screen, random, program, np.int64(console.FIRE if firing else console.NOOP)
-        )
+        action = np.int64(console.FIRE if firing else console.NOOP)
+        console.act(s, memory, rom, screen, random, program, action, console.NOOP)
         starting = s[TERMINAL] != 0 and not firing
         frame += 1
 
@@ -296,7 +299,7 @@ def play_step(
     pictures = 2
     for skip in range(frame_skip, 0, -1):
         s[OBSERVED] = 1 if draws and skip <= 2 else 0
-        reward += console.act(s, memory, rom, screen, random, program, action)
+        reward += console.act(s, memory, rom, screen, random, program, action, console.NOOP)
         frames += 1
         life_lost = s[LIVES] < lives and s[LIVES] > 0
         over = s[TERMINAL] != 0 or frames >= frames_left or (episodic_life and life_lost)

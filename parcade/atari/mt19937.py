@@ -49,19 +49,3 @@ def draw(stream):
     word ^= (word << np.uint32(15)) & np.uint32(0xEFC60000)
     word ^= word >> np.uint32(18)
     return np.int64(word & np.uint32(0xFFFFFFFF))
-
-
-@kernel
-def skip(stream, count):
-    """Skip `count` outputs."""
-    stand_alone()
-    index = np.int64(stream[624])
-    left = np.int64(count)
-    while left > 0:
-        if index >= 624:
-            _twist(stream)
-            index = np.int64(0)
-        passed = min(left, 624 - index)
-        index += passed
-        left -= passed
-    stream[624] = np.uint32(index)

@@ -43,7 +43,8 @@ def _chip_ranges() -> dict[int, tuple[int, int]]:
     for first in (st.DPC_TOP, st.DPC_BOTTOM, st.DPC_FLAG, st.DPC_MUSIC):
         ranges |= dict.fromkeys(range(first, first + 8), BYTE)
     ranges |= dict.fromkeys(range(st.DPC_COUNTER, st.DPC_COUNTER + 8), (0, 0x7FF))
-    ranges |= {st.DPC_RANDOM: BYTE, st.ACTION: (0, 255), st.DIFFICULTY: (0, 3), st.MODE: (0, 2**16)}
+    ranges |= {st.DPC_RANDOM: BYTE, st.DIFFICULTY: (0, 3), st.MODE: (0, 2**16)}
+    ranges |= dict.fromkeys((st.ACTION, st.ACTION_B), BYTE)
     ranges |= dict.fromkeys((st.PADDLE_A, st.PADDLE_B, st.PADDLE_MIN, st.PADDLE_MAX), (0, 2**24))
     ranges |= dict.fromkeys((st.FRAME_NUMBER, st.EPISODE_FRAME_NUMBER), (0, 2**31 - 1))
     return ranges | dict.fromkeys((st.PRESSED_RESET, st.PRESSED_SELECT, st.TERMINAL), BIT)

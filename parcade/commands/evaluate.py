@@ -82,10 +82,10 @@ def evaluate(arguments: list[str]) -> int:
 
 @dataclass(frozen=True)
 class WatchFlags:
-    """Watch a trained agent play in the terminal."""
+    """Watch a trained agent play in the terminal, or replay a recording."""
 
     run: Annotated[str, "positional"]
-    """The run's directory, or zoo:NAME for an agent of this package."""
+    """The run's directory, zoo:NAME for an agent of this package, or a recording of parcade play or duel."""
     games: int = 1
     """Number of episodes."""
     env: str = ""
@@ -108,5 +108,10 @@ def watch(arguments: list[str]) -> int:
     from parcade.flags import parse
 
     flags = parse(WatchFlags, arguments, prog="parcade watch")
+    if Path(flags.run).is_file():
+        from parcade.play import watch_recording
+
+        watch_recording(flags.run)
+        return 0
     show(load(flags.run, flags.env), games=flags.games, seed=flags.seed, greedy=flags.greedy)
     return 0

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
+
+from parcade.errors import UsageError
 
 
 @dataclass(frozen=True)
@@ -16,6 +19,18 @@ class PlayFlags:
     """The cartridge's game mode."""
     difficulty: int | None = None
     """The difficulty switches: bit 0 is the left one, bit 1 the right one."""
+    seed: int | None = None
+    """Seed of the console; by default the time."""
+    record: str = ""
+    """Write what is played to this file; parcade watch FILE replays it."""
+
+    def __post_init__(self) -> None:
+        if self.seed is not None and not 0 <= self.seed < 2**32:
+            raise UsageError(f"seed={self.seed} is out of range; use 0 to {2**32 - 1}")
+        if not Path(self.record).parent.is_dir():
+            raise UsageError(
+                f"record: directory {Path(self.record).parent} does not exist; create it or use another path"
+            )
 
 
 def play(arguments: list[str]) -> int:
@@ -24,6 +39,8 @@ def play(arguments: list[str]) -> int:
     from parcade.play import play as play_game
 
     flags = parse(PlayFlags, arguments, prog="parcade play")
-    best = play_game(flags.game, mode=flags.mode, difficulty=flags.difficulty)
-    print(f"best score {best}")
+    best = play_game(
+        flags.game, mode=flags.mode, difficulty=flags.difficulty, seed=flags.seed, record=flags.record
+    )
+    print(f"best score {best}" + (f"; recorded in {flags.record}" if flags.record else ""))
     return 0

@@ -71,6 +71,6 @@ def play_rubbish(guarded: Guarded, kind: int, random: np.random.Generator) -> in
 
 
 def _play(rows: tuple[np.ndarray, ...], random: np.random.Generator) -> None:
-    for action in random.integers(0, 18, FRAMES):
-        console.apply_controls(rows[0], int(action))
+    for action, action_b in random.integers(0, 18, (FRAMES, 2)).tolist():
+        console.apply_controls(rows[0], action, action_b)
         console.run_update(*rows[:4])

@@ -17,6 +17,8 @@ from ..state import (
     LINE_WORDS,
     LIVES,
     MODE,
+    PRESSED_RESET,
+    PRESSED_SELECT,
     TERMINAL,
     VERSION,
 )
@@ -73,16 +75,23 @@ class DeviceArcade(Arcade):
             arcade_kernels.reset_thread, self.num_consoles, self._game, self._consoles, self.threads.put(mask)
         )
 
-    def act(self, actions: Any) -> Any:
+    def act(self, actions: Any, actions_b: Any | None = None) -> Any:
         """Emulate one video frame with ale-py action ids, int `[n]`; return rewards, a device int32 `[n]`.
 
         Actions that are already on the device are not checked on the host: a value outside 0-17 acts as 0.
+        Errors: ValueError for actions of player B, whose controls are connected on the CPU only.
         """
+        if actions_b is not None:
+            raise ValueError("player B's controls are connected on the CPU only; use device='cpu'")
         actions = self.threads.take(actions, self.num_consoles)
         self.threads.launch(
             arcade_kernels.act_thread, self.num_consoles, self._game, self._consoles, actions, self._rewards
         )
         return self.threads.share(self._rewards)
+
+    def press(self, *, select: bool | np.ndarray = False, reset: bool | np.ndarray = False) -> None:
+        self._write_register(PRESSED_SELECT, select)
+        self._write_register(PRESSED_RESET, reset)
 
     def _register(self, word: int) -> Any:
         return self.threads.share(self._consoles.registers[word])

@@ -26,7 +26,14 @@ def act_thread(e, s, ram, game, consoles, actions, rewards_out):
     load(e, s, ram, consoles)
     s[OBSERVED] = 1
     rewards_out[e] = console.act(
-        s, ram, game.rom, consoles.screens[e], consoles.random[e], game.program, np.int64(actions[e])
+        s,
+        ram,
+        game.rom,
+        consoles.screens[e],
+        consoles.random[e],
+        game.program,
+        np.int64(actions[e]),
+        console.NOOP,
     )
     s[OBSERVED] = 0
     store(e, s, ram, consoles)

@@ -88,7 +88,7 @@ def _play(s, ram, rom, screen, random, program, action, settings, frames_left, k
     third = BLACK
     for left in range(np.int64(settings[FRAME_SKIP]), 0, -1):
         s[OBSERVED] = 1 if left <= 2 else 0
-        reward += console.act(s, ram, rom, screen, random, program, action)
+        reward += console.act(s, ram, rom, screen, random, program, action, console.NOOP)
         frames += 1
         life_lost = s[LIVES] < lives and s[LIVES] > 0
         over = s[TERMINAL] != 0 or frames >= frames_left or (settings[EPISODIC_LIFE] != 0 and life_lost)

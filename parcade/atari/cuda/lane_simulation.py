@@ -175,7 +175,7 @@ class Lanes:
         program = self.machine.program
         for row, action in zip(self.rows, actions, strict=True):
             row.s[st.ACTION] = action
-            console.apply_controls(row.s, int(action))
+            console.apply_controls(row.s, int(action), 0)
             console.begin_update(row.s)
         played = play_group(self.rows, self.code, console.INSTRUCTION_LIMIT)
         for row in self.rows:

@@ -92,7 +92,7 @@ def trace_frames(s, memory, rom, screen, random, program, actions, notes_out):
     stand_alone()
     console.reset_game(s, memory, rom, screen, random, program)
     for action in actions:
-        console.apply_controls(s, action)
+        console.apply_controls(s, action, console.NOOP)
         trace_update(s, memory, rom, screen, notes_out)
         rules.execute(s, memory, program, program[rules.AT_STEP])
         if s[TERMINAL] != 0:

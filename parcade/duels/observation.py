@@ -1,0 +1,75 @@
+"""What an agent observes in a duel: the frames of one side as its training environment would show them.
+
+The native backend computes observations in compiled code for many consoles that step together. In a duel,
+two agents with different settings look at the same frames from two sides, so this module computes them from
+pictures, in NumPy. A test compares the two byte by byte.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from parcade.atari.preprocess import Resize, level_tables, resize_to
+from parcade.envs.native import console_settings
+from parcade.envs.settings import EnvSettings
+from parcade.envs.views import karpathy_difference
+from parcade.errors import UsageError
+
+
+def resized(levels: np.ndarray, resize: Resize) -> np.ndarray:
+    """Return levels ``[lines, 160]`` uint8 resized by area, uint8, in the order of ``preprocess.observe``."""
+    lines, columns = int(resize.whole[0]), int(resize.whole[1])
+    if lines:
+        blocks = levels.reshape(levels.shape[0] // lines, lines, levels.shape[1] // columns, columns)
+        total = blocks.sum((1, 3), dtype=np.int64)
+        if lines == columns == 2:
+            return ((total + 2) >> 2).astype(np.uint8)
+        return np.rint(total.astype(np.float32) * (np.float32(1) / np.float32(lines * columns))).astype(
+            np.uint8
+        )
+    taps = len(resize.column_weight)
+    level = np.pad(levels, ((0, 0), (0, taps))).astype(np.float32)
+    sums = level[:, resize.column_start] * resize.column_weight[0]
+    for tap in range(1, taps):
+        sums += level[:, resize.column_start + tap] * resize.column_weight[tap]
+    sums = np.pad(sums, ((0, resize.row_weight.shape[1]), (0, 0)))
+    total = sums[resize.row_start] * resize.row_weight[:, 0, None]
+    for tap in range(1, resize.row_weight.shape[1]):
+        total += sums[resize.row_start + tap] * resize.row_weight[:, tap, None]
+    return np.clip(np.rint(total), 0, 255).astype(np.uint8)
+
+
+class Eyes:
+    """The frame stack of one player in n matches.
+
+    Errors: UsageError for observations ``ram``: RAM cannot be seen from the other side.
+    """
+
+    def __init__(self, settings: EnvSettings, num_matches: int, height: int, *, pal: bool) -> None:
+        if settings.observations == "ram":
+            raise UsageError(
+                "the agent observes RAM, which has no other side; use agents that observe images"
+            )
+        self._settings = settings
+        self.pools = settings.max_pool and settings.frame_skip > 1  # a step of one frame has no other
+        self._levels = level_tables(console_settings(settings)["obs_type"], pal)
+        self._resize = resize_to(height, settings.image_height, settings.image_width)
+        self._stacks = np.zeros((num_matches, *settings.stack_shape), np.uint8)
+
+    def look(self, match: int, last: np.ndarray, before: np.ndarray | None = None) -> None:
+        """Push a frame on the stack of a match, pooled with the one before if the settings ask for it.
+
+        last, before: palette indices ``[lines, 160]``; at the start of a match there is no frame before.
+        """
+        pictures = np.stack([last] if before is None or not self.pools else [last, before])
+        levels = self._levels[:, pictures].max(1)  # [channels, lines, 160]
+        frame = np.stack([resized(channel, self._resize) for channel in levels], -1)
+        stack = self._stacks[match]
+        stack[:-1] = stack[1:]
+        stack[-1] = frame.reshape(stack[-1].shape)
+
+    def observations(self) -> np.ndarray:
+        """Return the observations of all matches ``[n, ...]``."""
+        if self._settings.observations == "karpathy_2016":
+            return karpathy_difference(self._stacks)
+        return self._stacks

@@ -1,0 +1,152 @@
+"""Players of a duel: a trained agent, uniformly random actions, and a script for some games."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from parcade.agent import Agent
+from parcade.atari.console import JOYSTICK
+from parcade.atari.duel import Duel
+from parcade.atari.settings import VectorSettings
+from parcade.duels.observation import Eyes
+from parcade.envs.native import console_settings
+from parcade.errors import UsageError
+
+SIDES = ("A", "B")
+HOLD_FRAMES = 4  # frames that a random action is held
+SERVE_FRAMES = 30  # a player serves at the latest this many frames after it can
+FIRE = 16  # in `JOYSTICK`
+NOOP, UP, RIGHT, LEFT, DOWN = 0, 2, 3, 4, 5
+
+
+class Player(Protocol):
+    """One participant, in all its matches at the same time."""
+
+    name: str
+
+    def begin(self, duels: list[Duel], side: str, seed: int) -> None:
+        """Take a side, ``A`` or ``B``, in n matches that are about to start."""
+
+    def actions(self) -> list[int]:
+        """Return the action for the next frame of every match, n ale-py action ids as player A uses them."""
+
+
+def with_fire(action: int) -> int:
+    """Return the ale-py action with the fire button pressed, too."""
+    return int(np.flatnonzero(int(JOYSTICK[action]) | FIRE == JOYSTICK)[0])
+
+
+class AgentPlayer:
+    """A trained agent. As player B, it sees the picture from the other side (``OtherSide``)."""
+
+    def __init__(self, run: str, greedy: bool = False) -> None:
+        self.name = Path(run).name
+        self._agent, self._greedy = Agent(run), greedy
+        self._settings = self._agent.config.env
+
+    @property
+    def game(self) -> str:
+        """The game it was trained on."""
+        return self._agent.config.game
+
+    def begin(self, duels: list[Duel], side: str, seed: int) -> None:
+        machine = duels[0].arcade.machine
+        self._duels, self._side, self._frame = duels, side, 0
+        self._eyes = Eyes(self._settings, len(duels), machine.height, pal=machine.pal)
+        actions = VectorSettings(**console_settings(self._settings)).action_set(machine.row)
+        subset = self._settings.action_subset
+        self._action_set = actions[list(subset)] if subset else actions
+        self._before: list[np.ndarray | None] = [None] * len(duels)
+        self._agent.reset(seed)
+
+    def _pictures(self) -> list[np.ndarray]:
+        return [duel.screen if self._side == "A" else duel.screen_b for duel in self._duels]
+
+    def actions(self) -> list[int]:
+        skip = self._settings.frame_skip
+        if self._frame % skip == 0:
+            for match, (last, before) in enumerate(zip(self._pictures(), self._before, strict=True)):
+                self._eyes.look(match, last, before)
+            starts = np.full(len(self._duels), self._frame == 0)
+            chosen = self._agent.act(self._eyes.observations(), starts, self._greedy)
+            self._held = self._action_set[chosen].tolist()
+        elif self._frame % skip == skip - 1 and self._eyes.pools:
+            self._before = self._pictures()
+        self._frame += 1
+        return self._held
+
+
+class RandomPlayer:
+    """Uniformly random actions of the game's minimal set, each held for ``HOLD_FRAMES`` frames."""
+
+    name = "random"
+
+    def begin(self, duels: list[Duel], side: str, seed: int) -> None:
+        self._random = np.random.default_rng([seed, SIDES.index(side)])
+        self._duels, self._frame = duels, 0
+
+    def actions(self) -> list[int]:
+        if self._frame % HOLD_FRAMES == 0:
+            self._held = self._random.choice(self._duels[0].arcade.actions, len(self._duels)).tolist()
+        self._frame += 1
+        return self._held
+
+
+def follow_ball(ram: np.ndarray, side: str, frame: int) -> int:
+    """Pong: keep the paddle at the ball's height. RIGHT moves it up."""
+    ball, paddle = int(ram[0x36]), int(ram[0x33 if side == "A" else 0x32])
+    below = ball - paddle - 4
+    return NOOP if ball == 0 or abs(below) < 3 else LEFT if below > 0 else RIGHT
+
+
+def approach_and_punch(ram: np.ndarray, side: str, frame: int) -> int:
+    """Boxing: stand next to the opponent, one glove at the height of its head, and punch."""
+    own, other = (0, 1) if side == "A" else (1, 0)
+    x, y = int(ram[0x20 + own]), int(ram[0x22 + own])
+    other_x, other_y = int(ram[0x20 + other]), int(ram[0x22 + other])
+    forward = 1 if side == "A" else -1
+    distance = forward * (other_x - x)
+    turned_down = (other_y - y) if side == "A" else (y - other_y)  # as seen with the picture turned
+    if distance > 26:
+        return RIGHT
+    if abs(abs(turned_down) - 14) > 5:
+        return DOWN if (turned_down > 14 or -14 < turned_down < 0) else UP
+    return with_fire(NOOP) if frame % 8 < 4 else NOOP
+
+
+SCRIPTS: dict[str, Callable[[np.ndarray, str, int], int]] = {
+    "pong": follow_ball,
+    "boxing": approach_and_punch,
+}
+"""Per game: an action, as player A uses it, from RAM ``[128]``, the side and the frame."""
+
+
+class ScriptedPlayer:
+    """A short rule per game that reads RAM. Errors: UsageError for a game without one."""
+
+    name = "scripted"
+
+    def begin(self, duels: list[Duel], side: str, seed: int) -> None:
+        game = duels[0].game
+        if game not in SCRIPTS:
+            raise UsageError(
+                f"scripted plays {', '.join(SCRIPTS)}, not {game}; use random or a run directory"
+            )
+        self._script, self._duels, self._side, self._frame = SCRIPTS[game], duels, side, 0
+
+    def actions(self) -> list[int]:
+        self._frame += 1
+        return [self._script(duel.ram, self._side, self._frame) for duel in self._duels]
+
+
+def make_player(name: str, greedy: bool = False) -> Player:
+    """Return ``random``, ``scripted``, or the agent of a run directory. Errors: UsageError."""
+    if name == "random":
+        return RandomPlayer()
+    if name == "scripted":
+        return ScriptedPlayer()
+    return AgentPlayer(name, greedy)
