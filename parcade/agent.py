@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import gymnasium.vector
 import numpy as np
@@ -25,17 +26,21 @@ def load_config(run: Path) -> TrainConfig:
 
 
 class Agent:
-    """The policy of the newest checkpoint, with its recurrent state for the current episodes.
+    """The policy of a checkpoint, by default the newest one, with its recurrent state for the current episodes.
 
     Attributes: ``config`` of the run, ``policy``, ``frames`` of training, and ``acts_greedily``, true if the
     algorithm always takes the likeliest action. A Q policy explores with at most the final epsilon of its
     training.
     """
 
-    def __init__(self, run: str | Path) -> None:
+    def __init__(self, run: str | Path, checkpoint_frames: int | None = None) -> None:
         run = Path(run)
         self.config = load_config(run)
-        directory, state, _ = run_directory.newest_checkpoint(run)
+        if checkpoint_frames is None:
+            directory, state, _ = run_directory.newest_checkpoint(run)
+        else:
+            directory = run_directory.checkpoint_directory(run, checkpoint_frames)
+            state = _read_checkpoint(directory)
         self.frames = int(state["progress"]["frames"])
         algorithm = algorithm_row(self.config.run.algorithm).make
         self.acts_greedily = algorithm.acts_greedily
@@ -104,6 +109,17 @@ class Agent:
         return acted.actions.numpy()
 
 
-def load(run: str | Path) -> Agent:
-    """Load the trained agent of a run directory. Errors: UsageError when it holds no usable checkpoint."""
-    return Agent(run)
+def _read_checkpoint(directory: Path) -> dict[str, Any]:
+    """Return the state of one checkpoint. Errors: UsageError when it is missing or damaged."""
+    try:
+        return run_directory.read_checkpoint(directory)
+    except run_directory.BadCheckpoint as error:
+        raise UsageError(f"{error}; expected one of the checkpoints in {directory.parent}") from None
+
+
+def load(run: str | Path, checkpoint_frames: int | None = None) -> Agent:
+    """Load the trained agent of a run directory: of its newest checkpoint, or of the one at these frames.
+
+    Errors: UsageError when it holds no usable checkpoint.
+    """
+    return Agent(run, checkpoint_frames)

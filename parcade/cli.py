@@ -43,6 +43,11 @@ COMMANDS: dict[str, Command] = {
         "score a trained agent and record a video: eval DIR --episodes 30 --video out.mp4",
     ),
     "watch": Command("evaluate:watch", "DIR [flags]", "watch a trained agent play in the terminal"),
+    "dashboard": Command(
+        "dashboard:dashboard",
+        "[RUNS_DIR] [flags]",
+        "watch runs and their agents in the browser, live: dashboard runs",
+    ),
     "stacks": Command(
         "stacks:stacks", "DIR", "print the Python stacks of every process of a run, on every host"
     ),

@@ -40,6 +40,7 @@ train
 agent
 evaluate
 play bench data_parallel
+web
 commands
 cli
 __main__
