@@ -26,7 +26,7 @@ def load_config(run: Path) -> TrainConfig:
 
 
 class Agent:
-    """The policy of a checkpoint, by default the newest one, with its recurrent state for the current episodes.
+    """The policy of a checkpoint, by default the newest, with its recurrent state for the current episodes.
 
     Attributes: ``config`` of the run, ``policy``, ``frames`` of training, and ``acts_greedily``, true if the
     algorithm always takes the likeliest action. A Q policy explores with at most the final epsilon of its

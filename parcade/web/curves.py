@@ -44,7 +44,7 @@ class Curves:
         points = max(2, min(points, MOST_POINTS))
         if len(names) * len(metrics) > MOST_CURVES:
             raise UsageError(
-                f"{len(names)} runs of {len(metrics)} metrics are more than {MOST_CURVES} curves; choose fewer"
+                f"{len(names)} runs of {len(metrics)} metrics are over {MOST_CURVES} curves; choose fewer"
             )
         budget, complete = MOST_NEW_BYTES, True
         curves: dict[str, dict[str, Any]] = {}

@@ -31,6 +31,7 @@ from parcade.web.stage import Moment, Stage
 from parcade.web.wire import differences, packed, write_message
 
 NICENESS = 10
+"""Of the server and all players: enough of a busy core to play in real time, and no more."""
 MOST_SIDE_BY_SIDE = 12
 FASTEST, SLOWEST = 8.0, 0.1
 OCCLUSION_STEPS = 4
@@ -289,7 +290,6 @@ def _read_commands(commands: queue.SimpleQueue) -> None:
 
 def main() -> int:
     """Play until standard input ends. Errors are written as a message and end the process with code 2."""
-    os.nice(NICENESS)
     out = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # a library that prints must not break the messages
     import torch
@@ -299,6 +299,7 @@ def main() -> int:
     threading.Thread(target=_read_commands, args=(commands,), daemon=True).start()
     try:
         player = Player(Path(sys.argv[1]), out, side_by_side="--all" in sys.argv[2:])
+        os.nice(max(0, NICENESS - os.nice(0)))
         player.play(commands)
     except UsageError as error:
         write_message(out, packed({"type": "problem", "text": str(error), "fatal": True}))

@@ -20,6 +20,8 @@ import numpy as np
 from parcade.web.files import open_regular
 
 TAIL_BYTES = 1 << 15
+SAMPLE_BYTES = 1 << 13
+"""Read for one report in the middle of a file: at least two of them, the first incomplete."""
 MOST_LINE_BYTES = 1 << 16
 MOST_COLUMNS = 500
 """Further names are ignored: a damaged file must not fill the memory."""
@@ -71,8 +73,8 @@ def sampled_reports(path: Path, count: int) -> list[dict[str, float]]:
     try:
         size = os.fstat(descriptor).st_size
         found = []
-        for start in np.linspace(0, max(0, size - TAIL_BYTES), count).astype(int):
-            lines = os.pread(descriptor, TAIL_BYTES // 8, int(start)).split(b"\n")
+        for start in np.linspace(0, max(0, size - SAMPLE_BYTES), count).astype(int):
+            lines = os.pread(descriptor, SAMPLE_BYTES, int(start)).split(b"\n")
             # From the middle of the file, the first line is incomplete.
             whole = lines[1:-1] if start else lines[:-1]
             if whole and (report := parsed(whole[0])) is not None:

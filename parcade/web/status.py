@@ -1,10 +1,10 @@
 """The status of a run, from the files of its directory alone.
 
 Every process of a run rewrites its record with a heartbeat and marks it when it ends properly
-(``cluster.processes``). For a process of this host the kernel says whether it still runs, by its pid and start
-time. For other hosts, a record whose beat does not change is a dead process; beats are compared with each
-other, never with this host's clock, since clocks differ. Only a record seen for the first time is judged by
-its age, until its next beat is due.
+(``cluster.processes``). For a process of this host the kernel says whether it still runs, by its pid and
+start time. For other hosts, a record whose beat does not change is a dead process; beats are compared with
+each other, never with this host's clock, since clocks differ. Only a record seen for the first time is judged
+by its age, until its next beat is due.
 """
 
 from __future__ import annotations

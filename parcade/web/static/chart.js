@@ -78,10 +78,11 @@ export class Chart {
   #grid(paint, ranges, frame, axis, yLabel) {
     const muted = colour("--muted"), rule = colour("--rule");
     const format = axisFormat(axis);
-    const count = Math.max(2, Math.floor((frame.right - frame.left) / 90));
+    const count = Math.max(3, Math.floor((frame.right - frame.left) / 90));
     const atX = axis.endsWith("_seconds") ? timeTicks(ranges.x, count) : ticks(ranges.x, count);
     for (const v of atX) {
-      paint.text(format(v), Math.min(this.toX(v), frame.right - 8), frame.bottom + 6, muted, "center", "top");
+      const isLast = this.toX(v) > frame.right - 24;
+      paint.text(format(v), isLast ? frame.right + RIGHT - 2 : this.toX(v), frame.bottom + 6, muted, isLast ? "right" : "center", "top");
     }
     for (const v of ticks(ranges.y, Math.max(2, Math.floor((frame.bottom - frame.top) / 40)), this.options.logY)) {
       paint.line([[frame.left, this.toY(v)], [frame.right, this.toY(v)]], rule);

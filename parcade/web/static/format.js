@@ -24,7 +24,7 @@ export function duration(seconds) {
 }
 
 export const percent = (share) => `${Math.round(share * 100)}%`;
-export const megabytes = (bytes) => `${(bytes / 1e6).toFixed(1)} MB`;
+export const megabytes = (bytes) => `${(bytes / 1e6).toFixed(1)}\u00a0MB`;
 export const score = (value) => (value === null || value === undefined ? "–" : String(Number(value.toFixed(2))));
 export const timeOfDay = (seconds) => new Date(seconds * 1000).toLocaleString();
 
