@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import socket
 import sys
 import webbrowser
 from pathlib import Path
+from types import FrameType
 
 import uvicorn
+from starlette.applications import Starlette
 
 from parcade.errors import UsageError
 from parcade.web.app import make_app
@@ -21,12 +24,13 @@ MOST_CONNECTIONS = 200
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
-    """Return a socket that is bound to an address. Errors: UsageError if it cannot be."""
+    """Return a socket that listens at an address. Errors: UsageError if it cannot be."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         bound.bind((host, port))
+        bound.listen(MOST_CONNECTIONS)  # from here on, a browser that is faster than the server waits
     except socket.gaierror:
         bound.close()
         raise UsageError(f"host {host!r} is no address of this machine; use 127.0.0.1 or 0.0.0.0") from None
@@ -51,13 +55,26 @@ def serve(root: Path, *, host: str, port: int, open_browser: bool) -> None:
     url = f"http://{shown}:{bound.getsockname()[1]}/#token={token}"
     with contextlib.suppress(OSError):
         os.nice(NICENESS)
-    print(f"parcade dashboard of {root}: {url}", flush=True)
-    if not is_loopback(host):
-        print("other machines can reach this address; it is not encrypted, and the token is the only lock")
-    if open_browser and not _open(url):
-        print("no browser was found; open the address above in one")
-    sys.stdout.flush()
-    config = uvicorn.Config(
+    with bound, contextlib.suppress(KeyboardInterrupt):
+        print(f"parcade dashboard of {root}: {url}", flush=True)
+        if not is_loopback(host):
+            print("other machines can reach this address; it is not encrypted: use it in networks you trust")
+        if open_browser and not _open(url):
+            print("no browser was found; open the address above in one", flush=True)
+        _Server(_config(app)).run(sockets=[bound])
+
+
+class _Server(uvicorn.Server):
+    """A server that ends without reports of the requests that it cuts off."""
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begin to end, on a signal."""
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+        super().handle_exit(sig, frame)
+
+
+def _config(app: Starlette) -> uvicorn.Config:
+    return uvicorn.Config(
         app,
         log_level="warning",
         access_log=False,
@@ -68,8 +85,6 @@ def serve(root: Path, *, host: str, port: int, open_browser: bool) -> None:
         limit_concurrency=MOST_CONNECTIONS,
         timeout_graceful_shutdown=1,
     )
-    with bound, contextlib.suppress(KeyboardInterrupt):
-        uvicorn.Server(config).run(sockets=[bound])
 
 
 def _open(url: str) -> bool:

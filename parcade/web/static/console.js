@@ -6,8 +6,7 @@ export async function unpack(buffer) {
   const head = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, length)));
   head.data = {};
   if (!head.arrays.length) return head;
-  const stream = new Blob([buffer.slice(4 + length)]).stream().pipeThrough(new DecompressionStream("deflate"));
-  const body = new Uint8Array(await new Response(stream).arrayBuffer());
+  const body = buffer.byteLength > 4 + length ? await inflated(buffer.slice(4 + length)) : new Uint8Array();
   let start = 0;
   for (const [name, shape] of head.arrays) {
     const size = shape.reduce((product, n) => product * n, 1);
@@ -15,6 +14,11 @@ export async function unpack(buffer) {
     start += size;
   }
   return head;
+}
+
+async function inflated(deflated) {
+  const stream = new Blob([deflated]).stream().pipeThrough(new DecompressionStream("deflate"));
+  return new Uint8Array(await new Response(stream).arrayBuffer());
 }
 
 /** Split pictures `[k, height, width]` that are differences to the one before. */
@@ -37,8 +41,8 @@ export function paletteOf(bytes) {
 }
 
 export const GREYS = Uint32Array.from({ length: 256 }, (_, i) => 0xff000000 | (i << 16) | (i << 8) | i);
-/** Transparent to opaque red: saliency over a picture. */
-export const HEAT = Uint32Array.from({ length: 256 }, (_, i) => (Math.round(i * 0.8) << 24) | 0x2020ff);
+/** Transparent to cyan: saliency over a picture. */
+export const HEAT = Uint32Array.from({ length: 256 }, (_, i) => (Math.round(i * 0.8) << 24) | 0xffff20);
 
 export function draw(canvas, { height, width, indices }, palette) {
   if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });
