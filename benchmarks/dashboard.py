@@ -63,7 +63,7 @@ def server(root: Path) -> Iterator[tuple[str, str, psutil.Process]]:
         process.wait(timeout=30)
 
 
-def ask(host: str, token: str, path: str) -> dict:
+def ask(host: str, token: str, path: str, method: str = "GET") -> dict:
     """Return the answer to one request."""
     request = urllib.request.Request(
         f"http://{host}/api/{path}", headers={"Authorization": f"Bearer {token}"}
@@ -92,42 +92,36 @@ def write_runs(root: Path) -> None:
 
 
 def measure_open(root: Path, repeats: int) -> dict:
-    """Time the first requests of new servers: the list, and one curve of every run."""
+    """Time the first requests of new servers: the list, one curve of every run, all points of eight runs.
+
+    Seconds of wall clock, and the server's CPU seconds, which other programs hardly change.
+    """
     names = [f"pong-s{seed}" for seed in range(RUNS)]
-    query = urlencode({"run": names, "metric": "score_mean", "x": "frames", "points": 500}, doseq=True)
-    listed, curves, opened, complete = [], [], [], []
+    times: dict[str, list[float]] = {}
     for _ in range(repeats):
-        with server(root) as (host, token, _process):
-            start = time.perf_counter()
-            assert len(ask(host, token, "runs")["runs"]) == RUNS
-            listed.append(time.perf_counter() - start)
-            first = ask(host, token, f"curves?{query}")
-            curves.append(time.perf_counter() - start - listed[-1])
-            while not first["complete"]:
-                read = urllib.request.Request(
-                    f"http://{host}/api/read-ahead?{query}",
-                    method="POST",
-                    headers={"Authorization": f"Bearer {token}"},
+        with server(root) as (host, token, process):
+
+            def timed(name: str, method: str, path: str, runs: list[str], at=(host, token, process)) -> dict:
+                host, token, process = at
+                query = urlencode(
+                    {"run": runs, "metric": "score_mean", "x": "frames", "points": 500}, doseq=True
                 )
-                urllib.request.urlopen(read, timeout=300).read()
-                first = ask(host, token, f"curves?{query}")
-            complete.append(time.perf_counter() - start)
+                start, cpu = time.perf_counter(), cpu_seconds(process)
+                answer = ask(host, token, f"{path}?{query}", method)
+                times.setdefault(f"{name}_seconds", []).append(time.perf_counter() - start)
+                times.setdefault(f"{name}_cpu_seconds", []).append(cpu_seconds(process) - cpu)
+                return answer
+
+            assert len(timed("list", "GET", "runs", [])["runs"]) == RUNS
+            assert not timed("curves", "GET", "curves", names)["complete"]
+            timed("eight_complete", "POST", "read-ahead", names[:8])
+            assert timed("eight_again", "GET", "curves", names[:8])["complete"]
         with server(root) as (host, token, _process):
             if (seconds := open_in_browser(f"http://{host}/#token={token}")) is not None:
-                opened.append(seconds)
-    found = {
-        "list_seconds": listed,
-        "curves_seconds": curves,
-        "page_seconds": opened,
-        "complete_seconds": complete,
-    }
+                times.setdefault("page_seconds", []).append(seconds)
     size = (root / names[0] / "metrics.jsonl").stat().st_size
-    return {
-        "runs": RUNS,
-        "reports": REPORTS,
-        "bytes_per_run": size,
-        **{k: summary(v) for k, v in found.items()},
-    }
+    found = {name: summary(values) for name, values in times.items()}
+    return {"runs": RUNS, "reports": REPORTS, "bytes_per_run": size, **found}
 
 
 def open_in_browser(url: str) -> float | None:
@@ -196,7 +190,6 @@ def measure_stream(run: Path) -> dict:
     """Return frames per second, and the CPU time of server and player per second."""
     with server(run) as (host, token, process):
         ask(host, token, "runs")
-        before = cpu_seconds(process)
 
         async def watch() -> tuple[int, int, float, float]:
             task = asyncio.create_task(stream(host, token, run.name, STREAM_SECONDS))
@@ -216,7 +209,6 @@ def measure_stream(run: Path) -> dict:
         "frames_per_second": round(frames / STREAM_SECONDS, 2),
         "kilobytes_per_second": round(size / STREAM_SECONDS / 1000, 1),
         "cores_used": round(used / spent, 4),
-        "cpu_seconds_before": round(before, 2),
     }
 
 

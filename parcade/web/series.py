@@ -7,11 +7,13 @@ complete columns follow, read once and then extended by what was appended.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
 import threading
 from array import array
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,24 +30,30 @@ MOST_COLUMNS = 500
 CHUNK_BYTES = 1 << 20
 
 
-def numbers(report: dict[str, Any]) -> dict[str, float]:
-    """Return the finite numbers of a report by name."""
-    return {
-        name: float(value)
-        for name, value in report.items()
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    }
-
-
-def parsed(line: bytes) -> dict[str, float] | None:
-    """Return the numbers of one line, or None if it is no report."""
+def parsed(line: bytes) -> dict[str, Any] | None:
+    """Return the object in one line, or None if it is no report."""
     if len(line) > MOST_LINE_BYTES:
         return None
     try:
         report = json.loads(line)
-        return numbers(report) if isinstance(report, dict) else None
-    except (ValueError, RecursionError, OverflowError):
+    except (ValueError, RecursionError):
         return None
+    return report if isinstance(report, dict) else None
+
+
+def number(value: Any) -> float:
+    """Return a value of a report as a finite number, or NaN if it is none."""
+    if value.__class__ is float or value.__class__ is int:  # faster than isinstance, and leaves out bool
+        try:
+            return value if math.isfinite(value) else math.nan
+        except OverflowError:
+            return math.nan
+    return math.nan
+
+
+def numbers(report: dict[str, Any]) -> dict[str, float]:
+    """Return the finite numbers of a report by name."""
+    return {name: found for name, value in report.items() if not math.isnan(found := number(value))}
 
 
 def last_reports(path: Path) -> list[dict[str, float]]:
@@ -61,7 +69,7 @@ def last_reports(path: Path) -> list[dict[str, float]]:
     finally:
         os.close(descriptor)
     whole = lines[1:-1] if start else lines[:-1]
-    return [report for line in whole if (report := parsed(line)) is not None]
+    return [numbers(report) for line in whole if (report := parsed(line)) is not None]
 
 
 def sampled_reports(path: Path, count: int) -> list[dict[str, float]]:
@@ -78,7 +86,7 @@ def sampled_reports(path: Path, count: int) -> list[dict[str, float]]:
             # From the middle of the file, the first line is incomplete.
             whole = lines[1:-1] if start else lines[:-1]
             if whole and (report := parsed(whole[0])) is not None:
-                found.append(report)
+                found.append(numbers(report))
     finally:
         os.close(descriptor)
     return [*found, *last_reports(path)[-1:]]
@@ -87,29 +95,27 @@ def sampled_reports(path: Path, count: int) -> list[dict[str, float]]:
 class Columns:
     """Numbers of reports by name; missing ones are NaN."""
 
-    def __init__(self, reports: list[dict[str, float]] | None = None) -> None:
+    def __init__(self, reports: Sequence[dict[str, Any]] = ()) -> None:
         self.rows = 0
         self._columns: dict[str, array] = {}
-        for report in reports or []:
-            self.append(report)
+        self.extend(reports)
 
     @property
     def names(self) -> list[str]:
         """Names of all columns."""
         return list(self._columns)
 
-    def append(self, report: dict[str, float]) -> None:
-        """Add one report."""
-        for name, value in report.items():
+    def extend(self, reports: Sequence[dict[str, Any]]) -> None:
+        """Add reports, column by column: a chunk of lines takes half the time that single lines take."""
+        for name in dict.fromkeys(itertools.chain.from_iterable(reports)):
             column = self._columns.get(name)
             if column is None:
                 if len(self._columns) == MOST_COLUMNS:
                     continue
                 column = self._columns[name] = array("d")
-            if len(column) < self.rows:
-                column.extend([math.nan] * (self.rows - len(column)))
-            column.append(value)
-        self.rows += 1
+            column.extend([math.nan] * (self.rows - len(column)))
+            column.extend([number(report.get(name)) for report in reports])
+        self.rows += len(reports)
 
     def __getitem__(self, name: str) -> np.ndarray:
         """Return a column ``[rows]`` float64, a copy; all NaN for an unknown name."""
@@ -161,9 +167,8 @@ class MetricsFile:
                 break
             start += len(chunk)
             *lines, rest = (rest + chunk).split(b"\n")
-            for line in lines:
-                if (report := parsed(line)) is not None:
-                    self.columns.append(report)
+            reports = (parsed(line) for line in lines)
+            self.columns.extend([report for report in reports if report is not None])
             self._offset = start - len(rest)
             if len(rest) > MOST_LINE_BYTES:
                 rest = rest[:MOST_LINE_BYTES]  # too long for a report; its end is still found

@@ -6,6 +6,8 @@ import { download, el, labelled, reporting, select } from "./dom.js";
 import { AXES, colour, curveColour } from "./format.js";
 
 const POINTS = 500;
+// Beyond this many runs, samples of long files stay: reading all points of 50 runs takes the server 15 seconds.
+const MOST_READ_AHEAD = 12;
 
 export class Compare {
   constructor({ height = 300 } = {}) {
@@ -76,8 +78,9 @@ export class Compare {
       ? await reporting(() => get("bands", { run: names, metric: this.metric, x: this.axis })) : {};
     if (!answer || !bands || wanted !== this.request) return;
     this.#set(answer.curves, bands);
-    this.state.textContent = answer.complete ? "" : "reading all points";
-    if (!answer.complete) {
+    const reads = !answer.complete && names.length <= MOST_READ_AHEAD;
+    this.state.textContent = answer.complete ? "" : reads ? "reading all points" : `sampled; ${MOST_READ_AHEAD} runs or fewer show all points`;
+    if (reads) {
       await reporting(() => post("read-ahead", { run: names }));
       if (wanted === this.request) this.draw();
     }
