@@ -175,7 +175,7 @@ def test_runs_are_compared_by_band_metric_and_axis_and_exported(open_page):
     page.get_by_label("Over", exact=True).select_option("cpu_seconds")
     page.get_by_label("Metric").fill("time/lea")
     page.keyboard.press("Enter")
-    page.get_by_text("in losses, gradients and optimiser steps").first.wait_for()
+    page.locator("p.note", has_text="in losses, gradients").wait_for()
     for button, ending in (
         ("Export as PNG", ".png"),
         ("Export as SVG", ".svg"),

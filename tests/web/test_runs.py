@@ -2,9 +2,11 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -242,3 +244,15 @@ def test_stacks_of_one_process_are_read_on_request(client, root):
     write_process(run, number=1, ended=True)
     found = client.post("/api/stacks", params={"run": "pong-s0", "process": "rank 1"}).json()
     assert [(each["name"], each["text"]) for each in found] == [("rank 1", "has finished")]
+
+
+def test_a_profile_in_the_run_directory_shows_splits_timeline_and_advice(client, root):
+    recorded = Path(__file__).parents[2] / "benchmarks" / "results" / "profile-ppo-2" / "profile.json"
+    (root / "pong-s0" / "profile").mkdir()
+    shutil.copy(recorded, root / "pong-s0" / "profile")
+    assert client.get("/api/run?run=pong-s0").json()["has_profile"]
+    found = client.get("/api/profile?run=pong-s0").json()
+    assert [rank["name"] for rank in found["ranks"]] == ["rank 0", "rank 1"] and found["findings"]
+    for rank in found["ranks"]:
+        assert 100 < len(rank["timeline"]) <= 240
+        assert max(sum(shares) for shares in rank["timeline"]) == pytest.approx(1.0, abs=0.02)

@@ -94,6 +94,7 @@ export class Chart {
 
   #curve(paint, { x, y, low, high, colour: name, kind, faint }) {
     const hue = colour(name);
+    if (x.length === 1) paint.fill(this.toX(x[0]) - 2, this.toY(y[0]) - 2, 5, 5, hue);
     const along = (values) => Array.from(x, (v, i) => [this.toX(v), this.toY(values[i])]);
     if (low !== y || kind === "area") {
       paint.area([...along(high), ...along(low).reverse()], hue, kind === "area" ? 1 : 0.2);

@@ -81,7 +81,7 @@ export class TimePanel {
       const scope = metric.slice(prefix.length);
       return { name: scope, colour: scopeColour(scope), kind: "area", x: own[metric].x, y: [...base], low, high: [...base] };
     });
-    card.hidden = !series.length;
+    card.hidden = longest < 2;
     card.lastChild.replaceWith(legend(used.map((metric) => metric.slice(prefix.length))));
     chart.set(series, { x: "wall_seconds", yRange: prefix === "gpu/" ? null : [0, 1], percent: true });
   }
