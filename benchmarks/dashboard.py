@@ -65,10 +65,9 @@ def server(root: Path) -> Iterator[tuple[str, str, psutil.Process]]:
 
 def ask(host: str, token: str, path: str, method: str = "GET") -> dict:
     """Return the answer to one request."""
-    request = urllib.request.Request(
-        f"http://{host}/api/{path}", headers={"Authorization": f"Bearer {token}"}
-    )
-    with urllib.request.urlopen(request, timeout=120) as answer:
+    headers = {"Authorization": f"Bearer {token}"}
+    request = urllib.request.Request(f"http://{host}/api/{path}", headers=headers, method=method)
+    with urllib.request.urlopen(request, timeout=300) as answer:
         return json.load(answer)
 
 

@@ -111,7 +111,7 @@ def read_records(run: Path) -> list[ProcessRecord]:
     found = []
     for path in (run / DIRECTORY).glob("*-*.json"):
         try:
-            data = json.loads(path.read_text())
+            data = json.loads(path.read_text()) if path.is_file() else {}  # not from a named pipe
             if needed <= data.keys():
                 found.append(ProcessRecord(**{name: data[name] for name in names & data.keys()}))
         except (OSError, ValueError, AttributeError):

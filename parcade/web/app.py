@@ -5,6 +5,7 @@ A run is named by the query parameter ``run``, never by the path, and looked up 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
+from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket
@@ -96,7 +97,7 @@ class Dashboard:
         text = self.curves.csv(
             _names(request, "run"), _names(request, "metric"), request.query_params.get("x", "frames")
         )
-        return PlainTextResponse(text, media_type="text/csv")
+        return Response(text.encode(errors="replace"), media_type="text/csv; charset=utf-8")
 
     async def _live(self, socket: WebSocket) -> None:
         await socket.accept(PROTOCOL)
@@ -111,6 +112,14 @@ class Dashboard:
             return
         side_by_side = socket.query_params.get("checkpoints") == "all"
         await self.players.serve(socket, run, side_by_side=side_by_side)
+
+
+class _Json(JSONResponse):
+    """JSON in ASCII: names in files may hold halves of surrogate pairs, which UTF-8 cannot express."""
+
+    def render(self, content: Any) -> bytes:
+        """Return the body."""
+        return json.dumps(content).encode()
 
 
 def _names(request: Request, parameter: str) -> list[str]:
@@ -131,7 +140,7 @@ def _answer(function: Callable[[Request], Any]) -> Callable[[Request], Response]
             return JSONResponse({"error": "there is no such run; reload the list"}, 404)
         except UsageError as error:
             return JSONResponse({"error": str(error)}, 422)
-        return found if isinstance(found, Response) else JSONResponse(found)
+        return found if isinstance(found, Response) else _Json(found)
 
     return endpoint
 

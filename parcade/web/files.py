@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import stat
 from pathlib import Path
@@ -32,10 +33,18 @@ def read_bytes(path: Path, most_bytes: int) -> bytes:
     return content
 
 
+def _finite(text: str) -> float | None:
+    value = float(text)
+    return value if math.isfinite(value) else None
+
+
 def read_object(path: Path, most_bytes: int = MOST_JSON_BYTES) -> dict[str, Any]:
-    """Return a JSON object; an empty one if the file is missing, too large or holds no object."""
+    """Return a JSON object; an empty one if the file is missing, too large or holds no object.
+
+    NaN and infinity, which are not JSON, are None.
+    """
     try:
-        data = json.loads(read_bytes(path, most_bytes))
+        data = json.loads(read_bytes(path, most_bytes), parse_constant=lambda _: None, parse_float=_finite)
     except (OSError, ValueError, RecursionError):
         return {}
     return data if isinstance(data, dict) else {}

@@ -84,7 +84,7 @@ class Watcher:
         while self._subscribers:
             try:
                 summaries = {each["id"]: each for each in await run_in_threadpool(self._scan)}
-            except OSError as error:  # e.g. a shared file system that does not answer
+            except Exception as error:  # e.g. a file system that does not answer: the next poll tries again
                 logging.getLogger("parcade.web").warning("cannot list the runs (%s)", error)
             else:
                 changed = {name: s for name, s in summaries.items() if self._summaries.get(name) != s}
@@ -135,7 +135,7 @@ async def _send(socket: WebSocket, subscriber: Subscriber) -> None:
     try:
         while True:
             await subscriber.wake.wait()
-            await asyncio.wait_for(socket.send_json(subscriber.take()), SEND_SECONDS)
+            await asyncio.wait_for(socket.send_text(json.dumps(subscriber.take())), SEND_SECONDS)
     except TimeoutError:
         await socket.close(TOO_FAST, "the page reads too slowly")
     except (WebSocketDisconnect, RuntimeError):

@@ -139,11 +139,20 @@ def _find(root: Path) -> list[str]:
                 continue
             for entry in entries:
                 path = folder / entry
-                if entry.startswith("."):
+                if entry.startswith(".") or not _is_text(entry):
                     continue
                 (found.append(path.relative_to(root).as_posix()) if _is_run(path) else below.append(path))
         level = below
     return found[:MOST_RUNS]
+
+
+def _is_text(name: str) -> bool:
+    """Return whether a file name is valid UTF-8, so that it can be sent."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _modified(path: Path) -> float | None:

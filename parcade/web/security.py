@@ -60,6 +60,14 @@ def host_name(header: str) -> str:
         return ""
 
 
+def is_same_origin(origin: str, host: str) -> bool:
+    """Return whether an Origin header belongs to a page of this Host."""
+    try:
+        return urlsplit(origin).netloc.lower() == host.lower()
+    except ValueError:
+        return False
+
+
 class Gate:
     """The checks of one server.
 
@@ -97,7 +105,7 @@ class Gate:
         if not self.knows_host(host):
             return "this Host is not served here; use the address that parcade dashboard printed"
         origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+        if origin is not None and not is_same_origin(origin, host):
             return "requests from another origin are refused"
         if scope["type"] == "http" and not _is_small(headers):
             return "the request is too large"

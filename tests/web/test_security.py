@@ -156,6 +156,25 @@ def test_hostile_names_and_settings_arrive_as_plain_json(client, root):
     assert "<script>" in client.get("/api/metrics", params={"run": run.name}).json()["metrics"]
 
 
+def test_names_and_numbers_that_json_cannot_express_do_not_break_the_list(client, root):
+    run = write_run(root, "odd", game="\ud800")
+    (run / "result.json").write_text('{"x": NaN, "y": 1e999, "\\ud800": -Infinity}')
+    os.mkdir(os.fsencode(root) + b"/\xff")
+    (root / os.fsdecode(b"\xff") / "config.json").write_text("{}")
+    with open(run / "metrics.jsonl", "a") as file:
+        file.write('{"frames": 4400, "\\ud800": 1, "score_mean": NaN}\n')
+    names = [each["id"] for each in client.get("/api/runs").json()["runs"]]
+    assert sorted(names) == ["odd", "pong-s0"]
+    assert client.get("/api/run?run=odd").json()["result"] == {"x": None, "y": None, "\ud800": None}
+    assert "\ud800" in client.get("/api/metrics?run=odd").json()["metrics"]
+    assert client.get("/api/csv?run=odd&metric=score_mean").status_code == 200
+
+
+def test_malformed_hosts_and_origins_are_refused(client):
+    assert client.get("/", headers={"Host": "["}).status_code == 403
+    assert client.get("/", headers={"Origin": "http://["}).status_code == 403
+
+
 def test_a_csv_has_no_formulas(client, root):
     write_run(root, "=1+1")
     client.get("/api/runs")
@@ -190,6 +209,8 @@ def test_a_named_pipe_in_place_of_a_file_does_not_hang(client, root):
     os.mkfifo(run / "result.json")
     os.rename(run / "metrics.jsonl", run / "old")
     os.mkfifo(run / "metrics.jsonl")
+    (run / "processes").mkdir()
+    os.mkfifo(run / "processes" / "rank-0.json")
     assert "pipe" in [each["id"] for each in client.get("/api/runs").json()["runs"]]
     assert client.get("/api/curves?run=pipe&metric=frames").status_code == 200
 
