@@ -15,6 +15,7 @@ from parcade.cli import main
 from parcade.envs import make_vec
 from parcade.envs.settings import EnvSettings, in_colour
 from parcade.errors import UsageError
+from parcade.evaluate import evaluate
 from parcade.policy import NetworkConfig, Policy
 from parcade.run_directory import complete_checkpoints
 from parcade.web.app import make_app
@@ -121,6 +122,16 @@ def test_an_episode_replays_exactly_from_seed_and_actions(trained):
     assert [m.action for m in played] == [m.action for m in replayed]
     assert all((a.observation == b.observation).all() for a, b in zip(played, replayed, strict=True))
     assert again.episode.score == stage.episode.score and again.episode.ended
+
+
+def test_the_episode_of_a_seed_is_the_first_of_an_evaluation(trained):
+    stage = Stage(load(trained))
+    for seed in range(4):
+        stage.start(seed)
+        while not stage.episode.ended:
+            stage.step()
+        found = evaluate(load(trained), 1, seed=seed)
+        assert (stage.episode.score, len(stage.episode.actions)) == (found["scores"][0], found["steps_mean"])
 
 
 def test_weights_are_probabilities_and_saliency_has_the_images_shape(trained):

@@ -7,6 +7,7 @@ import { duration, human, percent, score } from "./format.js";
 const STATUSES = ["running", "waiting", "finished", "crashed"];
 const CHOSEN_AT_FIRST = 8;
 const MOST_CHOSEN = 60;
+const REDRAW_MS = 1500;
 
 export const addressOf = (name, tab = "") => `#/run/${encodeURIComponent(name)}${tab && `/${tab}`}`;
 export const badge = (run) => el("span", { class: "badge", "data-status": run.status, title: run.reason }, run.status);
@@ -39,6 +40,7 @@ export class RunsPage {
 
   close() {
     this.stop();
+    clearTimeout(this.redraw);
   }
 
   #listed() {
@@ -54,9 +56,9 @@ export class RunsPage {
       type: "button", class: "quiet", "aria-pressed": String(this.status === status), onclick: () => { this.status = status; this.#list(); },
     }, `${status || "all"} ${count(status)}`)));
     const listed = this.#listed();
-    const focused = document.activeElement?.dataset?.run;
+    const focused = document.activeElement;
     this.body.replaceChildren(...listed.map((run) => this.#row(run)));
-    if (focused) this.body.querySelector(`[data-run="${CSS.escape(focused)}"]`)?.focus();
+    if (focused?.dataset.run) this.body.querySelector(`${focused.tagName}[data-run="${CSS.escape(focused.dataset.run)}"]`)?.focus();
     this.all.checked = listed.length > 0 && listed.every((run) => this.chosen.has(run.id));
     this.empty.hidden = listed.length > 0;
     this.empty.textContent = runs.length ? "No run matches." : "There are no runs here yet. Start one with: parcade train pong";
@@ -73,7 +75,7 @@ export class RunsPage {
     const cell = (label, ...content) => el("td", { "data-label": label }, ...content);
     return el("tr", {},
       el("td", {}, box),
-      cell("Run", el("a", { href: addressOf(run.id) }, run.id),
+      cell("Run", el("a", { href: addressOf(run.id), "data-run": run.id }, run.id),
         el("small", {}, [run.algorithm, run.game, run.seed === null ? "" : `seed ${run.seed}`].filter(Boolean).join(" · "))),
       cell("Status", badge(run), run.reason && run.status !== "finished" ? el("small", {}, run.reason) : null),
       cell("Score", score(run.score_mean), run.target_score === null ? null : el("small", {}, `of ${score(run.target_score)}`)),
@@ -105,6 +107,10 @@ export class RunsPage {
   #update(names) {
     if (!this.chosen.size) this.chosen = new Set(this.store.runs.slice(0, CHOSEN_AT_FIRST).map((run) => run.id));
     this.#list();
-    if ([...names].some((name) => this.chosen.has(name))) this.#draw();
+    if (![...names].some((name) => this.chosen.has(name))) return;
+    this.redraw ??= setTimeout(() => {
+      this.redraw = undefined;
+      this.#draw();
+    }, REDRAW_MS);
   }
 }
