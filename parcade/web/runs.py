@@ -22,8 +22,6 @@ DEEPEST = 3
 MOST_RUNS = 2000
 MOST_OPEN_FILES = 100
 """Runs whose complete metrics are kept in memory."""
-RATE_REPORTS = 20
-"""Reports over which frames per second are averaged for the remaining time."""
 NOT_COMPARED = {"seed", "run_dir", "total_frames", "time_limit", "target_score", "report_seconds",
                 "checkpoint_seconds", "keep_checkpoints", "hang_timeout"}  # fmt: skip
 """Settings of ``run`` that runs of one group may differ in: a group differs by its seed."""
@@ -234,7 +232,7 @@ def _seconds_left(
     reports: list[dict[str, float]], settings: dict[str, Any], total: float | None
 ) -> float | None:
     """Return the time until all frames are played, at the rate of the last reports; None if unknown."""
-    recent = [report for report in reports if {"frames", "wall_seconds"} <= report.keys()][-RATE_REPORTS:]
+    recent = [report for report in reports if {"frames", "wall_seconds"} <= report.keys()]
     if len(recent) < 2 or total is None:
         return None
     frames = recent[-1]["frames"] - recent[0]["frames"]

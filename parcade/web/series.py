@@ -22,6 +22,7 @@ import numpy as np
 from parcade.web.files import open_regular
 
 TAIL_BYTES = 1 << 15
+MOST_LAST_REPORTS = 20
 SAMPLE_BYTES = 1 << 13
 """Read for one report in the middle of a file: at least two of them, the first incomplete."""
 MOST_LINE_BYTES = 1 << 16
@@ -57,7 +58,7 @@ def numbers(report: dict[str, Any]) -> dict[str, float]:
 
 
 def last_reports(path: Path) -> list[dict[str, float]]:
-    """Return the reports in the last ``TAIL_BYTES`` of a file, oldest first; none if it does not exist."""
+    """Return the last ``MOST_LAST_REPORTS`` of a file, oldest first; none if it does not exist."""
     try:
         descriptor = open_regular(path)
     except OSError:
@@ -69,7 +70,7 @@ def last_reports(path: Path) -> list[dict[str, float]]:
     finally:
         os.close(descriptor)
     whole = lines[1:-1] if start else lines[:-1]
-    return [numbers(report) for line in whole if (report := parsed(line)) is not None]
+    return [numbers(report) for line in whole[-MOST_LAST_REPORTS:] if (report := parsed(line)) is not None]
 
 
 def sampled_reports(path: Path, count: int) -> list[dict[str, float]]:

@@ -2,10 +2,12 @@
 
 import json
 import os
+import re
 
 import pytest
 from starlette.websockets import WebSocketDisconnect
 
+from parcade.web.app import STATIC
 from parcade.web.security import MESSAGES_PER_SECOND, MOST_BODY_BYTES, MOST_MESSAGE_BYTES, Gate, Rate
 from tests.web.conftest import TOKEN, write_run
 
@@ -219,3 +221,9 @@ def test_a_profile_that_makes_no_sense_is_refused_in_one_line(client, root):
     (root / "pong-s0" / "profile.json").write_text('{"schema_version": 1, "ranks": [{"rank": 1}]}')
     answer = client.get("/api/profile?run=pong-s0")
     assert answer.status_code == 422 and "cannot be read" in answer.json()["error"]
+
+
+def test_the_page_loads_all_its_modules_at_once(client):
+    page = client.get("/").text
+    modules = {path.name for path in STATIC.glob("*.js")}
+    assert set(re.findall(r'/static/(\w+\.js)"', page)) == modules
