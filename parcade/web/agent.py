@@ -10,6 +10,7 @@ import sys
 from collections import deque
 from pathlib import Path
 
+import anyio
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from parcade.web.live import SEND_SECONDS, TOO_FAST, TOO_MANY, receive_object
@@ -41,7 +42,8 @@ class Players:
             try:
                 await _connect(socket, process)
             finally:
-                await _end(process)
+                with anyio.CancelScope(shield=True):  # the server may end while a page is open
+                    await _end(process)
         finally:
             self.running -= 1
 
@@ -58,14 +60,17 @@ async def _start(run: Path, side_by_side: bool) -> asyncio.subprocess.Process:
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """End a player: it leaves when its input closes; if not, it is killed."""
+    """End a player: it leaves when its input closes; if not, it is killed.
+
+    ``communicate`` also reads what it has written; a pipe with unread data would never be closed.
+    """
     process.stdin.close()
     try:
-        await asyncio.wait_for(process.wait(), END_SECONDS)
+        await asyncio.wait_for(process.communicate(), END_SECONDS)
     except TimeoutError:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
-        await process.wait()
+        await process.communicate()
 
 
 class _Outbox:
