@@ -8,7 +8,7 @@ BACKEND ?= native
 # A waiting OpenMP thread must not occupy a core that emulation could use.
 export OMP_WAIT_POLICY := PASSIVE
 
-.PHONY: pong test test-cluster test-integrations test-exact test-exact-gpu test-gpu-code quick lint types docs wheel test-wheel curves bench-sb3 bench-ranks bench-threads reports results-cray zoo bench-async soak clean help
+.PHONY: pong test test-cluster test-integrations test-exact test-exact-gpu test-gpu-code test-browser quick lint types docs wheel test-wheel curves bench-sb3 bench-ranks bench-threads reports results-cray zoo bench-async soak clean help
 
 help:
 	@echo "make pong    install, then train on Pong to a mean score of 18 over 100 episodes (SEED=0, BACKEND=native or ale)"
@@ -18,6 +18,7 @@ help:
 	@echo "make test-exact-gpu   compare 38 games in the GPU kernels, run on the CPU, with ale-py; minutes"
 	@echo "make test-gpu-code   compile the GPU kernels without a GPU, check their resources, simulate them; minutes"
 	@echo "make test-integrations   test TorchRL, RLlib, W&B, ONNX and rliable, in an environment of their own; minutes"
+	@echo "make test-browser   test the dashboard in Debian's chromium; a minute"
 	@echo "make quick   run the unit tests only"
 	@echo "make lint    check names, imports and line lengths with ruff"
 	@echo "make types   check the types of the public API with mypy"
@@ -57,7 +58,7 @@ pong: $(VENV)/.installed
 
 # Two files run in parallel; every test uses one thread, for bit-exact comparisons.
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not exact and not exact_gpu and not cluster and not gpu_code and not integrations" tests
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not exact and not exact_gpu and not cluster and not gpu_code and not integrations and not browser" tests
 
 test-cluster: $(VENV)/.installed-test
 	tests/cluster/install.sh $(BIN)/python
@@ -83,6 +84,11 @@ test-exact-gpu: $(VENV)/.installed-test
 test-gpu-code: $(VENV)/.installed-test
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[cuda]" "nvidia-cuda-nvcc>=13"
 	$(BIN)/python -m pytest -q -m gpu_code tests
+
+# The dashboard in a real browser: Debian's chromium, or the program that PARCADE_CHROMIUM names.
+test-browser: $(VENV)/.installed-test
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "playwright>=1.50" "axe-playwright-python>=0.1.4"
+	$(BIN)/python -m pytest -q -m browser tests
 
 quick: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -q -m quick tests

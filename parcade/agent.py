@@ -21,7 +21,7 @@ from parcade.zoo import agent_directory
 
 
 class Agent:
-    """The policy of the newest checkpoint, with its recurrent state for the current episodes.
+    """The policy of a checkpoint, by default the newest, with its recurrent state for the current episodes.
 
     Attributes: ``config`` of the run, ``policy``, ``frames`` of training, and ``acts_greedily``, true if the
     algorithm always takes the likeliest action. A Q policy explores with at most the final epsilon of its
@@ -30,12 +30,13 @@ class Agent:
     Args:
         run: the run's directory.
         env: the run's environment, if it needs a module: ``MODULE:ID`` (see ``load_config``).
+        checkpoint_frames: the checkpoint at these frames of training, in place of the newest.
     """
 
-    def __init__(self, run: str | Path, env: str = "") -> None:
+    def __init__(self, run: str | Path, env: str = "", checkpoint_frames: int | None = None) -> None:
         run = agent_directory(run)
         self.config = load_config(run, env)
-        tensors, self.frames = read_policy(run)
+        tensors, self.frames = read_policy(run, checkpoint_frames)
         algorithm = algorithm_row(self.config.run.algorithm).make
         self.acts_greedily = algorithm.acts_greedily
         spaces: Any = self.make_env(1)
@@ -106,12 +107,16 @@ class Agent:
         return self.policy.actions.for_env(acted.actions.numpy())
 
 
-def load(run: str | Path, env: str = "") -> Agent:
+def load(run: str | Path, env: str = "", checkpoint_frames: int | None = None) -> Agent:
     """Load the trained agent of a run directory, or ``zoo:NAME`` from this package.
 
-    ``env`` names the environment if the run's config has one as ``MODULE:ID``: a run directory alone imports
-    no module. A module that is already imported needs no naming.
+    Args:
+        run: the directory, or a name.
+        env: the environment, if the run's config has one as ``MODULE:ID``: a run directory alone imports no
+            module. A module that is already imported needs no naming.
+        checkpoint_frames: the checkpoint at these frames of training, in place of the newest.
+
     Errors: UsageError when the run holds no usable checkpoint, its environment is not named, or the zoo has
     no such agent.
     """
-    return Agent(run, env)
+    return Agent(run, env, checkpoint_frames)

@@ -156,12 +156,20 @@ class Checkpointer:
             self.say(f"warning: the resumed run will not be bit-identical ({'; '.join(different)})")
 
 
-def read_policy(run: Path) -> tuple[dict[str, torch.Tensor], int]:
-    """Return the policy's tensors by name from a run's newest checkpoint, and its frames of training.
+def read_policy(run: Path, checkpoint_frames: int | None = None) -> tuple[dict[str, torch.Tensor], int]:
+    """Return the policy's tensors by name from a checkpoint, and its frames of training.
 
-    Errors: UsageError when the run has no usable checkpoint.
+    The checkpoint is the one at ``checkpoint_frames``, by default the newest.
+    Errors: UsageError when it is missing or damaged.
     """
-    directory, state, _ = run_directory.newest_checkpoint(run)
+    if checkpoint_frames is None:
+        directory, state, _ = run_directory.newest_checkpoint(run)
+    else:
+        directory = run_directory.checkpoint_directory(run, checkpoint_frames)
+        try:
+            state = run_directory.read_checkpoint(directory)
+        except run_directory.BadCheckpoint as error:
+            raise UsageError(f"{error}; expected one of the checkpoints in {directory.parent}") from None
     tensors = part_of(run_directory.read_rank_file(directory, 0), "policy.")
     return tensors, int(state["progress"]["frames"])
 

@@ -52,6 +52,11 @@ COMMANDS: dict[str, Command] = {
         "DIR DIR ... [flags]",
         "let agents play each other on one console, with Elo ratings: duel DIR random --game pong",
     ),
+    "dashboard": Command(
+        "dashboard:dashboard",
+        "[RUNS_DIR] [flags]",
+        "watch runs and their agents in the browser, live: dashboard runs",
+    ),
     "stacks": Command(
         "stacks:stacks", "DIR", "print the Python stacks of every process of a run, on every host"
     ),

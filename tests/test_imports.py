@@ -43,6 +43,7 @@ duels
 evaluate learning
 suite
 play bench data_parallel
+web
 commands
 cli
 __main__

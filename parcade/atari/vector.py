@@ -187,8 +187,8 @@ class VectorConsoles:
         self.frames[...] = self._stacks[:, -1].reshape(self.frames.shape)
         return self.observations
 
-    def colour_frames(self) -> np.ndarray:
-        """Return every console's current frame in colour, uint8 `[n, height, 160, 3]`.
+    def palette_frames(self) -> np.ndarray:
+        """Return every console's current frame as palette indices, uint8 `[n, height, 160]`.
 
         Errors: ValueError with `obs_type` ram, which draws nothing.
         """
@@ -196,8 +196,14 @@ class VectorConsoles:
             raise ValueError("obs_type='ram' draws nothing; use 'grey' or 'rgb' to see frames")
         words = np.zeros((self.num_envs, self.machine.height * LINE_WORDS), np.uint64)
         engine_cpu.show_many(self.arrays["state"], self.arrays["screen"], words)
-        indices = words.view(np.uint8).reshape(self.num_envs, self.machine.height, 160)
-        return preprocess.rgb_table(self.machine.pal)[indices]
+        return words.view(np.uint8).reshape(self.num_envs, self.machine.height, 160)
+
+    def colour_frames(self) -> np.ndarray:
+        """Return every console's current frame in colour, uint8 `[n, height, 160, 3]`.
+
+        Errors: ValueError with `obs_type` ram, which draws nothing.
+        """
+        return preprocess.rgb_table(self.machine.pal)[self.palette_frames()]
 
     def close(self) -> None:
         """Stop the threads. The next step starts new ones."""

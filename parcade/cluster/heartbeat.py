@@ -12,9 +12,10 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from parcade.cluster.processes import DIRECTORY, kill_processes_here, own_record, write_record
@@ -32,11 +33,15 @@ ENDED_FILE = "ended"
 
 
 class Signs(NamedTuple):
-    """A process's report: its scope, a value that changes with progress, and whether start-up is over."""
+    """A process's report: its scope, a value that changes with progress, and whether start-up is over.
+
+    ``seconds`` has the time per scope so far of every thread with a timer, by the thread's name.
+    """
 
     scope: str
     progress: float
     begun: bool
+    seconds: Mapping[str, dict[str, float]] = MappingProxyType({})
 
 
 def signs_of(timers: Sequence[Timer]) -> Signs:
@@ -46,7 +51,11 @@ def signs_of(timers: Sequence[Timer]) -> Signs:
     """
     # The first update has started. From now on, no step takes minutes.
     begun = timers[0].seconds["learn"] > 0
-    return Signs(timers[0].standing[0], max(timer.standing[1] for timer in timers), begun)
+    seconds = {
+        name: {scope: round(spent, 3) for scope, spent in timer.seconds.items()}
+        for name, timer in zip(("main", "actor"), timers, strict=False)
+    }
+    return Signs(timers[0].standing[0], max(timer.standing[1] for timer in timers), begun, seconds)
 
 
 class Heartbeat:
@@ -93,9 +102,14 @@ class Heartbeat:
         self._beat()
 
     def _beat(self) -> None:
-        scope, progress, begun = self.signs()
+        signs = self.signs()
         self.record = replace(
-            self.record, beat=self.record.beat + 1, scope=scope, progress=progress, begun=begun
+            self.record,
+            beat=self.record.beat + 1,
+            scope=signs.scope,
+            progress=signs.progress,
+            begun=signs.begun,
+            seconds=dict(signs.seconds),
         )
         try:
             write_record(self.run, self.record)

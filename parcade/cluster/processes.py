@@ -13,7 +13,7 @@ import shutil
 import signal
 import socket
 import time
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 
 DIRECTORY = "processes"
@@ -41,6 +41,8 @@ class ProcessRecord:
     """Whether start-up is over: consoles are built, kernels are compiled, the first update has started."""
     ended: bool = False
     """Whether the process has finished its work; stays False if it fails."""
+    seconds: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Seconds per scope so far, by thread: ``main``, and ``actor`` with overlap."""
 
     @property
     def name(self) -> str:
@@ -104,13 +106,14 @@ def write_record(run: Path, record: ProcessRecord) -> None:
 
 def read_records(run: Path) -> list[ProcessRecord]:
     """Return the records of a run by role and number. Skip files that are damaged or of another version."""
-    names = {field.name for field in fields(ProcessRecord)}
+    names = {each.name for each in fields(ProcessRecord)}
+    needed = {each.name for each in fields(ProcessRecord) if each.default_factory is MISSING}
     found = []
     for path in (run / DIRECTORY).glob("*-*.json"):
         try:
-            data = json.loads(path.read_text())
-            if names <= data.keys():
-                found.append(ProcessRecord(**{name: data[name] for name in names}))
+            data = json.loads(path.read_text()) if path.is_file() else {}  # not from a named pipe
+            if needed <= data.keys():
+                found.append(ProcessRecord(**{name: data[name] for name in names & data.keys()}))
         except (OSError, ValueError, AttributeError):
             continue
     return sorted(found, key=lambda record: (record.role, record.number))

@@ -6,9 +6,10 @@ import os
 import pytest
 
 from parcade.cluster import watchdog
-from parcade.cluster.heartbeat import Heartbeat, Signs
+from parcade.cluster.heartbeat import Heartbeat, Signs, signs_of
 from parcade.cluster.processes import ProcessRecord, clear_records, own_record, read_records, write_record
 from parcade.cluster.watchdog import Sight, Watch, diagnose
+from parcade.timing import Timer
 
 pytestmark = pytest.mark.quick
 
@@ -172,3 +173,15 @@ def test_a_process_that_fails_has_not_done_its_work(tmp_path):
         raise RuntimeError("no")
     (then,) = read_records(tmp_path)
     assert not then.ended
+
+
+def test_a_record_has_the_seconds_per_scope_of_each_thread_and_older_ones_have_none(tmp_path):
+    timers = [Timer(), Timer(outside="wait")]
+    with timers[0].scope("learn"), Heartbeat(tmp_path, "rank", 0, lambda: signs_of(timers)):
+        pass
+    (record,) = read_records(tmp_path)
+    assert set(record.seconds) == {"main", "actor"} and record.seconds["main"]["learn"] >= 0
+    path = tmp_path / "processes" / "rank-0.json"
+    older = {name: value for name, value in json.loads(path.read_text()).items() if name != "seconds"}
+    path.write_text(json.dumps(older))
+    assert read_records(tmp_path)[0].seconds == {}

@@ -1,0 +1,108 @@
+"""Curves for the page: metrics of runs over frames, wall clock or CPU time, decimated; bands; CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from typing import Any
+
+import numpy as np
+
+from parcade.errors import UsageError
+from parcade.web.bands import band
+from parcade.web.runs import Runs
+from parcade.web.series import Columns, Curve, decimated, sampled_reports
+
+AXES = ("frames", "wall_seconds", "cpu_seconds", "iterations", "updates", "episodes")
+MOST_CURVES = 400
+MOST_POINTS = 2000
+SAMPLED_POINTS = 160
+MOST_NEW_BYTES = 8 << 20
+"""A request reads at most about this much of unread files; for the rest it takes samples."""
+
+
+def check_axis(name: str) -> None:
+    """Check the name of an x axis. Errors: UsageError."""
+    if name not in AXES:
+        raise UsageError(f"axis {name!r} is unknown; expected one of {', '.join(AXES)}")
+
+
+class Curves:
+    """Curves of the runs of a directory."""
+
+    def __init__(self, runs: Runs) -> None:
+        self.runs = runs
+
+    def of(self, names: list[str], metrics: list[str], x: str, points: int) -> dict[str, Any]:
+        """Return decimated curves by run and metric, and whether all are complete.
+
+        Long files that were never read are sampled, so that many runs show at once; ``read_ahead`` completes
+        them. Errors: UsageError for an unknown axis or too many curves; UnknownRun.
+        """
+        check_axis(x)
+        points = max(2, min(points, MOST_POINTS))
+        if len(names) * len(metrics) > MOST_CURVES:
+            raise UsageError(
+                f"{len(names)} runs of {len(metrics)} metrics are over {MOST_CURVES} curves; choose fewer"
+            )
+        budget, complete = MOST_NEW_BYTES, True
+        curves: dict[str, dict[str, Any]] = {}
+        for name in names:
+            file = self.runs.metrics(name)
+            unread = file.unread_bytes
+            if unread <= budget:
+                budget -= unread
+                columns = file.read_new()
+            else:
+                columns, complete = Columns(sampled_reports(file.path, SAMPLED_POINTS)), False
+            axis = columns[x]
+            curves[name] = {metric: decimated(axis, columns[metric], points).to_json() for metric in metrics}
+        return {"curves": curves, "complete": complete}
+
+    def read_ahead(self, names: list[str]) -> None:
+        """Read the files of these runs completely. Errors: UnknownRun."""
+        for name in names:
+            self.runs.metrics(name).read_new()
+
+    def bands(self, groups: dict[str, list[str]], metric: str, x: str) -> dict[str, Any]:
+        """Return the band of each group of runs, by the group's name. Errors: UsageError; UnknownRun."""
+        check_axis(x)
+        found = {}
+        for group, names in groups.items():
+            series = []
+            for name in names:
+                columns = self.runs.metrics(name).read_new()
+                axis, values = columns[x], columns[metric]
+                valid = ~(np.isnan(axis) | np.isnan(values))
+                series.append((axis[valid], values[valid]))
+            if (made := band(series)) is not None:
+                found[group] = {**Curve(*made).to_json(), "runs": len(names)}
+        return found
+
+    def csv(self, names: list[str], metrics: list[str], x: str) -> str:
+        """Return all points of some runs as CSV, one row per report. Errors: UsageError; UnknownRun."""
+        check_axis(x)
+        text = io.StringIO()
+        writer = csv.writer(text)
+        writer.writerow(["run", x, *metrics])
+        for name in names:
+            columns = self.runs.metrics(name).read_new()
+            for row in zip(columns[x].tolist(), *(columns[m].tolist() for m in metrics), strict=True):
+                writer.writerow([_as_text(name), *("" if math.isnan(v) else f"{v:.10g}" for v in row)])
+        return text.getvalue()
+
+    def metrics(self, names: list[str]) -> list[str]:
+        """Return the names of all metrics that some of these runs have. Errors: UnknownRun."""
+        found: dict[str, None] = {}
+        for name in names:
+            file = self.runs.metrics(name)
+            small = file.unread_bytes <= MOST_NEW_BYTES
+            columns = file.read_new() if small else Columns(sampled_reports(file.path, 4))
+            found |= dict.fromkeys(columns.names)
+        return sorted(found)
+
+
+def _as_text(name: str) -> str:
+    """Return a run's name so that a spreadsheet does not read it as a formula."""
+    return f"'{name}" if name[:1] in "=+-@" else name

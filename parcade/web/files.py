@@ -1,0 +1,50 @@
+"""Reading files of a run directory that anyone may have written: only regular files, only up to a size."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+MOST_JSON_BYTES = 1 << 20
+
+
+def open_regular(path: Path) -> int:
+    """Return a descriptor for reading. Errors: OSError if the file is missing or not a regular file.
+
+    Opening does not block, as it would at a named pipe.
+    """
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(f"{path} is not a regular file")
+    return descriptor
+
+
+def read_bytes(path: Path, most_bytes: int) -> bytes:
+    """Return the content of a file. Errors: OSError if it cannot be read or is larger than ``most_bytes``."""
+    with os.fdopen(open_regular(path), "rb") as file:
+        content = file.read(most_bytes + 1)
+    if len(content) > most_bytes:
+        raise OSError(f"{path} has more than {most_bytes:,} bytes")
+    return content
+
+
+def _finite(text: str) -> float | None:
+    value = float(text)
+    return value if math.isfinite(value) else None
+
+
+def read_object(path: Path, most_bytes: int = MOST_JSON_BYTES) -> dict[str, Any]:
+    """Return a JSON object; an empty one if the file is missing, too large or holds no object.
+
+    NaN and infinity, which are not JSON, are None.
+    """
+    try:
+        data = json.loads(read_bytes(path, most_bytes), parse_constant=lambda _: None, parse_float=_finite)
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return data if isinstance(data, dict) else {}

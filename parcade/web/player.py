@@ -1,0 +1,313 @@
+"""The process in which checkpoints play for one page: ``python -m parcade.web.player RUN [--all]``.
+
+A process of its own, at low priority and with one thread, so that a training on the same machine keeps its
+cores, and so that neither a damaged checkpoint nor a crash touches the server. It reads commands from
+standard input, one JSON object per line, and writes messages (``wire``) to standard output.
+
+It plays in real time: a step is due ``frame_skip / 60`` seconds after the last one. With ``--all``, the same
+episode is played by every checkpoint of the run side by side.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from parcade.agent import Agent
+from parcade.envs.settings import FRAMES_PER_SECOND
+from parcade.errors import UsageError
+from parcade.run_directory import complete_checkpoints
+from parcade.web.recordings import Recording
+from parcade.web.saliency import SALIENCIES
+from parcade.web.stage import Moment, Stage
+from parcade.web.wire import differences, packed, write_message
+
+NICENESS = 10
+"""Of the server and all players: enough of a busy core to play in real time, and no more."""
+MOST_SIDE_BY_SIDE = 12
+FASTEST, SLOWEST = 8.0, 0.1
+OCCLUSION_STEPS = 4
+"""Steps from one occlusion map to the next: it costs as much as a hundred decisions."""
+PAUSE_AFTER_EPISODE_SECONDS = 1.0
+
+
+class Controls:
+    """What the page asked for."""
+
+    def __init__(self) -> None:
+        self.paused = False
+        self.steps = 0
+        """Single steps to play while paused."""
+        self.speed = 1.0
+        self.greedy = False
+        self.saliency = ""
+        self.seed: int | None = None
+        """Seed of an episode to start now."""
+        self.checkpoint: int | None = None
+        """Frames of the checkpoint to play; None follows the newest."""
+        self.replay: str | None = None
+        """Name of a recording to replay; its end or a new seed returns to the policy."""
+        self.save = False
+
+    def apply(self, command: dict[str, Any]) -> None:
+        """Apply one command; values of another type or range are ignored."""
+        for name in ("paused", "greedy"):
+            if isinstance(command.get(name), bool):
+                setattr(self, name, command[name])
+        if isinstance(command.get("speed"), (int, float)):
+            self.speed = min(max(float(command["speed"]), SLOWEST), FASTEST)
+        if command.get("saliency") in ("", *SALIENCIES):
+            self.saliency = command["saliency"]
+        if _is_count(command.get("seed")):
+            self.seed = command["seed"]
+        if "checkpoint" in command and (command["checkpoint"] is None or _is_count(command["checkpoint"])):
+            self.checkpoint = command["checkpoint"]
+        if isinstance(command.get("replay"), str):
+            self.replay = command["replay"]
+        self.steps += command.get("step") is True
+        self.save |= command.get("save") is True
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
+
+
+class Player:
+    """Plays a run's checkpoints for one page.
+
+    Args:
+        out: where messages are written.
+        side_by_side: play with all checkpoints, or with the one of ``controls``.
+    """
+
+    def __init__(self, run: Path, out: BinaryIO, *, side_by_side: bool) -> None:
+        self.run = run
+        self.controls = Controls()
+        self._out = out
+        self._replaying: Recording | None = None
+        frames = [int(path.name) for path in complete_checkpoints(run)]
+        chosen: list[int | None] = [*reversed(_spread(frames))] if side_by_side else [None]
+        self._stages = [Stage(Agent(run, checkpoint_frames=each)) for each in chosen]
+        self._side_by_side = side_by_side
+        self.start(0)
+
+    @property
+    def step_seconds(self) -> float:
+        """Time of a step at the chosen speed."""
+        skip = self._stages[0].agent.config.env.frame_skip
+        return skip / FRAMES_PER_SECOND / self.controls.speed
+
+    def start(self, seed: int) -> None:
+        """Begin the episode of ``seed`` on every stage and say so."""
+        first = [stage.start(seed) for stage in self._stages]
+        stage = self._stages[0]
+        config = stage.agent.config
+        head = {
+            "type": "start",
+            "game": config.game,
+            "seed": seed,
+            "frame_skip": config.env.frame_skip,
+            "checkpoints": [each.agent.frames for each in self._stages],
+            "kept": [int(path.name) for path in complete_checkpoints(self.run)],
+            "actions": action_names(stage),
+            "weights": "probability" if stage.agent.policy.head == "actor_critic" else "Q value",
+            "acts_greedily": stage.agent.acts_greedily,
+            "replaying": self._replaying.name if self._replaying else None,
+        }
+        arrays = {"pictures": np.concatenate(first)}
+        if stage.screen:
+            arrays["palette"] = stage.screen.palette
+        self._say(head, arrays)
+
+    def _say(self, head: dict[str, Any], arrays: dict[str, np.ndarray] | None = None) -> None:
+        write_message(self._out, packed(head, arrays))
+
+    def play(self, commands: queue.SimpleQueue) -> None:
+        """Play until the commands end with None."""
+        due = time.monotonic()
+        while True:
+            wait = None if self.controls.paused else max(0.0, due - time.monotonic())
+            try:
+                command = commands.get(timeout=wait)
+                if command is None:
+                    return
+                self.controls.apply(command)
+                self._obey()
+                if not self.controls.steps:
+                    due = min(due, time.monotonic() + self.step_seconds)
+                    continue
+            except queue.Empty:
+                pass
+            if self.controls.paused and not self.controls.steps:
+                continue
+            self.controls.steps = max(0, self.controls.steps - 1)
+            ended = self._step()
+            now = time.monotonic()
+            # A machine that is too slow plays slower; it does not hurry to catch up.
+            due = max(due + self.step_seconds, now)
+            if ended:
+                due = now + PAUSE_AFTER_EPISODE_SECONDS
+                self._next_episode()
+
+    def _obey(self) -> None:
+        """Carry out what is not a setting: save, replay, another checkpoint or seed."""
+        controls = self.controls
+        if controls.save:
+            controls.save = False
+            self._save()
+        try:
+            self._change_checkpoint()
+            if controls.replay is not None:
+                name, controls.replay = controls.replay, None
+                self._replaying = Recording.read(self.run, name, self._stages[0].agent.config)
+                self.start(self._replaying.seed)
+            elif controls.seed is not None:
+                seed, controls.seed, self._replaying = controls.seed, None, None
+                self.start(seed)
+        except UsageError as error:
+            self._say({"type": "problem", "text": str(error)})
+
+    def _change_checkpoint(self) -> None:
+        """Load the checkpoint of ``controls`` if another one plays. Errors: UsageError."""
+        wanted = self.controls.checkpoint
+        if self._side_by_side or wanted is None or wanted == self._stages[0].agent.frames:
+            return
+        self._stages[0].agent = Agent(self.run, checkpoint_frames=wanted)
+        self.controls.seed = self.controls.seed or self._stages[0].episode.seed
+
+    def _save(self) -> None:
+        stage = self._stages[0]
+        recording = Recording.of(stage.agent.config, stage.episode, stage.agent.frames)
+        try:
+            self._say({"type": "saved", "name": recording.write(self.run)})
+        except OSError as error:
+            self._say({"type": "problem", "text": f"the episode cannot be saved ({error.strerror})"})
+
+    def _next_episode(self) -> None:
+        """Start the next seed, with the newest checkpoint if there is a newer one."""
+        stage = self._stages[0]
+        self._replaying = None
+        if not self._side_by_side and self.controls.checkpoint is None:
+            newest = complete_checkpoints(self.run)
+            if newest and int(newest[0].name) != stage.agent.frames:
+                try:
+                    stage.agent = Agent(self.run)
+                except UsageError as error:  # deleted while it was read: the next episode tries again
+                    self._say({"type": "problem", "text": str(error)})
+        self.start(stage.episode.seed + 1)
+
+    def _step(self) -> bool:
+        """Play one step on every stage whose episode goes on; return whether all have ended."""
+        if self._side_by_side:
+            return self._step_all()
+        stage, controls = self._stages[0], self.controls
+        taken = len(stage.episode.actions)
+        action = None
+        if self._replaying is not None:
+            action = self._replaying.actions[taken]
+        wants = controls.saliency if controls.saliency != "occlusion" or taken % OCCLUSION_STEPS == 0 else ""
+        moment = stage.step(greedy=controls.greedy, saliency=wants, action=action)
+        arrays = {"pictures": differences(moment.pictures), "observation": _as_bytes(moment.observation)}
+        if moment.saliency is not None:
+            arrays["saliency"] = moment.saliency
+        over = moment.ended
+        if self._replaying is not None and len(stage.episode.actions) == len(self._replaying.actions):
+            over = True
+            self._say({"type": "replayed", "exact": self._replaying.score == stage.episode.score})
+        self._say({"type": "step", **_numbers(moment), "lives": moment.lives}, arrays)
+        return over
+
+    def _step_all(self) -> bool:
+        pictures, players = [], []
+        for stage in self._stages:
+            if stage.episode.ended:
+                players.append(None)
+                continue
+            moment = stage.step(greedy=self.controls.greedy)
+            players.append(_numbers(moment))
+            if len(moment.pictures):
+                pictures.append(moment.pictures[-1])
+            players[-1]["has_picture"] = bool(len(moment.pictures))
+        arrays = {"pictures": np.array(pictures)} if pictures else {}
+        self._say({"type": "steps", "players": players}, arrays)
+        return all(stage.episode.ended for stage in self._stages)
+
+
+def _numbers(moment: Moment) -> dict[str, Any]:
+    """Return a moment's numbers for a message."""
+    return {
+        "weights": [round(float(weight), 5) for weight in moment.weights],
+        "value": round(moment.value, 5),
+        "action": moment.action,
+        "reward": moment.reward,
+        "score": moment.score,
+        "step": moment.step,
+        "ended": moment.ended,
+    }
+
+
+def _as_bytes(observation: np.ndarray) -> np.ndarray:
+    """Return an observation as grey levels: bytes as they are, Karpathy's -1, 0, 1 as black, grey, white."""
+    return observation if observation.dtype == np.uint8 else ((observation + 1) * 127).astype(np.uint8)
+
+
+def action_names(stage: Stage) -> list[str]:
+    """Return the names of the agent's actions, as on the joystick; their numbers in a built-in task."""
+    from parcade.envs.games import is_atari
+    from parcade.play import ACTIONS
+
+    count = stage.agent.policy.num_actions
+    if not is_atari(stage.agent.config.game):
+        return [str(action) for action in range(count)]
+    names = {number: " ".join(sorted(held)) or "none" for held, number in ACTIONS.items()}
+    return [names[number] for number in stage.screen.action_ids]
+
+
+def _spread(frames: list[int]) -> list[int]:
+    """Return at most ``MOST_SIDE_BY_SIDE`` of some checkpoints at even distances, the ends included."""
+    if len(frames) <= MOST_SIDE_BY_SIDE:
+        return frames
+    return [frames[i] for i in np.linspace(0, len(frames) - 1, MOST_SIDE_BY_SIDE).round().astype(int)]
+
+
+def _read_commands(commands: queue.SimpleQueue) -> None:
+    for line in sys.stdin:
+        try:
+            command = json.loads(line)
+        except ValueError:
+            continue
+        commands.put(command if isinstance(command, dict) else {})
+    commands.put(None)  # the server has closed the pipe or died
+
+
+def main() -> int:
+    """Play until standard input ends. Errors are written as a message and end the process with code 2."""
+    out = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # a library that prints must not break the messages
+    import torch
+
+    torch.set_num_threads(1)
+    commands: queue.SimpleQueue = queue.SimpleQueue()
+    threading.Thread(target=_read_commands, args=(commands,), daemon=True).start()
+    try:
+        player = Player(Path(sys.argv[1]), out, side_by_side="--all" in sys.argv[2:])
+        os.nice(max(0, NICENESS - os.nice(0)))
+        player.play(commands)
+    except UsageError as error:
+        write_message(out, packed({"type": "problem", "text": str(error), "fatal": True}))
+        return 2
+    except BrokenPipeError:
+        pass
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,99 @@
+"""Recorded episodes of a run: ``RUN/episodes/NAME.json`` with seed, actions and score, sealed by a checksum.
+
+A recording holds no pictures. The consoles are exact, so the seed and the actions give the same frames and
+the same score again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from parcade.errors import UsageError
+from parcade.run_directory import write_json
+from parcade.web.files import read_object
+
+if TYPE_CHECKING:
+    from parcade.config import TrainConfig
+    from parcade.web.stage import Episode
+
+DIRECTORY = "episodes"
+SCHEMA_VERSION = 1
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,80}")
+MOST_RECORDINGS = 500
+
+
+def _digest(data: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Recording:
+    """An episode, the environment settings it was played with, and the checkpoint that played it."""
+
+    game: str
+    env: dict[str, Any]
+    checkpoint_frames: int
+    seed: int
+    actions: list[int]
+    score: float
+
+    @classmethod
+    def of(cls, config: TrainConfig, episode: Episode, checkpoint_frames: int) -> Recording:
+        """Return the recording of an episode as far as it was played."""
+        env = _env_of(config)
+        return cls(config.game, env, checkpoint_frames, episode.seed, list(episode.actions), episode.score)
+
+    @property
+    def name(self) -> str:
+        """Name of its file, without the ending."""
+        digest = _digest({"actions": self.actions})[:6]
+        return f"{self.checkpoint_frames}-s{self.seed}-{digest}"
+
+    def write(self, run: Path) -> str:
+        """Write the recording below a run and return its name. Errors: OSError."""
+        data = {"schema_version": SCHEMA_VERSION, **dataclasses.asdict(self)}
+        (run / DIRECTORY).mkdir(exist_ok=True)
+        write_json(run / DIRECTORY / f"{self.name}.json", {**data, "sha256": _digest(data)})
+        return self.name
+
+    @classmethod
+    def read(cls, run: Path, name: str, config: TrainConfig) -> Recording:
+        """Read a recording of a run. Errors: UsageError if it is missing, changed, or of other settings."""
+        if not NAME.fullmatch(name):
+            raise UsageError(f"{name[:80]!r} is not the name of a recording; choose one from the list")
+        data = read_object(run / DIRECTORY / f"{name}.json")
+        digest = data.pop("sha256", None)
+        if data.pop("schema_version", None) != SCHEMA_VERSION or digest is None:
+            raise UsageError(f"recording {name} is missing or of another version; record the episode again")
+        if _digest({"schema_version": SCHEMA_VERSION, **data}) != digest:
+            raise UsageError(f"recording {name} was changed after it was written; record the episode again")
+        recording = cls(**data)
+        if recording.game != config.game or recording.env != _env_of(config):
+            raise UsageError(
+                f"recording {name} was played with other environment settings than this run's; "
+                "replay it in its own run"
+            )
+        return recording
+
+
+def _env_of(config: TrainConfig) -> dict[str, Any]:
+    """Return the environment's settings as they read in JSON."""
+    return json.loads(json.dumps(dataclasses.asdict(config.env)))
+
+
+def list_recordings(run: Path) -> list[dict[str, Any]]:
+    """Return name, seed, score, length and checkpoint of a run's recordings, by name."""
+    found = []
+    folder = run / DIRECTORY
+    for path in sorted(folder.glob("*.json"))[:MOST_RECORDINGS] if folder.is_dir() else []:
+        data = read_object(path)
+        if NAME.fullmatch(path.stem) and isinstance(data.get("actions"), list):
+            shown = {key: data.get(key) for key in ("seed", "score", "checkpoint_frames")}
+            found.append({"name": path.stem, "steps": len(data["actions"]), **shown})
+    return found

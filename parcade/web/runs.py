@@ -1,0 +1,242 @@
+"""The runs below a directory: their names, and a summary of each from its own files."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+import time
+from collections import OrderedDict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from parcade.cluster.processes import DIRECTORY, ProcessRecord, read_records
+from parcade.errors import UsageError
+from parcade.web.files import read_object
+from parcade.web.series import MetricsFile, last_reports
+from parcade.web.status import Heartbeats, standing
+
+DEEPEST = 3
+MOST_RUNS = 2000
+MOST_OPEN_FILES = 100
+"""Runs whose complete metrics are kept in memory."""
+NOT_COMPARED = {"seed", "run_dir", "total_frames", "time_limit", "target_score", "report_seconds",
+                "checkpoint_seconds", "keep_checkpoints", "hang_timeout"}  # fmt: skip
+"""Settings of ``run`` that runs of one group may differ in: a group differs by its seed."""
+
+
+class UnknownRun(Exception):
+    """A name that is not in the list of runs."""
+
+
+@dataclass
+class _Known:
+    """Signature of a run's files when it was last summarised, and the summary."""
+
+    signature: tuple
+    summary: dict[str, Any]
+
+
+class Runs:
+    """The runs below ``root``, found by their ``config.json`` or ``metrics.jsonl``.
+
+    A run is named by its path relative to ``root``. Names come only from listing directories, and a request
+    for any other name fails, so no request can leave ``root``. Threads may use it at once.
+    Errors: UsageError if ``root`` is no directory.
+    """
+
+    def __init__(self, root: Path) -> None:
+        if not root.is_dir():
+            raise UsageError(
+                f"{root} is not a directory; expected the directory of your runs, e.g. parcade dashboard runs"
+            )
+        root = root.resolve()
+        self._only: str | None = None
+        if _is_run(root):
+            root, self._only = root.parent, root.name
+        self.root = root
+        self._lock = threading.Lock()
+        self._names: set[str] = set()
+        self._known: dict[str, _Known] = {}
+        self._heartbeats = Heartbeats()
+        self._files: OrderedDict[str, MetricsFile] = OrderedDict()
+
+    def path(self, name: str) -> Path:
+        """Return the directory of a listed run. Errors: UnknownRun."""
+        if name not in self._names:
+            raise UnknownRun(name)
+        return self.root / name
+
+    def metrics(self, name: str) -> MetricsFile:
+        """Return the metrics of a listed run. Errors: UnknownRun."""
+        path = self.path(name) / "metrics.jsonl"
+        with self._lock:
+            file = self._files.pop(name, None) or MetricsFile(path)
+            self._files[name] = file
+            if len(self._files) > MOST_OPEN_FILES:
+                self._files.popitem(last=False)
+        return file
+
+    def scan(self) -> list[dict[str, Any]]:
+        """List the directory and return the summaries of all runs, newest first."""
+        names = [self._only] if self._only else _find(self.root)
+        self._names = set(names)
+        summaries = [self._summary(name) for name in names]
+        with self._lock:
+            for gone in self._known.keys() - self._names:
+                del self._known[gone]
+        return sorted(summaries, key=lambda summary: (-summary["started"], summary["id"]))
+
+    def _summary(self, name: str) -> dict[str, Any]:
+        """Return a run's summary; read its files only if one of them has changed or it may have died."""
+        run = self.root / name
+        ages = {file: _modified(run / file) for file in ("config.json", "metrics.jsonl", "result.json")}
+        records = sound_records(run)
+        beats = _record_times(run, records)
+        signature = (tuple(ages.values()), tuple((record.name, record.ended) for record in records))
+        known = self._known.get(name)
+        if known is None or known.signature != signature:
+            known = _Known(signature, _facts(run, name, ages))
+            with self._lock:
+                self._known[name] = known
+        now = time.time()
+        alive = [
+            self._heartbeats.is_alive(name, record, now - beats.get(record.name, 0.0)) for record in records
+        ]
+        facts = known.summary
+        found = standing(
+            records,
+            alive,
+            facts["result"],
+            has_reports=facts["frames"] is not None,
+            report_age_seconds=now - (ages["metrics.jsonl"] or now),
+            report_seconds=facts["report_seconds"],
+        )
+        summary = {key: value for key, value in facts.items() if key != "result"}
+        if found.status != "running":
+            summary["eta_seconds"] = None
+        return {**summary, "status": found.status, "reason": found.reason, "processes": len(records)}
+
+
+def _is_run(path: Path) -> bool:
+    return (path / "config.json").is_file() or (path / "metrics.jsonl").is_file()
+
+
+def _find(root: Path) -> list[str]:
+    """Return the names of the runs below ``root``, at most ``MOST_RUNS``; a run holds no other runs."""
+    found: list[str] = []
+    level = [root]
+    for _ in range(DEEPEST):
+        below: list[Path] = []
+        for folder in level:
+            try:
+                entries = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir())
+            except OSError:
+                continue
+            for entry in entries:
+                path = folder / entry
+                if entry.startswith(".") or not _is_text(entry):
+                    continue
+                (found.append(path.relative_to(root).as_posix()) if _is_run(path) else below.append(path))
+        level = below
+    return found[:MOST_RUNS]
+
+
+def _is_text(name: str) -> bool:
+    """Return whether a file name is valid UTF-8, so that it can be sent."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _modified(path: Path) -> float | None:
+    """Return when a file was last changed, or None if it does not exist."""
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return None
+
+
+def sound_records(run: Path) -> list[ProcessRecord]:
+    """Return a run's process records, without those that no run has written."""
+    try:
+        return [record for record in read_records(run) if _is_sound(record)]
+    except (OSError, TypeError):
+        return []
+
+
+def _record_times(run: Path, records: list[ProcessRecord]) -> dict[str, float]:
+    """Return when each record was written."""
+    folder = run / DIRECTORY
+    return {r.name: _modified(folder / f"{r.role}-{r.number}.json") or 0.0 for r in records}
+
+
+def _is_sound(record: ProcessRecord) -> bool:
+    """Return whether the fields that are used have their types; anyone may have written the file."""
+    texts, integers = (record.role, record.host, record.scope), (record.number, record.pid, record.beat)
+    return all(isinstance(each, str) for each in texts) and all(isinstance(each, int) for each in integers)
+
+
+def _facts(run: Path, name: str, ages: dict[str, float | None]) -> dict[str, Any]:
+    """Return what a run's files say about it. Values from the files are checked for their types."""
+    config, result = read_object(run / "config.json"), read_object(run / "result.json")
+    settings = config.get("run") if isinstance(config.get("run"), dict) else {}
+    reports = last_reports(run / "metrics.jsonl")
+    last = reports[-1] if reports else {}
+    total = _number(settings.get("total_frames"))
+    return {
+        "id": name,
+        "game": _text(config.get("game")),
+        "algorithm": _text(settings.get("algorithm")),
+        "engine": _text(settings.get("engine")),
+        "backend": _text(settings.get("backend")),
+        "seed": _number(settings.get("seed")),
+        "target_score": _number(settings.get("target_score")),
+        "total_frames": total,
+        "report_seconds": _number(settings.get("report_seconds")) or 5.0,
+        "group": _group(config, settings),
+        "started": ages["config.json"] or ages["metrics.jsonl"] or 0.0,
+        "updated": ages["metrics.jsonl"],
+        **{key: last.get(key) for key in ("frames", "score_mean", "episodes", "wall_seconds", "cpu_seconds")},
+        "frames_per_second": last.get("frames_per_second"),
+        "eta_seconds": _seconds_left(reports, settings, total),
+        "restarts": last.get("parts/restarts"),
+        "result": result,
+    }
+
+
+def _number(value: Any) -> float | None:
+    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def _text(value: Any) -> str:
+    return value[:200] if isinstance(value, str) else ""
+
+
+def _group(config: dict[str, Any], settings: dict[str, Any]) -> str:
+    """Return a digest that runs share if they differ only by their seed and where they end."""
+    compared = {key: value for key, value in settings.items() if key not in NOT_COMPARED}
+    parts = {key: config.get(key) for key in ("game", "env", "hyper", "topology")}
+    try:
+        text = json.dumps([parts, compared], sort_keys=True)
+    except RecursionError:
+        text = ""
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _seconds_left(
+    reports: list[dict[str, float]], settings: dict[str, Any], total: float | None
+) -> float | None:
+    """Return the time until all frames are played, at the rate of the last reports; None if unknown."""
+    recent = [report for report in reports if {"frames", "wall_seconds"} <= report.keys()]
+    if len(recent) < 2 or total is None:
+        return None
+    frames = recent[-1]["frames"] - recent[0]["frames"]
+    seconds = recent[-1]["wall_seconds"] - recent[0]["wall_seconds"]
+    if frames <= 0 or seconds <= 0:
+        return None
+    return max(0.0, (total - recent[-1]["frames"]) * seconds / frames)

@@ -1,0 +1,216 @@
+"""Metrics of a run as columns: the end of a growing ``metrics.jsonl``, all of it, or an even sample.
+
+A file of 10,000 reports has 12 MB and takes a tenth of a second to parse. The list of runs needs only the
+newest reports, which are read from the end. Curves of many runs start from an even sample of lines; the
+complete columns follow, read once and then extended by what was appended.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+import threading
+from array import array
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from parcade.web.files import open_regular
+
+TAIL_BYTES = 1 << 15
+MOST_LAST_REPORTS = 20
+SAMPLE_BYTES = 1 << 13
+"""Read for one report in the middle of a file: at least two of them, the first incomplete."""
+MOST_LINE_BYTES = 1 << 16
+MOST_COLUMNS = 500
+"""Further names are ignored: a damaged file must not fill the memory."""
+CHUNK_BYTES = 1 << 20
+
+
+def parsed(line: bytes) -> dict[str, Any] | None:
+    """Return the object in one line, or None if it is no report."""
+    if len(line) > MOST_LINE_BYTES:
+        return None
+    try:
+        report = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return report if isinstance(report, dict) else None
+
+
+def number(value: Any) -> float:
+    """Return a value of a report as a finite number, or NaN if it is none."""
+    if value.__class__ is float or value.__class__ is int:  # faster than isinstance, and leaves out bool
+        try:
+            return value if math.isfinite(value) else math.nan
+        except OverflowError:
+            return math.nan
+    return math.nan
+
+
+def numbers(report: dict[str, Any]) -> dict[str, float]:
+    """Return the finite numbers of a report by name."""
+    return {name: found for name, value in report.items() if not math.isnan(found := number(value))}
+
+
+def last_reports(path: Path) -> list[dict[str, float]]:
+    """Return the last ``MOST_LAST_REPORTS`` of a file, oldest first; none if it does not exist."""
+    try:
+        descriptor = open_regular(path)
+    except OSError:
+        return []
+    try:
+        size = os.fstat(descriptor).st_size
+        start = max(0, size - TAIL_BYTES)
+        lines = os.pread(descriptor, TAIL_BYTES, start).split(b"\n")
+    finally:
+        os.close(descriptor)
+    whole = lines[1:-1] if start else lines[:-1]
+    return [numbers(report) for line in whole[-MOST_LAST_REPORTS:] if (report := parsed(line)) is not None]
+
+
+def sampled_reports(path: Path, count: int) -> list[dict[str, float]]:
+    """Return about ``count`` reports at even distances in a file, in order, the newest one included."""
+    try:
+        descriptor = open_regular(path)
+    except OSError:
+        return []
+    try:
+        size = os.fstat(descriptor).st_size
+        found = []
+        for start in np.linspace(0, max(0, size - SAMPLE_BYTES), count).astype(int):
+            lines = os.pread(descriptor, SAMPLE_BYTES, int(start)).split(b"\n")
+            # From the middle of the file, the first line is incomplete.
+            whole = lines[1:-1] if start else lines[:-1]
+            if whole and (report := parsed(whole[0])) is not None:
+                found.append(numbers(report))
+    finally:
+        os.close(descriptor)
+    return [*found, *last_reports(path)[-1:]]
+
+
+class Columns:
+    """Numbers of reports by name; missing ones are NaN."""
+
+    def __init__(self, reports: Sequence[dict[str, Any]] = ()) -> None:
+        self.rows = 0
+        self._columns: dict[str, array] = {}
+        self.extend(reports)
+
+    @property
+    def names(self) -> list[str]:
+        """Names of all columns."""
+        return list(self._columns)
+
+    def extend(self, reports: Sequence[dict[str, Any]]) -> None:
+        """Add reports, column by column: a chunk of lines takes half the time that single lines take."""
+        for name in dict.fromkeys(itertools.chain.from_iterable(reports)):
+            column = self._columns.get(name)
+            if column is None:
+                if len(self._columns) == MOST_COLUMNS:
+                    continue
+                column = self._columns[name] = array("d")
+            column.extend([math.nan] * (self.rows - len(column)))
+            column.extend([number(report.get(name)) for report in reports])
+        self.rows += len(reports)
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """Return a column ``[rows]`` float64, a copy; all NaN for an unknown name."""
+        column = self._columns.get(name, array("d"))
+        known = np.array(column, np.float64)
+        return np.concatenate([known, np.full(self.rows - len(known), np.nan)])
+
+
+class MetricsFile:
+    """The columns of one growing file. Threads may use it at once."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+        self._forget()
+
+    def _forget(self) -> None:
+        self.columns = Columns()
+        self._offset = 0
+        self._inode: int | None = None
+
+    def read_new(self) -> Columns:
+        """Read what was appended since the last call and return all columns.
+
+        A resumed run replaces the file by a shorter one; then all of it is read again.
+        """
+        with self._lock:
+            try:
+                descriptor = open_regular(self.path)
+            except OSError:
+                self._forget()
+                return self.columns
+            try:
+                found = os.fstat(descriptor)
+                if found.st_ino != self._inode or found.st_size < self._offset:
+                    self._forget()
+                    self._inode = found.st_ino
+                self._read_until(descriptor, found.st_size)
+            finally:
+                os.close(descriptor)
+            return self.columns
+
+    def _read_until(self, descriptor: int, size: int) -> None:
+        rest = b""
+        start = self._offset
+        while start < size:
+            chunk = os.pread(descriptor, CHUNK_BYTES, start)
+            if not chunk:
+                break
+            start += len(chunk)
+            *lines, rest = (rest + chunk).split(b"\n")
+            reports = (parsed(line) for line in lines)
+            self.columns.extend([report for report in reports if report is not None])
+            self._offset = start - len(rest)
+            if len(rest) > MOST_LINE_BYTES:
+                rest = rest[:MOST_LINE_BYTES]  # too long for a report; its end is still found
+
+    @property
+    def unread_bytes(self) -> int:
+        """Bytes that ``read_new`` would read."""
+        try:
+            found = self.path.stat()
+        except OSError:
+            return 0
+        return found.st_size - self._offset if found.st_ino == self._inode else found.st_size
+
+
+class Curve(NamedTuple):
+    """A decimated series: per bucket the last x, and mean, minimum and maximum of y, ``[buckets]`` each."""
+
+    x: np.ndarray
+    y: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+    def to_json(self) -> dict[str, list[float]]:
+        """Return lists of numbers with six significant digits."""
+        return {name: [float(f"{v:.6g}") for v in values.tolist()] for name, values in self._asdict().items()}
+
+
+def decimated(x: np.ndarray, y: np.ndarray, buckets: int) -> Curve:
+    """Divide a series ``[k]`` into at most ``buckets`` runs of equal length, without its NaN.
+
+    No extreme is lost: every bucket keeps its minimum and maximum.
+    """
+    valid = ~(np.isnan(x) | np.isnan(y))
+    x, y = x[valid], y[valid]
+    if len(y) <= buckets:
+        return Curve(x, y, y, y)
+    starts = np.arange(buckets) * len(y) // buckets
+    ends = np.append(starts[1:], len(y))
+    return Curve(
+        x[ends - 1],
+        np.add.reduceat(y, starts) / (ends - starts),
+        np.minimum.reduceat(y, starts),
+        np.maximum.reduceat(y, starts),
+    )

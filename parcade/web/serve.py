@@ -1,0 +1,99 @@
+"""Starting the server: its port, its address with the token, and a browser."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+import sys
+import webbrowser
+from pathlib import Path
+from types import FrameType
+
+import uvicorn
+from starlette.applications import Starlette
+
+from parcade.errors import UsageError
+from parcade.web.app import make_app
+from parcade.web.security import MOST_MESSAGE_BYTES, Gate, is_loopback, new_token
+
+NICENESS = 5
+"""The server gives way to a training on the same cores."""
+MOST_CONNECTIONS = 200
+
+
+def bound_socket(host: str, port: int) -> socket.socket:
+    """Return a socket that listens at an address. Errors: UsageError if it cannot be."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = socket.socket(family)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind((host, port))
+        bound.listen(MOST_CONNECTIONS)  # from here on, a browser that is faster than the server waits
+    except socket.gaierror:
+        bound.close()
+        raise UsageError(f"host {host!r} is no address of this machine; use 127.0.0.1 or 0.0.0.0") from None
+    except OSError as error:
+        bound.close()
+        raise UsageError(
+            f"port {port} of {host} cannot be used ({error.strerror}); use another --port, "
+            "or --port 0 for any free one"
+        ) from None
+    return bound
+
+
+def serve(root: Path, *, host: str, port: int, open_browser: bool) -> None:
+    """Serve the runs below ``root`` until Ctrl-C.
+
+    Errors: UsageError for a missing directory, or an address that cannot be used.
+    """
+    token = new_token()
+    app = make_app(root, Gate(token, host))
+    bound = bound_socket(host, port)
+    shown = f"[{host}]" if ":" in host else host
+    url = f"http://{shown}:{bound.getsockname()[1]}/#token={token}"
+    with contextlib.suppress(OSError):
+        os.nice(NICENESS)
+    with bound, contextlib.suppress(KeyboardInterrupt):
+        print(f"parcade dashboard of {root}: {url}", flush=True)
+        if not is_loopback(host):
+            print("other machines can reach this address; it is not encrypted: use it in networks you trust")
+        if open_browser and not _open(url):
+            print("no browser was found; open the address above in one", flush=True)
+        _Server(_config(app)).run(sockets=[bound])
+
+
+class _Server(uvicorn.Server):
+    """A server that ends without reports of the requests that it cuts off."""
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begin to end, on a signal."""
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+        super().handle_exit(sig, frame)
+
+
+def _config(app: Starlette) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        ws_max_size=4 * MOST_MESSAGE_BYTES,
+        # Pictures are deflated already, and deflating them again would cost a core.
+        ws_per_message_deflate=False,
+        limit_concurrency=MOST_CONNECTIONS,
+        timeout_graceful_shutdown=1,
+    )
+
+
+def _open(url: str) -> bool:
+    """Open the page in a browser; return False without a display or a browser."""
+    if sys.platform.startswith("linux") and not (
+        os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    ):
+        return False  # a text browser would take over the terminal
+    try:
+        return webbrowser.open(url)
+    except webbrowser.Error:
+        return False

@@ -1,0 +1,68 @@
+// Building elements. All text goes through text nodes, so no name or value is ever read as HTML.
+
+/** Return an element: `el("button", {class: "quiet", onclick: save}, "Save")`. */
+export function el(tag, properties = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties)) {
+    if (value === undefined || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name in element && typeof value !== "string") element[name] = value;
+    else element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  return element;
+}
+
+let labels = 0;
+
+/** Return a form control with its visible label. */
+export function labelled(text, control, kind = "field") {
+  control.id ||= `control-${++labels}`;
+  const label = el("label", { for: control.id }, text);
+  const isBox = control.type === "checkbox";
+  return el("span", { class: isBox ? "box" : kind }, ...(isBox ? [control, label] : [label, control]));
+}
+
+/** Return a select with `[value, text]` options. */
+export function select(options, value, onchange) {
+  const control = el("select", { onchange: () => onchange(control.value) });
+  control.append(...options.map(([key, text]) => el("option", { value: key, selected: key === value }, text)));
+  return control;
+}
+
+/** Return a table in a frame that scrolls by itself where it is too wide. `rows` hold texts or elements. */
+export function table(headers, rows, caption) {
+  return el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
+    el("table", {},
+      el("caption", { class: "hidden" }, caption),
+      el("thead", {}, el("tr", {}, headers.map((header) => el("th", { scope: "col" }, header)))),
+      el("tbody", {}, rows.map((cells) => el("tr", {}, cells.map((cell) => el("td", {}, cell)))))));
+}
+
+let noticeTimer = 0;
+
+/** Show one line for a few seconds; screen readers speak it at once. */
+export function notice(text) {
+  const box = document.getElementById("notice");
+  box.textContent = text;
+  box.hidden = false;
+  clearTimeout(noticeTimer);
+  noticeTimer = setTimeout(() => { box.hidden = true; }, 8000);
+}
+
+/** Call an async function and show its error. */
+export async function reporting(work) {
+  try {
+    return await work();
+  } catch (error) {
+    notice(error.message || "the server does not answer; is parcade dashboard still running?");
+    return undefined;
+  }
+}
+
+/** Offer a file for download. */
+export function download(name, blob) {
+  const link = el("a", { href: URL.createObjectURL(blob), download: name.replace(/[^\w.-]+/g, "_") });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+}

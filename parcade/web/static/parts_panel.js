@@ -1,0 +1,73 @@
+// Processes of a run: where each is, the doctor's findings, stacks on request, and the ledger of losses.
+
+import { get, post } from "./api.js";
+import { el, labelled, reporting, select, table } from "./dom.js";
+import { human } from "./format.js";
+import { findings } from "./time_panel.js";
+
+const POLL_MS = 3000;
+
+export class PartsPanel {
+  constructor(name) {
+    this.name = name;
+    this.list = el("div");
+    this.ledger = el("div");
+    this.found = el("div", { role: "status" });
+    this.stacks = el("div", { role: "status" });
+    this.process = "";
+    this.choice = select([["", "all processes"]], "", (value) => { this.process = value; });
+    const button = (text, work) => {
+      const control = el("button", { type: "button", onclick: async () => {
+        control.disabled = true;
+        await reporting(work);
+        control.disabled = false;
+      } }, text);
+      return control;
+    };
+    this.element = el("div", {},
+      el("h2", {}, "Processes"), this.list,
+      el("h2", {}, "Doctor"),
+      el("p", { class: "note" }, "Watches the processes on this machine for a second."),
+      button("Examine", async () => this.found.replaceChildren(findings(await post("doctor", { run: name })))), this.found,
+      el("h2", {}, "Stacks"),
+      el("div", { class: "tools" }, labelled("Process", this.choice), button("Show stacks", () => this.#showStacks())), this.stacks,
+      el("h2", {}, "Restarts and losses"), this.ledger);
+    this.#poll();
+    this.timer = setInterval(() => this.#poll(), POLL_MS);
+  }
+
+  close() {
+    clearInterval(this.timer);
+  }
+
+  async #poll() {
+    const run = await reporting(() => get("run", { run: this.name }));
+    if (!run) return;
+    const { metrics } = await get("metrics", { run: this.name });
+    const state = (p) => (p.ended ? "ended" : p.lost ? "died" : p.begun ? `in ${p.scope}` : `starting, in ${p.scope}`);
+    this.list.replaceChildren(run.processes.length
+      ? table(["Process", "Host", "Pid", "State", "Heartbeats"], run.processes.map((p) => [p.name, p.host, String(p.pid), state(p), String(p.beat)]), "Processes")
+      : el("p", { class: "note" }, "No process has registered in this run's directory."));
+    const names = run.processes.map((p) => p.name);
+    if (names.join() !== this.names?.join()) {
+      this.names = names;
+      this.choice.replaceChildren(...["", ...names].map((name) => el("option", { value: name }, name || "all processes")));
+    }
+    const ledger = Object.entries(run.ledger);
+    this.ledger.replaceChildren(ledger.length
+      ? table(["Counter", "Value", "Meaning"], ledger.map(([name, value]) => [el("code", {}, name), human(value), metrics[name] ?? ""]), "Ledger")
+      : el("p", { class: "note" }, "This run has no parts that restart: actors, learners and shards of a distributed system."));
+  }
+
+  async #showStacks() {
+    this.stacks.replaceChildren(el("p", { class: "note" }, "asking"));
+    try {
+      const found = await post("stacks", { run: this.name, process: this.process });
+      this.stacks.replaceChildren(...found.map((each) => el("section", {},
+        el("h3", {}, `${each.name} (${each.place})`), el("pre", { tabindex: "0", "aria-label": `Stacks of ${each.name}` }, each.text))));
+    } catch (error) {
+      this.stacks.replaceChildren();
+      throw error;
+    }
+  }
+}

@@ -1,0 +1,114 @@
+"""``parcade dashboard`` from the command line: its address, and one line for every error."""
+
+import asyncio
+import importlib.util
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from parcade.cli import main
+from parcade.web import serve
+from parcade.web.agent import MOST_WAITING, _Outbox
+from parcade.web.live import Subscriber, Watcher
+from parcade.web.wire import packed
+
+
+def refused(arguments, capsys):
+    """The one line of a refused command."""
+    assert main(["dashboard", *arguments]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    return line
+
+
+@pytest.mark.quick
+def test_errors_are_one_line_each(tmp_path, capsys, monkeypatch):
+    assert "is not a directory" in refused([str(tmp_path / "runs")], capsys)
+    assert "is no port" in refused([str(tmp_path), "--port", "70000"], capsys)
+    assert "no address" in refused([str(tmp_path), "--host", "no.such.host.invalid"], capsys)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        line = refused([str(tmp_path), "--port", str(taken.getsockname()[1])], capsys)
+    assert "cannot be used" in line and "--port 0" in line
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "uvicorn" else find(name))
+    assert "pip install 'parcade[web]'" in refused([str(tmp_path)], capsys)
+
+
+@pytest.mark.quick
+def test_without_a_display_no_browser_is_started(monkeypatch):
+    monkeypatch.delenv("DISPLAY", raising=False)
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(serve.webbrowser, "open", lambda url: pytest.fail("a browser was started"))
+    assert not serve._open("http://127.0.0.1")
+
+
+def test_the_command_prints_an_address_with_a_new_token_and_ends_with_ctrl_c(tmp_path):
+    command = [sys.executable, "-m", "parcade", "dashboard", str(tmp_path), "--port", "0", "--no-browser"]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ
+    )
+    line = process.stdout.readline()
+    assert re.search(r"http://127\.0\.0\.1:\d+/#token=[\w-]{32}$", line.strip())
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 0 and errors == ""
+
+
+@pytest.mark.quick
+def test_a_page_that_reads_slowly_is_sent_the_newest_of_what_it_missed():
+    async def scenario():
+        slow = Subscriber()
+        for i in range(1000):
+            slow.tell({"a": {"id": "a", "frames": i}}, set())
+        slow.tell({"b": {"id": "b"}}, set())
+        slow.tell({}, {"b"})
+        return slow.take(), slow.take()
+
+    first, second = asyncio.run(scenario())
+    assert first == {"type": "runs", "changed": [{"id": "a", "frames": 999}], "gone": ["b"]}
+    assert second["changed"] == []
+
+
+@pytest.mark.quick
+def test_one_poll_serves_all_pages_and_none_is_made_without_a_page(monkeypatch):
+    monkeypatch.setattr("parcade.web.live.POLL_SECONDS", 0.001)
+    scans = []
+
+    def scan():
+        scans.append(1)
+        return [{"id": "a", "frames": len(scans)}]
+
+    async def scenario():
+        watcher = Watcher(scan)
+        await asyncio.sleep(0.01)
+        assert not scans
+        pages = [watcher.subscribe() for _ in range(10)]
+        await asyncio.gather(*(page.wake.wait() for page in pages))
+        for page in pages:
+            page.take()
+        await asyncio.gather(*(page.wake.wait() for page in pages))
+        for page in pages:
+            watcher.unsubscribe(page)
+        await watcher._task
+        return len(scans)
+
+    assert asyncio.run(scenario()) < 10
+
+
+@pytest.mark.quick
+def test_pictures_of_a_slow_page_give_way_but_no_other_message_does():
+    outbox = _Outbox()
+    outbox.put(packed({"type": "start"}))
+    for i in range(100):
+        outbox.put(packed({"type": "step", "step": i}))
+    outbox.put(packed({"type": "saved"}))
+    kinds = [b'"type": "step"' not in message for message in outbox.waiting]
+    assert len(kinds) == MOST_WAITING and kinds[0] and kinds[-1] and sum(kinds) == 2
+    assert b'"step": 99' in outbox.waiting[-2]
