@@ -87,6 +87,7 @@ test-gpu-code: $(VENV)/.installed-test
 
 # The dashboard in a real browser: Debian's chromium, or the program that PARCADE_CHROMIUM names.
 test-browser: $(VENV)/.installed-test
+	tests/web/install.sh
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "playwright>=1.50" "axe-playwright-python>=0.1.4"
 	$(BIN)/python -m pytest -q -m browser tests
 

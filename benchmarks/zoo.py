@@ -40,7 +40,7 @@ PPO = (
 GAMES: dict[str, tuple[str, float, float]] = {
     "beam_rider": (PPO, 363.9, 5775.0),
     "breakout": (PPO, 1.7, 31.8),
-    "pong": ("--preset pong_fast --threads-per-rank 1 --target-score 20", -20.7, 9.3),
+    "pong": ("--preset pong_fast --threads-per-rank 1 --target-score 20 --report-seconds 60", -20.7, 9.3),
     "qbert": (PPO, 163.9, 13455.0),
     "space_invaders": (PPO, 148.0, 1652.0),
 }

@@ -11,6 +11,18 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import pytest
 import torch
 
+# CI installs everything that these tests need, so under CI a skipped one is a failure.
+NEVER_SKIPPED = ("cluster", "browser", "integrations")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    if report.skipped and os.environ.get("CI") and any(map(item.get_closest_marker, NEVER_SKIPPED)):
+        report.outcome = "failed"
+        report.longrepr = f"skipped under CI: {report.longrepr}"
+    return report
+
 
 @pytest.fixture(autouse=True)
 def one_thread():
