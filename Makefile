@@ -72,10 +72,10 @@ test-cluster: $(VENV)/.installed-test
 	@touch $@
 
 test-integrations: .venv-integrations/.installed
-	.venv-integrations/bin/python -m pytest -q -m integrations tests
+	.venv-integrations/bin/python -m pytest -q -m integrations tests/integrations tests/suite
 
 test-exact: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -q -m exact tests/atari
+	$(BIN)/python -m pytest -q -n 2 -m exact tests/atari
 
 test-exact-gpu: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -q -m exact_gpu tests/atari

@@ -312,7 +312,8 @@ def _measure(turn: Callable[[], tuple[int, int]], flags: BenchFlags) -> dict[str
     for _ in range(flags.repeats):
         frames = steps = 0
         wall, cpu = time.perf_counter(), process_cpu_seconds()
-        while time.perf_counter() - wall < flags.seconds:
+        # The kernel may count CPU time in coarse ticks, so a short window can have none.
+        while time.perf_counter() - wall < flags.seconds or process_cpu_seconds() == cpu:
             more_frames, more_steps = turn()
             frames, steps = frames + more_frames, steps + more_steps
         wall, cpu = time.perf_counter() - wall, process_cpu_seconds() - cpu

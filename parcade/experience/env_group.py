@@ -144,10 +144,11 @@ class EnvGroup:
         For policies without recurrent state. ``acted`` has the k playing environments, in order. Returns
         ``step``'s columns of all n environments, with 0 and False for those that do not play.
         """
-        actions = np.zeros(len(self), np.int64)
-        actions[playing] = acted.actions.numpy()
+        chosen = acted.actions.numpy()
+        actions = np.zeros((len(self), *chosen.shape[1:]), chosen.dtype)
+        actions[playing] = chosen
         with self.timer.scope("emulate"):
-            taken = self.env.step(actions, playing)
+            taken = self.env.step(self.actions.for_env(actions), playing)
         return self._record(*taken, playing=playing)
 
     def _record(
