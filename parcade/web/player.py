@@ -264,7 +264,7 @@ def action_names(stage: Stage) -> list[str]:
     from parcade.envs.games import is_atari
     from parcade.play import ACTIONS
 
-    count = stage.agent.policy.num_actions
+    count = stage.agent.policy.actions.count
     if not is_atari(stage.agent.config.game):
         return [str(action) for action in range(count)]
     names = {number: " ".join(sorted(held)) or "none" for held, number in ACTIONS.items()}

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
+from parcade.actions import BoxActions
 from parcade.agent import Agent
 from parcade.envs import make_vec
 from parcade.envs.games import is_atari
@@ -118,9 +119,13 @@ class Stage:
     """
 
     def __init__(self, agent: Agent, *, with_pictures: bool = True) -> None:
-        check_playable(agent.config.game)
-        self.agent = agent
         config = agent.config
+        check_playable(config.game)
+        if isinstance(agent.policy.actions, BoxActions):
+            raise UsageError(
+                f"{config.game} has continuous actions; only agents with a set of actions are shown"
+            )
+        self.agent = agent
         settings = dataclasses.replace(config.env, start_states="exact")
         self._env = make_vec(config.game, 1, "native", settings=settings, num_threads=1)
         self.screen = Screen(config.game, settings) if is_atari(config.game) and with_pictures else None
