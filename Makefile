@@ -83,7 +83,7 @@ test-exact-gpu: $(VENV)/.installed-test
 # The GPU kernels, as machine code and in numba's simulator, and compiled networks; needs no GPU.
 test-gpu-code: $(VENV)/.installed-test
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[cuda]" "nvidia-cuda-nvcc>=13"
-	$(BIN)/python -m pytest -q -m gpu_code tests
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m gpu_code tests
 
 # The dashboard in a real browser: Debian's chromium, or the program that PARCADE_CHROMIUM names.
 test-browser: $(VENV)/.installed-test

@@ -135,7 +135,7 @@ WRONG = {
     "an eval of no episode": (["eval", "run", "--episodes", "-1"], "episodes=-1 is below 1"),
     "an eval of a negative seed": (["eval", "run", "--seed", "-1"], "seed=-1 is below 0"),
     "a video of what has no screen": (["eval", "run", "--video", "x.mp4"], "tiny_catch has no screen"),
-    "a watch of no episode": (["watch", "run", "--games", "0"], "games=0 is below 1"),
+    "a watch of no episode": (["watch", "run", "--games", "0"], "episodes=0 is below 1"),
     "no ranks": (["train", "tiny_catch", "--ranks", "0"], "ranks=0 is below 1"),
     "hosts of no file": (
         ["train", "tiny_catch", "--engine", "mpi", "--ranks", "2", "--hosts", "nofile"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -86,7 +87,7 @@ class WatchFlags:
 
     run: Annotated[str, "positional"]
     """The run's directory, zoo:NAME for an agent of this package, or a recording of parcade play or duel."""
-    games: int = 1
+    episodes: int = 1
     """Number of episodes."""
     env: str = ""
     """The run's environment, if it is your own: MODULE:ID. Its module is imported only if named here."""
@@ -97,8 +98,8 @@ class WatchFlags:
 
     def __post_init__(self) -> None:
         _check_seed(self.seed)
-        if self.games < 1:
-            raise UsageError(f"games={self.games} is below 1; use 1 or more")
+        if self.episodes < 1:
+            raise UsageError(f"episodes={self.episodes} is below 1; use 1 or more")
 
 
 def watch(arguments: list[str]) -> int:
@@ -107,11 +108,13 @@ def watch(arguments: list[str]) -> int:
     from parcade.evaluate import watch as show
     from parcade.flags import parse
 
+    # The former name of --episodes.
+    arguments = [re.sub("^--games(?==|$)", "--episodes", word) for word in arguments]
     flags = parse(WatchFlags, arguments, prog="parcade watch")
     if Path(flags.run).is_file():
         from parcade.play import watch_recording
 
         watch_recording(flags.run)
         return 0
-    show(load(flags.run, flags.env), games=flags.games, seed=flags.seed, greedy=flags.greedy)
+    show(load(flags.run, flags.env), games=flags.episodes, seed=flags.seed, greedy=flags.greedy)
     return 0

@@ -9,6 +9,10 @@ REQUIRED = (
     "parcade/__init__.pyi",
     "parcade/atari/games.json",
     "parcade/atari/palette.json",
+    "parcade/suite/reference_scores.json",
+    "parcade/web/static/index.html",
+    *(f"parcade/zoo/agents/{game}/card.json" for game in ("beam_rider", "breakout", "pong", "qbert")),
+    "parcade/zoo/agents/space_invaders/card.json",
 )
 # ROMs, and what the translator or a trained agent's video could leave behind.
 FORBIDDEN = (

@@ -25,4 +25,9 @@ parcade train tiny_catch --time-limit 20s --target-score 0.9 --run-dir catch
 parcade eval catch --episodes 10
 parcade train pong --time-limit 20s --num-envs 4 --run-dir pong
 parcade eval pong --episodes 1
+parcade eval zoo:breakout --episodes 2
+# In real time an episode takes two minutes; that it still plays after 15 seconds is enough.
+timeout 15 script -qec "parcade watch zoo:pong --episodes 1" /dev/null >watched && code=0 || code=$?
+[ "$code" = 124 ]
+grep -q "score" watched
 echo "The wheel works without the checkout."
