@@ -9,7 +9,7 @@ from parcade.envs.backends import register_backend
 from parcade.errors import UsageError
 from parcade.integrations.gym import make
 from parcade.learning import Trained, learn
-from parcade.networks import register_network
+from parcade.networks import NetworkConfig, register_network
 from parcade.report.callbacks import Callback
 from parcade.train import run_training, start_run
 
@@ -17,6 +17,7 @@ __all__ = [
     "Arcade",
     "Callback",
     "EnvSettings",
+    "NetworkConfig",
     "RunConfig",
     "TrainConfig",
     "Trained",

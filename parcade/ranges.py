@@ -101,7 +101,7 @@ def _plain(name: str, value: Any, accepted: tuple[Any, ...]) -> Any:
 
 def _as(kind: Any, value: Any) -> Iterator[Any]:
     """Yield the value as a plain Python object of a type, or nothing if it is of another type."""
-    is_truth = isinstance(value, bool | np.bool_)
+    is_truth = isinstance(value, (bool, np.bool_))
     if kind is bool:
         yield from [bool(value)] if is_truth else []
     elif kind is int:

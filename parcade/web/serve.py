@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import os
 import socket
 import sys
 import webbrowser
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
@@ -55,17 +57,29 @@ def serve(root: Path, *, host: str, port: int, open_browser: bool) -> None:
     url = f"http://{shown}:{bound.getsockname()[1]}/#token={token}"
     with contextlib.suppress(OSError):
         os.nice(NICENESS)
-    with bound, contextlib.suppress(KeyboardInterrupt):
+
+    def announce() -> None:
         print(f"parcade dashboard of {root}: {url}", flush=True)
         if not is_loopback(host):
             print("other machines can reach this address; it is not encrypted: use it in networks you trust")
         if open_browser and not _open(url):
             print("no browser was found; open the address above in one", flush=True)
-        _Server(_config(app)).run(sockets=[bound])
+
+    with bound, contextlib.suppress(KeyboardInterrupt):
+        _Server(_config(app), announce).run(sockets=[bound])
 
 
 class _Server(uvicorn.Server):
-    """A server that ends without reports of the requests that it cuts off."""
+    """A server that announces itself, and ends without reports of the requests that it cuts off."""
+
+    def __init__(self, config: uvicorn.Config, announce: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._announce = announce
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start, then announce: from here on, a signal ends the server in order."""
+        await super().startup(sockets)
+        await asyncio.to_thread(self._announce)  # a browser may take its time to open
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Begin to end, on a signal."""
