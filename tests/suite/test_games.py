@@ -22,8 +22,8 @@ def test_random_play_is_0_and_a_person_1():
     assert human_normalized("tiny_catch", 1.0) is None
 
 
-def test_gorila_beats_dqn_on_41_of_49_games_as_published():
-    # Nair 2015 counts 41 with human starts; the null-op scores of the same paper give fewer.
+def test_gorilas_null_op_scores_beat_dqns_on_31_of_49_games():
+    # Nair 2015 counts 41 games, with human starts.
     games = game_sets()["atari-49"]
     won = sum(reference_score(game, "gorila") > reference_score(game, "dqn") for game in games)
     assert won == 31
