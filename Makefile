@@ -80,9 +80,12 @@ test-exact: $(VENV)/.installed-test
 test-exact-gpu: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -q -m exact_gpu tests/atari
 
-# The GPU kernels, as machine code and in numba's simulator, and compiled networks; needs no GPU.
-test-gpu-code: $(VENV)/.installed-test
+$(VENV)/.installed-cuda: $(VENV)/.installed-test
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[cuda]" "nvidia-cuda-nvcc>=13"
+	@touch $@
+
+# The GPU kernels, as machine code and in numba's simulator, and compiled networks; needs no GPU.
+test-gpu-code: $(VENV)/.installed-cuda
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m gpu_code tests
 
 # The dashboard in a real browser: Debian's chromium, or the program that PARCADE_CHROMIUM names.
