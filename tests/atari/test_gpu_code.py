@@ -28,10 +28,10 @@ pytestmark = pytest.mark.gpu_code
 ROW = 4 * ROW_WORDS + MEMORY_BYTES
 BOUNDS = {
     "step_thread": (128, ROW + 2400, 13000, 26000, 6500),
-    "restart_thread": (128, ROW + 2400, 23500, 33000, 7000),
-    "load_thread": (128, ROW + 2400, 19300, 32000, 7000),
+    "restart_thread": (128, ROW + 2400, 24300, 33000, 7000),
+    "load_thread": (128, ROW + 2400, 20000, 32000, 7000),
     "act_thread": (128, ROW + 2400, 12500, 25000, 6500),
-    "reset_thread": (128, ROW + 2400, 22500, 32000, 7000),
+    "reset_thread": (128, ROW + 2400, 23300, 32000, 7000),
     "choose_thread": (64, 160, 400, 1000, 250),
     "recall_block": (64, 0, 0, 2400, 800),
     "observe_block": (128, 0, 0, 5000, 2000),
