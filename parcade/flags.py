@@ -9,7 +9,7 @@ import os
 import re
 import typing
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, is_dataclass, make_dataclass
+from dataclasses import dataclass, fields, is_dataclass, make_dataclass, replace
 from typing import Any, TypeVar
 
 from parcade.algorithms.table import ALGORITHMS, algorithm_row
@@ -209,7 +209,7 @@ def parse_training(arguments: list[str]) -> TrainConfig:
     env_default = env_preset(preset_name or PresetFlags().env_preset, **of_id)
     hyper_default = row.config()
     if trained:
-        env_default = env_default if preset_name else trained.env
+        env_default = env_default if preset_name else replace(trained.env, **of_id)
         same = type(trained.hyper) is row.config
         hyper_default = trained.hyper if same else row.config(network=trained.hyper.network)
     groups: list[tuple[str, Any]] = [

@@ -11,9 +11,14 @@ from typing import Annotated
 from parcade.errors import UsageError
 
 
-def _check_seed(seed: int) -> None:
+EPISODES = 30
+
+
+def _check(seed: int, episodes: int | None) -> None:
     if seed < 0:
         raise UsageError(f"seed={seed} is below 0; use 0 or more")
+    if episodes is not None and episodes < 1:
+        raise UsageError(f"episodes={episodes} is below 1; use 1 or more")
 
 
 @dataclass(frozen=True)
@@ -22,8 +27,8 @@ class EvalFlags:
 
     run: Annotated[str, "positional"]
     """The run's directory, or zoo:NAME for an agent of this package."""
-    episodes: int = 0
-    """Number of episodes; 0 plays the protocol's, or 30."""
+    episodes: int | None = None
+    """Number of episodes; by default the protocol's, or 30."""
     protocol: str = ""
     """Play by the rules of a protocol: null-op (5 minutes at most) or null-op-30min. Empty keeps the rules of
     the training."""
@@ -39,7 +44,7 @@ class EvalFlags:
     """Print the result as JSON."""
 
     def __post_init__(self) -> None:
-        _check_seed(self.seed)
+        _check(self.seed, self.episodes)
 
 
 def evaluate(arguments: list[str]) -> int:
@@ -53,14 +58,16 @@ def evaluate(arguments: list[str]) -> int:
     from parcade.zoo import is_in_zoo
 
     flags = parse(EvalFlags, arguments, prog="parcade eval")
-    agent = load(flags.run, flags.env)
-    if flags.video:
-        check_video(agent, Path(flags.video))
     rules = protocol_of(flags.protocol) if flags.protocol else None
     if rules and rules.score != "evaluation":
         raise UsageError(f"protocol {rules.name} scores the training itself; use null-op or null-op-30min")
-    episodes = flags.episodes or (rules.episodes if rules else 30)
+    episodes = flags.episodes
+    if episodes is None:
+        episodes = rules.episodes if rules else EPISODES
     env = dict(rules.env) if rules else {}
+    agent = load(flags.run, flags.env)
+    if flags.video:
+        check_video(agent, Path(flags.video))
     result = play(agent, episodes, seed=flags.seed, greedy=flags.greedy, **env)
     result["protocol"] = flags.protocol or None
     if not is_in_zoo(flags.run):
@@ -97,9 +104,7 @@ class WatchFlags:
     """Always take the likeliest action instead of sampling from the policy."""
 
     def __post_init__(self) -> None:
-        _check_seed(self.seed)
-        if self.episodes < 1:
-            raise UsageError(f"episodes={self.episodes} is below 1; use 1 or more")
+        _check(self.seed, self.episodes)
 
 
 def watch(arguments: list[str]) -> int:

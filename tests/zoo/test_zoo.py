@@ -90,6 +90,24 @@ def test_a_run_takes_an_agents_settings_as_defaults_and_flags_override_them(trai
     assert other.run.algorithm == "a2c" and other.hyper.network.hidden == 24
 
 
+def test_the_rules_of_an_id_hold_for_a_run_that_starts_from_an_agent(trained):
+    assert parse_training(["ALE/Pong-v5", "--from", str(trained)]).env.sticky_actions == 0.25
+    assert parse_training(["pong", "--from", str(trained)]).env.sticky_actions == 0.0
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--protocol", "training"], "scores the training itself"),
+        (["--episodes", "0"], "episodes=0 is below 1"),
+    ],
+)
+def test_an_evaluation_that_is_refused_leaves_no_video(tmp_path, flags, message, capsys):
+    video = tmp_path / "out.mp4"
+    assert main(["eval", "zoo:pong", "--video", str(video), *flags]) == 2
+    assert message in capsys.readouterr().err and not video.exists()
+
+
 def test_a_run_starts_with_the_agents_weights(stored):
     policy = make_policy(parse_training(["tiny_catch", "--from", "zoo:tiny_catch"]))
     weights, _ = read_policy(zoo.AGENTS / "tiny_catch")
