@@ -10,7 +10,6 @@ from typing import Annotated
 
 from parcade.errors import UsageError
 
-
 EPISODES = 30
 
 
