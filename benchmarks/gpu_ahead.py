@@ -80,8 +80,9 @@ class Ahead:
 
 
 def hide_devices() -> None:
-    """Hide the GPU from a process, so that it allocates no GPU memory."""
+    """Hide the GPU from a process, so that it allocates no GPU memory, and lower its priority."""
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    os.nice(10)  # the process that launches kernels goes first
 
 
 def make(game: str, name: str, max_registers: int | None, capability: tuple[int, int]) -> int:

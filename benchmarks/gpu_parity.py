@@ -86,6 +86,8 @@ class Duel:
         self.reference, self.device = self.make(game, n, threads)
         self.threads = self.device.threads
         self.table = self.threads.put(actions)
+        # Tensors: given its own array as actions, numba-cuda waits for that array's stream.
+        self.tensors = self.threads.share(self.table)
         self.ram = self.threads.zeros((CHUNK, n, 128), np.uint8)
         self.counters = self.threads.zeros((CHUNK, n, len(COUNTERS)), np.int32)
 
@@ -150,8 +152,7 @@ class Frames(Duel):
 
     def launch_frame(self, frame: int) -> None:
         """Play a frame on the device."""
-        # Pass a tensor: given its own array as actions, numba-cuda waits for that array's stream.
-        self.device.act(self.threads.share(self.table)[frame])
+        self.device.act(self.tensors[frame])
 
     def device_arrays(self) -> tuple[Any, Any]:
         """Consoles and rewards of the device."""

@@ -5,7 +5,7 @@
 
 | table          | one row per                                                                             |
 |----------------|-----------------------------------------------------------------------------------------|
-| gpu_speed.csv  | game, number of consoles, and start of episodes: as ale-py (exact) or cached              |
+| gpu_speed.csv  | game, number of consoles, start of episodes: as ale-py (exact) or cached, observations    |
 | gpu_tuning.csv | number of threads per block and limit of registers per thread, on Pong                  |
 | gpu_states.csv | number of consoles: seconds of `get_state` and `set_state`                              |
 
@@ -56,7 +56,7 @@ CASE_SECONDS = 15  # approximate time of a case whose kernels are on disk
 WHERE = ("card", "commit")
 SPEED = ("frames_per_second", "lowest", "highest", "restarts_per_step", "kernels")
 TABLES = {
-    "speed": ("gpu_speed.csv", ("game", "consoles", "start_states", *WHERE), SPEED),
+    "speed": ("gpu_speed.csv", ("game", "consoles", "start_states", "observations", *WHERE), SPEED),
     "tuning": (
         "gpu_tuning.csv",
         ("threads_per_block", "max_registers", "game", "consoles", "start_states", *WHERE),
@@ -76,7 +76,7 @@ class Size(NamedTuple):
     state_counts: tuple[int, ...] = STATE_COUNTS
     drifted: int = 1024
     drift_steps: int = 250
-    sample_seconds: float = 0.5
+    sample_seconds: float = 0.3
     episode_frames: int = EPISODE_FRAMES
 
 
@@ -119,12 +119,19 @@ class Player:
     """Consoles of a game that play random actions."""
 
     def __init__(
-        self, device: Gpu | StandIn, game: str, count: int, threads: Any, episode_frames: int
+        self,
+        device: Gpu | StandIn,
+        game: str,
+        count: int,
+        threads: Any,
+        episode_frames: int,
+        observations: str,
     ) -> None:
         self.device = device
         self.consoles = DeviceConsoles(
-            game, count, threads, start_states="cached", max_num_frames_per_episode=episode_frames
-        )
+            game, count, threads, start_states="cached", max_num_frames_per_episode=episode_frames,
+            obs_type=observations,
+        )  # fmt: skip
         self.consoles.reset(seed=count)
         self._random = np.random.default_rng(count)
         table = self._random.integers(0, len(self.consoles.action_set), (ACTION_ROWS, count))
@@ -159,30 +166,33 @@ class Bench:
 
     def __init__(self, device: Gpu | StandIn, size: Size) -> None:
         self.device, self.size = device, size
-        self._drifted: tuple[str, DeviceConsoles] | None = None
+        self._drifted: tuple[tuple[str, str], DeviceConsoles] | None = None
 
-    def drifted(self, game: str) -> DeviceConsoles:
+    def drifted(self, game: str, observations: str) -> DeviceConsoles:
         """Consoles of a game that have diverged by playing different actions."""
-        if self._drifted is None or self._drifted[0] != game:
+        if self._drifted is None or self._drifted[0] != (game, observations):
             self._drifted = None
+            size = self.size
             player = Player(
-                self.device, game, self.size.drifted, self.device.threads(), self.size.episode_frames
+                self.device, game, size.drifted, self.device.threads(), size.episode_frames, observations
             )
-            player.play(self.size.drift_steps)
-            self._drifted = game, player.consoles
+            player.play(size.drift_steps)
+            self._drifted = (game, observations), player.consoles
         return self._drifted[1]
 
-    def player(self, game: str, count: int, **options: int) -> Player:
+    def player(self, game: str, count: int, observations: str = "grey", **options: int) -> Player:
         """Create a player that continues from drifted consoles; `options` are passed to its threads."""
         self.device.release()
-        drifted = self.drifted(game)
-        player = Player(self.device, game, count, self.device.threads(**options), self.size.episode_frames)
-        player.continue_from(drifted, self.size.episode_frames)
+        drifted, frames = self.drifted(game, observations), self.size.episode_frames
+        player = Player(self.device, game, count, self.device.threads(**options), frames, observations)
+        player.continue_from(drifted, frames)
         return player
 
-    def speed(self, game: str, count: int, start_states: str, **options: int) -> dict[str, Any]:
+    def speed(
+        self, game: str, count: int, start_states: str, observations: str = "grey", **options: int
+    ) -> dict[str, Any]:
         """Metrics of a speed row. Errors: MemoryError that says how many consoles fit."""
-        player = self.player(game, count, **options)
+        player = self.player(game, count, observations, **options)
         player.consoles.start_states = start_states
         player.play(2)  # the first launches load kernels
         step_seconds = player.play(3) / 3
@@ -229,17 +239,18 @@ def split(player: Player) -> tuple[dict[str, float], list[int]]:
 def cases(kind: str, size: Size) -> list[dict[str, Any]]:
     """Key columns of a table's rows except card and commit, the most important first."""
     if kind == "speed":
-        found = [
-            {"game": "pong", "consoles": count, "start_states": starts}
-            for starts in STARTS
-            for count in size.counts
-        ]
         others = [game for game in size.games if game != "pong"]
-        return found + [
-            {"game": g, "consoles": n, "start_states": starts}
-            for g in others
-            for n in size.game_counts
-            for starts in STARTS
+        most, *fewer = reversed(size.game_counts)
+        groups = [
+            (["pong"], size.counts, "cached", "grey"), (others, [most], "cached", "grey"),
+            (["pong"], size.counts, "cached", "ram"), (["pong"], size.counts, "exact", "grey"),
+            (others, fewer, "cached", "grey"), (others, [most, *fewer], "exact", "grey"),
+        ]  # fmt: skip
+        return [
+            {"game": game, "consoles": count, "start_states": starts, "observations": observations}
+            for names, counts, starts, observations in groups
+            for count in counts
+            for game in names
         ]
     if kind == "tuning":
         rest = {"game": "pong", "consoles": size.tuned_count, "start_states": "cached"}
@@ -261,6 +272,13 @@ def named(case: dict[str, Any]) -> dict[str, Any]:
     return {"count" if name == "consoles" else name: value for name, value in case.items()}
 
 
+def is_wanted(row: dict[str, Any], options: argparse.Namespace) -> bool:
+    """Whether the options select a row."""
+    return (not options.consoles or row["consoles"] in options.consoles) and (
+        row.get("start_states", options.starts[0]) in options.starts
+    )
+
+
 def measure_table(
     kind: str, todo: list[dict[str, Any]], table: Table, bench: Bench, clock: Clock, ahead: Ahead
 ) -> None:
@@ -280,6 +298,8 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     """Parse the options."""
     parser = flags(__doc__)
     parser.add_argument("--tables", nargs="+", default=list(TABLES), choices=list(TABLES))
+    parser.add_argument("--consoles", nargs="+", type=int, default=[], help="only rows with these numbers")
+    parser.add_argument("--starts", nargs="+", default=list(STARTS), choices=STARTS)
     return parser.parse_args(arguments)
 
 
@@ -293,7 +313,9 @@ def main(arguments: list[str] | None = None) -> None:
         tables = {kind: Table(options.results, *TABLES[kind]) for kind in options.tables}
         todo = {
             kind: [
-                row for row in ({**case, **where} for case in cases(kind, size)) if not tables[kind].has(row)
+                row
+                for row in ({**case, **where} for case in cases(kind, size))
+                if not tables[kind].has(row) and is_wanted(row, options)
             ]
             for kind in tables
         }

@@ -80,7 +80,7 @@ def measure_kernel(name: str, ptxas: Path) -> list[dict[str, Any]]:
     started = time.process_time()
     ptx = offline.compile_to_ptx(kernel_names()[name])
     seconds = round(time.process_time() - started, 1)
-    rows, limit = [], registers_of(kernel_names()[name])
+    rows, limit = [], engine.register_limit(kernel_names()[name])
     for architecture in offline.ARCHITECTURES:
         row = {
             **offline.figures(name, ptx, architecture, ptxas, limit)._asdict(),
@@ -90,17 +90,14 @@ def measure_kernel(name: str, ptxas: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def registers_of(body: Any) -> int | None:
-    """Register limit that a kernel is launched with."""
-    return engine.PLAYING_REGISTERS if kernels.with_row(body) else None
-
-
 def linked(name: str) -> dict[str, Any]:
     """Resources of one thread of a kernel as launched for Pong."""
     body = kernel_names()[name]
     image = engine_cpu.build_machine("pong")
     code = rom_code.ptx_of(image.rom, image.powered, image.program) if kernels.with_row(body) else None
-    binary = offline.compile_ahead(body, LINKED_CAPABILITY, code=code, max_registers=registers_of(body))
+    binary = offline.compile_ahead(
+        body, LINKED_CAPABILITY, code=code, max_registers=engine.register_limit(body)
+    )
     registers, stack = offline.thread_needs(binary)
     return {
         "linked_registers": registers,

@@ -108,7 +108,10 @@ from .tia_writes import (
     store,
     telling_rewrites,
 )
+from .warp import any_of, least_of, on_gpu, together
 
+LINE_CYCLES = LINE_CLOCKS // 3
+END_OF_LOG, AFTER_LOG = 1 << 29, 1 << 30  # later than every cycle of a log
 COMB_END = BLANK_CLOCKS + 8  # clock of a line at which an HMOVE blank ("comb") ends
 
 
@@ -116,6 +119,20 @@ COMB_END = BLANK_CLOCKS + 8  # clock of a line at which an HMOVE blank ("comb") 
 def _combs_ended(clocks):
     """Return how many combs may have ended in the first `clocks` of the visible area."""
     return (clocks + LINE_CLOCKS - COMB_END) // LINE_CLOCKS
+
+
+@inlined
+def _time_of(entry, place, over):
+    """Return the cycle of the `entry` at a place of the log; at its end and behind, a later one."""
+    if place < over:
+        return entry >> 14
+    return np.int64(END_OF_LOG if place == over else AFTER_LOG)
+
+
+@inlined
+def _is_due(time, bound):
+    """Return whether a lane goes on; a CPU's only lane always does."""
+    return not on_gpu() or time < bound
 
 
 @separate(
@@ -151,24 +168,48 @@ def run(s, screen, t, log, begin, end, base, last_clock, comb_allowed, live, dra
     m0a, m0b, m0c, m1a, m1b, m1c = ZERO, ZERO, ZERO, ZERO, ZERO, ZERO
     bla, blb, blc, pfa, pfb, pfc = ZERO, ZERO, ZERO, ZERO, ZERO, ZERO
     next_entry, over = np.uint32(log + begin), np.uint32(log + end)
-    while next_entry <= over:
-        while next_entry < over:
+    last_entry = np.uint32(over - np.uint32(1))
+    entry = np.int64(s[next_entry]) if next_entry < over else np.int64(0)
+    following = entry  # the entry after it
+    group = together()
+    while any_of(group, next_entry <= over):
+        # Lanes of a group go through the log in step: only those within a line of the one furthest behind
+        # apply entries. The others draw the lines that are complete by then.
+        bound = least_of(group, _time_of(entry, next_entry, over)) + LINE_CYCLES
+        searching = on_gpu() and next_entry < over
+        while searching:
+            # A branch would let a GPU's compiler move the load behind it, where its latency is not hidden.
+            following = np.int64(s[min(np.uint32(next_entry + np.uint32(1)), last_entry)])
+            nothing_new = says_nothing_new(r, entry >> 8 & 0x3F, entry & 0xFF, telling)
+            skips = np.uint32(entry >> 14 < bound and nothing_new)
+            entry ^= (entry ^ following) & -np.int64(skips)
+            next_entry = np.uint32(next_entry + skips)
+            searching = skips != 0 and next_entry < over
+        while not on_gpu() and next_entry < over:
             entry = np.int64(s[next_entry])
             if not says_nothing_new(r, entry >> 8 & 0x3F, entry & 0xFF, telling):
                 break
-            next_entry += np.uint32(1)
+            next_entry = np.uint32(next_entry + np.uint32(1))
         here = next_entry
-        next_entry += np.uint32(1)
-        is_write = here < over
-        target = np.int64(max(last_clock, unseen))
+        due = _is_due(_time_of(entry, next_entry, over), bound)
+        is_write = due and here < over
+        if due:
+            next_entry = np.uint32(next_entry + np.uint32(1))
+            target = np.int64(max(last_clock, unseen))
+        elif draw and here <= over:
+            target = start + (3 * (bound + base) - start) // LINE_CLOCKS * LINE_CLOCKS
+            target = min(target, np.int64(last_clock))
+        else:
+            continue
         if is_write:
             if not live and last >= stop:
-                break
-            entry = np.int64(s[here])
+                next_entry = np.uint32(over + np.uint32(1))
+                continue
             reg = entry >> 8 & 0x3F
             clock = 3 * ((entry >> 14) + base)
             if not is_plain(reg) and not is_effective(r, reg, entry & 0xFF, clock):
                 telling = telling_rewrites(r)
+                entry = following
                 continue
             target = draw_target(r, reg, clock, (clock - frame_start) % LINE_CLOCKS)
 
@@ -231,9 +272,9 @@ def run(s, screen, t, log, begin, end, base, last_clock, comb_allowed, live, dra
                         dirty &= ~DIRTY_COLOUR
 
                     if pairs != 0:
-                        va = PIXELS_BELOW[x1, 0] & ~PIXELS_BELOW[x0, 0]
-                        vb = PIXELS_BELOW[x1, 1] & ~PIXELS_BELOW[x0, 1]
-                        vc = PIXELS_BELOW[x1, 2] & ~PIXELS_BELOW[x0, 2]
+                        va = PIXELS_BELOW[np.uint32(x1), 0] & ~PIXELS_BELOW[np.uint32(x0), 0]
+                        vb = PIXELS_BELOW[np.uint32(x1), 1] & ~PIXELS_BELOW[np.uint32(x0), 1]
+                        vc = PIXELS_BELOW[np.uint32(x1), 2] & ~PIXELS_BELOW[np.uint32(x0), 2]
                         hits = pairs & overlaps(
                             va, vb, vc, p0a, p0b, p0c, p1a, p1b, p1c,
                             m0a, m0b, m0c, m1a, m1b, m1c, bla, blb, blc, pfa, pfb, pfc,
@@ -257,7 +298,7 @@ def run(s, screen, t, log, begin, end, base, last_clock, comb_allowed, live, dra
                             same_as_above = x0 == 0 and x1 == 160
                         comb_above = comb
                         if comb and x0 < 8:
-                            screen[at] = ZERO
+                            screen[np.uint64(at)] = ZERO
                 if comb and position < COMB_END and position + clocks >= COMB_END:
                     comb = False
                     r[T_COMB] = 0
@@ -293,6 +334,7 @@ def run(s, screen, t, log, begin, end, base, last_clock, comb_allowed, live, dra
                     comb_since = unseen
                 if changes & TELLING:
                     telling = telling_rewrites(r)
+            entry = following
             dirty |= changes & (DIRTY_ALL | DIRTY_COLOUR)
             if changes & UNCHECKED:
                 changes |= DIRTY_ALL

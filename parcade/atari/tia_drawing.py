@@ -20,20 +20,22 @@ from .state import (
 )
 from .tia_masks import ONE, ZERO, ball_enabled, player0_byte, player1_byte
 from .tia_tables import PIXELS_BELOW
+from .warp import on_gpu
 
 EVERY_BYTE = np.uint64(0x0101010101010101)
 LEFT_OF_MIDDLE = np.uint64(0xFFFF)  # in the second of three words: pixels 64 to 79
 MIDDLE_GROUP = 10  # the first group of 8 pixels in the right half
 HALF = np.uint64(32)
+FOUR, SPREADING, EVERY_BYTE_OF_4 = np.uint64(0xF), np.uint64(0x204081), np.uint64(0x01010101)
 
 
 @kernel
 def draw_blank(screen, at, x0, x1):
     """Set pixels x0 .. x1-1 of the line at word `at` to 0."""
     stand_alone()
-    first, last = at + (x0 >> 3), at + ((x1 - 1) >> 3)
+    first, last = np.uint64(at + (x0 >> 3)), np.uint64(at + ((x1 - 1) >> 3))
     head, tail = screen[first], screen[last]
-    for word in range(first, last + 1):
+    for word in range(first, last + np.uint64(1)):
         screen[word] = ZERO
     if x0 & 7:
         keep = (ONE << np.uint64((x0 & 7) << 3)) - ONE
@@ -46,18 +48,34 @@ def draw_blank(screen, at, x0, x1):
 @inlined
 def copy_line_above(screen, at):
     """Copy the line above the line at word `at` to it."""
-    for word in range(at, at + LINE_WORDS):
-        screen[word] = screen[word - LINE_WORDS]
+    first = np.uint64(at)
+    for word in range(LINE_WORDS):
+        screen[first + np.uint64(word)] = screen[first - np.uint64(LINE_WORDS - word)]
 
 
 @inlined
 def _spread(mask, group):
     """Return 8 pixels of a mask word as bytes 0 or 255. `group` selects the byte of the word."""
     bits = (mask >> np.uint64(8 * group)) & np.uint64(0xFF)
+    if on_gpu():  # products spread 4 bits each
+        low = ((bits & FOUR) * SPREADING & EVERY_BYTE_OF_4) * np.uint64(255)
+        high = ((bits >> np.uint64(4)) * SPREADING & EVERY_BYTE_OF_4) * np.uint64(255)
+        return low | high << HALF
     bits = (bits | bits << np.uint64(28)) & np.uint64(0x0000000F0000000F)
     bits = (bits | bits << np.uint64(14)) & np.uint64(0x0003000300030003)
     bits = (bits | bits << np.uint64(7)) & EVERY_BYTE
     return (bits << np.uint64(8)) - bits
+
+
+@inlined
+def _pixels(group, a, b, field, background, colour_a, colour_b, left, right, middle):
+    """Return the 8 pixels of a group. Colours are differences from the background; see `_mix`."""
+    return (
+        background
+        ^ (_spread(a, group) & colour_a)
+        ^ (_spread(b, group) & colour_b)
+        ^ (_spread(field, group) & (left if group < middle else right))
+    )
 
 
 @inlined
@@ -71,16 +89,24 @@ def _mix(screen, at, groups, inside, a, b, field, background, colour_a, colour_b
     left ^= background
     right ^= background
     for group in range(groups):
-        of_field = left if group < middle else right
-        pixels = (
-            background
-            ^ (_spread(a, group) & colour_a)
-            ^ (_spread(b, group) & colour_b)
-            ^ (_spread(field, group) & of_field)
-        )
         word = np.uint64(at + group)
-        before = screen[word]
-        screen[word] = before ^ ((before ^ pixels) & _spread(inside, group))
+        if on_gpu():  # branches, where a CPU's vector instructions do all the work
+            shift = np.uint64(8 * group)
+            there = (inside >> shift) & np.uint64(0xFF)
+            if there == ZERO:
+                continue
+            if ((a | b | field) >> shift) & np.uint64(0xFF) == ZERO:
+                pixels = background
+            else:
+                pixels = _pixels(group, a, b, field, background, colour_a, colour_b, left, right, middle)
+            if there != np.uint64(0xFF):
+                before = screen[word]
+                pixels = before ^ ((before ^ pixels) & _spread(inside, group))
+            screen[word] = pixels
+        else:
+            pixels = _pixels(group, a, b, field, background, colour_a, colour_b, left, right, middle)
+            before = screen[word]
+            screen[word] = before ^ ((before ^ pixels) & _spread(inside, group))
 
 
 @inlined
@@ -128,7 +154,7 @@ def draw_span(r, screen, at, x0, x1, aa, ab, ac, ba, bb, bc, fa, fb, fc, la, lb,
         fa, fb, fc = fa | la, fb | lb, fc | lc
     groups = 8 + (x1 >> 8)  # always 8, but a constant would prevent LLVM from using vector instructions
     for part in range(x0 >> 6, ((x1 - 1) >> 6) + 1):
-        inside = PIXELS_BELOW[x1, part] & ~PIXELS_BELOW[x0, part]
+        inside = PIXELS_BELOW[np.uint32(x1), np.uint32(part)] & ~PIXELS_BELOW[np.uint32(x0), np.uint32(part)]
         first, a, b, field, ball = 0, aa, ba, fa, la
         if part == 1:
             first, a, b, field, ball = 8, ab, bb, fb, lb

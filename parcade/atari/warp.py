@@ -34,6 +34,14 @@ if numba.config.DISABLE_JIT:
         """See below. There is only one lane."""
         return holds
 
+    def least_of(group, value):
+        """See below. There is only one lane."""
+        return value
+
+    def on_gpu():
+        """See below."""
+        return False
+
     def block_sync():
         """See below. There is only one thread."""
 
@@ -70,6 +78,36 @@ else:
             return builder.extract_value(answer, 1)
 
         return numba.boolean(group, holds), generate
+
+    @intrinsic
+    def least_of(typing_context, group, value):
+        """Return the least `value`, 0 .. 2**31 - 1, of the lanes of the group, int64."""
+
+        def generate(context, builder, signature, arguments):
+            if "nvptx" not in builder.module.triple:
+                return arguments[1]
+            word = ir.IntType(32)
+            least = ir.InlineAsm(
+                ir.FunctionType(word, [word, word]),
+                "redux.sync.min.s32 $0, $1, $2;",
+                "=r,r,r",
+                side_effect=True,
+            )
+            call = builder.call(least, [builder.trunc(arguments[i], word) for i in (1, 0)])
+            call.attributes.add("convergent")
+            builder.function.attributes.add("convergent")
+            return builder.sext(call, ir.IntType(64))
+
+        return numba.int64(numba.int64, numba.int64), generate
+
+    @intrinsic
+    def on_gpu(typing_context):
+        """Return whether the caller is compiled for a GPU."""
+
+        def generate(context, builder, signature, arguments):
+            return context.get_constant(numba.boolean, "nvptx" in builder.module.triple)
+
+        return numba.boolean(), generate
 
     @intrinsic
     def block_sync(typing_context):

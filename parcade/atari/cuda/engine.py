@@ -24,10 +24,12 @@ import numpy as np
 from ..jit import OPTIONS, only_process
 from .driver import is_simulated, require_cuda
 from .kernels import SCRATCH, SHARED, compiling, is_block, kernel_folder, make_kernel, scratch_of, with_row
+from .launching import Launcher
 
 THREADS_PER_BLOCK = 64  # of kernels that run consoles
-BLOCK_THREADS = 128  # of block bodies
-PLAYING_REGISTERS = 128  # per thread that runs a console, so that 512 threads fit on a multiprocessor
+BLOCK_THREADS = 256  # of block bodies
+BLOCK_REGISTERS = 64  # per thread of a block, so that 4 blocks fit on a multiprocessor
+PLAYING_REGISTERS = 255  # per thread that runs a console: fewer spill, which costs more than occupancy gains
 STACK_BYTES = 10_500  # upper bound of the stack of a large linked kernel, without SCRATCH
 SCRATCH_BYTES = STACK_BYTES + sum(
     int(np.prod(shape)) * np.dtype(dtype).itemsize for shape, dtype in SCRATCH.values()
@@ -44,6 +46,13 @@ class DeviceFacts(NamedTuple):
     registers: int  # per multiprocessor
     bytes_per_second: int  # memory bandwidth; 0 if the driver does not report it
     registers_each: int  # per thread of the kernel
+
+
+def register_limit(body: Callable) -> int | None:
+    """Return the registers per thread that a kernel may use unless told otherwise; None means all."""
+    if is_simulated():
+        return None
+    return PLAYING_REGISTERS if with_row(body) else BLOCK_REGISTERS if is_block(body) else None
 
 
 def check_fits(num_consoles: int, bytes_of: Callable[[int], int], free_bytes: int) -> None:
@@ -191,6 +200,7 @@ class GpuThreads:
             self._multiprocessors = device.MULTIPROCESSOR_COUNT
         self._code: str | None = None
         self._kernels: dict[Callable, Any] = {}
+        self._launchers: dict[Callable, Launcher] = {}
         # Shared by all copies of this object: the driver reserves local memory once.
         self._scratch = types.SimpleNamespace(is_taken=False)
         self.stream = stream
@@ -198,7 +208,7 @@ class GpuThreads:
     def running(self, code: str) -> GpuThreads:
         """Return a copy whose kernels run a ROM's machine code, PTX from `rom_code.ptx_of`."""
         threads = copy.copy(self)
-        threads._code, threads._kernels = code, {}
+        threads._code, threads._kernels, threads._launchers = code, {}, {}
         return threads
 
     def _current_stream(self) -> Any:
@@ -306,11 +316,18 @@ class GpuThreads:
         self._launch(body, num_blocks, 1 if is_simulated() else BLOCK_THREADS, (num_blocks, *arguments))
 
     def _launch(self, body: Callable, blocks: int, threads: int, arguments: tuple) -> None:
-        registers, code = (self._max_registers, self._code) if with_row(body) else (None, None)
+        registers, code = register_limit(body), None
+        if with_row(body):
+            registers, code = self._max_registers, self._code
         is_new = body not in self._kernels
         if is_new:
             self._kernels[body] = make_kernel(body, registers)
         stream = self._current_stream()
+        if not is_new and not is_simulated():
+            if body not in self._launchers:
+                self._launchers[body] = Launcher(self._kernels[body])
+            self._launchers[body](blocks, threads, stream, arguments)
+            return
         with contextlib.ExitStack() as first:
             if is_new and not is_simulated():  # the first launch compiles
                 folder = kernel_folder(body, registers)

@@ -202,70 +202,76 @@ def recall_block(e, t, threads, consoles, seen, starts, starts_seen, outcome):
 
 
 @inlined
-def _picture_word(e, word, where, current, consoles, seen):
-    """Return a word of a console's second pooled frame; `current` is the offset of its newest frame."""
-    if where == KEPT:
-        return seen.kept[e, word]
-    return consoles.screens[e, np.int64(seen.kept.shape[1]) - current + word]
-
-
-@inlined
 def _pool(e, t, threads, c, levels, picture, how, consoles, seen, outcome):
     """Write the pooled levels of channel `c` to `levels`; return whether the step shows a new image."""
-    words = np.int64(seen.kept.shape[1])
-    current = np.int64(consoles.registers[PICTURE, e]) * words
+    words = np.uint32(seen.kept.shape[1])
+    picture_now = np.uint32(consoles.registers[PICTURE, e])
+    newest, other = words * picture_now, words * np.uint32(1 - picture_now)
     pools = how.settings[MAX_POOL] != 0
     over = outcome.over[e]
     where = np.int64(outcome.counts[e, THIRD] if over else seen.second[e])
     if over and (not pools or where == BLACK):
         return False
-    table = picture.levels[c]
-    for word in range(t, words, threads):
+    table, screen, kept, before = picture.levels[c], consoles.screens[e], seen.kept[e], seen.levels[e, c]
+    for word in range(np.uint32(t), words, np.uint32(threads)):
         # As in ale-py, an episode that ends shows the previous image, pooled with the next frame, if any.
-        first = (
-            seen.levels[e, c, word] if over else levels_of_word(consoles.screens[e, current + word], table)
-        )
+        shown = screen[newest + word]
+        first = before[word] if over else levels_of_word(shown, table)
         if pools and where != BLACK:
-            first = brighter(
-                first, levels_of_word(_picture_word(e, word, where, current, consoles, seen), table)
-            )
+            second = kept[word] if where == KEPT else screen[other + word]
+            if over or second != shown:
+                first = brighter(first, levels_of_word(second, table))
         levels[word] = first
-        seen.levels[e, c, word] = first
+        before[word] = first
     return True
 
 
 @inlined
-def _push(e, place, value, seen, outcome):
-    """Push a byte onto the frame stack of console `e`; copy the final stack if the episode has ended."""
-    newest = seen.observations.shape[1] - 1
-    for k in range(newest):
-        seen.observations[e, k, place] = seen.observations[e, k + 1, place]
-    seen.observations[e, newest, place] = value
-    if outcome.over[e]:
-        for k in range(newest + 1):
-            seen.final_observations[e, k, place] = seen.observations[e, k, place]
+def _push(stack, final, place, value, over):
+    """Push a byte onto a frame stack; copy the stack to `final` if the episode has ended."""
+    newest = np.uint32(stack.shape[0] - 1)
+    if newest == 3:  # all loads first, so that they do not wait for the stores
+        second, third, fourth = stack[np.uint32(1), place], stack[np.uint32(2), place], stack[newest, place]
+        stack[np.uint32(0), place] = second
+        stack[np.uint32(1), place] = third
+        stack[np.uint32(2), place] = fourth
+    else:
+        for k in range(newest):
+            stack[np.uint32(k), place] = stack[np.uint32(k) + np.uint32(1), place]
+    stack[newest, place] = value
+    if over:
+        for k in range(newest + np.uint32(1)):
+            final[np.uint32(k), place] = stack[np.uint32(k), place]
 
 
 @inlined
 def observe_block(e, t, threads, levels, picture, how, consoles, seen, outcome):
     """Push an observation onto the stack of console `e`: an image, or the RAM if there are no channels."""
-    channels = np.int64(len(picture.levels))
-    newest = seen.observations.shape[1] - 1
-    pixels = np.int64(seen.observations.shape[2])
+    channels = np.uint32(len(picture.levels))
+    stack, final, over = seen.observations[e], seen.final_observations[e], outcome.over[e]
+    pixels, stride = np.uint32(stack.shape[1]), np.uint32(threads)
     if channels == 0:
-        for place in range(t, pixels, threads):
-            _push(e, place, consoles.memory[e, place], seen, outcome)
+        for place in range(np.uint32(t), pixels, stride):
+            _push(stack, final, place, consoles.memory[e, place], over)
         return
-    pixels //= channels
+    newest = np.uint32(stack.shape[0] - 1)
+    width = np.uint32(len(picture.column_start))
+    lines, columns = np.int64(picture.whole[0]), np.int64(picture.whole[1])
     for c in range(channels):
         is_new = _pool(e, t, threads, c, levels, picture, how, consoles, seen, outcome)
         block_sync()
-        for pixel in range(t, pixels, threads):
-            place = pixel * channels + c
-            value = seen.observations[e, newest, place]
+        bytes_of_levels = levels.view(np.uint8)
+        row, x = np.uint32(t) // width, np.uint32(t) % width
+        for place in range(np.uint32(t) * channels + np.uint32(c), pixels, stride * channels):
             if is_new:
-                value = observed_pixel(levels, pixel, picture)
-            _push(e, place, value, seen, outcome)
+                value = observed_pixel(bytes_of_levels, row, x, picture, lines, columns)
+            else:
+                value = stack[newest, place]
+            _push(stack, final, place, value, over)
+            x += stride
+            while x >= width:
+                x -= width
+                row += np.uint32(1)
         block_sync()
 
 
@@ -283,20 +289,23 @@ def begin_block(e, t, threads, levels, picture, consoles, seen, outcome):
     """Write the first stack of an episode that has just started on console `e`."""
     if not outcome.over[e]:
         return
-    channels = np.int64(len(picture.levels))
-    words = np.int64(seen.kept.shape[1])
-    pixels = np.int64(seen.observations.shape[2])
+    channels, words = np.uint32(len(picture.levels)), np.uint32(seen.kept.shape[1])
+    pixels, stride = np.uint32(seen.observations.shape[2]), np.uint32(threads)
     if channels == 0:
-        for place in range(t, pixels, threads):
+        for place in range(np.uint32(t), pixels, stride):
             _begin(e, place, consoles.memory[e, place], seen)
         return
-    pixels //= channels
-    current = np.int64(consoles.registers[PICTURE, e]) * words
+    newest = words * np.uint32(consoles.registers[PICTURE, e])
+    width = np.uint32(len(picture.column_start))
+    lines, columns = np.int64(picture.whole[0]), np.int64(picture.whole[1])
     for c in range(channels):
-        for word in range(t, words, threads):
-            levels[word] = levels_of_word(consoles.screens[e, current + word], picture.levels[c])
+        for word in range(np.uint32(t), words, stride):
+            levels[word] = levels_of_word(consoles.screens[e, newest + word], picture.levels[c])
             seen.levels[e, c, word] = levels[word]
         block_sync()
-        for pixel in range(t, pixels, threads):
-            _begin(e, pixel * channels + c, observed_pixel(levels, pixel, picture), seen)
+        for pixel in range(np.uint32(t), pixels // channels, stride):
+            value = observed_pixel(
+                levels.view(np.uint8), pixel // width, pixel % width, picture, lines, columns
+            )
+            _begin(e, pixel * channels + np.uint32(c), value, seen)
         block_sync()
