@@ -109,6 +109,7 @@ class Checkpointer:
         directory, state, refused = self._choose()
         for line in refused:
             self.say(f"warning: {line}")
+        run_directory.check_resumable(directory, state)
         self._compare(state["conditions"])
         tensors = run_directory.read_rank_file(directory, self.exchange.rank)
         shared = tensors if self.exchange.rank == 0 else run_directory.read_rank_file(directory, 0)

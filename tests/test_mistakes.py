@@ -106,6 +106,8 @@ DAMAGE = {
     "a checkpoint of a list": (of_text("checkpoint.json", "[]"), "no usable checkpoint"),
     "progress of a word": (of_checkpoint(progress="x"), "conditions or sha256 of another type"),
     "frames of a word": (of_checkpoint(progress={"frames": "x"}), "conditions or sha256 of another type"),
+    "no progress": (of_checkpoint(progress=None), "conditions or sha256 of another type"),
+    "no frames": (of_checkpoint(progress={}), "conditions or sha256 of another type"),
     "no ranks": (of_checkpoint(sha256=[]), "conditions or sha256 of another type"),
     "no tensors": (of_tensors(b""), "cannot be read"),
     "a header of 2^62 bytes": (of_tensors(struct.pack("<Q", 2**62) + b"{}"), "header too large"),
@@ -122,6 +124,13 @@ def test_a_damaged_run_is_refused(here, capsys, damage, arguments):
     change, says = DAMAGE[damage]
     change(here / "run")
     refused(arguments, capsys, says)
+
+
+@pytest.mark.parametrize("conditions", [None, {}])
+def test_a_checkpoint_with_only_weights_plays_but_does_not_resume(here, capsys, conditions):
+    of_checkpoint(conditions=conditions)(here / "run")
+    assert main(EVAL) == 0
+    refused(RESUME, capsys, "has only weights and cannot be resumed; use --from run to start a new run")
 
 
 WRONG = {
