@@ -113,7 +113,7 @@ DAMAGE = {
     "a header of 2^62 bytes": (of_tensors(struct.pack("<Q", 2**62) + b"{}"), "header too large"),
     "tensors of something else": (
         of_tensors(save({"policy.a": torch.zeros(3)})),
-        "does not fit the network of config.json",
+        "does not fit the network of config.json (a [3] instead of none)",
     ),
 }  # fmt: skip
 
