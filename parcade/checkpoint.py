@@ -109,6 +109,7 @@ class Checkpointer:
         directory, state, refused = self._choose()
         for line in refused:
             self.say(f"warning: {line}")
+        run_directory.check_resumable(directory, state)
         self._compare(state["conditions"])
         tensors = run_directory.read_rank_file(directory, self.exchange.rank)
         shared = tensors if self.exchange.rank == 0 else run_directory.read_rank_file(directory, 0)
@@ -176,13 +177,24 @@ def read_policy(run: Path, checkpoint_frames: int | None = None) -> tuple[dict[s
 
 def load_policy(policy: torch.nn.Module, tensors: dict[str, torch.Tensor], source: Path) -> None:
     """Load a checkpoint's tensors into a policy. Errors: UsageError if they are those of another network."""
-    try:
-        policy.load_state_dict(tensors)
-    except RuntimeError as error:
-        reason = " ".join(str(error).split())[:200]
+    reason = misfit(policy, tensors)
+    if reason:
         raise UsageError(
             f"{source} does not fit the network of config.json ({reason}); they are not of one run"
-        ) from error
+        )
+    policy.load_state_dict(tensors)
+
+
+def misfit(policy: torch.nn.Module, tensors: dict[str, torch.Tensor]) -> str:
+    """Return the first tensor by name that is missing, unknown or of another shape; empty if all fit."""
+    given, own = (
+        {name: str(list(tensor.shape)) for name, tensor in each.items()}
+        for each in (tensors, policy.state_dict())
+    )
+    for name in sorted({*own, *given}):
+        if given.get(name) != own.get(name):
+            return f"{name} {given.get(name, 'none')} instead of {own.get(name, 'none')}"
+    return ""
 
 
 def remove_unfinished(run: Path) -> None:

@@ -2,8 +2,7 @@
 
 A package names a module in the entry point group ``parcade``; importing the module calls
 ``register_algorithm``, ``register_backend``, ``register_network`` or ``gymnasium.register``. So every process
-of a run finds them:
-ranks, actors, ``eval``.
+of a run finds them: ranks, actors, ``eval``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The policy: input statistics, network, memory and heads in one module, for acting and learning.
 
 Shapes: T steps, B environments, S scores (one per action; for continuous actions see ``actions.py``), H
-recurrent width. A recurrent state is ``[2, B, H]`` (hidden and
-cell); a feed-forward policy has none. ``starts[t]`` ``[B]`` is true where observation t begins an episode.
+recurrent width. A recurrent state is ``[2, B, H]`` (hidden and cell); a feed-forward policy has none.
+``starts[t]`` ``[B]`` is true where observation t begins an episode.
 """
 
 from __future__ import annotations

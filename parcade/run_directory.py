@@ -200,7 +200,7 @@ def read_checkpoint(directory: Path, *, check_files: bool = True) -> dict[str, A
     if data.get("seal") != _sealed(data):
         raise BadCheckpoint(f"{path} was changed after it was written")
     if not _has_its_parts(data):
-        raise BadCheckpoint(f"{path} has progress, conditions or sha256 of another type")
+        raise BadCheckpoint(f"{path} has progress, conditions or sha256 of another type, or none")
     for rank, digest in enumerate(data["sha256"] if check_files else ()):
         file = directory / f"rank-{rank}.safetensors"
         if not file.is_file():
@@ -211,15 +211,24 @@ def read_checkpoint(directory: Path, *, check_files: bool = True) -> dict[str, A
 
 
 def _has_its_parts(data: dict[str, Any]) -> bool:
-    """Whether the parts of a checkpoint's JSON that a resume reads have their types."""
-    progress, sums = data.get("progress", {}), data.get("sha256")
+    """Whether the parts of a checkpoint's JSON have their types. Agents of the zoo have no conditions."""
+    progress, sums = data.get("progress"), data.get("sha256")
     return (
         isinstance(progress, dict)
-        and isinstance(progress.get("frames", 0), int)
+        and isinstance(progress.get("frames"), int)
         and isinstance(data.get("conditions", {}), dict)
         and isinstance(sums, list)
         and len(sums) > 0
     )
+
+
+def check_resumable(directory: Path, state: dict[str, Any]) -> None:
+    """Check that a checkpoint has more than weights, unlike those of the zoo. Errors: UsageError."""
+    if "world_size" not in state.get("conditions", {}):
+        raise UsageError(
+            f"{directory} has only weights and cannot be resumed; "
+            f"use --from {directory.parent.parent} to start a new run with them"
+        )
 
 
 def read_rank_file(directory: Path, rank: int) -> dict[str, Tensor]:

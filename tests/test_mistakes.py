@@ -106,12 +106,14 @@ DAMAGE = {
     "a checkpoint of a list": (of_text("checkpoint.json", "[]"), "no usable checkpoint"),
     "progress of a word": (of_checkpoint(progress="x"), "conditions or sha256 of another type"),
     "frames of a word": (of_checkpoint(progress={"frames": "x"}), "conditions or sha256 of another type"),
+    "no progress": (of_checkpoint(progress=None), "conditions or sha256 of another type"),
+    "no frames": (of_checkpoint(progress={}), "conditions or sha256 of another type"),
     "no ranks": (of_checkpoint(sha256=[]), "conditions or sha256 of another type"),
     "no tensors": (of_tensors(b""), "cannot be read"),
     "a header of 2^62 bytes": (of_tensors(struct.pack("<Q", 2**62) + b"{}"), "header too large"),
     "tensors of something else": (
         of_tensors(save({"policy.a": torch.zeros(3)})),
-        "does not fit the network of config.json",
+        "does not fit the network of config.json (a [3] instead of none)",
     ),
 }  # fmt: skip
 
@@ -122,6 +124,13 @@ def test_a_damaged_run_is_refused(here, capsys, damage, arguments):
     change, says = DAMAGE[damage]
     change(here / "run")
     refused(arguments, capsys, says)
+
+
+@pytest.mark.parametrize("conditions", [None, {}])
+def test_a_checkpoint_with_only_weights_plays_but_does_not_resume(here, capsys, conditions):
+    of_checkpoint(conditions=conditions)(here / "run")
+    assert main(EVAL) == 0
+    refused(RESUME, capsys, "has only weights and cannot be resumed; use --from run to start a new run")
 
 
 WRONG = {
@@ -149,6 +158,8 @@ WRONG = {
     "a switch with a value": (["train", "pong", "--overlap", "yes"], "unexpected argument 'yes'"),
     "an image too large": (["train", "pong", "--image-height", "1e9"], "=1,000,000,000 is above 4,096"),
     "a frame limit beyond counting": (["train", "pong", "--frame-limit", "1e12"], "is above 2,147,483,647"),
+    "a frame skip without frames": (["train", "CartPole-v1", "--frame-skip", "2"], "has no frame_skip"),
+    "random steps of continuous actions": (["train", "tiny_aim", "--warm-up-steps", "5"], "an Atari game on"),
     "observations of tuples": (["train", "Blackjack-v1"], "expected Box observations"),
     "an id of another version": (["train", "Pong-v5"], "unknown id Pong-v5; use PongNoFrameskip-v4"),
     "stacks of nothing": (["stacks", "nowhere"], "has no registered processes"),

@@ -12,7 +12,7 @@ from parcade.config.run import RunConfig
 from parcade.config.topology import TopologyConfig
 from parcade.config.train import TrainConfig
 from parcade.envs.games import is_atari, module_of
-from parcade.envs.settings import RENAMED, EnvSettings
+from parcade.envs.settings import RENAMED, EnvSettings, of_any_game
 from parcade.errors import UsageError
 from parcade.networks import NetworkConfig
 from parcade.run_directory import read_json
@@ -58,6 +58,8 @@ def from_json(data: dict[str, Any]) -> TrainConfig:
         env = EnvSettings(
             **{**_with_new_names(data["env"]), "action_subset": tuple(data["env"]["action_subset"])}
         )
+        if not is_atari(data["game"]):
+            env = of_any_game(env)  # older versions accepted the others, without effect
         hyper = {**data["hyper"], "network": NetworkConfig(**_network_of(data))}
         topology = TopologyConfig(**data.get("topology", {}))
         return TrainConfig(data["game"], run, env, algorithm_row(run.algorithm).config(**hyper), topology)

@@ -13,13 +13,11 @@ from gymnasium.spaces import Space
 
 from parcade.envs.backends import backend_row, check_supported
 from parcade.envs.games import canonical_game, is_atari, settings_of_id
-from parcade.envs.settings import EnvSettings, env_preset
+from parcade.envs.settings import EnvSettings, env_preset, refuse_consoles_only
 from parcade.errors import UsageError
 
 DEVICES = ("cpu", "cuda")
 OUTPUTS = ("numpy", "torch")
-OF_ANY_GAME = ("life_loss", "clip_rewards", "start_states", "warm_up_steps")
-"""Settings that have their own checks, or that the learner applies to any game."""
 
 
 def make_vec(
@@ -136,7 +134,7 @@ def _make_one(
     elif overrides:
         raise UsageError(f"got settings and also {', '.join(overrides)}; put them into settings")
     if not is_atari(game):
-        _refuse_overrides(game, overrides)
+        refuse_consoles_only(game, overrides)
     options = {
         name: value for name, value in (("ale_compat", ale_compat), ("batch_size", batch_size)) if value
     }
@@ -162,15 +160,6 @@ def action_space(game: str) -> Space[Any]:
     env = _make(game, 1, "native", EnvSettings())
     env.close()
     return env.single_action_space
-
-
-def _refuse_overrides(game: str, overrides: dict[str, object]) -> None:
-    """Refuse single settings that only consoles have. Errors: UsageError."""
-    consoles_only = sorted(set(overrides) - set(OF_ANY_GAME))
-    if consoles_only:
-        raise UsageError(
-            f"{game} is not an Atari game and has no {', '.join(consoles_only)}; leave these settings out"
-        )
 
 
 def _make_mixed(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -20,6 +21,8 @@ MOST_FRAMES = 2**31 - 1
 KARPATHY_SHAPE = (80, 80)
 RENAMED = {"view": "observations"}
 """Former names of settings."""
+OF_ANY_GAME = ("life_loss", "clip_rewards", "start_states", "warm_up_steps")
+"""Settings that have their own checks, or that the learner applies to any game; only consoles have others."""
 
 
 @dataclass(frozen=True)
@@ -133,6 +136,20 @@ def in_colour(settings: EnvSettings) -> EnvSettings:
         max_pool=False,
         start_states="exact",
     )
+
+
+def of_any_game(settings: EnvSettings) -> EnvSettings:
+    """Return the settings of a task that is not an Atari game: the others have their defaults."""
+    return EnvSettings(**{name: getattr(settings, name) for name in OF_ANY_GAME})
+
+
+def refuse_consoles_only(game: str, names: Iterable[str]) -> None:
+    """Refuse settings, by name, that only consoles have, for a task without one. Errors: UsageError."""
+    consoles_only = sorted(set(names) - set(OF_ANY_GAME))
+    if consoles_only:
+        raise UsageError(
+            f"{game} is not an Atari game and has no {', '.join(consoles_only)}; leave these settings out"
+        )
 
 
 def env_preset(name: str, **overrides: Any) -> EnvSettings:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from parcade.actions import Actions, DiscreteActions
 from parcade.parameters import tensors_of
 
 
@@ -149,14 +150,13 @@ def empty_batch(
     observation_dtype: torch.dtype,
     device: torch.device | str = "cpu",
     *,
-    action_shape: tuple[int, ...] = (),
-    action_dtype: torch.dtype = torch.int64,
+    kind: Actions | type[DiscreteActions] = DiscreteActions,
 ) -> Batch:
-    """Return a batch of zeros, with a mask of ones, to be filled in place."""
+    """Return a batch of zeros, with a mask of ones, to be filled in place, for one kind of actions."""
     with torch.device(device):
         batch = Batch(
             observations=torch.zeros(T, B, *observation_shape, dtype=observation_dtype),
-            actions=torch.zeros(T, B, *action_shape, dtype=action_dtype),
+            actions=torch.zeros(T, B, *kind.shape, dtype=kind.dtype),
             **{name: torch.zeros(T, B, dtype=dtype) for name, dtype in STEP_DTYPES.items()},
             bootstrap_observations=torch.zeros(B, *observation_shape, dtype=observation_dtype),
             bootstrap_starts=torch.zeros(B, dtype=torch.bool),

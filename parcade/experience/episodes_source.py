@@ -118,10 +118,7 @@ class EpisodesSource(Source):
         t, game = (torch.cat([step.pop(name) for step in steps]) for name in ("t", "game"))
         first = steps[0]["observations"]
         T, B = int(t.max()) + 1, self.games_per_env * sum(map(len, self.groups))
-        kind = self.groups[0].actions
-        batch = empty_batch(
-            T, B, tuple(first.shape[1:]), first.dtype, action_shape=kind.shape, action_dtype=kind.dtype
-        )
+        batch = empty_batch(T, B, tuple(first.shape[1:]), first.dtype, kind=self.groups[0].actions)
         batch.policy_version.fill_(int(self._policy.version))
         batch.mask.zero_()
         batch.mask[t, game] = True

@@ -111,14 +111,7 @@ class HostRollout:
 
     def __init__(self, group: Environments, unroll_length: int) -> None:
         x = group.observations
-        self.batch = empty_batch(
-            unroll_length,
-            len(group),
-            tuple(x.shape[1:]),
-            x.dtype,
-            action_shape=group.actions.shape,
-            action_dtype=group.actions.dtype,
-        )
+        self.batch = empty_batch(unroll_length, len(group), tuple(x.shape[1:]), x.dtype, kind=group.actions)
         self._truncations = Truncations()
 
     def play_rows(self, rows: Iterable[int], group: Environments, policy: Policy) -> None:

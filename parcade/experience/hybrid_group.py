@@ -218,16 +218,8 @@ class HybridRollout:
     def __init__(self, group: HybridEnvGroup, unroll_length: int) -> None:
         T, B = unroll_length, len(group)
         side = group.sides[0]
-        kind = side.half.actions
-        self.batch = empty_batch(
-            T,
-            B,
-            tuple(side.observations.shape[1:]),
-            side.dtype,
-            group.device,
-            action_shape=kind.shape,
-            action_dtype=kind.dtype,
-        )
+        shape, kind = tuple(side.observations.shape[1:]), side.half.actions
+        self.batch = empty_batch(T, B, shape, side.dtype, group.device, kind=kind)
         self._rewards = Upload((T, B), torch.float32, group.device)
         self._ends = Upload((len(OUTCOMES), T, B), torch.bool, group.device)
         self.batch.rewards = self._rewards.tensor

@@ -82,6 +82,7 @@ class TopologyCheckpointer:
         directory, state, refused = run_directory.newest_checkpoint(self.run)
         for line in refused:
             self.say(f"warning: {line}")
+        run_directory.check_resumable(directory, state)
         arrays = {name: tensor.numpy() for name, tensor in run_directory.read_rank_file(directory, 0).items()}
         driver, plan = self.driver, state["plan"]
         self.progress.set_state(state["progress"])

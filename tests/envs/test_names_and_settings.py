@@ -9,7 +9,7 @@ import pytest
 
 from parcade import make_vec
 from parcade.atari.state import STICKY_THRESHOLD
-from parcade.config import RunConfig, TrainConfig
+from parcade.config import RunConfig, TrainConfig, from_json, to_json
 from parcade.envs import ENV_PRESETS, EnvSettings, canonical_game, game_names
 from parcade.envs.games import score_milestones, settings_of_id
 from parcade.envs.settings import env_preset
@@ -203,6 +203,17 @@ def test_make_vec_refuses_in_one_line_at_construction(arguments, says):
 def test_settings_of_consoles_are_refused_for_other_games():
     with pytest.raises(UsageError, match="CartPole-v1 is not an Atari game and has no frame_skip"):
         make_vec("CartPole-v1", 1, frame_skip=2)
+    for preset in ENV_PRESETS.values():
+        settings = dataclasses.replace(preset, clip_rewards=False)
+        TrainConfig("CartPole-v1", env=settings)
+        with pytest.raises(UsageError, match="CartPole-v1 is not an Atari game and has no frame_skip; leave"):
+            TrainConfig("CartPole-v1", env=dataclasses.replace(settings, frame_skip=2))
+
+
+def test_a_saved_run_of_another_game_drops_the_settings_of_consoles():
+    data = to_json(TrainConfig("CartPole-v1", env=EnvSettings(clip_rewards=False)))
+    data["env"] |= {"frame_skip": 2, "image_height": 42}
+    assert from_json(data).env == EnvSettings(clip_rewards=False)
 
 
 def test_overrides_start_from_the_preset():

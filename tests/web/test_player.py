@@ -177,7 +177,7 @@ def test_a_recording_is_checked_against_changes_names_and_settings(trained, tmp_
     name = Recording.of(agent.config, stage.episode, agent.frames).write(tmp_path)
     assert Recording.read(tmp_path, name, agent.config).actions == stage.episode.actions
     assert [each["name"] for each in list_recordings(tmp_path)] == [name]
-    other = dataclasses.replace(agent.config, env=dataclasses.replace(agent.config.env, frame_skip=2))
+    other = dataclasses.replace(agent.config, env=dataclasses.replace(agent.config.env, life_loss=False))
     with pytest.raises(UsageError, match="other environment settings"):
         Recording.read(tmp_path, name, other)
     for bad in ("../x", "", ".hidden", "a/b"):
