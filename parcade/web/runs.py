@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import threading
 import time
@@ -15,7 +16,7 @@ from typing import Any
 from parcade.cluster.processes import DIRECTORY, ProcessRecord, read_records
 from parcade.errors import UsageError
 from parcade.web.files import read_object
-from parcade.web.series import MetricsFile, last_reports
+from parcade.web.series import MetricsFile, last_reports, number
 from parcade.web.status import Heartbeats, standing
 
 DEEPEST = 3
@@ -196,7 +197,9 @@ def _facts(run: Path, name: str, ages: dict[str, float | None]) -> dict[str, Any
 
 
 def _number(value: Any) -> float | None:
-    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    """Return a finite number, or None."""
+    found = number(value)
+    return None if math.isnan(found) else found
 
 
 def _text(value: Any) -> str:
