@@ -131,10 +131,14 @@ def _sha256(path: Path) -> bytes:
         return hashlib.file_digest(file, "sha256").digest()
 
 
+def json_digest(data: dict[str, Any]) -> str:
+    """Return the SHA-256 of a JSON object, as hexadecimal digits; the order of its names does not matter."""
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
+
+
 def _sealed(data: dict[str, Any]) -> str:
     """Return the digest of a JSON object without its seal."""
-    plain = {name: value for name, value in data.items() if name != "seal"}
-    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+    return json_digest({name: value for name, value in data.items() if name != "seal"})
 
 
 def _as_tensor(value: np.ndarray | np.generic | Tensor) -> Tensor:

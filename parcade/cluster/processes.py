@@ -13,8 +13,9 @@ import shutil
 import signal
 import socket
 import time
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
 DIRECTORY = "processes"
 
@@ -106,17 +107,25 @@ def write_record(run: Path, record: ProcessRecord) -> None:
 
 def read_records(run: Path) -> list[ProcessRecord]:
     """Return the records of a run by role and number. Skip files that are damaged or of another version."""
-    names = {each.name for each in fields(ProcessRecord)}
-    needed = {each.name for each in fields(ProcessRecord) if each.default_factory is MISSING}
     found = []
     for path in (run / DIRECTORY).glob("*-*.json"):
         try:
             data = json.loads(path.read_text()) if path.is_file() else {}  # not from a named pipe
-            if needed <= data.keys():
-                found.append(ProcessRecord(**{name: data[name] for name in names & data.keys()}))
-        except (OSError, ValueError, AttributeError):
+        except (OSError, ValueError, RecursionError):
             continue
+        if isinstance(data, dict) and (record := _record_from(data)):
+            found.append(record)
     return sorted(found, key=lambda record: (record.role, record.number))
+
+
+def _record_from(data: dict[str, Any]) -> ProcessRecord | None:
+    """Return the record of a JSON object, or None if a field has another type; ``seconds`` may be missing."""
+    types = {"str": str, "int": int, "float": (int, float), "bool": bool}
+    values = {each.name: data.get(each.name) for each in fields(ProcessRecord)}
+    values["seconds"] = data.get("seconds", {})
+    if all(isinstance(values[each.name], types.get(str(each.type), dict)) for each in fields(ProcessRecord)):
+        return ProcessRecord(**values)
+    return None
 
 
 def clear_records(run: Path) -> None:

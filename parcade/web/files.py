@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 MOST_JSON_BYTES = 1 << 20
 
 
-def open_regular(path: Path) -> int:
-    """Return a descriptor for reading. Errors: OSError if the file is missing or not a regular file.
+@contextlib.contextmanager
+def open_regular(path: Path) -> Iterator[int]:
+    """Yield a descriptor for reading. Errors: OSError if the file is missing or not a regular file.
 
     Opening does not block, as it would at a named pipe.
     """
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(f"{path} is not a regular file")
+        yield descriptor
+    finally:
         os.close(descriptor)
-        raise OSError(f"{path} is not a regular file")
-    return descriptor
 
 
 def read_bytes(path: Path, most_bytes: int) -> bytes:
     """Return the content of a file. Errors: OSError if it cannot be read or is larger than ``most_bytes``."""
-    with os.fdopen(open_regular(path), "rb") as file:
+    with open_regular(path) as descriptor, open(descriptor, "rb", closefd=False) as file:
         content = file.read(most_bytes + 1)
     if len(content) > most_bytes:
         raise OSError(f"{path} has more than {most_bytes:,} bytes")

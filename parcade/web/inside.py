@@ -7,13 +7,12 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from parcade.cluster.processes import DIRECTORY
+from parcade.cluster.processes import DIRECTORY, read_records
 from parcade.cluster.stacks import stacks as read_stacks
 from parcade.errors import UsageError
 from parcade.run_directory import checkpoint_directory, complete_checkpoints
 from parcade.web.files import read_object
 from parcade.web.recordings import list_recordings
-from parcade.web.runs import sound_records
 from parcade.web.series import last_reports
 
 LEDGER = ("parts/", "server/", "queue/", "replay/", "predictor/")
@@ -55,9 +54,9 @@ def processes_of(run: Path) -> list[dict[str, Any]]:
             "begun": record.begun,
             "ended": record.ended,
             "lost": not record.ended and record.is_on_this_host and not record.is_running_here(),
-            "seconds": record.seconds if isinstance(record.seconds, dict) else {},
+            "seconds": record.seconds,
         }
-        for record in sound_records(run)
+        for record in read_records(run)
     ]
 
 

@@ -7,7 +7,6 @@ the same score again.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import re
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from parcade.errors import UsageError
-from parcade.run_directory import write_json
+from parcade.run_directory import json_digest, write_json
 from parcade.web.files import read_object
 
 if TYPE_CHECKING:
@@ -26,10 +25,6 @@ DIRECTORY = "episodes"
 SCHEMA_VERSION = 1
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,80}")
 MOST_RECORDINGS = 500
-
-
-def _digest(data: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -52,14 +47,14 @@ class Recording:
     @property
     def name(self) -> str:
         """Name of its file, without the ending."""
-        digest = _digest({"actions": self.actions})[:6]
+        digest = json_digest({"actions": self.actions})[:6]
         return f"{self.checkpoint_frames}-s{self.seed}-{digest}"
 
     def write(self, run: Path) -> str:
         """Write the recording below a run and return its name. Errors: OSError."""
         data = {"schema_version": SCHEMA_VERSION, **dataclasses.asdict(self)}
         (run / DIRECTORY).mkdir(exist_ok=True)
-        write_json(run / DIRECTORY / f"{self.name}.json", {**data, "sha256": _digest(data)})
+        write_json(run / DIRECTORY / f"{self.name}.json", {**data, "sha256": json_digest(data)})
         return self.name
 
     @classmethod
@@ -71,7 +66,7 @@ class Recording:
         digest = data.pop("sha256", None)
         if data.pop("schema_version", None) != SCHEMA_VERSION or digest is None:
             raise UsageError(f"recording {name} is missing or of another version; record the episode again")
-        if _digest({"schema_version": SCHEMA_VERSION, **data}) != digest:
+        if json_digest({"schema_version": SCHEMA_VERSION, **data}) != digest:
             raise UsageError(f"recording {name} was changed after it was written; record the episode again")
         recording = cls(**data)
         if recording.game != config.game or recording.env != _env_of(config):

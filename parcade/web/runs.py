@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import threading
 import time
@@ -15,7 +16,7 @@ from typing import Any
 from parcade.cluster.processes import DIRECTORY, ProcessRecord, read_records
 from parcade.errors import UsageError
 from parcade.web.files import read_object
-from parcade.web.series import MetricsFile, last_reports
+from parcade.web.series import MetricsFile, last_reports, number
 from parcade.web.status import Heartbeats, standing
 
 DEEPEST = 3
@@ -93,7 +94,7 @@ class Runs:
         """Return a run's summary; read its files only if one of them has changed or it may have died."""
         run = self.root / name
         ages = {file: _modified(run / file) for file in ("config.json", "metrics.jsonl", "result.json")}
-        records = sound_records(run)
+        records = read_records(run)
         beats = _record_times(run, records)
         signature = (tuple(ages.values()), tuple((record.name, record.ended) for record in records))
         known = self._known.get(name)
@@ -161,24 +162,10 @@ def _modified(path: Path) -> float | None:
         return None
 
 
-def sound_records(run: Path) -> list[ProcessRecord]:
-    """Return a run's process records, without those that no run has written."""
-    try:
-        return [record for record in read_records(run) if _is_sound(record)]
-    except (OSError, TypeError):
-        return []
-
-
 def _record_times(run: Path, records: list[ProcessRecord]) -> dict[str, float]:
     """Return when each record was written."""
     folder = run / DIRECTORY
     return {r.name: _modified(folder / f"{r.role}-{r.number}.json") or 0.0 for r in records}
-
-
-def _is_sound(record: ProcessRecord) -> bool:
-    """Return whether the fields that are used have their types; anyone may have written the file."""
-    texts, integers = (record.role, record.host, record.scope), (record.number, record.pid, record.beat)
-    return all(isinstance(each, str) for each in texts) and all(isinstance(each, int) for each in integers)
 
 
 def _facts(run: Path, name: str, ages: dict[str, float | None]) -> dict[str, Any]:
@@ -210,7 +197,9 @@ def _facts(run: Path, name: str, ages: dict[str, float | None]) -> dict[str, Any
 
 
 def _number(value: Any) -> float | None:
-    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    """Return a finite number, or None."""
+    found = number(value)
+    return None if math.isnan(found) else found
 
 
 def _text(value: Any) -> str:

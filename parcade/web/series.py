@@ -57,39 +57,35 @@ def numbers(report: dict[str, Any]) -> dict[str, float]:
     return {name: found for name, value in report.items() if not math.isnan(found := number(value))}
 
 
+def _complete_lines(descriptor: int, start: int, length: int) -> list[bytes]:
+    """Return the complete lines of a part of a file. From its middle, the first line is incomplete."""
+    lines = os.pread(descriptor, length, start).split(b"\n")
+    return lines[1:-1] if start else lines[:-1]
+
+
 def last_reports(path: Path) -> list[dict[str, float]]:
     """Return the last ``MOST_LAST_REPORTS`` of a file, oldest first; none if it does not exist."""
     try:
-        descriptor = open_regular(path)
+        with open_regular(path) as descriptor:
+            start = max(0, os.fstat(descriptor).st_size - TAIL_BYTES)
+            lines = _complete_lines(descriptor, start, TAIL_BYTES)
     except OSError:
         return []
-    try:
-        size = os.fstat(descriptor).st_size
-        start = max(0, size - TAIL_BYTES)
-        lines = os.pread(descriptor, TAIL_BYTES, start).split(b"\n")
-    finally:
-        os.close(descriptor)
-    whole = lines[1:-1] if start else lines[:-1]
-    return [numbers(report) for line in whole[-MOST_LAST_REPORTS:] if (report := parsed(line)) is not None]
+    return [numbers(report) for line in lines[-MOST_LAST_REPORTS:] if (report := parsed(line)) is not None]
 
 
 def sampled_reports(path: Path, count: int) -> list[dict[str, float]]:
     """Return about ``count`` reports at even distances in a file, in order, the newest one included."""
+    found = []
     try:
-        descriptor = open_regular(path)
+        with open_regular(path) as descriptor:
+            last = max(0, os.fstat(descriptor).st_size - SAMPLE_BYTES)
+            for start in np.linspace(0, last, count).astype(int).tolist():
+                lines = _complete_lines(descriptor, start, SAMPLE_BYTES)
+                if lines and (report := parsed(lines[0])) is not None:
+                    found.append(numbers(report))
     except OSError:
         return []
-    try:
-        size = os.fstat(descriptor).st_size
-        found = []
-        for start in np.linspace(0, max(0, size - SAMPLE_BYTES), count).astype(int):
-            lines = os.pread(descriptor, SAMPLE_BYTES, int(start)).split(b"\n")
-            # From the middle of the file, the first line is incomplete.
-            whole = lines[1:-1] if start else lines[:-1]
-            if whole and (report := parsed(whole[0])) is not None:
-                found.append(numbers(report))
-    finally:
-        os.close(descriptor)
     return [*found, *last_reports(path)[-1:]]
 
 
@@ -145,18 +141,14 @@ class MetricsFile:
         """
         with self._lock:
             try:
-                descriptor = open_regular(self.path)
+                with open_regular(self.path) as descriptor:
+                    found = os.fstat(descriptor)
+                    if found.st_ino != self._inode or found.st_size < self._offset:
+                        self._forget()
+                        self._inode = found.st_ino
+                    self._read_until(descriptor, found.st_size)
             except OSError:
                 self._forget()
-                return self.columns
-            try:
-                found = os.fstat(descriptor)
-                if found.st_ino != self._inode or found.st_size < self._offset:
-                    self._forget()
-                    self._inode = found.st_ino
-                self._read_until(descriptor, found.st_size)
-            finally:
-                os.close(descriptor)
             return self.columns
 
     def _read_until(self, descriptor: int, size: int) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import asdict
 
 import pytest
 
@@ -146,6 +147,9 @@ def test_records_are_plain_json_and_damaged_ones_are_left_out(tmp_path):
     write_record(tmp_path, record(1))
     (tmp_path / "processes" / "rank-0.json").write_text('{"role": "rank"')
     (tmp_path / "processes" / "rank-2.json").write_text("[1]")
+    for number, wrong in enumerate([{"role": 1}, {"number": "x"}, {"pid": "../.."}, {"seconds": 1}], start=3):
+        path = tmp_path / "processes" / f"rank-{number}.json"
+        path.write_text(json.dumps({**asdict(record(number)), **wrong}))
     assert read_records(tmp_path) == [record(1)]
     assert json.loads((tmp_path / "processes" / "rank-1.json").read_text())["number"] == 1
 

@@ -185,7 +185,16 @@ def test_a_csv_has_no_formulas(client, root):
 
 
 @pytest.mark.parametrize(
-    "content", ["[]", "{", '{"run": 3}', "[" * 100_000, '{"run": {"seed": true, "total_frames": "9"}}', ""]
+    "content",
+    [
+        "[]",
+        "{",
+        '{"run": 3}',
+        "[" * 100_000,
+        '{"run": {"seed": true, "total_frames": "9"}}',
+        '{"run": {"total_frames": 1' + "0" * 400 + "}}",
+        "",
+    ],
 )
 def test_a_damaged_config_is_listed_all_the_same(client, root, content):
     run = write_run(root, "damaged")
