@@ -197,11 +197,7 @@ class TaskQueue:
         self._end: weakref.finalize | None = None
 
     def put(self, consoles: np.ndarray) -> None:
-        """Queue consoles, int64 [k]. None of them may be in the queue already.
-
-        Errors: ValueError in a process that was forked after the first call.
-        """
-        self._check_process()
+        """Queue consoles, int64 [k]. None of them may be in the queue already."""
         if self._end is None:
             self._start()
         self._threads.put(consoles)
@@ -210,14 +206,13 @@ class TaskQueue:
         """Wait for the next `count` finished consoles; return them, int64 [count], first finished first.
 
         At least `count` consoles must have been put and not taken yet. Steps always end, so this does too.
-        Errors: ValueError in a process that was forked after the first call.
         """
-        self._check_process()
         return self._threads.take(count)
 
-    def _check_process(self) -> None:
-        if self._pid != os.getpid():
-            raise ValueError("the consoles' threads run in the parent process; make a new environment here")
+    @property
+    def is_of_parent(self) -> bool:
+        """Whether this process was forked after the queue was made. Its threads exist only in the parent."""
+        return self._pid != os.getpid()
 
     def _start(self) -> None:
         semaphores, commands = find_semaphores(), self._commands
