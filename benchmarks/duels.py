@@ -21,6 +21,7 @@ from parcade.atari.duel import Duel
 from parcade.atari.two_players import TWO_PLAYER_GAMES
 from parcade.duels.players import SCRIPTS, SERVE_FRAMES, RandomPlayer, ScriptedPlayer, with_fire
 from parcade.duels.tournament import tournament
+from parcade.machine import commit, machine
 
 OUT = Path(__file__).parent / "results" / "duels.json"
 
@@ -85,7 +86,14 @@ def main() -> None:
             results[game]["random_to_scripted_on_a"] = [[m.score_a, m.score_b] for m in matches[2:]]
         shown = {key: value for key, value in results[game].items() if key != "pairs"}
         print(game, json.dumps(shown), flush=True)
-    settings = {"pairs": flags.pairs, "frames": flags.frames}
+    settings = {
+        "command": f"python benchmarks/duels.py --games {' '.join(flags.games)} "
+        f"--pairs {flags.pairs} --frames {flags.frames}",
+        "commit": commit(),
+        "machine": machine(),
+        "pairs": flags.pairs,
+        "frames": flags.frames,
+    }
     flags.out.write_text(json.dumps({**settings, "games": results}, indent=1) + "\n")
 
 

@@ -7,12 +7,24 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from pathlib import Path
 
 MOST_NAMES = 20  # an error lists up to this many names in full
 
 
 class UsageError(ValueError):
     """One line that states what was given, what was expected and what to do."""
+
+
+def check_output_file(name: str, path: str) -> None:
+    """Check the path of a file that is written after long work; "" means none. Errors: UsageError."""
+    file = Path(path)
+    if not file.parent.is_dir():
+        raise UsageError(
+            f"{name}={path}: directory {file.parent} does not exist; create it, or use another path"
+        )
+    if path and file.is_dir():
+        raise UsageError(f"{name}={path} is a directory; expected a file path")
 
 
 def unknown_name(kind: str, got: str, known: Iterable[str]) -> UsageError:

@@ -150,6 +150,7 @@ def play(
             stack.enter_context(game_terminal())  # fails here, before the consoles are compiled
         session = open_session(game, int(time.time()) if seed is None else seed, mode, difficulty)
         if record:
+            _save(session, Path(record))  # fails here, and not after the user has played
             stack.callback(_save, session, Path(record))
         colours = rgb_table(session.arcade.machine.pal)
         keys = stack.enter_context(game_terminal())

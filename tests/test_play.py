@@ -123,6 +123,15 @@ def test_the_terminal_is_restored_when_playing_is_killed():
         assert termios.tcgetattr(terminal.inner) == terminal.before
 
 
+def test_a_game_that_cannot_be_recorded_is_refused_before_it_is_played(tmp_path):
+    rom = tmp_path / "unknown.bin"
+    rom.write_bytes(b"\xea" * 4092 + b"\x00\xf0\x00\xf0")
+    with Terminal("play", str(rom), "--record", str(tmp_path / "out.json")) as terminal:
+        assert terminal.end() == 2
+        assert b"cannot be recorded" in terminal.shown
+        assert b"score" not in terminal.shown
+
+
 def test_playing_needs_a_terminal():
     done = subprocess.run(
         [sys.executable, "-m", "parcade", "play", "pong"],

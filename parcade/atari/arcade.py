@@ -122,9 +122,9 @@ class Arcade:
     def press(self, *, select: bool | np.ndarray = False, reset: bool | np.ndarray = False) -> None:
         """Hold the switches SELECT and RESET, bool `[n]`, in all following frames until the next call.
 
-        A cartridge reads its switches once per frame, or every few frames; RESET starts its game without a
-        system reset. The game's rules do not notice a restart: `game_over` and the score of the rewards
-        belong to the game that `reset` started.
+        A cartridge reads its switches once per frame, or every few frames. RESET makes it start over without
+        a system reset. The game's rules do not notice that: `game_over` and the rewards continue the episode
+        that `reset` started.
         """
         self.arrays["state"][:, PRESSED_SELECT] = select
         self.arrays["state"][:, PRESSED_RESET] = reset

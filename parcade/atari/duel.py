@@ -8,11 +8,11 @@ from . import games
 from .arcade import Arcade
 from .two_players import two_player_game
 
-IDLE_FRAMES = 30  # a match starts after a random number of frames without input below this
+IDLE_FRAMES = 30  # a match starts with a random number of frames without input, below this
 
 
 class Scores(NamedTuple):
-    """Points on the screen."""
+    """Points on the screen of player A and player B."""
 
     a: int
     b: int
@@ -24,7 +24,9 @@ class Duel:
     The console starts as ale-py's does, with the two-player variation selected by its switches. `seed` seeds
     the number of frames without input at the start; everything else follows from the actions, so a match
     replays exactly from its seed and actions. Sticky actions are off.
-    Errors: ValueError for a game that is not offered.
+    Attributes: `frames`, number of video frames of this match since its idle start; `seed`; `arcade`, the
+    console; `variation`, the row of `two_players.py`.
+    Errors: ValueError for a game that is not offered, or for a negative seed.
     """
 
     def __init__(self, game: str, seed: int = 0):
@@ -34,7 +36,7 @@ class Duel:
         self.reset(seed)
 
     def reset(self, seed: int) -> None:
-        """Start the match of a seed, 0 or more."""
+        """Start the match of a seed, 0 or more. Errors: ValueError."""
         self.seed = seed
         self.frames = 0
         self.arcade.reset(seed=seed)
@@ -44,8 +46,8 @@ class Duel:
     def act(self, action_a: int, action_b: int) -> tuple[int, int]:
         """Play one frame with ale-py action ids (0-17); return both players' rewards, which sum to 0.
 
-        The reward of player A is that of the game's rules, without a limit. After the end of the match, no
-        frame runs and the rewards are 0. Errors: ValueError for other actions.
+        The reward of player A is that of the game's rules, in points, not clipped. After the end of the
+        match, no frame runs and the rewards are 0. Errors: ValueError for other actions.
         """
         if not self.over:
             self.frames += 1

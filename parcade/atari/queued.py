@@ -18,7 +18,7 @@ class QueuedConsoles(VectorConsoles):
 
     Given the same seeds and actions, every console plays what it would play in rounds. `receive` returns
     `batch_size` consoles. Calls from several threads wait for each other. Ctrl-C in a call stops all
-    consoles; `restart` starts them again.
+    consoles; `restart` starts them again. Errors: ValueError for a call in a forked process.
     """
 
     def __init__(self, game: str | Path, num_envs: int, *, batch_size: int, **settings: Any) -> None:
@@ -36,6 +36,8 @@ class QueuedConsoles(VectorConsoles):
 
     @contextlib.contextmanager
     def _exclusive(self) -> Iterator[None]:
+        if self._queue.is_of_parent:  # another thread of the parent may have held the lock when it forked
+            raise ValueError("the consoles' threads run in the parent process; make a new environment here")
         with self._lock:
             try:
                 yield
@@ -113,6 +115,8 @@ class QueuedConsoles(VectorConsoles):
 
     def close(self) -> None:
         """Stop the threads after the steps that they are playing; results that were not received are lost."""
+        if self._queue.is_of_parent:
+            return
         with self._lock:
             super().close()
             self._queue.close()

@@ -17,7 +17,6 @@ A file holds the game, the settings, the seed and the actions of both players, r
 import hashlib
 import itertools
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,6 +24,7 @@ from pathlib import Path
 from . import games
 from .arcade import Arcade
 from .duel import Duel
+from .jit import write_whole
 
 FORMAT = "parcade recording 1"
 LARGEST_FILE_BYTES = 64 << 20
@@ -35,7 +35,9 @@ class Session:
     """One console that is played from a seed, and remembers every action.
 
     One player: the first episode follows `Arcade.reset(seed)`, each later one `Arcade.reset()`. Two players:
-    episode k is the match of seed + k. Errors: ValueError for an unknown game, mode or difficulty.
+    episode k is the match of seed + k; a match has no mode and difficulty. `arcade` is the console, and
+    `duel` the match, or None for one player.
+    Errors: ValueError for an unknown game, mode or difficulty, and for other numbers of players than 1 and 2.
     """
 
     def __init__(
@@ -47,6 +49,10 @@ class Session:
         mode: int | None = None,
         difficulty: int | None = None,
     ):
+        if players not in (1, 2):
+            raise ValueError(f"players={players}: expected 1 or 2")
+        if players == 2 and (mode is not None or difficulty is not None):
+            raise ValueError("a match of two players has its own mode; leave out mode and difficulty")
         self.settings = {"players": players, "mode": mode, "difficulty": difficulty, "seed": seed}
         self.duel = Duel(game, seed) if players == 2 else None
         if self.duel:
@@ -62,9 +68,15 @@ class Session:
         self._outcome = hashlib.sha256()
 
     def act(self, action_a: int, action_b: int = 0) -> int:
-        """Play one frame; return player A's reward. After the end of an episode, nothing is remembered."""
+        """Play one frame with ale-py action ids (0-17); return player A's reward, in points of the game.
+
+        After the end of an episode, nothing is remembered.
+        """
         over = bool(self.arcade.game_over[0])
-        reward = int(self.arcade.act(action_a, action_b)[0])
+        if self.duel:
+            reward, _ = self.duel.act(action_a, action_b)
+        else:
+            reward = int(self.arcade.act(action_a, action_b)[0])
         if not over:
             self._episodes[-1].append((action_a, action_b))
             self._outcome.update(self.arcade.ram[0].tobytes() + reward.to_bytes(4, "little", signed=True))
@@ -95,7 +107,10 @@ class Session:
 
 @dataclass(frozen=True)
 class Recording:
-    """What was played; the head of this module describes the fields."""
+    """What was played; the head of this module describes the fields.
+
+    `episodes` has a tuple of runs per episode: (action of player A, action of player B, number of frames).
+    """
 
     game: str
     rom_md5: str
@@ -112,16 +127,15 @@ class Recording:
         return sum(frames for episode in self.episodes for _, _, frames in episode)
 
     def save(self, path: Path) -> None:
-        """Write the file, complete or not at all."""
+        """Write the file, complete or not at all. Errors: OSError."""
         content = {"format": FORMAT, **asdict(self)}
-        making = path.with_name(f"{path.name}.{os.getpid()}")
-        making.write_text(json.dumps({**content, "checksum": _checksum(content)}) + "\n")
-        making.replace(path)
+        write_whole(path, f"{json.dumps({**content, 'checksum': _checksum(content)})}\n".encode())
 
     def replay(self) -> Iterator[tuple[Session, int]]:
-        """Play the recording again; yield the session and the reward after every frame.
+        """Play the recording again; yield the session and player A's reward after every frame.
 
-        Errors: ValueError at the end if RAM or rewards were others than when it was recorded.
+        Errors: ValueError for another ROM of the game, and at the end if RAM or rewards differ from those
+        that were recorded.
         """
         session = Session(
             self.game, self.seed, players=self.players, mode=self.mode, difficulty=self.difficulty
@@ -135,7 +149,9 @@ class Recording:
                 for _ in range(frames):
                     yield session, session.act(action_a, action_b)
         if session.recording() != self:
-            raise ValueError("the replay differs from what was recorded; this version emulates it otherwise")
+            raise ValueError(
+                "the replay differs from what was recorded; this version emulates it differently"
+            )
 
 
 def _checksum(content: dict) -> str:
@@ -143,7 +159,7 @@ def _checksum(content: dict) -> str:
 
 
 def load_recording(path: Path) -> Recording:
-    """Read a recording. Errors: ValueError, in one line, for a file that is not one or has been changed."""
+    """Read a recording. Errors: OSError; ValueError for a file that is not one or has been changed."""
     if path.stat().st_size > LARGEST_FILE_BYTES:
         raise ValueError(f"{path} has more than {LARGEST_FILE_BYTES >> 20} MiB; expected a recording")
     try:
@@ -180,11 +196,11 @@ def _check_content(path: Path, content: dict) -> None:
     episodes = content.get("episodes")
     fits = (
         set(content) == set(Recording.__dataclass_fields__)
+        and all(isinstance(content[name], str) for name in ("game", "rom_md5", "outcome"))
         and content["game"] in games.load_games()
-        and content["players"] in (1, 2)
+        and whole(content["players"], 1, 2)
         and whole(content["seed"], 0, 2**32 - 1)
         and all(content[name] is None or whole(content[name], 0, 2**16) for name in ("mode", "difficulty"))
-        and all(isinstance(content[name], str) for name in ("rom_md5", "outcome"))
         and isinstance(episodes, list)
         and all(isinstance(episode, list) and all(map(is_run, episode)) for episode in episodes)
     )

@@ -17,7 +17,6 @@ The int64 array `words` starts like `control` of a thread pool, up to BASE. Its 
 | REACHED  | semaphore: FINISHED has reached AWAITED                      |
 """
 
-import contextlib
 import os
 import threading
 import weakref
@@ -25,22 +24,21 @@ from queue import SimpleQueue
 
 import numpy as np
 
-from .atomics import atomic_add, call, load
+from .atomics import atomic_add, load
 from .jit import kernel, prepare, separate, stand_alone
 from .rounds import COMMAND, FINAL, PLAYED, Played, play
 from .thread_pool import (
-    BASE,
     CLOSING,
     CONTROL,
-    JOIN_SECONDS,
-    POST,
-    TRY_WAIT,
-    WAIT,
     Semaphores,
     acquire,
+    aligned_words,
     find_semaphores,
+    join_workers,
     make_control,
+    release,
     set_part,
+    set_semaphores,
     signals_wait,
 )
 
@@ -53,11 +51,6 @@ REACHED = 32
 NUM_WORDS = 40
 
 RING = "int64[::1]"
-
-
-@kernel
-def _release(words, semaphore):
-    call(words[POST], words[BASE] + 8 * semaphore)
 
 
 @kernel
@@ -77,9 +70,9 @@ def _finish(words, finished, e):
     finished[place % len(finished)] = e
     words[FINISHED] = place + 1
     reached = place + 1 == words[AWAITED]
-    _release(words, LOCK)
+    release(words, LOCK)
     if reached:
-        _release(words, REACHED)
+        release(words, REACHED)
 
 
 @separate(f"void({CONTROL}, int64, int64, {PLAYED})")
@@ -107,7 +100,7 @@ def announce(words, count):
     """Release the semaphore of waiting consoles `count` times."""
     stand_alone()
     for _ in range(count):
-        _release(words, WAITING)
+        release(words, WAITING)
 
 
 @separate(f"void({CONTROL}, int64)")
@@ -117,7 +110,7 @@ def await_finished(words, number):
     acquire(words, LOCK)
     words[AWAITED] = number
     is_reached = words[FINISHED] >= number
-    _release(words, LOCK)
+    release(words, LOCK)
     if not is_reached:
         acquire(words, REACHED)
 
@@ -130,13 +123,8 @@ class _CompiledThreads:
         self.commands = commands
         self.waiting, self.finished = np.zeros(n, np.int64), np.zeros(n, np.int64)
         self.num_put = self.num_taken = 0
-        storage = np.zeros(NUM_WORDS + 8, np.int64)
-        skipped = -storage.ctypes.data // 8 % 8
-        self.words = words = storage[skipped : skipped + NUM_WORDS]
-        words[BASE] = words.ctypes.data
-        words[WAIT], words[TRY_WAIT], words[POST] = semaphores.addresses
-        for word, value in ((WAITING, 0), (LOCK, 1), (REACHED, 0)):
-            semaphores.init(int(words[BASE]) + 8 * word, 0, value)
+        self.words = aligned_words(NUM_WORDS)
+        set_semaphores(self.words, semaphores, {WAITING: 0, LOCK: 1, REACHED: 0})
 
     def serve(self, control: np.ndarray, played: tuple) -> None:
         serve_queue(self.words, self.waiting, self.finished, self.commands, control, played)
@@ -209,11 +197,7 @@ class TaskQueue:
         self._end: weakref.finalize | None = None
 
     def put(self, consoles: np.ndarray) -> None:
-        """Queue consoles, int64 [k]. None of them may be in the queue already.
-
-        Errors: ValueError in a process that was forked after the first call.
-        """
-        self._check_process()
+        """Queue consoles, int64 [k]. None of them may be in the queue already."""
         if self._end is None:
             self._start()
         self._threads.put(consoles)
@@ -222,14 +206,13 @@ class TaskQueue:
         """Wait for the next `count` finished consoles; return them, int64 [count], first finished first.
 
         At least `count` consoles must have been put and not taken yet. Steps always end, so this does too.
-        Errors: ValueError in a process that was forked after the first call.
         """
-        self._check_process()
         return self._threads.take(count)
 
-    def _check_process(self) -> None:
-        if self._pid != os.getpid():
-            raise ValueError("the consoles' threads run in the parent process; make a new environment here")
+    @property
+    def is_of_parent(self) -> bool:
+        """Whether this process was forked after the queue was made. Its threads exist only in the parent."""
+        return self._pid != os.getpid()
 
     def _start(self) -> None:
         semaphores, commands = find_semaphores(), self._commands
@@ -263,7 +246,4 @@ def _end(threads: _CompiledThreads | _PythonThreads, workers: list[threading.Thr
     if pid != os.getpid():  # this process was forked; the workers exist only in the parent
         return
     threads.close(len(workers))
-    for worker in workers:
-        # RuntimeError: the worker did not start, or the garbage collector runs this on the worker.
-        with contextlib.suppress(RuntimeError):
-            worker.join(JOIN_SECONDS)
+    join_workers(workers)

@@ -164,6 +164,12 @@ def acquire(control, semaphore):
 
 
 @kernel
+def release(control, semaphore):
+    """Release a semaphore at a word of `control`."""
+    call(control[POST], control[BASE] + 8 * semaphore)
+
+
+@kernel
 def await_round(control, thread):
     """Wait until this worker is woken; return False if the pool is closing."""
     stand_alone()
@@ -176,13 +182,13 @@ def wake(control, workers):
     """Wake workers 1 .. `workers`."""
     stand_alone()
     for worker in range(1, workers + 1):
-        call(control[POST], control[BASE] + 8 * (_part(worker) + WAKE))
+        release(control, _part(worker) + WAKE)
 
 
 @kernel
 def post_done(control):
     """Signal thread 0 that the round is over."""
-    call(control[POST], control[BASE] + 8 * DONE)
+    release(control, DONE)
 
 
 @kernel
@@ -237,13 +243,34 @@ def find_semaphores() -> Semaphores | None:
     return Semaphores(init, functions[2], (wait, try_wait, post))
 
 
+def aligned_words(num_words: int) -> np.ndarray:
+    """Return int64 zeros [num_words], aligned to a cache line, with their address at BASE."""
+    storage = np.zeros(num_words + 8, np.int64)
+    skipped = -storage.ctypes.data // 8 % 8
+    words = storage[skipped : skipped + num_words]
+    words[BASE] = words.ctypes.data
+    return words
+
+
+def set_semaphores(words: np.ndarray, semaphores: Semaphores, values: dict[int, int]) -> None:
+    """Prepare `acquire` and `release`: `values` has the initial value of the semaphore at each word."""
+    words[WAIT], words[TRY_WAIT], words[POST] = semaphores.addresses
+    for word, value in values.items():
+        semaphores.init(int(words[BASE]) + 8 * word, 0, value)
+
+
+def join_workers(workers: list[threading.Thread]) -> None:
+    """Wait until workers that were told to exit have done so."""
+    for worker in workers:
+        # RuntimeError: the worker did not start, or the garbage collector runs this on the worker.
+        with contextlib.suppress(RuntimeError):
+            worker.join(JOIN_SECONDS)
+
+
 def make_control(num_threads: int) -> np.ndarray:
     """Return the words of a pool, aligned to a cache line."""
-    words = np.zeros(_part_of(num_threads) + 8, np.int64)
-    skipped = -words.ctypes.data // 8 % 8
-    control = words[skipped : skipped + _part_of(num_threads)]
+    control = aligned_words(_part_of(num_threads))
     control[NUM_PARTS] = num_threads
-    control[BASE] = control.ctypes.data
     control[ENTERED] = CLOSED
     return control
 
@@ -257,8 +284,10 @@ def signals_wait() -> Iterator[None]:
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     try:
+        # In here, since it may raise the Ctrl-C that preceded it, after it has blocked the signals.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -280,7 +309,7 @@ class _Team:
         for lock in (*self.wakes, self.done):
             lock.acquire()
         if semaphores is not None:
-            _set_semaphores(self.control, semaphores)
+            _prepare_semaphores(self.control, semaphores)
 
     def start(self, work: Work, arguments: list[tuple]) -> None:
         """Start a worker for each row of arguments except the first, which belongs to thread 0."""
@@ -309,16 +338,12 @@ class _Team:
             else:
                 with contextlib.suppress(RuntimeError):  # still released for an earlier round
                     self.wakes[thread].release()
-        for worker in self.threads:
-            # RuntimeError: the worker did not start, or the garbage collector runs this on the worker.
-            with contextlib.suppress(RuntimeError):
-                worker.join(JOIN_SECONDS)
+        join_workers(self.threads)
 
 
-def _set_semaphores(control: np.ndarray, semaphores: Semaphores) -> None:
-    control[WAIT], control[TRY_WAIT], control[POST] = semaphores.addresses
-    for word in (DONE, *(_part_of(thread) + WAKE for thread in range(control[NUM_PARTS]))):
-        semaphores.init(int(control[BASE]) + 8 * word, 0, 0)
+def _prepare_semaphores(control: np.ndarray, semaphores: Semaphores) -> None:
+    wakes = (_part_of(thread) + WAKE for thread in range(control[NUM_PARTS]))
+    set_semaphores(control, semaphores, dict.fromkeys((DONE, *wakes), 0))
     # With more threads than cores, polling takes time from the threads that it waits for.
     control[SPINS] = SPIN_SECONDS / _look_seconds(control) if control[NUM_PARTS] <= available_cores() else 0
 

@@ -1,8 +1,8 @@
 """The games for two players on one console: how they start, where the scores are, what each side sees.
 
 Every row was found by experiment and is checked by `benchmarks/duels.py`: the same play on either side gives
-the same results, within the bounds on docs/duels.md. Player A is the player of ale-py's games, and
-player B is the console's opponent in them:
+the same results, within the bounds on docs/duels.md. Player A is the player of ale-py's games. Player B
+takes the place of the opponent that the console plays in them:
 
 | game          | player A               | player B            | a match ends                            |
 |---------------|------------------------|---------------------|-----------------------------------------|
@@ -23,7 +23,7 @@ from .console import JOYSTICK
 
 # Reads points from RAM, uint8 [128].
 Points = Callable[[np.ndarray], int]
-Lines = tuple[int, int]  # first, and first after the last
+Span = tuple[int, int]  # of scanlines or columns: first, and first after the last
 
 
 def binary(address: int) -> Points:
@@ -41,8 +41,8 @@ def decimal(address: int, knock_out: int = -1) -> Points:
 class Turned:
     """A part of the picture that is mirrored, horizontally, vertically or both."""
 
-    lines: Lines
-    columns: Lines = (0, 160)
+    lines: Span
+    columns: Span = (0, 160)
     horizontal: bool = True
     vertical: bool = False
 
@@ -51,9 +51,9 @@ class Turned:
 class Exchanged:
     """Two parts of the picture of equal size that change places, such as the two scores."""
 
-    lines: Lines
-    left: Lines
-    right: Lines
+    lines: Span
+    left: Span
+    right: Span
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class OtherSide:
 
     parts: tuple[Turned | Exchanged, ...] = ()
     colours: tuple[tuple[int, int], ...] = ()
-    colour_columns: Lines = (0, 160)
+    colour_columns: Span = (0, 160)
     left_is_right: bool = False
     up_is_down: bool = False
 

@@ -6,19 +6,13 @@ import importlib.util
 import json
 from pathlib import Path
 
-from parcade.errors import UsageError, missing_extra, unknown_name
+from parcade.errors import UsageError, check_output_file, missing_extra, unknown_name
 
 
 def _check_files(json_path: str, plot_path: str) -> None:
     """Check that the results can be written, before measuring for minutes. Errors: UsageError."""
     for name, path in (("json", json_path), ("plot", plot_path)):
-        if path and not Path(path).parent.is_dir():
-            raise UsageError(
-                f"{name}={path}: directory {Path(path).parent} does not exist; create it, or use another path"
-            )
-        if path and Path(path).is_dir():
-            file = "bench.png" if name == "plot" else "bench.json"
-            raise UsageError(f"{name}={path} is a directory; expected a file path, e.g. {Path(path) / file}")
+        check_output_file(name, path)
     if not plot_path:
         return
     if Path(plot_path).suffix.lower() != ".png":

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from parcade.errors import UsageError
+from parcade.errors import UsageError, check_output_file
 
 if TYPE_CHECKING:
     from parcade.duels.players import Player
@@ -50,16 +50,12 @@ class DuelFlags:
         if self.frame_limit < 1:
             raise UsageError(f"frame_limit={self.frame_limit} is below 1; use 1 or more")
         for name in ("json", "record"):
-            path = Path(getattr(self, name))
-            if not path.parent.is_dir():
-                raise UsageError(
-                    f"{name}: directory {path.parent} does not exist; create it or use another path"
-                )
+            check_output_file(name, getattr(self, name))
 
 
 def _game_of(flags: DuelFlags, players: list[Player]) -> str:
     """Return the game that is played. Errors: UsageError."""
-    from parcade.atari.two_players import TWO_PLAYER_GAMES
+    from parcade.atari.two_players import TWO_PLAYER_GAMES, two_player_game
     from parcade.envs.games import canonical_game
 
     trained = {player.game for player in players if hasattr(player, "game")}
@@ -71,8 +67,10 @@ def _game_of(flags: DuelFlags, players: list[Player]) -> str:
             f"the agents and --game name {', '.join(sorted(asked | trained))}; expected one game"
         )
     (game,) = asked
-    if game not in TWO_PLAYER_GAMES:
-        raise UsageError(f"{game} is not offered for two players; use one of {', '.join(TWO_PLAYER_GAMES)}")
+    try:
+        two_player_game(game)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
     return game
 
 

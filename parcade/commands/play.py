@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
-from parcade.errors import UsageError
+from parcade.errors import UsageError, check_output_file
 
 
 @dataclass(frozen=True)
@@ -27,10 +26,7 @@ class PlayFlags:
     def __post_init__(self) -> None:
         if self.seed is not None and not 0 <= self.seed < 2**32:
             raise UsageError(f"seed={self.seed} is out of range; use 0 to {2**32 - 1}")
-        if not Path(self.record).parent.is_dir():
-            raise UsageError(
-                f"record: directory {Path(self.record).parent} does not exist; create it or use another path"
-            )
+        check_output_file("record", self.record)
 
 
 def play(arguments: list[str]) -> int:

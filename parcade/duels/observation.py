@@ -69,7 +69,7 @@ class Eyes:
         stack[-1] = frame.reshape(stack[-1].shape)
 
     def observations(self) -> np.ndarray:
-        """Return the observations of all matches ``[n, ...]``."""
+        """Return the observations of all matches: ``[n, *stack_shape]`` uint8, or the view's int8."""
         if self._settings.observations == "karpathy_2016":
             return karpathy_difference(self._stacks)
         return self._stacks

@@ -17,8 +17,8 @@ from parcade.envs.native import console_settings
 from parcade.errors import UsageError
 
 SIDES = ("A", "B")
-HOLD_FRAMES = 4  # frames that a random action is held
-SERVE_FRAMES = 30  # a player serves at the latest this many frames after it can
+HOLD_FRAMES = 4  # how long a random action is held
+SERVE_FRAMES = 30  # in games that serve with FIRE, both players press it once in this many frames
 FIRE = 16  # in `JOYSTICK`
 NOOP, UP, RIGHT, LEFT, DOWN = 0, 2, 3, 4, 5
 

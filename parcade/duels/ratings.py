@@ -4,7 +4,7 @@ Player i beats player j with probability p_i / (p_i + p_j); its rating is 1500 +
 geometric mean m of all p. A draw counts half a win for both. The p maximise the likelihood of all results
 together (Hunter 2004, "MM algorithms for generalized Bradley-Terry models", equation 3), so the order of the
 matches does not matter. Every two players that met get one more match, a draw, which keeps the rating of a
-player finite that always wins. Standard errors come from the inverse of the Fisher information.
+player that always wins finite. Standard errors come from the inverse of the Fisher information.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ FRAME_LIMIT = 36_000  # 10 minutes
 
 
 class Match(NamedTuple):
-    """One match: indices of the players, the seed, points on the screen, and how it went."""
+    """The result of one match: indices of the players, seed, points on the screen, length in video frames."""
 
     player_a: int
     player_b: int
@@ -86,7 +86,10 @@ def tournament(
 
 
 def standings(names: list[str], matches: list[Match]) -> list[dict[str, Any]]:
-    """Return a row per player, best first: its rating, and its wins, draws and losses on either side."""
+    """Return a row per player, best first: its rating, and its wins, draws and losses.
+
+    Wins are counted for each side. `points_mean` is the player's points minus its opponent's, per match.
+    """
     wins = np.zeros((len(names), len(names)))
     for match in matches:
         wins[match.player_a, match.player_b] += match.wins_a

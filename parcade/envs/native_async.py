@@ -27,6 +27,8 @@ class AsyncNativeVectorEnv(Checked, VectorEnv):
     ``observation_space`` and ``action_space`` are those of a batch.
     """
 
+    autoreset_mode = AutoresetMode.SAME_STEP
+
     def __init__(
         self,
         game: str,
@@ -49,7 +51,7 @@ class AsyncNativeVectorEnv(Checked, VectorEnv):
         self.single_action_space = Discrete(len(self._consoles.action_set))
         self.observation_space = batch_space(self.single_observation_space, batch_size)
         self.action_space = batch_space(self.single_action_space, batch_size)
-        self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
+        self.metadata = {"autoreset_mode": self.autoreset_mode}
 
     def async_reset(self, seed: int | np.ndarray | None = None) -> None:
         """Start a new episode in every environment and return at once; ``recv`` returns the first to finish.
@@ -57,8 +59,13 @@ class AsyncNativeVectorEnv(Checked, VectorEnv):
         ``seed`` ``[n]`` seeds each console; an int seeds environment i with seed + i; None continues the
         random streams. Results that were not received are dropped. Errors: UsageError.
         """
-        self.check_reset(seed, None)
-        self._consoles.restart(seed)
+        self._restart(self.check_reset(seed, None))
+
+    def _restart(self, seeds: np.ndarray | None) -> None:
+        try:
+            self._consoles.restart(seeds)
+        except ValueError as error:
+            raise UsageError(str(error)) from error
 
     def send(self, actions: np.ndarray, env_id: np.ndarray) -> None:
         """Queue a step of some environments and return at once. Shapes: actions and env_id ``[k]`` int.
@@ -73,6 +80,7 @@ class AsyncNativeVectorEnv(Checked, VectorEnv):
         if ids.min() < 0 or ids.max() >= self.num_envs:
             outside = ids[(ids < 0) | (ids >= self.num_envs)][0]
             raise UsageError(f"env_id contains {outside}; expected 0 to {self.num_envs - 1}")
+        ids = ids.astype(np.int64)
         if np.bincount(ids).max() > 1:
             raise UsageError("env_id contains an environment twice; send one action per environment")
         actions = checked_actions(actions, len(ids), int(self.single_action_space.n))
@@ -101,8 +109,7 @@ class AsyncNativeVectorEnv(Checked, VectorEnv):
         self, *, seed: int | np.ndarray | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """``async_reset`` and ``recv``: return the first B observations and infos. Errors: UsageError."""
-        self.check_reset(seed, options)
-        self._consoles.restart(seed)
+        self._restart(self.check_reset(seed, options))
         observations, *_, infos = self.recv()
         return observations, infos
 

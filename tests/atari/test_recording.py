@@ -35,8 +35,15 @@ def test_a_recording_of_two_players_replays_exactly():
     for action in np.random.default_rng(0).integers(0, 18, (60, 2)).tolist():
         session.act(*action)
     *_, (again, _) = session.recording().replay()
+    assert again.duel.frames == session.duel.frames == 60
     assert np.array_equal(again.arcade.ram, session.arcade.ram)
     assert np.array_equal(again.arcade.screen, session.arcade.screen)
+
+
+@pytest.mark.parametrize("settings", [{"players": 3}, {"players": 2, "mode": 0}, {"mode": 99}])
+def test_a_session_that_could_not_be_replayed_is_refused(settings):
+    with pytest.raises(ValueError, match=r"expected 1 or 2|leave out mode|has modes"):
+        Session("pong", **settings)
 
 
 def test_a_replay_that_differs_is_reported(played):
@@ -56,7 +63,9 @@ def test_a_replay_that_differs_is_reported(played):
         ({"episodes": [[[0, 0, 10**9]]]}, "out of range"),
         ({"episodes": 3}, "out of range"),
         ({"players": 3}, "out of range"),
+        ({"players": True}, "out of range"),
         ({"game": "unknown"}, "out of range"),
+        ({"game": []}, "out of range"),
         ({"surplus": 1}, "out of range"),
     ],
 )

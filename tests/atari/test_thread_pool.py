@@ -196,6 +196,27 @@ def test_a_thread_that_cannot_start_leaves_nothing_behind(waiting, monkeypatch):
     pool.close()
 
 
+@pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="no signal masks")
+def test_an_interrupt_that_blocking_the_signals_raises_does_not_leave_them_blocked(monkeypatch):
+    set_mask = signal.pthread_sigmask
+
+    def interrupted(how, signals):
+        before = set_mask(how, signals)
+        if how == signal.SIG_BLOCK and signals:
+            raise KeyboardInterrupt
+        return before
+
+    before = set_mask(signal.SIG_BLOCK, ())
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(signal, "pthread_sigmask", interrupted)
+            with pytest.raises(KeyboardInterrupt), thread_pool.signals_wait():
+                pass
+        assert set_mask(signal.SIG_BLOCK, ()) == before
+    finally:
+        set_mask(signal.SIG_SETMASK, before)
+
+
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers that send signals")
 def test_an_interrupt_lets_the_round_end(waiting):
     """A signal handler raises at many points: all tasks are done equally often, and the pool still works."""

@@ -87,6 +87,7 @@ def test_mistakes_are_one_line():
     hockey = ["random", "scripted", "--game", "ice_hockey"]
     assert "scripted plays pong, boxing, not ice_hockey" in one_line(hockey)
     assert "does not exist" in one_line(["random", "scripted", "--json", "/nowhere/out.json"])
+    assert "record=. is a directory" in one_line(["random", "scripted", "--record", "."])
     assert "nowhere" in one_line(["random", "nowhere", "--game", "pong"])
 
 

@@ -266,6 +266,43 @@ def test_a_forked_process_is_told_to_make_its_own_environment(monkeypatch):
     env.async_reset(seed=0)
     with monkeypatch.context() as child:
         child.setattr(task_queue.os, "getpid", lambda: -1)
+        for call in (env.recv, env.async_reset, env.reset, lambda: env.send([0], [0])):
+            with pytest.raises(UsageError, match="make a new environment here"):
+                call()
+    env.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_process_forked_during_a_call_of_another_thread_does_not_wait_for_it(monkeypatch):
+    env = make_vec("pong", 2, batch_size=1, **SMALL)
+    env.async_reset(seed=0)
+    held, go_on = threading.Event(), threading.Event()
+
+    def call():
+        with env._consoles._exclusive():
+            held.set()
+            go_on.wait(60)
+
+    parent = threading.Thread(target=call, daemon=True)
+    parent.start()
+    assert held.wait(60)
+    with monkeypatch.context() as child:
+        child.setattr(task_queue.os, "getpid", lambda: -1)
         with pytest.raises(UsageError, match="make a new environment here"):
             env.recv()
+        closing = threading.Thread(target=env._consoles.close, daemon=True)
+        closing.start()
+        closing.join(60)
+        assert not closing.is_alive()
+    go_on.set()
+    parent.join(60)
+    env.close()
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int32, np.uint64])
+def test_numbers_of_environments_may_have_any_integer_type(dtype):
+    env = make_vec("pong", 3, batch_size=3, **SMALL)
+    env.reset(seed=0)
+    env.send(np.zeros(3, np.int64), np.arange(3).astype(dtype))
+    assert sorted(env.recv()[4]["env_id"]) == [0, 1, 2]
     env.close()

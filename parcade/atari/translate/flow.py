@@ -65,6 +65,7 @@ class Flow(IdleLoops):
             self.put(register, self.value(f'call i32 asm "", "=r,0"(i32 {self.get(register)})'))
 
     def count_instruction(self, cycles: int | str, extra: int | str = 0) -> None:
+        """Add an instruction and its cycles, with the page-crossing cycle `extra`, to the counters."""
         total = self.op("add", self.get("CYCLES"), cycles)
         self.put("CYCLES", total if extra == 0 else self.op("add", total, extra))
         self.put("N", self.op("add", self.get("N"), 1))

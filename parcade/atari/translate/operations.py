@@ -15,6 +15,7 @@ class Operations(Flow):
     small_calls = "preserve_mostcc "  # calling convention of rarely used functions
 
     def set_nz(self, value: int | str) -> None:
+        """Set N and Z from a byte, or from a CPU_NZ value (`alu.nz_of_flags`)."""
         self.put("NZ", value)
 
     def operate(self, m: int | str) -> None:

@@ -49,6 +49,7 @@ class Translator(Stack):
         self.latch_reads: set[int] = set()  # names of instructions that may resume after a LATCH return
 
     def translate_read(self) -> bool:
+        """Translate an instruction that reads an operand from memory, or an immediate one."""
         now = self.now
         known = {"zp": now.low, "abs": now.address}.get(now.opcode.mode)
         if now.opcode.mnemonic not in READS or (known is not None and not self.can_read(known)):
@@ -77,6 +78,7 @@ class Translator(Stack):
         self.finish(extra)
 
     def translate_rmw(self) -> bool:
+        """Translate an instruction that reads, modifies and writes a byte of memory."""
         now = self.now
         mnemonic, mode = now.opcode.mnemonic, now.opcode.mode
         if now.opcode.undocumented or mode not in ("zp", "zpx", "abs", "absx"):
@@ -103,6 +105,7 @@ class Translator(Stack):
         return True
 
     def translate_write(self) -> bool:
+        """Translate a store."""
         now = self.now
         mnemonic, mode = now.opcode.mnemonic, now.opcode.mode
         if mnemonic not in STORES:
@@ -133,6 +136,7 @@ class Translator(Stack):
         return True
 
     def translate_branch(self) -> bool:
+        """Translate a conditional branch."""
         now = self.now
         if now.target & 0x1080 == 0:  # code fetched from the TIA depends on the bus
             return False

@@ -9,9 +9,13 @@ IRQ_VECTOR = 0xFFFE
 
 
 class Stack(Operations):
-    """Generate the instructions that change the program counter or the stack, except branches."""
+    """Generate the instructions that change the program counter or the stack, except branches.
+
+    The `translate_...` methods translate the current instruction, `now`, or return False if they cannot.
+    """
 
     def translate_jump(self) -> bool:
+        """Translate JMP, to an address or through a pointer, or JSR."""
         now = self.now
         mnemonic = now.opcode.mnemonic
         sp = self.get("SP")
@@ -94,11 +98,13 @@ class Stack(Operations):
         return True
 
     def push(self, value: int | str) -> None:
+        """Push a byte: PHA and PHP."""
         sp = self.get("SP")
         self.write_to(sp, value)
         self.put("SP", self.op("and", self.op("sub", sp, 1), 0xFF))
 
     def pull(self, mnemonic: str) -> None:
+        """Translate PLA or PLP."""
         sp = self.get("SP")
         above = self.op("add", sp, 1)
         if mnemonic == "PLA":
