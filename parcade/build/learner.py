@@ -8,7 +8,7 @@ import torch
 from parcade.algorithms.base import Algorithm, AlgorithmContext
 from parcade.algorithms.table import algorithm_row
 from parcade.capture import make_capture
-from parcade.checkpoint import read_policy
+from parcade.checkpoint import misfit, read_policy
 from parcade.cluster import torchrun
 from parcade.cluster.watchdog import patience_seconds
 from parcade.compiled import compile_network
@@ -54,22 +54,14 @@ def _start_from(policy: Policy, agent: str) -> None:
     """Load the weights and input statistics of a trained agent. Errors: UsageError when they do not fit."""
     trained, _ = read_policy(agent_directory(agent))
     own = policy.state_dict()
-    different = [
-        f"{name} {_shape(trained.get(name))} instead of {_shape(own.get(name))}"
-        for name in sorted({*own, *trained})
-        if _shape(trained.get(name)) != _shape(own.get(name))
-    ]
-    if different:
+    reason = misfit(policy, trained)
+    if reason:
         raise UsageError(
-            f"the weights of {agent} do not fit this run: {different[0]}; "
+            f"the weights of {agent} do not fit this run: {reason}; "
             "use its number of actions, image size and network settings"
         )
     # The version counts the updates of this run; epsilon follows its schedule.
     policy.load_state_dict({**trained, "version": own["version"], "epsilon": own["epsilon"]})
-
-
-def _shape(tensor: torch.Tensor | None) -> str:
-    return "none" if tensor is None else str(list(tensor.shape))
 
 
 def _reference_batch(config: TrainConfig) -> torch.Tensor:

@@ -1,5 +1,10 @@
 """The TIA may skip work that changes nothing: with and without skipping, results are equal."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numba
 import numpy as np
 import pytest
@@ -149,3 +154,21 @@ def test_pairs_whose_pixels_overlap_are_near():
         seen |= hits
     assert seen == tia_collisions.ALL_PAIRS
     assert some_far > 1000
+
+
+def test_a_lane_that_waits_for_others_plays_the_same():
+    """On a GPU, lanes go through the log in step; the CPU's code never waits, so plain Python plays both."""
+    here = Path(__file__).parent
+    places = os.pathsep.join([str(here), str(here.parents[1]), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "NUMBA_DISABLE_JIT": "1", "PYTHONPATH": places}
+    done = subprocess.run(
+        [sys.executable, here / "lagging_lanes.py", "12"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    last = done.stdout.splitlines()[-1:]
+    assert done.returncode == 0 and last and last[0].startswith("0 differences, "), done.stdout + done.stderr
+    assert int(last[0].split()[2]) > 1000  # waits
