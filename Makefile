@@ -84,9 +84,9 @@ $(VENV)/.installed-cuda: $(VENV)/.installed-test
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[cuda]" "nvidia-cuda-nvcc>=13"
 	@touch $@
 
-# The GPU kernels, as machine code and in numba's simulator, and compiled networks; needs no GPU.
+# The GPU kernels, as machine code, in numba's simulator and run on the CPU, and compiled networks; needs no GPU.
 test-gpu-code: $(VENV)/.installed-cuda
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m gpu_code tests
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "gpu_code and not exact_gpu" tests
 
 # The dashboard in a real browser: Debian's chromium, or the program that PARCADE_CHROMIUM names.
 test-browser: $(VENV)/.installed-test

@@ -28,6 +28,8 @@ from parcade.atari.cuda.engine import HostThreads
 from parcade.atari.cuda.vector import DeviceConsoles
 from parcade.atari.state import TERMINAL
 
+pytestmark = pytest.mark.gpu_code
+
 
 def rows_in(path: Path) -> list[dict[str, str]]:
     with path.open(newline="") as file:

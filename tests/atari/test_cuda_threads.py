@@ -15,6 +15,8 @@ from parcade.atari.cuda.transfer import rows_to_device
 from parcade.atari.cuda.vector import DeviceConsoles
 from parcade.atari.state import FRAME_NUMBER, LOG_SLOT, TERMINAL
 
+pytestmark = pytest.mark.gpu_code
+
 pytest.importorskip("ale_py")
 
 MANY = (

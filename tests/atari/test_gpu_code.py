@@ -12,7 +12,7 @@ pytest.importorskip("numba_cuda", reason="numba-cuda is not installed; pip insta
 from parcade.atari import engine_cpu
 from parcade.atari.cuda import offline
 from parcade.atari.cuda.driver import import_cuda
-from parcade.atari.cuda.engine import PLAYING_REGISTERS
+from parcade.atari.cuda.engine import register_limit
 from parcade.atari.state import MEMORY_BYTES, ROW_WORDS
 from parcade.atari.translate import rom_code
 
@@ -27,15 +27,15 @@ pytestmark = pytest.mark.gpu_code
 # More local memory would be a bug.
 ROW = 4 * ROW_WORDS + MEMORY_BYTES
 BOUNDS = {
-    "step_thread": (128, ROW + 2400, 13000, 26000, 6500),
-    "restart_thread": (128, ROW + 2400, 24300, 33000, 7000),
-    "load_thread": (128, ROW + 2400, 20000, 32000, 7000),
-    "act_thread": (128, ROW + 2400, 12500, 25000, 6500),
-    "reset_thread": (128, ROW + 2400, 23300, 32000, 7000),
+    "step_thread": (255, ROW + 2400, 11800, 28000, 6500),
+    "restart_thread": (255, ROW + 2400, 20100, 35000, 7000),
+    "load_thread": (255, ROW + 2400, 17000, 33500, 7000),
+    "act_thread": (255, ROW + 2400, 10700, 26500, 6500),
+    "reset_thread": (255, ROW + 2400, 19200, 34000, 7000),
     "choose_thread": (64, 160, 400, 1000, 250),
     "recall_block": (64, 0, 0, 2400, 800),
-    "observe_block": (128, 0, 0, 5000, 2000),
-    "begin_block": (104, 0, 0, 3700, 1400),
+    "observe_block": (64, 120, 400, 3600, 1500),
+    "begin_block": (64, 80, 160, 2700, 1000),
     "record_thread": (48, 64, 0, 800, 240),
     "show_thread": (48, 64, 0, 800, 120),
 }
@@ -51,9 +51,8 @@ def ptx_of(name: str) -> str:
 
 
 def check(name: str, architecture: str) -> None:
-    found = offline.figures(
-        name, ptx_of(name), architecture, PTXAS, PLAYING_REGISTERS if name in LARGE else None
-    )
+    body = next(body for body in offline.signatures() if body.py_func.__name__ == name)
+    found = offline.figures(name, ptx_of(name), architecture, PTXAS, register_limit(body))
     registers, stack, spill, instructions, wide = BOUNDS[name]
     assert found.registers <= registers, found
     assert found.stack_bytes <= stack, found

@@ -125,6 +125,7 @@ def test_a_learner_reserves_a_gpu_where_there_is_one(tmp_path, monkeypatch):
     assert resources_of(config.on_host())["GPU"] == 0
 
 
+@pytest.mark.gpu_code
 def test_impala_learns_on_ray_with_the_learner_on_a_gpu(tmp_path):
     pytest.importorskip("ray")
     config = on_gpu(
