@@ -81,7 +81,7 @@ test-exact-gpu: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -q -m exact_gpu tests/atari
 
 $(VENV)/.installed-cuda: $(VENV)/.installed-test
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[cuda]" "nvidia-cuda-nvcc>=13"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[cuda]"
 	@touch $@
 
 # The GPU kernels, as machine code, in numba's simulator and run on the CPU, and compiled networks; needs no GPU.

@@ -16,7 +16,7 @@ those of the function that needs most, spills those of all functions. `linked_re
 `sources` is a digest of the sources: of the consoles for a kernel, of the translator for a ROM. Rows with the
 same digest are not measured again.
 
-Requires numba-cuda and ptxas (pip install 'parcade[cuda]' nvidia-cuda-nvcc).
+Requires numba-cuda and ptxas (pip install 'parcade[cuda]').
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from typing import Any
 from gpu_results import RESULTS, Clock, Table, check_games, commit, one_line, run
 
 from parcade.atari import engine_cpu
-from parcade.atari.cuda import engine, kernels, offline
+from parcade.atari.cuda import assembler, engine, kernels, offline
 from parcade.atari.jit import source_digest
 from parcade.atari.state import CART_KIND
 from parcade.atari.translate import lanes, machine_code, rom_code, rom_image, tracing
@@ -157,7 +157,7 @@ def measure_rom(game: str, ptxas: Path) -> dict[str, Any]:
     ptx = machine_code.compile_for_gpu(assembly)
     compiled = time.process_time()
     started = cpu_seconds_of_children()
-    binary, said = offline.assemble(game, ptx, ROM_ARCHITECTURE, ptxas)
+    binary, said = assembler.assemble(game, ptx, ROM_ARCHITECTURE, ptxas)
     registers, _ = offline.thread_needs(binary)
     own = said[said.index(f"Function properties for {machine_code.GPU_NAME}") :]
     stack, stored, loaded = map(
@@ -195,7 +195,7 @@ def measure_roms(table: Table, names: list[str], ptxas: Path, clock: Clock, of: 
 def main(arguments: list[str] | None = None) -> None:
     """Measure the missing rows. Errors: UsageError."""
     options = parse(arguments)
-    ptxas = offline.find_ptxas()
+    ptxas = assembler.find_ptxas()
     if ptxas is None:
         raise UsageError("ptxas not found; run: pip install nvidia-cuda-nvcc")
     options.results.mkdir(parents=True, exist_ok=True)

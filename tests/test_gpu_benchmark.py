@@ -23,7 +23,7 @@ import gpu_training
 from gpu_results import STAND_IN, Clock, DeviceLost, StandIn, Table, errors_as_rows
 
 from parcade.atari import jit
-from parcade.atari.cuda import arcade_kernels, offline
+from parcade.atari.cuda import arcade_kernels, assembler, offline
 from parcade.atari.cuda.engine import HostThreads
 from parcade.atari.cuda.vector import DeviceConsoles
 from parcade.atari.state import TERMINAL
@@ -338,7 +338,7 @@ def test_a_run_that_fails_leaves_its_last_words(tmp_path, monkeypatch):
 @pytest.mark.gpu_code
 def test_static_figures_of_a_kernel_and_a_rom_are_measured_once(tmp_path, monkeypatch):
     pytest.importorskip("numba_cuda")
-    if offline.find_ptxas() is None:
+    if assembler.find_ptxas() is None:
         pytest.skip("ptxas was not found; pip install nvidia-cuda-nvcc")
     monkeypatch.setattr(gpu_results, "RESULTS", tmp_path)  # whose rows would count as done
     call = ["--results", str(tmp_path), "--kernels", "show_thread", "--games", "pong"]

@@ -10,13 +10,13 @@ import pytest
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed; pip install 'parcade[cuda]'")
 from parcade.atari import engine_cpu
-from parcade.atari.cuda import offline
+from parcade.atari.cuda import assembler, offline
 from parcade.atari.cuda.driver import import_cuda
 from parcade.atari.cuda.engine import register_limit
 from parcade.atari.state import MEMORY_BYTES, ROW_WORDS
 from parcade.atari.translate import rom_code
 
-PTXAS = offline.find_ptxas()
+PTXAS = assembler.find_ptxas()
 if PTXAS is None:
     pytest.skip("ptxas was not found; pip install nvidia-cuda-nvcc", allow_module_level=True)
 
@@ -193,8 +193,21 @@ def test_a_kernel_is_compiled_once_and_linked_to_the_code_of_each_rom(codes, mon
     for code, ptx in zip((first, second), codes, strict=True):
         registers, stack_bytes = offline.thread_needs(code)
         assert registers <= 128 and ROW < stack_bytes < ROW + 12_000
-        own = offline.text_bytes(offline.assemble("rom", ptx, "sm_90", PTXAS)[0])
+        own = offline.text_bytes(assembler.assemble("rom", ptx, "sm_90", PTXAS)[0])
         assert offline.text_bytes(code) > own > 50_000
+
+
+TINY = ".version 8.0\n.target sm_80\n.address_size 64\n.visible .func f() { ret; }\n"
+
+
+def test_what_is_linked_is_assembled_once(tmp_path, monkeypatch):
+    code = assembler.assembled_once(TINY, "sm_90", 64, tmp_path)
+    assert offline.text_bytes(code) > 0
+    assert assembler.assembled_once("not PTX", "sm_90", 64, tmp_path) is None
+    monkeypatch.setattr(assembler, "assemble", lambda *_given: pytest.fail("it is on disk"))
+    assert assembler.assembled_once(TINY, "sm_90", 64, tmp_path) == code
+    monkeypatch.setattr(assembler, "find_ptxas", lambda: None)
+    assert assembler.assembled_once(TINY, "sm_90", 64, tmp_path) is None
 
 
 def test_a_kernel_that_plays_wants_the_code_of_a_rom():
@@ -207,7 +220,7 @@ def test_a_kernel_that_plays_wants_the_code_of_a_rom():
 @pytest.mark.parametrize("architecture", offline.ARCHITECTURES)
 def test_machine_code_of_roms_stays_in_registers(codes, architecture):
     for ptx in codes:
-        _, said = offline.assemble("rom", ptx, architecture, PTXAS)
+        _, said = assembler.assemble("rom", ptx, architecture, PTXAS)
         assert "bytes spill stores" in said
         spilled = [int(count) for count in re.findall(r"(\d+) bytes spill stores", said)]
         assert max(spilled) <= 256, said
@@ -216,7 +229,7 @@ def test_machine_code_of_roms_stays_in_registers(codes, architecture):
 @pytest.mark.parametrize("name", ["observe_block", "recall_block"])
 def test_the_needs_of_a_thread_are_read_as_ptxas_prints_them(name):
     found = offline.figures(name, ptx_of(name), "sm_90", PTXAS)
-    code, _ = offline.assemble(name, ptx_of(name), "sm_90", PTXAS)
+    code, _ = assembler.assemble(name, ptx_of(name), "sm_90", PTXAS)
     assert offline.thread_needs(code) == (found.registers, found.stack_bytes)
 
 

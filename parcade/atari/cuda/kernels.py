@@ -25,6 +25,7 @@ import numpy as np
 from ..jit import cache_directory, source_digest, write_whole
 from ..state import LINE_WORDS, MEMORY_BYTES, ROW_WORDS
 from ..translate.machine_code import GPU_NAME
+from .assembler import assembled_once
 from .driver import import_cuda
 
 TALLEST_PICTURE = 250  # lines
@@ -168,7 +169,8 @@ def _each_module_once(original: property) -> property:
 def _linked_cubin(code: str | None, folder: Path | None, original: Callable) -> Callable:
     """Link a ROM's machine code to a kernel and cache the result.
 
-    Numba's own linking of external code disables its disk cache and recompiles the kernel for every ROM.
+    Numba's own linking of external code disables its disk cache and recompiles the kernel for every ROM. With
+    ptxas, the kernel and each ROM are assembled once, which leaves 0.01 s of 12 for the link.
     """
     from cuda.core import ObjectCode
 
@@ -187,8 +189,13 @@ def _linked_cubin(code: str | None, folder: Path | None, original: Callable) -> 
         linker = import_cuda("numba.cuda.cudadrv.driver")._Linker(
             max_registers=self._max_registers, cc=cc, lto=False
         )
+        architecture = f"sm_{''.join(map(str, cc))}"
         for ptx in (*kernel, code):
-            linker.add_ptx(ptx.encode())
+            made = assembled_once(ptx, architecture, self._max_registers, folder and folder.parent)
+            if made is None:
+                linker.add_ptx(ptx.encode())
+            else:
+                linker.add_cubin(made)
         linked = linker.complete()
         if path is not None:
             write_whole(path, bytes(linked.code))

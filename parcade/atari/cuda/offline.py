@@ -1,6 +1,6 @@
 """Compile kernels and measure their machine code without a GPU: PTX by numba-cuda, SASS by NVIDIA's ptxas.
 
-Requires ``pip install 'parcade[cuda]' nvidia-cuda-nvcc``. `figures` reads the resource usage of a kernel
+Requires ``pip install 'parcade[cuda]'``. `figures` reads the resource usage of a kernel
 (registers, spills, stack, instructions, 64-bit operations); `benchmarks/gpu_static.py` tabulates it and tests
 bound it. `compile_ahead` fills the disk cache that launches read.
 """
@@ -9,10 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-import shutil
 import struct
-import subprocess
-import tempfile
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,6 +19,7 @@ import numba
 
 from ..jit import only_process
 from . import arcade_kernels, environments, layout
+from .assembler import assemble
 from .driver import import_cuda
 from .kernels import compiling, kernel_folder, kernel_function, make_kernel
 
@@ -124,39 +122,6 @@ def compile_ahead(
     kernel, folder = make_kernel(body, max_registers), kernel_folder(body, max_registers)
     with pretended_device(compute_capability), compiling(code, folder), only_process(folder):
         return bytes(kernel.compile(signatures()[body]).library.get_cubin().code)
-
-
-def find_ptxas() -> Path | None:
-    """Find NVIDIA's assembler in the pip package nvidia-cuda-nvcc or on the PATH."""
-    try:
-        import nvidia
-
-        for folder in nvidia.__path__:
-            found = sorted(Path(folder).glob("cu*/bin/ptxas")) + sorted(
-                Path(folder).glob("cuda_nvcc/bin/ptxas")
-            )
-            if found:
-                return found[-1]
-    except ImportError:
-        pass
-    on_path = shutil.which("ptxas")
-    return Path(on_path) if on_path else None
-
-
-def assemble(
-    name: str, ptx: str, architecture: str, ptxas: Path, max_registers: int | None = None
-) -> tuple[bytes, str]:
-    """Assemble PTX; return unlinked machine code and the log of ptxas. Errors: RuntimeError from ptxas."""
-    with tempfile.TemporaryDirectory() as folder:
-        source, code = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
-        source.write_text(ptx)
-        limit = [f"-maxrregcount={max_registers}"] if max_registers else []
-        command = [str(ptxas), "-v", "-c", f"-arch={architecture}", *limit, str(source), "-o", str(code)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-        if done.returncode:
-            wrong = [line for line in done.stderr.splitlines() if "error" in line or "fatal" in line]
-            raise RuntimeError(f"ptxas refused {name} for {architecture}: {' '.join(wrong)}")
-        return code.read_bytes(), done.stderr
 
 
 def figures(name: str, ptx: str, architecture: str, ptxas: Path, max_registers: int | None = None) -> Figures:
