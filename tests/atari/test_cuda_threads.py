@@ -372,11 +372,15 @@ def test_without_a_gpu_one_line_says_so():
         driver.require_cuda()
 
 
-def test_an_old_driver_is_named_with_the_version_it_needs(monkeypatch):
+def test_an_old_driver_or_gpu_is_named_with_what_it_needs(monkeypatch):
     monkeypatch.setattr(
         driver, "import_cuda", lambda *module: types.SimpleNamespace(is_available=lambda: True)
     )
     monkeypatch.setattr(driver, "driver_version", lambda cuda: (11, 4))
     driver.require_cuda.cache_clear()
     with pytest.raises(driver.DeviceUnavailable, match="supports CUDA 11.4; expected 12.0"):
+        driver.require_cuda()
+    monkeypatch.setattr(driver, "driver_version", lambda cuda: (12, 0))
+    monkeypatch.setattr(driver, "_capability_of", lambda cuda: (7, 5))
+    with pytest.raises(driver.DeviceUnavailable, match=r"capability 7.5; expected 8.0 \(Ampere\)"):
         driver.require_cuda()

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 OLDEST_DRIVER = (12, 0)  # oldest CUDA version that a driver must support
+OLDEST_CAPABILITY = (8, 0)  # compute capability of the oldest GPU
 
 
 class DeviceUnavailable(RuntimeError):
@@ -39,7 +40,7 @@ def import_cuda(module: str = "numba.cuda") -> Any:
 def require_cuda() -> Any:
     """Return numba.cuda, ready for use.
 
-    Errors: DeviceUnavailable that names what is missing: numba-cuda, a driver, a device or a newer driver.
+    Errors: DeviceUnavailable that names what is missing: numba-cuda, a driver, a GPU, or newer ones.
     """
     try:
         cuda = import_cuda()
@@ -63,9 +64,24 @@ def require_cuda() -> Any:
         raise DeviceUnavailable(
             f"device 'cuda': the driver supports CUDA {got}; expected {least} or newer; update the driver"
         )
+    _check_capability(_capability_of(cuda))
     # A launch with few consoles is slow but not a mistake.
     import_cuda("numba.cuda.dispatcher").config.CUDA_LOW_OCCUPANCY_WARNINGS = 0
     return cuda
+
+
+def _capability_of(cuda: Any) -> tuple[int, int]:
+    return tuple(cuda.cudadrv.driver.driver.get_device().compute_capability)
+
+
+def _check_capability(capability: tuple[int, int]) -> None:
+    """Check that a GPU has the instructions that keep lanes in step. Errors: DeviceUnavailable."""
+    if capability < OLDEST_CAPABILITY:
+        got, least = ".".join(map(str, capability)), ".".join(map(str, OLDEST_CAPABILITY))
+        raise DeviceUnavailable(
+            f"device 'cuda': the GPU has compute capability {got}; expected {least} (Ampere) or newer; "
+            "use device 'cpu'"
+        )
 
 
 def is_simulated() -> bool:
@@ -87,7 +103,7 @@ def compute_capability() -> tuple[int, int]:
 
     The query creates no context, so it allocates no GPU memory.
     """
-    return tuple(require_cuda().cudadrv.driver.driver.get_device().compute_capability)
+    return _capability_of(require_cuda())
 
 
 def driver_version(cuda: Any) -> tuple[int, int]:
