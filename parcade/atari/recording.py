@@ -111,11 +111,16 @@ class Recording:
         """Number of frames of all episodes."""
         return sum(frames for episode in self.episodes for _, _, frames in episode)
 
+    @property
+    def checksum(self) -> str:
+        """SHA-256 of the content, as in the file."""
+        return _checksum({"format": FORMAT, **asdict(self)})
+
     def save(self, path: Path) -> None:
         """Write the file, complete or not at all."""
-        content = {"format": FORMAT, **asdict(self)}
+        content = {"format": FORMAT, **asdict(self), "checksum": self.checksum}
         making = path.with_name(f"{path.name}.{os.getpid()}")
-        making.write_text(json.dumps({**content, "checksum": _checksum(content)}) + "\n")
+        making.write_text(json.dumps(content) + "\n")
         making.replace(path)
 
     def replay(self) -> Iterator[tuple[Session, int]]:
