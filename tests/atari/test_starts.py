@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 
 from parcade.atari import VectorConsoles
-from parcade.atari.cuda.engine import HostThreads
-from parcade.atari.cuda.vector import DeviceConsoles
 from parcade.atari.recording import Session, load_recording
 from parcade.atari.starts import LAST_FRAMES
 from parcade.envs import make_vec
@@ -89,25 +87,6 @@ def test_actions_are_as_sticky_as_the_settings_say(breakout):
             consoles.step(np.array([2 + step % 2]))
         ends.add(consoles.arrays["memory"].tobytes())
     assert len(ends) > 1
-
-
-@pytest.mark.parametrize("obs_type", ["grey", "ram"])
-def test_consoles_on_a_device_start_as_those_on_the_cpu(breakout, obs_type):
-    settings = {
-        **SMALL, "obs_type": obs_type, "start_states": str(breakout), "num_starts": 2,
-        "max_num_frames_per_episode": 8, "repeat_action_probability": 0.25,
-    }  # fmt: skip
-    host = VectorConsoles("breakout", 2, **settings)
-    device = DeviceConsoles("breakout", 2, HostThreads(), **settings)
-    assert np.array_equal(host.reset(seed=1)[0], device.reset(seed=1)[0])
-    player = np.random.default_rng(1)
-    for step in range(10):
-        actions = player.integers(0, 4, 2)
-        want, got = host.step(actions), device.step(actions)
-        assert np.array_equal(want.observations, got.observations), step
-        assert np.array_equal(
-            np.stack([want.lives, want.frame_number, want.episode_frame_number], 1), got.counters
-        ), step
 
 
 def refusal(path, game="breakout", **settings):
