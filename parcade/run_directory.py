@@ -1,7 +1,8 @@
 """The files of a run directory.
 
 A run writes ``config.json``, ``metrics.jsonl``, TensorBoard events, with ``--track wandb`` also
-``wandb.json`` and ``wandb/``, ``result.json`` and ``checkpoints/FRAMES/``, which holds one
+``wandb.json`` and ``wandb/``, with start states from a recording its copy ``start_states.json``,
+``result.json`` and ``checkpoints/FRAMES/``, which holds one
 ``rank-K.safetensors`` per rank and a ``checkpoint.json`` with their SHA-256 sums. JSON files and checkpoints
 are written under a temporary name, flushed and then renamed, so that a file under its final name is complete,
 even after a power failure. Nothing is unpickled.
@@ -29,6 +30,7 @@ from parcade.errors import UsageError
 
 CHECKPOINT_SCHEMA_VERSION = 3
 DEFAULT_PARENT = Path("runs")
+START_STATES = "start_states.json"
 
 
 class BadCheckpoint(UsageError):
@@ -116,7 +118,7 @@ def remove_unused(run: Path) -> None:
         (run / "metrics.jsonl").exists() and (run / "metrics.jsonl").stat().st_size
     ):
         return
-    for name in ("config.json", "wandb.json"):
+    for name in ("config.json", "wandb.json", START_STATES):
         (run / name).unlink(missing_ok=True)
     for name in ("processes", "wandb"):
         shutil.rmtree(run / name, ignore_errors=True)

@@ -7,6 +7,7 @@ rank, or restores them.
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 from contextlib import closing
 from pathlib import Path
@@ -26,6 +27,7 @@ from parcade.device_timing import attach_device_clock
 from parcade.devices import free_device_memory, torch_device
 from parcade.doctor.start import warn_at_start
 from parcade.envs.games import file_word, score_milestones
+from parcade.envs.native import read_start_file
 from parcade.exchange.base import Exchange
 from parcade.experience.source import Source
 from parcade.loop import train
@@ -46,6 +48,7 @@ def run_training(
     Under mpiexec, srun or torchrun, every rank calls this function.
     Errors: UsageError for mistakes the user can fix, before training starts; RuntimeError if ranks disagree.
     """
+    config = _with_kept_starts(config, run)
     timers = [Timer()]
     rank = ranks.rank() if ranks.launched_as_rank() else 0
     with mpi.registered(run, config.run.hang_seconds, lambda: signs_of(timers), rank=rank):
@@ -136,8 +139,12 @@ def default_run_directory(config: TrainConfig) -> Path:
 
 
 def start_run(config: TrainConfig) -> Path:
-    """Create the run's directory and write ``config.json``. Errors: UsageError when it cannot be written."""
+    """Create the run's directory and write ``config.json``, and a copy of a recording with start states.
+
+    Errors: UsageError when it cannot be written, and for a recording that cannot be used.
+    """
     check_device(config)
+    recording = read_start_file(config.game, config.env) if config.env.starts_from_file else None
     if "wandb" in config.run.track:
         check_wandb()
     run = (
@@ -146,5 +153,15 @@ def start_run(config: TrainConfig) -> Path:
         else run_directory.claim_directory(default_run_directory(config))
     )
     run_directory.make_run_directory(run)
+    if recording is not None:
+        recording.save(run / run_directory.START_STATES)
     run_directory.write_json(run / "config.json", to_json(config))
     return run
+
+
+def _with_kept_starts(config: TrainConfig, run: Path) -> TrainConfig:
+    """Replace the user's recording of start states by the run's copy, which no edit changes."""
+    if not config.env.starts_from_file:
+        return config
+    kept = str((run / run_directory.START_STATES).resolve())
+    return dataclasses.replace(config, env=dataclasses.replace(config.env, start_states=kept))

@@ -420,6 +420,29 @@ def test_eval_prints_and_writes_scores_and_makes_a_video_that_plays(pong_run, tm
     assert size == (320, 420) and len(np.unique(picture)) > 3
 
 
+def test_eval_from_the_states_of_a_recording_says_which_recording(pong_run, tmp_path, capsys):
+    from parcade.atari.recording import Session
+
+    session, file = Session("pong", 1), tmp_path / "pong.json"
+    for frame in range(3000):
+        session.act(3 + frame // 50 % 2)
+    session.recording().save(file)
+    starts = ["--protocol", "recorded-starts", "--start-states", str(file)]
+    assert main(["eval", str(pong_run), "--episodes", "1", "--json", *starts]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["protocol"] == "recorded-starts"
+    assert printed["start_states_sha256"] == json.loads(file.read_text())["checksum"]
+    for flags, says in (
+        (starts[:2], "protocol recorded-starts needs a recording; add --start-states FILE"),
+        (["--protocol", "null-op", *starts[2:]], "protocol null-op has its own starts"),
+        ([*starts, "--video", "x.mp4"], "leave out --video or --start-states"),
+        (["--start-states", str(tmp_path / "none.json")], "there is no file"),
+    ):
+        assert main(["eval", str(pong_run), *flags]) == 2
+        error = capsys.readouterr().err
+        assert says in error and error.count("\n") == 1
+
+
 def test_an_agent_of_ram_is_trained_and_seen_in_colour_in_a_mode_of_its_own(tmp_path, capsys):
     import imageio_ffmpeg
 

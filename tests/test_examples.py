@@ -1,6 +1,7 @@
 """The examples do what they say."""
 
 import importlib.util
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -8,15 +9,18 @@ import pytest
 import torch
 
 import parcade
+from parcade.atari.recording import Session
 from parcade.cli import main
+from parcade.envs.settings import EnvSettings
 from parcade.integrations.gym import register
+from parcade.policy import NetworkConfig
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 
 
 def load_example(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)  # dataclasses look their module up
     spec.loader.exec_module(module)
     return module
 
@@ -48,3 +52,25 @@ def test_ppo_on_gymnasiums_interface_learns_a_tiny_task():
     register()
     scores = load_example("ppo_gymnasium").train("parcade/TinyCatch-v0", 12_288, learning_rate=2.5e-3)
     assert scores[-1] > 0.4 > -0.4 > scores[0]
+
+
+def test_a_clone_of_a_recorded_agent_acts_as_it_does(tmp_path, capsys):
+    match = tmp_path / "match.json"
+    duel = ["duel", "zoo:pong", "scripted", "--episodes", "2", "--greedy", "--frame-limit", "1600"]
+    assert main([*duel, "--record", str(match)]) == 0
+    example = load_example("clone_recording")
+    flags = example.Flags(str(match), image_size=42, network="mlp", batch_size=16, games=0)
+    done, baseline = example.clone(flags)
+    assert done.evaluations[-1]["test_agreement"] > baseline + 20  # percent
+    settings = EnvSettings(image_height=42, image_width=42, frame_limit=80, full_action_set=True)
+    module = example.Clone(torch.zeros(1, 4, 42, 42, dtype=torch.uint8), NetworkConfig(network="mlp"))
+    assert len(example.play(module, "pong", settings, games=2, seed=0)) == 2
+
+
+def test_a_clone_refuses_what_is_not_a_recording_of_enough_steps(tmp_path):
+    example = load_example("clone_recording")
+    with pytest.raises(parcade.UsageError, match="none.json"):
+        example.clone(example.Flags(str(tmp_path / "none.json")))
+    Session("pong").recording().save(tmp_path / "empty.json")
+    with pytest.raises(parcade.UsageError, match="has 0 steps, too few for a batch of 64"):
+        example.clone(example.Flags(str(tmp_path / "empty.json")))

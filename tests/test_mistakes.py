@@ -156,6 +156,11 @@ WRONG = {
     "a learning rate that is no number": (["train", "pong", "--learning-rate", "nan"], "is not finite"),
     "a preset in capitals": (["train", "pong", "--preset", "Pong_fast"], "did you mean 'pong_fast'?"),
     "a switch with a value": (["train", "pong", "--overlap", "yes"], "unexpected argument 'yes'"),
+    "starts of no file": (["train", "pong", "--start-states", "no.json"], "there is no file no.json"),
+    "starts of another file": (["train", "pong", "--start-states", "file"], "file is not a recording"),
+    "a suite of recorded starts": (
+        ["suite", "pong", "--protocol", "recorded-starts"], "needs a recording of each game",
+    ),
     "an image too large": (["train", "pong", "--image-height", "1e9"], "=1,000,000,000 is above 4,096"),
     "a frame limit beyond counting": (["train", "pong", "--frame-limit", "1e12"], "is above 2,147,483,647"),
     "a frame skip without frames": (["train", "CartPole-v1", "--frame-skip", "2"], "has no frame_skip"),

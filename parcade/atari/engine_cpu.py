@@ -334,6 +334,21 @@ def _recall_start(s, memory, screen, stream, starts, captured, observation):
         _copy(start_observations[which, k], observation[k])
 
 
+@separate(f"void(int64, int32[:, ::1], uint8[:, ::1], uint64[:, ::1], {OBSERVING})")
+def begin_stack(e, state, memory, screen, captured, resize_table, work, changed, observations):
+    """Observe console `e` at the start of an episode: a stack that holds only its current frame."""
+    stand_alone()
+    for k in range(observations.shape[1]):
+        for i in range(observations.shape[2]):
+            observations[e, k, i] = np.uint8(0)
+    if screen.shape[1] > 0:
+        capture(state[e], screen[e], captured[e, 0])
+        for i in range(captured.shape[2]):
+            captured[e, 1, i] = np.uint64(0)
+        changed[:] = True
+    push(1, memory[e], captured[e], resize_table, work, changed, observations[e])
+
+
 @separate(f"void(int64, {ROWS}, uint8[::1], int32[::1], boolean, int64, {STARTS}, {OBSERVING}, int32[::1])")
 def start_episode(
     e, state, memory, screen, random, rom, program, fire, noop_max, starts,
@@ -348,12 +363,4 @@ def start_episode(
         )
         return
     begin_episode(state[e], memory[e], screen[e], random[e], rom, program, fire, noop_max)
-    for k in range(observations.shape[1]):
-        for i in range(observations.shape[2]):
-            observations[e, k, i] = np.uint8(0)
-    if screen.shape[1] > 0:
-        capture(state[e], screen[e], captured[e, 0])
-        for i in range(captured.shape[2]):
-            captured[e, 1, i] = np.uint64(0)
-        changed[:] = True
-    push(1, memory[e], captured[e], resize_table, work, changed, observations[e])
+    begin_stack(e, state, memory, screen, captured, resize_table, work, changed, observations)

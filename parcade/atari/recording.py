@@ -126,10 +126,15 @@ class Recording:
         """Number of frames of all episodes."""
         return sum(frames for episode in self.episodes for _, _, frames in episode)
 
+    @property
+    def checksum(self) -> str:
+        """SHA-256 of the content, as in the file."""
+        return _checksum({"format": FORMAT, **asdict(self)})
+
     def save(self, path: Path) -> None:
         """Write the file, complete or not at all. Errors: OSError."""
-        content = {"format": FORMAT, **asdict(self)}
-        write_whole(path, f"{json.dumps({**content, 'checksum': _checksum(content)})}\n".encode())
+        content = {"format": FORMAT, **asdict(self), "checksum": self.checksum}
+        write_whole(path, f"{json.dumps(content)}\n".encode())
 
     def replay(self) -> Iterator[tuple[Session, int]]:
         """Play the recording again; yield the session and player A's reward after every frame.

@@ -17,7 +17,8 @@ class VectorSettings:
     """How a vector of consoles plays and what it observes. Names and defaults are those of AtariVectorEnv.
 
     start_states: ``exact`` plays every start as ale-py does, so RAM carries over between episodes. ``cached``
-    starts every episode from one of `num_starts` saved starts: the first episodes of seeds 0, 1, 2 ...
+    starts every episode from one of `num_starts` saved starts: the first episodes of seeds 0, 1, 2 ... The
+    file of a recording (`recording.py`) starts every episode from one of `num_starts` of its states.
     obs_type: ``grey``; ``rgb``, with each channel pooled and resized separately; or ``ram``, the 128 bytes of
     RAM after the last frame of a step. With ``ram`` nothing is drawn; image sizes and `maxpool` are ignored.
     Errors: ValueError for invalid settings.
@@ -43,8 +44,6 @@ class VectorSettings:
     num_starts: int = 30
 
     def __post_init__(self) -> None:
-        if self.start_states not in ("exact", "cached"):
-            raise ValueError(f"start_states={self.start_states!r}: expected 'exact' or 'cached'")
         if self.obs_type not in ("grey", "rgb", "ram"):
             raise ValueError(f"obs_type={self.obs_type!r}: expected 'grey', 'rgb' or 'ram'")
         if self.num_starts < 1 or self.frameskip < 1:

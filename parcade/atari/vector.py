@@ -17,6 +17,7 @@ import numpy as np
 
 from . import engine_cpu, preprocess, rounds
 from .settings import VectorSettings
+from .starts import recorded_consoles
 from .state import DIFFICULTY, LINE_WORDS, MODE, allocate
 from .thread_pool import MESSAGE, MESSAGE_WORDS, ThreadPool
 
@@ -103,6 +104,8 @@ class VectorConsoles:
         self._starts: tuple[np.ndarray, ...] | None = None
         if how.start_states == "cached":
             self._starts = self._play_starts(how.num_starts)
+        elif how.start_states != "exact":
+            self._starts = self._recorded_starts(how)
         self._allocate(num_envs)
         self.elapsed[:] = how.max_num_frames_per_episode
 
@@ -147,6 +150,11 @@ class VectorConsoles:
         ]  # one per thread
         self._pool = ThreadPool(rounds.WORK, [(tuple(own),) for own in self._played])
 
+    @property
+    def starts(self) -> tuple[np.ndarray, ...] | None:
+        """The saved starts: state, memory, screen, captured frames and stacks; None with exact starts."""
+        return self._starts
+
     def _start_arrays(self) -> tuple[np.ndarray, ...]:
         arrays = self.arrays
         return arrays["state"], arrays["memory"], arrays["screen"], self.captured, self._stacks
@@ -156,6 +164,26 @@ class VectorConsoles:
         maker = copy.copy(self)
         maker._allocate(num_starts)
         maker.reset(seed=0)
+        maker.close()
+        return maker._start_arrays()
+
+    def _recorded_starts(self, how: VectorSettings) -> tuple[np.ndarray, ...]:
+        """Take the starts from the recording that `start_states` names; their stacks hold one frame."""
+        rows = recorded_consoles(
+            how.start_states,
+            self.machine,
+            mode=how.mode,
+            difficulty=how.difficulty,
+            num_starts=how.num_starts,
+        )
+        maker = copy.copy(self)
+        maker._allocate(how.num_starts)
+        for name in ("state", "memory", *(["screen"] if how.draws else [])):
+            maker.arrays[name][:] = rows[name]
+        played = maker._played[0]
+        captured, resize_table, stacks = played.seen
+        for e in range(how.num_starts):
+            engine_cpu.begin_stack(e, *played.rows[:3], captured, resize_table, *played.scratch, stacks)
         maker.close()
         return maker._start_arrays()
 

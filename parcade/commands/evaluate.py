@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from parcade.errors import UsageError
+
+if TYPE_CHECKING:
+    from parcade.agent import Agent
+    from parcade.atari.recording import Recording
+    from parcade.suite.protocols import Protocol
 
 EPISODES = 30
 
@@ -29,8 +34,10 @@ class EvalFlags:
     episodes: int | None = None
     """Number of episodes; by default the protocol's, or 30."""
     protocol: str = ""
-    """Play by the rules of a protocol: null-op (5 minutes at most) or null-op-30min. Empty keeps the rules of
-    the training."""
+    """Play by the rules of a protocol: null-op (5 minutes at most), null-op-30min, or recorded-starts, which
+    needs --start-states. Empty keeps the rules of the training."""
+    start_states: str = ""
+    """Start every episode from one of 30 states of this recording (parcade play GAME --record FILE)."""
     env: str = ""
     """The run's environment, if it is your own: MODULE:ID. Its module is imported only if named here."""
     seed: int = 0
@@ -44,6 +51,34 @@ class EvalFlags:
 
     def __post_init__(self) -> None:
         _check(self.seed, self.episodes)
+        if self.start_states and self.video:
+            raise UsageError("a video shows the starts of the training; leave out --video or --start-states")
+
+
+def _check_protocol(rules: Protocol, start_states: str) -> None:
+    """Check that an evaluation can follow a protocol. Errors: UsageError."""
+    if rules.score != "evaluation":
+        raise UsageError(
+            f"protocol {rules.name} scores the training itself; use null-op, null-op-30min or recorded-starts"
+        )
+    if rules.needs_recording and not start_states:
+        raise UsageError(f"protocol {rules.name} needs a recording; add --start-states FILE")
+    if start_states and not rules.needs_recording:
+        raise UsageError(
+            f"protocol {rules.name} has its own starts; use recorded-starts, or leave out --start-states"
+        )
+
+
+def _recording_of(agent: Agent, start_states: str) -> Recording:
+    """Read the recording that an agent's episodes shall start from. Errors: UsageError."""
+    from parcade.envs.backends import check_supported
+    from parcade.envs.games import is_atari
+    from parcade.envs.native import read_start_file
+
+    config = agent.config
+    settings = replace(config.env, start_states=start_states)
+    check_supported(config.run.backend, is_atari(config.game), settings)
+    return read_start_file(config.game, settings)
 
 
 def evaluate(arguments: list[str]) -> int:
@@ -58,17 +93,22 @@ def evaluate(arguments: list[str]) -> int:
 
     flags = parse(EvalFlags, arguments, prog="parcade eval")
     rules = protocol_of(flags.protocol) if flags.protocol else None
-    if rules and rules.score != "evaluation":
-        raise UsageError(f"protocol {rules.name} scores the training itself; use null-op or null-op-30min")
+    if rules:
+        _check_protocol(rules, flags.start_states)
     episodes = flags.episodes
     if episodes is None:
         episodes = rules.episodes if rules else EPISODES
     env = dict(rules.env) if rules else {}
     agent = load(flags.run, flags.env)
+    recording = None
+    if flags.start_states:
+        env["start_states"] = flags.start_states
+        recording = _recording_of(agent, flags.start_states)
     if flags.video:
         check_video(agent, Path(flags.video))
     result = play(agent, episodes, seed=flags.seed, greedy=flags.greedy, **env)
     result["protocol"] = flags.protocol or None
+    result["start_states_sha256"] = recording and recording.checksum
     if not is_in_zoo(flags.run):
         write_json(Path(flags.run) / "eval.json", result)
     if flags.json:
@@ -80,6 +120,8 @@ def evaluate(arguments: list[str]) -> int:
             f"deviation {result['score_deviation']:.2f}, {result['score_min']:g} to {result['score_max']:g}, "
             f"over {result['episodes']} episodes"
         )
+        if recording:
+            print(f"start states from {flags.start_states}, SHA-256 {recording.checksum}")
     if flags.video:
         scores = record_video(agent, Path(flags.video), seed=flags.seed, greedy=flags.greedy)
         if not flags.json:

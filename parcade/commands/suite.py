@@ -71,7 +71,11 @@ def _run(flags: SuiteFlags, training: tuple[str, ...]) -> int:
     from parcade.suite.protocols import protocol_of
     from parcade.suite.scores import read_csv
 
-    protocol_of(flags.protocol)
+    if protocol_of(flags.protocol).needs_recording:
+        raise UsageError(
+            f"protocol {flags.protocol} needs a recording of each game, which a suite does not have; "
+            "use parcade eval DIR --protocol recorded-starts --start-states FILE"
+        )
     budget_flags(flags.budget)
     plan = Plan(
         games_of(flags.games), seeds_of(flags.seeds), flags.algorithm, flags.budget, flags.protocol, training

@@ -21,6 +21,7 @@ from parcade.errors import UsageError
 from parcade.state import behind, part_of
 
 if TYPE_CHECKING:
+    from parcade.atari.recording import Recording
     from parcade.atari.vector import StepResult, VectorConsoles
 
 TALLEST_PICTURE = 250  # lines, of PAL games
@@ -41,6 +42,24 @@ def check_switches(row: dict[str, Any], settings: EnvSettings) -> None:
             raise UsageError(
                 f"{name}={value} is not supported by this game; use {', '.join(map(str, known))}"
             )
+
+
+def read_start_file(game: str, settings: EnvSettings) -> Recording:
+    """Read the recording that ``start_states`` names, without replaying it. Errors: UsageError."""
+    from parcade.atari.games import snake_case
+    from parcade.atari.settings import VectorSettings
+    from parcade.atari.starts import read_starts
+
+    try:
+        return read_starts(
+            settings.start_states,
+            snake_case(game),
+            mode=settings.mode,
+            difficulty=settings.difficulty,
+            num_starts=VectorSettings.num_starts,
+        )
+    except ValueError as error:
+        raise UsageError(str(error)) from error
 
 
 def console_settings(settings: EnvSettings) -> dict[str, Any]:

@@ -40,8 +40,9 @@ class EnvSettings:
     """Probability, per frame, that the console repeats the previous action instead of the given one."""
     noop_max: Annotated[int, Range(0, 10_000)] = 30
     """Start episodes with a random number of no-op frames below this, so that they differ; 0 disables."""
-    start_states: Literal["exact", "cached"] = "exact"
-    """exact: start episodes as ale-py does; cached: from one of 30 starts, played once. Native backend."""
+    start_states: str = "exact"
+    """exact: start episodes as ale-py does; cached: from one of 30 starts, played once; or the file of a
+    recording (parcade play GAME --record FILE): from one of 30 of its states. Native backend."""
     warm_up_steps: Natural = 0
     """Start each environment in mid-episode, after a random number of random steps below this; 0 disables."""
     fire_reset: bool = True
@@ -86,6 +87,11 @@ class EnvSettings:
                 f"got {self.image_height}x{self.image_width}, {self.frame_stack}; "
                 "set image_height=210 image_width=160 frame_stack=2"
             )
+
+    @property
+    def starts_from_file(self) -> bool:
+        """Whether ``start_states`` names the file of a recording."""
+        return self.start_states not in ("exact", "cached")
 
     @property
     def stack_shape(self) -> tuple[int, ...]:

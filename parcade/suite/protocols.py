@@ -21,7 +21,7 @@ class Protocol:
     ``env_preset`` are the environment's rules in training. ``score`` is the mean of the last 100 episodes of
     the training, or of ``episodes`` evaluation episodes of the final policy. ``env`` overrides settings of
     the environment in the evaluation. ``comparable``: the published scores of DQN and Gorila use this
-    protocol.
+    protocol. ``needs_recording``: episodes start from states of a recording, which the user names.
     """
 
     name: str
@@ -31,6 +31,7 @@ class Protocol:
     episodes: int = 100
     env: tuple[tuple[str, Any], ...] = ()
     comparable: bool = False
+    needs_recording: bool = False
 
 
 PROTOCOLS = {
@@ -65,6 +66,15 @@ PROTOCOLS = {
             "dqn_2015",
             "evaluation",
             env=(("noop_max", 30), ("frame_limit", 108_000), ("sticky_actions", 0.0)),
+        ),
+        Protocol(
+            "recorded-starts",
+            "100 evaluation episodes of the final policy; each starts from one of 30 states of a recording, "
+            "at most 30 minutes, no sticky actions",
+            "dqn_2015",
+            "evaluation",
+            env=(("frame_limit", 108_000), ("sticky_actions", 0.0)),
+            needs_recording=True,
         ),
     )
 }

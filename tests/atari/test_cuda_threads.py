@@ -13,6 +13,7 @@ from parcade.atari.cuda import driver, engine, layout
 from parcade.atari.cuda.engine import HostThreads
 from parcade.atari.cuda.transfer import rows_to_device
 from parcade.atari.cuda.vector import DeviceConsoles
+from parcade.atari.recording import Session
 from parcade.atari.state import FRAME_NUMBER, LOG_SLOT, TERMINAL
 
 pytestmark = pytest.mark.gpu_code
@@ -142,6 +143,27 @@ def test_cached_starts_are_those_of_the_cpu_engine_also_when_actions_are_sticky(
         "repeat_action_probability": sticky,
         "max_num_frames_per_episode": 60,
     }
+    check_starts(game, settings)
+
+
+@pytest.mark.parametrize("obs_type", ["grey", "ram"])
+def test_starts_of_a_recording_are_those_of_the_cpu_engine(tmp_path, obs_type):
+    session = Session("breakout", 4)
+    for frame in range(600):
+        session.act((1, 3, 4)[frame // 7 % 3])
+    session.recording().save(tmp_path / "breakout.json")
+    settings = {
+        "obs_type": obs_type,
+        "start_states": str(tmp_path / "breakout.json"),
+        "num_starts": 3,
+        "repeat_action_probability": 0.25,
+        "max_num_frames_per_episode": 60,
+    }
+    check_starts("breakout", settings)
+
+
+def check_starts(game, settings):
+    """Compare three consoles over several starts of episodes with those of the CPU engine."""
     expected, consoles = (
         VectorConsoles(game, 3, **settings),
         DeviceConsoles(game, 3, HostThreads(2), **settings),

@@ -83,7 +83,7 @@ def test_an_empty_picture_is_black(pal):
 
 
 def test_an_unknown_way_to_start_is_refused():
-    with pytest.raises(ValueError, match="expected 'exact' or 'cached'"):
+    with pytest.raises(ValueError, match="expected 'exact', 'cached' or the file of a recording"):
         VectorConsoles("pong", 1, start_states="fast")
 
 

@@ -93,7 +93,7 @@ def test_the_presets_are_those_of_the_papers():
         ({"frame_limit": 0}, "frame_limit=0"),
         ({"observations": "karpathy_2016"}, "requires 210x160 frames"),
         ({"observations": "colour"}, "expected 'grey', 'rgb', 'ram' or 'karpathy_2016'"),
-        ({"start_states": None}, "start_states=None: expected 'exact' or 'cached'"),
+        ({"start_states": None}, "start_states=None: expected a string"),
         ({"image_height": "84"}, "image_height='84': expected an integer"),
         ({"image_height": 84.5}, "image_height=84.5: expected an integer"),
         ({"image_width": (84, 84)}, r"image_width=\(84, 84\): expected an integer"),

@@ -1,11 +1,13 @@
 """The native backend against the ale backend, and restoring its state."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from parcade import make_vec
+from parcade.atari.recording import Session
 from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError
 from parcade.experience.env_group import EnvGroup
@@ -126,7 +128,7 @@ def test_settings_of_the_native_backend_are_refused_elsewhere():
     for settings in ({"start_states": "cached"}, {"ale_compat": True}):
         with pytest.raises(UsageError, match="backend 'native'"):
             make_vec("pong", 1, "ale", **settings)
-    with pytest.raises(UsageError, match="expected 'exact' or 'cached'"):
+    with pytest.raises(UsageError, match="expected 'exact', 'cached' or the file of a recording"):
         make_vec("pong", 1, "native", start_states="quick", **SMALL)
 
 
@@ -154,6 +156,14 @@ def test_it_sets_modes_and_difficulties_and_refuses_what_the_game_lacks():
         make_vec("pong", 1, "native", mode=77, **SMALL)
 
 
+def record_pong(path):
+    """Write a recording of 10 seconds of Pong."""
+    session = Session("pong", 1)
+    for frame in range(600):
+        session.act((2, 3, 4)[frame // 20 % 3])
+    session.recording().save(path)
+
+
 def give_it_its_old_name(config_file):
     """Write the config as it was while ``observations`` was called ``view``."""
     data = json.loads(config_file.read_text())
@@ -168,6 +178,7 @@ def give_it_its_old_name(config_file):
         (SMALL, True),
         ({"observations": "ram"}, False),
         ({"observations": "rgb", "frame_stack": 1, **SMALL}, False),
+        ({"observations": "ram", "start_states": "pong.json"}, False),
     ],
 )
 def test_a_resumed_run_on_real_pong_ends_bit_identical(tmp_path, monkeypatch, seen, by_old_name):
@@ -180,6 +191,9 @@ def test_a_resumed_run_on_real_pong_ends_bit_identical(tmp_path, monkeypatch, se
     from parcade.run_directory import newest_checkpoint, read_rank_file
     from parcade.train import run_training, start_run
 
+    monkeypatch.chdir(tmp_path)
+    recorded = Path("pong.json")
+    record_pong(recorded)
     env = EnvSettings(**seen, frame_limit=400)
     hyper = PPOConfig(num_envs=4, unroll_length=16, epochs=1, num_minibatches=2)
 
@@ -198,6 +212,7 @@ def test_a_resumed_run_on_real_pong_ends_bit_identical(tmp_path, monkeypatch, se
         )
         run = start_run(halves)
         assert run_training(halves, run)["finished_by"] == "stopped"
+    recorded.unlink()  # a run keeps what it needs
     if by_old_name:
         give_it_its_old_name(run / "config.json")
     assert run_training(load_config(run), run, resume=True)["games_cut_by_resume"] == 0

@@ -26,6 +26,7 @@ from ..state import (
     STICKY_THRESHOLD,
 )
 from ..state_check import check_rows
+from ..vector import VectorConsoles
 from . import engine, environments, layout
 from .games import game_on, threads_for
 from .transfer import captured_of, lasting_words, levels_of, places_of, rows_from_device, rows_to_device
@@ -48,7 +49,8 @@ class DeviceConsoles:
     """`num_envs` consoles on the threads of a device, with the settings of `VectorSettings`.
 
     With `start_states` ``exact``, every episode starts as in ale-py. With ``cached``, every episode starts
-    from one of `num_starts` such starts, which are played once.
+    from one of `num_starts` such starts, which are played once; with the file of a recording, from one of
+    `num_starts` of its states, which the CPU replays.
 
     Errors: MemoryError that says how many consoles fit; ValueError as in `VectorConsoles`.
     """
@@ -79,6 +81,8 @@ class DeviceConsoles:
         self._allocate(num_envs, powered)
         limit = np.full(num_envs, how.max_num_frames_per_episode, np.int32)
         self.threads.write(self.outcome.elapsed, limit)
+        if how.start_states not in ("exact", "cached"):
+            self._starts = self._recorded_starts(game, settings)
 
     def _allocate(self, n: int, powered: np.ndarray) -> None:
         """Allocate arrays of `n` consoles; `powered` [W, 1] are the registers of each."""
@@ -135,11 +139,36 @@ class DeviceConsoles:
 
     def _played_starts(self) -> DeviceConsoles:
         """Play exact starts, one for each seed 0 .. num_starts - 1."""
+        maker = self._for_starts()
+        maker.reset(seed=0)
+        return maker
+
+    def _recorded_starts(self, game: str | Path, settings: dict[str, Any]) -> DeviceConsoles:
+        """Copy the starts that the CPU takes from a recording."""
+        host = VectorConsoles(game, 1, **settings)
+        assert host.starts is not None
+        state, memory, screen, captured, observations = host.starts
+        host.close()
+        n, maker = self.settings.num_starts, self._for_starts()
+        maker.set_state(
+            {
+                "console.state": state,
+                "console.memory": memory,
+                "console.screen": screen,
+                "console.random": np.zeros((n, 3, 625), np.uint32),  # the consoles keep their own
+                "observations": observations.reshape(n, *self.settings.stack_shape),
+                "captured": captured,
+                "elapsed": np.zeros(n, np.int32),
+            }
+        )
+        return maker
+
+    def _for_starts(self) -> DeviceConsoles:
+        """Return further consoles with the same settings, to hold the starts."""
         maker = DeviceConsoles.__new__(DeviceConsoles)
         maker.__dict__.update(self.__dict__)
         maker.start_states = "exact"
         maker._allocate(self.settings.num_starts, self.threads.fetch(self.consoles.registers)[:, :1])
-        maker.reset(seed=0)
         return maker
 
     def step(self, actions: Any = None) -> DeviceStep:
