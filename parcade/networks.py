@@ -71,7 +71,8 @@ class NetworkConfig:
                 )
         if self.v_min >= self.v_max:
             raise UsageError(
-                f"v_min={self.v_min:g} is not below v_max={self.v_max:g}; use a smaller v_min or a larger v_max"
+                f"v_min={self.v_min:g} is not below v_max={self.v_max:g}; "
+                "use a smaller --v-min or a larger --v-max"
             )
 
 

@@ -8,8 +8,11 @@ from gymnasium.spaces import Discrete
 import parcade
 from parcade.algorithms.base import AlgorithmContext
 from parcade.algorithms.dqn import DQN, DQNConfig
+from parcade.algorithms.table import ALGORITHMS
+from parcade.cli import main
 from parcade.config import RunConfig, TrainConfig, from_json, to_json
 from parcade.envs.settings import EnvSettings
+from parcade.evaluate import evaluate
 from parcade.policy import NetworkConfig, Policy
 from parcade.precision import Precision
 from parcade.rl.q_learning import distribution_of
@@ -183,7 +186,7 @@ def test_a_config_of_before_value_heads_has_the_mean():
 
 
 class TinyBet(TinyVectorEnv):
-    """Choose a bet, then see its outcome: action 0 wins or loses 10, with 60 % chance to win; action 1 gets 1.
+    """Choose a bet, then see its outcome: action 0 wins or loses 10 (chances 0.6 and 0.4), action 1 gets 1.
 
     The first step has no reward, so that the distribution of the outcome must pass through a target.
     """
@@ -218,12 +221,12 @@ def knows_the_bet(tmp_path, monkeypatch, head, *, learning_rate, frames):
     hyper = DQNConfig(
         learning_rate=learning_rate,
         final_learning_rate=learning_rate / 10,
-        num_envs=32,
+        num_envs=64,
         batch_size=256,
         network=network,
         gamma=0.9,
         n_step=1,
-        target_period=25,
+        target_period=20,
         learning_starts=500,
         replay_capacity=16_000,
         priority_exponent=0.5,
@@ -250,9 +253,71 @@ def knows_the_bet(tmp_path, monkeypatch, head, *, learning_rate, frames):
 
 @pytest.mark.parametrize("head", BETS)
 def test_it_learns_the_chances_of_a_bet(tmp_path, monkeypatch, head):
-    assert knows_the_bet(tmp_path, monkeypatch, head, learning_rate=5e-3, frames=16_000)
+    assert knows_the_bet(tmp_path, monkeypatch, head, learning_rate=1e-2, frames=16_000)
 
 
 @pytest.mark.parametrize("head", BETS)
 def test_a_frozen_policy_does_not_know_the_chances(tmp_path, monkeypatch, head):
     assert not knows_the_bet(tmp_path, monkeypatch, head, learning_rate=1e-12, frames=4_000)
+
+
+@pytest.mark.parametrize(("algorithm", "head"), [("dqn", "quantile"), ("apex", "c51")])
+def test_it_solves_catch_and_its_agent_is_evaluated(tmp_path, algorithm, head):
+    sizes = {"c51": {"num_atoms": 21, "v_min": -2.0, "v_max": 2.0}, "quantile": {"num_quantiles": 8}}[head]
+    network = NetworkConfig(network="mlp", hidden=64, dueling=True, value_head=head, **sizes)
+    hyper = {"learning_rate": 2e-3, "target_period": 50, "learning_starts": 500, "replay_capacity": 10_000}
+    run_config = RunConfig(
+        algorithm=algorithm,
+        engine="serial",
+        total_frames=60_000,
+        target_score=0.9,
+        run_dir=str(tmp_path / "run"),
+        seed=1,
+    )
+    config = ALGORITHMS[algorithm].config(network=network, priority_exponent=0.5, **hyper)
+    config = TrainConfig("tiny_catch", run_config, hyper=config)
+    assert run_training(config, start_run(config))["score_mean"] >= 0.9
+    agent = parcade.load(tmp_path / "run")
+    assert evaluate(agent, 40, greedy=True)["score_mean"] >= 0.9
+
+
+DQN_ON_CATCH = ["train", "tiny_catch", "--algorithm", "dqn"]
+WRONG = {
+    "policy gradients": (
+        ["train", "tiny_catch", "--value-head", "c51"],
+        "ppo does not learn with value_head c51; use --value-head mean, or one of dqn, gorila, apex",
+    ),
+    "Q without a target network": (
+        ["train", "tiny_catch", "--algorithm", "pqn", "--value-head", "quantile"],
+        "algorithm pqn does not learn with value_head quantile",
+    ),
+    "an unknown head": ([*DQN_ON_CATCH, "--value-head", "iqn"], "--value-head"),
+    "one atom": ([*DQN_ON_CATCH, "--value-head", "c51", "--num-atoms", "1"], "num_atoms=1 is below 2"),
+    "no quantile": (
+        [*DQN_ON_CATCH, "--value-head", "quantile", "--num-quantiles", "0"],
+        "num_quantiles=0 is below 1",
+    ),
+    "an empty support": (
+        [*DQN_ON_CATCH, "--value-head", "c51", "--v-min", "5", "--v-max", "-5"],
+        "v_min=5 is not below v_max=-5; use a smaller --v-min or a larger --v-max",
+    ),
+    "an endless support": (
+        [*DQN_ON_CATCH, "--value-head", "c51", "--v-max", "inf"],
+        "v_max=inf is not finite",
+    ),
+    "a support without atoms": (
+        [*DQN_ON_CATCH, "--v-max", "20"],
+        "v_max=20.0 is a setting of value_head c51; got value_head mean; use --value-head c51, or leave",
+    ),
+}
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("mistake", WRONG)
+def test_a_mistake_is_one_line(tmp_path, monkeypatch, capsys, mistake):
+    monkeypatch.chdir(tmp_path)
+    arguments, says = WRONG[mistake]
+    assert main(arguments) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("parcade: ") and err.count("\n") == 1 and says in err, err
+    assert list(tmp_path.iterdir()) == []
