@@ -24,7 +24,7 @@ SMALL = NetworkConfig(network="mlp", hidden=16)
 REMEMBERING = NetworkConfig(network="mlp", hidden=16, lstm=8)
 ATOMS = NetworkConfig(network="mlp", hidden=16, dueling=True, value_head="c51", num_atoms=11)
 QUANTILES = NetworkConfig(network="mlp", hidden=16, value_head="quantile", num_quantiles=8)
-REPLAYED = {"unroll_length": 4, "learning_starts": 500, "replay_capacity": 1500, "priority_exponent": 0.5}
+REPLAYED = {"unroll_length": 8, "learning_starts": 500, "replay_capacity": 1500, "priority_exponent": 0.5}
 CASES = {
     "ppo": ("ppo", "tiny_catch", {"unroll_length": 8, "network": SMALL}, {}),
     "ppo following its KL": (
