@@ -63,11 +63,11 @@ class NetworkConfig:
     def __post_init__(self) -> None:
         check_ranges(self)
         for name, head in READ_BY_HEAD.items():
-            value = getattr(self, name)
-            if value != getattr(NetworkConfig, name) and self.value_head != head:
+            value, default = getattr(self, name), getattr(NetworkConfig, name)
+            if value != default and self.value_head != head:
                 raise UsageError(
-                    f"{name}={value} is a setting of value_head {head}; got value_head {self.value_head}; "
-                    f"use --value-head {head}, or leave out --{name.replace('_', '-')}"
+                    f"{name}={value:g} is a setting of value_head {head}; got value_head {self.value_head}; "
+                    f"use --value-head {head}, or leave {name} at {default:g}"
                 )
         if self.v_min >= self.v_max:
             raise UsageError(

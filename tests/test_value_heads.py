@@ -241,13 +241,11 @@ def knows_the_bet(tmp_path, monkeypatch, head, *, learning_rate, frames):
     first = torch.tensor([[[255, 255, 0]]], dtype=torch.uint8)
     with torch.no_grad():
         z = agent.policy.distributions(first)[0, 0, 0]  # of the bet
-        q = agent.policy(first).scores[0, 0]
     if head == "c51":
         chances, outcomes = z.softmax(-1), agent.policy.value_head.support
     else:
         chances, outcomes = torch.full((10,), 0.1), z
     won, lost = (float(chances[(outcomes - end).abs() < 1.5].sum()) for end in (9.0, -9.0))
-    print(head, won, lost, q)
     return agent.act(first[0].numpy(), greedy=True)[0] == 0 and abs(won - 0.6) < 0.1 and abs(lost - 0.4) < 0.1
 
 
@@ -307,7 +305,7 @@ WRONG = {
     ),
     "a support without atoms": (
         [*DQN_ON_CATCH, "--v-max", "20"],
-        "v_max=20.0 is a setting of value_head c51; got value_head mean; use --value-head c51, or leave",
+        "v_max=20 is a setting of value_head c51; got value_head mean; use --value-head c51, or leave v_max",
     ),
 }
 
