@@ -13,7 +13,7 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 import torch.nn.functional as F
@@ -24,6 +24,8 @@ from parcade.plugins import load_plugins
 from parcade.ranges import Positive, Range, check_ranges
 
 WIDEST_LAYER = 1_000_000
+# The value head that reads each of these settings.
+READ_BY_HEAD = {"num_atoms": "c51", "v_min": "c51", "v_max": "c51", "num_quantiles": "quantile"}
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,17 @@ class NetworkConfig:
     """Apply layer normalisation in a CNN (PQN needs it)."""
     dueling: bool = False
     """Compute Q values as V(x) plus advantages of mean 0 (Wang 2016, arXiv 1511.06581, eq. 9)."""
+    value_head: Literal["mean", "c51", "quantile"] = "mean"
+    """What a Q network predicts of an action's return: its mean, or its distribution, as probabilities of
+    atoms (c51) or as quantiles. Actions are chosen by the mean in each case."""
+    num_atoms: Annotated[int, Range(2, WIDEST_LAYER)] = 51
+    """Atoms of the c51 head, evenly spaced from v_min to v_max."""
+    v_min: float = -10.0
+    """Smallest return that the c51 head represents; smaller ones count as this."""
+    v_max: float = 10.0
+    """Largest return that the c51 head represents; larger ones count as this."""
+    num_quantiles: Annotated[int, Range(1, WIDEST_LAYER)] = 200
+    """Quantiles of the quantile head."""
     lstm: Annotated[int, Range(0, WIDEST_LAYER)] = 0
     """Width of an LSTM between network and heads; 0 disables it."""
     normalize_input: bool = True
@@ -49,6 +62,18 @@ class NetworkConfig:
 
     def __post_init__(self) -> None:
         check_ranges(self)
+        for name, head in READ_BY_HEAD.items():
+            value, default = getattr(self, name), getattr(NetworkConfig, name)
+            if value != default and self.value_head != head:
+                raise UsageError(
+                    f"{name}={value:g} is a setting of value_head {head}; got value_head {self.value_head}; "
+                    f"use --value-head {head}, or leave {name} at {default:g}"
+                )
+        if self.v_min >= self.v_max:
+            raise UsageError(
+                f"v_min={self.v_min:g} is not below v_max={self.v_max:g}; "
+                "use a smaller --v-min or a larger --v-max"
+            )
 
 
 def orthogonal(layer: nn.Module, gain: float = math.sqrt(2)) -> nn.Module:

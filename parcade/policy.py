@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from parcade.actions import BoxActions, actions_of
 from parcade.networks import NetworkConfig, build_torso, orthogonal
 from parcade.precision import full_precision
+from parcade.value_heads import value_head_of
 
 
 class RunningStatistics(nn.Module):
@@ -100,7 +101,8 @@ class Policy(nn.Module):
         actions: the environment's action space, or a number of alternatives.
         config: the network's settings.
         head: ``actor_critic``: scores are parameters of the distribution from which actions are sampled:
-            logits, or means and deviations; ``q``: scores are Q values, and actions are epsilon-greedy.
+            logits, or means and deviations; ``q``: scores are Q values, the expectations of the config's
+            value head, and actions are epsilon-greedy.
     """
 
     version: Tensor
@@ -127,8 +129,10 @@ class Policy(nn.Module):
                 nn.init.zeros_(parameter) if "bias" in name else nn.init.orthogonal_(parameter)
             num_features = config.lstm
         plain = config.network == "karpathy_mlp"
+        self.value_head = value_head_of(config) if head == "q" else None
+        width = 1 if self.value_head is None else self.value_head.size
         self.actor = orthogonal(
-            nn.Linear(num_features, self.actions.count, bias=not plain),
+            nn.Linear(num_features, self.actions.count * width, bias=not plain),
             0.01 if head == "actor_critic" else 1.0,
         )
         if plain:
@@ -140,7 +144,9 @@ class Policy(nn.Module):
         self.critic = None
         if head == "actor_critic" and not plain:
             self.critic = orthogonal(nn.Linear(num_features, 1), 1.0)
-        self.duel = orthogonal(nn.Linear(num_features, 1), 1.0) if config.dueling and head == "q" else None
+        self.duel = None
+        if config.dueling and head == "q":
+            self.duel = orthogonal(nn.Linear(num_features, width), 1.0)
         is_bytes = np.dtype(observation_dtype) == np.uint8
         self.byte_scale = 1 / 255 if is_bytes else 1.0
         # Images are a stack of frames. A pixel has the same mean and deviation in every frame of the stack.
@@ -197,23 +203,47 @@ class Policy(nn.Module):
         self, inputs: Tensor, state: Tensor | None = None, starts: Tensor | None = None
     ) -> PolicyOutput:
         """Run ``forward`` on inputs returned by ``prepare``."""
-        T, B = inputs.shape[:2]
-        x = inputs.flatten(0, 1)
-        features = self.torso(x.permute(0, 3, 1, 2) if x.ndim == 4 else x)  # [T * B, F]
-        if self.lstm is not None:
-            features, state = self._remember(features.view(T, B, -1), state, starts)
+        features, state = self._features(inputs, state, starts)
         # The heads stay in float32: in bfloat16, a logit of 5 and so PPO's ratio are off by up to 0.02.
         with full_precision(features.device.type):
             features = features.float()
-            scores = self.actor(features).view(T, B, -1)
+            if self.value_head is not None:
+                scores = self.value_head.expectation(self._distributions(features))
+                return PolicyOutput(scores, scores.amax(-1), state)
+            scores = self.actor(features)
             if self.log_deviation is not None:
                 scores = torch.cat([scores, self.log_deviation.expand_as(scores)], -1)
-            if self.duel is not None:
-                scores = self.duel(features).view(T, B, 1) + scores - scores.mean(-1, keepdim=True)  # eq. 9
-            values = None if self.critic is None else self.critic(features).view(T, B)
-        if values is None:
-            values = scores.amax(-1) if self.head == "q" else torch.zeros_like(scores[..., 0])
+            no_critic = self.critic is None
+            values = torch.zeros_like(scores[..., 0]) if no_critic else self.critic(features).squeeze(-1)
         return PolicyOutput(scores, values, state)
+
+    def distributions(self, observations: Tensor) -> Tensor:
+        """Return what the value head of a Q policy without LSTM predicts, z of ``value_heads.py``.
+
+        Shapes: observations ``[T, B, ...]``; result ``[T, B, A, K]``.
+        """
+        features, _ = self._features(self.prepare(observations), None, None)
+        with full_precision(features.device.type):
+            return self._distributions(features.float())
+
+    def _distributions(self, features: Tensor) -> Tensor:
+        """Return z ``[T, B, A, K]`` of features ``[T, B, F]``."""
+        z = self.actor(features).unflatten(-1, (self.actions.count, -1))
+        if self.duel is not None:
+            # Wang 2016, eq. 9, for each of the K numbers (Hessel 2018, arXiv 1710.02298, "Rainbow").
+            z = self.duel(features).unsqueeze(-2) + z - z.mean(-2, keepdim=True)
+        return z
+
+    def _features(
+        self, inputs: Tensor, state: Tensor | None, starts: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return features ``[T, B, F]`` of inputs returned by ``prepare``, and the next recurrent state."""
+        T, B = inputs.shape[:2]
+        x = inputs.flatten(0, 1)
+        features = self.torso(x.permute(0, 3, 1, 2) if x.ndim == 4 else x).unflatten(0, (T, B))
+        if self.lstm is None:
+            return features, state
+        return self._remember(features, state, starts)
 
     def _remember(
         self, features: Tensor, state: Tensor | None, starts: Tensor | None
@@ -229,7 +259,7 @@ class Policy(nn.Module):
             with full_precision(features.device.type):
                 hidden, cell = self.lstm(features[t].float(), (hidden, cell))
             outputs.append(hidden)
-        return torch.stack(outputs).flatten(0, 1), torch.stack([hidden, cell])
+        return torch.stack(outputs), torch.stack([hidden, cell])
 
     @torch.no_grad()
     def act(

@@ -68,6 +68,11 @@ def test_every_algorithm_has_its_page_with_every_flag_and_none_that_is_gone(algo
         "--lstm",
         "--layer-norm",
         "--dueling",
+        "--value-head",
+        "--num-atoms",
+        "--v-min",
+        "--v-max",
+        "--num-quantiles",
         "--normalize-input",
     }
     rows = "\n".join(line for line in text.splitlines() if line.startswith("| `--"))

@@ -22,6 +22,7 @@ zoo env_checks
 threads devices precision
 device_timing capture rl
 networks parameters actions
+value_heads
 policy
 compiled
 atari

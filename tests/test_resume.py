@@ -22,6 +22,9 @@ from parcade.train import run_training, start_run
 
 SMALL = NetworkConfig(network="mlp", hidden=16)
 REMEMBERING = NetworkConfig(network="mlp", hidden=16, lstm=8)
+ATOMS = NetworkConfig(network="mlp", hidden=16, dueling=True, value_head="c51", num_atoms=11)
+QUANTILES = NetworkConfig(network="mlp", hidden=16, value_head="quantile", num_quantiles=8)
+REPLAYED = {"unroll_length": 8, "learning_starts": 500, "replay_capacity": 1500, "priority_exponent": 0.5}
 CASES = {
     "ppo": ("ppo", "tiny_catch", {"unroll_length": 8, "network": SMALL}, {}),
     "ppo following its KL": (
@@ -40,6 +43,18 @@ CASES = {
         "dqn",
         "tiny_catch",
         {"learning_starts": 500, "replay_capacity": 1500, "priority_exponent": 0.6, "network": SMALL},
+        {},
+    ),
+    "dqn of atoms": (
+        "dqn",
+        "tiny_catch",
+        {**REPLAYED, "network": ATOMS},
+        {},
+    ),
+    "dqn of quantiles": (
+        "dqn",
+        "tiny_catch",
+        {**REPLAYED, "network": QUANTILES},
         {},
     ),
     "reinforce": ("reinforce", "tiny_catch", {"games_per_update": 20, "network": SMALL}, {}),

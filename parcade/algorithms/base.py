@@ -60,6 +60,8 @@ class Algorithm:
     """Whether the learned policy takes the best action instead of sampling one."""
     continuous: ClassVar[bool] = False
     """Whether it also learns continuous actions (``Box`` action spaces)."""
+    distributional: ClassVar[bool] = False
+    """Whether it also learns distributions of returns (the other value heads than ``mean``)."""
 
     def __init__(self, context: AlgorithmContext, config: AlgorithmConfig) -> None:
         self.policy = context.policy

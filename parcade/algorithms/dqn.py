@@ -2,12 +2,15 @@
 
 Papers: Mnih 2015, "Human-level control through deep reinforcement learning", Nature 518:529, algorithm 1; van
 Hasselt 2016, arXiv 1509.06461 (double); Schaul 2016, arXiv 1511.05952 (prioritised); Wang 2016,
-arXiv 1511.06581 (dueling).
-Notation as in ``rl/q_learning.py``.
+arXiv 1511.06581 (dueling); Bellemare 2017, arXiv 1707.06887, and Dabney 2018, arXiv 1710.10044 (distributions
+of returns, ``value_heads.py``); Hessel 2018, arXiv 1710.02298 (all together: Rainbow).
+Notation: ``discounts`` ``[N]`` are gamma^n, or 0 where the episode ended within the n steps; ``returns``
+``[N]`` are the discounted sums of n rewards; z ``[N, A, K]`` as in ``value_heads.py``, K = 1 for Q values.
 Deviations from Mnih 2015: (1) Adam is the default optimiser; RMSProp is available; (2) ``num_envs``
 environments run in parallel, and ``batch_size`` is larger in proportion, so that each step is still sampled
 eight times on average; (3) returns may span ``n_step`` steps, without correction for the older policy's
-actions; (4) the two streams of a dueling network share the dense layer.
+actions; (4) the two streams of a dueling network share the dense layer. From Hessel 2018: (5) exploration is
+epsilon-greedy, without noisy layers; (6) the priority of C51 is the cross-entropy, not the KL divergence.
 """
 
 from __future__ import annotations
@@ -31,13 +34,7 @@ from parcade.exchange.base import Exchange, OptimizerFactory, set_learning_rate
 from parcade.experience.replay import TransitionBatch
 from parcade.policy import NetworkConfig
 from parcade.ranges import Count, Fraction, Natural, NonNegative, Positive
-from parcade.rl.q_learning import (
-    double_q_targets,
-    importance_weights,
-    q_targets,
-    value_of,
-    weighted_huber_loss,
-)
+from parcade.rl.q_learning import distribution_of, importance_weights
 from parcade.rl.schedules import linear
 
 
@@ -93,6 +90,7 @@ class DQN(Algorithm):
 
     source_kind: ClassVar[str] = "replay"
     head: ClassVar[str] = "q"
+    distributional: ClassVar[bool] = True
 
     def __init__(self, context: AlgorithmContext, config: DQNConfig) -> None:
         super().__init__(context, config)
@@ -135,26 +133,32 @@ class DQN(Algorithm):
         returns: Tensor,
         discounts: Tensor,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Loss and metrics of N transitions; ``errors`` ``[N]`` are TD errors, for the priorities."""
+        """Loss and metrics of N transitions; ``errors`` ``[N]`` are for the priorities."""
+        value_head = self.policy.value_head
         with self.precision.autocast(self.device):
-            q = value_of(self.policy(observations[None]).scores[0], actions)
-        errors = q - self._targets(next_observations[None], returns, discounts)
-        loss = weighted_huber_loss(errors, weights)
+            z = distribution_of(self.policy.distributions(observations[None])[0], actions)
+        losses, errors = value_head.losses(z, self._targets(next_observations[None], returns, discounts))
+        loss = (weights * losses).mean()
         return loss, {
             "loss/value": loss.detach(),
-            "policy/q_mean": q.detach().mean(),
+            "policy/q_mean": value_head.expectation(z.detach()).mean(),
             "errors": errors.detach(),
         }
 
     @torch.no_grad()
     def _targets(self, following: Tensor, returns: Tensor, discounts: Tensor) -> Tensor:
-        """Return targets ``[N]`` of the target network, from observations ``[1, N, ...]`` n steps later."""
+        """Return targets ``[N, K]`` of the target network, from observations ``[1, N, ...]`` n steps later.
+
+        The returns span n steps as in Hessel 2018, "multi-step learning".
+        """
+        value_head = self.policy.value_head
         with self.precision.autocast(self.device):
-            q_target = self.target.network(following).scores[0]
-            if not self.config.double:
-                return q_targets(returns, discounts, q_target)
-            q_online = self.policy(following).scores[0]
-        return double_q_targets(returns, discounts, q_online, q_target)
+            z_target = self.target.network.distributions(following)[0]
+            if self.config.double:  # the online network selects the action (van Hasselt 2016, eq. 4)
+                q = self.policy(following).scores[0]
+            else:  # the target network does (Mnih 2015, algorithm 1)
+                q = value_head.expectation(z_target)
+        return value_head.targets(returns, discounts, distribution_of(z_target, q.argmax(-1)))
 
     def get_state(self) -> dict[str, Tensor]:
         return self.target.get_state()

@@ -104,6 +104,7 @@ def replay_settings(config: TrainConfig, capacity: int) -> ReplaySettings:
         gamma=hyper.gamma,
         frame_stack=config.env.frame_stack if gives_stacks(config) else 1,
         alpha=hyper.priority_exponent,
+        new_is_largest=hyper.network.value_head != "mean",
     )
 
 

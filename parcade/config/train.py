@@ -118,6 +118,12 @@ def _check_algorithm(config: TrainConfig) -> None:
         raise UsageError(
             f"algorithm {run.algorithm} on engine {run.engine} does not support --compile; leave it out"
         )
+    if config.hyper.network.value_head != "mean" and not row.make.distributional:
+        able = ", ".join(name for name, row in ALGORITHMS.items() if row.make.distributional)
+        raise UsageError(
+            f"algorithm {run.algorithm} does not learn with value_head {config.hyper.network.value_head}; "
+            f"use --value-head mean, or one of {able}"
+        )
     if row.make.source_kind != "rollout" and (config.hyper.network.lstm or run.overlap):
         raise UsageError(f"algorithm {run.algorithm} supports neither --lstm nor --overlap; leave them out")
 

@@ -138,8 +138,13 @@ class DeviceReplay:
         lanes = torch.arange(len(self.frames), device=self.device)
         lanes, slots = lanes.repeat_interleave(len(slots)), slots.repeat(len(self.frames))
         returns, discounts, next_slots, whole = self._n_step(lanes, slots)
-        errors = returns + discounts * self.best_values[lanes, next_slots] - self.taken_values[lanes, slots]
-        self.priorities[lanes, slots] = self._as_priority(errors) * whole
+        if self.settings.new_is_largest:
+            largest = self.priorities.amax()
+            first_priorities = torch.where(largest > 0, largest, 1.0)
+        else:
+            ahead = returns + discounts * self.best_values[lanes, next_slots]
+            first_priorities = self._as_priority(ahead - self.taken_values[lanes, slots])
+        self.priorities[lanes, slots] = first_priorities * whole
 
     def _as_priority(self, errors: Tensor) -> Tensor:
         """Return (|error| + 1e-6)^alpha (Schaul 2016, section 3.3); 1 if sampling is uniform."""

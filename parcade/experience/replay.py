@@ -37,6 +37,8 @@ class ReplaySettings:
 
     ``capacity`` is in entries, over all lanes; ``n_step`` and ``gamma`` define the returns; ``frame_stack``
     is C, or 1 if observations are not stacks; ``alpha`` is the exponent of priorities, 0 samples uniformly.
+    New steps take their n-step error as their first priority, or the largest priority in the replay
+    (``new_is_largest``; Schaul 2016, algorithm 1), if the learner's errors are not TD errors.
     """
 
     capacity: int
@@ -44,6 +46,7 @@ class ReplaySettings:
     gamma: float
     frame_stack: int
     alpha: float = 0.0
+    new_is_largest: bool = False
 
 
 @dataclass
@@ -60,7 +63,7 @@ class TransitionBatch:
     | size | int | number of transitions in the replay |
     | indices, stamps | ``[N]`` int64 | entry and absolute position of each; on the replay's device |
     | policy_version | ``[N]`` int64 | number of updates in the weights that acted |
-    | priorities | ``[N]`` or None | absolute errors, set by the learner |
+    | priorities | ``[N]`` or None | absolute errors or losses, set by the learner |
     """
 
     observations: Tensor
@@ -272,9 +275,14 @@ class Replay:
         self.sampleable += len(slots)
 
     def _first_priorities(self, lanes: np.ndarray, slots: np.ndarray) -> np.ndarray | float:
-        """Return |n-step error|^alpha from the values the actor computed; 1 if sampling is uniform."""
+        """Return |n-step error|^alpha from the values the actor computed, or the largest priority.
+
+        1 if sampling is uniform, and for the first steps without errors.
+        """
         if self.settings.alpha == 0:
             return 1.0
+        if self.settings.new_is_largest:
+            return float(self.tree.leaves.max()) or 1.0
         returns, discounts, next_slots = self._n_step(lanes, slots)
         errors = returns + discounts * self.best_values[lanes, next_slots] - self.taken_values[lanes, slots]
         return self._as_priority(np.abs(errors))

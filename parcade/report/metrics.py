@@ -22,7 +22,7 @@ METRICS: dict[str, str] = {
     "episode_steps_mean": "mean length in steps of the last 100 finished episodes",
     "policy_lag": "updates between the weights that collected a batch and those that start to learn from it",
     "loss/policy": "policy-gradient or surrogate loss",
-    "loss/value": "mean squared error of V or Q",
+    "loss/value": "mean squared error of V or Q, or the loss of dqn's value head",
     "policy/entropy": "entropy of the policy in nats",
     "policy/kl": "approximate KL divergence between the behaviour policy and the learned policy",
     "policy/clipped": "share of steps whose ratio is outside PPO's clip range",

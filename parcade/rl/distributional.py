@@ -15,12 +15,12 @@ def atoms(low: float, high: float, number: int) -> Tensor:
     return torch.linspace(low, high, number)
 
 
-def quantile_levels(number: int) -> Tensor:
+def quantile_levels(number: int, device: torch.device | None = None) -> Tensor:
     """Return the midpoints tau_i = (2 i - 1) / 2 K of K equal quantiles, ``[K]``.
 
     Source: Dabney 2018, arXiv 1710.10044, lemma 2.
     """
-    return (torch.arange(number) + 0.5) / number
+    return (torch.arange(number, device=device) + 0.5) / number
 
 
 def project(returns: Tensor, discounts: Tensor, probabilities: Tensor, support: Tensor) -> Tensor:
@@ -51,7 +51,7 @@ def quantile_huber_loss(quantiles: Tensor, targets: Tensor, kappa: float = 1.0) 
     Shapes: quantiles ``[N, K]`` at ``quantile_levels(K)``; targets, samples or quantiles, ``[N, J]``; result
     ``[N]``. Source: Dabney 2018, arXiv 1710.10044, eq. 9, 10 and algorithm 1.
     """
-    levels = quantile_levels(quantiles.shape[-1]).to(quantiles)[:, None]
+    levels = quantile_levels(quantiles.shape[-1], quantiles.device).to(quantiles.dtype)[:, None]
     errors = targets.detach()[:, None, :] - quantiles[:, :, None]  # [N, K, J]
     size = errors.abs()
     huber = torch.where(size <= kappa, 0.5 * errors.square(), kappa * (size - 0.5 * kappa))  # eq. 9

@@ -15,10 +15,11 @@ pytestmark = pytest.mark.quick
 LANES, CAPACITY = 3, 180
 
 
-def filled(stack, n, *, alpha=0.0, blocks=60, device="cpu"):
+def filled(stack, n, *, alpha=0.0, blocks=60, device="cpu", **settings):
     player = Player(LANES, stack, seed=0)
     shape = (stack, 1, 1) if stack > 1 else (1,)
-    replay = DeviceReplay(ReplaySettings(CAPACITY, n, GAMMA, stack, alpha), LANES, shape, torch.int32, device)
+    settings = ReplaySettings(CAPACITY, n, GAMMA, stack, alpha, **settings)
+    replay = DeviceReplay(settings, LANES, shape, torch.int32, device)
     for _ in range(blocks):
         replay.add(player.block(int(player.random.integers(1, 6))))
     return player, replay
@@ -83,6 +84,19 @@ def test_learned_priorities_change_what_is_sampled_and_stale_ones_do_not():
     assert torch.equal(replay.priorities, before)
 
 
+def test_new_steps_take_the_largest_priority_where_errors_are_losses():
+    player, replay = filled(1, 2, alpha=0.5, blocks=3, new_is_largest=True)
+    assert set(replay.priorities.flatten().tolist()) == {0.0, 1.0}
+    batch = replay.sample(np.random.default_rng(0).random(64))
+    batch.priorities = torch.where(batch.indices == batch.indices[0], 9.0, 4.0)
+    replay.learned(batch)
+    assert replay.priorities.max().item() == pytest.approx(3, abs=1e-5)
+    before = replay.priorities > 0
+    replay.add(player.block(4))
+    new = replay.priorities[(replay.priorities > 0) & ~before]
+    assert len(new) and (new == replay.priorities.max()).all()
+
+
 def test_a_restored_replay_samples_the_same():
     player, replay = filled(4, 3, alpha=0.6)
     other = DeviceReplay(replay.settings, LANES, (4, 1, 1), torch.int32, "cpu")
@@ -99,10 +113,12 @@ def test_the_stated_bytes_are_what_a_replay_takes():
     assert held + 8 * 4096 == 4096 * DeviceReplay.bytes_per_transition((4, 42, 42), np.uint8, 4)
 
 
-def test_nothing_is_read_back():
+@pytest.mark.parametrize("new_is_largest", [False, True])
+def test_nothing_is_read_back(new_is_largest):
     """Tensors on torch's meta device have no values, so any read by the host would raise."""
     player = Player(LANES, 4, seed=0)
-    replay = DeviceReplay(ReplaySettings(CAPACITY, 3, GAMMA, 4, 0.6), LANES, (4, 1, 1), torch.int32, "meta")
+    settings = ReplaySettings(CAPACITY, 3, GAMMA, 4, 0.6, new_is_largest)
+    replay = DeviceReplay(settings, LANES, (4, 1, 1), torch.int32, "meta")
     for _ in range(20):
         block = player.block(4)
         for name, tensor in block.tensors().items():

@@ -173,6 +173,20 @@ def test_first_priorities_are_the_n_step_errors_of_the_values_the_actor_saw():
         )
 
 
+def test_new_steps_take_the_largest_priority_where_errors_are_losses():
+    player = Player(3, 1, seed=0)
+    replay = Replay(ReplaySettings(180, 2, GAMMA, 1, 0.5, new_is_largest=True), 3, (1,), np.int32)
+    replay.add(player.block(5))
+    assert set(replay.tree.leaves) == {0.0, 1.0}
+    batch = replay.sample(np.random.default_rng(0).random(64))
+    replay.update_priorities(batch.indices, batch.stamps, np.where(batch.indices == batch.indices[0], 9, 4))
+    assert replay.tree.leaves.max() == pytest.approx(3, abs=1e-5)
+    before = replay.tree.leaves > 0
+    replay.add(player.block(4))
+    new = replay.tree.leaves[(replay.tree.leaves > 0) & ~before]
+    assert len(new) and (new == replay.tree.leaves.max()).all()
+
+
 def test_learned_priorities_change_what_is_sampled_and_stale_ones_do_not():
     player, replay = filled(1, 1, alpha=1.0)
     batch = replay.sample(np.random.default_rng(0).random(64))

@@ -22,6 +22,10 @@ RUNS = {
     " --unroll-length 8 --total-frames 128",
     "dqn": "breakout --algorithm dqn --dueling --frame-limit 400 --num-envs 2 --replay-capacity 400"
     " --learning-starts 20 --batch-size 8 --total-frames 400",
+    "atoms": "tiny_catch --algorithm dqn --value-head c51 --num-atoms 11 --dueling --hidden 16"
+    " --learning-starts 20 --batch-size 8 --total-frames 400",
+    "quantiles": "tiny_catch --algorithm dqn --value-head quantile --num-quantiles 8 --hidden 16"
+    " --learning-starts 20 --batch-size 8 --total-frames 400",
     "box": "tiny_aim --hidden 16 --num-envs 4 --unroll-length 8 --total-frames 64",
     "lstm": "CartPole-v1 --lstm 8 --num-envs 4 --unroll-length 8 --total-frames 64",
 }
@@ -47,6 +51,8 @@ def exported(tmp_path_factory):
     [
         ("ppo", ["logits", "values"], ["batch", 4, 42, 42]),
         ("dqn", ["q_values"], ["batch", 4, 84, 84]),
+        ("atoms", ["q_values"], ["batch", 1, 6, 5]),
+        ("quantiles", ["q_values"], ["batch", 1, 6, 5]),
     ],
 )
 def test_the_graph_chooses_the_agents_actions_on_real_observations(exported, name, outputs, shape):
