@@ -10,9 +10,12 @@ import torch
 from safetensors.torch import save
 
 from parcade import run_directory
+from parcade.atari import jit
 from parcade.cli import main
 
 TINY = ["train", "tiny_catch", "--num-envs", "4", "--unroll-length", "4", "--engine", "serial"]
+
+jit.prepare()  # its line about compiling, the first time, would be a second one
 
 
 @pytest.fixture(scope="module")
