@@ -226,7 +226,7 @@ BAD = {
     ),
     "a preset unlike any": (
         ["train", "pong", "--preset", "zzzz"],
-        "pong_a3c, pong_async_q, pong_ga3c, pong_es, karpathy_2016",
+        "pong_a3c, pong_async_q, pong_ga3c, pong_es, rainbow, karpathy_2016",
     ),
     "a ROM unlike any": (
         ["disassemble", "CartPole-v1"],

@@ -117,7 +117,9 @@ async def _connect(socket: WebSocket, process: asyncio.subprocess.Process) -> No
     finally:
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        # A gather that is cancelled raises an error in which anyio does not recognise its cancellation.
+        with anyio.CancelScope(shield=True):
+            await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _read(process: asyncio.subprocess.Process, outbox: _Outbox) -> None:
