@@ -260,9 +260,11 @@ def test_games_that_the_clock_cuts_short_are_left_for_the_next_call(tmp_path, mo
 def test_every_table_of_speed_is_measured_once(tmp_path, monkeypatch):
     gpu_speed.main(["--stand-in", "--results", str(tmp_path)])
     speed, tuning, states = (rows_in(tmp_path / f"gpu_{name}.csv") for name in ("speed", "tuning", "states"))
-    assert [(row["game"], row["consoles"], row["start_states"]) for row in speed] == [
-        ("pong", "1", "cached"), ("pong", "3", "cached"), ("pong", "1", "exact"), ("pong", "3", "exact"),
-        ("breakout", "2", "cached"), ("breakout", "2", "exact"),
+    key = ("game", "consoles", "start_states", "observations")
+    assert [tuple(row[name] for name in key) for row in speed] == [
+        ("pong", "1", "cached", "grey"), ("pong", "3", "cached", "grey"), ("breakout", "2", "cached", "grey"),
+        ("pong", "1", "cached", "ram"), ("pong", "3", "cached", "ram"),
+        ("pong", "1", "exact", "grey"), ("pong", "3", "exact", "grey"), ("breakout", "2", "exact", "grey"),
     ]  # fmt: skip
     for row in speed:
         assert 0 < int(row["lowest"]) <= int(row["frames_per_second"]) <= int(row["highest"])
@@ -286,8 +288,21 @@ def test_what_there_is_no_time_for_is_left_for_the_next_call(tmp_path, monkeypat
 @pytest.mark.quick
 def test_the_cases_of_speed_are_those_that_were_asked_for():
     listed = [tuple(case.values()) for case in gpu_speed.cases("speed", gpu_speed.Size())]
-    assert len(listed) == len(set(listed)) == 2 * 6 + 14 * 2 * 2
-    assert {count for game, count, _ in listed if game == "pong"} == {1, 1200, 4096, 16384, 32768, 65536}
+    assert len(listed) == len(set(listed)) == 3 * 6 + 14 * 2 * 2
+    assert {count for game, count, *_ in listed if game == "pong"} == {1, 1200, 4096, 16384, 32768, 65536}
+
+
+@pytest.mark.quick
+def test_flags_select_rows_of_speed():
+    options = gpu_speed.parse(["--consoles", "1200", "16384", "--starts", "cached"])
+    wanted = [
+        case for case in gpu_speed.cases("speed", gpu_speed.Size()) if gpu_speed.is_wanted(case, options)
+    ]
+    assert {(case["consoles"], case["start_states"]) for case in wanted} == {
+        (1200, "cached"),
+        (16384, "cached"),
+    }
+    assert len(wanted) == 2 * 2 + 14
 
 
 # --- training and static metrics -----------------------------------------------------------------------
