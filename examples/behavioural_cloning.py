@@ -1,6 +1,6 @@
 """Data-parallel behavioural cloning: a new network learns to imitate a trained agent's recorded episodes.
 
-    python examples/behavioural_cloning.py record runs/DIR games.safetensors --games 20
+    python examples/behavioural_cloning.py record runs/DIR games.safetensors --episodes 20
     mpiexec -n 4 python examples/behavioural_cloning.py clone runs/DIR games.safetensors --epochs 10
 
 The recording holds observations ``[n, ...]``, actions ``[n]`` and the episode number of each ``[n]``. The
@@ -24,7 +24,7 @@ from torch.utils.data import TensorDataset
 import parcade
 from parcade.agent import Agent
 from parcade.data_parallel import Engine, FitConfig, connect, fit
-from parcade.errors import UsageError
+from parcade.errors import UsageError, reported
 from parcade.evaluate import FIRST_UNSEEN_ENV, evaluate
 from parcade.flags import parse
 from parcade.policy import NetworkConfig, Policy
@@ -39,7 +39,7 @@ class RecordFlags:
     """The agent's run directory."""
     recording: Annotated[str, "positional"]
     """The file to write."""
-    games: int = 20
+    episodes: int = 20
     """Number of complete episodes."""
     num_envs: int = 4
     """Number of parallel environments."""
@@ -65,7 +65,7 @@ class CloneFlags:
     """Learning rate of Adam."""
     hidden: int = 128
     """Width of the clone's dense layer."""
-    games: int = 10
+    episodes: int = 10
     """Number of episodes the clone plays at the end; 0 disables."""
     seed: int = 0
     """Seed of the initial weights and the order of the samples."""
@@ -83,7 +83,7 @@ def record(flags: RecordFlags) -> None:
     observations, _ = env.reset(seed=console_seeds)
     starts, game = np.ones(flags.num_envs, bool), np.arange(flags.num_envs)
     seen, done, games, finished = [], [], [], []
-    while len(finished) < flags.games:
+    while len(finished) < flags.episodes:
         actions = agent.act(observations, starts)
         seen.append(torch.as_tensor(np.array(observations)))
         done.append(torch.from_numpy(actions))
@@ -95,11 +95,11 @@ def record(flags: RecordFlags) -> None:
             game[i] = game.max() + 1
     env.close()
     tensors = {"observations": torch.cat(seen), "actions": torch.cat(done), "games": torch.cat(games)}
-    kept = torch.isin(tensors["games"], torch.tensor(finished[: flags.games]))  # drop unfinished episodes
+    kept = torch.isin(tensors["games"], torch.tensor(finished[: flags.episodes]))  # drop unfinished episodes
     safetensors.torch.save_file(
         {name: tensor[kept].contiguous() for name, tensor in tensors.items()}, flags.recording
     )
-    print(f"{int(kept.sum()):,} steps of {flags.games} episodes in {flags.recording}")
+    print(f"{int(kept.sum()):,} steps of {flags.episodes} episodes in {flags.recording}")
 
 
 class Clone(nn.Module):
@@ -135,7 +135,7 @@ def read_recording(path: Path, agent: Agent) -> tuple[TensorDataset, TensorDatas
     if len(numbers) < 2:
         raise UsageError(
             f"{path} holds {len(numbers)} episode(s); expected 2 or more, one of them for testing; "
-            "use --games"
+            "use --episodes"
         )
     test = torch.isin(games, numbers[-max(1, len(numbers) // 5) :])
     return TensorDataset(observations[~test], actions[~test]), TensorDataset(
@@ -172,12 +172,12 @@ def clone(flags: CloneFlags) -> None:
     )
     if exchange.rank == 0:
         print(f"{done.updates} updates, {done.samples / done.seconds:,.0f} samples/s, loss {done.loss:.4f}")
-        if flags.games:
-            teacher = evaluate(agent, flags.games)["score_mean"]
+        if flags.episodes:
+            teacher = evaluate(agent, flags.episodes)["score_mean"]
             agent.policy = module.policy.eval()
             print(
-                f"mean score of {flags.games} episodes: agent {teacher:g}, "
-                f"clone {evaluate(agent, flags.games)['score_mean']:g}"
+                f"mean score of {flags.episodes} episodes: agent {teacher:g}, "
+                f"clone {evaluate(agent, flags.episodes)['score_mean']:g}"
             )
     exchange.close()
 
@@ -192,7 +192,5 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    try:
+    with reported("behavioural_cloning.py"):
         sys.exit(main(sys.argv[1:]))
-    except UsageError as error:
-        sys.exit(f"behavioural_cloning.py: {error}")

@@ -1,7 +1,7 @@
 """Learn to act as a person, or an agent, did in a recording of ``parcade play`` or ``parcade duel``.
 
     parcade play pong --record mine.json
-    python examples/clone_recording.py mine.json --epochs 10 --games 3
+    python examples/clone_recording.py mine.json --epochs 10 --episodes 3
 
 The recording holds actions, not images: the program replays it, and observes every step as an agent would.
 A step's label is the action that player A held for most of its frames. The last fifth of the steps is the
@@ -27,7 +27,7 @@ from parcade.atari.recording import Recording, load_recording
 from parcade.data_parallel import Fit, FitConfig, connect, fit
 from parcade.duels.observation import Eyes
 from parcade.envs.settings import EnvSettings
-from parcade.errors import UsageError
+from parcade.errors import UsageError, reported
 from parcade.flags import parse
 from parcade.policy import NetworkConfig, Policy
 
@@ -53,7 +53,7 @@ class Flags:
     """Width of the dense layer."""
     image_size: int = 84
     """Rows and columns of an observation."""
-    games: int = 1
+    episodes: int = 1
     """Number of episodes that the clone plays at the end; 0 disables."""
     seed: int = 0
     """Seed of the initial weights, the order of the samples and the episodes."""
@@ -109,13 +109,13 @@ def agreement_percent(module: nn.Module, data: TensorDataset) -> float:
     return 100.0 * float((guesses == actions).double().mean())
 
 
-def play(module: Clone, game: str, settings: EnvSettings, games: int, seed: int) -> list[float]:
+def play(module: Clone, game: str, settings: EnvSettings, episodes: int, seed: int) -> list[float]:
     """Let the clone play complete episodes; return their scores."""
     env = parcade.make_vec(game, 1, settings=settings)
     observations, _ = env.reset(seed=seed)
     generator = torch.Generator().manual_seed(seed)
     scores, score = [], 0.0
-    while len(scores) < games:
+    while len(scores) < episodes:
         with torch.no_grad():
             chances = module(torch.as_tensor(observations)).softmax(1)
         action = torch.multinomial(chances, 1, generator=generator)[:, 0]
@@ -167,14 +167,12 @@ def clone(flags: Flags) -> tuple[Fit, float]:
         f"{len(steps):,} steps of {recording.game}; agreement on the test set "
         f"{done.evaluations[-1]['test_agreement']:.1f} %, always the most frequent action {baseline:.1f} %"
     )
-    if flags.games:
-        scores = play(module, recording.game, settings, flags.games, flags.seed)
+    if flags.episodes:
+        scores = play(module, recording.game, settings, flags.episodes, flags.seed)
         print(f"the clone's scores: {' '.join(f'{score:g}' for score in scores)}")
     return done, baseline
 
 
 if __name__ == "__main__":
-    try:
+    with reported("clone_recording.py"):
         clone(parse(Flags, sys.argv[1:], prog="examples/clone_recording.py"))
-    except UsageError as error:
-        sys.exit(f"clone_recording.py: {error}")

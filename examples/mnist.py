@@ -29,7 +29,7 @@ from torch.utils.data import TensorDataset
 
 from parcade.data_parallel import Device, Engine, FitConfig, Place, connect, device_of, fit
 from parcade.devices import torch_device
-from parcade.errors import UsageError
+from parcade.errors import UsageError, reported
 from parcade.flags import parse
 
 IDX_DTYPES = {0x08: np.uint8, 0x09: np.int8, 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
@@ -184,7 +184,5 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    try:
+    with reported("mnist.py"):
         sys.exit(main(sys.argv[1:]))
-    except UsageError as error:
-        sys.exit(f"mnist.py: {error}")

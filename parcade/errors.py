@@ -5,8 +5,10 @@ The command line prints it as one line and exits with code 2. In Python it is a 
 
 from __future__ import annotations
 
+import contextlib
 import difflib
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 MOST_NAMES = 20  # an error lists up to this many names in full
@@ -14,6 +16,16 @@ MOST_NAMES = 20  # an error lists up to this many names in full
 
 class UsageError(ValueError):
     """One line that states what was given, what was expected and what to do."""
+
+
+@contextlib.contextmanager
+def reported(program: str) -> Iterator[None]:
+    """End a script at a UsageError as the command line does: one line, exit code 2."""
+    try:
+        yield
+    except UsageError as error:
+        print(f"{program}: {error}", file=sys.stderr)
+        sys.exit(2)
 
 
 def check_output_file(name: str, path: str) -> None:

@@ -1,6 +1,7 @@
 """The examples do what they say."""
 
 import importlib.util
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -59,12 +60,12 @@ def test_a_clone_of_a_recorded_agent_acts_as_it_does(tmp_path, capsys):
     duel = ["duel", "zoo:pong", "scripted", "--episodes", "2", "--greedy", "--frame-limit", "1600"]
     assert main([*duel, "--record", str(match)]) == 0
     example = load_example("clone_recording")
-    flags = example.Flags(str(match), image_size=42, network="mlp", batch_size=16, games=0)
+    flags = example.Flags(str(match), image_size=42, network="mlp", batch_size=16, episodes=0)
     done, baseline = example.clone(flags)
     assert done.evaluations[-1]["test_agreement"] > baseline + 20  # percent
     settings = EnvSettings(image_height=42, image_width=42, frame_limit=80, full_action_set=True)
     module = example.Clone(torch.zeros(1, 4, 42, 42, dtype=torch.uint8), NetworkConfig(network="mlp"))
-    assert len(example.play(module, "pong", settings, games=2, seed=0)) == 2
+    assert len(example.play(module, "pong", settings, episodes=2, seed=0)) == 2
 
 
 def test_a_clone_refuses_what_is_not_a_recording_of_enough_steps(tmp_path):
@@ -74,3 +75,10 @@ def test_a_clone_refuses_what_is_not_a_recording_of_enough_steps(tmp_path):
     Session("pong").recording().save(tmp_path / "empty.json")
     with pytest.raises(parcade.UsageError, match="has 0 steps, too few for a batch of 64"):
         example.clone(example.Flags(str(tmp_path / "empty.json")))
+
+
+def test_an_example_reports_a_mistake_in_one_line_and_exits_with_code_2(tmp_path):
+    command = [sys.executable, str(EXAMPLES / "clone_recording.py"), str(tmp_path / "none.json")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2
+    assert done.stderr.startswith("clone_recording.py: ") and done.stderr.count("\n") == 1

@@ -71,6 +71,7 @@ from .tia_collisions import (
     overlaps,
 )
 from .tia_drawing import copy_line_above, draw_blank, draw_span
+from .tia_log import is_due, next_news, time_of
 from .tia_masks import (
     DIRTY_BL,
     DIRTY_M0,
@@ -104,14 +105,12 @@ from .tia_writes import (
     end_line,
     is_effective,
     is_plain,
-    says_nothing_new,
     store,
     telling_rewrites,
 )
-from .warp import any_of, least_of, on_gpu, together
+from .warp import any_of, least_of, together
 
 LINE_CYCLES = LINE_CLOCKS // 3
-END_OF_LOG, AFTER_LOG = 1 << 29, 1 << 30  # later than every cycle of a log
 COMB_END = BLANK_CLOCKS + 8  # clock of a line at which an HMOVE blank ("comb") ends
 
 
@@ -119,20 +118,6 @@ COMB_END = BLANK_CLOCKS + 8  # clock of a line at which an HMOVE blank ("comb") 
 def _combs_ended(clocks):
     """Return how many combs may have ended in the first `clocks` of the visible area."""
     return (clocks + LINE_CLOCKS - COMB_END) // LINE_CLOCKS
-
-
-@inlined
-def _time_of(entry, place, over):
-    """Return the cycle of the `entry` at a place of the log; at its end and behind, a later one."""
-    if place < over:
-        return entry >> 14
-    return np.int64(END_OF_LOG if place == over else AFTER_LOG)
-
-
-@inlined
-def _is_due(time, bound):
-    """Return whether a lane goes on; a CPU's only lane always does."""
-    return not on_gpu() or time < bound
 
 
 @separate(
@@ -168,30 +153,16 @@ def run(s, screen, t, log, begin, end, base, last_clock, comb_allowed, live, dra
     m0a, m0b, m0c, m1a, m1b, m1c = ZERO, ZERO, ZERO, ZERO, ZERO, ZERO
     bla, blb, blc, pfa, pfb, pfc = ZERO, ZERO, ZERO, ZERO, ZERO, ZERO
     next_entry, over = np.uint32(log + begin), np.uint32(log + end)
-    last_entry = np.uint32(over - np.uint32(1))
     entry = np.int64(s[next_entry]) if next_entry < over else np.int64(0)
-    following = entry  # the entry after it
+    following = entry  # the entry after it, on a GPU
     group = together()
     while any_of(group, next_entry <= over):
         # Lanes of a group go through the log in step: only those within a line of the one furthest behind
         # apply entries. The others draw the lines that are complete by then.
-        bound = least_of(group, _time_of(entry, next_entry, over)) + LINE_CYCLES
-        searching = on_gpu() and next_entry < over
-        while searching:
-            # A branch would let a GPU's compiler move the load behind it, where its latency is not hidden.
-            following = np.int64(s[min(np.uint32(next_entry + np.uint32(1)), last_entry)])
-            nothing_new = says_nothing_new(r, entry >> 8 & 0x3F, entry & 0xFF, telling)
-            skips = np.uint32(entry >> 14 < bound and nothing_new)
-            entry ^= (entry ^ following) & -np.int64(skips)
-            next_entry = np.uint32(next_entry + skips)
-            searching = skips != 0 and next_entry < over
-        while not on_gpu() and next_entry < over:
-            entry = np.int64(s[next_entry])
-            if not says_nothing_new(r, entry >> 8 & 0x3F, entry & 0xFF, telling):
-                break
-            next_entry = np.uint32(next_entry + np.uint32(1))
-        here = next_entry
-        due = _is_due(_time_of(entry, next_entry, over), bound)
+        bound = least_of(group, time_of(entry, next_entry, over)) + LINE_CYCLES
+        here, entry, following = next_news(s, r, next_entry, over, entry, following, telling, bound)
+        next_entry = here
+        due = is_due(time_of(entry, here, over), bound)
         is_write = due and here < over
         if due:
             next_entry = np.uint32(next_entry + np.uint32(1))

@@ -26,7 +26,7 @@ EVERY_BYTE = np.uint64(0x0101010101010101)
 LEFT_OF_MIDDLE = np.uint64(0xFFFF)  # in the second of three words: pixels 64 to 79
 MIDDLE_GROUP = 10  # the first group of 8 pixels in the right half
 HALF = np.uint64(32)
-FOUR, SPREADING, EVERY_BYTE_OF_4 = np.uint64(0xF), np.uint64(0x204081), np.uint64(0x01010101)
+FOUR_BITS, SPREADING, FOUR_BYTES = np.uint64(0xF), np.uint64(0x204081), np.uint64(0x01010101)
 
 
 @kernel
@@ -58,8 +58,8 @@ def _spread(mask, group):
     """Return 8 pixels of a mask word as bytes 0 or 255. `group` selects the byte of the word."""
     bits = (mask >> np.uint64(8 * group)) & np.uint64(0xFF)
     if on_gpu():  # products spread 4 bits each
-        low = ((bits & FOUR) * SPREADING & EVERY_BYTE_OF_4) * np.uint64(255)
-        high = ((bits >> np.uint64(4)) * SPREADING & EVERY_BYTE_OF_4) * np.uint64(255)
+        low = ((bits & FOUR_BITS) * SPREADING & FOUR_BYTES) * np.uint64(255)
+        high = ((bits >> np.uint64(4)) * SPREADING & FOUR_BYTES) * np.uint64(255)
         return low | high << HALF
     bits = (bits | bits << np.uint64(28)) & np.uint64(0x0000000F0000000F)
     bits = (bits | bits << np.uint64(14)) & np.uint64(0x0003000300030003)

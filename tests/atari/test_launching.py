@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numba
 import numpy as np
 import pytest
+from numba.np import numpy_support
 
 from parcade.atari.cuda import launching
 
@@ -45,6 +46,7 @@ def launched(monkeypatch):
             launch=lambda *given: launches.append(given), LaunchConfig=lambda **given: given
         ),
         "numba.cuda.cudadrv.driver": types.SimpleNamespace(_to_core_stream=lambda stream: ("core", stream)),
+        "numba.cuda.np.numpy_support": numpy_support,
         "numba.cuda": types.SimpleNamespace(as_cuda_array=lambda array, sync: array.view(DeviceArray)),
     }
     monkeypatch.setattr(launching, "import_cuda", lambda module="numba.cuda": modules[module])

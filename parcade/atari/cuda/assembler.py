@@ -51,7 +51,7 @@ def assemble(
 def assembled_once(
     ptx: str, architecture: str, max_registers: int | None, folder: Path | None
 ) -> bytes | None:
-    """Return unlinked machine code, kept in `folder` for all processes; None if ptxas is missing or too old.
+    """Return unlinked machine code, kept in `folder` for all processes; None if ptxas is missing or fails.
 
     The linker would assemble PTX too, but again for every ROM that is linked to a kernel.
     """
@@ -65,7 +65,7 @@ def assembled_once(
             return path.read_bytes()
         try:
             code, _ = assemble("a kernel", ptx, architecture, ptxas, max_registers)
-        except RuntimeError:  # an older ptxas than the PTX
+        except (RuntimeError, OSError, subprocess.SubprocessError):  # e.g. an older ptxas than the PTX
             return None
         if path is not None:
             write_whole(path, code)
