@@ -24,7 +24,7 @@ from scores_records import Record, asked_of, command_of, find  # noqa: E402
 
 BREAKOUT = Cell("breakout", 11)
 TINY = Plan(
-    ("tiny_catch",), (0, 1), "ppo", "4k-steps", "training",
+    ("tiny_catch",), (0, 1), "ppo", "1k-frames", "training",
     ("--num-envs", "4", "--unroll-length", "8", "--hidden", "16"),
 )  # fmt: skip
 
