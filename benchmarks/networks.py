@@ -2,8 +2,8 @@
 
     python benchmarks/networks.py [--repeats 7]
 
-One thread, float32, batches of 256 stacks of four images, Q values of six actions. The networks take turns, so
-that other work on the machine meets all of them; the median over the repeats is reported per step, i.e.
+One thread, float32, batches of 256 stacks of four images, Q values of six actions. The networks take turns,
+so that other work on the machine meets all of them. The median over the repeats is reported per step, i.e.
 divided by the batch size. Writes ``benchmarks/results/networks.json``.
 """
 

@@ -44,6 +44,12 @@ CASES = {
         {"unroll_length": 8, "epochs": 1, "network": SPECTRAL},
         {},
     ),
+    "pqn with an LSTM and burn-in": (
+        "pqn",
+        "tiny_memory",
+        {"unroll_length": 8, "epochs": 1, "burn_in": True, "network": REMEMBERING},
+        {},
+    ),
     "a2c with an LSTM and overlap": ("a2c", "tiny_memory", {"network": REMEMBERING}, {"overlap": True}),
     "ppo with continuous actions": ("ppo", "tiny_aim", {"unroll_length": 8, "network": SMALL}, {}),
     "pqn": ("pqn", "tiny_forever", {"unroll_length": 8, "network": SMALL}, {}),
