@@ -136,11 +136,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--add", type=Path, metavar="RUN", help="store the result of a finished run")
     parser.add_argument("--list", action="store_true", help="print the trainings in their order")
     flags = parser.parse_args(arguments)
-    known = [section.name for section in SECTIONS]
+    known = [*(section.name for section in SECTIONS), "async-q"]
     try:
         for name in flags.sections:
-            if name not in [*known, "async-q"]:
-                raise unknown_name("section", name, [*known, "async-q"])
+            if name not in known:
+                raise unknown_name("section", name, known)
         if flags.list:
             records = all_records()
             for plan, cell in ordered(flags.sections):
@@ -155,13 +155,16 @@ def main(arguments: list[str] | None = None) -> int:
     except UsageError as error:
         print(f"scores.py: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("stopped; the same command continues", file=sys.stderr)
+        return 130
     return 0
 
 
 def run_all(names: list[str]) -> int:
     """Train the missing cells of these sections, or of all; return 1 if one has failed."""
     succeeded = True
-    for plan, cell in ordered(names) if names != ["async-q"] else ():
+    for plan, cell in ordered(names):
         if find(plan, cell, all_records())[0] is None:
             succeeded &= train(plan, cell)
             write_table()

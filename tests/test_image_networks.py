@@ -74,12 +74,11 @@ def test_spectral_normalisation_equals_torchs():
     theirs = torch.nn.utils.parametrizations.spectral_norm(theirs)
     theirs.parametrizations.weight[0]._u.copy_(ours.u)
     x = torch.randn(2, 4, 5, 5)
-    for _ in range(60):  # torch keeps the left vector too; both estimates converge
+    for _ in range(400):  # torch keeps the left vector too; both estimates converge
         a, b = ours(x), theirs(x)
     torch.testing.assert_close(a, b)
     used = ours.weight / torch.linalg.vector_norm(ours.u @ ours.weight.flatten(1))
     assert torch.linalg.svdvals(used.flatten(1))[0].item() == pytest.approx(1, abs=1e-4)
-    ours.weight.grad = theirs.parametrizations.weight.original.grad = None
     a.square().sum().backward()
     b.square().sum().backward()
     torch.testing.assert_close(
