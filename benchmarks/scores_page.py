@@ -180,28 +180,40 @@ def speedup_blocks(path: Path) -> list[Block]:
 
 
 def draw(records: list[Record], path: Path) -> list[Block]:
-    """Draw the stored learning curves, a panel per game, and return the picture; say so if there is none."""
-    curves: dict[str, list[tuple[str, Record]]] = {}
+    """Draw the stored learning curves and return the picture; say so if there is none.
+
+    A panel holds the runs of one game under one set of rules: sticky actions have panels of their own.
+    """
+    panels: dict[str, list[Record]] = {}
     for record in records:
         if record.curve is not None:
-            run = parsed(record.command)
-            label = f"{run.run.algorithm}, {record.protocol}, seed {run.run.seed}"
-            curves.setdefault(run.game, []).append((label, record))
-    if not curves:
+            config = parsed(record.command)
+            rules = ", sticky actions" if config.env.sticky_actions else ""
+            panels.setdefault(config.game + rules, []).append(record)
+    if not panels:
         return [
             Text(
                 "No curves are stored yet: the agents of the package and the older results have scores only."
             )
         ]
-    with figure_in(path, 1, len(curves), figsize=(4 * len(curves), 3.2), squeeze=False) as (_, axes):
-        for axis, (game, runs) in zip(axes.flat, curves.items(), strict=True):
-            for label, record in runs:
-                million_steps = [frames / 4e6 for frames in record.curve["frames"]]
-                axis.plot(million_steps, record.curve["score_mean"], lw=1.2, label=label)
-            axis.set(title=game, xlabel="million steps", ylabel="mean of the last 100 training episodes")
+    columns = min(4, len(panels))
+    rows = -(-len(panels) // columns)
+    with figure_in(path, rows, columns, figsize=(4 * columns, 3 * rows), squeeze=False) as (_, axes):
+        for axis, (title, runs) in zip(axes.flat, panels.items(), strict=False):
+            for record in runs:
+                run = parsed(record.command).run
+                million_frames = [frames / 1e6 for frames in record.curve["frames"]]
+                label = f"{run.algorithm}, seed {run.seed}"
+                axis.plot(million_frames, record.curve["score_mean"], lw=1.2, label=label)
+            axis.set(title=title, xlabel="million frames", ylabel="score")
             axis.grid(alpha=0.25)
             axis.legend(frameon=False, fontsize=7)
-    return [Image(path.name, "learning curves by game")]
+        for axis in axes.flat[len(panels) :]:
+            axis.axis("off")
+    return [
+        Text("Mean of the last 100 training episodes, whatever the protocol of the table."),
+        Image(path.name, "learning curves by game"),
+    ]
 
 
 def page(picture: Path) -> Page:
