@@ -8,7 +8,7 @@ BACKEND ?= native
 # A waiting OpenMP thread must not occupy a core that emulation could use.
 export OMP_WAIT_POLICY := PASSIVE
 
-.PHONY: pong test test-cluster test-integrations test-exact test-exact-gpu test-gpu-code test-browser quick lint types docs wheel test-wheel curves bench-sb3 bench-ranks bench-threads reports results-cray zoo bench-async soak clean help
+.PHONY: pong test test-cluster test-integrations test-exact test-exact-gpu test-gpu-code test-browser quick lint types docs wheel test-wheel curves bench-sb3 bench-ranks bench-threads reports scores zoo bench-async soak clean help
 
 help:
 	@echo "make pong    install, then train on Pong to a mean score of 18 over 100 episodes (SEED=0, BACKEND=native or ale)"
@@ -26,7 +26,7 @@ help:
 	@echo "make wheel   build the sdist, and the wheel from it, into dist/"
 	@echo "make test-wheel   install the wheel in an empty environment and use it there; minutes"
 	@echo "make curves  write learning curves of every algorithm on Pong to benchmarks/results; resumable, hours"
-	@echo "make results-cray   train PPO, A2C, IMPALA and Ape-X on four games; resumable, days on a small machine"
+	@echo "make scores  train what the table of scores lacks, then write it; resumable, weeks on a small machine"
 	@echo "make zoo     train and store the agents that are part of the package; resumable, hours"
 	@echo "make bench-async    measure frames to a score with 1 to 8 actor-learners"
 	@echo "make soak    run on Ray with a kill -9 every 20 s; ten minutes, and as long without kills"
@@ -124,8 +124,8 @@ bench-sb3: $(VENV)/.installed-test
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "stable-baselines3==2.9.2" opencv-python-headless
 	$(BIN)/python benchmarks/against_sb3.py
 
-results-cray: $(VENV)/.installed-test
-	$(BIN)/python benchmarks/results_cray.py
+scores: $(VENV)/.installed-test
+	$(BIN)/python benchmarks/scores.py
 
 zoo: $(VENV)/.installed-test
 	$(BIN)/python benchmarks/zoo.py

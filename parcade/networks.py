@@ -1,10 +1,8 @@
-"""Networks that map observations to features. ``policy.py`` adds memory and heads.
+"""Networks that map observations to features, by name. ``policy.py`` adds memory and heads.
 
 Shapes: N observations, F features. Initial weights are orthogonal (Saxe 2014) with the gains that are
-customary for PPO: sqrt(2) in the body, 0.01 at the actor, 1 at the critic.
-
-Sources: Karpathy 2016 (MLP); Mnih 2015, Nature 518:529 (NatureCNN); Espeholt 2018, arXiv 1802.01561, figure 3
-right (ImpalaResNet); Mnih 2013, arXiv 1312.5602 (layers of the small CNN, here on smaller images for CPUs).
+customary for PPO: sqrt(2) in the body, 0.01 at the actor, 1 at the critic. Those for images are in
+``image_networks.py``. Source of the MLP without biases: Karpathy 2016.
 """
 
 from __future__ import annotations
@@ -15,11 +13,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from parcade.errors import UsageError, unknown_name
+from parcade.image_networks import (
+    FINE_CNN,
+    NATURE_CNN,
+    SMALL_CNN,
+    ConvNet,
+    Hadamax,
+    ImpalaResNet,
+    orthogonal,
+)
 from parcade.plugins import load_plugins
 from parcade.ranges import Positive, Range, check_ranges
 
@@ -33,9 +39,9 @@ class NetworkConfig:
     """The policy's network."""
 
     network: str = "auto"
-    """Network architecture: small_cnn, fine_cnn, nature_cnn, impala_resnet, karpathy_mlp, ram_mlp, mlp, or a
-    plugin's; auto selects the small CNN for images, two layers of 512 units for RAM, and an MLP for
-    vectors."""
+    """Network architecture: small_cnn, fine_cnn, nature_cnn, impala_resnet, impala_btr, hadamax,
+    karpathy_mlp, ram_mlp, mlp, or a plugin's; auto selects the small CNN for images, two layers of 512 units
+    for RAM, and an MLP for vectors."""
     hidden: Annotated[int, Range(1, WIDEST_LAYER)] = 256
     """Width of the dense layer."""
     layer_norm: bool = False
@@ -76,116 +82,6 @@ class NetworkConfig:
             )
 
 
-def orthogonal(layer: nn.Module, gain: float = math.sqrt(2)) -> nn.Module:
-    """Initialise a layer with orthogonal weights of this gain and zero biases; return it."""
-    nn.init.orthogonal_(layer.weight, gain)
-    if layer.bias is not None:
-        nn.init.zeros_(layer.bias)
-    return layer
-
-
-class LayerNormReLU(nn.Module):
-    """Layer normalisation, then ReLU. Images are normalised over channels, rows and columns together."""
-
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        super().__init__()
-        self.norm = nn.LayerNorm(shape)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.relu(self.norm(x))
-
-
-def picture_shape(observation_shape: tuple[int, ...]) -> tuple[int, int, int]:
-    """Return channels, height and width of a CNN's input; k colour frames give 3k channels.
-
-    Shapes of observations: ``(k, height, width)``, or ``(k, height, width, 3)`` in colour.
-    """
-    frames, height, width, *colours = observation_shape
-    return frames * math.prod(colours), height, width
-
-
-def as_picture(x: Tensor) -> Tensor:
-    """Return observations as ``[N, channels, height, width]``, channels last in memory.
-
-    At these sizes, channels last is 1.2 to 1.5 times faster on CPUs.
-    """
-    if x.ndim == 5:
-        x = x.permute(0, 1, 4, 2, 3).flatten(1, 2)
-    return x.contiguous(memory_format=torch.channels_last)
-
-
-class ConvNet(nn.Module):
-    """Convolutions ``(channels, size, stride)``, a dense layer: ``[N, *observation_shape]`` to ``[N, F]``."""
-
-    def __init__(
-        self,
-        observation_shape: tuple[int, ...],
-        layers: tuple[tuple[int, int, int], ...],
-        hidden: int,
-        layer_norm: bool,
-    ) -> None:
-        super().__init__()
-        channels, height, width = picture_shape(observation_shape)
-        body: list[nn.Module] = []
-        for out_channels, size, stride in layers:
-            body.append(orthogonal(nn.Conv2d(channels, out_channels, size, stride)))
-            channels, height, width = (
-                out_channels,
-                (height - size) // stride + 1,
-                (width - size) // stride + 1,
-            )
-            if height < 1 or width < 1:
-                raise UsageError(
-                    f"observations of {observation_shape[1]}x{observation_shape[2]} are too small for this "
-                    "network; use a larger image, --network small_cnn or --network mlp"
-                )
-            body.append(LayerNormReLU((channels, height, width)) if layer_norm else nn.ReLU())
-        self.body = nn.Sequential(*body)
-        self.dense = orthogonal(nn.Linear(channels * height * width, hidden))
-        self.out = LayerNormReLU((hidden,)) if layer_norm else nn.ReLU()
-        self.num_features = hidden
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.body(as_picture(x))
-        return self.out(self.dense(x.flatten(1)))
-
-
-class ResidualBlock(nn.Module):
-    """Two 3x3 convolutions with a skip connection; input and output ``[N, C, height, width]``."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.conv_1 = orthogonal(nn.Conv2d(channels, channels, 3, padding=1))
-        self.conv_2 = orthogonal(nn.Conv2d(channels, channels, 3, padding=1))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x + self.conv_2(F.relu(self.conv_1(F.relu(x))))
-
-
-class ImpalaResNet(nn.Module):
-    """IMPALA's deep network: three stages (convolution, max-pooling, two residual blocks), a dense layer."""
-
-    def __init__(self, observation_shape: tuple[int, ...], hidden: int) -> None:
-        super().__init__()
-        channels, height, width = picture_shape(observation_shape)
-        stages: list[nn.Module] = []
-        for out_channels in (16, 32, 32):
-            stages += [
-                orthogonal(nn.Conv2d(channels, out_channels, 3, padding=1)),
-                nn.MaxPool2d(3, stride=2, padding=1),
-                ResidualBlock(out_channels),
-                ResidualBlock(out_channels),
-            ]
-            channels, height, width = out_channels, (height + 1) // 2, (width + 1) // 2
-        self.body = nn.Sequential(*stages, nn.ReLU())
-        self.dense = orthogonal(nn.Linear(channels * height * width, hidden))
-        self.num_features = hidden
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.body(as_picture(x))
-        return F.relu(self.dense(x.flatten(1)))
-
-
 class MLP(nn.Module):
     """Dense layers with one activation function. Input ``[N, ...]`` is flattened, output ``[N, F]``."""
 
@@ -215,10 +111,6 @@ class KarpathyMLP(nn.Module):
         return F.relu(self.dense(x.flatten(1)))
 
 
-SMALL_CNN = ((16, 8, 4), (32, 4, 2))
-# All strides are 2, which preserves the position of objects of one or two pixels.
-FINE_CNN = ((16, 4, 2), (32, 4, 2), (32, 3, 2))
-NATURE_CNN = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
 RAM_BYTES = 128  # of an Atari 2600
 RAM_WIDTHS = (512, 512)
 
@@ -243,12 +135,24 @@ def _impala_resnet(observation_shape: tuple[int, ...], config: NetworkConfig) ->
     return ImpalaResNet(observation_shape, config.hidden)
 
 
+def _impala_btr(observation_shape: tuple[int, ...], config: NetworkConfig) -> nn.Module:
+    _check_images(observation_shape, config)
+    return ImpalaResNet(observation_shape, config.hidden, width=2, spectral_norm=True, pooled_size=6)
+
+
+def _hadamax(observation_shape: tuple[int, ...], config: NetworkConfig) -> nn.Module:
+    _check_images(observation_shape, config)
+    return Hadamax(observation_shape, config.hidden)
+
+
 Build = Callable[[tuple[int, ...], NetworkConfig], nn.Module]
 NETWORKS: dict[str, Build] = {
     "small_cnn": functools.partial(_conv_net, SMALL_CNN),
     "fine_cnn": functools.partial(_conv_net, FINE_CNN),
     "nature_cnn": functools.partial(_conv_net, NATURE_CNN),
     "impala_resnet": _impala_resnet,
+    "impala_btr": _impala_btr,
+    "hadamax": _hadamax,
     "karpathy_mlp": lambda shape, config: KarpathyMLP(math.prod(shape)),
     "ram_mlp": lambda shape, config: MLP(math.prod(shape), RAM_WIDTHS, nn.ReLU),
     "mlp": lambda shape, config: MLP(math.prod(shape), (config.hidden, config.hidden), nn.Tanh),

@@ -21,6 +21,7 @@ machine run_directory env_attributes
 zoo env_checks
 threads devices precision
 device_timing capture rl
+image_networks
 networks parameters actions
 value_heads
 policy

@@ -16,6 +16,8 @@ from parcade.cluster.processes import clear_records, own_record, still_running, 
 from parcade.config import RunConfig, TrainConfig, from_json, to_json
 from parcade.devices import STAND_IN
 from parcade.envs.settings import EnvSettings
+from parcade.image_networks import SpectralConv2d
+from parcade.networks import NETWORKS
 from parcade.policy import NetworkConfig
 from parcade.run_directory import newest_checkpoint, read_rank_file
 from parcade.train import run_training, start_run
@@ -24,6 +26,7 @@ SMALL = NetworkConfig(network="mlp", hidden=16)
 REMEMBERING = NetworkConfig(network="mlp", hidden=16, lstm=8)
 ATOMS = NetworkConfig(network="mlp", hidden=16, dueling=True, value_head="c51", num_atoms=11)
 QUANTILES = NetworkConfig(network="mlp", hidden=16, value_head="quantile", num_quantiles=8)
+SPECTRAL = NetworkConfig(network="one_spectral_layer")
 REPLAYED = {"unroll_length": 8, "learning_starts": 500, "replay_capacity": 1500, "priority_exponent": 0.5}
 CASES = {
     "ppo": ("ppo", "tiny_catch", {"unroll_length": 8, "network": SMALL}, {}),
@@ -35,6 +38,18 @@ CASES = {
     ),
     "ppo with overlap": ("ppo", "tiny_catch", {"unroll_length": 8, "network": SMALL}, {"overlap": True}),
     "ppo with an LSTM": ("ppo", "tiny_memory", {"unroll_length": 8, "network": REMEMBERING}, {}),
+    "ppo with spectral normalisation": (
+        "ppo",
+        "tiny_catch",
+        {"unroll_length": 8, "epochs": 1, "network": SPECTRAL},
+        {},
+    ),
+    "pqn with an LSTM and burn-in": (
+        "pqn",
+        "tiny_memory",
+        {"unroll_length": 8, "epochs": 1, "burn_in": True, "network": REMEMBERING},
+        {},
+    ),
     "a2c with an LSTM and overlap": ("a2c", "tiny_memory", {"network": REMEMBERING}, {"overlap": True}),
     "ppo with continuous actions": ("ppo", "tiny_aim", {"unroll_length": 8, "network": SMALL}, {}),
     "pqn": ("pqn", "tiny_forever", {"unroll_length": 8, "network": SMALL}, {}),
@@ -73,6 +88,24 @@ CASES = {
 }
 # Chosen so that every schedule is still running when the run is cut in half.
 FRAMES = 4_096
+
+
+class OneSpectralLayer(torch.nn.Module):
+    """A spectrally normalised convolution of the board of ``tiny_catch``."""
+
+    num_features = 4 * 6 * 5
+
+    def __init__(self):
+        super().__init__()
+        self.conv = SpectralConv2d(1, 4, 3, padding=1)
+
+    def forward(self, x):
+        return self.conv(x).relu().flatten(1)
+
+
+@pytest.fixture(autouse=True)
+def one_spectral_layer(monkeypatch):
+    monkeypatch.setitem(NETWORKS, "one_spectral_layer", lambda shape, config: OneSpectralLayer())
 
 
 def config_for(case, directory, frames, **run):

@@ -5,11 +5,16 @@ Notation: targets are lambda-returns over max_a Q(x_{t+1}, a); layer normalisati
 network.
 Deviations: (1) targets use the Q values the behaviour policy computed when it acted; only the bootstrap
 values of the last step of a rollout and of truncated steps are computed by the current policy; (2) inputs may
-be normalised by running statistics; (3) returns may end at points.
+be normalised by running statistics; (3) returns may end at points; (4) a recurrent policy can refresh its
+memory on the previous rollout (``burn_in``), as replays of unrolls do in Kapturowski 2019, "Recurrent
+Experience Replay in Distributed Reinforcement Learning"; the paper's recurrent agent learns from those steps
+once more instead.
+The minibatches of a recurrent policy are complete unrolls.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
@@ -28,6 +33,7 @@ from parcade.algorithms.base import (
     update_statistics,
 )
 from parcade.capture import Fixed
+from parcade.errors import UsageError
 from parcade.exchange.base import Exchange, OptimizerFactory, set_learning_rate
 from parcade.experience.batch import Batch
 from parcade.policy import NetworkConfig, PolicyOutput
@@ -68,6 +74,14 @@ class PQNConfig(AlgorithmConfig):
     """Fraction of the run over which epsilon decays."""
     max_grad_norm: Positive | None = 10.0
     """Clip the norm of gradients to this."""
+    burn_in: bool = False
+    """With --lstm: replay the previous rollout with the current weights before learning from a rollout, which
+    then starts from an up-to-date memory."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.burn_in and not self.network.lstm:
+            raise UsageError("burn_in refreshes an LSTM; got lstm=0; use e.g. --lstm 128, or --no-burn-in")
 
 
 class PQN(Algorithm):
@@ -79,6 +93,8 @@ class PQN(Algorithm):
     def __init__(self, context: AlgorithmContext, config: PQNConfig) -> None:
         super().__init__(context, config)
         self.policy.epsilon.fill_(config.epsilon_start)
+        # With burn_in: observations, starts and the state before the previous rollout.
+        self._previous: dict[str, Tensor] = {}
 
     def optimizer(self) -> OptimizerFactory:
         return lambda parameters: optimizers.RAdam(parameters, self.config.learning_rate)
@@ -87,6 +103,8 @@ class PQN(Algorithm):
         c, policy = self.config, self.policy
         set_learning_rate(exchange.optimizer, linear(c.learning_rate, c.final_learning_rate, progress))
         policy.epsilon.fill_(linear(c.epsilon_start, c.epsilon_end, progress, until=c.epsilon_until))
+        if c.burn_in:
+            batch = self._with_fresh_memory(batch)
         targets = self._targets(batch)
         inputs, evaluate = prepared_once(policy, batch.observations)
         loss_total = torch.zeros((), device=batch.rewards.device)
@@ -111,6 +129,27 @@ class PQN(Algorithm):
             q = evaluate(inputs, state, starts).scores
         loss = squared_error_loss(value_of(q, actions), targets)
         return loss, {"loss/value": loss.detach()}
+
+    @torch.no_grad()
+    def _with_fresh_memory(self, batch: Batch) -> Batch:
+        """Return the batch, starting from the state that the current weights reach on the previous one."""
+        previous = self._previous
+        self._previous = {
+            "observations": batch.observations.clone(),
+            "starts": batch.starts.clone(),
+            "state": batch.initial_policy_state.clone(),
+        }
+        if not previous:
+            return batch
+        with self.precision.autocast(self.device):
+            state = self.policy(previous["observations"], previous["state"], previous["starts"]).state
+        return dataclasses.replace(batch, initial_policy_state=state)
+
+    def get_state(self) -> dict[str, Tensor]:
+        return dict(self._previous)
+
+    def set_state(self, state: dict[str, Tensor]) -> None:
+        self._previous = {name: torch.as_tensor(value).to(self.device) for name, value in state.items()}
 
     def _targets(self, batch: Batch) -> Tensor:
         """Return Q(lambda) targets ``[T, B]``."""

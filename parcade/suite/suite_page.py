@@ -44,7 +44,7 @@ def suite_page(
     ]
     if missing:
         blocks += [Heading("Missing"), _missing_table(plan, missing, failed)]
-    blocks += [Heading("Over all games"), *_aggregates(plan, scores)]
+    blocks += [Heading("Over all games"), *aggregates(plan, scores)]
     if plan.rules.comparable:
         blocks += [Heading("Published scores"), _wins_table(scores)]
     for other in others:
@@ -87,7 +87,7 @@ def _missing_table(plan: Plan, missing: list[Cell], failed: dict[Cell, str]) -> 
     return Table(["run", "reason", "command"], rows, prose=True)
 
 
-def _aggregates(plan: Plan, scores: Scores) -> list[Block]:
+def aggregates(plan: Plan, scores: Scores) -> list[Block]:
     """Aggregates over the games that have scores; intervals need ``FEWEST_SEEDS`` runs of each."""
     games = [game for game in plan.games if game in scores.by_game]
     normalized = scores.normalized(games)

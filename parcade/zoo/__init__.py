@@ -43,7 +43,6 @@ def card(name: str) -> dict[str, Any]:
     """Return the card of an agent.
 
     Keys: ``game``, ``algorithm``, ``frames`` of training, ``command``, ``commit``, ``cpu_seconds``, ``seed``;
-    ``scores``, the result of ``parcade.evaluate.evaluate`` without its list; ``random`` and ``human``, the
-    published scores of random play and of a person (Mnih 2015, Extended Data Table 2).
+    ``scores``, the result of ``parcade.evaluate.evaluate`` without its list.
     """
     return read_json(agent_directory(PREFIX + name) / "card.json")

@@ -194,6 +194,8 @@ def test_prioritised_dueling_dqn_solves_catch(tmp_path):
         ("ppo", {"unroll_length": 16}),
         ("a3c", {"unroll_length": 8, "num_envs": 32}),
         ("impala", {"unroll_length": 8, "unrolls_per_update": 2}),
+        ("pqn", {"unroll_length": 8}),
+        ("pqn", {"unroll_length": 8, "burn_in": True}),
     ],
 )
 def test_an_lstm_remembers_the_cue(tmp_path, algorithm, hyper):

@@ -1,0 +1,203 @@
+"""The plan of the table of scores, as data: what is trained, in which order, next to which published scores.
+
+A section is one table. All its trainings follow one protocol of ``parcade suite``, so scores of different
+protocols never share a table. Sections may share trainings: a training is identified by its command.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+
+from zoo import PPO_FLAGS
+
+from parcade.errors import UsageError
+from parcade.suite.games import game_sets, reference_score
+from parcade.suite.plan import Plan
+
+STEPS = "10M-steps"
+BEST_SEEDS = (11, 12, 13, 14, 15)
+THREE_SEEDS = BEST_SEEDS[:3]
+FIVE_GAMES = ("breakout", "qbert", "beam_rider", "space_invaders", "pong")
+
+
+@dataclass(frozen=True)
+class Section:
+    """One table: its plans, all under one protocol, and columns of published scores.
+
+    ``published`` gives the text of a column by header and by ``GAME`` or ``GAME ALGORITHM``. ``goals`` are
+    scores that the mean over seeds should reach. ``aggregates``: report statistics over all games.
+    """
+
+    name: str
+    title: str
+    note: str
+    plans: tuple[Plan, ...]
+    published: dict[str, dict[str, str]] = field(default_factory=dict)
+    goals: dict[str, float] = field(default_factory=dict)
+    aggregates: bool = False
+
+    def __post_init__(self) -> None:
+        if len(protocols := sorted({plan.protocol for plan in self.plans})) != 1:
+            raise UsageError(
+                f"section {self.name} has protocols {', '.join(protocols)}; a table has exactly one"
+            )
+
+    @property
+    def protocol(self) -> str:
+        """The protocol of every score in the table."""
+        return self.plans[0].protocol
+
+
+# PPO on 42x42 images: the highest score on Breakout after 2 million steps (results/cray), and the smallest
+# median of CPU time to 18 on Pong (results/pong.md).
+BEST = Plan(FIVE_GAMES[:4], BEST_SEEDS, "ppo", STEPS, "null-op-30min", tuple(PPO_FLAGS.split()))
+# Pong's rallies do not depend on one another and its own preset learns fastest; it runs to the end here.
+BEST_PONG = Plan(
+    ("pong",), BEST_SEEDS, "ppo", STEPS, "null-op-30min",
+    ("--preset", "pong_fast", "--target-score", "None", "--checkpoint-seconds", "120"),
+)  # fmt: skip
+
+SMALL_IMAGES = "--image-height 42 --image-width 42 --network fine_cnn"
+CRAY_COMMON = (
+    f"--backend native {SMALL_IMAGES} --precision auto --final-learning-rate 1e-4 --checkpoint-seconds 300"
+)
+CRAY_FLAGS = {
+    "impala": (
+        "--engine serial --num-envs 32 --num-actors 2 --unroll-length 20 --learning-rate 5e-4 "
+        "--trace-lambda 0.95"
+    ),
+    "a2c": (
+        "--num-envs 16 --unroll-length 8 --optimizer adam --learning-rate 4e-4 --normalize-advantages "
+        "--gae-lambda 0.95"
+    ),
+    "ppo": "--num-envs 32 --unroll-length 32 --epochs 3 --num-minibatches 4 --learning-rate 5e-4",
+    "a3c": (
+        "--engine serial --num-envs 32 --num-learners 2 --unroll-length 8 --optimizer adam "
+        "--learning-rate 5e-4 --normalize-advantages --gae-lambda 0.95"
+    ),
+    "apex": (
+        "--engine serial --normalize-input --layer-norm --num-envs 32 --num-actors 2 --unroll-length 8 "
+        "--batch-size 128 --steps-per-update 64 --n-step 5 --learning-rate 5e-4 --target-period 500 "
+        "--epsilon-base 0.1 --replay-capacity 200000 --learning-starts 20000"
+    ),
+}
+CRAY = {
+    algorithm: Plan(
+        game_sets()["cray-4"], (0, 1, 2, 3, 4), algorithm, STEPS, "training",
+        tuple(f"{flags} {CRAY_COMMON}".split()),
+    )
+    for algorithm, flags in CRAY_FLAGS.items()
+}  # fmt: skip
+
+STICKY = dataclasses.replace(BEST, protocol="sticky", seeds=(11,))
+STICKY_PONG = dataclasses.replace(BEST_PONG, protocol="sticky", seeds=(11,))
+ATARI_5 = dataclasses.replace(BEST, games=game_sets()["atari-5"], seeds=THREE_SEEDS)
+
+# The losses and networks are equal; Gorila has two learners with a parameter server of two shards.
+DQN_FLAGS = (
+    f"{SMALL_IMAGES} --hidden 256 --num-envs 8 --n-step 1 --no-double --batch-size 32 "
+    "--replay-capacity 200000 --no-save-replay --learning-starts 10000"
+)
+RIVALS = {
+    "dqn": Plan(FIVE_GAMES, (0,), "dqn", "2h", "null-op", tuple(DQN_FLAGS.split())),
+    "gorila": Plan(
+        FIVE_GAMES, (0,), "gorila", "2h", "null-op",
+        tuple(f"{DQN_FLAGS} --engine ray --num-learners 2 --num-shards 2".split()),
+    ),
+}  # fmt: skip
+
+PUBLISHED = {
+    "published best, mean of 3 seeds": {
+        "pong": "20.49 (PQN)",
+        "beam_rider": "11,161 (PQN with LSTM)",
+        "breakout": "462 (C51)",
+        "qbert": "17,246 (PPO)",
+        "space_invaders": "2,009 (C51)",
+    },
+    "published best single run": {
+        "pong": "20.99 (PPO, SB3 zoo)",
+        "beam_rider": "17,123 (QR-DQN, SB3 zoo)",
+        "breakout": "685 (Rainbow, Tianshou, best epoch)",
+        "qbert": "18,880 (ACER, SB2 zoo)",
+        "space_invaders": "2,482 (FQF, Tianshou, best epoch)",
+    },
+}
+GOALS = {
+    "pong": 20.6, "beam_rider": 11_200.0, "breakout": 470.0, "qbert": 17_400.0, "space_invaders": 2_050.0,
+}  # fmt: skip
+STUDY = {
+    "beam_rider impala": "2,173 (28 min)",
+    "breakout impala": "374 (28 min)",
+    "qbert impala": "1,077 (28 min)",
+    "space_invaders impala": "747 (28 min)",
+    "qbert a2c": "15,101 (96 min); 4,193 on the XC",
+    "qbert ppo": "12,775 (144 min); 6,998 on the XC",
+}
+
+SECTIONS = (
+    Section(
+        "best",
+        "Five games at 10 million steps",
+        "PPO on 42x42 images. The published scores are final means of 100 episodes at 10 million steps under "
+        "the rules of dqn_2015; best epochs are marked.",
+        (BEST, BEST_PONG),
+        PUBLISHED,
+        GOALS,
+    ),
+    Section(
+        "sticky",
+        "The same with sticky actions",
+        "The rules of Machado 2018: sticky actions, all 18 actions, no signal at a lost life.",
+        (STICKY, STICKY_PONG),
+    ),
+    Section(
+        "cray",
+        "The games of Kommaraju 2019",
+        'Next to the scores that "Scalable Reinforcement Learning on Cray XC" reports for 10 million steps. '
+        "Settings and machine differ.",
+        tuple(CRAY.values()),
+        {"Kommaraju 2019": STUDY},
+    ),
+    Section(
+        "atari-5",
+        "Atari-5 at 10 million steps",
+        "The five games of Aitchison 2023, which predict the median of 57 games. Qbert's runs are those of "
+        "the first table.",
+        (ATARI_5,),
+        aggregates=True,
+    ),
+    Section(
+        "gorila",
+        "Gorila against DQN at equal wall clock",
+        "Two hours of wall clock each. Of the 49 games of Nair 2015, Gorila's published score is higher than "
+        "DQN's on 31 with null-op starts, and on 41 with human starts.",
+        tuple(RIVALS.values()),
+        {
+            "published": {
+                f"{game} {which}": f"{reference_score(game, which):,.1f}"
+                for game in FIVE_GAMES
+                for which in RIVALS
+            }
+        },
+    ),
+)
+
+ORDER = (
+    dataclasses.replace(BEST, seeds=BEST_SEEDS[:1]),
+    dataclasses.replace(BEST_PONG, seeds=BEST_SEEDS[:1]),
+    dataclasses.replace(CRAY["impala"], seeds=(0,)),
+    dataclasses.replace(BEST, seeds=BEST_SEEDS[1:]),
+    dataclasses.replace(BEST_PONG, seeds=BEST_SEEDS[1:]),
+    *(dataclasses.replace(plan, seeds=(0,)) for plan in CRAY.values()),
+    STICKY,
+    STICKY_PONG,
+    ATARI_5,
+    *RIVALS.values(),
+    *(dataclasses.replace(plan, seeds=plan.seeds[1:]) for plan in CRAY.values()),
+)
+"""What is trained first. A training that occurs twice runs once."""
+
+LEARNERS = (1, 2, 4, 8)
+SPEEDUP = "python benchmarks/async_speedup.py --game pong --learners"
+"""The command, with a number of learners, of the frames to a greedy score on Pong; see async_speedup.py."""

@@ -1,0 +1,136 @@
+"""The results that fill the table of scores, wherever they are stored, and which cell each of them fills."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from parcade.config.train import TrainConfig
+from parcade.flags import parse_training
+from parcade.suite.plan import Cell, Plan
+from parcade.zoo import agent_names, card
+
+RESULTS = Path(__file__).resolve().parent / "results"
+STORED = RESULTS / "scores.jsonl"
+ZOO_PROTOCOL = "null-op-30min"
+"""``benchmarks/zoo.py`` scores agents by these rules: 100 unseen episodes, null-op starts, 30 minutes."""
+FEWEST_FRAMES = 0.99
+"""Share of its frames after which a training counts as complete."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """A result: the score of one training under one protocol. Times are in seconds, None if unknown."""
+
+    command: str
+    protocol: str
+    score: float
+    frames: int
+    wall_seconds: float | None
+    cpu_seconds: float | None
+    commit: str
+    machine: dict[str, Any]
+    curve: dict[str, list[float]] | None = None
+
+
+@dataclass(frozen=True)
+class Training:
+    """What a command trains. Two commands with equal trainings differ at most in length and bookkeeping."""
+
+    game: str
+    algorithm: str
+    engine: str
+    seed: int
+    hyper: Any
+    env: Any
+    topology: Any
+
+
+def training_of(config: TrainConfig) -> Training:
+    run = config.run
+    return Training(
+        config.game, run.algorithm, run.engine, run.seed, config.hyper, config.env, config.topology
+    )
+
+
+@functools.cache
+def parsed(command: str) -> TrainConfig:
+    """Return the config of ``parcade train ...``. Errors: UsageError, as the command itself would give."""
+    return parse_training(command.split()[2:])
+
+
+def command_of(plan: Plan, cell: Cell) -> str:
+    """Return the command of a cell as a user would type it."""
+    return " ".join(["parcade", *plan.command(cell)])
+
+
+def asked_of(plan: Plan, cell: Cell) -> TrainConfig:
+    """Return the config of a cell. Parsing takes 0.1 s, so the seeds of a game share one config."""
+    config = parsed(command_of(plan, Cell(cell.game, 0)))
+    return dataclasses.replace(config, run=dataclasses.replace(config.run, seed=cell.seed))
+
+
+def stored_records() -> list[Record]:
+    """Return the results this script has stored."""
+    lines = STORED.read_text().splitlines() if STORED.exists() else []
+    return [Record(**json.loads(line)) for line in lines]
+
+
+def zoo_records() -> list[Record]:
+    """Return the scores of the agents in the package."""
+    cards = [card(name) for name in agent_names()]
+    return [
+        Record(
+            row["command"], ZOO_PROTOCOL, row["scores"]["score_mean"], row["frames"],
+            row.get("wall_seconds"), row["cpu_seconds"], row["commit"], row["machine"],
+        )
+        for row in cards
+    ]  # fmt: skip
+
+
+def cray_records() -> list[Record]:
+    """Return the results in ``benchmarks/results/cray``, which are scores of the training itself."""
+    rows = [json.loads(path.read_text()) for path in sorted((RESULTS / "cray").glob("*.json"))]
+    return [
+        Record(
+            row["command"], "training", row["score_mean"], row["frames"],
+            row["wall_seconds"], row["cpu_seconds"], row["commit"], row["machine"],
+        )
+        for row in rows
+    ]  # fmt: skip
+
+
+def all_records() -> list[Record]:
+    """Return every result, this script's own first."""
+    return [*stored_records(), *zoo_records(), *cray_records()]
+
+
+def is_complete(frames: int, config: TrainConfig, asked: TrainConfig) -> bool:
+    """Return whether a run of ``frames`` with this config is as long as ``asked``."""
+    if asked.run.time_limit:
+        return config.run.time_limit == asked.run.time_limit
+    return frames >= FEWEST_FRAMES * asked.run.total_frames
+
+
+def find(plan: Plan, cell: Cell, records: list[Record]) -> tuple[Record | None, Record | None]:
+    """Return a cell's result, and the longest one of a shorter training; each may be None.
+
+    A result of another protocol is neither.
+    """
+    asked = asked_of(plan, cell)
+    training = training_of(asked)
+    same = [
+        record
+        for record in records
+        if record.protocol == plan.protocol and training_of(parsed(record.command)) == training
+    ]
+    complete = [record for record in same if is_complete(record.frames, parsed(record.command), asked)]
+    shorter = [record for record in same if record not in complete]
+    return (
+        next(iter(complete), None),
+        max(shorter, key=lambda record: record.frames, default=None),
+    )
