@@ -27,6 +27,7 @@ from .state import (
     TERMINAL,
     VERSION,
     allocate,
+    with_all_words,
 )
 from .state_check import check_rows
 
@@ -207,6 +208,7 @@ class Arcade:
 
         Errors: ValueError for another version or ROM, for wrong shapes and for invalid contents.
         """
+        saved = with_all_words(saved)
         check_saved(saved, {name: array[consoles] for name, array in self.arrays.items()}, self.machine)
         for name, array in self.arrays.items():
             array[consoles] = saved[name]

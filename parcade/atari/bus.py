@@ -14,7 +14,7 @@ WSYNC, VSYNC and the length of a frame, the paddle capacitors, and reads of coll
 
 import numpy as np
 
-from . import cartridge, riot, tia, tia_writes
+from . import cartridge, riot, tia, tia_log, tia_writes
 from .jit import CHIPS, inlined, separate, stand_alone
 from .state import (
     BUS,
@@ -31,6 +31,7 @@ from .state import (
     LOG_BASE,
     LOG_CAPACITY,
     LOG_COUNT,
+    LOG_OPEN,
     LOG_SLOT,
     LOGS,
     T_COLLISIONS,
@@ -46,7 +47,7 @@ LOG_SPAN_CYCLES = 1 << 17  # an entry is cycles << 14 | register << 8 | value an
 
 @inlined
 def _log(s, screen, register, value):
-    """Log a TIA access at the current cycle."""
+    """Log a TIA access at the current cycle. One that changes nothing leaves its place to the next."""
     count = np.int64(s[LOG_COUNT])
     cycle = np.int64(s[CYCLES]) - np.int64(s[LOG_BASE])
     if count >= LOG_CAPACITY or cycle >= LOG_SPAN_CYCLES:
@@ -55,7 +56,9 @@ def _log(s, screen, register, value):
         count = np.int64(0)
         cycle = np.int64(0)
     s[LOGS + np.int64(s[LOG_SLOT]) * LOG_CAPACITY + count] = cycle << 14 | register << 8 | value
-    s[LOG_COUNT] = count + 1
+    news = tia_log.is_news(s, register, value)
+    s[LOG_COUNT] = count + news
+    s[LOG_OPEN] = 1 - news
 
 
 @inlined

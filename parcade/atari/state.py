@@ -187,7 +187,14 @@ TIA_WORDS = 52
 TIA_SNAPSHOTS = TIA + TIA_WORDS  # 3 blocks: TIA registers at the start of each slot's frame
 LOG_CAPACITY = 2048
 LOGS = TIA_SNAPSHOTS + 3 * TIA_WORDS  # 3 logs, one per slot
-ROW_WORDS = LOGS + 3 * LOG_CAPACITY
+
+# --- what needs an entry in the log (tia_log.py) ------------------------------------------------------------
+WRITTEN = LOGS + 3 * LOG_CAPACITY  # 64 words: the value last written to each TIA register; 0 if not known
+LOG_OPEN = (
+    WRITTEN + 64
+)  # the last access needs no entry; it is at LOG_COUNT, where the next one overwrites it
+ROW_WORDS = LOG_OPEN + 1
+FIRST_ROW_WORDS = WRITTEN  # of states saved before these words existed
 
 # --- memory -------------------------------------------------------------------------------------------------
 RAM_BYTES = 128  # RIOT RAM
@@ -208,6 +215,14 @@ def allocate(num_consoles: int, height: int) -> dict[str, np.ndarray]:
         "screen": np.zeros((num_consoles, 2 * height * LINE_WORDS), np.uint64),
         "random": np.zeros((num_consoles, 3, 625), np.uint32),
     }
+
+
+def with_all_words(saved: dict[str, np.ndarray], name: str = "state") -> dict[str, np.ndarray]:
+    """Return saved arrays with all words of `state`, here called `name`: those added since are 0."""
+    rows = saved.get(name)
+    if not isinstance(rows, np.ndarray) or rows.ndim != 2 or rows.shape[1] != FIRST_ROW_WORDS:
+        return saved
+    return {**saved, name: np.pad(rows, ((0, 0), (0, ROW_WORDS - FIRST_ROW_WORDS)))}
 
 
 def bytes_per_console(height: int) -> int:

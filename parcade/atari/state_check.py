@@ -81,6 +81,7 @@ def _bounds(machine: Machine) -> tuple[np.ndarray, np.ndarray]:
         for word, range_ in _tia_ranges(machine.height).items():
             bounds[:, first + word] = range_
     bounds[0, st.LOGS :] = 0
+    bounds[1, st.LOG_OPEN] = 1
     return bounds[0], bounds[1]
 
 

@@ -28,6 +28,7 @@ from .state import (
     LOG_CAPACITY,
     LOG_COUNT,
     LOG_DONE,
+    LOG_OPEN,
     LOG_SLOT,
     LOGS,
     OBSERVED,
@@ -71,7 +72,7 @@ from .tia_collisions import (
     overlaps,
 )
 from .tia_drawing import copy_line_above, draw_blank, draw_span
-from .tia_log import is_due, next_news, time_of
+from .tia_log import close_log, forget, is_due, next_news, time_of
 from .tia_masks import (
     DIRTY_BL,
     DIRTY_M0,
@@ -115,9 +116,10 @@ COMB_END = BLANK_CLOCKS + 8  # clock of a line at which an HMOVE blank ("comb") 
 
 
 @inlined
-def _combs_ended(clocks):
-    """Return how many combs may have ended in the first `clocks` of the visible area."""
-    return (clocks + LINE_CLOCKS - COMB_END) // LINE_CLOCKS
+def _comb_ended(since, now):
+    """Return whether a comb has ended between two clocks of the visible area."""
+    before_end = LINE_CLOCKS - COMB_END
+    return (now + before_end) // LINE_CLOCKS > (since + before_end) // LINE_CLOCKS
 
 
 @separate(
@@ -190,7 +192,7 @@ def run(s, screen, t, log, begin, end, base, last_clock, comb_allowed, live, dra
         elif start <= target and last < target and last < stop and (unseen < target or not is_write):
             target = min(target, stop)
             if unseen > last:
-                if comb and _combs_ended(unseen - start) > _combs_ended(max(last, comb_since) - start):
+                if comb and _comb_ended(max(last, comb_since) - start, unseen - start):
                     comb = False
                     r[T_COMB] = 0
                 # If `last` is exactly at the end of a line, that line is not finished yet.
@@ -297,6 +299,8 @@ def run(s, screen, t, log, begin, end, base, last_clock, comb_allowed, live, dra
                 changes = store(r, reg, entry & 0xFF)
             else:
                 clock = 3 * ((entry >> 14) + base)
+                if reg == HMOVE and comb and _comb_ended(max(last, comb_since) - start, unseen - start):
+                    r[T_COMB] = 0  # this HMOVE may begin none
                 changes = apply(
                     r, reg, entry & 0xFF, clock, (clock - frame_start) % LINE_CLOCKS, comb_allowed
                 )
@@ -336,6 +340,7 @@ def reset(s, screen):
     for slot in range(3):
         s[SLOT_DRAWN + slot] = DRAWN
         s[SLOT_COUNT + slot] = 0
+    forget(s)
     s[LOG_COUNT] = 0
     s[LOG_DONE] = 0
     s[LOG_BASE] = 0
@@ -355,6 +360,7 @@ def start_frame(s, cycles, colour_loss):
     s[LOG_SLOT] = (s[LOG_SLOT] + 1) % 3
     s[PICTURE] ^= 1
     s[LOG_COUNT] = 0
+    s[LOG_OPEN] = 0
     s[LOG_DONE] = 0
     s[LOG_BASE] = 0
     start = np.int64(s[FRAME_START]) + LINE_CLOCKS * np.int64(s[ROM_YSTART])
@@ -413,7 +419,7 @@ def serve(s, screen, request):
     stand_alone()
     slot = np.int64(s[LOG_SLOT])
     two_ago = (slot + 1) % 3
-    count = np.int64(s[LOG_COUNT])
+    count = close_log(s)
     status = s[SLOT_DRAWN + slot]
     has_pictures = len(screen) > 0
     comb_allowed = s[ROM_HMOVE_BLANKS] != 0

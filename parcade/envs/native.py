@@ -226,11 +226,15 @@ class NativeVectorEnv(Checked, VectorEnv):
         Errors: UsageError if the state has another game or size, or if a value is out of range.
         """
         arrays = self._state_arrays()
+        from parcade.atari.state import with_all_words
+        from parcade.atari.state_check import check_rows
+
+        if isinstance(state, dict):
+            state = with_all_words(state, "console.state")
         taken = {
             name: saved.view(arrays[name].dtype) if saved.dtype.itemsize == arrays[name].itemsize else saved
             for name, saved in self.check_state(state, arrays).items()
         }
-        from parcade.atari.state_check import check_rows
 
         try:
             rows = part_of(taken, "console.")

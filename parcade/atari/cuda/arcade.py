@@ -21,6 +21,7 @@ from ..state import (
     PRESSED_SELECT,
     TERMINAL,
     VERSION,
+    with_all_words,
 )
 from . import arcade_kernels, engine, layout
 from .games import game_on, threads_for
@@ -169,6 +170,7 @@ class DeviceArcade(Arcade):
     def set_state(self, saved: dict[str, np.ndarray], consoles: np.ndarray | slice = slice(None)) -> None:
         """Like `Arcade.set_state`; accepts a state saved on the CPU or on a GPU."""
         rows = self._fetched_rows()
+        saved = with_all_words(saved)
         check_saved(saved, {name: array[consoles] for name, array in rows.items()}, self.machine)
         settled = rows_from_device(rows_to_device(saved))
         for name, array in rows.items():

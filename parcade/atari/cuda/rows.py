@@ -7,7 +7,7 @@ LASTING_WORDS words of the row persist: word i of console e is ``registers[i, e]
 
 import numpy as np
 
-from .. import tia
+from .. import tia, tia_log
 from ..jit import inlined, kernel, stand_alone
 from ..state import (
     DIFFICULTY,
@@ -48,6 +48,7 @@ def settle(s, screen):
 @inlined
 def load(e, s, ram, consoles):
     """Load console `e` into scratch. Log slots are marked as drawn, since no logs of earlier frames exist."""
+    tia_log.forget(s)
     for i in range(RULE_STACK):
         s[i] = consoles.registers[i, e]
     for i in range(TIA_WORDS):
@@ -73,6 +74,7 @@ def store(e, s, ram, consoles):
 @inlined
 def power_on(e, s, ram, game, consoles):
     """Load the power-on state into scratch; keep the mode and difficulty of console `e`."""
+    tia_log.forget(s)
     for i in range(RULE_STACK):
         s[i] = game.powered[i]
     for i in range(TIA_WORDS):

@@ -24,6 +24,7 @@ from ..state import (
     MODE,
     ROW_WORDS,
     STICKY_THRESHOLD,
+    with_all_words,
 )
 from ..state_check import check_rows
 from ..vector import VectorConsoles
@@ -258,6 +259,7 @@ class DeviceConsoles:
             "elapsed": ((n,), np.int32),
         }
         taken = {}
+        state = with_all_words(state, "console.state")
         for name, (shape, dtype) in expected.items():
             saved = state.get(name)
             # Unsigned integers may have been saved as signed integers.

@@ -17,7 +17,6 @@ from ..state import (
     IN_INPT4,
     IN_SWCHA,
     IN_SWCHB,
-    LOG_CAPACITY,
     RIOT_DDRA,
     RIOT_READ_CYCLE,
     RIOT_READ_FLAG,
@@ -28,65 +27,27 @@ from ..state import (
     TIA,
     VSYNC_FINISH,
 )
+from ..tia_writes import HMCLR, VBLANK, VSYNC, WSYNC
 from .dpc_accesses import READS as FETCHER_READS
 from .dpc_accesses import WRITES as FETCHER_WRITES
-from .dpc_accesses import DpcAccesses
-from .rom_image import Image, Instruction
+from .log_accesses import LogAccesses
+from .rom_image import Image
 
 WITH_RAM = (cartridge.F8SC, cartridge.F6SC)
 WRITE_PORT, READ_PORT = 0x1000, 0x1080  # of a cartridge's 128 bytes of RAM
-VSYNC, VBLANK, WSYNC = 0x00, 0x01, 0x02
-READ_ENTRY = 0x3F << 8  # log entry of a read
 # Status of machine code: why it returns, or ENDED for a console that only takes part in meetings; see
 # `recompiler.py`.
 GOING, INTERPRET, LATCH, ENDED = 0, 1, 2, 3
 INDEX = {"zpx": "X", "zpy": "Y", "absx": "X", "absy": "Y"}
 
 
-class Accesses(DpcAccesses):
+class Accesses(LogAccesses):
     """Generate the reads and writes of instructions; `now` is the instruction being translated."""
 
     def __init__(self, image: Image) -> None:
         super().__init__()
         self.image = image
-        self.now: Instruction | None = None
-        self.leaves = False  # the current instruction has an exit to the interpreter
-        self.extra: int | str = 0  # its page-crossing cycle
         self.may_read_latch = False  # through an address known only at run time
-
-    def leave_if(self, condition: str) -> None:
-        """Exit to the interpreter before the current instruction if the condition holds."""
-        on = self.fresh("c")
-        self.leaves = True
-        self.line(f"br i1 {condition}, label %x{self.now.name}, label %{on}, !prof !0")
-        self.label(on)
-
-    def leave(self) -> None:
-        """Exit to the interpreter before the current instruction."""
-        self.leaves = True
-        self.line(f"br label %x{self.now.name}")
-
-    def end_cycle(self) -> str:
-        """Return the cycle that the instruction's accesses see, including the page-crossing cycle."""
-        end = self.op("add", self.get("CYCLES"), self.now.opcode.cycles)
-        return end if self.extra == 0 else self.op("add", end, self.extra)
-
-    def log(self, entry: int | str) -> None:
-        """Log a TIA access; `entry` is register << 8 | value.
-
-        Exit if the log is full or the frame too long.
-        """
-        end = self.end_cycle()
-        count = self.get("COUNT")
-        late = self.test("sgt", end, "%last_cycle")
-        full = self.test("sge", count, LOG_CAPACITY)
-        self.leave_if(self.value(f"or i1 {late}, {full}"))
-        time = self.op("shl", self.op("sub", end, "%base"), 14)
-        index = self.value(f"zext i32 {count} to i64")
-        kind = self.pointers["s"]
-        at = self.value(f"getelementptr i32, {kind} %log, i64 {index}")
-        self.line(f"store i32 {self.op('or', time, entry)}, {kind} {at}")
-        self.put("COUNT", self.op("add", count, 1))
 
     def is_ram(self, address: str) -> str:
         return self.test("eq", self.op("and", address, 0x1280), 0x80)
@@ -138,7 +99,7 @@ class Accesses(DpcAccesses):
             self.label(on)
             no_tia = "false"
         self.leave_if(self.value(f"or i1 {no_tia}, {self.test('ugt', register, 5)}"))
-        self.log(READ_ENTRY)
+        self.log_read()
         return self.op("or", self.input(register), self.noise())
 
     def noise(self) -> int | str:
@@ -156,7 +117,7 @@ class Accesses(DpcAccesses):
 
     def ask_for_latch(self) -> None:
         """Log the read of a collision latch and return so that the TIA catches up; `resume` continues."""
-        self.log(READ_ENTRY)
+        self.log_read()
         self.stop(self.now.pc, LATCH)
 
     def latch(self, address: int | str) -> str:
@@ -240,7 +201,7 @@ class Accesses(DpcAccesses):
                 else self.byte("memory", CART_RAM + (address & 0x7F))
             )
         if address & 0x80 == 0:
-            self.log(READ_ENTRY)
+            self.log_read()
             register = address & 0x0F
             return self.op("or", self.input(register - 8), self.noise()) if register < 14 else self.noise()
         if address & 0x200 == 0:
@@ -376,7 +337,7 @@ class Accesses(DpcAccesses):
             off = self.test("eq", self.op("and", value, 2), 0)
             self.leave_if(self.value(f"and i1 {off}, {self.test('sge', clock, finish)}"))
             finish = self.value(f"select i1 {off}, i32 {finish}, i32 {self.op('add', clock, 228)}")
-        self.log(self.op("or", value, register << 8))
+        self.log_write(register, value)
         if register == VSYNC:
             self.put_word(VSYNC_FINISH, finish)
         elif register == VBLANK:
@@ -416,5 +377,6 @@ class Accesses(DpcAccesses):
         """Write to the TIA; exit if the address is not in the TIA or if the write affects the 6507."""
         register = self.op("and", address, 0x3F)
         no_tia = self.test("ne", self.op("and", address, 0x1080), 0)
-        self.leave_if(self.value(f"or i1 {no_tia}, {self.test('ule', register, WSYNC)}"))
-        self.log(self.op("or", self.op("shl", register, 8), value))
+        unknown = self.value(f"or i1 {self.test('ule', register, WSYNC)}, {self.test('eq', register, HMCLR)}")
+        self.leave_if(self.value(f"or i1 {no_tia}, {unknown}"))
+        self.log_write_to_any(register, value)

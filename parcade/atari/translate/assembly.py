@@ -76,7 +76,8 @@ class Assembly:
         kind = self.pointers["s"]
         return self.value(f"load i32, {kind} {self.value(f'getelementptr i32, {kind} %s, i64 {index}')}")
 
-    def put_word(self, index: int, value: int | str) -> None:
+    def put_word(self, index: int | str, value: int | str) -> None:
+        index = self.value(f"zext i32 {index} to i64") if isinstance(index, str) else index
         kind = self.pointers["s"]
         self.line(f"store i32 {value}, {kind} {self.value(f'getelementptr i32, {kind} %s, i64 {index}')}")
 

@@ -13,6 +13,7 @@ from ..state import (
     CPU_Y,
     CYCLES,
     LOG_COUNT,
+    LOG_OPEN,
 )
 from .accesses import INTERPRET
 from .idle_loops import IdleLoops
@@ -20,7 +21,7 @@ from .rom_image import Image, Instruction
 
 REGISTERS = {
     "A": CPU_A, "X": CPU_X, "Y": CPU_Y, "SP": CPU_SP, "PC": CPU_PC, "NZ": CPU_NZ, "C": CPU_C, "V": CPU_V,
-    "D": CPU_D, "CYCLES": CYCLES, "COUNT": LOG_COUNT,
+    "D": CPU_D, "CYCLES": CYCLES, "COUNT": LOG_COUNT, "OPEN": LOG_OPEN,
 }  # fmt: skip
 
 

@@ -2,7 +2,6 @@
 
 from .. import cartridge
 from ..state import CPU_I, LOG_CAPACITY
-from .accesses import READ_ENTRY
 from .operations import Operations
 
 IRQ_VECTOR = 0xFFFE
@@ -135,8 +134,8 @@ class Stack(Operations):
         self.leave_if(self.test("ugt", register, 6))
         # Exit unless the log has space for both reads.
         self.leave_if(self.test("sge", self.get("COUNT"), LOG_CAPACITY - 1))
-        self.log(READ_ENTRY)
-        self.log(READ_ENTRY)
+        self.log_read()
+        self.log_read()
         register = self.op("add", register, 1)
         driven = self.value(f"select i1 {self.test('ult', register, 6)}, i32 {self.input(register)}, i32 0")
         return self.op("or", driven, 0x68 & 0x3F)
