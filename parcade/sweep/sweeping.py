@@ -1,0 +1,116 @@
+"""A sweep from its first trial to its confirmed settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from parcade.cluster.signals import StopRequest
+from parcade.config import TopologyConfig
+from parcade.errors import UsageError
+from parcade.machine import available_cores
+from parcade.sweep.plan import SweepPlan
+from parcade.sweep.search import make_search
+from parcade.sweep.trials import Stage, Trial, best_first, read_trials
+from parcade.topology.ray_engine import RayEngine
+
+
+class Room(NamedTuple):
+    """Where trials run: address of a Ray cluster, trials at once (0: by the cores) and GPUs per trial."""
+
+    address: str
+    at_once: int
+    gpus: float
+
+
+def run_sweep(folder: Path, plan: SweepPlan, room: Room, say: Callable[[str], None]) -> None:
+    """Run the trials that are missing, then confirm the best ones.
+
+    A first signal of ``stop_signals`` lets the trainings save a checkpoint and stop; then KeyboardInterrupt.
+    Errors: UsageError when no cluster answers or a trial fits on none of its nodes.
+    """
+    if not (_new_numbers(folder, plan) or _to_continue(folder) or _to_confirm(folder, plan)):
+        return
+    most_cpus = max(len(plan.seeds), len(plan.fresh_seeds) if plan.confirm else 0)
+    local_at_once = room.at_once or max(1, available_cores() // len(plan.seeds))
+    per_trial = {"CPU": float(most_cpus), **({"GPU": room.gpus} if room.gpus else {})}
+    here = {**per_trial, "CPU": float(max(most_cpus, local_at_once * len(plan.seeds)))}
+    engine = RayEngine(TopologyConfig(address=room.address), per_trial if room.address else here)
+    try:
+        cpus = _check_a_node_fits(per_trial)
+        with StopRequest(None) as stop:
+            for stage in ("trials", "confirmations"):
+                seeds = plan.seeds if stage == "trials" else plan.fresh_seeds
+                at_once = room.at_once if room.at_once and stage == "trials" else max(1, cpus // len(seeds))
+                _run_stage(folder, plan, stage, at_once, room.gpus, stop.requested, say)
+                if stop.requested():
+                    raise KeyboardInterrupt
+    finally:
+        engine.close()
+
+
+def _new_numbers(folder: Path, plan: SweepPlan) -> list[int]:
+    """Return the numbers of the trials that have not started."""
+    known = {trial.number for trial in read_trials(folder, "trials")}
+    return [number for number in range(plan.trials) if number not in known]
+
+
+def _to_continue(folder: Path) -> list[Trial]:
+    """Return the trials that have started and are not over."""
+    return [trial for trial in read_trials(folder, "trials") if not trial.is_over]
+
+
+def _to_confirm(folder: Path, plan: SweepPlan) -> list[Trial]:
+    """Return the best trials, as trials with fresh seeds, without those that are confirmed already."""
+    finished = [trial for trial in read_trials(folder, "trials") if trial.state == "finished"]
+    best = best_first(finished, plan.goal)[: plan.confirm]
+    over = [(trial.number, trial.seeds) for trial in read_trials(folder, "confirmations") if trial.is_over]
+    again = [Trial(trial.number, trial.settings, plan.fresh_seeds) for trial in best]
+    return [trial for trial in again if (trial.number, trial.seeds) not in over]
+
+
+def _check_a_node_fits(per_trial: dict[str, float]) -> int:
+    """Check that a trial fits on a node, since Ray would wait forever; return the CPUs of the cluster.
+
+    Errors: UsageError.
+    """
+    import ray
+
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    for kind, amount in per_trial.items():
+        most = max(node.get(kind, 0.0) for node in nodes)
+        if amount > most:
+            raise UsageError(
+                f"a trial reserves {amount:g} {kind}s on one node, the largest has {most:g}; use fewer "
+                "seeds, or a cluster with larger nodes"
+            )
+    return int(sum(node.get("CPU", 0.0) for node in nodes))
+
+
+def _run_stage(
+    folder: Path,
+    plan: SweepPlan,
+    stage: Stage,
+    at_once: int,
+    gpus: float,
+    is_stopping: Callable[[], bool],
+    say: Callable[[str], None],
+) -> None:
+    """Run the trials of a stage that are not over."""
+    from parcade.sweep.tuning import Ledger, make_asha, run_trials
+
+    over = [trial for trial in read_trials(folder, "trials") if trial.is_over]
+    if stage == "trials":
+        first, numbers, seeds = _to_continue(folder), _new_numbers(folder, plan), plan.seeds
+    else:
+        first, numbers, seeds = _to_confirm(folder, plan), [], plan.fresh_seeds
+    if not first and not numbers:
+        return
+    ledger = Ledger(
+        plan, folder, stage, first, search=make_search(plan, over), numbers=numbers,
+        is_stopping=is_stopping, say=say,
+    )  # fmt: skip
+    scheduler = make_asha(plan, over) if stage == "trials" and plan.scheduler == "asha" else None
+    resources = {"CPU": len(seeds), **({"GPU": gpus} if gpus else {})}
+    run_trials(ledger, scheduler, folder, resources=resources, at_once=at_once, is_stopping=is_stopping)
