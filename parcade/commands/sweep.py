@@ -151,7 +151,8 @@ def _report(folder: Path) -> int:
     """Write and print the report; return 1 if a trial has failed."""
     from parcade.report.page import write_page
     from parcade.sweep.plan import read_sweep
-    from parcade.sweep.sweep_page import draw, sweep_page, write_csv
+    from parcade.sweep.sweep_page import sweep_page, write_csv
+    from parcade.sweep.sweep_plot import draw
     from parcade.sweep.trials import read_trials
 
     plan = read_sweep(folder)

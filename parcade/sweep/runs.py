@@ -95,6 +95,7 @@ class _Process:
         return self._reports
 
     def ask_to_stop(self) -> None:
+        """Request a checkpoint and the end, if the process is running."""
         if self.process is not None and self.process.poll() is None:
             self.process.terminate()
 
@@ -134,6 +135,8 @@ class TrialRuns:
                 return False
             time.sleep(POLL_SECONDS)
         self.values.append(value)
+        if len(self.values) == CHECKS:
+            self._end(GRACE_SECONDS)  # result.json is written shortly before a process ends
         if len(self.values) == CHECKS and value is None:
             raise Failed("no episode has ended in any training; use a longer --budget")
         return True
@@ -153,9 +156,13 @@ class TrialRuns:
         return statistics.fmean(known) if len(known) == len(values) else None
 
     def stop(self) -> None:
-        """Let the trainings save and stop; kill those that take too long."""
+        """Let the trainings save and stop."""
         for each in self._processes:
             each.ask_to_stop()
-        end = time.monotonic() + GRACE_SECONDS
+        self._end(GRACE_SECONDS)
+
+    def _end(self, seconds: float) -> None:
+        """Wait for the processes, and kill those that take too long."""
+        end = time.monotonic() + seconds
         for each in self._processes:
             each.end(end - time.monotonic())

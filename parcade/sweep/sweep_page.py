@@ -11,15 +11,10 @@ from typing import Any
 import numpy as np
 
 from parcade.report.page import Block, Heading, Image, Page, Table, Text
-from parcade.report.plots import figure_in
 from parcade.sweep.importance import FEWEST_TRIALS, Importance, importances
 from parcade.sweep.objective import CHECKS
 from parcade.sweep.plan import SweepPlan
-from parcade.sweep.space import Choice
-from parcade.sweep.trials import Trial, best_first, results_of
-
-PICTURE = "sweep.png"
-COLOURS = {"finished": "tab:blue", "stopped": "tab:orange"}
+from parcade.sweep.trials import Trial, best_first, efficient_trials, measured, results_of
 
 
 def sweep_page(
@@ -65,32 +60,43 @@ def _best(plan: SweepPlan, ordered: list[Trial], confirmed: list[Trial]) -> list
     finished = [trial for trial in ordered if trial.state == "finished"]
     if not finished:
         return [Text("No trial has finished.")]
-    again = best_first([trial for trial in confirmed if trial.state == "finished"], plan.goal)
-    best, blocks = finished[0], []
+    again = _confirmations(plan, finished, confirmed)
     if again:
-        best = again[0]
-        searched = {trial.number: trial for trial in finished}
+        best = again[0][0]
         rows = [
-            [
-                str(trial.number), _number(searched[trial.number].value), _number(trial.value),
-                ", ".join(map(str, trial.seeds)), _settings(trial),
-            ]
-            for trial in again if trial.number in searched
-        ]  # fmt: skip
-        headers = ["trial", "in the search", "with fresh seeds", "fresh seeds", "settings"]
-        blocks = [
-            Table(headers, rows),
-            Text(
-                "The search picks the best of many noisy values, so its own value of the winner is too good "
-                "on average. The values with fresh seeds are not: quote these."
-            ),
+            [str(trial.number), _number(trial.value), _number(mean), _listed(by_seed), _settings(trial)]
+            for trial, mean, by_seed in again
         ]
+        table = Table(["trial", "in the search", "with fresh seeds", "each fresh seed", "settings"], rows)
+        note = (
+            "The search picks the best of many noisy values, so its own value of the winner is too good on "
+            "average. The means with fresh seeds are free of that choice; quote these."
+        )
     else:
-        blocks = [
-            Text("Not confirmed with fresh seeds: the value below is too good on average (--confirm 3).")
-        ]
-        blocks.append(Table(["trial", plan.goal.label], [[str(best.number), _number(best.value)]]))
-    return [*blocks, Text(f"Train with the best settings: {_command(plan, best)}")]
+        best = finished[0]
+        table = Table(["trial", plan.goal.label], [[str(best.number), _number(best.value)]])
+        note = "Not confirmed with fresh seeds, so this value is too good on average; use --confirm 3."
+    return [table, Text(note), Text(f"Train with the best settings: {_command(plan, best)}")]
+
+
+def _confirmations(
+    plan: SweepPlan, finished: list[Trial], confirmed: list[Trial]
+) -> list[tuple[Trial, float, dict[int, float]]]:
+    """Return the confirmed trials, the best first, with their means and their values by fresh seed."""
+    found = []
+    for trial in finished:
+        by_seed = {
+            again.seeds[0]: again.value
+            for again in confirmed
+            if again.number == trial.number and again.state == "finished" and again.value is not None
+        }
+        if by_seed:
+            found.append((trial, statistics.fmean(by_seed.values()), by_seed))
+    return sorted(found, key=lambda each: each[1], reverse=plan.goal.mode == "max")
+
+
+def _listed(by_seed: dict[int, float]) -> str:
+    return ", ".join(f"{seed}: {_number(value)}" for seed, value in sorted(by_seed.items()))
 
 
 def _command(plan: SweepPlan, trial: Trial) -> str:
@@ -131,127 +137,33 @@ def _distribution(plan: SweepPlan, trials: list[Trial]) -> list[Block]:
 
 
 def _trials_table(folder: Path, plan: SweepPlan, ordered: list[Trial]) -> Table:
-    best = pareto(folder, ordered)
+    cheapest = efficient_trials(folder, ordered)
     rows = []
     for trial in ordered:
-        row = _row(folder, trial)
+        row = measured(folder, trial)
         rows.append([
-            str(trial.number), trial.state, f"{trial.share:.0%}", _number(trial.value), _number(row["score"]),
-            _number(row["cpu_seconds"]), "yes" if trial.number in best else "",
+            str(trial.number), trial.state, f"{trial.share:.0%}", _number(trial.value),
+            _number(row["score_mean"]), _number(row["cpu_seconds"]), "yes" if trial.number in cheapest else "",
             *(_number(trial.settings[name]) for name in plan.axes),
         ])  # fmt: skip
     headers = ["trial", "state", "of budget", "objective", "score", "CPU s", "efficient", *plan.axes]
     return Table(headers, rows)
 
 
-def _row(folder: Path, trial: Trial) -> dict[str, Any]:
-    """Return score, CPU seconds and wall-clock seconds of a trial: means over its seeds."""
-    results = results_of(folder, trial)
-    row: dict[str, Any] = {}
-    for name, key in (
-        ("score", "score_mean"),
-        ("cpu_seconds", "cpu_seconds"),
-        ("wall_seconds", "wall_seconds"),
-    ):
-        known = [result[key] for result in results if result[key] is not None]
-        row[name] = statistics.fmean(known) if known and len(known) == len(trial.seeds) else None
-    return row
-
-
-def pareto(folder: Path, trials: list[Trial]) -> set[int]:
-    """Return the numbers of finished trials than which none is cheaper in CPU time and at least as good."""
-    points = [(trial.number, _row(folder, trial)) for trial in trials if trial.state == "finished"]
-    costs = [(n, row["cpu_seconds"], row["score"]) for n, row in points if None not in row.values()]
-    front, best = set(), -np.inf
-    for number, _, score in sorted(costs, key=lambda each: (each[1], -each[2])):
-        if score > best:
-            front.add(number)
-            best = score
-    return front
-
-
 def write_csv(folder: Path, plan: SweepPlan, trials: list[Trial]) -> None:
     """Write ``trials.csv`` with one row per trial of the search."""
     with open(folder / "trials.csv", "w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        columns = ["score", "cpu_seconds", "wall_seconds"]
+        columns = ["score_mean", "cpu_seconds", "wall_seconds"]
         writer.writerow(["trial", "state", "share", "objective", *columns, "seeds", *plan.axes, "reason"])
         for trial in trials:
-            row = _row(folder, trial)
+            row = measured(folder, trial)
             settings = [trial.settings[name] for name in plan.axes]
             seeds = " ".join(map(str, trial.seeds))
             writer.writerow([
                 trial.number, trial.state, round(trial.share, 4), trial.value,
                 *(row[name] for name in columns), seeds, *settings, trial.reason,
             ])  # fmt: skip
-
-
-def draw(folder: Path, plan: SweepPlan, trials: list[Trial]) -> list[str]:
-    """Draw the trials into one picture; return its name, or nothing if no trial has a value."""
-    shown = [trial for trial in trials if trial.is_over and trial.value is not None]
-    if not shown:
-        return []
-    columns = min(3, 2 + len(plan.axes))
-    rows = -(-(2 + len(plan.axes)) // columns)
-    with figure_in(folder / PICTURE, rows, columns, figsize=(4 * columns, 3 * rows), squeeze=False) as (
-        _,
-        axes,
-    ):
-        by_trial, by_cost, *by_setting = axes.flat
-        _draw_by_trial(by_trial, plan, shown)
-        _draw_by_cost(by_cost, folder, shown)
-        for axis, name in zip(by_setting, plan.axes, strict=False):
-            _draw_by_setting(axis, plan, name, shown)
-        for axis in by_setting[len(plan.axes) :]:
-            axis.axis("off")
-        for axis in axes.flat:
-            axis.grid(alpha=0.25)
-        by_trial.legend(frameon=False, fontsize="small")
-    return [PICTURE]
-
-
-def _scatter(axis: Any, shown: list[Trial], x: list[float], y: list[float | None]) -> None:
-    for state, colour in COLOURS.items():
-        at = [i for i, trial in enumerate(shown) if trial.state == state]
-        if at:
-            axis.scatter([x[i] for i in at], [y[i] for i in at], s=16, c=colour, label=state)
-
-
-def _draw_by_trial(axis: Any, plan: SweepPlan, shown: list[Trial]) -> None:
-    _scatter(axis, shown, [trial.number for trial in shown], [trial.value for trial in shown])
-    finished = [trial for trial in shown if trial.state == "finished"]
-    best = np.maximum if plan.goal.mode == "max" else np.minimum
-    line = best.accumulate([trial.value for trial in finished]) if finished else []
-    axis.step([trial.number for trial in finished], line, where="post", lw=1, c="0.4", label="best so far")
-    axis.set(title="search", xlabel="trial", ylabel=plan.goal.label)
-
-
-def _draw_by_cost(axis: Any, folder: Path, shown: list[Trial]) -> None:
-    rows = {trial.number: _row(folder, trial) for trial in shown}
-    known = [trial for trial in shown if None not in rows[trial.number].values()]
-    costs = [rows[trial.number]["cpu_seconds"] for trial in known]
-    _scatter(axis, known, costs, [rows[trial.number]["score"] for trial in known])
-    front = pareto(folder, shown)
-    points = sorted((rows[n]["cpu_seconds"], rows[n]["score"]) for n in front)
-    if points:
-        axis.plot(*zip(*points, strict=True), lw=1, c="0.4")
-    axis.set(
-        title="score against cost; line: efficient trials", xlabel="CPU seconds per seed", ylabel="score"
-    )
-
-
-def _draw_by_setting(axis: Any, plan: SweepPlan, name: str, shown: list[Trial]) -> None:
-    setting = plan.axes[name]
-    values = [trial.settings[name] for trial in shown]
-    y = [trial.value for trial in shown]
-    if isinstance(setting, Choice):
-        _scatter(axis, shown, [setting.coordinate(value) for value in values], y)
-        axis.set_xticks(range(len(setting.values)), [str(value) for value in setting.values])
-    else:
-        _scatter(axis, shown, [float(value) for value in values if value is not None], y)
-        if setting.log:
-            axis.set_xscale("log")
-    axis.set(title=name, xlabel=name, ylabel=plan.goal.label)
 
 
 def _provenance(folder: Path, plan: SweepPlan, trials: list[Trial]) -> Text:

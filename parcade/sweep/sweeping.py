@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import fcntl
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,22 +32,41 @@ def run_sweep(folder: Path, plan: SweepPlan, room: Room, say: Callable[[str], No
     A first signal of ``stop_signals`` lets the trainings save a checkpoint and stop; then KeyboardInterrupt.
     Errors: UsageError when no cluster answers or a trial fits on none of its nodes.
     """
-    if not (_new_numbers(folder, plan) or _to_continue(folder) or _to_confirm(folder, plan)):
-        return
-    most_cpus = max(len(plan.seeds), len(plan.fresh_seeds) if plan.confirm else 0)
-    local_at_once = room.at_once or max(1, available_cores() // len(plan.seeds))
-    per_trial = {"CPU": float(most_cpus), **({"GPU": room.gpus} if room.gpus else {})}
-    here = {**per_trial, "CPU": float(max(most_cpus, local_at_once * len(plan.seeds)))}
-    engine = RayEngine(TopologyConfig(address=room.address), per_trial if room.address else here)
+    with _alone(folder):
+        if _new_numbers(folder, plan) or _to_continue(folder) or _to_confirm(folder, plan):
+            _run_stages(folder, plan, room, say)
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Refuse a directory in which another process is sweeping. Errors: UsageError."""
+    with open(folder / "lock", "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise UsageError(
+                f"another parcade sweep is running in {folder}; wait for its end, or use another --dir"
+            ) from None
+        yield
+
+
+def _run_stages(folder: Path, plan: SweepPlan, room: Room, say: Callable[[str], None]) -> None:
+    """Run search and confirmation on a cluster. A trial reserves a CPU per seed, a confirmation one."""
+    gpus = {"GPU": room.gpus} if room.gpus else {}
+    needed = {"CPU": float(len(plan.seeds)), **gpus}
+    here = {"CPU": float(max(len(plan.seeds), room.at_once * len(plan.seeds) or available_cores())), **gpus}
+    engine = RayEngine(TopologyConfig(address=room.address), needed if room.address else here)
     try:
-        cpus = _check_a_node_fits(per_trial)
+        cpus = _check_a_node_fits(needed)
+        at_once = room.at_once or max(1, cpus // len(plan.seeds))
         with StopRequest(None) as stop:
-            for stage in ("trials", "confirmations"):
-                seeds = plan.seeds if stage == "trials" else plan.fresh_seeds
-                at_once = room.at_once if room.at_once and stage == "trials" else max(1, cpus // len(seeds))
-                _run_stage(folder, plan, stage, at_once, room.gpus, stop.requested, say)
-                if stop.requested():
-                    raise KeyboardInterrupt
+            _run_stage(folder, plan, "trials", at_once, needed, stop.requested, say)
+            if not stop.requested():
+                alone = {**needed, "CPU": 1.0}
+                at_once *= len(plan.seeds)
+                _run_stage(folder, plan, "confirmations", at_once, alone, stop.requested, say)
+            if stop.requested():
+                raise KeyboardInterrupt
     finally:
         engine.close()
 
@@ -62,11 +83,11 @@ def _to_continue(folder: Path) -> list[Trial]:
 
 
 def _to_confirm(folder: Path, plan: SweepPlan) -> list[Trial]:
-    """Return the best trials, as trials with fresh seeds, without those that are confirmed already."""
+    """Return the best trials with each of the fresh seeds, without those that are over."""
     finished = [trial for trial in read_trials(folder, "trials") if trial.state == "finished"]
     best = best_first(finished, plan.goal)[: plan.confirm]
-    over = [(trial.number, trial.seeds) for trial in read_trials(folder, "confirmations") if trial.is_over]
-    again = [Trial(trial.number, trial.settings, plan.fresh_seeds) for trial in best]
+    over = {(trial.number, trial.seeds) for trial in read_trials(folder, "confirmations") if trial.is_over}
+    again = [Trial(each.number, each.settings, (seed,)) for each in best for seed in plan.fresh_seeds]
     return [trial for trial in again if (trial.number, trial.seeds) not in over]
 
 
@@ -93,7 +114,7 @@ def _run_stage(
     plan: SweepPlan,
     stage: Stage,
     at_once: int,
-    gpus: float,
+    resources: dict[str, float],
     is_stopping: Callable[[], bool],
     say: Callable[[str], None],
 ) -> None:
@@ -102,9 +123,9 @@ def _run_stage(
 
     over = [trial for trial in read_trials(folder, "trials") if trial.is_over]
     if stage == "trials":
-        first, numbers, seeds = _to_continue(folder), _new_numbers(folder, plan), plan.seeds
+        first, numbers = _to_continue(folder), _new_numbers(folder, plan)
     else:
-        first, numbers, seeds = _to_confirm(folder, plan), [], plan.fresh_seeds
+        first, numbers = _to_confirm(folder, plan), []
     if not first and not numbers:
         return
     ledger = Ledger(
@@ -112,5 +133,4 @@ def _run_stage(
         is_stopping=is_stopping, say=say,
     )  # fmt: skip
     scheduler = make_asha(plan, over) if stage == "trials" and plan.scheduler == "asha" else None
-    resources = {"CPU": len(seeds), **({"GPU": gpus} if gpus else {})}
     run_trials(ledger, scheduler, folder, resources=resources, at_once=at_once, is_stopping=is_stopping)

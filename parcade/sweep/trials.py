@@ -6,6 +6,8 @@ The files are the sweep's only state. A search and a scheduler are rebuilt from 
 from __future__ import annotations
 
 import dataclasses
+import math
+import statistics
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -71,8 +73,9 @@ def _trial_of(path: Path) -> Trial:
 
 
 def write_trial(folder: Path, stage: Stage, trial: Trial) -> None:
-    """Write the file of a trial."""
-    write_json(folder / stage / f"{trial.number:04}.json", dataclasses.asdict(trial))
+    """Write the file of a trial. A confirmation has one seed, and one file per seed."""
+    name = f"{trial.number:04}" + (f"-s{trial.seeds[0]}" if stage == "confirmations" else "")
+    write_json(folder / stage / f"{name}.json", dataclasses.asdict(trial))
 
 
 def run_of(folder: Path, trial: Trial, seed: int) -> Path:
@@ -84,6 +87,28 @@ def results_of(folder: Path, trial: Trial) -> list[dict[str, Any]]:
     """Return ``result.json`` of all seeds of a trial that have one."""
     paths = [run_of(folder, trial, seed) / "result.json" for seed in trial.seeds]
     return [read_json(path) for path in paths if path.exists()]
+
+
+def measured(folder: Path, trial: Trial) -> dict[str, float | None]:
+    """Return score, CPU seconds and wall-clock seconds of a trial: means over its seeds."""
+    results = results_of(folder, trial)
+    row: dict[str, float | None] = {}
+    for name in ("score_mean", "cpu_seconds", "wall_seconds"):
+        known = [result[name] for result in results if result[name] is not None]
+        row[name] = statistics.fmean(known) if known and len(known) == len(trial.seeds) else None
+    return row
+
+
+def efficient_trials(folder: Path, trials: list[Trial]) -> set[int]:
+    """Return the numbers of the finished trials that no trial beats in both score and CPU seconds."""
+    rows = [(each.number, measured(folder, each)) for each in trials if each.state == "finished"]
+    known = [(row["cpu_seconds"], -row["score_mean"], n) for n, row in rows if None not in row.values()]
+    found, best = set(), math.inf
+    for _, lost, number in sorted(known):
+        if lost < best:
+            found.add(number)
+            best = lost
+    return found
 
 
 def best_first(trials: list[Trial], objective: Objective) -> list[Trial]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-import tempfile
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -123,7 +122,8 @@ class Ledger(Searcher):
         return list(Training(str(run), start, self._plan.resuming(run)))
 
     def _named(self, trial: Trial) -> str:
-        return f"trial {trial.number}" + (", confirmation" if self._stage == "confirmations" else "")
+        confirms = self._stage == "confirmations"
+        return f"trial {trial.number}" + (f", confirmation with seed {trial.seeds[0]}" if confirms else "")
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         if "check" in result:
@@ -203,7 +203,8 @@ def run_trials(
     """Run the ledger's trials to their end, ``at_once`` at a time, or until a stop is requested."""
     os.environ.update(TUNE_SETTINGS)
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # it misses the files that the settings omit
-    work = Path(tempfile.mkdtemp(prefix=".tune-", dir=folder))
+    work = folder / ".tune"
+    shutil.rmtree(work, ignore_errors=True)  # of a sweep that was killed
     try:
         tune.Tuner(
             tune.with_resources(SweepTrainable, resources),
