@@ -24,7 +24,7 @@ class Search(Protocol):
         """Return the settings of the trial with this number."""
 
     def tell(self, trial: Trial) -> None:
-        """Take the result of a trial that is over, whoever proposed it."""
+        """Take the result of a trial that is over, also of one that an earlier start proposed."""
 
 
 class RandomSearch:

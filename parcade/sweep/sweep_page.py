@@ -143,8 +143,8 @@ def _trials_table(folder: Path, plan: SweepPlan, ordered: list[Trial]) -> Table:
         row = measured(folder, trial)
         rows.append([
             str(trial.number), trial.state, f"{trial.share:.0%}", _number(trial.value),
-            _number(row["score_mean"]), _number(row["cpu_seconds"]), "yes" if trial.number in cheapest else "",
-            *(_number(trial.settings[name]) for name in plan.axes),
+            _number(row["score_mean"]), _number(row["cpu_seconds"]),
+            "yes" if trial.number in cheapest else "", *(_number(trial.settings[name]) for name in plan.axes),
         ])  # fmt: skip
     headers = ["trial", "state", "of budget", "objective", "score", "CPU s", "efficient", *plan.axes]
     return Table(headers, rows)
