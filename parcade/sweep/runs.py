@@ -24,11 +24,14 @@ sweep gives up waiting for the end of an old one."""
 
 
 class Training(NamedTuple):
-    """A run of a trial: its directory and the arguments of ``parcade`` that start or resume it."""
+    """A run of a trial: its directory, the arguments of ``parcade`` that start or resume it, and the working
+    directory, which paths among the arguments are relative to.
+    """
 
     run: str
     start: list[str]
     resume: list[str]
+    directory: str
 
 
 class Failed(Exception):
@@ -57,6 +60,7 @@ class _Process:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "parcade.sweep.attached", str(os.getpid()), *command],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, env=environment,
+                cwd=training.directory,
             )  # fmt: skip
 
     @property
@@ -127,33 +131,34 @@ class TrialRuns:
     def next_value(self, patience_seconds: float) -> bool:
         """Wait for the next check, and append its value; return False if time is over first.
 
-        Errors: Failed when a training fails, or no episode has ended at the end.
+        Errors: Failed when a training fails, or ends without having finished an episode.
         """
         end = time.monotonic() + patience_seconds
-        while (value := self._value_at(len(self.values) + 1)) is False:
+        while (reports := self._reports_at(len(self.values) + 1)) is None:
             if time.monotonic() > end:
                 return False
             time.sleep(POLL_SECONDS)
-        self.values.append(value)
+        values = [self._objective.value(each) for each in reports]
+        known = [value for value in values if value is not None]
+        self.values.append(statistics.fmean(known) if len(known) == len(values) else None)
         if len(self.values) == CHECKS:
             self._end(GRACE_SECONDS)  # result.json is written shortly before a process ends
-        if len(self.values) == CHECKS and value is None:
-            raise Failed("no episode has ended in any training; use a longer --budget")
+            if self.values[-1] is None:
+                raise Failed("a training has not finished any episode; use a longer --budget")
         return True
 
-    def _value_at(self, check: int) -> float | None | bool:
-        """Return the mean objective of all seeds at a check, False if one has not reached it."""
-        values: list[float | None] = []
+    def _reports_at(self, check: int) -> list[list[dict[str, Any]]] | None:
+        """Return the reports of every seed up to a check, None if one has not reached it."""
+        found = []
         for each in self._processes:
             each.check()
-            over = each.finished
-            reports = each.reports()  # read after the test, so that a finished run's are complete
+            is_over = each.finished
+            reports = each.reports()  # read after the test, so that those of a finished run are complete
             reached = None if check == CHECKS else self._budget.reports_at(check, reports)
-            if reached is None and not over:
-                return False
-            values.append(self._objective.value(reports if reached is None else reached))
-        known = [value for value in values if value is not None]
-        return statistics.fmean(known) if len(known) == len(values) else None
+            if reached is None and not is_over:
+                return None
+            found.append(reports if reached is None else reached)
+        return found
 
     def stop(self) -> None:
         """Let the trainings save and stop."""

@@ -72,7 +72,7 @@ class OptunaSearch:
         return {name: axis.readable(drawn[name]) for name, axis in self._axes.items()}
 
     def tell(self, trial: Trial) -> None:
-        failed = trial.value is None
+        failed = trial.state == "failed"
         if trial.number in self._proposed:
             result = None if failed else {"value": trial.value}
             self._tune.on_trial_complete(str(trial.number), result, error=failed)

@@ -119,7 +119,7 @@ class Ledger(Searcher):
     def _training(self, trial: Trial, seed: int) -> list[Any]:
         run = run_of(self._folder, trial, seed).absolute()
         start = self._plan.training_of(trial.settings, seed, run)
-        return list(Training(str(run), start, self._plan.resuming(run)))
+        return list(Training(str(run), start, self._plan.resuming(run), os.getcwd()))
 
     def _named(self, trial: Trial) -> str:
         confirms = self._stage == "confirmations"

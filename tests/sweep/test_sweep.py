@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import json
 import os
 from pathlib import Path
 
@@ -117,7 +118,7 @@ def training(folder, frames, *flags):
     run = run_of(folder, trial(0), 0)
     run.parent.mkdir(exist_ok=True)
     start = plan.training_of({"epochs": 1}, 0, run)
-    return Training(str(run), start, plan.resuming(run)), Budget("frames", frames)
+    return Training(str(run), start, plan.resuming(run), str(folder)), Budget("frames", frames)
 
 
 def all_values(runs):
@@ -126,6 +127,7 @@ def all_values(runs):
     return runs.values
 
 
+@pytest.mark.cluster
 def test_a_stopped_trial_is_resumed_and_a_finished_one_is_only_read(tmp_path):
     job, budget = training(tmp_path, 8000, "--checkpoint-seconds", "0.1", "--report-seconds", "0.1")
     runs = TrialRuns([job], budget, Objective())
@@ -138,6 +140,22 @@ def test_a_stopped_trial_is_resumed_and_a_finished_one_is_only_read(tmp_path):
     assert result["finished_by"] == "total_frames" and result["score_mean"] == values[-1]
     unable = job._replace(start=["train", "nothing"], resume=["train", "nothing"])
     assert all_values(TrialRuns([unable], budget, Objective()))[-1] == values[-1]
+
+
+def test_a_finished_trial_has_the_mean_of_its_seeds_at_every_check(tmp_path):
+    jobs = []
+    for seed, offset in ((0, 0.0), (1, 10.0)):
+        run = tmp_path / f"t0000-s{seed}"
+        run.mkdir()
+        scores = [None, *(offset + i for i in range(1, 18))]  # the first episode ends after the first report
+        reports = [{"frames": 100 * i, "score_mean": score} for i, score in enumerate(scores, 1)]
+        (run / "metrics.jsonl").write_text("".join(json.dumps(report) + "\n" for report in reports))
+        write_json(run / "result.json", result(scores[-1], 1.0))
+        jobs.append(Training(str(run), [], [], str(tmp_path)))
+    runs = TrialRuns(jobs, Budget("frames", 1800), Objective())
+    assert all_values(runs) == [5.0 + i for i in range(1, 18, 2)]
+    runs = TrialRuns(jobs, Budget("frames", 900), Objective())
+    assert all_values(runs) == [None, *(5.0 + i for i in range(1, 8)), 22.0]  # at last, the run's end
 
 
 def test_a_training_that_fails_gives_the_last_line_of_its_output(tmp_path):
