@@ -33,10 +33,16 @@ def sweep_page(
         *_distribution(plan, trials),
         _trials_table(folder, plan, ordered),
     ]
-    failed = [trial for trial in [*ordered, *confirmed] if trial.state == "failed"]
+    failed = [
+        [str(trial.number), _settings(trial), trial.reason] for trial in ordered if trial.state == "failed"
+    ]
+    failed += [
+        [f"{trial.number}, confirmation with seed {trial.seeds[0]}", _settings(trial), trial.reason]
+        for trial in confirmed
+        if trial.state == "failed"
+    ]
     if failed:
-        rows = [[str(trial.number), _settings(trial), trial.reason] for trial in failed]
-        blocks += [Heading("Failed trials"), Table(["trial", "settings", "reason"], rows, prose=True)]
+        blocks += [Heading("Failed trials"), Table(["trial", "settings", "reason"], failed, prose=True)]
     blocks += [Heading("Provenance"), _provenance(folder, plan, trials)]
     config = plan.config
     return Page(f"Sweep of {config.run.algorithm} on {config.game}", tuple(blocks))

@@ -62,9 +62,10 @@ class SweepTrainable(tune.Trainable):
                 )
             if not self._runs.next_value(PATIENCE_SECONDS):
                 return {}
-        except Failed as failure:
+        except Exception as error:  # whatever it is, the sweep goes on and reports it
             self.cleanup()
-            return {"failure": str(failure), "done": True}
+            shown = str(error) if isinstance(error, Failed) else f"{type(error).__name__}: {error}"
+            return {"failure": shown, "done": True}
         check, value = len(self._runs.values), self._runs.values[-1]
         return {"check": check, "done": check == CHECKS, **({} if value is None else {"value": value})}
 
@@ -138,7 +139,7 @@ class Ledger(Searcher):
             trial.values.append(result.get("value"))
         if error or "failure" in result:
             trial.state = "failed"
-            trial.reason = result.get("failure", "Ray could not run it, or lost its process")
+            trial.reason = result.get("failure", "Ray could not start it, or lost its process")
         elif len(trial.values) == CHECKS:
             trial.state = "finished"
         elif self._is_stopping():
