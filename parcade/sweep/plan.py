@@ -117,7 +117,7 @@ def open_sweep(folder: Path, plan: SweepPlan) -> None:
     Errors: UsageError when anything else differs, or the directory cannot be written.
     """
     path, new = folder / "sweep.json", _as_json(plan)
-    if path.exists():
+    if path.exists() and any((folder / "trials").glob("*.json")):  # one without a trial may change
         old = read_json(path)
         for name in new.keys() - set(EXTENSIBLE):
             if old.get(name) != new[name]:

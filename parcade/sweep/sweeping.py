@@ -52,10 +52,9 @@ def _alone(folder: Path) -> Iterator[None]:
 
 def _run_stages(folder: Path, plan: SweepPlan, room: Room, say: Callable[[str], None]) -> None:
     """Run search and confirmation on a cluster. A trial reserves a CPU per seed, a confirmation one."""
-    gpus = {"GPU": room.gpus} if room.gpus else {}
-    needed = {"CPU": float(len(plan.seeds)), **gpus}
-    here = {"CPU": float(max(len(plan.seeds), room.at_once * len(plan.seeds) or available_cores())), **gpus}
-    engine = RayEngine(TopologyConfig(address=room.address), needed if room.address else here)
+    needed = {"CPU": float(len(plan.seeds)), **({"GPU": room.gpus} if room.gpus else {})}
+    here = max(len(plan.seeds), room.at_once * len(plan.seeds) or available_cores())
+    engine = RayEngine(TopologyConfig(address=room.address), {} if room.address else {"CPU": here})
     try:
         cpus = _check_a_node_fits(needed)
         at_once = room.at_once or max(1, cpus // len(plan.seeds))

@@ -32,8 +32,8 @@ PLAN = SweepPlan(
 def command(folder, *more):
     return [
         sys.executable, "-m", "parcade", "sweep", "tiny_catch", "--num-envs", "4", "--unroll-length", "8",
-        "--hidden", "16", "--checkpoint-seconds", "0.5", "--space", *SPACE, "--trials", "4",
-        "--budget", "12k-frames", "--confirm", "1", "--confirm-seeds", "2", "--dir", str(folder), *more,
+        "--hidden", "16", "--checkpoint-seconds", "0.5", "--space", *SPACE, "--trials", "3",
+        "--budget", "12k-frames", "--confirm", "1", "--confirm-seeds", "1", "--dir", str(folder), *more,
     ]  # fmt: skip
 
 
@@ -94,7 +94,7 @@ def swept(tmp_path_factory):
 
 def test_a_killed_sweep_is_continued_to_its_end(swept):
     trials = read_trials(swept, "trials")
-    assert [trial.number for trial in trials] == [0, 1, 2, 3]
+    assert [trial.number for trial in trials] == [0, 1, 2]
     assert {trial.state for trial in trials} == {"finished"}
     for trial in trials:
         result = json.loads((swept / "runs" / f"t{trial.number:04}-s0" / "result.json").read_text())
@@ -102,7 +102,7 @@ def test_a_killed_sweep_is_continued_to_its_end(swept):
         assert len(trial.values) == CHECKS
     plan = read_sweep(swept)
     confirmed = read_trials(swept, "confirmations")
-    assert {trial.seeds for trial in confirmed} == {(1,), (2,)} and plan.seeds == (0,)
+    assert {trial.seeds for trial in confirmed} == {(1,)} and plan.seeds == (0,)
     assert not list(swept.glob(".tune*"))
 
 
@@ -116,13 +116,13 @@ def test_the_same_command_repeats_nothing_and_gives_the_same_report(swept):
 
 
 def test_more_trials_extend_a_sweep_and_one_that_fails_does_not_stop_the_others(swept):
-    (swept / "runs" / "t0004-s0").write_text("a file in place of the run's directory")
-    process = begin(swept, "--trials", "6", "--confirm", "0")
+    (swept / "runs" / "t0003-s0").write_text("a file in place of the run's directory")
+    process = begin(swept, "--trials", "5", "--confirm", "0")
     out, error = process.communicate(timeout=300)
     assert process.returncode == 1, error
     states = [trial.state for trial in read_trials(swept, "trials")]
-    assert states == ["finished"] * 4 + ["failed", "finished"]
-    assert "trial 4: failed: " in out and "t0004-s0" in (swept / "report.md").read_text()
+    assert states == ["finished"] * 3 + ["failed", "finished"]
+    assert "trial 3: failed: " in out and "t0003-s0" in (swept / "report.md").read_text()
 
 
 def known(number, values, rate=0.01):

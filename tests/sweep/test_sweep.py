@@ -62,6 +62,7 @@ def test_a_plan_is_read_as_it_was_written_and_can_be_extended(tmp_path):
     longer = dataclasses.replace(PLAN, trials=30, confirm=5, confirm_seeds=4)
     open_sweep(tmp_path, longer)
     assert read_sweep(tmp_path) == longer
+    write_trial(tmp_path, "trials", trial(0))
     with pytest.raises(UsageError, match="holds a sweep with budget=2k-frames, not 3k-frames; use another"):
         open_sweep(tmp_path, dataclasses.replace(PLAN, budget="3k-frames"))
     with pytest.raises(UsageError, match="holds a sweep with space=learning_rate=log"):
