@@ -81,6 +81,11 @@ COMMANDS: dict[str, Command] = {
         "GAMES [flags]",
         "train and score an algorithm on a set of games: suite atari-5 --seeds 3 --budget 10M-steps",
     ),
+    "sweep": Command(
+        "sweep:sweep",
+        "GAME [flags]",
+        "search for good settings: sweep pong --space learning_rate=log:1e-4..1e-2 epochs=1..4 --trials 20",
+    ),
     "doctor": Command(
         "doctor:doctor",
         "[flags]",

@@ -44,6 +44,7 @@ agent
 duels
 evaluate learning
 suite
+sweep
 play bench data_parallel
 web
 commands

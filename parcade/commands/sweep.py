@@ -1,0 +1,164 @@
+"""``parcade sweep``: search for good settings of a training, and report which ones matter."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from parcade.commands.reports import check_installed, given_flag
+from parcade.errors import UsageError
+from parcade.ranges import Count, Natural, NonNegative, check_ranges
+
+if TYPE_CHECKING:
+    from parcade.sweep.plan import SweepPlan
+
+SET_BY_SWEEP = {
+    "--seed": "--seeds", "--run-dir": "--dir", "--resume": "--dir", "--total-frames": "--budget",
+    "--time-limit": "--budget", "--target-score": "--objective cpu_seconds_to:SCORE",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SweepFlags:
+    """Flags of the sweep itself; all others are flags of parcade train.
+
+    The same command continues an interrupted sweep. More trials or confirmations extend it.
+    """
+
+    space: tuple[str, ...] = ()
+    """What varies: NAME=LOW..HIGH, NAME=log:LOW..HIGH or NAME=A,B,C, separated by spaces, e.g.
+    learning_rate=log:1e-4..1e-2 epochs=1..4 num_minibatches=2,4,8."""
+    search: Literal["random", "optuna"] = "random"
+    """How settings are chosen: at random, or by Optuna's TPE from the results so far."""
+    scheduler: Literal["none", "asha"] = "none"
+    """asha stops trials that fall behind after 1/9 or 1/3 of their budget."""
+    objective: str = "score"
+    """score: final mean score of the last 100 episodes. cpu_seconds_to:SCORE: CPU seconds to this score."""
+    trials: Count = 20
+    """Number of trials."""
+    budget: str = "1M-steps"
+    """Length of each training: 1M-steps, 4M-frames or 10m."""
+    seeds: str = "1"
+    """Number of seeds of each trial, or a list, e.g. 5,6,7. A trial counts with their mean."""
+    search_seed: Natural = 0
+    """Seed of the search."""
+    confirm: Natural = 3
+    """Number of best trials to train again with seeds that the search has not used; 0 leaves it out."""
+    confirm_seeds: Count = 3
+    """Number of these seeds."""
+    concurrent: Natural = 0
+    """Trials at once; 0 runs as many as the cores allow, with one core per seed."""
+    gpus: NonNegative = 1.0
+    """GPUs that each trial reserves with --device cuda; trials with 0.5 share one."""
+    address: str = ""
+    """Ray cluster to use: auto, or host:port. Empty starts one on this machine."""
+    dir: str = ""
+    """Directory of the sweep; empty uses sweeps/GAME-ALGORITHM."""
+    report_only: str = ""
+    """Report on the existing sweep in this directory, without training."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+
+
+OWN = tuple(name.replace("_", "-") for name in SweepFlags.__dataclass_fields__)
+
+
+def sweep(arguments: list[str]) -> int:
+    """``parcade sweep``."""
+    from parcade.flags import parse, split_flags
+
+    space, arguments = _space_of(arguments)
+    own, training = split_flags(arguments, OWN)
+    if own[-1:] == ["--help"]:
+        print("usage: parcade sweep GAME [flags of parcade train] --space NAME=VALUES ... [flags below]\n")
+    flags = parse(SweepFlags, ["--space", *space, *own] if space else own, prog="parcade sweep")
+    check_installed(("matplotlib", "scipy"), "reports", "parcade sweep")
+    if flags.report_only:
+        return _report(Path(flags.report_only))
+    check_installed(("ray", "pandas", "pyarrow"), "sweep", "parcade sweep")
+    if flags.search == "optuna":
+        check_installed(("optuna",), "sweep", "--search optuna")
+    return _run(flags, _plan(flags, training))
+
+
+def _space_of(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """Split off the words after every ``--space``, up to the next flag or a word without ``=``."""
+    space: list[str] = []
+    rest: list[str] = []
+    inside = False
+    for word in arguments:
+        name, equals, value = word.partition("=")
+        if name == "--space":
+            inside = True
+            space += [value] if equals else []
+        elif inside and not word.startswith("-") and (equals or not space):
+            space.append(word)
+        else:
+            inside = False
+            rest.append(word)
+    return space, rest
+
+
+def _plan(flags: SweepFlags, training: list[str]) -> SweepPlan:
+    """Return the sweep of the flags, with every value checked. Errors: UsageError."""
+    from parcade.suite.plan import budget_flags, seeds_of
+    from parcade.sweep.objective import parse_objective
+    from parcade.sweep.plan import SweepPlan
+
+    if not training:
+        raise UsageError("no game; expected parcade sweep GAME --space learning_rate=log:1e-4..1e-2")
+    if flag := given_flag(training, tuple(SET_BY_SWEEP)):
+        raise UsageError(f"parcade sweep sets {flag} itself; use {SET_BY_SWEEP[flag]}")
+    budget_flags(flags.budget)
+    parse_objective(flags.objective)
+    plan = SweepPlan(
+        training=tuple(training),
+        space=flags.space,
+        search=flags.search,
+        scheduler=flags.scheduler,
+        objective=flags.objective,
+        budget=flags.budget,
+        seeds=seeds_of(flags.seeds),
+        search_seed=flags.search_seed,
+        trials=flags.trials,
+        confirm=flags.confirm,
+        confirm_seeds=flags.confirm_seeds,
+    )
+    plan.check()
+    return plan
+
+
+def _run(flags: SweepFlags, plan: SweepPlan) -> int:
+    from parcade.envs.games import file_word
+    from parcade.sweep.plan import open_sweep
+    from parcade.sweep.sweeping import Room, run_sweep
+
+    config = plan.config
+    folder = Path(flags.dir or f"sweeps/{file_word(config.game)}-{config.run.algorithm}")
+    open_sweep(folder, plan)
+    room = Room(flags.address, flags.concurrent, flags.gpus if config.run.device == "cuda" else 0.0)
+    try:
+        run_sweep(folder, plan, room, lambda line: print(line, flush=True))
+    except KeyboardInterrupt:
+        print(f"stopped; the same command continues the sweep in {folder}")
+        raise
+    return _report(folder)
+
+
+def _report(folder: Path) -> int:
+    """Write and print the report; return 1 if a trial has failed."""
+    from parcade.report.page import write_page
+    from parcade.sweep.plan import read_sweep
+    from parcade.sweep.sweep_page import sweep_page, write_csv
+    from parcade.sweep.sweep_plot import draw
+    from parcade.sweep.trials import read_trials
+
+    plan = read_sweep(folder)
+    trials, confirmed = read_trials(folder, "trials"), read_trials(folder, "confirmations")
+    write_csv(folder, plan, trials)
+    images = draw(folder, plan, trials)
+    write_page(sweep_page(folder, plan, trials, confirmed, images=images), folder)
+    print(f"report: {folder / 'report.html'}, {folder / 'report.md'}; trials: {folder / 'trials.csv'}")
+    return 1 if any(trial.state == "failed" for trial in [*trials, *confirmed]) else 0

@@ -1,0 +1,1 @@
+"""Searching for good settings: spaces, trials on Ray Tune, importance of settings, report."""

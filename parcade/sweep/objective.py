@@ -1,0 +1,89 @@
+"""What a sweep optimises, read from the reports that a run writes while it trains.
+
+A trial is judged at ``CHECKS`` equally spaced points of its budget; the last one is its end.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from parcade.errors import UsageError
+
+CHECKS = 9
+"""Successive halving by 3 looks at a trial after 1/9 and 1/3 of its budget."""
+MOST_EXTRAPOLATION = 10.0
+"""A run that does not reach the target score counts at most this many times its CPU seconds."""
+
+
+@dataclass(frozen=True)
+class Objective:
+    """Without a ``target``: the mean score of the last 100 training episodes, to be maximised. With one: the
+    CPU seconds to this score, to be minimised.
+    """
+
+    target: float | None = None
+
+    @property
+    def mode(self) -> Literal["min", "max"]:
+        """Ray Tune's name of the direction."""
+        return "max" if self.target is None else "min"
+
+    @property
+    def label(self) -> str:
+        """Name of the values in tables and plots."""
+        return "score" if self.target is None else f"CPU seconds to a score of {self.target:g}"
+
+    def value(self, reports: list[dict[str, Any]]) -> float | None:
+        """Return the objective after these reports of a run; None if no episode has ended.
+
+        A run below the target counts with its CPU seconds, extrapolated along the straight line from its
+        first score to its best one, up to ``MOST_EXTRAPOLATION`` times.
+        """
+        scored = [report for report in reports if report["score_mean"] is not None]
+        if not scored:
+            return None
+        if self.target is None:
+            return float(scored[-1]["score_mean"])
+        for report in scored:
+            if report["score_mean"] >= self.target:
+                return float(report["cpu_seconds"])
+        first, best = scored[0]["score_mean"], max(report["score_mean"] for report in scored)
+        gained = (best - first) / (self.target - first)
+        return float(scored[-1]["cpu_seconds"] * min(MOST_EXTRAPOLATION, 1 / gained if gained else math.inf))
+
+    def is_better(self, one: float, other: float) -> bool:
+        """Return whether a value is better than another one."""
+        return one > other if self.target is None else one < other
+
+
+def parse_objective(text: str) -> Objective:
+    """Return the objective named ``score`` or ``cpu_seconds_to:SCORE``. Errors: UsageError."""
+    name, colon, target = text.partition(":")
+    if text == "score":
+        return Objective()
+    if name == "cpu_seconds_to" and colon:
+        try:
+            number = float(target)
+        except ValueError:
+            number = math.nan
+        if math.isfinite(number):
+            return Objective(number)
+    raise UsageError(
+        f"objective {text!r} is not one of score and cpu_seconds_to:SCORE, e.g. cpu_seconds_to:18"
+    )
+
+
+class Budget(NamedTuple):
+    """Length of a training: its ``frames`` or ``wall_seconds``, as reports name them."""
+
+    metric: str
+    amount: float
+
+    def reports_at(self, check: int, reports: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
+        """Return the reports up to a check, from 1 to ``CHECKS``; None if the run has not reached it."""
+        for index, report in enumerate(reports):
+            if report[self.metric] >= self.amount * check / CHECKS:
+                return reports[: index + 1]
+        return None

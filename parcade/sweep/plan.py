@@ -1,0 +1,156 @@
+"""What a sweep consists of, and its file ``sweep.json``: the same command continues the same sweep."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from parcade.config import TrainConfig
+from parcade.envs.games import is_atari, module_of
+from parcade.errors import UsageError
+from parcade.flags import parse_training
+from parcade.run_directory import read_json, write_json
+from parcade.suite.plan import budget_flags
+from parcade.sweep.objective import Budget, Objective, parse_objective
+from parcade.sweep.space import Space, Value, flags_of, parse_space
+
+# Flags that every trial starts with; the user's own override them. A report per second lets a scheduler
+# judge short trials, too.
+DEFAULT_FLAGS = ("--threads-per-rank", "1", "--report-seconds", "1")
+EXTENSIBLE = ("trials", "confirm", "confirm_seeds")
+"""What may change when a sweep is continued."""
+
+
+@dataclass(frozen=True)
+class SweepPlan:
+    """A sweep: trainings of one task that differ in the settings of a space.
+
+    ``training`` are arguments of ``parcade train``, the game included. Every trial trains with all ``seeds``.
+    The ``confirm`` best trials train again, with ``confirm_seeds`` seeds that the search has not used.
+    """
+
+    training: tuple[str, ...]
+    space: tuple[str, ...]
+    search: str
+    scheduler: str
+    objective: str
+    budget: str
+    seeds: tuple[int, ...]
+    search_seed: int
+    trials: int
+    confirm: int
+    confirm_seeds: int
+
+    @functools.cached_property
+    def base(self) -> TrainConfig:
+        """The config of the user's command, without budget and settings of the space."""
+        return parse_training([*self.training])
+
+    @functools.cached_property
+    def config(self) -> TrainConfig:
+        """The config of a training without the settings of the space."""
+        return parse_training(self.command({}))
+
+    @functools.cached_property
+    def axes(self) -> Space:
+        """The space itself."""
+        return parse_space(self.space, self.base)
+
+    @property
+    def goal(self) -> Objective:
+        """The objective itself."""
+        return parse_objective(self.objective)
+
+    @property
+    def length(self) -> Budget:
+        """The budget of a training, as its reports count it."""
+        limit = self.config.run.time_limit_seconds
+        return (
+            Budget("frames", self.config.run.total_frames) if limit is None else Budget("wall_seconds", limit)
+        )
+
+    @property
+    def fresh_seeds(self) -> tuple[int, ...]:
+        """The seeds of the confirmation."""
+        first = max(self.seeds) + 1
+        return tuple(range(first, first + self.confirm_seeds))
+
+    def command(self, settings: dict[str, Value]) -> list[str]:
+        """Arguments of ``parcade train`` for these settings, without defaults, seed and run directory."""
+        of_steps = () if is_atari(self.base.game) else ("--frame-skip=1",)  # elsewhere, a step is a frame
+        flags = budget_flags(self.budget, (*of_steps, *self.training))
+        target = self.goal.target
+        until = [] if target is None else [f"--target-score={target:g}"]
+        return [*self.training, *flags_of(settings), *flags, *until]
+
+    def training_of(self, settings: dict[str, Value], seed: int, run: Path) -> list[str]:
+        """Arguments of ``parcade`` for one run of a trial."""
+        words = self.command(settings)
+        at = 0 if words[0].startswith("-") else 1  # after the game, if it comes first
+        words[at:at] = DEFAULT_FLAGS
+        return ["train", *words, f"--seed={seed}", f"--run-dir={run}"]
+
+    def resuming(self, run: Path) -> list[str]:
+        """Arguments of ``parcade`` that continue an interrupted run."""
+        own_env = ["--env", self.config.game] if module_of(self.config.game) else []
+        return ["train", "--resume", str(run), *own_env]
+
+    def check(self) -> None:
+        """Check every bound and every listed value with the other settings of the command.
+
+        Errors: UsageError of the config, which names the setting.
+        """
+        for name, axis in self.axes.items():
+            for value in axis.ends:
+                try:
+                    parse_training(self.command({name: value}))
+                except UsageError as error:
+                    raise UsageError(f"--space {name}, value {value}: {error}") from None
+
+
+def open_sweep(folder: Path, plan: SweepPlan) -> None:
+    """Create the sweep's directory, or check that it holds this sweep, which more trials extend.
+
+    Errors: UsageError when anything else differs, or the directory cannot be written.
+    """
+    path, new = folder / "sweep.json", _as_json(plan)
+    if path.exists() and any((folder / "trials").glob("*.json")):  # one without a trial may change
+        old = read_json(path)
+        for name in new.keys() - set(EXTENSIBLE):
+            if old.get(name) != new[name]:
+                raise UsageError(
+                    f"{folder} holds a sweep with {name}={_shown(old.get(name))}, not {_shown(new[name])}; "
+                    "use another --dir"
+                )
+    try:
+        for name in ("trials", "confirmations", "runs"):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+        write_json(path, new)
+    except OSError as error:
+        raise UsageError(f"sweep {folder} cannot be written ({error.strerror}); use another --dir") from error
+
+
+def read_sweep(folder: Path) -> SweepPlan:
+    """Return the plan of an existing sweep. Errors: UsageError when there is none."""
+    data = read_json(folder / "sweep.json")
+    try:
+        values = {field.name: data[field.name] for field in dataclasses.fields(SweepPlan)}
+    except KeyError as error:
+        raise UsageError(
+            f"{folder / 'sweep.json'} lacks {error}; it was not written by parcade sweep"
+        ) from None
+    return SweepPlan(**{name: tuple(v) if isinstance(v, list) else v for name, v in values.items()})
+
+
+def _as_json(plan: SweepPlan) -> dict[str, Any]:
+    return {
+        field.name: list(value) if isinstance(value := getattr(plan, field.name), tuple) else value
+        for field in dataclasses.fields(SweepPlan)
+    }
+
+
+def _shown(value: Any) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)

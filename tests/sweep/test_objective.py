@@ -1,0 +1,44 @@
+"""Objectives from the reports of a run."""
+
+import pytest
+
+from parcade.errors import UsageError
+from parcade.sweep.objective import CHECKS, Budget, Objective, parse_objective
+
+pytestmark = pytest.mark.quick
+
+
+def reports(*scores):
+    return [
+        {"frames": 100 * i, "wall_seconds": 1.0 * i, "cpu_seconds": 10.0 * i, "score_mean": score}
+        for i, score in enumerate(scores, 1)
+    ]
+
+
+def test_the_score_is_that_of_the_last_report_with_an_episode():
+    assert Objective().value(reports(None, 1.0, 3.0)) == 3.0
+    assert Objective().value(reports(None, None)) is None and Objective().value([]) is None
+
+
+def test_cpu_seconds_to_a_score_are_those_of_the_first_report_that_reaches_it():
+    assert Objective(2.0).value(reports(0.0, 2.5, 1.0)) == 20.0
+
+
+def test_a_run_below_the_target_counts_with_its_extrapolated_seconds():
+    # 0 to 4 in 30 CPU seconds is half the way to 8; without progress, ten times the seconds.
+    assert Objective(8.0).value(reports(0.0, 4.0, 3.0)) == 60.0
+    assert Objective(8.0).value(reports(1.0, 0.5)) == 200.0
+    assert Objective(8.0).value(reports(0.0, 0.01)) == 200.0
+
+
+def test_a_check_is_reached_by_the_first_report_at_its_part_of_the_budget():
+    half = Budget("frames", 900).reports_at(CHECKS // 2 + 1, reports(*range(9)))
+    assert [report["frames"] for report in half] == [100, 200, 300, 400, 500]
+    assert Budget("wall_seconds", 18).reports_at(5, reports(*range(9))) is None
+
+
+def test_objectives_are_named():
+    assert parse_objective("score").mode == "max" and parse_objective("cpu_seconds_to:18").mode == "min"
+    for bad in ("scores", "cpu_seconds_to", "cpu_seconds_to:", "cpu_seconds_to:nan", "score:3", ""):
+        with pytest.raises(UsageError, match="is not one of score and cpu_seconds_to:SCORE"):
+            parse_objective(bad)

@@ -1,0 +1,210 @@
+"""``parcade sweep`` without Ray: its files, its trainings, its report, and mistakes on the command line."""
+
+import csv
+import dataclasses
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from parcade.cli import main
+from parcade.errors import UsageError
+from parcade.run_directory import read_json, write_json
+from parcade.sweep.objective import CHECKS, Budget, Objective
+from parcade.sweep.plan import SweepPlan, open_sweep, read_sweep
+from parcade.sweep.runs import Failed, Training, TrialRuns
+from parcade.sweep.sweep_page import importances_of
+from parcade.sweep.trials import Trial, best_first, efficient_trials, read_trials, run_of, write_trial
+
+SMALL = ("--num-envs", "4", "--unroll-length", "8", "--hidden", "16")
+PLAN = SweepPlan(
+    training=("tiny_catch", *SMALL), space=("learning_rate=log:1e-4..1e-2", "epochs=1,2"), search="random",
+    scheduler="none", objective="score", budget="2k-frames", seeds=(0,), search_seed=0, trials=8, confirm=1,
+    confirm_seeds=2,
+)  # fmt: skip
+
+
+def result(score, cpu_seconds):
+    return {
+        "score_mean": score, "cpu_seconds": cpu_seconds, "wall_seconds": 1.0, "finished_by": "total_frames",
+        "commit": "abc", "machine": {"cpu": "CPU", "cores": 2},
+    }  # fmt: skip
+
+
+def trial(number, *, state="finished", checks=CHECKS, value=1.0, rate=1e-3, seeds=(0,)):
+    values = [value] * checks
+    return Trial(number, {"learning_rate": rate, "epochs": 1 + number % 2}, seeds, state, values)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A sweep of eight trials: six finished, one stopped by the scheduler and one failed."""
+    open_sweep(tmp_path, PLAN)
+    for number in range(8):
+        one = trial(number, value=float(number), rate=1e-4 * 2**number)
+        if number == 6:
+            one = trial(6, state="stopped", checks=1, value=99.0, rate=2e-3)
+        if number == 7:
+            one = dataclasses.replace(trial(7, checks=0, state="failed"), reason="exit code 2: a mistake")
+        write_trial(tmp_path, "trials", one)
+        run = run_of(tmp_path, one, 0)
+        run.mkdir(parents=True)
+        write_json(run / "result.json", result(float(number), 10.0 - (number == 3)))
+    for number, seed, value in ((4, 1, 3.0), (4, 2, 4.0), (5, 1, 2.0)):
+        write_trial(tmp_path, "confirmations", trial(number, value=value, seeds=(seed,)))
+    return tmp_path
+
+
+def test_a_plan_is_read_as_it_was_written_and_can_be_extended(tmp_path):
+    open_sweep(tmp_path, PLAN)
+    assert read_sweep(tmp_path) == PLAN
+    longer = dataclasses.replace(PLAN, trials=30, confirm=5, confirm_seeds=4)
+    open_sweep(tmp_path, longer)
+    assert read_sweep(tmp_path) == longer
+    write_trial(tmp_path, "trials", trial(0))
+    with pytest.raises(UsageError, match="holds a sweep with budget=2k-frames, not 3k-frames; use another"):
+        open_sweep(tmp_path, dataclasses.replace(PLAN, budget="3k-frames"))
+    with pytest.raises(UsageError, match="holds a sweep with space=learning_rate=log"):
+        open_sweep(tmp_path, dataclasses.replace(PLAN, space=("epochs=1,2",)))
+
+
+def test_confirmation_uses_seeds_that_the_search_has_not():
+    assert not set(PLAN.fresh_seeds) & set(PLAN.seeds)
+    plan = dataclasses.replace(PLAN, seeds=(7, 3), confirm_seeds=3)
+    assert plan.fresh_seeds == (8, 9, 10)
+
+
+def test_trials_are_ordered_by_state_then_value_then_progress(folder):
+    order = [each.number for each in best_first(read_trials(folder, "trials"), PLAN.goal)]
+    assert order == [5, 4, 3, 2, 1, 0, 6, 7]
+    cheapest = best_first(read_trials(folder, "trials"), Objective(target=3.0))
+    assert [each.number for each in cheapest] == [0, 1, 2, 3, 4, 5, 6, 7]
+
+
+def test_the_report_separates_searched_and_confirmed_seeds_and_names_failures(folder, capsys):
+    assert main(["sweep", "--report-only", str(folder)]) == 1  # a trial has failed
+    text = (folder / "report.md").read_text()
+    assert "Sweep of ppo on tiny_catch" in text and "Sweep of ppo" in capsys.readouterr().out
+    assert "8 of 8 trials: 6 finished, 1 stopped, 1 failed" in text
+    assert "| 4 | 4 | 3.5 | 1: 3, 2: 4 |" in text and "| 5 | 5 | 2 | 1: 2 |" in text
+    assert "parcade train tiny_catch" in text and "--learning-rate=0.0016 --epochs=1" in text
+    assert "exit code 2: a mistake" in text
+    assert (folder / "sweep.png").stat().st_size > 1000 and (folder / "report.html").exists()
+    rows = list(csv.DictReader((folder / "trials.csv").read_text().splitlines()))
+    assert [row["state"] for row in rows] == ["finished"] * 6 + ["stopped", "failed"]
+    before = text, (folder / "trials.csv").read_text()
+    main(["sweep", "--report-only", str(folder)])
+    assert ((folder / "report.md").read_text(), (folder / "trials.csv").read_text()) == before
+
+
+def test_importance_compares_trials_after_the_same_part_of_the_budget(folder):
+    found, check = importances_of(PLAN, read_trials(folder, "trials"))
+    assert check == 1  # as far as the stopped trial got
+    assert found[0].name == "learning_rate"
+
+
+def test_efficient_trials_are_those_without_a_cheaper_and_better_one(folder):
+    assert efficient_trials(folder, read_trials(folder, "trials")) == {3, 5}
+
+
+def test_a_damaged_file_of_a_trial_gets_one_line(folder):
+    (folder / "trials" / "0002.json").write_text('{"number": 2}')
+    with pytest.raises(UsageError, match="0002.json is no trial of parcade sweep; delete it"):
+        read_trials(folder, "trials")
+
+
+def training(folder, frames, *flags):
+    plan = dataclasses.replace(PLAN, training=(*PLAN.training, *flags), budget=f"{frames}-frames")
+    run = run_of(folder, trial(0), 0)
+    run.parent.mkdir(exist_ok=True)
+    start = plan.training_of({"epochs": 1}, 0, run)
+    return Training(str(run), start, plan.resuming(run), str(folder)), Budget("frames", frames)
+
+
+def all_values(runs):
+    while len(runs.values) < CHECKS:
+        assert runs.next_value(60), "a training takes more than a minute"
+    return runs.values
+
+
+@pytest.mark.cluster
+def test_a_stopped_trial_is_resumed_and_a_finished_one_is_only_read(tmp_path):
+    job, budget = training(tmp_path, 8000, "--checkpoint-seconds", "0.1", "--report-seconds", "0.1")
+    runs = TrialRuns([job], budget, Objective())
+    assert runs.next_value(60)
+    runs.stop()
+    result = read_json(Path(job.run) / "result.json")
+    assert result["finished_by"] == "stopped" and result["frames"] < 8000
+    values = all_values(TrialRuns([job], budget, Objective()))
+    result = read_json(Path(job.run) / "result.json")
+    assert result["finished_by"] == "total_frames" and result["score_mean"] == values[-1]
+    unable = job._replace(start=["train", "nothing"], resume=["train", "nothing"])
+    assert all_values(TrialRuns([unable], budget, Objective()))[-1] == values[-1]
+
+
+def test_a_finished_trial_has_the_mean_of_its_seeds_at_every_check(tmp_path):
+    jobs = []
+    for seed, offset in ((0, 0.0), (1, 10.0)):
+        run = tmp_path / f"t0000-s{seed}"
+        run.mkdir()
+        scores = [None, *(offset + i for i in range(1, 18))]  # the first episode ends after the first report
+        reports = [{"frames": 100 * i, "score_mean": score} for i, score in enumerate(scores, 1)]
+        (run / "metrics.jsonl").write_text("".join(json.dumps(report) + "\n" for report in reports))
+        write_json(run / "result.json", result(scores[-1], 1.0))
+        jobs.append(Training(str(run), [], [], str(tmp_path)))
+    runs = TrialRuns(jobs, Budget("frames", 1800), Objective())
+    assert all_values(runs) == [5.0 + i for i in range(1, 18, 2)]
+    runs = TrialRuns(jobs, Budget("frames", 900), Objective())
+    assert all_values(runs) == [None, *(5.0 + i for i in range(1, 8)), 22.0]  # at last, the run's end
+
+
+def test_a_training_that_fails_gives_the_last_line_of_its_output(tmp_path):
+    job, budget = training(tmp_path, 2000)
+    runs = TrialRuns([job._replace(start=[*job.start, "--epochs", "0"])], budget, Objective())
+    with pytest.raises(Failed, match="exit code 2: parcade: epochs=0 is below 1"):
+        all_values(runs)
+    runs.stop()
+
+
+BASE = ["sweep", "tiny_catch", "--space", "epochs=1,2"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["sweep"], "no game; expected parcade sweep GAME"),
+        (["sweep", "tiny_catch"], "no --space given"),
+        (["sweep", "tiny_catch", "--space", "epoch=1,2"], "did you mean 'epochs'?"),
+        (["sweep", "tiny_catch", "--space", "epochs"], "is not NAME=VALUES"),
+        (["sweep", "tiny_catch", "--space", "gamma=0.9..1.5"], "gamma=1.5 is not in [0, 1]"),
+        (["sweep", "tiny_catch", "--space", "network=mlp,mpl"], "--space network, value mpl: unknown"),
+        ([*BASE, "--hiden", "3"], "did you mean --hidden?"),
+        ([*BASE, "--budget", "fast"], "is not a budget"),
+        ([*BASE, "--seeds", "a"], "are not seeds"),
+        ([*BASE, "--trials", "0"], "trials=0 is below 1"),
+        ([*BASE, "--objective", "reward"], "objective 'reward' is not one of"),
+        ([*BASE, "--search", "grid"], "invalid choice 'grid'"),
+        ([*BASE, "--seed", "3"], "parcade sweep sets --seed itself; use --seeds"),
+        ([*BASE, "--total-frames=1000"], "parcade sweep sets --total-frames itself; use --budget"),
+        ([*BASE, "--algorithm", "pppo"], "unknown algorithm"),
+        (["sweep", "pongg", "--space", "epochs=1,2"], "pongg"),
+        (["sweep", "--report-only", "/nowhere"], "sweep.json does not exist"),
+    ],
+)
+def test_mistakes_get_one_line_and_leave_nothing(words, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(words) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1, error
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_missing_package_of_the_extra_gets_one_line(monkeypatch, capsys):
+    from importlib import util
+
+    find = util.find_spec
+    monkeypatch.setattr(util, "find_spec", lambda name: None if name == "optuna" else find(name))
+    assert main([*BASE, "--search", "optuna"]) == 2
+    message = "--search optuna needs optuna, which is not installed; run: pip install 'parcade[sweep]'"
+    assert message in capsys.readouterr().err
