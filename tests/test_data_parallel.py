@@ -392,17 +392,17 @@ def test_an_idx_file_that_is_cut_short_is_refused(digits):
     path = digits / "train-images-idx3-ubyte"
     path.write_bytes(path.read_bytes()[:-1])
     code, _, err = run([sys.executable, MNIST, "--data", str(digits)], PYTHONPATH=str(ROOT))
-    assert code == 1
+    assert code == 2
     assert err.startswith(f"mnist.py: {path} has 200719 bytes, expected 200720 for shape (256, 28, 28)")
 
 
 def test_a_clone_learns_from_an_agents_recorded_games(tmp_path):
     agent, games = str(tmp_path / "agent"), str(tmp_path / "games.safetensors")
     train = ["-m", "parcade", "train", "tiny_catch", "--total-frames", "40000", "--run-dir", agent]
-    for command in (train, [CLONING, "record", agent, games, "--games", "100"]):
+    for command in (train, [CLONING, "record", agent, games, "--episodes", "100"]):
         code, _, err = run([sys.executable, *command], PYTHONPATH=str(ROOT), PARCADE_PLAIN="1")
         assert code == 0, err
-    fitting = [CLONING, "clone", agent, games, "--epochs", "20", "--batch-size", "64", "--games", "20"]
+    fitting = [CLONING, "clone", agent, games, "--epochs", "20", "--batch-size", "64", "--episodes", "20"]
     code, out, err = run(
         [sys.executable, *fitting, "--run-dir", str(tmp_path / "clone")], PYTHONPATH=str(ROOT)
     )

@@ -72,6 +72,7 @@ def test_a_random_state_inside_the_ranges_neither_crashes_nor_hangs(arcade, seed
             row[word] = random.integers(low[word], min(high[word], 2**31 - 2) + 1)
         row[st.CART_BANK] &= ~4095
         row[st.LOGS :] = random.integers(0, 2**31 - 1, st.ROW_WORDS - st.LOGS)
+        row[st.LOG_OPEN] = random.integers(2)
         saved["memory"][:] = random.integers(0, 256, saved["memory"].shape)
         arcade.set_state(saved)
         for _ in range(3):
