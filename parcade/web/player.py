@@ -261,8 +261,8 @@ def _as_bytes(observation: np.ndarray) -> np.ndarray:
 
 def action_names(stage: Stage) -> list[str]:
     """Return the names of the agent's actions, as on the joystick; their numbers in a built-in task."""
+    from parcade.atari.held_keys import ACTIONS
     from parcade.envs.games import is_atari
-    from parcade.play import ACTIONS
 
     count = stage.agent.policy.actions.count
     if not is_atari(stage.agent.config.game):

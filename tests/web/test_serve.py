@@ -13,8 +13,8 @@ import pytest
 
 from parcade.cli import main
 from parcade.web import serve
-from parcade.web.agent import MOST_WAITING, _Outbox
 from parcade.web.live import Subscriber, Watcher
+from parcade.web.pipes import MOST_WAITING, Outbox
 from parcade.web.wire import packed
 
 
@@ -104,7 +104,7 @@ def test_one_poll_serves_all_pages_and_none_is_made_without_a_page(monkeypatch):
 
 @pytest.mark.quick
 def test_pictures_of_a_slow_page_give_way_but_no_other_message_does():
-    outbox = _Outbox()
+    outbox = Outbox()
     outbox.put(packed({"type": "start"}))
     for i in range(100):
         outbox.put(packed({"type": "step", "step": i}))
