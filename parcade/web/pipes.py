@@ -108,7 +108,8 @@ class Outbox:
             while True:
                 await self.wake.wait()
                 while self.waiting:
-                    await asyncio.wait_for(socket.send_bytes(self.waiting.popleft()), SEND_SECONDS)
+                    async with asyncio.timeout(SEND_SECONDS):  # wait_for may swallow a cancellation
+                        await socket.send_bytes(self.waiting.popleft())
                 if self.is_closed:
                     await socket.close()
                     return

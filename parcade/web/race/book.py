@@ -15,8 +15,6 @@
 from __future__ import annotations
 
 import contextlib
-import csv
-import io
 import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields, replace
@@ -33,6 +31,9 @@ FILE, EPISODES, UNFINISHED, LOCK = "race.json", "episodes", "unfinished.json", "
 NAME = re.compile(r"\w[\w .-]{0,39}")
 MOST_EPISODES = 20_000
 MODES = ("alone", "side by side", "duel")
+COLUMNS = ("who", "minutes", "frames", "episodes", "score", "seed", "mode", "opponent", "opponent_score",
+           "recording")  # fmt: skip
+"""Of the table of a race. An agent's rows have the first five."""
 
 
 @dataclass(frozen=True)
@@ -116,30 +117,14 @@ class Book:
                 return found
         return None
 
-    def points(self) -> Iterator[dict[str, Any]]:
-        """Yield the points of the person's curve: seconds, frames and episodes so far, and the score.
-
-        The time of duels counts, but their scores, which have another scale, are left out.
-        """
-        seconds = frames = count = 0
-        for episode in self.episodes:
-            seconds, frames, count = seconds + episode.seconds, frames + episode.frames, count + 1
-            if episode.mode != "duel":
-                yield {"wall_seconds": seconds, "frames": frames, "episodes": count, "score": episode.score}
-
-    def csv(self) -> str:
-        """Return a table with a row per episode."""
-        text = io.StringIO()
-        names = [field.name for field in fields(Episode) if field.name != "checksum"]
-        writer = csv.writer(text)
-        writer.writerow(["episode", "minutes_played", "frames_played", *names])
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Yield a row of ``COLUMNS`` per episode; minutes, frames and episodes are those until its end."""
         seconds = frames = 0.0
         for number, episode in enumerate(self.episodes, 1):
             seconds, frames = seconds + episode.seconds, frames + episode.frames
-            values = asdict(episode)
-            row = [number, f"{seconds / 60:.3f}", f"{frames:.0f}", *(values[name] for name in names)]
-            writer.writerow(["" if value is None else value for value in row])
-        return text.getvalue()
+            so_far = {"minutes": round(seconds / 60, 4), "frames": int(frames), "episodes": number}
+            row = {**asdict(episode), **so_far, "who": self.name}
+            yield {name: row[name] for name in COLUMNS}
 
 
 def check_name(name: str) -> None:

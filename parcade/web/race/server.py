@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import math
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +17,13 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from parcade.web.app import answer, make_app, page
-from parcade.web.race.book import Book
+from parcade.web.curves import as_text
+from parcade.web.race.book import COLUMNS, Book
 from parcade.web.race.pages import Pages
 from parcade.web.race.settings import RaceSettings
 from parcade.web.race.training import last_line
 from parcade.web.security import PROTOCOL, Gate
+from parcade.web.series import Columns, MetricsFile
 
 
 class Race:
@@ -33,6 +39,7 @@ class Race:
     ) -> None:
         self._settings, self._run, self._trains = settings, run, trains
         self._book = Book(settings.path, settings.game, settings.name)
+        self._metrics = MetricsFile(run / "metrics.jsonl") if run else None
         self.pages = Pages(settings)
 
     @property
@@ -60,8 +67,7 @@ class Race:
             "is_duel": settings.is_duel,
             "side": settings.side,
             "run": self._run.name if self._run else None,
-            "points": list(self._book.points()),
-            "duels": [[row.score, row.opponent_score] for row in self._book.episodes if row.mode == "duel"],
+            "rows": list(self._book.rows()),
             "training": self._training(),
         }
 
@@ -73,13 +79,32 @@ class Race:
         return f"The training ended with code {process.returncode}: {last_line(log)}"
 
     def _csv(self, request: Request) -> Response:
-        """Return the person's episodes as a table."""
+        """Return the race as a table: the person's episodes, and the agent's reports."""
         self._book.reload()
-        return Response(self._book.csv().encode(errors="replace"), media_type="text/csv; charset=utf-8")
+        text = io.StringIO()
+        writer = csv.DictWriter(text, COLUMNS)
+        writer.writeheader()
+        writer.writerows(self._book.rows())
+        if self._metrics:
+            writer.writerows(_agent_rows(as_text(self._run.name), self._metrics.read_new()))
+        return Response(text.getvalue().encode(errors="replace"), media_type="text/csv; charset=utf-8")
 
     async def _play(self, socket: WebSocket) -> None:
         await socket.accept(PROTOCOL)
         await self.pages.serve(socket)
+
+
+def _agent_rows(name: str, reports: Columns) -> Iterator[dict[str, Any]]:
+    """Yield a row per report that has a score."""
+    columns = (reports[key].tolist() for key in ("wall_seconds", "frames", "episodes", "score_mean"))
+    for seconds, frames, episodes, score in zip(*columns, strict=True):
+        if not math.isnan(score):
+            counts = {
+                "minutes": round(seconds / 60, 4),
+                "frames": f"{frames:.0f}",
+                "episodes": f"{episodes:.0f}",
+            }
+            yield {"who": name, **counts, "score": f"{score:.6g}"}
 
 
 def make_race(race: Race, gate: Gate) -> Starlette:

@@ -47,9 +47,11 @@ export class RaceChart {
   }
 
   #draw() {
-    const { name, points } = this.facts;
-    const x = points.map((point) => point[this.axis]);
-    const y = points.map((point) => point.score);
+    const { name, rows } = this.facts;
+    // Points of a duel have another scale; its time and frames are in the rows that follow.
+    const played = rows.filter((row) => row.mode !== "duel");
+    const x = played.map((row) => (this.axis === "wall_seconds" ? row.minutes * 60 : row[this.axis]));
+    const y = played.map((row) => row.score);
     const person = { name: `${name}, score per episode`, colour: "--curve-1", x, y, low: y, high: y, dots: true };
     const series = [this.agent, person].filter((each) => each?.x.length);
     const last = (each) => each.x[each.x.length - 1];
