@@ -34,8 +34,11 @@ PADDLE = """() => {
 
 
 @contextlib.contextmanager
-def served(folder, run=None, **changes):
-    """Serve a race of anna in Pong below a directory; yield its settings and the page's address."""
+def race(browser, folder, run=None, **changes):
+    """Serve a race of anna in Pong below a directory; yield its settings, and a function that opens its page.
+
+    At the end the pages are closed, then the server. An error in the console of a page fails the test.
+    """
     settings = RaceSettings("pong", "anna", str(folder / "races" / "pong" / "anna"), **changes)
     settings.path.mkdir(parents=True, exist_ok=True)
     bound = bound_socket("127.0.0.1", 0)
@@ -43,32 +46,26 @@ def served(folder, run=None, **changes):
     server = _Server(_config(app), lambda: None)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})
     thread.start()
-    try:
-        yield settings, f"http://127.0.0.1:{bound.getsockname()[1]}/race#token={TOKEN}"
-    finally:
-        server.should_exit = True
-        thread.join()
-        bound.close()
+    problems, context = [], browser.new_context()
 
-
-@pytest.fixture
-def open_page(browser):
-    """Open a page; every error in its console fails the test."""
-    problems, pages = [], []
-
-    def open_at(address, *, width=1280, theme="light"):
-        page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=theme)
+    def open_page(*, width=1280, theme="light"):
+        page = context.new_page()
+        page.set_viewport_size({"width": width, "height": 900})
+        page.emulate_media(color_scheme=theme)
         page.on("pageerror", lambda error: problems.append(str(error)))
         page.on("console", lambda said: said.type == "error" and problems.append(said.text))
         page.set_default_timeout(WAIT_MS)
-        page.goto(address)
-        pages.append(page)
+        page.goto(f"http://127.0.0.1:{bound.getsockname()[1]}/race#token={TOKEN}")
         page.locator(".race canvas").first.wait_for()
         return page
 
-    yield open_at
-    for page in pages:
-        page.close()
+    try:
+        yield settings, open_page
+    finally:
+        context.close()
+        server.should_exit = True
+        thread.join()
+        bound.close()
     assert problems == []
 
 
@@ -77,10 +74,10 @@ def paddle_moves(page, is_there):
 
 
 def test_keys_touch_and_a_gamepad_move_the_paddle_and_a_page_that_is_loaded_again_continues(
-    open_page, tmp_path
+    browser, tmp_path
 ):
-    with served(tmp_path) as (settings, address):
-        page = open_page(address, width=390)
+    with race(browser, tmp_path) as (settings, open_page):
+        page = open_page(width=390)
         page.keyboard.down("ArrowUp")
         paddle_moves(page, lambda row: row < 20)
         page.keyboard.up("ArrowUp")
@@ -109,14 +106,14 @@ def test_keys_touch_and_a_gamepad_move_the_paddle_and_a_page_that_is_loaded_agai
     assert [action for action in actions if action] == [3, 4, 3, 4, 3]
 
 
-def test_a_race_is_scored_saved_exported_and_resumed_and_a_second_page_only_watches(open_page, tmp_path):
-    with served(tmp_path, frames_per_second=600) as (_, address):
-        page = open_page(address)
+def test_a_race_is_scored_saved_exported_and_resumed_and_a_second_page_only_watches(browser, tmp_path):
+    with race(browser, tmp_path, frames_per_second=600) as (_, open_page):
+        page = open_page()
         page.get_by_role("button", name="Start").click()
         page.get_by_text("Episode over.").wait_for()
         assert page.locator(".points").inner_text() == "-21"
         page.locator(".legend", has_text="anna, score per episode").wait_for()
-        watcher = open_page(address)
+        watcher = open_page()
         watcher.get_by_text("Another page plays; this one watches.").wait_for()
         assert watcher.get_by_role("button", name="Play here").is_disabled()
         page.get_by_label("Over", exact=True).select_option("episodes")
@@ -138,16 +135,16 @@ def test_a_race_is_scored_saved_exported_and_resumed_and_a_second_page_only_watc
         page.close()
         watcher.get_by_role("button", name="Play here").click()
         watcher.get_by_text("Press a key to start.").wait_for()
-    with served(tmp_path, frames_per_second=600) as (_, address):
-        page = open_page(address)
+    with race(browser, tmp_path, frames_per_second=600) as (_, open_page):
+        page = open_page()
         page.get_by_text("Press a key to start. episode 2 · seed 1").wait_for()
         page.locator(".legend", has_text="anna, score per episode").wait_for()
 
 
-def test_a_duel_is_played_to_its_end(open_page, tmp_path):
+def test_a_duel_is_played_to_its_end(browser, tmp_path):
     changes = {"against": "scripted", "is_duel": True, "side": "B", "frames_per_second": 600}
-    with served(tmp_path, **changes) as (settings, address):
-        page = open_page(address)
+    with race(browser, tmp_path, **changes) as (settings, open_page):
+        page = open_page()
         page.get_by_role("heading", name="anna meets scripted in pong").wait_for()
         page.keyboard.press("Space")
         page.get_by_text("Episode over.").wait_for()
@@ -156,10 +153,10 @@ def test_a_duel_is_played_to_its_end(open_page, tmp_path):
     assert (episode["mode"], episode["side"], episode["opponent_score"]) == ("duel", "B", 21)
 
 
-def test_the_agents_curve_moves_while_its_run_reports(open_page, tmp_path):
+def test_the_agents_curve_moves_while_its_run_reports(browser, tmp_path):
     run = write_run(tmp_path, "agent", reports=5)
-    with served(tmp_path, run) as (_, address):
-        page = open_page(address)
+    with race(browser, tmp_path, run) as (_, open_page):
+        page = open_page()
         page.locator(".legend", has_text="agent, mean score while it trains").wait_for()
         picture = page.evaluate("document.querySelector('.chart canvas').toDataURL()")
         with open(run / "metrics.jsonl", "a") as file:
@@ -173,7 +170,7 @@ def test_the_agents_curve_moves_while_its_run_reports(open_page, tmp_path):
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
-def test_no_mode_overflows_or_has_a_serious_accessibility_finding(open_page, tmp_path, width, theme):
+def test_no_mode_overflows_or_has_a_serious_accessibility_finding(browser, tmp_path, width, theme):
     from axe_playwright_python.sync_playwright import Axe
 
     shots = Path(os.environ["PARCADE_SCREENSHOTS"]) if os.environ.get("PARCADE_SCREENSHOTS") else None
@@ -184,8 +181,8 @@ def test_no_mode_overflows_or_has_a_serious_accessibility_finding(open_page, tmp
         "duel": {"against": "random", "is_duel": True},
     }
     for mode, changes in modes.items():
-        with served(tmp_path / mode, run, frames_per_second=600, **changes) as (_, address):
-            page = open_page(address, width=width, theme=theme)
+        with race(browser, tmp_path / mode, run, frames_per_second=600, **changes) as (_, open_page):
+            page = open_page(width=width, theme=theme)
             page.get_by_role("button", name="Start").click()
             pattern = "Episode over" if mode == "learning" else r"\d+s"
             page.get_by_text(re.compile(pattern)).first.wait_for()

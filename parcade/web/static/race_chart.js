@@ -1,6 +1,6 @@
 // The learning race: a person's score per episode and an agent's learning curve on the same axes.
 
-import { get, getText } from "./api.js";
+import { get, getText, post } from "./api.js";
 import { Chart, seriesOf } from "./chart.js";
 import { download, el, labelled, reporting, select } from "./dom.js";
 import { colour } from "./format.js";
@@ -44,6 +44,11 @@ export class RaceChart {
     const answer = run && await get("curves", { run, metric: METRIC, x: this.axis, points: 400 }).catch(() => null);
     this.agent = answer ? seriesOf(`${run}, mean score while it trains`, "--curve-0", answer.curves[run][METRIC]) : null;
     this.#draw();
+    if (answer && !answer.complete && !this.isRead) {
+      this.isRead = true;  // a long file is sampled first
+      await reporting(() => post("read-ahead", { run }));
+      await this.update();
+    }
   }
 
   #draw() {

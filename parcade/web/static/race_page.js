@@ -18,7 +18,7 @@ export class RacePage {
     this.status = el("p", { class: "scoreline", role: "status" }, "The console is starting; the first time, it is compiled.");
     this.go = el("button", { type: "button", onclick: () => this.#go() }, "Start");
     this.consoles = el("div", { class: "race", tabindex: "0", role: "group", "aria-label": `The game. ${HELP}` });
-    this.controls = new Controls((held) => this.#hold(held), (command) => this.#command(command));
+    this.controls = new Controls((held) => this.#send({ held }), (command) => this.#command(command));
     this.chart = new RaceChart();
     this.agent = el("p", { class: "note" });
     this.bar = el("div", { class: "tools" }, this.go, this.status);
@@ -26,7 +26,7 @@ export class RacePage {
     this.element = el("div", {}, this.title, this.consoles, el("p", { class: "note" }, HELP), this.chart.element, this.agent);
     this.onHide = () => document.hidden && this.#send({ held: [], paused: true });
     document.addEventListener("visibilitychange", this.onHide);
-    this.stop = store.listen((names) => names.has(this.facts?.run) && this.chart.update());
+    this.stop = store.listen((names) => names.has(this.facts?.run) && this.#read());
     this.#connect();
     this.#read();
   }
@@ -53,10 +53,6 @@ export class RacePage {
 
   #send(command) {
     if (this.role.plays && this.socket.readyState === WebSocket.OPEN) this.socket.send(JSON.stringify(command));
-  }
-
-  #hold(held) {
-    if (this.state !== "over") this.#send({ held });
   }
 
   #command(name) {
