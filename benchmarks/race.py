@@ -2,11 +2,11 @@
 
     python benchmarks/race.py --json benchmarks/results/race.json
 
-Per mode, in a real Chromium: milliseconds from a key's event until the first picture with a moved paddle is on
-the canvas (the screen's own delay comes on top), pictures per second, the time between two, and CPU seconds of
-server and player per second. Pong itself moves the paddle in frame ``frames_of_the_game`` of a new input, found
-on a console without a page. ``input``: over a WebSocket without a browser, from a command to the message of the
-first frame that has it.
+Per mode, in a real Chromium: milliseconds from a key's event until the first picture with a moved paddle is
+on the canvas (the screen's own delay comes on top), pictures per second, the time between two, and CPU seconds
+of server and player per second. Pong itself moves the paddle in frame ``frames_of_the_game`` of a new input,
+found on a console without a page. ``input``: over a WebSocket without a browser, from a command to the message
+of the first frame that has it.
 """
 
 from __future__ import annotations
