@@ -2,7 +2,6 @@
 
 It owns the consoles, so what it plays is exact whatever a page does. A frame is due every sixtieth of a
 second by the monotonic clock. The keys held at that moment are the frame's input, and what is recorded.
-Commands come from standard input, one JSON object per line; messages (``wire``) go to standard output.
 
 Pictures are differences (XOR) to the first picture of the episode, which ``start`` brings: mostly zero, and
 each complete, so a slow page may miss any of them.
@@ -11,11 +10,8 @@ each complete, so a slow page may miss any of them.
 from __future__ import annotations
 
 import gc
-import json
-import os
 import queue
 import sys
-import threading
 import time
 from dataclasses import asdict
 from typing import Any, BinaryIO
@@ -26,6 +22,7 @@ from parcade.atari.held_keys import DOWN, FIRE, LEFT, RIGHT, UP, action_of
 from parcade.atari.preprocess import rgb_table
 from parcade.atari.recording import Recording
 from parcade.errors import UsageError
+from parcade.web.player_process import run_player
 from parcade.web.race.book import Book, Episode
 from parcade.web.race.contest import Alone, Contest, Match, Rival, SideBySide
 from parcade.web.race.settings import RaceSettings
@@ -209,37 +206,12 @@ class Player:
         write_message(self._out, packed(head, arrays))
 
 
-def _read_commands(commands: queue.SimpleQueue) -> None:
-    for line in sys.stdin:
-        try:
-            command = json.loads(line)
-        except ValueError:
-            continue
-        commands.put(command if isinstance(command, dict) else {})
-    commands.put(None)  # the server has closed the pipe or died
-
-
-def main() -> int:
-    """Play until standard input ends. Errors are written as a message and end the process with code 2."""
-    out = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # a library that prints must not break the messages
-    import torch
-
-    torch.set_num_threads(1)
-    commands: queue.SimpleQueue = queue.SimpleQueue()
-    threading.Thread(target=_read_commands, args=(commands,), daemon=True).start()
-    try:
-        player = Player(RaceSettings.from_json(sys.argv[1]), out)
-        gc.collect()
-        gc.freeze()  # what is loaded now stays; searching it would cost a frame
-        player.play(commands)
-    except UsageError as error:
-        write_message(out, packed({"type": "problem", "text": str(error), "fatal": True}))
-        return 2
-    except BrokenPipeError:
-        pass
-    return 0
+def _play(commands: queue.SimpleQueue, out: BinaryIO) -> None:
+    player = Player(RaceSettings.from_json(sys.argv[1]), out)
+    gc.collect()
+    gc.freeze()  # what is loaded now stays; searching it would cost a frame
+    player.play(commands)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_player(_play))

@@ -2,7 +2,7 @@
 
 import { get, openSocket } from "./api.js";
 import { GREYS, draw, paletteOf, pictures, unpack } from "./console.js";
-import { el, notice, reporting } from "./dom.js";
+import { el, notice, reporting, setText } from "./dom.js";
 import { duration } from "./format.js";
 import { RaceChart } from "./race_chart.js";
 import { Controls } from "./race_controls.js";
@@ -15,13 +15,14 @@ export class RacePage {
     this.palette = GREYS;
     this.role = { plays: false, is_free: false };
     this.title = el("h1", {}, "Race");
-    this.status = el("p", { class: "scoreline", role: "status" }, "The console is starting; the first time, it is compiled.");
+    this.status = el("span", { role: "status" }, "The console is starting; the first time, it is compiled.");
+    this.details = el("span", { class: "value" });
     this.go = el("button", { type: "button", onclick: () => this.#go() }, "Start");
     this.consoles = el("div", { class: "race", tabindex: "0", role: "group", "aria-label": `The game. ${HELP}` });
     this.controls = new Controls((held) => this.#send({ held }), (command) => this.#command(command));
     this.chart = new RaceChart();
     this.agent = el("p", { class: "note" });
-    this.bar = el("div", { class: "tools" }, this.go, this.status);
+    this.bar = el("div", { class: "tools" }, this.go, this.status, this.details);
     this.consoles.append(this.bar);
     this.element = el("div", {}, this.title, this.consoles, el("p", { class: "note" }, HELP), this.chart.element, this.agent);
     this.onHide = () => document.hidden && this.#send({ held: [], paused: true });
@@ -111,8 +112,8 @@ export class RacePage {
       draw(this.cards[i].screen, picture, this.palette);
     });
     const scores = message.scores.map(String);
-    if (this.cards.length === 1) this.cards[0].points.textContent = scores.join(" : ");
-    else this.cards.forEach(({ points }, i) => { points.textContent = scores[i]; });
+    if (this.cards.length === 1) setText(this.cards[0].points, scores.join(" : "));
+    else this.cards.forEach(({ points }, i) => setText(points, scores[i]));
     this.moment = message;
     this.#showState();
   }
@@ -129,8 +130,9 @@ export class RacePage {
     }[state];
     const watching = isFree ? "Nobody plays." : "Another page plays; this one watches.";
     this.go.disabled = !plays && !isFree;
-    this.go.textContent = plays ? text : "Play here";
+    setText(this.go, plays ? text : "Play here");
+    setText(this.status, plays ? said : watching);
     const facts = [`episode ${this.playing.episode}`, `seed ${this.playing.seed}`, duration(seconds), ...(lives ? [`lives ${lives}`] : [])];
-    this.status.textContent = `${plays ? said : watching} ${facts.join(" · ")}`.trim();
+    setText(this.details, facts.join(" · "));
   }
 }
