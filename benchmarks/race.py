@@ -175,7 +175,7 @@ async def _inputs(address: str, presses: int) -> tuple[list[float], list[float]]
 
 
 def measure_input(presses: int) -> dict:
-    """Return the delay from a command to the message of the first frame that has it, and the messages' pace."""
+    """Return the delay from a command to the message of the first frame that has it, and their pace."""
     with race([]) as (address, _):
         delays, times = asyncio.run(_inputs(address, presses))
     gaps = [after - before for before, after in itertools.pairwise(times)]

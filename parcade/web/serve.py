@@ -24,7 +24,8 @@ MOST_CONNECTIONS = 200
 def bound_socket(host: str, port: int) -> socket.socket:
     """Return a socket that listens at an address. Errors: UsageError if it cannot be."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    bound = socket.socket(family)
+    # asyncio sets TCP_NODELAY only where the protocol is named; without it, pictures wait 40 ms for an ACK.
+    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         bound.bind((host, port))
