@@ -17,7 +17,7 @@ export class RacePage {
     this.title = el("h1", {}, "Race");
     this.status = el("span", { role: "status" }, "The console is starting; the first time, it is compiled.");
     this.details = el("span", { class: "value" });
-    this.go = el("button", { type: "button", onclick: () => this.#go() }, "Start");
+    this.go = el("button", { type: "button", disabled: true, onclick: () => this.#go() }, "Start");
     this.consoles = el("div", { class: "race", tabindex: "0", role: "group", "aria-label": `The game. ${HELP}` });
     this.controls = new Controls((held) => this.#send({ held }), (command) => this.#command(command));
     this.chart = new RaceChart();
