@@ -79,32 +79,32 @@ def test_keys_touch_and_a_gamepad_move_the_paddle_and_a_page_that_is_loaded_agai
 ):
     with race(browser, tmp_path) as (settings, open_page):
         page = open_page(width=390)
-        page.keyboard.down("ArrowUp")
-        paddle_moves(page, lambda row: row < 20)
-        page.keyboard.up("ArrowUp")
-        page.keyboard.down("s")
+        page.keyboard.down("ArrowDown")
         paddle_moves(page, lambda row: row > 120)
-        page.keyboard.up("s")
-        cell = page.locator(".touchpad [data-keys=up]").bounding_box()
+        page.keyboard.up("ArrowDown")
+        page.keyboard.down("w")
+        paddle_moves(page, lambda row: row < 20)
+        page.keyboard.up("w")
+        cell = page.locator(".touchpad [data-keys=down]").bounding_box()
         page.mouse.move(cell["x"] + 10, cell["y"] + 10)
         page.mouse.down()
-        paddle_moves(page, lambda row: row < 20)
+        paddle_moves(page, lambda row: row > 120)
         page.mouse.up()
         page.evaluate("""() => {
-          const pad = { connected: true, axes: [0, 1], buttons: [] };
+          const pad = { connected: true, axes: [0, -1], buttons: [] };
           navigator.getGamepads = () => [pad];
           dispatchEvent(new Event('gamepadconnected'));
         }""")
-        paddle_moves(page, lambda row: row > 120)
+        paddle_moves(page, lambda row: row < 20)
         page.reload()
         page.get_by_text("Paused.").wait_for()
         page.keyboard.press("Enter")
-        page.keyboard.down("ArrowUp")
-        paddle_moves(page, lambda row: row < 20)
+        page.keyboard.down("ArrowDown")
+        paddle_moves(page, lambda row: row > 120)
         page.keyboard.press("p")
         page.get_by_text("Paused.").wait_for()
     actions = [run[0] for run in load_recording(settings.path / "unfinished.json").episodes[0]]
-    assert [action for action in actions if action] == [3, 4, 3, 4, 3]
+    assert [action for action in actions if action] == [4, 3, 4, 3, 4]
 
 
 def test_a_race_is_scored_saved_exported_and_resumed_and_a_second_page_only_watches(browser, tmp_path):
@@ -132,13 +132,15 @@ def test_a_race_is_scored_saved_exported_and_resumed_and_a_second_page_only_watc
         page.keyboard.press("Enter")  # the focus is on a button, which takes Enter
         page.locator(".race").focus()
         page.keyboard.press("Enter")
-        page.get_by_text("Press a key to start. episode 2 · seed 1").wait_for()
+        page.get_by_text("Press a key to start.").wait_for()
+        page.get_by_text("episode 2 · seed 1").wait_for()
         page.close()
         watcher.get_by_role("button", name="Play here").click()
         watcher.get_by_text("Press a key to start.").wait_for()
     with race(browser, tmp_path, frames_per_second=600) as (_, open_page):
         page = open_page()
-        page.get_by_text("Press a key to start. episode 2 · seed 1").wait_for()
+        page.get_by_text("Press a key to start.").wait_for()
+        page.get_by_text("episode 2 · seed 1").wait_for()
         page.locator(".legend", has_text="anna, score per episode").wait_for()
 
 
