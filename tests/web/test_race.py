@@ -222,6 +222,7 @@ def test_a_player_waits_pauses_continues_and_ignores_values_of_another_type(tmp_
     heads = [head for head, _ in messages]
     assert [head["type"] for head in heads[-2:]] == ["start", "step"] and heads[-1]["state"] == PAUSED
     assert heads[-1]["frame"] == 10
+    assert load_recording(settings.path / "unfinished.json").frames == 10
     player.play(Script((0, {"paused": False}), (4, None)))
     assert player.contest.session.recording().frames == 14
 

@@ -130,6 +130,7 @@ class Player:
         if paused is True and self.state == PLAYING:
             self.state = PAUSED
             self._show()
+            self._keep_unfinished()  # the server, which has perhaps lost its page, may end without notice
         elif paused is False and self.state in (PAUSED, WAITING):
             self.state = PLAYING
         if command.get("next") is True and self.state == OVER:
