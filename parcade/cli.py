@@ -57,6 +57,11 @@ COMMANDS: dict[str, Command] = {
         "[RUNS_DIR] [flags]",
         "watch runs and their agents in the browser, live: dashboard runs",
     ),
+    "race": Command(
+        "race:race",
+        "GAME [flags]",
+        "play in the browser, next to an agent or against it: race pong --name anna --train",
+    ),
     "stacks": Command(
         "stacks:stacks", "DIR", "print the Python stacks of every process of a run, on every host"
     ),

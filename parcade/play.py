@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from parcade.atari.held_keys import DOWN, FIRE, LEFT, OPPOSITE, RIGHT, UP, action_of
 from parcade.envs.settings import FRAMES_PER_SECOND
 from parcade.errors import UsageError
 
@@ -30,22 +31,11 @@ FRAMES_PER_PICTURE = 2
 HOLD_SECONDS = 0.25
 ENTER_SCREEN, LEAVE_SCREEN = "\x1b[?1049h\x1b[2J\x1b[?25l", "\x1b[0m\x1b[?25h\x1b[?1049l"
 
-UP, DOWN, LEFT, RIGHT, FIRE = "up", "down", "left", "right", "fire"
 KEYS = {
     b"\x1b[A": UP, b"\x1b[B": DOWN, b"\x1b[C": RIGHT, b"\x1b[D": LEFT,
     b"\x1bOA": UP, b"\x1bOB": DOWN, b"\x1bOC": RIGHT, b"\x1bOD": LEFT,
     b"w": UP, b"s": DOWN, b"a": LEFT, b"d": RIGHT, b" ": FIRE,
     b"q": "quit", b"r": "restart", b"p": "pause",
-}  # fmt: skip
-OPPOSITE = {UP: DOWN, DOWN: UP, LEFT: RIGHT, RIGHT: LEFT}
-# ale-py's action ids by the set of held keys.
-ACTIONS = {
-    frozenset(held): action
-    for action, held in enumerate(
-        [(), (FIRE,), (UP,), (RIGHT,), (LEFT,), (DOWN,), (UP, RIGHT), (UP, LEFT), (DOWN, RIGHT), (DOWN, LEFT),
-         (UP, FIRE), (RIGHT, FIRE), (LEFT, FIRE), (DOWN, FIRE),
-         (UP, RIGHT, FIRE), (UP, LEFT, FIRE), (DOWN, RIGHT, FIRE), (DOWN, LEFT, FIRE)]
-    )
 }  # fmt: skip
 
 
@@ -82,7 +72,7 @@ class Keyboard:
 
     def action(self, now: float) -> int:
         """Return ale-py's id of the action given by the held keys."""
-        return ACTIONS[frozenset(name for name, heard in self._heard.items() if now - heard < HOLD_SECONDS)]
+        return action_of(name for name, heard in self._heard.items() if now - heard < HOLD_SECONDS)
 
 
 @contextlib.contextmanager

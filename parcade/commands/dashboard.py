@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -9,6 +11,8 @@ from typing import Annotated
 from parcade.errors import UsageError
 
 PACKAGES = ("starlette", "uvicorn", "websockets")
+NICENESS = 5
+"""The server gives way to a training on the same cores."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,13 @@ def dashboard(arguments: list[str]) -> int:
 
     flags = parse(DashboardFlags, arguments, prog="parcade dashboard")
     check_installed(PACKAGES, "web", "parcade dashboard")
+    from parcade.web.app import make_app
     from parcade.web.serve import serve
 
-    serve(Path(flags.runs), host=flags.host, port=flags.port, open_browser=flags.browser)
+    with contextlib.suppress(OSError):
+        os.nice(NICENESS)
+    serve(
+        lambda gate: make_app(Path(flags.runs), gate), f"parcade dashboard of {flags.runs}",
+        host=flags.host, port=flags.port, open_browser=flags.browser,
+    )  # fmt: skip
     return 0

@@ -5,24 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
-import sys
-from collections import deque
 from pathlib import Path
 
 import anyio
-from starlette.websockets import WebSocket, WebSocketDisconnect
+from starlette.websockets import WebSocket
 
-from parcade.web.live import SEND_SECONDS, TOO_FAST, TOO_MANY, receive_object
+from parcade.web.live import SEND_SECONDS, TOO_MANY, receive_object
+from parcade.web.pipes import Outbox, end_player, end_tasks, messages_of, start_player
 from parcade.web.security import Rate
-from parcade.web.wire import HEAD, MOST_BYTES, packed
 
 MOST_PLAYERS = 4
 """Players at once, over all pages: each needs some 600 MB and a few per cent of a core."""
-MOST_WAITING = 30
-"""Messages that wait for a slow page, two seconds of play."""
-END_SECONDS = 3.0
-ENVIRONMENT = {"OMP_WAIT_POLICY": "PASSIVE", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
 
 
 class Players:
@@ -38,75 +31,23 @@ class Players:
             return
         self.running += 1
         try:
-            process = await _start(run, side_by_side)
+            words = [str(run), *(["--all"] if side_by_side else [])]
+            process = await start_player("parcade.web.player", words)
             try:
                 await _connect(socket, process)
             finally:
                 with anyio.CancelScope(shield=True):  # the server may end while a page is open
-                    await _end(process)
+                    await end_player(process)
         finally:
             self.running -= 1
 
 
-async def _start(run: Path, side_by_side: bool) -> asyncio.subprocess.Process:
-    words = [sys.executable, "-m", "parcade.web.player", str(run), *(["--all"] if side_by_side else [])]
-    return await asyncio.create_subprocess_exec(
-        *words,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-        env={**os.environ, **ENVIRONMENT},
-    )
-
-
-async def _end(process: asyncio.subprocess.Process) -> None:
-    """End a player: it leaves when its input closes; if not, it is killed.
-
-    ``communicate`` also reads what it has written; a pipe with unread data would never be closed.
-    """
-    process.stdin.close()
-    try:
-        await asyncio.wait_for(process.communicate(), END_SECONDS)
-    except TimeoutError:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        await process.communicate()
-
-
-class _Outbox:
-    """Messages that wait for a page. Pictures give way to newer ones; all else is kept."""
-
-    def __init__(self) -> None:
-        self.waiting: deque[bytes] = deque()
-        self.wake = asyncio.Event()
-        self.is_closed = False
-
-    def put(self, message: bytes) -> None:
-        self.waiting.append(message)
-        if len(self.waiting) > MOST_WAITING:
-            self._drop_picture()
-        self.wake.set()
-
-    def _drop_picture(self) -> None:
-        for i, message in enumerate(self.waiting):
-            if (
-                message[HEAD.size : HEAD.size + 15] == b'{"type": "step"'
-                or len(self.waiting) > 4 * MOST_WAITING
-            ):
-                del self.waiting[i]
-                return
-
-    def close(self) -> None:
-        self.is_closed = True
-        self.wake.set()
-
-
 async def _connect(socket: WebSocket, process: asyncio.subprocess.Process) -> None:
     """Run three tasks until one ends: read the player, send to the page, and pass on its commands."""
-    outbox = _Outbox()
+    outbox = Outbox()
     tasks = [
         asyncio.create_task(_read(process, outbox)),
-        asyncio.create_task(_send(socket, outbox)),
+        asyncio.create_task(outbox.send_to(socket)),
         asyncio.create_task(_command(socket, process)),
     ]
     reading, sending, _ = tasks
@@ -115,44 +56,15 @@ async def _connect(socket: WebSocket, process: asyncio.subprocess.Process) -> No
         if reading.done() and not sending.done():
             await asyncio.wait([sending], timeout=SEND_SECONDS)
     finally:
-        for task in tasks:
-            task.cancel()
-        # A gather that is cancelled raises an error in which anyio does not recognise its cancellation.
-        with anyio.CancelScope(shield=True):
-            await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(tasks)
 
 
-async def _read(process: asyncio.subprocess.Process, outbox: _Outbox) -> None:
-    """Read the player's messages. The pipe is always emptied, so a slow page does not hold up the player."""
+async def _read(process: asyncio.subprocess.Process, outbox: Outbox) -> None:
     try:
-        while True:
-            (length,) = HEAD.unpack(await process.stdout.readexactly(HEAD.size))
-            if length > MOST_BYTES:
-                break
-            outbox.put(await process.stdout.readexactly(length))
-    except asyncio.IncompleteReadError:
-        code = await process.wait()
-        if code not in (0, 2):
-            text = f"the player ended unexpectedly (code {code}); reload to start it again"
-            outbox.put(packed({"type": "problem", "text": text, "fatal": True}))
+        async for message in messages_of(process):
+            outbox.put(message)
     finally:
         outbox.close()
-
-
-async def _send(socket: WebSocket, outbox: _Outbox) -> None:
-    try:
-        while True:
-            await outbox.wake.wait()
-            while outbox.waiting:
-                await asyncio.wait_for(socket.send_bytes(outbox.waiting.popleft()), SEND_SECONDS)
-            if outbox.is_closed:
-                await socket.close()
-                return
-            outbox.wake.clear()
-    except TimeoutError:
-        await socket.close(TOO_FAST, "the page reads too slowly")
-    except (WebSocketDisconnect, RuntimeError):
-        pass
 
 
 async def _command(socket: WebSocket, process: asyncio.subprocess.Process) -> None:

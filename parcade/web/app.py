@@ -6,7 +6,7 @@ A run is named by the query parameter ``run``, never by the path, and looked up 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
+from starlette.types import Lifespan
 from starlette.websockets import WebSocket
 
 from parcade.errors import UsageError
@@ -61,9 +62,9 @@ class Dashboard:
             "stop": lambda request: inside.request_stop(self._run(request)),
         }
         return [
-            *(Route(f"/api/{name}", _answer(function), methods=["GET"]) for name, function in read.items()),
-            *(Route(f"/api/{name}", _answer(function), methods=["POST"]) for name, function in act.items()),
-            Route("/api/csv", _answer(self._csv), methods=["GET"]),
+            *(Route(f"/api/{name}", answer(function), methods=["GET"]) for name, function in read.items()),
+            *(Route(f"/api/{name}", answer(function), methods=["POST"]) for name, function in act.items()),
+            Route("/api/csv", answer(self._csv), methods=["GET"]),
             WebSocketRoute("/ws/live", self._live),
             WebSocketRoute("/ws/agent", self._agent),
         ]
@@ -130,7 +131,7 @@ def _names(request: Request, parameter: str) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _answer(function: Callable[[Request], Any]) -> Callable[[Request], Response]:
+def answer(function: Callable[[Request], Any]) -> Callable[[Request], Response]:
     """Return an endpoint, run in a thread, that answers with JSON; its errors are one line each."""
 
     def endpoint(request: Request) -> Response:
@@ -150,12 +151,18 @@ def page(request: Request) -> Response:
     return FileResponse(STATIC / "index.html")
 
 
-def make_app(root: Path, gate: Gate) -> Starlette:
-    """Return the server of the runs below ``root``. Errors: UsageError if it is no directory."""
+def make_app(
+    root: Path, gate: Gate, more: Sequence[Route | WebSocketRoute] = (), lifespan: Lifespan | None = None
+) -> Starlette:
+    """Return the server of the runs below ``root``, with ``more`` routes.
+
+    Errors: UsageError if ``root`` is no directory.
+    """
     dashboard = Dashboard(Runs(root))
     routes = [
         Route("/", page),
         *dashboard.routes(),
+        *more,
         Mount("/static", StaticFiles(directory=STATIC)),
     ]
-    return Starlette(routes=routes, middleware=[Middleware(GateMiddleware, gate=gate)])
+    return Starlette(routes=routes, middleware=[Middleware(GateMiddleware, gate=gate)], lifespan=lifespan)

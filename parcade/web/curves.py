@@ -89,7 +89,7 @@ class Curves:
         for name in names:
             columns = self.runs.metrics(name).read_new()
             for row in zip(columns[x].tolist(), *(columns[m].tolist() for m in metrics), strict=True):
-                writer.writerow([_as_text(name), *("" if math.isnan(v) else f"{v:.10g}" for v in row)])
+                writer.writerow([as_text(name), *("" if math.isnan(v) else f"{v:.10g}" for v in row)])
         return text.getvalue()
 
     def metrics(self, names: list[str]) -> list[str]:
@@ -103,6 +103,6 @@ class Curves:
         return sorted(found)
 
 
-def _as_text(name: str) -> str:
+def as_text(name: str) -> str:
     """Return a run's name so that a spreadsheet does not read it as a formula."""
     return f"'{name}" if name[:1] in "=+-@" else name

@@ -135,7 +135,8 @@ async def _send(socket: WebSocket, subscriber: Subscriber) -> None:
     try:
         while True:
             await subscriber.wake.wait()
-            await asyncio.wait_for(socket.send_text(json.dumps(subscriber.take())), SEND_SECONDS)
+            async with asyncio.timeout(SEND_SECONDS):  # wait_for may swallow a cancellation
+                await socket.send_text(json.dumps(subscriber.take()))
     except TimeoutError:
         await socket.close(TOO_FAST, "the page reads too slowly")
     except (WebSocketDisconnect, RuntimeError):

@@ -1,8 +1,6 @@
 """The process in which checkpoints play for one page: ``python -m parcade.web.player RUN [--all]``.
 
-A process of its own, at low priority and with one thread, so that a training on the same machine keeps its
-cores, and so that neither a damaged checkpoint nor a crash touches the server. It reads commands from
-standard input, one JSON object per line, and writes messages (``wire``) to standard output.
+It has low priority and one thread, so that a training on the same machine keeps its cores.
 
 It plays in real time: a step is due ``frame_skip / 60`` seconds after the last one. With ``--all``, the same
 episode is played by every checkpoint of the run side by side.
@@ -10,11 +8,9 @@ episode is played by every checkpoint of the run side by side.
 
 from __future__ import annotations
 
-import json
 import os
 import queue
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -25,6 +21,7 @@ from parcade.agent import Agent
 from parcade.envs.settings import FRAMES_PER_SECOND
 from parcade.errors import UsageError
 from parcade.run_directory import complete_checkpoints
+from parcade.web.player_process import run_player
 from parcade.web.recordings import Recording
 from parcade.web.saliency import SALIENCIES
 from parcade.web.stage import Moment, Stage
@@ -261,8 +258,8 @@ def _as_bytes(observation: np.ndarray) -> np.ndarray:
 
 def action_names(stage: Stage) -> list[str]:
     """Return the names of the agent's actions, as on the joystick; their numbers in a built-in task."""
+    from parcade.atari.held_keys import ACTIONS
     from parcade.envs.games import is_atari
-    from parcade.play import ACTIONS
 
     count = stage.agent.policy.actions.count
     if not is_atari(stage.agent.config.game):
@@ -278,36 +275,11 @@ def _spread(frames: list[int]) -> list[int]:
     return [frames[i] for i in np.linspace(0, len(frames) - 1, MOST_SIDE_BY_SIDE).round().astype(int)]
 
 
-def _read_commands(commands: queue.SimpleQueue) -> None:
-    for line in sys.stdin:
-        try:
-            command = json.loads(line)
-        except ValueError:
-            continue
-        commands.put(command if isinstance(command, dict) else {})
-    commands.put(None)  # the server has closed the pipe or died
-
-
-def main() -> int:
-    """Play until standard input ends. Errors are written as a message and end the process with code 2."""
-    out = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # a library that prints must not break the messages
-    import torch
-
-    torch.set_num_threads(1)
-    commands: queue.SimpleQueue = queue.SimpleQueue()
-    threading.Thread(target=_read_commands, args=(commands,), daemon=True).start()
-    try:
-        player = Player(Path(sys.argv[1]), out, side_by_side="--all" in sys.argv[2:])
-        os.nice(max(0, NICENESS - os.nice(0)))
-        player.play(commands)
-    except UsageError as error:
-        write_message(out, packed({"type": "problem", "text": str(error), "fatal": True}))
-        return 2
-    except BrokenPipeError:
-        pass
-    return 0
+def _play(commands: queue.SimpleQueue, out: BinaryIO) -> None:
+    player = Player(Path(sys.argv[1]), out, side_by_side="--all" in sys.argv[2:])
+    os.nice(max(0, NICENESS - os.nice(0)))
+    player.play(commands)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_player(_play))

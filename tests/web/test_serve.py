@@ -13,8 +13,8 @@ import pytest
 
 from parcade.cli import main
 from parcade.web import serve
-from parcade.web.agent import MOST_WAITING, _Outbox
 from parcade.web.live import Subscriber, Watcher
+from parcade.web.pipes import MOST_WAITING, Outbox
 from parcade.web.wire import packed
 
 
@@ -104,7 +104,7 @@ def test_one_poll_serves_all_pages_and_none_is_made_without_a_page(monkeypatch):
 
 @pytest.mark.quick
 def test_pictures_of_a_slow_page_give_way_but_no_other_message_does():
-    outbox = _Outbox()
+    outbox = Outbox()
     outbox.put(packed({"type": "start"}))
     for i in range(100):
         outbox.put(packed({"type": "step", "step": i}))
@@ -112,3 +112,23 @@ def test_pictures_of_a_slow_page_give_way_but_no_other_message_does():
     kinds = [b'"type": "step"' not in message for message in outbox.waiting]
     assert len(kinds) == MOST_WAITING and kinds[0] and kinds[-1] and sum(kinds) == 2
     assert b'"step": 99' in outbox.waiting[-2]
+
+
+@pytest.mark.quick
+def test_messages_do_not_wait_for_the_acknowledgement_of_the_one_before():
+    async def scenario(bound):
+        delays = []
+
+        def connected(reader, writer):
+            delays.append(writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            writer.close()
+
+        async with await asyncio.start_server(connected, sock=bound):
+            reader, writer = await asyncio.open_connection(*bound.getsockname())
+            await reader.read()
+            writer.close()
+        return delays
+
+    with serve.bound_socket("127.0.0.1", 0) as bound:
+        (is_sent_at_once,) = asyncio.run(scenario(bound))
+    assert is_sent_at_once

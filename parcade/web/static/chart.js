@@ -10,7 +10,8 @@ const LEFT = 52, RIGHT = 12, TOP = 10, BOTTOM = 36;
 
 /**
  * `series` is a list of {name, colour, x, y, low, high}: colour is a custom property of the style sheet; low and
- * high, where they differ from y, are drawn as a band. With `kind: "area"`, only the band is drawn, opaque.
+ * high, where they differ from y, are drawn as a band. With `kind: "area"`, only the band is drawn, opaque; with
+ * `dots`, every point has a mark.
  */
 export class Chart {
   constructor({ label, height = 240 }) {
@@ -88,13 +89,13 @@ export class Chart {
       paint.line([[frame.left, this.toY(v)], [frame.right, this.toY(v)]], rule);
       paint.text(this.options.percent ? `${Math.round(v * 100)}%` : human(v), frame.left - 6, this.toY(v), muted, "right");
     }
-    const name = { wall_seconds: "wall clock", cpu_seconds: "CPU time", seconds: "seconds ago" }[axis] ?? axis;
+    const name = this.options.xLabel ?? { wall_seconds: "wall clock", cpu_seconds: "CPU time", seconds: "seconds ago" }[axis] ?? axis;
     paint.text([name, yLabel && `${yLabel} ↑`].filter(Boolean).join("  ·  "), frame.right, frame.bottom + 22, muted, "right", "top");
   }
 
-  #curve(paint, { x, y, low, high, colour: name, kind, faint }) {
+  #curve(paint, { x, y, low, high, colour: name, kind, faint, dots }) {
     const hue = colour(name);
-    if (x.length === 1) paint.fill(this.toX(x[0]) - 2, this.toY(y[0]) - 2, 5, 5, hue);
+    for (let i = 0; i < (dots ? x.length : x.length === 1); i++) paint.fill(this.toX(x[i]) - 2, this.toY(y[i]) - 2, 5, 5, hue);
     const along = (values) => Array.from(x, (v, i) => [this.toX(v), this.toY(values[i])]);
     if (low !== y || kind === "area") {
       paint.area([...along(high), ...along(low).reverse()], hue, kind === "area" ? 1 : 0.2);

@@ -13,6 +13,11 @@ export function el(tag, properties = {}, ...children) {
   return element;
 }
 
+/** Replace an element's text where it differs: a text that is set again is laid out again. */
+export function setText(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
 let labels = 0;
 
 /** Return a form control with its visible label. */
@@ -55,7 +60,7 @@ export async function reporting(work) {
   try {
     return await work();
   } catch (error) {
-    notice(error.message || "the server does not answer; is parcade dashboard still running?");
+    notice(error.message || "the server does not answer; is parcade still running?");
     return undefined;
   }
 }

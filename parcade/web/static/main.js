@@ -2,6 +2,7 @@
 
 import { BadToken, get, hasToken, openSocket, setToken, takeTokenFromAddress } from "./api.js";
 import { el, labelled, notice } from "./dom.js";
+import { RacePage } from "./race_page.js";
 import { RunPage } from "./run_page.js";
 import { RunsPage } from "./runs_page.js";
 import { Store } from "./store.js";
@@ -10,9 +11,10 @@ const main = document.getElementById("main");
 const link = document.getElementById("link");
 const store = new Store();
 
-/** Views by the first part of the address, `#/NAME/...`; others, such as a race, are added here. */
+const isRace = location.pathname === "/race";
+/** Views by the first part of the address, `#/NAME/...`. The page is that of `parcade dashboard`, or of `parcade race`. */
 const VIEWS = {
-  "": () => new RunsPage(store),
+  "": () => (isRace ? new RacePage(store) : new RunsPage(store)),
   run: (name) => new RunPage(store, name),
 };
 

@@ -1,0 +1,218 @@
+"""The process in which a person plays: ``python -m parcade.web.race.player SETTINGS``, settings as JSON.
+
+It owns the consoles, so what it plays is exact whatever a page does. A frame is due every sixtieth of a
+second by the monotonic clock. The keys held at that moment are the frame's input, and what is recorded.
+
+Pictures are differences (XOR) to the first picture of the episode, which ``start`` brings: mostly zero, and
+each complete, so a slow page may miss any of them.
+"""
+
+from __future__ import annotations
+
+import gc
+import queue
+import sys
+import time
+from dataclasses import asdict
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from parcade.atari.held_keys import DOWN, FIRE, LEFT, RIGHT, UP, action_of
+from parcade.atari.preprocess import rgb_table
+from parcade.atari.recording import Recording
+from parcade.errors import UsageError
+from parcade.web.player_process import run_player
+from parcade.web.race.book import Book, Episode
+from parcade.web.race.contest import Alone, Contest, Match, Rival, SideBySide
+from parcade.web.race.settings import RaceSettings
+from parcade.web.wire import packed, write_message
+
+KEYS = frozenset({UP, DOWN, LEFT, RIGHT, FIRE})
+WAITING, PLAYING, PAUSED, OVER = "waiting", "playing", "paused", "over"
+MOST_LATE_SECONDS = 0.1
+"""A console that is later than this slows down; below, it catches up."""
+
+
+class Player:
+    """Plays the episodes of a race. It waits for the person's first key, and at the end for ``next``.
+
+    Args:
+        out: where messages are written.
+
+    Errors: UsageError of ``Book`` and ``Rival``.
+    """
+
+    def __init__(self, settings: RaceSettings, out: BinaryIO) -> None:
+        self.settings, self._out = settings, out
+        self.book = Book(settings.path, settings.game, settings.name)
+        against = settings.against
+        self._rival = Rival(against, settings.game, greedy=settings.greedy) if against else None
+        self.held: frozenset[str] = frozenset()
+        self._begin()
+        found = self.book.unfinished(self._seed, 2 if settings.is_duel else 1)
+        if found is not None:
+            self._restore(found)
+
+    def _begin(self) -> None:
+        """Start the next episode."""
+        settings = self.settings
+        self._seed = settings.seed + len(self.book.episodes)
+        self._frames, self._seconds, self._action = 0, 0.0, 0
+        self.state = WAITING
+        self.contest = self._new_contest()
+        self._first_pictures = np.array(self.contest.pictures)
+        self._episode: Episode | None = None
+        self._look()
+
+    def _new_contest(self) -> Contest:
+        settings = self.settings
+        if self._rival is None:
+            return Alone(settings.game, self._seed)
+        try:
+            self._rival.refresh()
+        except UsageError as error:  # the agent that was loaded before plays on
+            self._say({"type": "problem", "text": str(error)})
+        if settings.is_duel:
+            return Match(settings.game, self._seed, self._rival.player, settings.side)
+        return SideBySide(settings.game, self._seed, self._rival.player)
+
+    def _restore(self, recording: Recording) -> None:
+        """Play an interrupted episode again up to where it was, and wait there; or start it again."""
+        is_b = self.settings.is_duel and self.settings.side == "B"
+        for runs in recording.episodes[:1]:
+            for action_a, action_b, frames in runs:
+                mine, other = (action_b, action_a) if is_b else (action_a, action_b)
+                for _ in range(frames):
+                    self.contest.play_frame(mine, other if self.settings.is_duel else None)
+                    self.contest.think()
+        if self.contest.session.recording() != recording:
+            self._begin()
+            return
+        self._frames = recording.frames
+        self._seconds = recording.frames / self.settings.frames_per_second
+        self._look()
+
+    def play(self, commands: queue.SimpleQueue) -> None:
+        """Play until the commands end with None."""
+        frame_seconds = 1.0 / self.settings.frames_per_second
+        due = before = time.monotonic()
+        while True:
+            runs = self._runs()
+            try:
+                command = commands.get(timeout=max(0.0, due - time.monotonic()) if runs else None)
+            except queue.Empty:
+                now = time.monotonic()
+                self._seconds += min(now - before, MOST_LATE_SECONDS) if self.state == PLAYING else 0.0
+                before = now
+                self._play_frame()
+                due = max(due + frame_seconds, now - MOST_LATE_SECONDS)
+                continue
+            if command is None:
+                self._keep_unfinished()
+                return
+            self._obey(command)
+            if self._runs() and not runs:
+                due = before = time.monotonic()
+
+    def _runs(self) -> bool:
+        """Return whether a console runs; an agent plays its episode to the end after the person's is over."""
+        return self.state == PLAYING or (self.state == OVER and self.contest.rival_plays)
+
+    def _obey(self, command: dict[str, Any]) -> None:
+        """Carry out one command; values of another type are ignored."""
+        held = command.get("held")
+        if isinstance(held, list) and all(isinstance(key, str) for key in held):
+            self.held = KEYS & set(held)
+            if self.held and self.state == WAITING:
+                self.state = PLAYING
+        paused = command.get("paused")
+        if paused is True and self.state == PLAYING:
+            self.state = PAUSED
+            self._show()
+            self._keep_unfinished()  # the server, which has perhaps lost its page, may end without notice
+        elif paused is False and self.state in (PAUSED, WAITING):
+            self.state = PLAYING
+        if command.get("next") is True and self.state == OVER:
+            self._begin()
+        if command.get("look") is True:
+            self._look()
+
+    def _play_frame(self) -> None:
+        self._action = action_of(self.held, self.settings.game)
+        self.contest.play_frame(self._action)
+        self._frames += self.state == PLAYING
+        if self.state == PLAYING and self.contest.session.arcade.game_over[0]:
+            self.state = OVER
+        self._show()
+        if self.contest.rival_plays:
+            self.contest.think()
+        if self.state == OVER:
+            self._count()
+
+    def _count(self) -> None:
+        """Save the episode when the person's is over, and again when the agent's is."""
+        if self._episode and (self._episode.opponent_ended or self.contest.rival_plays):
+            return
+        try:
+            if self._episode:
+                self.book.complete(self.contest.scores[1], self.contest.opponents_recording())
+                self._episode = self.book.episodes[-1]
+            else:
+                recording = self.contest.session.recording()
+                self._episode = self.book.add(self._row(), recording, self.contest.opponents_recording())
+        except OSError as error:
+            self._episode = self._episode or self._row()  # play goes on; it is not saved
+            self._say({"type": "problem", "text": f"the episode cannot be saved ({error.strerror})"})
+            return
+        self._say({"type": "saved", "episode": asdict(self._episode)})
+
+    def _row(self) -> Episode:
+        settings, scores = self.settings, self.contest.scores
+        return Episode(
+            mode=self.contest.mode, seed=self._seed, seconds=round(self._seconds, 3), frames=self._frames,
+            score=scores[0], side=settings.side if settings.is_duel else "A", opponent=settings.against,
+            opponent_score=scores[1] if len(scores) > 1 else None,
+            opponent_ended=len(scores) > 1 and not self.contest.rival_plays, recording="", checksum="",
+        )  # fmt: skip
+
+    def _keep_unfinished(self) -> None:
+        if self._frames and self.state != OVER:
+            try:
+                self.book.save_unfinished(self.contest.session.recording())
+            except OSError as error:
+                self._say({"type": "problem", "text": f"the episode cannot be kept ({error.strerror})"})
+
+    def _look(self) -> None:
+        """Tell all that a page needs which opens now."""
+        settings, arcade = self.settings, self.contest.session.arcade
+        head = {
+            "type": "start", "game": settings.game, "name": settings.name, "mode": self.contest.mode,
+            "side": settings.side, "against": settings.against, "seed": self._seed,
+            "episode": len(self.book.episodes) + (self._episode is None),
+        }  # fmt: skip
+        self._say(head, {"pictures": self._first_pictures, "palette": rgb_table(arcade.machine.pal)})
+        self._show()
+
+    def _show(self) -> None:
+        """Tell what a frame led to."""
+        head = {
+            "type": "step", "frame": self._frames, "action": self._action, "scores": self.contest.scores,
+            "state": self.state, "seconds": round(self._seconds, 2),
+            "lives": int(self.contest.session.arcade.lives[0]), "rival_plays": self.contest.rival_plays,
+        }  # fmt: skip
+        self._say(head, {"pictures": np.array(self.contest.pictures) ^ self._first_pictures})
+
+    def _say(self, head: dict[str, Any], arrays: dict[str, np.ndarray] | None = None) -> None:
+        write_message(self._out, packed(head, arrays))
+
+
+def _play(commands: queue.SimpleQueue, out: BinaryIO) -> None:
+    player = Player(RaceSettings.from_json(sys.argv[1]), out)
+    gc.collect()
+    gc.freeze()  # what is loaded now stays; searching it would cost a frame
+    player.play(commands)
+
+
+if __name__ == "__main__":
+    sys.exit(run_player(_play))
