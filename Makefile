@@ -18,7 +18,7 @@ help:
 	@echo "make test-exact-gpu   compare 38 games in the GPU kernels, run on the CPU, with ale-py; minutes"
 	@echo "make test-gpu-code   compile the GPU kernels without a GPU, check their resources, simulate them; minutes"
 	@echo "make test-integrations   test TorchRL, RLlib, W&B, ONNX and rliable, in an environment of their own; minutes"
-	@echo "make test-browser   test the dashboard in Debian's chromium; a minute"
+	@echo "make test-browser   test dashboard and race in Debian's chromium; minutes"
 	@echo "make quick   run the unit tests only"
 	@echo "make lint    check names, imports and line lengths with ruff"
 	@echo "make types   check the types of the public API with mypy"
