@@ -59,9 +59,9 @@ def is_news(s, register, value):
 
     A read has the register NOTHING. The recompiler writes the same in LLVM assembly (`accesses.py`).
     """
-    written = np.int64(s[WRITTEN + register])
-    s[WRITTEN + register] = value | KNOWN
     if COMPARED >> register & 1:
+        written = np.int64(s[WRITTEN + register])
+        s[WRITTEN + register] = value | KNOWN
         if (written ^ (value | KNOWN)) & ~PENDING:
             if register == GRP0 or register == ENABL:
                 s[WRITTEN + GRP1] |= PENDING

@@ -189,7 +189,7 @@ def test_a_recorded_episode_starts_environments_and_is_learned_from(raced):
     assert observations.any()
     env.close()
     example = load_example("clone_recording")
-    flags = example.Flags(file, image_size=42, network="mlp", batch_size=16, epochs=2, games=0)
+    flags = example.Flags(file, image_size=42, network="mlp", batch_size=16, epochs=2, episodes=0)
     done, baseline = example.clone(flags)
     assert done.evaluations[-1]["test_agreement"] >= baseline - 5  # percent
 

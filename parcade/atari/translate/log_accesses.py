@@ -87,13 +87,14 @@ class LogAccesses(DpcAccesses):
     def _news_of_any(self, register: str, value: int | str) -> str:
         """Return the same for a register known only at run time."""
         at = self.op("add", register, WRITTEN)
-        now, before = self.op("or", value, KNOWN), self.word(at)
+        compared = self.test("ne", self._is_member(COMPARED, register), 0)
+        before = self.word(at)
+        now = self.value(f"select i1 {compared}, i32 {self.op('or', value, KNOWN)}, i32 {before}")
         self.put_word(at, now)
         changes = self._changes(before, now)
         for source, copying in DELAYED_BY.items():
             self._make_pending(copying, self.op("and", changes, self.bit("eq", register, source)))
-        differs = self.op("and", self.bit("ne", before, now), self._is_member(COMPARED, register))
-        return self.op("or", differs, self._is_member(ALWAYS_NEWS, register))
+        return self.op("or", self.bit("ne", before, now), self._is_member(ALWAYS_NEWS, register))
 
     def _changes(self, before: str, now: str) -> str:
         """Return 1 if two words of WRITTEN have different values."""
