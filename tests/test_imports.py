@@ -17,7 +17,7 @@ PACKAGE = ROOT / "parcade"
 LAYERS = """
 errors
 random state timing presets optimizers plugins ranges stand_ins
-machine run_directory env_attributes
+machine run_directory locks env_attributes
 zoo env_checks
 threads devices precision
 device_timing capture rl

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 from parcade.cluster.signals import StopRequest
 from parcade.config import TopologyConfig
 from parcade.errors import UsageError
+from parcade.locks import locked
 from parcade.machine import available_cores
 from parcade.sweep.plan import SweepPlan
 from parcade.sweep.search import make_search
@@ -32,22 +31,10 @@ def run_sweep(folder: Path, plan: SweepPlan, room: Room, say: Callable[[str], No
     A first signal of ``stop_signals`` lets the trainings save a checkpoint and stop; then KeyboardInterrupt.
     Errors: UsageError when no cluster answers or a trial fits on none of its nodes.
     """
-    with _alone(folder):
+    refusal = f"another parcade sweep is running in {folder}; wait for its end, or use another --dir"
+    with locked(folder / "lock", refusal):
         if _new_numbers(folder, plan) or _to_continue(folder) or _to_confirm(folder, plan):
             _run_stages(folder, plan, room, say)
-
-
-@contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Refuse a directory in which another process is sweeping. Errors: UsageError."""
-    with open(folder / "lock", "w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise UsageError(
-                f"another parcade sweep is running in {folder}; wait for its end, or use another --dir"
-            ) from None
-        yield
 
 
 def _run_stages(folder: Path, plan: SweepPlan, room: Room, say: Callable[[str], None]) -> None:

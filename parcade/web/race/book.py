@@ -23,6 +23,7 @@ from typing import Any
 
 from parcade.atari.recording import Recording, load_recording
 from parcade.errors import UsageError
+from parcade.locks import locked
 from parcade.run_directory import json_digest, write_json
 from parcade.web.files import read_object
 
@@ -139,20 +140,15 @@ def check_name(name: str) -> None:
 @contextlib.contextmanager
 def only_one(directory: Path) -> Iterator[None]:
     """Keep a race to one server at a time. Errors: UsageError if another has it, or it is not writable."""
-    import fcntl
-
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        file = open(directory / LOCK, "w")
-    except OSError as error:
-        raise UsageError(f"{directory} cannot be written ({error.strerror}); use another --races") from error
-    with file:
+    refusal = f"{directory} is open in another parcade race; use its page, or another --name"
+    with contextlib.ExitStack() as stack:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+            directory.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(locked(directory / LOCK, refusal))
+        except OSError as error:
             raise UsageError(
-                f"{directory} is open in another parcade race; use its page, or another --name"
-            ) from None
+                f"{directory} cannot be written ({error.strerror}); use another --races"
+            ) from error
         yield
 
 
