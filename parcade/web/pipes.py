@@ -39,7 +39,8 @@ async def end_player(process: asyncio.subprocess.Process) -> None:
     """
     process.stdin.close()
     try:
-        await asyncio.wait_for(process.communicate(), END_SECONDS)
+        async with asyncio.timeout(END_SECONDS):
+            await process.communicate()
     except TimeoutError:
         with contextlib.suppress(ProcessLookupError):
             process.kill()

@@ -21,7 +21,7 @@ OTHERWISE = ("--algorithm", "ppo")
 
 
 def training_words(game: str, run: Path, flags: Sequence[str]) -> list[str]:
-    """Return the arguments of ``parcade`` that train in ``run``: a new run, or the one that is there.
+    """Return the arguments of ``parcade`` that train in ``run``: a new run, or the existing one.
 
     Errors: UsageError for flags with a run that exists.
     """
