@@ -225,10 +225,10 @@ class NativeVectorEnv(Checked, VectorEnv):
 
         Errors: UsageError if the state has another game or size, or if a value is out of range.
         """
-        arrays = self._state_arrays()
         from parcade.atari.state import with_all_words
         from parcade.atari.state_check import check_rows
 
+        arrays = self._state_arrays()
         if isinstance(state, dict):
             state = with_all_words(state, "console.state")
         taken = {

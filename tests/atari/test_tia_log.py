@@ -6,6 +6,7 @@ from test_tia import console, play, random_log, randomize
 
 from parcade.atari import Arcade, jit, tia_log, tia_writes
 from parcade.atari import state as st
+from parcade.envs import make_vec
 
 jit.prepare()
 
@@ -71,6 +72,20 @@ def test_a_state_saved_without_the_words_of_what_was_written_continues_identical
         assert plays.act([frame % 7]) == resumes.act([frame % 7])
         assert np.array_equal(plays.ram, resumes.ram)
         assert np.array_equal(plays.screen, resumes.screen)
+
+
+def test_environments_load_a_state_saved_without_these_words():
+    plays, resumes = (make_vec("pong", 2, "native", num_threads=1) for _ in range(2))
+    for env in (plays, resumes):
+        env.reset(seed=3)
+    for step in range(30):
+        plays.step(np.array([step % 6, 3]))
+    saved = plays.get_state()
+    saved["console.state"] = saved["console.state"][:, : st.FIRST_ROW_WORDS]
+    resumes.set_state(saved)
+    for step in range(30):
+        shown = [env.step(np.array([step % 5, 2]))[0].copy() for env in (plays, resumes)]
+        assert np.array_equal(*shown)
 
 
 def test_a_log_of_pong_keeps_a_tenth_of_a_frames_accesses():
