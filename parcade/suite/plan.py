@@ -6,12 +6,13 @@ import dataclasses
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from parcade.errors import UsageError
 from parcade.run_directory import read_json, write_json
 from parcade.suite.protocols import Protocol, protocol_of
 
+T = TypeVar("T")
 _BUDGET = re.compile(r"^(\d+(?:\.\d+)?)([kM]?)-(steps|frames)$")
 _DURATION = re.compile(r"^\d+(?:\.\d+)?[smh]$")
 _FACTOR = {"": 1, "k": 1_000, "M": 1_000_000}
@@ -100,7 +101,7 @@ def open_suite(folder: Path, plan: Plan) -> None:
     More seeds, or other games, extend a suite. Errors: UsageError when anything else differs.
     """
     path = folder / "suite.json"
-    new = _as_json(plan)
+    new = as_json(plan)
     if path.exists():
         old = read_json(path)
         for name in ("algorithm", "budget", "protocol", "flags"):
@@ -120,18 +121,23 @@ def open_suite(folder: Path, plan: Plan) -> None:
 
 def read_plan(folder: Path) -> Plan:
     """Return the plan of an existing suite. Errors: UsageError when there is none."""
-    data = read_json(folder / "suite.json")
+    return from_json(Plan, folder / "suite.json", "parcade suite")
+
+
+def from_json(kind: type[T], path: Path, writer: str) -> T:
+    """Return the plan that ``as_json`` made and the command ``writer`` saved. Errors: UsageError."""
+    data = read_json(path)
     try:
-        return Plan(**{field.name: _frozen(data[field.name]) for field in dataclasses.fields(Plan)})
+        return kind(**{field.name: _frozen(data[field.name]) for field in dataclasses.fields(kind)})
     except KeyError as error:
-        raise UsageError(
-            f"{folder / 'suite.json'} lacks {error}; it was not written by parcade suite"
-        ) from None
+        raise UsageError(f"{path} lacks {error}; it was not written by {writer}") from None
 
 
 def _frozen(value: object) -> object:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _as_json(plan: Plan) -> dict:
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(plan).items()}
+def as_json(plan: Any) -> dict[str, Any]:
+    """Return the fields of a plan, with lists for tuples."""
+    values = {field.name: getattr(plan, field.name) for field in dataclasses.fields(plan)}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from parcade.envs.games import is_atari, module_of
 from parcade.errors import UsageError
 from parcade.flags import parse_training
 from parcade.run_directory import read_json, write_json
-from parcade.suite.plan import budget_flags
+from parcade.suite.plan import as_json, budget_flags, from_json
 from parcade.sweep.objective import Budget, Objective, parse_objective
 from parcade.sweep.space import Space, Value, flags_of, parse_space
 
@@ -116,7 +115,7 @@ def open_sweep(folder: Path, plan: SweepPlan) -> None:
 
     Errors: UsageError when anything else differs, or the directory cannot be written.
     """
-    path, new = folder / "sweep.json", _as_json(plan)
+    path, new = folder / "sweep.json", as_json(plan)
     if path.exists() and any((folder / "trials").glob("*.json")):  # one without a trial may change
         old = read_json(path)
         for name in new.keys() - set(EXTENSIBLE):
@@ -135,21 +134,7 @@ def open_sweep(folder: Path, plan: SweepPlan) -> None:
 
 def read_sweep(folder: Path) -> SweepPlan:
     """Return the plan of an existing sweep. Errors: UsageError when there is none."""
-    data = read_json(folder / "sweep.json")
-    try:
-        values = {field.name: data[field.name] for field in dataclasses.fields(SweepPlan)}
-    except KeyError as error:
-        raise UsageError(
-            f"{folder / 'sweep.json'} lacks {error}; it was not written by parcade sweep"
-        ) from None
-    return SweepPlan(**{name: tuple(v) if isinstance(v, list) else v for name, v in values.items()})
-
-
-def _as_json(plan: SweepPlan) -> dict[str, Any]:
-    return {
-        field.name: list(value) if isinstance(value := getattr(plan, field.name), tuple) else value
-        for field in dataclasses.fields(SweepPlan)
-    }
+    return from_json(SweepPlan, folder / "sweep.json", "parcade sweep")
 
 
 def _shown(value: Any) -> str:
