@@ -5,7 +5,7 @@
 Plays random actions, each held for four frames, like `cpu6507.run`: machine code until it returns, one
 instruction in the interpreter, machine code again. Each interpreted instruction is counted under the reason
 why machine code stopped. `latches` counts reads of collision latches, for which machine code waits until the
-TIA has caught up.
+TIA has caught up. `log_entries` counts the entries of the TIA's log (`tia_log.py`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Counter:
         translator = recompiler.Translator(self.image, self.code, reached | entered)
         translator.assembly()
         self.entries = translator.entries
-        self.translated = self.interpreted = self.latches = self.frames = 0
+        self.translated = self.interpreted = self.latches = self.frames = self.log_entries = 0
         self.reasons: collections.Counter[str] = collections.Counter()
         arcade.reset(seed=1)
         self.arcade = arcade
@@ -72,6 +72,7 @@ class Counter:
             if s[st.FRAME_ENDED]:
                 break
         console.end_update(s, self.rows[3])
+        self.log_entries += int(s[st.SLOT_COUNT + s[st.LOG_SLOT]])
         rules.execute(s, memory, self.program, self.program[rules.AT_STEP])
         if s[st.TERMINAL]:
             console.reset_game(s, memory, self.rows[2], self.rows[3], self.random, self.program)
@@ -155,6 +156,7 @@ def count(game: str, frames: int) -> dict[str, object]:
         "machine_code": round(counter.translated / frames, 1),
         "interpreted": round(counter.interpreted / frames, 2),
         "latches": round(counter.latches / frames, 2),
+        "log_entries": round(counter.log_entries / frames, 1),
         "reasons": reasons,
     }
 

@@ -3,7 +3,7 @@
 An entry is cycles << 14 | register << 8 | value (`bus.py`). Most writes repeat a register's value, and a
 frame is drawn up to its last access, whichever it is. So only accesses that may change a register (*news*)
 stay in the log. Any other is written behind them, where the next access overwrites it (`LOG_OPEN`). In Pong
-that leaves 96 of 1,211 accesses a frame (docs/consoles.md).
+that leaves 92 of 1,210 accesses a frame (docs/consoles.md).
 
 On a GPU, of the lanes that replay their logs together only those within a line of the one furthest behind
 apply entries; a CPU's only lane always goes on.
