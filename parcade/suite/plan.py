@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from parcade.envs.games import is_atari
 from parcade.errors import UsageError
 from parcade.run_directory import read_json, write_json
 from parcade.suite.protocols import Protocol, protocol_of
@@ -53,22 +54,22 @@ class Plan:
 
     def command(self, cell: Cell) -> list[str]:
         """Arguments of ``parcade`` that train a cell, without its run directory."""
-        budget = budget_flags(self.budget, self.flags)
+        budget = budget_flags(self.budget, frames_per_step(cell.game, self.flags))
         return [
             "train", cell.game, "--algorithm", self.algorithm, "--env-preset", self.rules.env_preset,
             "--threads-per-rank", "1", *self.flags, "--seed", str(cell.seed), *budget,
         ]  # fmt: skip
 
 
-def budget_flags(budget: str, flags: tuple[str, ...] = ()) -> list[str]:
+def budget_flags(budget: str, step_frames: int = 1) -> list[str]:
     """Translate ``10M-steps``, ``200M-frames`` or ``2h`` to flags of ``parcade train``.
 
-    Errors: UsageError for anything else.
+    ``step_frames`` is the number of frames per step. Errors: UsageError for anything else.
     """
     amount = _BUDGET.match(budget)
     if amount is not None:
         number = float(amount[1]) * _FACTOR[amount[2]]
-        frames = number * _frame_skip(flags) if amount[3] == "steps" else number
+        frames = number * step_frames if amount[3] == "steps" else number
         if frames >= 1:
             return ["--total-frames", str(round(frames))]
     elif _DURATION.match(budget):
@@ -76,8 +77,10 @@ def budget_flags(budget: str, flags: tuple[str, ...] = ()) -> list[str]:
     raise UsageError(f"budget {budget!r} is not a budget; use e.g. 10M-steps, 200M-frames or 2h")
 
 
-def _frame_skip(flags: tuple[str, ...]) -> int:
-    """Return the frames per step that the flags of the training set, 4 by default."""
+def frames_per_step(game: str, flags: tuple[str, ...]) -> int:
+    """Return the frames per step that the flags of a training set, 4 by default; 1 without a console."""
+    if not is_atari(game):
+        return 1
     words = " ".join(flags).replace("=", " ").replace("frame_skip", "frame-skip").split()
     return int(words[words.index("--frame-skip") + 1]) if "--frame-skip" in words else 4
 

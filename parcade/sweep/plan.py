@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from parcade.config import TrainConfig
-from parcade.envs.games import is_atari, module_of
+from parcade.envs.games import module_of
 from parcade.errors import UsageError
 from parcade.flags import parse_training
 from parcade.run_directory import read_json, write_json
-from parcade.suite.plan import as_json, budget_flags, from_json
+from parcade.suite.plan import as_json, budget_flags, frames_per_step, from_json
 from parcade.sweep.objective import Budget, Objective, parse_objective
 from parcade.sweep.space import Space, Value, flags_of, parse_space
 
@@ -79,8 +79,7 @@ class SweepPlan:
 
     def command(self, settings: dict[str, Value]) -> list[str]:
         """Arguments of ``parcade train`` for these settings, without defaults, seed and run directory."""
-        of_steps = () if is_atari(self.base.game) else ("--frame-skip=1",)  # elsewhere, a step is a frame
-        flags = budget_flags(self.budget, (*of_steps, *self.training))
+        flags = budget_flags(self.budget, frames_per_step(self.base.game, self.training))
         target = self.goal.target
         until = [] if target is None else [f"--target-score={target:g}"]
         return [*self.training, *flags_of(settings), *flags, *until]

@@ -124,11 +124,16 @@ def test_a_cell_that_fails_is_reported_and_does_not_stop_the_others(tmp_path, ca
     ],
 )
 def test_budgets_become_flags_of_a_training(budget, flags):
-    assert budget_flags(budget) == flags
+    assert budget_flags(budget, 4) == flags
 
 
-def test_a_budget_in_steps_follows_the_frame_skip():
-    assert budget_flags("100-steps", ("--frame_skip=2",)) == ["--total-frames", "200"]
+@pytest.mark.parametrize(
+    ("game", "flags", "frames"),
+    [("pong", (), 400), ("pong", ("--frame_skip=2",), 200), ("tiny_catch", (), 100)],
+)
+def test_a_budget_in_steps_becomes_the_frames_of_these_steps(game, flags, frames):
+    plan = Plan((game,), (0,), "ppo", "100-steps", "training", flags)
+    assert plan.command(Cell(game, 0))[-2:] == ["--total-frames", str(frames)]
 
 
 @pytest.mark.parametrize("budget", ["10M", "10 M-steps", "-1M-steps", "0-frames", "fast"])
