@@ -37,6 +37,7 @@ from parcade.atari.cuda import assembler, engine, kernels, offline
 from parcade.atari.jit import source_digest
 from parcade.atari.state import CART_KIND
 from parcade.atari.translate import lanes, machine_code, rom_code, rom_image, tracing
+from parcade.atari.translate.notes import named
 from parcade.errors import UsageError, unknown_name
 from parcade.machine import machine
 
@@ -148,8 +149,9 @@ def measure_rom(game: str, ptxas: Path) -> dict[str, Any]:
     """
     image = engine_cpu.build_machine(game)
     begun = time.process_time()
-    seen, entered = tracing.trace(image.powered, image.rom, image.program)
-    rom = rom_image.Image(image.rom, int(image.powered["state"][0, CART_KIND]))
+    kind = int(image.powered["state"][0, CART_KIND])
+    seen, entered = named(tracing.trace(image.powered, image.rom, image.program), kind)
+    rom = rom_image.Image(image.rom, kind)
     code, reached = rom_image.find_code(rom, seen)
     translator = lanes.LaneTranslator(rom, code, reached | entered)
     assembly = translator.assembly()

@@ -22,6 +22,7 @@ from parcade.atari import Arcade, cartridge, console, cpu6507, games, rules, tia
 from parcade.atari import state as st
 from parcade.atari.translate import machine_code, recompiler, rom_image, tracing
 from parcade.atari.translate.accesses import GOING, LATCH
+from parcade.atari.translate.notes import named
 
 GAMES = ("pong", "breakout", "seaquest", "qbert", "beam_rider", "space_invaders")
 HOLD_FRAMES = 4
@@ -42,7 +43,8 @@ class Counter:
         self.pointers = [row.ctypes.data for row in self.rows[:3]]
         kind = int(self.rows[0][st.CART_KIND])
         self.image = rom_image.Image(machine.rom, kind)
-        seen, entered = tracing.trace(machine.powered, machine.rom, machine.program)
+        notes = tracing.trace(machine.powered, machine.rom, machine.program)
+        seen, entered = named(notes, self.image.kind)
         self.code, reached = rom_image.find_code(self.image, seen)
         translator = recompiler.Translator(self.image, self.code, reached | entered)
         translator.assembly()

@@ -50,6 +50,7 @@ class Arcade:
         if num_consoles < 1:
             raise ValueError(f"num_consoles={num_consoles}: expected at least 1")
         self.machine = engine_cpu.build_machine(game, repeat_action_probability, rules_instead)
+        self._code = self.machine.code_renewal()
         self.num_consoles = num_consoles
         self.height = self.machine.height
         self.arrays: dict[str, np.ndarray] = allocate(num_consoles, self.height)
@@ -114,6 +115,7 @@ class Arcade:
             both[:, 1] = actions_b
         if both.min() < 0 or both.max() > 17:
             raise ValueError(f"actions from {both.min()} to {both.max()}; expected 0 to 17")
+        self._code.check()
         rewards = np.zeros(self.num_consoles, np.int32)
         engine_cpu.act_many(
             0, self.num_consoles, *self._rows(), self.machine.rom, self.machine.program, both, rewards

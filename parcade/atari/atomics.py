@@ -3,6 +3,7 @@
 import ctypes
 
 import numba
+import numpy as np
 from llvmlite import ir
 from numba.core import cgutils
 from numba.extending import intrinsic
@@ -23,6 +24,14 @@ if numba.config.DISABLE_JIT:
     def load(words, index):
         """See below."""
         return words[index]
+
+    def load_bytes(data, at):
+        """See below."""
+        return data[at : at + 8].view(np.int64)[0]
+
+    def add_to_bytes(data, at, value):
+        """See below."""
+        data[at : at + 8].view(np.int64)[0] += value
 
     def pause():
         """See below."""
@@ -72,6 +81,32 @@ else:
             return builder.load_atomic(_pointer(context, builder, signature, arguments), "seq_cst", 8)
 
         return INT64(words, INT64), generate
+
+    def _word_of_bytes(context, builder, signature, arguments):
+        return builder.bitcast(_pointer(context, builder, signature, arguments), ir.IntType(64).as_pointer())
+
+    @intrinsic
+    def load_bytes(typing_context, data, at):
+        """Load 8 aligned bytes of a uint8 array as one int64, that another thread may replace."""
+
+        def generate(context, builder, signature, arguments):
+            word = _word_of_bytes(context, builder, signature, arguments)
+            if "nvptx" in builder.module.triple:
+                return builder.load(word)
+            return builder.load_atomic(word, "monotonic", 8)
+
+        return INT64(data, INT64), generate
+
+    @intrinsic
+    def add_to_bytes(typing_context, data, at, value):
+        """Add to the int64 in 8 aligned bytes of a uint8 array."""
+
+        def generate(context, builder, signature, arguments):
+            word = _word_of_bytes(context, builder, signature, arguments)
+            builder.atomic_rmw("add", word, arguments[2], "monotonic")
+            return context.get_dummy_value()
+
+        return numba.types.none(data, INT64, INT64), generate
 
     @intrinsic
     def pause(typing_context):

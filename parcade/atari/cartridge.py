@@ -38,6 +38,8 @@ from .state import (
     DPC_TOP,
 )
 
+RESERVED_BYTES = 16  # at the end of an expanded image: number of notes, address of the machine code
+
 PLAIN, F8, F8SC, F6, F6SC, E0, FE, DPC = range(8)
 KIND_OF_TYPE = {
     "2K": PLAIN,
@@ -97,21 +99,27 @@ def detect_type(image: bytes) -> str:
 def expand_image(image: bytes, kind: int) -> np.ndarray:
     """Return the image in the common representation, uint8.
 
-    Short images are padded with zeros. Eight more bytes at the end are reserved for `machine_code`.
+    Short images are padded with zeros. As many bytes follow for `translate/notes.py`, then
+    `RESERVED_BYTES`.
     """
     size = {PLAIN: 4096, F8: 8192, F8SC: 8192, F6: 16384, F6SC: 16384, E0: 8192, FE: 8192, DPC: 10240}[kind]
     if kind == PLAIN and len(image) <= 2048:
         image = image.ljust(2048, b"\0") * 2
     data = np.frombuffer(image.ljust(size, b"\0")[:size], np.uint8)
     if kind != E0:
-        return np.concatenate([data, np.zeros(8, np.uint8)])
+        return np.concatenate([data, np.zeros(len(data) + RESERVED_BYTES, np.uint8)])
     slices = data.reshape(8, 1024)
     combination = np.arange(512)
     banks = np.empty((512, 4, 1024), np.uint8)
     for segment in range(3):
         banks[:, segment] = slices[(combination >> (3 * segment)) & 7]
     banks[:, 3] = slices[7]
-    return np.concatenate([banks.reshape(-1), np.zeros(8, np.uint8)])
+    return np.concatenate([banks.reshape(-1), np.zeros(banks.size + RESERVED_BYTES, np.uint8)])
+
+
+def image_size(rom: np.ndarray) -> int:
+    """Return the number of bytes of an expanded image without what follows it."""
+    return (len(rom) - RESERVED_BYTES) >> 1
 
 
 @kernel

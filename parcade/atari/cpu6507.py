@@ -32,6 +32,7 @@ from .state import (
 )
 from .translate.accesses import ENDED, GOING, INTERPRET, LATCH
 from .translate.machine_code import run_machine_code
+from .translate.notes import count_notes, take_note
 from .warp import any_of, together
 
 (IMP, ACC, IMM, ZP, ZPX, ZPY, ABS, ABSX, ABSY, IND, INDX, INDY, REL) = range(len(MODES))
@@ -242,27 +243,35 @@ def step(s, memory, rom, screen):
 def run(s, memory, rom, screen, limit):
     """Run until the frame ends, the CPU halts or `limit` instructions have executed.
 
-    Instructions run as machine code where possible. All lanes of a group stay in this loop until the last one
+    Instructions run as machine code where possible, and the others are noted, for a better translation. On a
+    GPU no notes are taken. All lanes of a group stay in this loop until the last one
     ends, because machine code synchronises the lanes of a group and runs the lane that is furthest behind.
     """
     stand_alone()
     group = together()
     done = np.int64(0)
+    noted = np.int64(0)
+    unknown = True  # whether the next instruction cannot be predicted from interpreted ones
     status = np.int64(GOING)
     while any_of(group, status != ENDED):
         answer = run_machine_code(s, memory, rom, limit - done, status, group)
         if status != ENDED:
             done += answer >> 2
             status = answer & 3
+            unknown = unknown or answer >> 2 != 0
         if status == LATCH:
             tia.serve(s, screen, tia.CATCH_UP)
         elif status == INTERPRET:
             status = np.int64(ENDED)
             if done < limit:
+                number, unknown = take_note(s, memory, rom, unknown)
+                noted += number
                 step(s, memory, rom, screen)
                 done += 1
                 if done < limit and s[FRAME_ENDED] == 0 and s[CPU_JAMMED] == 0:
                     status = np.int64(GOING)
+    if noted != 0:
+        count_notes(rom, noted)
 
 
 @kernel

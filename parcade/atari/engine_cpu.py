@@ -67,6 +67,10 @@ class Machine(NamedTuple):
     height: int
     pal: bool
 
+    def code_renewal(self) -> rom_code.CodeRenewal:
+        """Return a renewal of the ROM's machine code, for the consoles that play it."""
+        return rom_code.CodeRenewal(self.rom, int(self.powered["state"][0, CART_KIND]))
+
 
 def build_machine(
     game: str | Path, repeat_action_probability: float = 0.0, rules_instead: Mapping[str, Any] | None = None

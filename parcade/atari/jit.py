@@ -285,7 +285,7 @@ WITHOUT_KERNELS = (
     "__init__.py", "arcade.py", "duel.py", "games.py", "queued.py", "recording.py", "state_check.py",
     "two_players.py", "vector.py", "cuda/", "translate/",
 )  # fmt: skip
-WITH_KERNELS = ("translate/machine_code.py", "translate/tracing.py")
+WITH_KERNELS = ("translate/machine_code.py", "translate/notes.py", "translate/tracing.py")
 
 
 @functools.cache

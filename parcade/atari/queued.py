@@ -74,6 +74,7 @@ class QueuedConsoles(VectorConsoles):
                 raise ValueError(f"environments {', '.join(map(str, busy))} are busy; receive them first")
             self._actions[consoles] = self.action_set[actions]
             self._commands[consoles] = rounds.STEP
+            self._code.check()
             self._is_busy[consoles] = True
             self._queue.put(consoles)
 

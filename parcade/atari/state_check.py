@@ -7,6 +7,7 @@ within their ranges may still be inconsistent; they can only corrupt the image.
 import numpy as np
 
 from . import state as st
+from .cartridge import image_size
 from .engine_cpu import Machine
 
 ANY = (-(2**31), 2**31 - 1)
@@ -76,7 +77,7 @@ def _bounds(machine: Machine) -> tuple[np.ndarray, np.ndarray]:
     constants = slice(st.ROM_YSTART, st.ROM_BOOT_DIFFICULTY + 1)
     bounds[:, constants] = machine.powered["state"][0, constants]
     bounds[:, st.CART_KIND] = machine.powered["state"][0, st.CART_KIND]
-    bounds[:, st.CART_BANK] = 0, max(0, len(machine.rom) - 8 - 4096)
+    bounds[:, st.CART_BANK] = 0, max(0, image_size(machine.rom) - 4096)
     for first in range(st.TIA, st.LOGS, st.TIA_WORDS):
         for word, range_ in _tia_ranges(machine.height).items():
             bounds[:, first + word] = range_

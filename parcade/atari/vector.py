@@ -96,6 +96,7 @@ class VectorConsoles:
         self.machine = engine_cpu.build_machine(game, how.repeat_action_probability)
         row = self.machine.row
         self.action_set = how.action_set(row)
+        self._code = self.machine.code_renewal()
         self.num_threads = num_threads
         self.frames: np.ndarray | None = None
         self._switches = (row.get("default_mode", 0) if how.mode is None else how.mode, how.difficulty or 0)
@@ -243,6 +244,7 @@ class VectorConsoles:
 
     def _play_round(self, command: int) -> StepResult:
         """Run a round of all consoles on all threads."""
+        self._code.check()
         message = self._message
         message[rounds.COMMAND - MESSAGE] = command
         results, message[_RESULTS] = self._result_arrays.take()

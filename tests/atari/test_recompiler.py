@@ -107,7 +107,7 @@ def test_decimal_mode_gives_the_interpreters_numbers_and_flags(random):
         program += [
             decimal, carry, 0xA9, a, operation, m, 0x08, 0x85, 0x80 + 2 * k, 0x68, 0x85, 0x81 + 2 * k,
         ]  # fmt: skip
-    for _ in range(3):
+    for _ in range(2):
         assert run_on_both(looping(program), random, extra=1500) >= 1500
 
 
@@ -271,7 +271,7 @@ def colliding_image(random: np.random.Generator) -> bytearray:
 
 def test_collision_latches_are_read_between_machine_code_as_by_the_interpreter(random):
     """At every instruction limit, including limits next to such a read."""
-    for extra in (300, 600, *random.integers(1, 900, 8)):
+    for extra in (300, 600, *random.integers(1, 900, 4)):
         assert run_on_both(colliding_image(random), random, extra=int(extra)) > 0
 
 
@@ -388,8 +388,10 @@ def test_a_game_runs_the_same_with_and_without_machine_code(game, random):
 def test_code_behind_rts_and_pointers_is_found_by_running_it():
     arcade = Arcade("breakout", 1)
     from parcade.atari.translate import tracing
+    from parcade.atari.translate.notes import named
 
-    seen, entered = tracing.trace(arcade.machine.powered, arcade.machine.rom, arcade.machine.program)
+    machine = arcade.machine
+    seen, entered = named(tracing.trace(machine.powered, machine.rom, machine.program), cartridge.PLAIN)
     vector = int(arcade.machine.rom[0xFFC]) | int(arcade.machine.rom[0xFFD]) << 8
     static, _ = rom_image.find_code(rom_image.Image(arcade.machine.rom, cartridge.PLAIN), [vector])
     assert len(seen) > 300

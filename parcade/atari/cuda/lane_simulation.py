@@ -19,6 +19,7 @@ from ..translate import machine_code, rom_image, tracing
 from ..translate.accesses import ENDED, GOING, INTERPRET, LATCH
 from ..translate.assembly import CPU_POINTERS
 from ..translate.lanes import STOPPED, LaneTranslator
+from ..translate.notes import named
 from ..translate.recompiler import Translator
 
 CALL = CFUNCTYPE(c_int32, c_void_p, c_void_p, c_void_p, c_int32, c_int32, c_int32)
@@ -82,7 +83,7 @@ def lanes_of(arcade: Arcade) -> LanesOnCpu:
     """Return the translator of an arcade's ROM to lane code."""
     rom = arcade.machine.rom
     kind = int(arcade.machine.powered["state"][0, st.CART_KIND])
-    seen, entered = tracing.trace(arcade.machine.powered, rom, arcade.machine.program)
+    seen, entered = named(tracing.trace(arcade.machine.powered, rom, arcade.machine.program), kind)
     code, reached = rom_image.find_code(rom_image.Image(rom, kind), seen)
     return LanesOnCpu(rom_image.Image(rom, kind), code, reached | entered)
 

@@ -1,14 +1,16 @@
 """Compile the LLVM assembly of a ROM to machine code, and call it from the kernels.
 
 The last 8 bytes of the ROM image (`cartridge.expand_image`) hold the address of the function, or 0 if there
-is none, so kernels need no extra argument. On a GPU the function is linked to the kernels
-(`cuda/kernels.py`), and the bytes only show that it exists.
+is none, so kernels need no extra argument. They may change while consoles
+play (`rom_code.py`). On a GPU the function is linked to the kernels (`cuda/kernels.py`), and the bytes only
+show that it exists.
 """
 
 import numpy as np
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
+from ..atomics import load_bytes
 from ..jit import inlined
 from ..warp import meets
 from .accesses import INTERPRET
@@ -69,10 +71,7 @@ def run_machine_code(s, memory, rom, limit, status, group):
 
     `recompiler.py` defines the status. Without machine code, it is INTERPRET.
     """
-    address = np.int64(0)
-    at = len(rom) - ADDRESS_BYTES
-    for k in range(ADDRESS_BYTES):
-        address |= np.int64(rom[at + k]) << (8 * k)
+    address = load_bytes(rom, len(rom) - ADDRESS_BYTES)
     if address == 0:
         return np.int64(INTERPRET)
     return call_machine_code(address, s, memory, rom, limit, status, group)
