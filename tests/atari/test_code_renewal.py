@@ -75,7 +75,7 @@ def test_missing_code_is_translated_while_consoles_play_on_the_same(knows_little
         assert np.array_equal(renewed.screen, interpreted.screen)
         attach_if_renewed(renewed)
     assert address_of(renewed) != poor
-    assert noted_per_frame(renewed) < 20
+    assert noted_per_frame(renewed) < 5
     again = Arcade("pong", 1)
     assert address_of(again) == address_of(renewed), "the next start has the renewed code"
 
@@ -83,8 +83,12 @@ def test_missing_code_is_translated_while_consoles_play_on_the_same(knows_little
 def test_nothing_is_translated_again_where_nothing_is_missing(cache, monkeypatch):
     monkeypatch.setattr(rom_code, "RENEW_AFTER", 1)
     arcade = Arcade("pong", 1)
-    before, loaded = address_of(arcade), len(rom_code._loaded)
     arcade.reset(seed=1)
+    for _ in range(2):  # machine code exits at the write to VSYNC, which looks like a missing entry once
+        arcade.act(0)
+        arcade.act(0)
+        attach_if_renewed(arcade)
+    before, loaded = address_of(arcade), len(rom_code._loaded)
     arcade.act(0)
     arcade.act(0)
     attach_if_renewed(arcade)

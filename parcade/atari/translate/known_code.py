@@ -21,9 +21,11 @@ NOTES_FORMAT = 1  # part of the file's name
 
 
 def lacks(rom: np.ndarray, kind: int, translated: np.ndarray, notes: np.ndarray) -> bool:
-    """Return whether `notes` name instructions that a translation from the notes `translated` lacks."""
-    code, _ = find_code(Image(rom, kind), named(translated, kind)[0])
-    return not code.keys() >= set(named(notes, kind)[0])
+    """Return whether a translation from the notes `translated` lacks instructions of `notes`, or entries."""
+    seen, entered = named(translated, kind)
+    code, reached = find_code(Image(rom, kind), seen)
+    new_seen, new_entered = named(notes, kind)
+    return not (code.keys() >= set(new_seen) and entered | reached >= new_entered)
 
 
 def known_notes(rom: np.ndarray, powered: dict[str, np.ndarray], program: np.ndarray) -> np.ndarray:
