@@ -21,7 +21,7 @@ from . import lanes, machine_code, recompiler
 from .known_code import known_notes, lacks, shared_notes
 from .notes import named, notes_of, number_noted
 
-RENEW_AFTER = 50_000_000  # instructions; interpreting them takes about as long as translating a ROM
+RENEW_AFTER = 100_000_000  # instructions; interpreting them takes about as long as translating a ROM
 NOTES_FORMAT = 1  # part of the name of a file of notes
 
 _loaded: dict[str, tuple] = {}  # key to (engine, address); the engine must live as long as its code
