@@ -12,11 +12,14 @@ import importlib.util
 import os
 import socket
 import sys
+import time
 import traceback
 from typing import NamedTuple
 
 from parcade.errors import UsageError, unknown_name
 from parcade.stand_ins import stand_ins
+
+FIRST_RANK_SECONDS = 10.0  # within which the first rank reports a mistake that all ranks make
 
 
 class Command(NamedTuple):
@@ -157,18 +160,28 @@ def _run(arguments: list[str]) -> int:
 
 
 def _refuse(error: UsageError, is_rank: bool) -> int:
-    """Report a mistake the user can fix: once if all ranks fail alike, otherwise abort all ranks."""
+    """Report a mistake the user can fix: once if all ranks fail alike, otherwise end all ranks."""
     from parcade.cluster import mpi, ranks
 
     by_mpi = is_rank and mpi.launched_by_mpi()
     if by_mpi and importlib.util.find_spec("mpi4py") is None:
         is_rank = by_mpi = False  # a step of a Slurm job that is not an MPI program
     if by_mpi and not mpi.all_fail_alike():
-        print(f"parcade: rank {ranks.rank()} on {socket.gethostname()}: {error}", file=sys.stderr)
+        print(_of_this_rank(error), file=sys.stderr)
         mpi.abort(2)
     elif not is_rank or ranks.rank() == 0:
         print(f"parcade: {error}", file=sys.stderr)
+    elif not by_mpi:
+        # torchrun ends all ranks as soon as one has ended: if the first fails alike, it must be that one.
+        time.sleep(FIRST_RANK_SECONDS)
+        print(_of_this_rank(error), file=sys.stderr)
     return 2
+
+
+def _of_this_rank(error: UsageError) -> str:
+    from parcade.cluster import ranks
+
+    return f"parcade: rank {ranks.rank()} on {socket.gethostname()}: {error}"
 
 
 def _dispatch(arguments: list[str]) -> int:

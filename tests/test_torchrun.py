@@ -57,6 +57,20 @@ def test_what_does_not_fit_is_said_once(tmp_path, flags, said):
 
 
 @pytest.mark.cluster
+def test_a_mistake_of_another_rank_alone_is_said_with_its_rank(tmp_path):
+    """The first rank waits for it, until torchrun ends the job."""
+    train = f"exec {sys.executable} -m parcade train"
+    script = (
+        f"[ $RANK = 0 ] && {train} tiny_catch {' '.join(FLAGS)} --run-dir {tmp_path}/run; {train} tiny_ball"
+    )
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--no-python"]
+    done = run([*launcher, "bash", "-c", script])
+    assert done.returncode != 0
+    assert done.stderr.count("parcade: rank 1 on ") == 1
+    assert "tiny_ball" in done.stderr
+
+
+@pytest.mark.cluster
 def test_ctrl_c_leaves_a_checkpoint_that_a_resume_goes_on_from(tmp_path):
     directory = tmp_path / "run"
     endless = ["--total-frames", "100000000", "--report-seconds", "0.5", "--run-dir", str(directory)]
