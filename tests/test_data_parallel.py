@@ -420,6 +420,7 @@ def rows_of(folder):
         return list(csv.DictReader(file))
 
 
+@pytest.mark.gpu_code
 def test_the_benchmark_measures_both_forms_once_and_calls_the_stand_in_by_its_name(tmp_path, monkeypatch):
     monkeypatch.setenv(STAND_IN, "1")
     command = [*TINY, "--results", str(tmp_path)]

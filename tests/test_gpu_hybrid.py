@@ -67,6 +67,7 @@ def test_rows_of_a_stand_in_never_go_to_the_results(monkeypatch):
         gpu_hybrid.main(["--minutes", "0"])
 
 
+@pytest.mark.gpu_code
 def test_a_case_runs_on_the_stand_in_and_leaves_its_row(tmp_path, monkeypatch):
     monkeypatch.setenv(STAND_IN, "1")
     gpu_hybrid.main(["--results", str(tmp_path), "--cases", "pong-s0", "--tiny", "--minutes", "2"])

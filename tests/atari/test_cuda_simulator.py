@@ -65,6 +65,7 @@ def simulate(tmp_path, program: str, script: str, *arguments: str) -> int:
     return int(done.stdout.split()[-1])
 
 
+@pytest.mark.gpu_code
 def test_the_simulator_plays_as_the_cpu_does(tmp_path):
     assert simulate(tmp_path, SHORT, SCRIPT) > 2  # the visible lines begin at line 34 of 43
 

@@ -10,6 +10,7 @@ from parcade.atari.translate.lanes import STOPPED
 pytest.importorskip("ale_py")
 
 
+@pytest.mark.gpu_code
 def test_a_warp_of_equal_consoles_stays_whole_and_others_do_not():
     alone = lanes_together("pong", 4, lanes=1, warm_up_frames=60)
     assert alone.lanes_active == 1.0
@@ -18,6 +19,7 @@ def test_a_warp_of_equal_consoles_stays_whole_and_others_do_not():
     assert abs(apart.instructions_a_frame / alone.instructions_a_frame - 1) < 0.2
 
 
+@pytest.mark.gpu_code
 @pytest.mark.parametrize("game", ["pong", "seaquest", "ms_pacman", "pitfall2", "up_n_down"])
 def test_lanes_that_meet_play_what_each_plays_alone(game, seed):
     meetings, places = play_lanes(game, seed)

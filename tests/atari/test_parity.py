@@ -26,7 +26,7 @@ def test_sticky_actions_draw_as_ale_py_draws(game, seed):
 
 MODES = [
     ("adventure", 1, 2), ("space_invaders", 5, 1), ("breakout", 8, 1), ("berzerk", 3, 0),
-    ("double_dunk", 5, 0), ("video_cube", 102, 0),
+    ("ms_pacman", 2, 0), ("video_cube", 102, 0),
 ]  # fmt: skip
 
 

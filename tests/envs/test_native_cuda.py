@@ -32,6 +32,7 @@ from parcade.timing import Timer
 SETTINGS = EnvSettings(image_height=42, image_width=42, sticky_actions=0.25, frame_limit=120, noop_max=3)
 
 
+@pytest.mark.gpu_code
 def test_rollouts_on_the_device_are_those_on_the_host():
     """All outputs and actions are equal over ended episodes; then the host takes the device's state."""
     seeds, keys = env_seeds(seed=3, first=0, count=2)
