@@ -44,7 +44,7 @@ class Counter:
         kind = int(self.rows[0][st.CART_KIND])
         self.image = rom_image.Image(machine.rom, kind)
         notes = tracing.trace(machine.powered, machine.rom, machine.program)
-        seen, entered = named(notes, self.image.kind)
+        seen, entered = named(notes, kind)
         self.code, reached = rom_image.find_code(self.image, seen)
         translator = recompiler.Translator(self.image, self.code, reached | entered)
         translator.assembly()

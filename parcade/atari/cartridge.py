@@ -99,8 +99,7 @@ def detect_type(image: bytes) -> str:
 def expand_image(image: bytes, kind: int) -> np.ndarray:
     """Return the image in the common representation, uint8.
 
-    Short images are padded with zeros. As many bytes follow for `translate/notes.py`, then
-    `RESERVED_BYTES`.
+    Short images are padded with zeros. As many bytes follow for `translate/notes.py`, then `RESERVED_BYTES`.
     """
     size = {PLAIN: 4096, F8: 8192, F8SC: 8192, F6: 16384, F6SC: 16384, E0: 8192, FE: 8192, DPC: 10240}[kind]
     if kind == PLAIN and len(image) <= 2048:

@@ -243,9 +243,9 @@ def step(s, memory, rom, screen):
 def run(s, memory, rom, screen, limit):
     """Run until the frame ends, the CPU halts or `limit` instructions have executed.
 
-    Instructions run as machine code where possible, and the others are noted, for a better translation. On a
-    GPU no notes are taken. All lanes of a group stay in this loop until the last one
-    ends, because machine code synchronises the lanes of a group and runs the lane that is furthest behind.
+    Instructions run as machine code where possible; the others are noted for the next translation. All lanes
+    of a group stay in this loop until the last one ends, because machine code synchronises the lanes of a
+    group and runs the lane that is furthest behind.
     """
     stand_alone()
     group = together()

@@ -100,7 +100,7 @@ def test_nothing_is_translated_again_where_nothing_is_missing(cache, monkeypatch
 @pytest.mark.parametrize("kind", ["rounds", "queue"])
 def test_environments_renew_their_code_and_play_the_same(kind, knows_little, random):
     actions = random.integers(0, 6, (40, 2))
-    expected, shown = [], []
+    shown = []
     plain = VectorConsoles("pong", 2)
     plain._code.check = lambda: None
     plain.reset(seed=7)

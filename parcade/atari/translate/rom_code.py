@@ -1,6 +1,6 @@
 """Machine code of a ROM: traced, translated and compiled at first use (a few seconds), then cached on disk.
 
-The trace is random play, and an agent that plays well meets code that it did not: `CodeRenewal`.
+The trace is random play. `CodeRenewal` translates again when play meets code that the trace did not.
 
 Code for GPUs is in separate files. The files contain recompiled code of the ROM, so they stay in the local
 cache, next to Numba's, and are never distributed.
@@ -22,7 +22,6 @@ from .known_code import known_notes, lacks, shared_notes
 from .notes import named, notes_of, number_noted
 
 RENEW_AFTER = 100_000_000  # instructions; interpreting them takes about as long as translating a ROM
-NOTES_FORMAT = 1  # part of the name of a file of notes
 
 _loaded: dict[str, tuple] = {}  # key to (engine, address); the engine must live as long as its code
 
