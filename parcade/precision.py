@@ -15,6 +15,11 @@ class Precision:
 
     name: Literal["float32", "bfloat16"] = "float32"
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """torch's name of the format."""
+        return getattr(torch, self.name)
+
     def autocast(self, device: str = "cpu") -> contextlib.AbstractContextManager:
         """Return a context in which forward passes use this precision."""
         if self.name == "float32":

@@ -5,10 +5,12 @@ import pytest
 import torch
 from gymnasium.spaces import Box
 
+from parcade.algorithms.base import prepared_once
 from parcade.errors import UsageError
 from parcade.networks import NETWORKS, build_torso
 from parcade.parameters import FlatParameters, copy_module_state
 from parcade.policy import NetworkConfig, Policy, RunningStatistics
+from parcade.precision import Precision
 
 pytestmark = pytest.mark.quick
 
@@ -18,9 +20,10 @@ def small_policy(head="actor_critic", **network):
     return Policy((5,), np.float32, 3, NetworkConfig(network="mlp", hidden=16, **network), head)
 
 
-@pytest.mark.parametrize(
-    "network", [n for n in NETWORKS if n not in ("mlp", "karpathy_mlp", "ram_mlp", "auto")]
-)
+PICTURE_NETWORKS = [n for n in NETWORKS if n not in ("mlp", "karpathy_mlp", "ram_mlp", "auto")]
+
+
+@pytest.mark.parametrize("network", PICTURE_NETWORKS)
 def test_every_picture_network_takes_84x84_pictures(network):
     torso = build_torso(NetworkConfig(network=network, hidden=32), (4, 84, 84))
     assert torso(torch.zeros(2, 4, 84, 84)).shape == (2, torso.num_features)
@@ -92,6 +95,26 @@ def test_what_a_recurrent_policy_carries_is_float32_in_mixed_precision(monkeypat
     with torch.autocast("cpu", torch.bfloat16):
         state = policy(torch.randn(2, 3, 5)).state
     assert inside == [False, False] and state.dtype == torch.float32
+
+
+@pytest.mark.parametrize("network", [*PICTURE_NETWORKS, "mlp"])
+def test_inputs_converted_once_teach_the_bits_of_inputs_converted_per_minibatch(network):
+    shape, dtype = ((7,), np.float32) if network == "mlp" else ((2, 42, 42), np.uint8)
+    observations = torch.as_tensor(np.random.default_rng(0).integers(0, 255, (3, 2, *shape)).astype(dtype))
+    gradients = []
+    for once in (False, True):
+        torch.manual_seed(0)
+        policy = Policy(shape, dtype, 3, NetworkConfig(network=network, hidden=16), "actor_critic")
+        flat, precision = FlatParameters(policy), Precision("bfloat16")
+        inputs, evaluate = policy.prepare(observations), policy.evaluate
+        if once:
+            inputs, evaluate = prepared_once(policy, observations, precision)
+            assert inputs.dtype == torch.bfloat16
+        with precision.autocast():
+            scores, values, _ = evaluate(inputs)
+        (scores.square().mean() + values.sum()).backward()
+        gradients.append(flat.grad)
+    assert gradients[0].any() and torch.equal(*gradients)
 
 
 def test_a_recurrent_policy_forgets_at_the_start_of_an_episode():

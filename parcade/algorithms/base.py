@@ -147,17 +147,20 @@ def adam_or_rmsprop(config: AlgorithmConfig, rmsprop_eps: float = 1e-5) -> Optim
 PREPARED_LIMIT_BYTES = 1 << 30
 
 
-def prepared_once(policy: Policy, observations: Tensor) -> tuple[Tensor, Callable[..., PolicyOutput]]:
+def prepared_once(
+    policy: Policy, observations: Tensor, precision: Precision
+) -> tuple[Tensor, Callable[..., PolicyOutput]]:
     """Return the network inputs for several epochs over a batch, and the function to evaluate them.
 
     Normalising 4,096 stacks of 42x42 costs a fifth as much as learning from them, so it is done once per
-    batch. The result is four times as large as the uint8 observations; if it exceeds
+    batch, and so is the conversion to the network's format, which its first layer would do for every
+    minibatch. The result is up to four times as large as the uint8 observations; if it could exceed
     ``PREPARED_LIMIT_BYTES``, the function returns the observations themselves and the policy, which
     normalises every minibatch.
     """
     if 4 * observations.numel() > PREPARED_LIMIT_BYTES:
         return observations, policy
-    return policy.prepare(observations), policy.evaluate
+    return policy.prepare(observations).to(precision.dtype), policy.evaluate
 
 
 def update_statistics(policy: Policy, observations: Tensor, exchange: Exchange) -> None:

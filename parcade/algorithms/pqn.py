@@ -106,7 +106,7 @@ class PQN(Algorithm):
         if c.burn_in:
             batch = self._with_fresh_memory(batch)
         targets = self._targets(batch)
-        inputs, evaluate = prepared_once(policy, batch.observations)
+        inputs, evaluate = prepared_once(policy, batch.observations, self.precision)
         loss_total = torch.zeros((), device=batch.rewards.device)
         columns = Fixed(inputs, batch.starts, batch.actions, targets)
         for _ in range(c.epochs):
