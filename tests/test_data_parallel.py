@@ -341,7 +341,11 @@ def test_two_ranks_learn_as_one_process_with_the_same_batch(together, name):
 
 @pytest.mark.parametrize(
     ("name", "data_on", "exchange"),
-    [("mpi", "device", "NcclExchange"), ("mpi", "host", "NcclExchange"), ("gloo", "device", "GlooExchange")],
+    [
+        ("mpi", "device", "NcclExchange"),
+        pytest.param("mpi", "host", "NcclExchange", marks=pytest.mark.cluster),
+        pytest.param("gloo", "device", "GlooExchange", marks=pytest.mark.cluster),
+    ],
 )
 def test_two_ranks_on_the_stand_in_are_two_ranks_on_the_cpu_bit_for_bit(together, name, data_on, exchange):
     """Over MPI, gradients use ``NcclExchange`` with gloo instead of NCCL, and everything else uses MPI."""

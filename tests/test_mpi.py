@@ -42,7 +42,7 @@ def checkpoint_tensors(directory):
     return read_rank_file(newest_checkpoint(directory)[0], 0)
 
 
-@pytest.fixture(scope="module", params=["mpi", "gloo"])
+@pytest.fixture(scope="module", params=["mpi", pytest.param("gloo", marks=pytest.mark.cluster)])
 def allreduce_checks(request):
     """The output of all checks of ranks.py, run once on three ranks because starting ranks is slow."""
     command = [mpi.find_mpiexec(), "-n", "3", sys.executable, str(RANKS), request.param]
@@ -64,7 +64,7 @@ def test_allreduce_on_three_ranks(allreduce_checks, check):
     assert allreduce_checks.count(f"ok: {check}") == 3
 
 
-@pytest.mark.parametrize("game", ["tiny_catch", "tiny_aim"])
+@pytest.mark.parametrize("game", ["tiny_catch", pytest.param("tiny_aim", marks=pytest.mark.cluster)])
 def test_one_rank_and_two_ranks_play_the_same_games(tmp_path, game):
     """With one update per batch, two ranks average to one rank's gradient; scores agree up to rounding."""
     train = [game if word == "tiny_catch" else word for word in TRAIN]

@@ -60,6 +60,7 @@ def test_rollouts_on_the_device_are_those_on_the_host():
     assert torch.equal(expected.observations, got.observations) and torch.equal(expected.rewards, got.rewards)
 
 
+@pytest.mark.gpu_code
 def test_actions_elsewhere_are_refused_in_one_line():
     env = CudaNativeVectorEnv("breakout", 2, SETTINGS, threads=HostThreads())
     env.reset(seed=0)
@@ -69,6 +70,7 @@ def test_actions_elsewhere_are_refused_in_one_line():
         env.step(torch.zeros(3, dtype=torch.int64))
 
 
+@pytest.mark.gpu_code
 def test_what_would_never_end_on_a_gpu_is_refused_in_one_line():
     """Without a reset the generators are zero, and drawing the number of no-ops never ends."""
     env = CudaNativeVectorEnv("breakout", 2, SETTINGS, threads=HostThreads())
@@ -92,6 +94,7 @@ def test_what_a_gpu_cannot_serve_is_refused(change):
         make_vec("pong", 1, **{"backend": "native", "device": "cuda", **change})
 
 
+@pytest.mark.gpu_code
 def test_games_mix_on_the_device_as_on_the_host():
     games, settings = ["pong", "breakout"], dataclasses.replace(SETTINGS, full_action_set=True)
     host = make_vec(games, 4, "native", settings=settings)
@@ -118,6 +121,7 @@ def test_games_mix_on_the_device_as_on_the_host():
     assert np.array_equal(host.set_state(state), device.set_state(state).numpy())
 
 
+@pytest.mark.gpu_code
 def test_karpathys_view_and_an_action_subset_are_those_of_the_host():
     settings = dataclasses.replace(env_preset("karpathy_2016"), frame_limit=200)
     host = make_vec("pong", 2, "native", settings=settings)
@@ -182,6 +186,7 @@ def test_without_a_gpu_make_vec_says_so():
         make_vec("pong", 1, "native", "cuda")
 
 
+@pytest.mark.gpu_code
 def test_consoles_that_played_on_the_host_go_on_on_the_device():
     """Warm-ups play on the CPU and seed the device; from then on both groups play the same."""
     seeds, keys = env_seeds(seed=3, first=0, count=3)
@@ -205,6 +210,7 @@ def test_consoles_that_played_on_the_host_go_on_on_the_device():
     assert len(rows) >= 1 and np.array_equal(rows, same_rows)
 
 
+@pytest.mark.gpu_code
 def test_dqns_consoles_and_replay_live_on_the_device_together():
     """Samples, also from ended and truncated episodes, equal the observations of the rollouts."""
     config = TrainConfig(
@@ -229,6 +235,7 @@ def test_dqns_consoles_and_replay_live_on_the_device_together():
     assert torch.equal(sample.observations, seen[sample.stamps, sample.indices // replay.length])
 
 
+@pytest.mark.gpu_code
 def test_observations_export_dlpack_and_the_next_step_overwrites_them(monkeypatch):
     monkeypatch.setenv("PARCADE_GPU_STAND_IN", "1")
     env = make_vec("breakout", 2, device="cuda", output="torch", settings=SETTINGS)
