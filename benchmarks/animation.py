@@ -1,6 +1,6 @@
 """The README's animation: one episode played by an agent at four stages of its training, above its curve.
 
-    parcade train pong --preset pong_fast --checkpoint-seconds 30 --keep-checkpoints 100 --run-dir RUN
+    parcade train pong --preset pong_fast --checkpoint-seconds 15 --keep-checkpoints 100 --run-dir RUN
     python benchmarks/animation.py RUN [--checkpoints FRAMES FRAMES FRAMES FRAMES] [--out OUT.gif]
 
 The four episodes have the same seed and, step by step, the same random numbers; only the weights differ. They
