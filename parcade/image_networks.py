@@ -1,6 +1,7 @@
 """Networks for images: convolutions and a dense layer, from ``[N, *observation_shape]`` to ``[N, F]``.
 
-Shapes: N observations, F features, C channels.
+Shapes: N observations, F features, C channels. ``begins_with_autocast``: in mixed precision, the first
+operation converts its input, so an input that is converted already makes no difference.
 
 Sources: Mnih 2013, arXiv 1312.5602 (layers of the small CNN, here on smaller images for CPUs); Mnih 2015,
 Nature 518:529 (Nature CNN); Espeholt 2018, arXiv 1802.01561, figure 3 right (ImpalaResNet); Miyato 2018,
@@ -13,6 +14,7 @@ distributions, Clark 2024 from uniform ones.
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -67,6 +69,8 @@ def as_picture(x: Tensor) -> Tensor:
 
 class ConvNet(nn.Module):
     """Convolutions ``(channels, size, stride)``, a dense layer: ``[N, *observation_shape]`` to ``[N, F]``."""
+
+    begins_with_autocast: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -147,6 +151,8 @@ class ImpalaResNet(nn.Module):
     and columns before the dense layer, it is the network of Clark 2024.
     """
 
+    begins_with_autocast: ClassVar[bool] = True
+
     def __init__(
         self,
         observation_shape: tuple[int, ...],
@@ -207,6 +213,8 @@ class HadamaxBlock(nn.Module):
 
 class Hadamax(nn.Module):
     """The encoder of Kooi 2025: three Hadamax blocks, a dense layer with layer normalisation and GELU."""
+
+    begins_with_autocast: ClassVar[bool] = True
 
     def __init__(self, observation_shape: tuple[int, ...], hidden: int) -> None:
         super().__init__()

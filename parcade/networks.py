@@ -11,7 +11,7 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -85,6 +85,8 @@ class NetworkConfig:
 class MLP(nn.Module):
     """Dense layers with one activation function. Input ``[N, ...]`` is flattened, output ``[N, F]``."""
 
+    begins_with_autocast: ClassVar[bool] = True
+
     def __init__(self, num_inputs: int, widths: tuple[int, ...], activation: Callable[[], nn.Module]) -> None:
         super().__init__()
         layers: list[nn.Module] = []
@@ -100,6 +102,8 @@ class MLP(nn.Module):
 
 class KarpathyMLP(nn.Module):
     """Karpathy's 200 ReLU units without biases; initial weights have standard deviation 1 / sqrt(inputs)."""
+
+    begins_with_autocast: ClassVar[bool] = True
 
     def __init__(self, num_inputs: int) -> None:
         super().__init__()

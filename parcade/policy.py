@@ -207,7 +207,7 @@ class Policy(nn.Module):
     def evaluate(
         self, inputs: Tensor, state: Tensor | None = None, starts: Tensor | None = None
     ) -> PolicyOutput:
-        """Run ``forward`` on inputs returned by ``prepare``."""
+        """Run ``forward`` on inputs returned by ``prepare``, also if they were converted to bfloat16."""
         features, state = self._features(inputs, state, starts)
         # The heads stay in float32: in bfloat16, a logit of 5 and so PPO's ratio are off by up to 0.02.
         with full_precision(features.device.type):

@@ -17,7 +17,7 @@ class Precision:
 
     @property
     def dtype(self) -> torch.dtype:
-        """torch's name of the format."""
+        """torch's type of the format."""
         return getattr(torch, self.name)
 
     def autocast(self, device: str = "cpu") -> contextlib.AbstractContextManager:

@@ -14,13 +14,12 @@ from parcade.precision import Precision
 
 pytestmark = pytest.mark.quick
 
+PICTURE_NETWORKS = [n for n in NETWORKS if n not in ("mlp", "karpathy_mlp", "ram_mlp", "auto")]
+
 
 def small_policy(head="actor_critic", **network):
     torch.manual_seed(0)
     return Policy((5,), np.float32, 3, NetworkConfig(network="mlp", hidden=16, **network), head)
-
-
-PICTURE_NETWORKS = [n for n in NETWORKS if n not in ("mlp", "karpathy_mlp", "ram_mlp", "auto")]
 
 
 @pytest.mark.parametrize("network", PICTURE_NETWORKS)
@@ -97,24 +96,69 @@ def test_what_a_recurrent_policy_carries_is_float32_in_mixed_precision(monkeypat
     assert inside == [False, False] and state.dtype == torch.float32
 
 
-@pytest.mark.parametrize("network", [*PICTURE_NETWORKS, "mlp"])
-def test_inputs_converted_once_teach_the_bits_of_inputs_converted_per_minibatch(network):
-    shape, dtype = ((7,), np.float32) if network == "mlp" else ((2, 42, 42), np.uint8)
-    observations = torch.as_tensor(np.random.default_rng(0).integers(0, 255, (3, 2, *shape)).astype(dtype))
+class ScaledFirst(torch.nn.Module):
+    """A plugin's network whose first operation is one that autocast leaves in the input's type."""
+
+    num_features = 8
+
+    def __init__(self, observation_shape, config):
+        super().__init__()
+        self.layer = torch.nn.Linear(observation_shape[0], self.num_features)
+
+    def forward(self, x):
+        return self.layer(x * 1.2345)
+
+
+OBSERVATIONS = dict.fromkeys(PICTURE_NETWORKS, ((2, 42, 42), np.uint8))
+OBSERVATIONS |= {
+    "mlp": ((7,), np.float32),
+    "ram_mlp": ((128,), np.uint8),
+    "karpathy_mlp": ((80, 80), np.uint8),
+    "scaled_first": ((7,), np.float32),
+    "fine_cnn in colour": ((2, 42, 42, 3), np.uint8),
+}
+
+
+@pytest.mark.parametrize("network", OBSERVATIONS)
+def test_converting_inputs_once_gives_the_same_gradients_bit_for_bit(network, monkeypatch):
+    monkeypatch.setitem(NETWORKS, "scaled_first", ScaledFirst)
+    shape, dtype = OBSERVATIONS[network]
+    observations = torch.as_tensor(np.random.default_rng(0).integers(0, 256, (3, 2, *shape)).astype(dtype))
+    config = NetworkConfig(network=network.split()[0], hidden=16)
     gradients = []
     for once in (False, True):
         torch.manual_seed(0)
-        policy = Policy(shape, dtype, 3, NetworkConfig(network=network, hidden=16), "actor_critic")
+        policy = Policy(shape, dtype, 3, config, "actor_critic")
+        if policy.statistics is not None:
+            policy.statistics.merge(policy.input_moments(observations))
         flat, precision = FlatParameters(policy), Precision("bfloat16")
         inputs, evaluate = policy.prepare(observations), policy.evaluate
         if once:
             inputs, evaluate = prepared_once(policy, observations, precision)
-            assert inputs.dtype == torch.bfloat16
-        with precision.autocast():
-            scores, values, _ = evaluate(inputs)
-        (scores.square().mean() + values.sum()).backward()
+            assert inputs.dtype == (torch.float32 if network == "scaled_first" else torch.bfloat16)
+        for part in inputs.split(2):
+            with precision.autocast():
+                scores, values, _ = evaluate(part)
+            (scores.square().mean() + values.sum()).backward()
         gradients.append(flat.grad)
     assert gradients[0].any() and torch.equal(*gradients)
+
+
+@pytest.mark.parametrize("shape", [(4, 42, 42), (1, 84, 84), (2, 42, 42, 3)])
+def test_images_are_normalised_by_the_mean_and_deviation_of_each_pixel(shape):
+    policy = Policy(shape, np.uint8, 3, NetworkConfig(hidden=16), "actor_critic")
+    random = np.random.default_rng(1)
+    bright = random.integers(0, 200, shape)
+    observations = torch.as_tensor((bright + random.integers(0, 56, (5, 3, *shape))).astype(np.uint8))
+    policy.statistics.merge(policy.input_moments(observations))
+    newest = observations[:, :, -1].double().flatten(0, 1)
+    deviation = (newest.var(0, correction=0) + 1).sqrt()
+    expected = ((observations.double() - newest.mean(0)) / deviation).clamp(-5, 5)
+    prepared = policy.prepare(observations)
+    if len(shape) == 3:
+        prepared = prepared.permute(0, 1, 4, 2, 3)
+    torch.testing.assert_close(prepared.double(), expected, rtol=1e-4, atol=1e-4)
+    assert expected.std() > 0.5
 
 
 def test_a_recurrent_policy_forgets_at_the_start_of_an_episode():

@@ -152,15 +152,18 @@ def prepared_once(
 ) -> tuple[Tensor, Callable[..., PolicyOutput]]:
     """Return the network inputs for several epochs over a batch, and the function to evaluate them.
 
-    Normalising 4,096 stacks of 42x42 costs a fifth as much as learning from them, so it is done once per
-    batch, and so is the conversion to the network's format, which its first layer would do for every
-    minibatch. The result is up to four times as large as the uint8 observations; if it could exceed
-    ``PREPARED_LIMIT_BYTES``, the function returns the observations themselves and the policy, which
-    normalises every minibatch.
+    Normalising 1,024 stacks of 42x42 costs a tenth as much as a pass of learning from them, so it is done
+    once per batch. So is the conversion to the network's format, which autocast would repeat for every
+    minibatch, if the network begins with a layer that autocast converts. While it is converted, the result is
+    six times as large as the uint8 observations; if it could exceed ``PREPARED_LIMIT_BYTES``, the function
+    returns the observations themselves and the policy, which normalises every minibatch.
     """
-    if 4 * observations.numel() > PREPARED_LIMIT_BYTES:
+    if 6 * observations.numel() > PREPARED_LIMIT_BYTES:
         return observations, policy
-    return policy.prepare(observations).to(precision.dtype), policy.evaluate
+    inputs = policy.prepare(observations)
+    if getattr(policy.torso, "begins_with_autocast", False):
+        inputs = inputs.to(precision.dtype)
+    return inputs, policy.evaluate
 
 
 def update_statistics(policy: Policy, observations: Tensor, exchange: Exchange) -> None:

@@ -364,12 +364,12 @@ def state_difference(a: np.ndarray, b: np.ndarray) -> list:
     return [(int(i), int(a[i]), int(b[i])) for i in np.flatnonzero(a != b)[:6]]
 
 
-WITH_CODE = ("breakout", "montezuma_revenge", "pitfall2")
-LARGER_ROMS = "beam_rider robotank elevator_action darkchambers atlantis jamesbond krull solaris".split()
+GAMES = ("breakout", "montezuma_revenge", "pitfall2")
+MORE_GAMES = "beam_rider robotank elevator_action darkchambers atlantis jamesbond krull solaris".split()
 
 
 @pytest.mark.parametrize(
-    "game", [*WITH_CODE, *(pytest.param(game, marks=pytest.mark.exact) for game in LARGER_ROMS)]
+    "game", [*GAMES, *(pytest.param(game, marks=pytest.mark.exact) for game in MORE_GAMES)]
 )
 def test_a_game_runs_the_same_with_and_without_machine_code(game, random):
     with_code, without = Arcade(game, 1), Arcade(game, 1)
