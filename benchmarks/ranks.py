@@ -19,7 +19,7 @@ from pathlib import Path
 
 RESULTS = Path(__file__).resolve().parent / "results"
 JOBS = {
-    "ppo": "--preset pong_fast --target-score None",
+    "ppo": "--preset pong_fast --epochs 3 --num-minibatches 4 --target-score None",
     "reinforce": "--preset karpathy_2016",
 }
 

@@ -49,10 +49,10 @@ class Section:
         return self.plans[0].protocol
 
 
-# PPO on 42x42 images: the highest score on Breakout after 2 million steps (results/cray), and the smallest
-# median of CPU time to 18 on Pong (results/pong.md).
+# PPO on 42x42 images: the highest score on Breakout after 2 million steps (results/cray), and, with smaller
+# minibatches, the smallest median of CPU time to 18 on Pong (results/pong.md).
 BEST = Plan(FIVE_GAMES[:4], BEST_SEEDS, "ppo", STEPS, "null-op-30min", tuple(PPO_FLAGS.split()))
-# Pong's own preset learns fastest. Here it runs to the end, with step size and entropy falling all the way.
+# Pong's own preset learns fastest. Here it runs to the end, while learning rate and entropy weight fall.
 BEST_PONG = Plan(
     ("pong",), BEST_SEEDS, "ppo", STEPS, "null-op-30min",
     tuple(

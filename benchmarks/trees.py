@@ -31,10 +31,12 @@ for _ in range(3000):
     env.step(player.integers(0, 6, 32))
 """
 TRAIN = "train pong --target-score None --threads-per-rank 1 --report-seconds 60 --seed 1"
+# Spelled out, because the presets of two trees may differ.
+PPO = f"{TRAIN} --preset pong_fast --epochs 3 --num-minibatches 4 --total-frames 100000"
 JOBS = {
-    "ppo": f"{TRAIN} --preset pong_fast --total-frames 100000",
+    "ppo": PPO,
     "pqn": f"{TRAIN} --preset pong_pqn --total-frames 60000",
-    "ppo on two ranks": f"{TRAIN} --preset pong_fast --engine mpi --ranks 2 --total-frames 100000",
+    "ppo on two ranks": f"{PPO} --engine mpi --ranks 2",
     "impala on Ray": f"{TRAIN} --preset pong_impala --engine ray --total-frames 60000",
 }
 
