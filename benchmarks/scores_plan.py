@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass, field
 
-from zoo import PPO_FLAGS
+from zoo import PONG_FLAGS, PPO_FLAGS
 
 from parcade.errors import UsageError
 from parcade.suite.games import game_sets, reference_score
@@ -52,14 +52,7 @@ class Section:
 # PPO on 42x42 images: the highest score on Breakout after 2 million steps (results/cray), and, with smaller
 # minibatches, the smallest median of CPU time to 18 on Pong (results/pong.md).
 BEST = Plan(FIVE_GAMES[:4], BEST_SEEDS, "ppo", STEPS, "null-op-30min", tuple(PPO_FLAGS.split()))
-# Pong's own preset learns fastest. Here it runs to the end, while learning rate and entropy weight fall.
-BEST_PONG = Plan(
-    ("pong",), BEST_SEEDS, "ppo", STEPS, "null-op-30min",
-    tuple(
-        "--preset pong_fast --target-score None --schedule-share 1 --final-learning-rate 2e-5 "
-        "--final-entropy-weight 0.001 --checkpoint-seconds 120".split()
-    ),
-)  # fmt: skip
+BEST_PONG = dataclasses.replace(BEST, games=("pong",), flags=tuple(PONG_FLAGS.split()))
 
 SMALL_IMAGES = "--image-height 42 --image-width 42 --network fine_cnn"
 CRAY_COMMON = (
