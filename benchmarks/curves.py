@@ -21,7 +21,7 @@ RUNS = ROOT / "runs" / "curves"
 
 # name: (flags, seeds). A run ends at its target score.
 ROWS: dict[str, tuple[str, tuple[int, ...]]] = {
-    "ppo-ale": ("--preset pong_fast --backend ale", (21, 22, 23)),
+    "ppo-ale": ("--preset pong_fast --backend ale", (21,)),
     "ppo-native": ("--preset pong_fast --backend native", (21, 22, 23, 24, 25)),
     "pqn": ("--preset pong_pqn --backend native", (0, 1, 2)),
     "a2c": ("--preset pong_a2c --backend native", (0, 1, 2)),
