@@ -5,8 +5,7 @@
 A candidate is a set of flags on top of ``START``; ``pong_fast`` is ``minibatches_of_64_entropy_0.02``. A
 trial ends when the mean score of 100 episodes reaches 18, or when its budget is used up. An interrupted trial
 continues from its checkpoint; one with a larger budget than before is resumed. Seeds below 100 are for the
-reported runs and are refused here.
-Every trial is a row in ``benchmarks/results/pong_search.json``.
+reported runs and are refused here. Every trial is a row in ``benchmarks/results/pong_search.json``.
 """
 
 from __future__ import annotations
@@ -42,7 +41,6 @@ CANDIDATES: dict[str, str] = {
     "minibatches_of_128_hidden_128": "--epochs 2 --num-minibatches 8 --hidden 128",
     "minibatches_of_64": "--epochs 2 --num-minibatches 16",
     "minibatches_of_64_epochs_1": "--epochs 1 --num-minibatches 16",
-    "minibatches_of_64_hidden_128": "--epochs 2 --num-minibatches 16 --hidden 128",
     "minibatches_of_64_rate_7e-4": "--epochs 2 --num-minibatches 16 --learning-rate 7e-4",
     "minibatches_of_64_rate_1.4e-3": (
         "--epochs 2 --num-minibatches 16 --learning-rate 1.4e-3 --final-learning-rate 3e-4"

@@ -3,7 +3,7 @@
     git worktree add /tmp/before COMMIT
     python benchmarks/trees.py /tmp/before [--repeats 3]
 
-The jobs: consoles alone, ``pong_fast`` for 100,000 frames, PQN, PPO on two MPI ranks, IMPALA on Ray.
+The jobs: consoles alone, PPO for 100,000 frames, PQN, PPO on two MPI ranks, IMPALA on Ray.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ for _ in range(3000):
     env.step(player.integers(0, 6, 32))
 """
 TRAIN = "train pong --target-score None --threads-per-rank 1 --report-seconds 60 --seed 1"
-# Spelled out, because the presets of two trees may differ.
+# The epochs and minibatches are given, because those of the preset may differ between two trees.
 PPO = f"{TRAIN} --preset pong_fast --epochs 3 --num-minibatches 4 --total-frames 100000"
 JOBS = {
     "ppo": PPO,

@@ -177,8 +177,7 @@ class Policy(nn.Module):
         """
         T, B = observations.shape[:2]
         x = observations.flatten(0, 1)
-        is_picture = x.ndim == 4
-        if is_picture:
+        if x.ndim == 4:
             # [N, height, width, C]: convolutions on CPUs are 1.2 to 1.5 times faster with channels last.
             # Bytes are reordered before they become floats, which is faster too.
             x = x.permute(0, 2, 3, 1).contiguous()
@@ -187,7 +186,7 @@ class Policy(nn.Module):
             x.mul_(self.byte_scale)
         else:
             offset, scale = self.statistics.offset, self.statistics.scale
-            if self.is_stack and is_picture:
+            if self.is_stack and x.ndim == 4:
                 # Repeated in memory: broadcasting over a stack of 4 takes six times as long.
                 offset, scale = (
                     each.unsqueeze(-1).expand(x.shape[1:]).contiguous() for each in (offset, scale)

@@ -14,7 +14,7 @@ from parcade.precision import Precision
 
 pytestmark = pytest.mark.quick
 
-PICTURE_NETWORKS = [n for n in NETWORKS if n not in ("mlp", "karpathy_mlp", "ram_mlp", "auto")]
+IMAGE_NETWORKS = [n for n in NETWORKS if n not in ("mlp", "karpathy_mlp", "ram_mlp", "auto")]
 
 
 def small_policy(head="actor_critic", **network):
@@ -22,7 +22,7 @@ def small_policy(head="actor_critic", **network):
     return Policy((5,), np.float32, 3, NetworkConfig(network="mlp", hidden=16, **network), head)
 
 
-@pytest.mark.parametrize("network", PICTURE_NETWORKS)
+@pytest.mark.parametrize("network", IMAGE_NETWORKS)
 def test_every_picture_network_takes_84x84_pictures(network):
     torso = build_torso(NetworkConfig(network=network, hidden=32), (4, 84, 84))
     assert torso(torch.zeros(2, 4, 84, 84)).shape == (2, torso.num_features)
@@ -109,7 +109,7 @@ class ScaledFirst(torch.nn.Module):
         return self.layer(x * 1.2345)
 
 
-OBSERVATIONS = dict.fromkeys(PICTURE_NETWORKS, ((2, 42, 42), np.uint8))
+OBSERVATIONS = dict.fromkeys(IMAGE_NETWORKS, ((2, 42, 42), np.uint8))
 OBSERVATIONS |= {
     "mlp": ((7,), np.float32),
     "ram_mlp": ((128,), np.uint8),

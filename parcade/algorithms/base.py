@@ -150,15 +150,14 @@ PREPARED_LIMIT_BYTES = 1 << 30
 def prepared_once(
     policy: Policy, observations: Tensor, precision: Precision
 ) -> tuple[Tensor, Callable[..., PolicyOutput]]:
-    """Return the network inputs for several epochs over a batch, and the function to evaluate them.
+    """Return the network inputs for several epochs over observations ``[T, B, ...]``, and their evaluation.
 
-    Normalising 1,024 stacks of 42x42 costs a tenth as much as a pass of learning from them, so it is done
-    once per batch. So is the conversion to the network's format, which autocast would repeat for every
-    minibatch, if the network begins with a layer that autocast converts. While it is converted, the result is
-    six times as large as the uint8 observations; if it could exceed ``PREPARED_LIMIT_BYTES``, the function
-    returns the observations themselves and the policy, which normalises every minibatch.
+    Normalising is done once per batch. So is the conversion to the network's format, which autocast would
+    repeat for every minibatch, if the network begins with a layer that autocast converts. In float32 the
+    inputs are four times as large as uint8 observations; if that exceeds ``PREPARED_LIMIT_BYTES``, the result
+    is the observations themselves and the policy, which normalises every minibatch.
     """
-    if 6 * observations.numel() > PREPARED_LIMIT_BYTES:
+    if 4 * observations.numel() > PREPARED_LIMIT_BYTES:
         return observations, policy
     inputs = policy.prepare(observations)
     if getattr(policy.torso, "begins_with_autocast", False):
