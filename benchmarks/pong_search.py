@@ -25,9 +25,10 @@ START = (
     "--algorithm ppo --image-height 42 --image-width 42 --network fine_cnn --hidden 256 --precision auto "
     "--num-envs 32 --unroll-length 32 --epochs 3 --num-minibatches 4 --learning-rate 1e-3 "
     "--final-learning-rate 2e-4 --entropy-weight 0.01 --final-entropy-weight 0.005 --schedule-share 0.45 "
-    "--value-weight 2 --max-grad-norm 1 --total-frames 6000000 --target-score 18"
+    "--value-weight 2 --max-grad-norm 1 --threads-per-rank 1 --total-frames 6000000 "
+    "--target-score 18"
 )
-COMMON = f"{START} --threads-per-rank 1 --report-seconds 5 --checkpoint-seconds 60"
+COMMON = f"{START} --report-seconds 5 --checkpoint-seconds 60"
 FIRST_SEED = 100
 LOOK_SECONDS = 2
 
