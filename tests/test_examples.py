@@ -57,7 +57,7 @@ def test_ppo_on_gymnasiums_interface_learns_a_tiny_task():
 
 def test_a_clone_of_a_recorded_agent_acts_as_it_does(tmp_path, capsys):
     match = tmp_path / "match.json"
-    duel = ["duel", "zoo:pong", "scripted", "--episodes", "2", "--greedy", "--frame-limit", "1600"]
+    duel = ["duel", "zoo:pong", "scripted", "--episodes", "2", "--greedy", "--frame-limit", "4000"]
     assert main([*duel, "--record", str(match)]) == 0
     example = load_example("clone_recording")
     flags = example.Flags(str(match), image_size=42, network="mlp", batch_size=16, episodes=0)
