@@ -25,7 +25,7 @@ import json
 import math
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,8 +44,15 @@ GAMES = (
 COUNTS = (1, 1200, 4096, 16384, 32768, 65536)  # of Pong
 GAME_COUNTS = (16384, 65536)
 STARTS = ("cached", "exact")
-TUNED_COUNT = 16384
-BLOCKS, REGISTERS = (32, 64, 128), (96, 128, 168, 255)
+# Threads per block to try, by number of consoles. A block of fewer than 32 threads is a warp with idle lanes:
+# its consoles wait for fewer others, and there are more warps for the multiprocessors.
+BLOCKS = {
+    1200: (64, 32, 16, 8, 4, 2, 1),
+    4096: (64, 16, 8, 4),
+    16384: (128, 64, 32, 16, 8),
+    65536: (64, 32, 16),
+}
+REGISTERS = (255, 168)
 STATE_COUNTS = (1200, 16384)
 EPISODE_FRAMES = 4000
 FRAME_SKIP = 4
@@ -72,7 +79,7 @@ class Size(NamedTuple):
     counts: tuple[int, ...] = COUNTS
     games: tuple[str, ...] = GAMES
     game_counts: tuple[int, ...] = GAME_COUNTS
-    tuned_count: int = TUNED_COUNT
+    blocks: Mapping[int, tuple[int, ...]] = BLOCKS
     state_counts: tuple[int, ...] = STATE_COUNTS
     drifted: int = 1024
     drift_steps: int = 250
@@ -81,7 +88,7 @@ class Size(NamedTuple):
 
 
 TINY = Size(
-    (1, 3), ("pong", "breakout"), (2,), 2, (2,),
+    (1, 3), ("pong", "breakout"), (2,), {2: (64, 1), 3: (64,)}, (2,),
     drifted=3, drift_steps=4, sample_seconds=0.0, episode_frames=40,
 )  # fmt: skip
 
@@ -253,11 +260,12 @@ def cases(kind: str, size: Size) -> list[dict[str, Any]]:
             for game in names
         ]
     if kind == "tuning":
-        rest = {"game": "pong", "consoles": size.tuned_count, "start_states": "cached"}
+        rest = {"game": "pong", "start_states": "cached"}
         return [
-            {"threads_per_block": block, "max_registers": limit, **rest}
+            {"threads_per_block": block, "max_registers": limit, "consoles": count, **rest}
             for limit in REGISTERS
-            for block in BLOCKS
+            for count, blocks in size.blocks.items()
+            for block in blocks
         ]
     return [{"game": "pong", "consoles": count} for count in size.state_counts]
 

@@ -271,8 +271,10 @@ def test_every_table_of_speed_is_measured_once(tmp_path, monkeypatch):
         restarting = "restart_thread" if row["start_states"] == "exact" else "choose_thread"
         assert {"step_thread", "observe_block", restarting} <= set(json.loads(row["kernels"]))
     assert float(speed[1]["restarts_per_step"]) > 0, "episodes of ten steps with different starting points"
-    choices = {(row["threads_per_block"], row["max_registers"]) for row in tuning}
-    assert len(tuning) == len(choices) == 12 and ("128", "255") in choices
+    names = ("consoles", "threads_per_block", "max_registers")
+    choices = [tuple(row[name] for name in names) for row in tuning]
+    shapes = (("2", "64"), ("2", "1"), ("3", "64"))
+    assert choices == [(*shape, limit) for limit in ("255", "168") for shape in shapes]
     assert [float(row["get_seconds"]) >= 0 and row["consoles"] for row in states] == ["2"]
     monkeypatch.setattr(gpu_speed, "measure", lambda *case: pytest.fail("measured again"))
     gpu_speed.main(["--stand-in", "--results", str(tmp_path)])
@@ -282,7 +284,7 @@ def test_every_table_of_speed_is_measured_once(tmp_path, monkeypatch):
 def test_what_there_is_no_time_for_is_left_for_the_next_call(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(gpu_speed, "measure", lambda *case: pytest.fail("too little time"))
     gpu_speed.main(["--stand-in", "--results", str(tmp_path), "--minutes", "0.1", "--tables", "tuning"])
-    assert "tuning: 12 cases are left for the next call" in capsys.readouterr().out
+    assert "tuning: 6 cases are left for the next call" in capsys.readouterr().out
 
 
 @pytest.mark.quick
