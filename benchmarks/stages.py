@@ -60,7 +60,7 @@ def play_steps(
                 counts[2] = 3
                 engine_cpu.capture_changes(s, screen[e], captured[e], counts, changed)
             if stages > 3:
-                engine_cpu.push(3, captured[e], resize_table, work, changed, stacks[e])
+                engine_cpu.push(3, memory[e], captured[e], resize_table, work, changed, stacks[e])
 
 
 class Consoles:
@@ -75,10 +75,11 @@ class Consoles:
                 e, *self.rows.values(), powered["state"], powered["memory"], powered["random"], machine.rom,
 machine.program, e + 1, machine.row.get("default_mode", 0), 0,
             )  # fmt: skip
-        table = (preprocess.grey_table(machine.pal), *preprocess.resize_to(machine.height, SIZE, SIZE))
+        levels = preprocess.level_tables("grey", machine.pal)
+        table = (levels, *preprocess.resize_to(machine.height, SIZE, SIZE))
         captured = np.zeros((NUM_CONSOLES, 3, machine.height * st.LINE_WORDS), np.uint64)
         stacks = np.zeros((NUM_CONSOLES, 4, SIZE * SIZE), np.uint8)
-        scratch = np.zeros((3, 160 + SIZE), np.float32), np.ones(machine.height, np.bool_)
+        scratch = np.zeros((3, preprocess.WORK_COLUMNS), np.float32), np.zeros(machine.height, np.int32)
         self.seen = (captured, table, *scratch, stacks, np.zeros(4, np.int32))
         self.random = np.random.default_rng(0)
         self.play(len(STAGES), self.rows)

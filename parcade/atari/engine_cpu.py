@@ -42,13 +42,14 @@ from .state import (
     allocate,
 )
 from .translate import rom_code
+from .vectors import EVERY_WORD, copy_line, differing_words
 
 # Type of the level tables, followed by `preprocess.Resize`.
 RESIZE = (
     "Tuple((uint8[:, ::1], int32[::1], float32[:, ::1], int32[::1], int32[::1], float32[:, ::1], int32[::1]))"
 )
 # Types of captured frames, resize tables, scratch, changed lines and observations.
-OBSERVING = f"uint64[:, :, ::1], {RESIZE}, float32[:, ::1], boolean[::1], uint8[:, :, ::1]"
+OBSERVING = f"uint64[:, :, ::1], {RESIZE}, float32[:, ::1], int32[::1], uint8[:, :, ::1]"
 # Types of cached episode starts: state, memory, screen, captured frames and observations of K consoles.
 STARTS = "Tuple((int32[:, ::1], uint8[:, ::1], uint64[:, ::1], uint64[:, :, ::1], uint8[:, :, ::1]))"
 
@@ -197,27 +198,26 @@ def capture(s, screen, picture_out):
 
 @kernel
 def capture_changes(s, screen, captured, counts_out, changed_out):
-    """Capture the last two frames and mark the lines [height] that have changed.
+    """Capture the last two frames and mark what has changed since the previous observation.
 
-    A line has changed if it differs from the previous observation.
+    changed_out: int32 [lines], as in `preprocess.observe`.
     """
     tia.serve(s, screen, tia.SHOW)
-    words = captured.shape[1]
-    at = np.int64(s[PICTURE]) * words
+    at = np.int64(s[PICTURE]) * captured.shape[1]
     two = counts_out[2] == 3
     for line in range(len(changed_out)):
         first = line * LINE_WORDS
-        shown = screen[at + first : at + first + LINE_WORDS]
-        last, before, earlier = captured[0, first:], captured[1, first:], captured[2, first:]
-        difference = np.uint64(0)
-        for word in range(LINE_WORDS):
-            difference |= shown[word] ^ last[word]
-            last[word] = shown[word]
+        shown, last = screen[at + first :], captured[0, first:]
+        mask = differing_words(shown, last)
+        if mask:
+            copy_line(shown, last)
         if two:
-            for word in range(LINE_WORDS):
-                difference |= earlier[word] ^ before[word]
-                before[word] = earlier[word]
-        changed_out[line] = difference != 0
+            earlier, before = captured[2, first:], captured[1, first:]
+            differing = differing_words(earlier, before)
+            if differing:
+                copy_line(earlier, before)
+            mask |= differing
+        changed_out[line] = mask
     counts_out[2] = 2
 
 
@@ -226,7 +226,7 @@ def push(num_pictures, memory, captured, resize_table, work, changed, stack):
     """Push a new observation on a console's stack [k, bytes]: its processed frames, or its RAM.
 
     `resize_table` without levels selects the RAM.
-    `changed` [lines]: whether a line differs from the previous observation.
+    `changed` [lines]: what differs from the previous observation, as in `preprocess.observe`.
     """
     levels, column_start, column_weight, row_start, row_count, row_weight, whole = resize_table
     for k in range(stack.shape[0] - 1):
@@ -349,7 +349,7 @@ def begin_stack(e, state, memory, screen, captured, resize_table, work, changed,
         capture(state[e], screen[e], captured[e, 0])
         for i in range(captured.shape[2]):
             captured[e, 1, i] = np.uint64(0)
-        changed[:] = True
+        changed[:] = EVERY_WORD
     push(1, memory[e], captured[e], resize_table, work, changed, observations[e])
 
 

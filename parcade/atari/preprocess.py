@@ -15,7 +15,9 @@ import numpy as np
 
 from .jit import inlined, kernel, product, stand_alone
 from .state import LINE_WORDS
+from .vectors import bit_length, column_sums, lowest_bit
 
+WORK_COLUMNS = 160  # columns of the scratch of `observe`, float32 [3, WORK_COLUMNS]
 EVERY_BYTE = np.uint64(0x0101010101010101)
 TO_WHOLE = np.float32(1.5 * 2**23)  # adding it to a float32 rounds away all bits below 1
 
@@ -106,84 +108,108 @@ def resize_to(source_height: int, height: int, width: int) -> Resize:
     )
 
 
+def _sums_for(columns):
+    """Return the function that computes the weighted sums of so many columns."""
+    starts, _, weights = _area_weights(160, columns)
+    return column_sums(starts, weights.shape[1])
+
+
+_sums_of_84, _sums_of_42 = _sums_for(84), _sums_for(42)
+
+
 @inlined
 def rounded(x):
     """Round a float32 of 0 to 2**22 half to even. np.rint does the same, but not on a GPU."""
     return (x + TO_WHOLE) - TO_WHOLE
 
 
-@kernel
-def pooled_line(pictures, num_pictures, line, levels, out):
-    """Convert a line to levels of one channel: the maximum over the first `num_pictures` rows of `pictures`.
+@inlined
+def _level(levels, word, k):
+    return levels[np.uint32((word >> np.uint64(8 * k)) & np.uint64(255))]
 
-    pictures: uint64 [3, height * 20].
+
+@kernel
+def pooled_line(pictures, num_pictures, line, start, stop, levels, out):
+    """Convert words `start` .. `stop` - 1 of a line to levels of one channel, pooled over frames.
+
+    A level is the maximum over the first `num_pictures` rows of `pictures`, uint64 [3, height * 20].
+    `out` uint8 [160].
     """
     stand_alone()
-    at = line * LINE_WORDS
-    first = pictures[0, at : at + LINE_WORDS]
-    second = pictures[1 if num_pictures > 1 else 0, at : at + LINE_WORDS]
-    third = pictures[2 if num_pictures > 2 else 0, at : at + LINE_WORDS]
-    for word in range(LINE_WORDS):
+    part = slice(line * LINE_WORDS + start, line * LINE_WORDS + stop)
+    first = pictures[0, part]
+    second = pictures[1 if num_pictures > 1 else 0, part]
+    third = pictures[2 if num_pictures > 2 else 0, part]
+    pooled = out[8 * start : 8 * stop].view(np.uint64)
+    for word in range(len(first)):
         a, b, c = first[word], second[word], third[word]
         if a == b and a == c and a == (a & np.uint64(255)) * EVERY_BYTE:  # one colour, the common case
-            level = np.float32(levels[np.uint32(a & np.uint64(255))])
+            pooled[word] = np.uint64(levels[np.uint32(a & np.uint64(255))]) * EVERY_BYTE
+            continue
+        pixels = out[8 * (start + word) :]
+        if a == b and a == c:
             for k in range(8):
-                out[8 * word + k] = level
-        elif a == b and a == c:
-            for k in range(8):
-                out[8 * word + k] = np.float32(levels[np.uint32((a >> np.uint64(8 * k)) & np.uint64(255))])
+                pixels[k] = _level(levels, a, k)
         else:
             for k in range(8):
-                level = levels[np.uint32((a >> np.uint64(8 * k)) & np.uint64(255))]
-                level = max(level, levels[np.uint32((b >> np.uint64(8 * k)) & np.uint64(255))])
-                level = max(level, levels[np.uint32((c >> np.uint64(8 * k)) & np.uint64(255))])
-                out[8 * word + k] = np.float32(level)
+                pixels[k] = max(max(_level(levels, a, k), _level(levels, b, k)), _level(levels, c, k))
 
 
 @kernel
-def as_above(pictures, num_pictures, line):
-    """Return whether a line equals the one above it in every frame."""
+def as_above(pictures, num_pictures, line, start, stop):
+    """Return whether words `start` .. `stop` - 1 of a line equal those above them in every frame."""
     at = line * LINE_WORDS
     changed = np.uint64(0)
     for p in range(num_pictures):
-        here = pictures[p, at : at + LINE_WORDS]
-        above = pictures[p, at - LINE_WORDS : at]
-        for word in range(LINE_WORDS):
+        here = pictures[p, at + start : at + stop]
+        above = pictures[p, at - LINE_WORDS + start : at - LINE_WORDS + stop]
+        for word in range(len(here)):
             changed |= here[word] ^ above[word]
     return changed == np.uint64(0)
 
 
 @kernel
-def _sum_along(level, column_start, column_weight, sums):
-    """Compute the weighted sums [width] along a line. `level` is zero past the end of the line."""
+def _sum_along(level, column_start, column_weight, first, last, sums):
+    """Compute the weighted sums of columns `first` .. `last` - 1, or of all, along a line of levels."""
     stand_alone()
-    width = len(column_start)
-    taps = column_weight.shape[0]
-    if taps == 3:  # the usual 84 columns, in one pass
-        left, middle, right = column_weight[0], column_weight[1], column_weight[2]
-        for x in range(width):
-            at = np.uint32(column_start[x])
-            total = product(level[at], left[x])
-            total += product(level[at + np.uint32(1)], middle[x])
-            sums[x] = total + product(level[at + np.uint32(2)], right[x])
+    if len(column_start) == 84:
+        _sums_of_84(level, column_weight, sums)
         return
-    first_weight = column_weight[0]
-    for x in range(width):
-        sums[x] = product(level[np.uint32(column_start[x])], first_weight[x])
-    for tap in range(1, taps):
-        tap_weight = column_weight[tap]
-        shifted = level[tap:]
-        for x in range(width):
-            sums[x] += product(shifted[np.uint32(column_start[x])], tap_weight[x])
+    if len(column_start) == 42:
+        _sums_of_42(level, column_weight, sums)
+        return
+    starts, sums = column_start[first:last], sums[first:last]
+    for tap in range(column_weight.shape[0]):
+        weights, shifted = column_weight[tap, first:], level[tap:]
+        for x in range(len(sums)):
+            term = product(np.float32(shifted[np.uint32(starts[x])]), weights[x])
+            sums[x] = term if tap == 0 else sums[x] + term
 
 
-@kernel
-def _some(changed, first, count):
-    """Return whether any of the `count` lines from `first` has changed."""
-    for line in range(first, first + count):
-        if changed[line]:
-            return True
-    return False
+@inlined
+def _add_weighted(total, sums, weight, adds):
+    """Add a line's weighted sums to those of its output row, or begin the row with them."""
+    if adds:
+        for x in range(len(total)):
+            total[x] += product(sums[x], weight)
+    else:
+        for x in range(len(total)):
+            total[x] = product(sums[x], weight)
+
+
+@inlined
+def _round_to_bytes(total, out):
+    for x in range(len(total)):
+        out[x] = np.uint8(min(max(rounded(total[x]), np.float32(0)), np.float32(255)))
+
+
+@inlined
+def _changed_words(changed, line, count):
+    """Return a mask of the words that have changed in any of `count` lines from `line`."""
+    mask = np.int64(0)
+    for k in range(count):
+        mask |= np.int64(changed[line + k])
+    return mask
 
 
 @kernel
@@ -192,19 +218,19 @@ def _observe_whole(pictures, num_pictures, levels, lines, columns, width, height
     stand_alone()
     scale = np.float32(1.0) / np.float32(lines * columns)
     for row in range(height):
-        if not _some(changed, row * lines, lines):
+        if _changed_words(changed, row * lines, lines) == 0:
             continue
-        if lines == 1 and row > 0 and as_above(pictures, num_pictures, row):
+        if lines == 1 and row > 0 and as_above(pictures, num_pictures, row, 0, LINE_WORDS):
             for x in range(width):
                 out[row * width + x] = out[(row - 1) * width + x]
             continue
         for x in range(width):
             total[x] = np.float32(0)
         for k in range(lines):
-            pooled_line(pictures, num_pictures, row * lines + k, levels, level)
+            pooled_line(pictures, num_pictures, row * lines + k, 0, LINE_WORDS, levels, level)
             for x in range(width):
                 for j in range(columns):
-                    total[x] += level[x * columns + j]
+                    total[x] += np.float32(level[x * columns + j])
         for x in range(width):
             if lines == 2 and columns == 2:
                 out[row * width + x] = np.uint8((np.int64(total[x]) + 2) >> 2)
@@ -222,14 +248,14 @@ def observe(
 
     `out` contains the previous observation on entry.
     `levels` uint8 [256]: level of each palette index in this channel.
-    `changed` bool [lines]: an output row is kept if none of its source lines has changed.
-    `work` float32 [3, 160 + width]: scratch; row 0 the line's levels, row 1 its horizontal sums, row 2 the
-    accumulated output row.
+    `changed` int32 [lines]: a mask of the words that have changed in each line, bit 0 the leftmost.
+    `work` float32 [3, WORK_COLUMNS]: scratch; row 0 the line's levels as bytes, row 1 its horizontal sums,
+    row 2 the accumulated output row.
     """
     stand_alone()
     width = len(column_start)
     height = len(row_start)
-    level = work[0]
+    level = work[0].view(np.uint8)
     sums = work[1]
     total = work[2]
     if whole[0] > 0:
@@ -237,24 +263,26 @@ def observe(
             pictures, num_pictures, levels, whole[0], whole[1], width, height, level, total, changed, out
         )
         return
-    summed = -1  # the line that `sums` belongs to
+    taps = column_weight.shape[0]
+    summed = np.int64(-1)  # the line that `sums` belongs to, in columns `summed_first` .. `summed_last` - 1
+    summed_first, summed_last = np.int64(0), np.int64(0)
     for row in range(height):
-        if not _some(changed, row_start[row], row_count[row]):
+        mask = _changed_words(changed, row_start[row], row_count[row])
+        if mask == 0:
             continue
+        # The columns that the changed words contribute to, and the words that contribute to these columns.
+        first = lowest_bit(mask) * width // LINE_WORDS
+        last = (bit_length(mask) * width + LINE_WORDS - 1) // LINE_WORDS
+        start = np.int64(column_start[first]) // 8
+        stop = min((np.int64(column_start[last - 1]) + taps - 1) // 8 + 1, LINE_WORDS)
+        covers = summed_first <= first and last <= summed_last
         for k in range(row_count[row]):
-            line = row_start[row] + k
-            if line != summed:
-                if summed < 0 or line != summed + 1 or not as_above(pictures, num_pictures, line):
-                    pooled_line(pictures, num_pictures, line, levels, level)
-                    _sum_along(level, column_start, column_weight, sums)
-                summed = line
-            weight = row_weight[row, k]
-            if k == 0:
-                for x in range(width):
-                    total[x] = product(sums[x], weight)
-            else:
-                for x in range(width):
-                    total[x] += product(sums[x], weight)
-        for x in range(width):
-            value = rounded(total[x])
-            out[row * width + x] = np.uint8(min(max(value, np.float32(0)), np.float32(255)))
+            line = np.int64(row_start[row]) + k
+            if line != summed or not covers:
+                is_next = covers and line == summed + 1
+                if not (is_next and as_above(pictures, num_pictures, line, start, stop)):
+                    pooled_line(pictures, num_pictures, line, start, stop, levels, level)
+                    _sum_along(level, column_start, column_weight, first, last, sums)
+                summed, summed_first, summed_last, covers = line, first, last, True
+            _add_weighted(total[first:last], sums[first:last], row_weight[row, k], k > 0)
+        _round_to_bytes(total[first:last], out[row * width + first : row * width + last])

@@ -30,6 +30,7 @@ from .thread_pool import (
     set_part,
     wake,
 )
+from .vectors import EVERY_WORD
 
 # Commands of a round.
 STEP = 0
@@ -87,7 +88,7 @@ _FIELDS = Played(
     told="Tuple((int64[::1], boolean[::1], int64[::1], boolean[::1]))",
     seen=f"Tuple((uint64[:, :, ::1], {RESIZE}, uint8[:, :, ::1]))",
     clocks="Tuple((int32[::1], int64[::1]))",
-    scratch="Tuple((float32[:, ::1], boolean[::1]))",
+    scratch="Tuple((float32[:, ::1], int32[::1]))",
     outcome="Tuple((int32[::1], boolean[::1], boolean[::1], int32[::1], int32[::1], int32[::1], "
     "int64[::1], int64[::1]))",
     counts="int32[:, ::1]",
@@ -119,7 +120,7 @@ def _step_console(e, control, played):
     )  # fmt: skip
     elapsed[e] += counts_out[1]
     if over:
-        changed[:] = True
+        changed[:] = EVERY_WORD
     elif screen.shape[1] > 0:
         capture_changes(s, screen[e], captured[e], counts_out, changed)
     pictures = np.int64(counts_out[2] if settings[MAX_POOL] != 0 else 1)

@@ -1,6 +1,6 @@
 """Drawing of the pixels of a span of a scanline, from masks and colours.
 
-Arithmetic on 8 words at a time converts masks to pixels. LLVM compiles it to vector instructions on a CPU.
+A CPU draws 64 pixels at a time by vector instructions, a lane of a GPU 8 pixels by arithmetic on a word.
 """
 
 import numpy as np
@@ -20,6 +20,7 @@ from .state import (
 )
 from .tia_masks import ONE, ZERO, ball_enabled, player0_byte, player1_byte
 from .tia_tables import PIXELS_BELOW
+from .vectors import blend
 from .warp import on_gpu
 
 EVERY_BYTE = np.uint64(0x0101010101010101)
@@ -57,56 +58,40 @@ def copy_line_above(screen, at):
 def _spread(mask, group):
     """Return 8 pixels of a mask word as bytes 0 or 255. `group` selects the byte of the word."""
     bits = (mask >> np.uint64(8 * group)) & np.uint64(0xFF)
-    if on_gpu():  # products spread 4 bits each
-        low = ((bits & FOUR_BITS) * SPREADING & FOUR_BYTES) * np.uint64(255)
-        high = ((bits >> np.uint64(4)) * SPREADING & FOUR_BYTES) * np.uint64(255)
-        return low | high << HALF
-    bits = (bits | bits << np.uint64(28)) & np.uint64(0x0000000F0000000F)
-    bits = (bits | bits << np.uint64(14)) & np.uint64(0x0003000300030003)
-    bits = (bits | bits << np.uint64(7)) & EVERY_BYTE
-    return (bits << np.uint64(8)) - bits
+    low = ((bits & FOUR_BITS) * SPREADING & FOUR_BYTES) * np.uint64(255)
+    high = ((bits >> np.uint64(4)) * SPREADING & FOUR_BYTES) * np.uint64(255)
+    return low | high << HALF
 
 
 @inlined
-def _pixels(group, a, b, field, background, colour_a, colour_b, left, right, middle):
-    """Return the 8 pixels of a group. Colours are differences from the background; see `_mix`."""
-    return (
-        background
-        ^ (_spread(a, group) & colour_a)
-        ^ (_spread(b, group) & colour_b)
-        ^ (_spread(field, group) & (left if group < middle else right))
-    )
-
-
-@inlined
-def _mix(screen, at, groups, inside, a, b, field, background, colour_a, colour_b, left, right, middle):
+def _mix(screen, at, inside, a, b, field, background, colour_a, colour_b, left, right, middle):
     """Draw the pixels `inside` of the 64 pixels at word `at`. The masks a, b and field are disjoint.
 
-    The colour of `field` is `left` before group `middle`, and `right` from that group on.
+    The colour of `field` is `left` before group `middle` of 8 pixels, and `right` from that group on.
     """
+    if not on_gpu():
+        right_half = ZERO if middle >= 8 else ~ZERO << np.uint64(8 * max(middle, 0))
+        masks = (a, b, field & ~right_half, field & right_half)
+        blend(screen, at, inside, background, masks, (colour_a, colour_b, left, right))
+        return
     colour_a ^= background
     colour_b ^= background
     left ^= background
     right ^= background
-    for group in range(groups):
-        word = np.uint64(at + group)
-        if on_gpu():  # branches, where a CPU's vector instructions do all the work
-            shift = np.uint64(8 * group)
-            there = (inside >> shift) & np.uint64(0xFF)
-            if there == ZERO:
-                continue
-            if ((a | b | field) >> shift) & np.uint64(0xFF) == ZERO:
-                pixels = background
-            else:
-                pixels = _pixels(group, a, b, field, background, colour_a, colour_b, left, right, middle)
-            if there != np.uint64(0xFF):
-                before = screen[word]
-                pixels = before ^ ((before ^ pixels) & _spread(inside, group))
-            screen[word] = pixels
-        else:
-            pixels = _pixels(group, a, b, field, background, colour_a, colour_b, left, right, middle)
+    for group in range(8):
+        word, shift = np.uint64(at + group), np.uint64(8 * group)
+        there = (inside >> shift) & np.uint64(0xFF)
+        if there == ZERO:
+            continue
+        pixels = background
+        if ((a | b | field) >> shift) & np.uint64(0xFF) != ZERO:
+            pixels ^= _spread(a, group) & colour_a
+            pixels ^= _spread(b, group) & colour_b
+            pixels ^= _spread(field, group) & (left if group < middle else right)
+        if there != np.uint64(0xFF):
             before = screen[word]
-            screen[word] = before ^ ((before ^ pixels) & _spread(inside, group))
+            pixels = before ^ ((before ^ pixels) & _spread(inside, group))
+        screen[word] = pixels
 
 
 @inlined
@@ -152,7 +137,6 @@ def draw_span(r, screen, at, x0, x1, aa, ab, ac, ba, bb, bc, fa, fb, fc, la, lb,
         left, right = colour_a, colour_b
     else:
         fa, fb, fc = fa | la, fb | lb, fc | lc
-    groups = 8 + (x1 >> 8)  # always 8, but a constant would prevent LLVM from using vector instructions
     for part in range(x0 >> 6, ((x1 - 1) >> 6) + 1):
         inside = PIXELS_BELOW[np.uint32(x1), np.uint32(part)] & ~PIXELS_BELOW[np.uint32(x0), np.uint32(part)]
         first, a, b, field, ball = 0, aa, ba, fa, la
@@ -168,13 +152,13 @@ def draw_span(r, screen, at, x0, x1, aa, ab, ac, ba, bb, bc, fa, fb, fc, la, lb,
                 lc << HALF | lb >> HALF,
             )
         _mix(
-            screen, at + first, groups, inside, a, b, field,
+            screen, at + first, inside, a, b, field,
             background, colour_a, colour_b, left, right, MIDDLE_GROUP - first,
         )  # fmt: skip
         if score:
             ball &= inside
             if ball != ZERO:
                 _mix(
-                    screen, at + first, groups, ball, ZERO, ZERO, ball,
-                    colour_f, colour_f, colour_f, colour_f, colour_f, groups,
+                    screen, at + first, ball, ZERO, ZERO, ball,
+                    colour_f, colour_f, colour_f, colour_f, colour_f, 8,
                 )  # fmt: skip

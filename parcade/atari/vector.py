@@ -145,9 +145,8 @@ class VectorConsoles:
             outcome=tuple(np.zeros(n, dtype) for dtype in rounds.OUTCOME_TYPES),
             counts=np.zeros((n, 4), np.int32),
         )
-        width = how.img_width if draws else 0
         self._played = [
-            played._replace(scratch=_scratch(height, width)) for _ in range(self.num_threads)
+            played._replace(scratch=_scratch(height)) for _ in range(self.num_threads)
         ]  # one per thread
         self._pool = ThreadPool(rounds.WORK, [(tuple(own),) for own in self._played])
 
@@ -298,7 +297,7 @@ class VectorConsoles:
         return self._play_round(rounds.STEP)
 
 
-def _scratch(height: int, img_width: int) -> tuple[np.ndarray, np.ndarray]:
+def _scratch(height: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the scratch arrays of one thread, in cache lines that no other thread uses."""
-    work, changed = np.zeros(3 * (160 + img_width) + 64, np.float32), np.zeros(height + 128, np.bool_)
-    return work[32:-32].reshape(3, -1), changed[64:-64]
+    work, changed = np.zeros(3 * preprocess.WORK_COLUMNS + 64, np.float32), np.zeros(height + 64, np.int32)
+    return work[32:-32].reshape(3, -1), changed[32:-32]

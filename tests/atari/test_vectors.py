@@ -1,0 +1,130 @@
+"""Vector instructions against plain Python, and observations of which only a part is computed again."""
+
+import numba
+import numpy as np
+import pytest
+
+from parcade.atari import preprocess, vectors
+from parcade.atari.state import LINE_WORDS
+
+LINES = 210
+ZERO_TO_63 = np.arange(64, dtype=np.uint64)
+
+
+def random_words(random: np.random.Generator, *shape: int) -> np.ndarray:
+    return random.integers(0, 2**64, shape, dtype=np.uint64)
+
+
+@numba.njit
+def differing(a, b):
+    return vectors.differing_words(a, b)
+
+
+@numba.njit
+def blended(pixels, word, inside, background, masks, colours):
+    vectors.blend(pixels, word, inside, background, masks, colours)
+
+
+@numba.njit
+def bits_of(mask):
+    return vectors.lowest_bit(mask), vectors.bit_length(mask)
+
+
+@pytest.mark.quick
+def test_the_words_that_differ_are_bits_of_a_mask():
+    random = np.random.default_rng(0)
+    line = random_words(random, LINE_WORDS + 1)
+    assert differing(line, line.copy()) == 0
+    for word in range(LINE_WORDS):
+        other = line.copy()
+        other[word] ^= np.uint64(1) << np.uint64(random.integers(64))
+        assert differing(line, other) == 1 << word
+    other = line.copy()
+    other[LINE_WORDS] ^= np.uint64(1)
+    assert differing(line, other) == 0, "the next line is not looked at"
+    assert differing(line, ~line) == vectors.EVERY_WORD
+
+
+@pytest.mark.quick
+def test_bits_of_masks():
+    for low, high in ((0, 0), (3, 19), (19, 19), (0, 62)):
+        assert bits_of(1 << low | 1 << high) == (low, high + 1)
+
+
+@pytest.mark.quick
+def test_pixels_inside_get_the_colour_of_the_last_mask_that_has_them():
+    random = np.random.default_rng(1)
+    for _ in range(50):
+        before = random_words(random, 12)
+        inside, background, *masks = random_words(random, 6)
+        colours = tuple(random_words(random, 4))
+        expected = before.copy()
+        row = expected[2:10].view(np.uint8)
+        has = [(mask >> ZERO_TO_63) & np.uint64(1) == 1 for mask in (inside, *masks)]
+        drawn = np.full(64, np.uint8(int(background) & 255))
+        for mask, colour in zip(has[1:], colours, strict=True):
+            drawn[mask] = int(colour) & 255
+        row[has[0]] = drawn[has[0]]
+        blended(before, 2, inside, background, tuple(masks), colours)
+        np.testing.assert_array_equal(before, expected)
+
+
+@numba.njit
+def observed(pictures, num_pictures, levels, sizes, work, changed, out):
+    starts, weights, row_start, row_count, row_weight, whole = sizes
+    preprocess.observe(
+        pictures, num_pictures, levels, starts, weights, row_start, row_count, row_weight, whole,
+        work, changed, out,
+    )  # fmt: skip
+
+
+# 42 and 84 columns have code of their own; 80x105 and 160x210 are resized by whole numbers.
+@pytest.mark.parametrize("shape", [(84, 84), (42, 42), (84, 42), (50, 43), (105, 80), (210, 160)])
+@pytest.mark.parametrize("num_pictures", [1, 3])
+def test_a_part_computed_again_equals_the_whole_computed_again(shape, num_pictures):
+    random = np.random.default_rng(2)
+    sizes = tuple(preprocess.resize_to(LINES, *shape))
+    levels = preprocess.grey_table(False)
+    work = np.zeros((3, preprocess.WORK_COLUMNS), np.float32)
+    pictures = np.repeat(random_words(random, 3, LINES, 1), LINE_WORDS, axis=2)  # lines of one pattern
+    pictures[:, 60:90] = pictures[:, 59:60]
+    kept = np.zeros(shape[0] * shape[1], np.uint8)
+    changed = np.full(LINES, vectors.EVERY_WORD, np.int32)
+    for _ in range(30):
+        observed(pictures.reshape(3, -1), num_pictures, levels, sizes, work, changed, kept)
+        fresh = np.zeros_like(kept)
+        every = np.full(LINES, vectors.EVERY_WORD, np.int32)
+        work[:] = random.random(work.shape, np.float32)  # nothing is carried over in scratch
+        observed(pictures.reshape(3, -1), num_pictures, levels, sizes, work, every, fresh)
+        np.testing.assert_array_equal(kept, fresh)
+        before = pictures.copy()
+        for _ in range(random.integers(1, 12)):
+            line, word = random.integers(LINES), random.integers(LINE_WORDS)
+            lines, words = (
+                slice(line, line + random.integers(1, 9)),
+                slice(word, word + random.integers(1, 4)),
+            )
+            pictures[random.integers(3), lines, words] = random_words(random, 1)
+        changed[:] = ((pictures != before).any(0) << np.arange(LINE_WORDS)).sum(1)
+    assert (kept != 0).any()
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("columns", [42, 84])
+def test_sums_of_columns_add_from_left_to_right(columns):
+    random = np.random.default_rng(3)
+    resize = preprocess.resize_to(LINES, columns, columns)
+    level = random.integers(0, 256, 224).astype(np.uint8)
+    weight, sums = resize.column_weight, np.zeros(columns, np.float32)
+    add = {42: preprocess._sums_of_42, 84: preprocess._sums_of_84}[columns]
+
+    @numba.njit
+    def add_up(level, weight, sums):
+        add(level, weight, sums)
+
+    add_up(level, weight, sums)
+    for x, start in enumerate(resize.column_start):
+        total = np.float32(0)
+        for tap in range(len(weight)):
+            total = np.float32(total + np.float32(weight[tap, x] * np.float32(level[start + tap])))
+        assert sums[x] == total
