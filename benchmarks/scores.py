@@ -48,7 +48,7 @@ def folder_of(plan: Plan) -> Path:
 def ordered(names: list[str]) -> Iterator[tuple[Plan, Cell]]:
     """Yield the trainings of these sections, or of all, in their order, each once."""
     wanted = {
-        command_of(plan, cell)
+        (plan.protocol, command_of(plan, cell))
         for section in SECTIONS
         if section.name in names or not names
         for plan in section.plans
@@ -56,8 +56,8 @@ def ordered(names: list[str]) -> Iterator[tuple[Plan, Cell]]:
     }
     for plan in ORDER:
         for cell in plan.cells:
-            if (command := command_of(plan, cell)) in wanted:
-                wanted.discard(command)
+            if (key := (plan.protocol, command_of(plan, cell))) in wanted:
+                wanted.discard(key)
                 yield plan, cell
 
 
@@ -79,6 +79,8 @@ def store(folder: Path, plan: Plan, cell: Cell) -> None:
             name: curve[name][::every].round(3).tolist() for name in ("frames", "cpu_seconds", "score_mean")
         },
     }
+    if plan.protocol != "training":
+        row["training_score"] = read_json(run_of(folder, cell) / "result.json")["score_mean"]
     with open(scores_records.STORED, "a") as file:
         file.write(json.dumps(row) + "\n")
 

@@ -67,7 +67,6 @@ CRAY_FLAGS = {
         "--num-envs 16 --unroll-length 8 --optimizer adam --learning-rate 4e-4 --normalize-advantages "
         "--gae-lambda 0.95"
     ),
-    "ppo": "--num-envs 32 --unroll-length 32 --epochs 3 --num-minibatches 4 --learning-rate 5e-4",
     "a3c": (
         "--engine serial --num-envs 32 --num-learners 2 --unroll-length 8 --optimizer adam "
         "--learning-rate 5e-4 --normalize-advantages --gae-lambda 0.95"
@@ -85,6 +84,8 @@ CRAY = {
     )
     for algorithm, flags in CRAY_FLAGS.items()
 }  # fmt: skip
+# The trainings of the first table, by their own scores.
+CRAY["ppo"] = dataclasses.replace(BEST, protocol="training")
 
 STICKY = dataclasses.replace(BEST, protocol="sticky", seeds=(11,))
 STICKY_PONG = dataclasses.replace(BEST_PONG, protocol="sticky", seeds=(11,))
@@ -151,7 +152,7 @@ SECTIONS = (
         "cray",
         "The games of Kommaraju 2019",
         'Next to the scores that "Scalable Reinforcement Learning on Cray XC" reports for 10 million steps. '
-        "Settings and machine differ.",
+        "Settings and machine differ. The runs of PPO are those of the first table.",
         tuple(CRAY.values()),
         {"Kommaraju 2019": STUDY},
     ),
@@ -185,14 +186,14 @@ ORDER = (
     dataclasses.replace(CRAY["impala"], seeds=(0,)),
     dataclasses.replace(BEST, seeds=BEST_SEEDS[1:]),
     dataclasses.replace(BEST_PONG, seeds=BEST_SEEDS[1:]),
-    *(dataclasses.replace(plan, seeds=(0,)) for plan in CRAY.values()),
+    *(dataclasses.replace(plan, seeds=plan.seeds[:1]) for plan in CRAY.values()),
     STICKY,
     STICKY_PONG,
     ATARI_5,
     *RIVALS.values(),
     *(dataclasses.replace(plan, seeds=plan.seeds[1:]) for plan in CRAY.values()),
 )
-"""What is trained first. A training that occurs twice runs once."""
+"""What is trained first. A training that occurs twice, or is scored by two protocols, runs once."""
 
 LEARNERS = (1, 2, 4, 8)
 SPEEDUP = "python benchmarks/async_speedup.py --game pong --learners"

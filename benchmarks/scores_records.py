@@ -35,6 +35,7 @@ class Record:
     commit: str
     machine: dict[str, Any]
     curve: dict[str, list[float]] | None = None
+    training_score: float | None = None  # mean of the training's last 100 episodes, if `score` is another
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,17 @@ def stored_records() -> list[Record]:
     return [Record(**json.loads(line)) for line in lines]
 
 
+def training_records(records: list[Record]) -> list[Record]:
+    """Return the evaluated trainings once more, with the scores that they had while they trained."""
+    return [
+        dataclasses.replace(
+            record, protocol="training", score=record.training_score, training_score=None, curve=None
+        )
+        for record in records
+        if record.training_score is not None
+    ]
+
+
 def zoo_records() -> list[Record]:
     """Return the scores of the agents in the package."""
     cards = [card(name) for name in agent_names()]
@@ -106,7 +118,8 @@ def cray_records() -> list[Record]:
 
 def all_records() -> list[Record]:
     """Return every result, this script's own first."""
-    return [*stored_records(), *zoo_records(), *cray_records()]
+    stored = stored_records()
+    return [*stored, *training_records(stored), *zoo_records(), *cray_records()]
 
 
 def is_complete(frames: int, config: TrainConfig, asked: TrainConfig) -> bool:

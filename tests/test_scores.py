@@ -97,6 +97,14 @@ def test_a_result_fills_only_the_cell_of_its_own_training_and_protocol(changes):
     assert find(scores_plan.BEST, BREAKOUT, [result(scores_plan.BEST, BREAKOUT, **changes)]) == (None, None)
 
 
+def test_an_evaluated_training_also_counts_by_the_score_it_had_while_it_trained():
+    played = result(scores_plan.BEST, BREAKOUT, training_score=90.0, curve={"frames": [1.0]})
+    (trained,) = scores_records.training_records([played, result(scores_plan.BEST, BREAKOUT)])
+    assert find(scores_plan.CRAY["ppo"], BREAKOUT, [played, trained])[0].score == 90.0
+    assert find(scores_plan.BEST, BREAKOUT, [trained, played])[0].score == 100.0
+    assert trained.curve is None, "its curve is drawn once"
+
+
 def test_a_shorter_training_is_shown_as_such_and_counts_nowhere():
     short = result(scores_plan.BEST, BREAKOUT, frames=8_000_000)
     assert find(scores_plan.BEST, BREAKOUT, [short]) == (None, short)
