@@ -4,7 +4,8 @@
 
 `DIR` is another checkout; the tree of this file is `after`. Each plays in its own process, and rounds are
 interleaved. Outputs are hashed and must be equal. ``pipeline``: 84x84, frame skip 4, stack of 4, maximum of
-two frames, one thread. ``raw``: frame by frame with `Arcade.act` without reading the screen, against ale-py's
+two frames, one thread; hashing is not timed. ``raw``: frame by frame with `Arcade.act` without reading the
+screen, against ale-py's
 `ALEInterface.act`. Rates are frames per CPU-second; a ratio is the median of the rounds' ratios.
 """
 
@@ -28,19 +29,24 @@ NUM_ENVS, STEPS, FRAME_SKIP = 32, 20, 4
 
 
 def pipeline(game: str, backend: str):
-    """Return a function that plays [steps, envs] actions and returns frames and a digest of the outputs."""
+    """Return a function that plays [steps, envs] actions.
+
+    It returns frames, CPU-seconds, which leave out hashing, and a digest of the outputs.
+    """
     from parcade import make_vec
 
     env = make_vec(game, NUM_ENVS, backend, image_height=84, image_width=84, num_threads=1)
     env.reset(seed=np.arange(NUM_ENVS, dtype=np.int32) + 1)
 
-    def play(actions: np.ndarray) -> tuple[int, bytes]:
-        frames, seen = 0, hashlib.sha256()
+    def play(actions: np.ndarray) -> tuple[int, float, bytes]:
+        frames, seconds, seen = 0, 0.0, hashlib.sha256()
         for row in actions % env.single_action_space.n:
+            began = time.process_time()
             observations, rewards, _, _, infos = env.step(row)
+            seconds += time.process_time() - began
             frames += int(infos["frames"].sum())
             seen.update(np.ascontiguousarray(observations).tobytes() + rewards.astype(np.int64).tobytes())
-        return frames, seen.digest()
+        return frames, seconds, seen.digest()
 
     return play
 
@@ -52,13 +58,14 @@ def raw_native(game: str):
     arcade = Arcade(game, NUM_ENVS)
     arcade.reset(seed=1)
 
-    def play(actions: np.ndarray) -> tuple[int, bytes]:
+    def play(actions: np.ndarray) -> tuple[int, float, bytes]:
+        began = time.process_time()
         for row in actions:
             for _ in range(FRAME_SKIP):
                 arcade.act(row)
         if arcade.game_over.all():
             arcade.reset()
-        return actions.size * FRAME_SKIP, arcade.ram.tobytes()
+        return actions.size * FRAME_SKIP, time.process_time() - began, arcade.ram.tobytes()
 
     return play
 
@@ -73,14 +80,15 @@ def raw_ale(game: str):
     ale.loadROM(ale_py.roms.get_rom_path(game))
     ale.reset_game()
 
-    def play(actions: np.ndarray) -> tuple[int, bytes]:
+    def play(actions: np.ndarray) -> tuple[int, float, bytes]:
         few = actions[:, :4].ravel().tolist()
+        began = time.process_time()
         for action in few:
             for _ in range(FRAME_SKIP):
                 ale.act(action)
         if ale.game_over():
             ale.reset_game()
-        return len(few) * FRAME_SKIP, b""
+        return len(few) * FRAME_SKIP, time.process_time() - began, b""
 
     return play
 
@@ -97,9 +105,8 @@ def work(game: str, kind: str) -> None:
     print("ready", flush=True)
     for line in sys.stdin:
         actions = np.random.default_rng(int(line)).integers(0, 18, (STEPS, NUM_ENVS))
-        began = time.process_time()
-        frames, seen = play(actions)
-        print(frames / (time.process_time() - began), hashlib.sha256(seen).hexdigest(), flush=True)
+        frames, seconds, seen = play(actions)
+        print(frames / seconds, hashlib.sha256(seen).hexdigest(), flush=True)
 
 
 def start(tree: Path, game: str, kind: str) -> subprocess.Popen:
