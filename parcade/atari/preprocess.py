@@ -109,7 +109,7 @@ def resize_to(source_height: int, height: int, width: int) -> Resize:
 
 
 def _sums_for(columns):
-    """Return the function that computes the weighted sums of so many columns."""
+    """Return a function that computes the weighted sums of this number of columns."""
     starts, _, weights = _area_weights(160, columns)
     return column_sums(starts, weights.shape[1])
 
