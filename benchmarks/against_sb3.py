@@ -11,7 +11,6 @@ Stable-Baselines3 is not a dependency: pip install stable-baselines3 opencv-pyth
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import statistics
@@ -20,7 +19,9 @@ import sys
 import time
 from pathlib import Path
 
-RESULTS = Path(__file__).resolve().parent / "results"
+from script_arguments import output_file, script_parser, whole_number
+
+RESULT = Path(__file__).resolve().parent / "results" / "against_sb3.json"
 NUM_ENVS, UNROLL, EPOCHS, MINIBATCHES = 8, 128, 4, 4
 STEPS = NUM_ENVS * UNROLL
 
@@ -170,10 +171,11 @@ def child(subject: str, iterations: int) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--iterations", type=int, default=4)
+    parser = script_parser(__doc__)
+    parser.add_argument("--repeats", type=whole_number, default=3)
+    parser.add_argument("--iterations", type=whole_number, default=4)
     parser.add_argument("--child")
+    parser.add_argument("--out", type=output_file, default=RESULT)
     arguments = parser.parse_args()
     if arguments.child:
         child(arguments.child, arguments.iterations)
@@ -208,8 +210,7 @@ def main() -> int:
         "ratios": ratios,
         "samples": samples,
     }
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "against_sb3.json").write_text(json.dumps(result, indent=2) + "\n")
+    arguments.out.write_text(json.dumps(result, indent=2) + "\n")
     return 0
 
 

@@ -10,7 +10,6 @@ curve shows the mean score of the last 100 episodes: while it rises, the agent a
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
+from script_arguments import output_file, positive, script_parser
 
 from parcade.agent import Agent, load
 from parcade.errors import UsageError
@@ -239,14 +239,12 @@ def animate(run: Path, out: Path, *, seconds: float, seed: int, chosen: Sequence
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the animation of a run; return 2 after a mistake of the user."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = script_parser(__doc__)
     parser.add_argument("run", type=Path)
     parser.add_argument("--checkpoints", nargs=STAGES, type=int, default=(), metavar="FRAMES")
-    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--seconds", type=positive, default=20.0)
     parser.add_argument("--seed", type=int, default=6)
-    parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--out", type=output_file, default=OUT)
     flags = parser.parse_args(arguments)
     try:
         stages = animate(

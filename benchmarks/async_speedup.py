@@ -27,6 +27,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from script_arguments import script_parser, whole_number
 
 from parcade.build.learner import make_policy
 from parcade.config import TrainConfig
@@ -118,11 +119,11 @@ def greedy_score(policy: Policy, config: TrainConfig, episodes: int) -> float:
 def run_row(name: str, learners: int, seed: int, arguments: argparse.Namespace) -> dict:
     """Train until the score is reached; ``frames`` is None if it is not reached within the frame budget."""
     kept, task = results_of(arguments, ".jsonl"), TASKS[arguments.game]
+    typed = command(name, learners, seed, arguments)
     for line in kept.read_text().splitlines() if kept.exists() else ():
         row = json.loads(line)
-        if (row["row"], row["learners"], row["seed"]) == (name, learners, seed):
+        if row["command"] == typed and row.get("target", task.score) == arguments.score:
             return row
-    typed = command(name, learners, seed, arguments)
     config = parse_training(typed.split()[2:])
     torch.set_num_threads(1)
     policy, engine = make_policy(config), make_engine(config)
@@ -146,6 +147,7 @@ def run_row(name: str, learners: int, seed: int, arguments: argparse.Namespace) 
             "learners": learners,
             "seed": seed,
             "command": typed,
+            "target": arguments.score,
             "frames": driver.tally.frames if score >= arguments.score else None,
             "score": score,
             "updates": driver.updates,
@@ -215,15 +217,13 @@ def table(rows: list[dict], arguments: argparse.Namespace) -> str:
 
 def main() -> int:
     """Run the missing rows, then write the table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = script_parser(__doc__)
     parser.add_argument("--game", choices=TASKS, default="tiny_catch")
     parser.add_argument("--score", type=float, help="default: the game's")
-    parser.add_argument("--total-frames", type=int, help="default: the game's")
-    parser.add_argument("--seeds", type=int, help="default: the game's")
+    parser.add_argument("--total-frames", type=whole_number, help="default: the game's")
+    parser.add_argument("--seeds", type=whole_number, help="default: the game's")
     parser.add_argument("--engine", choices=("serial", "ray"), default="serial")
-    parser.add_argument("--learners", type=int, nargs="+", default=LEARNERS)
+    parser.add_argument("--learners", type=whole_number, nargs="+", default=LEARNERS)
     arguments = parser.parse_args()
     for name in ("score", "total_frames", "seeds"):
         if getattr(arguments, name) is None:

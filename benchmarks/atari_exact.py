@@ -7,7 +7,6 @@ where it stopped. Every game gets a new random seed, which is recorded. `--modes
 difficulty instead of the default one.
 """
 
-import argparse
 import csv
 import secrets
 import sys
@@ -17,6 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "atari")]
 
 from parity import play_both  # noqa: E402
+from script_arguments import game_name, output_file, script_parser, whole_number  # noqa: E402
 
 from parcade.atari import games  # noqa: E402
 
@@ -33,10 +33,12 @@ def cases(game: str, all_modes: bool) -> list[tuple]:
 
 def main() -> None:
     """Run the sweep."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--frames", type=int, default=100_000)
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "atari_exact.csv")
-    parser.add_argument("--games", nargs="*", default=sorted(games.load_games()))
+    parser = script_parser(__doc__)
+    parser.add_argument("--frames", type=whole_number, default=100_000)
+    parser.add_argument(
+        "--out", type=output_file, default=ROOT / "benchmarks" / "results" / "atari_exact.csv"
+    )
+    parser.add_argument("--games", type=game_name, nargs="*", default=sorted(games.load_games()))
     parser.add_argument("--sticky", type=float, default=0.0)
     parser.add_argument("--modes", action="store_true")
     options = parser.parse_args()

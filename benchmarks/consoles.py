@@ -12,7 +12,6 @@ only timed; it is skipped if it is not installed.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import os
@@ -23,6 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from script_arguments import game_name_or_all, output_file, script_parser, whole_number
 
 from parcade import Arcade, make_vec
 from parcade.atari import games
@@ -164,15 +164,13 @@ def raw_row(game: str, repeats: int, steps: int) -> dict[str, object]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--games", nargs="+", default=GAMES, help="names, or all")
-    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--size", type=int, nargs="+", default=[84, 42])
-    parser.add_argument("--out", type=Path, default=RESULTS / "consoles.json")
+    parser = script_parser(__doc__)
+    parser.add_argument("--games", type=game_name_or_all, nargs="+", default=GAMES, help="names, or all")
+    parser.add_argument("--threads", type=whole_number, nargs="+", default=[1, 2])
+    parser.add_argument("--repeats", type=whole_number, default=5)
+    parser.add_argument("--steps", type=whole_number, default=100)
+    parser.add_argument("--size", type=whole_number, nargs="+", default=[84, 42])
+    parser.add_argument("--out", type=output_file, default=RESULTS / "consoles.json")
     arguments = parser.parse_args()
     load = os.getloadavg()[0]
     rows = []

@@ -96,9 +96,10 @@ def write_table() -> None:
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
+        score = "-" if row["score_mean"] is None else f"{row['score_mean']:.2f}"
         to = [row["milestones"].get(score, {}).get("cpu_seconds", "-") for score in ("0", "18")]
         lines.append(
-            f"| {row['name']} | {row['seed']} | {row['finished_by']} | {row['score_mean']:.2f} "
+            f"| {row['name']} | {row['seed']} | {row['finished_by']} | {score} "
             f"| {row['steps']:,} | {row['cpu_seconds']:,.0f} | {to[0]} | {to[1]} | {row['commit']} |"
         )
     machines = {
@@ -130,6 +131,9 @@ def main(wanted: list[str]) -> int:
     rows = {f"{name}-s{seed}": (name, seed) for name, (_, seeds) in ROWS.items() for seed in seeds}
     if "--list" in wanted:
         print("\n".join(rows))
+        return 0
+    if {"-h", "--help"} & set(wanted):
+        print(__doc__)
         return 0
     unknown = [row for row in wanted if row not in rows]
     if unknown:

@@ -11,7 +11,6 @@ while an eleventh takes no message; ``stream``, frames per second and CPU time o
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
@@ -29,6 +28,7 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 import psutil
+from script_arguments import script_parser, whole_number
 from websockets.asyncio.client import connect
 
 from parcade.machine import commit, machine
@@ -258,14 +258,12 @@ def summary(values: list[float]) -> dict[str, float]:
 
 def main() -> None:
     """Measure and print, and write the result."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = script_parser(__doc__)
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=whole_number, default=3)
     parser.add_argument("--training", type=Path, help="a trained run whose agent plays")
     parser.add_argument("--pairs", type=int, default=0)
-    parser.add_argument("--seconds", type=int, default=60)
+    parser.add_argument("--seconds", type=whole_number, default=60)
     options = parser.parse_args()
     found = {
         "command": " ".join(sys.argv),

@@ -7,9 +7,10 @@ parcade/atari/cuda/lane_simulation.py does the counting.
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
+
+from script_arguments import game_name, output_file, script_parser, whole_number
 
 from parcade.atari.cuda.lane_simulation import lanes_together
 from parcade.machine import commit, machine
@@ -20,11 +21,10 @@ GAMES = ["pong", "breakout", "seaquest", "ms_pacman", "qbert", "space_invaders",
 
 def main() -> None:
     """Measure every game, print one row each and save the rows."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--games", nargs="+", default=GAMES)
-    parser.add_argument("--frames", type=int, default=20)
+    parser = script_parser(__doc__)
+    parser.add_argument("--games", type=game_name, nargs="+", default=GAMES)
+    parser.add_argument("--frames", type=whole_number, default=20)
+    parser.add_argument("--out", type=output_file, default=RESULT)
     arguments = parser.parse_args()
     rows = []
     for game in arguments.games:
@@ -33,7 +33,9 @@ def main() -> None:
             {"game": game, "lanes": 32, **{name: round(value, 1) for name, value in found._asdict().items()}}
         )
         print("  ".join(f"{key} {value}" for key, value in rows[-1].items()), flush=True)
-    RESULT.write_text(json.dumps({"rows": rows, "commit": commit(), "machine": machine()}, indent=1) + "\n")
+    arguments.out.write_text(
+        json.dumps({"rows": rows, "commit": commit(), "machine": machine()}, indent=1) + "\n"
+    )
 
 
 if __name__ == "__main__":

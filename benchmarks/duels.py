@@ -11,11 +11,11 @@ The sides are alike if it is within two standard errors of 0. In games with a sc
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 
 import numpy as np
+from script_arguments import output_file, script_parser, whole_number
 
 from parcade.atari.duel import Duel
 from parcade.atari.two_players import TWO_PLAYER_GAMES
@@ -69,13 +69,11 @@ def mirrored_pairs(game: str, pairs: int, frames: int) -> dict:
 
 def main() -> None:
     """Measure the games and write the results."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = script_parser(__doc__)
     parser.add_argument("--games", nargs="+", default=list(TWO_PLAYER_GAMES), choices=list(TWO_PLAYER_GAMES))
-    parser.add_argument("--pairs", type=int, default=10)
-    parser.add_argument("--frames", type=int, default=6000)
-    parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--pairs", type=whole_number, default=10)
+    parser.add_argument("--frames", type=whole_number, default=6000)
+    parser.add_argument("--out", type=output_file, default=OUT)
     flags = parser.parse_args()
     results = {}
     for game in flags.games:

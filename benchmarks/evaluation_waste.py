@@ -10,7 +10,6 @@ in time.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import statistics
@@ -19,7 +18,10 @@ import sys
 import tempfile
 from pathlib import Path
 
+from script_arguments import output_file, script_parser, whole_number
+
 ROOT = Path(__file__).resolve().parents[1]
+RESULT = ROOT / "benchmarks" / "results" / "evaluation_waste.json"
 OFTEN, SELDOM = 1, 30
 
 
@@ -49,10 +51,11 @@ def measure(ranks: int, evaluate_every: int, epochs: int) -> dict[str, float]:
 def main() -> int:
     from parcade.machine import commit, machine
 
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 4])
-    parser.add_argument("--epochs", type=int, default=60)
+    parser = script_parser(__doc__)
+    parser.add_argument("--repeats", type=whole_number, default=5)
+    parser.add_argument("--ranks", type=whole_number, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--epochs", type=whole_number, default=60)
+    parser.add_argument("--out", type=output_file, default=RESULT)
     arguments = parser.parse_args()
     load, rows = os.getloadavg()[0], []
     samples = {ranks: {OFTEN: [], SELDOM: []} for ranks in arguments.ranks}
@@ -94,9 +97,7 @@ def main() -> int:
         "rows": rows,
         "samples": samples,
     }
-    (ROOT / "benchmarks" / "results" / "evaluation_waste.json").write_text(
-        json.dumps(result, indent=2) + "\n"
-    )
+    arguments.out.write_text(json.dumps(result, indent=2) + "\n")
     return 0
 
 

@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "atari")]
 
 from parity import play_both  # noqa: E402
+from script_arguments import game_name, positive, whole_number  # noqa: E402
 from thread_parity import DeviceArcadeOnHost, play_lanes, play_steps  # noqa: E402
 
 from parcade.atari.games import load_games  # noqa: E402
@@ -44,9 +45,9 @@ def compare(game: str, steps: int, seed: int) -> tuple[int, int, str]:
 def main() -> int:
     """Run the sweep."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=500)
-    parser.add_argument("--games", nargs="*", default=sorted(load_games()))
-    parser.add_argument("--minutes", type=float, default=float("inf"))
+    parser.add_argument("--steps", type=whole_number, default=500)
+    parser.add_argument("--games", type=game_name, nargs="*", default=sorted(load_games()))
+    parser.add_argument("--minutes", type=positive, default=float("inf"))
     options = parser.parse_args()
     end = time.monotonic() + 60 * options.minutes
     rows = list(csv.DictReader(OUT.open())) if OUT.exists() else []

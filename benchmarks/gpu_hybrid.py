@@ -29,6 +29,7 @@ import csv
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -37,8 +38,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "benchmarks" / "results"
+from gpu_results import RESULTS, ROOT
+
+from parcade.errors import UsageError, reported
+
 TABLE = "gpu_hybrid.csv"
 COLUMNS = (
     "case", "finished_by", "score_mean", "seconds_to_target", "wall_seconds", "process_seconds",
@@ -304,8 +307,9 @@ def measure(case: Case, folder: Path, seconds: int, *, tiny: bool) -> dict[str, 
 
 def measure_peer(command: str, folder: Path) -> dict[str, Any]:
     """Steps per second that another program prints as ``SPS: N`` within a minute. Errors: RuntimeError."""
-    said = run_process(
-        ["timeout", "--preserve-status", "-s", "INT", "60", "sh", "-c", f"{command}; true"],
+    (folder / "logs").mkdir(parents=True, exist_ok=True)
+    said = run_process(  # a peer that is stopped after a minute ends with an error code
+        ["sh", "-c", f"timeout -s INT 60 sh -c {shlex.quote(command)}; true"],
         60,
         folder / "logs" / "peer.log",
     )
@@ -335,9 +339,8 @@ def main(arguments: list[str] | None = None) -> None:
         {"card": card(), "cores": len(os.sched_getaffinity(0)), "commit": commit()},
     )
     if where["card"].startswith("stand-in") and options.results.resolve() == RESULTS:
-        raise SystemExit(
-            "gpu_hybrid.py: found no GPU; set PARCADE_GPU_STAND_IN=1 and keep its rows apart with "
-            "--results DIR"
+        raise UsageError(
+            "found no GPU; set PARCADE_GPU_STAND_IN=1 and keep its rows apart with --results DIR"
         )
     options.results.mkdir(parents=True, exist_ok=True)
     done = {
@@ -350,6 +353,8 @@ def main(arguments: list[str] | None = None) -> None:
         for case in cases(where["cores"])
         if not options.cases or case.name.startswith(tuple(options.cases))
     ]
+    if options.cases and not listed:
+        raise UsageError(f"--cases {' '.join(options.cases)}: no case's name starts with it")
     for case in listed:
         left = end - time.monotonic()
         if case.name in done:
@@ -368,8 +373,13 @@ def main(arguments: list[str] | None = None) -> None:
             row = {"error": " ".join(str(error).split())[:200]}
         append(options.results, {"case": case.name, **row, **where})
     if options.peer and "peer" not in done:
-        append(options.results, {"case": "peer", **measure_peer(options.peer, options.results), **where})
+        try:
+            row = measure_peer(options.peer, options.results)
+        except RuntimeError as error:
+            row = {"error": " ".join(str(error).split())[:200]}
+        append(options.results, {"case": "peer", **row, **where})
 
 
 if __name__ == "__main__":
-    main()
+    with reported("gpu_hybrid.py"):
+        main()

@@ -35,6 +35,7 @@ from gpu_results import Clock, Gpu, StandIn, Table, commit, errors_as_rows, flag
 from parcade.atari import jit
 from parcade.atari.cuda import engine, environments
 from parcade.atari.cuda.vector import DeviceConsoles
+from parcade.errors import UsageError
 
 GAMES = (
     "pong", "breakout", "seaquest", "ms_pacman", "qbert", "space_invaders", "beam_rider", "asterix",
@@ -316,6 +317,9 @@ def main(arguments: list[str] | None = None) -> None:
     options = parse(arguments)
     device, clock = open_device(options), Clock(60 * options.minutes)
     size, where = TINY if options.stand_in else Size(), {"card": device.card, "commit": commit()}
+    known = sorted({*size.counts, *size.game_counts, *size.blocks, *size.state_counts})
+    if unknown := set(options.consoles) - set(known):
+        raise UsageError(f"--consoles {min(unknown)}: expected some of {', '.join(map(str, known))}")
     jit.prepare()
     with Ahead(device) as ahead:
         tables = {kind: Table(options.results, *TABLES[kind]) for kind in options.tables}

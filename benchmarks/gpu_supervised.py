@@ -44,6 +44,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import gpu_results
 from gpu_results import RESULTS, ROOT, Clock, one_line
 
+from parcade.errors import UsageError, reported
+
 TABLES = {"cuda": "gpu_supervised.csv", "cpu": "cpu_supervised.csv"}
 KEYS = ("card", "ranks", "form", "batch_size", "samples", "epochs", "repeat", "commit")
 FIGURES = ("samples_per_second", "learn_seconds", "evaluate_seconds", "communicate_seconds")
@@ -79,7 +81,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def card_and_ranks(device: str) -> tuple[str, int]:
-    """Name of the device and how many ranks it serves. Errors: SystemExit with one line."""
+    """Name of the device and how many ranks it serves. Errors: UsageError."""
     import torch
 
     from parcade.devices import is_stand_in
@@ -90,10 +92,7 @@ def card_and_ranks(device: str) -> tuple[str, int]:
     if is_stand_in():
         return "stand-in: CPU", 2
     if not torch.cuda.is_available():
-        raise SystemExit(
-            f"benchmarks/gpu_supervised.py: torch {torch.__version__} finds no NVIDIA GPU here; "
-            "use --device cpu"
-        )
+        raise UsageError(f"torch {torch.__version__} finds no NVIDIA GPU here; use --device cpu")
     return torch.cuda.get_device_name(0), torch.cuda.device_count()
 
 
@@ -221,17 +220,13 @@ def figures_of(result: dict[str, Any]) -> dict[str, float]:
 def main(arguments: list[str] | None = None) -> None:
     """Measure the missing cases until the time is up."""
     options = parse(arguments)
+    if options.ranks and min(options.ranks) < 1:
+        raise UsageError(f"--ranks {min(options.ranks)}: expected 1 or more")
     if options.epochs < 2:
-        raise SystemExit(
-            f"benchmarks/gpu_supervised.py: --epochs {options.epochs}; expected 2 or more, because the first "
-            "is not counted"
-        )
+        raise UsageError(f"--epochs {options.epochs}; expected 2 or more, because the first is not counted")
     card, most_ranks = card_and_ranks(options.device)
     if card.startswith("stand-in") and options.results.resolve() == RESULTS.resolve():
-        raise SystemExit(
-            "benchmarks/gpu_supervised.py: the stand-in does not measure a GPU; choose another folder with "
-            "--results"
-        )
+        raise UsageError("the stand-in does not measure a GPU; choose another folder with --results")
     clock, path = Clock(60 * options.minutes), options.results / TABLES[options.device]
     seconds: dict[tuple, float] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -255,4 +250,5 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with reported("gpu_supervised.py"):
+        main()

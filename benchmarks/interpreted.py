@@ -10,13 +10,12 @@ TIA has caught up. `log_entries` counts the entries of the TIA's log (`tia_log.p
 
 from __future__ import annotations
 
-import argparse
 import collections
 import json
 from ctypes import CFUNCTYPE, c_int32, c_void_p
-from pathlib import Path
 
 import numpy as np
+from script_arguments import game_name_or_all, output_file, script_parser, whole_number
 
 from parcade.atari import Arcade, cartridge, console, cpu6507, games, rules, tia
 from parcade.atari import state as st
@@ -164,12 +163,10 @@ def count(game: str, frames: int) -> dict[str, object]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--games", nargs="+", default=GAMES)
-    parser.add_argument("--frames", type=int, default=600)
-    parser.add_argument("--out", type=Path)
+    parser = script_parser(__doc__)
+    parser.add_argument("--games", type=game_name_or_all, nargs="+", default=GAMES)
+    parser.add_argument("--frames", type=whole_number, default=600)
+    parser.add_argument("--out", type=output_file)
     arguments = parser.parse_args()
     rows = []
     for game in sorted(games.load_games()) if arguments.games == ["all"] else arguments.games:

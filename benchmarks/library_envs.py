@@ -19,11 +19,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import gymnasium
+from script_arguments import game_name, whole_number
 
 from parcade.envs.games import canonical_game
 from parcade.machine import commit, machine
 
 ROOT = Path(__file__).resolve().parents[1]
+ITERATION_STEPS = 1024  # of all three libraries' examples; a learner completes its last iteration
 SETTINGS = {"ale_compat": True, "num_threads": 1}
 Rates = tuple[float, float]  # steps per CPU-second: learning, and stepping alone with random actions
 
@@ -131,10 +133,14 @@ def main() -> None:
     """Measure and write the results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("library", choices=("sb3", "torchrl", "rllib"))
-    parser.add_argument("--game", default="breakout")
-    parser.add_argument("--steps", type=int, default=4096)
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--game", type=game_name, default="breakout")
+    parser.add_argument("--steps", type=whole_number, default=4096)
+    parser.add_argument("--repeats", type=whole_number, default=3)
     options = parser.parse_args()
+    if options.steps % ITERATION_STEPS:
+        parser.error(
+            f"--steps {options.steps}: expected a multiple of {ITERATION_STEPS}, an iteration's steps"
+        )
     import ale_py
     import torch
 

@@ -9,19 +9,19 @@ divided by the batch size. Writes ``benchmarks/results/networks.json``.
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import time
 from pathlib import Path
 
 import torch
+from script_arguments import output_file, script_parser, whole_number
 
 from parcade.machine import commit, machine
 from parcade.networks import NetworkConfig
 from parcade.policy import Policy
 
-RESULTS = Path(__file__).resolve().parent / "results" / "networks.json"
+RESULT = Path(__file__).resolve().parent / "results" / "networks.json"
 NETWORKS = {  # name: flags; PQN learns with layer normalisation
     "fine_cnn": NetworkConfig(network="fine_cnn", hidden=256, layer_norm=True),
     "nature_cnn": NetworkConfig(network="nature_cnn", hidden=512, layer_norm=True),
@@ -53,10 +53,9 @@ def cpu_milliseconds(policy: Policy, observations: torch.Tensor) -> float:
 
 def main() -> None:
     """Measure, print and store."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--repeats", type=int, default=7)
+    parser = script_parser(__doc__)
+    parser.add_argument("--repeats", type=whole_number, default=7)
+    parser.add_argument("--out", type=output_file, default=RESULT)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     learners = {(name, size): learner(NETWORKS[name], size) for name in NETWORKS for size in SIZES}
@@ -83,7 +82,7 @@ def main() -> None:
             f"({row['lowest']:.3f} to {row['highest']:.3f})"
         )
     result = {"rows": rows, "repeats": arguments.repeats, "commit": commit(), "machine": machine()}
-    RESULTS.write_text(json.dumps(result, indent=1) + "\n")
+    arguments.out.write_text(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":

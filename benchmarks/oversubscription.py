@@ -17,7 +17,6 @@ doctor on the first way and keeps its finding.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import statistics
@@ -26,10 +25,12 @@ import sys
 import tempfile
 from pathlib import Path
 
+from script_arguments import output_file, positive, script_parser, whole_number
+
 from parcade.machine import available_cores, commit, machine
 from parcade.profile.take import RecordedCommand, take, train_command
 
-RESULTS = Path(__file__).resolve().parent / "results"
+RESULT = Path(__file__).resolve().parent / "results" / "oversubscription.json"
 # How long libgomp spins by default, about 3 ms. Set explicitly, it overrides parcade's
 # OMP_WAIT_POLICY=PASSIVE.
 LIBGOMP_DEFAULT_SPIN = "300000"
@@ -74,7 +75,7 @@ def measure(way: str, ranks: int, seconds: float) -> dict[str, float]:
     }
 
 
-def doctors_finding(ranks: int) -> dict[str, str]:
+def doctors_finding(ranks: int) -> dict[str, str] | None:
     """The doctor's finding about this many ranks with default threads."""
     words = ["doctor", "--engine", "mpi", "--ranks", str(ranks), "--threads-per-rank", "-1", "--json"]
     environment = {name: value for name, value in os.environ.items() if name not in POOL_VARIABLES}
@@ -86,18 +87,19 @@ def doctors_finding(ranks: int) -> dict[str, str]:
         env=environment,
     )
     findings = json.loads(done.stdout)["findings"]
-    return next(finding for finding in findings if finding["rule"] == "threads-oversubscribed")
+    return next((finding for finding in findings if finding["rule"] == "threads-oversubscribed"), None)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 4])
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=10.0)
+    parser = script_parser(__doc__)
+    parser.add_argument("--ranks", type=whole_number, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--repeats", type=whole_number, default=3)
+    parser.add_argument("--seconds", type=positive, default=10.0)
     parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS))
+    parser.add_argument("--out", type=output_file, default=RESULT)
     arguments = parser.parse_args()
+    if "one" not in arguments.ways:
+        parser.error("--ways needs one, which the others are compared with")
     load = os.getloadavg()[0]
     samples: dict[str, list[dict[str, float]]] = {}
     for _ in range(arguments.repeats):
@@ -125,7 +127,7 @@ def main() -> int:
             f"{name}: one thread is {ratio['steps_per_second']:.2f} times as fast, "
             f"{ratio['steps_per_cpu_second']:.2f} times per CPU-second"
         )
-    print(f"the doctor: {finding['says']}; {finding['fix']}")
+    print(f"the doctor: {finding['says']}; {finding['fix']}" if finding else "the doctor finds nothing")
     result = {
         "command": " ".join(["python benchmarks/oversubscription.py", *sys.argv[1:]]),
         "commit": commit(),
@@ -137,7 +139,7 @@ def main() -> int:
         "medians": medians,
         "samples": samples,
     }
-    (RESULTS / "oversubscription.json").write_text(json.dumps(result, indent=2) + "\n")
+    arguments.out.write_text(json.dumps(result, indent=2) + "\n")
     return 0
 
 

@@ -18,6 +18,8 @@ import sys
 import time
 from pathlib import Path
 
+from script_arguments import positive
+
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "pong_search.json"
 RUNS = ROOT / "runs" / "pong_search"
@@ -106,7 +108,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("candidates", nargs="*", metavar="CANDIDATE")
     parser.add_argument("--seeds", type=int, nargs="+", default=[101, 102, 103])
-    parser.add_argument("--cpu-seconds", type=float, default=400)
+    parser.add_argument("--cpu-seconds", type=positive, default=400)
     parser.add_argument("--list", action="store_true")
     options = parser.parse_args()
     unknown = [name for name in options.candidates if name not in CANDIDATES]

@@ -10,7 +10,6 @@ Episodes start without no-ops, so that all candidates play the same episodes.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import os
@@ -22,6 +21,7 @@ from pathlib import Path
 
 import ale_py
 import numpy as np
+from script_arguments import game_name, output_file, script_parser, whole_number
 
 from parcade import make_vec
 from parcade.machine import commit, machine
@@ -128,13 +128,11 @@ def row_of(game: str, repeats: int, steps: int) -> dict[str, object]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--games", nargs="+", default=GAMES)
-    parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--steps", type=int, default=50)
-    parser.add_argument("--out", type=Path, default=RESULTS / "ram.json")
+    parser = script_parser(__doc__)
+    parser.add_argument("--games", type=game_name, nargs="+", default=GAMES)
+    parser.add_argument("--repeats", type=whole_number, default=7)
+    parser.add_argument("--steps", type=whole_number, default=50)
+    parser.add_argument("--out", type=output_file, default=RESULTS / "ram.json")
     arguments = parser.parse_args()
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
     load = os.getloadavg()[0]

@@ -11,7 +11,6 @@ reads included; it requires a separate cache.
 
 from __future__ import annotations
 
-import argparse
 import json
 import secrets
 import sys
@@ -25,6 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tests" / "atari")]
 
 from random_images import FRAMES, KINDS, Guarded, play_rubbish  # noqa: E402
+from script_arguments import output_file, script_parser, whole_number  # noqa: E402
 
 from parcade.machine import commit, machine  # noqa: E402
 
@@ -32,9 +32,10 @@ RESULT = ROOT / "benchmarks" / "results" / "random_images.json"
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--images", type=int, default=100_000)
+    parser = script_parser(__doc__)
+    parser.add_argument("--images", type=whole_number, default=100_000)
     parser.add_argument("--seed", type=int, default=secrets.randbits(30))
+    parser.add_argument("--out", type=output_file, default=RESULT)
     arguments = parser.parse_args()
     checked = bool(numba.config.BOUNDSCHECK)
     random, guarded = np.random.default_rng(arguments.seed), Guarded()
@@ -57,9 +58,9 @@ def main() -> int:
         "commit": commit(),
         "machine": machine(),
     }
-    rows = json.loads(RESULT.read_text()) if RESULT.exists() else []
+    rows = json.loads(arguments.out.read_text()) if arguments.out.exists() else []
     rows = [kept for kept in rows if kept["bounds_checked"] != checked]
-    RESULT.write_text(json.dumps([*rows, row], indent=2) + "\n")
+    arguments.out.write_text(json.dumps([*rows, row], indent=2) + "\n")
     print(json.dumps(row))
     return 0
 

@@ -8,7 +8,6 @@ load average at the start.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import statistics
@@ -17,7 +16,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-RESULTS = Path(__file__).resolve().parent / "results"
+from script_arguments import output_file, script_parser, whole_number
+
+RESULT = Path(__file__).resolve().parent / "results" / "ranks.json"
 JOBS = {
     "ppo": "--preset pong_fast --epochs 3 --num-minibatches 4 --target-score None",
     "reinforce": "--preset karpathy_2016",
@@ -51,10 +52,11 @@ def measure(job: str, ranks: int, seconds: int) -> dict[str, float]:
 def main() -> int:
     from parcade.machine import commit, machine
 
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--seconds", type=int, default=60)
-    parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2])
+    parser = script_parser(__doc__)
+    parser.add_argument("--repeats", type=whole_number, default=3)
+    parser.add_argument("--seconds", type=whole_number, default=60)
+    parser.add_argument("--ranks", type=whole_number, nargs="+", default=[1, 2])
+    parser.add_argument("--out", type=output_file, default=RESULT)
     arguments = parser.parse_args()
     load = os.getloadavg()[0]
     samples: dict[str, list[dict[str, float]]] = {}
@@ -77,7 +79,7 @@ def main() -> int:
                 f"{job}: {row['speed_up']:.2f}x on {ranks} ranks, "
                 f"{row['communicate_share']:.1%} communicating"
             )
-    command = f"python benchmarks/ranks.py --repeats {arguments.repeats} --seconds {arguments.seconds}"
+    command = " ".join(["python benchmarks/ranks.py", *sys.argv[1:]])
     result = {
         "command": command,
         "commit": commit(),
@@ -86,7 +88,7 @@ def main() -> int:
         "medians": summary,
         "samples": samples,
     }
-    (RESULTS / "ranks.json").write_text(json.dumps(result, indent=2) + "\n")
+    arguments.out.write_text(json.dumps(result, indent=2) + "\n")
     return 0
 
 

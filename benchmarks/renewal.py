@@ -10,7 +10,6 @@ both are hashed and must be equal.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import sys
@@ -19,6 +18,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from script_arguments import game_name, output_file, script_parser, whole_number
 
 from parcade.atari.translate import known_code, rom_code
 from parcade.atari.vector import VectorConsoles
@@ -79,12 +79,10 @@ def measure(game: str, steps: int) -> dict[str, object]:
 
 def main() -> None:
     """Measure and print, and write the result."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--games", nargs="+", default=GAMES)
-    parser.add_argument("--steps", type=int, default=8000)
-    parser.add_argument("--out", type=Path, default=RESULTS / "renewal.json")
+    parser = script_parser(__doc__)
+    parser.add_argument("--games", type=game_name, nargs="+", default=GAMES)
+    parser.add_argument("--steps", type=whole_number, default=8000)
+    parser.add_argument("--out", type=output_file, default=RESULTS / "renewal.json")
     arguments = parser.parse_args()
     rows = []
     for game in arguments.games:

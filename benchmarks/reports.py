@@ -11,11 +11,12 @@ without the HTML file, which contains nothing more.
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
 from pathlib import Path
+
+from script_arguments import positive, script_parser, whole_number
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = Path("benchmarks") / "results"
@@ -82,15 +83,13 @@ def scale(job: str, ranks: list[int], scaling: str, repeats: int, seconds: float
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = script_parser(__doc__)
     parser.add_argument("--only", choices=["profile", "scale"])
     parser.add_argument("--jobs", nargs="+", choices=list(JOBS), default=list(JOBS))
-    parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 4])
-    parser.add_argument("--seconds", type=float, default=30.0)
+    parser.add_argument("--ranks", type=whole_number, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--seconds", type=positive, default=30.0)
     parser.add_argument("--scaling", choices=["strong", "weak", "both"], default="both")
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=whole_number, default=3)
     a = parser.parse_args()
     # Programs use the python and mpiexec of this Python's environment.
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"

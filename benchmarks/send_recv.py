@@ -8,18 +8,18 @@ Random actions; 32 environments on two threads, batches of 16. ``--learn-ms`` ad
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import time
 from pathlib import Path
 
 import numpy as np
+from script_arguments import game_name, output_file, script_parser, whole_number
 
 from parcade import make_vec
 from parcade.machine import commit, machine
 
-RESULTS = Path(__file__).resolve().parents[1] / "benchmarks" / "results" / "send_recv.json"
+RESULT = Path(__file__).resolve().parents[1] / "benchmarks" / "results" / "send_recv.json"
 NUM_ENVS, BATCH_SIZE, NUM_THREADS = 32, 16, 2
 WARM_UP_STEPS = 4000
 
@@ -51,13 +51,12 @@ def play(game: str, batch_size: int, steps: int, learn_seconds: float) -> dict[s
 
 def main() -> None:
     """Measure both ways in turn and save the medians."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--game", default="breakout")
-    parser.add_argument("--steps", type=int, default=40_000)
-    parser.add_argument("--repeats", type=int, default=3)
+    parser = script_parser(__doc__)
+    parser.add_argument("--game", type=game_name, default="breakout")
+    parser.add_argument("--steps", type=whole_number, default=40_000)
+    parser.add_argument("--repeats", type=whole_number, default=3)
     parser.add_argument("--learn-ms", type=float, default=0)
+    parser.add_argument("--out", type=output_file, default=RESULT)
     args = parser.parse_args()
     runs: dict[str, list[dict[str, float]]] = {"together": [], "send_recv": []}
     for _ in range(args.repeats):
@@ -76,8 +75,8 @@ def main() -> None:
         "medians": medians,
         "runs": runs,
     }
-    kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    RESULTS.write_text(json.dumps({**kept, f"learn_ms={args.learn_ms:g}": record}, indent=2) + "\n")
+    kept = json.loads(args.out.read_text()) if args.out.exists() else {}
+    args.out.write_text(json.dumps({**kept, f"learn_ms={args.learn_ms:g}": record}, indent=2) + "\n")
     print(json.dumps(medians, indent=2))
 
 

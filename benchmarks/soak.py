@@ -9,7 +9,6 @@ ledger of the parameter server must balance: pushed = applied + stale + outlier 
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
@@ -19,6 +18,8 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+
+from script_arguments import positive, script_parser
 
 from parcade.machine import commit, machine
 
@@ -111,12 +112,10 @@ def run(words: list[str], directory: Path, every: float | None, seconds: float) 
 
 def main() -> int:
     """Run the soak and the undisturbed run."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = script_parser(__doc__)
     parser.add_argument("--algorithm", choices=SYSTEMS, default="gorila")
-    parser.add_argument("--minutes", type=float, default=10)
-    parser.add_argument("--every", type=float, default=20)
+    parser.add_argument("--minutes", type=positive, default=10)
+    parser.add_argument("--every", type=positive, default=20)
     arguments = parser.parse_args()
     words = [*SYSTEMS[arguments.algorithm].split(), *COMMON.split()]
     base = ROOT / "runs" / f"soak-{arguments.algorithm}-{int(time.time())}"
@@ -127,7 +126,7 @@ def main() -> int:
     names += tuple(name for name in killed if name.startswith(("server/", "parts/")))
     result = {
         "command": f"python benchmarks/soak.py --algorithm {arguments.algorithm} "
-        f"--minutes {arguments.minutes:g}",
+        f"--minutes {arguments.minutes:g} --every {arguments.every:g}",
         "kills": kills,
         "killed": {name: killed.get(name) for name in names},
         "undisturbed": {name: undisturbed.get(name) for name in names},

@@ -10,7 +10,6 @@ the difference of two minima over the repeats.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import time
@@ -18,6 +17,7 @@ from pathlib import Path
 
 import numba
 import numpy as np
+from script_arguments import game_name_or_all, output_file, script_parser, whole_number
 
 from parcade.atari import console, engine_cpu, games, preprocess
 from parcade.atari import state as st
@@ -109,12 +109,10 @@ def measure(game: str, repeats: int) -> dict[str, object]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--games", nargs="+", default=GAMES)
-    parser.add_argument("--repeats", type=int, default=15)
-    parser.add_argument("--out", type=Path, default=RESULTS / "stages.json")
+    parser = script_parser(__doc__)
+    parser.add_argument("--games", type=game_name_or_all, nargs="+", default=GAMES)
+    parser.add_argument("--repeats", type=whole_number, default=15)
+    parser.add_argument("--out", type=output_file, default=RESULTS / "stages.json")
     arguments = parser.parse_args()
     rows = []
     for game in sorted(games.load_games()) if arguments.games == ["all"] else arguments.games:

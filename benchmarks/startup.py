@@ -20,6 +20,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from script_arguments import whole_number
+
 from parcade.cli import COMMANDS
 from parcade.machine import commit, machine
 
@@ -169,7 +171,7 @@ def row(what: str, samples: list[tuple[float, float]]) -> dict:
 def main() -> None:
     """Measure, print and write the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--runs", type=whole_number, default=5)
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     load = os.getloadavg()[0]

@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from script_arguments import game_name, output_file, script_parser, whole_number
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "benchmarks" / "results" / "threads.json"
@@ -381,20 +382,18 @@ def show(rows: list[dict[str, Any]]) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--game", default="pong")
-    parser.add_argument("--threads", type=int, nargs="+", help="default: 1, 2, 4, ... and all cores")
-    parser.add_argument("--envs", type=int, nargs="+", default=[128, 256])
-    parser.add_argument("--size", type=int, nargs="+", default=[84, 42])
-    parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--steps", type=int, default=50, help="steps per repeat")
+    parser = script_parser(__doc__)
+    parser.add_argument("--game", type=game_name, default="pong")
+    parser.add_argument("--threads", type=whole_number, nargs="+", help="default: 1, 2, 4, ... and all cores")
+    parser.add_argument("--envs", type=whole_number, nargs="+", default=[128, 256])
+    parser.add_argument("--size", type=whole_number, nargs="+", default=[84, 42])
+    parser.add_argument("--repeats", type=whole_number, default=7)
+    parser.add_argument("--steps", type=whole_number, default=50, help="steps per repeat")
     parser.add_argument(
         "--cost-steps", type=int, default=200, help="steps in which every environment is timed alone"
     )
     parser.add_argument("--against", type=Path, help="source tree to compare with")
-    parser.add_argument("--out", type=Path, default=RESULT)
+    parser.add_argument("--out", type=output_file, default=RESULT)
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.serve:

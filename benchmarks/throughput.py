@@ -11,7 +11,6 @@ included, between the first report after start-up and the last one. ``--rllib`` 
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import statistics
@@ -22,11 +21,12 @@ import time
 from pathlib import Path
 
 import psutil
+from script_arguments import output_file, positive, script_parser, whole_number
 
 from parcade.machine import commit, machine
 
 ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "benchmarks" / "results"
+RESULT = ROOT / "benchmarks" / "results" / "throughput.json"
 ENVS_PER_ACTOR, UNROLL_LENGTH, STEPS_PER_UPDATE, FRAME_SKIP = 5, 20, 500, 4
 WARM_UP_SECONDS = 20.0
 
@@ -93,7 +93,9 @@ def measure(command: list[str], reports: Path, seconds: float) -> dict[str, floa
         raise SystemExit(
             f"{command[2]} ended with {process.returncode}: {reports.with_suffix('.err').read_text()[-2000:]}"
         )
-    warm = [mark for mark in marks if mark[0] - marks[0][0] >= WARM_UP_SECONDS / 2] or marks
+    warm = [mark for mark in marks if mark[0] - marks[0][0] >= WARM_UP_SECONDS / 2]
+    if len(warm) < 2:
+        raise SystemExit(f"{command[2]} reported {len(warm)} times after its warm-up; give it more --seconds")
     wall, cpu, steps, learned = (last - first for first, last in zip(warm[0], warm[-1], strict=True))
     return {
         "frames_per_second": steps * FRAME_SKIP / wall,
@@ -122,13 +124,12 @@ def bytes_moved(actors: int) -> dict[str, int]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--actors", type=int, nargs="+", default=[1, 2, 4])
-    parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--repeats", type=int, default=2)
+    parser = script_parser(__doc__)
+    parser.add_argument("--actors", type=whole_number, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--seconds", type=positive, default=60)
+    parser.add_argument("--repeats", type=whole_number, default=2)
     parser.add_argument("--rllib", default="")
+    parser.add_argument("--out", type=output_file, default=RESULT)
     arguments = parser.parse_args()
     load, sizes = os.getloadavg()[0], bytes_moved(max(arguments.actors))
     ways = ["native", "ale", *(["rllib"] if arguments.rllib else [])]
@@ -173,7 +174,7 @@ def main() -> int:
         "commit": commit(),
         "machine": machine(),
     }
-    (RESULTS / "throughput.json").write_text(json.dumps(result, indent=1) + "\n")
+    arguments.out.write_text(json.dumps(result, indent=1) + "\n")
     return 0
 
 

@@ -18,10 +18,12 @@ import sys
 import tempfile
 from pathlib import Path
 
+from script_arguments import output_file, whole_number
+
 from parcade.machine import machine
 
 ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "benchmarks" / "results" / "trees.json"
+RESULT = ROOT / "benchmarks" / "results" / "trees.json"
 CONSOLES = """
 import numpy as np, parcade
 env = parcade.make_vec("pong", 32, "native", num_threads=1)
@@ -70,7 +72,8 @@ def main() -> None:
     """Measure and write the results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("before", type=Path)
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=whole_number, default=3)
+    parser.add_argument("--out", type=output_file, default=RESULT)
     options = parser.parse_args()
     rows: dict[str, dict] = {}
     for job in ("consoles", *JOBS):
@@ -80,7 +83,9 @@ def main() -> None:
         rows[job] = {"cpu_seconds": pairs, "ratio": round(ratio, 3)}
         print(f"{job}: {ratio:.3f} of the time before", flush=True)
     commits = {"before": commit_of(options.before), "after": commit_of(ROOT)}
-    RESULTS.write_text(json.dumps({"jobs": rows, "commits": commits, "machine": machine()}, indent=1) + "\n")
+    options.out.write_text(
+        json.dumps({"jobs": rows, "commits": commits, "machine": machine()}, indent=1) + "\n"
+    )
 
 
 if __name__ == "__main__":

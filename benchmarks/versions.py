@@ -22,6 +22,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from script_arguments import game_name, output_file, script_parser, whole_number
 
 ROOT = Path(__file__).resolve().parent.parent
 GAMES = ("pong", "breakout", "seaquest", "qbert", "beam_rider", "space_invaders")
@@ -166,13 +167,11 @@ def compare(game: str, kind: str, before: Path, rounds: int) -> dict[str, object
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = script_parser(__doc__)
     parser.add_argument("--before", type=Path)
-    parser.add_argument("--games", nargs="+", default=GAMES)
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "tia.json")
+    parser.add_argument("--games", type=game_name, nargs="+", default=GAMES)
+    parser.add_argument("--rounds", type=whole_number, default=9)
+    parser.add_argument("--out", type=output_file, default=ROOT / "benchmarks" / "results" / "tia.json")
     parser.add_argument("--work", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.work:

@@ -9,7 +9,6 @@ only by one with a higher mean score.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import json
 import shutil
@@ -18,6 +17,7 @@ import sys
 from pathlib import Path
 
 from curves import is_finished
+from script_arguments import script_parser, whole_number
 
 from parcade import run_directory
 from parcade.agent import load
@@ -107,11 +107,9 @@ def store(game: str, frames: int, run: Path) -> None:
 
 def main() -> None:
     """Train and store the requested agents, by default all of them."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("games", nargs="*", choices=[*GAMES, []], default=[], metavar="GAME")
-    parser.add_argument("--frames", type=int, default=20_000_000, help="of each training; default 20 million")
+    parser = script_parser(__doc__)
+    parser.add_argument("games", nargs="*", choices=GAMES, default=list(GAMES), metavar="GAME")
+    parser.add_argument("--frames", type=whole_number, default=20_000_000, help="of each; default 20 million")
     parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "zoo", help="directory of the runs")
     arguments = parser.parse_args()
     for game in arguments.games or GAMES:

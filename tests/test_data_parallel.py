@@ -476,6 +476,6 @@ def test_the_benchmark_begins_no_case_that_it_has_no_time_for(tmp_path, monkeypa
 def test_the_stand_in_writes_no_results_of_gpus(monkeypatch):
     monkeypatch.setenv(STAND_IN, "1")
     with pytest.raises(
-        SystemExit, match="the stand-in does not measure a GPU; choose another folder with --results"
+        UsageError, match="the stand-in does not measure a GPU; choose another folder with --results"
     ):
         gpu_supervised.main(TINY)

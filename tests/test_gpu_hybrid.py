@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from parcade.devices import STAND_IN
+from parcade.errors import UsageError
 from parcade.flags import parse_training
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -63,7 +64,7 @@ def test_what_does_not_fit_into_the_minutes_is_left_for_the_next_call(tmp_path, 
 
 def test_rows_of_a_stand_in_never_go_to_the_results(monkeypatch):
     monkeypatch.setattr(gpu_hybrid, "card", lambda: "stand-in: CPU")
-    with pytest.raises(SystemExit, match="with --results DIR"):
+    with pytest.raises(UsageError, match="with --results DIR"):
         gpu_hybrid.main(["--minutes", "0"])
 
 
