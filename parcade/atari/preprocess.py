@@ -15,7 +15,7 @@ import numpy as np
 
 from .jit import inlined, kernel, product, stand_alone
 from .state import LINE_WORDS
-from .vectors import bit_length, column_sums, lowest_bit
+from .vectors import bit_length, column_sums, has_byte_lookup, lowest_bit, pool_words
 
 WORK_COLUMNS = 160  # columns of the scratch of `observe`, float32 [3, WORK_COLUMNS]
 EVERY_BYTE = np.uint64(0x0101010101010101)
@@ -133,9 +133,19 @@ def pooled_line(pictures, num_pictures, line, start, stop, levels, out):
     """Convert words `start` .. `stop` - 1 of a line to levels of one channel, pooled over frames.
 
     A level is the maximum over the first `num_pictures` rows of `pictures`, uint64 [3, height * 20].
-    `out` uint8 [160].
+    `out` uint8 [160]; other words may be written, too.
     """
     stand_alone()
+    if has_byte_lookup():
+        frames = (
+            pictures[0],
+            pictures[1 if num_pictures > 1 else 0],
+            pictures[2 if num_pictures > 2 else 0],
+        )
+        for first_word in (0, 8, LINE_WORDS - 8):
+            if start < first_word + 8 and first_word < stop:
+                pool_words(frames, line * LINE_WORDS, levels, out, first_word)
+        return
     part = slice(line * LINE_WORDS + start, line * LINE_WORDS + stop)
     first = pictures[0, part]
     second = pictures[1 if num_pictures > 1 else 0, part]

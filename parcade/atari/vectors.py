@@ -11,6 +11,7 @@ from .state import LINE_WORDS
 
 EVERY_WORD = (1 << LINE_WORDS) - 1  # a mask of all words of a line
 VECTOR = 4  # words per vector; divides LINE_WORDS
+LOOKUP_FEATURE = "+avx512vbmi"
 COLUMNS = 8  # columns of an observation per vector
 
 if numba.config.DISABLE_JIT:
@@ -26,6 +27,14 @@ if numba.config.DISABLE_JIT:
             if int(inside) >> k & 1:
                 own = [colour for mask, colour in zip(masks, colours, strict=True) if int(mask) >> k & 1]
                 row[k] = int((own or [background])[-1]) & 0xFF
+
+    def has_byte_lookup():
+        """See below."""
+        return False
+
+    def pool_words(pictures, at, levels, out, word):
+        """See below."""
+        raise NotImplementedError("vector lookups require the JIT")
 
     def column_sums(starts, taps):
         """See below."""
@@ -108,6 +117,57 @@ else:
             return context.get_dummy_value()
 
         return numba.types.none(pixels, INT64, UINT64, UINT64, masks, colours), generate
+
+    def _looks_up_bytes(context) -> bool:
+        """Whether the CPU has AVX-512 VBMI, whose permutation looks up 64 bytes in a table of 128."""
+        return LOOKUP_FEATURE in getattr(context.codegen(), "_tm_features", "").split(",")
+
+    @intrinsic
+    def has_byte_lookup(typing_context):
+        """Return whether this CPU has the instruction of `pool_words`; a constant."""
+
+        def generate(context, builder, signature, arguments):
+            return ir.Constant(ir.IntType(1), int(_looks_up_bytes(context)))
+
+        return numba.types.boolean(), generate
+
+    @intrinsic
+    def pool_words(typing_context, pictures, at, levels, out, word):
+        """Write the levels of 64 pixels, the maximum over frames, to `out` uint8 from a word of the line on.
+
+        `pictures` is a tuple of uint64 arrays, in each of which the line begins at word `at`; `levels` is
+        uint8 [256].
+        """
+
+        def generate(context, builder, signature, arguments):
+            if not _looks_up_bytes(context):  # never called then
+                return context.get_dummy_value()
+            row = ir.VectorType(ir.IntType(8), 64)
+            rows, at, levels, out, word = arguments
+            kind = signature.args[2]
+            table = [
+                builder.load(_address(context, builder, kind, levels, ir.Constant(WIDE, k), row), align=1)
+                for k in range(0, 256, 64)
+            ]
+            permute = cgutils.get_or_insert_function(
+                builder.module, ir.FunctionType(row, [row, row, row]), "llvm.x86.avx512.vpermi2var.qi.512"
+            )
+            pooled = None
+            for kind, array in zip(signature.args[0], cgutils.unpack_tuple(builder, rows), strict=True):
+                place = builder.add(at, word)
+                pixels = builder.load(_address(context, builder, kind, array, place, row), align=8)
+                low = builder.call(permute, [table[0], pixels, table[1]])
+                high = builder.call(permute, [table[2], pixels, table[3]])
+                is_high = builder.icmp_signed("<", pixels, ir.Constant(row, [0] * 64))
+                own = builder.select(is_high, high, low)
+                if pooled is not None:
+                    own = builder.select(builder.icmp_unsigned(">", own, pooled), own, pooled)
+                pooled = own
+            place = builder.mul(word, ir.Constant(WIDE, 8))
+            builder.store(pooled, _address(context, builder, signature.args[3], out, place, row), align=1)
+            return context.get_dummy_value()
+
+        return numba.types.none(pictures, INT64, levels, out, INT64), generate
 
     def column_sums(starts, taps):
         """Return a function (level uint8, weight float32 [taps, columns], sums float32) for these columns.

@@ -1,5 +1,9 @@
 """Vector instructions against plain Python, and observations of which only a part is computed again."""
 
+import os
+import subprocess
+import sys
+
 import numba
 import numpy as np
 import pytest
@@ -107,6 +111,44 @@ def test_a_part_computed_again_equals_the_whole_computed_again(shape, num_pictur
             pictures[random.integers(3), lines, words] = random_words(random, 1)
         changed[:] = ((pictures != before).any(0) << np.arange(LINE_WORDS)).sum(1)
     assert (kept != 0).any()
+
+
+POOLING = """
+import sys, numba, numpy as np
+from parcade.atari import preprocess, vectors
+
+@numba.njit
+def pool(pictures, num_pictures, line, start, stop, levels, out):
+    preprocess.pooled_line(pictures, num_pictures, line, start, stop, levels, out)
+
+@numba.njit
+def looks_up():
+    return vectors.has_byte_lookup()
+
+random = np.random.default_rng(4)
+for pal in (False, True):
+    levels = preprocess.grey_table(pal)
+    for num_pictures in (1, 2, 3):
+        for start, stop in ((0, 20), (0, 1), (7, 9), (11, 20), (19, 20)):
+            pixels = random.integers(0, 256, (3, 5, 160)).astype(np.uint8)
+            pixels[:, :, 40:80] = pixels[:1, :, 40:80]
+            pixels[:, :, 80:120] = 26
+            out = np.zeros(640, np.uint8)
+            pool(pixels.view(np.uint64).reshape(3, -1), num_pictures, 2, start, stop, levels, out)
+            expected = levels[pixels[:num_pictures, 2]].max(0)
+            part = slice(8 * start, 8 * stop)
+            assert (out[part] == expected[part]).all() and not out[160:].any()
+print(looks_up())
+"""
+
+
+# A CPU with AVX2 but without AVX-512, and this one.
+@pytest.mark.parametrize("cpu", [{"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx2"}, {}])
+def test_levels_of_a_line_are_the_largest_of_all_frames(cpu):
+    script = [sys.executable, "-c", POOLING]
+    done = subprocess.run(script, env=os.environ | cpu, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() in ([["False"]] if cpu else [["False"], ["True"]])
 
 
 @pytest.mark.quick
