@@ -128,6 +128,23 @@ def _level(levels, word, k):
     return levels[np.uint32((word >> np.uint64(8 * k)) & np.uint64(255))]
 
 
+@inlined
+def _pool_pixels(first, second, third, levels, out):
+    """Convert words of three frames pixel by pixel; `out` uint8 [8 * words]."""
+    pooled = out.view(np.uint64)
+    for word in range(len(first)):
+        a, b, c = first[word], second[word], third[word]
+        pixels = out[8 * word :]
+        if a == b and a == c and a == (a & np.uint64(255)) * EVERY_BYTE:  # one colour, the common case
+            pooled[word] = np.uint64(levels[np.uint32(a & np.uint64(255))]) * EVERY_BYTE
+        elif a == b and a == c:
+            for k in range(8):
+                pixels[k] = _level(levels, a, k)
+        else:
+            for k in range(8):
+                pixels[k] = max(max(_level(levels, a, k), _level(levels, b, k)), _level(levels, c, k))
+
+
 @kernel
 def pooled_line(pictures, num_pictures, line, start, stop, levels, out):
     """Convert words `start` .. `stop` - 1 of a line to levels of one channel, pooled over frames.
@@ -136,33 +153,17 @@ def pooled_line(pictures, num_pictures, line, start, stop, levels, out):
     `out` uint8 [160]; other words may be written, too.
     """
     stand_alone()
+    at = line * LINE_WORDS
+    first = pictures[0, at:]
+    second = pictures[1 if num_pictures > 1 else 0, at:]
+    third = pictures[2 if num_pictures > 2 else 0, at:]
     if has_byte_lookup():
-        frames = (
-            pictures[0],
-            pictures[1 if num_pictures > 1 else 0],
-            pictures[2 if num_pictures > 2 else 0],
-        )
-        for first_word in (0, 8, LINE_WORDS - 8):
-            if start < first_word + 8 and first_word < stop:
-                pool_words(frames, line * LINE_WORDS, levels, out, first_word)
-        return
-    part = slice(line * LINE_WORDS + start, line * LINE_WORDS + stop)
-    first = pictures[0, part]
-    second = pictures[1 if num_pictures > 1 else 0, part]
-    third = pictures[2 if num_pictures > 2 else 0, part]
-    pooled = out[8 * start : 8 * stop].view(np.uint64)
-    for word in range(len(first)):
-        a, b, c = first[word], second[word], third[word]
-        if a == b and a == c and a == (a & np.uint64(255)) * EVERY_BYTE:  # one colour, the common case
-            pooled[word] = np.uint64(levels[np.uint32(a & np.uint64(255))]) * EVERY_BYTE
-            continue
-        pixels = out[8 * (start + word) :]
-        if a == b and a == c:
-            for k in range(8):
-                pixels[k] = _level(levels, a, k)
-        else:
-            for k in range(8):
-                pixels[k] = max(max(_level(levels, a, k), _level(levels, b, k)), _level(levels, c, k))
+        for word in (0, 8, LINE_WORDS - 8):
+            if start < word + 8 and word < stop:
+                pool_words((first, second, third), levels, out, word)
+    else:
+        pixels = out[8 * start : 8 * stop]
+        _pool_pixels(first[start:stop], second[start:stop], third[start:stop], levels, pixels)
 
 
 @kernel

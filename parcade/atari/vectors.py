@@ -32,7 +32,7 @@ if numba.config.DISABLE_JIT:
         """See below."""
         return False
 
-    def pool_words(pictures, at, levels, out, word):
+    def pool_words(lines, levels, out, word):
         """See below."""
         raise NotImplementedError("vector lookups require the JIT")
 
@@ -132,19 +132,18 @@ else:
         return numba.types.boolean(), generate
 
     @intrinsic
-    def pool_words(typing_context, pictures, at, levels, out, word):
+    def pool_words(typing_context, lines, levels, out, word):
         """Write the levels of 64 pixels, the maximum over frames, to `out` uint8 from a word of the line on.
 
-        `pictures` is a tuple of uint64 arrays, in each of which the line begins at word `at`; `levels` is
-        uint8 [256].
+        `lines` is a tuple of uint64 arrays that begin with the line; `levels` is uint8 [256].
         """
 
         def generate(context, builder, signature, arguments):
             if not _looks_up_bytes(context):  # never called then
                 return context.get_dummy_value()
             row = ir.VectorType(ir.IntType(8), 64)
-            rows, at, levels, out, word = arguments
-            kind = signature.args[2]
+            lines, levels, out, word = arguments
+            kind = signature.args[1]
             table = [
                 builder.load(_address(context, builder, kind, levels, ir.Constant(WIDE, k), row), align=1)
                 for k in range(0, 256, 64)
@@ -153,9 +152,8 @@ else:
                 builder.module, ir.FunctionType(row, [row, row, row]), "llvm.x86.avx512.vpermi2var.qi.512"
             )
             pooled = None
-            for kind, array in zip(signature.args[0], cgutils.unpack_tuple(builder, rows), strict=True):
-                place = builder.add(at, word)
-                pixels = builder.load(_address(context, builder, kind, array, place, row), align=8)
+            for kind, array in zip(signature.args[0], cgutils.unpack_tuple(builder, lines), strict=True):
+                pixels = builder.load(_address(context, builder, kind, array, word, row), align=8)
                 low = builder.call(permute, [table[0], pixels, table[1]])
                 high = builder.call(permute, [table[2], pixels, table[3]])
                 is_high = builder.icmp_signed("<", pixels, ir.Constant(row, [0] * 64))
@@ -164,10 +162,10 @@ else:
                     own = builder.select(builder.icmp_unsigned(">", own, pooled), own, pooled)
                 pooled = own
             place = builder.mul(word, ir.Constant(WIDE, 8))
-            builder.store(pooled, _address(context, builder, signature.args[3], out, place, row), align=1)
+            builder.store(pooled, _address(context, builder, signature.args[2], out, place, row), align=1)
             return context.get_dummy_value()
 
-        return numba.types.none(pictures, INT64, levels, out, INT64), generate
+        return numba.types.none(lines, levels, out, INT64), generate
 
     def column_sums(starts, taps):
         """Return a function (level uint8, weight float32 [taps, columns], sums float32) for these columns.
