@@ -1,5 +1,7 @@
 """Vector instructions on scanlines that LLVM does not find itself, and the bits of masks. Not for GPUs."""
 
+import platform
+
 import numba
 import numpy as np
 from llvmlite import ir
@@ -11,6 +13,8 @@ from .state import LINE_WORDS
 
 EVERY_WORD = (1 << LINE_WORDS) - 1  # a mask of all words of a line
 VECTOR = 4  # words per vector; divides LINE_WORDS
+# x86 makes a condition of the bits of a register by itself. ARM would take them apart one by one.
+BITS_ARE_LANES = platform.machine() in ("x86_64", "AMD64")
 LOOKUP_FEATURE = "+avx512vbmi"
 COLUMNS = 8  # columns of an observation per vector
 
@@ -84,6 +88,17 @@ else:
 
         return INT64(a, b), generate
 
+    def _lanes(builder, mask):
+        """Return the 64 bits of a mask as the condition of a selection."""
+        if BITS_ARE_LANES:
+            return builder.bitcast(mask, ir.VectorType(ir.IntType(1), 64))
+        row = ir.VectorType(ir.IntType(8), 64)
+        own_bytes = builder.bitcast(mask, ir.VectorType(ir.IntType(8), 8))
+        places = ir.Constant(ir.VectorType(NARROW, 64), [k // 8 for k in range(64)])
+        spread = builder.shuffle_vector(own_bytes, ir.Constant(own_bytes.type, ir.Undefined), places)
+        own_bits = builder.and_(spread, ir.Constant(row, [1 << k % 8 for k in range(64)]))
+        return builder.icmp_unsigned("!=", own_bits, ir.Constant(row, [0] * 64))
+
     @intrinsic
     def blend(typing_context, pixels, word, inside, background, masks, colours):
         """Set the 64 pixels from a word of a uint64 array on, where `inside` has a bit, bit 0 the first.
@@ -95,7 +110,7 @@ else:
         def generate(context, builder, signature, arguments):
             if "nvptx" in builder.module.triple:  # never called there
                 return context.get_dummy_value()
-            bits, byte = ir.VectorType(ir.IntType(1), 64), ir.IntType(8)
+            byte = ir.IntType(8)
             row = ir.VectorType(byte, 64)
 
             def filled(colour):
@@ -110,10 +125,10 @@ else:
             for mask, colour in zip(
                 cgutils.unpack_tuple(builder, masks), cgutils.unpack_tuple(builder, colours), strict=True
             ):
-                result = builder.select(builder.bitcast(mask, bits), filled(colour), result)
+                result = builder.select(_lanes(builder, mask), filled(colour), result)
             address = _address(context, builder, signature.args[0], array, word, row)
             before = builder.load(address, align=8)
-            builder.store(builder.select(builder.bitcast(inside, bits), result, before), address, align=8)
+            builder.store(builder.select(_lanes(builder, inside), result, before), address, align=8)
             return context.get_dummy_value()
 
         return numba.types.none(pixels, INT64, UINT64, UINT64, masks, colours), generate

@@ -25,11 +25,6 @@ def differing(a, b):
 
 
 @numba.njit
-def blended(pixels, word, inside, background, masks, colours):
-    vectors.blend(pixels, word, inside, background, masks, colours)
-
-
-@numba.njit
 def bits_of(mask):
     return vectors.lowest_bit(mask), vectors.bit_length(mask)
 
@@ -56,7 +51,14 @@ def test_bits_of_masks():
 
 
 @pytest.mark.quick
-def test_pixels_inside_get_the_colour_of_the_last_mask_that_has_them():
+@pytest.mark.parametrize("bits_are_lanes", [vectors.BITS_ARE_LANES, False])
+def test_pixels_inside_get_the_colour_of_the_last_mask_that_has_them(bits_are_lanes, monkeypatch):
+    monkeypatch.setattr(vectors, "BITS_ARE_LANES", bits_are_lanes)
+
+    @numba.njit
+    def blended(pixels, word, inside, background, masks, colours):
+        vectors.blend(pixels, word, inside, background, masks, colours)
+
     random = np.random.default_rng(1)
     for _ in range(50):
         before = random_words(random, 12)
