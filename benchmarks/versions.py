@@ -5,8 +5,8 @@
 `DIR` is another checkout; the tree of this file is `after`. Each plays in its own process, and rounds are
 interleaved. Outputs are hashed and must be equal. ``pipeline``: 84x84, frame skip 4, stack of 4, maximum of
 two frames, one thread; hashing is not timed. ``raw``: frame by frame with `Arcade.act` without reading the
-screen, against ale-py's
-`ALEInterface.act`. Rates are frames per CPU-second; a ratio is the median of the rounds' ratios.
+screen, against ale-py's `ALEInterface.act`. Rates are frames per CPU-second; a ratio is the median of the
+rounds' ratios.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def main() -> None:
     parser.add_argument("--before", type=Path)
     parser.add_argument("--games", type=game_name, nargs="+", default=GAMES)
     parser.add_argument("--rounds", type=whole_number, default=9)
-    parser.add_argument("--out", type=output_file, default=ROOT / "benchmarks" / "results" / "tia.json")
+    parser.add_argument("--out", type=output_file, default=ROOT / "benchmarks" / "results" / "lines.json")
     parser.add_argument("--work", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.work:
@@ -187,6 +187,7 @@ def main() -> None:
             rows.append(compare(game, kind, arguments.before.resolve(), arguments.rounds))
             print(rows[-1], flush=True)
     result = {
+        "command": " ".join(["python benchmarks/versions.py", *sys.argv[1:]]),
         "commit": commit(),
         "machine": machine(),
         "load_at_start": load,

@@ -42,7 +42,7 @@ from .state import (
     allocate,
 )
 from .translate import rom_code
-from .vectors import EVERY_WORD, copy_line, differing_words
+from .vectors import EVERY_WORD, differing_words
 
 # Type of the level tables, followed by `preprocess.Resize`.
 RESIZE = (
@@ -207,15 +207,15 @@ def capture_changes(s, screen, captured, counts_out, changed_out):
     two = counts_out[2] == 3
     for line in range(len(changed_out)):
         first = line * LINE_WORDS
-        shown, last = screen[at + first :], captured[0, first:]
+        shown, last = screen[at + first : at + first + LINE_WORDS], captured[0, first:]
         mask = differing_words(shown, last)
         if mask:
-            copy_line(shown, last)
+            _copy(shown, last)
         if two:
-            earlier, before = captured[2, first:], captured[1, first:]
+            earlier, before = captured[2, first : first + LINE_WORDS], captured[1, first:]
             differing = differing_words(earlier, before)
             if differing:
-                copy_line(earlier, before)
+                _copy(earlier, before)
             mask |= differing
         changed_out[line] = mask
     counts_out[2] = 2

@@ -158,7 +158,7 @@ def pooled_line(pictures, num_pictures, line, start, stop, levels, out):
     second = pictures[1 if num_pictures > 1 else 0, at:]
     third = pictures[2 if num_pictures > 2 else 0, at:]
     if has_byte_lookup():
-        for word in (0, 8, LINE_WORDS - 8):
+        for word in (0, 8, LINE_WORDS - 8):  # a line is two and a half times 64 pixels; the last two overlap
             if start < word + 8 and word < stop:
                 pool_words((first, second, third), levels, out, word)
     else:

@@ -8,13 +8,12 @@ from llvmlite import ir
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from .jit import inlined
 from .state import LINE_WORDS
 
 EVERY_WORD = (1 << LINE_WORDS) - 1  # a mask of all words of a line
 VECTOR = 4  # words per vector; divides LINE_WORDS
 # x86 makes a condition of the bits of a register by itself. ARM would take them apart one by one.
-BITS_ARE_LANES = platform.machine() in ("x86_64", "AMD64")
+BITS_ARE_CONDITIONS = platform.machine() in ("x86_64", "AMD64")
 LOOKUP_FEATURE = "+avx512vbmi"
 COLUMNS = 8  # columns of an observation per vector
 
@@ -54,7 +53,7 @@ if numba.config.DISABLE_JIT:
 
     def lowest_bit(mask):
         """See below."""
-        return (int(mask) & -int(mask)).bit_length() - 1
+        return (int(mask) & -int(mask)).bit_length() - 1 if mask else 64
 
     def bit_length(mask):
         """See below."""
@@ -88,9 +87,9 @@ else:
 
         return INT64(a, b), generate
 
-    def _lanes(builder, mask):
+    def _condition(builder, mask):
         """Return the 64 bits of a mask as the condition of a selection."""
-        if BITS_ARE_LANES:
+        if BITS_ARE_CONDITIONS:
             return builder.bitcast(mask, ir.VectorType(ir.IntType(1), 64))
         row = ir.VectorType(ir.IntType(8), 64)
         own_bytes = builder.bitcast(mask, ir.VectorType(ir.IntType(8), 8))
@@ -125,16 +124,19 @@ else:
             for mask, colour in zip(
                 cgutils.unpack_tuple(builder, masks), cgutils.unpack_tuple(builder, colours), strict=True
             ):
-                result = builder.select(_lanes(builder, mask), filled(colour), result)
+                result = builder.select(_condition(builder, mask), filled(colour), result)
             address = _address(context, builder, signature.args[0], array, word, row)
             before = builder.load(address, align=8)
-            builder.store(builder.select(_lanes(builder, inside), result, before), address, align=8)
+            builder.store(builder.select(_condition(builder, inside), result, before), address, align=8)
             return context.get_dummy_value()
 
         return numba.types.none(pixels, INT64, UINT64, UINT64, masks, colours), generate
 
     def _looks_up_bytes(context) -> bool:
-        """Whether the CPU has AVX-512 VBMI, whose permutation looks up 64 bytes in a table of 128."""
+        """Whether the CPU has AVX-512 VBMI, whose permutation looks up 64 bytes in a table of 128.
+
+        The CPU's features are a private attribute of Numba; without it, the answer is no.
+        """
         return LOOKUP_FEATURE in getattr(context.codegen(), "_tm_features", "").split(",")
 
     @intrinsic
@@ -248,10 +250,3 @@ else:
             )
 
         return INT64(INT64), generate
-
-
-@inlined
-def copy_line(source, target_out):
-    """Copy the line at the start of an array."""
-    for word in range(LINE_WORDS):
-        target_out[word] = source[word]
