@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
-from script_arguments import output_file, positive, script_parser
+from script_arguments import script_parser
 
 from parcade.agent import Agent, load
 from parcade.errors import UsageError
@@ -242,9 +242,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = script_parser(__doc__)
     parser.add_argument("run", type=Path)
     parser.add_argument("--checkpoints", nargs=STAGES, type=int, default=(), metavar="FRAMES")
-    parser.add_argument("--seconds", type=positive, default=20.0)
+    parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--seed", type=int, default=6)
-    parser.add_argument("--out", type=output_file, default=OUT)
+    parser.add_argument("--out", type=Path, default=OUT)
     flags = parser.parse_args(arguments)
     try:
         stages = animate(
