@@ -33,7 +33,7 @@ from .state import (
 from .translate.accesses import ENDED, GOING, INTERPRET, LATCH
 from .translate.machine_code import run_machine_code
 from .translate.notes import count_notes, take_note
-from .warp import any_of, together
+from .warp import any_of, on_gpu, together
 
 (IMP, ACC, IMM, ZP, ZPX, ZPY, ABS, ABSX, ABSY, IND, INDX, INDY, REL) = range(len(MODES))
 (NONE, READ, WRITE, RMW, BRANCH, JUMP) = range(len(KINDS))
@@ -262,14 +262,17 @@ def run(s, memory, rom, screen, limit):
         if status == LATCH:
             tia.serve(s, screen, tia.CATCH_UP)
         elif status == INTERPRET:
-            status = np.int64(ENDED)
-            if done < limit:
-                number, unknown = take_note(s, memory, rom, unknown)
-                noted += number
-                step(s, memory, rom, screen)
-                done += 1
-                if done < limit and s[FRAME_ENDED] == 0 and s[CPU_JAMMED] == 0:
-                    status = np.int64(GOING)
+            while status == INTERPRET:
+                status = np.int64(ENDED)
+                if done < limit:
+                    number, unknown = take_note(s, memory, rom, unknown)
+                    noted += number
+                    step(s, memory, rom, screen)
+                    done += 1
+                    if done < limit and s[FRAME_ENDED] == 0 and s[CPU_JAMMED] == 0:
+                        # Outside the cartridge there is no machine code. A GPU's lanes meet anyway.
+                        outside = not on_gpu() and s[CPU_PC] & 0x1000 == 0
+                        status = np.int64(INTERPRET if outside else GOING)
     if noted != 0:
         count_notes(rom, noted)
 

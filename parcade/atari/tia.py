@@ -61,13 +61,14 @@ from .state import (
 )
 from .tia_collisions import (
     ALL_PAIRS,
+    NOTHING_KNOWN,
     PAIRS_OF_BL,
     PAIRS_OF_M0,
     PAIRS_OF_M1,
     PAIRS_OF_P0,
     PAIRS_OF_P1,
     PAIRS_OF_PF,
-    UNKNOWN,
+    forget_near,
     open_pairs,
     overlaps,
 )
@@ -92,6 +93,7 @@ from .tia_masks import (
 from .tia_tables import PIXELS_BELOW, PLAYFIELD_DELAY, WRITE_DELAY
 from .tia_writes import (
     AWAIT_LINE_END,
+    AWAITING,
     BLANK_CLOCKS,
     DIRTY_ALL,
     DIRTY_COLOUR,
@@ -102,14 +104,17 @@ from .tia_writes import (
     TELLING,
     UNCHECKED,
     apply,
+    awaited_line_end,
     draw_target,
     end_line,
     is_effective,
     is_plain,
+    lines_in,
     store,
     telling_rewrites,
+    within_line,
 )
-from .warp import any_of, least_of, together
+from .warp import any_of, least_of, on_gpu, together
 
 LINE_CYCLES = LINE_CLOCKS // 3
 COMB_END = BLANK_CLOCKS + 8  # clock of a line at which an HMOVE blank ("comb") ends
@@ -119,7 +124,7 @@ COMB_END = BLANK_CLOCKS + 8  # clock of a line at which an HMOVE blank ("comb") 
 def _comb_ended(since, now):
     """Return whether a comb has ended between two clocks of the visible area."""
     before_end = LINE_CLOCKS - COMB_END
-    return (now + before_end) // LINE_CLOCKS > (since + before_end) // LINE_CLOCKS
+    return lines_in(now + before_end) > lines_in(since + before_end)
 
 
 @separate(
@@ -147,8 +152,8 @@ def run(s, screen, t, log, begin, end, base, last_clock, comb_allowed, live, dra
     unchecked = DIRTY_ALL  # objects that have not been checked for collisions on a complete line
     changed = DIRTY_ALL  # objects that have changed since the start of the last visible line
     enabled = enabled_objects(r)
-    telling = telling_rewrites(r)
-    pairs, near = open_pairs(r, live, enabled, unchecked, np.int64(UNKNOWN))
+    telling = awaited_line_end(r) if not on_gpu() else telling_rewrites(r)
+    pairs, near = open_pairs(r, live, enabled, unchecked, np.int64(NOTHING_KNOWN))
     same_as_above = False  # the masks and colours equal those of the line above, which is completely drawn
     comb_above = False  # the line above starts with a comb
     p0a, p0b, p0c, p1a, p1b, p1c = ZERO, ZERO, ZERO, ZERO, ZERO, ZERO
@@ -181,10 +186,11 @@ def run(s, screen, t, log, begin, end, base, last_clock, comb_allowed, live, dra
             reg = entry >> 8 & 0x3F
             clock = 3 * ((entry >> 14) + base)
             if not is_plain(reg) and not is_effective(r, reg, entry & 0xFF, clock):
-                telling = telling_rewrites(r)
+                if on_gpu():
+                    telling = telling_rewrites(r)
                 entry = following
                 continue
-            target = draw_target(r, reg, clock, (clock - frame_start) % LINE_CLOCKS)
+            target = draw_target(r, reg, clock, clock - frame_start)
 
         if is_write and not draw and pairs == 0 and telling & AWAIT_LINE_END == 0 and r[T_ARK] == 0:
             if target >= start:
@@ -248,8 +254,8 @@ def run(s, screen, t, log, begin, end, base, last_clock, comb_allowed, live, dra
                         va = PIXELS_BELOW[np.uint32(x1), 0] & ~PIXELS_BELOW[np.uint32(x0), 0]
                         vb = PIXELS_BELOW[np.uint32(x1), 1] & ~PIXELS_BELOW[np.uint32(x0), 1]
                         vc = PIXELS_BELOW[np.uint32(x1), 2] & ~PIXELS_BELOW[np.uint32(x0), 2]
-                        hits = pairs & overlaps(
-                            va, vb, vc, p0a, p0b, p0c, p1a, p1b, p1c,
+                        hits = overlaps(
+                            pairs, va, vb, vc, p0a, p0b, p0c, p1a, p1b, p1c,
                             m0a, m0b, m0c, m1a, m1b, m1c, bla, blb, blc, pfa, pfb, pfc,
                         )  # fmt: skip
                         r[T_COLLISIONS] |= hits
@@ -283,7 +289,8 @@ def run(s, screen, t, log, begin, end, base, last_clock, comb_allowed, live, dra
                         dirty |= changes
                         changed |= changes
                         unchecked |= changes
-                        pairs, near = open_pairs(r, live, enabled, unchecked, np.int64(UNKNOWN))
+                        near = forget_near(near, changes)
+                        pairs, near = open_pairs(r, live, enabled, unchecked, near)
                     elif pairs == 0 and not draw and target - last > LINE_CLOCKS:
                         lines = (target - last - 1) // LINE_CLOCKS
                         line += lines
@@ -301,20 +308,20 @@ def run(s, screen, t, log, begin, end, base, last_clock, comb_allowed, live, dra
                 clock = 3 * ((entry >> 14) + base)
                 if reg == HMOVE and comb and _comb_ended(max(last, comb_since) - start, unseen - start):
                     r[T_COMB] = 0  # this HMOVE may begin none
-                changes = apply(
-                    r, reg, entry & 0xFF, clock, (clock - frame_start) % LINE_CLOCKS, comb_allowed
-                )
+                changes = apply(r, reg, entry & 0xFF, clock, clock - frame_start, comb_allowed)
                 if reg == HMOVE:
                     comb = r[T_COMB] != 0
                     comb_since = unseen
-                if changes & TELLING:
+                if not on_gpu() and changes & AWAITING:
+                    telling = awaited_line_end(r)
+                elif on_gpu() and changes & TELLING:
                     telling = telling_rewrites(r)
             entry = following
             dirty |= changes & (DIRTY_ALL | DIRTY_COLOUR)
             if changes & UNCHECKED:
                 changes |= DIRTY_ALL
             if changes & PLACED:
-                near = np.int64(UNKNOWN)
+                near = forget_near(near, changes & DIRTY_ALL)
             if changes & SHOWN:
                 enabled = enabled_objects(r)
             if changes & DIRTY_ALL:
@@ -389,7 +396,7 @@ def last_access_target(s, t, log, count, base):
         entry = np.int64(s[log + count - 1])
         reg = entry >> 8 & 0x3F
         clock = 3 * ((entry >> 14) + base)
-        hpos = (clock - np.int64(s[t + T_FRAME_START])) % LINE_CLOCKS
+        hpos = within_line(clock - np.int64(s[t + T_FRAME_START]))
         delay = WRITE_DELAY[reg]
         target = clock + (PLAYFIELD_DELAY[(hpos // 3) & 3] if delay < 0 else delay)
     return target

@@ -59,20 +59,29 @@ PAIRS_AMONG = _pairs(lambda objects: [k for k in range(6) if not objects >> k & 
 CELLS_OF_COPIES = np.array(
     [sum(1 << (4 * k) for k in range(5) if copies >> k & 1) for copies in COPIES.tolist()], np.uint64
 )
-UNKNOWN = -1  # value of `near` if the near pairs must be computed
+NOTHING_KNOWN = 0  # value of `near`, see `open_pairs`, of which no pair is known
+_KNOWN = 16  # the bits of `near` from here on: pairs of which is known whether they are near
 
 
 @inlined
 def open_pairs(r, live, enabled, unchecked, near):
-    """Return the open pairs and the near pairs. `near` is computed only if it is `UNKNOWN` and needed."""
+    """Return the open pairs, and `near`: the pairs known to be near or not, and among them the near ones."""
     if not live or r[T_VBLANK] & 2:
         return np.int64(0), near
     pairs = PAIRS_AMONG[enabled] & PAIRS_WITH[unchecked] & ~np.int64(r[T_COLLISIONS])
     if pairs == 0:
         return np.int64(0), near
-    if near < 0:
-        near = np.int64(near_pairs(r))
+    asked = pairs & ~(near >> _KNOWN)
+    if asked != 0:
+        near |= asked << _KNOWN | np.int64(near_pairs(r, asked))
     return pairs & near, near
+
+
+@inlined
+def forget_near(near, moved):
+    """Return `near` without the pairs of objects that may have moved."""
+    pairs = PAIRS_WITH[moved]
+    return near & ~(pairs << _KNOWN | pairs)
 
 
 @inlined
@@ -90,6 +99,12 @@ def _player_cells(position, nusiz):
 
 
 @inlined
+def _small_cells(position, nusiz):
+    """Return the cells of a missile or the ball of any width."""
+    return _cells(position, position + 7, CELLS_OF_COPIES[nusiz & 7])
+
+
+@inlined
 def _playfield_cells(pf, mirrored):
     right = np.uint64(pf)
     if mirrored != 0:
@@ -99,66 +114,75 @@ def _playfield_cells(pf, mirrored):
 
 
 @kernel
-def near_pairs(r):
-    """Return the pairs that may have pixels in the same cell of 4.
+def near_pairs(r, pairs):
+    """Return those of `pairs` that may have pixels in the same cell of 4.
 
     The result holds for all player bytes and all widths of missiles and ball.
     """
     stand_alone()
     nusiz0, nusiz1 = np.int64(r[T_NUSIZ0]), np.int64(r[T_NUSIZ1])
-    missile0, missile1, ball = np.int64(r[T_POSM0]), np.int64(r[T_POSM1]), np.int64(r[T_POSBL])
-    p0 = _player_cells(np.int64(r[T_POSP0]), nusiz0)
-    p1 = _player_cells(np.int64(r[T_POSP1]), nusiz1)
-    m0 = _cells(missile0, missile0 + 7, CELLS_OF_COPIES[nusiz0 & 7])
-    m1 = _cells(missile1, missile1 + 7, CELLS_OF_COPIES[nusiz1 & 7])
-    bl = _cells(ball, ball + 7, CELLS_OF_COPIES[0])
-    pf = _playfield_cells(np.int64(r[T_PF]), r[T_MIRRORED])
+    p0, p1, m0, m1, bl = ZERO, ZERO, ZERO, ZERO, ZERO
+    if pairs & PAIRS_OF_P0:
+        p0 = _player_cells(np.int64(r[T_POSP0]), nusiz0)
+    if pairs & PAIRS_OF_P1:
+        p1 = _player_cells(np.int64(r[T_POSP1]), nusiz1)
+    if pairs & PAIRS_OF_M0:
+        m0 = _small_cells(np.int64(r[T_POSM0]), nusiz0)
+    if pairs & PAIRS_OF_M1:
+        m1 = _small_cells(np.int64(r[T_POSM1]), nusiz1)
+    if pairs & PAIRS_OF_BL:
+        bl = _small_cells(np.int64(r[T_POSBL]), np.int64(0))
     near = 0
-    near |= P0_PF if p0 & pf != ZERO else 0
-    near |= P1_PF if p1 & pf != ZERO else 0
-    near |= M0_PF if m0 & pf != ZERO else 0
-    near |= M1_PF if m1 & pf != ZERO else 0
-    near |= BL_PF if bl & pf != ZERO else 0
-    near |= P0_P1 if p0 & p1 != ZERO else 0
-    near |= M0_P0 if m0 & p0 != ZERO else 0
-    near |= M1_P0 if m1 & p0 != ZERO else 0
-    near |= P0_BL if bl & p0 != ZERO else 0
-    near |= M0_P1 if m0 & p1 != ZERO else 0
-    near |= M1_P1 if m1 & p1 != ZERO else 0
-    near |= P1_BL if bl & p1 != ZERO else 0
+    if pairs & PAIRS_OF_PF:
+        pf = _playfield_cells(np.int64(r[T_PF]), r[T_MIRRORED])
+        near |= P0_PF if p0 & pf != ZERO else 0
+        near |= P1_PF if p1 & pf != ZERO else 0
+        near |= M0_PF if m0 & pf != ZERO else 0
+        near |= M1_PF if m1 & pf != ZERO else 0
+        near |= BL_PF if bl & pf != ZERO else 0
+    if pairs & PAIRS_OF_P0:
+        near |= P0_P1 if p0 & p1 != ZERO else 0
+        near |= M0_P0 if m0 & p0 != ZERO else 0
+        near |= M1_P0 if m1 & p0 != ZERO else 0
+        near |= P0_BL if bl & p0 != ZERO else 0
+    if pairs & PAIRS_OF_P1:
+        near |= M0_P1 if m0 & p1 != ZERO else 0
+        near |= M1_P1 if m1 & p1 != ZERO else 0
+        near |= P1_BL if bl & p1 != ZERO else 0
     near |= M0_M1 if m0 & m1 != ZERO else 0
     near |= M0_BL if bl & m0 != ZERO else 0
-    return near | (M1_BL if bl & m1 != ZERO else 0)
+    near |= M1_BL if bl & m1 != ZERO else 0
+    return near & pairs
 
 
 @inlined
 def overlaps(
-    va, vb, vc, p0a, p0b, p0c, p1a, p1b, p1c, m0a, m0b, m0c, m1a, m1b, m1c, bla, blb, blc, pfa, pfb, pfc
-):
-    """Return the collision latches that objects set within the pixels v*. All masks are three words each."""
+    pairs,
+    va, vb, vc, p0a, p0b, p0c, p1a, p1b, p1c, m0a, m0b, m0c, m1a, m1b, m1c, bla, blb, blc, pfa, pfb, pfc,
+):  # fmt: skip
+    """Return which of `pairs` overlap within the pixels v*. All masks are three words each."""
     hits = 0
-    if (pfa | pfb | pfc) != ZERO:
+    if pairs & PAIRS_OF_PF:
         qa, qb, qc = pfa & va, pfb & vb, pfc & vc
         hits |= P0_PF if ((p0a & qa) | (p0b & qb) | (p0c & qc)) != ZERO else 0
         hits |= P1_PF if ((p1a & qa) | (p1b & qb) | (p1c & qc)) != ZERO else 0
         hits |= M0_PF if ((m0a & qa) | (m0b & qb) | (m0c & qc)) != ZERO else 0
         hits |= M1_PF if ((m1a & qa) | (m1b & qb) | (m1c & qc)) != ZERO else 0
         hits |= BL_PF if ((bla & qa) | (blb & qb) | (blc & qc)) != ZERO else 0
-    if (p0a | p0b | p0c) != ZERO:
+    if pairs & PAIRS_OF_P0:
         qa, qb, qc = p0a & va, p0b & vb, p0c & vc
         hits |= P0_P1 if ((p1a & qa) | (p1b & qb) | (p1c & qc)) != ZERO else 0
         hits |= M0_P0 if ((m0a & qa) | (m0b & qb) | (m0c & qc)) != ZERO else 0
         hits |= M1_P0 if ((m1a & qa) | (m1b & qb) | (m1c & qc)) != ZERO else 0
         hits |= P0_BL if ((bla & qa) | (blb & qb) | (blc & qc)) != ZERO else 0
-    if (p1a | p1b | p1c) != ZERO:
+    if pairs & (M0_P1 | M1_P1 | P1_BL):
         qa, qb, qc = p1a & va, p1b & vb, p1c & vc
         hits |= M0_P1 if ((m0a & qa) | (m0b & qb) | (m0c & qc)) != ZERO else 0
         hits |= M1_P1 if ((m1a & qa) | (m1b & qb) | (m1c & qc)) != ZERO else 0
         hits |= P1_BL if ((bla & qa) | (blb & qb) | (blc & qc)) != ZERO else 0
-    if (m0a | m0b | m0c) != ZERO:
+    if pairs & (M0_M1 | M0_BL | M1_BL):
         qa, qb, qc = m0a & va, m0b & vb, m0c & vc
         hits |= M0_M1 if ((m1a & qa) | (m1b & qb) | (m1c & qc)) != ZERO else 0
         hits |= M0_BL if ((bla & qa) | (blb & qb) | (blc & qc)) != ZERO else 0
-    if ((m1a & bla & va) | (m1b & blb & vb) | (m1c & blc & vc)) != ZERO:
-        hits |= M1_BL
-    return hits
+        hits |= M1_BL if ((m1a & bla & va) | (m1b & blb & vb) | (m1c & blc & vc)) != ZERO else 0
+    return hits & pairs

@@ -14,17 +14,15 @@ import numpy as np
 from .jit import inlined
 from .state import LOG_COUNT, LOG_OPEN, ROW_WORDS, WRITTEN
 from .tia_writes import (
+    AWAIT_LINE_END,
     COLUBK,
     COLUP0,
-    CTRLPF,
     ENABL,
     GRP0,
     GRP1,
     HMBL,
     HMCLR,
     HMP0,
-    NUSIZ0,
-    NUSIZ1,
     PF2,
     REFP0,
     RESMP1,
@@ -43,7 +41,7 @@ def _registers(first: int, last: int) -> int:
 
 # Sets of registers, bit n for register n. A write of the current value has no effect for those of COMPARED.
 # It may have one for NUSIZ0, NUSIZ1 and CTRLPF, depending on where the beam is (`telling_rewrites`).
-ALWAYS_NEWS = STROBES | 1 << NUSIZ0 | 1 << NUSIZ1 | 1 << CTRLPF
+ALWAYS_NEWS = STROBES | AWAIT_LINE_END
 COMPARED = 1 << VBLANK | (
     _registers(COLUP0, COLUBK) | _registers(REFP0, PF2) | _registers(GRP0, ENABL) | _registers(HMP0, RESMP1)
 )
@@ -122,7 +120,11 @@ def next_news(s, r, place, over, entry, following, telling, bound):
         searching = skips != 0 and place < over
     while not on_gpu() and place < over:
         entry = np.int64(s[place])
-        if not says_nothing_new(r, entry >> 8 & 0x3F, entry & 0xFF, telling):
+        register = entry >> 8 & 0x3F
+        # Of COMPARED, `is_news` kept hardly one that changes nothing. Other registers have no effect.
+        if (COMPARED | STROBES) >> register & 1:
+            break
+        if AWAIT_LINE_END >> register & 1 and not says_nothing_new(r, register, entry & 0xFF, telling):
             break
         place = np.uint32(place + np.uint32(1))
     return place, entry, following

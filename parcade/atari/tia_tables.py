@@ -16,6 +16,27 @@ QUADRUPLED = np.array(
 # Copies by NUSIZ bits 0-2: bit k is set if there is a copy 16 * k pixels to the right.
 COPIES = np.array([0b1, 0b11, 0b101, 0b111, 0b10001, 0b1, 0b10101, 0b1], np.int64)
 
+SWEPT_TWICE = 76  # positions up to this one may also meet copies that extend beyond the right edge
+
+
+def _strobe_relations() -> np.ndarray:
+    """What a strobe of RESPx meets: -1 the delay before a copy, +1 a copy being displayed, 0 neither.
+
+    By NUSIZ bits 0-2, whether the new position is at most `SWEPT_TWICE`, and new minus old position + 160.
+    """
+    table = np.zeros((8, 2, 320), np.int8)
+    for mode, copies in enumerate(COPIES.tolist()):
+        width = 16 if mode == 5 else 32 if mode == 7 else 8
+        for turn in (0, 1):
+            for difference in range(-160, 160):
+                for k in range(5):
+                    beyond = difference + 160 * turn - 16 * k
+                    if copies >> k & 1 and 0 <= beyond < 4 + width:
+                        table[mode, turn:, difference + 160] = -1 if beyond < 4 else 1
+    return table
+
+
+STROBE_RELATION = _strobe_relations()
 
 # Mask of pixels 0 .. x-1 of a scanline, in three words.
 PIXELS_BELOW = np.array(

@@ -43,7 +43,7 @@ from .state import (
     T_VDELP1,
 )
 from .tia_masks import DIRTY_BL, DIRTY_M0, DIRTY_M1, DIRTY_P0, DIRTY_P1, DIRTY_PF
-from .tia_tables import COPIES, HMOVE_MOTION, PLAYFIELD_DELAY, REVERSED, WRITE_DELAY
+from .tia_tables import HMOVE_MOTION, PLAYFIELD_DELAY, REVERSED, STROBE_RELATION, SWEPT_TWICE, WRITE_DELAY
 
 VSYNC, VBLANK, WSYNC, RSYNC = 0x00, 0x01, 0x02, 0x03
 NUSIZ0, NUSIZ1, COLUP0, COLUP1, COLUPF, COLUBK = 0x04, 0x05, 0x06, 0x07, 0x08, 0x09
@@ -61,34 +61,43 @@ UNCHECKED = 128  # objects that have been checked may set latches again
 SHOWN = 256  # an object may have become visible or invisible
 PLACED = 512  # an object may have moved
 TELLING = 1024  # the result of `telling_rewrites` has changed
+AWAITING = 2048  # the result of `awaited_line_end` has changed
 
 LINE_CLOCKS, BLANK_CLOCKS = 228, 68
 
 
 @inlined
-def _strobe_relation(new, old, nusiz):
-    """Return what RESPx hits: -1 the delay before a copy, +1 a copy being displayed, 0 neither."""
-    mode = nusiz & 7
-    width = 16 if mode == 5 else 32 if mode == 7 else 8
-    copies = COPIES[mode]
-    relation = 0
-    for turn in range(2):
-        sweep = new + 160 * turn
-        if sweep <= 236:
-            for k in range(5):
-                if copies >> k & 1:
-                    start = old + 16 * k
-                    if start <= sweep < start + 4:
-                        relation = -1
-                    if start + 4 <= sweep < start + 4 + width:
-                        relation = 1
-    return relation
+def lines_in(clocks):
+    """Return the number of complete lines in `clocks` >= 0. 32 bits divide in half the time of 64."""
+    return np.int64(np.uint32(clocks) // np.uint32(LINE_CLOCKS))
+
+
+@inlined
+def within_line(clocks):
+    """Return the clock within a line, `clocks` >= 0 after the start of one."""
+    return np.int64(np.uint32(clocks) % np.uint32(LINE_CLOCKS))
+
+
+@inlined
+def _strobe_relation(r, player, new):
+    """Return an entry of `STROBE_RELATION` for RESP0 or RESP1, which sets the position `new`."""
+    old = np.int64(r[np.uint32(T_POSP0 + player)])
+    mode = np.int64(r[np.uint32(T_NUSIZ0 + player)]) & 7
+    return np.int64(
+        STROBE_RELATION[np.uint32(mode), np.uint32(new <= SWEPT_TWICE), np.uint32(new - old + 160)]
+    )
+
+
+@inlined
+def _player_strobe_position(hpos):
+    """Return the position that RESP0 or RESP1 sets at a clock of the line."""
+    return 3 if hpos < 68 else _wrapped(hpos - 68 + 5)
 
 
 @inlined
 def _ball_strobe_position(reg, hpos, since_hmove):
     """Return the position that RESM0, RESM1 or RESBL sets, including special cases after an HMOVE."""
-    position = 2 if hpos < 68 else (hpos - 68 + 4) % 160
+    position = 2 if hpos < 68 else _wrapped(hpos - 68 + 4)
     if reg == RESM0:
         if since_hmove == 60 and hpos == 69:
             position = 8
@@ -104,6 +113,13 @@ def _ball_strobe_position(reg, hpos, since_hmove):
     elif since_hmove == 18 and hpos == 27:
         position = 5
     return position
+
+
+@inlined
+def _wrapped(position):
+    if position < 0:
+        return position + 160
+    return position - 160 if position >= 160 else position
 
 
 # --- storage of registers -----------------------------------------------------------------------------------
@@ -186,9 +202,15 @@ def telling_rewrites(r):
     telling = STROBES
     telling |= 1 << GRP0 if r[T_DELAYED_GRP1] != r[T_GRP1] else 0
     telling |= 1 << GRP1 if (r[T_DELAYED_GRP0] != r[T_GRP0]) | (r[T_DELAYED_ENABL] != r[T_ENABL]) else 0
-    telling |= 1 << NUSIZ0 if r[T_SKIP0] | r[T_M0_SHAPE] != 0 else 0
-    telling |= 1 << NUSIZ1 if r[T_SKIP1] != 0 else 0
-    return telling | (1 << CTRLPF if r[T_MIRRORED] != r[T_CTRLPF] & 1 else 0)
+    return telling | awaited_line_end(r)
+
+
+@inlined
+def awaited_line_end(r):
+    """Return the registers whose last write takes effect, or ends one, at the end of the line."""
+    awaited = 1 << NUSIZ0 if r[T_SKIP0] | r[T_M0_SHAPE] != 0 else 0
+    awaited |= 1 << NUSIZ1 if r[T_SKIP1] != 0 else 0
+    return awaited | (1 << CTRLPF if r[T_MIRRORED] != r[T_CTRLPF] & 1 else 0)
 
 
 @inlined
@@ -212,7 +234,7 @@ def store(r, reg, value):
 
 @inlined
 def is_effective(r, reg, value, clock):
-    """Return whether a write that is not plain, and changes something, has a visible effect.
+    """Return whether a write that is not plain has a visible effect.
 
     If it has none, this function applies the write.
     """
@@ -256,6 +278,8 @@ def is_effective(r, reg, value, clock):
             return True
         r[np.uint32(T_HMP0 + reg - HMP0)] = nibble
         return False
+    if reg == RESMP0 or reg == RESMP1:
+        return (r[np.uint32(T_RESMP0 + reg - RESMP0)] ^ value) & 2 != 0
     if reg == HMCLR:
         for i in range(5):
             r[np.uint32(T_HMP0 + i)] = 0
@@ -264,15 +288,8 @@ def is_effective(r, reg, value, clock):
 
 
 @inlined
-def _wrapped(position):
-    if position < 0:
-        return position + 160
-    return position - 160 if position >= 160 else position
-
-
-@inlined
-def apply(r, reg, value, clock, hpos, comb_allowed):
-    """Apply an effective write that is not plain; return its effects."""
+def apply(r, reg, value, clock, beam, comb_allowed):
+    """Apply an effective write that is not plain, `beam` clocks into the frame; return its effects."""
     if reg == GRP0:
         r[T_GRP0] = value
         r[T_DELAYED_GRP1] = r[T_GRP1]
@@ -286,7 +303,7 @@ def apply(r, reg, value, clock, hpos, comb_allowed):
             | (DIRTY_P0 if r[T_VDELP0] != 0 else 0) | (DIRTY_BL if r[T_VDELBL] != 0 else 0)
         )  # fmt: skip
     if reg == HMOVE:
-        return _move(r, clock, hpos, comb_allowed)
+        return _move(r, clock, within_line(beam), comb_allowed)
     if reg == VBLANK:
         r[T_VBLANK] = value
         return DIRTY_COLOUR | UNCHECKED
@@ -294,31 +311,30 @@ def apply(r, reg, value, clock, hpos, comb_allowed):
         r[T_NUSIZ0] = value
         r[T_SKIP0] = 0
         r[T_M0_SHAPE] = 0
-        return DIRTY_P0 | DIRTY_M0 | TELLING | PLACED
+        return DIRTY_P0 | DIRTY_M0 | TELLING | AWAITING | PLACED
     if reg == NUSIZ1:
         r[T_NUSIZ1] = value
         r[T_SKIP1] = 0
-        return DIRTY_P1 | DIRTY_M1 | TELLING | PLACED
+        return DIRTY_P1 | DIRTY_M1 | TELLING | AWAITING | PLACED
     if reg == CTRLPF:
         r[T_CTRLPF] = value
-        if hpos < 147:
+        if within_line(beam) < 147:
             r[T_MIRRORED] = value & 1
-        return DIRTY_BL | DIRTY_PF | DIRTY_COLOUR | TELLING | PLACED
+        return DIRTY_BL | DIRTY_PF | DIRTY_COLOUR | TELLING | AWAITING | PLACED
     if reg == RESP0 or reg == RESP1:
         player = reg - RESP0
-        new = 3 if hpos < 68 else (hpos - 68 + 5) % 160
-        old = np.int64(r[np.uint32(T_POSP0 + player)])
-        relation = _strobe_relation(new, old, np.int64(r[np.uint32(T_NUSIZ0 + player)]))
+        new = _player_strobe_position(within_line(beam))
+        relation = _strobe_relation(r, player, new)
         r[np.uint32(T_POSP0 + player)] = new
         r[np.uint32(T_SKIP0 + player)] = 0 if relation < 0 else 1
-        return DIRTY_P0 << player | TELLING | PLACED
+        return DIRTY_P0 << player | TELLING | AWAITING | PLACED
     if reg <= RESBL:
         r[np.uint32(T_POSM0 + reg - RESM0)] = _ball_strobe_position(
-            reg, hpos, clock - np.int64(r[T_LAST_HMOVE])
+            reg, within_line(beam), clock - np.int64(r[T_LAST_HMOVE])
         )
         if reg == RESM0:
             r[T_M0_SHAPE] = 0
-        return DIRTY_M0 << (reg - RESM0) | TELLING | PLACED
+        return DIRTY_M0 << (reg - RESM0) | TELLING | AWAITING | PLACED
     if reg == ENABL:
         r[T_ENABL] = value >> 1 & 1
         return DIRTY_BL | SHOWN | TELLING
@@ -336,7 +352,7 @@ def apply(r, reg, value, clock, hpos, comb_allowed):
             r[np.uint32(T_POSM0 + player)] = _wrapped(np.int64(r[np.uint32(T_POSP0 + player)]) + middle)
             if player == 0:
                 r[T_M0_SHAPE] = 0
-        return DIRTY_M0 << player | SHOWN | TELLING | PLACED
+        return DIRTY_M0 << player | SHOWN | TELLING | AWAITING | PLACED
     if reg == CXCLR:
         r[T_COLLISIONS] = 0
         return UNCHECKED
@@ -355,7 +371,7 @@ def _move(r, clock, hpos, comb_allowed):
         | (DIRTY_M0 if r[T_M0_SHAPE] != 0 else 0)
     )
     if changes != 0:
-        changes |= TELLING
+        changes |= TELLING | AWAITING
         r[T_SKIP0] = 0
         r[T_SKIP1] = 0
         r[T_M0_SHAPE] = 0
@@ -375,16 +391,13 @@ def _move(r, clock, hpos, comb_allowed):
 
 
 @inlined
-def draw_target(r, reg, clock, hpos):
-    """Return the clock up to which the frame is drawn before a write takes effect."""
-    delay = WRITE_DELAY[reg]
+def draw_target(r, reg, clock, beam):
+    """Return the clock up to which the frame is drawn before a write, `beam` clocks into it, takes effect."""
+    delay = WRITE_DELAY[np.uint32(reg)]
     if delay < 0:
-        delay = PLAYFIELD_DELAY[(hpos // 3) & 3]
+        delay = PLAYFIELD_DELAY[np.uint32((within_line(beam) // 3) & 3)]
     elif reg == RESP0 or reg == RESP1:
-        player = reg - RESP0
-        new = 3 if hpos < 68 else (hpos - 68 + 5) % 160
-        old = np.int64(r[np.uint32(T_POSP0 + player)])
-        if _strobe_relation(new, old, np.int64(r[np.uint32(T_NUSIZ0 + player)])) > 0:
+        if _strobe_relation(r, reg - RESP0, _player_strobe_position(within_line(beam))) > 0:
             delay = np.int64(11)
     return clock + delay
 

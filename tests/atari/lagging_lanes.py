@@ -15,7 +15,7 @@ from parcade.atari import tia, tia_drawing, tia_log
 
 warnings.simplefilter("ignore")  # NumPy's scalars overflow where compiled integers wrap around
 np.seterr(all="ignore")
-SINGLE = tia.least_of, tia_log.on_gpu
+SINGLE = tia.least_of, tia.on_gpu
 LAGS = (0, 0, 30, 76, 200, 900)  # cycles
 waits = 0
 
@@ -30,13 +30,14 @@ def lag(seed: int) -> None:
         waits += behind >= tia.LINE_CYCLES
         return np.int64(max(0, time - behind))
 
-    tia.least_of, tia_log.on_gpu, tia_drawing.on_gpu = least_of, lambda: True, lambda: True
+    tia.least_of, tia.on_gpu = least_of, lambda: True
+    tia_drawing.on_gpu = tia_log.on_gpu = tia.on_gpu
 
 
 def be_alone() -> None:
     """Let the lane be a CPU's."""
-    tia.least_of, tia_log.on_gpu = SINGLE
-    tia_drawing.on_gpu = tia_log.on_gpu
+    tia.least_of, tia.on_gpu = SINGLE
+    tia_drawing.on_gpu = tia_log.on_gpu = tia.on_gpu
 
 
 def differences(seed: int) -> list[str]:

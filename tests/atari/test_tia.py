@@ -130,17 +130,17 @@ def test_latches_are_set_again_after_cxclr_though_nothing_has_changed():
 
 def test_pairs_whose_pixels_overlap_are_near():
     @numba.njit
-    def near_and_overlapping(r):
+    def near_and_overlapping(r, pairs):
         everywhere = np.uint64(2**64 - 1)
         p0, p1 = tia_masks.mask_of_player0(r), tia_masks.mask_of_player1(r)
         m0, m1 = tia_masks.mask_of_missile0(r), tia_masks.mask_of_missile1(r)
         bl, pf = tia_masks.mask_of_ball(r), tia_masks.mask_of_playfield(r)
         hits = tia_collisions.overlaps(
-            everywhere, everywhere, everywhere, p0[0], p0[1], p0[2], p1[0], p1[1], p1[2], m0[0], m0[1], m0[2],
-            m1[0], m1[1], m1[2],
+            pairs, everywhere, everywhere, everywhere,
+            p0[0], p0[1], p0[2], p1[0], p1[1], p1[2], m0[0], m0[1], m0[2], m1[0], m1[1], m1[2],
             bl[0], bl[1], bl[2], pf[0], pf[1], pf[2],
         )  # fmt: skip
-        return tia_collisions.near_pairs(r), hits
+        return tia_collisions.near_pairs(r, pairs), hits
 
     random = np.random.default_rng(0)
     s, _ = console()
@@ -148,8 +148,10 @@ def test_pairs_whose_pixels_overlap_are_near():
     some_far = seen = 0
     for _ in range(3000):
         randomize(s, random)
-        near, hits = near_and_overlapping(r)
+        near, hits = near_and_overlapping(r, tia_collisions.ALL_PAIRS)
         assert hits & ~near == 0, r
+        some = int(random.integers(0, tia_collisions.ALL_PAIRS + 1))
+        assert near_and_overlapping(r, some) == (near & some, hits & some), (r, some)
         some_far += near != tia_collisions.ALL_PAIRS
         seen |= hits
     assert seen == tia_collisions.ALL_PAIRS
