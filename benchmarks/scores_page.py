@@ -23,7 +23,7 @@ INTRODUCTION = (
     "--report-only` from the stored results. A score is the mean over the seeds of the table's protocol. "
     f'"{NOT_RUN}" stands where no complete training exists; the result of a shorter one follows in '
     "parentheses and counts nowhere. Times are means per seed; - is unknown. Steps are decisions of four "
-    "frames."
+    "frames. Below each table are the commands of all its cells."
 )
 
 
@@ -72,17 +72,6 @@ class Row:
         run = f"{len(self.complete)} of {len(self.plan.seeds)}"
         return f"{run} ({', '.join(map(str, self.complete))})" if self.complete else run
 
-    def commands(self) -> list[str]:
-        """The command of every seed's training that is stored, and that of the first that is missing."""
-        missing = [seed for seed in self.plan.seeds if seed not in self.complete]
-        lines = [f"{record.command}  # run" for record in self.complete.values()]
-        if missing:
-            others = f"  # {NOT_RUN}" + (
-                f"; then seeds {', '.join(map(str, missing[1:]))}" if missing[1:] else ""
-            )
-            lines.append(command_of(self.plan, Cell(self.game, missing[0])) + others)
-        return lines
-
     def provenance(self) -> list[str]:
         """Steps, wall clock, CPU time, commit and machine."""
         runs = list(self.complete.values())
@@ -119,7 +108,19 @@ def section_blocks(section: Section, records: list[Record]) -> list[Block]:
     ]
     if section.aggregates:
         blocks += aggregates_of(rows)
-    return [*blocks, Text("\n".join(f"    {line}" for row in rows for line in row.commands()))]
+    return [*blocks, *commands_of(section.plans)]
+
+
+def commands_of(plans: tuple[Plan, ...]) -> list[Block]:
+    """Return the command of each plan's trainings, with what stands for GAME and for SEED in it."""
+    blocks: list[Block] = []
+    for plan in plans:
+        command = command_of(plan, plan.cells[0]).split()
+        command[command.index("train") + 1] = "GAME"
+        command[command.index("--seed") + 1] = "SEED"
+        games, seeds = ", ".join(plan.games), ", ".join(map(str, plan.seeds))
+        blocks += [Text(f"GAME: {games}. SEED: {seeds}."), Text(f"    {' '.join(command)}")]
+    return blocks
 
 
 def goal_text(goal: float, mean: float | None) -> str:

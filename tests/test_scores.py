@@ -63,7 +63,8 @@ def test_the_trainings_of_all_sections_run_once_each_in_the_stated_order():
     assert set(listed) == planned
     games = [re.search(r"train (\w+)", command)[1] for _, command in listed]
     assert games[:5] == ["breakout", "qbert", "beam_rider", "space_invaders", "pong"]
-    assert all("impala" in command for _, command in listed[5:9])
+    assert all("--algorithm pqn" in command for _, command in listed[5:9])
+    assert all("--algorithm impala" in command for _, command in listed[9:13])
     assert [cell.game for _, cell in scores.ordered(["sticky"])] == games[:5]
 
 
@@ -112,15 +113,15 @@ def test_a_shorter_training_is_shown_as_such_and_counts_nowhere():
     assert row.mean is None and row.score() == "not run (100.0 at 2.00 million steps)"
 
 
-def test_a_cell_that_was_not_run_says_so_and_has_its_command():
+def test_a_cell_that_was_not_run_says_so_and_the_command_of_its_plan_gives_its_own():
     row = scores_page.Row(scores_plan.BEST, "breakout", [result(scores_plan.BEST, BREAKOUT)])
     assert row.score() == "100.0" and row.seeds() == "1 of 5 (11)"
-    assert row.commands()[1].startswith(command_of(scores_plan.BEST, Cell("breakout", 12)))
-    assert row.commands()[1].endswith("# not run; then seeds 13, 14, 15")
     empty = scores_page.Row(scores_plan.BEST, "breakout", [])
-    assert empty.score() == "not run" and empty.commands()[0].startswith(
-        command_of(scores_plan.BEST, BREAKOUT)
-    )
+    assert empty.score() == "not run" and empty.seeds() == "0 of 5"
+    names, command = (block.text for block in scores_page.commands_of((scores_plan.BEST,)))
+    assert names == "GAME: breakout, qbert, beam_rider, space_invaders. SEED: 11, 12, 13, 14, 15."
+    own = command.strip().replace("GAME", "breakout").replace("SEED", "12")
+    assert own == command_of(scores_plan.BEST, Cell("breakout", 12))
 
 
 def test_atari_5_has_an_interval_once_every_game_has_three_seeds():
