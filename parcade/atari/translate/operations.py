@@ -1,4 +1,4 @@
-"""What instructions do with registers and flags, as `cpu6507.py` does it."""
+"""What instructions do with registers and flags, as the interpreter's `operations.py` does it."""
 
 from ..state import CPU_I
 from . import decimal_mode

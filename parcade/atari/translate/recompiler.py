@@ -1,20 +1,11 @@
 """Translate the 6507 code of a ROM to LLVM assembly, one function per ROM.
 
-`cpu6507.py` defines the instructions. This module translates the common ones with all constants filled in:
-operands, branch targets, the device that an address selects. The translation keeps the 6507 registers in
-local variables. Instructions run completely or not at all: if a check fails (an access with side effects, a
-full log) or an instruction has no translation, the function returns before the instruction and `cpu6507.step`
-runs it. The translation may therefore be incomplete, but it must not differ; tests compare it with the
-interpreter.
-
-The function ``i32 run(s, memory, rom, limit, status, group)`` returns n << 2 | status, where n is the number
-of instructions done, at most `limit`. Status INTERPRET: the interpreter must run the next instruction. Status
-LATCH: the next instruction reads a collision latch; the read is logged, the TIA must catch up, and a call
-with this status continues. `group` is used only by the GPU code (`lanes.py`).
-
-`rom_image.py` finds the code, and each module adds to the one before it: `assembly.py` (LLVM assembly),
-`dpc_accesses.py` and `accesses.py` (memory), `idle_loops.py`, `flow.py` (from one instruction to the next),
-`operations.py` (registers and flags), `stack.py` (jumps and the stack), and here, the whole function.
+`cpu6507.py` and `operations.py` define the instructions. This module translates the common ones with all
+constants filled in: operands, branch targets, the device that an address selects. The translation keeps the
+6507 registers in local variables. Instructions run completely or not at all: if a check fails (an access with
+side effects, a full log) or an instruction has no translation, the function returns before the instruction
+and `cpu6507.step` runs it. The translation may therefore be incomplete, but it must not differ; tests compare
+it with the interpreter.
 """
 
 import numpy as np
