@@ -8,8 +8,8 @@
 | bit 12 = 0, bit 7 = 1, bit 9 = 1 | RIOT ports and timer                                 |
 
 The TIA drives only some bits of a read; the other bits keep their value from the last byte on the bus.
-TIA accesses are logged for `tia.run`. This module acts only on effects that the 6507 can observe immediately:
-WSYNC, VSYNC and the length of a frame, the paddle capacitors, and reads of collision latches.
+TIA accesses are logged for `tia_replay.py`. This module acts only on effects that the 6507 can observe
+immediately: WSYNC, VSYNC and the length of a frame, the paddle capacitors, and reads of collision latches.
 """
 
 import numpy as np

@@ -22,7 +22,7 @@ from .state import (
     T_POSP1,
     T_VBLANK,
 )
-from .tia_masks import ONE, ZERO
+from .tia_masks import ONE, ZERO, common, meet
 from .tia_tables import COPIES, REVERSED
 
 # Collision latches, in the order of the read addresses CXM0P .. CXPPMM, bit 7 first.
@@ -156,33 +156,31 @@ def near_pairs(r, pairs):
 
 
 @inlined
-def overlaps(
-    pairs,
-    va, vb, vc, p0a, p0b, p0c, p1a, p1b, p1c, m0a, m0b, m0c, m1a, m1b, m1c, bla, blb, blc, pfa, pfb, pfc,
-):  # fmt: skip
-    """Return which of `pairs` overlap within the pixels v*. All masks are three words each."""
+def overlaps(pairs, seen, masks):
+    """Return which of `pairs` overlap within the pixels `seen`."""
+    p0, p1, m0, m1, bl, pf = masks
     hits = 0
     if pairs & PAIRS_OF_PF:
-        qa, qb, qc = pfa & va, pfb & vb, pfc & vc
-        hits |= P0_PF if ((p0a & qa) | (p0b & qb) | (p0c & qc)) != ZERO else 0
-        hits |= P1_PF if ((p1a & qa) | (p1b & qb) | (p1c & qc)) != ZERO else 0
-        hits |= M0_PF if ((m0a & qa) | (m0b & qb) | (m0c & qc)) != ZERO else 0
-        hits |= M1_PF if ((m1a & qa) | (m1b & qb) | (m1c & qc)) != ZERO else 0
-        hits |= BL_PF if ((bla & qa) | (blb & qb) | (blc & qc)) != ZERO else 0
+        shown = common(pf, seen)
+        hits |= P0_PF if meet(p0, shown) else 0
+        hits |= P1_PF if meet(p1, shown) else 0
+        hits |= M0_PF if meet(m0, shown) else 0
+        hits |= M1_PF if meet(m1, shown) else 0
+        hits |= BL_PF if meet(bl, shown) else 0
     if pairs & PAIRS_OF_P0:
-        qa, qb, qc = p0a & va, p0b & vb, p0c & vc
-        hits |= P0_P1 if ((p1a & qa) | (p1b & qb) | (p1c & qc)) != ZERO else 0
-        hits |= M0_P0 if ((m0a & qa) | (m0b & qb) | (m0c & qc)) != ZERO else 0
-        hits |= M1_P0 if ((m1a & qa) | (m1b & qb) | (m1c & qc)) != ZERO else 0
-        hits |= P0_BL if ((bla & qa) | (blb & qb) | (blc & qc)) != ZERO else 0
+        shown = common(p0, seen)
+        hits |= P0_P1 if meet(p1, shown) else 0
+        hits |= M0_P0 if meet(m0, shown) else 0
+        hits |= M1_P0 if meet(m1, shown) else 0
+        hits |= P0_BL if meet(bl, shown) else 0
     if pairs & (M0_P1 | M1_P1 | P1_BL):
-        qa, qb, qc = p1a & va, p1b & vb, p1c & vc
-        hits |= M0_P1 if ((m0a & qa) | (m0b & qb) | (m0c & qc)) != ZERO else 0
-        hits |= M1_P1 if ((m1a & qa) | (m1b & qb) | (m1c & qc)) != ZERO else 0
-        hits |= P1_BL if ((bla & qa) | (blb & qb) | (blc & qc)) != ZERO else 0
+        shown = common(p1, seen)
+        hits |= M0_P1 if meet(m0, shown) else 0
+        hits |= M1_P1 if meet(m1, shown) else 0
+        hits |= P1_BL if meet(bl, shown) else 0
     if pairs & (M0_M1 | M0_BL | M1_BL):
-        qa, qb, qc = m0a & va, m0b & vb, m0c & vc
-        hits |= M0_M1 if ((m1a & qa) | (m1b & qb) | (m1c & qc)) != ZERO else 0
-        hits |= M0_BL if ((bla & qa) | (blb & qb) | (blc & qc)) != ZERO else 0
-        hits |= M1_BL if ((m1a & bla & va) | (m1b & blb & vb) | (m1c & blc & vc)) != ZERO else 0
+        shown = common(m0, seen)
+        hits |= M0_M1 if meet(m1, shown) else 0
+        hits |= M0_BL if meet(bl, shown) else 0
+        hits |= M1_BL if meet(m1, common(bl, seen)) else 0
     return hits & pairs

@@ -111,12 +111,16 @@ def _score_colours(r):
 
 
 @inlined
-def draw_span(r, screen, at, x0, x1, aa, ab, ac, ba, bb, bc, fa, fb, fc, la, lb, lc):
+def draw_span(r, screen, at, x0, x1, first_pair, second_pair, playfield, ball):
     """Draw pixels x0 .. x1-1 of the line at word `at`: the background and the objects over it.
 
-    Masks of three words each: a* player and missile 0, b* player and missile 1, f* playfield, l* ball.
+    A pair is a player with its missile. All masks have three words, named by their number here.
     """
     stand_alone_on_gpu()
+    a0, a1, a2 = first_pair
+    b0, b1, b2 = second_pair
+    f0, f1, f2 = playfield
+    l0, l1, l2 = ball
     score = _score_colours(r)
     background = np.uint64(r[T_COLUBK]) * EVERY_BYTE
     colour_f = np.uint64(r[T_COLUPF]) * EVERY_BYTE
@@ -124,32 +128,32 @@ def draw_span(r, screen, at, x0, x1, aa, ab, ac, ba, bb, bc, fa, fb, fc, la, lb,
     colour_b = np.uint64(r[T_COLUP1]) * EVERY_BYTE
     left, right = colour_f, colour_f
     if r[T_CTRLPF] & 4:
-        aa, ab, ac = aa & ~(fa | la), ab & ~(fb | lb), ac & ~(fc | lc)
-        ba, bb, bc = ba & ~(fa | la), bb & ~(fb | lb), bc & ~(fc | lc)
+        a0, a1, a2 = a0 & ~(f0 | l0), a1 & ~(f1 | l1), a2 & ~(f2 | l2)
+        b0, b1, b2 = b0 & ~(f0 | l0), b1 & ~(f1 | l1), b2 & ~(f2 | l2)
     elif score:
         # Quirk: in the left half, player 1 and missile 1 do not cover playfield pixels.
-        ba &= ~fa
-        bb &= ~(fb & LEFT_OF_MIDDLE)
-    ba, bb, bc = ba & ~aa, bb & ~ab, bc & ~ac
-    fa, fb, fc = fa & ~(aa | ba), fb & ~(ab | bb), fc & ~(ac | bc)
-    la, lb, lc = la & ~(aa | ba | fa), lb & ~(ab | bb | fb), lc & ~(ac | bc | fc)
+        b0 &= ~f0
+        b1 &= ~(f1 & LEFT_OF_MIDDLE)
+    b0, b1, b2 = b0 & ~a0, b1 & ~a1, b2 & ~a2
+    f0, f1, f2 = f0 & ~(a0 | b0), f1 & ~(a1 | b1), f2 & ~(a2 | b2)
+    l0, l1, l2 = l0 & ~(a0 | b0 | f0), l1 & ~(a1 | b1 | f1), l2 & ~(a2 | b2 | f2)
     if score:
         left, right = colour_a, colour_b
     else:
-        fa, fb, fc = fa | la, fb | lb, fc | lc
+        f0, f1, f2 = f0 | l0, f1 | l1, f2 | l2
     for part in range(x0 >> 6, ((x1 - 1) >> 6) + 1):
         inside = PIXELS_BELOW[np.uint32(x1), np.uint32(part)] & ~PIXELS_BELOW[np.uint32(x0), np.uint32(part)]
-        first, a, b, field, ball = 0, aa, ba, fa, la
+        first, a, b, field, ball = 0, a0, b0, f0, l0
         if part == 1:
-            first, a, b, field, ball = 8, ab, bb, fb, lb
+            first, a, b, field, ball = 8, a1, b1, f1, l1
         elif part == 2:  # the last 64 pixels of the line; only their second half is inside
             inside <<= HALF
             first = 12
             a, b, field, ball = (
-                ac << HALF | ab >> HALF,
-                bc << HALF | bb >> HALF,
-                fc << HALF | fb >> HALF,
-                lc << HALF | lb >> HALF,
+                a2 << HALF | a1 >> HALF,
+                b2 << HALF | b1 >> HALF,
+                f2 << HALF | f1 >> HALF,
+                l2 << HALF | l1 >> HALF,
             )
         _mix(
             screen, at + first, inside, a, b, field,

@@ -33,13 +33,42 @@ from .state import (
     T_VDELP0,
     T_VDELP1,
 )
-from .tia_tables import COPIES, DOUBLED, QUADRUPLED, REVERSED
+from .tia_tables import COPIES, DOUBLED, PIXELS_BELOW, QUADRUPLED, REVERSED
 
 # Bits of sets of objects, named after their first use: the objects whose masks must be recomputed.
 DIRTY_P0, DIRTY_P1, DIRTY_M0, DIRTY_M1, DIRTY_BL, DIRTY_PF = 1, 2, 4, 8, 16, 32
 
 ZERO = np.uint64(0)
 ONE = np.uint64(1)
+
+
+@inlined
+def union(a, b):
+    """Return the pixels of either mask."""
+    return a[0] | b[0], a[1] | b[1], a[2] | b[2]
+
+
+@inlined
+def common(a, b):
+    """Return the pixels of both masks."""
+    return a[0] & b[0], a[1] & b[1], a[2] & b[2]
+
+
+@inlined
+def meet(a, b):
+    """Return whether two masks have a pixel in common."""
+    return (a[0] & b[0]) | (a[1] & b[1]) | (a[2] & b[2]) != ZERO
+
+
+@inlined
+def pixels_between(x0, x1):
+    """Return pixels x0 .. x1-1."""
+    left, right = np.uint32(x0), np.uint32(x1)
+    return (
+        PIXELS_BELOW[right, 0] & ~PIXELS_BELOW[left, 0],
+        PIXELS_BELOW[right, 1] & ~PIXELS_BELOW[left, 1],
+        PIXELS_BELOW[right, 2] & ~PIXELS_BELOW[left, 2],
+    )
 
 
 @inlined

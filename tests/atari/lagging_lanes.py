@@ -11,11 +11,11 @@ import warnings
 import numpy as np
 from test_tia import console, play, random_log, randomize
 
-from parcade.atari import tia, tia_drawing, tia_log
+from parcade.atari import tia_drawing, tia_log, tia_replay
 
 warnings.simplefilter("ignore")  # NumPy's scalars overflow where compiled integers wrap around
 np.seterr(all="ignore")
-SINGLE = tia.least_of, tia.on_gpu
+SINGLE = tia_replay.least_of, tia_replay.on_gpu
 LAGS = (0, 0, 30, 76, 200, 900)  # cycles
 waits = 0
 
@@ -27,17 +27,17 @@ def lag(seed: int) -> None:
     def least_of(_group, time):
         global waits
         behind = draw.choice(LAGS) if time < tia_log.END_OF_LOG else draw.choice((0, tia_log.END_OF_LOG // 2))
-        waits += behind >= tia.LINE_CYCLES
+        waits += behind >= tia_replay.LINE_CYCLES
         return np.int64(max(0, time - behind))
 
-    tia.least_of, tia.on_gpu = least_of, lambda: True
-    tia_drawing.on_gpu = tia_log.on_gpu = tia.on_gpu
+    tia_replay.least_of, tia_replay.on_gpu = least_of, lambda: True
+    tia_drawing.on_gpu = tia_log.on_gpu = tia_replay.on_gpu
 
 
 def be_alone() -> None:
     """Let the lane be a CPU's."""
-    tia.least_of, tia.on_gpu = SINGLE
-    tia_drawing.on_gpu = tia_log.on_gpu = tia.on_gpu
+    tia_replay.least_of, tia_replay.on_gpu = SINGLE
+    tia_drawing.on_gpu = tia_log.on_gpu = tia_replay.on_gpu
 
 
 def differences(seed: int) -> list[str]:

@@ -116,7 +116,7 @@ def test_a_worker_ends_with_its_parent():
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as worker:
-        worker.stdin.write("parcade.atari.tia.run\n")  # seconds of work
+        worker.stdin.write("parcade.atari.tia_replay.replay\n")  # seconds of work
         worker.stdin.close()
         assert worker.wait(60) == 0 and worker.stdout.read() == ""
 

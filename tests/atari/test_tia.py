@@ -135,11 +135,8 @@ def test_pairs_whose_pixels_overlap_are_near():
         p0, p1 = tia_masks.mask_of_player0(r), tia_masks.mask_of_player1(r)
         m0, m1 = tia_masks.mask_of_missile0(r), tia_masks.mask_of_missile1(r)
         bl, pf = tia_masks.mask_of_ball(r), tia_masks.mask_of_playfield(r)
-        hits = tia_collisions.overlaps(
-            pairs, everywhere, everywhere, everywhere,
-            p0[0], p0[1], p0[2], p1[0], p1[1], p1[2], m0[0], m0[1], m0[2], m1[0], m1[1], m1[2],
-            bl[0], bl[1], bl[2], pf[0], pf[1], pf[2],
-        )  # fmt: skip
+        masks = (p0, p1, m0, m1, bl, pf)
+        hits = tia_collisions.overlaps(pairs, (everywhere, everywhere, everywhere), masks)
         return tia_collisions.near_pairs(r, pairs), hits
 
     random = np.random.default_rng(0)

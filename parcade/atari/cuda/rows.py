@@ -7,7 +7,7 @@ LASTING_WORDS words of the row persist: word i of console e is ``registers[i, e]
 
 import numpy as np
 
-from .. import tia, tia_log
+from .. import tia, tia_log, tia_replay
 from ..jit import inlined, kernel, stand_alone
 from ..state import (
     DIFFICULTY,
@@ -39,7 +39,7 @@ def settle(s, screen):
         t, log = TIA_SNAPSHOTS + slot * TIA_WORDS, LOGS + slot * LOG_CAPACITY
         count = np.int64(s[SLOT_COUNT + slot])
         target = tia.last_access_target(s, t, log, count, np.int64(0))
-        tia.run(
+        tia_replay.replay(
             s, screen, t, log, np.int64(0), count, np.int64(0), target, s[ROM_HMOVE_BLANKS] != 0, False, True
         )
         s[SLOT_DRAWN + slot] = tia.DRAWN
