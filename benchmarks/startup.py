@@ -121,6 +121,8 @@ def cold_and_warm(runs: int) -> dict[str, list[dict]]:
                 "NUMBA_CACHE_DIR": str(folder / "numba"),
                 "PYTHONPYCACHEPREFIX": str(folder / "bytecode"),
             }
+            # Without bytecode on disk, every start would compile thousands of modules.
+            environment.pop("PYTHONDONTWRITEBYTECODE", None)
             _compile_bytecode(environment)
             found["cold"].append(start(folder, environment))
             found["warm"].append(start(folder, environment))

@@ -114,7 +114,7 @@ class Played:
         if hasattr(consoles, "_split"):
             consoles._split = timed(consoles._split)
         else:
-            consoles._pool.work = consoles._pool.work._replace(lead=timed(consoles._pool.work.lead))
+            consoles._pool.work = timed(consoles._pool.work)
         for _ in range(steps):
             actions = self._actions()
             started = time.perf_counter_ns()
@@ -148,7 +148,7 @@ class Played:
         return found
 
     def costs(self, steps: int) -> dict[str, Any]:
-        """CPU-microseconds of every environment in each step, and its rank (`rounds.prepare_round`)."""
+        """CPU-microseconds of every environment in each step, and its rank (`rounds.work`)."""
         from parcade.atari import rounds, thread_pool
 
         consoles, n = self.env._consoles, self.env.num_envs
@@ -167,14 +167,14 @@ class Played:
             for e in range(n):
                 control[part + thread_pool.NEXT], control[part + thread_pool.LAST] = e, e + 1
                 started = time.thread_time_ns()
-                pool.work.play(control, 0, *arguments)
+                pool.work(thread_pool.PLAY, control, 0, *arguments)
                 spent[e] = (time.thread_time_ns() - started) / 1e3
             found.append(spent)
             ended.append((outcome.terminated | outcome.truncated).tolist())
         control[part + thread_pool.NEXT] = control[part + thread_pool.LAST] = 0
         started = time.thread_time_ns()
         for _ in range(1000):
-            pool.work.play(control, 0, *arguments)
+            pool.work(thread_pool.PLAY, control, 0, *arguments)
         call = (time.thread_time_ns() - started) / 1e6
         return {
             "microseconds": [[max(0.0, cost - call) for cost in row] for row in found],

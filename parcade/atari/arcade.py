@@ -113,13 +113,10 @@ class Arcade:
         both[:, 0] = actions
         if actions_b is not None:
             both[:, 1] = actions_b
-        if both.min() < 0 or both.max() > 17:
-            raise ValueError(f"actions from {both.min()} to {both.max()}; expected 0 to 17")
         self._code.check()
         rewards = np.zeros(self.num_consoles, np.int32)
-        engine_cpu.act_many(
-            0, self.num_consoles, *self._rows(), self.machine.rom, self.machine.program, both, rewards
-        )
+        if not engine_cpu.act_many(*self._rows(), self.machine.rom, self.machine.program, both, rewards):
+            raise ValueError(f"actions from {both.min()} to {both.max()}; expected 0 to 17")
         return rewards
 
     def press(self, *, select: bool | np.ndarray = False, reset: bool | np.ndarray = False) -> None:

@@ -17,7 +17,7 @@ import queue
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import llvmlite.binding as llvm
 from numba.core import codegen, compiler, cpu, funcdesc, sigutils, typed_passes, typing, untyped_passes
@@ -63,10 +63,20 @@ def _read(names: queue.SimpleQueue) -> None:
 # --- patches of Numba ---------------------------------------------------------------------------------------
 
 
-class _FewPasses(compiler.CompilerBase):
-    """Numba's pipeline without the passes for closures, literal types and array expressions.
+def _change_numba(separate: set) -> None:
+    """Make Numba stop after lowering kernels to LLVM IR, and do only what these functions need."""
+    _run_few_passes()
+    _import_registries_once()
+    _name_the_same_in_every_process(separate)
+    _leave_kernels_as_they_are_lowered(separate)
+    _remember_types_of_calls()
 
-    Kernels contain none of these.
+
+def _run_few_passes() -> None:
+    """Leave out the passes for closures, literal types, array expressions and annotated listings.
+
+    The functions contain none of these. The pass that deletes variables is left out too: it serves reference
+    counts.
     """
 
     def define_pipelines(self):
@@ -80,8 +90,6 @@ class _FewPasses(compiler.CompilerBase):
             untyped_passes.ReconstructSSA,
             typed_passes.NopythonTypeInference,
             typed_passes.PreLowerStripPhis,
-            typed_passes.IRLegalization,
-            typed_passes.AnnotateTypes,
             typed_passes.NativeLowering,
             typed_passes.NoPythonBackend,
         ):
@@ -89,12 +97,30 @@ class _FewPasses(compiler.CompilerBase):
         passes.finalize()
         return [passes]
 
+    compiler.Compiler.define_pipelines = define_pipelines
 
-def _change_numba(separate: set) -> None:
-    """Make Numba stop after lowering kernels to LLVM IR, and cache the types of calls."""
-    _name_the_same_in_every_process(separate)
-    _leave_kernels_as_they_are_lowered(separate)
-    _remember_types_of_calls()
+
+def _import_registries_once() -> None:
+    """Make Numba look for the modules of its own registries once, instead of before every compilation."""
+    for context in (typing.Context, cpu.CPUContext):
+        context.load_additional_registries = _with_known_registries(context)
+
+
+def _with_known_registries(context: type) -> Callable:
+    """Return ``load_additional_registries``, which from its second call on installs what is new in them."""
+    load = context.load_additional_registries
+    known: list = []
+
+    def load_known(self):
+        if not known:
+            install = self.install_registry
+            self.install_registry = lambda registry: (known.append(registry), install(registry))
+            load(self)
+            del self.install_registry
+        for registry in known:
+            self.install_registry(registry)
+
+    return load_known
 
 
 def _name_the_same_in_every_process(separate: set) -> None:
@@ -162,7 +188,6 @@ def _declare(dispatcher, signature: str) -> None:
     """Declare a separate function to its callers, without code."""
     context = dispatcher.targetctx
     context.refresh()
-    dispatcher._compiler.pipeline_class = _FewPasses
     arguments, returned = sigutils.normalize_signature(signature)
     description = _describe(dispatcher, tuple(arguments), returned)
     library = context.codegen().create_library(description.qualname)

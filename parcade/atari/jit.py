@@ -15,12 +15,14 @@ import functools
 import hashlib
 import importlib
 import os
+import pickle
 import signal
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 import llvmlite.binding
 import numba
@@ -324,6 +326,14 @@ def write_whole(path: Path, content: bytes) -> None:
     making.replace(path)
 
 
+def _open_lock(path: Path) -> IO[str]:
+    """Open a lock's file, which in a shared directory may be another user's."""
+    try:
+        return path.open("w")
+    except PermissionError:
+        return path.open()
+
+
 @contextlib.contextmanager
 def only_process(directory: Path | None, name: str = "kernels") -> Iterator[None]:
     """Hold the lock `name` between processes. Errors: TimeoutError if it is held for `LOCK_SECONDS`."""
@@ -335,7 +345,7 @@ def only_process(directory: Path | None, name: str = "kernels") -> Iterator[None
         yield
         return
     deadline = time.monotonic() + LOCK_SECONDS
-    with (directory / f"{name}.lock").open("w") as file:
+    with _open_lock(directory / f"{name}.lock") as file:
         folder = None
         while True:
             try:
@@ -389,15 +399,25 @@ def _forget_stale_kernels(directory: Path | None) -> bool:
 def _forget_half_a_set(directory: Path) -> bool:
     """Delete an incomplete set of compiled functions; return whether everything must be compiled.
 
-    Functions call each other by symbols of one compilation, so a partial set is unusable. A complete set for
-    another CPU model is kept.
+    Functions call each other by symbols of one compilation, so a partial set is unusable, and so is one with
+    a file that a power failure has cut. A complete set for another CPU model is kept.
     """
-    for dispatcher, _ in _separate:
-        dispatcher.enable_caching()
+    files = [path for folder in _kernel_folders() for path in folder.glob("*.nb[ic]")]
+    if not all(map(_is_complete_pickle, files)):
+        _delete_kernels(directory)
+        return True
     present = [_lies_on_disk(dispatcher, signature) for dispatcher, signature in _separate]
     if any(present) and not all(present):
         _delete_kernels(directory)
     return not all(present)
+
+
+def _is_complete_pickle(path: Path) -> bool:
+    """Return whether a file ends as every pickle does."""
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - 1))
+        return file.read() == pickle.STOP
 
 
 def _lies_on_disk(dispatcher, signature: str) -> bool:

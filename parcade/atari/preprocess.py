@@ -209,9 +209,20 @@ def _add_weighted(total, sums, weight, adds):
 
 
 @inlined
-def _round_to_bytes(total, out):
+def _store_rounded(total, pixels, out, at, channels):
+    """Round the sums of a row's pixels to bytes, and write them from pixel `at` of `out` on.
+
+    `pixels` uint8: scratch. With it, rounding is contiguous for colours too.
+    """
     for x in range(len(total)):
-        out[x] = np.uint8(min(max(rounded(total[x]), np.float32(0)), np.float32(255)))
+        pixels[x] = np.uint8(min(max(rounded(total[x]), np.float32(0)), np.float32(255)))
+    if channels == 1:
+        row_out = out[at : at + len(total)]
+        for x in range(len(total)):
+            row_out[x] = pixels[x]
+    else:
+        for x in range(len(total)):
+            out[(at + x) * channels] = pixels[x]
 
 
 @inlined
@@ -224,7 +235,9 @@ def _changed_words(changed, line, count):
 
 
 @kernel
-def _observe_whole(pictures, num_pictures, levels, lines, columns, width, height, level, total, changed, out):
+def _observe_whole(
+    pictures, num_pictures, levels, lines, columns, width, height, level, total, changed, channels, out
+):
     """Resize by integer ratios: OpenCV averages blocks of pixels. For 2x2 blocks, it rounds halves up."""
     stand_alone()
     scale = np.float32(1.0) / np.float32(lines * columns)
@@ -233,7 +246,7 @@ def _observe_whole(pictures, num_pictures, levels, lines, columns, width, height
             continue
         if lines == 1 and row > 0 and as_above(pictures, num_pictures, row, 0, LINE_WORDS):
             for x in range(width):
-                out[row * width + x] = out[(row - 1) * width + x]
+                out[(row * width + x) * channels] = out[((row - 1) * width + x) * channels]
             continue
         for x in range(width):
             total[x] = np.float32(0)
@@ -244,35 +257,37 @@ def _observe_whole(pictures, num_pictures, levels, lines, columns, width, height
                     total[x] += np.float32(level[x * columns + j])
         for x in range(width):
             if lines == 2 and columns == 2:
-                out[row * width + x] = np.uint8((np.int64(total[x]) + 2) >> 2)
+                out[(row * width + x) * channels] = np.uint8((np.int64(total[x]) + 2) >> 2)
             else:
-                out[row * width + x] = np.uint8(rounded(product(total[x], scale)))
+                out[(row * width + x) * channels] = np.uint8(rounded(product(total[x], scale)))
 
 
 @kernel
 def observe(
     pictures, num_pictures, levels,
     column_start, column_weight, row_start, row_count, row_weight, whole,
-    work, changed, out,
+    work, changed, channels, out,
 ):  # fmt: skip
-    """Resize one channel of the maximum over frames into `out`, uint8 [height * width].
+    """Resize one channel of the maximum over frames into every `channels`-th byte of `out`.
 
-    `out` contains the previous observation on entry.
+    `out` uint8 [height * width * channels], or from a later channel on; it contains the previous observation.
     `levels` uint8 [256]: level of each palette index in this channel.
     `changed` int32 [lines]: a mask of the words that have changed in each line, bit 0 the leftmost.
-    `work` float32 [3, WORK_COLUMNS]: scratch; row 0 the line's levels as bytes, row 1 its horizontal sums,
-    row 2 the accumulated output row.
+    `work` float32 [3, WORK_COLUMNS]: scratch; row 0 the line's levels as bytes, then the output row's, row 1
+    the line's horizontal sums, row 2 the accumulated output row.
     """
     stand_alone()
     width = len(column_start)
     height = len(row_start)
     level = work[0].view(np.uint8)
+    pixels = level[WORK_COLUMNS:]
     sums = work[1]
     total = work[2]
     if whole[0] > 0:
         _observe_whole(
-            pictures, num_pictures, levels, whole[0], whole[1], width, height, level, total, changed, out
-        )
+            pictures, num_pictures, levels, whole[0], whole[1], width, height,
+            level, total, changed, channels, out,
+        )  # fmt: skip
         return
     taps = column_weight.shape[0]
     summed = np.int64(-1)  # the line that `sums` belongs to, in columns `summed_first` .. `summed_last` - 1
@@ -296,4 +311,4 @@ def observe(
                     _sum_along(level, column_start, column_weight, first, last, sums)
                 summed, summed_first, summed_last, covers = line, first, last, True
             _add_weighted(total[first:last], sums[first:last], row_weight[row, k], k > 0)
-        _round_to_bytes(total[first:last], out[row * width + first : row * width + last])
+        _store_rounded(total[first:last], pixels, out, row * width + first, channels)

@@ -16,9 +16,13 @@ from .settings import CLIP, EPISODIC_LIFE, FIRE, FRAME_LIMIT, FRAME_SKIP, LIFE_L
 from .state import DIFFICULTY, EPISODE_FRAME_NUMBER, FRAME_NUMBER, LIVES, MODE, NOOP_STREAM, TERMINAL
 from .thread_pool import (
     CONTROL,
+    GATHER,
+    LEAD,
     MESSAGE,
     NUM_PARTS,
-    Work,
+    PLAY,
+    PREPARE,
+    SERVE,
     await_done,
     await_round,
     claim,
@@ -47,7 +51,7 @@ RESULTS = MESSAGE + 4  # addresses of output arrays with the fields of `Outcome`
 
 
 class Outcome(NamedTuple):
-    """Results of a round per console, [n]. Threads write them; `gather` copies them for the caller."""
+    """Results of a round per console, [n]. Threads write them; `GATHER` copies them for the caller."""
 
     rewards: np.ndarray  # int32
     terminated: np.ndarray  # bool
@@ -179,8 +183,8 @@ def _hand_over(e, control, played):
         copy_to(control[FRAMES] + e * np.int64(stack.shape[1]), stack[stack.shape[0] - 1])
 
 
-@separate(f"void({CONTROL}, int64, {PLAYED})")
-def play(control, thread, played):
+@kernel
+def _play(control, thread, played):
     """Do one thread's work in a round, console by console."""
     stand_alone()
     order, playing, outcome = played[1], played[5][1], played[9]
@@ -208,8 +212,8 @@ def _rank(e, elapsed, lives, settings):
     return (np.int64(lives[e]) << 32) - elapsed[e]
 
 
-@separate(f"int64({CONTROL}, {PLAYED})")
-def prepare_round(control, played):
+@kernel
+def _prepare(control, played):
     """Divide the consoles among the threads; return how many workers to wake.
 
     A reset takes as long as a dozen steps, so each part starts with the consoles whose episodes are most
@@ -234,8 +238,8 @@ def prepare_round(control, played):
     return open_round(control, n)
 
 
-@separate(f"int64({CONTROL}, {PLAYED})")
-def gather(control, played):
+@kernel
+def _gather(control, played):
     """Copy the outcome of a round to the caller's arrays; return how many episodes ended."""
     stand_alone()
     (rewards, terminated, truncated, lives,
@@ -254,26 +258,25 @@ def gather(control, played):
     return ended
 
 
-@separate(f"void({CONTROL}, int64, {PLAYED})")
-def serve(control, thread, played):
-    """Serve rounds as a worker until the pool closes."""
-    stand_alone()
-    while await_round(control, thread):
-        if enter_round(control):
-            play(control, thread, played)
-            if leave_round(control):
-                post_done(control)
-
-
-@separate(f"int64({CONTROL}, {PLAYED})")
-def lead(control, played):
-    """Run a complete round from the calling thread."""
-    stand_alone()
-    wake(control, prepare_round(control, played))
-    play(control, np.int64(0), played)
-    if close_round(control):
-        await_done(control)
-    return gather(control, played)
-
-
-WORK = Work(prepare_round, play, gather, serve, lead)
+@separate(f"int64(int64, {CONTROL}, int64, {PLAYED})")
+def work(what, control, thread, played):
+    """Do what a `ThreadPool` asks for, see `thread_pool.Work`."""
+    if what == PLAY:
+        _play(control, thread, played)
+    elif what == SERVE:
+        while await_round(control, thread):
+            if enter_round(control):
+                _play(control, thread, played)
+                if leave_round(control):
+                    post_done(control)
+    elif what == PREPARE:
+        return _prepare(control, played)
+    elif what == GATHER:
+        return _gather(control, played)
+    elif what == LEAD:
+        wake(control, _prepare(control, played))
+        _play(control, thread, played)
+        if close_round(control):
+            await_done(control)
+        return _gather(control, played)
+    return np.int64(0)

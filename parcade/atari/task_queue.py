@@ -2,7 +2,7 @@
 
 In a round (`thread_pool.py`) every console plays one step, and the caller waits for the slowest. Here the
 caller puts consoles into a queue and takes them when they are finished, in the order in which they finish. A
-thread plays the console that has waited longest. It calls `rounds.play`, so the results are those of rounds.
+thread plays the console that has waited longest. It calls `rounds.work`, so the results are those of rounds.
 
 A console is put again only after it was taken, so the rings of waiting and finished consoles have n places.
 The int64 array `words` starts like `control` of a thread pool, up to BASE. Its other words:
@@ -26,10 +26,11 @@ import numpy as np
 
 from .atomics import atomic_add, load
 from .jit import kernel, prepare, separate, stand_alone
-from .rounds import COMMAND, FINAL, PLAYED, Played, play
+from .rounds import COMMAND, FINAL, PLAYED, Played, work
 from .thread_pool import (
     CLOSING,
     CONTROL,
+    PLAY,
     Semaphores,
     acquire,
     aligned_words,
@@ -81,7 +82,7 @@ def play_alone(control, command, e, played):
     stand_alone()
     control[COMMAND] = command
     set_part(control, 0, e, e + 1)
-    play(control, np.int64(0), played)
+    work(PLAY, control, np.int64(0), played)
 
 
 @separate(f"void({CONTROL}, {RING}, {RING}, int64[::1], {CONTROL}, {PLAYED})")

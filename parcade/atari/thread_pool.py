@@ -209,14 +209,17 @@ def spin(control, times):
 # --- the pool -----------------------------------------------------------------------------------------------
 
 
-class Work(NamedTuple):
-    """Compiled functions that a pool runs. Their last arguments are the pool's `arguments`."""
+Work = Callable[..., int]
+"""What a pool runs: one compiled function (what, control, thread, ...) whose last arguments are the pool's.
 
-    prepare: Callable[..., int]  # (control, ...): set the parts; return the result of `open_round`
-    play: Callable[..., None]  # (control, thread, ...): claim and run tasks until none is left
-    gather: Callable[..., int]  # (control, ...): runs after the last task; returns the result of the round
-    serve: Callable[..., None]  # (control, thread, ...): all rounds of a worker that waits on semaphores
-    lead: Callable[..., int]  # (control, ...): a complete round of thread 0
+`what` is one of the five constants below. One function instead of five, because unpacking the arguments for
+Python takes longer to compile than what it does.
+"""
+PREPARE = 0  # set the parts; return the result of `open_round`
+PLAY = 1  # claim and run tasks until none is left
+GATHER = 2  # runs after the last task; return the result of the round
+SERVE = 3  # all rounds of a worker that waits on semaphores
+LEAD = 4  # a complete round of thread 0; return its result
 
 
 class Semaphores(NamedTuple):
@@ -315,11 +318,11 @@ class _Team:
         """Start a worker for each row of arguments except the first, which belongs to thread 0."""
         for thread in range(1, len(arguments)):
             if self.semaphores is not None:
-                target, given = work.serve, (self.control, thread, *arguments[thread])
+                target, given = work, (SERVE, self.control, thread, *arguments[thread])
             else:
                 target, given = (
                     _serve_with_locks,
-                    (self.wakes[thread], self.done, work.play, self.control, thread, arguments[thread]),
+                    (self.wakes[thread], self.done, work, self.control, thread, arguments[thread]),
                 )
             # Daemon threads: a thread that sleeps in compiled code must not prevent the interpreter's exit.
             self.threads.append(
@@ -359,14 +362,14 @@ def _look_seconds(control: np.ndarray) -> float:
 
 
 def _serve_with_locks(
-    wake_lock, done_lock, play: Callable[..., bool], control: np.ndarray, thread: int, arguments: tuple
+    wake_lock, done_lock, work: Work, control: np.ndarray, thread: int, arguments: tuple
 ) -> None:
     while True:
         wake_lock.acquire()
         if control[CLOSING]:
             return
         if enter_round(control):
-            play(control, thread, *arguments)
+            work(PLAY, control, thread, *arguments)
             if leave_round(control):
                 done_lock.release()
 
@@ -388,13 +391,13 @@ class ThreadPool:
         self._end: weakref.finalize | None = None
 
     def run(self, message: np.ndarray) -> int:
-        """Run a round with a message, int64 [MESSAGE_WORDS]; return the result of `gather`.
+        """Run a round with a message, int64 [MESSAGE_WORDS]; return the result of `GATHER`.
 
         All tasks are complete when it returns, and also when Ctrl-C interrupts it.
         """
         if len(self.arguments) == 1:
             self._own_control[MESSAGE : MESSAGE + MESSAGE_WORDS] = message
-            return self.work.lead(self._own_control, *self.arguments[0])
+            return self.work(LEAD, self._own_control, 0, *self.arguments[0])
         self._forget_other_process()
         with self._lock:
             if self._team is None:
@@ -402,25 +405,25 @@ class ThreadPool:
             control = self._team.control
             control[MESSAGE : MESSAGE + MESSAGE_WORDS] = message
             if self._team.semaphores is not None:
-                return self.work.lead(control, *self.arguments[0])
+                return self.work(LEAD, control, 0, *self.arguments[0])
             return self._run_with_locks(self._team)
 
     def _run_with_locks(self, team: _Team) -> int:
         arguments = self.arguments[0]
-        workers = self.work.prepare(team.control, *arguments)
+        workers = self.work(PREPARE, team.control, 0, *arguments)
         try:
             for lock in team.wakes[1 : workers + 1]:
                 with contextlib.suppress(RuntimeError):  # still released for an earlier round
                     lock.release()
-            self.work.play(team.control, 0, *arguments)
+            self.work(PLAY, team.control, 0, *arguments)
             if close_round(team.control):
                 team.done.acquire()
         except BaseException:
             # Ctrl-C at any point above. Let the woken workers finish, then do the unclaimed tasks.
             self._close()
-            self.work.play(team.control, 0, *arguments)
+            self.work(PLAY, team.control, 0, *arguments)
             raise
-        return self.work.gather(team.control, *arguments)
+        return self.work(GATHER, team.control, 0, *arguments)
 
     def _start(self) -> None:
         team = _Team(len(self.arguments), find_semaphores())

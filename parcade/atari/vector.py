@@ -148,7 +148,7 @@ class VectorConsoles:
         self._played = [
             played._replace(scratch=_scratch(height)) for _ in range(self.num_threads)
         ]  # one per thread
-        self._pool = ThreadPool(rounds.WORK, [(tuple(own),) for own in self._played])
+        self._pool = ThreadPool(rounds.work, [(tuple(own),) for own in self._played])
 
     @property
     def starts(self) -> tuple[np.ndarray, ...] | None:

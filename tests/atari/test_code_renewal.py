@@ -60,6 +60,26 @@ def attach_if_renewed(consoles) -> None:
         consoles._code.check()
 
 
+@pytest.mark.parametrize("damage", [lambda whole: b"", lambda whole: whole[:-8] + bytes(8)])
+def test_a_damaged_file_of_machine_code_is_made_again(tmp_path, monkeypatch, damage):
+    """LLVM does not check what it loads: it would crash."""
+    monkeypatch.setattr(rom_code, "cache_directory", lambda: tmp_path)
+    made = []
+
+    def make():
+        made.append(1)
+        return b"machine code of a ROM"
+
+    def found():
+        return rom_code._kept("a.o", make), len(made)
+
+    assert found() == found() == (b"machine code of a ROM", 1)
+    (path,) = tmp_path.glob("rom-*.o")
+    path.write_bytes(damage(path.read_bytes()))
+    made.clear()
+    assert found() == found() == (b"machine code of a ROM", 1)
+
+
 def test_missing_code_is_translated_while_consoles_play_on_the_same(knows_little, cache, random):
     renewed, interpreted = Arcade("pong", 1), Arcade("pong", 1)
     rom_code.detach(interpreted.machine.rom)

@@ -53,6 +53,22 @@ def test_a_process_that_waits_for_the_compiler_says_so_in_the_end(tmp_path, monk
         pass
 
 
+def test_a_lock_file_of_another_user_still_locks(tmp_path, monkeypatch):
+    (tmp_path / "kernels.lock").write_text("")
+    really = Path.open
+
+    def refuse_writing(path, mode="r", *more, **named):
+        if "w" in mode:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return really(path, mode, *more, **named)
+
+    monkeypatch.setattr(Path, "open", refuse_writing)
+    monkeypatch.setattr(jit, "LOCK_SECONDS", 0.2)
+    with jit.only_process(tmp_path):
+        with pytest.raises(TimeoutError, match="another process"), jit.only_process(tmp_path):
+            pass
+
+
 def test_where_files_cannot_be_locked_a_folder_is(tmp_path, monkeypatch):
     def refuse(*request):
         raise OSError(errno.ENOSYS, "Function not implemented")

@@ -20,6 +20,14 @@ def test_a_state_of_another_rom_is_refused():
         Arcade("breakout", 1).set_state(Arcade("pong", 1).get_state())
 
 
+@pytest.mark.parametrize("size", [0, 100, 12288, 32768])
+def test_a_file_that_is_no_cartridge_is_refused(size, tmp_path):
+    path = tmp_path / "other.bin"
+    path.write_bytes(bytes(size))
+    with pytest.raises(ValueError, match=f"has {size:,} bytes; expected a ROM of 2,048"):
+        Arcade(path, 1)
+
+
 @pytest.mark.parametrize("opcode", [0x02, 0xF2])
 def test_an_opcode_that_halts_the_chip_shows_in_the_status_and_a_reset_runs_again(opcode, tmp_path):
     path = tmp_path / "halts.bin"

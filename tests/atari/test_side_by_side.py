@@ -1,6 +1,7 @@
 """Consoles compiled by several processes: every function once, kernels shared well, and failures handled."""
 
 import os
+import pickle
 import subprocess
 import sys
 
@@ -20,14 +21,15 @@ def python_functions() -> dict:
 @pytest.mark.quick
 def test_parts_of_a_function_are_its_kernels_and_no_separate_function():
     functions = python_functions()
-    parts = side_by_side.parts(functions["parcade.atari.rounds.play"], set(functions.values()))
+    parts = side_by_side.parts(functions["parcade.atari.rounds.work"], set(functions.values()))
     assert {
-        rounds.play.py_func,
+        rounds.work.py_func,
         rounds._step_console.py_func,
-        preprocess.observe.py_func,
+        engine_cpu.capture_changes.py_func,
         engine_cpu.play_step.py_func,
     } <= parts
-    assert tia.serve.py_func not in parts and engine_cpu.start_episode.py_func not in parts
+    others = {tia.serve, engine_cpu.push, preprocess.observe, engine_cpu.start_episode}
+    assert parts.isdisjoint({dispatcher.py_func for dispatcher in others})
 
 
 @pytest.mark.quick
@@ -42,7 +44,7 @@ def test_every_function_is_taken_once_by_one_of_the_workers():
 def test_a_worker_takes_the_function_whose_kernels_it_has_compiled():
     functions = python_functions()
     names = [
-        f"parcade.atari.{name}" for name in ("rounds.play", "engine_cpu.start_episode", "console.reset_game")
+        f"parcade.atari.{name}" for name in ("rounds.work", "engine_cpu.start_episode", "console.reset_game")
     ]
     tasks = side_by_side.Tasks({name: functions[name] for name in names})
     assert tasks.take(0) == names[0]
@@ -104,11 +106,24 @@ def test_half_a_set_is_forgotten_and_a_whole_one_is_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(jit, "_kernel_folders", set)
     kept.write_bytes(b"of a whole set")
     assert not jit._forget_half_a_set(tmp_path) and kept.exists()
-    present["parcade.atari.rounds.play"] = False
+    present["parcade.atari.rounds.work"] = False
     assert jit._forget_half_a_set(tmp_path) and not kept.exists()
     present = dict.fromkeys(present, False)
     kept.write_bytes(b"for another processor")
     assert jit._forget_half_a_set(tmp_path) and kept.exists()
+
+
+@pytest.mark.parametrize("damage", [lambda whole: b"", lambda whole: whole[:-1]], ids=["empty", "cut"])
+def test_a_set_with_a_file_that_a_power_failure_has_cut_is_forgotten(tmp_path, monkeypatch, damage):
+    monkeypatch.setattr(jit, "_lies_on_disk", lambda *of: True)
+    monkeypatch.setattr(jit, "_kernel_folders", lambda: {tmp_path})
+    whole = pickle.dumps({"index": 1})
+    for name in ("tia.run.nbi", "tia.run.1.nbc"):
+        (tmp_path / name).write_bytes(whole)
+    assert not jit._forget_half_a_set(tmp_path) and len(list(tmp_path.iterdir())) == 2
+    (tmp_path / "tia.run.1.nbc").write_bytes(damage(whole))
+    assert jit._forget_half_a_set(tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_worker_ends_with_its_parent():

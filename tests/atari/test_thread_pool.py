@@ -16,10 +16,13 @@ import pytest
 from parcade.atari import VectorConsoles, jit, thread_pool
 from parcade.atari.atomics import atomic_add, load
 from parcade.atari.thread_pool import (
+    LEAD,
     MESSAGE,
     NUM_PARTS,
+    PLAY,
+    PREPARE,
+    SERVE,
     ThreadPool,
-    Work,
     await_done,
     await_round,
     claim,
@@ -67,35 +70,29 @@ def play(control, thread, done, by, sink):
 
 
 @compiled
-def gather(control, done, by, sink):
+def count(what, control, thread, done, by, sink):
+    if what == PREPARE:
+        return arrange(control, done, by, sink)
+    if what == PLAY:
+        play(control, thread, done, by, sink)
+    elif what == SERVE:
+        while await_round(control, thread):
+            if enter_round(control):
+                play(control, thread, done, by, sink)
+                if leave_round(control):
+                    post_done(control)
+    elif what == LEAD:
+        wake(control, arrange(control, done, by, sink))
+        play(control, thread, done, by, sink)
+        if close_round(control):
+            await_done(control)
     return done.sum()
-
-
-@compiled
-def serve(control, thread, done, by, sink):
-    while await_round(control, thread):
-        if enter_round(control):
-            play(control, thread, done, by, sink)
-            if leave_round(control):
-                post_done(control)
-
-
-@compiled
-def lead(control, done, by, sink):
-    wake(control, arrange(control, done, by, sink))
-    play(control, 0, done, by, sink)
-    if close_round(control):
-        await_done(control)
-    return gather(control, done, by, sink)
-
-
-COUNT = Work(arrange, play, gather, serve, lead)
 
 
 def counting_pool(num_threads: int) -> tuple[ThreadPool, np.ndarray, np.ndarray]:
     """Create a pool; its outputs are how often each task was done and the last thread that did it."""
     arrays = np.zeros(NUM_TASKS, np.int64), np.full(NUM_TASKS, -1), np.zeros(NUM_TASKS)
-    return ThreadPool(COUNT, [arrays] * num_threads), *arrays[:2]
+    return ThreadPool(count, [arrays] * num_threads), *arrays[:2]
 
 
 def message(*words: int) -> np.ndarray:

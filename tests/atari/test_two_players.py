@@ -137,6 +137,18 @@ def test_wrong_actions_of_player_b_are_refused():
         Arcade("pong", 1).act(NOOP, 18)
 
 
+@pytest.mark.parametrize("actions", [[NOOP, 18], [-1, NOOP]])
+def test_no_console_plays_if_one_action_is_refused(actions):
+    arcade = Arcade("pong", 2)
+    arcade.reset(seed=1)
+    before = {name: array.copy() for name, array in arcade.arrays.items()}
+    with pytest.raises(ValueError, match="expected 0 to 17"):
+        arcade.act(np.array(actions))
+    assert all(np.array_equal(array, before[name]) for name, array in arcade.arrays.items())
+    arcade.act(np.array([NOOP, NOOP]))
+    assert not np.array_equal(arcade.arrays["state"], before["state"])
+
+
 # --- matches ------------------------------------------------------------------------------------------------
 
 

@@ -81,7 +81,7 @@ def observed(pictures, num_pictures, levels, sizes, work, changed, out):
     starts, weights, row_start, row_count, row_weight, whole = sizes
     preprocess.observe(
         pictures, num_pictures, levels, starts, weights, row_start, row_count, row_weight, whole,
-        work, changed, out,
+        work, changed, 1, out,
     )  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from . import lanes, machine_code, recompiler
 from .known_code import known_notes, lacks, shared_notes
 from .notes import named, notes_of, number_noted
 
+DIGEST_BYTES = hashlib.sha256().digest_size
 RENEW_AFTER = 100_000_000  # instructions; interpreting them takes about as long as translating a ROM
 
 _loaded: dict[str, tuple] = {}  # key to (engine, address); the engine must live as long as its code
@@ -128,8 +129,11 @@ def _kept(name: str, make: Callable[[], bytes]) -> bytes:
     with only_process(directory, f"rom-{name[:2]}"):
         path = None if directory is None else directory / f"rom-{name}"
         if path is not None and path.is_file():
-            return path.read_bytes()
+            content = path.read_bytes()
+            digest, code = content[:DIGEST_BYTES], content[DIGEST_BYTES:]
+            if digest == hashlib.sha256(code).digest():  # a damaged file would crash the process
+                return code
         code = make()
         if path is not None:
-            write_whole(path, code)
+            write_whole(path, hashlib.sha256(code).digest() + code)
         return code
