@@ -6,6 +6,9 @@ Both learn Pong with the Nature CNN on 84x84x4, 8 environments x 128 steps, 4 ep
 and Adam at 2.5e-4. Each measurement runs in its own child process, which warms up for one iteration and then
 reports the wall-clock and CPU seconds of the following iterations.
 
+``arithmetic`` is the ceiling: only the network's forward passes for acting, and its forward and backward
+passes for learning, on inputs that are ready.
+
 Stable-Baselines3 is not a dependency: pip install stable-baselines3 opencv-python-headless.
 """
 
@@ -83,20 +86,12 @@ def measure_sb3(iterations: int, threads: int) -> dict[str, float]:
     return clock.result()
 
 
-def measure_parcade(iterations: int, threads: int, precision: str, backend: str = "ale") -> dict[str, float]:
-    """Measure the loop of ``parcade.train`` without its reporter; the default backend is ale-py."""
-    import torch
-
+def parcade_config(precision: str, backend: str):
+    """The config that matches Stable-Baselines3's settings."""
     from parcade.algorithms.ppo import PPOConfig
-    from parcade.build.learner import make_algorithm, make_exchange
-    from parcade.build.source import make_source
     from parcade.config import RunConfig, TrainConfig
-    from parcade.machine import available_cores
     from parcade.policy import NetworkConfig
-    from parcade.timing import Timer
 
-    threads = threads or available_cores()
-    torch.set_num_threads(threads)
     hyper = PPOConfig(
         num_envs=NUM_ENVS,
         unroll_length=UNROLL,
@@ -106,7 +101,21 @@ def measure_parcade(iterations: int, threads: int, precision: str, backend: str 
         final_learning_rate=2.5e-4,
         network=NetworkConfig(network="nature_cnn", hidden=512, normalize_input=False),
     )
-    config = TrainConfig("pong", RunConfig(precision=precision, backend=backend), hyper=hyper)
+    return TrainConfig("pong", RunConfig(precision=precision, backend=backend), hyper=hyper)
+
+
+def measure_parcade(iterations: int, threads: int, precision: str, backend: str = "ale") -> dict[str, float]:
+    """Measure the loop of ``parcade.train`` without its reporter; the default backend is ale-py."""
+    import torch
+
+    from parcade.build.learner import make_algorithm, make_exchange
+    from parcade.build.source import make_source
+    from parcade.machine import available_cores
+    from parcade.timing import Timer
+
+    threads = threads or available_cores()
+    torch.set_num_threads(threads)
+    config = parcade_config(precision, backend)
     timer, clock = Timer(), Clock()
     exchange = make_exchange(config, timer)
     algorithm = make_algorithm(config, exchange)
@@ -120,6 +129,33 @@ def measure_parcade(iterations: int, threads: int, precision: str, backend: str 
     return clock.result()
 
 
+def measure_arithmetic(iterations: int, threads: int, precision: str) -> dict[str, float]:
+    """Measure the network's passes of the same iterations, on inputs that are ready."""
+    import torch
+
+    from parcade.build.learner import make_algorithm, make_exchange
+    from parcade.timing import Timer
+
+    torch.set_num_threads(threads)
+    config = parcade_config(precision, "native")
+    algorithm = make_algorithm(config, make_exchange(config, Timer()))
+    policy, precision_used = algorithm.policy, algorithm.precision
+    images = torch.randint(0, 256, (1, STEPS // MINIBATCHES, 4, 84, 84), dtype=torch.uint8)
+    seen, learned = (policy.prepare(x, precision_used.dtype) for x in (images[:, :NUM_ENVS], images))
+    clock = Clock()
+    for _ in range(iterations + 2):
+        clock.tick()
+        with torch.no_grad(), precision_used.autocast():
+            for _ in range(UNROLL):
+                policy.evaluate(seen)
+        for _ in range(EPOCHS * MINIBATCHES):
+            with precision_used.autocast():
+                output = policy.evaluate(learned)
+            (output.scores.sum() + output.values.sum()).backward()
+    clock.marks = clock.marks[1:]
+    return clock.result()
+
+
 SUBJECTS = {
     "sb3 float32, 1 thread": ("sb3", 1, "float32"),
     "parcade float32, 1 thread": ("parcade", 1, "float32"),
@@ -128,6 +164,10 @@ SUBJECTS = {
     "parcade bfloat16, 1 thread": ("parcade", 1, "bfloat16"),
     "parcade bfloat16, its default threads": ("parcade", 0, "bfloat16"),
     "parcade bfloat16, its default threads, native consoles": ("parcade-native", 0, "bfloat16"),
+    "parcade float32, 1 thread, native consoles": ("parcade-native", 1, "float32"),
+    "parcade bfloat16, 1 thread, native consoles": ("parcade-native", 1, "bfloat16"),
+    "arithmetic float32, 1 thread": ("arithmetic", 1, "float32"),
+    "arithmetic bfloat16, 1 thread": ("arithmetic", 1, "bfloat16"),
 }
 PAIRS = {
     "float32, steps per CPU-second, 1 thread": (
@@ -155,6 +195,30 @@ PAIRS = {
         "sb3 float32, its default threads",
         "steps_per_second",
     ),
+    **{
+        f"{precision} on native consoles against float32, steps per CPU-second, 1 thread": (
+            f"parcade {precision}, 1 thread, native consoles",
+            "sb3 float32, 1 thread",
+            "steps_per_cpu_second",
+        )
+        for precision in ("float32", "bfloat16")
+    },
+    **{
+        f"ceiling: arithmetic alone in {precision} against float32, steps per CPU-second, 1 thread": (
+            f"arithmetic {precision}, 1 thread",
+            "sb3 float32, 1 thread",
+            "steps_per_cpu_second",
+        )
+        for precision in ("float32", "bfloat16")
+    },
+    **{
+        f"share of the ceiling reached in {precision} on native consoles": (
+            f"parcade {precision}, 1 thread, native consoles",
+            f"arithmetic {precision}, 1 thread",
+            "steps_per_cpu_second",
+        )
+        for precision in ("float32", "bfloat16")
+    },
 }
 
 
@@ -163,6 +227,8 @@ def child(subject: str, iterations: int) -> None:
     who, threads, precision = SUBJECTS[subject]
     if who == "sb3":
         measured = measure_sb3(iterations, threads)
+    elif who == "arithmetic":
+        measured = measure_arithmetic(iterations, threads, precision)
     else:
         measured = measure_parcade(
             iterations, threads, precision, "native" if who == "parcade-native" else "ale"
