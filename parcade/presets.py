@@ -25,8 +25,8 @@ PRESETS: dict[str, str] = {
     ),
     "pong_pqn": (
         f"--algorithm pqn {SMALL_PICTURES} --layer-norm --precision auto --num-envs 32 --unroll-length 32 "
-        "--epochs 2 --num-minibatches 4 --q-lambda 0.9 --learning-rate 1e-3 --final-learning-rate 2e-4 "
-        "--epsilon-until 0.05 --epsilon-end 0.01 --total-frames 16000000 --target-score 18"
+        "--epochs 2 --num-minibatches 8 --q-lambda 0.9 --learning-rate 1e-3 --final-learning-rate 2e-4 "
+        "--epsilon-until 0.1 --epsilon-end 0.001 --total-frames 8000000 --target-score 18"
     ),
     "pong_a2c": (
         f"--algorithm a2c {SMALL_PICTURES} --precision auto --num-envs 16 --unroll-length 8 --optimizer adam "
