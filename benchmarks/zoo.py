@@ -36,6 +36,12 @@ PPO_FLAGS = (
     f"--final-learning-rate 5e-5 {SMALL_PICTURES} --precision auto --checkpoint-seconds 120 "
     "--report-seconds 60"
 )
+# Minibatches half as large as PPO's. On Beam Rider it scores more: 1,993 instead of 1,791.
+PQN_FLAGS = (
+    "--num-envs 32 --unroll-length 32 --epochs 2 --num-minibatches 8 --learning-rate 5e-4 "
+    f"--final-learning-rate 5e-5 --epsilon-end 0.01 {SMALL_PICTURES} --precision auto "
+    "--checkpoint-seconds 120 --report-seconds 60"
+)
 # Pong's own preset learns fastest. Here it runs to the end, while learning rate and entropy weight fall.
 PONG_FLAGS = (
     "--preset pong_fast --target-score None --schedule-share 1 --final-learning-rate 2e-5 "
@@ -43,7 +49,7 @@ PONG_FLAGS = (
 )
 PPO = f"--algorithm ppo {PPO_FLAGS} --threads-per-rank 1"
 GAMES: dict[str, str] = {
-    "beam_rider": PPO,
+    "beam_rider": f"--algorithm pqn {PQN_FLAGS} --threads-per-rank 1",
     "breakout": PPO,
     "pong": f"{PONG_FLAGS} --threads-per-rank 1",
     "qbert": PPO,
