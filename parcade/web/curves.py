@@ -53,7 +53,7 @@ class Curves:
             unread = file.unread_bytes
             if unread <= budget:
                 budget -= unread
-                columns = file.read_new()
+                columns = file.read_new({x, *metrics})
             else:
                 columns, complete = Columns(sampled_reports(file.path, SAMPLED_POINTS)), False
             axis = columns[x]
@@ -63,7 +63,7 @@ class Curves:
     def read_ahead(self, names: list[str]) -> None:
         """Read the files of these runs completely. Errors: UnknownRun."""
         for name in names:
-            self.runs.metrics(name).read_new()
+            self.runs.metrics(name).read_new(())
 
     def bands(self, groups: dict[str, list[str]], metric: str, x: str) -> dict[str, Any]:
         """Return the band of each group of runs, by the group's name. Errors: UsageError; UnknownRun."""
@@ -72,7 +72,7 @@ class Curves:
         for group, names in groups.items():
             series = []
             for name in names:
-                columns = self.runs.metrics(name).read_new()
+                columns = self.runs.metrics(name).read_new({x, metric})
                 axis, values = columns[x], columns[metric]
                 valid = ~(np.isnan(axis) | np.isnan(values))
                 series.append((axis[valid], values[valid]))
@@ -87,7 +87,7 @@ class Curves:
         writer = csv.writer(text)
         writer.writerow(["run", x, *metrics])
         for name in names:
-            columns = self.runs.metrics(name).read_new()
+            columns = self.runs.metrics(name).read_new({x, *metrics})
             for row in zip(columns[x].tolist(), *(columns[m].tolist() for m in metrics), strict=True):
                 writer.writerow([as_text(name), *("" if math.isnan(v) else f"{v:.10g}" for v in row)])
         return text.getvalue()

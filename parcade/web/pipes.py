@@ -17,6 +17,8 @@ from parcade.web.wire import HEAD, MOST_BYTES, packed
 
 MOST_WAITING = 30
 """Messages that wait for a slow page, two seconds of play."""
+PICTURES = (b'{"type": "step"', b'{"type": "steps"')
+"""How the heads of messages begin that newer ones make unnecessary."""
 END_SECONDS = 3.0
 ENVIRONMENT = {"OMP_WAIT_POLICY": "PASSIVE", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
 
@@ -91,10 +93,7 @@ class Outbox:
 
     def _drop_picture(self) -> None:
         for i, message in enumerate(self.waiting):
-            if (
-                message[HEAD.size : HEAD.size + 15] == b'{"type": "step"'
-                or len(self.waiting) > 4 * MOST_WAITING
-            ):
+            if message.startswith(PICTURES, HEAD.size):
                 del self.waiting[i]
                 return
 

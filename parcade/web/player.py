@@ -117,6 +117,7 @@ class Player:
             "actions": action_names(stage),
             "weights": "probability" if stage.agent.policy.head == "actor_critic" else "Q value",
             "acts_greedily": stage.agent.acts_greedily,
+            "pinned": self.controls.checkpoint,
             "replaying": self._replaying.name if self._replaying else None,
         }
         arrays = {"pictures": np.concatenate(first)}
@@ -160,8 +161,8 @@ class Player:
         if controls.save:
             controls.save = False
             self._save()
+        self._change_checkpoint()
         try:
-            self._change_checkpoint()
             if controls.replay is not None:
                 name, controls.replay = controls.replay, None
                 self._replaying = Recording.read(self.run, name, self._stages[0].agent.config)
@@ -173,15 +174,26 @@ class Player:
             self._say({"type": "problem", "text": str(error)})
 
     def _change_checkpoint(self) -> None:
-        """Load the checkpoint of ``controls`` if another one plays. Errors: UsageError."""
-        wanted = self.controls.checkpoint
-        if self._side_by_side or wanted is None or wanted == self._stages[0].agent.frames:
+        """Load the checkpoint of ``controls`` if another one plays, which goes on if that cannot be read."""
+        controls, stage = self.controls, self._stages[0]
+        wanted = controls.checkpoint
+        if self._side_by_side or wanted is None or wanted == stage.agent.frames:
             return
-        self._stages[0].agent = Agent(self.run, checkpoint_frames=wanted)
-        self.controls.seed = self.controls.seed or self._stages[0].episode.seed
+        try:
+            stage.agent = Agent(self.run, checkpoint_frames=wanted)
+        except UsageError as error:  # it was deleted
+            controls.checkpoint = stage.agent.frames
+            self._say({"type": "problem", "text": str(error), "pinned": controls.checkpoint})
+            return
+        controls.seed = controls.seed or stage.episode.seed
 
     def _save(self) -> None:
         stage = self._stages[0]
+        if not stage.episode.actions:
+            self._say(
+                {"type": "problem", "text": "the episode has no steps yet; save it after its first one"}
+            )
+            return
         recording = Recording.of(stage.agent.config, stage.episode, stage.agent.frames)
         try:
             self._say({"type": "saved", "name": recording.write(self.run)})

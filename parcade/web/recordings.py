@@ -69,6 +69,8 @@ class Recording:
         if json_digest({"schema_version": SCHEMA_VERSION, **data}) != digest:
             raise UsageError(f"recording {name} was changed after it was written; record the episode again")
         recording = cls(**data)
+        if not recording.actions:
+            raise UsageError(f"recording {name} has no steps; record an episode that was played")
         if recording.game != config.game or recording.env != _env_of(config):
             raise UsageError(
                 f"recording {name} was played with other environment settings than this run's; "

@@ -13,7 +13,7 @@ import math
 import os
 import threading
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -103,16 +103,30 @@ class Columns:
         return list(self._columns)
 
     def extend(self, reports: Sequence[dict[str, Any]]) -> None:
-        """Add reports, column by column: a chunk of lines takes half the time that single lines take."""
+        """Add reports, column by column: a chunk of lines takes half the time that single lines take.
+
+        All is read before anything changes, so after an error the same reports can be added again.
+        """
+        added: dict[str, array] = {}
+        num_columns = len(self._columns)
         for name in dict.fromkeys(itertools.chain.from_iterable(reports)):
-            column = self._columns.get(name)
-            if column is None:
-                if len(self._columns) == MOST_COLUMNS:
+            if name not in self._columns:
+                if num_columns == MOST_COLUMNS:
                     continue
-                column = self._columns[name] = array("d")
-            column.extend([math.nan] * (self.rows - len(column)))
-            column.extend([number(report.get(name)) for report in reports])
+                num_columns += 1
+            added[name] = array("d", [math.nan] * (self.rows - len(self._columns.get(name, ()))))
+            added[name].extend([number(report.get(name)) for report in reports])
+        for name, values in added.items():
+            self._columns.setdefault(name, array("d")).extend(values)
         self.rows += len(reports)
+
+    def copy(self, names: Iterable[str] | None = None) -> Columns:
+        """Return a copy of these columns, or of all."""
+        found = Columns()
+        found.rows = self.rows
+        wanted = self._columns if names is None else self._columns.keys() & set(names)
+        found._columns = {name: self._columns[name][:] for name in wanted}
+        return found
 
     def __getitem__(self, name: str) -> np.ndarray:
         """Return a column ``[rows]`` float64, a copy; all NaN for an unknown name."""
@@ -130,12 +144,12 @@ class MetricsFile:
         self._forget()
 
     def _forget(self) -> None:
-        self.columns = Columns()
+        self._columns = Columns()
         self._offset = 0
         self._inode: int | None = None
 
-    def read_new(self) -> Columns:
-        """Read what was appended since the last call and return all columns.
+    def read_new(self, names: Iterable[str] | None = None) -> Columns:
+        """Read what was appended since the last call and return a copy of the columns ``names``, or of all.
 
         A resumed run replaces the file by a shorter one; then all of it is read again.
         """
@@ -149,7 +163,7 @@ class MetricsFile:
                     self._read_until(descriptor, found.st_size)
             except OSError:
                 self._forget()
-            return self.columns
+            return self._columns.copy(names)
 
     def _read_until(self, descriptor: int, size: int) -> None:
         rest = b""
@@ -161,14 +175,14 @@ class MetricsFile:
             start += len(chunk)
             *lines, rest = (rest + chunk).split(b"\n")
             reports = (parsed(line) for line in lines)
-            self.columns.extend([report for report in reports if report is not None])
+            self._columns.extend([report for report in reports if report is not None])
             self._offset = start - len(rest)
             if len(rest) > MOST_LINE_BYTES:
                 rest = rest[:MOST_LINE_BYTES]  # too long for a report; its end is still found
 
     @property
     def unread_bytes(self) -> int:
-        """Bytes that ``read_new`` would read."""
+        """About how many bytes ``read_new`` would read; another thread may be reading them now."""
         try:
             found = self.path.stat()
         except OSError:

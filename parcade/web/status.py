@@ -95,6 +95,8 @@ def standing(
         return Standing("crashed", "ended without a result")
     if not has_reports:
         return Standing("waiting", "no process has started yet")
-    if report_age_seconds < max(LEAST_REPORT_SECONDS, REPORTS_MISSED * report_seconds):
+    longest_seconds = max(LEAST_REPORT_SECONDS, REPORTS_MISSED * report_seconds)
+    if report_age_seconds < longest_seconds:
         return Standing("running", "")
-    return Standing("crashed", f"no report for {report_age_seconds:.0f} s, and no result")
+    # Not the age: with it, every poll would find a change, and pages would read and draw the run again.
+    return Standing("crashed", f"no report for over {longest_seconds:.0f} s, and no result")

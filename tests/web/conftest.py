@@ -1,6 +1,9 @@
 """Run directories for the dashboard's tests, and a client that has the token."""
 
 import json
+import threading
+from concurrent.futures import Future
+from types import SimpleNamespace
 
 import pytest
 from starlette.testclient import TestClient
@@ -11,6 +14,7 @@ from parcade.web.security import PROTOCOL, Gate
 
 TOKEN = "the-token-of-these-tests"
 ORIGIN = "http://127.0.0.1:2600"
+RECEIVE_SECONDS = 120
 
 
 def report(i, **more):
@@ -54,6 +58,33 @@ def write_process(run, **fields):
     record = ProcessRecord(**{**usual, **fields})
     write_record(run, record)
     return record
+
+
+def within_time(receive):
+    """What a function returns or raises, e.g. the next message of a WebSocket; TimeoutError if it hangs."""
+    found = Future()
+
+    def work():
+        try:
+            found.set_result(receive())
+        except Exception as error:
+            found.set_exception(error)
+
+    threading.Thread(target=work, daemon=True).start()
+    return found.result(RECEIVE_SECONDS)
+
+
+def received_until_closed(socket):
+    """The code with which the server closes a WebSocket."""
+    while (message := within_time(socket.receive))["type"] != "websocket.close":
+        pass
+    return message["code"]
+
+
+@pytest.fixture
+def frozen_rate(monkeypatch):
+    """Count messages by a clock that stands still: a slow machine must not allow more of them."""
+    monkeypatch.setattr("parcade.web.security.time", SimpleNamespace(monotonic=lambda: 0.0))
 
 
 @pytest.fixture

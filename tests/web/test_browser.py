@@ -1,5 +1,6 @@
 """The dashboard's page in a real Chromium, next to a real training: `make test-browser`."""
 
+import json
 import os
 import re
 import shutil
@@ -11,13 +12,22 @@ from pathlib import Path
 import pytest
 
 from parcade.cli import main
-from tests.web.conftest import write_run
+from tests.web.conftest import report, write_process, write_run
 
 pytest.importorskip("playwright", reason="needs playwright; run make test-browser")
 CHROMIUM = os.environ.get("PARCADE_CHROMIUM") or shutil.which("chromium")
 pytestmark = [pytest.mark.browser, pytest.mark.skipif(CHROMIUM is None, reason="needs Debian's chromium")]
 
-TABS = ("curves", "time", "parts", "agent", "checkpoints", "settings")
+READY = {
+    "#/": ".legend li",
+    "#/run/catch/curves": ".charts .card",
+    "#/run/catch/time": "text=This run has no profile",
+    "#/run/catch/parts": "[role=region][aria-label=Processes]",
+    "#/run/catch/agent": ".weight.taken",
+    "#/run/catch/checkpoints": ".cell",
+    "#/run/catch/settings": "[role=region][aria-label=Settings]",
+}
+"""An element of each view that shows when its data have come."""
 WAIT_MS = 60_000
 PARCADE = [sys.executable, "-m", "parcade"]
 HOSTILE = '<img src=x onerror="window.hacked=1">'
@@ -96,6 +106,13 @@ def wait_until(page, is_true):
         page.wait_for_timeout(50)
 
 
+def wait_until_quiet(page, locator, quiet_ms=500):
+    """Wait until a text does not change any more."""
+    seen = None
+    while seen != (seen := locator.inner_text()):
+        page.wait_for_timeout(quiet_ms)
+
+
 def row(page, name):
     return page.locator("table.runs tbody tr", has=page.get_by_role("link", name=name, exact=True))
 
@@ -148,6 +165,31 @@ def test_without_the_right_token_the_page_asks_for_it(browser, address):
     page.close()
 
 
+def test_an_address_that_is_pasted_into_an_open_tab_brings_its_token(browser, address):
+    page = browser.new_page()
+    page.goto(address.split("#")[0] + "#token=wrong")
+    page.get_by_role("heading", name="Open the dashboard").wait_for()
+    page.goto(address)
+    page.wait_for_selector("table.runs tbody tr")
+    assert "token" not in page.url
+    page.close()
+
+
+def test_skipping_to_the_content_stays_in_the_view_and_a_mistyped_address_is_shown(open_page):
+    page = open_page("#/run/catch/settings")
+    page.locator(READY["#/run/catch/settings"]).wait_for()
+    page.locator(".skip").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_timeout(100)
+    assert page.evaluate("document.activeElement.id") == "main"
+    assert page.evaluate("location.hash") == "#/run/catch/settings"
+    page.evaluate("location.hash = '#/run/100%'")
+    page.get_by_role("heading", name="100%").wait_for()
+    page.reload()
+    page.get_by_role("heading", name="100%").wait_for()
+    page.get_by_text("live", exact=True).wait_for()
+
+
 def test_all_is_reached_by_keyboard_and_arrow_keys_read_values(open_page):
     page = open_page()
     page.locator("table.runs").get_by_label("Compare seed-1").wait_for()
@@ -157,6 +199,7 @@ def test_all_is_reached_by_keyboard_and_arrow_keys_read_values(open_page):
         seen.append(page.evaluate(f"{focused}.ariaLabel || {focused}.id || {focused}.textContent"))
     assert {"theme", "Export as SVG", "Compare seed-1", "seed-1"} <= set(seen)
     assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    page.locator(".legend", has_text="seed-1").wait_for()
     page.locator(".chart canvas").focus()
     page.keyboard.press("ArrowLeft")
     assert "seed-1" in page.locator(".chart [role=status]").inner_text()
@@ -173,6 +216,7 @@ def test_runs_are_compared_by_band_metric_and_axis_and_exported(open_page):
     page.get_by_label("Mean over seeds").check()
     page.get_by_text("mean of 2: ppo pong").wait_for()
     page.get_by_label("Over", exact=True).select_option("cpu_seconds")
+    page.locator("datalist option[value='time/learn']").wait_for(state="attached")
     page.get_by_label("Metric").fill("time/lea")
     page.keyboard.press("Enter")
     page.locator("p.note", has_text="in losses, gradients").wait_for()
@@ -190,10 +234,35 @@ def test_runs_are_compared_by_band_metric_and_axis_and_exported(open_page):
     assert page.locator("table.runs tbody tr").count() == 1
 
 
+def test_a_metric_that_is_entered_before_the_names_have_come_is_found(open_page):
+    page, held = open_page(), []
+    page.route("**/api/metrics?**", lambda route: held.append(route))
+    page.reload()
+    page.get_by_label("Metric").fill("time/lea")
+    page.keyboard.press("Enter")
+    wait_until(page, lambda: held)
+    page.wait_for_timeout(100)
+    held.pop().continue_()
+    wait_until(page, lambda: page.get_by_label("Metric").input_value() == "time/learn")
+
+
+def test_a_seed_that_is_being_typed_is_not_replaced_by_that_of_the_next_episode(open_page):
+    page = open_page("#/run/catch/agent")
+    seed, facts = page.get_by_label("Seed"), page.get_by_text(re.compile(r"step \d+ "))
+    facts.wait_for()
+    seed.fill("21")
+    for _ in range(2):  # the next episode may have started, and shows only with its first step
+        played = re.search(r"seed \d+ ", facts.inner_text())[0]
+        wait_until(page, lambda played=played: played not in facts.inner_text())
+    assert seed.input_value() == "21"
+
+
 def test_the_agent_plays_pauses_steps_saves_and_replays(open_page):
     page = open_page("#/run/catch/agent")
-    page.get_by_text(re.compile(r"step \d+ ")).wait_for()
+    facts = page.get_by_text(re.compile(r"step \d+ "))
+    facts.wait_for()
     page.get_by_role("button", name="Pause").click()
+    wait_until_quiet(page, facts)
     page.get_by_label("Seed").fill("21")
     page.get_by_role("button", name="Start episode").click()
     page.get_by_label("Saliency").select_option("occlusion")
@@ -204,6 +273,7 @@ def test_the_agent_plays_pauses_steps_saves_and_replays(open_page):
     assert page.evaluate("document.querySelector('.heat').width") == 5
     page.get_by_role("button", name="Save episode").click()
     page.get_by_text("Saved as episodes/").wait_for()
+    page.get_by_label("Recording").locator("option", has_text="seed 21").wait_for(state="attached")
     page.get_by_role("button", name="Replay").click()
     page.get_by_role("button", name="Play", exact=True).click()
     page.get_by_text("Replayed exactly").wait_for()
@@ -217,6 +287,46 @@ def test_checkpoints_play_side_by_side_and_the_slider_chooses_one(open_page):
     page.get_by_role("slider", name="Checkpoint").focus()
     page.keyboard.press("Home")
     assert page.locator(".cell").first.get_attribute("aria-pressed") == "true"
+
+
+def test_what_is_chosen_stays_chosen_when_a_run_changes(open_page, root):
+    run = write_run(root, "changing", game="boxing")
+    write_process(run)
+    page = open_page()
+    frames = row(page, "changing").locator("td[data-label=Frames]")
+    frames.get_by_text("3.6k").wait_for()
+    every = page.get_by_label("Compare all listed runs")
+    every.check()
+    every.uncheck()
+    with open(run / "metrics.jsonl", "a") as file:
+        file.write(json.dumps(report(20)) + "\n")
+    frames.get_by_text("8k").wait_for()
+    assert page.locator("table.runs input:checked").count() == 0
+    page.evaluate("location.hash = '#/run/changing/parts'")
+    choice = page.get_by_label("Process", exact=True)
+    choice.locator("option", has_text="rank 0").wait_for(state="attached")
+    choice.select_option("rank 0")
+    write_process(run, number=1)
+    choice.locator("option", has_text="rank 1").wait_for(state="attached")
+    assert choice.input_value() == "rank 0"
+
+
+def test_views_that_are_left_do_not_listen_any_more(open_page):
+    page = open_page()
+    page.evaluate("""() => {
+      window.listening = 0;
+      for (const [name, change] of [['addEventListener', 1], ['removeEventListener', -1]]) {
+        const method = document[name];
+        document[name] = function (kind, ...more) {
+          if (kind === 'themechange') window.listening += change;
+          return method.call(this, kind, ...more);
+        };
+      }
+    }""")
+    for path, ready in [*READY.items(), ("#/", READY["#/"])]:
+        page.evaluate("path => { location.hash = path }", path)
+        page.locator(ready).first.wait_for()
+    assert page.evaluate("window.listening") == 0
 
 
 OVERFLOWS = """() => [...document.querySelectorAll('main *')].filter(e => {
@@ -233,9 +343,9 @@ def test_no_view_overflows_or_has_a_serious_accessibility_finding(open_page, wid
 
     page = open_page(width=width, theme=theme)
     shots = Path(os.environ["PARCADE_SCREENSHOTS"]) if os.environ.get("PARCADE_SCREENSHOTS") else None
-    for path in ("#/", *(f"#/run/catch/{tab}" for tab in TABS)):
+    for path, ready in READY.items():
         page.evaluate("path => { location.hash = path }", path)
-        page.wait_for_timeout(1500)
+        page.locator(ready).first.wait_for()
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
         assert page.evaluate(OVERFLOWS) == [], path
         found = Axe().run(page).response["violations"]

@@ -23,9 +23,9 @@ from parcade.web.player import Controls, Player
 from parcade.web.recordings import Recording, list_recordings
 from parcade.web.saliency import SALIENCIES
 from parcade.web.security import PROTOCOL, Gate
-from parcade.web.stage import Screen, Stage, check_playable
+from parcade.web.stage import Episode, Screen, Stage, check_playable
 from parcade.web.wire import HEAD, differences, packed, unpacked
-from tests.web.conftest import ORIGIN, TOKEN
+from tests.web.conftest import ORIGIN, TOKEN, within_time
 
 
 @pytest.fixture(scope="module")
@@ -230,14 +230,30 @@ def test_a_player_steps_saves_and_replays_on_command(trained):
     assert heads[-1]["type"] == "start" and heads[-1]["seed"] == 10
 
 
-def test_a_player_loads_an_earlier_checkpoint_and_reports_one_that_is_gone(trained):
+def test_an_episode_without_steps_is_neither_saved_nor_replayed(trained, tmp_path):
+    pipe = Pipe()
+    player = Player(trained, pipe, side_by_side=False)
+    recorded = list_recordings(trained)
+    play(player, {"paused": True}, {"save": True})
+    (_, (problem, _)) = pipe.messages()
+    assert problem["type"] == "problem" and "no steps" in problem["text"]
+    assert list_recordings(trained) == recorded
+    agent = load(trained)
+    name = Recording.of(agent.config, Episode(3), agent.frames).write(tmp_path)
+    with pytest.raises(UsageError, match="has no steps"):
+        Recording.read(tmp_path, name, agent.config)
+
+
+def test_a_player_loads_an_earlier_checkpoint_and_plays_on_when_another_is_gone(trained):
     earlier = int(complete_checkpoints(trained)[-1].name)
     pipe = Pipe()
     player = Player(trained, pipe, side_by_side=False)
-    play(player, {"paused": True}, {"checkpoint": earlier}, {"checkpoint": 12345})
+    play(player, {"paused": True}, {"checkpoint": earlier}, {"checkpoint": 12345}, {"seed": 6})
     heads = [head for head, _ in pipe.messages()]
     assert [head["checkpoints"] for head in heads[:2]] == [[2016], [earlier]]
     assert heads[2]["type"] == "problem" and "\n" not in heads[2]["text"]
+    assert (heads[2]["pinned"], heads[3]["pinned"]) == (earlier, earlier)
+    assert [(head["type"], head.get("seed")) for head in heads[3:]] == [("start", 6)]
     assert Agent(trained, checkpoint_frames=earlier).frames == earlier
 
 
@@ -257,10 +273,10 @@ def test_a_page_is_played_for_by_a_process_of_its_own(trained):
         headers = {"Host": ORIGIN.removeprefix("http://")}
         path = "/ws/agent?run=catch"
         with client.websocket_connect(path, subprotocols=[PROTOCOL, TOKEN], headers=headers) as socket:
-            head, _ = unpacked(socket.receive_bytes())
+            head, _ = unpacked(within_time(socket.receive_bytes))
             assert head["type"] == "start" and head["game"] == "tiny_catch"
             socket.send_text('{"seed": 77}')
             while head["type"] != "start" or head["seed"] != 77:
-                head, arrays = unpacked(socket.receive_bytes())
-            head, arrays = unpacked(socket.receive_bytes())
+                head, arrays = unpacked(within_time(socket.receive_bytes))
+            head, arrays = unpacked(within_time(socket.receive_bytes))
             assert head["type"] == "step" and arrays["observation"].shape == (1, 6, 5)

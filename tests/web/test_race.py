@@ -240,6 +240,34 @@ def test_an_episode_that_cannot_be_saved_is_reported_and_play_goes_on(tmp_path, 
     assert player.state == WAITING
 
 
+def test_an_episode_that_could_not_be_saved_is_saved_when_the_agents_ends_and_no_other_is_touched(
+    raced, tmp_path, monkeypatch
+):
+    settings = settings_of(tmp_path, against="random", seed=3)
+    before = Book(settings.path, "pong", "anna").add(
+        Book(raced[0].path, "pong", "anna").episodes[0], load_recording(episode_file(raced[0])), None
+    )
+    write, calls = Book._write, []
+
+    def full_at_first(*arguments):
+        calls.append(1)
+        if len(calls) == 1:
+            raise OSError(28, "No space left on device")
+        write(*arguments)
+
+    monkeypatch.setattr(Book, "_write", full_at_first)
+    _, messages = play(settings, (0, {"paused": False}), (LOSING_FRAMES + 10, {"look": True}))
+    first, second = Book(settings.path, "pong", "anna").episodes
+    assert first == before and load_recording(episode_file(settings)).checksum == before.checksum
+    assert not episode_file(settings, "0001-opponent.json").exists()
+    assert second.opponent_ended and (second.score, second.recording) == (-21, "0002.json")
+    opponents = load_recording(episode_file(settings, "0002-opponent.json"))
+    assert score_of(opponents) == second.opponent_score
+    heads = [head for head, _ in messages]
+    assert [head["type"] for head in heads if head["type"] in ("problem", "saved")] == ["problem", "saved"]
+    assert [head["episode"] for head in heads if head["type"] == "start"] == [2, 2]
+
+
 @pytest.fixture
 def race_file(raced, tmp_path):
     """A copy of a race's file, the only one of its directory."""

@@ -19,6 +19,7 @@ from parcade.web.race.server import Race, make_race
 from parcade.web.race.settings import RaceSettings
 from parcade.web.security import Gate
 from parcade.web.serve import _config, _Server, bound_socket
+from parcade.web.wire import unpacked
 from tests.web.conftest import TOKEN, report, write_run
 from tests.web.test_browser import CHROMIUM, OVERFLOWS, WAIT_MS, browser, wait_until
 
@@ -49,8 +50,10 @@ def race(browser, folder, run=None, **changes):
     thread.start()
     problems, context = [], browser.new_context()
 
-    def open_page(*, width=1280, theme="light"):
+    def open_page(*, width=1280, theme="light", websockets=None):
         page = context.new_page()
+        if websockets:
+            page.route_web_socket("**/ws/race**", websockets)
         page.set_viewport_size({"width": width, "height": 900})
         page.emulate_media(color_scheme=theme)
         page.on("pageerror", lambda error: problems.append(str(error)))
@@ -74,10 +77,22 @@ def paddle_moves(page, is_there):
     wait_until(page, lambda: (row := page.evaluate(PADDLE)) is not None and is_there(row))
 
 
+def start_playing(page):
+    """Press the button under the game until it runs: the page may first have to begin the next episode."""
+    button = page.locator(".race .tools button")
+    while True:
+        wait_until(page, button.is_enabled)
+        if (offer := button.inner_text()) == "Pause":
+            return
+        button.click()
+        wait_until(page, lambda offer=offer: button.inner_text() != offer)
+
+
 def test_keys_touch_and_a_gamepad_move_the_paddle_and_a_page_that_is_loaded_again_continues(
     browser, tmp_path
 ):
-    with race(browser, tmp_path) as (settings, open_page):
+    # Half the speed: an episode of Pong lasts 102 seconds at least, also on a slow machine long enough.
+    with race(browser, tmp_path, frames_per_second=30) as (settings, open_page):
         page = open_page(width=390)
         page.keyboard.down("ArrowDown")
         paddle_moves(page, lambda row: row > 120)
@@ -105,6 +120,41 @@ def test_keys_touch_and_a_gamepad_move_the_paddle_and_a_page_that_is_loaded_agai
         page.get_by_text("Paused.").wait_for()
     actions = [run[0] for run in load_recording(settings.path / "unfinished.json").episodes[0]]
     assert [action for action in actions if action] == [4, 3, 4, 3, 4]
+
+
+def test_a_page_that_opens_during_play_shows_the_game_though_frames_come_first(browser, tmp_path):
+    def frame_first(route):
+        """Pass on the server's messages, but the episode's start after a frame."""
+        server, kept = route.connect_to_server(), []
+
+        def pass_on(message):
+            kind = unpacked(message)[0]["type"]
+            if kind == "start":
+                kept.append(message)
+                return
+            route.send(message)
+            if kind == "step" and kept:
+                route.send(kept.pop())
+
+        server.on_message(pass_on)
+
+    with race(browser, tmp_path) as (_, open_page):
+        start_playing(open_page())
+        watcher = open_page(websockets=frame_first)
+        wait_until(watcher, lambda: watcher.evaluate(PADDLE) is not None)
+
+
+def test_a_key_that_is_released_while_control_is_held_is_released(browser, tmp_path):
+    with race(browser, tmp_path) as (_, open_page):
+        page = open_page()
+        held = page.locator(".touchpad [data-keys=up].held")
+        page.keyboard.down("w")
+        held.wait_for(state="attached")
+        page.keyboard.down("Control")
+        page.keyboard.up("w")
+        held.wait_for(state="detached")
+        page.keyboard.press("d")
+        assert page.locator(".touchpad .held").count() == 0
 
 
 def test_a_race_is_scored_saved_exported_and_resumed_and_a_second_page_only_watches(browser, tmp_path):
@@ -187,7 +237,7 @@ def test_no_mode_overflows_or_has_a_serious_accessibility_finding(browser, tmp_p
     with race(browser, tmp_path, run, frames_per_second=600, **MODES[mode]) as (_, open_page):
         for width, theme in itertools.product((1280, 390), ("light", "dark")):
             page = open_page(width=width, theme=theme)
-            page.locator("button", has_text=re.compile("Start|Continue|Next episode")).click()
+            start_playing(page)
             page.get_by_text(re.compile("Episode over" if mode == "learning" else r"\ds")).first.wait_for()
             page.locator(".legend", has_text="agent, mean score").wait_for()
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (width, theme)

@@ -1,6 +1,7 @@
 """``parcade race``: its command, its server and pages, and the training that a person races."""
 
 import csv
+import dataclasses
 import importlib.util
 import io
 import os
@@ -20,22 +21,16 @@ from parcade.cli import main
 from parcade.errors import UsageError
 from parcade.run_directory import complete_checkpoints
 from parcade.web.race.book import Book
+from parcade.web.race.pages import COMMANDS_PER_SECOND
 from parcade.web.race.server import Race, make_race
 from parcade.web.race.settings import RaceSettings
 from parcade.web.race.training import training, training_words
 from parcade.web.security import MOST_MESSAGE_BYTES, PROTOCOL, Gate
 from parcade.web.wire import unpacked
-from tests.web.conftest import ORIGIN, TOKEN, write_run
+from tests.web.conftest import ORIGIN, TOKEN, received_until_closed, within_time, write_run
 from tests.web.test_race import play
 
 SECONDS = 120
-
-
-def race_in(folder):
-    """Settings of a race below a directory, ten times as fast as a person plays."""
-    found = RaceSettings("pong", "anna", str(folder / "races" / "pong" / "anna"), frames_per_second=600)
-    found.path.mkdir(parents=True)
-    return found
 
 
 def serve(settings, run=None):
@@ -53,7 +48,10 @@ def open_page(client, *, token=TOKEN, origin=ORIGIN, host="127.0.0.1:2600"):
 
 @pytest.fixture
 def settings(tmp_path):
-    return race_in(tmp_path)
+    """Settings of a race, as fast as a person plays: an episode lasts 51 seconds at least."""
+    found = RaceSettings("pong", "anna", str(tmp_path / "races" / "pong" / "anna"))
+    found.path.mkdir(parents=True)
+    return found
 
 
 @pytest.fixture
@@ -64,27 +62,18 @@ def client(settings, tmp_path):
         yield client
 
 
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory):
-    """A race, and a server whose player process serves several tests."""
-    settings = race_in(tmp_path_factory.mktemp("shared"))
-    with serve(settings) as client:
-        yield settings, client
-
-
 def next_of(page, kind, is_wanted=lambda head: True):
     """The next message of a kind that a page receives."""
     end = time.monotonic() + SECONDS
     while time.monotonic() < end:
-        head, _ = unpacked(page.receive_bytes())
+        head, _ = unpacked(within_time(page.receive_bytes))
         if head["type"] == kind and is_wanted(head):
             return head
     raise AssertionError(f"no {kind} came")
 
 
-def test_one_page_plays_others_watch_and_a_lost_page_pauses_until_another_takes_over(shared):
-    _, client = shared
-    with open_page(client) as first, open_page(client) as second:
+def test_one_page_plays_others_watch_and_a_lost_page_pauses_until_another_takes_over(settings):
+    with serve(settings) as client, open_page(client) as first, open_page(client) as second:
         assert next_of(first, "role")["plays"] and not next_of(second, "role")["plays"]
         second.send_text('{"held": ["down"]}')
         first.send_text('{"held": ["up"]}')
@@ -102,29 +91,25 @@ def test_one_page_plays_others_watch_and_a_lost_page_pauses_until_another_takes_
         assert next_of(second, "step", lambda head: head["state"] == "playing")["action"] == 0
 
 
-def test_a_whole_episode_is_played_over_the_server_and_told_to_the_page(shared):
-    settings, client = shared
-    with open_page(client) as page:
-        page.send_text('{"paused": false}')
-        episode = next_of(page, "saved")["episode"]
+def test_a_whole_episode_is_played_over_the_server_and_told_to_the_page(settings):
+    with serve(dataclasses.replace(settings, frames_per_second=600)) as client:
+        with open_page(client) as page:
+            page.send_text('{"paused": false}')
+            episode = next_of(page, "saved")["episode"]
+        (row,) = client.get("/api/race").json()["rows"]
     recording = load_recording(settings.path / "episodes" / episode["recording"])
     assert sum(reward for _, reward in recording.replay()) == episode["score"] < -10
-    (row,) = client.get("/api/race").json()["rows"]
     assert (row["score"], row["who"], row["recording"]) == (episode["score"], "anna", "0001.json")
 
 
-def test_a_message_that_is_too_long_or_too_many_close_the_page(shared):
-    _, client = shared
-    for messages, code in (
-        ([f'{{"held": "{"x" * MOST_MESSAGE_BYTES}"}}'], 1009),
-        (['{"held": []}'] * 300, 1008),
-    ):
-        with open_page(client) as page:
-            for message in messages:
-                page.send_text(message)
-            with pytest.raises(WebSocketDisconnect) as closed:
-                next_of(page, "never")
-            assert closed.value.code == code
+def test_a_message_that_is_too_long_or_too_many_close_the_page(frozen_rate, settings):
+    too_many = ['{"held": []}'] * (int(COMMANDS_PER_SECOND) + 1)
+    with serve(settings) as client:
+        for messages, code in (([f'{{"held": "{"x" * MOST_MESSAGE_BYTES}"}}'], 1009), (too_many, 1008)):
+            with open_page(client) as page:
+                for message in messages:
+                    page.send_text(message)
+                assert received_until_closed(page) == code
 
 
 def test_an_episode_is_kept_when_the_server_ends_in_the_middle_of_it(settings):
@@ -147,7 +132,7 @@ def test_an_episode_is_kept_when_the_server_ends_in_the_middle_of_it(settings):
 )
 def test_a_page_of_another_origin_host_or_token_is_refused(client, wrong):
     with pytest.raises(WebSocketDisconnect), open_page(client, **wrong) as page:
-        page.receive_bytes()
+        within_time(page.receive_bytes)
 
 
 @pytest.mark.quick

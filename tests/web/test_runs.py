@@ -95,8 +95,11 @@ def test_a_running_job_names_a_rank_that_died(root):
 def test_without_process_records_the_age_of_the_last_report_decides(root):
     run = write_run(root, "a")
     assert status_of(Runs(root), "a")[0] == "running"
-    os.utime(run / "metrics.jsonl", (1, 1))
-    assert status_of(Runs(root), "a")[0] == "crashed"
+    why = set()
+    for age in (100, 200):
+        os.utime(run / "metrics.jsonl", (time.time() - age,) * 2)
+        why.add(status_of(Runs(root), "a"))
+    assert why == {("crashed", "no report for over 60 s, and no result")}
 
 
 def test_a_summary_has_score_rate_and_remaining_time(root):
@@ -131,11 +134,35 @@ def test_a_growing_file_is_read_once_and_a_replaced_one_anew(tmp_path):
     with open(path, "a") as more:
         more.write("00}\n")
     assert file.read_new()["frames"].tolist() == [0, 400]
-    assert np.isnan(file.columns["score_mean"]).all() and np.isnan(file.columns["unknown"]).all()
+    columns = file.read_new()
+    assert np.isnan(columns["score_mean"]).all() and np.isnan(columns["unknown"]).all()
     other = tmp_path / "other"
     other.write_text(json.dumps(report(7)) + "\n")
     os.replace(other, path)
     assert file.read_new()["frames"].tolist() == [2800]
+
+
+def test_what_a_thread_has_read_neither_grows_nor_hinders_another_thread(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(json.dumps(report(0)) + "\n")
+    file = MetricsFile(path)
+    first = file.read_new({"frames", "episodes"})
+    with open(path, "a") as more:
+        more.write(json.dumps(report(1)) + "\n")
+    with memoryview(first._columns["frames"]):  # as while it is copied: the array cannot grow
+        second = file.read_new({"frames"})
+    assert first.rows == 1 and first["frames"].tolist() == [0]
+    assert second["frames"].tolist() == [0, 400] and second.names == ["frames"]
+
+
+def test_reports_whose_addition_fails_are_not_half_added(monkeypatch):
+    columns = Columns([{"a": 1.0, "b": 2.0}])
+    with monkeypatch.context() as patch:
+        patch.setattr("parcade.web.series.number", lambda value: value / 0 if value == 4.0 else value)
+        with pytest.raises(ZeroDivisionError):
+            columns.extend([{"a": 3.0, "b": 4.0}])
+    columns.extend([{"a": 3.0, "b": 4.0}])
+    assert columns["a"].tolist() == [1, 3] and columns["b"].tolist() == [2, 4]
 
 
 def test_the_end_and_an_even_sample_of_a_long_file_are_read_without_the_rest(tmp_path):

@@ -89,14 +89,19 @@ class Book:
             opponents.save(folder / f"{number:04}-opponent.json")
         episode = replace(episode, recording=file, checksum=recording.checksum)
         self._write([*self.episodes, episode])
-        (self.directory / UNFINISHED).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # the episode is saved; of another seed, this file is ignored
+            (self.directory / UNFINISHED).unlink(missing_ok=True)
         return episode
 
-    def complete(self, opponent_score: int, opponents: Recording) -> None:
-        """Save the end of the agent's episode, which was longer than the person's. Errors: OSError."""
-        last = replace(self.episodes[-1], opponent_score=opponent_score, opponent_ended=True)
-        opponents.save(self.directory / EPISODES / last.recording.replace(".json", "-opponent.json"))
-        self._write([*self.episodes[:-1], last])
+    def complete(self, episode: Episode, opponent_score: int, opponents: Recording) -> Episode:
+        """Save the end of the agent's episode, which was longer than the person's.
+
+        ``episode`` is what ``add`` returned; return it completed. Errors: OSError.
+        """
+        completed = replace(episode, opponent_score=opponent_score, opponent_ended=True)
+        opponents.save(self.directory / EPISODES / episode.recording.replace(".json", "-opponent.json"))
+        self._write([completed if each == episode else each for each in self.episodes])
+        return completed
 
     def _write(self, episodes: list[Episode]) -> None:
         content = {"format": FORMAT, "game": self.game, "name": self.name}

@@ -150,17 +150,23 @@ class Player:
         if self.state == OVER:
             self._count()
 
+    @property
+    def _is_saved(self) -> bool:
+        return self._episode is not None and self._episode.recording != ""
+
     def _count(self) -> None:
-        """Save the episode when the person's is over, and again when the agent's is."""
+        """Save the episode when the person's is over, and when the agent's is.
+
+        What could not be saved at the first time is saved at the second.
+        """
         if self._episode and (self._episode.opponent_ended or self.contest.rival_plays):
             return
         try:
-            if self._episode:
-                self.book.complete(self.contest.scores[1], self.contest.opponents_recording())
-                self._episode = self.book.episodes[-1]
+            opponents = self.contest.opponents_recording()
+            if self._is_saved:
+                self._episode = self.book.complete(self._episode, self.contest.scores[1], opponents)
             else:
-                recording = self.contest.session.recording()
-                self._episode = self.book.add(self._row(), recording, self.contest.opponents_recording())
+                self._episode = self.book.add(self._row(), self.contest.session.recording(), opponents)
         except OSError as error:
             self._episode = self._episode or self._row()  # play goes on; it is not saved
             self._say({"type": "problem", "text": f"the episode cannot be saved ({error.strerror})"})
@@ -189,7 +195,7 @@ class Player:
         head = {
             "type": "start", "game": settings.game, "name": settings.name, "mode": self.contest.mode,
             "side": settings.side, "against": settings.against, "seed": self._seed,
-            "episode": len(self.book.episodes) + (self._episode is None),
+            "episode": len(self.book.episodes) + (not self._is_saved),
         }  # fmt: skip
         self._say(head, {"pictures": self._first_pictures, "palette": rgb_table(arcade.machine.pal)})
         self._show()

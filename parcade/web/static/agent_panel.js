@@ -2,8 +2,8 @@
 
 import { get, openSocket } from "./api.js";
 import { Chart } from "./chart.js";
-import { GREYS, HEAT, Projector, draw, paletteOf, pictures, unpack } from "./console.js";
-import { el, labelled, notice, reporting, select } from "./dom.js";
+import { GREYS, HEAT, Projector, draw, paletteOf, pictures, takeMessages } from "./console.js";
+import { el, labelled, notice, reporting, select, setValue } from "./dom.js";
 import { human, percent, score } from "./format.js";
 
 const VALUE_SECONDS = 10;
@@ -63,13 +63,12 @@ export class AgentPanel {
     this.socket.onclose = null;
     this.socket.close();
     this.projector.close();
+    this.value.close();
   }
 
   #connect() {
     this.socket = openSocket("agent", { run: this.name });
-    // Messages are unpacked one after the other, because unpacking is asynchronous.
-    let before = Promise.resolve();
-    this.socket.onmessage = (event) => { before = before.then(async () => this.#take(await unpack(event.data))); };
+    takeMessages(this.socket, (message) => this.#take(message));
     this.socket.onopen = () => this.#send(this.controls);
     this.socket.onclose = (event) => { this.facts.textContent = event.reason || this.problem || "The player has ended. Reload the page to start it again."; };
   }
@@ -97,21 +96,20 @@ export class AgentPanel {
     })[message.type]?.();
   }
 
-  #problem({ text, fatal }) {
+  #problem({ text, fatal, pinned }) {
     if (fatal) this.problem = text;
+    if (pinned !== undefined) this.#listCheckpoints(this.playing.kept, pinned);
     notice(text);
   }
 
   #start(message) {
     Object.assign(this, { game: message.game, actions: message.actions, kind: message.weights, frameSkip: message.frame_skip, playing: message });
     this.values = [];
-    this.seed.value = message.seed;
+    setValue(this.seed, message.seed);
     this.greedy.disabled = message.acts_greedily;
     if (message.data.palette) this.projector.palette = paletteOf(message.data.palette.bytes);
     this.weightsTitle.textContent = message.weights === "probability" ? "Action probabilities" : "Q values";
-    const kept = message.kept.map((frames) => [String(frames), `${human(frames)} frames`]);
-    const chosen = this.checkpoint.value;
-    this.checkpoint.replaceChildren(...[["", "newest"], ...kept].map(([value, text]) => el("option", { value, selected: value === chosen }, text)));
+    this.#listCheckpoints(message.kept, message.pinned);
     this.bars = this.actions.map((action) => {
       const bar = el("i");
       const number = el("span", { class: "value" });
@@ -119,6 +117,13 @@ export class AgentPanel {
     });
     this.weights.replaceChildren(...this.bars.map(({ row }) => row));
     if (message.data.pictures.shape[0]) this.projector.add(pictures(message.data.pictures, false));
+  }
+
+  /** Offer the kept checkpoints, and the one that plays on after it was deleted. */
+  #listCheckpoints(kept, pinned) {
+    const offered = pinned === null || kept.includes(pinned) ? kept : [pinned, ...kept];
+    this.checkpoint.replaceChildren(el("option", { value: "", selected: pinned === null }, "newest"),
+      ...offered.map((frames) => el("option", { value: String(frames), selected: frames === pinned }, `${human(frames)} frames`)));
   }
 
   #step(message) {

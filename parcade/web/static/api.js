@@ -3,13 +3,13 @@
 const KEY = "parcade-token";
 let token = sessionStorage.getItem(KEY) ?? "";
 
-/** Take the token out of the address, where it would end up in screenshots and bookmarks. */
+/** Take the token out of the address, where it would end up in screenshots and bookmarks; return whether it had one. */
 export function takeTokenFromAddress() {
   const match = location.hash.match(/^#token=([\w-]+)$/);
-  if (match) {
-    setToken(match[1]);
-    history.replaceState(null, "", `${location.pathname}#/`);
-  }
+  if (!match) return false;
+  setToken(match[1]);
+  history.replaceState(null, "", `${location.pathname}#/`);
+  return true;
 }
 
 /** Keep a token, given alone or inside the address that the server printed. */

@@ -28,8 +28,17 @@ export class Chart {
     this.tip = el("div", { class: "tip", "aria-hidden": "true", hidden: true });
     this.spoken = el("span", { class: "hidden", role: "status" });
     this.element = el("div", { class: "chart" }, this.canvas, this.tip, this.spoken);
-    new ResizeObserver(() => this.redraw()).observe(this.element);
-    document.addEventListener("themechange", () => this.redraw());
+    this.resizes = new ResizeObserver(() => this.redraw());
+    this.resizes.observe(this.element);
+    this.onTheme = () => this.redraw();
+    document.addEventListener("themechange", this.onTheme);
+  }
+
+  /** Let go of the page's events, which would keep the chart for ever. */
+  close() {
+    this.resizes.disconnect();
+    document.removeEventListener("themechange", this.onTheme);
+    cancelAnimationFrame(this.waiting);
   }
 
   set(series, options = {}) {

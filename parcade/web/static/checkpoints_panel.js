@@ -2,8 +2,8 @@
 
 import { get, openSocket } from "./api.js";
 import { Chart, seriesOf } from "./chart.js";
-import { GREYS, draw, paletteOf, pictures, unpack } from "./console.js";
-import { el, labelled, notice, reporting } from "./dom.js";
+import { GREYS, draw, paletteOf, pictures, takeMessages } from "./console.js";
+import { el, labelled, notice, reporting, setValue } from "./dom.js";
 import { human, score } from "./format.js";
 
 export class CheckpointsPanel {
@@ -34,12 +34,12 @@ export class CheckpointsPanel {
   close() {
     this.socket.onclose = null;
     this.socket.close();
+    this.chart.close();
   }
 
   #connect() {
     this.socket = openSocket("agent", { run: this.name, checkpoints: "all" });
-    let before = Promise.resolve();
-    this.socket.onmessage = (event) => { before = before.then(async () => this.#take(await unpack(event.data))); };
+    takeMessages(this.socket, (message) => this.#take(message));
     this.socket.onclose = (event) => { this.caption.textContent = event.reason || this.problem || "The players have ended. Reload the page to start them again."; };
   }
 
@@ -79,7 +79,7 @@ export class CheckpointsPanel {
   }
 
   #start(message) {
-    this.seed.value = message.seed;
+    setValue(this.seed, message.seed);
     this.palette = message.data.palette ? paletteOf(message.data.palette.bytes) : GREYS;
     const isNew = message.checkpoints.join() !== this.frames?.join();
     this.frames = message.checkpoints;

@@ -39,12 +39,16 @@ export class Compare {
       this.meaning, this.chart.element, this.legend);
   }
 
+  close() {
+    this.chart.close();
+  }
+
   /** Show these runs, given by their summaries. */
   show(runs) {
     const changed = runs.map((run) => run.id).join() !== this.names.join();
     this.names = runs.map((run) => run.id);
     this.groups = new Map(runs.map((run) => [run.group, `${run.algorithm} ${run.game}`]));
-    if (changed) this.#learnMetrics();
+    if (changed) this.learning = this.#learnMetrics();
     return this.draw();
   }
 
@@ -56,7 +60,8 @@ export class Compare {
   }
 
   /** Take a metric's name, or the first whose name or meaning contains the text. */
-  #choose(text) {
+  async #choose(text) {
+    await this.learning;
     const wanted = text.trim().toLowerCase();
     const found = Object.entries(this.meanings ?? {});
     const match = found.find(([name]) => name === wanted) ?? found.find(([name]) => name.includes(wanted))

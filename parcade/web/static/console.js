@@ -1,7 +1,9 @@
 // Pictures of a console on a canvas: messages of a player unpacked, palette indices as exact colours, at 60 Hz.
 
+import { notice } from "./dom.js";
+
 /** Unpack a message (`wire.py`): its head, with the arrays in `head.data` by name. */
-export async function unpack(buffer) {
+async function unpack(buffer) {
   const length = new DataView(buffer).getUint32(0, true);
   const head = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, length)));
   head.data = {};
@@ -14,6 +16,20 @@ export async function unpack(buffer) {
     start += size;
   }
   return head;
+}
+
+/**
+ * Give a socket's messages to `take`, one after the other, because unpacking is asynchronous. An error in one is
+ * reported, and the next is taken.
+ */
+export function takeMessages(socket, take) {
+  let before = Promise.resolve();
+  socket.onmessage = (event) => {
+    before = before.then(async () => take(await unpack(event.data))).catch((error) => {
+      console.error(error);
+      notice(`a message of the server cannot be shown: ${error.message}`);
+    });
+  };
 }
 
 async function inflated(deflated) {

@@ -29,7 +29,11 @@ export class CurvesPanel {
     this.update();
   }
 
-  close() {}
+  close() {
+    this.isClosed = true;
+    this.compare.close();
+    for (const { chart } of this.charts.values()) chart.close();
+  }
 
   async update() {
     const run = this.store.run(this.name);
@@ -43,6 +47,7 @@ export class CurvesPanel {
       this.count.textContent = `${shown.length} of ${Object.keys(metrics).length} metrics`;
       if (!shown.length) return this.grid.replaceChildren(el("p", { class: "note" }, "No metric matches."));
       const { curves } = await get("curves", { run: this.name, metric: shown, x: this.axis, points: 200 });
+      if (this.isClosed) return undefined;  // its new charts would never be closed
       const cards = shown.map((metric) => this.#card(metric, metrics[metric], curves[this.name][metric]));
       // Replacing elements that stay would take the focus from them.
       if (cards.length !== this.grid.children.length || cards.some((card, i) => card !== this.grid.children[i])) this.grid.replaceChildren(...cards);

@@ -18,6 +18,11 @@ export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
+/** Set a field's value, except while somebody types in it. */
+export function setValue(field, value) {
+  if (document.activeElement !== field) field.value = value;
+}
+
 let labels = 0;
 
 /** Return a form control with its visible label. */

@@ -18,6 +18,15 @@ const VIEWS = {
   run: (name) => new RunPage(store, name),
 };
 
+/** Return a part of the address as text; one that somebody mistyped as it is. */
+function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
 let view = null;
 let shown = "";
 
@@ -28,7 +37,7 @@ function show() {
   if (!view || key !== shown) {
     view?.close();
     shown = key;
-    view = (VIEWS[name] ?? VIEWS[""])(argument ? decodeURIComponent(argument) : "");
+    view = (VIEWS[name] ?? VIEWS[""])(decoded(argument ?? ""));
     main.replaceChildren(view.element);
     main.focus({ preventScroll: true });
     scrollTo(0, 0);
@@ -74,19 +83,20 @@ function setLink(state, text) {
 
 async function start() {
   if (!hasToken()) return askForToken();
+  let found;
   try {
-    const { root, runs } = await get("runs");
-    document.getElementById("root").textContent = root;
-    store.replace(runs);
-    show();
-    connect();
+    found = await get("runs");
   } catch (error) {
     if (error instanceof BadToken) return askForToken("The token is not of this start of the server.");
     setLink("lost", "no connection");
     setTimeout(start, delay);
     delay = Math.min(delay * 2, 10000);
+    return undefined;
   }
-  return undefined;
+  document.getElementById("root").textContent = found.root;
+  store.replace(found.runs);
+  connect();
+  return show();
 }
 
 const THEMES = ["system", "light", "dark"];
@@ -108,6 +118,11 @@ addEventListener("unhandledrejection", (event) => {
   else notice(String(event.reason?.message ?? event.reason));
   event.preventDefault();
 });
-addEventListener("hashchange", show);
+// An address that is pasted into this tab changes only its hash; everything is opened again with its token.
+addEventListener("hashchange", () => (takeTokenFromAddress() ? location.reload() : show()));
+document.querySelector(".skip").onclick = (event) => {
+  event.preventDefault();  // the address names a view
+  main.focus();
+};
 takeTokenFromAddress();
 start();

@@ -14,8 +14,7 @@ export class PartsPanel {
     this.ledger = el("div");
     this.found = el("div", { role: "status" });
     this.stacks = el("div", { role: "status" });
-    this.process = "";
-    this.choice = select([["", "all processes"]], "", (value) => { this.process = value; });
+    this.choice = select([["", "all processes"]], "", () => {});
     const button = (text, work) => {
       const control = el("button", { type: "button", onclick: async () => {
         control.disabled = true;
@@ -51,7 +50,8 @@ export class PartsPanel {
     const names = run.processes.map((p) => p.name);
     if (names.join() !== this.names?.join()) {
       this.names = names;
-      this.choice.replaceChildren(...["", ...names].map((name) => el("option", { value: name }, name || "all processes")));
+      const chosen = this.choice.value;
+      this.choice.replaceChildren(...["", ...names].map((name) => el("option", { value: name, selected: name === chosen }, name || "all processes")));
     }
     const ledger = Object.entries(run.ledger);
     this.ledger.replaceChildren(ledger.length
@@ -62,7 +62,7 @@ export class PartsPanel {
   async #showStacks() {
     this.stacks.replaceChildren(el("p", { class: "note" }, "asking"));
     try {
-      const found = await post("stacks", { run: this.name, process: this.process });
+      const found = await post("stacks", { run: this.name, process: this.choice.value });
       this.stacks.replaceChildren(...found.map((each) => el("section", {},
         el("h3", {}, `${each.name} (${each.place})`), el("pre", { tabindex: "0", "aria-label": `Stacks of ${each.name}` }, each.text))));
     } catch (error) {

@@ -32,6 +32,10 @@ export class RaceChart {
       this.chart.element, this.legend);
   }
 
+  close() {
+    this.chart.close();
+  }
+
   /** Draw what `/api/race` says; the agent's curve is read again. */
   async set(facts) {
     this.facts = facts;

@@ -59,7 +59,8 @@ export class Controls {
 
   #key(event, isDown) {
     const key = KEYS[event.code];
-    if (event.ctrlKey || event.altKey || event.metaKey) return;
+    // A release counts whatever else is held, or the key would stay held.
+    if (isDown && (event.ctrlKey || event.altKey || event.metaKey)) return;
     if (isDown && event.target.closest?.(OWN_KEYS)) return;
     if (key) {
       if (isDown) event.preventDefault();

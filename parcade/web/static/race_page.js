@@ -1,7 +1,7 @@
 // A race: a person plays an exact console at 60 Hz, next to an agent or against it.
 
 import { get, openSocket } from "./api.js";
-import { GREYS, draw, paletteOf, pictures, unpack } from "./console.js";
+import { GREYS, draw, paletteOf, pictures, takeMessages } from "./console.js";
 import { el, notice, reporting, setText } from "./dom.js";
 import { duration } from "./format.js";
 import { RaceChart } from "./race_chart.js";
@@ -35,6 +35,7 @@ export class RacePage {
   close() {
     this.stop();
     this.controls.close();
+    this.chart.close();
     document.removeEventListener("visibilitychange", this.onHide);
     clearTimeout(this.waiting);
     this.socket.onclose = null;
@@ -43,8 +44,7 @@ export class RacePage {
 
   #connect() {
     this.socket = openSocket("race");
-    let before = Promise.resolve();
-    this.socket.onmessage = (event) => { before = before.then(async () => this.#take(await unpack(event.data))); };
+    takeMessages(this.socket, (message) => this.#take(message));
     this.socket.onclose = (event) => {
       this.go.disabled = true;
       this.status.textContent = event.reason || this.problem || "The connection is lost; the game is paused.";
@@ -106,6 +106,7 @@ export class RacePage {
   }
 
   #step(message) {
+    if (!this.playing) return;  // a page that opens during play receives frames before it is told the episode
     pictures(message.data.pictures, false).forEach((picture, i) => {
       const first = this.first[i].indices;
       for (let p = 0; p < first.length; p++) picture.indices[p] ^= first[p];

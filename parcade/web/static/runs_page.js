@@ -41,6 +41,7 @@ export class RunsPage {
   close() {
     this.stop();
     clearTimeout(this.redraw);
+    this.compare.close();
   }
 
   #listed() {
@@ -86,12 +87,14 @@ export class RunsPage {
   }
 
   #choose(name, wanted) {
+    this.hasChosen = true;
     if (wanted) this.chosen.add(name);
     else this.chosen.delete(name);
     this.#draw();
   }
 
   #chooseAll() {
+    this.hasChosen = true;
     for (const run of this.#listed().slice(0, MOST_CHOSEN)) {
       if (this.all.checked) this.chosen.add(run.id);
       else this.chosen.delete(run.id);
@@ -105,7 +108,7 @@ export class RunsPage {
   }
 
   #update(names) {
-    if (!this.chosen.size) this.chosen = new Set(this.store.runs.slice(0, CHOSEN_AT_FIRST).map((run) => run.id));
+    if (!this.hasChosen && !this.chosen.size) this.chosen = new Set(this.store.runs.slice(0, CHOSEN_AT_FIRST).map((run) => run.id));
     this.#list();
     if (![...names].some((name) => this.chosen.has(name))) return;
     this.redraw ??= setTimeout(() => {

@@ -55,6 +55,7 @@ export class TimePanel {
 
   close() {
     clearInterval(this.timer);
+    for (const { chart } of this.charts) chart.close();
   }
 
   async update() {
