@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 
 from parcade import run_directory
 from parcade.algorithms.base import Algorithm
@@ -68,7 +70,7 @@ class Checkpointer:
         try:
             sha256 = run_directory.write_rank_file(making, self.exchange.rank, self._rank_tensors())
             digest[:] = np.frombuffer(sha256, np.uint8)
-        except (OSError, RuntimeError) as error:  # safetensors raises its own error for a full disk
+        except (OSError, RuntimeError, MemoryError, SafetensorError) as error:  # the last for a full disk
             failed = str(error)
         any_failed = self.exchange.maximum(np.array([float(bool(failed))]))[0]
         digests = self.exchange.gather_on_first(digest)
@@ -160,11 +162,13 @@ class Checkpointer:
 def read_policy(run: Path, checkpoint_frames: int | None = None) -> tuple[dict[str, torch.Tensor], int]:
     """Return the policy's tensors by name from a checkpoint, and its frames of training.
 
-    The checkpoint is the one at ``checkpoint_frames``, by default the newest.
+    The checkpoint is the one at ``checkpoint_frames``, by default the newest that is not damaged.
     Errors: UsageError when it is missing or damaged.
     """
     if checkpoint_frames is None:
-        directory, state, _ = run_directory.newest_checkpoint(run)
+        directory, state, refused = run_directory.newest_checkpoint(run)
+        for line in refused:
+            print(f"warning: {line}", file=sys.stderr)
     else:
         directory = run_directory.checkpoint_directory(run, checkpoint_frames)
         try:

@@ -144,11 +144,15 @@ def _sealed(data: dict[str, Any]) -> str:
 
 
 def _as_tensor(value: np.ndarray | np.generic | Tensor) -> Tensor:
-    """Return a contiguous copy that safetensors can store. uint64 is stored as int64 with the same bits."""
+    """Return a contiguous tensor that safetensors can store. uint64 is stored as int64 with the same bits.
+
+    Arrays that can be written are not copied: a replay may fill half of the memory.
+    """
     if isinstance(value, Tensor):
-        return value.detach().cpu().contiguous().clone()
-    array = np.array(value, order="C")
-    return torch.from_numpy(array.view(np.int64) if array.dtype == np.uint64 else array)
+        there = value.detach().cpu().contiguous()
+        return there.clone() if value.device.type == "cpu" else there
+    array = np.require(value, requirements="CW")
+    return torch.as_tensor(array.view(np.int64) if array.dtype == np.uint64 else array)
 
 
 def checkpoint_directory(run: Path, frames: int) -> Path:
@@ -160,7 +164,13 @@ def write_rank_file(directory: Path, rank: int, tensors: dict[str, Any]) -> byte
     """Write one rank's tensors into an unfinished checkpoint; return the file's SHA-256."""
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"rank-{rank}.safetensors"
-    safetensors.torch.save_file({name: _as_tensor(value) for name, value in tensors.items()}, path)
+    stored, addresses = {}, set()
+    for name, value in tensors.items():
+        tensor = _as_tensor(value)
+        # safetensors refuses two tensors in the same memory.
+        stored[name] = tensor.clone() if tensor.data_ptr() in addresses else tensor
+        addresses.add(tensor.data_ptr())
+    safetensors.torch.save_file(stored, path)
     flush_to_disk(path)
     return _sha256(path)
 

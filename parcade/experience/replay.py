@@ -365,9 +365,8 @@ class Replay:
         return {name: getattr(self, name) for name in names}
 
     def get_state(self) -> dict[str, np.ndarray]:
-        """Return all arrays and the priorities."""
-        state = {name: array.copy() for name, array in self._arrays().items()}
-        return state | {"priorities": self.tree.leaves.copy()}
+        """Return all arrays and the priorities: not copies, which a checkpoint may have no memory for."""
+        return self._arrays() | {"priorities": self.tree.leaves}
 
     def set_state(self, state: dict[str, np.ndarray]) -> None:
         """Restore a state returned by ``get_state``."""

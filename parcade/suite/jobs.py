@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from parcade.cluster.signals import STOP_FILE, StopRequest
+from parcade.envs.games import naming_flags
 from parcade.run_directory import complete_checkpoints, read_json
 from parcade.suite.plan import Cell, Plan
 
@@ -54,10 +55,10 @@ def next_command(folder: Path, plan: Plan, cell: Cell) -> list[str] | None:
     run = run_of(folder, cell)
     if not is_trained(folder, cell):
         if complete_checkpoints(run):
-            return ["train", "--resume", str(run)]
+            return ["train", "--resume", str(run), *naming_flags(cell.game)]
         return [*plan.command(cell), "--run-dir", str(run)]
     if plan.rules.score == "evaluation" and score_of(folder, plan, cell) is None:
-        return ["eval", str(run), "--protocol", plan.protocol, "--json"]
+        return ["eval", str(run), *naming_flags(cell.game), "--protocol", plan.protocol, "--json"]
     return None
 
 

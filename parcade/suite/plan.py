@@ -78,11 +78,19 @@ def budget_flags(budget: str, step_frames: int = 1) -> list[str]:
 
 
 def frames_per_step(game: str, flags: tuple[str, ...]) -> int:
-    """Return the frames per step that the flags of a training set, 4 by default; 1 without a console."""
+    """Return the frames per step that the flags of a training set, 4 by default; 1 without a console.
+
+    Errors: UsageError for anything but a number.
+    """
     if not is_atari(game):
         return 1
     words = " ".join(flags).replace("=", " ").replace("frame_skip", "frame-skip").split()
-    return int(words[words.index("--frame-skip") + 1]) if "--frame-skip" in words else 4
+    if "--frame-skip" not in words:
+        return 4
+    value = (words[words.index("--frame-skip") + 1 :] or ["nothing"])[0]
+    if not value.isdigit():
+        raise UsageError(f"--frame-skip is followed by {value}; expected a number of frames, e.g. 4")
+    return int(value)
 
 
 def seeds_of(text: str) -> tuple[int, ...]:

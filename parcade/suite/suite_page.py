@@ -81,7 +81,7 @@ def _scores_table(plan: Plan, results: dict[Cell, dict[str, Any]], price: float)
 
 def _missing_table(plan: Plan, missing: list[Cell], failed: dict[Cell, str]) -> Table:
     rows = [
-        [cell.name, failed.get(cell, "not run"), " ".join(["parcade", *plan.command(cell)])]
+        [cell.name, failed.get(cell, "no score yet"), " ".join(["parcade", *plan.command(cell)])]
         for cell in missing
     ]
     return Table(["run", "reason", "command"], rows, prose=True)
@@ -90,6 +90,8 @@ def _missing_table(plan: Plan, missing: list[Cell], failed: dict[Cell, str]) -> 
 def aggregates(plan: Plan, scores: Scores) -> list[Block]:
     """Aggregates over the games that have scores; intervals need ``FEWEST_SEEDS`` runs of each."""
     games = [game for game in plan.games if game in scores.by_game]
+    if not games:
+        return [Text("Not computed: no game has a score yet.")]
     normalized = scores.normalized(games)
     if normalized is None:
         return [Text("Not computed: not all of these games have published random and human scores.")]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from parcade.errors import UsageError
+from parcade.experience.episodes import ScoreBoard
 
 CHECKS = 9
 """Successive halving by 3 looks at a trial after 1/9 and 1/3 of its budget."""
@@ -38,6 +39,7 @@ class Objective:
     def value(self, reports: list[dict[str, Any]]) -> float | None:
         """Return the objective after these reports of a run; None if no episode has ended.
 
+        The mean of the last 100 episodes has to reach the target, as it has to end a run.
         A run below the target counts with its CPU seconds, extrapolated along the straight line from its
         first score to its best one, up to ``MOST_EXTRAPOLATION`` times.
         """
@@ -47,10 +49,12 @@ class Objective:
         if self.target is None:
             return float(scored[-1]["score_mean"])
         for report in scored:
-            if report["score_mean"] >= self.target:
+            if report["score_mean"] >= self.target and report["episodes"] >= ScoreBoard.WINDOW:
                 return float(report["cpu_seconds"])
         first, best = scored[0]["score_mean"], max(report["score_mean"] for report in scored)
-        gained = (best - first) / (self.target - first)
+        missing = self.target - first
+        # The mean of a run's first few episodes may lie above the target.
+        gained = min(1.0, (best - first) / missing) if missing > 0 else 1.0
         return float(scored[-1]["cpu_seconds"] * min(MOST_EXTRAPOLATION, 1 / gained if gained else math.inf))
 
     def is_better(self, one: float, other: float) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from parcade.config import TrainConfig
-from parcade.envs.games import module_of
+from parcade.envs.games import naming_flags
 from parcade.errors import UsageError
 from parcade.flags import parse_training
 from parcade.run_directory import read_json, write_json
@@ -93,8 +93,7 @@ class SweepPlan:
 
     def resuming(self, run: Path) -> list[str]:
         """Arguments of ``parcade`` that continue an interrupted run."""
-        own_env = ["--env", self.config.game] if module_of(self.config.game) else []
-        return ["train", "--resume", str(run), *own_env]
+        return ["train", "--resume", str(run), *naming_flags(self.config.game)]
 
     def check(self) -> None:
         """Check every bound and every listed value with the other settings of the command.

@@ -76,7 +76,8 @@ def _best(plan: SweepPlan, ordered: list[Trial], confirmed: list[Trial]) -> list
         table = Table(["trial", "in the search", "with fresh seeds", "each fresh seed", "settings"], rows)
         note = (
             "The search picks the best of many noisy values, so its own value of the winner is too good on "
-            "average. The means with fresh seeds are free of that choice; quote these."
+            "average. The means with fresh seeds are free of that choice. The first row is the best of these "
+            "few means, so it is still a little too good where several trials are alike: quote all rows."
         )
     else:
         best = finished[0]

@@ -212,6 +212,14 @@ def test_a_restored_replay_samples_the_same():
     assert_same_samples(replay, other)
 
 
+def test_the_state_of_a_replay_is_not_a_copy():
+    """A checkpoint of a replay that fills half of the memory would otherwise need all of it."""
+    _, replay = filled(4, 3, alpha=0.6)
+    state = replay.get_state()
+    assert np.shares_memory(state["frames"], replay.frames)
+    assert np.shares_memory(state["priorities"], replay.tree.leaves)
+
+
 def test_a_replay_that_spills_samples_the_same_and_leaves_no_file(tmp_path):
     player, replay = filled(4, 3, alpha=0.6)
     spilled = Replay(replay.settings, 3, (4, 1, 1), np.int32, tmp_path)

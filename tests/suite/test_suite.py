@@ -160,6 +160,8 @@ def test_seeds_are_a_number_or_a_list():
         (["suite", "--report-only"], "--report-only needs --dir"),
         (["suite", "--report-only", "--dir", "/nowhere"], "suite.json does not exist"),
         (["suite", "tiny_catch", "--", "--hiden", "3"], "did you mean --hidden?"),
+        (["suite", "pong", "--", "--frame-skip", "x"], "--frame-skip is followed by x; expected a number"),
+        (["suite", "pong", "--", "--frame-skip"], "--frame-skip is followed by nothing"),
         (["suite", "tiny_catch", "--against", "/nowhere.csv"], "cannot be read"),
     ],
 )

@@ -8,9 +8,16 @@ from parcade.sweep.objective import CHECKS, Budget, Objective, parse_objective
 pytestmark = pytest.mark.quick
 
 
-def reports(*scores):
+def reports(*scores, episodes=100):
+    """A report per score; ``episodes`` have ended before the first one."""
     return [
-        {"frames": 100 * i, "wall_seconds": 1.0 * i, "cpu_seconds": 10.0 * i, "score_mean": score}
+        {
+            "frames": 100 * i,
+            "wall_seconds": 1.0 * i,
+            "cpu_seconds": 10.0 * i,
+            "episodes": episodes + i - 1,
+            "score_mean": score,
+        }
         for i, score in enumerate(scores, 1)
     ]
 
@@ -22,6 +29,11 @@ def test_the_score_is_that_of_the_last_report_with_an_episode():
 
 def test_cpu_seconds_to_a_score_are_those_of_the_first_report_that_reaches_it():
     assert Objective(2.0).value(reports(0.0, 2.5, 1.0)) == 20.0
+
+
+def test_a_score_of_fewer_episodes_than_end_a_run_does_not_count_as_reached():
+    assert Objective(5.0).value(reports(6.0, 1.0, 6.0, episodes=98)) == 30.0
+    assert Objective(5.0).value(reports(6.0, 1.0, 2.0, episodes=1)) == 30.0
 
 
 def test_a_run_below_the_target_counts_with_its_extrapolated_seconds():
