@@ -14,6 +14,7 @@ from parcade.algorithms.table import algorithm_row
 from parcade.checkpoint import load_policy, read_policy
 from parcade.config import load_config
 from parcade.envs import make_vec
+from parcade.envs.games import is_atari
 from parcade.errors import UsageError
 from parcade.policy import Policy
 from parcade.precision import Precision, resolve
@@ -47,6 +48,7 @@ class Agent:
             spaces.single_action_space,
             self.config.hyper.network,
             algorithm.head,
+            is_stack=is_atari(self.config.game),
         )
         spaces.close()
         load_policy(self.policy, tensors, run)

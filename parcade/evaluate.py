@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from parcade.experience.episodes import ENV, SCORE, STEPS
 from parcade.policy import Acted
 from parcade.precision import Precision
 from parcade.random import env_seeds
+from parcade.terminal_picture import half_blocks, shrunk
 from parcade.timing import Timer
 
 # Index of the first evaluation environment, far beyond any training index: the seeds never coincide.
@@ -183,13 +185,13 @@ def watch(agent: Agent, *, games: int = 1, seed: int = 0, greedy: bool = False) 
         raise UsageError("watch needs a terminal; use: parcade eval DIR --video out.mp4")
     require_screen(agent)
     step_seconds = agent.config.env.frame_skip / FRAMES_PER_SECOND
+    size = shutil.get_terminal_size()
     sys.stdout.write("\x1b[2J\x1b[?25l")
     try:
         due = time.perf_counter()
         for picture, score, ended in played_frames(agent, seed=seed, greedy=greedy):
-            sys.stdout.write(
-                "\x1b[H" + half_blocks(picture[::2, ::2]) + f"\x1b[0m\nscore {score:g}   Ctrl-C quits \n"
-            )
+            fitting = half_blocks(shrunk(picture, size.columns, size.lines - 1))
+            sys.stdout.write(f"\x1b[H{fitting}\x1b[0m\nscore {score:g}   Ctrl-C quits\x1b[K\x1b[J")
             sys.stdout.flush()
             due = max(due + step_seconds, time.perf_counter())
             time.sleep(max(0.0, due - time.perf_counter()))
@@ -200,19 +202,3 @@ def watch(agent: Agent, *, games: int = 1, seed: int = 0, greedy: bool = False) 
         pass
     finally:
         sys.stdout.write("\x1b[0m\x1b[?25h\n")
-
-
-def half_blocks(picture: np.ndarray) -> str:
-    """Render an image ``[height, width, 3]`` uint8 as text.
-
-    Each character shows two pixels: the upper one in its foreground, the lower one in its background colour.
-    """
-    height = picture.shape[0] // 2 * 2
-    lines = []
-    for upper, lower in zip(picture[0:height:2], picture[1:height:2], strict=True):
-        cells = (
-            f"\x1b[38;2;{u[0]};{u[1]};{u[2]}m\x1b[48;2;{v[0]};{v[1]};{v[2]}m▀"
-            for u, v in zip(upper, lower, strict=True)
-        )
-        lines.append("".join(cells) + "\x1b[0m")
-    return "\n".join(lines)

@@ -170,6 +170,12 @@ def _value_of(flag: str, arguments: list[str], otherwise: str) -> str:
     return value
 
 
+def _with_hyphens(word: str) -> str:
+    """Return a flag, ``--a_b`` or ``--a_b=VALUE``, with hyphens in its name; any other word as it is."""
+    name, equals, value = word.partition("=")
+    return name.replace("_", "-") + equals + value if word.startswith("--") else word
+
+
 def _where_to_find(flag: str) -> str:
     """Return advice for an unknown flag: its new name, or the algorithms that have it; empty if unknown."""
     name = flag.split("=")[0].removeprefix("--").removeprefix("no-").replace("-", "_")
@@ -188,12 +194,11 @@ def parse_training(arguments: list[str]) -> TrainConfig:
     """Parse the flags of ``parcade train``. The algorithm and the presets decide which flags exist."""
     import tyro
 
-    arguments = [
-        word.replace("_", "-") if word.startswith("--") and "=" not in word else word for word in arguments
-    ]
+    arguments = [_with_hyphens(word) for word in arguments]
     arguments = [re.sub("^--from(?==|$)", "--from-agent", word) for word in arguments]
     preset = _value_of("preset", arguments, "")
     if preset:
+        _check_algorithm_of(preset, _value_of("algorithm", arguments, ""))
         # The user's arguments follow the preset's flags and so override them.
         arguments = preset_flags(preset) + arguments
     env = _value_of("env", arguments, "")
@@ -229,6 +234,15 @@ def parse_training(arguments: list[str]) -> TrainConfig:
     flags = parse(Flags, arguments, prog="parcade train", default=Flags(*defaults), whose=_where_to_find)
     topology = flags.topology if row.topology else TopologyConfig()
     return TrainConfig(flags.game, flags.run, flags.env, flags.hyper, topology)
+
+
+def _check_algorithm_of(preset: str, asked: str) -> None:
+    """Refuse another algorithm than the preset's, whose flags it may not have. Errors: UsageError."""
+    algorithm = _value_of("algorithm", preset_flags(preset), RunConfig().algorithm)
+    if asked and asked != algorithm:
+        raise UsageError(
+            f"preset {preset} is for {algorithm}; got --algorithm {asked}; leave one of them out"
+        )
 
 
 def _trained_config(agent: str, env: str) -> TrainConfig | None:

@@ -91,8 +91,9 @@ class ConvNet(nn.Module):
             )
             if height < 1 or width < 1:
                 raise UsageError(
-                    f"observations of {observation_shape[1]}x{observation_shape[2]} are too small for this "
-                    "network; use a larger image, --network small_cnn or --network mlp"
+                    f"images of {observation_shape[1]}x{observation_shape[2]} (observations are "
+                    f"{observation_shape}, colours or frames first) are too small for this network; "
+                    "use a larger image, --network small_cnn or --network mlp"
                 )
             body.append(LayerNormReLU((channels, height, width)) if layer_norm else nn.ReLU())
         self.body = nn.Sequential(*body)

@@ -13,6 +13,7 @@ from parcade.errors import UsageError
 from parcade.flags import parse_training
 from parcade.report.callbacks import Callback, Callbacks, Report
 from parcade.run_directory import remove_unused
+from parcade.timing import Moment
 from parcade.train import check_one_process, run_training, start_run
 
 
@@ -42,6 +43,7 @@ def learn(
         callbacks: functions of a ``Report``, or objects of a class derived from ``Callback``. If one returns
             True, the run ends with a checkpoint, at most one iteration later.
 
+    Time counts from this call, also for ``time_limit``.
     The first Ctrl-C ends the run in the same way, and ``learn`` returns. So does an exception of a callback,
     which is then raised. Afterwards, the thread pools of the process keep the sizes that the run gave them.
 
@@ -56,11 +58,11 @@ def learn(
             "engine mpi starts its ranks from the command line; use parcade train --engine mpi, "
             "or engine local, serial or ray from Python"
         )
-    called = Callbacks(callbacks)
+    called, since = Callbacks(callbacks), Moment.now()
     check_one_process(config)
     run = start_run(config)
     try:
-        result = run_training(config, run, callbacks=called)
+        result = run_training(config, run, callbacks=called, since=since)
     except (UsageError, KeyboardInterrupt):
         remove_unused(run)  # a run that fails at its start must not block the next attempt
         raise

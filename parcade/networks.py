@@ -43,9 +43,9 @@ class NetworkConfig:
     karpathy_mlp, ram_mlp, mlp, or a plugin's; auto selects the small CNN for images, two layers of 512 units
     for RAM, and an MLP for vectors."""
     hidden: Annotated[int, Range(1, WIDEST_LAYER)] = 256
-    """Width of the dense layer."""
+    """Width of the dense layer; karpathy_mlp and ram_mlp have widths of their own."""
     layer_norm: bool = False
-    """Apply layer normalisation in a CNN (PQN needs it)."""
+    """Apply layer normalisation in small_cnn, fine_cnn or nature_cnn (PQN needs it)."""
     dueling: bool = False
     """Compute Q values as V(x) plus advantages of mean 0 (Wang 2016, arXiv 1511.06581, eq. 9)."""
     value_head: Literal["mean", "c51", "quantile"] = "mean"

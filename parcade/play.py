@@ -22,6 +22,7 @@ import numpy as np
 from parcade.atari.held_keys import DOWN, FIRE, LEFT, OPPOSITE, RIGHT, UP, action_of
 from parcade.envs.settings import FRAMES_PER_SECOND
 from parcade.errors import UsageError
+from parcade.terminal_picture import half_blocks, shrunk
 
 if TYPE_CHECKING:
     from parcade.atari.arcade import Arcade
@@ -109,15 +110,6 @@ def open_session(game: str, seed: int, mode: int | None, difficulty: int | None)
         return Session(game, seed, mode=mode, difficulty=difficulty)
     except (ValueError, OSError) as error:
         raise UsageError(str(error)) from error
-
-
-def shrunk(picture: np.ndarray, columns: int, lines: int) -> np.ndarray:
-    """Return every k-th pixel of ``[height, width, 3]``, for the smallest k that fits the terminal.
-
-    A character shows two pixels, one above the other.
-    """
-    step = max(1, -(-picture.shape[1] // max(1, columns)), -(-picture.shape[0] // max(1, 2 * lines)))
-    return picture[::step, ::step]
 
 
 def play(
@@ -233,8 +225,6 @@ def watch_recording(path: str) -> None:
 
 
 def _show(arcade: Arcade, colours: np.ndarray, status: str) -> None:
-    from parcade.evaluate import half_blocks
-
     size = shutil.get_terminal_size()
     picture = shrunk(colours[arcade.screen[0]], size.columns, size.lines - 1)
     sys.stdout.write("\x1b[H" + half_blocks(picture) + f"\x1b[0m\n{status[: size.columns]}\x1b[K\x1b[J")

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 SCOPES = ("emulate", "preprocess", "infer", "learn", "communicate", "wait", "evaluate", "checkpoint", "other")
 DEVICE_KINDS = ("copies", "emulate", "infer", "learn")
@@ -44,6 +44,21 @@ def process_seconds() -> float:
 def process_cpu_seconds() -> float:
     """Return CPU seconds of this process, its threads and its terminated children."""
     return sum(os.times()[:4])
+
+
+class Moment(NamedTuple):
+    """Seconds and CPU seconds of this process at which the time of a run begins to count."""
+
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+
+    @classmethod
+    def now(cls) -> Moment:
+        """Return this moment."""
+        return cls(process_seconds(), process_cpu_seconds())
+
+
+START_OF_PROCESS = Moment()
 
 
 class SpanClock(Protocol):

@@ -37,15 +37,21 @@ from parcade.report.progress import Progress
 from parcade.report.result import write_result
 from parcade.report.wandb_writer import check_wandb
 from parcade.threads import rank_threads, set_threads
-from parcade.timing import Timer
+from parcade.timing import START_OF_PROCESS, Moment, Timer
 
 
 def run_training(
-    config: TrainConfig, run: Path, *, resume: bool = False, callbacks: Callbacks | None = None
+    config: TrainConfig,
+    run: Path,
+    *,
+    resume: bool = False,
+    callbacks: Callbacks | None = None,
+    since: Moment = START_OF_PROCESS,
 ) -> dict[str, Any] | None:
     """Train by the config in an existing run directory; return the content of ``result.json`` on rank 0.
 
-    Under mpiexec, srun or torchrun, every rank calls this function.
+    Time counts from ``since``, by default from the start of the process. Under mpiexec, srun or torchrun,
+    every rank calls this function, with that default.
     Errors: UsageError for mistakes the user can fix, before training starts; RuntimeError if ranks disagree.
     """
     config = _with_kept_starts(config, run)
@@ -55,17 +61,17 @@ def run_training(
         if config.is_topology:
             from parcade.topology.run import run_topology
 
-            return run_topology(config, run, timers[0], resume=resume, callbacks=callbacks)
-        return _run_training(config, run, timers, resume, callbacks or Callbacks())
+            return run_topology(config, run, timers[0], resume=resume, callbacks=callbacks, since=since)
+        return _run_training(config, run, timers, resume, callbacks or Callbacks(), since)
 
 
 def _run_training(
-    config: TrainConfig, run: Path, timers: list[Timer], resume: bool, callbacks: Callbacks
+    config: TrainConfig, run: Path, timers: list[Timer], resume: bool, callbacks: Callbacks, since: Moment
 ) -> dict[str, Any] | None:
     timer = timers[0]
     exchange, algorithm, source = _build(config, timers)
     actor_timer = timers[1] if len(timers) > 1 else None
-    progress = Progress(config.run.total_frames, score_milestones(config.game))
+    progress = Progress(config.run.total_frames, score_milestones(config.game), since=since)
     is_first = exchange.rank == 0
     with closing(exchange), closing(source), open_view(config, is_first=is_first) as view:
         say = view.say if view else None

@@ -550,6 +550,14 @@ def test_whole_numbers_may_be_written_as_people_write_them():
     )
 
 
+@pytest.mark.parametrize("written", [["--env_preset", "machado_2018"], ["--env_preset=machado_2018"]])
+def test_flags_that_choose_defaults_may_be_written_with_underscores(written):
+    from parcade.flags import parse_training
+
+    env = parse_training(["pong", *written]).env
+    assert env.sticky_actions == 0.25 and env.full_action_set
+
+
 def test_the_public_names_are_listed():
     import parcade
 
@@ -580,6 +588,11 @@ def test_a_finished_run_says_so_and_how_to_extend_it(tmp_path, capsys):
     assert sorted(path.name for path in (run / "checkpoints").iterdir()) == before
     assert main(["train", "--resume", str(run), "--target-score", "2", "--total-frames", "3000"]) == 0
     assert sorted(path.name for path in (run / "checkpoints").iterdir()) != before
+    kept = json.loads((run / "config.json").read_text())["run"]
+    assert (kept["target_score"], kept["total_frames"]) == (2.0, 3000)
+    capsys.readouterr()
+    assert main(["train", "--resume", str(run)]) == 2
+    assert "of 3,000 frames" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["config.json", "checkpoint.json"])

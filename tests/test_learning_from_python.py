@@ -1,5 +1,6 @@
 """``parcade.learn``: training from Python with callbacks."""
 
+import itertools
 import json
 import os
 import signal
@@ -31,6 +32,17 @@ def test_it_trains_the_bits_of_the_command_with_the_same_settings(tmp_path):
     assert trained.result == json.loads((tmp_path / "python" / "result.json").read_text())
     assert trained.result["finished_by"] == "total_frames"
     assert trained.agent().act(np.zeros((3, 1, 6, 5), np.uint8)).shape == (3,)
+
+
+@pytest.mark.parametrize("algorithm", ["a2c", "impala"])
+def test_time_counts_from_the_call_and_not_from_the_start_of_the_process(tmp_path, monkeypatch, algorithm):
+    clock = itertools.count(5_000)  # a second passes whenever it is read
+    for module in ("parcade.timing", "parcade.report.progress"):
+        monkeypatch.setattr(f"{module}.process_seconds", lambda: float(next(clock)))
+    small = {**SMALL, "engine": "serial", "run_dir": tmp_path / "run", "total_frames": 320}
+    result = parcade.learn("tiny_catch", algorithm=algorithm, time_limit="4000s", **small).result
+    assert result["finished_by"] == "total_frames"
+    assert 0 < result["wall_seconds"] < 4000 and result["cpu_seconds"] > 0
 
 
 @pytest.mark.parametrize("engine", ["local", "serial"])

@@ -158,6 +158,16 @@ WRONG = {
     "frames without an end": (["train", "pong", "--total-frames", "inf"], "expected an integer"),
     "a learning rate that is no number": (["train", "pong", "--learning-rate", "nan"], "is not finite"),
     "a preset in capitals": (["train", "pong", "--preset", "Pong_fast"], "did you mean 'pong_fast'?"),
+    "Q values of a policy": (["train", "pong", "--dueling"], "ppo has no Q values for --dueling"),
+    "a memory refreshed on other environments": (
+        ["train", "pong", "--algorithm", "pqn", "--lstm", "8", "--burn-in", "--overlap"],
+        "--burn-in follows one group of environments",
+    ),
+    "a preset of another algorithm": (
+        ["train", "pong", "--preset", "pong_dqn", "--algorithm", "ppo"],
+        "preset pong_dqn is for dqn; got --algorithm ppo; leave one of them out",
+    ),
+    "a game for two players only": (["train", "combat"], "unknown game 'combat'"),
     "a switch with a value": (["train", "pong", "--overlap", "yes"], "unexpected argument 'yes'"),
     "starts of no file": (["train", "pong", "--start-states", "no.json"], "there is no file no.json"),
     "starts of another file": (["train", "pong", "--start-states", "file"], "file is not a recording"),
@@ -174,6 +184,25 @@ WRONG = {
     "actors of what has none": (["scale-to", "run", "--actors", "2"], "has no separate actors"),
     "a bench of one pixel": (["bench", "env", "pong", "--image-size", "1"], "image_height=1 is below 8"),
 }  # fmt: skip
+
+
+def test_an_evaluation_that_cannot_be_kept_is_shown(here, capsys, monkeypatch):
+    def fail(*of):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("parcade.run_directory.write_json", fail)
+    assert main(EVAL) == 0
+    said = capsys.readouterr()
+    assert "over 1 episodes" in said.out and "run/eval.json cannot be written (Permission denied)" in said.err
+
+
+def test_an_evaluation_says_that_the_newest_checkpoint_is_damaged(here, capsys):
+    (newest,) = (here / "run" / "checkpoints").iterdir()
+    damaged = newest.with_name(f"{int(newest.name) + 1:014d}")
+    shutil.copytree(newest, damaged)
+    (damaged / "rank-0.safetensors").write_bytes(b"")
+    assert main(EVAL) == 0
+    assert "warning: checkpoint rejected" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("mistake", WRONG)

@@ -5,8 +5,10 @@ import pytest
 import torch
 from gymnasium.spaces import Box
 
+import parcade.policy
 from parcade.algorithms.base import prepared_once
 from parcade.errors import UsageError
+from parcade.integrations.onnx import Step
 from parcade.networks import NETWORKS, build_torso
 from parcade.parameters import FlatParameters, copy_module_state
 from parcade.policy import NetworkConfig, Policy, RunningStatistics
@@ -144,6 +146,32 @@ def test_converting_inputs_once_gives_the_same_gradients_bit_for_bit(network, mo
     assert gradients[0].any() and torch.equal(*gradients)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(4, 42, 42), (2, 42, 42, 3), (7,)])
+def test_inputs_prepared_a_few_rows_at_a_time_have_the_same_bits(shape, dtype, monkeypatch):
+    observations = torch.as_tensor(np.random.default_rng(0).integers(0, 256, (5, 3, *shape), np.uint8))
+    policy = Policy(shape, np.uint8, 3, NetworkConfig(hidden=16), "actor_critic")
+    policy.statistics.merge(policy.input_moments(observations))
+    prepared = []
+    for rows in (15, 4):
+        monkeypatch.setattr(parcade.policy, "PREPARED_ROWS", rows)
+        prepared.append(policy.prepare(observations, dtype))
+    assert prepared[1].dtype == dtype and prepared[1].is_contiguous()
+    assert prepared[1].std() > 0.5 and torch.equal(*prepared)
+
+
+@pytest.mark.parametrize("shape", [(4, 42, 42), (7,)])
+def test_a_traced_policy_serves_batches_of_every_size(shape):
+    policy = Policy(shape, np.uint8, 3, NetworkConfig(hidden=16), "actor_critic").eval()
+    observations = torch.as_tensor(np.random.default_rng(0).integers(0, 256, (70, *shape), np.uint8))
+    graph = torch.export.export(
+        Step(policy), (observations[:2],), dynamic_shapes={"observations": {0: torch.export.Dim("batch")}}
+    ).module()
+    for rows in (1, 5, 70):
+        found, expected = graph(observations[:rows]), Step(policy)(observations[:rows])
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("shape", [(4, 42, 42), (1, 84, 84), (2, 42, 42, 3)])
 def test_images_are_normalised_by_the_mean_and_deviation_of_each_pixel(shape):
     policy = Policy(shape, np.uint8, 3, NetworkConfig(hidden=16), "actor_critic")
@@ -159,6 +187,19 @@ def test_images_are_normalised_by_the_mean_and_deviation_of_each_pixel(shape):
         prepared = prepared.permute(0, 1, 4, 2, 3)
     torch.testing.assert_close(prepared.double(), expected, rtol=1e-4, atol=1e-4)
     assert expected.std() > 0.5
+
+
+def test_the_colours_of_an_image_that_is_no_stack_have_statistics_of_their_own():
+    shape, random = (3, 64, 64), np.random.default_rng(2)
+    observations = random.integers(0, 256, (5, 8, *shape), np.uint8)
+    observations[:, :, 2] = 10  # a constant blue
+    observations = torch.as_tensor(observations)
+    policy = Policy(shape, np.uint8, 3, NetworkConfig(hidden=16), "actor_critic", is_stack=False)
+    policy.statistics.merge(policy.input_moments(observations))
+    prepared = policy.prepare(observations)  # channels last
+    assert prepared[..., 2].abs().max() == 0
+    for colour in range(2):
+        assert prepared[..., colour].std() == pytest.approx(1, abs=0.02)
 
 
 def test_a_recurrent_policy_forgets_at_the_start_of_an_episode():

@@ -10,6 +10,7 @@ import time
 
 import pytest
 import torch
+from safetensors import SafetensorError
 
 from parcade.algorithms.table import ALGORITHMS
 from parcade.cluster.processes import clear_records, own_record, still_running, write_record
@@ -237,6 +238,7 @@ def test_a_signal_leaves_a_checkpoint_of_that_moment(tmp_path, number):
     out, err = process.communicate(timeout=100)
     assert process.returncode == 0, err
     assert "resume with: parcade train --resume" in out
+    assert err.startswith("stopping after this iteration, with a checkpoint; a second Ctrl-C ends at once")
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert newest_checkpoint(tmp_path / "run")[1]["progress"]["frames"] == result["frames"]
 
@@ -257,6 +259,31 @@ def test_a_run_that_is_at_work_is_not_resumed(tmp_path, capsys):
         (run / "stop").touch()
         _, err = process.communicate(timeout=100)
     assert process.returncode == 0, err
+
+
+def test_a_run_at_work_without_a_checkpoint_is_not_called_unusable(tmp_path, capsys, monkeypatch):
+    from parcade.cli import main
+
+    run = start_run(config_for("ppo", tmp_path / "run", FRAMES))
+    (run / "processes").mkdir()
+    write_record(run, own_record("rank", 0))
+    assert main(["train", "--resume", str(run)]) == 2
+    assert f"{run} is still running (rank 0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), SafetensorError("No space left")])
+def test_a_full_disk_is_reported_and_the_training_goes_on(tmp_path, capsys, monkeypatch, error):
+    """safetensors' own error is neither an OSError nor a RuntimeError."""
+
+    def fail(*of):
+        raise error
+
+    monkeypatch.setattr("safetensors.torch.save_file", fail)
+    config = config_for("ppo", tmp_path / "run", FRAMES)
+    result = run_training(config, start_run(config))
+    assert result["finished_by"] == "total_frames" and result["frames"] >= FRAMES
+    assert "no checkpoint could be written" in capsys.readouterr().out
+    assert not list((tmp_path / "run" / "checkpoints").iterdir())
 
 
 def test_progress_on_another_host_is_a_run_at_work(tmp_path, monkeypatch):

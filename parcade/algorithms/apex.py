@@ -15,7 +15,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
+from torch import Tensor
+
 from parcade.algorithms.dqn import DQN, DQNConfig
+from parcade.exchange.base import Exchange
+from parcade.experience.replay import TransitionBatch
 from parcade.policy import NetworkConfig
 from parcade.ranges import Count, Fraction, NonNegative, Positive
 
@@ -44,5 +49,20 @@ class ApexConfig(DQNConfig):
     """Clip the norm of gradients to this."""
 
 
+def epsilon_ladder(first: int, count: int, total: int, base: float, exponent: float) -> Tensor:
+    """Return epsilon ``[count]`` of environments ``first .. first + count - 1`` of ``total``.
+
+    Environment i explores with base^(1 + exponent * i / (total - 1)). Source: Horgan 2018, arXiv 1803.00933,
+    section 4.1.
+    """
+    i = torch.arange(first, first + count, dtype=torch.float64).clamp(max=max(total - 1, 0))
+    return (base ** (1 + exponent * i / max(total - 1, 1))).float()
+
+
 class Apex(DQN):
     """DQN's update; the actors and the replay make it Ape-X."""
+
+    def update(self, batch: TransitionBatch, exchange: Exchange, progress: float) -> dict[str, Tensor]:
+        c = self.config
+        played = epsilon_ladder(0, c.num_envs, c.num_envs, c.epsilon_base, c.epsilon_exponent)
+        return {**super().update(batch, exchange, progress), "policy/epsilon": played.mean()}

@@ -159,10 +159,8 @@ def prepared_once(
     """
     if 4 * observations.numel() > PREPARED_LIMIT_BYTES:
         return observations, policy
-    inputs = policy.prepare(observations)
-    if getattr(policy.torso, "begins_with_autocast", False):
-        inputs = inputs.to(precision.dtype)
-    return inputs, policy.evaluate
+    converts_first = getattr(policy.torso, "begins_with_autocast", False)
+    return policy.prepare(observations, precision.dtype if converts_first else torch.float32), policy.evaluate
 
 
 def update_statistics(policy: Policy, observations: Tensor, exchange: Exchange) -> None:

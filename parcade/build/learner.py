@@ -15,6 +15,7 @@ from parcade.compiled import compile_network
 from parcade.config import TrainConfig
 from parcade.devices import make_repeatable, torch_device
 from parcade.envs import make_vec
+from parcade.envs.games import is_atari
 from parcade.errors import UsageError
 from parcade.exchange.base import Exchange, LocalExchange
 from parcade.exchange.choice import exchange_of_ranks
@@ -42,7 +43,14 @@ def make_policy(config: TrainConfig) -> Policy:
     env.close()
     torch.manual_seed(config.run.seed)
     make = algorithm_row(config.run.algorithm).make
-    policy = Policy(observation.shape, observation.dtype, actions, config.hyper.network, make.head)
+    policy = Policy(
+        observation.shape,
+        observation.dtype,
+        actions,
+        config.hyper.network,
+        make.head,
+        is_stack=is_atari(config.game),
+    )
     if make.source_kind == "population" and policy.statistics is not None:
         policy.statistics.merge(policy.input_moments(_reference_batch(config)))
     if config.run.from_agent:

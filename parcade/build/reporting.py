@@ -21,6 +21,8 @@ from parcade.report.terminal import PlainView, make_view
 from parcade.report.wandb_writer import WandbWriter
 from parcade.report.writers import MetricsFile, TensorBoardWriter, Writer, Writers
 
+STOPPING = "stopping after this iteration, with a checkpoint; a second Ctrl-C ends at once, without one"
+
 
 @contextlib.contextmanager
 def open_view(config: TrainConfig, *, is_first: bool = True) -> Iterator[PlainView | None]:
@@ -81,7 +83,7 @@ def open_reporter(
             except UsageError as error:
                 failure = error
         _fail_alike(failure, exchange)
-        stop = stack.enter_context(StopRequest(run))
+        stop = stack.enter_context(StopRequest(run, STOPPING if exchange.rank == 0 else ""))
         stop_requested = lambda: stop.requested() or is_full()  # noqa: E731
         yield Reporter(
             config,

@@ -5,7 +5,10 @@ The file works on any host and with any launcher; MPI launchers differ in the si
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
+import sys
 from pathlib import Path
 from types import FrameType
 
@@ -22,9 +25,13 @@ class StopRequest:
     """A context in which the first signal of ``stop_signals`` requests a stop after the iteration.
 
     A second signal raises KeyboardInterrupt. With a run directory, the stop file requests a stop too.
+
+    Args:
+        says: what the first signal writes to stderr at once, as an iteration may take minutes.
     """
 
-    def __init__(self, run: Path | None) -> None:
+    def __init__(self, run: Path | None, says: str = "") -> None:
+        self._says = says
         self._file = run / STOP_FILE if run is not None else None
         self._asked = False
         self._previous: dict[int, object] = {}
@@ -45,6 +52,10 @@ class StopRequest:
         if self._asked:
             raise KeyboardInterrupt
         self._asked = True
+        if self._says:
+            # Not print: the signal may have come in the middle of another one.
+            with contextlib.suppress(OSError):
+                os.write(sys.stderr.fileno(), f"{self._says}\n".encode())
 
     def requested(self) -> bool:
         """Return whether a stop was requested."""

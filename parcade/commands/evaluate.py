@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -109,8 +110,6 @@ def evaluate(arguments: list[str]) -> int:
     result = play(agent, episodes, seed=flags.seed, greedy=flags.greedy, **env)
     result["protocol"] = flags.protocol or None
     result["start_states_sha256"] = recording and recording.checksum
-    if not is_in_zoo(flags.run):
-        write_json(Path(flags.run) / "eval.json", result)
     if flags.json:
         print(json.dumps(result))
     else:
@@ -122,6 +121,12 @@ def evaluate(arguments: list[str]) -> int:
         )
         if recording:
             print(f"start states from {flags.start_states}, SHA-256 {recording.checksum}")
+    if not is_in_zoo(flags.run):
+        path = Path(flags.run) / "eval.json"
+        try:
+            write_json(path, result)
+        except OSError as error:
+            print(f"warning: {path} cannot be written ({error.strerror})", file=sys.stderr)
     if flags.video:
         scores = record_video(agent, Path(flags.video), seed=flags.seed, greedy=flags.greedy)
         if not flags.json:

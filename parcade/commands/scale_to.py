@@ -31,7 +31,7 @@ def scale_to(arguments: list[str]) -> int:
     flags = parse(ScaleToFlags, arguments, prog="parcade scale-to")
     run = Path(flags.run)
     config = load_config(run, flags.env)
-    if config.topology_name in ("", "bundles"):
+    if not config.is_topology or config.topology_name == "bundles":
         raise UsageError(
             f"{run} trains {config.run.algorithm}, which has no separate actors to add or remove"
         )

@@ -107,26 +107,15 @@ def _resume_flags(arguments: list[str]) -> ResumeFlags:
 
 def _resume(flags: ResumeFlags) -> int:
     from parcade.cluster import ranks
-    from parcade.config import load_config
+    from parcade.config import CHANGED_BY_RESUMING, load_config, save_changes
     from parcade.run_directory import newest_checkpoint
 
     run = Path(flags.resume)
     config = load_config(run, flags.env)
-    frames = newest_checkpoint(run, check_files=not ranks.launched_as_rank())[1]["progress"]["frames"]
     if not ranks.launched_as_rank():
-        _take_over(run)
-    changes = {
-        name: getattr(flags, name)
-        for name in (
-            "hang_timeout",
-            "hosts",
-            "network_interface",
-            "total_frames",
-            "target_score",
-            "time_limit",
-        )
-        if getattr(flags, name) is not None
-    }
+        _take_over(run)  # first: a run that is still running may not have a checkpoint yet
+    frames = newest_checkpoint(run, check_files=not ranks.launched_as_rank())[1]["progress"]["frames"]
+    changes = {name: getattr(flags, name) for name in CHANGED_BY_RESUMING if getattr(flags, name) is not None}
     # The checkpoint has the weights: the agent that the run started from may no longer exist.
     config = dataclasses.replace(config, run=dataclasses.replace(config.run, **changes, from_agent=""))
     if frames >= config.run.total_frames:
@@ -135,6 +124,8 @@ def _resume(flags: ResumeFlags) -> int:
             "to continue, set a higher --total-frames"
         )
     _refuse_finished(run, config)
+    if not ranks.launched_as_rank():
+        save_changes(run, config)
     arguments = ["--resume", str(run), *(["--env", flags.env] if flags.env else [])]
     for name, value in changes.items():
         arguments += [f"--{name.replace('_', '-')}", str(value)]
@@ -242,6 +233,7 @@ def _train_as_rank(config, resume: Path | None) -> int:
     """Train as one of the ranks that parcade, mpiexec, srun or torchrun started."""
     from parcade.cluster import ranks, torchrun
     from parcade.cluster.watchdog import patience_seconds
+    from parcade.config import save_changes
     from parcade.train import run_training, start_run
 
     if torchrun.launched_by_torchrun():
@@ -258,6 +250,7 @@ def _train_as_rank(config, resume: Path | None) -> int:
                 given = os.environ.get("PARCADE_RUN_DIR")
                 if resume and given is None:
                     _take_over(resume)
+                    save_changes(resume, config)
                 run = resume or (Path(given) if given else start_run(config))
             except UsageError:
                 ranks.share_run_directory(None)
@@ -302,6 +295,6 @@ def _finish(result: dict | None, run: Path) -> int:
 
 def _resuming(game: str, run: Path) -> str:
     """Return the command that resumes a run."""
-    from parcade.envs.games import module_of
+    from parcade.envs.games import naming_flags
 
-    return f"parcade train --resume {run}" + (f" --env {game}" if module_of(game) else "")
+    return " ".join(["parcade train --resume", str(run), *naming_flags(game)])

@@ -1,12 +1,13 @@
 """Everything that decides a run, in frozen dataclasses: flags are made from them, config.json stores them."""
 
 from parcade.config.run import RunConfig, parse_duration
-from parcade.config.saved import from_json, load_config, to_json
+from parcade.config.saved import CHANGED_BY_RESUMING, from_json, load_config, save_changes, to_json
 from parcade.config.sizes import check_device, check_divisible, check_process_memory
 from parcade.config.topology import TopologyConfig
 from parcade.config.train import TrainConfig
 
 __all__ = [
+    "CHANGED_BY_RESUMING",
     "RunConfig",
     "TopologyConfig",
     "TrainConfig",
@@ -16,5 +17,6 @@ __all__ = [
     "from_json",
     "load_config",
     "parse_duration",
+    "save_changes",
     "to_json",
 ]

@@ -15,14 +15,31 @@ from parcade.envs.games import is_atari, module_of
 from parcade.envs.settings import RENAMED, EnvSettings, of_any_game
 from parcade.errors import UsageError
 from parcade.networks import NetworkConfig
-from parcade.run_directory import read_json
+from parcade.run_directory import read_json, write_json
 
 SCHEMA_VERSION = 1
+CHANGED_BY_RESUMING = (
+    "hang_timeout",
+    "hosts",
+    "network_interface",
+    "total_frames",
+    "target_score",
+    "time_limit",
+)
+"""Settings of the run that ``--resume`` may change."""
 
 
 def to_json(config: TrainConfig) -> dict[str, Any]:
     """Convert the config to plain JSON values, with a ``schema_version``."""
     return {"schema_version": SCHEMA_VERSION, **dataclasses.asdict(config)}
+
+
+def save_changes(run: Path, config: TrainConfig) -> None:
+    """Store what resuming has changed, so that the next resume continues with it."""
+    data = read_json(run / "config.json")
+    changes = {name: getattr(config.run, name) for name in CHANGED_BY_RESUMING}
+    if data["run"] | changes != data["run"]:
+        write_json(run / "config.json", {**data, "run": data["run"] | changes})
 
 
 def load_config(run: Path, env: str = "") -> TrainConfig:

@@ -124,6 +124,13 @@ def _check_algorithm(config: TrainConfig) -> None:
             f"algorithm {run.algorithm} does not learn with value_head {config.hyper.network.value_head}; "
             f"use --value-head mean, or one of {able}"
         )
+    if config.hyper.network.dueling and row.make.head != "q":
+        raise UsageError(f"algorithm {run.algorithm} has no Q values for --dueling; use --no-dueling")
+    if run.overlap and getattr(config.hyper, "burn_in", False):
+        raise UsageError(
+            "--burn-in follows one group of environments, and --overlap plays two in turn; "
+            "leave one of them out"
+        )
     if row.make.source_kind != "rollout" and (config.hyper.network.lstm or run.overlap):
         raise UsageError(f"algorithm {run.algorithm} supports neither --lstm nor --overlap; leave them out")
 

@@ -17,10 +17,10 @@ from parcade.plugins import load_plugins
 
 @functools.cache
 def game_names() -> tuple[str, ...]:
-    """Return the snake_case names of all Atari games whose ROMs ale-py includes."""
+    """Return the snake_case names of all Atari games for one player whose ROMs ale-py includes."""
     from ale_py import roms
 
-    return tuple(sorted(roms.get_all_rom_ids()))
+    return tuple(sorted(load_games().keys() & set(roms.get_all_rom_ids())))
 
 
 def _key(name: str) -> str:
@@ -87,6 +87,11 @@ def canonical_game(name: str) -> str:
 def module_of(game: str) -> str:
     """Return the module of a game ``MODULE:ID``, which registers its environments; empty for other games."""
     return game.rpartition(":")[0]
+
+
+def naming_flags(game: str) -> list[str]:
+    """Return the flags with which a command on a run of this game names it: empty but for ``MODULE:ID``."""
+    return ["--env", game] if module_of(game) else []
 
 
 def file_word(game: str) -> str:

@@ -77,6 +77,11 @@ class EnvView(SharedAttributes, VectorEnv):
         return getattr(self._env, "can_rest", False)
 
     @property
+    def resets_some(self) -> bool:
+        """Whether ``reset`` accepts ``options={"reset_mask": mask}``."""
+        return getattr(self._env, "resets_some", False)
+
+    @property
     def gives_state(self) -> bool:
         """Whether ``get_state`` and ``set_state`` are supported."""
         return getattr(self._env, "gives_state", False)

@@ -115,6 +115,7 @@ class DeviceEnvGroup:
         with self.timer.scope("emulate"):
             observations, raw_rewards, terminated, truncated, infos = self.env.step(acted.actions)
         ended = terminated | truncated
+        truncated = truncated & ~terminated
         life_lost = (infos["lives"] < self.lives) & ~ended
         self.lives.copy_(infos["lives"])
         self.env_steps += 1

@@ -162,6 +162,7 @@ class EnvGroup:
         playing: np.ndarray,
     ) -> dict[str, np.ndarray]:
         ended = terminated | truncated
+        truncated = truncated & ~terminated  # Gymnasium's TimeLimit sets both; such an end has no value
         life_lost = (infos["lives"] < self.lives) & ~ended
         self.lives = np.array(infos["lives"])
         self.env_steps += playing

@@ -34,6 +34,10 @@ class Evaluator:
         for lane in lanes:
             lane.start(self.policy)
 
+    def publish(self, policy: Policy) -> None:
+        """Play with this policy's input statistics; its parameters are perturbed and given to ``score``."""
+        copy_module_state(policy, self.policy)
+
     def score(self, center: Tensor, seed: int, sign: int, member: int) -> float:
         """Return the mean score of one member, which acts greedily.
 
@@ -80,6 +84,7 @@ class PopulationSource(Source):
 
     def publish(self, policy: Policy) -> None:
         copy_module_state(policy, self._policy)
+        self.evaluator.publish(policy)
 
     def next_batch(self) -> PopulationBatch:
         seeds, signs = members_of(self.seed, self.generation, self.population)

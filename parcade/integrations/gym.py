@@ -88,7 +88,9 @@ class AtariEnv(gymnasium.Env):
         render_mode: ``rgb_array``: ``render()`` returns the frame in colour; ``human``: a window shows it.
         settings: arguments of ``make_vec``, such as ``backend``, ``preset`` or ``frame_stack``.
 
-    Infos of ``reset`` and ``step`` are numbers: ``lives``, ``frames``, ``reset_frames``. Errors: UsageError.
+    Infos of ``reset`` and ``step`` are numbers: ``lives``, ``frames``, ``reset_frames``. The consoles restart
+    within the step that ends an episode: from then on ``lives`` and ``render`` show the next episode, while
+    the observation is the last one of the old. Errors: UsageError.
     """
 
     metadata: dict[str, Any] = {"render_modes": list(RENDER_MODES), "render_fps": 15}  # noqa: RUF012

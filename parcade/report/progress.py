@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from parcade.experience.episodes import ScoreBoard
-from parcade.timing import process_seconds
+from parcade.timing import START_OF_PROCESS, Moment, process_seconds
 
 COUNTERS = ("frames", "reset_frames", "steps", "updates", "iterations", "cut_games")
 
 
 @dataclass
 class Progress:
-    """Counters over all ranks. Seconds count from the start of the process and are summed over resumes."""
+    """Counters over all ranks. Seconds count from ``since`` and are summed over resumes."""
 
     total_frames: int
     milestone_scores: tuple[float, ...]
@@ -30,6 +30,7 @@ class Progress:
     milestones: dict[float, dict[str, float]] = field(default_factory=dict)
     seconds_before: float = 0.0
     cpu_seconds_before: float = 0.0
+    since: Moment = START_OF_PROCESS
 
     @property
     def share(self) -> float:
@@ -39,7 +40,7 @@ class Progress:
     @property
     def wall_seconds(self) -> float:
         """Wall clock so far."""
-        return self.seconds_before + process_seconds()
+        return self.seconds_before + process_seconds() - self.since.seconds
 
     def mark_milestones(self) -> list[float]:
         """Record and return the scores that the mean of the last 100 episodes reaches for the first time."""

@@ -101,7 +101,7 @@ class Reporter:
         )
         counts = self.exchange.sum(counts)
         p.frames, p.reset_frames, p.steps, p.cut_games = (int(x) for x in counts[:4])
-        p.cpu_seconds = p.cpu_seconds_before + float(counts[4])
+        p.cpu_seconds = p.cpu_seconds_before + float(counts[4]) - p.since.cpu_seconds
         p.updates = self.exchange.updates
         p.iterations += 1
         rows = self.exchange.gather_rows(np.concatenate([log.take_new() for log in source.episode_logs]))

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from parcade.algorithms.apex import epsilon_ladder
 from parcade.build.groups import make_group
 from parcade.build.learner import make_policy
 from parcade.config import from_json
@@ -24,16 +25,6 @@ from parcade.state import behind, part_of
 from parcade.threads import set_part_threads
 from parcade.timing import Timer, process_cpu_seconds
 from parcade.topology.lives import PlayCounter, Restartable, needs_life
-
-
-def epsilon_ladder(first: int, count: int, total: int, base: float, exponent: float) -> torch.Tensor:
-    """Return epsilon ``[count]`` of environments ``first .. first + count - 1`` of ``total``.
-
-    Environment i explores with base^(1 + exponent * i / (total - 1)). Source: Horgan 2018, arXiv 1803.00933,
-    section 4.1.
-    """
-    i = torch.arange(first, first + count, dtype=torch.float64).clamp(max=max(total - 1, 0))
-    return (base ** (1 + exponent * i / max(total - 1, 1))).float()
 
 
 class Actor(Restartable):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 
 from parcade import run_directory
 from parcade.build.learner import make_policy
@@ -63,7 +64,7 @@ class TopologyCheckpointer:
         try:
             digest = run_directory.write_rank_file(making, 0, tensors)
             run_directory.finish_checkpoint(making, final, state, [digest], self.config.run.keep_checkpoints)
-        except (OSError, RuntimeError) as error:  # safetensors reports a full disk as its own error
+        except (OSError, RuntimeError, MemoryError, SafetensorError) as error:  # the last for a full disk
             self.say(f"warning: no checkpoint could be written ({error}); training continues")
             shutil.rmtree(making, ignore_errors=True)
 

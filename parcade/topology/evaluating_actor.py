@@ -11,6 +11,7 @@ from parcade.build.groups import make_group
 from parcade.build.learner import make_policy
 from parcade.config import from_json
 from parcade.experience.population_source import Evaluator
+from parcade.parameters import load_weights
 from parcade.state import behind, part_of
 from parcade.threads import set_part_threads
 from parcade.timing import Timer, process_cpu_seconds
@@ -38,12 +39,13 @@ class EvaluatingActor(Restartable):
         """Play the member's episodes; the note holds its mean score.
 
         Args:
-            weights: the unperturbed policy.
+            weights: the unperturbed policy, with its input statistics.
             seed: generates the member's noise.
             sign: +1 or -1, multiplies the noise.
             member: index in the population; selects the environment.
         """
         with self.timer.scope("other"):
+            load_weights(self.evaluator.policy, weights)
             score = self.evaluator.score(torch.from_numpy(np.array(weights["data"])), seed, sign, member)
         return {
             "score": score,

@@ -261,7 +261,7 @@ class ServerLearner(Learner):
         note, state = super().get_state()
         if self.plays:
             saved = self.source.get_state().items()
-            arrays = {n: v.cpu().numpy() if isinstance(v, Tensor) else np.asarray(v) for n, v in saved}
+            arrays = {n: v.cpu().numpy() if isinstance(v, Tensor) else np.array(v) for n, v in saved}
             state |= behind("source.", arrays)
             note["exact"] = self.source.can_resume_exactly
         return note, state

@@ -80,7 +80,9 @@ class ReplayShard(Restartable):
         """Return the state; it includes the transitions only if the run saves its replay."""
         state = {"counters": np.array([self.steps, self._samples]), "writers": self._writers.copy()}
         if self.saves_replay:
-            state |= behind("replay.", self.replay.get_state())
+            # The driver may keep the state while the shard goes on.
+            replay = {name: array.copy() for name, array in self.replay.get_state().items()}
+            state |= behind("replay.", replay)
         return {"exact": self.saves_replay}, state
 
     def set_state(self, life: int, state: dict[str, np.ndarray]) -> tuple[dict[str, Any], None]:

@@ -72,7 +72,7 @@ class Replayed(ServerDriver):
     def _may_learn(self) -> bool:
         hyper = self.config.hyper
         under_way = self.learned + len(self.learning)
-        full_enough = sum(self.transitions.values()) >= hyper.learning_starts
+        full_enough = sum(self.transitions.values()) >= max(1, hyper.learning_starts)
         return full_enough and hyper.learning_starts + under_way * hyper.steps_per_update <= self.tally.steps
 
     @property

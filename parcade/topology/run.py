@@ -22,7 +22,7 @@ from parcade.report.callbacks import Callbacks
 from parcade.report.progress import Progress
 from parcade.report.result import write_result
 from parcade.threads import set_part_threads
-from parcade.timing import Timer
+from parcade.timing import START_OF_PROCESS, Moment, Timer
 from parcade.topology.bundles import Bundles
 from parcade.topology.driver import Driver
 from parcade.topology.driver_checkpoint import TopologyCheckpointer
@@ -85,10 +85,14 @@ def run_topology(
     *,
     resume: bool = False,
     callbacks: Callbacks | None = None,
+    since: Moment = START_OF_PROCESS,
 ) -> dict[str, Any]:
-    """Train as configured in an existing run directory; return the content of ``result.json``."""
+    """Train as configured in an existing run directory; return the content of ``result.json``.
+
+    Time counts from ``since``, by default from the start of the process.
+    """
     set_part_threads(config.run.threads_per_rank, learns=True)
-    progress = Progress(config.run.total_frames, score_milestones(config.game))
+    progress = Progress(config.run.total_frames, score_milestones(config.game), since=since)
     with contextlib.closing(make_engine(config)) as engine, open_view(config) as view:
         driver = make_driver(config, engine)
         warn_at_start(config, 1, view.say)

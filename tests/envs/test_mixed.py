@@ -86,3 +86,13 @@ def test_what_does_not_fit_is_refused_in_one_line(games, words, says):
     with pytest.raises(UsageError, match=says) as refused:
         make_vec(games, words.pop("num_envs", 3), "native", **words)
     assert "\n" not in str(refused.value)
+
+
+def test_games_with_a_subset_of_their_actions_reset_some():
+    env = make_vec(["air_raid", "carnival"], 4, "native", action_subset=(0, 1))
+    env.reset(seed=3)
+    before = env.step(np.ones(4, np.int64))[0].copy()
+    mask = np.array([True, False, False, True])
+    after = env.reset(options={"reset_mask": mask})[0]
+    assert np.array_equal(after[~mask], before[~mask]) and not np.array_equal(after[mask], before[mask])
+    env.close()

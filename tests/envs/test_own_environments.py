@@ -11,6 +11,8 @@ import parcade
 from parcade.cli import main
 from parcade.config import load_config
 from parcade.errors import UsageError
+from parcade.suite.jobs import next_command, run_of
+from parcade.suite.plan import Cell, Plan
 
 MODULE = """
 import gymnasium
@@ -101,6 +103,19 @@ def test_a_module_can_register_a_network_for_its_environment(module):
         from parcade.networks import NETWORKS
 
         NETWORKS.pop("two", None)
+
+
+def test_a_suite_continues_its_training_and_scores_it(module):
+    plan = Plan((GAME,), (0,), "ppo", "640-frames", "null-op", tuple(RUN[:4]))
+    cell, folder = Cell(GAME, 0), module / "suite"
+    run = run_of(folder, cell)
+    assert main([*next_command(folder, plan, cell), "--checkpoint-seconds", "0.01"]) == 0
+    result = json.loads((run / "result.json").read_text())
+    (run / "result.json").write_text(json.dumps({**result, "finished_by": "stopped"}))
+    forget()
+    assert main([*next_command(folder, plan, cell), "--total-frames", "960"]) == 0
+    forget()
+    assert main([*next_command(folder, plan, cell), "--episodes", "2"]) == 0
 
 
 def test_the_batch_script_of_slurm_names_it_when_it_resumes(module, capsys):

@@ -1,5 +1,6 @@
 """Batches: their contents, their independence of thread timing, and that no episode is lost."""
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -96,6 +97,47 @@ def test_a_truncated_step_keeps_its_final_observation():
     assert batch.truncated_at.tolist() == [[9, 0], [9, 1], [9, 2]]
     assert (batch.truncated_observations == 255).all() and not batch.terminated.any()
     source.close()
+
+
+def test_a_population_plays_with_the_input_statistics_that_were_published():
+    """A resumed run's are those of its checkpoint, not of random play."""
+    algorithm, _, source = build("tiny_catch", "es", num_envs=2)
+    policy = algorithm.policy
+    policy.statistics.offset.add_(7.0)
+    source.publish(policy)
+    playing = source.evaluator.policy
+    assert torch.equal(playing.statistics.offset, policy.statistics.offset)
+    observations = torch.zeros(1, 1, 1, 6, 5, dtype=torch.uint8)
+    assert torch.equal(playing.prepare(observations), policy.prepare(observations))
+    source.close()
+
+
+class Five(gymnasium.Env):
+    """Ends by itself after five steps, where its step limit is as well: Gymnasium then sets both flags."""
+
+    observation_space = gymnasium.spaces.Box(0, 1, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.clock = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.clock += 1
+        return np.zeros(1, np.float32), 1.0, self.clock == 5, False, {}
+
+
+def test_an_episode_that_ends_at_its_step_limit_has_ended_and_has_no_value_after_it():
+    gymnasium.register("Five-v0", Five, max_episode_steps=5)
+    try:
+        _, _, source = build("Five-v0", num_envs=2, unroll_length=6)
+        batch = source.next_batch()
+        source.close()
+    finally:
+        gymnasium.registry.pop("Five-v0")
+    assert batch.terminated.nonzero().tolist() == [[4, 0], [4, 1]]
+    assert not batch.truncated.any() and len(batch.truncated_at) == 0
 
 
 def test_a_recurrent_rollout_carries_its_initial_state():

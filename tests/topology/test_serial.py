@@ -1,10 +1,12 @@
 """Every topology in one process: its special cases, the age of its weights, and exact resumes."""
 
 import dataclasses
+import json
 import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 import torch
 
@@ -161,6 +163,14 @@ def test_apex_learns_once_for_every_so_many_steps(tmp_path):
     config = config_for(tmp_path, "apex", frames=3000, num_envs=8, steps_per_update=10, **REPLAY)
     result, _, _ = train(config)
     assert result["updates"] == pytest.approx((result["steps"] - 300) / 10, abs=2 * 2 * 16 * 8 / 10)
+
+
+def test_apex_reports_the_epsilon_that_its_actors_play_with_and_may_start_at_once(tmp_path):
+    config = config_for(tmp_path, "apex", frames=1500, num_envs=8, **{**REPLAY, "learning_starts": 0})
+    result, _, _ = train(config)
+    reports = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    ladder = np.mean([0.4 ** (1 + 7 * i / 7) for i in range(8)])
+    assert result["updates"] > 0 and reports[-1]["policy/epsilon"] == pytest.approx(ladder)
 
 
 def test_actors_can_be_added_and_removed(tmp_path):

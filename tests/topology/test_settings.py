@@ -109,6 +109,8 @@ def test_a_run_without_actors_of_its_own_cannot_be_scaled(tmp_path, capsys):
     (tmp_path / "config.json").write_text(json.dumps(to_json(config("a3c"))))
     assert main(["scale-to", str(tmp_path), "--actors", "3"]) == 2
     assert "a3c, which has no separate actors" in capsys.readouterr().err
+    (tmp_path / "config.json").write_text(json.dumps(to_json(config("es", engine="local"))))
+    assert main(["scale-to", str(tmp_path), "--actors", "3"]) == 2
     (tmp_path / "config.json").write_text(json.dumps(to_json(config("impala"))))
     assert main(["scale-to", str(tmp_path), "--actors", "3"]) == 0
     assert json.loads((tmp_path / "actors.json").read_text()) == {"actors": 3}
