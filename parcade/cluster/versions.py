@@ -30,12 +30,17 @@ def versions() -> dict[str, str]:
             found[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             found[package] = "none"
-    root = Path(__file__).resolve().parents[1]
+    found["parcade"] = code_digest(Path(__file__).resolve().parents[1])
+    return found
+
+
+def code_digest(root: Path) -> str:
+    """Return a digest of a package's sources, without caches: compiling for a GPU adds sources there."""
     digest = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
-        digest.update(str(path.relative_to(root)).encode() + path.read_bytes())
-    found["parcade"] = digest.hexdigest()[:12]
-    return found
+        if "__pycache__" not in path.parts:
+            digest.update(str(path.relative_to(root)).encode() + path.read_bytes())
+    return digest.hexdigest()[:12]
 
 
 def check_hosts(names: list[str], remote_shell: str, environment: dict[str, str]) -> None:

@@ -9,7 +9,7 @@ import pytest
 from parcade.cluster import hosts as hosts_module
 from parcade.cluster.hosts import Host, check_slots, interface_name, most_ranks_on_a_host, read_hosts
 from parcade.cluster.launch import Job, launch_command
-from parcade.cluster.versions import check_hosts, versions
+from parcade.cluster.versions import check_hosts, code_digest, versions
 from parcade.errors import UsageError
 
 pytestmark = pytest.mark.quick
@@ -133,3 +133,14 @@ def test_a_remote_shell_that_is_not_there_is_refused():
 
 def test_the_versions_name_this_python():
     assert versions()["python"] == ".".join(map(str, sys.version_info[:3]))
+
+
+def test_code_compiled_meanwhile_is_no_other_code(tmp_path):
+    (tmp_path / "part.py").write_text("x = 1\n")
+    before = code_digest(tmp_path)
+    kernels = tmp_path / "__pycache__" / "gpu-1" / "kernel.py"
+    kernels.parent.mkdir(parents=True)
+    kernels.write_text("")
+    assert code_digest(tmp_path) == before
+    (tmp_path / "part.py").write_text("x = 2\n")
+    assert code_digest(tmp_path) != before
