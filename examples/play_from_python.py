@@ -23,4 +23,6 @@ def main(run: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: python examples/play_from_python.py RUN_DIR, for example zoo:pong")
     main(sys.argv[1])

@@ -9,7 +9,6 @@ import contextlib
 import difflib
 import sys
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 MOST_NAMES = 20  # an error lists up to this many names in full
 
@@ -26,17 +25,6 @@ def reported(program: str) -> Iterator[None]:
     except UsageError as error:
         print(f"{program}: {error}", file=sys.stderr)
         sys.exit(2)
-
-
-def check_output_file(name: str, path: str) -> None:
-    """Check the path of a file that is written after long work; "" means none. Errors: UsageError."""
-    file = Path(path)
-    if not file.parent.is_dir():
-        raise UsageError(
-            f"{name}={path}: directory {file.parent} does not exist; create it, or use another path"
-        )
-    if path and file.is_dir():
-        raise UsageError(f"{name}={path} is a directory; expected a file path")
 
 
 def unknown_name(kind: str, got: str, known: Iterable[str]) -> UsageError:

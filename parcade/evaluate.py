@@ -18,6 +18,7 @@ from parcade.envs.settings import FRAMES_PER_SECOND, in_colour
 from parcade.errors import UsageError
 from parcade.experience.env_group import EnvGroup
 from parcade.experience.episodes import ENV, SCORE, STEPS
+from parcade.outputs import check_output_file
 from parcade.policy import Acted
 from parcade.precision import Precision
 from parcade.random import env_seeds
@@ -100,15 +101,7 @@ def check_video(agent: Agent, path: Path) -> None:
     require_screen(agent)
     if path.suffix.lower() != ".mp4":
         raise UsageError(f"video {path} does not end in .mp4; use a name ending in .mp4")
-    if not path.parent.is_dir():
-        raise UsageError(
-            f"video {path}: directory {path.parent} does not exist; create it, or use another path"
-        )
-    try:
-        with open(path, "ab"):
-            pass
-    except OSError as error:
-        raise UsageError(f"video {path} cannot be written ({error.strerror}); use another path") from error
+    check_output_file("video", str(path))
 
 
 def require_screen(agent: Agent) -> None:

@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 from parcade.errors import UsageError
+from parcade.outputs import why_not_writable
 
 CHECKPOINT_SCHEMA_VERSION = 3
 DEFAULT_PARENT = Path("runs")
@@ -95,18 +96,15 @@ def claim_directory(path: Path) -> Path:
 def make_run_directory(path: Path) -> None:
     """Create a run's directory and check that it is writable. Errors: UsageError."""
     try:
-        path.mkdir(parents=True, exist_ok=True)
-        if (path / "config.json").exists():
-            raise UsageError(f"{path} already holds a run; use --resume {path}, or another --run-dir")
-        (path / "checkpoints").mkdir(exist_ok=True)
-        probe = path / ".writable"
-        probe.write_text("")
-        probe.unlink()
+        holds_run = (path / "config.json").exists()
+        (path / "checkpoints").mkdir(parents=True, exist_ok=True)
+        reason = why_not_writable(path)
     except (OSError, ValueError) as error:  # ValueError: a null character in the path
         reason = getattr(error, "strerror", None) or error
-        raise UsageError(
-            f"run directory {path} cannot be written ({reason}); use another --run-dir"
-        ) from error
+    if reason:
+        raise UsageError(f"run directory {path} cannot be written ({reason}); use another --run-dir")
+    if holds_run:
+        raise UsageError(f"{path} already holds a run; use --resume {path}, or another --run-dir")
 
 
 def remove_unused(run: Path) -> None:

@@ -16,7 +16,7 @@ PACKAGE = ROOT / "parcade"
 # From the bottom: a layer imports only from layers above it in this list, and from its own line.
 LAYERS = """
 errors
-random state timing presets optimizers plugins ranges stand_ins terminal_picture
+random state timing presets optimizers plugins ranges stand_ins terminal_picture outputs
 machine run_directory locks env_attributes
 zoo env_checks
 threads devices precision

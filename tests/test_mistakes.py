@@ -182,6 +182,7 @@ WRONG = {
     "an id of another version": (["train", "Pong-v5"], "unknown id Pong-v5; use PongNoFrameskip-v4"),
     "stacks of nothing": (["stacks", "nowhere"], "has no registered processes"),
     "actors of what has none": (["scale-to", "run", "--actors", "2"], "has no separate actors"),
+    "a resume of an agent": (["train", "--resume", "zoo:pong"], "to train on from it, use --from zoo:pong"),
     "a bench of one pixel": (["bench", "env", "pong", "--image-size", "1"], "image_height=1 is below 8"),
 }  # fmt: skip
 

@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 DIRECTORY = "processes"
+BEATS_SECONDS = 4.5
+"""More than two periods of the slowest heartbeat, of 2 s."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ class ProcessRecord:
         return stat[0] if stat else "X"
 
 
-def still_running(run: Path, seconds: float) -> ProcessRecord | None:
+def still_running(run: Path, seconds: float = BEATS_SECONDS) -> ProcessRecord | None:
     """Return a process of the run that is still working, or None.
 
     A process on another host counts if it makes progress within ``seconds``. If it only sends heartbeats, its

@@ -6,7 +6,8 @@ import importlib.util
 import json
 from pathlib import Path
 
-from parcade.errors import UsageError, check_output_file, missing_extra, unknown_name
+from parcade.errors import UsageError, missing_extra, unknown_name
+from parcade.outputs import check_output_file
 
 
 def _check_files(json_path: str, plot_path: str) -> None:
@@ -34,10 +35,10 @@ def bench(arguments: list[str]) -> int:
     flags = parse(BenchFlags, arguments[1:], prog=f"parcade bench {arguments[0]}")
     _check_files(flags.json, flags.plot)
     result = BENCHES[arguments[0]](flags)
+    for row in result["rows"]:
+        print("  ".join(f"{name} {value}" for name, value in row.items()))
     if flags.json:
         Path(flags.json).write_text(json.dumps(result, indent=2) + "\n")
     if flags.plot:
         plot(result, Path(flags.plot))
-    for row in result["rows"]:
-        print("  ".join(f"{name} {value}" for name, value in row.items()))
     return 0

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from parcade.errors import UsageError, check_output_file
+from parcade.errors import UsageError
+from parcade.outputs import check_output_file
 
 if TYPE_CHECKING:
     from parcade.duels.players import Player

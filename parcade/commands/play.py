@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from parcade.errors import UsageError, check_output_file
+from parcade.errors import UsageError
+from parcade.outputs import check_output_file
 
 
 @dataclass(frozen=True)

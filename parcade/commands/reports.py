@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 
 from parcade.errors import UsageError, missing_extra
+from parcade.outputs import why_not_writable
 
 
 def print_usage(command: str) -> None:
@@ -40,9 +41,11 @@ def given_flag(arguments: list[str], flags: tuple[str, ...]) -> str | None:
 
 
 def report_folder(out: str, kind: str) -> Path:
-    """Return ``out``, or by default ``kind``/TIME. Errors: UsageError if a file is in the way."""
+    """Return ``out``, or by default ``kind``/TIME. Errors: UsageError if it cannot be written."""
     folder = Path(out) if out else Path(kind) / datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
     nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not nearest.is_dir():
         raise UsageError(f"out={folder} cannot be created: {nearest} is a file; use another --out")
+    if reason := why_not_writable(nearest):
+        raise UsageError(f"out={folder} cannot be written ({reason}); use another --out")
     return folder

@@ -23,6 +23,7 @@ class ScaleToFlags:
 
 def scale_to(arguments: list[str]) -> int:
     """``parcade scale-to RUN --actors N``; the run's driver follows after its next update."""
+    from parcade.cluster.processes import still_running
     from parcade.config import load_config
     from parcade.flags import parse
     from parcade.run_directory import write_json
@@ -38,5 +39,7 @@ def scale_to(arguments: list[str]) -> int:
     if flags.actors < 1:
         raise UsageError(f"actors={flags.actors} is below 1; use 1 or more")
     write_json(run / SCALE_FILE, {"actors": flags.actors})
-    print(f"{run}: {flags.actors} actors after the next update")
+    running = still_running(run)
+    when = "after the next update" if running else "once it is resumed; it is not running now"
+    print(f"{run}: {flags.actors} actors {when}")
     return 0

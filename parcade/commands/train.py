@@ -15,9 +15,8 @@ from parcade.cluster.hosts import Host, check_slots, interface_name, most_ranks_
 from parcade.cluster.signals import STOP_FILE
 from parcade.cluster.versions import check_hosts
 from parcade.errors import UsageError
-
-# More than two periods of the slowest heartbeat (2 s).
-BEATS_SECONDS = 4.5
+from parcade.outputs import why_not_writable
+from parcade.zoo import is_in_zoo
 
 
 @dataclass(frozen=True)
@@ -111,6 +110,8 @@ def _resume(flags: ResumeFlags) -> int:
     from parcade.run_directory import newest_checkpoint
 
     run = Path(flags.resume)
+    if is_in_zoo(run):
+        raise UsageError(f"{run} is a trained agent, not a run; to train on from it, use --from {run}")
     config = load_config(run, flags.env)
     if not ranks.launched_as_rank():
         _take_over(run)  # first: a run that is still running may not have a checkpoint yet
@@ -159,12 +160,14 @@ def _take_over(run: Path) -> None:
     from parcade.checkpoint import remove_unfinished
     from parcade.cluster.processes import clear_records, still_running
 
-    record = still_running(run, BEATS_SECONDS)
+    record = still_running(run)
     if record is not None:
         raise UsageError(
             f"{run} is still running ({record.name}, {record.place}); "
             f"let it save and stop with: touch {run / STOP_FILE}"
         )
+    if reason := why_not_writable(run):
+        raise UsageError(f"run directory {run} cannot be written ({reason}); resume a copy of it")
     remove_unfinished(run)
     clear_records(run)
 

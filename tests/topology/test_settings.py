@@ -114,3 +114,4 @@ def test_a_run_without_actors_of_its_own_cannot_be_scaled(tmp_path, capsys):
     (tmp_path / "config.json").write_text(json.dumps(to_json(config("impala"))))
     assert main(["scale-to", str(tmp_path), "--actors", "3"]) == 0
     assert json.loads((tmp_path / "actors.json").read_text()) == {"actors": 3}
+    assert "3 actors once it is resumed; it is not running now" in capsys.readouterr().out

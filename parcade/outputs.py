@@ -1,0 +1,40 @@
+"""Checks, before long work, that its results can be written."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from parcade.errors import UsageError
+
+
+def why_not_writable(path: Path) -> str | None:
+    """Return why a file or the files of a directory cannot be written, or None; changes nothing there.
+
+    Opening a file says more than asking for permissions, which says yes to root on a read-only file system.
+    """
+    try:
+        if path.is_dir():
+            with tempfile.TemporaryFile(dir=path):
+                pass
+        elif path.is_file():
+            os.close(os.open(path, os.O_WRONLY))
+        elif not path.exists():
+            return why_not_writable(path.parent)
+    except OSError as error:
+        return error.strerror
+    return None
+
+
+def check_output_file(name: str, path: str) -> None:
+    """Check the path of a file that is written after long work; "" means none. Errors: UsageError."""
+    file = Path(path)
+    if not file.parent.is_dir():
+        raise UsageError(
+            f"{name}={path}: directory {file.parent} does not exist; create it, or use another path"
+        )
+    if path and file.is_dir():
+        raise UsageError(f"{name}={path} is a directory; expected a file path")
+    if path and (reason := why_not_writable(file)):
+        raise UsageError(f"{name}={path} cannot be written ({reason}); use another path")

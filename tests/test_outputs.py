@@ -1,0 +1,65 @@
+"""Results that cannot be written are refused before the work, and nothing is left by the check."""
+
+import os
+
+import pytest
+
+from parcade.cli import main
+from parcade.errors import UsageError
+from parcade.outputs import check_output_file, why_not_writable
+
+pytestmark = pytest.mark.quick
+
+
+@pytest.fixture
+def read_only(tmp_path, monkeypatch):
+    """A directory with a file in which nothing can be opened for writing, not even by root."""
+    place = tmp_path / "place"
+    place.mkdir()
+    (place / "file").write_text("kept")
+    really = os.open
+
+    def refuse(path, flags, *more, **words):
+        if flags & (os.O_WRONLY | os.O_RDWR) and os.path.abspath(path).startswith(str(place)):
+            raise PermissionError(13, "Permission denied", path)
+        return really(path, flags, *more, **words)
+
+    monkeypatch.setattr(os, "open", refuse)
+    return place
+
+
+def test_what_can_be_written_is_left_as_it_was(tmp_path):
+    (tmp_path / "file").write_text("kept")
+    for path in (tmp_path, tmp_path / "file", tmp_path / "new"):
+        assert why_not_writable(path) is None
+        check_output_file("json", str(tmp_path / "new"))
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    assert (tmp_path / "file").read_text() == "kept"
+
+
+@pytest.mark.parametrize("name", ["file", "new"])
+def test_what_cannot_be_written_is_refused(read_only, name):
+    with pytest.raises(UsageError, match="cannot be written .Permission denied.; use another path"):
+        check_output_file("json", str(read_only / name))
+    assert (read_only / "file").read_text() == "kept"
+
+
+COMMANDS = {
+    "a bench": ["bench", "env", "pong", "--json", "place/file"],
+    "a bench's picture": ["bench", "env", "pong", "--plot", "place/new.png"],
+    "a duel": ["duel", "random", "scripted", "--game", "pong", "--json", "place/file"],
+    "a duel's recording": ["duel", "random", "scripted", "--game", "pong", "--record", "place/new"],
+    "a profile": ["profile", "tiny_catch", "--out", "place"],
+    "a study": ["scale", "tiny_catch", "--out", "place/deeper"],
+    "a run": ["train", "tiny_catch", "--total-frames", "100", "--run-dir", "place"],
+}
+
+
+@pytest.mark.parametrize("arguments", COMMANDS.values(), ids=COMMANDS)
+def test_no_command_works_for_results_that_it_cannot_write(read_only, monkeypatch, capsys, arguments):
+    monkeypatch.chdir(read_only.parent)
+    monkeypatch.setattr("parcade.bench.BENCHES", {"env": lambda _: pytest.fail("the bench started")})
+    monkeypatch.setattr("parcade.duels.tournament.tournament", lambda *_: pytest.fail("the duel started"))
+    assert main(arguments) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "cannot be written (Permission denied); use another" in said
