@@ -22,13 +22,23 @@ def program_path(name: str) -> str | None:
     return str(beside_python) if beside_python.exists() else shutil.which(name)
 
 
-def cpu_model() -> str:
-    """Return the CPU model name as the kernel reports it."""
+def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """Return the CPU model name as the kernel reports it.
+
+    Virtual machines may hide the number of the model: "AMD EPYC" has been made since 2017. The family and the
+    number of the model in it are added then.
+    """
     try:
-        with open("/proc/cpuinfo") as file:
-            return next(line.split(":", 1)[1].strip() for line in file if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
+        first_cpu = cpuinfo.read_text().split("\n\n")[0]
+    except OSError:
+        first_cpu = ""
+    facts = {
+        key.strip(): value.strip() for key, _, value in (s.partition(":") for s in first_cpu.splitlines())
+    }
+    name = facts.get("model name") or platform.processor() or platform.machine()
+    if any(letter.isdigit() for letter in name) or "cpu family" not in facts:
+        return name
+    return f"{name} (family {facts['cpu family']}, model {facts['model']})"
 
 
 def available_memory_bytes() -> int:
