@@ -125,14 +125,16 @@ class Checkpointer:
         self.progress.set_state(state["progress"])
         self.exchange.updates = self.progress.updates
         self.source.publish(self.algorithm.policy)
-        self.source.set_state({name: tensor.numpy() for name, tensor in part_of(tensors, "source.").items()})
+        source = {name: tensor.numpy() for name, tensor in part_of(tensors, "source.").items()}
+        self.source.set_state(source)
         torch.set_rng_state(tensors["random.torch"])
         self.algorithm.generator.set_state(tensors["random.minibatches"])
         self.say(f"resumed {directory}: {self.progress.frames:,} frames, {self.progress.updates:,} updates")
         if not self.source.can_resume_exactly:
+            dropped = self.source.cut_games - int(source["cut_games"])
             self.say(
                 "note: this backend cannot save the state of its consoles; "
-                f"{self.source.cut_games} unfinished episodes were dropped and new ones started"
+                f"{dropped} unfinished episodes were dropped and new ones started"
             )
 
     def _choose(self) -> tuple[Path, dict[str, Any], list[str]]:

@@ -105,7 +105,7 @@ def connect(
 
     With ``device="cuda"``, every rank gets its own GPU, which becomes torch's current device, and NCCL
     transfers GPU tensors. Also sizes torch's thread pool: to ``OMP_NUM_THREADS`` if set, otherwise to an even
-    share of the cores.
+    share of the cores. Under mpiexec, an exception that ends one rank's program from now on ends all ranks.
 
     Errors: UsageError for a missing launcher or GPU, or for more ranks than GPUs on a host.
     """
@@ -136,6 +136,7 @@ def _connected_exchange(
         mpi.find_mpiexec()
         mpi.mpi_rank()
         check_versions()
+        mpi.abort_on_exceptions()
     return exchange_of_ranks(timer, gloo=engine == "gloo", cuda=cuda, timeout_seconds=timeout_seconds)
 
 

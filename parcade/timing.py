@@ -46,6 +46,11 @@ def process_cpu_seconds() -> float:
     return sum(os.times()[:4])
 
 
+def process_note() -> dict[str, Any]:
+    """Return this process's CPU seconds and id, for a sum over processes that counts each of them once."""
+    return {"cpu_seconds": process_cpu_seconds(), "pid": os.getpid()}
+
+
 class Moment(NamedTuple):
     """Seconds and CPU seconds of this process at which the time of a run begins to count."""
 

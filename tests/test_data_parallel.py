@@ -100,6 +100,23 @@ def test_a_module_learns_what_a_line_can_tell():
     assert (done.epochs, done.updates, done.samples) == (40, 120, 40 * 96)
 
 
+FAILING = """
+import torch
+from parcade.data_parallel import FitConfig, connect, fit
+module, data = torch.nn.Linear(3, 2), torch.utils.data.TensorDataset(torch.zeros(8, 3), torch.zeros(8).long())
+fit(
+    module, data, torch.nn.functional.cross_entropy, FitConfig(batch_size=8, evaluate_every=1),
+    exchange=connect(), optimizer=lambda p: torch.optim.SGD(p, 0.5), evaluate=lambda module: 1 / 0,
+)
+"""
+
+
+def test_a_rank_that_fails_ends_all(tmp_path):
+    (tmp_path / "fails.py").write_text(FAILING)
+    code, _, err = run([*launcher("mpi", 2), str(tmp_path / "fails.py")])
+    assert code != 0 and "ZeroDivisionError" in err
+
+
 @pytest.mark.quick
 def test_any_dataset_gives_what_its_tensors_would():
     first, _ = fitted(Points(), epochs=2, batch_size=32)

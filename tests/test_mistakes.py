@@ -187,6 +187,15 @@ WRONG = {
 }  # fmt: skip
 
 
+def test_a_refused_resume_changes_nothing(here, capsys):
+    before = (here / "run" / "config.json").read_text()
+    path = here / "run" / "config.json"
+    of_config("run", "engine", value="mpi")(here / "run")
+    before = path.read_text()
+    refused([*RESUME, "--hosts", "nowhere"], capsys, "nowhere")
+    assert path.read_text() == before
+
+
 def test_an_evaluation_that_cannot_be_kept_is_shown(here, capsys, monkeypatch):
     def fail(*of):
         raise PermissionError(13, "Permission denied")

@@ -92,6 +92,15 @@ def test_a_users_own_mpiexec_is_recognised(tmp_path):
     assert json.loads((tmp_path / "run" / "result.json").read_text())["frames"] == 2048
 
 
+def test_a_start_that_the_ranks_refuse_leaves_its_directory_to_the_next(tmp_path):
+    command = [mpi.find_mpiexec(), "-n", "2", *TRAIN, "--engine", "mpi", "--total-frames", "2048"]
+    words = [*command, "--run-dir", str(tmp_path / "run")]
+    code, _, err = run([*words, "--num-envs", "3"], env=mpi.rank_environment(1))
+    assert code == 2 and "num_envs=3 is not divisible" in err and not (tmp_path / "run").exists()
+    code, _, err = run([*words, "--num-envs", "4"], env=mpi.rank_environment(1))
+    assert code == 0, err
+
+
 def test_what_does_not_divide_is_refused_before_anything_starts(tmp_path):
     code, _, err = run(
         [*TRAIN, "--engine", "mpi", "--ranks", "3", "--num-envs", "32", "--run-dir", str(tmp_path / "r")]

@@ -184,6 +184,17 @@ def all_fail_alike() -> bool:
     return True
 
 
+def abort_on_exceptions() -> None:
+    """From now on, end all ranks when an exception ends the program of this one."""
+    show = sys.excepthook
+
+    def show_and_abort(kind, error, trace) -> None:
+        show(kind, error, trace)
+        abort(1)
+
+    sys.excepthook = show_and_abort
+
+
 def abort(code: int) -> None:
     """End all ranks at once. Otherwise the others would wait forever for a failed rank in an Allreduce."""
     from mpi4py import MPI

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from parcade.cluster.hosts import interface_name
 from parcade.errors import UsageError
 
 CONNECT_SECONDS = 120.0
@@ -42,10 +43,12 @@ def connect(
     """Connect all ranks, unless connected: gloo for CPU tensors and, with ``cuda``, NCCL for GPU tensors.
 
     Args:
-        network_interface: the interface that gloo uses, e.g. eth0; empty leaves the choice to gloo.
+        network_interface: the interface that gloo and NCCL use, by name or by its network; empty leaves the
+            choice to them.
         timeout_seconds: how long a collective call waits for the others before it raises RuntimeError.
 
-    Errors: UsageError when torchrun did not start this process, or for more ranks on a host than GPUs.
+    Errors: UsageError when torchrun did not start this process, for more ranks on a host than GPUs, or for an
+    interface that this host does not have.
     """
     import torch
     import torch.distributed as dist
@@ -65,7 +68,9 @@ def connect(
             raise UsageError(f"{ranks} ranks on this host and {gpus} GPU(s); start one rank per GPU")
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     if network_interface:
-        os.environ["GLOO_SOCKET_IFNAME"] = network_interface
+        os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = interface_name(
+            network_interface
+        )
     timeout = datetime.timedelta(seconds=timeout_seconds)
     dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo", timeout=timeout)
     # Only gloo has a barrier with a timeout.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -104,7 +105,7 @@ def _job(words: list[str], flags: SlurmFlags):
 
 def _check_cluster(config, flags: SlurmFlags) -> None:
     """Check the resources before the job queues, rather than in Ray once it runs. Errors: UsageError."""
-    from parcade.topology.run import resources_of
+    from parcade.topology.run import largest_part, resources_of
 
     if config.topology.address:
         raise UsageError("--address is for an existing cluster, but this job starts its own; leave it out")
@@ -115,6 +116,12 @@ def _check_cluster(config, flags: SlurmFlags) -> None:
         raise UsageError(
             f"the parts reserve {needed:g} CPUs, but {flags.nodes} node(s) with --cpus-per-rank "
             f"{flags.cpus_per_rank} have {there}; use --cpus-per-rank {-(-needed // flags.nodes):g}"
+        )
+    largest = largest_part(config)["CPU"]
+    if largest > flags.cpus_per_rank:
+        raise UsageError(
+            f"one part reserves {largest:g} CPUs, but a node has --cpus-per-rank {flags.cpus_per_rank}; "
+            f"use --cpus-per-rank {math.ceil(largest)}"
         )
 
 

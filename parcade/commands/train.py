@@ -106,7 +106,7 @@ def _resume_flags(arguments: list[str]) -> ResumeFlags:
 
 def _resume(flags: ResumeFlags) -> int:
     from parcade.cluster import ranks
-    from parcade.config import CHANGED_BY_RESUMING, load_config, save_changes
+    from parcade.config import CHANGED_BY_RESUMING, load_config
     from parcade.run_directory import newest_checkpoint
 
     run = Path(flags.resume)
@@ -125,8 +125,6 @@ def _resume(flags: ResumeFlags) -> int:
             "to continue, set a higher --total-frames"
         )
     _refuse_finished(run, config)
-    if not ranks.launched_as_rank():
-        save_changes(run, config)
     arguments = ["--resume", str(run), *(["--env", flags.env] if flags.env else [])]
     for name, value in changes.items():
         arguments += [f"--{name.replace('_', '-')}", str(value)]
@@ -179,11 +177,11 @@ def _run(config, arguments: list[str], *, resume: Path | None) -> int:
     from parcade.config import check_divisible
     from parcade.run_directory import remove_unused
     from parcade.threads import rank_threads
-    from parcade.train import check_one_process, start_run
+    from parcade.train import check_one_process
 
     if config.run.engine != "mpi":
         check_one_process(config)
-        run = resume or start_run(config)
+        run = _directory_of(config, resume)
         return _train_here(config, run, resume is not None)
     if ranks.launched_as_rank():
         return _train_as_rank(config, resume)
@@ -191,7 +189,7 @@ def _run(config, arguments: list[str], *, resume: Path | None) -> int:
     mpi.find_mpiexec()
     hosts = checked_hosts(config.run)
     local_ranks = most_ranks_on_a_host(hosts, config.run.ranks) if hosts else config.run.ranks
-    run = resume or start_run(config)
+    run = _directory_of(config, resume)
     job = Job(
         [sys.executable, "-m", "parcade", "train", *arguments],
         config.run.ranks,
@@ -204,15 +202,24 @@ def _run(config, arguments: list[str], *, resume: Path | None) -> int:
         remote_shell=config.run.remote_shell,
     )
     code = run_ranks(job)
-    if code == 2 and resume is None:  # the ranks rejected the settings
-        remove_unused(run)
+    if code == 2:  # the ranks rejected the settings, and have said so
+        if resume is None:
+            remove_unused(run)
         return 2
     if code:
-        print(
-            f"parcade: the job ended with code {code}; resume with: {_resuming(config.game, run)}",
-            file=sys.stderr,
-        )
+        print(f"parcade: the job ended with code {code}; {_going_on(config.game, run)}", file=sys.stderr)
     return 1 if code else 0
+
+
+def _directory_of(config, resume: Path | None) -> Path:
+    """Return the directory of a run that is about to start, after all checks of its settings."""
+    from parcade.config import save_changes
+    from parcade.train import start_run
+
+    if resume is None:
+        return start_run(config)
+    save_changes(resume, config)
+    return resume
 
 
 def _train_here(config, run: Path, resume: bool) -> int:
@@ -228,7 +235,7 @@ def _train_here(config, run: Path, resume: bool) -> int:
             remove_unused(run)  # a run that fails at its start must not block the next attempt
         raise
     except RunLost as error:
-        print(f"parcade: {error}; resume with: {_resuming(config.game, run)}", file=sys.stderr)
+        print(f"parcade: {error}; {_going_on(config.game, run)}", file=sys.stderr)
         return 1
 
 
@@ -236,8 +243,8 @@ def _train_as_rank(config, resume: Path | None) -> int:
     """Train as one of the ranks that parcade, mpiexec, srun or torchrun started."""
     from parcade.cluster import ranks, torchrun
     from parcade.cluster.watchdog import patience_seconds
-    from parcade.config import save_changes
-    from parcade.train import run_training, start_run
+    from parcade.run_directory import remove_unused
+    from parcade.train import run_training
 
     if torchrun.launched_by_torchrun():
         torchrun.connect(
@@ -246,15 +253,14 @@ def _train_as_rank(config, resume: Path | None) -> int:
             timeout_seconds=patience_seconds(config.run.hang_seconds),
         )
     run = None
+    # parcade's parent process has created it; with the user's own launcher, rank 0 does.
+    given = os.environ.get("PARCADE_RUN_DIR")
     try:
         if ranks.rank() == 0:
             try:
-                # parcade's parent process has created it; with the user's own launcher, rank 0 does.
-                given = os.environ.get("PARCADE_RUN_DIR")
                 if resume and given is None:
                     _take_over(resume)
-                    save_changes(resume, config)
-                run = resume or (Path(given) if given else start_run(config))
+                run = _directory_of(config, resume) if given is None else resume or Path(given)
             except UsageError:
                 ranks.share_run_directory(None)
                 raise
@@ -262,6 +268,8 @@ def _train_as_rank(config, resume: Path | None) -> int:
         ranks.check_versions()
         return _finish(run_training(config, run, resume=resume is not None), run)
     except UsageError:  # the same error on all ranks
+        if run is not None and ranks.rank() == 0 and given is None and resume is None:
+            remove_unused(run)  # the corrected command may name the same directory
         if torchrun.launched_by_torchrun():
             torchrun.leave()
         raise
@@ -294,6 +302,17 @@ def _finish(result: dict | None, run: Path) -> int:
     if result["finished_by"] == "stopped":
         print(f"stopped early; resume with: {_resuming(result['game'], run)}")
     return 0
+
+
+def _going_on(game: str, run: Path) -> str:
+    """Return what to do after a run has failed."""
+    from parcade.run_directory import complete_checkpoints, remove_unused
+
+    if complete_checkpoints(run):
+        return f"resume with: {_resuming(game, run)}"
+    remove_unused(run)
+    where = f" with another --run-dir than {run}" if run.exists() else ""
+    return f"it had not saved a checkpoint yet; start it again{where}"
 
 
 def _resuming(game: str, run: Path) -> str:

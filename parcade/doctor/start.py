@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 from parcade.algorithms.table import algorithm_row
@@ -35,7 +36,9 @@ def placement(config: TrainConfig) -> str:
 def warn_at_start(config: TrainConfig, local_size: int, say: Callable[[str], None]) -> None:
     """Print one line per problem or warning about this process; only ``parcade doctor`` prints notes."""
     here = Processes("rank" if local_size > 1 else "this process", local_size, pools_here())
-    for finding in examine(quick_facts((here,)), plan_of(config), QUICK_RULES):
+    # The rules compare a plan with one host.
+    plan_here = dataclasses.replace(plan_of(config), ranks=local_size)
+    for finding in examine(quick_facts((here,)), plan_here, QUICK_RULES):
         if finding.level != "note":
             say(finding.line())
     if config.run.device == "cuda":

@@ -246,9 +246,11 @@ class ParameterServerExchange(Exchange):
         self.versions = np.zeros(len(self.shards), np.int64)
 
     def begin(self, life: int, epoch: int, pushes: int) -> None:
-        """Join an epoch of the server and pull its parameters. Errors: ServerLost."""
+        """Join an epoch of the server; pull its parameters and input statistics. Errors: ServerLost."""
         self.life, self.epoch, self.pushes = life, epoch, pushes
         self._collect([shard.start("pull", epoch) for shard in self.shards])
+        if self.policy.statistics is not None:
+            self._merge(self.policy.statistics, None)
 
     def apply(self) -> None:
         grad = self.parameters.grad
@@ -283,13 +285,18 @@ class ParameterServerExchange(Exchange):
         self.policy.version.fill_(int(self.versions.min()))
 
     def merge_statistics(self, statistics: RunningStatistics, moments: Tensor) -> None:
-        call = self.shards[0].start("merge_moments", moments.cpu().numpy())
+        self._merge(statistics, moments.cpu().numpy())
+
+    def _merge(self, statistics: RunningStatistics, moments: np.ndarray | None) -> None:
+        """Add moments, if any, to the server's and copy its total, if there is one. Errors: ServerLost."""
+        call = self.shards[0].start("merge_moments", moments)
         try:
             merged = self.fetch(call.data)
         except Exception as error:
             raise ServerLost(str(error)) from error
-        statistics.reset()
-        statistics.merge(torch.from_numpy(np.array(merged)).to(moments.device))
+        if merged is not None:
+            statistics.reset()
+            statistics.merge(torch.from_numpy(np.array(merged)).to(statistics.mean.device))
 
     @property
     def version(self) -> int:

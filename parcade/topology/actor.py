@@ -23,7 +23,7 @@ from parcade.parameters import load_weights, tensors_of
 from parcade.policy import Acted
 from parcade.state import behind, part_of
 from parcade.threads import set_part_threads
-from parcade.timing import Timer, process_cpu_seconds
+from parcade.timing import Timer, process_note
 from parcade.topology.lives import PlayCounter, Restartable, needs_life
 
 
@@ -62,7 +62,7 @@ class Actor(Restartable):
             "life": self.life,
             **self.counter.take(),
             "version": int(self.policy.version),
-            "cpu_seconds": process_cpu_seconds(),
+            **process_note(),
             "time": self.timer.snapshot(),
         }
 
@@ -115,6 +115,7 @@ class Actor(Restartable):
         state |= {
             f"policy.{name}": tensor.numpy().copy() for name, tensor in self.policy.state_dict().items()
         }
+        state["counted"] = self.counter.get_state()
         if self._unroll is not None:
             state |= behind("unroll.", self._unroll.get_state())
         return {"exact": self.group.gives_state}, state
@@ -124,7 +125,7 @@ class Actor(Restartable):
         self.life = life
         self.policy.load_state_dict(tensors_of(part_of(state, "policy.")))
         cut = self.group.set_state({n: np.array(v) for n, v in part_of(state, "group.").items()}, self.policy)
-        self.counter.restored()
+        self.counter.restored(state.get("counted"))
         unroll = part_of(state, "unroll.")
         if unroll and not cut:
             self._unroll = SteppedUnroll(self.group, self.config.hyper.unroll_length)

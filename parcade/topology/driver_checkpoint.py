@@ -93,11 +93,10 @@ class TopologyCheckpointer:
             driver.scale_actors(plan["actors"])
         for name, handle in driver.parts.items():
             driver.restore_part(handle, part_of(arrays, f"parts.{name}."))
-        driver.tally.set_state(
-            state["tally"] | {"cut_games": state["tally"]["cut_games"] + driver.tally.cut_games}
-        )
+        dropped = driver.tally.cut_games
+        driver.tally.set_state(state["tally"] | {"cut_games": state["tally"]["cut_games"] + dropped})
         driver.updates = self.progress.updates
         driver.resume(plan, part_of(arrays, "plan."))
         self.say(f"resumed {directory}: {self.progress.frames:,} frames, {self.progress.updates:,} updates")
-        if driver.tally.cut_games:
-            self.say(f"note: {driver.tally.cut_games} unfinished episodes were dropped and new ones started")
+        if dropped:
+            self.say(f"note: {dropped} unfinished episodes were dropped and new ones started")

@@ -14,7 +14,7 @@ from parcade.experience.population_source import Evaluator
 from parcade.parameters import load_weights
 from parcade.state import behind, part_of
 from parcade.threads import set_part_threads
-from parcade.timing import Timer, process_cpu_seconds
+from parcade.timing import Timer, process_note
 from parcade.topology.lives import PlayCounter, Restartable, needs_life
 
 
@@ -50,7 +50,7 @@ class EvaluatingActor(Restartable):
         return {
             "score": score,
             **self.counter.take(),
-            "cpu_seconds": process_cpu_seconds(),
+            **process_note(),
             "time": self.timer.snapshot(),
         }, None
 

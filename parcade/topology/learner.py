@@ -30,7 +30,7 @@ from parcade.parameters import load_weights, tensors_of, weights_of
 from parcade.policy import Acted
 from parcade.state import behind, part_of
 from parcade.threads import set_part_threads
-from parcade.timing import Timer, process_cpu_seconds
+from parcade.timing import Timer, process_note
 from parcade.topology.lives import PlayCounter, Restartable, needs_life
 
 
@@ -157,7 +157,7 @@ class Learner(Restartable):
             "version": self.exchange.version,
             "updates": self.exchange.updates,
             "bytes_moved": self.exchange.bytes_moved,
-            "cpu_seconds": process_cpu_seconds(),
+            **process_note(),
             "time": self.timer.snapshot(),
         }
 
@@ -276,9 +276,10 @@ class ServerLearner(Learner):
         if not self.plays:
             return {}, None
         self.source.publish(self.algorithm.policy)
-        self.source.set_state({n: np.array(array) for n, array in part_of(state, "source.").items()})
+        source = {n: np.array(array) for n, array in part_of(state, "source.").items()}
+        self.source.set_state(source)
         self.counter.restored()
-        return {"cut_games": self.source.cut_games}, None
+        return {"cut_games": self.source.cut_games - int(source["cut_games"])}, None
 
     def close(self) -> None:
         """Close the environments."""

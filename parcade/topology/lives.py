@@ -61,6 +61,10 @@ class PlayCounter:
         rows = np.concatenate([log.take_new() for log in self.logs])
         return {"frames": frames, "reset_frames": reset_frames, "steps": steps, "rows": rows}
 
-    def restored(self) -> None:
-        """Skip the counts of restored groups, which were reported before they were saved."""
-        self._last = self._totals()
+    def get_state(self) -> np.ndarray:
+        """Return the counts that were taken, int64 ``[3]``."""
+        return self._last.copy()
+
+    def restored(self, taken: np.ndarray | None = None) -> None:
+        """Continue after the groups were restored. ``taken`` are the counts of ``get_state``; None: all."""
+        self._last = self._totals() if taken is None else np.array(taken)

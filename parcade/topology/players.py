@@ -82,7 +82,8 @@ class Players:
     def resume(self, plan: dict[str, Any], arrays: dict[str, np.ndarray], parts: dict[str, Part]) -> None:
         """Continue from ``plan`` and ``arrays``."""
         self.version = plan["version"]
-        versions = {self.version} | {version for _, version in plan["playing"]}
-        self.weights = {v: self.engine.share(part_of(arrays, f"known.{v}.")) for v in versions}
+        versions = {int(name.split(".")[1]) for name in arrays if name.startswith("known.")}
+        self.weights = {v: self.engine.share(part_of(arrays, f"known.{v}.")) for v in sorted(versions)}
         for name, version in plan["playing"]:
-            self.start(parts[name], version)
+            # Restored actors have their weights. Older checkpoints lack some of those that idle actors had.
+            self.start(parts[name], version, sends_weights=version in self.weights)

@@ -162,6 +162,18 @@ class RayEngine:
                     "or add nodes"
                 )
 
+    def check_largest(self, part: dict[str, float]) -> None:
+        """Check that some node has room for the largest part. Errors: UsageError."""
+        nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
+        for kind, amount in part.items():
+            most = max(node.get(kind, 0.0) for node in nodes)
+            if amount > most + 1e-9:
+                self.close()
+                raise UsageError(
+                    f"one part reserves {amount:g} {kind}s, the largest node has {most:g}; "
+                    f"lower --actor-{kind.lower()}s or --learner-{kind.lower()}s, or add a larger node"
+                )
+
     def _start(self, needed: dict[str, float]) -> None:
         """Start a cluster on this machine that declares as many CPUs as the parts reserve."""
         short = None if len(tempfile.gettempdir()) <= LONGEST_TEMPORARY else "/tmp"

@@ -144,7 +144,7 @@ class Replayed(ServerDriver):
 
     def _updated(self, learning: Learning) -> dict[str, float] | None:
         self.learning.remove(learning)
-        call, shard = learning.call, learning.sample.part
+        call = learning.call
         note = self.answer(call)
         if self._sample_was_lost(note, learning):
             self.idle_learners.append(call.part)
@@ -159,13 +159,18 @@ class Replayed(ServerDriver):
         self.idle_learners.append(call.part)
         if metrics is None:
             return None
-        self.learned += 1
-        self.storing.append(shard.start("update_priorities", learning.sample.data, call.data))
+        self._count_update(learning)
         if self.updates - self.players.version >= self.config.topology.publish_updates:
             self.publish()
         self.tally.gauge("parts/actors", len(self.of_role("actor")))
         self.tally.gauge("replay/age", metrics["policy_lag"])
         return metrics
+
+    def _count_update(self, learning: Learning) -> None:
+        """Count an update and store the new priorities of its sample."""
+        self.learned += 1
+        shard = learning.sample.part
+        self.storing.append(shard.start("update_priorities", learning.sample.data, learning.call.data))
 
     def _sample_was_lost(self, answer: dict[str, Any] | None, learning: Learning) -> bool:
         """Return whether a learner got no sample because a replay shard died. Restart the shard if so."""
@@ -197,11 +202,16 @@ class Replayed(ServerDriver):
             self.idle_learners.append(each.call.part)
             if self._sample_was_lost(note, each):
                 continue
-            if not self.has_server:
-                if note is None:
-                    self.revive_learner(each.call.part)
-            else:
+            if self.has_server:
                 self.count_pushes(each.call.part, note)
+            elif note is None:
+                self.revive_learner(each.call.part)
+            else:
+                self.updates = note["version"]
+            if note is not None and "server_lost" not in note:
+                self._count_update(each)
+        for pending in list(self.storing):
+            self._stored(pending)
 
     def forget_actor(self, actor: Part) -> None:
         self.players.forget(actor)

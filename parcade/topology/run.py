@@ -58,19 +58,36 @@ def make_engine(config: TrainConfig) -> Engine:
         return SerialEngine()
     from parcade.topology.ray_engine import RayEngine
 
-    return RayEngine(
+    engine = RayEngine(
         dataclasses.replace(config.topology, learner_gpus=config.learner_gpus), resources_of(config)
     )
+    engine.check_largest(largest_part(config))
+    return engine
 
 
-def resources_of(config: TrainConfig) -> dict[str, float]:
-    """Return the CPUs and GPUs that all parts of a run reserve in total."""
+def _reservations(config: TrainConfig) -> list[tuple[int, dict[str, float]]]:
+    """Return how many parts of each kind a run has, and what one of them reserves."""
     t, reads = config.topology, TOPOLOGIES[config.topology_name].reads
     actors = t.num_actors if "num_actors" in reads else 0
     shards = t.num_shards if "num_shards" in reads else 0
     shards += t.num_replay_shards if "num_replay_shards" in reads else 0
-    cpus = actors * t.actor_cpus + config.num_learners * t.learner_cpus + shards * t.shard_cpus
-    return {"CPU": cpus, "GPU": actors * t.actor_gpus + config.num_learners * config.learner_gpus}
+    return [
+        (actors, {"CPU": t.actor_cpus, "GPU": t.actor_gpus}),
+        (config.num_learners, {"CPU": t.learner_cpus, "GPU": config.learner_gpus}),
+        (shards, {"CPU": t.shard_cpus, "GPU": 0.0}),
+    ]
+
+
+def resources_of(config: TrainConfig) -> dict[str, float]:
+    """Return the CPUs and GPUs that all parts of a run reserve in total."""
+    parts = _reservations(config)
+    return {kind: sum(count * each[kind] for count, each in parts) for kind in ("CPU", "GPU")}
+
+
+def largest_part(config: TrainConfig) -> dict[str, float]:
+    """Return the most CPUs and GPUs that one part reserves, which a node must have."""
+    parts = _reservations(config)
+    return {kind: max(each[kind] for count, each in parts if count) for kind in ("CPU", "GPU")}
 
 
 def make_driver(config: TrainConfig, engine: Engine) -> Driver:

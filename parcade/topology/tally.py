@@ -45,7 +45,7 @@ class Tally:
         if len(note.get("rows", ())):
             self._rows.append(note["rows"])
         if self.is_remote and "cpu_seconds" in note:
-            self._cpu_seconds[name, note["life"]] = note["cpu_seconds"]
+            self._cpu_seconds[name, note["pid"]] = note["cpu_seconds"]  # a process may have several lives
         if "time" in note:
             self._seconds[name.split("-")[0]][name] = note["time"]
         if "ledger" in note:

@@ -34,7 +34,8 @@ class Unrolls(Driver):
             self.make(f"learner-{i}", Learner, self.description, i, self.count)
         self.make_actors()
         needed = hyper.unrolls_per_update * self.count
-        self.queue = UnrollQueue(t.queue_unrolls or 2 * max(needed, t.num_actors), needed)
+        self.queue = UnrollQueue(t.queue_unrolls or 2 * needed, needed)
+        self._fit_queue()
         self.players = Players(engine)
         self.pulled_at: dict[str, tuple[int, int]] = {}  # steps since an actor pulled weights, their version
 
@@ -42,6 +43,11 @@ class Unrolls(Driver):
         super().begin()
         self.publish()
         self.players.idle = self.of_role("actor")
+
+    def _fit_queue(self) -> None:
+        """Give the queue room for two unrolls per actor, unless the config sets its capacity."""
+        if not self.config.topology.queue_unrolls:
+            self.queue.capacity = 2 * max(self.queue.unrolls_per_update, len(self.of_role("actor")))
 
     def publish(self) -> None:
         """Use the learner's current weights for all further unrolls that pull weights."""
@@ -145,9 +151,11 @@ class Unrolls(Driver):
     def forget_actor(self, actor: Part) -> None:
         self.queue.drop(self.players.forget(actor))
         self.pulled_at.pop(actor.name, None)
+        self._fit_queue()
 
     def take_actor(self, actor: Part) -> None:
         self.players.idle.append(actor)
+        self._fit_queue()
 
     def plan(self) -> dict[str, Any]:
         return {

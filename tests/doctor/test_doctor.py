@@ -150,11 +150,21 @@ def test_training_warns_of_too_many_threads_in_one_line(tmp_path, capsys):
     flags = ["--total-frames", "64", "--unroll-length", "4", "--num-envs", "4", "--threads-per-rank", threads]
     assert main(["train", "tiny_catch", *flags, "--run-dir", str(tmp_path / "run")]) == 0
     lines = capsys.readouterr().out.splitlines()
-    warnings = [line for line in lines if line.startswith(("problem", "warning"))]
-    assert len(warnings) == 1 and f"{threads} threads would compute on" in warnings[0]
+    problems = [line for line in lines if line.startswith("problem")]  # a pinned process is also warned
+    assert len(problems) == 1 and f"{threads} threads would compute on" in problems[0]
     flags = [*flags[:-1], "1", "--run-dir", str(tmp_path / "sane")]
     assert main(["train", "tiny_catch", *flags]) == 0
     assert "threads would compute" not in capsys.readouterr().out
+
+
+def test_the_ranks_of_other_hosts_take_no_memory_here(monkeypatch):
+    config = TrainConfig("tiny_catch", RunConfig(engine="mpi", ranks=4096))
+    examined = []
+    monkeypatch.setattr(
+        "parcade.doctor.start.examine", lambda facts, plan, rules: examined.append(plan) or []
+    )
+    warn_at_start(config, 2, print)
+    assert [plan.ranks for plan in examined] == [2]
 
 
 @pytest.mark.parametrize(

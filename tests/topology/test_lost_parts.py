@@ -4,7 +4,8 @@ import itertools
 
 import numpy as np
 import pytest
-from test_serial import REPLAY, config_for
+import torch
+from test_serial import NORMALIZED, REPLAY, config_for
 
 from parcade.build.replay import make_replay
 from parcade.errors import UsageError
@@ -13,7 +14,7 @@ from parcade.run_directory import complete_checkpoints
 from parcade.topology.driver import LOSSES_IN_A_ROW, RunLost
 from parcade.topology.driver_checkpoint import TopologyCheckpointer
 from parcade.topology.engine import PartLost, SerialEngine
-from parcade.topology.learner import Learner
+from parcade.topology.learner import Learner, ServerLearner
 from parcade.topology.run import SCALE_FILE, make_driver, scale
 from parcade.train import start_run
 
@@ -80,8 +81,11 @@ def test_a_run_that_only_loses_ends_with_the_reason(
 ):
     driver = begun(config_for(tmp_path, algorithm, num_envs=4))
     monkeypatch.setattr(type(driver.parts[part].thing), method, answer)
-    with pytest.raises(RunLost, match=f"51 losses without an update; the last: {reason}; the run stops"):
-        for _ in range(20):
+    limit = LOSSES_IN_A_ROW + 2 * len(driver.parts)
+    with pytest.raises(
+        RunLost, match=f"{limit + 1} losses without an update; the last: {reason}; the run stops"
+    ):
+        for _ in range(40):
             driver.advance(0.0)
 
 
@@ -92,9 +96,42 @@ def test_losses_among_which_learning_goes_on_are_accidents(tmp_path, monkeypatch
     monkeypatch.setattr(
         kind, "play", lambda self, weights: ({"life": None}, None) if next(turns) % 2 else play(self, weights)
     )
-    for _ in range(LOSSES_IN_A_ROW + 10):
+    limit = LOSSES_IN_A_ROW + 2 * len(driver.parts)
+    for _ in range(limit + 10):
         driver.advance(0.0)
+    assert driver.tally.restarts > limit
+
+
+def test_a_node_with_many_parts_may_be_lost(tmp_path):
+    driver = begun(config_for(tmp_path, "impala", num_envs=64, topology={"num_actors": 64}), turns=0)
+    for actor in driver.of_role("actor"):
+        actor.thing.life = None
+    assert driver.advance(0.0)
     assert driver.tally.restarts > LOSSES_IN_A_ROW
+
+
+def test_a_learner_that_begins_again_gets_the_statistics_of_its_inputs_first(tmp_path):
+    config = config_for(tmp_path, "a3c", num_envs=4, network=NORMALIZED)
+    driver = begun(config, turns=20)
+    learner, others = driver.parts["learner-1"], driver.parts["learner-0"].thing
+    shards = driver.of_role("shard")
+    learner.thing = ServerLearner(
+        driver.description, 1, config.num_learners, shards, driver.engine.fetch, True
+    )
+    driver.begin_learner(learner)
+    statistics, expected = (each.algorithm.policy.statistics for each in (learner.thing, others))
+    assert statistics.count > 0 and torch.allclose(statistics.scale, expected.scale, rtol=0.2)
+
+
+def test_a_process_with_several_lives_counts_its_cpu_time_once(tmp_path):
+    driver = begun(config_for(tmp_path, "impala", num_envs=4))
+    driver.tally.is_remote = True
+    for _ in range(5):
+        driver.advance(0.0)
+    parts = len(driver.tally._cpu_seconds)
+    driver.begin_part(driver.parts["actor-0"])
+    driver.advance(0.0)
+    assert len(driver.tally._cpu_seconds) == parts
 
 
 def test_actors_that_came_on_top_are_asked_once_after_a_resume(tmp_path):

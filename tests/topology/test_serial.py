@@ -183,10 +183,46 @@ def test_actors_can_be_added_and_removed(tmp_path):
         driver.begin()
         for count in (2, 4, 1, 3):
             driver.scale_actors(count)
+            before = {part.name: part.thing.group.frames for part in driver.of_role("actor")}
             for _ in range(30):
                 driver.advance(0.0)
-            assert len(driver.of_role("actor")) == count
+            after = {part.name: part.thing.group.frames for part in driver.of_role("actor")}
+            assert len(after) == count and all(after[name] > before[name] for name in after)
         driver.close()
+
+
+def test_frames_of_an_unroll_in_the_making_are_counted_after_a_resume(tmp_path):
+    config = config_for(tmp_path, "ga3c", num_envs=8, topology={"num_actors": 2}, unroll_length=8)
+    run = start_run(config)
+    driver = make_driver(config, SerialEngine())
+    driver.begin()
+    driver.scale_actors(3)  # from now on, actors are at different steps of their unrolls
+    resumed = make_driver(config, SerialEngine())
+    save, restore = (
+        TopologyCheckpointer(config, run, each, Progress(config.run.total_frames, ()), say=print)
+        for each in (driver, resumed)
+    )
+    for _ in range(5):
+        driver.advance(0.0)
+    save.save()
+    restore.restore()
+    for _ in range(20):
+        driver.advance(0.0)
+        resumed.advance(0.0)
+    assert resumed.tally.frames == driver.tally.frames
+
+
+def test_episodes_that_resumes_cut_off_are_counted_once(tmp_path, capsys):
+    config = config_for(tmp_path, "a3c", "CartPole-v1", frames=400, num_envs=4)
+    run = start_run(config)
+    run_training(config, run)
+    for number in (1, 2):
+        longer = dataclasses.replace(
+            config, run=dataclasses.replace(config.run, total_frames=400 * (number + 1))
+        )
+        result = run_training(longer, run, resume=True)
+        assert result["games_cut_by_resume"] == 4 * number
+    assert capsys.readouterr().out.count("note: 4 unfinished episodes were dropped") == 2
 
 
 @pytest.mark.parametrize("algorithm", ["a3c", "gorila", "apex", "impala", "ga3c", "es"])
@@ -231,6 +267,12 @@ CASES = {
         {"num_envs": 8},
         {"num_actors": 4, "queue_unrolls": 2, "pull_steps": 60},
     ),
+    "impala whose idle actors have old weights": (
+        "impala",
+        "tiny_catch",
+        {"num_envs": 4, "unroll_length": 5},
+        {"num_actors": 4, "queue_unrolls": 2, "pull_steps": 1000},
+    ),
     "ga3c": ("ga3c", "tiny_catch", {"num_envs": 8}, {"num_actors": 4}),
 }
 
@@ -241,16 +283,18 @@ def test_a_resumed_run_ends_bit_identical(tmp_path, case, monkeypatch):
     make = lambda name: config_for(tmp_path / name, algorithm, game, 2400, topology, **hyper)  # noqa: E731
     _, whole, state = train(make("whole"))
 
-    halves = make("halves")
+    halves = make("parts")
     run = start_run(halves)
     original = reporter.Reporter._reason_to_finish
 
-    def stop_half_way(self, due):
-        return "stopped" if self.progress.frames >= 1200 else original(self, due)
+    for part, frames in enumerate((37, 1200)):
 
-    with monkeypatch.context() as patch:
-        patch.setattr(reporter.Reporter, "_reason_to_finish", stop_half_way)
-        assert run_training(halves, run)["finished_by"] == "stopped"
+        def stop_there(self, due, frames=frames):
+            return "stopped" if self.progress.frames >= frames else original(self, due)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(reporter.Reporter, "_reason_to_finish", stop_there)
+            assert run_training(halves, run, resume=part > 0)["finished_by"] == "stopped"
     result = run_training(halves, run, resume=True)
 
     assert result["finished_by"] == "total_frames" and result["games_cut_by_resume"] == 0
