@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from parcade.errors import UsageError
 
 ITEMISED = ("render", "games")  # these have an item per environment
@@ -43,7 +45,7 @@ class SharedAttributes:
         Errors: UsageError if the values differ or are not n.
         """
         if isinstance(values, list | tuple):
-            if len(values) != self.num_envs or any(value != values[0] for value in values):
+            if len(values) != self.num_envs or not all(np.array_equal(value, values[0]) for value in values):
                 raise UsageError(
                     f"set_attr({name!r}): environments share their attributes; "
                     f"expected one value or {self.num_envs} equal ones, got {values}"

@@ -76,6 +76,11 @@ class Checked(SharedAttributes):
         if not self.is_reset:
             raise UsageError("step before the first reset; call reset first")
 
+    def check_started(self) -> None:
+        """Check that there is a state to save. Errors: UsageError."""
+        if not self.is_reset:
+            raise UsageError("get_state before the first reset; call reset first")
+
     def check_actions(self, actions: np.ndarray, playing: np.ndarray | None = None) -> np.ndarray:
         """Check actions and the mask ``playing``; return actions as an array. Errors: UsageError."""
         self.check_step()
@@ -101,6 +106,8 @@ class Checked(SharedAttributes):
             shape = taken[name].shape if name in taken else None
             if shape != array.shape:
                 raise UsageError(f"saved consoles: {name} is {shape}; expected {array.shape}")
+            if (taken[name].dtype.kind in "iub") != (array.dtype.kind in "iub"):
+                raise UsageError(f"saved consoles: {name} is {taken[name].dtype}; expected {array.dtype}")
         return taken
 
     def check_open(self, what: str) -> None:

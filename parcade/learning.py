@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from parcade.agent import Agent, load
 from parcade.config import TrainConfig
 from parcade.errors import UsageError
@@ -40,8 +42,8 @@ def learn(
     Args:
         game: the game, with ``settings`` named as the flags of ``parcade train`` (``num_envs=8``,
             ``preset="pong_fast"``); or a complete TrainConfig.
-        callbacks: functions of a ``Report``, or objects of a class derived from ``Callback``. If one returns
-            True, the run ends with a checkpoint, at most one iteration later.
+        callbacks: functions of a ``Report``, or objects of a class derived from ``Callback``; one or several.
+            If one returns True, the run ends with a checkpoint, at most one iteration later.
 
     Time counts from this call, also for ``time_limit``.
     The first Ctrl-C ends the run in the same way, and ``learn`` returns. So does an exception of a callback,
@@ -50,6 +52,12 @@ def learn(
     Errors: UsageError for settings that the command would refuse, and for engine ``mpi``, whose ranks are
     processes of their own; the exception of a callback; RunLost if a cluster loses the run.
     """
+    if not isinstance(game, str | TrainConfig):
+        raise UsageError(f"game is a {type(game).__name__}; expected a name, e.g. 'pong', or a TrainConfig")
+    if isinstance(callbacks, Callback) or callable(callbacks):
+        callbacks = (callbacks,)
+    if "help" in settings:
+        raise UsageError("help is for the command line; see parcade train --help")
     if isinstance(game, TrainConfig) and settings:
         raise UsageError(f"got a TrainConfig and also {', '.join(settings)}; put them into the config")
     config = game if isinstance(game, TrainConfig) else parse_training([game, *_flags(settings)])
@@ -76,7 +84,7 @@ def _flags(settings: dict[str, Any]) -> list[str]:
     words: list[str] = []
     for name, value in settings.items():
         flag = name.replace("_", "-")
-        if isinstance(value, bool):
+        if isinstance(value, bool | np.bool_):
             words.append(f"--{flag}" if value else f"--no-{flag}")
         elif isinstance(value, (list, tuple)):
             words += [f"--{flag}", *map(str, value)]

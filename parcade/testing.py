@@ -104,8 +104,8 @@ class TinyVectorEnv(Checked, VectorEnv):
         return self._observe(), rewards, terminated, truncated, infos
 
     def _infos(self, frames: np.ndarray | int) -> dict[str, np.ndarray]:
-        zeros = np.zeros(self.num_envs, np.int64)
-        return {"lives": zeros, "frames": zeros + frames, "reset_frames": zeros}
+        counts = {"lives": 0, "frames": frames, "reset_frames": 0}
+        return {name: np.zeros(self.num_envs, np.int64) + count for name, count in counts.items()}
 
     def get_state(self) -> dict[str, np.ndarray]:
         """Return the complete state, as arrays ``[n]``."""

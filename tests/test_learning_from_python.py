@@ -140,3 +140,23 @@ def test_a_mistake_is_one_line_and_leaves_nothing_behind(tmp_path, monkeypatch, 
 def test_a_config_and_settings_together_are_refused():
     with pytest.raises(UsageError, match="got a TrainConfig and also seed"):
         parcade.learn(parcade.TrainConfig("tiny_catch"), seed=3)
+
+
+@pytest.mark.parametrize("game", [["pong", "breakout"], None, 3])
+def test_a_game_that_is_no_name_is_refused(game):
+    with pytest.raises(UsageError, match="expected a name, e.g. 'pong', or a TrainConfig"):
+        parcade.learn(game)
+
+
+def test_help_is_not_a_setting():
+    with pytest.raises(UsageError, match="help is for the command line"):
+        parcade.learn("tiny_catch", help=True)
+
+
+def test_one_callback_needs_no_list(tmp_path):
+    reports = []
+    parcade.learn(
+        "tiny_catch", total_frames=200, num_envs=4, clip_rewards=np.bool_(True), threads_per_rank=1,
+        run_dir=str(tmp_path / "run"), callbacks=lambda report: reports.append(report) and None,
+    )  # fmt: skip
+    assert reports

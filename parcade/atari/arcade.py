@@ -49,6 +49,7 @@ class Arcade:
     ):
         if num_consoles < 1:
             raise ValueError(f"num_consoles={num_consoles}: expected at least 1")
+        self._made_from = (game, num_consoles, repeat_action_probability, rules_instead)
         self.machine = engine_cpu.build_machine(game, repeat_action_probability, rules_instead)
         self._code = self.machine.code_renewal()
         self.num_consoles = num_consoles
@@ -56,6 +57,10 @@ class Arcade:
         self.arrays: dict[str, np.ndarray] = allocate(num_consoles, self.height)
         self.arrays["state"][:] = self.machine.powered["state"]
         self._load(np.ones(num_consoles, bool), np.zeros(num_consoles, np.int64))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copy and pickle as the arguments and the state: addresses of machine code hold in one process."""
+        return _restored, (type(self), self._made_from, self.get_state())
 
     @property
     def actions(self) -> list[int]:
@@ -91,11 +96,14 @@ class Arcade:
 
         seed: one integer for all consoles, or int `[n]`. mask: bool `[n]`, the consoles to reset.
         """
-        chosen = np.ones(self.num_consoles, bool) if mask is None else np.asarray(mask, bool)
-        if chosen.shape != (self.num_consoles,):
-            raise ValueError(f"mask has shape {chosen.shape}; expected ({self.num_consoles},)")
+        chosen = np.ones(self.num_consoles, bool) if mask is None else np.asarray(mask)
+        if chosen.shape != (self.num_consoles,) or chosen.dtype != np.bool_:
+            raise ValueError(f"mask is {chosen.dtype} {chosen.shape}; expected bool ({self.num_consoles},)")
         if seed is not None:
-            self._load(chosen, np.broadcast_to(np.asarray(seed, np.int64) & 0xFFFFFFFF, (self.num_consoles,)))
+            seeds = np.asarray(seed)
+            if seeds.dtype.kind not in "iu" or seeds.shape not in ((), (self.num_consoles,)):
+                raise ValueError(f"seed={seed}: expected an integer, or {self.num_consoles} integers")
+            self._load(chosen, np.broadcast_to(seeds.astype(np.int64) & 0xFFFFFFFF, (self.num_consoles,)))
         self._reset(chosen)
 
     def _reset(self, mask: np.ndarray) -> None:
@@ -110,9 +118,12 @@ class Arcade:
         and its reward is 0.
         """
         both = np.zeros((self.num_consoles, 2), np.int64)
-        both[:, 0] = actions
-        if actions_b is not None:
-            both[:, 1] = actions_b
+        try:
+            np.copyto(both[:, 0], actions, casting="same_kind")
+            if actions_b is not None:
+                np.copyto(both[:, 1], actions_b, casting="same_kind")
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"actions={actions}: expected {self.num_consoles} integers") from error
         self._code.check()
         rewards = np.zeros(self.num_consoles, np.int32)
         if not engine_cpu.act_many(*self._rows(), self.machine.rom, self.machine.program, both, rewards):
@@ -207,6 +218,9 @@ class Arcade:
 
         Errors: ValueError for another version or ROM, for wrong shapes and for invalid contents.
         """
+        names = ("version", "md5", *self.arrays)
+        if not isinstance(saved, Mapping) or any(name not in saved for name in names):
+            raise ValueError(f"saved state: expected the dict of get_state, with {', '.join(names)}")
         saved = with_all_words(saved)
         check_saved(saved, {name: array[consoles] for name, array in self.arrays.items()}, self.machine)
         for name, array in self.arrays.items():
@@ -226,6 +240,13 @@ class Arcade:
         self.set_state(
             {name: values if name in ("version", "md5") else values[turns] for name, values in saved.items()}
         )
+
+
+def _restored(kind: type[Arcade], made_from: tuple[Any, ...], state: dict[str, np.ndarray]) -> Arcade:
+    """Return an arcade made from the same arguments and with a saved state."""
+    arcade = kind(*made_from)
+    arcade.set_state(state)
+    return arcade
 
 
 def check_saved(

@@ -102,6 +102,18 @@ def word_name(word: int) -> str:
     return names.get(at) or f"{names.get(nearest, 'word')} + {at - nearest}"
 
 
+def check_started(state: np.ndarray) -> None:
+    """Check that every console of saved words `[n, ROW_WORDS]` was started. Errors: ValueError.
+
+    A start turns the paddles to the middle, and none of their positions is 0.
+    """
+    unstarted = state[:, st.PADDLE_A] == 0
+    if unstarted.any():
+        raise ValueError(
+            f"saved state: the console of row {unstarted.argmax()} was never started; save it after a reset"
+        )
+
+
 def check_rows(saved: dict[str, np.ndarray], machine: Machine) -> None:
     """Check that kernels can use saved rows. Errors: ValueError with the word, its value and its range."""
     state = saved["state"]

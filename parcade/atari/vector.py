@@ -281,6 +281,18 @@ class VectorConsoles:
         self._playing[:] = True if mask is None else mask
         self._loaded |= self._playing
 
+    def check_elapsed(self, elapsed: np.ndarray) -> None:
+        """Check saved frames of episodes, `[n]`. Errors: ValueError."""
+        most = self.settings.max_num_frames_per_episode + self.settings.frameskip
+        if elapsed.min() < 0 or elapsed.max() > most:
+            raise ValueError(
+                f"saved state: elapsed is {elapsed.min()} to {elapsed.max()}; expected 0 to {most} frames"
+            )
+
+    def continue_streams(self) -> None:
+        """Continue the random streams of a restored state at the next reset without seeds."""
+        self._loaded[:] = True
+
     def step(self, actions: np.ndarray, playing: np.ndarray | None = None) -> StepResult:
         """Play one step of every environment, or of those selected by `playing`, bool `[n]`.
 

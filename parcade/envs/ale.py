@@ -7,6 +7,7 @@ scores must be raw points of complete episodes.
 from __future__ import annotations
 
 import math
+import os
 from typing import Any
 
 import numpy as np
@@ -74,6 +75,15 @@ class AleVectorEnv(Checked, VectorEnv):
         self.action_space = self._env.action_space
         self.metadata = {"autoreset_mode": self.autoreset_mode}
         self._frame_number = np.zeros(num_envs, np.int64)
+        self._process = os.getpid()
+
+    def check_open(self, what: str) -> None:
+        """Check that the environment is open, in the process that made it. Errors: UsageError."""
+        super().check_open(what)
+        if os.getpid() != self._process:
+            raise UsageError(
+                f"{what} in a forked process, which has none of ale-py's threads; make the environment there"
+            )
 
     def reset(
         self, *, seed: int | np.ndarray | None = None, options: dict[str, Any] | None = None
@@ -82,7 +92,8 @@ class AleVectorEnv(Checked, VectorEnv):
 
         ``seed`` ``[n]`` int32 seeds each console; an int seeds environment i with seed + i.
         """
-        observations, infos = self._env.reset(seed=self.check_reset(seed, options))
+        seeds = self.check_reset(seed, options)
+        observations, infos = self._env.reset(seed=seeds)
         self._frame_number = infos["frame_number"].astype(np.int64)
         started = {
             "lives": infos["lives"],
@@ -95,9 +106,8 @@ class AleVectorEnv(Checked, VectorEnv):
         self, actions: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
         """Step every environment. Shapes: actions ``[n]`` int; ``make_vec`` documents the results."""
-        observations, rewards, terminated, truncated, raw = self._env.step(
-            np.ascontiguousarray(self.check_actions(actions), np.int64)
-        )
+        checked = np.ascontiguousarray(self.check_actions(actions), np.int64)
+        observations, rewards, terminated, truncated, raw = self._env.step(checked)
         ended = terminated | truncated
         frame_number = raw["frame_number"].astype(np.int64)
         # After a restart ale-py reports the new episode's frame numbers; exclude the frames of the restart.
@@ -114,4 +124,5 @@ class AleVectorEnv(Checked, VectorEnv):
         return observations, rewards, terminated, truncated, infos
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Release nothing: the C++ threads end with the object."""
+        """Drop ale-py's object, whose C++ threads end with it."""
+        self._env = None

@@ -91,6 +91,8 @@ def register_backend(
     """
     if name in BACKENDS:
         raise UsageError(f"backend {name!r} exists already; choose another name")
+    if isinstance(supports, str):
+        raise UsageError(f"supports={supports!r} is one string; expected several, e.g. [{supports!r}]")
     BACKENDS[name] = Backend(make, check, frozenset(supports))
 
 

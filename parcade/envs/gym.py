@@ -50,16 +50,14 @@ class GymVectorEnv(Checked, VectorEnv):
         """Reset every environment. ``seed`` ``[n]`` seeds each; ``options`` are the environment's own."""
         seeds = self.check_reset(seed, None)
         observations, _ = self._env.reset(seed=None if seeds is None else seeds.tolist(), options=options)
-        zeros = np.zeros(self.num_envs, np.int64)
-        return observations, {"lives": zeros, "frames": zeros, "reset_frames": zeros}
+        return observations, self._infos(0)
 
     def step(
         self, actions: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
         """Step every environment; ``make_vec`` documents the results."""
         observations, rewards, terminated, truncated, raw = self._env.step(self.check_actions(actions))
-        zeros = np.zeros(self.num_envs, np.int64)
-        infos = {"lives": zeros, "frames": np.ones(self.num_envs, np.int64), "reset_frames": zeros}
+        infos = self._infos(1)
         ended = terminated | truncated
         if ended.any():
             final = observations.copy()
@@ -68,6 +66,10 @@ class GymVectorEnv(Checked, VectorEnv):
             infos["final_obs"] = final
             infos["_final_obs"] = ended
         return observations, rewards, terminated, truncated, infos
+
+    def _infos(self, frames: int) -> dict[str, np.ndarray]:
+        counts = {"lives": 0, "frames": frames, "reset_frames": 0}
+        return {name: np.full(self.num_envs, count, np.int64) for name, count in counts.items()}
 
     def close_extras(self, **kwargs: Any) -> None:
         """Close the wrapped environments."""

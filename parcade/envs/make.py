@@ -56,10 +56,12 @@ def make_vec(
         **overrides: single EnvSettings fields, e.g. ``image_height=42`` or ``start_states="cached"``.
 
     Returns:
-        A VectorEnv. ``step`` returns observations ``[n, ...]``, raw rewards ``[n]`` (unclipped points),
-        terminated and truncated ``[n]`` bool, and infos: ``lives`` ``[n]``, ``frames`` ``[n]`` (emulated by
-        this step), ``reset_frames`` ``[n]`` (emulated by a reset inside this step) and, if an episode ended,
-        ``final_obs`` ``[n, ...]`` with ``_final_obs`` ``[n]`` bool, which marks the valid rows.
+        A VectorEnv. ``step`` returns observations ``[n, ...]``, raw rewards ``[n]`` (unclipped points, int32
+        of Atari games as ale-py's), terminated and truncated ``[n]`` bool, and infos: ``lives`` ``[n]``,
+        ``frames`` ``[n]`` (emulated by this step), ``reset_frames`` ``[n]`` (emulated by a reset inside this
+        step) and, if an episode ended, ``final_obs`` ``[n, ...]`` with ``_final_obs`` ``[n]`` bool, which
+        marks the valid rows. On backend ``native``, a first ``reset`` without a seed gives environment i the
+        seed i: always the same episodes.
 
     Errors:
         UsageError, one line, if the name is unknown or the backend does not support a setting.

@@ -133,15 +133,28 @@ class MixedVectorEnv(Checked, VectorEnv):
         return infos
 
     def get_state(self) -> dict[str, np.ndarray]:
-        """Return the state of all games; the names of game k start with ``k.``."""
+        """Return the state of all games; the names of game k start with ``k.``. Errors: UsageError."""
+        self.check_started()
         state: dict[str, np.ndarray] = {}
         for k, env in enumerate(self._envs):
             state |= behind(f"{k}.", env.get_state())
         return state
 
     def set_state(self, state: dict[str, np.ndarray]) -> np.ndarray:
-        """Restore a state from ``get_state``; return its observations ``[n, ...]``. Errors: UsageError."""
-        shown = [env.set_state(part_of(state, f"{k}.")) for k, env in enumerate(self._envs)]
+        """Restore a state from ``get_state``; return its observations ``[n, ...]``.
+
+        Errors: UsageError for a state that does not fit one of the games; all keep theirs then.
+        """
+        if not isinstance(state, dict):
+            raise UsageError(f"saved state is a {type(state).__name__}; expected the dict of get_state")
+        before = self.get_state() if self.is_reset else None
+        try:
+            shown = [env.set_state(part_of(state, f"{k}.")) for k, env in enumerate(self._envs)]
+        except UsageError:
+            if before is not None:
+                for k, env in enumerate(self._envs):
+                    env.set_state(part_of(before, f"{k}."))
+            raise
         self.is_reset = True
         return self._join(shown)
 

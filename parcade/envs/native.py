@@ -217,7 +217,11 @@ class NativeVectorEnv(Checked, VectorEnv):
         }
 
     def get_state(self) -> dict[str, np.ndarray]:
-        """Return the complete state as arrays ``[n, ...]``: consoles, generators, frame stacks, clocks."""
+        """Return the complete state as arrays ``[n, ...]``: consoles, generators, frame stacks, clocks.
+
+        Errors: UsageError before the first reset.
+        """
+        self.check_started()
         return {name: array.copy() for name, array in self._state_arrays().items()}
 
     def set_state(self, state: dict[str, np.ndarray]) -> np.ndarray:
@@ -226,7 +230,7 @@ class NativeVectorEnv(Checked, VectorEnv):
         Errors: UsageError if the state has another game or size, or if a value is out of range.
         """
         from parcade.atari.state import with_all_words
-        from parcade.atari.state_check import check_rows
+        from parcade.atari.state_check import check_rows, check_started
 
         arrays = self._state_arrays()
         if isinstance(state, dict):
@@ -239,10 +243,13 @@ class NativeVectorEnv(Checked, VectorEnv):
         try:
             rows = part_of(taken, "console.")
             check_rows(rows, self._consoles.machine)
+            check_started(rows["state"])
+            self._consoles.check_elapsed(taken["elapsed"])
         except ValueError as error:
             raise UsageError(str(error)) from error
         for name, array in arrays.items():
             array[...] = taken[name]
+        self._consoles.continue_streams()
         self.is_reset = True
         return self._consoles.show()
 

@@ -13,7 +13,7 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from parcade.env_checks import Checked, as_array, checked_actions
+from parcade.env_checks import Checked, as_array, checked_actions, refuse_copy
 from parcade.envs.native import build_consoles, infos_of
 from parcade.envs.settings import EnvSettings
 from parcade.envs.views import StepResult
@@ -28,6 +28,7 @@ class AsyncNativeVectorEnv(Checked, VectorEnv):
     """
 
     autoreset_mode = AutoresetMode.SAME_STEP
+    __reduce__ = refuse_copy
 
     def __init__(
         self,

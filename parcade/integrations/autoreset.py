@@ -70,7 +70,10 @@ class DelayedReset(EnvView):
         return {**self._env.get_state(), "over": self._over.copy()}
 
     def set_state(self, state: dict[str, np.ndarray]) -> np.ndarray:
-        """Restore a state from ``get_state``; return its observations ``[n, ...]``. Errors: UsageError."""
+        """Restore a state from ``get_state``; return its observations ``[n, ...]``.
+
+        Where an episode is over, these are the next episode's first. Errors: UsageError.
+        """
         over = np.asarray(state.get("over"))
         if over.shape != self._over.shape:
             raise UsageError(

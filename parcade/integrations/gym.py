@@ -1,6 +1,7 @@
 """Gymnasium's registry: ``gymnasium.make("parcade/Pong-v0")`` and ``gymnasium.make_vec`` of every Atari game.
 
-Importing ``parcade`` after ``gymnasium`` registers the games; ``"parcade:parcade/Pong-v0"`` imports it.
+Importing ``parcade`` after ``gymnasium`` registers the games; ``"parcade:parcade/Pong-v0"`` imports it. Where
+``parcade`` was imported first, importing this module or using ``parcade.make`` does.
 """
 
 from __future__ import annotations
@@ -68,6 +69,11 @@ def make_registered_vec(
     if delayed:
         env = with_output(DelayedReset(env, mode), output)
     env.render_mode = render_mode
+    env.metadata = {
+        **env.metadata,
+        "render_modes": ["rgb_array"] if getattr(env, "can_render", False) else [],
+        "render_fps": _frames_per_second(settings),
+    }
     return env
 
 
@@ -110,8 +116,8 @@ class AtariEnv(gymnasium.Env):
         self.render_mode = render_mode
         self.observation_space = self._envs.single_observation_space
         self.action_space = self._envs.single_action_space
-        frame_skip = getattr(settings.get("settings"), "frame_skip", settings.get("frame_skip", 4))
-        self.metadata = {**self.metadata, "render_fps": FRAMES_PER_SECOND / frame_skip}
+        self.metadata = {**self.metadata, "render_fps": _frames_per_second(settings)}
+        self._is_seeded = False
         # The start of the next episode, if the last one is over.
         self._next: tuple[np.ndarray, dict[str, Any]] | None = None
         self._window: Any = None
@@ -123,15 +129,15 @@ class AtariEnv(gymnasium.Env):
 
         An integer seeds the console; without one, its random stream continues. Errors: UsageError.
         """
-        fresh = self._np_random is None
         super().reset(seed=seed)
         if seed is None and self._next is not None:
             started = self._next
         else:
-            if seed is None and fresh:
+            if seed is None and not self._is_seeded:
                 seed = int(self.np_random.integers(2**31))
             observations, infos = self._envs.reset(seed=seed, options=options)
             started = observations[0], _of_one(infos)
+            self._is_seeded = True
         self._next = None
         self._show()
         return started
@@ -171,6 +177,12 @@ class AtariEnv(gymnasium.Env):
             self._window = None
 
 
+def _frames_per_second(settings: dict[str, Any]) -> float:
+    """Return how often per second environments with these settings step in real time."""
+    frame_skip = getattr(settings.get("settings"), "frame_skip", settings.get("frame_skip", 4))
+    return FRAMES_PER_SECOND / frame_skip
+
+
 def _of_one(infos: dict[str, np.ndarray]) -> dict[str, Any]:
     """The infos of the only environment, as numbers."""
     return {name: int(infos[name][0]) for name in ("lives", "frames", "reset_frames")}
@@ -183,3 +195,6 @@ def _check_renders(envs: VectorEnv) -> None:
             "render_mode needs an Atari game on backend 'native' with observations of frames; "
             "use these, or leave render_mode out"
         )
+
+
+register()

@@ -47,14 +47,18 @@ class ParcadeVecEnv(VecEnv):
         self._actions = np.zeros(env.num_envs, np.int64)
         self._scores = np.zeros(env.num_envs)
         self._lengths = np.zeros(env.num_envs, np.int64)
-        self.render_mode = None
+        env.render_mode = "rgb_array" if getattr(env, "can_render", False) else None  # SB3 reads it here
         super().__init__(env.num_envs, env.single_observation_space, env.single_action_space)
 
     def reset(self) -> np.ndarray:
         """Start new episodes, from the seeds of ``seed()`` if it was called before; return ``[n, ...]``."""
-        seeds = None if all(seed is None for seed in self._seeds) else np.array(self._seeds, np.int64)
+        seeds = None
+        if any(seed is not None for seed in self._seeds):
+            largest = getattr(self.env, "largest_seed", 2**32 - 1)  # SB3 draws seeds up to 2**32 - 1
+            seeds = np.array(self._seeds, np.int64) % (largest + 1)
         observations: np.ndarray = self.env.reset(seed=seeds)[0]
         self._reset_seeds()
+        self._reset_options()
         self._scores[:] = 0
         self._lengths[:] = 0
         return observations
@@ -91,8 +95,11 @@ class ParcadeVecEnv(VecEnv):
         return list(self.env.render())
 
     def get_attr(self, attr_name: str, indices: int | Iterable[int] | None = None) -> list[Any]:
-        """Return an attribute of the vector environment for each of the given environments."""
-        return [getattr(self.env, attr_name) for _ in self._get_indices(indices)]
+        """Return an attribute of each of the given environments. Errors: AttributeError."""
+        if not hasattr(self.env, attr_name):
+            raise AttributeError(f"{type(self.env).__name__} has no attribute {attr_name!r}")
+        values = self.env.call(attr_name)
+        return [values[i] for i in self._get_indices(indices)]
 
     def set_attr(self, attr_name: str, value: Any, indices: int | Iterable[int] | None = None) -> None:
         """Set an attribute of the vector environment, which all environments share."""
@@ -101,9 +108,9 @@ class ParcadeVecEnv(VecEnv):
     def env_method(
         self, method_name: str, *args: Any, indices: int | Iterable[int] | None = None, **kwargs: Any
     ) -> list[Any]:
-        """Call a method of the vector environment once; return its result for each environment."""
-        result = getattr(self.env, method_name)(*args, **kwargs)
-        return [result for _ in self._get_indices(indices)]
+        """Call a method of the vector environment once; return the result of each given environment."""
+        results = self.env.call(method_name, *args, **kwargs)
+        return [results[i] for i in self._get_indices(indices)]
 
     def env_is_wrapped(
         self, wrapper_class: type[Wrapper], indices: int | Iterable[int] | None = None

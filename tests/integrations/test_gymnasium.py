@@ -321,3 +321,19 @@ def test_importing_parcade_alone_imports_no_gymnasium():
     program = "import sys, parcade; print('gymnasium' in sys.modules, 'numba' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert done.stdout.split() == ["False", "False"], done.stderr
+
+
+def test_reading_the_generator_does_not_fix_the_episodes():
+    started = set()
+    for _ in range(4):
+        env = parcade.make("pong", image_height=12, image_width=10)
+        env.np_random.integers(5)
+        started.add(env.reset()[1]["reset_frames"])
+        env.close()
+    assert len(started) > 1 or started != {16}  # 16 are those of seed 0
+
+
+def test_vector_environments_name_their_frame_rate():
+    env = gymnasium.make_vec("parcade/Pong-v0", 1, render_mode="rgb_array", frame_skip=2)
+    assert env.metadata["render_fps"] == 30 and env.metadata["render_modes"] == ["rgb_array"]
+    env.close()

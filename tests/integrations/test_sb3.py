@@ -38,7 +38,10 @@ def test_a_vec_env_plays_what_make_vec_plays_with_sb3s_infos():
     assert ends >= 6
     assert env.env_is_wrapped(Monitor) == [True] * 3 and env.get_attr("num_envs", [0, 2]) == [3, 3]
     assert [image.shape for image in env.get_images()] == [(210, 160, 3)] * 3
-    assert env.env_method("render", indices=[1])[0][0].shape == (210, 160, 3)
+    assert env.render_mode == "rgb_array" and env.render("rgb_array").shape[-1] == 3
+    assert env.env_method("render", indices=[1])[0].shape == (210, 160, 3)
+    assert env.get_attr("action_space") == [env.action_space] * 3
+    assert not env.has_attr("no_such_thing")
     env.close()
 
 

@@ -1,0 +1,127 @@
+"""Saved states at the edges: before the first reset, in new environments and processes, of several games."""
+
+import copy
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import parcade
+from parcade.errors import UsageError
+
+SMALL = {"image_height": 12, "image_width": 10}
+
+
+def played(env, steps=5):
+    for _ in range(steps):
+        observations = env.step(np.zeros(env.num_envs, np.int64))[0]
+    return observations
+
+
+@pytest.mark.parametrize("game", ["pong", ["pong", "breakout"]])
+def test_a_state_before_the_first_reset_is_refused(game):
+    env = parcade.make_vec(game, 2, **SMALL)
+    with pytest.raises(UsageError, match="get_state before the first reset; call reset first"):
+        env.get_state()
+
+
+def test_a_console_that_was_never_started_is_not_restored():
+    new, env = (parcade.make_vec("pong", 2, **SMALL) for _ in range(2))
+    env.reset(seed=0)
+    with pytest.raises(UsageError, match="the console of row 0 was never started"):
+        env.set_state({name: array.copy() for name, array in new._state_arrays().items()})
+    played(env)
+
+
+@pytest.mark.parametrize("game", ["pong", ["pong", "breakout"]])
+def test_resets_after_a_restore_continue_the_random_streams(game):
+    first, second = (parcade.make_vec(game, 4, **SMALL) for _ in range(2))
+    first.reset(seed=7)
+    second.set_state(first.get_state())
+    for env in (first, second):
+        played(env)
+    expected, got = first.reset(), second.reset()
+    assert np.array_equal(expected[0], got[0])
+    assert np.array_equal(expected[1]["reset_frames"], got[1]["reset_frames"])
+
+
+def test_values_that_no_episode_has_are_refused():
+    env = parcade.make_vec("pong", 2, **SMALL)
+    env.reset(seed=0)
+    state = env.get_state()
+    for name, value, says in [
+        ("elapsed", np.full(2, -5, np.int32), "elapsed is -5 to -5; expected 0 to"),
+        ("captured", state["captured"].astype(np.float64), "captured is float64; expected uint64"),
+        ("elapsed", np.array([None, None]), "elapsed is object; expected int32"),
+    ]:
+        with pytest.raises(UsageError, match=says):
+            env.set_state({**state, name: value})
+
+
+def test_a_state_that_fits_only_one_of_the_games_changes_none():
+    env = parcade.make_vec(["pong", "breakout"], 4, **SMALL)
+    env.reset(seed=0)
+    early = env.get_state()
+    played(env)
+    before = env.get_state()
+    with pytest.raises(UsageError, match="elapsed"):
+        env.set_state({**early, "1.elapsed": np.full(2, -1, np.int32)})
+    after = env.get_state()
+    assert all(np.array_equal(before[name], after[name]) for name in before)
+    for wrong in (None, []):
+        with pytest.raises(UsageError, match="expected the dict of get_state"):
+            env.set_state(wrong)
+
+
+CONTINUE = """
+import pickle, sys
+arcade = pickle.load(open(sys.argv[1], "rb"))
+for _ in range(60):
+    arcade.act([3, 4])
+print(arcade.ram.tobytes().hex())
+"""
+
+
+def test_an_arcade_continues_in_another_process(tmp_path):
+    arcade = parcade.Arcade("breakout", 2)
+    for _ in range(90):
+        arcade.act([1, 3])
+    (tmp_path / "arcade.pkl").write_bytes(pickle.dumps(arcade))
+    twin = copy.deepcopy(arcade)
+    for _ in range(60):
+        arcade.act([3, 4])
+        twin.act([3, 4])
+    command = [sys.executable, "-c", CONTINUE, str(tmp_path / "arcade.pkl")]
+    there = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True).stdout.strip()
+    assert twin.ram.tobytes().hex() == there == arcade.ram.tobytes().hex()
+
+
+def test_arguments_of_an_arcade_are_not_rounded_or_guessed():
+    arcade = parcade.Arcade("pong", 2)
+    for wrong in ([1.7, 0.0], ["up", "up"], [0, 0, 0]):
+        with pytest.raises(ValueError, match="expected 2 integers"):
+            arcade.act(wrong)
+    with pytest.raises(ValueError, match="seed=1.5: expected an integer"):
+        arcade.reset(seed=1.5)
+    with pytest.raises(ValueError, match="mask is int64"):
+        arcade.reset(mask=[0, 1])
+    for wrong in ({}, None, []):
+        with pytest.raises(ValueError, match="expected the dict of get_state"):
+            arcade.set_state(wrong)
+
+
+def test_ale_in_a_forked_process_is_refused():
+    env = parcade.make_vec("pong", 1, "ale", **SMALL)
+    env.reset(seed=0)
+    env._process = -1  # as if this were the child
+    with pytest.raises(UsageError, match="step in a forked process, which has none of ale-py's threads"):
+        env.step(np.zeros(1, np.int64))
+
+
+def test_infos_do_not_share_memory():
+    for game in ("CartPole-v1", "tiny_catch"):
+        _, infos = parcade.make_vec(game, 2).reset(seed=0)
+        infos["lives"][0] = 9
+        assert infos["frames"][0] == infos["reset_frames"][0] == 0
