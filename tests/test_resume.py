@@ -13,6 +13,7 @@ import torch
 from safetensors import SafetensorError
 
 from parcade.algorithms.table import ALGORITHMS
+from parcade.cli import main
 from parcade.cluster.processes import clear_records, own_record, still_running, write_record
 from parcade.config import RunConfig, TrainConfig, from_json, to_json
 from parcade.devices import STAND_IN
@@ -337,3 +338,15 @@ def test_a_config_of_before_env_device_keeps_its_consoles_where_they_were(
 def test_a_config_keeps_where_auto_put_the_consoles():
     config = TrainConfig("pong", RunConfig(device="cuda"))
     assert config.run.env_device == "cpu" and to_json(config)["run"]["env_device"] == "cpu"
+
+
+def test_a_run_killed_before_its_result_was_written_only_writes_it(tmp_path, capsys):
+    run = tmp_path / "run"
+    flags = ["--num-envs", "4", "--unroll-length", "4", "--threads-per-rank", "1", "--total-frames", "400"]
+    assert main(["train", "tiny_catch", *flags, "--run-dir", str(run)]) == 0
+    result = json.loads((run / "result.json").read_text())
+    (run / "result.json").unlink()
+    assert main(["train", "--resume", str(run)]) == 0
+    again = json.loads((run / "result.json").read_text())
+    for name in ("frames", "updates", "score_mean", "finished_by"):
+        assert again[name] == result[name]

@@ -94,6 +94,16 @@ def still_running(run: Path, seconds: float = BEATS_SECONDS) -> ProcessRecord | 
     )
 
 
+def wait_for_end(run: Path, seconds: float, poll_seconds: float = 0.1) -> bool:
+    """Wait until no process of the run is working any more; return whether that is so within ``seconds``."""
+    end = time.monotonic() + seconds
+    while run.is_dir() and still_running(run, poll_seconds):
+        if time.monotonic() > end:
+            return False
+        time.sleep(poll_seconds)
+    return True
+
+
 def own_record(role: str, number: int) -> ProcessRecord:
     """Return a record of the calling process."""
     return ProcessRecord(role, number, os.getpid(), start_ticks(os.getpid()) or 0, socket.gethostname())

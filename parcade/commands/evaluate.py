@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from parcade.errors import UsageError
+from parcade.outputs import check_output_file
 
 if TYPE_CHECKING:
     from parcade.agent import Agent
@@ -49,9 +50,12 @@ class EvalFlags:
     """Also record one episode as an MP4 file at this path."""
     json: bool = False
     """Print the result as JSON."""
+    out: str = ""
+    """Also write the result to this file."""
 
     def __post_init__(self) -> None:
         _check(self.seed, self.episodes)
+        check_output_file("out", self.out)
         if self.start_states and self.video:
             raise UsageError("a video shows the starts of the training; leave out --video or --start-states")
 
@@ -121,6 +125,8 @@ def evaluate(arguments: list[str]) -> int:
         )
         if recording:
             print(f"start states from {flags.start_states}, SHA-256 {recording.checksum}")
+    if flags.out:
+        write_json(Path(flags.out), result)
     if not is_in_zoo(flags.run):
         path = Path(flags.run) / "eval.json"
         try:

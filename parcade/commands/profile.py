@@ -61,7 +61,7 @@ def profile(arguments: list[str]) -> int:
     limit = parse_duration(flags.limit)
     if flags.read:
         found, folder = _read(Path(flags.read), flags)
-        return _report(found, Path(flags.out) if flags.out else folder)
+        return _report(found, report_folder(flags.out, "profiles") if flags.out else folder)
     folder = report_folder(flags.out, "profiles")
     if not rest:
         raise UsageError(
@@ -136,5 +136,6 @@ def _report(found: Profile, folder: Path) -> int:
     if any(rank.timeline for rank in found.ranks):
         draw_timeline(found, folder / TIMELINE_PICTURE)
     write_page(profile_page(found, pictures=True), folder)
-    print(f"report in {folder}: report.html, report.md, profile.json")
+    data = ", profile.json" if (folder / "profile.json").exists() else ""
+    print(f"report in {folder}: report.html, report.md{data}")
     return 0

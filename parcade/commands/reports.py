@@ -36,7 +36,7 @@ def check_program(name: str) -> None:
 
 def given_flag(arguments: list[str], flags: tuple[str, ...]) -> str | None:
     """Return the first of some flags that is among the arguments, as ``FLAG`` or ``FLAG=VALUE``."""
-    given = {word.split("=")[0] for word in arguments}
+    given = {word.split("=")[0].replace("_", "-") for word in arguments}
     return next((flag for flag in flags if flag in given), None)
 
 

@@ -64,7 +64,7 @@ class ScaleFlags:
     simulate: str = ""
     """Numbers of ranks to simulate from the measurements, e.g. 16,256,4096."""
     ranks_per_host: int = 0
-    """Ranks per simulated host; 0 takes this machine's number of cores."""
+    """Ranks per simulated host; 0 gives every thread a core of this machine."""
     link_latency_us: float = 10.0
     """Latency of the link between simulated hosts, in microseconds."""
     link_gbit: float = 25.0
@@ -111,7 +111,7 @@ OWN = tuple(name.replace("_", "-") for name in ScaleFlags.__dataclass_fields__)
 def counts(text: str, flag: str) -> tuple[int, ...]:
     """Parse comma-separated integers of 1 or more. Errors: UsageError naming the flag."""
     words = [word.strip() for word in text.split(",") if word.strip()]
-    if not all(word.isdigit() and int(word) > 0 for word in words):
+    if not all(word.isdecimal() and int(word) > 0 for word in words):
         raise UsageError(f"{flag} {text!r} is not a list of numbers; expected e.g. 1,2,4")
     return tuple(sorted({int(word) for word in words}))
 
@@ -139,11 +139,14 @@ def scale(arguments: list[str]) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     command = shlex.join(["parcade", "scale", *arguments])
     try:
-        result = study(plan, job, folder, command=command, say=lambda line: print(line, flush=True))
+        keep = lambda result: (folder / "scale.json").write_text(json.dumps(to_json(result), indent=1) + "\n")  # noqa: E731
+        result = study(
+            plan, job, folder, command=command, say=lambda line: print(line, flush=True), keep=keep
+        )
     except RuntimeError as error:  # a run failed: its last output says more than our traceback
         print(f"parcade: {error}", file=sys.stderr)
         return 1
-    (folder / "scale.json").write_text(json.dumps(to_json(result), indent=1) + "\n")
+    keep(result)
     return _report(result, folder, questions)
 
 
@@ -185,7 +188,7 @@ def _plan(flags: ScaleFlags) -> StudyPlan:
         if uneven:
             raise UsageError(
                 f"{name} {uneven[0]} is not a multiple of the smallest of --ranks, {min(ranks)}; use "
-                f"{uneven[0] // min(ranks) * min(ranks)}"
+                f"{max(1, uneven[0] // min(ranks)) * min(ranks)}"
             )
     return StudyPlan(
         ranks=ranks,

@@ -6,8 +6,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
-from parcade.commands.reports import check_installed
+from parcade.commands.reports import check_installed, given_flag
 from parcade.errors import UsageError
+
+SET_BY_SUITE = (
+    "--algorithm", "--env-preset", "--seed", "--total-frames", "--time-limit", "--run-dir", "--resume",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,7 @@ class SuiteFlags:
     against: list[str] = field(default_factory=list)
     """CSV files of other scores under the same protocol, with columns game, score, protocol."""
     price: float = 0.0
-    """Price of this machine per hour, for a column of costs; 0 leaves it out."""
+    """Price of this machine per hour: adds what the trainings cost one after the other; 0 leaves it out."""
     report_only: bool = False
     """Report on the finished runs of --dir without training."""
 
@@ -64,11 +68,12 @@ def suite(arguments: list[str]) -> int:
 
 def _run(flags: SuiteFlags, training: tuple[str, ...]) -> int:
     from parcade.flags import parse_training
+    from parcade.locks import locked
     from parcade.machine import available_cores
     from parcade.suite.games import games_of
     from parcade.suite.jobs import run_cells
-    from parcade.suite.plan import Plan, budget_flags, open_suite, read_plan, seeds_of
-    from parcade.suite.protocols import protocol_of
+    from parcade.suite.plan import Plan, budget_flags, make_folders, open_suite, read_plan, seeds_of
+    from parcade.suite.protocols import check_rules, protocol_of
     from parcade.suite.scores import read_csv
 
     if protocol_of(flags.protocol).needs_recording:
@@ -82,15 +87,23 @@ def _run(flags: SuiteFlags, training: tuple[str, ...]) -> int:
     )
     for path in flags.against:
         read_csv(Path(path), flags.protocol)
+    if flag := given_flag(list(training), SET_BY_SUITE):
+        raise UsageError(f"parcade suite sets {flag} itself; leave it out after --")
     for game in plan.games:  # mistakes in the training's flags end here, before any process starts
-        parse_training(plan.command(next(cell for cell in plan.cells if cell.game == game))[1:])
+        config = parse_training(plan.command(next(cell for cell in plan.cells if cell.game == game))[1:])
+        check_rules(config.env, game, plan.rules)
     folder = _folder(flags)
-    open_suite(folder, plan)
-    plan = read_plan(folder)
+    make_folders(folder)
+    refusal = f"another parcade suite is running in {folder}; wait for its end, or use another --dir"
     try:
-        failed = run_cells(
-            folder, plan, at_once=flags.jobs or available_cores(), say=lambda line: print(line, flush=True)
-        )
+        with locked(folder / "lock", refusal):
+            open_suite(folder, plan)
+            failed = run_cells(
+                folder,
+                read_plan(folder),
+                at_once=flags.jobs or available_cores(),
+                say=lambda line: print(line, flush=True),
+            )
     except KeyboardInterrupt:
         print(f"stopped; the same command continues the suite in {folder}")
         raise

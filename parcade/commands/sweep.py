@@ -132,12 +132,10 @@ def _plan(flags: SweepFlags, training: list[str]) -> SweepPlan:
 
 def _run(flags: SweepFlags, plan: SweepPlan) -> int:
     from parcade.envs.games import file_word
-    from parcade.sweep.plan import open_sweep
     from parcade.sweep.sweeping import Room, run_sweep
 
     config = plan.config
     folder = Path(flags.dir or f"sweeps/{file_word(config.game)}-{config.run.algorithm}")
-    open_sweep(folder, plan)
     room = Room(flags.address, flags.concurrent, flags.gpus if config.run.device == "cuda" else 0.0)
     try:
         run_sweep(folder, plan, room, lambda line: print(line, flush=True))

@@ -119,7 +119,7 @@ def _resume(flags: ResumeFlags) -> int:
     changes = {name: getattr(flags, name) for name in CHANGED_BY_RESUMING if getattr(flags, name) is not None}
     # The checkpoint has the weights: the agent that the run started from may no longer exist.
     config = dataclasses.replace(config, run=dataclasses.replace(config.run, **changes, from_agent=""))
-    if frames >= config.run.total_frames:
+    if frames >= config.run.total_frames and (run / "result.json").exists():
         raise UsageError(
             f"{run} has already played {frames:,} of {config.run.total_frames:,} frames; "
             "to continue, set a higher --total-frames"
@@ -292,10 +292,11 @@ def _finish(result: dict | None, run: Path) -> int:
 
     if result is None:  # not the first rank
         return 0
-    mean = result["score_mean"]
+    mean, episodes = result["score_mean"], result["episodes"]
+    over = f"the last 100 of {episodes:,} episodes" if episodes > 100 else f"all {episodes} episodes"
     print(
-        f"{result['finished_by']}: mean score {'-' if mean is None else f'{mean:.2f}'} over the last 100 of "
-        f"{result['episodes']:,} episodes, {result['frames']:,} frames, {result['wall_seconds']:.0f} s "
+        f"{result['finished_by']}: mean score {'-' if mean is None else f'{mean:.2f}'} over {over}, "
+        f"{result['frames']:,} frames, {result['wall_seconds']:.0f} s "
         f"({result['cpu_seconds']:.0f} CPU-s)\nresults in {run}"
         + (f"; see it play: parcade watch {run}" if is_atari(result["game"]) else "")
     )

@@ -219,7 +219,10 @@ def read_ranks(folder: Path) -> tuple[RankProfile, ...]:
 
     Errors: UsageError if there are none, one is invalid, or they are not one complete recording.
     """
-    paths = sorted(folder.glob("rank-*.json"), key=lambda path: int(path.stem.split("-")[1]))
+    numbers = {path: path.stem.removeprefix("rank-") for path in folder.glob("rank-*.json")}
+    paths = sorted(
+        (path for path in numbers if numbers[path].isdecimal()), key=lambda path: int(numbers[path])
+    )
     if not paths:
         raise UsageError(
             f"{folder} holds no rank-*.json; expected the files of a run with PARCADE_PROFILE={folder}"

@@ -109,11 +109,16 @@ def to_markdown(page: Page) -> str:
                 lines += [text, ""]
             case Table(headers, rows, prose):
                 rule = ["---"] + ["---" if prose else "--:"] * (len(headers) - 1)
-                escaped = [[cell.replace("|", "\\|") for cell in row] for row in rows]
-                lines += ["| " + " | ".join(row) + " |" for row in [headers, rule, *escaped]] + [""]
+                first, *escaped = [[_markdown_cell(cell) for cell in row] for row in [headers, *rows]]
+                lines += ["| " + " | ".join(row) + " |" for row in [first, rule, *escaped]] + [""]
             case Image(name, alt):
                 lines += [f"![{alt}]({name})", ""]
     return "\n".join(lines)
+
+
+def _markdown_cell(text: str) -> str:
+    """Return a cell's text without what would end the cell, its row or its being text."""
+    return " ".join(text.replace("|", "\\|").replace("<", "&lt;").splitlines())
 
 
 def to_html(page: Page, folder: Path) -> str:

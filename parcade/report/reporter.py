@@ -60,7 +60,8 @@ class Reporter:
     callbacks: Callbacks = field(default_factory=Callbacks)
 
     def __post_init__(self) -> None:
-        self.finished: str | None = None
+        # A run that was killed after its last checkpoint, before its result was written, is finished.
+        self.finished = self._reason_to_finish(np.zeros(4)) if self.progress.iterations else None
         self._last_report = self._last_checkpoint = time.perf_counter()
         self._last_counts = self._counts()
         self._last_seconds = self._seconds()

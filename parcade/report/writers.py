@@ -5,8 +5,10 @@ A destination that fails, such as a full disk, is reported, and the run continue
 
 from __future__ import annotations
 
+import errno
 import functools
 import json
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -59,8 +61,16 @@ class MetricsFile(Writer):
         temporary.replace(self._path)
 
     def write(self, metrics: dict[str, Any]) -> None:
-        with open(self._path, "a") as file:
-            file.write(json.dumps(metrics) + "\n")
+        line = (json.dumps(metrics) + "\n").encode()
+        with open(self._path, "ab", buffering=0) as file:
+            size = file.tell()
+            try:
+                written = file.write(line)
+                if written < len(line):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            except OSError:
+                file.truncate(size)  # half a line would spoil the next one
+                raise
 
 
 class TensorBoardWriter(Writer):

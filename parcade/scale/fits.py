@@ -74,6 +74,8 @@ class CurveFit:
         """Return the smallest size with at least this rate; None if the curve never reaches it."""
         end = LARGEST_SIZE if self.peak is None else max(1, math.floor(self.peak))
         rate *= 1 - 1e-9  # rounding tolerance, so that size_for(predict(n)) is n
+        if self.predict(1) >= rate:
+            return 1  # also of curves that only fall
         if self.predict(end) < rate:
             return None
         low, high = 0, end
@@ -150,8 +152,9 @@ def fit(name: str, samples: Samples) -> CurveFit:
 
 
 def fit_all(samples: Samples) -> dict[str, CurveFit]:
-    """Fit every curve for which there are enough sizes."""
-    return {name: fit(name, samples) for name, curve in CURVES.items() if len(samples) >= len(curve.names)}
+    """Fit every curve for which there are enough sizes. A fit without a finite rate at size 1 is left out."""
+    fits = {name: fit(name, samples) for name, curve in CURVES.items() if len(samples) >= len(curve.names)}
+    return {name: found for name, found in fits.items() if all(map(math.isfinite, found.parameters.values()))}
 
 
 def speed_up(samples: Samples) -> dict[int, float]:

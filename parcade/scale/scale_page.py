@@ -233,14 +233,16 @@ def _simulated(series: SeriesResult, result: ScaleResult) -> list[Block]:
     samples = series.samples()
     one_core = median(samples[min(samples)]) / min(samples)
     one_host = next((s.steps_per_second for s in series.simulated if s.hosts == 1), None)
-    host_rate = one_host or one_core * result.ranks_per_host
+    threads = series.series.threads
+    per_host = result.ranks_on_a_host(threads)
+    host_rate = one_host or one_core * per_host * threads
     columns = {
         "ranks": lambda s: f"{s.ranks:,}",
         "hosts": lambda s: f"{s.hosts:,}",
         series.series.unit: lambda s: f"{s.num_envs:,}",
         "steps/s [90 % of iterations]": lambda s: f"{s.steps_per_second:,.0f} [{s.low:,.0f}-{s.high:,.0f}]",
         "x one core": lambda s: f"{s.steps_per_second / one_core:,.1f}",
-        "per core": lambda s: f"{s.steps_per_second / one_core / s.ranks:.0%}",
+        "per core": lambda s: f"{s.steps_per_second / one_core / (s.ranks * threads):.0%}",
         "x one host": lambda s: f"{s.steps_per_second / host_rate:,.1f}",
         "work / wait / communicate": lambda s: (
             f"{s.work_share:.0%} / {s.wait_share:.0%} / {s.communicate_share:.0%}"
@@ -251,7 +253,7 @@ def _simulated(series: SeriesResult, result: ScaleResult) -> list[Block]:
         speed = f"{link.latency_seconds * 1e6:g} us and {link.bytes_per_second * 8 / 1e9:g} Gbit/s"
         where = f"a link of {speed} between hosts (given, not measured)"
     note = (
-        f"Simulated with {result.ranks_per_host} rank(s) per host. Based on: {series.stands_on}; the "
+        f"Simulated with {per_host} rank(s) per host. Based on: {series.stands_on}; the "
         f"Allreduce model below; {where}."
     )
     return [Text(note), table_of(series.simulated, columns)]

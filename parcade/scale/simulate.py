@@ -51,15 +51,16 @@ def simulate(
     ranks: int,
     num_envs: int,
     ranks_per_host: int,
+    threads: int = 1,
     sleeping: bool = False,
 ) -> Simulated:
     """Simulate ``ITERATIONS`` iterations of a job by equation (1).
 
-    If ``ranks_per_host`` exceeds the cores of the model, the ranks share cores. ``sleeping`` ranks need no
-    core.
+    If the ``threads`` of a host's ranks exceed the cores of the model, they share cores. ``sleeping`` ranks
+    need no core.
     """
     generator = np.random.default_rng([0, ranks])
-    turns = 1.0 if sleeping else max(1.0, min(ranks, ranks_per_host) / model.cores)
+    turns = 1.0 if sleeping else max(1.0, min(ranks, ranks_per_host) * threads / model.cores)
     # each [m, K + 1]
     firsts, others = (turns * work.segments(num_envs / ranks, first=first) for first in (True, False))
     communicate = sum(model.seconds(ranks, size, ranks_per_host) for size in work.call_bytes)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from parcade.errors import UsageError
 from parcade.machine import available_cores, commit, machine
 from parcade.scale.allreduce_model import Link, fit_model, measure_allreduce
 from parcade.scale.jobs import ScaledJob, Scaling
@@ -56,15 +57,32 @@ def all_series(plan: StudyPlan, job: ScaledJob) -> list[Series]:
 
 def check(plan: StudyPlan, job: ScaledJob) -> None:
     """Reject sizes that cannot run, before anything starts. Errors: UsageError."""
+    cores = available_cores()
     for series in all_series(plan, job):
-        for ranks in plan.ranks:
-            job.check(series.size(ranks, plan.smallest))
+        sizes = [series.size(ranks, plan.smallest) for ranks in plan.ranks]
+        for size in sizes:
+            job.check(size)
+        if (plan.simulated or plan.synthetic) and min(size.cores for size in sizes) > cores:
+            raise UsageError(
+                f"--simulate and --synthetic need a size with a core for every thread, and {series.threads} "
+                f"thread(s) for each of {plan.smallest} rank(s) are more than the {cores} core(s) here; "
+                "add a smaller size to --ranks"
+            )
 
 
 def study(
-    plan: StudyPlan, job: ScaledJob, folder: Path, *, command: str, say: Callable[[str], None]
+    plan: StudyPlan,
+    job: ScaledJob,
+    folder: Path,
+    *,
+    command: str,
+    say: Callable[[str], None],
+    keep: Callable[[ScaleResult], object] = lambda result: None,
 ) -> ScaleResult:
-    """Run the plan. Errors: UsageError and RuntimeError from the runs."""
+    """Run the plan. ``keep`` stores what was measured, before the rest is computed.
+
+    Errors: UsageError and RuntimeError from the runs.
+    """
     cores = available_cores()
     result = ScaleResult(
         command=command,
@@ -75,7 +93,7 @@ def study(
         load=os.getloadavg()[0],
         series=[],
         link=plan.link,
-        ranks_per_host=plan.ranks_per_host or cores,
+        ranks_per_host=plan.ranks_per_host,
     )
     for series in all_series(plan, job):
         sizes = [series.size(ranks, plan.smallest) for ranks in plan.ranks]
@@ -92,6 +110,7 @@ def study(
         limit_seconds=plan.limit_seconds,
         say=say,
     )
+    keep(result)
     if plan.synthetic:
         for series in result.series:
             _add_synthetic(series, plan, say)
@@ -130,14 +149,29 @@ def _simulate(series: SeriesResult, plan: StudyPlan, result: ScaleResult, say: C
         ranks, num_envs = point.size.ranks, point.size.num_envs
         sleeping = point.kind == "synthetic"
         series.validation.append(
-            simulate(work, model, ranks=ranks, num_envs=num_envs, ranks_per_host=ranks, sleeping=sleeping)
+            simulate(
+                work,
+                model,
+                ranks=ranks,
+                num_envs=num_envs,
+                ranks_per_host=ranks,
+                threads=series.series.threads,
+                sleeping=sleeping,
+            )
         )
     for ranks in plan.simulated:
         num_envs = series.series.size(ranks, plan.smallest).num_envs
         if series.series.unit == "environments" and ranks > num_envs:
             say(f"{series.series.scaling}: {ranks} ranks exceed {num_envs} environments, not simulated")
             continue
-        per_host = result.ranks_per_host
+        per_host = result.ranks_on_a_host(series.series.threads)
         series.simulated.append(
-            simulate(work, model, ranks=ranks, num_envs=num_envs, ranks_per_host=per_host)
+            simulate(
+                work,
+                model,
+                ranks=ranks,
+                num_envs=num_envs,
+                ranks_per_host=per_host,
+                threads=series.series.threads,
+            )
         )

@@ -59,6 +59,11 @@ class ScaleResult:
     timings: list[Timing] = field(default_factory=list)
     link: Link | None = None
     ranks_per_host: int = 1
+    """Ranks of a simulated host; 0 gives every thread a core."""
+
+    def ranks_on_a_host(self, threads: int) -> int:
+        """Return the number of ranks, of this many threads each, on a simulated host."""
+        return self.ranks_per_host or max(1, self.cores // threads)
 
 
 def to_json(result: ScaleResult) -> dict[str, Any]:

@@ -1,11 +1,13 @@
 """Train and score the cells of a suite, several at once, each in processes of its own.
 
-A cell is finished when its run is and, under an evaluation protocol, ``eval.json`` has its score. An
-interrupted cell resumes from its checkpoint. A cell that fails does not stop the others.
+A cell is finished when its run is and, under an evaluation protocol, ``eval-PROTOCOL.json`` has its score. An
+interrupted cell resumes from its checkpoint. A cell that fails does not stop the others. If the suite is
+killed, its trainings save and stop (``cluster/attached.py``), and the next start waits for them.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -15,7 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from parcade.cluster.signals import STOP_FILE, StopRequest
+from parcade.cluster.processes import wait_for_end
+from parcade.cluster.signals import StopRequest
 from parcade.envs.games import naming_flags
 from parcade.run_directory import complete_checkpoints, read_json
 from parcade.suite.plan import Cell, Plan
@@ -43,11 +46,13 @@ def score_of(folder: Path, plan: Plan, cell: Cell) -> dict[str, Any] | None:
     result = read_json(run_of(folder, cell) / "result.json")
     if plan.rules.score == "training":
         return None if result["score_mean"] is None else {**result, "score": result["score_mean"]}
-    path = run_of(folder, cell) / "eval.json"
-    played = read_json(path) if path.exists() else {}
-    if played.get("protocol") != plan.protocol:
-        return None
-    return {**result, "score": played["score_mean"]}
+    path = _score_file(folder, plan, cell)
+    return {**result, "score": read_json(path)["score_mean"]} if path.exists() else None
+
+
+def _score_file(folder: Path, plan: Plan, cell: Cell) -> Path:
+    """Return the file of a cell's evaluation. ``eval.json`` is the user's, who may evaluate in other ways."""
+    return run_of(folder, cell) / f"eval-{plan.protocol}.json"
 
 
 def next_command(folder: Path, plan: Plan, cell: Cell) -> list[str] | None:
@@ -58,8 +63,22 @@ def next_command(folder: Path, plan: Plan, cell: Cell) -> list[str] | None:
             return ["train", "--resume", str(run), *naming_flags(cell.game)]
         return [*plan.command(cell), "--run-dir", str(run)]
     if plan.rules.score == "evaluation" and score_of(folder, plan, cell) is None:
-        return ["eval", str(run), *naming_flags(cell.game), "--protocol", plan.protocol, "--json"]
+        out = str(_score_file(folder, plan, cell))
+        return [
+            "eval",
+            str(run),
+            *naming_flags(cell.game),
+            "--protocol",
+            plan.protocol,
+            "--json",
+            "--out",
+            out,
+        ]
     return None
+
+
+class StillTrained(Exception):
+    """Another process works on a cell's run; the message says which run."""
 
 
 class _Active:
@@ -67,13 +86,15 @@ class _Active:
 
     def __init__(self, folder: Path, cell: Cell, command: list[str]) -> None:
         self.cell, self.command = cell, command
+        if not wait_for_end(run_of(folder, cell), GRACE_SECONDS):  # processes of a killed suite
+            raise StillTrained(f"{run_of(folder, cell)} is still trained by another process; end it first")
         if "--run-dir" in command:  # what a killed start left behind has no checkpoint to resume
             shutil.rmtree(run_of(folder, cell), ignore_errors=True)
         self.log = folder / "runs" / f"{cell.name}.log"
         with open(self.log, "ab") as log:
             # A session of its own: Ctrl-C reaches the suite alone, which stops its cells one by one.
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "parcade", *command],
+                [sys.executable, "-m", "parcade.cluster.attached", str(os.getpid()), *command],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
 
@@ -99,13 +120,17 @@ def run_cells(folder: Path, plan: Plan, *, at_once: int, say: Callable[[str], No
                     cell = waiting.popleft()
                     command = next_command(folder, plan, cell)
                     say(f"{cell.name}: parcade {' '.join(command)}")
-                    active.append(_Active(folder, cell, command))
+                    try:
+                        active.append(_Active(folder, cell, command))
+                    except StillTrained as error:
+                        failed[cell] = str(error)
+                        say(f"{cell.name}: {error}")
                 time.sleep(POLL_SECONDS)
                 for job in [job for job in active if job.process.poll() is not None]:
                     active.remove(job)
                     _settle(folder, plan, job, waiting, failed, say)
         finally:
-            _stop(folder, active)
+            _stop(active)
     return failed
 
 
@@ -132,13 +157,10 @@ def _settle(
         say(f"{job.cell.name}: failed with exit code {job.process.returncode}: {failed[job.cell]}")
 
 
-def _stop(folder: Path, active: list[_Active]) -> None:
-    """Let the trainings save and stop; kill those that take too long, and evaluations at once."""
+def _stop(active: list[_Active]) -> None:
+    """Let the trainings save and stop, and evaluations end; kill those that take too long."""
     for job in active:
-        if job.command[0] == "train" and run_of(folder, job.cell).is_dir():
-            (run_of(folder, job.cell) / STOP_FILE).touch()
-        else:
-            job.process.terminate()
+        job.process.terminate()
     end = time.monotonic() + GRACE_SECONDS
     for job in active:
         try:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from parcade.envs.games import is_atari
 from parcade.errors import UsageError
+from parcade.outputs import why_not_writable
 from parcade.run_directory import read_json, write_json
 from parcade.suite.protocols import Protocol, protocol_of
 
@@ -88,7 +89,7 @@ def frames_per_step(game: str, flags: tuple[str, ...]) -> int:
     if "--frame-skip" not in words:
         return 4
     value = (words[words.index("--frame-skip") + 1 :] or ["nothing"])[0]
-    if not value.isdigit():
+    if not value.isdecimal() or int(value) < 1:
         raise UsageError(f"--frame-skip is followed by {value}; expected a number of frames, e.g. 4")
     return int(value)
 
@@ -96,7 +97,7 @@ def frames_per_step(game: str, flags: tuple[str, ...]) -> int:
 def seeds_of(text: str) -> tuple[int, ...]:
     """Return the seeds of ``3`` (the seeds 0, 1, 2) or of a list such as ``5,6,7``. Errors: UsageError."""
     parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdigit() for part in parts):
+    if not all(part.isdecimal() for part in parts):
         raise UsageError(
             f"seeds {text!r} are not seeds; use a number of seeds, e.g. 3, or a list, e.g. 5,6,7"
         )
@@ -106,8 +107,19 @@ def seeds_of(text: str) -> tuple[int, ...]:
     return seeds
 
 
+def make_folders(folder: Path) -> None:
+    """Create the suite's directory. Errors: UsageError."""
+    try:
+        (folder / "runs").mkdir(parents=True, exist_ok=True)
+        reason = why_not_writable(folder)
+    except OSError as error:
+        reason = error.strerror
+    if reason:
+        raise UsageError(f"suite {folder} cannot be written ({reason}); use another --dir")
+
+
 def open_suite(folder: Path, plan: Plan) -> None:
-    """Create the suite's directory, or check that it holds this suite.
+    """Write ``suite.json`` into the suite's directory, or check that it holds this suite.
 
     More seeds, or other games, extend a suite. Errors: UsageError when anything else differs.
     """
@@ -123,11 +135,7 @@ def open_suite(folder: Path, plan: Plan) -> None:
         new |= {
             name: [*old[name], *(x for x in new[name] if x not in old[name])] for name in ("games", "seeds")
         }
-    try:
-        (folder / "runs").mkdir(parents=True, exist_ok=True)
-        write_json(path, new)
-    except OSError as error:
-        raise UsageError(f"suite {folder} cannot be written ({error.strerror}); use another --dir") from error
+    write_json(path, new)
 
 
 def read_plan(folder: Path) -> Plan:

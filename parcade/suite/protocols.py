@@ -8,7 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from parcade.errors import unknown_name
+from parcade.envs.games import is_atari
+from parcade.envs.settings import ENV_PRESETS, EnvSettings
+from parcade.errors import UsageError, unknown_name
 
 DQN_FRAME_LIMIT = 18_000
 """Five minutes of play, the limit of DQN's and Gorila's evaluation."""
@@ -85,3 +87,16 @@ def protocol_of(name: str) -> Protocol:
     if name not in PROTOCOLS:
         raise unknown_name("protocol", name, PROTOCOLS)
     return PROTOCOLS[name]
+
+
+def check_rules(env: EnvSettings, game: str, rules: Protocol) -> None:
+    """Check that a training keeps the rules of its protocol. Errors: UsageError."""
+    if not is_atari(game):
+        return
+    for name in ("sticky_actions", "noop_max"):
+        value, expected = getattr(env, name), getattr(ENV_PRESETS[rules.env_preset], name)
+        if value != expected:
+            raise UsageError(
+                f"protocol {rules.name} trains with {name}={expected}, got {value}; "
+                "leave the flag out, or use another --protocol"
+            )

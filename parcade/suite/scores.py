@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -97,7 +98,9 @@ def read_csv(path: Path, protocol: str) -> Scores:
         try:
             score = float(row["score"])
         except ValueError:
-            raise UsageError(f"{path}, line {number}: score {row['score']!r} is not a number") from None
+            score = math.nan
+        if not math.isfinite(score):
+            raise UsageError(f"{path}, line {number}: score {row['score']!r} is not a number")
         scores.by_game.setdefault(canonical_game(row["game"]), []).append(score)
     if not rows:
         raise UsageError(f"{path} has no rows; expected columns game, score, protocol and one row per run")

@@ -60,7 +60,7 @@ def suite_page(
 
 def _scores_table(plan: Plan, results: dict[Cell, dict[str, Any]], price: float) -> Table:
     headers = ["game", "runs", "mean", "deviation", "lowest", "highest", "human-normalised", "CPU-min"]
-    headers += ["dollars"] if price else []
+    headers += ["dollars, one after the other"] if price else []
     rows = []
     for game in plan.games:
         runs = [result for cell, result in results.items() if cell.game == game]
@@ -69,8 +69,9 @@ def _scores_table(plan: Plan, results: dict[Cell, dict[str, Any]], price: float)
             continue
         scores = np.array([run["score"] for run in runs])
         normalized = human_normalized(game, scores.mean())
+        deviation = f"{scores.std(ddof=1):,.1f}" if len(scores) > 1 else ""
         row = [
-            game, str(len(runs)), f"{scores.mean():,.1f}", f"{scores.std():,.1f}", f"{scores.min():,.1f}",
+            game, str(len(runs)), f"{scores.mean():,.1f}", deviation, f"{scores.min():,.1f}",
             f"{scores.max():,.1f}", "" if normalized is None else f"{normalized:.1%}",
             f"{sum(run['cpu_seconds'] for run in runs) / 60:.1f}",
         ]  # fmt: skip

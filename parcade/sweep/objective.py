@@ -51,7 +51,8 @@ class Objective:
         for report in scored:
             if report["score_mean"] >= self.target and report["episodes"] >= ScoreBoard.WINDOW:
                 return float(report["cpu_seconds"])
-        first, best = scored[0]["score_mean"], max(report["score_mean"] for report in scored)
+        means = [report for report in scored if report["episodes"] >= ScoreBoard.WINDOW] or scored
+        first, best = means[0]["score_mean"], max(report["score_mean"] for report in means)
         missing = self.target - first
         # The mean of a run's first few episodes may lie above the target.
         gained = min(1.0, (best - first) / missing) if missing > 0 else 1.0

@@ -11,6 +11,7 @@ from parcade.config import TrainConfig
 from parcade.envs.games import naming_flags
 from parcade.errors import UsageError
 from parcade.flags import parse_training
+from parcade.outputs import why_not_writable
 from parcade.run_directory import read_json, write_json
 from parcade.suite.plan import as_json, budget_flags, frames_per_step, from_json
 from parcade.sweep.objective import Budget, Objective, parse_objective
@@ -108,10 +109,22 @@ class SweepPlan:
                     raise UsageError(f"--space {name}, value {value}: {error}") from None
 
 
-def open_sweep(folder: Path, plan: SweepPlan) -> None:
-    """Create the sweep's directory, or check that it holds this sweep, which more trials extend.
+def make_folders(folder: Path) -> None:
+    """Create the sweep's directories. Errors: UsageError."""
+    try:
+        for name in ("trials", "confirmations", "runs"):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+        reason = why_not_writable(folder)
+    except OSError as error:
+        reason = error.strerror
+    if reason:
+        raise UsageError(f"sweep {folder} cannot be written ({reason}); use another --dir")
 
-    Errors: UsageError when anything else differs, or the directory cannot be written.
+
+def open_sweep(folder: Path, plan: SweepPlan) -> None:
+    """Write ``sweep.json``, or check that the directory holds this sweep, which more trials extend.
+
+    Errors: UsageError when anything else differs.
     """
     path, new = folder / "sweep.json", as_json(plan)
     if path.exists() and any((folder / "trials").glob("*.json")):  # one without a trial may change
@@ -122,12 +135,8 @@ def open_sweep(folder: Path, plan: SweepPlan) -> None:
                     f"{folder} holds a sweep with {name}={_shown(old.get(name))}, not {_shown(new[name])}; "
                     "use another --dir"
                 )
-    try:
-        for name in ("trials", "confirmations", "runs"):
-            (folder / name).mkdir(parents=True, exist_ok=True)
-        write_json(path, new)
-    except OSError as error:
-        raise UsageError(f"sweep {folder} cannot be written ({error.strerror}); use another --dir") from error
+        new["trials"] = max(new["trials"], old["trials"])
+    write_json(path, new)
 
 
 def read_sweep(folder: Path) -> SweepPlan:

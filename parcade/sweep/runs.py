@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from parcade.cluster.processes import still_running
+from parcade.cluster.processes import wait_for_end
 from parcade.run_directory import complete_checkpoints, read_json
 from parcade.sweep.objective import CHECKS, Budget, Objective
 
@@ -49,7 +49,8 @@ class _Process:
         self.process: subprocess.Popen | None = None
         if self.finished:
             return
-        self._wait_for_an_earlier_start()
+        if not wait_for_end(self.run, GRACE_SECONDS):  # processes that a killed sweep left behind
+            raise Failed(f"{self.run} is still trained by another process; end it first")
         if complete_checkpoints(self.run):
             command = training.resume
         else:  # what a killed start left behind has no checkpoint to resume
@@ -58,7 +59,7 @@ class _Process:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "parcade.sweep.attached", str(os.getpid()), *command],
+                [sys.executable, "-m", "parcade.cluster.attached", str(os.getpid()), *command],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, env=environment,
                 cwd=training.directory,
             )  # fmt: skip
@@ -68,14 +69,6 @@ class _Process:
         """Whether the run has reached its end."""
         path = self.run / "result.json"
         return path.exists() and read_json(path)["finished_by"] != "stopped"
-
-    def _wait_for_an_earlier_start(self) -> None:
-        """Wait until processes that a killed sweep left behind have saved their checkpoints."""
-        end = time.monotonic() + GRACE_SECONDS
-        while self.run.is_dir() and still_running(self.run, POLL_SECONDS):
-            if time.monotonic() > end:
-                raise Failed(f"{self.run} is still trained by another process; end it first")
-            time.sleep(POLL_SECONDS)
 
     def check(self) -> None:
         """Errors: Failed if the process ended without finishing the run."""

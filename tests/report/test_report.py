@@ -8,6 +8,7 @@ import pytest
 
 from parcade.report import terminal
 from parcade.report.metric_names import names_for
+from parcade.report.page import Page, Table, to_markdown
 from parcade.report.writers import MetricsFile, TensorBoardWriter, Writer, Writers
 from parcade.timing import SCOPES, Timer
 
@@ -152,3 +153,30 @@ def test_a_destination_that_does_not_finish_in_time_is_reported_and_the_others_a
         pass
     assert said == ["warning: the server: some reports are missing (no answer within 60 s)"]
     assert counting.closed is False
+
+
+def test_half_a_line_is_taken_back_from_a_full_disk(tmp_path, monkeypatch):
+    writer = MetricsFile(tmp_path)
+    writer.write({"frames": 1})
+    really = io.FileIO.write
+
+    class Full(io.FileIO):
+        def write(self, line):
+            return really(self, line[:5])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            "parcade.report.writers.open", lambda path, mode, buffering: Full(path, mode), raising=False
+        )
+        with pytest.raises(OSError, match="No space left"):
+            writer.write({"frames": 2})
+    writer.write({"frames": 3})
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["frames"] for line in lines] == [1, 3]
+
+
+def test_a_cell_of_a_table_stays_in_its_cell():
+    page = Page("a page", (Table(["run | time", "reason"], [["a", "exit code 1:\n<b>bad</b> | worse"]]),))
+    lines = to_markdown(page).splitlines()
+    assert "| run \\| time | reason |" in lines
+    assert "| a | exit code 1: &lt;b>bad&lt;/b> \\| worse |" in lines

@@ -106,3 +106,17 @@ def test_a_curve_has_turned_only_when_the_spreads_do_not_touch():
     assert fits.turning_size({1: [10, 11], 2: [19, 20], 4: [15, 16]}) == 2
     assert fits.turning_size({1: [10, 11], 2: [19, 20], 4: [18, 19.5]}) is None
     assert fits.turning_size({1: [10], 2: [19]}) is None
+
+
+def test_a_rate_that_a_falling_curve_starts_with_needs_one():
+    for name, parameters in (("line", (110, -10)), ("amdahl", (100, 1.5))):
+        fit = fits.fit(name, exact(name, *parameters))
+        assert fit.size_for(fit.predict(1)) == 1 and fit.size_for(60) == 1
+        assert fit.size_for(200) is None
+
+
+def test_a_fit_without_a_rate_at_one_is_left_out():
+    """Rates that fall faster than by contention alone give an infinite rate at size 1."""
+    found = fits.fit_all({2: [100.0], 4: [60.0], 8: [50.0]})
+    assert "line" in found and all(np.isfinite(list(fit.parameters.values())).all() for fit in found.values())
+    assert len(found) < len(fits.CURVES)

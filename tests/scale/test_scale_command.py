@@ -52,6 +52,12 @@ BAD = {
         ["pong", "--ranks", "2,4", "--synthetic", "5"],
         "--synthetic 5 is not a multiple",
     ),
+    "a synthetic size below all": (["pong", "--ranks", "2,4", "--synthetic", "1"], "of --ranks, 2; use 2"),
+    "a size that is no number": (["pong", "--ranks", "²"], "'²' is not a list of numbers"),
+    "a simulation of threads without cores": (
+        ["tiny_catch", "--threads", "4096", "--simulate", "4"],
+        "--simulate and --synthetic need a size with a core for every thread, and 4096 thread(s)",
+    ),
     "a program that is not there": (["--"], "nothing follows --"),
     "a program under a launcher": (
         ["--", "mpiexec", "-n", "2", "x"],

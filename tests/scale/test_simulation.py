@@ -88,3 +88,12 @@ def test_the_allreduce_model_is_found_again_from_its_own_timings():
     assert found.seconds(16, 2**23, 16) == pytest.approx(true.seconds(16, 2**23, 16), rel=1e-4)
     with pytest.raises(ValueError, match="2 ranks or more"):
         fit_model([Timing(1, 8, 1e-7)], cores=2)
+
+
+def test_ranks_with_two_threads_need_two_cores_each():
+    """FREE has 4 cores: 4 ranks of 2 threads on one host take turns, on two hosts they do not."""
+    options = {"ranks": 4, "num_envs": 32, "threads": 2}
+    crowded = simulate(plain_work(), FREE, ranks_per_host=4, **options)
+    spread = simulate(plain_work(), FREE, ranks_per_host=2, **options)
+    assert spread.steps_per_second == pytest.approx(2 * crowded.steps_per_second)
+    assert (crowded.hosts, spread.hosts) == (1, 2)

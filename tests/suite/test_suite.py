@@ -11,7 +11,10 @@ import time
 import pytest
 
 from parcade.cli import main
+from parcade.cluster.processes import still_running, wait_for_end
 from parcade.errors import UsageError
+from parcade.locks import locked
+from parcade.run_directory import complete_checkpoints
 from parcade.suite.jobs import is_trained, next_command, score_of
 from parcade.suite.plan import Cell, Plan, budget_flags, read_plan, seeds_of
 from parcade.suite.protocols import PROTOCOLS
@@ -88,9 +91,65 @@ def test_an_evaluation_protocol_scores_the_final_policy(suite):
     command = next_command(suite, plan, cell)
     assert command[:2] == ["eval", str(suite / "runs" / "tiny_catch-s0")]
     assert main(command) == 0
-    played = json.loads((suite / "runs" / "tiny_catch-s0" / "eval.json").read_text())
+    played = json.loads((suite / "runs" / "tiny_catch-s0" / "eval-null-op.json").read_text())
     assert played["episodes"] == PROTOCOLS["null-op"].episodes == 30
     assert score_of(suite, plan, cell)["score"] == played["score_mean"]
+    other = [
+        "eval",
+        str(suite / "runs" / "tiny_catch-s0"),
+        "--protocol",
+        "null-op",
+        "--episodes",
+        "1",
+        "--greedy",
+    ]
+    assert main(other) == 0
+    assert score_of(suite, plan, cell)["score"] == played["score_mean"]
+
+
+def test_a_directory_has_one_suite_at_a_time(suite, capsys):
+    with locked(suite / "lock", "not free"):
+        assert main(arguments(suite)) == 2
+    assert capsys.readouterr().err.startswith("parcade: another parcade suite is running in")
+
+
+def test_trainings_of_a_killed_suite_stop_and_the_next_start_continues_them(tmp_path):
+    words = [
+        "suite",
+        "tiny_catch",
+        "--dir",
+        str(tmp_path),
+        "--seeds",
+        "1",
+        "--budget",
+        "50M-steps",
+        "--",
+        *SMALL,
+    ]
+    command = [sys.executable, "-m", "parcade", *words, "--report-seconds", "0.2"]
+    run = tmp_path / "runs" / "tiny_catch-s0"
+    for start in (1, 2):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        wait_for(lambda: still_running(run, 0.1) and (run / "metrics.jsonl").stat().st_size, "the training")
+        process.kill()
+        process.wait()
+        assert wait_for_end(run, 60)
+        checkpoints = complete_checkpoints(run)
+        assert checkpoints, f"start {start}"
+        frames = [json.loads(line)["frames"] for line in (run / "metrics.jsonl").read_text().splitlines()]
+        assert frames == sorted(frames), "two trainings wrote reports"
+
+
+def wait_for(is_there, what, seconds=100):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            if is_there():
+                return
+        except OSError:
+            pass
+        time.sleep(0.1)
+    pytest.fail(f"{what} did not begin")
 
 
 def test_a_cell_that_fails_is_reported_and_does_not_stop_the_others(tmp_path, capsys):
@@ -160,6 +219,11 @@ def test_seeds_are_a_number_or_a_list():
         (["suite", "--report-only"], "--report-only needs --dir"),
         (["suite", "--report-only", "--dir", "/nowhere"], "suite.json does not exist"),
         (["suite", "tiny_catch", "--", "--hiden", "3"], "did you mean --hidden?"),
+        (["suite", "pong", "--", "--algorithm", "a2c"], "sets --algorithm itself; leave it out after --"),
+        (["suite", "pong", "--", "--total_frames=100"], "sets --total-frames itself; leave it out after --"),
+        (["suite", "pong", "--", "--sticky-actions", "0.25"], "trains with sticky_actions=0.0, got 0.25"),
+        (["suite", "pong", "--", "--frame-skip", "0"], "--frame-skip is followed by 0; expected a number"),
+        (["suite", "pong", "--seeds", "²"], "seeds '²' are not seeds"),
         (["suite", "pong", "--", "--frame-skip", "x"], "--frame-skip is followed by x; expected a number"),
         (["suite", "pong", "--", "--frame-skip"], "--frame-skip is followed by nothing"),
         (["suite", "tiny_catch", "--against", "/nowhere.csv"], "cannot be read"),

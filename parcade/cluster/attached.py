@@ -1,7 +1,7 @@
-"""``python -m parcade.sweep.attached PARENT ARGUMENTS``: ``parcade ARGUMENTS`` until the process PARENT dies.
+"""``python -m parcade.cluster.attached PARENT ARGUMENTS``: ``parcade ARGUMENTS`` while PARENT lives.
 
-When a sweep is killed, its trainings receive SIGTERM from the kernel, save a checkpoint and stop. Other
-systems than Linux have no such signal; there they train on, and a continued sweep waits for them.
+When a sweep or a suite is killed, its trainings receive SIGTERM from the kernel, save a checkpoint and stop.
+Other systems than Linux have no such signal; there they train on, and a continued sweep or suite waits.
 """
 
 from __future__ import annotations
