@@ -42,10 +42,10 @@ PRESETS: dict[str, str] = {
         f"--algorithm dqn {SMALL_PICTURES} --normalize-input --layer-norm --precision auto --num-envs 32 "
         "--unroll-length 1 --batch-size 128 --replay-capacity 200000 --learning-starts 10000 --n-step 10 "
         "--learning-rate 5e-4 --final-learning-rate 1e-4 --target-period 200 --epsilon-until 0.02 "
-        "--epsilon-end 0.01 --total-frames 16000000 --target-score 18"
+        "--epsilon-end 0.001 --total-frames 16000000 --target-score 18"
     ),
     "pong_impala": (
-        f"--algorithm impala --engine serial {SMALL_PICTURES} --num-envs 32 --num-actors 2 "
+        f"--algorithm impala --engine serial {SMALL_PICTURES} --precision auto --num-envs 32 --num-actors 2 "
         "--unroll-length 20 --unrolls-per-update 1 --learning-rate 1e-3 --final-learning-rate 3e-4 "
         "--trace-lambda 0.95 --entropy-weight 0.01 --total-frames 16000000 --target-score 18"
     ),
