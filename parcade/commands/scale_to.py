@@ -38,7 +38,10 @@ def scale_to(arguments: list[str]) -> int:
         )
     if flags.actors < 1:
         raise UsageError(f"actors={flags.actors} is below 1; use 1 or more")
-    write_json(run / SCALE_FILE, {"actors": flags.actors})
+    try:
+        write_json(run / SCALE_FILE, {"actors": flags.actors})
+    except OSError as error:
+        raise UsageError(f"run directory {run} cannot be written ({error.strerror})") from error
     running = still_running(run)
     when = "after the next update" if running else "once it is resumed; it is not running now"
     print(f"{run}: {flags.actors} actors {when}")

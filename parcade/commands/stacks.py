@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
+from parcade.errors import UsageError
+
 
 @dataclass(frozen=True)
 class StacksFlags:
@@ -22,5 +24,9 @@ def stacks(arguments: list[str]) -> int:
     from parcade.flags import parse
 
     flags = parse(StacksFlags, arguments, prog="parcade stacks")
-    print(render(read_stacks(Path(flags.run))))
+    try:
+        found = read_stacks(Path(flags.run))
+    except OSError as error:
+        raise UsageError(f"{flags.run}: the processes cannot be asked ({error.strerror})") from error
+    print(render(found))
     return 0
