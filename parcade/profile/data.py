@@ -255,8 +255,10 @@ def to_json(profile: Profile) -> dict[str, Any]:
 
 
 def from_json(data: dict[str, Any]) -> Profile:
-    """Invert ``to_json``. Errors: UsageError if the version does not match."""
+    """Invert ``to_json``. Errors: UsageError if the version does not match, or no rank was recorded."""
     fields = fields_of(data, SCHEMA_VERSION, "the profile", "record the run again")
+    if not fields["ranks"]:
+        raise UsageError("the profile has no ranks; record the run again")
     return Profile(**{**fields, "ranks": tuple(RankProfile(**rank) for rank in fields["ranks"])})
 
 

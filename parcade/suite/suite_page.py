@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from parcade.experience.episodes import ScoreBoard
 from parcade.report.page import Block, Heading, Image, Page, Table, Text
 from parcade.report.plots import figure_in, score_curve
 from parcade.suite import statistics
@@ -42,6 +43,13 @@ def suite_page(
         Heading("Scores"),
         _scores_table(plan, results, price),
     ]
+    few = {cell.name: result["episodes"] for cell, result in results.items()}
+    few = {name: episodes for name, episodes in few.items() if episodes < ScoreBoard.WINDOW}
+    if few and plan.rules.score == "training":
+        counts = ", ".join(f"{name} ({episodes})" for name, episodes in few.items())
+        blocks.append(
+            Text(f"Fewer than {ScoreBoard.WINDOW} episodes, and the mean of all of them: {counts}.")
+        )
     if missing:
         blocks += [Heading("Missing"), _missing_table(plan, missing, failed)]
     blocks += [Heading("Over all games"), *aggregates(plan, scores)]

@@ -87,6 +87,10 @@ def test_the_report_is_made_again_from_its_data_and_from_nothing_else(tmp_path, 
     assert again.splitlines()[:5] == printed.splitlines()[1:6]
     (tmp_path / "bad.json").write_text("[]")
     assert main(["profile", "--read", str(tmp_path / "bad.json")]) == 2
+    none = json.loads((tmp_path / "out" / "profile.json").read_text()) | {"ranks": []}
+    (tmp_path / "bad.json").write_text(json.dumps(none))
+    assert main(["profile", "--read", str(tmp_path / "bad.json")]) == 2
+    assert "the profile has no ranks" in capsys.readouterr().err
 
 
 def test_a_real_run_of_two_ranks_is_split_and_its_recording_costs_under_two_per_cent(tmp_path, capsys):

@@ -13,6 +13,7 @@ import pytest
 from parcade.cli import main
 from parcade.cluster.processes import still_running, wait_for_end
 from parcade.errors import UsageError
+from parcade.experience.episodes import ScoreBoard
 from parcade.locks import locked
 from parcade.run_directory import complete_checkpoints
 from parcade.suite.jobs import is_trained, next_command, score_of
@@ -67,6 +68,17 @@ def test_the_table_has_every_run_with_its_score(suite):
     plan = read_plan(suite)
     expected = {cell.game: score_of(suite, plan, cell)["score"] for cell in plan.cells}
     assert {row["game"]: float(row["score"]) for row in rows} == expected
+
+
+def test_scores_of_few_episodes_are_named(suite, monkeypatch, capsys):
+    report = ["suite", "--report-only", "--dir", str(suite)]
+    episodes = json.loads((suite / "runs" / "tiny_catch-s0" / "result.json").read_text())["episodes"]
+    assert main(report) == 0 and f"tiny_catch-s0 ({episodes})" not in (suite / "report.md").read_text()
+    with monkeypatch.context() as patch:
+        patch.setattr(ScoreBoard, "WINDOW", 10**6)
+        assert main(report) == 0
+    assert f"the mean of all of them: tiny_catch-s0 ({episodes})" in (suite / "report.md").read_text()
+    assert main(report) == 0
 
 
 def test_other_scores_are_compared_under_the_same_protocol_only(suite, tmp_path, capsys):
