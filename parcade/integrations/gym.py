@@ -179,7 +179,7 @@ class AtariEnv(gymnasium.Env):
 
 def _frames_per_second(settings: dict[str, Any]) -> float:
     """Return how often per second environments with these settings step in real time."""
-    frame_skip = getattr(settings.get("settings"), "frame_skip", settings.get("frame_skip", 4))
+    frame_skip: int = getattr(settings.get("settings"), "frame_skip", settings.get("frame_skip", 4))
     return FRAMES_PER_SECOND / frame_skip
 
 
