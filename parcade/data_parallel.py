@@ -137,7 +137,13 @@ def _connected_exchange(
         mpi.mpi_rank()
         check_versions()
         mpi.abort_on_exceptions()
-    return exchange_of_ranks(timer, gloo=engine == "gloo", cuda=cuda, timeout_seconds=timeout_seconds)
+    return exchange_of_ranks(
+        timer,
+        gloo=engine == "gloo",
+        cuda=cuda,
+        timeout_seconds=timeout_seconds,
+        network_interface=network_interface,
+    )
 
 
 def fit(

@@ -112,6 +112,7 @@ def make_exchange(config: TrainConfig, timer: Timer) -> Exchange:
         gloo=torchrun.launched_by_torchrun(),
         cuda=config.run.device == "cuda",
         timeout_seconds=patience_seconds(config.run.hang_seconds),
+        network_interface=config.run.network_interface,
     )
     if config.run.ranks > 1 and exchange.world_size != config.run.ranks:
         raise UsageError(

@@ -104,3 +104,29 @@ def interface_name(network_interface: str) -> str:
         f"network interface {network_interface!r} is not on this host, which has "
         f"{', '.join(sorted(addresses))}; use one of them, or a network such as 10.0.0.0/24"
     )
+
+
+def address_of(interface: str) -> str:
+    """Return the IPv4 address of a network interface. Errors: UsageError listing the existing interfaces."""
+    import psutil
+
+    addresses = psutil.net_if_addrs()
+    for each in addresses.get(interface, ()):
+        if each.family == socket.AF_INET:
+            return each.address
+    raise UsageError(f"interface {interface!r} has no IPv4 address; expected one of {', '.join(addresses)}")
+
+
+def own_address(network_interface: str = "") -> str | None:
+    """Return the IPv4 address at which other hosts reach this one, None if that is not known.
+
+    It is the interface's, or by default the one that the host's name resolves to, unless that is loopback.
+    Errors: UsageError for an interface that this host does not have.
+    """
+    if network_interface:
+        return address_of(interface_name(network_interface))
+    try:
+        found = socket.gethostbyname(socket.gethostname())
+    except OSError:
+        return None
+    return None if found.startswith("127.") else found

@@ -7,8 +7,13 @@ from parcade.exchange.base import Exchange
 from parcade.timing import Timer
 
 
-def exchange_of_ranks(timer: Timer, *, gloo: bool, cuda: bool, timeout_seconds: float) -> Exchange:
-    """Return the exchange of ranks that torchrun (``gloo``) or MPI started."""
+def exchange_of_ranks(
+    timer: Timer, *, gloo: bool, cuda: bool, timeout_seconds: float, network_interface: str = ""
+) -> Exchange:
+    """Return the exchange of ranks that torchrun (``gloo``) or MPI started.
+
+    ``network_interface`` is NCCL's, by name or by its network; torchrun's ranks are connected already.
+    """
     if gloo:
         from parcade.exchange.gloo import GlooExchange
 
@@ -17,7 +22,9 @@ def exchange_of_ranks(timer: Timer, *, gloo: bool, cuda: bool, timeout_seconds: 
         from parcade.exchange.nccl import NcclExchange
 
         backend = "gloo" if is_stand_in() else "nccl"
-        return NcclExchange(timer, backend=backend, timeout_seconds=timeout_seconds)
+        return NcclExchange(
+            timer, backend=backend, timeout_seconds=timeout_seconds, network_interface=network_interface
+        )
     from parcade.exchange.allreduce import AllreduceExchange
 
     return AllreduceExchange(timer)

@@ -7,6 +7,7 @@ tensor decides which transport is used, so callers need no changes.
 from __future__ import annotations
 
 import datetime
+import os
 import socket
 
 import numpy as np
@@ -14,6 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from parcade.cluster.hosts import interface_name, own_address
 from parcade.errors import UsageError
 from parcade.exchange.allreduce import AllreduceExchange
 from parcade.timing import Timer
@@ -25,12 +27,23 @@ class NcclExchange(AllreduceExchange):
     """Exchange between all ranks of MPI.COMM_WORLD, each with its own GPU.
 
     ``backend="gloo"`` reduces CPU tensors in the same way, for tests without a GPU. A collective call waits
-    up to ``timeout_seconds`` for the other ranks, then raises RuntimeError. Errors: UsageError for more ranks
-    than GPUs on a host.
+    up to ``timeout_seconds`` for the other ranks, then raises RuntimeError. All transfers use
+    ``network_interface``, given by name or by its network. Errors: UsageError for more ranks than GPUs on a
+    host, for an interface that this host does not have, and if other hosts cannot reach rank 0.
     """
 
-    def __init__(self, timer: Timer, *, backend: str = "nccl", timeout_seconds: float = 120.0) -> None:
+    def __init__(
+        self,
+        timer: Timer,
+        *,
+        backend: str = "nccl",
+        timeout_seconds: float = 120.0,
+        network_interface: str = "",
+    ) -> None:
         super().__init__(timer)
+        self._network_interface = network_interface
+        if network_interface:
+            os.environ[f"{backend.upper()}_SOCKET_IFNAME"] = interface_name(network_interface)
         self._device_type = "cuda" if backend == "nccl" else "cpu"
         if backend == "nccl":
             if self.local_size > torch.cuda.device_count():
@@ -54,12 +67,18 @@ class NcclExchange(AllreduceExchange):
         """
         text, listening = np.zeros(256, np.uint8), None
         if self.rank == 0:
-            host = LOOPBACK if self.local_size == self.world_size else socket.gethostname()
-            listener = socket.create_server((host, 0))
-            place = f"{host} {listener.getsockname()[1]}".encode()
-            listening = listener.detach()
-            text[: len(place)] = np.frombuffer(place, np.uint8)
+            host = LOOPBACK if self.local_size == self.world_size else own_address(self._network_interface)
+            if host is not None:
+                listener = socket.create_server((host, 0))
+                place = f"{host} {listener.getsockname()[1]}".encode()
+                listening = listener.detach()
+                text[: len(place)] = np.frombuffer(place, np.uint8)
         self._comm.Bcast(text, root=0)
+        if not text.any():
+            raise UsageError(
+                "the name of the first rank's host resolves to no address that other hosts reach; "
+                "use --network-interface, e.g. --network-interface eth0"
+            )
         host, port = bytes(text).rstrip(b"\0").decode().split()
         return dist.TCPStore(
             host, int(port), self.world_size, self.rank == 0, timeout, master_listen_fd=listening

@@ -14,12 +14,12 @@ import os
 import secrets
 import shutil
 import socket
-import struct
 import sys
 import tempfile
 import time
 from typing import Any
 
+from parcade.cluster.hosts import address_of
 from parcade.cluster.versions import ANSWER_SECONDS, compare, versions
 from parcade.config import TopologyConfig
 from parcade.errors import UsageError, missing_extra
@@ -315,19 +315,3 @@ def check_reachable(address: str) -> None:
             f"no Ray cluster answers at {address} ({error}); "
             "start one with: ray start --head, or leave out --address"
         ) from error
-
-
-def address_of(interface: str) -> str:
-    """Return the IPv4 address of a network interface. Errors: UsageError listing the existing interfaces."""
-    import fcntl
-
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
-        try:
-            # 0x8915 is SIOCGIFADDR.
-            packed = fcntl.ioctl(asked.fileno(), 0x8915, struct.pack("256s", interface.encode()[:15]))
-        except OSError:
-            known = ", ".join(name for _, name in socket.if_nameindex())
-            raise UsageError(
-                f"interface {interface!r} has no IPv4 address; expected one of {known}"
-            ) from None
-    return socket.inet_ntoa(packed[20:24])

@@ -17,12 +17,12 @@ import sys
 import tempfile
 import time
 
+from parcade.cluster.hosts import address_of
 from parcade.errors import UsageError
 from parcade.topology.ray_engine import (
     CLUSTER_SETTINGS,
     LONGEST_TEMPORARY,
     OBJECT_STORE_BYTES,
-    address_of,
     check_reachable,
 )
 

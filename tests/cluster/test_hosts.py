@@ -7,7 +7,15 @@ import sys
 import pytest
 
 from parcade.cluster import hosts as hosts_module
-from parcade.cluster.hosts import Host, check_slots, interface_name, most_ranks_on_a_host, read_hosts
+from parcade.cluster.hosts import (
+    Host,
+    address_of,
+    check_slots,
+    interface_name,
+    most_ranks_on_a_host,
+    own_address,
+    read_hosts,
+)
 from parcade.cluster.launch import Job, launch_command
 from parcade.cluster.versions import check_hosts, code_digest, versions
 from parcade.errors import UsageError
@@ -144,3 +152,14 @@ def test_code_compiled_meanwhile_is_no_other_code(tmp_path):
     assert code_digest(tmp_path) == before
     (tmp_path / "part.py").write_text("x = 2\n")
     assert code_digest(tmp_path) != before
+
+
+def test_an_address_that_other_hosts_do_not_reach_is_none(monkeypatch):
+    for found, expected in (("127.0.1.1", None), ("10.0.0.7", "10.0.0.7")):
+        monkeypatch.setattr(hosts_module.socket, "gethostbyname", lambda name, found=found: found)
+        assert own_address() == expected
+    assert own_address("lo") == own_address("127.0.0.0/8") == address_of("lo") == "127.0.0.1"
+    with pytest.raises(UsageError, match="interface 'eth77' has no IPv4 address; expected one of .*lo"):
+        address_of("eth77")
+    with pytest.raises(UsageError, match="network interface 'eth77' is not on this host"):
+        own_address("eth77")
