@@ -90,17 +90,19 @@ def write_table() -> None:
         "Mean raw score of the last 100 complete episodes (`dqn_2015`: no sticky actions; `karpathy_2016` "
         "for reinforce).",
         "CPU-seconds cover the process tree, start-up included; the machine also ran other work. A commit is",
-        "dirty if files were uncommitted when the run ended, mostly results of other rows.",
+        "dirty if files were uncommitted when the run ended, mostly results of other rows. CPU-seconds of",
+        "different CPUs do not compare, steps do; an AMD EPYC without a family is one of family 25 (Zen 4).",
         "",
-        "| row | seed | ended by | score | steps | CPU-s | CPU-s to 0 | CPU-s to 18 | commit |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| row | seed | ended by | score | steps | CPU-s | CPU-s to 0 | CPU-s to 18 | commit | CPU |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
         score = "-" if row["score_mean"] is None else f"{row['score_mean']:.2f}"
         to = [row["milestones"].get(score, {}).get("cpu_seconds", "-") for score in ("0", "18")]
         lines.append(
             f"| {row['name']} | {row['seed']} | {row['finished_by']} | {score} "
-            f"| {row['steps']:,} | {row['cpu_seconds']:,.0f} | {to[0]} | {to[1]} | {row['commit']} |"
+            f"| {row['steps']:,} | {row['cpu_seconds']:,.0f} | {to[0]} | {to[1]} | {row['commit']} "
+            f"| {row['machine']['cpu']} |"
         )
     machines = {
         f"{r['machine']['cpu']}, {r['machine']['cores']} cores, {r['machine']['memory_gib']} GiB"
