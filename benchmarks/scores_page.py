@@ -202,9 +202,10 @@ def draw(records: list[Record], path: Path) -> list[Block]:
     with figure_in(path, rows, columns, figsize=(4 * columns, 3 * rows), squeeze=False) as (_, axes):
         for axis, (title, runs) in zip(axes.flat, panels.items(), strict=False):
             for record in runs:
-                run = parsed(record.command).run
+                config = parsed(record.command)
+                size = f"{config.env.image_height}x{config.env.image_width}"
                 million_frames = [frames / 1e6 for frames in record.curve["frames"]]
-                label = f"{run.algorithm}, seed {run.seed}"
+                label = f"{config.run.algorithm}, {size}, seed {config.run.seed}"
                 axis.plot(million_frames, record.curve["score_mean"], lw=1.2, label=label)
             axis.set(title=title, xlabel="million frames", ylabel="score")
             axis.grid(alpha=0.25)
