@@ -1,5 +1,7 @@
 """The GPU's kernels, run on the CPU in random thread order, equal the CPU engine and ale-py bit for bit."""
 
+import copy
+import pickle
 import types
 
 import numba
@@ -406,3 +408,9 @@ def test_an_old_driver_or_gpu_is_named_with_what_it_needs(monkeypatch):
     monkeypatch.setattr(driver, "_capability_of", lambda cuda: (7, 5))
     with pytest.raises(driver.DeviceUnavailable, match=r"capability 7.5; expected 8.0 \(Ampere\)"):
         driver.require_cuda()
+
+
+@pytest.mark.parametrize("copying", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_consoles_of_a_device_are_not_copied(copying):
+    with pytest.raises(TypeError, match="cannot be pickled or copied; use get_state and set_state"):
+        copying(DeviceArcadeOnHost("pong", 1))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -63,6 +63,10 @@ class DeviceArcade(Arcade):
             self._consoles.registers, np.repeat(lasting_words(self.machine.powered["state"]), n, axis=1)
         )
         self._load(np.ones(n, bool), np.zeros(n, np.int64))
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse copies: the arrays are in the memory of one process's device. Errors: TypeError."""
+        raise TypeError("consoles on a GPU cannot be pickled or copied; use get_state and set_state")
 
     def _load(self, mask: np.ndarray, seeds: np.ndarray) -> None:
         put = self.threads.put
