@@ -97,7 +97,7 @@ def still_running(run: Path, seconds: float = BEATS_SECONDS) -> ProcessRecord | 
 def wait_for_end(run: Path, seconds: float, poll_seconds: float = 0.1) -> bool:
     """Wait until no process of the run is working any more; return whether that is so within ``seconds``."""
     end = time.monotonic() + seconds
-    while run.is_dir() and still_running(run, poll_seconds):
+    while run.is_dir() and still_running(run):
         if time.monotonic() > end:
             return False
         time.sleep(poll_seconds)
