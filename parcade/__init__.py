@@ -45,4 +45,4 @@ def __getattr__(name: str) -> Any:
 
 
 if "gymnasium" in sys.modules:  # its user may call gymnasium.make("parcade/Pong-v0")
-    importlib.import_module("parcade.integrations.gym").register()
+    importlib.import_module("parcade.integrations.gym")

@@ -99,8 +99,7 @@ class Checked(SharedAttributes):
         self, state: dict[str, np.ndarray], expected: dict[str, np.ndarray]
     ) -> dict[str, np.ndarray]:
         """Return the saved arrays that have the names and shapes of the expected ones. Errors: UsageError."""
-        if not isinstance(state, dict):
-            raise UsageError(f"saved state is a {type(state).__name__}; expected the dict of get_state")
+        check_is_state(state)
         taken = {name: as_array(name, state[name]) for name in expected if name in state}
         for name, array in expected.items():
             shape = taken[name].shape if name in taken else None
@@ -114,6 +113,12 @@ class Checked(SharedAttributes):
         """Check that the environment is open. Errors: UsageError."""
         if self.closed:
             raise UsageError(f"{what} after close; make a new environment")
+
+
+def check_is_state(state: object) -> None:
+    """Check that a saved state is a dict. Errors: UsageError."""
+    if not isinstance(state, dict):
+        raise UsageError(f"saved state is a {type(state).__name__}; expected the dict of get_state")
 
 
 def refuse_copy(env: object) -> NoReturn:

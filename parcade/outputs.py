@@ -27,6 +27,18 @@ def why_not_writable(path: Path) -> str | None:
     return None
 
 
+def make_folders(kind: str, folder: Path, names: tuple[str, ...]) -> None:
+    """Create the subdirectories of a suite's or a sweep's ``--dir``. Errors: UsageError."""
+    try:
+        for name in names:
+            (folder / name).mkdir(parents=True, exist_ok=True)
+        reason = why_not_writable(folder)
+    except OSError as error:
+        reason = error.strerror
+    if reason:
+        raise UsageError(f"{kind} {folder} cannot be written ({reason}); use another --dir")
+
+
 def check_output_file(name: str, path: str) -> None:
     """Check the path of a file that is written after long work; "" means none. Errors: UsageError."""
     file = Path(path)

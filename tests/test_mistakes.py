@@ -188,7 +188,6 @@ WRONG = {
 
 
 def test_a_refused_resume_changes_nothing(here, capsys):
-    before = (here / "run" / "config.json").read_text()
     path = here / "run" / "config.json"
     of_config("run", "engine", value="mpi")(here / "run")
     before = path.read_text()

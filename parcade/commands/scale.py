@@ -138,8 +138,11 @@ def scale(arguments: list[str]) -> int:
     folder = report_folder(flags.out, "scalings")
     folder.mkdir(parents=True, exist_ok=True)
     command = shlex.join(["parcade", "scale", *arguments])
+
+    def keep(result: ScaleResult) -> None:
+        (folder / "scale.json").write_text(json.dumps(to_json(result), indent=1) + "\n")
+
     try:
-        keep = lambda result: (folder / "scale.json").write_text(json.dumps(to_json(result), indent=1) + "\n")  # noqa: E731
         result = study(
             plan, job, folder, command=command, say=lambda line: print(line, flush=True), keep=keep
         )

@@ -70,9 +70,10 @@ def _run(flags: SuiteFlags, training: tuple[str, ...]) -> int:
     from parcade.flags import parse_training
     from parcade.locks import locked
     from parcade.machine import available_cores
+    from parcade.outputs import make_folders
     from parcade.suite.games import games_of
     from parcade.suite.jobs import run_cells
-    from parcade.suite.plan import Plan, budget_flags, make_folders, open_suite, read_plan, seeds_of
+    from parcade.suite.plan import Plan, budget_flags, open_suite, read_plan, seeds_of
     from parcade.suite.protocols import check_rules, protocol_of
     from parcade.suite.scores import read_csv
 
@@ -93,7 +94,7 @@ def _run(flags: SuiteFlags, training: tuple[str, ...]) -> int:
         config = parse_training(plan.command(next(cell for cell in plan.cells if cell.game == game))[1:])
         check_rules(config.env, game, plan.rules)
     folder = _folder(flags)
-    make_folders(folder)
+    make_folders("suite", folder, ("runs",))
     refusal = f"another parcade suite is running in {folder}; wait for its end, or use another --dir"
     try:
         with locked(folder / "lock", refusal):

@@ -306,7 +306,7 @@ def _finish(result: dict | None, run: Path) -> int:
 
 
 def _going_on(game: str, run: Path) -> str:
-    """Return what to do after a run has failed."""
+    """Return what to do after a run has failed. A run that has saved and reported nothing is removed."""
     from parcade.run_directory import complete_checkpoints, remove_unused
 
     if complete_checkpoints(run):

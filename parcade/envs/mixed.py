@@ -9,7 +9,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from parcade.atari.games import load_games
-from parcade.env_checks import Checked
+from parcade.env_checks import Checked, check_is_state
 from parcade.errors import UsageError
 from parcade.state import behind, part_of
 
@@ -145,8 +145,7 @@ class MixedVectorEnv(Checked, VectorEnv):
 
         Errors: UsageError for a state that does not fit one of the games; all keep theirs then.
         """
-        if not isinstance(state, dict):
-            raise UsageError(f"saved state is a {type(state).__name__}; expected the dict of get_state")
+        check_is_state(state)
         before = self.get_state() if self.is_reset else None
         try:
             shown = [env.set_state(part_of(state, f"{k}.")) for k, env in enumerate(self._envs)]

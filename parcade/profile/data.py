@@ -219,10 +219,9 @@ def read_ranks(folder: Path) -> tuple[RankProfile, ...]:
 
     Errors: UsageError if there are none, one is invalid, or they are not one complete recording.
     """
-    numbers = {path: path.stem.removeprefix("rank-") for path in folder.glob("rank-*.json")}
-    paths = sorted(
-        (path for path in numbers if numbers[path].isdecimal()), key=lambda path: int(numbers[path])
-    )
+    number = lambda path: path.stem.removeprefix("rank-")  # noqa: E731
+    paths = [path for path in folder.glob("rank-*.json") if number(path).isdecimal()]
+    paths.sort(key=lambda path: int(number(path)))
     if not paths:
         raise UsageError(
             f"{folder} holds no rank-*.json; expected the files of a run with PARCADE_PROFILE={folder}"

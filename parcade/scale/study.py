@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -145,19 +146,12 @@ def _simulate(series: SeriesResult, plan: StudyPlan, result: ScaleResult, say: C
     work = rank_work_of(series.points, series.series.unit)
     series.stands_on = work.stands_on
     model = fit_model(result.timings, result.cores, plan.link)
+    simulated = functools.partial(simulate, work, model, threads=series.series.threads)
     for point in series.run_points:
         ranks, num_envs = point.size.ranks, point.size.num_envs
         sleeping = point.kind == "synthetic"
         series.validation.append(
-            simulate(
-                work,
-                model,
-                ranks=ranks,
-                num_envs=num_envs,
-                ranks_per_host=ranks,
-                threads=series.series.threads,
-                sleeping=sleeping,
-            )
+            simulated(ranks=ranks, num_envs=num_envs, ranks_per_host=ranks, sleeping=sleeping)
         )
     for ranks in plan.simulated:
         num_envs = series.series.size(ranks, plan.smallest).num_envs
@@ -165,13 +159,4 @@ def _simulate(series: SeriesResult, plan: StudyPlan, result: ScaleResult, say: C
             say(f"{series.series.scaling}: {ranks} ranks exceed {num_envs} environments, not simulated")
             continue
         per_host = result.ranks_on_a_host(series.series.threads)
-        series.simulated.append(
-            simulate(
-                work,
-                model,
-                ranks=ranks,
-                num_envs=num_envs,
-                ranks_per_host=per_host,
-                threads=series.series.threads,
-            )
-        )
+        series.simulated.append(simulated(ranks=ranks, num_envs=num_envs, ranks_per_host=per_host))

@@ -65,15 +65,8 @@ def next_command(folder: Path, plan: Plan, cell: Cell) -> list[str] | None:
     if plan.rules.score == "evaluation" and score_of(folder, plan, cell) is None:
         out = str(_score_file(folder, plan, cell))
         return [
-            "eval",
-            str(run),
-            *naming_flags(cell.game),
-            "--protocol",
-            plan.protocol,
-            "--json",
-            "--out",
-            out,
-        ]
+            "eval", str(run), *naming_flags(cell.game), "--protocol", plan.protocol, "--json", "--out", out,
+        ]  # fmt: skip
     return None
 
 

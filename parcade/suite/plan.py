@@ -10,7 +10,6 @@ from typing import Any, NamedTuple, TypeVar
 
 from parcade.envs.games import is_atari
 from parcade.errors import UsageError
-from parcade.outputs import why_not_writable
 from parcade.run_directory import read_json, write_json
 from parcade.suite.protocols import Protocol, protocol_of
 
@@ -105,17 +104,6 @@ def seeds_of(text: str) -> tuple[int, ...]:
     if not seeds or len(set(seeds)) < len(seeds):
         raise UsageError(f"seeds {text!r} name no seed, or one twice; use e.g. 3, or 5,6,7")
     return seeds
-
-
-def make_folders(folder: Path) -> None:
-    """Create the suite's directory. Errors: UsageError."""
-    try:
-        (folder / "runs").mkdir(parents=True, exist_ok=True)
-        reason = why_not_writable(folder)
-    except OSError as error:
-        reason = error.strerror
-    if reason:
-        raise UsageError(f"suite {folder} cannot be written ({reason}); use another --dir")
 
 
 def open_suite(folder: Path, plan: Plan) -> None:

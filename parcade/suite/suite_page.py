@@ -43,12 +43,14 @@ def suite_page(
         Heading("Scores"),
         _scores_table(plan, results, price),
     ]
-    few = {cell.name: result["episodes"] for cell, result in results.items()}
-    few = {name: episodes for name, episodes in few.items() if episodes < ScoreBoard.WINDOW}
+    few = [
+        f"{cell.name} ({result['episodes']})"
+        for cell, result in results.items()
+        if result["episodes"] < ScoreBoard.WINDOW
+    ]
     if few and plan.rules.score == "training":
-        counts = ", ".join(f"{name} ({episodes})" for name, episodes in few.items())
         blocks.append(
-            Text(f"Fewer than {ScoreBoard.WINDOW} episodes, and the mean of all of them: {counts}.")
+            Text(f"Fewer than {ScoreBoard.WINDOW} episodes, and the mean of all of them: {', '.join(few)}.")
         )
     if missing:
         blocks += [Heading("Missing"), _missing_table(plan, missing, failed)]

@@ -11,7 +11,6 @@ from parcade.config import TrainConfig
 from parcade.envs.games import naming_flags
 from parcade.errors import UsageError
 from parcade.flags import parse_training
-from parcade.outputs import why_not_writable
 from parcade.run_directory import read_json, write_json
 from parcade.suite.plan import as_json, budget_flags, frames_per_step, from_json
 from parcade.sweep.objective import Budget, Objective, parse_objective
@@ -20,6 +19,7 @@ from parcade.sweep.space import Space, Value, flags_of, parse_space
 # Flags that every trial starts with; the user's own override them. A report per second lets a scheduler
 # judge short trials, too.
 DEFAULT_FLAGS = ("--threads-per-rank", "1", "--report-seconds", "1")
+FOLDERS = ("trials", "confirmations", "runs")
 EXTENSIBLE = ("trials", "confirm", "confirm_seeds")
 """What may change when a sweep is continued."""
 
@@ -107,18 +107,6 @@ class SweepPlan:
                     parse_training(self.command({name: value}))
                 except UsageError as error:
                     raise UsageError(f"--space {name}, value {value}: {error}") from None
-
-
-def make_folders(folder: Path) -> None:
-    """Create the sweep's directories. Errors: UsageError."""
-    try:
-        for name in ("trials", "confirmations", "runs"):
-            (folder / name).mkdir(parents=True, exist_ok=True)
-        reason = why_not_writable(folder)
-    except OSError as error:
-        reason = error.strerror
-    if reason:
-        raise UsageError(f"sweep {folder} cannot be written ({reason}); use another --dir")
 
 
 def open_sweep(folder: Path, plan: SweepPlan) -> None:

@@ -11,7 +11,8 @@ from parcade.config import TopologyConfig
 from parcade.errors import UsageError
 from parcade.locks import locked
 from parcade.machine import available_cores
-from parcade.sweep.plan import SweepPlan, make_folders, open_sweep, read_sweep
+from parcade.outputs import make_folders
+from parcade.sweep.plan import FOLDERS, SweepPlan, open_sweep, read_sweep
 from parcade.sweep.search import make_search
 from parcade.sweep.trials import Stage, Trial, best_first, read_trials
 from parcade.topology.ray_engine import RayEngine
@@ -31,7 +32,7 @@ def run_sweep(folder: Path, plan: SweepPlan, room: Room, say: Callable[[str], No
     A first signal of ``stop_signals`` lets the trainings save a checkpoint and stop; then KeyboardInterrupt.
     Errors: UsageError when no cluster answers or a trial fits on none of its nodes.
     """
-    make_folders(folder)
+    make_folders("sweep", folder, FOLDERS)
     refusal = f"another parcade sweep is running in {folder}; wait for its end, or use another --dir"
     with locked(folder / "lock", refusal):
         open_sweep(folder, plan)

@@ -10,9 +10,10 @@ import pytest
 
 from parcade.cli import main
 from parcade.errors import UsageError
+from parcade.outputs import make_folders
 from parcade.run_directory import read_json, write_json
 from parcade.sweep.objective import CHECKS, Budget, Objective
-from parcade.sweep.plan import SweepPlan, make_folders, open_sweep, read_sweep
+from parcade.sweep.plan import FOLDERS, SweepPlan, open_sweep, read_sweep
 from parcade.sweep.runs import Failed, Training, TrialRuns
 from parcade.sweep.sweep_page import importances_of
 from parcade.sweep.trials import Trial, best_first, efficient_trials, read_trials, run_of, write_trial
@@ -40,7 +41,7 @@ def trial(number, *, state="finished", checks=CHECKS, value=1.0, rate=1e-3, seed
 @pytest.fixture
 def folder(tmp_path):
     """A sweep of eight trials: six finished, one stopped by the scheduler and one failed."""
-    make_folders(tmp_path)
+    make_folders("sweep", tmp_path, FOLDERS)
     open_sweep(tmp_path, PLAN)
     for number in range(8):
         one = trial(number, value=float(number), rate=1e-4 * 2**number)
@@ -58,7 +59,7 @@ def folder(tmp_path):
 
 
 def test_a_plan_is_read_as_it_was_written_and_can_be_extended(tmp_path):
-    make_folders(tmp_path)
+    make_folders("sweep", tmp_path, FOLDERS)
     open_sweep(tmp_path, PLAN)
     assert read_sweep(tmp_path) == PLAN
     longer = dataclasses.replace(PLAN, trials=30, confirm=5, confirm_seeds=4)
