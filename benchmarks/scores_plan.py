@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass, field
 
-from zoo import PONG_FLAGS, PPO_FLAGS, PQN_FLAGS, SMALL_PICTURES
+from zoo import PONG_FLAGS, PPO_FLAGS, PQN_FLAGS, PQN_FULL_SIZE_FLAGS
 
 from parcade.errors import UsageError
 from parcade.suite.games import game_sets, reference_score
@@ -64,10 +64,7 @@ PQN = dataclasses.replace(
     flags=tuple(PQN_FLAGS.split()),
 )
 
-# On Beam Rider the scores of the Nature CNN on full-size images go on rising where others stay
-# (docs/LOG.md), at a third of the steps per second.
-FULL_SIZE = "--network nature_cnn --hidden 512 --image-height 84 --image-width 84"
-PQN_FULL_SIZE = dataclasses.replace(PQN, flags=tuple(PQN_FLAGS.replace(SMALL_PICTURES, FULL_SIZE).split()))
+PQN_FULL_SIZE = dataclasses.replace(PQN, flags=tuple(PQN_FULL_SIZE_FLAGS.split()))
 
 SMALL_IMAGES = "--image-height 42 --image-width 42 --network fine_cnn"
 CRAY_COMMON = (

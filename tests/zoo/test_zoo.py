@@ -55,6 +55,15 @@ def test_a_stored_agent_acts_as_the_trained_one(trained, stored):
     assert ours.frames == its.frames
 
 
+def test_weights_are_stored_in_half_the_bytes_and_nothing_else_is_rounded(trained, stored):
+    theirs, _ = read_policy(trained)
+    for name, value in read_policy(zoo.AGENTS / "tiny_catch")[0].items():
+        is_weight = name.endswith(".weight") and value.dim() > 1
+        assert value.dtype == (torch.float16 if is_weight else theirs[name].dtype), name
+        assert torch.equal(value, theirs[name].half() if is_weight else theirs[name]), name
+    assert sorted(path.name for path in zoo.AGENTS.iterdir()) == ["tiny_catch"]
+
+
 def test_only_a_better_agent_replaces_a_stored_one(trained, stored, capsys):
     path = zoo.AGENTS / "tiny_catch" / "card.json"
     data = json.loads(path.read_text())
