@@ -45,7 +45,12 @@ class LayerNormReLU(nn.Module):
         self.norm = nn.LayerNorm(shape)
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.relu(self.norm(x))
+        if x.ndim != 4:
+            return F.relu(self.norm(x))
+        # Images lie channels last in memory. Normalised in that order, they are not copied before and after.
+        weight, bias = self.norm.weight.permute(1, 2, 0), self.norm.bias.permute(1, 2, 0)
+        normal = F.layer_norm(x.permute(0, 2, 3, 1), weight.shape, weight, bias, self.norm.eps)
+        return F.relu(normal.permute(0, 3, 1, 2))
 
 
 def picture_shape(observation_shape: tuple[int, ...]) -> tuple[int, int, int]:

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 from parcade.algorithms.pqn import PQNConfig
 from parcade.config import RunConfig, TrainConfig
-from parcade.image_networks import HadamaxBlock, ImpalaResNet, SpectralConv2d
+from parcade.image_networks import HadamaxBlock, ImpalaResNet, LayerNormReLU, SpectralConv2d
 from parcade.networks import NETWORKS, NetworkConfig, build_torso
 from parcade.train import run_training, start_run
 
@@ -16,6 +16,28 @@ def normalized(x, norm):
     deviation = (x.var(1, correction=0, keepdim=True) + norm.eps).sqrt()
     scale, shift = (p.view(1, -1, 1, 1) for p in (norm.weight, norm.bias))
     return (x - x.mean(1, keepdim=True)) / deviation * scale + shift
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+def test_images_are_normalised_over_channels_rows_and_columns_wherever_they_lie(memory_format):
+    torch.manual_seed(0)
+    layer = LayerNormReLU((3, 4, 5)).double()
+    for parameter in layer.parameters():
+        parameter.data += 0.1 * torch.randn_like(parameter)
+    x = torch.randn(2, 3, 4, 5, dtype=torch.float64)
+    ours, theirs = (x.clone().to(memory_format=memory_format).requires_grad_() for _ in range(2))
+    parameters = list(layer.parameters())
+    deviation = (theirs.var((1, 2, 3), correction=0, keepdim=True) + layer.norm.eps).sqrt()
+    normal = (theirs - theirs.mean((1, 2, 3), keepdim=True)) / deviation
+    expected = (normal * layer.norm.weight + layer.norm.bias).clamp(min=0)
+    actual = layer(ours)
+    torch.testing.assert_close(actual, expected)
+    assert actual.is_contiguous(memory_format=torch.channels_last)
+    torch.testing.assert_close(
+        torch.autograd.grad((actual**3).sum(), [ours, *parameters]),
+        torch.autograd.grad((expected**3).sum(), [theirs, *parameters]),
+    )
 
 
 @pytest.mark.quick

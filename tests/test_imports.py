@@ -17,9 +17,10 @@ PACKAGE = ROOT / "parcade"
 LAYERS = """
 errors
 random state timing presets optimizers plugins ranges stand_ins terminal_picture outputs
-machine run_directory locks env_attributes
+machine locks
+run_directory env_attributes
 zoo env_checks
-threads devices precision
+threads heap devices precision
 device_timing capture rl
 image_networks
 networks parameters actions

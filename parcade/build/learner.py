@@ -19,6 +19,7 @@ from parcade.envs.games import is_atari
 from parcade.errors import UsageError
 from parcade.exchange.base import Exchange, LocalExchange
 from parcade.exchange.choice import exchange_of_ranks
+from parcade.heap import keep_freed_memory
 from parcade.policy import Policy
 from parcade.precision import Precision
 from parcade.random import env_seeds
@@ -87,6 +88,7 @@ def _reference_batch(config: TrainConfig) -> torch.Tensor:
 
 def make_algorithm(config: TrainConfig, exchange: Exchange) -> Algorithm:
     """Return the algorithm, attached to the exchange. Every rank starts from the same parameters."""
+    keep_freed_memory()
     policy = make_policy(config)
     device = torch_device(config.run.device)
     if config.run.device == "cuda":
