@@ -60,12 +60,8 @@ class Checked(SharedAttributes):
         mask = options.get("reset_mask")
         if mask is None:
             return None
-        mask = np.asarray(mask)
-        if mask.shape != (self.num_envs,) or mask.dtype != np.bool_:
-            raise UsageError(
-                f"reset_mask is {mask.dtype} {mask.shape}; "
-                f"expected bool [{self.num_envs}], one per environment"
-            )
+        mask = as_array("reset_mask", mask)
+        self._check_is_mask("reset_mask", mask)
         if not mask.all() and not self.is_reset:
             raise UsageError("reset_mask before the first reset of all; call reset() first")
         return mask
@@ -89,11 +85,15 @@ class Checked(SharedAttributes):
             actions = checked_actions(actions, self.num_envs, int(space.n))
         else:
             actions = checked_numbers(actions, (self.num_envs, *space.shape))
-        if playing is not None and np.shape(playing) != (self.num_envs,):
-            raise UsageError(
-                f"playing has shape {np.shape(playing)}; expected [{self.num_envs}] bool, one per environment"
-            )
+        if playing is not None:
+            self._check_is_mask("playing", as_array("playing", playing))
         return actions
+
+    def _check_is_mask(self, name: str, mask: np.ndarray) -> None:
+        if mask.shape != (self.num_envs,) or mask.dtype != np.bool_:
+            raise UsageError(
+                f"{name} is {mask.dtype} {mask.shape}; expected bool [{self.num_envs}], one per environment"
+            )
 
     def check_state(
         self, state: dict[str, np.ndarray], expected: dict[str, np.ndarray]

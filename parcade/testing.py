@@ -15,6 +15,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from parcade.env_checks import Checked, check_memory
+from parcade.errors import UsageError
 from parcade.random import uniforms
 
 
@@ -112,11 +113,18 @@ class TinyVectorEnv(Checked, VectorEnv):
         return {name: getattr(self, name).copy() for name in ("key", "episode", "clock", *self.state_names)}
 
     def set_state(self, state: dict[str, np.ndarray]) -> np.ndarray:
-        """Restore a state returned by ``get_state``; return its observations ``[n, ...]``."""
-        for name, saved in self.check_state(state, self.get_state()).items():
+        """Restore a state from ``get_state``; return its observations ``[n, ...]``. Errors: UsageError."""
+        before = self.get_state()
+        for name, saved in self.check_state(state, before).items():
             getattr(self, name)[...] = saved
+        try:
+            observations = self._observe()
+        except IndexError:
+            for name, array in before.items():
+                getattr(self, name)[...] = array
+            raise UsageError("saved state: positions lie outside the board; was it changed?") from None
         self.is_reset = True
-        return self._observe()
+        return observations
 
 
 class TinyCatch(TinyVectorEnv):

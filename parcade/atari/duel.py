@@ -49,9 +49,10 @@ class Duel:
         The reward of player A is that of the game's rules, in points, not clipped. After the end of the
         match, no frame runs and the rewards are 0. Errors: ValueError for other actions.
         """
-        if not self.over:
-            self.frames += 1
+        was_over = self.over
         reward = int(self.arcade.act(action_a, action_b)[0])
+        if not was_over:
+            self.frames += 1
         return reward, -reward
 
     @property

@@ -51,6 +51,14 @@ def snake_case(name: str) -> str:
     raise ValueError(f"unknown game {given!r}; {advice}")
 
 
+def is_game(name: str) -> bool:
+    """Return whether `snake_case` knows the name."""
+    try:
+        return bool(snake_case(name))
+    except ValueError:
+        return False
+
+
 def rom_directory() -> Path:
     """Return the directory of ale-py's ROMs without importing ale_py."""
     spec = importlib.util.find_spec("ale_py")
@@ -62,7 +70,12 @@ def rom_directory() -> Path:
 
 
 def find_rom(game: str | Path) -> Path:
-    """Return the path of a ROM given by path or by game name."""
+    """Return the path of a ROM given by game name or by path; `./pong` or a `Path` is a file, `pong` a game.
+
+    Errors: ValueError for a name that is neither.
+    """
+    if isinstance(game, str) and is_game(game):
+        return rom_directory() / load_games()[snake_case(game)]["rom_file"]
     path = Path(game)
     if path.is_file():
         return path

@@ -202,7 +202,8 @@ def prepare() -> None:
                     f"parcade: compiled in {time.perf_counter() - started:.0f} s", file=sys.stderr, flush=True
                 )
             if missing and directory is not None:
-                (directory / STAMP).write_text(source_digest())
+                with contextlib.suppress(OSError):  # a full disk: the next process compiles again
+                    (directory / STAMP).write_bytes(_stamp())
         _prepared = True
 
 
@@ -320,10 +321,14 @@ def cache_directory() -> Path | None:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file atomically: other processes see it complete or not at all."""
+    """Write a file atomically: other processes see it complete or not at all. Errors: OSError."""
     making = path.with_suffix(f".{os.getpid()}")
-    making.write_bytes(content)
-    making.replace(path)
+    try:
+        making.write_bytes(content)
+        making.replace(path)
+    except OSError:
+        making.unlink(missing_ok=True)
+        raise
 
 
 def _open_lock(path: Path) -> IO[str]:
@@ -366,9 +371,11 @@ def only_process(directory: Path | None, name: str = "kernels") -> Iterator[None
                     raise
                 folder = directory / f"{name}.held"
         try:
-            yield  # closing the file releases the lock
+            yield
         finally:
-            if folder is not None:
+            if folder is None:
+                fcntl.flock(file, fcntl.LOCK_UN)  # closing it would leave the lock to a forked process
+            else:
                 with contextlib.suppress(OSError):  # another process considered this one dead
                     folder.rmdir()
 
@@ -384,16 +391,37 @@ def _forget_stale_kernels(directory: Path | None) -> bool:
     """Delete code compiled from other sources; return whether everything must be compiled.
 
     Numba checks only the source file of the function itself, not those of its callees. Separate functions
-    refer to each other by symbols of one compilation, so either all of them are valid or none is.
+    refer to each other by symbols of one compilation, so either all of them are valid or none is. Damaged
+    ones would crash the process.
     """
     if directory is None:
         return True
     stamp = directory / STAMP
-    if stamp.is_file() and stamp.read_text() == source_digest():
+    if stamp.is_file() and stamp.read_bytes() == _stamp():
         return False
     stamp.unlink(missing_ok=True)
     _delete_kernels(directory)
     return True
+
+
+def _stamp() -> bytes:
+    """Return a digest of the sources with kernels and of all compiled separate functions."""
+    digest = hashlib.sha256(source_digest().encode())
+    for path in sorted(_kernel_files()):
+        digest.update(path.name.encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest().encode()
+
+
+def _kernel_files() -> set[Path]:
+    """Return the files of Numba's cache with separate functions, indices and code."""
+    found: set[Path] = set()
+    for dispatcher, _ in _separate:
+        dispatcher.enable_caching()
+        module = dispatcher.py_func.__module__.rsplit(".", 1)[-1]
+        folder = Path(dispatcher.stats.cache_path)
+        found |= set(folder.glob(f"{module}.{dispatcher.__name__}-*.nb[ic]"))
+    return found
 
 
 def _forget_half_a_set(directory: Path) -> bool:

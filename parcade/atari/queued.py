@@ -57,9 +57,9 @@ class QueuedConsoles(VectorConsoles):
             for column in self._played[0].outcome:
                 column[:] = 0
             self._commands[:] = rounds.RESET
-            self._is_started = True
-            self._is_busy[:] = True
             self._queue.put(np.arange(self.num_envs))
+            self._is_busy[:] = True  # only now: if no thread could be started, nothing is to be waited for
+            self._is_started = True
 
     def send(self, actions: np.ndarray, consoles: np.ndarray) -> None:
         """Queue a step of some consoles and return at once.
@@ -75,8 +75,8 @@ class QueuedConsoles(VectorConsoles):
             self._actions[consoles] = self.action_set[actions]
             self._commands[consoles] = rounds.STEP
             self._code.check()
-            self._is_busy[consoles] = True
             self._queue.put(consoles)
+            self._is_busy[consoles] = True
 
     def receive(self) -> tuple[np.ndarray, StepResult]:
         """Wait for B = `batch_size` consoles; return their numbers, int64 [B], and results [B, ...].

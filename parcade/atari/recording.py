@@ -37,7 +37,8 @@ class Session:
     One player: the first episode follows `Arcade.reset(seed)`, each later one `Arcade.reset()`. Two players:
     episode k is the match of seed + k; a match has no mode and difficulty. `arcade` is the console, and
     `duel` the match, or None for one player.
-    Errors: ValueError for an unknown game, mode or difficulty, and for other numbers of players than 1 and 2.
+    Errors: ValueError for an unknown game, mode or difficulty, a seed outside 0 to 2**32 - 1, and for other
+    numbers of players than 1 and 2.
     """
 
     def __init__(
@@ -53,7 +54,9 @@ class Session:
             raise ValueError(f"players={players}: expected 1 or 2")
         if players == 2 and (mode is not None or difficulty is not None):
             raise ValueError("a match of two players has its own mode; leave out mode and difficulty")
-        self.settings = {"players": players, "mode": mode, "difficulty": difficulty, "seed": seed}
+        if not 0 <= seed < 2**32:
+            raise ValueError(f"seed={seed}: expected 0 to {2**32 - 1}")
+        self.settings = {"players": players, "mode": mode, "difficulty": difficulty, "seed": int(seed)}
         self.duel = Duel(game, seed) if players == 2 else None
         if self.duel:
             self.arcade = self.duel.arcade
@@ -78,7 +81,7 @@ class Session:
         else:
             reward = int(self.arcade.act(action_a, action_b)[0])
         if not over:
-            self._episodes[-1].append((action_a, action_b))
+            self._episodes[-1].append((int(action_a), int(action_b)))  # NumPy's integers cannot be saved
             self._outcome.update(self.arcade.ram[0].tobytes() + reward.to_bytes(4, "little", signed=True))
         return reward
 

@@ -31,7 +31,10 @@ def compile_all(functions: dict[str, FunctionType], count: int) -> bool:
     with contextlib.ExitStack() as workers:
         threads = []
         for worker in range(max(1, min(count, MOST_WORKERS, len(functions)))):
-            process = workers.enter_context(_started())
+            try:
+                process = workers.enter_context(_started())
+            except OSError:  # no interpreter to start, or no more processes
+                break
             threads.append(threading.Thread(target=_feed, args=(worker, process, tasks), daemon=True))
             threads[-1].start()
         for thread in threads:

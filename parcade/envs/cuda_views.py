@@ -40,7 +40,7 @@ class CudaActionSubset(ActionSubset):
         self._subset = torch.tensor(subset, device=device)
 
     def chosen(self, actions: Tensor) -> Tensor:
-        return self._subset[actions]
+        return self._subset[actions.clamp(0, len(self._subset) - 1)]  # as the consoles do
 
 
 def seen_on_gpu(env: Any, settings: EnvSettings) -> VectorEnv:

@@ -44,6 +44,17 @@ def check_switches(row: dict[str, Any], settings: EnvSettings) -> None:
             )
 
 
+def check_game_switches(game: str, settings: EnvSettings) -> None:
+    """The same for a game by name or the path of its ROM. Errors: UsageError."""
+    from parcade.atari.games import game_of_image, load_games, read_rom
+
+    try:
+        name = game_of_image(read_rom(game))
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    check_switches(load_games()[name] if name else {}, settings)
+
+
 def read_start_file(game: str, settings: EnvSettings) -> Recording:
     """Read the recording that ``start_states`` names, without replaying it. Errors: UsageError."""
     from parcade.atari.games import snake_case
@@ -104,6 +115,7 @@ def build_consoles(
 ) -> Any:
     """Build a vector of consoles of the class ``kind``. Errors: UsageError."""
     check_consoles_fit(num_envs, settings)
+    check_game_switches(game, settings)
     try:
         consoles = kind(
             game,
@@ -116,7 +128,6 @@ def build_consoles(
         )
     except ValueError as error:
         raise UsageError(str(error)) from error
-    check_switches(consoles.machine.row, settings)
     return consoles
 
 

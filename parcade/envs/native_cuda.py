@@ -19,7 +19,7 @@ from torch import Tensor
 from parcade.devices import is_stand_in
 from parcade.env_checks import Checked
 from parcade.envs.mixed import MixedVectorEnv
-from parcade.envs.native import check_switches, console_settings
+from parcade.envs.native import check_game_switches, console_settings
 from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError, missing_extra
 
@@ -53,6 +53,7 @@ class CudaNativeVectorEnv(Checked, VectorEnv):
     autoreset_mode = AutoresetMode.SAME_STEP
 
     def __init__(self, game: str, num_envs: int, settings: EnvSettings, *, threads: Any = None) -> None:
+        check_game_switches(game, settings)
         threads = threads or make_threads()
         from parcade.atari.cuda.vector import DeviceConsoles
 
@@ -62,7 +63,6 @@ class CudaNativeVectorEnv(Checked, VectorEnv):
             )
         except (ValueError, MemoryError) as error:
             raise UsageError(str(error)) from error
-        check_switches(self._consoles.machine.row, settings)
         self.num_envs = num_envs
         shape = settings.stack_shape
         self.single_observation_space = Box(0, 255, shape, np.uint8)

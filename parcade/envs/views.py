@@ -77,6 +77,12 @@ class EnvView(SharedAttributes, VectorEnv):
         return getattr(self._env, "can_rest", False)
 
     @property
+    def largest_seed(self) -> int:
+        """The largest seed of ``reset``."""
+        largest: int = getattr(self._env, "largest_seed", 2**32 - 1)
+        return largest
+
+    @property
     def resets_some(self) -> bool:
         """Whether ``reset`` accepts ``options={"reset_mask": mask}``."""
         return getattr(self._env, "resets_some", False)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from parcade.env_checks import check_is_state
 from parcade.envs.views import EnvView, StepResult
 from parcade.errors import UsageError
 
@@ -74,6 +75,7 @@ class DelayedReset(EnvView):
 
         Where an episode is over, these are the next episode's first. Errors: UsageError.
         """
+        check_is_state(state)
         over = np.asarray(state.get("over"))
         if over.shape != self._over.shape:
             raise UsageError(

@@ -55,7 +55,7 @@ class ParcadeVecEnv(VecEnv):
         seeds = None
         if any(seed is not None for seed in self._seeds):
             largest = getattr(self.env, "largest_seed", 2**32 - 1)  # SB3 draws seeds up to 2**32 - 1
-            seeds = np.array(self._seeds, np.int64) % (largest + 1)
+            seeds = np.array([int(seed or 0) % (largest + 1) for seed in self._seeds], np.int64)
         observations: np.ndarray = self.env.reset(seed=seeds)[0]
         self._reset_seeds()
         self._reset_options()

@@ -15,9 +15,22 @@ import pytest
 
 from parcade.atari import Arcade, console, jit
 from parcade.atari import state as st
+from parcade.atari.translate import known_code, rom_code
 
 
-def test_compiled_code_of_other_sources_is_deleted(tmp_path):
+@pytest.fixture
+def kernels(tmp_path, monkeypatch):
+    """A cache with a compiled function and its stamp."""
+    monkeypatch.setattr(jit, "_kernel_folders", set)
+    monkeypatch.setattr(jit, "_kernel_files", lambda: set(tmp_path.glob("*.nb[ic]")))
+    (tmp_path / "tia.run.nbi").write_bytes(b"good")
+    (tmp_path / "tia.run.1.nbc").write_bytes(b"code")
+    (tmp_path / jit.STAMP).write_bytes(jit._stamp())
+    return tmp_path
+
+
+def test_compiled_code_of_other_sources_is_deleted(tmp_path, monkeypatch):
+    monkeypatch.setattr(jit, "_kernel_folders", set)
     for name in ("tia.run.nbi", "tia.run.1.nbc", "rom-0.o"):
         (tmp_path / name).write_bytes(b"old")
     (tmp_path / jit.STAMP).write_text("of other sources")
@@ -25,11 +38,65 @@ def test_compiled_code_of_other_sources_is_deleted(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_compiled_code_of_these_sources_is_kept(tmp_path):
-    (tmp_path / "tia.run.nbi").write_bytes(b"good")
-    (tmp_path / jit.STAMP).write_text(jit.source_digest())
-    assert not jit._forget_stale_kernels(tmp_path)
-    assert (tmp_path / "tia.run.nbi").exists()
+def test_compiled_code_of_these_sources_is_kept(kernels):
+    assert not jit._forget_stale_kernels(kernels)
+    assert (kernels / "tia.run.nbi").exists()
+
+
+@pytest.mark.parametrize("name", ["tia.run.nbi", "tia.run.1.nbc", jit.STAMP])
+def test_damaged_code_is_deleted_and_compiled_again(kernels, name):
+    (kernels / name).write_bytes(b"\xff\xfe\xff.")
+    assert jit._forget_stale_kernels(kernels)
+    assert not list(kernels.iterdir())
+
+
+def test_the_stamp_covers_the_code_of_all_separate_functions():
+    jit.prepare()
+    names = {path.name.partition("-")[0] for path in jit._kernel_files()}
+    assert {f"{dispatcher.py_func.__module__.rsplit('.', 1)[-1]}.{dispatcher.__name__}"
+            for dispatcher, _ in jit._separate} == names  # fmt: skip
+
+
+def test_a_file_that_cannot_be_written_whole_leaves_nothing_behind(tmp_path, monkeypatch):
+    def full(path, content):
+        path.write_text("half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OSError, match="No space left"):
+        jit.write_whole(tmp_path / "rom-1.o", b"machine code")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_game_plays_where_its_machine_code_cannot_be_kept(tmp_path, monkeypatch):
+    def full(path, content):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    for module in (rom_code, known_code):
+        monkeypatch.setattr(module, "write_whole", full)
+        monkeypatch.setattr(module, "cache_directory", lambda: tmp_path)
+    monkeypatch.setattr(rom_code, "_loaded", {})
+    arcade = Arcade("freeway", 1)
+    arcade.reset(seed=0)
+    arcade.act(np.zeros(1, np.int64))
+    assert not list(tmp_path.glob("rom-*.o"))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_process_forked_while_a_lock_is_held_does_not_keep_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(jit, "LOCK_SECONDS", 0.2)
+    reading, writing = os.pipe()
+    with jit.only_process(tmp_path):
+        child = os.fork()
+        if child == 0:
+            os.read(reading, 1)
+            os._exit(0)
+    try:
+        with jit.only_process(tmp_path):
+            pass
+    finally:
+        os.write(writing, b".")
+        os.waitpid(child, 0)
 
 
 def test_a_process_that_waits_for_the_compiler_says_so_in_the_end(tmp_path, monkeypatch):

@@ -30,6 +30,20 @@ def test_a_saved_recording_replays_exactly(played, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["pong.json"]
 
 
+def test_actions_and_seeds_may_be_numpys(tmp_path):
+    session = Session("pong", np.uint32(7))
+    for action in np.array([1, 3, 4]):
+        session.act(action)
+    session.recording().save(tmp_path / "pong.json")
+    assert load_recording(tmp_path / "pong.json") == session.recording()
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32])
+def test_a_seed_that_no_file_can_hold_is_refused_before_the_game(seed):
+    with pytest.raises(ValueError, match=f"seed={seed}: expected 0 to 4294967295"):
+        Session("pong", seed)
+
+
 def test_a_recording_of_two_players_replays_exactly():
     session = Session("pong", 3, players=2)
     for action in np.random.default_rng(0).integers(0, 18, (60, 2)).tolist():

@@ -87,6 +87,12 @@ def test_a_worker_that_fails_is_noticed(program, monkeypatch):
     assert not side_by_side.compile_all({name: functions[name] for name in SMALL}, 2)
 
 
+def test_a_worker_that_cannot_be_started_is_noticed(monkeypatch):
+    monkeypatch.setattr(sys, "executable", "")
+    functions = python_functions()
+    assert not side_by_side.compile_all({name: functions[name] for name in SMALL}, 2)
+
+
 def test_after_a_failure_nothing_is_left_of_what_others_have_compiled(tmp_path, monkeypatch):
     monkeypatch.setattr(side_by_side, "compile_all", lambda functions, count: False)
     monkeypatch.setattr(jit, "_kernel_folders", set)

@@ -179,6 +179,13 @@ def test_a_whole_pong_match_is_deterministic_and_mirrored():
     assert sum(rewards) == 21 and sum(other_rewards) == -21
 
 
+def test_a_refused_action_is_no_frame():
+    match = Duel("pong", 0)
+    with pytest.raises(ValueError):
+        match.act(99, 0)
+    assert match.frames == 0
+
+
 def test_after_the_end_of_a_match_nothing_happens():
     duel = Duel("pong")
     duel.ram[0x0E] = 20  # player A's points

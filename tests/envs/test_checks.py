@@ -141,8 +141,9 @@ def test_a_mask_resets_some_environments_of_several_games():
 def test_who_plays_is_checked_where_environments_can_rest():
     env = MAKERS["native"]()
     env.reset(seed=0)
-    with pytest.raises(UsageError, match=r"playing has shape \(3,\)"):
-        env.step(np.zeros(2, np.int64), np.ones(3, bool))
+    for playing, given in ((np.ones(3, bool), r"bool \(3,\)"), (np.array([0, 1]), r"int64 \(2,\)")):
+        with pytest.raises(UsageError, match=rf"playing is {given}; expected bool \[2\]"):
+            env.step(np.zeros(2, np.int64), playing)
     env.close()
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from parcade import make_vec
+from parcade.atari import Arcade
 from parcade.atari.recording import Session
 from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError
@@ -146,6 +147,23 @@ def test_a_state_out_of_range_is_refused_and_nothing_is_changed():
         env.set_state({name: array for name, array in state.items() if name != "elapsed"})
     for name, array in env.get_state().items():
         np.testing.assert_array_equal(array, state[name])
+
+
+@pytest.mark.parametrize("mode", [999, 2**40, -1])
+def test_a_mode_that_the_game_lacks_is_refused_before_a_console_is_built(mode, monkeypatch):
+    monkeypatch.setattr("parcade.atari.vector.VectorConsoles.__init__", None)
+    with pytest.raises(UsageError, match=f"mode={mode} is not supported by this game"):
+        make_vec("pong", 1, mode=mode, start_states="cached")
+
+
+def test_a_file_named_as_a_game_does_not_replace_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pong").write_bytes(bytes(4096))
+    assert make_vec("pong", 1)._consoles.machine.game == "pong"
+    with pytest.warns(UserWarning, match="pong is not a known game"):
+        assert Arcade("./pong", 1).machine.game is None
+    with pytest.warns(UserWarning, match="pong is not a known game"):
+        assert Arcade(tmp_path / "pong", 1).machine.game is None
 
 
 def test_it_sets_modes_and_difficulties_and_refuses_what_the_game_lacks():

@@ -261,6 +261,22 @@ def test_ctrl_c_at_any_moment_leaves_an_environment_that_can_start_again(way):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_where_threads_cannot_be_started_a_second_try_does_not_wait_for_the_first(monkeypatch):
+    env = make_vec("pong", 2, batch_size=1, **SMALL)
+    start = threading.Thread.start
+
+    def refuse(thread):
+        monkeypatch.setattr(threading.Thread, "start", start)
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        env.async_reset(seed=0)
+    env.async_reset(seed=0)
+    assert env.recv()[0].shape[0] == 1
+    env.close()
+
+
 def test_a_forked_process_is_told_to_make_its_own_environment(monkeypatch):
     env = make_vec("pong", 2, batch_size=1, **SMALL)
     env.async_reset(seed=0)

@@ -10,6 +10,7 @@ import pytest
 
 import parcade
 from parcade.errors import UsageError
+from parcade.integrations.gym import make_registered_vec
 
 SMALL = {"image_height": 12, "image_width": 10}
 
@@ -18,6 +19,23 @@ def played(env, steps=5):
     for _ in range(steps):
         observations = env.step(np.zeros(env.num_envs, np.int64))[0]
     return observations
+
+
+def test_a_tiny_tasks_state_outside_its_board_is_refused_and_changes_nothing():
+    env = parcade.make_vec("tiny_catch", 2)
+    env.reset(seed=0)
+    before = env.get_state()
+    with pytest.raises(UsageError, match="outside the board"):
+        env.set_state({**before, "ball": np.array([99, 0])})
+    assert all(np.array_equal(array, before[name]) for name, array in env.get_state().items())
+
+
+@pytest.mark.parametrize("mode", ["NextStep", "Disabled"])
+def test_what_is_no_state_is_refused_in_every_autoreset_mode(mode):
+    env = make_registered_vec("tiny_catch", 2, autoreset_mode=mode)
+    env.reset(seed=0)
+    with pytest.raises(UsageError, match="saved state is a NoneType; expected the dict of get_state"):
+        env.set_state(None)
 
 
 @pytest.mark.parametrize("game", ["pong", ["pong", "breakout"]])

@@ -20,6 +20,17 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "sb3_ppo.py"
 SMALL = {"image_height": 42, "image_width": 42, "frame_limit": 60, "noop_max": 0}
 
 
+@pytest.mark.parametrize(
+    ("game", "settings"),
+    [("CartPole-v1", {}), ("pong", {"backend": "ale", "action_subset": (2, 3)}), ("tiny_catch", {})],
+)
+def test_every_seed_that_sb3_draws_is_accepted(game, settings):
+    env = make_vec(game, 2, **settings)
+    env.seed(2**32 - 2)
+    env.reset()
+    env.close()
+
+
 def test_a_vec_env_plays_what_make_vec_plays_with_sb3s_infos():
     env, expected = make_vec("breakout", 3, **SMALL), parcade.make_vec("breakout", 3, **SMALL)
     assert isinstance(env, VecEnv) and env.num_envs == 3

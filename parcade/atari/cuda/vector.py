@@ -258,6 +258,8 @@ class DeviceConsoles:
             "captured": ((n, self._captures, words), np.uint64),
             "elapsed": ((n,), np.int32),
         }
+        if not isinstance(state, dict):
+            raise ValueError(f"saved consoles are a {type(state).__name__}; expected the dict of get_state")
         taken = {}
         state = with_all_words(state, "console.state")
         for name, (shape, dtype) in expected.items():

@@ -77,4 +77,5 @@ def _read_notes(path: Path | None, size: int) -> np.ndarray | None:
 
 def _write_notes(path: Path | None, notes: np.ndarray) -> None:
     if path is not None:
-        write_whole(path, zlib.compress(notes.tobytes()))
+        with contextlib.suppress(OSError):  # a full disk: the next process traces again
+            write_whole(path, zlib.compress(notes.tobytes()))

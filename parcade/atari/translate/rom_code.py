@@ -135,5 +135,6 @@ def _kept(name: str, make: Callable[[], bytes]) -> bytes:
                 return code
         code = make()
         if path is not None:
-            write_whole(path, hashlib.sha256(code).digest() + code)
+            with contextlib.suppress(OSError):  # a full disk: the next process translates again
+                write_whole(path, hashlib.sha256(code).digest() + code)
         return code
