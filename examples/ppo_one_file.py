@@ -140,8 +140,9 @@ def train(seed: int, total_frames: int, frame_limit: int = 108_000) -> Policy:
                 rewards[t, i] += GAMMA * policy(scaled(torch.stack(final_observations)))[1]
         advantages = generalized_advantages(rewards, discounts, values, bootstrap_value, LAMBDA)
         returns = advantages + values
-        mean = advantages.sum().double() / (T * B)
-        deviation = (advantages.square().sum().double() / (T * B) - mean.square()).clamp(min=0).sqrt()
+        wide = advantages.double()
+        mean = wide.sum() / (T * B)
+        deviation = (wide.square().sum() / (T * B) - mean.square()).clamp(min=0).sqrt()
         advantages = (advantages - mean.float()) / (deviation.float() + 1e-8)
 
         # Learn: epochs over the rollout in random minibatches.

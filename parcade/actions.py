@@ -27,7 +27,7 @@ class DiscreteActions:
     """Uniform numbers per decision: one samples; with epsilon, one decides and one explores."""
 
     def __init__(self, count: int) -> None:
-        self.count = self.num_scores = count
+        self.count = count
 
     def log_prob(self, scores: Tensor, actions: Tensor) -> Tensor:
         return log_prob_of(scores, actions)
@@ -66,7 +66,6 @@ class BoxActions:
     def __init__(self, space: Box) -> None:
         self.space = space
         self.count = math.prod(space.shape)
-        self.num_scores = 2 * self.count
         self.shape = (self.count,)
         self.noise_columns = self.count
 

@@ -63,7 +63,7 @@ class FitConfig:
     seed: int = 0
     """Seed of the order of the samples."""
     max_grad_norm: float | None = None
-    """Gradients are clipped to this norm."""
+    """Gradients are clipped to this norm; None disables clipping."""
     data_on: Place = "device"
     """Where a TensorDataset is kept when training on a GPU: device copies it to every rank's GPU once, before
     the first epoch; host copies it batch by batch in every epoch. Other datasets are always copied batch by
@@ -367,6 +367,16 @@ def _check(module: nn.Module, dataset: Dataset, config: FitConfig, exchange: Exc
         )
     if config.data_on not in get_args(Place):
         raise UsageError(f"data_on={config.data_on!r}; expected one of {', '.join(get_args(Place))}")
+    for name in ("epochs", "batch_size", "evaluate_every", "seed"):
+        if not isinstance(getattr(config, name), int):
+            raise UsageError(f"{name}={getattr(config, name)!r}: expected an integer")
+    if config.max_grad_norm is not None and not config.max_grad_norm > 0:
+        raise UsageError(f"max_grad_norm={config.max_grad_norm}: expected a number above 0, or None")
+    if not hasattr(dataset, "__len__"):
+        raise UsageError(
+            f"a {type(dataset).__name__} has no length; every rank takes its share of a dataset's rows by "
+            "number, so it needs __len__ and __getitem__"
+        )
     if config.epochs < 1 or config.batch_size < 1 or config.evaluate_every < 0:
         raise UsageError(
             f"epochs={config.epochs}, batch_size={config.batch_size}, "

@@ -196,22 +196,23 @@ def parse_training(arguments: list[str]) -> TrainConfig:
 
     arguments = [_with_hyphens(word) for word in arguments]
     arguments = [re.sub("^--from(?==|$)", "--from-agent", word) for word in arguments]
+    if env := _value_of("env", arguments, ""):
+        if not arguments[0].startswith("-"):
+            raise UsageError(f"got the game {arguments[0]} and --env {env}; leave one of them out")
     preset = _value_of("preset", arguments, "")
     if preset:
         _check_algorithm_of(preset, _value_of("algorithm", arguments, ""))
         # The user's arguments follow the preset's flags and so override them.
         arguments = preset_flags(preset) + arguments
-    env = _value_of("env", arguments, "")
     if env:
-        if not arguments[0].startswith("-"):
-            raise UsageError(f"got the game {arguments[0]} and --env {env}; leave one of them out")
         arguments = [env, *arguments]
     trained = _trained_config(_value_of("from-agent", arguments, ""), env)
     algorithm = trained.run.algorithm if trained else RunConfig().algorithm
     row = algorithm_row(_value_of("algorithm", arguments, algorithm))
     of_id = settings_of_id(next((word for word in arguments if word.startswith("ALE/")), ""))
     preset_name = _value_of("env-preset", arguments, "")
-    env_default = env_preset(preset_name or PresetFlags().env_preset, **of_id)
+    # A preset that the user names replaces the rules of an id, as single settings do.
+    env_default = env_preset(preset_name) if preset_name else env_preset(PresetFlags().env_preset, **of_id)
     hyper_default = row.config()
     if trained:
         env_default = env_default if preset_name else replace(trained.env, **of_id)

@@ -13,6 +13,7 @@ from parcade.agent import Agent, load
 from parcade.config import TrainConfig
 from parcade.errors import UsageError
 from parcade.flags import parse_training
+from parcade.locks import training_in
 from parcade.report.callbacks import Callback, Callbacks, Report
 from parcade.run_directory import remove_unused
 from parcade.timing import Moment
@@ -56,6 +57,8 @@ def learn(
         raise UsageError(f"game is a {type(game).__name__}; expected a name, e.g. 'pong', or a TrainConfig")
     if isinstance(callbacks, Callback) or callable(callbacks):
         callbacks = (callbacks,)
+    if not isinstance(callbacks, Iterable):
+        raise UsageError(f"callbacks={callbacks!r}: expected a function, a Callback, or several")
     if "help" in settings:
         raise UsageError("help is for the command line; see parcade train --help")
     if isinstance(game, TrainConfig) and settings:
@@ -70,7 +73,8 @@ def learn(
     check_one_process(config)
     run = start_run(config)
     try:
-        result = run_training(config, run, callbacks=called, since=since)
+        with training_in(run):
+            result = run_training(config, run, callbacks=called, since=since)
     except (UsageError, KeyboardInterrupt):
         remove_unused(run)  # a run that fails at its start must not block the next attempt
         raise

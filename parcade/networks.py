@@ -75,6 +75,11 @@ class NetworkConfig:
                     f"{name}={value:g} is a setting of value_head {head}; got value_head {self.value_head}; "
                     f"use --value-head {head}, or leave {name} at {default:g}"
                 )
+        if self.input_clip != NetworkConfig.input_clip and not self.normalize_input:
+            raise UsageError(
+                f"input_clip={self.input_clip:g} clips normalised inputs; got --no-normalize-input; "
+                "leave one of them out"
+            )
         if self.v_min >= self.v_max:
             raise UsageError(
                 f"v_min={self.v_min:g} is not below v_max={self.v_max:g}; "

@@ -51,8 +51,10 @@ class RunningStatistics(nn.Module):
         x = x.flatten(end_dim=x.ndim - self.mean.ndim - 1)
         total = torch.zeros_like(self.mean)
         squares = torch.zeros_like(self.mean)
-        for part in x.split(1024):  # avoids a float copy of the entire batch
-            part = part.float()
+        # Squares of bytes are exact in float32. Those of large numbers would leave no digits of a variance.
+        wide = torch.float32 if x.dtype == torch.uint8 else torch.float64
+        for part in x.split(1024):  # avoids a copy of the entire batch
+            part = part.to(wide)
             total += part.sum(0)
             squares += part.square().sum(0)
         count = torch.full((1,), float(x.shape[0]), dtype=torch.float64, device=x.device)

@@ -57,6 +57,25 @@ def run(command, **environment):
     return process.returncode, out, err
 
 
+def test_a_frozen_layer_stays_as_it_is():
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    module[0].requires_grad_(False)
+    before = [p.detach().clone() for p in module.parameters()]
+    data = TensorDataset(torch.randn(64, 4), torch.randint(0, 2, (64,)))
+    fit(
+        module,
+        data,
+        F.cross_entropy,
+        FitConfig(epochs=2, batch_size=16),
+        exchange=connect("local"),
+        optimizer=lambda p: torch.optim.AdamW(p, 0.1, weight_decay=0.1),
+        say=lambda line: None,
+    )
+    changed = [not torch.equal(a, b) for a, b in zip(before, module.parameters(), strict=True)]
+    assert changed == [False, False, True, True]
+
+
 def launcher(name, ranks):
     """The command prefix that starts this many ranks of a Python program."""
     if name == "mpi":
@@ -175,6 +194,13 @@ def with_a_buffer_elsewhere():
             "batch_size=97 is more than the 96 samples of the dataset",
         ),
         (nn.Linear(3, 2), FitConfig(epochs=0), "epochs=0"),
+        (nn.Linear(3, 2), FitConfig(batch_size=16.0), "batch_size=16.0: expected an integer"),
+        (nn.Linear(3, 2), FitConfig(max_grad_norm=-1.0), "max_grad_norm=-1.0: expected a number above 0"),
+        (
+            nn.Linear(3, 2).requires_grad_(False),
+            FitConfig(batch_size=16),
+            "no parameter of Linear has requires_grad",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused(module, config, said):

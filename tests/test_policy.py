@@ -6,13 +6,15 @@ import torch
 from gymnasium.spaces import Box
 
 import parcade.policy
-from parcade.algorithms.base import prepared_once
+from parcade.algorithms.base import normalized, prepared_once
 from parcade.errors import UsageError
+from parcade.exchange.base import LocalExchange
 from parcade.integrations.onnx import Step
 from parcade.networks import NETWORKS, build_torso
 from parcade.parameters import FlatParameters, copy_module_state
 from parcade.policy import NetworkConfig, Policy, RunningStatistics
 from parcade.precision import Precision
+from parcade.timing import Timer
 
 pytestmark = pytest.mark.quick
 
@@ -67,6 +69,19 @@ def test_running_statistics_merged_in_parts_equal_those_of_the_whole():
     torch.testing.assert_close(statistics.mean.float(), x.mean(0))
     deviation = (statistics.sum_of_squares / statistics.count).sqrt()
     torch.testing.assert_close(deviation.float(), x.std(0, correction=0))
+
+
+@pytest.mark.parametrize("mean", [1e4, 1e6])
+def test_inputs_with_a_large_mean_keep_their_deviation(mean):
+    statistics = RunningStatistics((1,), initial_scale=1.0, floor=1e-2)
+    x = torch.from_numpy(np.random.default_rng(0).normal(mean, 1.0, (5000, 1)).astype(np.float32))
+    statistics.merge(statistics.moments_of(x))
+    assert float(1 / statistics.scale) == pytest.approx(float(x.double().std()), rel=1e-3)
+
+
+def test_equal_advantages_are_normalised_to_zero():
+    x = torch.full((128, 32), 0.1)
+    assert float(normalized(x, LocalExchange(Timer())).abs().max()) < 1e-3
 
 
 def test_moments_of_two_ranks_add_up_to_those_of_both():

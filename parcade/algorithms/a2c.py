@@ -56,6 +56,7 @@ class A2C(Algorithm):
 
     source_kind: ClassVar[str] = "rollout"
     head: ClassVar[str] = "actor_critic"
+    needs_critic: ClassVar[bool] = True
     continuous: ClassVar[bool] = True
 
     def optimizer(self) -> OptimizerFactory:

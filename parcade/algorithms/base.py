@@ -63,6 +63,9 @@ class Algorithm:
     distributional: ClassVar[bool] = False
     """Whether it also learns distributions of returns (the other value heads than ``mean``)."""
 
+    needs_critic: ClassVar[bool] = False
+    """Whether it learns from the policy's own estimates V, besides actions."""
+
     def __init__(self, context: AlgorithmContext, config: AlgorithmConfig) -> None:
         self.policy = context.policy
         self.precision = context.precision
@@ -105,6 +108,8 @@ class Algorithm:
             values = policy(batch.truncated_observations[None], batch.truncated_states).values[0]
         rewards = batch.rewards.clone()
         t, b = batch.truncated_at.unbind(1)
+        if getattr(self.config, "reset_at_points", False):
+            values = values * (rewards[t, b] == 0)  # the point ends the return
         rewards[t, b] += self.config.gamma * values
         return rewards, v_T
 
@@ -178,7 +183,8 @@ def normalized(x: Tensor, exchange: Exchange, mask: Tensor | None = None) -> Ten
     real = x if mask is None else x[mask]
     # Assembled on the device, without a read-back.
     count = torch.full((), real.numel(), dtype=torch.float64, device=x.device)
-    moments = torch.stack([count, real.sum().double(), real.square().sum().double()])
+    real = real.double()
+    moments = torch.stack([count, real.sum(), real.square().sum()])
     count, total, squares = exchange.sum(moments)
     mean = total / count
     deviation = (squares / count - mean.square()).clamp(min=0).sqrt()

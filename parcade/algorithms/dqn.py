@@ -30,6 +30,7 @@ from parcade.algorithms.base import (
     TargetNetwork,
     update_statistics,
 )
+from parcade.errors import UsageError
 from parcade.exchange.base import Exchange, OptimizerFactory, set_learning_rate
 from parcade.experience.replay import TransitionBatch
 from parcade.policy import NetworkConfig
@@ -83,6 +84,15 @@ class DQNConfig(AlgorithmConfig):
     """Optimiser; the paper uses RMSProp."""
     max_grad_norm: Positive | None = 10.0
     """Clip the norm of gradients to this."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        beta, default = self.importance_exponent, DQNConfig.importance_exponent
+        if beta != default and self.priority_exponent == 0:
+            raise UsageError(
+                f"importance_exponent={beta:g} weighs prioritised samples; got priority_exponent 0; "
+                f"use e.g. --priority-exponent 0.5, or leave it at {default:g}"
+            )
 
 
 class DQN(Algorithm):

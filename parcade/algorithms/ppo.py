@@ -90,6 +90,7 @@ class PPO(Algorithm):
 
     source_kind: ClassVar[str] = "rollout"
     head: ClassVar[str] = "actor_critic"
+    needs_critic: ClassVar[bool] = True
     continuous: ClassVar[bool] = True
 
     def optimizer(self) -> OptimizerFactory:
@@ -129,9 +130,9 @@ class PPO(Algorithm):
         kl = float(exchange.sum(kl.double().reshape(1))) / exchange.world_size
         rate = learning_rate(exchange.optimizer)
         if kl > 2 * self.config.target_kl:
-            rate = max(rate / 1.5, SLOWEST)
+            rate = max(rate / 1.5, min(rate, SLOWEST))
         elif kl < self.config.target_kl / 2:
-            rate = min(rate * 1.5, FASTEST)
+            rate = min(rate * 1.5, max(rate, FASTEST))
         set_learning_rate(exchange.optimizer, rate)
 
     def _targets(self, batch: Batch) -> tuple[Tensor, Tensor]:

@@ -12,11 +12,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from parcade import optimizers
 from parcade.algorithms.base import Algorithm, AlgorithmConfig, normalized, update_statistics
+from parcade.errors import UsageError
 from parcade.exchange.base import Exchange, OptimizerFactory
 from parcade.experience.batch import Batch
 from parcade.policy import NetworkConfig
@@ -68,6 +70,8 @@ class Reinforce(Algorithm):
 
     def update(self, batch: Batch, exchange: Exchange, progress: float) -> dict[str, Tensor]:
         advantages = self._advantages(batch, exchange)
+        if exchange.updates == 0:
+            self._check_signal(batch, advantages, exchange)
         loss_total, entropy_total = torch.zeros((), device=self.device), torch.zeros((), device=self.device)
         for chunk in self._chunks(batch, advantages):
             figures = exchange.accumulate(self._loss, exchange.world_size, *chunk)
@@ -103,6 +107,17 @@ class Reinforce(Algorithm):
         mean = (returns * batch.mask).sum(0) / steps
         deviation = (((returns - mean) * batch.mask).square().sum(0) / steps).sqrt()
         return (returns - mean) / deviation.clamp(min=1e-6)
+
+    def _check_signal(self, batch: Batch, advantages: Tensor, exchange: Exchange) -> None:
+        """Refuse settings under which equal rewards of all steps cancel. Collective. Errors: UsageError."""
+        scored = bool((batch.rewards * batch.mask != 0).any())
+        differs = bool((advantages * batch.mask != 0).any())
+        any_scored, any_differs = exchange.maximum(np.array([float(scored), float(differs)]))
+        if any_scored and not any_differs:
+            raise UsageError(
+                "all standardised returns are equal, so nothing can be learned: the game rewards every step, "
+                "and returns end at each reward; use --no-reset-at-points --standardize-over batch"
+            )
 
     def _chunks(self, batch: Batch, advantages: Tensor):
         """Yield observations, actions and advantages of real steps, in chunks ``[1, n, ...]`` on device."""

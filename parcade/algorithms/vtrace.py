@@ -66,6 +66,7 @@ class VTraceLearner(Algorithm):
     """One V-trace actor-critic update per batch of unrolls, from any source."""
 
     head: ClassVar[str] = "actor_critic"
+    needs_critic: ClassVar[bool] = True
     continuous: ClassVar[bool] = True
 
     def optimizer(self) -> OptimizerFactory:

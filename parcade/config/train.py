@@ -25,6 +25,9 @@ from parcade.networks import build_torso, check_network
 from parcade.precision import resolve
 from parcade.ranges import check_ranges
 
+NOT_GIVEN = EnvSettings()
+"""Told from equal settings by identity."""
+
 
 @dataclass(frozen=True)
 class TrainConfig:
@@ -36,13 +39,14 @@ class TrainConfig:
 
     game: str
     run: RunConfig = field(default_factory=RunConfig)
-    env: EnvSettings = field(default_factory=EnvSettings)
+    env: EnvSettings = NOT_GIVEN
+    """By default the rules of the game's id, e.g. ALE/Pong-v5. Given settings are taken as they are."""
     hyper: AlgorithmConfig = field(default_factory=PPOConfig)
     topology: TopologyConfig = field(default_factory=TopologyConfig)
 
     def __post_init__(self) -> None:
         check_ranges(self)
-        if self.env == EnvSettings():
+        if self.env is NOT_GIVEN:
             object.__setattr__(self, "env", dataclasses.replace(self.env, **settings_of_id(self.game)))
         object.__setattr__(self, "game", canonical_game(self.game))
         chosen: dict[str, Any] = {"precision": resolve(self.run.precision, self.run.device)}
@@ -117,6 +121,11 @@ def _check_algorithm(config: TrainConfig) -> None:
     if run.compile and (config.is_topology or row.make.source_kind == "population"):
         raise UsageError(
             f"algorithm {run.algorithm} on engine {run.engine} does not support --compile; leave it out"
+        )
+    if config.hyper.network.network == "karpathy_mlp" and row.make.needs_critic:
+        raise UsageError(
+            f"network karpathy_mlp has no critic, which algorithm {run.algorithm} learns from; "
+            "use --network mlp, or algorithm reinforce"
         )
     if config.hyper.network.value_head != "mean" and not row.make.distributional:
         able = ", ".join(name for name, row in ALGORITHMS.items() if row.make.distributional)

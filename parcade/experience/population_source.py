@@ -46,7 +46,8 @@ class Evaluator:
         self.flat.data.detach().copy_(center + sign * self.sigma * noise_of(seed, len(center)))
         lane, scores = self.lanes[member % len(self.lanes)], []
         while len(scores) < self.games_per_member:
-            acted = self.policy.act(lane.observations, None, lane.policy_state, lane.starts)
+            with lane.precision.autocast():
+                acted = self.policy.act(lane.observations, None, lane.policy_state, lane.starts)
             lane.step(acted)
             for row in lane.log.take_new():
                 scores.append(row[SCORE])

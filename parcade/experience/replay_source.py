@@ -7,6 +7,7 @@ import copy
 import numpy as np
 from torch import Tensor
 
+from parcade.errors import UsageError
 from parcade.experience.device_replay import DeviceReplay
 from parcade.experience.replay import FILL_STEPS, Replay, TransitionBatch
 from parcade.experience.rollout import play_rollout
@@ -63,8 +64,16 @@ class ReplaySource(Source):
 
     def next_batch(self) -> TransitionBatch:
         self._play(self.unroll_length)
+        played = 0
         while len(self.replay) < self.learning_starts:
             self._play(FILL_STEPS)
+            played += FILL_STEPS
+            if played > 2 * self.replay.length:  # new entries have replaced old ones: it grows no more
+                raise UsageError(
+                    f"the replay holds {len(self.replay):,} complete transitions and will not hold "
+                    f"learning_starts={self.learning_starts:,}; use a larger --replay-capacity, "
+                    "or a smaller --learning-starts or --n-step"
+                )
         self._samples += 1
         draws = uniforms(self._sample_key, np.array([self._samples]), self.batch_size)[0]
         self._batch = self.replay.sample(draws)

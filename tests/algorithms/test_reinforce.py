@@ -6,6 +6,7 @@ import torch
 
 from parcade.algorithms.base import AlgorithmContext
 from parcade.algorithms.reinforce import Reinforce, ReinforceConfig
+from parcade.errors import UsageError
 from parcade.exchange.base import LocalExchange
 from parcade.experience.batch import empty_batch
 from parcade.policy import NetworkConfig, Policy
@@ -24,6 +25,22 @@ def make(**config):
     algorithm = Reinforce(AlgorithmContext(policy, Precision(), "cpu", torch.Generator()), config)
     exchange = LocalExchange(Timer())
     return algorithm, exchange
+
+
+def test_a_reward_at_every_step_cancels_and_is_refused_with_what_helps():
+    batch = games_batch()
+    batch.rewards[:] = 1.0
+    algorithm, exchange = make()
+    exchange.attach(algorithm.policy, algorithm.optimizer(), None)
+    with pytest.raises(UsageError, match="use --no-reset-at-points --standardize-over batch"):
+        algorithm.update(batch, exchange, 0.0)
+    helped, exchange = make(reset_at_points=False, standardize_over="batch")
+    exchange.attach(helped.policy, helped.optimizer(), None)
+    assert float(helped.update(batch, exchange, 0.0)["loss/policy"]) != 0.0
+    batch.rewards[:] = 0.0  # an honest batch without any point
+    exchange.attach(algorithm.policy, algorithm.optimizer(), None)
+    exchange.updates = 0
+    algorithm.update(batch, exchange, 0.0)
 
 
 def games_batch():

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,53 @@ from parcade.errors import UsageError
 from parcade.flags import parse_training
 
 pytestmark = pytest.mark.quick
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ([], (0.25, 0)),
+        (["--sticky-actions", "0"], (0.0, 0)),
+        (["--sticky-actions", "0", "--noop-max", "30"], (0.0, 30)),
+        (["--env-preset", "dqn_2015"], (0.0, 30)),
+        (["--image-height", "42"], (0.25, 0)),
+    ],
+)
+def test_flags_replace_the_rules_of_an_id(flags, expected):
+    env = parse_training(["ALE/Pong-v5", *flags]).env
+    assert (env.sticky_actions, env.noop_max) == expected
+
+
+def test_a_config_takes_the_rules_of_an_id_or_the_settings_that_are_given():
+    assert TrainConfig("ALE/Pong-v5").env.sticky_actions == 0.25
+    assert TrainConfig("ALE/Pong-v5", env=EnvSettings()).env == EnvSettings()
+    assert TrainConfig("ALE/Pong-v5", env=EnvSettings(image_height=42)).env.sticky_actions == 0.0
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (
+            ["--algorithm", "ppo", "--network", "karpathy_mlp"],
+            "network karpathy_mlp has no critic, which algor",
+        ),
+        (
+            ["--algorithm", "dqn", "--importance-exponent", "1"],
+            "importance_exponent=1 weighs prioritised samp",
+        ),
+        (
+            ["--no-normalize-input", "--input-clip", "3"],
+            "input_clip=3 clips normalised inputs; got --no-norm",
+        ),
+        (
+            ["--env", "my.module:My-v0", "--preset", "pong_fast"],
+            "got the game pong and --env my.module:My-v0",
+        ),
+    ],
+)
+def test_settings_without_an_effect_are_refused(flags, message):
+    with pytest.raises(UsageError, match=re.escape(message)):
+        parse_training(["pong", *flags])
 
 
 @pytest.mark.parametrize(
