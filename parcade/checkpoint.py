@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 
 from parcade import run_directory
 from parcade.algorithms.base import Algorithm
-from parcade.config import TrainConfig
+from parcade.config import TrainConfig, check_structure, structure
 from parcade.errors import UsageError
 from parcade.exchange.base import (
     Exchange,
@@ -61,8 +61,11 @@ class Checkpointer:
         """Return the conditions that must be equal for an exact resume."""
         return {**machine(), "threads": torch.get_num_threads(), "world_size": self.exchange.world_size}
 
-    def save(self) -> None:
-        """Write a checkpoint. Collective. If writing fails (full disk), warn and keep the previous one."""
+    def save(self) -> str:
+        """Write a checkpoint. Collective.
+
+        Return why it could not be written (a full disk), on all ranks, or "". The previous one is then kept.
+        """
         final = run_directory.checkpoint_directory(self.run, self.progress.frames)
         making = final.with_name(final.name + ".making")
         digest = np.zeros(32, np.uint8)
@@ -79,17 +82,17 @@ class Checkpointer:
                 state = {
                     "progress": self.progress.get_state(),
                     "conditions": self.conditions(),
+                    "structure": structure(self.config),
                     "exact": self.source.can_resume_exactly,
                 }
                 keep = self.config.run.keep_checkpoints
                 run_directory.finish_checkpoint(making, final, state, [d.tobytes() for d in digests], keep)
             except OSError as error:
                 failed = str(error)
-        if failed or any_failed:
-            self.say(
-                f"warning: no checkpoint could be written ({failed or 'on another rank'}); training continues"
-            )
-            shutil.rmtree(making, ignore_errors=True)
+        if not self.exchange.maximum(np.array([float(bool(failed))]))[0]:
+            return ""
+        shutil.rmtree(making, ignore_errors=True)
+        return failed or "on another rank"
 
     def _rank_tensors(self) -> dict[str, Any]:
         tensors: dict[str, Any] = behind("source.", self.source.get_state())
@@ -112,6 +115,7 @@ class Checkpointer:
         for line in refused:
             self.say(f"warning: {line}")
         run_directory.check_resumable(directory, state)
+        check_structure(directory, state, self.config)
         self._compare(state["conditions"])
         tensors = run_directory.read_rank_file(directory, self.exchange.rank)
         shared = tensors if self.exchange.rank == 0 else run_directory.read_rank_file(directory, 0)

@@ -1,4 +1,4 @@
-"""A lock file, so that only one process works on a directory."""
+"""Lock files, so that only one process works on a directory."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from parcade.errors import UsageError
+
+LOCK_FILE = "lock"
+"""The lock of a run's directory. The process that starts a training holds it, for its ranks too."""
 
 
 @contextlib.contextmanager
@@ -21,6 +24,23 @@ def locked(path: Path, refusal: str) -> Iterator[None]:
     with open(path, "w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             raise UsageError(refusal) from None
+        except OSError:
+            pass  # this file system has no locks
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                fcntl.flock(file, fcntl.LOCK_UN)  # closing it would leave the lock to a forked process
+
+
+@contextlib.contextmanager
+def training_in(run: Path) -> Iterator[None]:
+    """Hold the lock of a run's directory.
+
+    Errors: UsageError if another process of this host trains in it, or of any host that shares locks.
+    """
+    refusal = f"{run} is in use by another training; let it save and stop with: touch {run}/stop"
+    with locked(run / LOCK_FILE, refusal):
         yield

@@ -7,21 +7,29 @@ hash, and an actor one copy.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from parcade.errors import UsageError
+
 
 class FlatParameters:
-    """Turns every parameter of a module, and its gradient, into a view of two flat buffers.
+    """Turns every parameter that a module trains, and its gradient, into a view of two flat buffers.
 
     Attributes: ``data`` ``[P]``, a leaf Parameter for an optimiser; ``grad`` ``[P]``, its gradient.
     A second instance on the same module moves the parameters again and makes the first instance stale.
+    Errors: UsageError if the module trains none.
     """
 
     def __init__(self, module: nn.Module) -> None:
-        parameters = list(module.parameters())
+        parameters = [p for p in module.parameters() if p.requires_grad]
+        if not parameters:
+            raise UsageError(
+                f"no parameter of {type(module).__name__} has requires_grad; nothing is to be trained"
+            )
         flat = torch.cat([p.detach().reshape(-1) for p in parameters])
         self.data = nn.Parameter(flat)
         self.grad = torch.zeros_like(flat)
@@ -36,6 +44,15 @@ class FlatParameters:
     def digest(self) -> int:
         """Return the first 8 bytes of the SHA-256 of all parameters, to compare ranks bit for bit."""
         return int.from_bytes(hashlib.sha256(self.data.detach().cpu().numpy().tobytes()).digest()[:8], "big")
+
+
+def check_finite(tensors: Iterable[Tensor], updates: int) -> None:
+    """Check that weights are numbers. Errors: UsageError."""
+    if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors):
+        raise UsageError(
+            f"after update {updates:,} the network's weights are infinite or not numbers, so the run ends; "
+            "its checkpoints are from before; use a smaller --learning-rate, or look for such rewards"
+        )
 
 
 def copy_module_state(source: nn.Module, target: nn.Module) -> None:

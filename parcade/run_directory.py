@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 from parcade.errors import UsageError
+from parcade.locks import LOCK_FILE
 from parcade.outputs import why_not_writable
 
 CHECKPOINT_SCHEMA_VERSION = 3
@@ -51,14 +52,18 @@ def flush_to_disk(path: Path) -> None:
 
 
 def write_json(path: Path, data: dict[str, Any]) -> None:
-    """Write a JSON file atomically."""
-    temporary = path.with_name(path.name + ".tmp")
-    with open(temporary, "w") as file:
-        json.dump(data, file, indent=2)
-        file.write("\n")
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+    """Write a JSON file atomically. Errors: OSError, which leaves no file behind."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(temporary, "w") as file:
+            json.dump(data, file, indent=2)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
     flush_to_disk(path.parent)
 
 
@@ -116,7 +121,7 @@ def remove_unused(run: Path) -> None:
         (run / "metrics.jsonl").exists() and (run / "metrics.jsonl").stat().st_size
     ):
         return
-    for name in ("config.json", "wandb.json", START_STATES):
+    for name in ("config.json", "wandb.json", START_STATES, LOCK_FILE):
         (run / name).unlink(missing_ok=True)
     for name in ("processes", "wandb"):
         shutil.rmtree(run / name, ignore_errors=True)
@@ -176,7 +181,10 @@ def write_rank_file(directory: Path, rank: int, tensors: dict[str, Any]) -> byte
 def finish_checkpoint(
     making: Path, final: Path, state: dict[str, Any], rank_digests: list[bytes], keep: int
 ) -> None:
-    """Seal a checkpoint whose rank files are written, rename it, and keep the newest ``keep`` checkpoints."""
+    """Seal a checkpoint whose rank files are written, rename it, and keep it and the ``keep`` - 1 before it.
+
+    Those after it are damaged, for the run went on from an earlier one: they stay, and do not count.
+    """
     data = {
         "schema_version": CHECKPOINT_SCHEMA_VERSION,
         "world_size": len(rank_digests),
@@ -188,7 +196,8 @@ def finish_checkpoint(
         shutil.rmtree(final)
     os.replace(making, final)
     flush_to_disk(final.parent)  # before older checkpoints are deleted
-    for old in complete_checkpoints(final.parent.parent)[keep:]:
+    upto = [path for path in complete_checkpoints(final.parent.parent) if path.name <= final.name]
+    for old in upto[keep:]:
         shutil.rmtree(old, ignore_errors=True)
 
 

@@ -9,6 +9,7 @@ import sys
 import time
 
 import pytest
+import safetensors.torch
 import torch
 from safetensors import SafetensorError
 
@@ -18,9 +19,13 @@ from parcade.cluster.processes import clear_records, own_record, still_running, 
 from parcade.config import RunConfig, TrainConfig, from_json, to_json
 from parcade.devices import STAND_IN
 from parcade.envs.settings import EnvSettings
+from parcade.errors import UsageError
 from parcade.image_networks import SpectralConv2d
+from parcade.locks import training_in
 from parcade.networks import NETWORKS
 from parcade.policy import NetworkConfig
+from parcade.report.reporter import Reporter
+from parcade.rl.losses import squared_error_loss
 from parcade.run_directory import newest_checkpoint, read_rank_file
 from parcade.train import run_training, start_run
 
@@ -272,19 +277,115 @@ def test_a_run_at_work_without_a_checkpoint_is_not_called_unusable(tmp_path, cap
     assert f"{run} is still running (rank 0" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), SafetensorError("No space left")])
-def test_a_full_disk_is_reported_and_the_training_goes_on(tmp_path, capsys, monkeypatch, error):
-    """safetensors' own error is neither an OSError nor a RuntimeError."""
+def test_two_resumes_at_once_do_not_train_in_one_directory(tmp_path, capsys):
+    """Before the first heartbeat there is no record of the other one, only its lock."""
+    run = start_run(config_for("ppo", tmp_path / "run", FRAMES))
+    with training_in(run):
+        assert main(["train", "--resume", str(run)]) == 2
+        assert "in use by another training; let it save and stop" in capsys.readouterr().err
+    assert main(["train", "--resume", str(run)]) == 2
+    assert "has no usable checkpoint" in capsys.readouterr().err
 
-    def fail(*of):
+
+@pytest.mark.parametrize(
+    ("algorithm", "section", "name", "value"),
+    [
+        ("ppo", "hyper", "num_envs", 8),
+        ("ppo", "run", "overlap", True),
+        ("impala", "topology", "num_actors", 4),
+        ("impala", "hyper", "unroll_length", 7),
+    ],
+)
+def test_a_changed_config_is_named(tmp_path, capsys, algorithm, section, name, value):
+    run, flags = tmp_path / "run", ["--num-envs", "4", "--unroll-length", "4", "--threads-per-rank", "1"]
+    flags += ["--num-actors", "2", "--engine", "serial"] if algorithm == "impala" else []
+    command = ["train", "tiny_catch", "--algorithm", algorithm, "--total-frames", "200", *flags]
+    assert main([*command, "--run-dir", str(run)]) == 0
+    config = json.loads((run / "config.json").read_text())
+    before, config[section][name] = config[section][name], value
+    (run / "config.json").write_text(json.dumps(config))
+    assert main(["train", "--resume", str(run), "--total-frames", "400"]) == 2
+    assert f"was saved with {name}={before}, config.json has {value}; they" in capsys.readouterr().err
+
+
+FULL = [OSError(28, "No space left on device"), SafetensorError("No space left")]
+"""safetensors' own error is neither an OSError nor a RuntimeError."""
+
+
+@pytest.mark.parametrize("error", FULL)
+def test_a_disk_that_is_full_for_a_while_is_reported_and_the_training_goes_on(
+    tmp_path, capsys, monkeypatch, error
+):
+    save_file, calls = safetensors.torch.save_file, []
+
+    def fail_once(*arguments):
+        calls.append(arguments)
+        if len(calls) == 1:
+            raise error
+        save_file(*arguments)
+
+    monkeypatch.setattr("safetensors.torch.save_file", fail_once)
+    config = config_for("ppo", tmp_path / "run", FRAMES)
+    result = run_training(config, start_run(config))
+    assert result["finished_by"] == "total_frames" and result["frames"] >= FRAMES
+    assert "no checkpoint could be written (" in capsys.readouterr().out
+    assert newest_checkpoint(tmp_path / "run")[1]["progress"]["frames"] == result["frames"]
+
+
+@pytest.mark.parametrize("error", FULL)
+def test_a_run_whose_end_cannot_be_saved_says_so_and_is_not_finished(tmp_path, monkeypatch, error):
+    def fail(*arguments):
         raise error
 
     monkeypatch.setattr("safetensors.torch.save_file", fail)
     config = config_for("ppo", tmp_path / "run", FRAMES)
-    result = run_training(config, start_run(config))
-    assert result["finished_by"] == "total_frames" and result["frames"] >= FRAMES
-    assert "no checkpoint could be written" in capsys.readouterr().out
+    with pytest.raises(UsageError, match="the end of this run could not be saved .*No space left"):
+        run_training(config, start_run(config))
     assert not list((tmp_path / "run" / "checkpoints").iterdir())
+    assert not (tmp_path / "run" / "result.json").exists()
+
+
+@pytest.mark.parametrize("engine", ["local", "serial"])
+def test_weights_that_are_no_numbers_end_the_run_and_keep_its_checkpoints(tmp_path, monkeypatch, engine):
+    algorithm = {"local": "ppo", "serial": "impala"}[engine]
+    flags = ["--num-envs", "4", "--threads-per-rank", "1", "--checkpoint-seconds", "1e-9", "--seed", "1"]
+    run, losses = tmp_path / "run", []
+
+    def spoiled(*arguments):
+        losses.append(1)
+        return squared_error_loss(*arguments) * (float("nan") if len(losses) > 100 else 1.0)
+
+    home = {"local": "ppo", "serial": "vtrace"}[engine]
+    monkeypatch.setattr(f"parcade.algorithms.{home}.squared_error_loss", spoiled)
+    command = ["train", "tiny_catch", "--algorithm", algorithm, "--total-frames", "40000", *flags]
+    assert main([*command, "--run-dir", str(run)]) == 2
+    tensors = read_rank_file(newest_checkpoint(run)[0], 0)
+    policy = [value for name, value in tensors.items() if name.startswith("policy.")]
+    assert policy and all(torch.isfinite(value).all() for value in policy)
+    assert not (run / "result.json").exists()
+    reports = (run / "metrics.jsonl").read_text() if (run / "metrics.jsonl").exists() else ""
+    assert "NaN" not in reports
+
+
+def test_a_run_whose_process_lives_on_after_an_error_can_be_resumed(tmp_path, monkeypatch):
+    """As in a notebook, after a second Ctrl-C."""
+    run = tmp_path / "run"
+    config = config_for("ppo", run, FRAMES)
+    config = dataclasses.replace(config, run=dataclasses.replace(config.run, checkpoint_seconds=1e-9))
+    iterations, record = [], Reporter.record
+
+    def interrupted(self, *arguments):
+        record(self, *arguments)
+        iterations.append(1)
+        if len(iterations) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Reporter, "record", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run_training(config, start_run(config))
+    monkeypatch.undo()
+    assert still_running(run) is None
+    assert main(["train", "--resume", str(run)]) == 0
 
 
 def test_progress_on_another_host_is_a_run_at_work(tmp_path, monkeypatch):
@@ -298,7 +399,7 @@ def test_progress_on_another_host_is_a_run_at_work(tmp_path, monkeypatch):
     assert still_running(tmp_path, 4.0) is None, "it waits for a broken link"
     later.pop(0)
     assert still_running(tmp_path, 4.0) == later[0]
-    write_record(tmp_path, dataclasses.replace(later[0], ended=True))
+    write_record(tmp_path, dataclasses.replace(later[0], left=True))
     assert still_running(tmp_path, 4.0) is None
 
 
@@ -350,3 +451,4 @@ def test_a_run_killed_before_its_result_was_written_only_writes_it(tmp_path, cap
     again = json.loads((run / "result.json").read_text())
     for name in ("frames", "updates", "score_mean", "finished_by"):
         assert again[name] == result[name]
+    assert again["cpu_seconds"] >= 0.9 * result["cpu_seconds"] > 0

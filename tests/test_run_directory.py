@@ -60,6 +60,26 @@ def test_the_newest_checkpoint_is_found_and_the_oldest_deleted(run):
     assert rd.read_rank_file(directory, 0)["x"].tolist() == [300.0] * 3
 
 
+def test_damaged_newer_checkpoints_do_not_count_towards_those_that_are_kept(run):
+    """A resume fell back to 200, because 300 was damaged; the run has not come to 300 again."""
+    for frames in (250, 260):
+        checkpoint(run, frames, 1.0)
+    assert [int(p.name) for p in rd.complete_checkpoints(run)] == [300, 260, 250]
+
+
+def test_a_json_file_that_cannot_be_written_leaves_nothing_behind(tmp_path, monkeypatch):
+    rd.write_json(tmp_path / "a.json", {"a": 1})
+
+    def full(file):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        rd.write_json(tmp_path / "a.json", {"a": 2})
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+    assert rd.read_json(tmp_path / "a.json") == {"a": 1}
+
+
 def test_a_checkpoint_is_on_the_disk_before_its_predecessor_is_deleted(run, monkeypatch):
     events, fsync, replace, rmtree = [], os.fsync, os.replace, rd.shutil.rmtree
     name_of = lambda fd: Path(os.readlink(f"/proc/self/fd/{fd}")).name  # noqa: E731
@@ -73,7 +93,7 @@ def test_a_checkpoint_is_on_the_disk_before_its_predecessor_is_deleted(run, monk
     final = checkpoint(run, 400, 4.0)
     assert events == [
         "flush rank-0.safetensors",
-        "flush checkpoint.json.tmp",
+        f"flush checkpoint.json.{os.getpid()}.tmp",
         "move to checkpoint.json",
         f"flush {final.name}.making",
         f"move to {final.name}",

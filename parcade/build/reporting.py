@@ -82,6 +82,10 @@ def open_reporter(
                 writer = stack.enter_context(writers)
             except UsageError as error:
                 failure = error
+            except OSError as error:
+                failure = UsageError(
+                    f"the reports of {run} cannot be written ({error.strerror or error}); free some space"
+                )
         _fail_alike(failure, exchange)
         stop = stack.enter_context(StopRequest(run, STOPPING if exchange.rank == 0 else ""))
         stop_requested = lambda: stop.requested() or is_full()  # noqa: E731

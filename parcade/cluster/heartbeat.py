@@ -98,7 +98,7 @@ class Heartbeat:
     def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
         self._leave.set()
         self._thread.join(timeout=2 * self.interval_seconds + 5)
-        self.record = replace(self.record, ended=kind is None)
+        self.record = replace(self.record, ended=kind is None, left=True)
         self._beat()
 
     def _beat(self) -> None:

@@ -44,6 +44,8 @@ class ProcessRecord:
     """Whether start-up is over: consoles are built, kernels are compiled, the first update has started."""
     ended: bool = False
     """Whether the process has finished its work; stays False if it fails."""
+    left: bool = False
+    """Whether the process works on this run no more, even if it lives on, as a notebook does."""
     seconds: dict[str, dict[str, float]] = field(default_factory=dict)
     """Seconds per scope so far, by thread: ``main``, and ``actor`` with overlap."""
 
@@ -82,7 +84,7 @@ def still_running(run: Path, seconds: float = BEATS_SECONDS) -> ProcessRecord | 
     A process on another host counts if it makes progress within ``seconds``. If it only sends heartbeats, its
     link was cut, and its own watchdog ends it.
     """
-    unended = [record for record in read_records(run) if not record.ended]
+    unended = [record for record in read_records(run) if not record.left]
     for record in unended:
         if record.is_running_here():
             return record
@@ -131,10 +133,10 @@ def read_records(run: Path) -> list[ProcessRecord]:
 
 
 def _record_from(data: dict[str, Any]) -> ProcessRecord | None:
-    """Return the record of a JSON object, or None if a field has another type; ``seconds`` may be missing."""
+    """Return the record of a JSON object, or None if a field has another type. New fields may be missing."""
     types = {"str": str, "int": int, "float": (int, float), "bool": bool}
     values = {each.name: data.get(each.name) for each in fields(ProcessRecord)}
-    values["seconds"] = data.get("seconds", {})
+    values["left"], values["seconds"] = data.get("left", False), data.get("seconds", {})
     if all(isinstance(values[each.name], types.get(str(each.type), dict)) for each in fields(ProcessRecord)):
         return ProcessRecord(**values)
     return None

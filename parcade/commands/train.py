@@ -15,6 +15,7 @@ from parcade.cluster.hosts import Host, check_slots, interface_name, most_ranks_
 from parcade.cluster.signals import STOP_FILE
 from parcade.cluster.versions import check_hosts
 from parcade.errors import UsageError
+from parcade.locks import training_in
 from parcade.outputs import why_not_writable
 from parcade.zoo import is_in_zoo
 
@@ -106,15 +107,24 @@ def _resume_flags(arguments: list[str]) -> ResumeFlags:
 
 def _resume(flags: ResumeFlags) -> int:
     from parcade.cluster import ranks
-    from parcade.config import CHANGED_BY_RESUMING, load_config
-    from parcade.run_directory import newest_checkpoint
+    from parcade.config import load_config
 
     run = Path(flags.resume)
     if is_in_zoo(run):
         raise UsageError(f"{run} is a trained agent, not a run; to train on from it, use --from {run}")
     config = load_config(run, flags.env)
-    if not ranks.launched_as_rank():
-        _take_over(run)  # first: a run that is still running may not have a checkpoint yet
+    with contextlib.ExitStack() as stack:
+        if not ranks.launched_as_rank():
+            stack.enter_context(_taken_over(run))  # first: a running one may not have a checkpoint yet
+        return _resume_from(run, config, flags)
+
+
+def _resume_from(run: Path, config, flags: ResumeFlags) -> int:
+    """Resume a run that this process has taken over, or one of its ranks."""
+    from parcade.cluster import ranks
+    from parcade.config import CHANGED_BY_RESUMING
+    from parcade.run_directory import newest_checkpoint
+
     frames = newest_checkpoint(run, check_files=not ranks.launched_as_rank())[1]["progress"]["frames"]
     changes = {name: getattr(flags, name) for name in CHANGED_BY_RESUMING if getattr(flags, name) is not None}
     # The checkpoint has the weights: the agent that the run started from may no longer exist.
@@ -153,8 +163,12 @@ def _refuse_finished(run: Path, config) -> None:
         )
 
 
-def _take_over(run: Path) -> None:
-    """Remove the leftovers of the run's last start. Errors: UsageError while the run is still active."""
+@contextlib.contextmanager
+def _taken_over(run: Path) -> Iterator[None]:
+    """Lock a run's directory and remove the leftovers of its last start.
+
+    Errors: UsageError while the run is still active.
+    """
     from parcade.checkpoint import remove_unfinished
     from parcade.cluster.processes import clear_records, still_running
 
@@ -166,30 +180,40 @@ def _take_over(run: Path) -> None:
         )
     if reason := why_not_writable(run):
         raise UsageError(f"run directory {run} cannot be written ({reason}); resume a copy of it")
-    remove_unfinished(run)
-    clear_records(run)
+    with training_in(run):
+        remove_unfinished(run)
+        clear_records(run)
+        yield
 
 
 def _run(config, arguments: list[str], *, resume: Path | None) -> int:
     """Train in this process, as one of several ranks, or as the parent that starts them."""
     from parcade.cluster import mpi, ranks
-    from parcade.cluster.launch import Job, run_ranks
     from parcade.config import check_divisible
-    from parcade.run_directory import remove_unused
-    from parcade.threads import rank_threads
     from parcade.train import check_one_process
 
     if config.run.engine != "mpi":
         check_one_process(config)
-        run = _directory_of(config, resume)
-        return _train_here(config, run, resume is not None)
+        with _directory_of(config, resume) as run:
+            return _train_here(config, run, resume is not None)
     if ranks.launched_as_rank():
         return _train_as_rank(config, resume)
     check_divisible(config, config.run.ranks)
     mpi.find_mpiexec()
     hosts = checked_hosts(config.run)
     local_ranks = most_ranks_on_a_host(hosts, config.run.ranks) if hosts else config.run.ranks
-    run = _directory_of(config, resume)
+    with _directory_of(config, resume) as run:
+        return _train_by_ranks(config, arguments, run, hosts, local_ranks, is_new=resume is None)
+
+
+def _train_by_ranks(
+    config, arguments: list[str], run: Path, hosts: list[Host], local_ranks: int, *, is_new: bool
+) -> int:
+    """Start the ranks of a run and wait for them."""
+    from parcade.cluster.launch import Job, run_ranks
+    from parcade.run_directory import remove_unused
+    from parcade.threads import rank_threads
+
     job = Job(
         [sys.executable, "-m", "parcade", "train", *arguments],
         config.run.ranks,
@@ -203,7 +227,7 @@ def _run(config, arguments: list[str], *, resume: Path | None) -> int:
     )
     code = run_ranks(job)
     if code == 2:  # the ranks rejected the settings, and have said so
-        if resume is None:
+        if is_new:
             remove_unused(run)
         return 2
     if code:
@@ -211,15 +235,22 @@ def _run(config, arguments: list[str], *, resume: Path | None) -> int:
     return 1 if code else 0
 
 
-def _directory_of(config, resume: Path | None) -> Path:
-    """Return the directory of a run that is about to start, after all checks of its settings."""
+@contextlib.contextmanager
+def _directory_of(config, resume: Path | None) -> Iterator[Path]:
+    """Yield the directory of a run that is about to start, after all checks of its settings.
+
+    That of a new run is created, and locked meanwhile. That of a resumed one already is.
+    """
     from parcade.config import save_changes
     from parcade.train import start_run
 
-    if resume is None:
-        return start_run(config)
-    save_changes(resume, config)
-    return resume
+    if resume is not None:
+        save_changes(resume, config)
+        yield resume
+        return
+    run = start_run(config)
+    with training_in(run):
+        yield run
 
 
 def _train_here(config, run: Path, resume: bool) -> int:
@@ -256,17 +287,22 @@ def _train_as_rank(config, resume: Path | None) -> int:
     # parcade's parent process has created it; with the user's own launcher, rank 0 does.
     given = os.environ.get("PARCADE_RUN_DIR")
     try:
-        if ranks.rank() == 0:
-            try:
-                if resume and given is None:
-                    _take_over(resume)
-                run = _directory_of(config, resume) if given is None else resume or Path(given)
-            except UsageError:
-                ranks.share_run_directory(None)
-                raise
-        run = ranks.share_run_directory(run)
-        ranks.check_versions()
-        return _finish(run_training(config, run, resume=resume is not None), run)
+        with contextlib.ExitStack() as stack:
+            if ranks.rank() == 0:
+                try:
+                    if resume and given is None:
+                        stack.enter_context(_taken_over(resume))
+                    run = (
+                        stack.enter_context(_directory_of(config, resume))
+                        if given is None
+                        else resume or Path(given)
+                    )
+                except UsageError:
+                    ranks.share_run_directory(None)
+                    raise
+            run = ranks.share_run_directory(run)
+            ranks.check_versions()
+            return _finish(run_training(config, run, resume=resume is not None), run)
     except UsageError:  # the same error on all ranks
         if run is not None and ranks.rank() == 0 and given is None and resume is None:
             remove_unused(run)  # the corrected command may name the same directory

@@ -1,7 +1,15 @@
 """Everything that decides a run, in frozen dataclasses: flags are made from them, config.json stores them."""
 
 from parcade.config.run import RunConfig, parse_duration
-from parcade.config.saved import CHANGED_BY_RESUMING, from_json, load_config, save_changes, to_json
+from parcade.config.saved import (
+    CHANGED_BY_RESUMING,
+    check_structure,
+    from_json,
+    load_config,
+    save_changes,
+    structure,
+    to_json,
+)
 from parcade.config.sizes import check_device, check_divisible, check_process_memory
 from parcade.config.topology import TopologyConfig
 from parcade.config.train import TrainConfig
@@ -14,9 +22,11 @@ __all__ = [
     "check_device",
     "check_divisible",
     "check_process_memory",
+    "check_structure",
     "from_json",
     "load_config",
     "parse_duration",
     "save_changes",
+    "structure",
     "to_json",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -35,11 +36,46 @@ def to_json(config: TrainConfig) -> dict[str, Any]:
 
 
 def save_changes(run: Path, config: TrainConfig) -> None:
-    """Store what resuming has changed, so that the next resume continues with it."""
+    """Store what resuming has changed, so that the next resume continues with it.
+
+    Errors: UsageError when it cannot be written.
+    """
     data = read_json(run / "config.json")
     changes = {name: getattr(config.run, name) for name in CHANGED_BY_RESUMING}
     if data["run"] | changes != data["run"]:
-        write_json(run / "config.json", {**data, "run": data["run"] | changes})
+        try:
+            write_json(run / "config.json", {**data, "run": data["run"] | changes})
+        except OSError as error:
+            raise UsageError(
+                f"{run / 'config.json'} cannot be written ({error.strerror or error}); free some space"
+            ) from None
+
+
+def structure(config: TrainConfig) -> dict[str, Any]:
+    """Return the settings that decide the shapes of a saved state, by name, as JSON values.
+
+    These are the game, the algorithm, numbers of parts, and the hyper-parameters that are no floats.
+    """
+    data = json.loads(json.dumps(to_json(config)))
+    flat = {"game": data["game"], **{name: data["run"][name] for name in ("algorithm", "overlap")}}
+    flat |= {name: value for name, value in data["topology"].items() if name.startswith("num_")}
+    hyper = data["hyper"]
+    flat |= {f"network.{name}": value for name, value in hyper.pop("network").items()} | hyper
+    return {name: value for name, value in flat.items() if not isinstance(value, float)}
+
+
+def check_structure(directory: Path, state: dict[str, Any], config: TrainConfig) -> None:
+    """Check that a checkpoint was saved with the config's structure. Errors: UsageError.
+
+    Settings that one of the two lacks are skipped: another version of parcade has written it.
+    """
+    saved, wanted = state.get("structure", {}), structure(config)
+    for name in saved.keys() & wanted.keys():
+        if saved[name] != wanted[name]:
+            raise UsageError(
+                f"{directory} was saved with {name}={saved[name]}, config.json has {wanted[name]}; "
+                "they are not of one run, or config.json was changed: undo that"
+            )
 
 
 def load_config(run: Path, env: str = "") -> TrainConfig:

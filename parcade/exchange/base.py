@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from parcade.capture.base import Capture
-from parcade.parameters import FlatParameters, tensors_of
+from parcade.parameters import FlatParameters, check_finite, tensors_of
 from parcade.policy import RunningStatistics
 from parcade.state import part_of
 from parcade.timing import Timer
@@ -73,6 +73,8 @@ class Exchange:
         if self.capture.is_on:
             make_capturable(self.optimizer, self.parameters.data.device)
         self.broadcast(self.parameters.data.detach())
+        for frozen in (p for p in policy.parameters() if not p.requires_grad):
+            self.broadcast(frozen.detach())
 
     def minimize(self, loss: Loss, *arguments: Any) -> dict[str, Tensor]:
         """Take one update on ``loss(*arguments)``. Returns its metrics, which no later call overwrites."""
@@ -185,6 +187,10 @@ class Exchange:
                 f"the parameters of rank {', '.join(map(str, different))} differ from rank 0's after update "
                 f"{self.updates}; expected identical bits on all {self.world_size} ranks; the run stops here"
             )
+
+    def check_finite(self) -> None:
+        """Check that all parameters are finite. Errors: UsageError."""
+        check_finite([self.parameters.data], self.updates)
 
     def get_state(self) -> dict[str, np.ndarray]:
         """Return the counters and the optimiser's state as arrays."""

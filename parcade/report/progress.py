@@ -74,6 +74,6 @@ class Progress:
         for name in COUNTERS:
             setattr(self, name, int(state[name]))
         self.seconds_before = float(state["wall_seconds"])
-        self.cpu_seconds_before = float(state["cpu_seconds"])
+        self.cpu_seconds = self.cpu_seconds_before = float(state["cpu_seconds"])
         self.board.set_state({"episodes": state["episodes"], "recent": np.array(state["recent"], np.float64)})
         self.milestones = {float(score): mark for score, mark in state["milestones"].items()}

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from parcade.config import TrainConfig
 from parcade.device_timing import device_seconds
+from parcade.errors import UsageError
 from parcade.exchange.base import Exchange
 from parcade.experience.source import Source
 from parcade.report.callbacks import Callbacks
@@ -39,7 +40,7 @@ class Reporter:
         timer: timer of this thread. Attach its device clock before creating the reporter, which reads it once
             per report.
         view, writer: destinations of reports; None on every rank but the first.
-        save: writes a checkpoint; called on all ranks together.
+        save: writes a checkpoint; called on all ranks together. Returns why it could not, or "".
         stop_requested: polled every iteration (a signal, a file); true on any rank stops all ranks.
         on_iteration: called with the source at the start of ``record``; used to record a profile.
         callbacks: the user's; called on the first rank.
@@ -54,7 +55,7 @@ class Reporter:
     actor_timer: Timer | None
     view: PlainView | None
     writer: Writer | None
-    save: Callable[[], None]
+    save: Callable[[], str]
     stop_requested: Callable[[], bool]
     on_iteration: Callable[[Source], None] | None = None
     callbacks: Callbacks = field(default_factory=Callbacks)
@@ -71,6 +72,7 @@ class Reporter:
         self._iterations_since = 0
         self._new_scores: list[float] = []
         self._source: Source | None = None
+        self._has_failed_to_end = False
 
     def _counts(self) -> tuple[int, int, int]:
         return self.progress.frames, self.progress.steps, self.progress.updates
@@ -210,12 +212,26 @@ class Reporter:
         return {f"gpu/{name}": round(share, 5) for name, share in zip(spent, shares.tolist(), strict=True)}
 
     def _checkpoint(self) -> None:
+        """Save. A run that cannot save its end plays one more iteration, which restarts lost parts.
+
+        Errors: UsageError if weights are not finite, or the end cannot be saved then either.
+        """
+        self.exchange.check_finite()
         with self.timer.scope("checkpoint"):
-            self.save()
-        written = checkpoint_directory(self.run, self.progress.frames)
-        if self.exchange.rank == 0 and written.exists():
-            self.callbacks.checkpoint(written)
+            failure = self.save()
         self._last_checkpoint = time.perf_counter()
+        if not failure:
+            if self.exchange.rank == 0:
+                self.callbacks.checkpoint(checkpoint_directory(self.run, self.progress.frames))
+            return
+        if self.finished and self._has_failed_to_end:
+            raise UsageError(
+                f"the end of this run could not be saved ({failure}); free some space, then continue from "
+                f"the last checkpoint with: parcade train --resume {self.run}"
+            )
+        self.say(f"warning: no checkpoint could be written ({failure}); training continues")
+        if self.finished:
+            self._has_failed_to_end, self.finished = True, None
 
     def say(self, line: str) -> None:
         """Show the user one line of text. Only the first rank does."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from parcade import run_directory
 from parcade.config import TrainConfig
+from parcade.errors import UsageError
 from parcade.machine import commit, machine
 from parcade.report.progress import Progress
 
@@ -14,7 +15,10 @@ from parcade.report.progress import Progress
 def write_result(
     config: TrainConfig, run: Path, progress: Progress, reason: str, *, ranks: int = 1
 ) -> dict[str, Any]:
-    """Write ``result.json``: the results of the run, the machine and the commit."""
+    """Write ``result.json``: the results of the run, the machine and the commit.
+
+    Errors: UsageError when it cannot be written.
+    """
     p = progress
     mean = p.board.score_mean
     result = {
@@ -39,5 +43,11 @@ def write_result(
         "commit": commit(),
         "machine": machine(),
     }
-    run_directory.write_json(run / "result.json", result)
+    try:
+        run_directory.write_json(run / "result.json", result)
+    except OSError as error:
+        raise UsageError(
+            f"{run / 'result.json'} cannot be written ({error.strerror or error}), but the agent is saved; "
+            f"free some space, then write it with: parcade train --resume {run}"
+        ) from None
     return result

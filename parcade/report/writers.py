@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import functools
 import json
+import math
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -61,7 +62,9 @@ class MetricsFile(Writer):
         temporary.replace(self._path)
 
     def write(self, metrics: dict[str, Any]) -> None:
-        line = (json.dumps(metrics) + "\n").encode()
+        # JSON has no NaN and no infinity.
+        finite = {n: None if isinstance(v, float) and not math.isfinite(v) else v for n, v in metrics.items()}
+        line = (json.dumps(finite, allow_nan=False) + "\n").encode()
         with open(self._path, "ab", buffering=0) as file:
             size = file.tell()
             try:

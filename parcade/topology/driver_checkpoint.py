@@ -12,9 +12,9 @@ from safetensors import SafetensorError
 
 from parcade import run_directory
 from parcade.build.learner import make_policy
-from parcade.config import TrainConfig
+from parcade.config import TrainConfig, check_structure, structure
 from parcade.machine import machine
-from parcade.parameters import load_weights, state_tensors
+from parcade.parameters import check_finite, load_weights, state_tensors
 from parcade.report.progress import Progress
 from parcade.state import behind, part_of
 from parcade.topology.driver import Driver
@@ -44,19 +44,23 @@ class TopologyCheckpointer:
         self.say = say
         self._policy = make_policy(config)
 
-    def save(self) -> None:
-        """Write a checkpoint. A full disk or a lost part is reported, and the previous checkpoint is kept."""
+    def save(self) -> str:
+        """Write a checkpoint, or return why none could be written: a full disk or a lost part.
+
+        The previous one is then kept. Errors: UsageError if weights are not finite.
+        """
         final = run_directory.checkpoint_directory(self.run, self.progress.frames)
         making = final.with_name(final.name + ".making")
         driver = self.driver
         try:
             tensors = self._gather()
         except PartLost as error:  # the driver restarts the part in its next iteration
-            self.say(f"warning: no checkpoint could be written ({error}); training continues")
-            return
+            return str(error)
+        check_finite(state_tensors(self._policy).values(), self.progress.updates)
         state = {
             "progress": self.progress.get_state(),
             "conditions": {**machine(), "threads": torch.get_num_threads(), "world_size": 1},
+            "structure": structure(self.config),
             "exact": driver.tally.can_resume_exactly and not driver.engine.is_remote,
             "plan": driver.plan(),
             "tally": driver.tally.get_state(),
@@ -65,8 +69,9 @@ class TopologyCheckpointer:
             digest = run_directory.write_rank_file(making, 0, tensors)
             run_directory.finish_checkpoint(making, final, state, [digest], self.config.run.keep_checkpoints)
         except (OSError, RuntimeError, MemoryError, SafetensorError) as error:  # the last for a full disk
-            self.say(f"warning: no checkpoint could be written ({error}); training continues")
             shutil.rmtree(making, ignore_errors=True)
+            return str(error)
+        return ""
 
     def _gather(self) -> dict[str, Any]:
         """Return all arrays of a checkpoint, taken at one point in time. Errors: PartLost."""
@@ -84,6 +89,7 @@ class TopologyCheckpointer:
         for line in refused:
             self.say(f"warning: {line}")
         run_directory.check_resumable(directory, state)
+        check_structure(directory, state, self.config)
         arrays = {name: tensor.numpy() for name, tensor in run_directory.read_rank_file(directory, 0).items()}
         driver, plan = self.driver, state["plan"]
         self.progress.set_state(state["progress"])

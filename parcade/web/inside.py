@@ -53,7 +53,8 @@ def processes_of(run: Path) -> list[dict[str, Any]]:
             "beat": record.beat,
             "begun": record.begun,
             "ended": record.ended,
-            "lost": not record.ended and record.is_on_this_host and not record.is_running_here(),
+            "lost": not record.ended
+            and (record.left or (record.is_on_this_host and not record.is_running_here())),
             "seconds": record.seconds,
         }
         for record in read_records(run)

@@ -48,14 +48,13 @@ def test_a_learner_that_dies_right_after_a_resume_goes_on_from_the_checkpoint(tm
     assert all(np.array_equal(weights[name], again[name]) for name in weights)
 
 
-def test_a_part_born_anew_right_before_a_checkpoint_puts_it_off(tmp_path, capsys):
+def test_a_part_born_anew_right_before_a_checkpoint_puts_it_off(tmp_path):
     config = config_for(tmp_path, "impala", num_envs=4)
     run = start_run(config)
     driver = begun(config)
     actor = driver.parts["actor-0"]
     actor.thing = type(actor.thing)(driver.description, 0, driver.envs_per_actor)
-    checkpointer(config, run, driver).save()
-    assert "no checkpoint could be written (actor-0 " in capsys.readouterr().out
+    assert checkpointer(config, run, driver).save().startswith("actor-0 is lost")
     assert not complete_checkpoints(run)
 
 
