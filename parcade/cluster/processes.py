@@ -84,7 +84,7 @@ def still_running(run: Path, seconds: float = BEATS_SECONDS) -> ProcessRecord | 
     A process on another host counts if it makes progress within ``seconds``. If it only sends heartbeats, its
     link was cut, and its own watchdog ends it.
     """
-    unended = [record for record in read_records(run) if not record.left]
+    unended = [record for record in read_records(run) if not (record.ended or record.left)]
     for record in unended:
         if record.is_running_here():
             return record

@@ -26,7 +26,7 @@ from parcade.report.callbacks import Callbacks
 from parcade.report.progress import COUNTERS, Progress
 from parcade.report.terminal import PlainView
 from parcade.report.writers import Writer
-from parcade.run_directory import checkpoint_directory
+from parcade.run_directory import checkpoint_directory, complete_checkpoints
 from parcade.timing import SCOPES, Timer, process_cpu_seconds
 
 REPORT, CHECKPOINT, STOP, TIME_UP = range(4)
@@ -225,9 +225,10 @@ class Reporter:
                 self.callbacks.checkpoint(checkpoint_directory(self.run, self.progress.frames))
             return
         if self.finished and self._has_failed_to_end:
+            there = complete_checkpoints(self.run)
+            again = f"continue with: parcade train --resume {self.run}" if there else "start it again"
             raise UsageError(
-                f"the end of this run could not be saved ({failure}); free some space, then continue from "
-                f"the last checkpoint with: parcade train --resume {self.run}"
+                f"the end of this run could not be saved ({failure}); free some space, then {again}"
             )
         self.say(f"warning: no checkpoint could be written ({failure}); training continues")
         if self.finished:
