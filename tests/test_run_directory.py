@@ -209,7 +209,7 @@ def test_a_config_of_the_time_of_view_keeps_its_meaning():
     """The setting is now called observations, and auto now uses a CNN for colour images, not an MLP."""
     for name, network, expected in (
         ("rgb", "auto", "mlp"),
-        ("rgb", "karpathy_mlp", "karpathy_mlp"),
+        ("rgb", "impala_resnet", "impala_resnet"),
         ("grey", "auto", "auto"),
     ):
         config = TrainConfig(
