@@ -1,11 +1,13 @@
 """An interrupted and resumed run ends bit-identical to an uninterrupted one."""
 
+import contextlib
 import dataclasses
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -277,8 +279,9 @@ def test_a_run_at_work_without_a_checkpoint_is_not_called_unusable(tmp_path, cap
     assert f"{run} is still running (rank 0" in capsys.readouterr().err
 
 
-def test_two_resumes_at_once_do_not_train_in_one_directory(tmp_path, capsys):
+def test_two_resumes_at_once_do_not_train_in_one_directory(tmp_path, capsys, monkeypatch):
     """Before the first heartbeat there is no record of the other one, only its lock."""
+    monkeypatch.setattr("parcade.commands.train.LOCK_SECONDS", 0.1)
     run = start_run(config_for("ppo", tmp_path / "run", FRAMES))
     with training_in(run):
         assert main(["train", "--resume", str(run)]) == 2
@@ -306,6 +309,18 @@ def test_a_changed_config_is_named(tmp_path, capsys, algorithm, section, name, v
     (run / "config.json").write_text(json.dumps(config))
     assert main(["train", "--resume", str(run), "--total-frames", "400"]) == 2
     assert f"was saved with {name}={before}, config.json has {value}; they" in capsys.readouterr().err
+
+
+def test_a_resume_waits_for_the_lock_of_a_host_that_crashed(tmp_path, capsys):
+    run, flags = tmp_path / "run", ["--num-envs", "4", "--unroll-length", "4", "--threads-per-rank", "1"]
+    assert main(["train", "tiny_catch", "--total-frames", "200", *flags, "--run-dir", str(run)]) == 0
+    with contextlib.ExitStack() as held:
+        held.enter_context(training_in(run))
+        timer = threading.Timer(1.5, held.close)
+        timer.start()
+        assert main(["train", "--resume", str(run), "--total-frames", "400"]) == 0
+        timer.join()
+    assert "is locked; waiting for up to 120 s" in capsys.readouterr().err
 
 
 FULL = [OSError(28, "No space left on device"), SafetensorError("No space left")]

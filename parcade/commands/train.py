@@ -7,6 +7,7 @@ import dataclasses
 import gc
 import os
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,9 @@ from parcade.errors import UsageError
 from parcade.locks import training_in
 from parcade.outputs import why_not_writable
 from parcade.zoo import is_in_zoo
+
+LOCK_SECONDS = 120.0
+"""How long a file server may keep the lock of a host that has crashed. NFS does for 90 s by default."""
 
 
 @dataclass(frozen=True)
@@ -170,7 +174,21 @@ def _taken_over(run: Path) -> Iterator[None]:
     Errors: UsageError while the run is still active.
     """
     from parcade.checkpoint import remove_unfinished
-    from parcade.cluster.processes import clear_records, still_running
+    from parcade.cluster.processes import clear_records
+
+    _refuse_running(run)
+    if reason := why_not_writable(run):
+        raise UsageError(f"run directory {run} cannot be written ({reason}); resume a copy of it")
+    with contextlib.ExitStack() as stack:
+        _lock_patiently(run, stack)
+        remove_unfinished(run)
+        clear_records(run)
+        yield
+
+
+def _refuse_running(run: Path) -> None:
+    """Refuse a run that is still active. Errors: UsageError."""
+    from parcade.cluster.processes import still_running
 
     record = still_running(run)
     if record is not None:
@@ -178,12 +196,27 @@ def _taken_over(run: Path) -> Iterator[None]:
             f"{run} is still running ({record.name}, {record.place}); "
             f"let it save and stop with: touch {run / STOP_FILE}"
         )
-    if reason := why_not_writable(run):
-        raise UsageError(f"run directory {run} cannot be written ({reason}); resume a copy of it")
-    with training_in(run):
-        remove_unfinished(run)
-        clear_records(run)
-        yield
+
+
+def _lock_patiently(run: Path, stack: contextlib.ExitStack) -> None:
+    """Lock a run's directory, and wait for a lock whose holder does not seem to run.
+
+    It may be starting, or its host has crashed. Errors: UsageError.
+    """
+    deadline = time.monotonic() + LOCK_SECONDS
+    is_waiting = False
+    while True:
+        try:
+            stack.enter_context(training_in(run))
+            return
+        except UsageError:
+            if time.monotonic() > deadline:
+                raise
+        if not is_waiting:
+            print(f"parcade: {run} is locked; waiting for up to {LOCK_SECONDS:.0f} s ...", file=sys.stderr)
+            is_waiting = True
+        time.sleep(1.0)
+        _refuse_running(run)
 
 
 def _run(config, arguments: list[str], *, resume: Path | None) -> int:
