@@ -44,8 +44,8 @@ PQN_FLAGS = (
     f"--final-learning-rate 5e-5 --epsilon-end 0.01 {SMALL_IMAGES} --precision auto "
     "--checkpoint-seconds 120 --report-seconds 60"
 )
-# On Beam Rider the scores of the Nature CNN on full-size images go on rising where others stay
-# (docs/LOG.md), at a third of the steps per second.
+# On Beam Rider and Space Invaders the scores of the Nature CNN on full-size images go on rising where others
+# stay (docs/LOG.md), at a third of the steps per second.
 PQN_FULL_SIZE_FLAGS = PQN_FLAGS.replace(SMALL_IMAGES, FULL_SIZE)
 # Pong's own preset learns fastest. Here it runs to the end, while learning rate and entropy weight fall.
 PONG_FLAGS = (
@@ -53,12 +53,13 @@ PONG_FLAGS = (
     "--final-entropy-weight 0.001 --checkpoint-seconds 120"
 )
 PPO = f"--algorithm ppo {PPO_FLAGS} --threads-per-rank 1"
+PQN_FULL_SIZE = f"--algorithm pqn {PQN_FULL_SIZE_FLAGS} --threads-per-rank 1"
 GAMES: dict[str, str] = {
-    "beam_rider": f"--algorithm pqn {PQN_FULL_SIZE_FLAGS} --threads-per-rank 1",
+    "beam_rider": PQN_FULL_SIZE,
     "breakout": PPO,
     "pong": f"{PONG_FLAGS} --threads-per-rank 1",
     "qbert": PPO,
-    "space_invaders": PPO,
+    "space_invaders": PQN_FULL_SIZE,
 }
 """The flags of each training."""
 
