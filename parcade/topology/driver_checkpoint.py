@@ -56,7 +56,7 @@ class TopologyCheckpointer:
             tensors = self._gather()
         except PartLost as error:  # the driver restarts the part in its next iteration
             return str(error)
-        check_finite(state_tensors(self._policy).values(), self.progress.updates)
+        check_finite(part_of(tensors, "policy.").values(), self.progress.updates)
         state = {
             "progress": self.progress.get_state(),
             "conditions": {**machine(), "threads": torch.get_num_threads(), "world_size": 1},
