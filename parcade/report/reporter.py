@@ -212,7 +212,7 @@ class Reporter:
         return {f"gpu/{name}": round(share, 5) for name, share in zip(spent, shares.tolist(), strict=True)}
 
     def _checkpoint(self) -> None:
-        """Save. A run that cannot save its end plays one more iteration, which restarts lost parts.
+        """Save. A run that cannot save its end plays one more iteration, which restarts lost learners.
 
         Errors: UsageError if weights are not finite, or the end cannot be saved then either.
         """

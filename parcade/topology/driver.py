@@ -138,9 +138,7 @@ class Driver:
         except PartLost as error:
             note, reason = {"life": None}, str(error)
         if note.get("life", 0) is None:
-            self.tally.restarts += 1
-            self.tally.lost_turns += 1
-            self.count_loss(reason)
+            self.note_loss(reason)
             return None
         if note.get("metrics") or "score" in note:
             self._losses = 0
@@ -148,6 +146,12 @@ class Driver:
         if "updates" in note:
             self.bytes_moved = max(self.bytes_moved, note["bytes_moved"])
         return note
+
+    def note_loss(self, reason: str) -> None:
+        """Count a part that died, and its call. Errors: RunLost after too many losses without an update."""
+        self.tally.restarts += 1
+        self.tally.lost_turns += 1
+        self.count_loss(reason)
 
     def count_loss(self, reason: str) -> None:
         """Count a lost part. Errors: RunLost after too many losses without an update."""
@@ -220,6 +224,20 @@ class Driver:
             actor = self.make_actor(index)
             self.begin_part(actor)
             self.take_actor(actor)
+
+    def replace_lost(self, name: str) -> bool:
+        """Restart a lost part that the next iterations may not call, and so would not miss: an actor.
+
+        Return False for parts that every iteration calls; it restarts them itself. Errors: RunLost.
+        """
+        if not name.startswith("actor-"):
+            return False
+        actor = self.parts[name]
+        self.note_loss(f"{name} restarted")
+        self.forget_actor(actor)
+        self.begin_part(actor)
+        self.take_actor(actor)
+        return True
 
     def forget_actor(self, actor: Part) -> None:
         """Drop the calls of an actor that is about to be removed."""

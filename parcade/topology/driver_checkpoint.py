@@ -52,10 +52,13 @@ class TopologyCheckpointer:
         final = run_directory.checkpoint_directory(self.run, self.progress.frames)
         making = final.with_name(final.name + ".making")
         driver = self.driver
-        try:
-            tensors = self._gather()
-        except PartLost as error:  # the driver restarts the part in its next iteration
-            return str(error)
+        while True:
+            try:
+                tensors = self._gather()
+                break
+            except PartLost as error:
+                if not driver.replace_lost(error.name):  # the next iteration restarts it
+                    return str(error)
         check_finite(part_of(tensors, "policy.").values(), self.progress.updates)
         state = {
             "progress": self.progress.get_state(),

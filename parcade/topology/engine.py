@@ -15,9 +15,10 @@ ANSWER_TIMEOUT_SECONDS = 300.0
 
 
 class PartLost(Exception):
-    """A part died or did not answer in time; the message names it."""
+    """A part died or did not answer in time; the message names it. ``name`` is the part's."""
 
     def __init__(self, name: str, reason: str) -> None:
+        self.name = name
         super().__init__(f"{name} is lost: {reason}")
 
 

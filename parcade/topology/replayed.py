@@ -142,6 +142,13 @@ class Replayed(ServerDriver):
         self.begin_part(shard)
         self.transitions[shard.name] = 0
 
+    def replace_lost(self, name: str) -> bool:
+        if not name.startswith("replay-"):
+            return super().replace_lost(name)
+        self.note_loss(f"{name} restarted")
+        self._revive_replay(self.parts[name])
+        return True
+
     def _updated(self, learning: Learning) -> dict[str, float] | None:
         self.learning.remove(learning)
         call = learning.call

@@ -57,6 +57,11 @@ class UnrollQueue:
         """Stop counting unrolls as under way that will never arrive, because their actor died."""
         self.under_way -= count
 
+    def lose(self, unroll: QueuedUnroll) -> None:
+        """Remove a waiting unroll whose data are lost."""
+        self.waiting = deque(each for each in self.waiting if each is not unroll)
+        self.under_way -= 1
+
     @property
     def ready(self) -> bool:
         """Whether enough unrolls for one update are waiting."""

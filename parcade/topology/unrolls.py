@@ -167,9 +167,14 @@ class Unrolls(Driver):
         }
 
     def plan_arrays(self) -> dict[str, np.ndarray]:
-        arrays = {}
-        for i, unroll in enumerate(self.queue.waiting):
-            arrays |= behind(f"waiting.{i}.", self.engine.fetch(unroll.data))
+        arrays: dict[str, np.ndarray] = {}
+        place = 0
+        for unroll in list(self.queue.waiting):
+            try:
+                arrays |= behind(f"waiting.{place}.", self.engine.fetch(unroll.data))
+                place += 1
+            except PartLost:  # the node that held it died
+                self.queue.lose(unroll)
         return arrays | self.players.arrays()
 
     def resume(self, plan: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:

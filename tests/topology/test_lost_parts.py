@@ -1,6 +1,7 @@
 """Parts lost at awkward moments, on the serial engine, where the test can choose the moment."""
 
 import itertools
+import json
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from test_serial import NORMALIZED, REPLAY, config_for
 from parcade.build.replay import make_replay
 from parcade.errors import UsageError
 from parcade.report.progress import Progress
-from parcade.run_directory import complete_checkpoints
+from parcade.run_directory import complete_checkpoints, newest_checkpoint
 from parcade.topology.driver import LOSSES_IN_A_ROW, RunLost
 from parcade.topology.driver_checkpoint import TopologyCheckpointer
 from parcade.topology.engine import PartLost, SerialEngine
@@ -48,14 +49,59 @@ def test_a_learner_that_dies_right_after_a_resume_goes_on_from_the_checkpoint(tm
     assert all(np.array_equal(weights[name], again[name]) for name in weights)
 
 
-def test_a_part_born_anew_right_before_a_checkpoint_puts_it_off(tmp_path):
-    config = config_for(tmp_path, "impala", num_envs=4)
+@pytest.mark.parametrize("algorithm", ["impala", "apex", "ga3c", "es"])
+def test_an_actor_lost_before_a_checkpoint_is_restarted_and_saved(tmp_path, algorithm):
+    """The iterations after it need not call the actor, so a checkpoint that waits for them may never be."""
+    config = config_for(tmp_path, algorithm, num_envs=4, **(REPLAY if algorithm == "apex" else {}))
     run = start_run(config)
     driver = begun(config)
     actor = driver.parts["actor-0"]
-    actor.thing = type(actor.thing)(driver.description, 0, driver.envs_per_actor)
-    assert checkpointer(config, run, driver).save().startswith("actor-0 is lost")
-    assert not complete_checkpoints(run)
+    actor.thing = type(actor.thing)(driver.host_description, 0, driver.envs_per_actor)
+    assert checkpointer(config, run, driver).save() == ""
+    assert driver.lives["actor-0"] == 2 and driver.tally.restarts == driver.tally.lost_turns == 1
+    assert complete_checkpoints(run)
+    updates = driver.updates
+    for _ in range(5):
+        driver.advance(0.0)
+    assert driver.updates > updates and driver.tally.restarts == 1
+    resumed = make_driver(config, SerialEngine())
+    checkpointer(config, run, resumed).restore()
+    resumed.advance(0.0)
+    assert resumed.updates > updates and resumed.lives["actor-0"] == 2
+
+
+def test_a_replay_shard_lost_before_a_checkpoint_is_restarted_and_saved(tmp_path):
+    config = config_for(tmp_path, "apex", topology={"num_replay_shards": 2}, num_envs=4, **REPLAY)
+    run = start_run(config)
+    driver = begun(config)
+    shard = driver.parts["replay-1"]
+    shard.thing = type(shard.thing)(driver.host_description, 1, 2, driver.envs_per_actor)
+    assert checkpointer(config, run, driver).save() == ""
+    assert driver.lives["replay-1"] == 2 and driver.transitions["replay-1"] == 0
+    driver.advance(0.0)
+
+
+def test_unrolls_lost_with_their_node_do_not_prevent_a_checkpoint(tmp_path, monkeypatch):
+    config = config_for(tmp_path, "impala", num_envs=4, topology={"num_actors": 2, "queue_unrolls": 6})
+    run = start_run(config)
+    driver = begun(config)
+    while len(driver.queue.waiting) < 2:
+        driver._play()
+        driver._collect(driver.engine.first_done(driver.players.calls))
+    gone, kept = driver.queue.waiting[0], list(driver.queue.waiting)[1:]
+    under_way, fetch = driver.queue.under_way, driver.engine.fetch
+
+    def without_one(data, *timeout):
+        if data is gone.data:
+            raise PartLost("data", "ObjectLostError")
+        return fetch(data, *timeout)
+
+    monkeypatch.setattr(driver.engine, "fetch", without_one)
+    saver = checkpointer(config, run, driver)
+    assert saver.save() == "" and complete_checkpoints(run)
+    assert list(driver.queue.waiting) == kept and driver.queue.under_way == under_way - 1
+    plan = json.loads((newest_checkpoint(run)[0] / "checkpoint.json").read_text())["plan"]
+    assert len(plan["waiting"]) == len(kept)
 
 
 def broken_shard(self, *arguments):

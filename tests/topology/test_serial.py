@@ -309,9 +309,8 @@ def test_a_resumed_run_ends_bit_identical(tmp_path, case, monkeypatch):
     [
         ("a3c", {"num_shards": 2}, "shard-1", "epoch", -1),
         ("a3c", {}, "learner-1", "life", None),
-        ("impala", {}, "actor-0", "life", None),
         ("impala", {}, "learner-0", "life", None),
-        ("apex", {"num_replay_shards": 2}, "replay-1", "life", None),
+        ("apex", {"num_replay_shards": 2}, "learner-0", "life", None),
     ],
 )
 def test_no_checkpoint_is_made_of_a_part_that_was_born_anew(
