@@ -21,6 +21,7 @@ import torch
 from torch import nn
 
 import parcade
+from parcade.optimizers import Adam
 from parcade.random import env_seeds, uniforms
 from parcade.rl.losses import clipped_surrogate_loss, entropy_of, log_prob_of, squared_error_loss
 from parcade.rl.returns import generalized_advantages
@@ -98,7 +99,7 @@ def train(seed: int, total_frames: int, frame_limit: int = 108_000) -> Policy:
     torch.manual_seed(seed)
     policy = Policy(num_actions)
     parameters = flatten_parameters(policy)
-    optimizer = torch.optim.Adam([parameters], LEARNING_RATE, eps=1e-5)
+    optimizer = Adam([parameters], LEARNING_RATE, eps=1e-5)  # torch's, in one pass over the memory
     # Randomness depends on the seed and the number of the environment alone, as everywhere in parcade.
     console_seeds, noise_keys = env_seeds(seed, 0, B)
     order_seed = np.random.SeedSequence([seed, 2**32]).generate_state(1, np.uint64)[0] >> np.uint64(1)

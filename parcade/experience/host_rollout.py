@@ -13,6 +13,7 @@ from torch import Tensor
 from parcade.actions import Actions
 from parcade.experience.batch import STEP_FIELDS, Batch, empty_batch
 from parcade.policy import Acted, Policy
+from parcade.precision import Precision
 
 
 class Environments(Protocol):
@@ -21,6 +22,7 @@ class Environments(Protocol):
     actions: Actions
     observations: Tensor
     starts: Tensor
+    precision: Precision
 
     def __len__(self) -> int: ...
     def decide(self, policy: Policy) -> Acted: ...
@@ -116,8 +118,9 @@ class HostRollout:
 
     def play_rows(self, rows: Iterable[int], group: Environments, policy: Policy) -> None:
         """Step every environment once per row, in order, and record the steps."""
-        for t in rows:
-            self.record(t, group, group.decide(policy), policy.version)
+        with group.precision.autocast():  # around all rows, so that weights are converted once
+            for t in rows:
+                self.record(t, group, group.decide(policy), policy.version)
 
     def record(self, t: int, group: Environments, acted: Acted, version: Tensor) -> None:
         """Step the environments with a decision of weights ``version``, and record the step in row t."""

@@ -1,9 +1,12 @@
 """Batches: their contents, their independence of thread timing, and that no episode is lost."""
 
+import collections
+
 import gymnasium
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from parcade.algorithms.table import ALGORITHMS
 from parcade.build.groups import make_group
@@ -20,8 +23,18 @@ pytestmark = pytest.mark.quick
 SMALL = NetworkConfig(network="mlp", hidden=16)
 
 
-def build(game, algorithm="ppo", *, overlap=False, engine="serial", network=SMALL, threads=1, **hyper):
-    run = RunConfig(algorithm=algorithm, overlap=overlap, engine=engine)
+def build(
+    game,
+    algorithm="ppo",
+    *,
+    overlap=False,
+    engine="serial",
+    network=SMALL,
+    threads=1,
+    precision="float32",
+    **hyper,
+):
+    run = RunConfig(algorithm=algorithm, overlap=overlap, engine=engine, precision=precision)
     config = TrainConfig(game, run, hyper=ALGORITHMS[algorithm].config(network=network, **hyper))
     timer = Timer()
     exchange = LocalExchange(timer)
@@ -59,6 +72,41 @@ def test_the_behaviour_log_prob_is_that_of_the_policy_that_acted():
     log_prob = out.scores.log_softmax(-1).gather(-1, batch.actions[..., None])[..., 0]
     torch.testing.assert_close(batch.behaviour_log_prob, log_prob)
     torch.testing.assert_close(batch.behaviour_values, out.values)
+    source.close()
+
+
+class Conversions(TorchDispatchMode):
+    """Counts conversions of tensors of two or more dimensions, which autocast makes of weights, by shape."""
+
+    def __init__(self):
+        super().__init__()
+        self.counts = collections.Counter()
+
+    def __torch_dispatch__(self, operation, types, arguments=(), words=None):
+        if operation is torch.ops.aten._to_copy.default and arguments[0].dtype == torch.float32:
+            self.counts[tuple(arguments[0].shape)] += 1
+        return operation(*arguments, **(words or {}))
+
+
+def test_weights_are_converted_once_a_rollout_and_anew_after_they_are_published():
+    algorithm, _, source = build("tiny_catch", precision="bfloat16", num_envs=4, unroll_length=6)
+    layers = [module for module in algorithm.policy.torso.modules() if isinstance(module, torch.nn.Linear)]
+    assert layers
+    for change in (0.0, 1.0):
+        with torch.no_grad():
+            for layer in layers:
+                layer.weight.add_(change)
+        source.publish(algorithm.policy)
+        with Conversions() as conversions:
+            batch = source.next_batch()
+        assert all(conversions.counts[tuple(layer.weight.shape)] == 1 for layer in layers)
+        with torch.no_grad(), algorithm.precision.autocast():
+            expected = [algorithm.policy(x[None], None, None).scores[0] for x in batch.observations]
+        actions = [
+            scores.gather(-1, chosen[:, None])[:, 0]
+            for scores, chosen in zip(expected, batch.actions, strict=True)
+        ]
+        torch.testing.assert_close(batch.behaviour_scores, torch.stack(actions), rtol=0, atol=0)
     source.close()
 
 
