@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import sys
 import time
@@ -22,7 +23,7 @@ from parcade.outputs import check_output_file
 from parcade.policy import Acted
 from parcade.precision import Precision
 from parcade.random import env_seeds
-from parcade.terminal_picture import half_blocks, shrunk
+from parcade.terminal_picture import full_screen, half_blocks, shrunk
 from parcade.timing import Timer
 
 # Index of the first evaluation environment, far beyond any training index: the seeds never coincide.
@@ -179,8 +180,8 @@ def watch(agent: Agent, *, games: int = 1, seed: int = 0, greedy: bool = False) 
     require_screen(agent)
     step_seconds = agent.config.env.frame_skip / FRAMES_PER_SECOND
     size = shutil.get_terminal_size()
-    sys.stdout.write("\x1b[2J\x1b[?25l")
-    try:
+    scores = []
+    with full_screen(), contextlib.suppress(KeyboardInterrupt):
         due = time.perf_counter()
         for picture, score, ended in played_frames(agent, seed=seed, greedy=greedy):
             fitting = half_blocks(shrunk(picture, size.columns, size.lines - 1))
@@ -188,10 +189,9 @@ def watch(agent: Agent, *, games: int = 1, seed: int = 0, greedy: bool = False) 
             sys.stdout.flush()
             due = max(due + step_seconds, time.perf_counter())
             time.sleep(max(0.0, due - time.perf_counter()))
-            games -= ended
-            if games == 0:
-                break
-    except KeyboardInterrupt:
-        pass
-    finally:
-        sys.stdout.write("\x1b[0m\x1b[?25h\n")
+            if ended:
+                scores.append(f"{score:g}")
+                if len(scores) == games:
+                    break
+    if scores:
+        print(f"score {', '.join(scores)}")

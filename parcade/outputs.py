@@ -20,7 +20,7 @@ def why_not_writable(path: Path) -> str | None:
                 pass
         elif path.is_file():
             os.close(os.open(path, os.O_WRONLY))
-        elif not path.exists():
+        elif not path.exists():  # OSError if the name is too long
             return why_not_writable(path.parent)
     except OSError as error:
         return error.strerror
@@ -42,11 +42,11 @@ def make_folders(kind: str, folder: Path, names: tuple[str, ...]) -> None:
 def check_output_file(name: str, path: str) -> None:
     """Check the path of a file that is written after long work; "" means none. Errors: UsageError."""
     file = Path(path)
-    if not file.parent.is_dir():
+    if not os.path.isdir(file.parent):
         raise UsageError(
             f"{name}={path}: directory {file.parent} does not exist; create it, or use another path"
         )
-    if path and file.is_dir():
+    if path and os.path.isdir(file):
         raise UsageError(f"{name}={path} is a directory; expected a file path")
     if path and (reason := why_not_writable(file)):
         raise UsageError(f"{name}={path} cannot be written ({reason}); use another path")

@@ -10,7 +10,6 @@ import contextlib
 import os
 import select
 import shutil
-import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -22,7 +21,7 @@ import numpy as np
 from parcade.atari.held_keys import DOWN, FIRE, LEFT, OPPOSITE, RIGHT, UP, action_of
 from parcade.envs.settings import FRAMES_PER_SECOND
 from parcade.errors import UsageError
-from parcade.terminal_picture import half_blocks, shrunk
+from parcade.terminal_picture import full_screen, half_blocks, shrunk
 
 if TYPE_CHECKING:
     from parcade.atari.arcade import Arcade
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 
 FRAMES_PER_PICTURE = 2
 HOLD_SECONDS = 0.25
-ENTER_SCREEN, LEAVE_SCREEN = "\x1b[?1049h\x1b[2J\x1b[?25l", "\x1b[0m\x1b[?25h\x1b[?1049l"
 
 KEYS = {
     b"\x1b[A": UP, b"\x1b[B": DOWN, b"\x1b[C": RIGHT, b"\x1b[D": LEFT,
@@ -88,16 +86,13 @@ def game_terminal() -> Iterator[int]:
         raise UsageError("play needs a terminal for input and output; run it in one, without redirection")
     keys = sys.stdin.fileno()
     before = termios.tcgetattr(keys)
-    ended = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    try:
-        tty.setcbreak(keys)
-        sys.stdout.write(ENTER_SCREEN)
-        yield keys
-    finally:
-        signal.signal(signal.SIGTERM, ended)
-        termios.tcsetattr(keys, termios.TCSADRAIN, before)
-        sys.stdout.write(LEAVE_SCREEN)
-        sys.stdout.flush()
+    with full_screen():
+        try:
+            tty.setcbreak(keys)
+            yield keys
+        finally:
+            with contextlib.suppress(termios.error):  # the terminal is gone
+                termios.tcsetattr(keys, termios.TCSADRAIN, before)
 
 
 def open_session(game: str, seed: int, mode: int | None, difficulty: int | None) -> Session:
@@ -132,17 +127,25 @@ def play(
             stack.enter_context(game_terminal())  # fails here, before the consoles are compiled
         session = open_session(game, int(time.time()) if seed is None else seed, mode, difficulty)
         if record:
-            _save(session, Path(record))  # fails here, and not after the user has played
+            _recording_of(session, Path(record))  # fails here, and not after the user has played
             stack.callback(_save, session, Path(record))
         colours = rgb_table(session.arcade.machine.pal)
         keys = stack.enter_context(game_terminal())
         return _play(session, colours, keys, Path(game).stem)
 
 
+def _recording_of(session: Session, path: Path) -> Recording:
+    """Return what was played. Errors: UsageError for a ROM without a name."""
+    try:
+        return session.recording()
+    except ValueError as error:
+        raise UsageError(f"{path} cannot be written: {error}") from error
+
+
 def _save(session: Session, path: Path) -> None:
     try:
-        session.recording().save(path)
-    except (ValueError, OSError) as error:
+        _recording_of(session, path).save(path)
+    except OSError as error:
         raise UsageError(f"{path} cannot be written: {error}") from error
 
 
@@ -205,23 +208,18 @@ def watch_recording(path: str) -> None:
     if not sys.stdout.isatty():
         raise UsageError("watch needs a terminal; run it in one, without redirection")
     score, due = 0, time.perf_counter()
-    sys.stdout.write(ENTER_SCREEN)
     try:
-        for frame, (session, reward) in enumerate(recorded.replay()):
-            score += reward
-            if frame % FRAMES_PER_PICTURE == 0:
-                points = session.duel.scores if session.duel else (score,)
-                status = f"{recorded.game}   score {' : '.join(map(str, points))}   Ctrl-C quits"
-                _show(session.arcade, rgb_table(session.arcade.machine.pal), status)
-                due = max(due + FRAMES_PER_PICTURE / FRAMES_PER_SECOND, time.perf_counter())
-                time.sleep(max(0.0, due - time.perf_counter()))
-    except KeyboardInterrupt:
-        pass
+        with full_screen(), contextlib.suppress(KeyboardInterrupt):
+            for frame, (session, reward) in enumerate(recorded.replay()):
+                score += reward
+                if frame % FRAMES_PER_PICTURE == 0:
+                    points = session.duel.scores if session.duel else (score,)
+                    status = f"{recorded.game}   score {' : '.join(map(str, points))}   Ctrl-C quits"
+                    _show(session.arcade, rgb_table(session.arcade.machine.pal), status)
+                    due = max(due + FRAMES_PER_PICTURE / FRAMES_PER_SECOND, time.perf_counter())
+                    time.sleep(max(0.0, due - time.perf_counter()))
     except ValueError as error:
         raise UsageError(f"{path}: {error}") from error
-    finally:
-        sys.stdout.write(LEAVE_SCREEN)
-        sys.stdout.flush()
 
 
 def _show(arcade: Arcade, colours: np.ndarray, status: str) -> None:

@@ -2,7 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
+from collections.abc import Iterator
+
 import numpy as np
+
+from parcade.ending import exits_in_order
+
+ENTER_SCREEN, LEAVE_SCREEN = "\x1b[?1049h\x1b[2J\x1b[?25l", "\x1b[0m\x1b[?25h\x1b[?1049l"
+
+
+@contextlib.contextmanager
+def full_screen() -> Iterator[None]:
+    """Show the terminal's second screen; return to the first one however the context ends."""
+    with exits_in_order():
+        try:
+            sys.stdout.write(ENTER_SCREEN)
+            yield
+        finally:
+            with contextlib.suppress(OSError):  # the terminal is gone
+                sys.stdout.write(LEAVE_SCREEN)
+                sys.stdout.flush()
 
 
 def shrunk(picture: np.ndarray, columns: int, lines: int) -> np.ndarray:

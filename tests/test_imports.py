@@ -15,7 +15,7 @@ PACKAGE = ROOT / "parcade"
 
 # From the bottom: a layer imports only from layers above it in this list, and from its own line.
 LAYERS = """
-errors
+errors ending
 random state timing presets optimizers plugins ranges stand_ins terminal_picture outputs
 machine locks
 run_directory env_attributes

@@ -10,8 +10,9 @@ import termios
 import time
 
 import numpy as np
+import pytest
 
-from parcade.atari.recording import load_recording
+from parcade.atari.recording import Session, load_recording
 from parcade.play import HOLD_SECONDS, Keyboard, shrunk
 
 PATIENCE_SECONDS = 400  # the first call may compile
@@ -121,6 +122,31 @@ def test_the_terminal_is_restored_when_playing_is_killed():
         terminal.process.send_signal(signal.SIGTERM)
         assert terminal.end() == 143
         assert termios.tcgetattr(terminal.inner) == terminal.before
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_what_is_played_is_recorded_when_the_terminal_closes_and_not_before(tmp_path, number):
+    recording = tmp_path / "pong.json"
+    recording.write_text("an earlier one")
+    with Terminal("play", "pong", "--record", str(recording)) as terminal:
+        terminal.read_until(b"score 0")
+        assert recording.read_text() == "an earlier one"
+        terminal.process.send_signal(number)
+        assert terminal.end() == 128 + number
+    assert load_recording(recording).frames > 0
+
+
+def test_the_terminal_is_restored_when_watching_is_killed(tmp_path):
+    session = Session("pong", 1)
+    for _ in range(3000):
+        session.act(0)
+    session.recording().save(tmp_path / "pong.json")
+    for words in ([str(tmp_path / "pong.json")], ["zoo:pong"]):
+        with Terminal("watch", *words) as terminal:
+            terminal.read_until(b"Ctrl-C quits")
+            terminal.process.send_signal(signal.SIGTERM)
+            assert terminal.end() == 143
+            assert b"\x1b[?1049l" in terminal.shown and b"\x1b[?25h" in terminal.shown
 
 
 def test_a_game_that_cannot_be_recorded_is_refused_before_it_is_played(tmp_path):

@@ -127,8 +127,9 @@ def read_records(run: Path) -> list[ProcessRecord]:
             data = json.loads(path.read_text()) if path.is_file() else {}  # not from a named pipe
         except (OSError, ValueError, RecursionError):
             continue
-        if isinstance(data, dict) and (record := _record_from(data)):
-            found.append(record)
+        record = _record_from(data) if isinstance(data, dict) else None
+        if record is not None and path.name == f"{record.role}-{record.number}.json":
+            found.append(record)  # so a role cannot name another directory
     return sorted(found, key=lambda record: (record.role, record.number))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -52,6 +53,8 @@ class DuelFlags:
             raise UsageError(f"frame_limit={self.frame_limit} is below 1; use 1 or more")
         for name in ("json", "record"):
             check_output_file(name, getattr(self, name))
+        if self.json and os.path.realpath(self.json) == os.path.realpath(self.record):
+            raise UsageError(f"json={self.json} and record={self.record} are one file; use two")
 
 
 def _game_of(flags: DuelFlags, players: list[Player]) -> str:
@@ -108,6 +111,8 @@ def duel(arguments: list[str]) -> int:
 
     players = [make_player(name, flags.greedy) for name in flags.players]
     game, names = _game_of(flags, players), _names(players)
+    for player in players:
+        player.check(game)
 
     def report(matches: list[Match]) -> None:
         a, b = names[matches[0].player_a], names[matches[0].player_b]

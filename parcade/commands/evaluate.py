@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from dataclasses import dataclass, replace
@@ -168,7 +169,7 @@ def watch(arguments: list[str]) -> int:
     # The former name of --episodes.
     arguments = [re.sub("^--games(?==|$)", "--episodes", word) for word in arguments]
     flags = parse(WatchFlags, arguments, prog="parcade watch")
-    if Path(flags.run).is_file():
+    if os.path.isfile(flags.run):  # False also for a name that is too long
         from parcade.play import watch_recording
 
         watch_recording(flags.run)

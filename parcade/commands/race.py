@@ -85,6 +85,7 @@ def _check_game(name: str, is_duel: bool) -> str:
 def _check_agent(against: str, game: str) -> None:
     """Check that an agent can play the game. Errors: UsageError."""
     from parcade.config import load_config
+    from parcade.duels.observation import check_has_sides
     from parcade.duels.players import SCRIPTS
     from parcade.run_directory import newest_checkpoint
     from parcade.zoo import agent_directory
@@ -94,7 +95,9 @@ def _check_agent(against: str, game: str) -> None:
     if against in ("random", "scripted"):
         return
     run = agent_directory(against)
-    _check_trains(run, load_config(run).game, game)
+    config = load_config(run)
+    _check_trains(run, config.game, game)
+    check_has_sides(config.env)
     newest_checkpoint(run, check_files=False)
 
 
@@ -144,6 +147,7 @@ def race(arguments: list[str]) -> int:
 
 def _serve(flags: RaceFlags, settings: RaceSettings, run: Path | None, train_flags: list[str]) -> None:
     """Serve the race, and train next to it if asked to, until Ctrl-C. Errors: UsageError."""
+    from parcade.ending import exits_in_order
     from parcade.flags import parse_training
     from parcade.web.race.book import only_one
     from parcade.web.race.server import Race, make_race
@@ -151,11 +155,12 @@ def _serve(flags: RaceFlags, settings: RaceSettings, run: Path | None, train_fla
     from parcade.web.serve import serve
 
     with contextlib.ExitStack() as stack:
+        stack.enter_context(exits_in_order())  # so that the training ends, too
         stack.enter_context(only_one(settings.path))
         trains = None
         if flags.train:
             words = training_words(settings.game, run, train_flags)
-            if "--resume" not in words:
+            if words[:2] != ["train", "--resume"]:
                 parse_training(words[1:])  # a mistake in the flags is reported here
             log = settings.path / "agent.log"
             trains = stack.enter_context(training(words, log)), log

@@ -39,17 +39,20 @@ def resized(levels: np.ndarray, resize: Resize) -> np.ndarray:
     return np.clip(np.rint(total), 0, 255).astype(np.uint8)
 
 
+def check_has_sides(settings: EnvSettings) -> None:
+    """Check that observations can be those of either side. Errors: UsageError for ``ram``."""
+    if settings.observations == "ram":
+        raise UsageError("the agent observes RAM, which has no other side; use agents that observe images")
+
+
 class Eyes:
     """The frame stack of one player in n matches.
 
-    Errors: UsageError for observations ``ram``: RAM cannot be seen from the other side.
+    Errors: UsageError for observations ``ram``.
     """
 
     def __init__(self, settings: EnvSettings, num_matches: int, height: int, *, pal: bool) -> None:
-        if settings.observations == "ram":
-            raise UsageError(
-                "the agent observes RAM, which has no other side; use agents that observe images"
-            )
+        check_has_sides(settings)
         self._settings = settings
         self.pools = settings.max_pool and settings.frame_skip > 1  # a step of one frame has no other
         self._levels = level_tables(console_settings(settings)["obs_type"], pal)

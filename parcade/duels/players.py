@@ -12,7 +12,7 @@ from parcade.agent import Agent
 from parcade.atari.console import JOYSTICK
 from parcade.atari.duel import Duel
 from parcade.atari.settings import VectorSettings
-from parcade.duels.observation import Eyes
+from parcade.duels.observation import Eyes, check_has_sides
 from parcade.envs.native import console_settings
 from parcade.errors import UsageError
 
@@ -27,6 +27,9 @@ class Player(Protocol):
     """One participant, in all its matches at the same time."""
 
     name: str
+
+    def check(self, game: str) -> None:
+        """Check that this player can play a game. Errors: UsageError."""
 
     def begin(self, duels: list[Duel], side: str, seed: int) -> None:
         """Take a side, ``A`` or ``B``, in n matches that are about to start."""
@@ -52,6 +55,9 @@ class AgentPlayer:
     def game(self) -> str:
         """The game it was trained on."""
         return self._agent.config.game
+
+    def check(self, game: str) -> None:
+        check_has_sides(self._settings)
 
     def begin(self, duels: list[Duel], side: str, seed: int) -> None:
         machine = duels[0].arcade.machine
@@ -84,6 +90,9 @@ class RandomPlayer:
     """Uniformly random actions of the game's minimal set, each held for ``HOLD_FRAMES`` frames."""
 
     name = "random"
+
+    def check(self, game: str) -> None:
+        """Do nothing: it plays every game."""
 
     def begin(self, duels: list[Duel], side: str, seed: int) -> None:
         self._random = np.random.default_rng([seed, SIDES.index(side)])
@@ -126,16 +135,19 @@ SCRIPTS: dict[str, Callable[[np.ndarray, str, int], int]] = {
 
 
 class ScriptedPlayer:
-    """A short rule per game that reads RAM. Errors: UsageError for a game without one."""
+    """A short rule per game that reads RAM."""
 
     name = "scripted"
 
-    def begin(self, duels: list[Duel], side: str, seed: int) -> None:
-        game = duels[0].game
+    def check(self, game: str) -> None:
         if game not in SCRIPTS:
             raise UsageError(
                 f"scripted plays {', '.join(SCRIPTS)}, not {game}; use random or a run directory"
             )
+
+    def begin(self, duels: list[Duel], side: str, seed: int) -> None:
+        game = duels[0].game
+        self.check(game)
         self._script, self._duels, self._side, self._frame = SCRIPTS[game], duels, side, 0
 
     def actions(self) -> list[int]:

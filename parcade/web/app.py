@@ -5,7 +5,6 @@ A run is named by the query parameter ``run``, never by the path, and looked up 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from parcade.web.curves import Curves
 from parcade.web.live import Watcher, serve_live
 from parcade.web.runs import Runs, UnknownRun
 from parcade.web.security import PROTOCOL, Gate, GateMiddleware
+from parcade.web.wire import json_text
 
 STATIC = Path(__file__).with_name("static")
 MOST_NAMES = 400
@@ -116,11 +116,11 @@ class Dashboard:
 
 
 class _Json(JSONResponse):
-    """JSON in ASCII: names in files may hold halves of surrogate pairs, which UTF-8 cannot express."""
+    """JSON that any content of a run directory gives."""
 
     def render(self, content: Any) -> bytes:
         """Return the body."""
-        return json.dumps(content).encode()
+        return json_text(content).encode()
 
 
 def _names(request: Request, parameter: str) -> list[str]:

@@ -85,7 +85,7 @@ class Curves:
         check_axis(x)
         text = io.StringIO()
         writer = csv.writer(text)
-        writer.writerow(["run", x, *metrics])
+        writer.writerow(["run", x, *map(as_text, metrics)])
         for name in names:
             columns = self.runs.metrics(name).read_new({x, *metrics})
             for row in zip(columns[x].tolist(), *(columns[m].tolist() for m in metrics), strict=True):
@@ -104,5 +104,5 @@ class Curves:
 
 
 def as_text(name: str) -> str:
-    """Return a run's name so that a spreadsheet does not read it as a formula."""
+    """Return the name of a run or metric so that a spreadsheet does not read it as a formula."""
     return f"'{name}" if name[:1] in "=+-@" else name

@@ -17,6 +17,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from parcade.web.security import MOST_MESSAGE_BYTES, Rate
+from parcade.web.wire import json_text
 
 POLL_SECONDS = 1.0
 MOST_PAGES = 64
@@ -136,7 +137,7 @@ async def _send(socket: WebSocket, subscriber: Subscriber) -> None:
         while True:
             await subscriber.wake.wait()
             async with asyncio.timeout(SEND_SECONDS):  # wait_for may swallow a cancellation
-                await socket.send_text(json.dumps(subscriber.take()))
+                await socket.send_text(json_text(subscriber.take()))
     except TimeoutError:
         await socket.close(TOO_FAST, "the page reads too slowly")
     except (WebSocketDisconnect, RuntimeError):

@@ -24,13 +24,17 @@ ENVIRONMENT = {"OMP_WAIT_POLICY": "PASSIVE", "OMP_NUM_THREADS": "1", "CUDA_VISIB
 
 
 async def start_player(module: str, words: Iterable[str]) -> asyncio.subprocess.Process:
-    """Start a player process: a module that reads commands and writes messages."""
+    """Start a player process: a module that reads commands and writes messages.
+
+    It has a session of its own: Ctrl-C in the terminal reaches only the server, which lets the player save.
+    """
     return await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", module, *words),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
         env={**os.environ, **ENVIRONMENT},
+        start_new_session=True,
     )
 
 

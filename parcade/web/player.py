@@ -8,6 +8,7 @@ episode is played by every checkpoint of the run side by side.
 
 from __future__ import annotations
 
+import math
 import os
 import queue
 import sys
@@ -24,6 +25,7 @@ from parcade.run_directory import complete_checkpoints
 from parcade.web.player_process import run_player
 from parcade.web.recordings import Recording
 from parcade.web.saliency import SALIENCIES
+from parcade.web.series import number
 from parcade.web.stage import Moment, Stage
 from parcade.web.wire import differences, packed, write_message
 
@@ -59,8 +61,8 @@ class Controls:
         for name in ("paused", "greedy"):
             if isinstance(command.get(name), bool):
                 setattr(self, name, command[name])
-        if isinstance(command.get("speed"), (int, float)):
-            self.speed = min(max(float(command["speed"]), SLOWEST), FASTEST)
+        if not math.isnan(speed := number(command.get("speed"))):
+            self.speed = min(max(speed, SLOWEST), FASTEST)
         if command.get("saliency") in ("", *SALIENCIES):
             self.saliency = command["saliency"]
         if _is_count(command.get("seed")):

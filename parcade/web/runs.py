@@ -49,7 +49,7 @@ class Runs:
     """
 
     def __init__(self, root: Path) -> None:
-        if not root.is_dir():
+        if not os.path.isdir(root):  # False also for a name that is too long
             raise UsageError(
                 f"{root} is not a directory; expected the directory of your runs, e.g. parcade dashboard runs"
             )
@@ -228,4 +228,4 @@ def _seconds_left(
     seconds = recent[-1]["wall_seconds"] - recent[0]["wall_seconds"]
     if frames <= 0 or seconds <= 0:
         return None
-    return max(0.0, (total - recent[-1]["frames"]) * seconds / frames)
+    return _number(max(0.0, (total - recent[-1]["frames"]) * seconds / frames))

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import signal
 import socket
 import sys
 import webbrowser
@@ -15,6 +16,7 @@ from types import FrameType
 import uvicorn
 from starlette.applications import Starlette
 
+from parcade.ending import end_signals, exits_in_order
 from parcade.errors import UsageError
 from parcade.web.security import MOST_MESSAGE_BYTES, Gate, is_loopback, new_token
 
@@ -23,6 +25,8 @@ MOST_CONNECTIONS = 200
 
 def bound_socket(host: str, port: int) -> socket.socket:
     """Return a socket that listens at an address. Errors: UsageError if it cannot be."""
+    if not host:  # the system would listen on all interfaces
+        raise UsageError("host is empty; use 127.0.0.1, or 0.0.0.0 for all interfaces")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # asyncio sets TCP_NODELAY only where the protocol is named; without it, pictures wait 40 ms for an ACK.
     bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -45,7 +49,7 @@ def bound_socket(host: str, port: int) -> socket.socket:
 def serve(
     make: Callable[[Gate], Starlette], title: str, *, path: str = "", host: str, port: int, open_browser: bool
 ) -> None:
-    """Serve an application until Ctrl-C.
+    """Serve an application until Ctrl-C, SIGTERM, or the end of the terminal.
 
     Args:
         make: returns the application, given who may ask it.
@@ -67,7 +71,7 @@ def serve(
         if open_browser and not _open(url):
             print("no browser was found; open the address above in one", flush=True)
 
-    with bound, contextlib.suppress(KeyboardInterrupt):
+    with bound, exits_in_order(), contextlib.suppress(KeyboardInterrupt):
         _Server(_config(app), announce).run(sockets=[bound])
 
 
@@ -81,6 +85,9 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, then announce: from here on, a signal ends the server in order."""
         await super().startup(sockets)
+        if signal.SIGHUP in end_signals():  # uvicorn handles only SIGINT and SIGTERM
+            with contextlib.suppress(ValueError):  # not the main thread
+                signal.signal(signal.SIGHUP, self.handle_exit)
         await asyncio.to_thread(self._announce)  # a browser may take its time to open
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:

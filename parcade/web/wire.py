@@ -9,6 +9,7 @@ is complete, so a page may miss any of them.
 from __future__ import annotations
 
 import json
+import math
 import struct
 import zlib
 from typing import Any, BinaryIO
@@ -17,6 +18,26 @@ import numpy as np
 
 HEAD = struct.Struct("<I")
 MOST_BYTES = 32 << 20
+
+
+def json_text(content: Any) -> str:
+    """Return JSON in ASCII: names in files may hold halves of surrogate pairs, which UTF-8 cannot express.
+
+    NaN and infinities, which are not JSON, become null: one damaged run must not hide the others.
+    """
+    try:
+        return json.dumps(content, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(content), allow_nan=False)
+
+
+def _finite(content: Any) -> Any:
+    """Return content with null in place of numbers that are not finite."""
+    if isinstance(content, dict):
+        return {name: _finite(value) for name, value in content.items()}
+    if isinstance(content, (list, tuple)):
+        return [_finite(value) for value in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content
 
 
 def differences(pictures: np.ndarray) -> np.ndarray:
@@ -30,7 +51,7 @@ def packed(head: dict[str, Any], arrays: dict[str, np.ndarray] | None = None) ->
     """Return a message. ``arrays`` are uint8."""
     arrays = arrays or {}
     shapes = [[name, list(array.shape)] for name, array in arrays.items()]
-    text = json.dumps({**head, "arrays": shapes}).encode()
+    text = json_text({**head, "arrays": shapes}).encode()
     body = b"".join(np.ascontiguousarray(array, np.uint8).tobytes() for array in arrays.values())
     # Level 1: higher levels save little on differences, and cost time that the training next to it has.
     return HEAD.pack(len(text)) + text + (zlib.compress(body, 1) if body else b"")

@@ -87,8 +87,22 @@ def test_mistakes_are_one_line():
     hockey = ["random", "scripted", "--game", "ice_hockey"]
     assert "scripted plays pong, boxing, not ice_hockey" in one_line(hockey)
     assert "does not exist" in one_line(["random", "scripted", "--json", "/nowhere/out.json"])
+    assert "json=x and record=./x are one file" in one_line(
+        ["random", "scripted", "--json", "x", "--record", "./x"]
+    )
+    assert "cannot be written" in one_line(["random", "scripted", "--record", "x" * 300])
     assert "record=. is a directory" in one_line(["random", "scripted", "--record", "."])
     assert "nowhere" in one_line(["random", "nowhere", "--game", "pong"])
+
+
+def test_players_are_checked_before_any_match(tmp_path, monkeypatch):
+    """A later pair's mistake would throw the results of the first away."""
+    monkeypatch.setattr("parcade.duels.tournament.tournament", lambda *_: pytest.fail("matches were played"))
+    seen = tmp_path / "ram"
+    flags = "--observations ram --num-envs 2 --unroll-length 8 --hidden 16 --total-frames 128"
+    assert main(["train", "pong", *flags.split(), "--run-dir", str(seen)]) == 0
+    assert "observes RAM" in one_line(["random", "scripted", str(seen), "--game", "pong"])
+    assert "scripted plays pong, boxing" in one_line(["random", "scripted", "--game", "ice_hockey"])
 
 
 def test_an_agent_that_observes_ram_is_refused():

@@ -328,6 +328,25 @@ def test_names_are_directories_and_a_race_is_open_once(tmp_path):
         pass
 
 
+def test_an_interrupted_episode_continues_only_on_its_side_and_against_its_agent(tmp_path):
+    duel = {"against": "scripted", "is_duel": True}
+    mine = settings_of(tmp_path, **duel)
+    play(mine, (0, UP), (900, None))
+    others = [
+        settings_of(tmp_path, **duel, side="B"),
+        settings_of(tmp_path, against="random", is_duel=True),
+        settings_of(tmp_path, against="scripted"),
+        settings_of(tmp_path),
+    ]
+    for other in others:
+        player, _ = play(other, (0, UP), (30, None))
+        assert player.contest.session.recording().frames == 30
+    player, _ = play(mine, (0, None))
+    assert player.contest.session.recording().frames == 900
+    done, _ = play(settings_of(tmp_path), (0, UP), (10**7, None))
+    assert done.book.episodes and not list(mine.path.glob("unfinished*"))
+
+
 def test_an_unfinished_episode_that_is_damaged_begins_again(tmp_path):
     settings = settings_of(tmp_path)
     play(settings, (0, UP), (50, None))

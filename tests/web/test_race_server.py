@@ -15,9 +15,11 @@ import time
 import pytest
 from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
+from websockets.sync.client import connect
 
 from parcade.atari.recording import load_recording
 from parcade.cli import main
+from parcade.cluster.processes import still_running
 from parcade.errors import UsageError
 from parcade.run_directory import complete_checkpoints
 from parcade.web.race.book import Book
@@ -202,6 +204,8 @@ def test_errors_are_one_line_each(tmp_path, capsys, monkeypatch):
     run = write_run(tmp_path, "boxer", game="boxing")
     assert "trained on boxing" in refused(capsys, "pong", "--run", run)
     assert "one of them" in refused(capsys, "pong", "--run", run, "--train")
+    assert "leave it out" in refused(capsys, "pong", "--train", "--", "--resume", "runs/x")
+    assert "leave it out" in refused(capsys, "pong", "--train", "--", "--run-dir=x")
     assert "add --train" in refused(capsys, "pong", "--", "--algorithm", "dqn")
     assert "unknown flag --nothing" in refused(capsys, "pong", "--train", "--", "--nothing")
     (tmp_path / "races" / "pong" / "bob").mkdir(parents=True)
@@ -216,7 +220,28 @@ def test_errors_are_one_line_each(tmp_path, capsys, monkeypatch):
     assert "pip install 'parcade[web]'" in refused(capsys, "pong")
 
 
-def test_the_command_prints_an_address_trains_and_ends_both_with_ctrl_c(tmp_path):
+def test_ctrl_c_in_the_terminal_keeps_the_episode_that_is_played(tmp_path):
+    """The terminal sends it to every process of the group."""
+    words = "race pong --name anna --port 0 --no-browser --races".split()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "parcade", *words, str(tmp_path)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0,
+    )  # fmt: skip
+    address, token = re.search(r"http://([\d.:]+)/race#token=(.*)", process.stdout.readline()).groups()
+    with connect(
+        f"ws://{address}/ws/race", subprotocols=[PROTOCOL, token], origin=f"http://{address}"
+    ) as page:
+        page.send('{"held": ["up"]}')
+        while unpacked(page.recv(SECONDS))[0].get("frame", 0) < 30:
+            pass
+        os.killpg(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=SECONDS)
+    assert process.returncode == 0 and errors == ""
+    assert load_recording(tmp_path / "pong" / "anna" / "unfinished.json").frames >= 30
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_the_command_prints_an_address_trains_and_ends_both_with_a_signal(tmp_path, number):
     words = [
         "race",
         "pong",
@@ -242,10 +267,11 @@ def test_the_command_prints_an_address_trains_and_ends_both_with_ctrl_c(tmp_path
     deadline = time.monotonic() + SECONDS
     while not (metrics.exists() and metrics.stat().st_size) and time.monotonic() < deadline:
         time.sleep(0.1)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, errors = process.communicate(timeout=SECONDS)
-    assert process.returncode == 0 and errors == ""
+    assert process.returncode == (143 if number == signal.SIGTERM else 0) and errors == ""
     run = metrics.parent
+    assert still_running(run) is None
     assert complete_checkpoints(run)
     assert training_words("pong", run, []) == ["train", "--resume", str(run)]
     with pytest.raises(UsageError, match="resumed with its own flags"):

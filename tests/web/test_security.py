@@ -7,9 +7,12 @@ import re
 import pytest
 from starlette.websockets import WebSocketDisconnect
 
+from parcade.cluster.processes import read_records
+from parcade.cluster.stacks import stacks
+from parcade.errors import UsageError
 from parcade.web.app import STATIC
 from parcade.web.security import MESSAGES_PER_SECOND, MOST_BODY_BYTES, MOST_MESSAGE_BYTES, Gate, Rate
-from tests.web.conftest import TOKEN, received_until_closed, within_time, write_run
+from tests.web.conftest import TOKEN, received_until_closed, within_time, write_process, write_run
 
 pytestmark = pytest.mark.quick
 DATA = [
@@ -166,6 +169,40 @@ def test_names_and_numbers_that_json_cannot_express_do_not_break_the_list(client
     assert client.get("/api/csv?run=odd&metric=score_mean").status_code == 200
 
 
+def test_extreme_numbers_do_not_break_the_list(client, root):
+    run = write_run(root, "extreme")
+    config = json.loads((run / "config.json").read_text())
+    config["run"]["total_frames"] = 1e308
+    (run / "config.json").write_text(json.dumps(config))
+    with open(run / "metrics.jsonl", "a") as file:
+        for frames in range(5000, 9000):
+            file.write(
+                json.dumps({"frames": frames, "wall_seconds": 1.0 * frames, "score_mean": 1.7e308}) + "\n"
+            )
+    write_process(run)
+    path = run / "processes" / "rank-0.json"
+    path.write_text(path.read_text().replace('"seconds": {}', '"seconds": {"main": {"infer": Infinity}}'))
+    assert "Infinity" in path.read_text()
+
+    def refuse(constant):
+        raise AssertionError(constant)
+
+    for request in ("/api/runs", "/api/run?run=extreme", "/api/curves?run=extreme&metric=score_mean"):
+        json.loads(client.get(request).text, parse_constant=refuse)
+
+
+def test_a_process_record_cannot_name_a_file_of_another_directory(root):
+    run = write_run(root, "evil")
+    (root / "evil-0.stack").write_text("another file")
+    write_process(run)
+    path = run / "processes" / "rank-0.json"
+    path.write_text(path.read_text().replace('"rank"', '"../../evil"'))
+    assert read_records(run) == []
+    with pytest.raises(UsageError, match="no registered processes"):
+        stacks(run)
+    assert (root / "evil-0.stack").exists()
+
+
 def test_malformed_hosts_and_origins_are_refused(client):
     assert client.get("/", headers={"Host": "["}).status_code == 403
     assert client.get("/", headers={"Origin": "http://["}).status_code == 403
@@ -176,6 +213,8 @@ def test_a_csv_has_no_formulas(client, root):
     client.get("/api/runs")
     text = client.get("/api/csv", params={"run": "=1+1", "metric": "score_mean"}).text
     assert text.splitlines()[1].startswith("'=1+1,")
+    text = client.get("/api/csv", params={"run": "=1+1", "metric": "=2+2"}).text
+    assert text.splitlines()[0] == "run,frames,'=2+2"
 
 
 @pytest.mark.parametrize(

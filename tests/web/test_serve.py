@@ -29,7 +29,9 @@ def refused(arguments, capsys):
 def test_errors_are_one_line_each(tmp_path, capsys, monkeypatch):
     assert "is not a directory" in refused([str(tmp_path / "runs")], capsys)
     assert "is no port" in refused([str(tmp_path), "--port", "70000"], capsys)
+    assert "is not a directory" in refused(["x" * 300], capsys)
     assert "no address" in refused([str(tmp_path), "--host", "no.such.host.invalid"], capsys)
+    assert "host is empty" in refused([str(tmp_path), "--host", ""], capsys)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

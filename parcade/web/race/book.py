@@ -9,7 +9,8 @@
 | checksum | SHA-256 of all of the above                                             |
 
 ``episodes/0001.json`` and so on are recordings (``atari/recording.py``) of the person's console, and
-``0001-opponent.json`` of the agent's own. ``unfinished.json`` is that of an episode that was interrupted.
+``0001-opponent.json`` of the agent's own. ``unfinished.json`` is that of an episode that was interrupted,
+``unfinished-*.json`` where an agent took part (``RaceSettings.unfinished``).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from parcade.run_directory import json_digest, write_json
 from parcade.web.files import read_object
 
 FORMAT = "parcade race 1"
-FILE, EPISODES, UNFINISHED, LOCK = "race.json", "episodes", "unfinished.json", "lock"
+FILE, EPISODES, UNFINISHED, LOCK = "race.json", "episodes", "unfinished*.json", "lock"
 NAME = re.compile(r"\w[\w .-]{0,39}")
 MOST_EPISODES = 20_000
 MODES = ("alone", "side by side", "duel")
@@ -89,8 +90,9 @@ class Book:
             opponents.save(folder / f"{number:04}-opponent.json")
         episode = replace(episode, recording=file, checksum=recording.checksum)
         self._write([*self.episodes, episode])
-        with contextlib.suppress(OSError):  # the episode is saved; of another seed, this file is ignored
-            (self.directory / UNFINISHED).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # the episode is saved; of another seed, these files are ignored
+            for path in self.directory.glob(UNFINISHED):
+                path.unlink(missing_ok=True)
         return episode
 
     def complete(self, episode: Episode, opponent_score: int, opponents: Recording) -> Episode:
@@ -109,16 +111,15 @@ class Book:
         write_json(self.directory / FILE, {**content, "checksum": json_digest(content)})
         self.episodes = episodes
 
-    def save_unfinished(self, recording: Recording) -> None:
+    def save_unfinished(self, recording: Recording, file: str) -> None:
         """Keep an episode that was interrupted. Errors: OSError."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        recording.save(self.directory / UNFINISHED)
+        recording.save(self.directory / file)
 
-    def unfinished(self, seed: int, players: int) -> Recording | None:
+    def unfinished(self, file: str, seed: int, players: int) -> Recording | None:
         """Return the episode that was interrupted, if it is of this seed and number of players."""
-        path = self.directory / UNFINISHED
         with contextlib.suppress(OSError, ValueError):  # an interrupted episode is not worth an error
-            found = load_recording(path)
+            found = load_recording(self.directory / file)
             if (found.game, found.seed, found.players) == (self.game, seed, players):
                 return found
         return None

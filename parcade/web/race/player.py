@@ -50,7 +50,7 @@ class Player:
         self._rival = Rival(against, settings.game, greedy=settings.greedy) if against else None
         self.held: frozenset[str] = frozenset()
         self._begin()
-        found = self.book.unfinished(self._seed, 2 if settings.is_duel else 1)
+        found = self.book.unfinished(settings.unfinished, self._seed, 2 if settings.is_duel else 1)
         if found is not None:
             self._restore(found)
 
@@ -185,7 +185,7 @@ class Player:
     def _keep_unfinished(self) -> None:
         if self._frames and self.state != OVER:
             try:
-                self.book.save_unfinished(self.contest.session.recording())
+                self.book.save_unfinished(self.contest.session.recording(), self.settings.unfinished)
             except OSError as error:
                 self._say({"type": "problem", "text": f"the episode cannot be kept ({error.strerror})"})
 

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from parcade.envs.settings import FRAMES_PER_SECOND
+from parcade.run_directory import json_digest
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,14 @@ class RaceSettings:
     def path(self) -> Path:
         """The directory."""
         return Path(self.directory)
+
+    @property
+    def unfinished(self) -> str:
+        """File of an interrupted episode. Only a race with the same agent and side continues it."""
+        if not self.against:
+            return "unfinished.json"
+        contest = {"against": self.against, "is_duel": self.is_duel, "side": self.side}
+        return f"unfinished-{json_digest(contest)[:8]}.json"
 
     def to_json(self) -> str:
         """Return JSON from which ``from_json`` makes the same settings."""

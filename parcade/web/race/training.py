@@ -23,8 +23,11 @@ OTHERWISE = ("--algorithm", "ppo")
 def training_words(game: str, run: Path, flags: Sequence[str]) -> list[str]:
     """Return the arguments of ``parcade`` that train in ``run``: a new run, or the existing one.
 
-    Errors: UsageError for flags with a run that exists.
+    Errors: UsageError for flags with a run that exists, or that name one.
     """
+    for flag in flags:
+        if flag.split("=")[0].replace("_", "-") in ("--resume", "--run-dir"):
+            raise UsageError(f"{flag} after --: the training of a race is in {run}; leave it out")
     if complete_checkpoints(run):
         if flags:
             raise UsageError(f"{run} is resumed with its own flags; leave those after -- out")
