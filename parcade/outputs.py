@@ -1,9 +1,11 @@
-"""Checks, before long work, that its results can be written."""
+"""Files of results: checks before long work that they can be written, and what is said if they cannot."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from parcade.errors import UsageError
@@ -50,3 +52,14 @@ def check_output_file(name: str, path: str) -> None:
         raise UsageError(f"{name}={path} is a directory; expected a file path")
     if path and (reason := why_not_writable(file)):
         raise UsageError(f"{name}={path} cannot be written ({reason}); use another path")
+
+
+@contextlib.contextmanager
+def writes_output(name: str, path: str) -> Iterator[None]:
+    """Name a file of results that cannot be written after all, e.g. on a full disk. Errors: UsageError."""
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(
+            f"{name}={path} could not be written ({error.strerror or error}); the results are printed above"
+        ) from None

@@ -1,5 +1,6 @@
 """Results that cannot be written are refused before the work, and nothing is left by the check."""
 
+import errno
 import os
 
 import pytest
@@ -63,3 +64,33 @@ def test_no_command_works_for_results_that_it_cannot_write(read_only, monkeypatc
     assert main(arguments) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and "cannot be written (Permission denied); use another" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "writer"),
+    [
+        (["bench", "env", "pong", "--json", "out"], "pathlib.Path.write_text"),
+        (
+            ["duel", "random", "scripted", "--game", "pong", "--json", "out"],
+            "parcade.run_directory.write_json",
+        ),
+        (["eval", "zoo:pong", "--out", "out"], "parcade.run_directory.write_json"),
+    ],
+    ids=["a bench", "a duel", "an evaluation"],
+)
+def test_a_disk_that_fills_during_the_work_is_one_line_after_the_results(
+    tmp_path, monkeypatch, capsys, arguments, writer
+):
+    def full(*arguments):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("parcade.bench.BENCHES", {"env": lambda flags: {"rows": [{"speed": 123}]}})
+    monkeypatch.setattr(writer, full)
+    short = {"duel": ["--episodes", "2", "--frame-limit", "60"], "eval": ["--episodes", "1", "--greedy"]}
+    assert main([*arguments, *short.get(arguments[0], [])]) == 2
+    printed = capsys.readouterr()
+    assert printed.err.splitlines()[-1].endswith(
+        "=out could not be written (No space left on device); the results are printed above"
+    )
+    assert any(result in printed.out for result in ("speed 123", "Elo", "over 1 episodes"))

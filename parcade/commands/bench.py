@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from parcade.errors import UsageError, missing_extra, unknown_name
-from parcade.outputs import check_output_file
+from parcade.outputs import check_output_file, writes_output
 
 
 def _check_files(json_path: str, plot_path: str) -> None:
@@ -38,7 +38,9 @@ def bench(arguments: list[str]) -> int:
     for row in result["rows"]:
         print("  ".join(f"{name} {value}" for name, value in row.items()))
     if flags.json:
-        Path(flags.json).write_text(json.dumps(result, indent=2) + "\n")
+        with writes_output("json", flags.json):
+            Path(flags.json).write_text(json.dumps(result, indent=2) + "\n")
     if flags.plot:
-        plot(result, Path(flags.plot))
+        with writes_output("plot", flags.plot):
+            plot(result, Path(flags.plot))
     return 0

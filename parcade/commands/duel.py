@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from parcade.errors import UsageError
-from parcade.outputs import check_output_file
+from parcade.outputs import check_output_file, writes_output
 
 if TYPE_CHECKING:
     from parcade.duels.players import Player
@@ -127,10 +127,10 @@ def duel(arguments: list[str]) -> int:
     if flags.json:
         settings = {"game": game, "episodes": flags.episodes, "seed": flags.seed, "greedy": flags.greedy}
         settings["frame_limit"] = flags.frame_limit
-        write_json(
-            Path(flags.json),
-            {**settings, "standings": rows, "matches": [_match_row(match, names) for match in matches]},
-        )
+        table = {**settings, "standings": rows, "matches": [_match_row(match, names) for match in matches]}
+        with writes_output("json", flags.json):
+            write_json(Path(flags.json), table)
     if flags.record:
-        matches[0].recording.save(Path(flags.record))
+        with writes_output("record", flags.record):
+            matches[0].recording.save(Path(flags.record))
     return 0

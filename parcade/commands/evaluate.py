@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from parcade.errors import UsageError
-from parcade.outputs import check_output_file
+from parcade.outputs import check_output_file, writes_output
 
 if TYPE_CHECKING:
     from parcade.agent import Agent
@@ -127,7 +127,8 @@ def evaluate(arguments: list[str]) -> int:
         if recording:
             print(f"start states from {flags.start_states}, SHA-256 {recording.checksum}")
     if flags.out:
-        write_json(Path(flags.out), result)
+        with writes_output("out", flags.out):
+            write_json(Path(flags.out), result)
     if not is_in_zoo(flags.run):
         path = Path(flags.run) / "eval.json"
         try:
