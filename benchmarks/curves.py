@@ -9,11 +9,13 @@ one resumes from its checkpoint. The table and the plot are rewritten after each
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 from parcade.report.plots import plot_curves, score_curve
+from parcade.run_directory import complete_checkpoints
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -48,7 +50,7 @@ def command(name: str, seed: int) -> str:
 def run_row(name: str, seed: int) -> None:
     """Run one row to its end and save its curve."""
     run = RUNS / f"{name}-s{seed}"
-    started = (run / "checkpoints").is_dir() and any((run / "checkpoints").iterdir())
+    started = is_started(run)
     words = (
         ["train", "--resume", str(run)]
         if started
@@ -57,6 +59,14 @@ def run_row(name: str, seed: int) -> None:
     if not is_finished(run):
         subprocess.run([sys.executable, "-m", "parcade", *words], check=True, cwd=ROOT)
     keep(name, seed, run)
+
+
+def is_started(run: Path) -> bool:
+    """Whether a run can be resumed. What is left of a start without a checkpoint is removed."""
+    if complete_checkpoints(run):
+        return True
+    shutil.rmtree(run, ignore_errors=True)
+    return False
 
 
 def is_finished(run: Path) -> bool:

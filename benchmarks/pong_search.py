@@ -18,6 +18,7 @@ import sys
 import time
 from pathlib import Path
 
+from curves import is_started
 from script_arguments import positive
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -68,7 +69,7 @@ def last_report(run: Path) -> dict:
 
 def run_trial(run: Path, flags: str, seed: int, budget: float) -> dict:
     """Run or resume one trial until it has reached its score or used up its budget; returns its row."""
-    started = (run / "checkpoints").is_dir() and any((run / "checkpoints").iterdir())
+    started = is_started(run)
     words = (
         ["--resume", str(run)] if started else ["pong", *COMMON.split(), *flags.split(), "--seed", str(seed)]
     )

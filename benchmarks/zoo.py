@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 
 import torch
-from curves import is_finished
+from curves import is_finished, is_started
 from script_arguments import script_parser, whole_number
 
 from parcade import run_directory
@@ -73,7 +73,7 @@ def train(game: str, frames: int, run: Path) -> None:
     """Start or resume the training, unless it has finished."""
     if is_finished(run):
         return
-    started = (run / "checkpoints").is_dir() and any((run / "checkpoints").iterdir())
+    started = is_started(run)
     words = ["train", "--resume", str(run)] if started else [*command(game, frames), "--run-dir", str(run)]
     subprocess.run([sys.executable, "-m", "parcade", *words], check=True, cwd=ROOT)
 

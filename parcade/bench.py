@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -115,14 +116,23 @@ def bench_env(flags: BenchFlags) -> dict[str, Any]:
         elif stage in ("infer", "train"):
             for n in flags.counts or (flags.num_envs,):
                 _config(flags, n)
-    results = [
-        _measure_stage(flags, stage, n) for stage in flags.stages for n in flags.counts or (flags.num_envs,)
-    ]
+    results = []
+    try:
+        for stage in flags.stages:
+            for n in flags.counts or (flags.num_envs,):
+                results.append(_measure_stage(flags, stage, n))
+    except KeyboardInterrupt:
+        if not results:
+            raise
+        print("parcade: interrupted; these rows are complete:", file=sys.stderr)
     return _together(flags, results)
 
 
 def bench_train(flags: BenchFlags) -> dict[str, Any]:
     """Measure full training (emulation, inference, learning) without start-up, reports and checkpoints."""
+    for name in ("counts", "stages"):
+        if getattr(flags, name) != BenchFlags.__dataclass_fields__[name].default:
+            raise UsageError(f"--{name} is of parcade bench env; leave it out, or use bench env")
     return _together(flags, [_measure_stage(flags, "train", flags.num_envs)])
 
 

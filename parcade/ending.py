@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from types import FrameType
 
 
 def end_signals() -> tuple[int, ...]:
@@ -14,19 +15,32 @@ def end_signals() -> tuple[int, ...]:
     return (signal.SIGTERM, signal.SIGHUP) if hung_up else (signal.SIGTERM,)
 
 
-@contextlib.contextmanager
-def exits_in_order() -> Iterator[None]:
+def exits_in_order() -> contextlib.AbstractContextManager[None]:
     """Let the end signals raise SystemExit, so that contexts end what they have started."""
 
-    def leave(number: int, frame: object) -> None:
+    def leave(number: int, frame: FrameType | None) -> None:
         sys.exit(128 + number)
 
+    return _handling(leave)
+
+
+def interrupts_on_end() -> contextlib.AbstractContextManager[None]:
+    """Let the end signals do what Ctrl-C does."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    return _handling(interrupt)
+
+
+@contextlib.contextmanager
+def _handling(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
     before = {}
     for number in end_signals():
         with contextlib.suppress(ValueError):  # not the main thread, which alone receives signals
-            before[number] = signal.signal(number, leave)
+            before[number] = signal.signal(number, handler)
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, earlier in before.items():
+            signal.signal(number, earlier)

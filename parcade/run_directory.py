@@ -52,7 +52,14 @@ def flush_to_disk(path: Path) -> None:
 
 
 def write_json(path: Path, data: dict[str, Any]) -> None:
-    """Write a JSON file atomically. Errors: OSError, which leaves no file behind."""
+    """Write a JSON file atomically. Errors: OSError, which leaves no file behind.
+
+    A link stays one; to what is no file, e.g. a device, the text is written.
+    """
+    path = path.resolve()
+    if path.exists() and not path.is_file():
+        path.write_text(json.dumps(data, indent=2) + "\n")
+        return
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
         with open(temporary, "w") as file:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import stat
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +35,19 @@ def run(tmp_path):
     for frames in (100, 200, 300):
         checkpoint(tmp_path / "run", frames, float(frames))
     return tmp_path / "run"
+
+
+def test_json_is_written_through_links_and_to_what_is_no_file(tmp_path):
+    (tmp_path / "link.json").symlink_to("real.json")
+    rd.write_json(tmp_path / "link.json", {"a": 1})
+    assert (tmp_path / "link.json").is_symlink() and rd.read_json(tmp_path / "real.json") == {"a": 1}
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    rd.write_json(tmp_path / "pipe", {"a": 2})
+    assert json.loads(os.read(reader, 1000)) == {"a": 2}
+    os.close(reader)
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+    assert sorted(os.listdir(tmp_path)) == ["link.json", "pipe", "real.json"]
 
 
 def test_two_runs_of_one_name_each_get_a_directory(tmp_path):

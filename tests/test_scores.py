@@ -16,6 +16,7 @@ from parcade.train import run_training, start_run
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 import async_speedup  # noqa: E402
+import curves  # noqa: E402
 import scores  # noqa: E402
 import scores_page  # noqa: E402
 import scores_plan  # noqa: E402
@@ -180,3 +181,13 @@ def test_missing_cells_are_trained_once_and_a_run_from_elsewhere_is_added(tiny, 
 def test_an_unknown_section_is_answered_with_the_nearest_name(capsys):
     assert scores.main(["atari-6"]) == 2
     assert capsys.readouterr().err == "scores.py: unknown section 'atari-6'; did you mean 'atari-5'?\n"
+
+
+def test_what_a_killed_start_left_is_removed_and_a_checkpoint_is_resumed(tmp_path):
+    run = tmp_path / "run"
+    (run / "checkpoints" / "00000000000000000010.making").mkdir(parents=True)
+    (run / "config.json").write_text("{}")
+    assert not curves.is_started(run) and not run.exists()
+    config = parse_training(["tiny_catch", "--num-envs", "4", "--total-frames", "64", "--run-dir", str(run)])
+    run_training(config, start_run(config))
+    assert curves.is_started(run) and run.exists()

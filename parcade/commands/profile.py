@@ -16,6 +16,7 @@ from parcade.commands.reports import (
     given_flag,
     print_usage,
     report_folder,
+    report_in,
 )
 from parcade.errors import UsageError
 
@@ -131,11 +132,12 @@ def _report(found: Profile, folder: Path) -> int:
     from parcade.profile.profile_plots import draw_split, draw_timeline
     from parcade.report.page import write_page
 
-    folder.mkdir(parents=True, exist_ok=True)
-    draw_split(found, folder / SPLIT_PICTURE)
-    if any(rank.timeline for rank in found.ranks):
-        draw_timeline(found, folder / TIMELINE_PICTURE)
-    write_page(profile_page(found, pictures=True), folder)
+    with report_in(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        draw_split(found, folder / SPLIT_PICTURE)
+        if any(rank.timeline for rank in found.ranks):
+            draw_timeline(found, folder / TIMELINE_PICTURE)
+        write_page(profile_page(found, pictures=True), folder)
     data = ", profile.json" if (folder / "profile.json").exists() else ""
     print(f"report in {folder}: report.html, report.md{data}")
     return 0

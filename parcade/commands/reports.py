@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import importlib.util
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 from parcade.errors import UsageError, missing_extra
 from parcade.outputs import why_not_writable
+
+
+@contextlib.contextmanager
+def report_in(folder: Path) -> Iterator[None]:
+    """Name a file that a report needs, or that cannot be written. Errors: UsageError."""
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(
+            f"no report in {folder}: {error.filename or 'a file'}: {error.strerror or error}; "
+            "what was measured is kept"
+        ) from None
 
 
 def print_usage(command: str) -> None:

@@ -16,6 +16,7 @@ from parcade.commands.reports import (
     given_flag,
     print_usage,
     report_folder,
+    report_in,
 )
 from parcade.errors import UsageError
 
@@ -243,9 +244,10 @@ def _report(result: ScaleResult, folder: Path, questions: Questions) -> int:
     from parcade.scale.scale_page import picture_name, scale_page
     from parcade.scale.scale_plots import draw_series
 
-    folder.mkdir(parents=True, exist_ok=True)
-    for index, series in enumerate(result.series):
-        draw_series(series, folder / picture_name(index))
-    write_page(scale_page(result, questions), folder)
+    with report_in(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        for index, series in enumerate(result.series):
+            draw_series(series, folder / picture_name(index))
+        write_page(scale_page(result, questions), folder)
     print(f"report in {folder}: report.html, report.md")
     return 0

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Annotated
 
-from parcade.commands.reports import check_installed, given_flag
+from parcade.commands.reports import check_installed, given_flag, report_in
 from parcade.errors import UsageError
 
 SET_BY_SUITE = (
@@ -28,7 +28,7 @@ class SuiteFlags:
     seeds: str = "3"
     """Number of seeds per game, or a list of seeds, e.g. 5,6,7."""
     budget: str = "10M-steps"
-    """Length of each training: 10M-steps, 200M-frames or 2h."""
+    """Length of each training: 10M-steps, 200M-frames, or 2h, but not more than its --total-frames."""
     protocol: str = "training"
     """How scores are defined: training, sticky, null-op or null-op-30min."""
     jobs: int = 0
@@ -49,6 +49,12 @@ class SuiteFlags:
             raise UsageError(f"price={self.price} is not a price; use e.g. 1.5, or 0 to leave costs out")
         if not self.report_only and not self.games:
             raise UsageError("no games given; use e.g. parcade suite atari-5, or parcade suite pong,breakout")
+        if self.report_only:
+            read = ("dir", "against", "price", "report_only")
+            for each in fields(self):
+                default = each.default_factory() if each.default is MISSING else each.default
+                if each.name not in read and getattr(self, each.name) != default:
+                    raise UsageError(f"{each.name} is that of the suite with --report-only; leave it out")
         if self.report_only and not self.dir:
             raise UsageError("--report-only needs --dir, the directory of an existing suite")
 
@@ -132,11 +138,12 @@ def _report(flags: SuiteFlags, failed: dict) -> int:
     others = [read_csv(Path(path), plan.protocol) for path in flags.against]
     results = results_of(folder, plan)
     scores = scores_of(plan, results)
-    write_csv(folder / "scores.csv", plan, results)
-    page = suite_page(
-        plan, results, failed, scores=scores, others=others, price=flags.price,
-        images=draw(folder, plan, results, scores),
-    )  # fmt: skip
-    write_page(page, folder)
+    with report_in(folder):
+        write_csv(folder / "scores.csv", plan, results)
+        page = suite_page(
+            plan, results, failed, scores=scores, others=others, price=flags.price,
+            images=draw(folder, plan, results, scores),
+        )  # fmt: skip
+        write_page(page, folder)
     print(f"report: {folder / 'report.html'}, {folder / 'report.md'}; scores: {folder / 'scores.csv'}")
     return 1 if failed else 0

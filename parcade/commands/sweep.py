@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from parcade.commands.reports import check_installed, given_flag
+from parcade.commands.reports import check_installed, given_flag, report_in
 from parcade.errors import UsageError
 from parcade.ranges import Count, Natural, NonNegative, check_ranges
 
@@ -38,7 +38,7 @@ class SweepFlags:
     trials: Count = 20
     """Number of trials."""
     budget: str = "1M-steps"
-    """Length of each training: 1M-steps, 4M-frames or 10m."""
+    """Length of each training: 1M-steps, 4M-frames, or 10m, but not more than its --total-frames."""
     seeds: str = "1"
     """Number of seeds of each trial, or a list, e.g. 5,6,7. A trial counts with their mean."""
     search_seed: Natural = 0
@@ -60,6 +60,9 @@ class SweepFlags:
 
     def __post_init__(self) -> None:
         check_ranges(self)
+        for each in fields(self) if self.report_only else ():
+            if each.name != "report_only" and getattr(self, each.name) != each.default:
+                raise UsageError(f"{each.name} is that of the sweep with --report-only; leave it out")
 
 
 OWN = tuple(name.replace("_", "-") for name in SweepFlags.__dataclass_fields__)
@@ -76,6 +79,8 @@ def sweep(arguments: list[str]) -> int:
     flags = parse(SweepFlags, ["--space", *space, *own] if space else own, prog="parcade sweep")
     check_installed(("matplotlib", "scipy"), "reports", "parcade sweep")
     if flags.report_only:
+        if training:
+            raise UsageError(f"{training[0]}: --report-only takes no flags of a training; leave it out")
         return _report(Path(flags.report_only))
     check_installed(("ray", "pandas", "pyarrow"), "sweep", "parcade sweep")
     if flags.search == "optuna":
@@ -155,8 +160,9 @@ def _report(folder: Path) -> int:
 
     plan = read_sweep(folder)
     trials, confirmed = read_trials(folder, "trials"), read_trials(folder, "confirmations")
-    write_csv(folder, plan, trials)
-    images = draw(folder, plan, trials)
-    write_page(sweep_page(folder, plan, trials, confirmed, images=images), folder)
+    with report_in(folder):
+        write_csv(folder, plan, trials)
+        images = draw(folder, plan, trials)
+        write_page(sweep_page(folder, plan, trials, confirmed, images=images), folder)
     print(f"report: {folder / 'report.html'}, {folder / 'report.md'}; trials: {folder / 'trials.csv'}")
     return 1 if any(trial.state == "failed" for trial in [*trials, *confirmed]) else 0

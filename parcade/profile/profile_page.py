@@ -154,7 +154,7 @@ def _communication(profile: Profile) -> list[Block]:
         ["bytes passed to Allreduce per rank", f"{rank.bytes_moved / 1e6:.1f} MB"],
         ["collective calls per iteration, all kinds", f"{len(rank.segment_bytes)}"],
         ["mean time of an Allreduce", f"{1e3 * rank.allreduce_seconds / max(rank.allreduces, 1):.2f} ms"],
-        ["share of an update", f"{rank.allreduce_seconds / rank.window_seconds:.1%}"],
+        ["share of wall clock", f"{rank.allreduce_seconds / rank.window_seconds:.1%}"],
         ["bandwidth achieved", f"{achieved / 1e6:,.0f} MB/s" if achieved else "-"],
         ["bandwidth at start, same buffer, ranks idle", f"{ceiling / 1e6:,.0f} MB/s" if ceiling else "-"],
     ]

@@ -18,6 +18,7 @@ from pathlib import Path
 from parcade.cluster.launch import STOP_GRACE_SECONDS
 from parcade.cluster.mpi import end_process_group
 from parcade.cluster.processes import kill_processes_here, read_records
+from parcade.ending import interrupts_on_end
 from parcade.errors import UsageError
 from parcade.machine import available_cores, commit, machine
 from parcade.profile.data import Profile, read_ranks, to_json
@@ -99,7 +100,8 @@ def take(recording: RecordedCommand, folder: Path, made: Path) -> Profile:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        code = _wait(process, recording.limit_seconds, log, run)
+        with interrupts_on_end():
+            code = _wait(process, recording.limit_seconds, log, run)
     if code == 2:
         raise UsageError(_last_line(log).removeprefix("parcade: "))
     if code:

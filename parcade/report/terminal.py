@@ -15,7 +15,7 @@ _BARS = "▁▂▃▄▅▆▇█"
 def human(number: float) -> str:
     """Format a number with a suffix: 1234567 as ``1.23M``."""
     for limit, suffix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(number) >= limit:
+        if abs(number) >= 0.9995 * limit:  # which three digits round to the limit
             return f"{number / limit:.3g}{suffix}"
     return f"{number:.3g}"
 

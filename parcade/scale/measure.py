@@ -13,6 +13,8 @@ from pathlib import Path
 from statistics import median
 from typing import Literal
 
+from parcade.ending import interrupts_on_end
+from parcade.errors import UsageError
 from parcade.profile.data import Profile
 from parcade.profile.take import take, workspace
 from parcade.scale.jobs import JobSize, ScaledJob, Scaling
@@ -79,21 +81,29 @@ def measure(
     seconds: float,
     limit_seconds: float,
     say: Callable[[str], None],
+    keep: Callable[[], object],
 ) -> None:
     """Fill the points by running every size once, then every size again, and so on.
 
-    A slowdown of the machine then affects all sizes. Nothing stays in ``folder``, unless a run fails: then
-    the log named by the error is kept.
+    A slowdown of the machine then affects all sizes. ``keep`` stores the points after every complete repeat.
+    Nothing stays in ``folder``, unless a run fails: then the log named by the error is kept.
     """
     kept = Path(tempfile.mkdtemp(prefix=".scale-", dir=folder))
-    for repeat in range(repeats):
-        for point in points:
-            with workspace(kept) as made:
-                profile = take(job.recording(point.size, made / "run", seconds, limit_seconds), kept, made)
-            point.add(profile)
-            size, rate = point.size, profile.steps_per_second
-            say(
-                f"repeat {repeat + 1} of {repeats}: {size.scaling}, {size.ranks} rank(s) x {size.threads} "
-                f"thread(s), {size.num_envs} {job.unit}: {rate:,.0f} steps/s"
-            )
+    try:
+        with interrupts_on_end():
+            for repeat in range(repeats):
+                for point in points:
+                    with workspace(kept) as made:
+                        recording = job.recording(point.size, made / "run", seconds, limit_seconds)
+                        point.add(take(recording, kept, made))
+                    size = point.size
+                    say(
+                        f"repeat {repeat + 1} of {repeats}: {size.scaling}, {size.ranks} rank(s) x "
+                        f"{size.threads} thread(s), {size.num_envs} {job.unit}: "
+                        f"{point.steps_per_second[-1]:,.0f} steps/s"
+                    )
+                keep()
+    except (KeyboardInterrupt, UsageError):
+        shutil.rmtree(kept)
+        raise
     shutil.rmtree(kept)

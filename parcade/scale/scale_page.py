@@ -232,9 +232,9 @@ def _simulated(series: SeriesResult, result: ScaleResult) -> list[Block]:
         return []
     samples = series.samples()
     one_core = median(samples[min(samples)]) / min(samples)
-    one_host = next((s.steps_per_second for s in series.simulated if s.hosts == 1), None)
     threads = series.series.threads
     per_host = result.ranks_on_a_host(threads)
+    one_host = next((s.steps_per_second for s in series.simulated if s.ranks == per_host), None)
     host_rate = one_host or one_core * per_host * threads
     columns = {
         "ranks": lambda s: f"{s.ranks:,}",

@@ -110,8 +110,8 @@ def study(
         seconds=plan.seconds,
         limit_seconds=plan.limit_seconds,
         say=say,
+        keep=lambda: keep(result),
     )
-    keep(result)
     if plan.synthetic:
         for series in result.series:
             _add_synthetic(series, plan, say)

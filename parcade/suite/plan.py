@@ -15,6 +15,7 @@ from parcade.suite.protocols import Protocol, protocol_of
 
 T = TypeVar("T")
 _BUDGET = re.compile(r"^(\d+(?:\.\d+)?)([kM]?)-(steps|frames)$")
+MOST_SEEDS = 1000
 _DURATION = re.compile(r"^\d+(?:\.\d+)?[smh]$")
 _FACTOR = {"": 1, "k": 1_000, "M": 1_000_000}
 
@@ -57,8 +58,14 @@ class Plan:
         budget = budget_flags(self.budget, frames_per_step(cell.game, self.flags))
         return [
             "train", cell.game, "--algorithm", self.algorithm, "--env-preset", self.rules.env_preset,
-            "--threads-per-rank", "1", *self.flags, "--seed", str(cell.seed), *budget,
+            "--threads-per-rank", "1", *self.flags, "--seed", str(cell.seed), *self._until, *budget,
         ]  # fmt: skip
+
+    @property
+    def _until(self) -> tuple[str, ...]:
+        """Flags that remove the target score of a preset, which would end trainings before their budget."""
+        given = {flag.split("=")[0].replace("_", "-") for flag in self.flags}
+        return ("--target-score", "None") if "--preset" in given and "--target-score" not in given else ()
 
 
 def budget_flags(budget: str, step_frames: int = 1) -> list[str]:
@@ -100,6 +107,8 @@ def seeds_of(text: str) -> tuple[int, ...]:
         raise UsageError(
             f"seeds {text!r} are not seeds; use a number of seeds, e.g. 3, or a list, e.g. 5,6,7"
         )
+    if len(parts) == 1 and int(parts[0]) > MOST_SEEDS:
+        raise UsageError(f"{int(parts[0]):,} seeds are more than {MOST_SEEDS:,}; name seeds as a list: 5,6,7")
     seeds = tuple(range(int(parts[0]))) if len(parts) == 1 else tuple(map(int, parts))
     if not seeds or len(set(seeds)) < len(seeds):
         raise UsageError(f"seeds {text!r} name no seed, or one twice; use e.g. 3, or 5,6,7")

@@ -79,7 +79,7 @@ def read_csv(path: Path, protocol: str) -> Scores:
     protocol than ``protocol``.
     """
     try:
-        with open(path, newline="") as file:
+        with open(path, newline="", encoding="utf-8-sig") as file:  # Excel writes a mark at the start
             rows = list(csv.DictReader(file))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise UsageError(f"--against {path} cannot be read ({error}); expected a CSV file") from None

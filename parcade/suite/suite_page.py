@@ -141,10 +141,14 @@ def _comparison(ours: Scores, theirs: Scores) -> list[Block]:
         for game in shared
     ]
     blocks: list[Block] = [Table(["game", ours.name, theirs.name], rows)]
-    a, b = ours.normalized(shared), theirs.normalized(shared)
-    if a is not None and b is not None:
-        chance = statistics.probability_of_improvement(a, b)
-        blocks.append(Text(f"Probability of improvement over {theirs.name}: {chance:.3f}."))
+    # Game by game, from all runs: it depends on the order of scores only, so none needs a published one.
+    chances = [
+        statistics.probability_of_improvement(
+            np.array(ours.by_game[game])[:, None], np.array(theirs.by_game[game])[:, None]
+        )
+        for game in shared
+    ]
+    blocks.append(Text(f"Probability of improvement over {theirs.name}: {np.mean(chances):.3f}."))
     return blocks
 
 

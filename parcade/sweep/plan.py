@@ -82,7 +82,7 @@ class SweepPlan:
         """Arguments of ``parcade train`` for these settings, without defaults, seed and run directory."""
         flags = budget_flags(self.budget, frames_per_step(self.base.game, self.training))
         target = self.goal.target
-        until = [] if target is None else [f"--target-score={target:g}"]
+        until = [f"--target-score={'None' if target is None else f'{target:g}'}"]  # a preset may set another
         return [*self.training, *flags_of(settings), *flags, *until]
 
     def training_of(self, settings: dict[str, Value], seed: int, run: Path) -> list[str]:

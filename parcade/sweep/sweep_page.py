@@ -179,11 +179,14 @@ def _provenance(folder: Path, plan: SweepPlan, trials: list[Trial]) -> Text:
     machines = sorted({f"{r['machine']['cpu']}, {r['machine']['cores']} cores" for r in results})
     spent = sum(result["cpu_seconds"] for result in results)
     command = shlex.join([*plan.training, "--space", *plan.space])
+    first = plan.seeds == tuple(range(len(plan.seeds)))
+    seeds = len(plan.seeds) if first else ",".join(map(str, plan.seeds))
     return Text(
         f"Commit {', '.join(commits) or '-'}; {'; '.join(machines) or '-'}; {spent:,.0f} CPU seconds in the "
         f"search. Command: parcade sweep {command} --search {plan.search} --scheduler {plan.scheduler} "
         f"--objective {plan.objective} --trials {plan.trials} --budget {plan.budget} "
-        f"--seeds {','.join(map(str, plan.seeds))} --search-seed {plan.search_seed}"
+        f"--seeds {seeds} --search-seed {plan.search_seed} --confirm {plan.confirm} "
+        f"--confirm-seeds {plan.confirm_seeds}"
     )
 
 

@@ -2,6 +2,8 @@
 
 import json
 import shlex
+import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -66,6 +68,22 @@ def test_a_mistake_is_one_line_and_exit_code_2(mistake, capsys, tmp_path, monkey
 
 def recorded(folder):
     return from_json(json.loads((folder / "profile.json").read_text()))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_profile_that_is_ended_ends_its_training_and_leaves_only_the_log(tmp_path, number):
+    command = [sys.executable, "-m", "parcade", "profile", *SMALL, "--engine", "serial", "--seconds", "60"]
+    process = subprocess.Popen([*command, "--out", str(tmp_path)], stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while not (runs := list(tmp_path.glob(".profile-*/run"))) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    (run,) = runs
+    while not (records := read_records(run)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    process.send_signal(number)
+    assert process.communicate(timeout=120)[1] == "parcade: interrupted\n" and process.returncode == 130
+    assert not any(record.is_running_here() for record in records)
+    assert [path.name for path in tmp_path.iterdir()] == ["output.log"]
 
 
 def test_the_report_is_made_again_from_its_data_and_from_nothing_else(tmp_path, capsys):

@@ -52,6 +52,7 @@ def test_a_scope_is_left_when_an_exception_passes_and_an_unknown_one_is_refused(
 
 def test_numbers_and_times_are_short():
     assert [terminal.human(x) for x in (7, 1234, 2_345_678, 3e9)] == ["7", "1.23k", "2.35M", "3G"]
+    assert [terminal.human(x) for x in (999, 999_400, 999_500, 999_999_999)] == ["999", "999k", "1M", "1G"]
     assert [terminal.clock(x) for x in (5, 125, 3725)] == ["0:05", "2:05", "1:02:05"]
     assert terminal.sparkline([0.0, 1.0, 2.0]) == "▁▄█" and terminal.sparkline([]) == ""
     assert terminal.sparkline([5.0, 5.0]) == "▁▁"

@@ -2,17 +2,19 @@
 
 import dataclasses
 import json
+from types import SimpleNamespace
 
 import pytest
 from points import point
 
 from parcade.errors import UsageError
-from parcade.report.page import to_markdown, to_text
+from parcade.report.page import Table, to_markdown, to_text
 from parcade.scale import fits
+from parcade.scale import measure as measuring
 from parcade.scale.allreduce_model import Link, Timing
 from parcade.scale.answers import Questions, answer, steps_to_score
-from parcade.scale.measure import Series
-from parcade.scale.scale_page import predictions, scale_page
+from parcade.scale.measure import Point, Series
+from parcade.scale.scale_page import _simulated, predictions, scale_page
 from parcade.scale.scale_plots import draw_series
 from parcade.scale.simulate import Simulated
 from parcade.scale.study_result import ScaleResult, SeriesResult, from_json, to_json
@@ -126,3 +128,39 @@ def test_a_picture_is_drawn_with_and_without_simulated_sizes(study, tmp_path):
     draw_series(study.series[0], tmp_path / "b.png")
     assert all((tmp_path / name).read_bytes().startswith(b"\x89PNG") for name in ("a.png", "b.png"))
     assert (tmp_path / "a.png").stat().st_size < 150_000
+
+
+def test_complete_repeats_are_kept_when_a_study_is_interrupted(tmp_path, monkeypatch):
+    taken, kept = [], []
+
+    def take(recording, folder, made):
+        taken.append(recording)
+        if len(taken) == 6:
+            raise KeyboardInterrupt
+        return SimpleNamespace(steps_per_second=1.0, cores_used=1.0, share=lambda *_: 0.0)
+
+    monkeypatch.setattr(measuring, "take", take)
+    series = Series("strong", 1, 8)
+    points = [Point(series.size(ranks, 1), "measured", False) for ranks in (1, 2)]
+    job = SimpleNamespace(recording=lambda *arguments: arguments, unit="environments")
+    with pytest.raises(KeyboardInterrupt):
+        measuring.measure(
+            job, points, tmp_path, repeats=5, seconds=1, limit_seconds=1, say=print,
+            keep=lambda: kept.append([len(point.steps_per_second) for point in points]),
+        )  # fmt: skip
+    assert kept == [[1, 1], [2, 2]] and not list(tmp_path.iterdir())
+
+
+def test_speed_ups_are_over_a_complete_host(study):
+    """A host of eight ranks: two of them fill a quarter."""
+    series = study.series[0]
+    study.ranks_per_host = 8
+    series.simulated = [
+        dataclasses.replace(
+            series.simulated[0], ranks=ranks, hosts=-(-ranks // 8), steps_per_second=100.0 * ranks
+        )
+        for ranks in (2, 8, 16, 64)
+    ]
+    (table,) = [block for block in _simulated(series, study) if isinstance(block, Table)]
+    column = table.headers.index("x one host")
+    assert [row[column] for row in table.rows] == ["0.2", "1.0", "2.0", "8.0"]

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,11 +15,14 @@ from parcade.cli import main
 from parcade.cluster.processes import still_running, wait_for_end
 from parcade.errors import UsageError
 from parcade.experience.episodes import ScoreBoard
+from parcade.flags import parse_training
 from parcade.locks import locked
 from parcade.run_directory import complete_checkpoints
+from parcade.suite import suite_page
 from parcade.suite.jobs import is_trained, next_command, score_of
 from parcade.suite.plan import Cell, Plan, budget_flags, read_plan, seeds_of
 from parcade.suite.protocols import PROTOCOLS
+from parcade.suite.scores import Scores
 
 TASKS = "tiny_catch,tiny_memory,CartPole-v1"
 SMALL = ["--num-envs", "4", "--unroll-length", "8", "--hidden", "16"]
@@ -90,6 +94,28 @@ def test_other_scores_are_compared_under_the_same_protocol_only(suite, tmp_path,
     assert main(["suite", "--report-only", "--dir", str(suite), "--against", str(other)]) == 2
     error = capsys.readouterr().err
     assert "scores of different protocols cannot be compared" in error and error.count("\n") == 1
+
+
+def test_scores_are_compared_from_all_runs_of_every_game():
+    ours, theirs = Scores("ours", "training"), Scores("theirs", "training")
+    ours.by_game = {"pong": [10.0] * 3, "tiny_catch": [100.0] * 3}
+    theirs.by_game = {"pong": [20.0, -20.0, -20.0, -20.0, -20.0], "tiny_catch": [50.0]}
+    text = "".join(str(block) for block in suite_page._comparison(ours, theirs))
+    assert "improvement over theirs: 0.900" in text  # the mean of 12 of 15 pairs and 3 of 3
+
+
+def test_a_report_without_its_curves_or_a_place_is_one_line(suite, tmp_path, capsys):
+    copy = tmp_path / "copy"
+    shutil.copytree(suite, copy)
+    (copy / "scores.csv").unlink()
+    (copy / "scores.csv").mkdir()
+    report = ["suite", "--report-only", "--dir", str(copy)]
+    assert main(report) == 2 and "scores.csv: Is a directory" in capsys.readouterr().err
+    (copy / "scores.csv").rmdir()
+    (copy / "runs" / "tiny_catch-s0" / "metrics.jsonl").unlink()
+    assert main(report) == 2
+    error = capsys.readouterr().err
+    assert "metrics.jsonl: No such file" in error and error.count("\n") == 1
 
 
 def test_a_directory_holds_one_suite(suite, capsys):
@@ -207,6 +233,12 @@ def test_a_budget_in_steps_becomes_the_frames_of_these_steps(game, flags, frames
     assert plan.command(Cell(game, 0))[-2:] == ["--total-frames", str(frames)]
 
 
+@pytest.mark.parametrize(("flags", "target"), [((), None), (("--target-score", "15"), 15.0)])
+def test_a_presets_target_score_does_not_end_trainings_before_their_budget(flags, target):
+    plan = Plan(("pong",), (0,), "ppo", "10M-steps", "training", ("--preset", "pong_fast", *flags))
+    assert parse_training(plan.command(Cell("pong", 0))[1:]).run.target_score == target
+
+
 @pytest.mark.parametrize("budget", ["10M", "10 M-steps", "-1M-steps", "0-frames", "fast"])
 def test_bad_budgets_are_refused(budget):
     with pytest.raises(UsageError, match="is not a budget; use e.g. 10M-steps"):
@@ -230,6 +262,9 @@ def test_seeds_are_a_number_or_a_list():
         (["suite", "pong", "--price", "nan"], "is not a price"),
         (["suite", "--report-only"], "--report-only needs --dir"),
         (["suite", "--report-only", "--dir", "/nowhere"], "suite.json does not exist"),
+        (["suite", "pong", "--report-only", "--dir", "x"], "games is that of the suite with --report-only"),
+        (["suite", "--report-only", "--dir", "x", "--seeds", "7"], "seeds is that of the suite"),
+        (["suite", "pong", "--seeds", "99999999999999"], "99,999,999,999,999 seeds are more than 1,000"),
         (["suite", "tiny_catch", "--", "--hiden", "3"], "did you mean --hidden?"),
         (["suite", "pong", "--", "--algorithm", "a2c"], "sets --algorithm itself; leave it out after --"),
         (["suite", "pong", "--", "--total_frames=100"], "sets --total-frames itself; leave it out after --"),

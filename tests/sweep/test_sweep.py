@@ -38,6 +38,14 @@ def trial(number, *, state="finished", checks=CHECKS, value=1.0, rate=1e-3, seed
     return Trial(number, {"learning_rate": rate, "epochs": 1 + number % 2}, seeds, state, values)
 
 
+def test_a_presets_target_score_does_not_end_trainings_before_their_budget():
+    training = ("pong", "--preset", "pong_fast")
+    plan = dataclasses.replace(PLAN, training=training, space=("epochs=1,2",), budget="2M-steps")
+    assert plan.config.run.target_score is None and plan.config.run.total_frames == 8_000_000
+    timed = dataclasses.replace(plan, objective="cpu_seconds_to:15")
+    assert timed.config.run.target_score == 15
+
+
 @pytest.fixture
 def folder(tmp_path):
     """A sweep of eight trials: six finished, one stopped by the scheduler and one failed."""
