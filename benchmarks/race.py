@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import importlib.util
 import itertools
 import json
 import os
@@ -29,7 +30,6 @@ from pathlib import Path
 
 import psutil
 from dashboard import PARCADE, cpu_seconds, summary
-from playwright.sync_api import sync_playwright
 from websockets.asyncio.client import connect
 
 from parcade.atari.preprocess import rgb_table
@@ -113,6 +113,8 @@ def frames_of_the_game() -> list[int]:
 def measure_page(words: list[str], presses: int) -> dict:
     """Play with keys in a browser; return latency, pictures per second and CPU time."""
     chromium = os.environ.get("PARCADE_CHROMIUM") or shutil.which("chromium")
+    from playwright.sync_api import sync_playwright
+
     with race(words) as (address, process), sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         page = browser.new_page()
@@ -194,6 +196,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--presses", type=int, default=40)
     options = parser.parse_args()
+    if importlib.util.find_spec("playwright") is None:
+        parser.error("playwright is not installed; run: pip install playwright")
     found = {
         "command": " ".join(sys.argv), "load_before": os.getloadavg()[0], "machine": machine(),
         "commit": commit(), "frames_of_the_game": frames_of_the_game(),

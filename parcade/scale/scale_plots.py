@@ -69,18 +69,18 @@ def _draw_efficiency(axes, series: SeriesResult) -> None:
 
 def _draw_simulated(axes, series: SeriesResult) -> None:
     samples = series.samples()
-    ranks = [s.ranks for s in series.simulated]
+    cores = [s.ranks * series.series.threads for s in series.simulated]
     rates = np.array([s.steps_per_second for s in series.simulated])
     bounds = np.array([[s.low, s.high] for s in series.simulated])
     if samples:
         one = float(np.median(samples[min(samples)])) / min(samples)
-        sizes = np.array([min(samples), max(ranks)])
+        sizes = np.array([min(samples), max(cores)])
         axes.plot(sizes, one * sizes, color="0.75", lw=1, ls="--", label="perfect")
         medians = [np.median(values) for values in samples.values()]
         axes.plot(list(samples), medians, "o", color="black", ms=4, label="run")
     # The rate over all iterations may be slightly outside the bounds, which come from single iterations.
     bars = np.maximum([rates - bounds[:, 0], bounds[:, 1] - rates], 0)
-    axes.errorbar(ranks, rates, bars, fmt="s-", color="#8d6bb1", ms=4, lw=1.2, label="simulated")
-    axes.set(xlabel="ranks (one core each)", ylabel="steps/s", xscale="log", yscale="log")
+    axes.errorbar(cores, rates, bars, fmt="s-", color="#8d6bb1", ms=4, lw=1.2, label="simulated")
+    axes.set(xlabel="cores (ranks x threads)", ylabel="steps/s", xscale="log", yscale="log")
     axes.grid(alpha=0.25, which="both")
     axes.legend(frameon=False, fontsize=8)

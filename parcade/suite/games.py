@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from pathlib import Path
 from typing import Literal
 
@@ -56,7 +57,13 @@ def games_of(name: str) -> tuple[str, ...]:
         return game_sets()[name]
     if "-" in name and "," not in name and name.partition("-")[0] in ("atari", "cray"):
         raise unknown_name("set of games", name, game_sets())
-    games = tuple(canonical_game(part.strip()) for part in name.split(",") if part.strip())
+    parts = [part.strip() for part in name.split(",") if part.strip()]
+    games = tuple(map(canonical_game, parts))
+    for part, game in zip(parts, games, strict=True):
+        if re.search(r"-v\d+$", part) and part != game:
+            raise UsageError(
+                f"{part} has rules of its own, but those of a suite are its protocol's; use {game}"
+            )
     if not games:
         raise UsageError(
             f"no games given; expected a set ({', '.join(game_sets())}) or a list: pong,breakout"

@@ -9,7 +9,7 @@ from points import point
 
 from parcade.errors import UsageError
 from parcade.report.page import Table, to_markdown, to_text
-from parcade.scale import fits
+from parcade.scale import fits, scale_plots
 from parcade.scale import measure as measuring
 from parcade.scale.allreduce_model import Link, Timing
 from parcade.scale.answers import Questions, answer, steps_to_score
@@ -164,3 +164,22 @@ def test_speed_ups_are_over_a_complete_host(study):
     (table,) = [block for block in _simulated(series, study) if isinstance(block, Table)]
     column = table.headers.index("x one host")
     assert [row[column] for row in table.rows] == ["0.2", "1.0", "2.0", "8.0"]
+
+
+def test_simulated_sizes_are_drawn_over_their_cores(study):
+    """Perfectly scaling ranks of two threads lie on the line of perfect scaling."""
+    series = study.series[0]
+    series.series = dataclasses.replace(series.series, threads=2)
+    series.simulated = [
+        dataclasses.replace(
+            series.simulated[0], ranks=ranks, steps_per_second=100.0 * ranks, low=90, high=110
+        )
+        for ranks in (1, 2, 4)
+    ]
+    series.points = [point(1, 32, rates=(100, 100, 100), threads=2)]
+    axes = pytest.importorskip("matplotlib.figure").Figure().subplots()
+    scale_plots._draw_simulated(axes, series)
+    lines = {line.get_label(): line.get_xydata().tolist() for line in axes.get_lines()}
+    assert lines["perfect"] == [[2, 100], [8, 400]]
+    (bars,) = axes.containers
+    assert bars.lines[0].get_xydata().tolist() == [[2, 100], [4, 200], [8, 400]]

@@ -274,6 +274,7 @@ def test_seeds_are_a_number_or_a_list():
         (["suite", "pong", "--", "--frame-skip", "x"], "--frame-skip is followed by x; expected a number"),
         (["suite", "pong", "--", "--frame-skip"], "--frame-skip is followed by nothing"),
         (["suite", "tiny_catch", "--against", "/nowhere.csv"], "cannot be read"),
+        (["suite", "ALE/Pong-v5"], "ALE/Pong-v5 has rules of its own"),
     ],
 )
 def test_mistakes_get_one_line_and_leave_nothing(words, message, tmp_path, monkeypatch, capsys):
