@@ -125,6 +125,7 @@ def bench_env(flags: BenchFlags) -> dict[str, Any]:
         if not results:
             raise
         print("parcade: interrupted; these rows are complete:", file=sys.stderr)
+        return {**_together(flags, results), "interrupted": True}
     return _together(flags, results)
 
 

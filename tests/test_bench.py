@@ -19,7 +19,7 @@ def test_rows_that_are_complete_are_kept_when_a_bench_is_interrupted(tmp_path, m
     monkeypatch.setattr(bench, "_measure_stage", measured)
     out = tmp_path / "out.json"
     counts = ["bench", "env", "tiny_catch", "--json", str(out), "--counts"]
-    assert main([*counts, "1", "2", "4"]) == 0
+    assert main([*counts, "1", "2", "4"]) == 130
     printed = capsys.readouterr()
     assert printed.out == "num_envs 1\nnum_envs 2\n" and "interrupted" in printed.err
     assert [row["num_envs"] for row in json.loads(out.read_text())["rows"]] == [1, 2]

@@ -43,4 +43,4 @@ def bench(arguments: list[str]) -> int:
     if flags.plot:
         with writes_output("plot", flags.plot):
             plot(result, Path(flags.plot))
-    return 0
+    return 130 if result.get("interrupted") else 0
