@@ -6,6 +6,7 @@ import json
 import math
 import shlex
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -140,13 +141,19 @@ def scale(arguments: list[str]) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     command = shlex.join(["parcade", "scale", *arguments])
 
+    file, started = folder / "scale.json", time.time()
+
     def keep(result: ScaleResult) -> None:
-        (folder / "scale.json").write_text(json.dumps(to_json(result), indent=1) + "\n")
+        file.write_text(json.dumps(to_json(result), indent=1) + "\n")
 
     try:
         result = study(
             plan, job, folder, command=command, say=lambda line: print(line, flush=True), keep=keep
         )
+    except KeyboardInterrupt:
+        if file.exists() and file.stat().st_mtime >= started:
+            print(f"complete repeats are kept; report on them with: parcade scale --read {file}")
+        raise
     except RuntimeError as error:  # a run failed: its last output says more than our traceback
         print(f"parcade: {error}", file=sys.stderr)
         return 1
