@@ -14,6 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from parcade.cluster.processes import still_running
 from parcade.report.plots import plot_curves, score_curve
 from parcade.run_directory import complete_checkpoints
 
@@ -63,7 +64,9 @@ def run_row(name: str, seed: int) -> None:
 
 def is_started(run: Path) -> bool:
     """Whether a run can be resumed. What is left of a start without a checkpoint is removed."""
-    if complete_checkpoints(run):
+    if run.is_dir() and (record := still_running(run)):
+        sys.exit(f"{run} is still trained by {record.name}, {record.place}; end it first")
+    if complete_checkpoints(run) or is_finished(run):
         return True
     shutil.rmtree(run, ignore_errors=True)
     return False

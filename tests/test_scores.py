@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from parcade.cluster.processes import own_record, write_record
 from parcade.errors import UsageError
 from parcade.flags import parse_training
 from parcade.suite.plan import Cell, Plan
@@ -191,3 +192,12 @@ def test_what_a_killed_start_left_is_removed_and_a_checkpoint_is_resumed(tmp_pat
     config = parse_training(["tiny_catch", "--num-envs", "4", "--total-frames", "64", "--run-dir", str(run)])
     run_training(config, start_run(config))
     assert curves.is_started(run) and run.exists()
+
+
+def test_a_run_that_is_still_trained_is_not_removed(tmp_path):
+    run = tmp_path / "run"
+    (run / "processes").mkdir(parents=True)
+    write_record(run, own_record("rank", 0))
+    with pytest.raises(SystemExit, match="still trained by rank 0"):
+        curves.is_started(run)
+    assert run.exists()

@@ -28,7 +28,7 @@ class SuiteFlags:
     seeds: str = "3"
     """Number of seeds per game, or a list of seeds, e.g. 5,6,7."""
     budget: str = "10M-steps"
-    """Length of each training: 10M-steps, 200M-frames, or 2h, but not more than its --total-frames."""
+    """Length of each training: 10M-steps, 200M-frames, or 2h, but at most 40 million frames."""
     protocol: str = "training"
     """How scores are defined: training, sticky, null-op or null-op-30min."""
     jobs: int = 0

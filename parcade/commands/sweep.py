@@ -38,7 +38,7 @@ class SweepFlags:
     trials: Count = 20
     """Number of trials."""
     budget: str = "1M-steps"
-    """Length of each training: 1M-steps, 4M-frames, or 10m, but not more than its --total-frames."""
+    """Length of each training: 1M-steps, 4M-frames, or 10m, but at most 40 million frames."""
     seeds: str = "1"
     """Number of seeds of each trial, or a list, e.g. 5,6,7. A trial counts with their mean."""
     search_seed: Natural = 0

@@ -150,6 +150,8 @@ def _axis(name: str, values: str, types: tuple[Any, ...]) -> Axis:
 def _span(name: str, bounds: list[str], *, log: bool, whole: bool) -> Span:
     low, high = (_value(name, word.strip(), (int if whole else float,)) for word in bounds)
     assert isinstance(low, int | float) and isinstance(high, int | float)
+    if low == high:
+        raise UsageError(f"space {name}={low}..{high} is one value; use {name}={low}")
     if not low < high:
         raise UsageError(f"space {name}={low}..{high}: expected LOW below HIGH; use {name}={high}..{low}")
     if log and low <= 0:
