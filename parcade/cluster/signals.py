@@ -12,13 +12,14 @@ import sys
 from pathlib import Path
 from types import FrameType
 
+from parcade.ending import end_signals
+
 STOP_FILE = "stop"
 
 
 def stop_signals() -> tuple[int, ...]:
     """Return the signals that request a stop: SIGINT, SIGTERM and, unless ignored as under nohup, SIGHUP."""
-    asked = (signal.SIGINT, signal.SIGTERM)
-    return asked if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN else (*asked, signal.SIGHUP)
+    return (signal.SIGINT, *end_signals())
 
 
 class StopRequest:

@@ -1,4 +1,4 @@
-"""What ``parcade profile`` and ``parcade scale`` share: checks of arguments, and the report's folder."""
+"""What the commands that write reports share: checks of arguments, and the report's folder."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import datetime
 import importlib.util
 import shutil
 from collections.abc import Iterator
+from dataclasses import MISSING, fields
 from pathlib import Path
+from typing import Any
 
 from parcade.errors import UsageError, missing_extra
 from parcade.outputs import why_not_writable
@@ -52,6 +54,14 @@ def given_flag(arguments: list[str], flags: tuple[str, ...]) -> str | None:
     """Return the first of some flags that is among the arguments, as ``FLAG`` or ``FLAG=VALUE``."""
     given = {word.split("=")[0].replace("_", "-") for word in arguments}
     return next((flag for flag in flags if flag in given), None)
+
+
+def refuse_flags(flags: Any, taken: tuple[str, ...], reason: str) -> None:
+    """Refuse flags of a dataclass that are not at their defaults, except ``taken``. Errors: UsageError."""
+    for each in fields(flags):
+        default = each.default_factory() if each.default_factory is not MISSING else each.default
+        if each.name not in taken and getattr(flags, each.name) != default:
+            raise UsageError(f"{each.name} {reason}; leave it out")
 
 
 def report_folder(out: str, kind: str) -> Path:

@@ -140,7 +140,6 @@ def scale(arguments: list[str]) -> int:
     folder = report_folder(flags.out, "scalings")
     folder.mkdir(parents=True, exist_ok=True)
     command = shlex.join(["parcade", "scale", *arguments])
-
     file, started = folder / "scale.json", time.time()
 
     def keep(result: ScaleResult) -> None:

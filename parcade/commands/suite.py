@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
-from parcade.commands.reports import check_installed, given_flag, report_in
+from parcade.commands.reports import check_installed, given_flag, refuse_flags, report_in
 from parcade.errors import UsageError
 
 SET_BY_SUITE = (
@@ -50,11 +50,8 @@ class SuiteFlags:
         if not self.report_only and not self.games:
             raise UsageError("no games given; use e.g. parcade suite atari-5, or parcade suite pong,breakout")
         if self.report_only:
-            read = ("dir", "against", "price", "report_only")
-            for each in fields(self):
-                default = each.default_factory() if each.default is MISSING else each.default
-                if each.name not in read and getattr(self, each.name) != default:
-                    raise UsageError(f"{each.name} is that of the suite with --report-only; leave it out")
+            taken = ("dir", "against", "price", "report_only")
+            refuse_flags(self, taken, "is that of the suite with --report-only")
         if self.report_only and not self.dir:
             raise UsageError("--report-only needs --dir, the directory of an existing suite")
 

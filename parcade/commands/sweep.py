@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from parcade.commands.reports import check_installed, given_flag, report_in
+from parcade.commands.reports import check_installed, given_flag, refuse_flags, report_in
 from parcade.errors import UsageError
 from parcade.ranges import Count, Natural, NonNegative, check_ranges
 
@@ -60,9 +60,8 @@ class SweepFlags:
 
     def __post_init__(self) -> None:
         check_ranges(self)
-        for each in fields(self) if self.report_only else ():
-            if each.name != "report_only" and getattr(self, each.name) != each.default:
-                raise UsageError(f"{each.name} is that of the sweep with --report-only; leave it out")
+        if self.report_only:
+            refuse_flags(self, ("report_only",), "is that of the sweep with --report-only")
 
 
 OWN = tuple(name.replace("_", "-") for name in SweepFlags.__dataclass_fields__)

@@ -82,8 +82,9 @@ class SweepPlan:
         """Arguments of ``parcade train`` for these settings, without defaults, seed and run directory."""
         flags = budget_flags(self.budget, frames_per_step(self.base.game, self.training))
         target = self.goal.target
-        until = [f"--target-score={'None' if target is None else f'{target:g}'}"]  # a preset may set another
-        return [*self.training, *flags_of(settings), *flags, *until]
+        score = None if target is None else f"{target:g}"
+        # Also without a target: a preset may set one.
+        return [*self.training, *flags_of(settings), *flags, f"--target-score={score}"]
 
     def training_of(self, settings: dict[str, Value], seed: int, run: Path) -> list[str]:
         """Arguments of ``parcade`` for one run of a trial."""
