@@ -15,6 +15,7 @@ from parcade.commands.reports import (
     check_program,
     given_flag,
     print_usage,
+    refuse_running,
     report_folder,
     report_in,
 )
@@ -61,6 +62,7 @@ def profile(arguments: list[str]) -> int:
     flags = parse(ProfileFlags, own, prog="parcade profile")
     limit = parse_duration(flags.limit)
     if flags.read:
+        refuse_running(flags, rest, ("read", "out", "barrier"))
         found, folder = _read(Path(flags.read), flags)
         return _report(found, report_folder(flags.out, "profiles") if flags.out else folder)
     folder = report_folder(flags.out, "profiles")
@@ -84,7 +86,7 @@ def profile(arguments: list[str]) -> int:
         except RuntimeError as error:  # the command failed: its last output says more than our traceback
             print(f"parcade: {error}", file=sys.stderr)
             return 1
-    return _report(taken, folder)
+    return _report(taken, folder, new=True)
 
 
 def _refuse_bad_training(arguments: list[str]) -> None:
@@ -127,17 +129,24 @@ def _read(path: Path, flags: ProfileFlags) -> tuple[Profile, Path]:
     return Profile(shown, {}, flags.barrier, available_cores(), machine(), commit(), 0.0, ranks), path
 
 
-def _report(found: Profile, folder: Path) -> int:
+def _report(found: Profile, folder: Path, *, new: bool = False) -> int:
+    """Print the report and write it, with its data if it is new."""
+    from parcade.profile.data import to_json
     from parcade.profile.profile_page import SPLIT_PICTURE, TIMELINE_PICTURE, profile_page
     from parcade.profile.profile_plots import draw_split, draw_timeline
-    from parcade.report.page import write_page
+    from parcade.report.page import to_text, write_page
+    from parcade.run_directory import write_json
 
-    with report_in(folder):
+    page = profile_page(found, pictures=True)
+    print(to_text(page))
+    with report_in(folder, "it is printed above"):
         folder.mkdir(parents=True, exist_ok=True)
+        if new:
+            write_json(folder / "profile.json", to_json(found))
         draw_split(found, folder / SPLIT_PICTURE)
         if any(rank.timeline for rank in found.ranks):
             draw_timeline(found, folder / TIMELINE_PICTURE)
-        write_page(profile_page(found, pictures=True), folder)
+        write_page(page, folder)
     data = ", profile.json" if (folder / "profile.json").exists() else ""
     print(f"report in {folder}: report.html, report.md{data}")
     return 0

@@ -16,14 +16,16 @@ from parcade.outputs import why_not_writable
 
 
 @contextlib.contextmanager
-def report_in(folder: Path) -> Iterator[None]:
-    """Name a file that a report needs, or that cannot be written. Errors: UsageError."""
+def report_in(folder: Path, kept: str = "what was measured is kept") -> Iterator[None]:
+    """Name a file that a report needs, or that cannot be written, and say what is ``kept``.
+
+    Errors: UsageError.
+    """
     try:
         yield
     except OSError as error:
         raise UsageError(
-            f"no report in {folder}: {error.filename or 'a file'}: {error.strerror or error}; "
-            "what was measured is kept"
+            f"no report in {folder}: {error.filename or 'a file'}: {error.strerror or error}; {kept}"
         ) from None
 
 
@@ -62,6 +64,16 @@ def refuse_flags(flags: Any, taken: tuple[str, ...], reason: str) -> None:
         default = each.default_factory() if each.default_factory is not MISSING else each.default
         if each.name not in taken and getattr(flags, each.name) != default:
             raise UsageError(f"{each.name} {reason}; leave it out")
+
+
+def refuse_running(flags: Any, rest: list[str], taken: tuple[str, ...]) -> None:
+    """Refuse next to ``--read`` what belongs to a run: a game or program, and flags except ``taken``.
+
+    Errors: UsageError.
+    """
+    if rest:
+        raise UsageError(f"{rest[0]} is of no use with --read, which runs nothing; leave it out")
+    refuse_flags(flags, taken, "is of no use with --read, which runs nothing")
 
 
 def report_folder(out: str, kind: str) -> Path:

@@ -16,6 +16,7 @@ from parcade.commands.reports import (
     check_program,
     given_flag,
     print_usage,
+    refuse_running,
     report_folder,
     report_in,
 )
@@ -107,6 +108,7 @@ class ScaleFlags:
             raise UsageError("--score, --minutes and --curve belong together; give all three")
 
 
+ASKED = ("rate", "score", "minutes", "curve", "price", "cores_per_node")
 OWN = tuple(name.replace("_", "-") for name in ScaleFlags.__dataclass_fields__)
 
 
@@ -122,6 +124,8 @@ def scale(arguments: list[str]) -> int:
     """``parcade scale``."""
     from parcade.cluster import mpi
     from parcade.flags import parse, split_flags
+    from parcade.outputs import writes_output
+    from parcade.run_directory import write_json
     from parcade.scale.study import check, study
     from parcade.scale.study_result import to_json
 
@@ -131,6 +135,7 @@ def scale(arguments: list[str]) -> int:
         print_usage("parcade scale")
     flags = parse(ScaleFlags, own, prog="parcade scale")
     if flags.read:
+        refuse_running(flags, rest, ("read", "out", *ASKED))
         result, folder = _read(Path(flags.read), flags)
         return _report(result, folder, _questions(flags))
     plan, job = _plan(flags), _job(rest, flags)
@@ -143,20 +148,20 @@ def scale(arguments: list[str]) -> int:
     file, started = folder / "scale.json", time.time()
 
     def keep(result: ScaleResult) -> None:
-        file.write_text(json.dumps(to_json(result), indent=1) + "\n")
+        with writes_output("out", str(file)):
+            write_json(file, to_json(result))
 
     try:
         result = study(
             plan, job, folder, command=command, say=lambda line: print(line, flush=True), keep=keep
         )
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, RuntimeError) as error:
         if file.exists() and file.stat().st_mtime >= started:
             print(f"complete repeats are kept; report on them with: parcade scale --read {file}")
-        raise
-    except RuntimeError as error:  # a run failed: its last output says more than our traceback
-        print(f"parcade: {error}", file=sys.stderr)
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        print(f"parcade: {error}", file=sys.stderr)  # a run's last output says more than our traceback
         return 1
-    keep(result)
     return _report(result, folder, questions)
 
 
@@ -246,14 +251,16 @@ def _read(path: Path, flags: ScaleFlags) -> tuple[ScaleResult, Path]:
 
 
 def _report(result: ScaleResult, folder: Path, questions: Questions) -> int:
-    from parcade.report.page import write_page
+    from parcade.report.page import to_text, write_page
     from parcade.scale.scale_page import picture_name, scale_page
     from parcade.scale.scale_plots import draw_series
 
+    page = scale_page(result, questions)
+    print(to_text(page))
     with report_in(folder):
         folder.mkdir(parents=True, exist_ok=True)
         for index, series in enumerate(result.series):
             draw_series(series, folder / picture_name(index))
-        write_page(scale_page(result, questions), folder)
+        write_page(page, folder)
     print(f"report in {folder}: report.html, report.md")
     return 0

@@ -10,7 +10,7 @@ from parcade.commands.reports import check_installed, given_flag, refuse_flags, 
 from parcade.errors import UsageError
 
 SET_BY_SUITE = (
-    "--algorithm", "--env-preset", "--seed", "--total-frames", "--time-limit", "--run-dir", "--resume",
+    "--algorithm", "--env-preset", "--seed", "--run-dir", "--resume",
 )  # fmt: skip
 
 
@@ -28,7 +28,7 @@ class SuiteFlags:
     seeds: str = "3"
     """Number of seeds per game, or a list of seeds, e.g. 5,6,7."""
     budget: str = "10M-steps"
-    """Length of each training: 10M-steps, 200M-frames, or 2h, but at most 40 million frames."""
+    """Length of each training: 10M-steps, 200M-frames, or 2h, which ends earlier at --total-frames."""
     protocol: str = "training"
     """How scores are defined: training, sticky, null-op or null-op-30min."""
     jobs: int = 0
@@ -76,7 +76,7 @@ def _run(flags: SuiteFlags, training: tuple[str, ...]) -> int:
     from parcade.outputs import make_folders
     from parcade.suite.games import games_of
     from parcade.suite.jobs import run_cells
-    from parcade.suite.plan import Plan, budget_flags, open_suite, read_plan, seeds_of
+    from parcade.suite.plan import Plan, budget_flags, open_suite, read_plan, seeds_of, set_by_budget
     from parcade.suite.protocols import check_rules, protocol_of
     from parcade.suite.scores import read_csv
 
@@ -91,7 +91,7 @@ def _run(flags: SuiteFlags, training: tuple[str, ...]) -> int:
     )
     for path in flags.against:
         read_csv(Path(path), flags.protocol)
-    if flag := given_flag(list(training), SET_BY_SUITE):
+    if flag := given_flag(list(training), (*SET_BY_SUITE, *set_by_budget(flags.budget))):
         raise UsageError(f"parcade suite sets {flag} itself; leave it out after --")
     for game in plan.games:  # mistakes in the training's flags end here, before any process starts
         config = parse_training(plan.command(next(cell for cell in plan.cells if cell.game == game))[1:])
@@ -125,7 +125,7 @@ def _folder(flags: SuiteFlags) -> Path:
 
 def _report(flags: SuiteFlags, failed: dict) -> int:
     """Write and print the report; return 1 if a cell has failed."""
-    from parcade.report.page import write_page
+    from parcade.report.page import to_text, write_page
     from parcade.suite.plan import read_plan
     from parcade.suite.scores import read_csv, results_of, scores_of, write_csv
     from parcade.suite.suite_page import draw, suite_page
@@ -141,6 +141,7 @@ def _report(flags: SuiteFlags, failed: dict) -> int:
             plan, results, failed, scores=scores, others=others, price=flags.price,
             images=draw(folder, plan, results, scores),
         )  # fmt: skip
+        print(to_text(page))
         write_page(page, folder)
     print(f"report: {folder / 'report.html'}, {folder / 'report.md'}; scores: {folder / 'scores.csv'}")
     return 1 if failed else 0

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from parcade.sweep.plan import SweepPlan
 
 SET_BY_SWEEP = {
-    "--seed": "--seeds", "--run-dir": "--dir", "--resume": "--dir", "--total-frames": "--budget",
-    "--time-limit": "--budget", "--target-score": "--objective cpu_seconds_to:SCORE",
+    "--seed": "--seeds", "--run-dir": "--dir", "--resume": "--dir",
+    "--target-score": "--objective cpu_seconds_to:SCORE",
 }  # fmt: skip
 
 
@@ -38,7 +38,7 @@ class SweepFlags:
     trials: Count = 20
     """Number of trials."""
     budget: str = "1M-steps"
-    """Length of each training: 1M-steps, 4M-frames, or 10m, but at most 40 million frames."""
+    """Length of each training: 1M-steps, 4M-frames, or 10m, which ends earlier at --total-frames."""
     seeds: str = "1"
     """Number of seeds of each trial, or a list, e.g. 5,6,7. A trial counts with their mean."""
     search_seed: Natural = 0
@@ -107,15 +107,16 @@ def _space_of(arguments: list[str]) -> tuple[list[str], list[str]]:
 
 def _plan(flags: SweepFlags, training: list[str]) -> SweepPlan:
     """Return the sweep of the flags, with every value checked. Errors: UsageError."""
-    from parcade.suite.plan import budget_flags, seeds_of
+    from parcade.suite.plan import budget_flags, seeds_of, set_by_budget
     from parcade.sweep.objective import parse_objective
     from parcade.sweep.plan import SweepPlan
 
     if not training:
         raise UsageError("no game; expected parcade sweep GAME --space learning_rate=log:1e-4..1e-2")
-    if flag := given_flag(training, tuple(SET_BY_SWEEP)):
-        raise UsageError(f"parcade sweep sets {flag} itself; use {SET_BY_SWEEP[flag]}")
     budget_flags(flags.budget)
+    instead = SET_BY_SWEEP | dict.fromkeys(set_by_budget(flags.budget), "--budget")
+    if flag := given_flag(training, tuple(instead)):
+        raise UsageError(f"parcade sweep sets {flag} itself; use {instead[flag]}")
     parse_objective(flags.objective)
     plan = SweepPlan(
         training=tuple(training),
@@ -151,17 +152,19 @@ def _run(flags: SweepFlags, plan: SweepPlan) -> int:
 
 def _report(folder: Path) -> int:
     """Write and print the report; return 1 if a trial has failed."""
-    from parcade.report.page import write_page
+    from parcade.report.page import to_text, write_page
     from parcade.sweep.plan import read_sweep
     from parcade.sweep.sweep_page import sweep_page, write_csv
     from parcade.sweep.sweep_plot import draw
     from parcade.sweep.trials import read_trials
 
     plan = read_sweep(folder)
-    trials, confirmed = read_trials(folder, "trials"), read_trials(folder, "confirmations")
+    trials = read_trials(folder, "trials", plan.axes)
+    confirmed = read_trials(folder, "confirmations", plan.axes)
     with report_in(folder):
         write_csv(folder, plan, trials)
-        images = draw(folder, plan, trials)
-        write_page(sweep_page(folder, plan, trials, confirmed, images=images), folder)
+        page = sweep_page(folder, plan, trials, confirmed, images=draw(folder, plan, trials))
+        print(to_text(page))
+        write_page(page, folder)
     print(f"report: {folder / 'report.html'}, {folder / 'report.md'}; trials: {folder / 'trials.csv'}")
     return 1 if any(trial.state == "failed" for trial in [*trials, *confirmed]) else 0

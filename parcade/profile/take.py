@@ -21,7 +21,7 @@ from parcade.cluster.processes import kill_processes_here, read_records
 from parcade.ending import interrupts_on_end
 from parcade.errors import UsageError
 from parcade.machine import available_cores, commit, machine
-from parcade.profile.data import Profile, read_ranks, to_json
+from parcade.profile.data import Profile, read_ranks
 
 STOP_SECONDS = 60
 """Time for an interrupted command to write its checkpoint."""
@@ -73,8 +73,7 @@ def take(recording: RecordedCommand, folder: Path, made: Path) -> Profile:
     """Run a command and read its recording.
 
     Args:
-        folder: folder for ``output.log`` (the command's output) and ``profile.json``. Existing ones are
-            replaced.
+        folder: folder for ``output.log``, the command's output. An existing one is replaced.
         made: an empty directory for the files of the ranks. A training has its run directory in ``made/run``;
             the profile includes its ``config.json``.
 
@@ -106,8 +105,13 @@ def take(recording: RecordedCommand, folder: Path, made: Path) -> Profile:
         raise UsageError(_last_line(log).removeprefix("parcade: "))
     if code:
         raise RuntimeError(f"the command exited with code {code}: {_last_line(log)} (full output in {log})")
+    if not any(ranks.iterdir()):
+        raise UsageError(
+            f"the command recorded nothing (last output: {_last_line(log)}); expected a program that uses "
+            "parcade.data_parallel or a Recorder, see docs/performance.md"
+        )
     config = json.loads((run / "config.json").read_text()) if (run / "config.json").exists() else {}
-    profile = Profile(
+    return Profile(
         command=recording.shown,
         config=config,
         barrier=recording.barrier,
@@ -117,8 +121,6 @@ def take(recording: RecordedCommand, folder: Path, made: Path) -> Profile:
         load=load,
         ranks=read_ranks(ranks),
     )
-    (folder / "profile.json").write_text(json.dumps(to_json(profile)) + "\n")
-    return profile
 
 
 def _wait(process: subprocess.Popen, limit_seconds: float, log: Path, run: Path) -> int:

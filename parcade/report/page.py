@@ -148,7 +148,6 @@ def _html_row(cells: Sequence[str], tag: str) -> str:
 
 
 def write_page(page: Page, folder: Path) -> None:
-    """Write ``report.md`` and ``report.html`` into the folder that holds the plots, and print the page."""
+    """Write ``report.md`` and ``report.html`` into the folder that holds the plots."""
     (folder / "report.md").write_text(to_markdown(page))
     (folder / "report.html").write_text(to_html(page, folder))
-    print(to_text(page))

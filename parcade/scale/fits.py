@@ -38,7 +38,7 @@ class CurveFit:
     | field | meaning |
     |---|---|
     | parameters | by name, fitted to the median rates |
-    | repeats | ``[R, k]`` parameters of each repeat, fitted separately; empty if a size was measured once |
+    | repeats | ``[R, k]`` parameters of each repeat with a finite fit, fitted separately; 0 or at least 2 |
     | error | mean relative residual over sizes |
 
     Parameters are bounded, so the fit to the medians may be outside the range of the repeats.
@@ -55,12 +55,12 @@ class CurveFit:
 
     @property
     def ranges(self) -> dict[str, tuple[float, float]]:
-        """Minimum and maximum of each parameter over the repeats; empty if a size was measured once."""
+        """Minimum and maximum of each parameter over the repeats; empty without repeats."""
         columns = zip(self.parameters, self.repeats.T, strict=True) if len(self.repeats) else ()
         return {name: (float(values.min()), float(values.max())) for name, values in columns}
 
     def range_at(self, n: float) -> tuple[float, float] | None:
-        """Return the lowest and highest rate at size n over the repeats; None if a size was measured once."""
+        """Return the lowest and highest rate at size n over the repeats; None without repeats."""
         rates = [float(CURVES[self.name].rate(n, *row)) for row in self.repeats]
         return (min(rates), max(rates)) if rates else None
 
@@ -72,7 +72,9 @@ class CurveFit:
 
     def size_for(self, rate: float) -> int | None:
         """Return the smallest size with at least this rate; None if the curve never reaches it."""
-        end = LARGEST_SIZE if self.peak is None else max(1, math.floor(self.peak))
+        end = LARGEST_SIZE
+        if self.peak is not None:
+            end = min(LARGEST_SIZE, max(math.floor(self.peak), math.ceil(self.peak), key=self.predict))
         rate *= 1 - 1e-9  # rounding tolerance, so that size_for(predict(n)) is n
         if self.predict(1) >= rate:
             return 1  # also of curves that only fall
@@ -144,8 +146,9 @@ def fit(name: str, samples: Samples) -> CurveFit:
     rates = [samples[size] for size in sorted(samples)]
     medians = np.array([np.median(values) for values in rates])
     values = curve.fit(n, medians)
-    whole = list(zip(*rates, strict=False))
-    repeats = np.array([curve.fit(n, np.array(row)) for row in whole] if len(whole) > 1 else [])
+    whole = [curve.fit(n, np.array(row)) for row in zip(*rates, strict=False)]
+    finite = [parameters for parameters in whole if all(map(math.isfinite, parameters))]
+    repeats = np.array(finite if len(finite) > 1 else [])
     fitted = np.array([curve.rate(size, *values) for size in n])
     parameters = {key: float(value) for key, value in zip(curve.names, values, strict=True)}
     return CurveFit(name, parameters, repeats, float(np.mean(np.abs(fitted / medians - 1))))

@@ -103,7 +103,7 @@ def measure(
                         f"{point.steps_per_second[-1]:,.0f} steps/s"
                     )
                 keep()
-    except (KeyboardInterrupt, UsageError):
+    except (KeyboardInterrupt, UsageError, OSError):
         shutil.rmtree(kept)
         raise
     shutil.rmtree(kept)

@@ -95,12 +95,12 @@ def rank_work_of(points: list[Point], unit: str = "environments") -> RankWork:
 def _lines(envs: np.ndarray, means: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Fit means ``[m, K + 1]`` = a + b x envs ``[m]`` with non-negative a and b ``[K + 1]``.
 
-    If all ``envs`` are equal, b is 0.
+    If all ``envs`` are equal, b is 0: weak scaling only uses this number of environments, and ``study.check``
+    refuses strong scaling from a single one.
     """
     from scipy.optimize import nnls
 
     if len(set(envs.tolist())) == 1:
-        # Weak scaling only uses this number of environments.
         return means.mean(0), np.zeros(means.shape[1])
     columns = np.stack([np.ones(len(envs)), envs], 1)
     solved = np.array([nnls(columns / mean[:, None], np.ones(len(mean)))[0] for mean in means.T])

@@ -190,7 +190,8 @@ def predictions(series: SeriesResult) -> list[Prediction]:
 def _answers(questions: Questions, fits: dict[str, CurveFit]) -> list[Block]:
     found = answer(questions, fits)
     if not found:
-        return []
+        asked = questions.rate is not None or questions.score is not None
+        return [Text("No answer to --rate or --score: it needs a fitted curve.")] if asked else []
     columns = {
         "goal": lambda a: a.question,
         "fit": lambda a: a.fit,

@@ -8,10 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from parcade.ending import interrupts_on_end
 from parcade.errors import UsageError
 from parcade.machine import available_cores, commit, machine
 from parcade.scale.allreduce_model import Link, fit_model, measure_allreduce
-from parcade.scale.jobs import ScaledJob, Scaling
+from parcade.scale.jobs import JobSize, ScaledJob, Scaling
 from parcade.scale.measure import Point, Series, measure
 from parcade.scale.rank_work import rank_work_of
 from parcade.scale.simulate import simulate
@@ -63,12 +64,29 @@ def check(plan: StudyPlan, job: ScaledJob) -> None:
         sizes = [series.size(ranks, plan.smallest) for ranks in plan.ranks]
         for size in sizes:
             job.check(size)
-        if (plan.simulated or plan.synthetic) and min(size.cores for size in sizes) > cores:
-            raise UsageError(
-                f"--simulate and --synthetic need a size with a core for every thread, and {series.threads} "
-                f"thread(s) for each of {plan.smallest} rank(s) are more than the {cores} core(s) here; "
-                "add a smaller size to --ranks"
-            )
+        if plan.simulated or plan.synthetic:
+            _check_beyond(series, plan, [size for size in sizes if size.cores <= cores], cores)
+
+
+def _check_beyond(series: Series, plan: StudyPlan, fitting: list[JobSize], cores: int) -> None:
+    """Check that the sizes with a core for every thread suffice for others. Errors: UsageError.
+
+    Under strong scaling, larger sizes have fewer environments per rank. One measured number of environments
+    cannot tell the fixed part of a rank's work from the part that shrinks.
+    """
+    if not fitting:
+        raise UsageError(
+            f"--simulate and --synthetic need a size with a core for every thread, and {series.threads} "
+            f"thread(s) for each of {plan.smallest} rank(s) are more than the {cores} core(s) here; "
+            "add a smaller size to --ranks"
+        )
+    if series.scaling == "strong" and len(fitting) == 1:
+        raise UsageError(
+            "--simulate and --synthetic under strong scaling need two sizes with a core for every thread, to "
+            f"separate fixed work from work per environment; of --ranks, only {fitting[0].ranks} with "
+            f"{series.threads} thread(s) each fits the {cores} core(s) here; add such a size, or use "
+            "--scaling weak"
+        )
 
 
 def study(
@@ -80,7 +98,7 @@ def study(
     say: Callable[[str], None],
     keep: Callable[[ScaleResult], object] = lambda result: None,
 ) -> ScaleResult:
-    """Run the plan. ``keep`` stores what was measured, before the rest is computed.
+    """Run the plan. ``keep`` stores what was measured so far, after every step.
 
     Errors: UsageError and RuntimeError from the runs.
     """
@@ -112,23 +130,35 @@ def study(
         say=say,
         keep=lambda: keep(result),
     )
+    with interrupts_on_end():
+        _beyond(plan, result, say, lambda: keep(result))
+    return result
+
+
+def _beyond(
+    plan: StudyPlan, result: ScaleResult, say: Callable[[str], None], keep: Callable[[], object]
+) -> None:
+    """Add the synthetic and the simulated sizes to what was measured."""
     if plan.synthetic:
         for series in result.series:
-            _add_synthetic(series, plan, say)
+            _add_synthetic(series, plan, say, keep)
     if plan.simulated:
         counts = sorted({n for n in (2, *plan.ranks, *plan.synthetic) if n > 1})
         say(f"timing Allreduce with {', '.join(map(str, counts))} ranks")
         result.timings = measure_allreduce(counts)
         for series in result.series:
             _simulate(series, plan, result, say)
-    return result
+        keep()
 
 
-def _add_synthetic(series: SeriesResult, plan: StudyPlan, say: Callable[[str], None]) -> None:
+def _add_synthetic(
+    series: SeriesResult, plan: StudyPlan, say: Callable[[str], None], keep: Callable[[], object]
+) -> None:
     """Run the synthetic sizes. Sizes that are also measured show the error of sleeping ranks."""
     work = rank_work_of(series.points, series.series.unit)
     sizes = [series.series.size(ranks, plan.smallest) for ranks in plan.synthetic]
     points = [Point(size, "synthetic", False) for size in sizes]
+    series.points += points
     for repeat in range(plan.repeats):
         for point in points:
             size = point.size
@@ -138,7 +168,7 @@ def _add_synthetic(series: SeriesResult, plan: StudyPlan, say: Callable[[str], N
             point.steps_per_second.append(rate)
             point.communicate_share.append(share)
             say(f"synthetic, {size.scaling}, {size.ranks} rank(s): {rate:,.0f} steps/s")
-    series.points += points
+        keep()
 
 
 def _simulate(series: SeriesResult, plan: StudyPlan, result: ScaleResult, say: Callable[[str], None]) -> None:

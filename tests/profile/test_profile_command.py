@@ -51,6 +51,8 @@ BAD = {
         "a3c is a system of actors and learners",
     ),
     "a profile that is not there": (["--read", "nowhere"], "nowhere does not exist"),
+    "a game next to a profile": (["pong", "--read", "x"], "pong is of no use with --read"),
+    "a recording next to a profile": (["--read", "x", "--seconds", "3"], "seconds is of no use with --read"),
     "a program that is not given": (["--"], "nothing follows --"),
 }
 
@@ -161,7 +163,7 @@ def test_ranks_that_work_alike_are_called_no_stragglers(tmp_path, monkeypatch):
 
 def test_a_program_that_records_nothing_or_fails_says_so(tmp_path, capsys):
     assert main(["profile", "--out", str(tmp_path / "a"), "--", sys.executable, "-c", "pass"]) == 2
-    assert "holds no rank-*.json" in capsys.readouterr().err
+    assert "the command recorded nothing (last output: no output)" in capsys.readouterr().err
     program = ["--", sys.executable, "-c", "print('last words'); raise SystemExit(3)"]
     assert main(["profile", "--out", str(tmp_path / "b"), *program]) == 1
     assert "parcade: the command exited with code 3: last words" in capsys.readouterr().err

@@ -96,6 +96,19 @@ def test_a_curve_with_more_parameters_than_sizes_is_left_out():
         fits.fit("usl", {1: [1.0], 2: [1.9]})
 
 
+def test_the_rate_at_a_peak_between_two_sizes_is_reached_by_the_better_of_them():
+    usl = fits.fit("usl", exact("usl", 100.0, 0.0, 1 / 7.84, sizes=(1, 2, 3, 4)))
+    assert usl.peak == pytest.approx(2.8) and usl.predict(3) > usl.predict(2)
+    assert usl.size_for(usl.predict(3)) == 3
+
+
+def test_repeats_without_a_finite_fit_are_left_out_of_the_range():
+    falling = {2: [100.0, 100.0, 100.0], 4: [190.0, 191.0, 40.0], 8: [350.0, 351.0, 10.0]}
+    found = fits.fit("amdahl", falling)
+    assert not np.isfinite(fits.CURVES["amdahl"].fit(np.array([2.0, 4, 8]), np.array([100.0, 40, 10]))).all()
+    assert len(found.repeats) == 2 and np.isfinite([*found.ranges.values()]).all()
+
+
 def test_speed_up_and_efficiency_are_against_the_smallest_size():
     samples = {2: [200.0, 210.0, 190.0], 4: [360.0], 8: [400.0]}
     assert fits.speed_up(samples) == {2: 1.0, 4: 1.8, 8: 2.0}

@@ -1,12 +1,21 @@
 """``parcade scale`` as a user calls it."""
 
 import json
+import os
+import signal
 import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from parcade.cli import main
+from parcade.commands.scale import ScaleFlags, _plan
+from parcade.flags import parse_training
+from parcade.scale import measure as measuring
+from parcade.scale import study as studying
+from parcade.scale.jobs import TrainJob
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -68,6 +77,12 @@ BAD = {
         "does not grow with its ranks; use --scaling strong",
     ),
     "environments of a program": (["--envs", "4", "--", "sh"], "--envs needs a training of parcade"),
+    "one size with a core for every rank": (
+        ["tiny_catch", "--ranks", "1", "--simulate", "4"],
+        "under strong scaling need two sizes with a core for every thread",
+    ),
+    "a game next to a study": (["pong", "--read", "x"], "pong is of no use with --read, which runs nothing"),
+    "a run next to a study": (["--read", "x", "--repeats", "5"], "repeats is of no use with --read"),
     "a study that is not there": (["--read", "nowhere"], "nowhere is not a scale.json"),
 }
 
@@ -128,6 +143,68 @@ def test_a_program_of_ones_own_is_scaled(tmp_path, capsys):
     assert [p["size"]["ranks"] for p in series["points"]] == [1, 2]
     assert all(p["steps_per_second"][0] > 0 for p in series["points"])
     assert series["simulated"][0]["ranks"] == 64
+
+
+@pytest.mark.quick
+def test_one_measured_size_is_enough_under_weak_scaling():
+    plan = _plan(ScaleFlags(ranks="1", scaling="weak", simulate="4"))
+    words = ["tiny_catch", "--num-envs", "8"]
+    studying.check(plan, TrainJob(words, parse_training(words)))
+
+
+@pytest.fixture
+def rates_of_a_study(tmp_path, monkeypatch):
+    """A study of ranks 1 and 2 whose runs take no time, and the rates in its ``scale.json`` by kind."""
+
+    def take(recording, folder, made):
+        return SimpleNamespace(steps_per_second=1.0, cores_used=1.0, share=lambda *_: 0.0)
+
+    monkeypatch.setattr(measuring, "take", take)
+    monkeypatch.setattr(studying, "available_cores", lambda: 2)
+    monkeypatch.setattr(studying, "rank_work_of", lambda points, unit: None)
+
+    def kept():
+        (series,) = json.loads((tmp_path / "scale.json").read_text())["series"]
+        return [(p["kind"], p["size"]["ranks"], len(p["steps_per_second"])) for p in series["points"]]
+
+    return kept
+
+
+STUDY = ["scale", "tiny_catch", "--ranks", "1,2", "--synthetic", "4", "--repeats", "2", "--seconds", "0.1"]
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(("failure", "code"), [("an error", 1), ("Ctrl-C", 130), ("SIGTERM", 130)])
+def test_complete_synthetic_repeats_are_kept_when_a_later_one_fails(
+    rates_of_a_study, failure, code, tmp_path, monkeypatch, capsys
+):
+    calls = []
+
+    def run_synthetic(*arguments, seed):
+        calls.append(seed)
+        if seed == 0:
+            return 5.0, 0.1
+        if failure == "SIGTERM":
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(5)
+        raise RuntimeError("mpiexec exited with code 1") if failure == "an error" else KeyboardInterrupt
+
+    monkeypatch.setattr(studying, "run_synthetic", run_synthetic)
+    assert main([*STUDY, "--out", str(tmp_path)]) == code and calls == [0, 1]
+    printed = capsys.readouterr()
+    assert f"parcade scale --read {tmp_path / 'scale.json'}" in printed.out and "Traceback" not in printed.err
+    assert rates_of_a_study() == [("measured", 1, 2), ("measured", 2, 2), ("synthetic", 4, 1)]
+
+
+@pytest.mark.quick
+def test_a_study_that_cannot_be_stored_is_one_line_and_leaves_no_files(
+    rates_of_a_study, tmp_path, monkeypatch, capsys
+):
+    (tmp_path / "scale.json").mkdir()
+    assert main([*STUDY, "--out", str(tmp_path)]) == 2
+    err = capsys.readouterr().err
+    assert "scale.json could not be written" in err and err.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["scale.json"]
 
 
 def test_the_log_of_a_run_that_fails_is_kept_where_the_error_says(tmp_path, capsys):
