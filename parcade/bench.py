@@ -6,6 +6,7 @@ compare the rates per CPU second.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import statistics
 import sys
@@ -50,7 +51,7 @@ class BenchFlags:
     observations: Literal["grey", "rgb", "ram"] = "grey"
     """Kind of observation; preset karpathy_2016 has its own."""
     image_size: int = 84
-    """Rows and columns of an observation."""
+    """Rows and columns of an observation; preset karpathy_2016 has its own."""
     start_states: Literal["exact", "cached"] = "exact"
     """exact: episodes start as in ale-py; cached: from one of 30 stored starts (backend native)."""
     num_threads: int = 0
@@ -264,12 +265,20 @@ def _config(flags: BenchFlags, num_envs: int) -> tuple[Any, int]:
     from parcade.algorithms.table import algorithm_row
     from parcade.config import RunConfig, TrainConfig, check_device, check_divisible
 
+    row = algorithm_row(flags.algorithm)
+    if row.topology and "local" not in row.engines:
+        raise UsageError(
+            f"parcade bench supports algorithms with one loop; {flags.algorithm} is a system of actors and "
+            "learners: train it and read the throughput/ metrics"
+        )
     run = RunConfig(
         algorithm=flags.algorithm, backend=flags.backend, device=flags.device, env_device=flags.env_device
     )
-    config = TrainConfig(
-        flags.game, run, _settings(flags), algorithm_row(flags.algorithm).config(num_envs=num_envs)
-    )
+    hyper = row.config(num_envs=num_envs)
+    if hasattr(hyper, "games_per_update"):  # every environment plays the same number of episodes
+        games = num_envs * math.ceil(hyper.games_per_update / num_envs)
+        hyper = dataclasses.replace(hyper, games_per_update=games)
+    config = TrainConfig(flags.game, run, _settings(flags), hyper)
     check_device(config)
     check_divisible(config, 1)
     threads = flags.num_threads or available_cores()
@@ -303,13 +312,20 @@ def _measure_stage(flags: BenchFlags, stage: str, num_envs: int) -> dict[str, An
 
 
 def _settings(flags: BenchFlags) -> EnvSettings:
-    """Return the preset's settings, with the kind and size of observations unless the preset fixes them."""
+    """Return the preset's settings, with the kind and size of observations unless the preset fixes them.
+
+    Errors: UsageError for a kind or size next to such a preset.
+    """
     shown = {
         "observations": flags.observations,
         "image_height": flags.image_size,
         "image_width": flags.image_size,
     }
-    shown = {} if flags.preset == "karpathy_2016" else shown
+    if flags.preset == "karpathy_2016":
+        for name in ("observations", "image_size"):
+            if getattr(flags, name) != BenchFlags.__dataclass_fields__[name].default:
+                raise UsageError(f"{name} is fixed by preset karpathy_2016; leave it out")
+        shown = {}
     return env_preset(flags.preset, **shown, start_states=flags.start_states)
 
 

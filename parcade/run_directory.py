@@ -89,6 +89,20 @@ def read_json(path: Path) -> dict[str, Any]:
     return data
 
 
+RESULT_FIELDS = (
+    "algorithm", "finished_by", "score_mean", "frames", "cpu_seconds", "wall_seconds", "commit", "machine",
+)  # fmt: skip
+
+
+def read_result(run: Path) -> dict[str, Any]:
+    """Read the ``result.json`` of a run. Errors: UsageError when it is missing or damaged."""
+    path = run / "result.json"
+    result = read_json(path)
+    if missing := [name for name in RESULT_FIELDS if name not in result]:
+        raise UsageError(f"{path} lacks {missing[0]!r}; it is damaged, delete it to finish the run again")
+    return result
+
+
 def claim_directory(path: Path) -> Path:
     """Create this directory, or the first free one with -2, -3, ... appended; return its path.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,14 +27,18 @@ def figure_in(path: Path, *rows_and_columns: int, dpi: int = 110, **options: Any
 
 
 def score_curve(run: Path) -> dict[str, np.ndarray]:
-    """Read a run's score curve from ``metrics.jsonl``.
+    """Read a run's score curve from ``metrics.jsonl``, without lines that a killed process left incomplete.
 
     Return arrays ``[k]`` of wall-clock seconds, CPU seconds, frames and scores.
     """
-    reports = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    reports = [report for report in reports if report["score_mean"] is not None]
     names = ("wall_seconds", "cpu_seconds", "frames", "score_mean")
-    return {name: np.array([report[name] for report in reports]) for name in names}
+    points = []
+    for line in (run / "metrics.jsonl").read_text(errors="replace").splitlines():
+        with contextlib.suppress(ValueError, TypeError, KeyError):
+            report = json.loads(line)
+            if report["score_mean"] is not None:
+                points.append([float(report[name]) for name in names])
+    return dict(zip(names, np.array(points).reshape(-1, len(names)).T, strict=True))
 
 
 def plot_curves(

@@ -20,7 +20,7 @@ from typing import Any
 from parcade.cluster.processes import wait_for_end
 from parcade.cluster.signals import StopRequest
 from parcade.envs.games import naming_flags
-from parcade.run_directory import complete_checkpoints, read_json
+from parcade.run_directory import complete_checkpoints, read_json, read_result
 from parcade.suite.plan import Cell, Plan
 
 POLL_SECONDS = 0.2
@@ -35,15 +35,15 @@ def run_of(folder: Path, cell: Cell) -> Path:
 
 def is_trained(folder: Path, cell: Cell) -> bool:
     """Return whether the training of a cell has reached its end."""
-    path = run_of(folder, cell) / "result.json"
-    return path.exists() and read_json(path)["finished_by"] != "stopped"
+    run = run_of(folder, cell)
+    return (run / "result.json").exists() and read_result(run)["finished_by"] != "stopped"
 
 
 def score_of(folder: Path, plan: Plan, cell: Cell) -> dict[str, Any] | None:
     """Return a finished cell's result with its ``score`` under the plan's protocol, else None."""
     if not is_trained(folder, cell):
         return None
-    result = read_json(run_of(folder, cell) / "result.json")
+    result = read_result(run_of(folder, cell))
     if plan.rules.score == "training":
         return None if result["score_mean"] is None else {**result, "score": result["score_mean"]}
     path = _score_file(folder, plan, cell)
@@ -70,8 +70,8 @@ def next_command(folder: Path, plan: Plan, cell: Cell) -> list[str] | None:
     return None
 
 
-class StillTrained(Exception):
-    """Another process works on a cell's run; the message says which run."""
+class CannotStart(Exception):
+    """A cell's process cannot start, e.g. because another one works on its run; the message says why."""
 
 
 class _Active:
@@ -80,16 +80,19 @@ class _Active:
     def __init__(self, folder: Path, cell: Cell, command: list[str]) -> None:
         self.cell, self.command = cell, command
         if not wait_for_end(run_of(folder, cell), GRACE_SECONDS):  # processes of a killed suite
-            raise StillTrained(f"{run_of(folder, cell)} is still trained by another process; end it first")
+            raise CannotStart(f"{run_of(folder, cell)} is still trained by another process; end it first")
         if "--run-dir" in command:  # what a killed start left behind has no checkpoint to resume
             shutil.rmtree(run_of(folder, cell), ignore_errors=True)
         self.log = folder / "runs" / f"{cell.name}.log"
-        with open(self.log, "ab") as log:
-            # A session of its own: Ctrl-C reaches the suite alone, which stops its cells one by one.
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "parcade.cluster.attached", str(os.getpid()), *command],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-            )  # fmt: skip
+        try:
+            with open(self.log, "ab") as log:
+                # A session of its own: Ctrl-C reaches the suite alone, which stops its cells one by one.
+                self.process = subprocess.Popen(
+                    [sys.executable, "-m", "parcade.cluster.attached", str(os.getpid()), *command],
+                    stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+                )  # fmt: skip
+        except OSError as error:
+            raise CannotStart(f"{self.log} cannot be written ({error.strerror})") from None
 
     def last_line(self) -> str:
         lines = self.log.read_text(errors="replace").split("\n")
@@ -115,7 +118,7 @@ def run_cells(folder: Path, plan: Plan, *, at_once: int, say: Callable[[str], No
                     say(f"{cell.name}: parcade {' '.join(command)}")
                     try:
                         active.append(_Active(folder, cell, command))
-                    except StillTrained as error:
+                    except CannotStart as error:
                         failed[cell] = str(error)
                         say(f"{cell.name}: {error}")
                 time.sleep(POLL_SECONDS)

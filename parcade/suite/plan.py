@@ -6,7 +6,7 @@ import dataclasses
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, get_args, get_type_hints
 
 from parcade.envs.games import is_atari
 from parcade.errors import UsageError
@@ -84,6 +84,11 @@ def budget_flags(budget: str, step_frames: int = 1) -> list[str]:
     raise UsageError(f"budget {budget!r} is not a budget; use e.g. 10M-steps, 200M-frames or 2h")
 
 
+def set_by_budget(budget: str) -> tuple[str, ...]:
+    """Return the flags that a budget sets. Next to a duration, ``--total-frames`` remains the user's."""
+    return ("--time-limit",) if _DURATION.match(budget) else ("--time-limit", "--total-frames")
+
+
 def frames_per_step(game: str, flags: tuple[str, ...]) -> int:
     """Return the frames per step that the flags of a training set, 4 by default; 1 without a console.
 
@@ -142,15 +147,19 @@ def read_plan(folder: Path) -> Plan:
 
 def from_json(kind: type[T], path: Path, writer: str) -> T:
     """Return the plan that ``as_json`` made and the command ``writer`` saved. Errors: UsageError."""
-    data = read_json(path)
-    try:
-        return kind(**{field.name: _frozen(data[field.name]) for field in dataclasses.fields(kind)})
-    except KeyError as error:
-        raise UsageError(f"{path} lacks {error}; it was not written by {writer}") from None
-
-
-def _frozen(value: object) -> object:
-    return tuple(value) if isinstance(value, list) else value
+    data, values = read_json(path), {}
+    for name, expected in get_type_hints(kind).items():
+        if name not in data:
+            raise UsageError(f"{path} lacks {name!r}; it was not written by {writer}")
+        value = data[name]
+        if expected in (str, int):
+            valid = type(value) is expected
+        else:  # tuple[str, ...] or tuple[int, ...]
+            valid = isinstance(value, list) and {type(each) for each in value} <= {get_args(expected)[0]}
+        if not valid:
+            raise UsageError(f"{path}: {name}={value!r} is damaged; it was not written by {writer}")
+        values[name] = tuple(value) if isinstance(value, list) else value
+    return kind(**values)
 
 
 def as_json(plan: Any) -> dict[str, Any]:

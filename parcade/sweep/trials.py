@@ -8,15 +8,17 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from parcade.errors import UsageError
-from parcade.run_directory import read_json, write_json
+from parcade.run_directory import read_json, read_result, write_json
 from parcade.sweep.objective import CHECKS, Objective
 from parcade.sweep.space import Value
 
+State = Literal["started", "finished", "stopped", "failed"]
 Stage = Literal["trials", "confirmations"]
 """Names of the two directories: the search, and the trainings of its best settings with other seeds."""
 
@@ -33,7 +35,7 @@ class Trial:
     number: int
     settings: dict[str, Value]
     seeds: tuple[int, ...]
-    state: Literal["started", "finished", "stopped", "failed"] = "started"
+    state: State = "started"
     values: list[float | None] = field(default_factory=list)
     reason: str = ""
 
@@ -53,17 +55,23 @@ class Trial:
         return self.state in ("finished", "stopped")
 
 
-def read_trials(folder: Path, stage: Stage) -> list[Trial]:
-    """Return the trials of a sweep by number. Errors: UsageError for a damaged file."""
-    return [_trial_of(path) for path in sorted((folder / stage).glob("*.json"))]
+def read_trials(folder: Path, stage: Stage, names: Iterable[str] | None = None) -> list[Trial]:
+    """Return the trials of a sweep by number; ``names`` are the settings that each must have.
+
+    Errors: UsageError for a damaged file.
+    """
+    return [_trial_of(path, names) for path in sorted((folder / stage).glob("*.json"))]
 
 
-def _trial_of(path: Path) -> Trial:
+def _trial_of(path: Path, names: Iterable[str] | None) -> Trial:
     data = read_json(path)
     try:
         trial = Trial(**data)
         valid = isinstance(trial.number, int) and isinstance(trial.settings, dict)
+        valid = valid and (names is None or trial.settings.keys() == set(names))
         valid = valid and isinstance(trial.values, list) and len(trial.values) <= CHECKS
+        valid = valid and all(value is None or isinstance(value, (int, float)) for value in trial.values)
+        valid = valid and trial.state in get_args(State)
         trial.seeds = tuple(trial.seeds)
     except TypeError:
         valid = False
@@ -85,8 +93,8 @@ def run_of(folder: Path, trial: Trial, seed: int) -> Path:
 
 def results_of(folder: Path, trial: Trial) -> list[dict[str, Any]]:
     """Return ``result.json`` of all seeds of a trial that have one."""
-    paths = [run_of(folder, trial, seed) / "result.json" for seed in trial.seeds]
-    return [read_json(path) for path in paths if path.exists()]
+    runs = [run_of(folder, trial, seed) for seed in trial.seeds]
+    return [read_result(run) for run in runs if (run / "result.json").exists()]
 
 
 def measured(folder: Path, trial: Trial) -> dict[str, float | None]:

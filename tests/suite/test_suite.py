@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 
 from parcade.cli import main
@@ -17,10 +18,11 @@ from parcade.errors import UsageError
 from parcade.experience.episodes import ScoreBoard
 from parcade.flags import parse_training
 from parcade.locks import locked
-from parcade.run_directory import complete_checkpoints
+from parcade.report.plots import score_curve
+from parcade.run_directory import complete_checkpoints, read_json, write_json
 from parcade.suite import suite_page
 from parcade.suite.jobs import is_trained, next_command, score_of
-from parcade.suite.plan import Cell, Plan, budget_flags, read_plan, seeds_of
+from parcade.suite.plan import Cell, Plan, budget_flags, read_plan, seeds_of, set_by_budget
 from parcade.suite.protocols import PROTOCOLS
 from parcade.suite.scores import Scores
 
@@ -118,6 +120,40 @@ def test_a_report_without_its_curves_or_a_place_is_one_line(suite, tmp_path, cap
     assert "metrics.jsonl: No such file" in error and error.count("\n") == 1
 
 
+def test_a_line_that_a_killed_training_left_incomplete_is_not_drawn(suite, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(suite / "runs" / "tiny_catch-s0", run)
+    before = score_curve(run)
+    with open(run / "metrics.jsonl", "a") as file:
+        file.write('{"frames": 9, "wall_sec')
+    after = score_curve(run)
+    assert len(before["frames"]) and all(np.array_equal(before[name], after[name]) for name in before)
+
+
+@pytest.mark.parametrize(
+    ("file", "name", "value", "message"),
+    [
+        ("suite.json", "games", "tiny_catch", "suite.json: games='tiny_catch' is damaged"),
+        ("suite.json", "seeds", ["0"], "suite.json: seeds=['0'] is damaged"),
+        ("suite.json", "budget", ..., "suite.json lacks 'budget'; it was not written by parcade suite"),
+        (
+            "runs/tiny_catch-s0/result.json",
+            "score_mean",
+            ...,
+            "result.json lacks 'score_mean'; it is damaged",
+        ),
+    ],
+)
+def test_a_report_of_damaged_files_is_one_line(suite, tmp_path, file, name, value, message, capsys):
+    copy = tmp_path / "copy"
+    shutil.copytree(suite, copy)
+    data = {**read_json(copy / file), name: value}
+    write_json(copy / file, {key: each for key, each in data.items() if each is not ...})
+    assert main(["suite", "--report-only", "--dir", str(copy)]) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+
+
 def test_a_directory_holds_one_suite(suite, capsys):
     assert main(arguments(suite, "--budget", "4k-frames")) == 2
     assert "holds a suite with budget=3k-frames, not 4k-frames; use another --dir" in capsys.readouterr().err
@@ -193,10 +229,11 @@ def wait_for(is_there, what, seconds=100):
 def test_a_cell_that_fails_is_reported_and_does_not_stop_the_others(tmp_path, capsys):
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "tiny_memory-s0").write_text("a file in place of the run's directory")
+    (tmp_path / "runs" / "CartPole-v1-s0.log").mkdir()
     code = main(
         [
             "suite",
-            "tiny_catch,tiny_memory",
+            "CartPole-v1,tiny_catch,tiny_memory",
             "--dir",
             str(tmp_path),
             "--seeds",
@@ -209,6 +246,7 @@ def test_a_cell_that_fails_is_reported_and_does_not_stop_the_others(tmp_path, ca
     )
     out = capsys.readouterr().out
     assert code == 1 and "tiny_memory-s0: failed with exit code 2" in out
+    assert "CartPole-v1-s0.log cannot be written (Is a directory)" in out
     assert is_trained(tmp_path, Cell("tiny_catch", 0))
 
 
@@ -231,6 +269,14 @@ def test_budgets_become_flags_of_a_training(budget, flags):
 def test_a_budget_in_steps_becomes_the_frames_of_these_steps(game, flags, frames):
     plan = Plan((game,), (0,), "ppo", "100-steps", "training", flags)
     assert plan.command(Cell(game, 0))[-2:] == ["--total-frames", str(frames)]
+
+
+def test_next_to_a_duration_the_frames_remain_the_users():
+    assert set_by_budget("10M-steps") == ("--time-limit", "--total-frames")
+    assert set_by_budget("2h") == ("--time-limit",)
+    plan = Plan(("pong",), (0,), "ppo", "2h", "training", ("--total-frames", "200000000"))
+    run = parse_training(plan.command(Cell("pong", 0))[1:]).run
+    assert run.total_frames == 200_000_000 and run.time_limit_seconds == 7200
 
 
 @pytest.mark.parametrize(("flags", "target"), [((), None), (("--target-score", "15"), 15.0)])

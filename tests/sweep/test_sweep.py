@@ -29,7 +29,7 @@ PLAN = SweepPlan(
 def result(score, cpu_seconds):
     return {
         "score_mean": score, "cpu_seconds": cpu_seconds, "wall_seconds": 1.0, "finished_by": "total_frames",
-        "commit": "abc", "machine": {"cpu": "CPU", "cores": 2},
+        "algorithm": "ppo", "frames": 100, "commit": "abc", "machine": {"cpu": "CPU", "cores": 2},
     }  # fmt: skip
 
 
@@ -125,6 +125,24 @@ def test_a_damaged_file_of_a_trial_gets_one_line(folder):
         read_trials(folder, "trials")
 
 
+@pytest.mark.parametrize(
+    ("file", "change", "message"),
+    [
+        ("trials/0002.json", {"settings": {"learning_rate": 1e-3}}, "0002.json is no trial of parcade sweep"),
+        ("trials/0002.json", {"values": ["high"]}, "0002.json is no trial of parcade sweep"),
+        ("trials/0002.json", {"state": "lost"}, "0002.json is no trial of parcade sweep"),
+        ("sweep.json", {"seeds": 3}, "sweep.json: seeds=3 is damaged"),
+        ("runs/t0002-s0/result.json", {"cpu_seconds": ...}, "result.json lacks 'cpu_seconds'; it is damaged"),
+    ],
+)
+def test_a_report_of_damaged_files_is_one_line(folder, file, change, message, capsys):
+    data = {**read_json(folder / file), **change}
+    write_json(folder / file, {name: value for name, value in data.items() if value is not ...})
+    assert main(["sweep", "--report-only", str(folder)]) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+
+
 def training(folder, frames, *flags):
     plan = dataclasses.replace(PLAN, training=(*PLAN.training, *flags), budget=f"{frames}-frames")
     run = run_of(folder, trial(0), 0)
@@ -198,6 +216,7 @@ BASE = ["sweep", "tiny_catch", "--space", "epochs=1,2"]
         ([*BASE, "--search", "grid"], "invalid choice 'grid'"),
         ([*BASE, "--seed", "3"], "parcade sweep sets --seed itself; use --seeds"),
         ([*BASE, "--total-frames=1000"], "parcade sweep sets --total-frames itself; use --budget"),
+        ([*BASE, "--budget=1h", "--time-limit=1h"], "parcade sweep sets --time-limit itself; use --budget"),
         ([*BASE, "--algorithm", "pppo"], "unknown algorithm"),
         (["sweep", "pongg", "--space", "epochs=1,2"], "pongg"),
         (["sweep", "--report-only", "/nowhere"], "sweep.json does not exist"),
