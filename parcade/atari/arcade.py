@@ -55,7 +55,13 @@ class Arcade:
         self.num_consoles = num_consoles
         self.height = self.machine.height
         self.arrays: dict[str, np.ndarray] = allocate(num_consoles, self.height)
-        self.arrays["state"][:] = self.machine.powered["state"]
+        state = self.arrays["state"]
+        # Made once: for one console, NumPy's views and conversions take as long as a tenth of a frame.
+        self._rows = (state, self.arrays["memory"], self.arrays["screen"], self.arrays["random"])
+        self._terminal = state[:, TERMINAL]
+        self._actions = np.zeros((num_consoles, 2), np.int64)
+        self._actions_a, self._actions_b = self._actions.T
+        state[:] = self.machine.powered["state"]
         self._load(np.ones(num_consoles, bool), np.zeros(num_consoles, np.int64))
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -77,16 +83,12 @@ class Arcade:
         """Available difficulties of the game: bit 0 is the left switch, bit 1 the right switch."""
         return list(self.machine.row.get("difficulties", [0]))
 
-    def _rows(self) -> tuple[np.ndarray, ...]:
-        arrays = self.arrays
-        return arrays["state"], arrays["memory"], arrays["screen"], arrays["random"]
-
     def _load(self, mask: np.ndarray, seeds: np.ndarray) -> None:
         powered = self.machine.powered
         state = self.arrays["state"]
         for e in np.flatnonzero(mask):
             engine_cpu.load_console(
-                int(e), *self._rows(), powered["state"], powered["memory"], powered["random"],
+                int(e), *self._rows, powered["state"], powered["memory"], powered["random"],
                 self.machine.rom, self.machine.program,
                 int(seeds[e]), int(state[e, MODE]), int(state[e, DIFFICULTY]),
             )  # fmt: skip
@@ -108,7 +110,7 @@ class Arcade:
 
     def _reset(self, mask: np.ndarray) -> None:
         for e in np.flatnonzero(mask):
-            engine_cpu.reset_console(int(e), *self._rows(), self.machine.rom, self.machine.program)
+            engine_cpu.reset_console(int(e), *self._rows, self.machine.rom, self.machine.program)
 
     def act(self, actions: np.ndarray, actions_b: np.ndarray | None = None) -> np.ndarray:
         """Play one frame with ale-py action ids, int `[n]` (0-17); return the rewards, int32 `[n]`.
@@ -117,16 +119,18 @@ class Arcade:
         paddle; None leaves it alone. Rewards are player A's. A console whose episode is over does not run,
         and its reward is 0.
         """
-        both = np.zeros((self.num_consoles, 2), np.int64)
+        both = self._actions
         try:
-            np.copyto(both[:, 0], actions, casting="same_kind")
-            if actions_b is not None:
-                np.copyto(both[:, 1], actions_b, casting="same_kind")
+            np.copyto(self._actions_a, actions, casting="same_kind")
+            if actions_b is None:
+                self._actions_b.fill(0)
+            else:
+                np.copyto(self._actions_b, actions_b, casting="same_kind")
         except (TypeError, ValueError) as error:
             raise ValueError(f"actions={actions}: expected {self.num_consoles} integers") from error
         self._code.check()
         rewards = np.zeros(self.num_consoles, np.int32)
-        if not engine_cpu.act_many(*self._rows(), self.machine.rom, self.machine.program, both, rewards):
+        if not engine_cpu.act_many(*self._rows, self.machine.rom, self.machine.program, both, rewards):
             raise ValueError(f"actions from {both.min()} to {both.max()}; expected 0 to 17")
         return rewards
 
@@ -160,8 +164,7 @@ class Arcade:
     @property
     def game_over(self) -> np.ndarray:
         """Whether each episode is over, bool `[n]`."""
-        is_over: np.ndarray = self.arrays["state"][:, TERMINAL] != 0
-        return is_over
+        return self._terminal.astype(bool)
 
     @property
     def halted(self) -> np.ndarray:
