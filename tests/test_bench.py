@@ -1,4 +1,4 @@
-"""``parcade bench``: its flags, and what is left of it when it is interrupted."""
+"""``parcade bench``: what it measures, its flags, and what is left of it when it is interrupted."""
 
 import json
 
@@ -7,9 +7,8 @@ import pytest
 from parcade import bench
 from parcade.cli import main
 
-pytestmark = pytest.mark.quick
 
-
+@pytest.mark.quick
 def test_rows_that_are_complete_are_kept_when_a_bench_is_interrupted(tmp_path, monkeypatch, capsys):
     def measured(flags, stage, num_envs):
         if num_envs == 4:
@@ -27,12 +26,14 @@ def test_rows_that_are_complete_are_kept_when_a_bench_is_interrupted(tmp_path, m
     assert main([*counts, "4"]) == 130 and not out.exists()
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("flag", [["--counts", "1"], ["--stages", "emulate"]])
 def test_flags_of_the_other_bench_are_refused(flag, capsys):
     assert main(["bench", "train", "tiny_catch", *flag]) == 2
     assert f"{flag[0]} is of parcade bench env" in capsys.readouterr().err
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -50,7 +51,66 @@ def test_what_cannot_be_measured_is_one_line(words, message, capsys):
     assert message in error and error.count("\n") == 1
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("num_envs", [4, 16])
 def test_reinforce_plays_as_many_episodes_per_update_as_its_environments_allow(num_envs):
     hyper = bench._config(bench.BenchFlags("tiny_catch", algorithm="reinforce"), num_envs)[0].hyper
     assert hyper.games_per_update == {4: 12, 16: 16}[num_envs]
+
+
+def test_a_plot_without_matplotlib_is_refused_before_measuring(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert main(["bench", "env", "tiny_catch", "--plot", str(tmp_path / "o.png"), "--seconds", "600"]) == 2
+    assert (
+        capsys.readouterr().err
+        == "parcade: --plot needs matplotlib, which is not installed; run: pip install 'parcade[plots]'\n"
+    )
+
+
+def test_bench_writes_rates_with_their_machine(tmp_path, capsys):
+    path = tmp_path / "bench.json"
+    flags = ["tiny_catch", "--seconds", "0.1", "--repeats", "2", "--json", str(path)]
+    for what in ("env", "train"):
+        assert main(["bench", what, *flags]) == 0
+        result = json.loads(path.read_text())
+        (sample,) = result["samples"]
+        assert all(
+            len(sample[name]) == 2 and min(sample[name]) > 0
+            for name in ("frames_per_second", "steps_per_second")
+        )
+        assert result["machine"]["cores"] >= 1
+    assert "frames_per_cpu_second" in capsys.readouterr().out
+
+
+def test_bench_measures_what_is_observed(tmp_path):
+    path = tmp_path / "bench.json"
+    flags = [
+        "pong", "--observations", "ram", "--num-envs", "2", "--seconds", "0.05", "--repeats", "1", "--json",
+        str(path),
+    ]  # fmt: skip
+    assert main(["bench", "env", *flags, "--stages", "observe", "infer"]) == 0
+    result = json.loads(path.read_text())
+    assert result["flags"]["observations"] == "ram" and len(result["rows"]) == 2
+
+
+def test_bench_measures_stages_at_several_sizes_and_draws_them(tmp_path):
+    path, picture = tmp_path / "bench.json", tmp_path / "bench.png"
+    flags = [
+        "tiny_catch", "--stages", "observe", "infer", "train", "--counts", "4", "8", "--seconds", "0.05",
+        "--repeats", "2",
+    ]  # fmt: skip
+    assert (
+        main(["bench", "env", *flags, "--algorithm", "a2c", "--json", str(path), "--plot", str(picture)]) == 0
+    )
+    result = json.loads(path.read_text())
+    measured = [(sample["stage"], sample["num_envs"]) for sample in result["samples"]]
+    assert measured == [(stage, n) for stage in ("observe", "infer", "train") for n in (4, 8)]
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_stage_of_raw_consoles_is_of_native_games(capsys):
+    assert main(["bench", "env", "tiny_catch", "--stages", "emulate"]) == 2
+    assert (
+        "stage emulate needs an Atari game on backend native; got tiny_catch on native; leave the stage out"
+        in capsys.readouterr().err
+    )

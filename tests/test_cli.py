@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 import torch
 
@@ -291,15 +290,6 @@ def test_usage_keeps_calls_and_summaries_apart(capsys):
         ), name
 
 
-def test_a_plot_without_matplotlib_is_refused_before_measuring(capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert main(["bench", "env", "tiny_catch", "--plot", str(tmp_path / "o.png"), "--seconds", "600"]) == 2
-    assert (
-        capsys.readouterr().err
-        == "parcade: --plot needs matplotlib, which is not installed; run: pip install 'parcade[plots]'\n"
-    )
-
-
 def test_the_doctor_takes_the_precision_of_the_presets(capsys, monkeypatch):
     from parcade.doctor import facts
     from parcade.precision import resolve
@@ -319,13 +309,6 @@ def test_the_doctor_takes_the_precision_of_the_presets(capsys, monkeypatch):
     assert main(["doctor", "--precision", resolve("auto"), "--json"]) in (0, 1)
     assert [finding["says"] for finding in json.loads(capsys.readouterr().out)["findings"]] == plain
     assert [plan.precision for plan in plans] == [resolve("auto")] * 2
-
-
-def test_only_a_game_with_a_screen_is_offered_to_be_watched(tmp_path, capsys):
-    flags = ["--num-envs", "2", "--unroll-length", "8", "--total-frames", "64", "--engine", "serial"]
-    assert main(["train", "tiny_catch", *flags, "--run-dir", str(tmp_path / "run")]) == 0
-    out = capsys.readouterr().out
-    assert f"results in {tmp_path / 'run'}\n" in out and "parcade watch" not in out
 
 
 def test_memory_is_counted_for_one_process_of_a_run():
@@ -370,170 +353,6 @@ def test_what_is_refused_at_its_start_leaves_nothing_in_the_way(tmp_path, capsys
     command = ["train", "pong", "--run-dir", str(tmp_path / "run"), "--action-subset"]
     assert main([*command, "9"]) == 2
     assert "action" in capsys.readouterr().err and not (tmp_path / "run").exists()
-
-
-@pytest.fixture(scope="module")
-def pong_run(tmp_path_factory):
-    """A complete run of Pong that has barely learned."""
-    run = tmp_path_factory.mktemp("pong") / "run"
-    flags = ["--num-envs", "2", "--unroll-length", "8", "--total-frames", "128", "--engine", "serial"]
-    small = ["--image-height", "42", "--image-width", "42", "--frame-limit", "400"]
-    assert main(["train", "ALE/Pong-v5", *flags, *small, "--run-dir", str(run)]) == 0
-    return run
-
-
-def test_a_run_leaves_what_the_design_lists(pong_run):
-    assert {"config.json", "metrics.jsonl", "result.json", "checkpoints"} <= {
-        p.name for p in pong_run.iterdir()
-    }
-    assert any(p.name.startswith("events.out.tfevents") for p in pong_run.iterdir())
-    result = json.loads((pong_run / "result.json").read_text())
-    expected = "game algorithm backend engine seed frames steps updates wall_seconds score_mean episodes"
-    expected += " frames_per_second milestones games_cut_by_resume commit machine"
-    assert set(expected.split()) <= set(result)
-    assert result["game"] == "pong" and result["frames"] == 128 and result["steps"] == 32
-
-
-def test_every_metric_of_a_run_is_documented(pong_run):
-    from parcade.report.metrics import METRICS
-
-    written = {
-        name for line in (pong_run / "metrics.jsonl").read_text().splitlines() for name in json.loads(line)
-    }
-    assert written and written <= set(METRICS)
-
-
-def test_eval_prints_and_writes_scores_and_makes_a_video_that_plays(pong_run, tmp_path, capsys):
-    import imageio_ffmpeg
-
-    video = tmp_path / "out.mp4"
-    assert main(["eval", str(pong_run), "--episodes", "3", "--json", "--video", str(video)]) == 0
-    printed = json.loads(capsys.readouterr().out)
-    assert printed == json.loads((pong_run / "eval.json").read_text())
-    assert len(printed["scores"]) == 3 and all(-21 <= score <= 21 for score in printed["scores"])
-    frames, _ = imageio_ffmpeg.count_frames_and_secs(str(video))
-    assert frames >= 100
-    reader = imageio_ffmpeg.read_frames(str(video))
-    size = next(reader)["size"]
-    picture = np.frombuffer(next(reader), np.uint8)
-    reader.close()
-    assert size == (320, 420) and len(np.unique(picture)) > 3
-
-
-def test_eval_from_the_states_of_a_recording_says_which_recording(pong_run, tmp_path, capsys):
-    from parcade.atari.recording import Session
-
-    session, file = Session("pong", 1), tmp_path / "pong.json"
-    for frame in range(3000):
-        session.act(3 + frame // 50 % 2)
-    session.recording().save(file)
-    starts = ["--protocol", "recorded-starts", "--start-states", str(file)]
-    assert main(["eval", str(pong_run), "--episodes", "1", "--json", *starts]) == 0
-    printed = json.loads(capsys.readouterr().out)
-    assert printed["protocol"] == "recorded-starts"
-    assert printed["start_states_sha256"] == json.loads(file.read_text())["checksum"]
-    for flags, says in (
-        (starts[:2], "protocol recorded-starts needs a recording; add --start-states FILE"),
-        (["--protocol", "null-op", *starts[2:]], "protocol null-op has its own starts"),
-        ([*starts, "--video", "x.mp4"], "leave out --video or --start-states"),
-        (["--start-states", str(tmp_path / "none.json")], "there is no file"),
-    ):
-        assert main(["eval", str(pong_run), *flags]) == 2
-        error = capsys.readouterr().err
-        assert says in error and error.count("\n") == 1
-
-
-def test_an_agent_of_ram_is_trained_and_seen_in_colour_in_a_mode_of_its_own(tmp_path, capsys):
-    import imageio_ffmpeg
-
-    run, video = tmp_path / "run", tmp_path / "out.mp4"
-    flags = [
-        "--observations", "ram", "--mode", "1", "--num-envs", "2", "--unroll-length", "8", "--total-frames",
-        "128",
-        "--overlap",
-    ]  # fmt: skip
-    assert main(["train", "pong", *flags, "--frame-limit", "400", "--run-dir", str(run)]) == 0
-    assert main(["eval", str(run), "--episodes", "1", "--video", str(video)]) == 0
-    assert imageio_ffmpeg.count_frames_and_secs(str(video))[0] >= 100
-    agent = parcade.load(run)
-    assert agent.policy.observation_shape == (4, 128) and type(agent.policy.torso).__name__ == "MLP"
-
-
-def test_eval_plays_the_same_games_for_the_same_seed(pong_run, capsys):
-    scores = []
-    for seed in ("5", "5", "6"):
-        assert main(["eval", str(pong_run), "--episodes", "1", "--seed", seed, "--json"]) == 0
-        scores.append(json.loads(capsys.readouterr().out)["steps_mean"])
-    assert scores[0] == scores[1]
-
-
-def test_a_video_that_cannot_be_made_is_refused_before_playing(pong_run, capsys):
-    assert main(["eval", str(pong_run), "--video", "out.avi"]) == 2
-    assert "does not end in .mp4" in capsys.readouterr().err
-
-
-def test_watch_without_a_terminal_names_the_video(pong_run, capsys):
-    assert main(["watch", str(pong_run)]) == 2
-    assert "needs a terminal; use: parcade eval DIR --video" in capsys.readouterr().err
-
-
-def test_an_agent_loads_and_acts_from_python(pong_run):
-    agent = parcade.load(pong_run)
-    env = agent.make_env(2)
-    observations, _ = env.reset(seed=np.array([1, 2]))
-    actions = agent.act(observations)
-    assert actions.shape == (2,) and actions.dtype == np.int64 and ((0 <= actions) & (actions < 6)).all()
-    assert (agent.act(observations, greedy=True) == agent.act(observations, greedy=True)).all()
-    env.close()
-
-
-def test_bench_writes_rates_with_their_machine(tmp_path, capsys):
-    path = tmp_path / "bench.json"
-    flags = ["tiny_catch", "--seconds", "0.1", "--repeats", "2", "--json", str(path)]
-    for bench in ("env", "train"):
-        assert main(["bench", bench, *flags]) == 0
-        result = json.loads(path.read_text())
-        (sample,) = result["samples"]
-        assert all(
-            len(sample[name]) == 2 and min(sample[name]) > 0
-            for name in ("frames_per_second", "steps_per_second")
-        )
-        assert result["machine"]["cores"] >= 1
-    assert "frames_per_cpu_second" in capsys.readouterr().out
-
-
-def test_bench_measures_what_is_observed(tmp_path):
-    path = tmp_path / "bench.json"
-    flags = [
-        "pong", "--observations", "ram", "--num-envs", "2", "--seconds", "0.05", "--repeats", "1", "--json",
-        str(path),
-    ]  # fmt: skip
-    assert main(["bench", "env", *flags, "--stages", "observe", "infer"]) == 0
-    result = json.loads(path.read_text())
-    assert result["flags"]["observations"] == "ram" and len(result["rows"]) == 2
-
-
-def test_bench_measures_stages_at_several_sizes_and_draws_them(tmp_path):
-    path, picture = tmp_path / "bench.json", tmp_path / "bench.png"
-    flags = [
-        "tiny_catch", "--stages", "observe", "infer", "train", "--counts", "4", "8", "--seconds", "0.05",
-        "--repeats", "2",
-    ]  # fmt: skip
-    assert (
-        main(["bench", "env", *flags, "--algorithm", "a2c", "--json", str(path), "--plot", str(picture)]) == 0
-    )
-    result = json.loads(path.read_text())
-    measured = [(sample["stage"], sample["num_envs"]) for sample in result["samples"]]
-    assert measured == [(stage, n) for stage in ("observe", "infer", "train") for n in (4, 8)]
-    assert picture.read_bytes().startswith(b"\x89PNG")
-
-
-def test_the_stage_of_raw_consoles_is_of_native_games(capsys):
-    assert main(["bench", "env", "tiny_catch", "--stages", "emulate"]) == 2
-    assert (
-        "stage emulate needs an Atari game on backend native; got tiny_catch on native; leave the stage out"
-        in capsys.readouterr().err
-    )
 
 
 def test_whole_numbers_may_be_written_as_people_write_them():
@@ -608,18 +427,6 @@ def test_deeply_nested_json_in_a_run_directory_is_refused_in_one_line(tmp_path, 
     capsys.readouterr()
     assert main(["train", "--resume", str(run)]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
-
-
-def test_a_video_in_a_directory_that_does_not_exist_makes_none(tmp_path):
-    from types import SimpleNamespace
-
-    from parcade.errors import UsageError
-    from parcade.evaluate import check_video
-
-    agent = SimpleNamespace(config=SimpleNamespace(game="pong"))
-    with pytest.raises(UsageError, match="does not exist; create it"):
-        check_video(agent, tmp_path / "no" / "such" / "x.mp4")
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_ctrl_c_while_the_consoles_compile_is_one_line_and_leaves_nothing(tmp_path):

@@ -1,0 +1,143 @@
+"""Runs of Pong as their users meet them afterwards: files, ``eval``, ``watch``, videos, ``parcade.load``."""
+
+import json
+
+import numpy as np
+import pytest
+
+import parcade
+from parcade.cli import main
+
+
+def test_only_a_game_with_a_screen_is_offered_to_be_watched(tmp_path, capsys):
+    flags = ["--num-envs", "2", "--unroll-length", "8", "--total-frames", "64", "--engine", "serial"]
+    assert main(["train", "tiny_catch", *flags, "--run-dir", str(tmp_path / "run")]) == 0
+    out = capsys.readouterr().out
+    assert f"results in {tmp_path / 'run'}\n" in out and "parcade watch" not in out
+
+
+@pytest.fixture(scope="module")
+def pong_run(tmp_path_factory):
+    """A complete run of Pong that has barely learned."""
+    run = tmp_path_factory.mktemp("pong") / "run"
+    flags = ["--num-envs", "2", "--unroll-length", "8", "--total-frames", "128", "--engine", "serial"]
+    small = ["--image-height", "42", "--image-width", "42", "--frame-limit", "400"]
+    assert main(["train", "ALE/Pong-v5", *flags, *small, "--run-dir", str(run)]) == 0
+    return run
+
+
+def test_a_run_leaves_what_the_design_lists(pong_run):
+    assert {"config.json", "metrics.jsonl", "result.json", "checkpoints"} <= {
+        p.name for p in pong_run.iterdir()
+    }
+    assert any(p.name.startswith("events.out.tfevents") for p in pong_run.iterdir())
+    result = json.loads((pong_run / "result.json").read_text())
+    expected = "game algorithm backend engine seed frames steps updates wall_seconds score_mean episodes"
+    expected += " frames_per_second milestones games_cut_by_resume commit machine"
+    assert set(expected.split()) <= set(result)
+    assert result["game"] == "pong" and result["frames"] == 128 and result["steps"] == 32
+
+
+def test_every_metric_of_a_run_is_documented(pong_run):
+    from parcade.report.metrics import METRICS
+
+    written = {
+        name for line in (pong_run / "metrics.jsonl").read_text().splitlines() for name in json.loads(line)
+    }
+    assert written and written <= set(METRICS)
+
+
+def test_eval_prints_and_writes_scores_and_makes_a_video_that_plays(pong_run, tmp_path, capsys):
+    import imageio_ffmpeg
+
+    video = tmp_path / "out.mp4"
+    assert main(["eval", str(pong_run), "--episodes", "3", "--json", "--video", str(video)]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed == json.loads((pong_run / "eval.json").read_text())
+    assert len(printed["scores"]) == 3 and all(-21 <= score <= 21 for score in printed["scores"])
+    frames, _ = imageio_ffmpeg.count_frames_and_secs(str(video))
+    assert frames >= 100
+    reader = imageio_ffmpeg.read_frames(str(video))
+    size = next(reader)["size"]
+    picture = np.frombuffer(next(reader), np.uint8)
+    reader.close()
+    assert size == (320, 420) and len(np.unique(picture)) > 3
+
+
+def test_eval_from_the_states_of_a_recording_says_which_recording(pong_run, tmp_path, capsys):
+    from parcade.atari.recording import Session
+
+    session, file = Session("pong", 1), tmp_path / "pong.json"
+    for frame in range(3000):
+        session.act(3 + frame // 50 % 2)
+    session.recording().save(file)
+    starts = ["--protocol", "recorded-starts", "--start-states", str(file)]
+    assert main(["eval", str(pong_run), "--episodes", "1", "--json", *starts]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["protocol"] == "recorded-starts"
+    assert printed["start_states_sha256"] == json.loads(file.read_text())["checksum"]
+    for flags, says in (
+        (starts[:2], "protocol recorded-starts needs a recording; add --start-states FILE"),
+        (["--protocol", "null-op", *starts[2:]], "protocol null-op has its own starts"),
+        ([*starts, "--video", "x.mp4"], "leave out --video or --start-states"),
+        (["--start-states", str(tmp_path / "none.json")], "there is no file"),
+    ):
+        assert main(["eval", str(pong_run), *flags]) == 2
+        error = capsys.readouterr().err
+        assert says in error and error.count("\n") == 1
+
+
+def test_an_agent_of_ram_is_trained_and_seen_in_colour_in_a_mode_of_its_own(tmp_path, capsys):
+    import imageio_ffmpeg
+
+    run, video = tmp_path / "run", tmp_path / "out.mp4"
+    flags = [
+        "--observations", "ram", "--mode", "1", "--num-envs", "2", "--unroll-length", "8", "--total-frames",
+        "128",
+        "--overlap",
+    ]  # fmt: skip
+    assert main(["train", "pong", *flags, "--frame-limit", "400", "--run-dir", str(run)]) == 0
+    assert main(["eval", str(run), "--episodes", "1", "--video", str(video)]) == 0
+    assert imageio_ffmpeg.count_frames_and_secs(str(video))[0] >= 100
+    agent = parcade.load(run)
+    assert agent.policy.observation_shape == (4, 128) and type(agent.policy.torso).__name__ == "MLP"
+
+
+def test_eval_plays_the_same_games_for_the_same_seed(pong_run, capsys):
+    scores = []
+    for seed in ("5", "5", "6"):
+        assert main(["eval", str(pong_run), "--episodes", "1", "--seed", seed, "--json"]) == 0
+        scores.append(json.loads(capsys.readouterr().out)["steps_mean"])
+    assert scores[0] == scores[1]
+
+
+def test_a_video_that_cannot_be_made_is_refused_before_playing(pong_run, capsys):
+    assert main(["eval", str(pong_run), "--video", "out.avi"]) == 2
+    assert "does not end in .mp4" in capsys.readouterr().err
+
+
+def test_watch_without_a_terminal_names_the_video(pong_run, capsys):
+    assert main(["watch", str(pong_run)]) == 2
+    assert "needs a terminal; use: parcade eval DIR --video" in capsys.readouterr().err
+
+
+def test_an_agent_loads_and_acts_from_python(pong_run):
+    agent = parcade.load(pong_run)
+    env = agent.make_env(2)
+    observations, _ = env.reset(seed=np.array([1, 2]))
+    actions = agent.act(observations)
+    assert actions.shape == (2,) and actions.dtype == np.int64 and ((0 <= actions) & (actions < 6)).all()
+    assert (agent.act(observations, greedy=True) == agent.act(observations, greedy=True)).all()
+    env.close()
+
+
+def test_a_video_in_a_directory_that_does_not_exist_makes_none(tmp_path):
+    from types import SimpleNamespace
+
+    from parcade.errors import UsageError
+    from parcade.evaluate import check_video
+
+    agent = SimpleNamespace(config=SimpleNamespace(game="pong"))
+    with pytest.raises(UsageError, match="does not exist; create it"):
+        check_video(agent, tmp_path / "no" / "such" / "x.mp4")
+    assert list(tmp_path.iterdir()) == []
