@@ -22,6 +22,11 @@ from pathlib import Path
 from script_arguments import positive, script_parser
 
 from parcade.machine import commit, machine
+from parcade.topology.actor import Actor
+from parcade.topology.evaluating_actor import EvaluatingActor
+from parcade.topology.learner import Learner, ServerLearner
+from parcade.topology.replay_shard import ReplayShard
+from parcade.topology.server_shard import ServerShard
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -38,7 +43,10 @@ SYSTEMS = {
         "--replay-capacity 20000"
     ),
 }
-PARTS = ("Actor", "EvaluatingActor", "Learner", "ServerShard", "ReplayShard")
+# Classes, not names: a renamed part would no longer be killed.
+PARTS = {
+    part.__name__ for part in (Actor, EvaluatingActor, Learner, ServerLearner, ServerShard, ReplayShard)
+}
 COMMON = (
     "--engine ray --network mlp --hidden 64 --snapshot-seconds 5 --report-seconds 5 --checkpoint-seconds 30"
 )
