@@ -44,9 +44,7 @@ SYSTEMS = {
     ),
 }
 # Classes, not names: a renamed part would no longer be killed.
-PARTS = {
-    part.__name__ for part in (Actor, EvaluatingActor, Learner, ServerLearner, ServerShard, ReplayShard)
-}
+PARTS = {part.__name__ for part in (Actor, EvaluatingActor, Learner, ServerLearner, ServerShard, ReplayShard)}
 COMMON = (
     "--engine ray --network mlp --hidden 64 --snapshot-seconds 5 --report-seconds 5 --checkpoint-seconds 30"
 )
