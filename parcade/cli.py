@@ -7,6 +7,7 @@ training run stops cleanly on the first Ctrl-C and is interrupted by the second)
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib
 import importlib.util
 import os
@@ -138,7 +139,7 @@ def _run(arguments: list[str]) -> int:
     is_rank = ranks.launched_as_rank()
     try:
         code = _dispatch(arguments)
-        sys.stdout.flush()  # flush here, where BrokenPipeError is handled
+        sys.stdout.flush()  # flush here, where its errors are handled
         return code
     except UsageError as error:
         return _refuse(error, is_rank)
@@ -146,10 +147,15 @@ def _run(arguments: list[str]) -> int:
         print("parcade: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader closed our output, e.g. `| head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return 0
     except Exception as error:
         if not mpi.launched_by_mpi():
+            # Files that cannot be written are reported where they are written, so this is standard output.
+            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+                _drop_output()
+                print(f"parcade: output cannot be written ({error.strerror})", file=sys.stderr)
+                return 1
             raise
         # In one write: what a launcher has not read when the ranks are aborted is lost.
         line = f"parcade: rank {mpi.mpi_rank()} failed ({error}); terminating all ranks\n"
@@ -157,6 +163,11 @@ def _run(arguments: list[str]) -> int:
         sys.stderr.flush()
         mpi.abort(1)
         return 1
+
+
+def _drop_output() -> None:
+    """Send what remains of standard output to nowhere, so that the interpreter's last flush succeeds."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _refuse(error: UsageError, is_rank: bool) -> int:

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -69,7 +70,8 @@ class FitConfig:
     the first epoch; host copies it batch by batch in every epoch. Other datasets are always copied batch by
     batch. On a CPU, nothing is copied."""
     hang_seconds: float = 120.0
-    """End the job when no rank makes progress for this long; 0 disables."""
+    """End the job when no rank makes progress for this long; 0 disables. An evaluation, for which all other
+    ranks wait, must take less."""
 
 
 @dataclass
@@ -109,6 +111,9 @@ def connect(
 
     Errors: UsageError for a missing launcher or GPU, or for more ranks than GPUs on a host.
     """
+    for name, value, known in (("engine", engine, Engine), ("device", device, Device)):
+        if value not in get_args(known):
+            raise UsageError(f"{name}={value!r}; expected one of {', '.join(get_args(known))}")
     if device == "cuda":
         check_gpu("device 'cuda'")
     if engine == "auto":
@@ -166,15 +171,21 @@ def fit(
         loss: ``loss(module(input), target)``, a mean over samples.
         optimizer: creates the optimiser of one flat parameter vector, e.g.
             ``lambda p: torch.optim.Adam(p, 1e-3)``.
-        evaluate: called on rank 0 with the module in evaluation mode; returns metrics to record.
+        evaluate: called on rank 0 with the module in evaluation mode; returns metrics to record, by name.
+            Tensors and NumPy arrays of one number are recorded as numbers.
         run: a directory that every rank can access, for ``metrics.jsonl``, ``result.json``,
             ``module.safetensors`` and heartbeats.
         say: called on rank 0 with one line per evaluation.
 
-    Errors: UsageError for a batch size that the number of ranks does not divide, an unsupported module, or
-    data that do not fit on the GPU; RuntimeError when the ranks' parameters differ at the end.
+    Errors: UsageError for a batch size that the number of ranks does not divide, an unsupported module, a
+    directory that holds a run of ``parcade train``, or data that do not fit on the GPU; RuntimeError when the
+    ranks' parameters differ at the end.
     """
     _check(module, dataset, config, exchange)
+    if run is not None:
+        run = Path(run)
+        if (run / "config.json").exists():
+            raise UsageError(f"{run} holds a run of parcade train; use another directory")
     dataset = placed(dataset, device_of(module), config.data_on)
     exchange.attach(module, optimizer, config.max_grad_norm)
     with _registered(run, config, exchange) if run else contextlib.nullcontext():
@@ -288,7 +299,7 @@ class _Fitting:
             return
         with self.timer.scope("evaluate"), torch.no_grad():
             self.module.eval()
-            figures = self.evaluate(self.module)
+            figures = _recordable(self.evaluate(self.module))
             shown = "  ".join(
                 f"{name} {value:.4g}" for name, value in figures.items() if isinstance(value, (int, float))
             )
@@ -305,6 +316,26 @@ class _Fitting:
         if self.run is not None:
             with open(self.run / "metrics.jsonl", "a") as file:
                 file.write(json.dumps(record) + "\n")
+
+
+def _recordable(figures: Any) -> dict[str, Any]:
+    """Return the metrics of an evaluation as JSON values. What JSON lacks is recorded as text.
+
+    A mistake in them must not cost the training that led to them.
+    """
+    if not isinstance(figures, Mapping):
+        return {} if figures is None else {"evaluation": repr(figures)}
+    return {str(name): _json_value(value) for name, value in figures.items()}
+
+
+def _json_value(value: Any) -> Any:
+    if isinstance(value, (Tensor, np.ndarray, np.generic)):
+        value = value.item() if math.prod(value.shape) == 1 else value.tolist()
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError):
+        return None if isinstance(value, float) else repr(value)
+    return value
 
 
 def device_of(module: nn.Module) -> torch.device:
@@ -370,8 +401,11 @@ def _check(module: nn.Module, dataset: Dataset, config: FitConfig, exchange: Exc
     for name in ("epochs", "batch_size", "evaluate_every", "seed"):
         if not isinstance(getattr(config, name), int):
             raise UsageError(f"{name}={getattr(config, name)!r}: expected an integer")
-    if config.max_grad_norm is not None and not config.max_grad_norm > 0:
-        raise UsageError(f"max_grad_norm={config.max_grad_norm}: expected a number above 0, or None")
+    norm, hang = config.max_grad_norm, config.hang_seconds
+    if norm is not None and not (isinstance(norm, (int, float)) and norm > 0):
+        raise UsageError(f"max_grad_norm={norm!r}: expected a number above 0, or None")
+    if not (isinstance(hang, (int, float)) and hang >= 0):
+        raise UsageError(f"hang_seconds={hang!r}: expected a number of 0 or more")
     if not hasattr(dataset, "__len__"):
         raise UsageError(
             f"a {type(dataset).__name__} has no length; every rank takes its share of a dataset's rows by "
@@ -431,7 +465,7 @@ def _write_results(run: Path, module: nn.Module, config: FitConfig, exchange: Ex
         "seconds": round(done.seconds, 3),
         "epoch_seconds": [round(seconds, 4) for seconds in done.epoch_seconds],
         "samples_per_second": round(done.samples / done.seconds, 1),
-        "loss": done.loss,
+        "loss": _json_value(done.loss),
         "ranks": exchange.world_size,
         "batch_size": config.batch_size,
         "evaluate_every": config.evaluate_every,

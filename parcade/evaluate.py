@@ -157,16 +157,24 @@ def record_video(
         codec="libx264",
         macro_block_size=1,
         quality=8,
+        ffmpeg_log_level="quiet",
     )
-    writer.send(None)
     scores: list[float] = []
-    for picture, score, ended in played_frames(agent, seed=seed, greedy=greedy):
-        writer.send(np.ascontiguousarray(picture.repeat(scale, axis=0).repeat(scale, axis=1)))
-        if ended:
-            scores.append(score)
-            if len(scores) == games:
-                break
-    writer.close()
+    try:
+        with (
+            contextlib.closing(writer),
+            contextlib.closing(played_frames(agent, seed=seed, greedy=greedy)) as played,
+        ):
+            writer.send(None)
+            for picture, score, ended in played:
+                writer.send(np.ascontiguousarray(picture.repeat(scale, axis=0).repeat(scale, axis=1)))
+                if ended:
+                    scores.append(score)
+                    if len(scores) == games:
+                        break
+    except OSError as error:  # of the encoder's pipe, with the encoder's whole output
+        reason = str(error).splitlines()[0]
+        raise UsageError(f"video={path} could not be written ({reason}); use another path") from None
     return scores
 
 

@@ -9,12 +9,20 @@ from __future__ import annotations
 
 import functools
 import importlib.metadata
+import sys
 
 GROUP = "parcade"
 
 
 @functools.cache
 def load_plugins() -> None:
-    """Import the modules of all installed plugins, once. It takes place when a name is not parcade's own."""
+    """Import the modules of all installed plugins, once. It takes place when a name is not parcade's own.
+
+    One that cannot be imported is named on stderr, and the others are still imported.
+    """
     for entry in importlib.metadata.entry_points(group=GROUP):
-        entry.load()
+        try:
+            entry.load()
+        except Exception as error:  # a plugin's module may raise anything
+            package = entry.dist.name if entry.dist else entry.name
+            print(f"warning: plugin {package} ({entry.value}) cannot be imported: {error}", file=sys.stderr)

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import pytest
 import torch
+
+# Under nohup, and in the background of a script, these are ignored, also by all processes that tests start.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # CI installs everything that these tests need, so under CI a skipped one is a failure.
 NEVER_SKIPPED = ("cluster", "browser", "integrations")

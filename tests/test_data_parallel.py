@@ -6,6 +6,7 @@ Over MPI and gloo, on a CPU and on the GPU stand-in; examples and benchmark run;
 import csv
 import gzip
 import json
+import math
 import os
 import re
 import signal
@@ -196,6 +197,8 @@ def with_a_buffer_elsewhere():
         (nn.Linear(3, 2), FitConfig(epochs=0), "epochs=0"),
         (nn.Linear(3, 2), FitConfig(batch_size=16.0), "batch_size=16.0: expected an integer"),
         (nn.Linear(3, 2), FitConfig(max_grad_norm=-1.0), "max_grad_norm=-1.0: expected a number above 0"),
+        (nn.Linear(3, 2), FitConfig(max_grad_norm="1"), "max_grad_norm='1': expected a number above 0"),
+        (nn.Linear(3, 2), FitConfig(hang_seconds=math.nan), "hang_seconds=nan: expected a number of 0 or"),
         (
             nn.Linear(3, 2).requires_grad_(False),
             FitConfig(batch_size=16),
@@ -206,6 +209,48 @@ def with_a_buffer_elsewhere():
 def test_what_does_not_fit_is_refused(module, config, said):
     with pytest.raises(UsageError, match=re.escape(said)):
         fit(module, blobs(), F.cross_entropy, config, exchange=connect("local"), optimizer=sgd)
+
+
+@pytest.mark.quick
+def test_an_unknown_launcher_or_device_is_refused():
+    with pytest.raises(UsageError, match="engine='slurm'; expected one of auto, local, mpi, gloo"):
+        connect("slurm")
+    with pytest.raises(UsageError, match="device='tpu'; expected one of cpu, cuda"):
+        connect("local", device="tpu")
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(
+    ("figures", "recorded"),
+    [
+        ({"error": torch.tensor(0.5), "count": np.int64(3)}, {"error": 0.5, "count": 3}),
+        ({"error": float("nan"), "rows": np.arange(2), "model": Points}, {"error": None, "rows": [0, 1]}),
+        (None, {}),
+        (0.5, {"evaluation": "0.5"}),
+    ],
+)
+def test_whatever_an_evaluation_returns_the_module_is_saved(figures, recorded, tmp_path):
+    module = nn.Linear(3, 2)
+    config = FitConfig(epochs=1, batch_size=16)
+    fit(
+        module, blobs(), F.cross_entropy, config, exchange=connect("local"), optimizer=sgd,
+        evaluate=lambda module: figures, run=str(tmp_path / "run"),
+    )  # fmt: skip
+    (line,) = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert recorded.items() <= json.loads(line).items()
+    assert (tmp_path / "run" / "module.safetensors").exists()
+
+
+@pytest.mark.quick
+def test_a_run_of_a_training_is_not_replaced_by_a_fit(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "metrics.jsonl").write_text("a training's")
+    with pytest.raises(UsageError, match="holds a run of parcade train; use another directory"):
+        fit(
+            nn.Linear(3, 2), blobs(), F.cross_entropy, FitConfig(batch_size=16), exchange=connect("local"),
+            optimizer=sgd, run=tmp_path,
+        )  # fmt: skip
+    assert (tmp_path / "metrics.jsonl").read_text() == "a training's"
 
 
 @pytest.mark.quick

@@ -1,6 +1,8 @@
 """Runs of Pong as their users meet them afterwards: files, ``eval``, ``watch``, videos, ``parcade.load``."""
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -141,3 +143,37 @@ def test_a_video_in_a_directory_that_does_not_exist_makes_none(tmp_path):
     with pytest.raises(UsageError, match="does not exist; create it"):
         check_video(agent, tmp_path / "no" / "such" / "x.mp4")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_scores_are_stored_although_the_reader_of_the_output_has_left(
+    pong_run, tmp_path, capsys, monkeypatch
+):
+    def leave(text):
+        raise BrokenPipeError
+
+    (pong_run / "eval.json").unlink(missing_ok=True)
+    out = tmp_path / "scores.json"
+    with monkeypatch.context() as patch:
+        patch.setattr("sys.stdout.write", leave)
+        patch.setattr("parcade.cli._drop_output", lambda: None)
+        assert main(["eval", str(pong_run), "--episodes", "1", "--json", "--out", str(out)]) == 0
+    assert json.loads(out.read_text())["episodes"] == 1
+    assert json.loads((pong_run / "eval.json").read_text())["episodes"] == 1
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # imageio_ffmpeg's open pipe
+def test_a_video_on_a_full_disk_is_one_line(pong_run, tmp_path, capsys):
+    video = tmp_path / "full.mp4"
+    video.symlink_to("/dev/full")
+    assert main(["eval", str(pong_run), "--episodes", "1", "--video", str(video)]) == 2
+    error = capsys.readouterr().err
+    assert f"video={video} could not be written" in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", [["games"], ["games", "--json"], ["zoo"]])
+def test_an_output_on_a_full_disk_is_one_line(words):
+    command = [sys.executable, "-m", "parcade", *words]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=100)
+    assert done.returncode == 1
+    assert done.stderr == "parcade: output cannot be written (No space left on device)\n"

@@ -2,6 +2,7 @@
 
 import importlib.metadata
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -123,6 +124,19 @@ def test_names_in_use_and_engines_of_parts_are_refused(tables):
         parcade.register_backend("ale", Reversed)
     with pytest.raises(UsageError, match="network 'mlp' exists already"):
         parcade.register_network("mlp", Doubled)
+
+
+def test_a_plugin_that_cannot_be_imported_is_named_and_the_others_are(tables, monkeypatch, capsys):
+    broken = importlib.metadata.EntryPoint("x", "no_such_module_at_all", "parcade")
+    entries = [broken, SimpleNamespace(load=lambda: parcade.register_network("doubled", Doubled))]
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: entries)
+    plugins.load_plugins.cache_clear()
+    assert main(["train", "tiny_catch", "--network", "no_such_network"]) == 2
+    error = capsys.readouterr().err
+    assert "warning: plugin x (no_such_module_at_all) cannot be imported: No module named" in error
+    assert "unknown network 'no_such_network'" in error and "Traceback" not in error
+    assert isinstance(build_torso(NetworkConfig(network="doubled"), (4,)), Doubled)
+    plugins.load_plugins.cache_clear()
 
 
 def test_an_installed_plugin_is_found_by_name_in_every_process(tables, monkeypatch):

@@ -35,8 +35,8 @@ class Allocation:
     """Time between Slurm's warning and the time limit; must suffice for an iteration and a checkpoint."""
     partition: str = ""
     account: str = ""
-    extra: str = ""
-    """Additional arguments for sbatch, e.g. ``--mem=8G --exclusive``."""
+    extra: tuple[str, ...] = ()
+    """Additional arguments for sbatch, e.g. ``--mem=8G``."""
     interface: str = ""
     """Network interface whose addresses a Ray cluster uses; empty uses the addresses of the nodes' names."""
     restarts: int = 3
@@ -91,7 +91,7 @@ def script(allocation: Allocation, engine: str, train: list[str], run: Path, env
         f"--output={str(run).replace('%', '%%')}.slurm.log",  # a single % starts a Slurm placeholder
         *([f"--partition={allocation.partition}"] if allocation.partition else []),
         *([f"--account={allocation.account}"] if allocation.account else []),
-        *shlex.split(allocation.extra),
+        *allocation.extra,
     ]
     return _SCRIPT.format(
         # sbatch parses quotes like a shell.
@@ -122,7 +122,16 @@ trap 'requeue=1; touch "$run/stop"' USR1
 # Cancelled or preempted: checkpoint, without requeueing. Slurm may requeue a preempted job.
 trap 'cancelled=1; touch "$run/stop"' TERM
 
-if compgen -G "$run/checkpoints/*[0-9]/checkpoint.json" > /dev/null; then
+# Failures are counted here: SLURM_RESTART_COUNT also counts requeues at the time limit.
+failures="$run.failures"
+[ "${{SLURM_RESTART_COUNT:-0}}" = 0 ] && rm -f "$failures"
+failed=$(cat "$failures" 2> /dev/null || echo 0)
+
+resume=0
+for checkpoint in "$run"/checkpoints/*[0-9]/checkpoint.json; do
+    [ -e "$checkpoint" ] && resume=1
+done
+if [ "$resume" = 1 ]; then
     "$python" -m parcade train --resume "$run"{env} &
 else
     # A run that ended before its first checkpoint cannot be resumed: keep its directory under another name.
@@ -138,8 +147,10 @@ code=$?
 if [ "$requeue" = 1 ] && grep -q '"finished_by": "stopped"' "$run/result.json" 2> /dev/null; then
     echo "parcade: time limit reached; requeueing the job"
     scontrol requeue "$SLURM_JOB_ID" && exit 0
-elif [ "$code" = 1 ] && [ "$cancelled" = 0 ] && [ "${{SLURM_RESTART_COUNT:-0}}" -lt {restarts} ]; then
+elif [ "$code" != 0 ] && [ "$code" != 2 ] && [ "$code" != 130 ] && [ "$cancelled" = 0 ] &&
+    [ "$failed" -lt {restarts} ]; then # 2 is a mistake, 130 Ctrl-C; a process that is killed has 128 + signal
     echo "parcade: the job failed; requeueing it"
+    echo $((failed + 1)) > "$failures"
     scontrol requeue "$SLURM_JOB_ID" && exit 0
 fi
 exit "$code"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,10 +41,10 @@ class DoctorFlags:
     """Print facts and findings as JSON."""
 
     def __post_init__(self) -> None:
-        if self.ranks < 1 or self.threads_per_rank < -1 or not 0 < self.seconds < math.inf:
+        if self.ranks < 1 or self.threads_per_rank < -1 or not 0 < self.seconds <= 86_400:
             raise UsageError(
                 f"ranks={self.ranks}, threads_per_rank={self.threads_per_rank}, seconds={self.seconds}: "
-                "expected 1 or more ranks, threads of -1 or more and finite seconds above 0"
+                "expected 1 or more ranks, threads of -1 or more and seconds above 0 and up to a day"
             )
         if self.ranks > 1 and self.engine != "mpi":
             raise UsageError(f"ranks={self.ranks} needs --engine mpi; engine {self.engine} is one process")

@@ -8,7 +8,7 @@ import re
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from parcade.errors import UsageError
 from parcade.outputs import check_output_file, writes_output
@@ -93,9 +93,7 @@ def evaluate(arguments: list[str]) -> int:
     from parcade.evaluate import check_video, record_video
     from parcade.evaluate import evaluate as play
     from parcade.flags import parse
-    from parcade.run_directory import write_json
     from parcade.suite.protocols import protocol_of
-    from parcade.zoo import is_in_zoo
 
     flags = parse(EvalFlags, arguments, prog="parcade eval")
     rules = protocol_of(flags.protocol) if flags.protocol else None
@@ -115,31 +113,45 @@ def evaluate(arguments: list[str]) -> int:
     result = play(agent, episodes, seed=flags.seed, greedy=flags.greedy, **env)
     result["protocol"] = flags.protocol or None
     result["start_states_sha256"] = recording and recording.checksum
-    if flags.json:
-        print(json.dumps(result))
-    else:
-        print(" ".join(f"{score:g}" for score in result["scores"]))
-        print(
-            f"{result['game']}: mean {result['score_mean']:.2f}, median {result['score_median']:g}, "
-            f"deviation {result['score_deviation']:.2f}, {result['score_min']:g} to {result['score_max']:g}, "
-            f"over {result['episodes']} episodes"
-        )
-        if recording:
-            print(f"start states from {flags.start_states}, SHA-256 {recording.checksum}")
-    if flags.out:
-        with writes_output("out", flags.out):
-            write_json(Path(flags.out), result)
+    try:  # a reader that closes the pipe ends the printing, so files come first
+        _store(flags, result)
+    finally:
+        _show(flags, result)
+    if flags.video:
+        scores = record_video(agent, Path(flags.video), seed=flags.seed, greedy=flags.greedy)
+        if not flags.json:
+            print(f"video of an episode with score {scores[0]:g}: {flags.video}")
+    return 0
+
+
+def _store(flags: EvalFlags, result: dict[str, Any]) -> None:
+    """Write the scores to the run's directory and to --out. Errors: UsageError for the latter."""
+    from parcade.run_directory import write_json
+    from parcade.zoo import is_in_zoo
+
     if not is_in_zoo(flags.run):
         path = Path(flags.run) / "eval.json"
         try:
             write_json(path, result)
         except OSError as error:
             print(f"warning: {path} cannot be written ({error.strerror})", file=sys.stderr)
-    if flags.video:
-        scores = record_video(agent, Path(flags.video), seed=flags.seed, greedy=flags.greedy)
-        if not flags.json:
-            print(f"video of an episode with score {scores[0]:g}: {flags.video}")
-    return 0
+    if flags.out:
+        with writes_output("out", flags.out):
+            write_json(Path(flags.out), result)
+
+
+def _show(flags: EvalFlags, result: dict[str, Any]) -> None:
+    if flags.json:
+        print(json.dumps(result))
+        return
+    print(" ".join(f"{score:g}" for score in result["scores"]))
+    print(
+        f"{result['game']}: mean {result['score_mean']:.2f}, median {result['score_median']:g}, "
+        f"deviation {result['score_deviation']:.2f}, {result['score_min']:g} to {result['score_max']:g}, "
+        f"over {result['episodes']} episodes"
+    )
+    if flags.start_states:
+        print(f"start states from {flags.start_states}, SHA-256 {result['start_states_sha256']}")
 
 
 @dataclass(frozen=True)

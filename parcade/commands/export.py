@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import json
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,9 +41,9 @@ class ExportFlags:
         path = self.path
         if path.suffix.lower() != ".onnx":
             raise UsageError(f"file {path} does not end in .onnx; use a name ending in .onnx")
-        if path.is_dir():
+        if os.path.isdir(path):
             raise UsageError(f"file {path} is a directory; use the path of a file")
-        if self.file and not path.parent.is_dir():
+        if self.file and not os.path.isdir(path.parent):
             raise UsageError(
                 f"file {path}: directory {path.parent} does not exist; create it, or use another path"
             )
@@ -78,7 +79,8 @@ def _write(agent: Agent, path: Path) -> int:
     from parcade.integrations.onnx import compare, output_names, write_onnx
 
     policy, env = agent.policy, agent.make_env(CHECKED_ENVS)
-    temporary = path.with_name(path.name + ".tmp")
+    path = path.resolve()  # a link stays one
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
         write_onnx(policy, env.single_observation_space.dtype, temporary, metadata_of(agent))
         checked = "not compared with the policy, since onnxruntime is not installed"

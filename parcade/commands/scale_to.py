@@ -8,6 +8,9 @@ from typing import Annotated
 
 from parcade.errors import UsageError
 
+MOST_ACTORS = 10_000
+"""A typing error beyond this would fill the memory of the run's host."""
+
 
 @dataclass(frozen=True)
 class ScaleToFlags:
@@ -38,6 +41,8 @@ def scale_to(arguments: list[str]) -> int:
         )
     if flags.actors < 1:
         raise UsageError(f"actors={flags.actors} is below 1; use 1 or more")
+    if flags.actors > MOST_ACTORS:
+        raise UsageError(f"actors={flags.actors:,} is more than {MOST_ACTORS:,}; use fewer")
     try:
         write_json(run / SCALE_FILE, {"actors": flags.actors})
     except OSError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -86,6 +87,7 @@ def _job(words: list[str], flags: SlurmFlags):
     if config.run.hosts:
         raise UsageError("--hosts does not apply to Slurm, which assigns the hosts itself; leave it out")
     run = Path(config.run.run_dir or default_run_directory(config)).resolve()
+    _check_run(run, config)
     train = _without_run_dir(words)
     if config.run.engine == "ray":
         _check_cluster(config, flags)
@@ -101,6 +103,26 @@ def _job(words: list[str], flags: SlurmFlags):
     if config.run.threads_per_rank == 0:
         train += ["--threads-per-rank", str(flags.cpus_per_rank)]
     return config, train, run
+
+
+def _check_run(run: Path, config) -> None:
+    """Refuse the directory of another run, which the job would resume. Errors: UsageError."""
+    from parcade.config import load_config
+    from parcade.envs.games import module_of
+
+    if not (run / "config.json").exists():
+        return
+    found = load_config(run, config.game if module_of(config.game) else "")
+    for name, old, new in (
+        ("game", found.game, config.game),
+        ("algorithm", found.run.algorithm, config.run.algorithm),
+        ("seed", found.run.seed, config.run.seed),
+        ("hyper-parameters", found.hyper, config.hyper),
+        ("environment", found.env, config.env),
+    ):
+        if old != new:
+            shown = f" {old}, not {new}" if isinstance(old, (str, int)) else ""
+            raise UsageError(f"{run} holds a run of another {name}{shown}; use another --run-dir")
 
 
 def _check_cluster(config, flags: SlurmFlags) -> None:
@@ -149,6 +171,12 @@ def _allocation(flags: SlurmFlags, config):
         raise UsageError(
             f"warning={flags.warning} does not fit into time={flags.time}; use a shorter one of at least 1 s"
         )
+    try:
+        extra = tuple(shlex.split(flags.extra))
+    except ValueError as error:
+        raise UsageError(
+            f"extra={flags.extra} is not a list of arguments ({error}); check its quotes"
+        ) from None
     return Allocation(
         name=f"parcade-{file_word(config.game)}",
         tasks=config.run.ranks,
@@ -158,7 +186,7 @@ def _allocation(flags: SlurmFlags, config):
         warning_seconds=int(warning),
         partition=flags.partition,
         account=flags.account,
-        extra=flags.extra,
+        extra=extra,
         interface=config.topology.interface,
         restarts=flags.restarts,
     )

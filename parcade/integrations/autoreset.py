@@ -39,7 +39,7 @@ class DelayedReset(EnvView):
         Returns observations ``[n, ...]`` and infos, as ``make_vec`` documents them. Errors: UsageError.
         """
         mask = np.ones(self.num_envs, np.bool_)
-        if options and "reset_mask" in options:
+        if options and options.get("reset_mask") is not None:
             mask = np.asarray(options["reset_mask"])
             if seed is None and mask.dtype == np.bool_ and mask.shape == self._over.shape:
                 options = {**options, "reset_mask": mask & ~self._over}  # the others have restarted already

@@ -30,11 +30,9 @@ def make_vec(game: str, num_envs: int, *, clip_rewards: bool = False, **settings
 
     Errors: UsageError, as ``parcade.make_vec``.
     """
-    for name in ("batch_size", "output"):
+    for name, why in (("batch_size", "steps all environments"), ("output", "takes NumPy arrays")):
         if settings.get(name):
-            raise UsageError(
-                f"{name} is not for Stable-Baselines3, which steps all environments; leave it out"
-            )
+            raise UsageError(f"{name} is not for Stable-Baselines3, which {why}; leave it out")
     return ParcadeVecEnv(envs.make_vec(game, num_envs, **settings), clip_rewards=clip_rewards)
 
 

@@ -1,5 +1,6 @@
 """The script that parcade slurm writes, and the requests it refuses, without a Slurm."""
 
+import os
 import shlex
 import subprocess
 from pathlib import Path
@@ -112,6 +113,7 @@ def test_a_run_directory_that_cannot_be_made_is_one_line(tmp_path, capsys):
     [
         ([], "expected the job after --"),
         (["--", "eval", "runs/x"], "expected the job after --"),
+        (["--extra=--comment='two", *JOB], "is not a list of arguments (No closing quotation)"),
         (["--", "train", "--resume", "runs/x"], "the job resumes automatically"),
         (["--", "train", "pongg"], "unknown game 'pongg'"),
         (["--nodes", "8", *JOB], "nodes=8 for 4 rank(s); use 1 to 4 nodes"),
@@ -133,6 +135,66 @@ def test_a_job_that_could_not_run_is_refused_before_it_queues(words, said, tmp_p
     assert main(["slurm", *words]) == 2
     assert said in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_directory_of_another_run_is_refused(tmp_path, capsys):
+    run = tmp_path / "run"
+    train = ["train", "tiny_catch", "--num-envs", "4", "--unroll-length", "8", "--run-dir", str(run)]
+    assert main([*train, "--total-frames", "64"]) == 0
+    job = ["slurm", "--script", str(tmp_path / "job.sbatch"), "--"]
+    assert main([*job, *train, "--total-frames", "4000"]) == 0, "the run itself may go on"
+    capsys.readouterr()
+    assert main([*job, "train", "tiny_memory", "--run-dir", str(run)]) == 2
+    assert "holds a run of another game tiny_catch, not tiny_memory" in capsys.readouterr().err
+    assert main([*job, *train, "--learning-rate", "1e-4"]) == 2
+    assert "holds a run of another hyper-parameters" in capsys.readouterr().err
+
+
+def started(tmp_path, text, code, **environment):
+    """Run a script whose Python only exits with ``code``; return its exit code and its calls."""
+    calls = tmp_path / "calls"
+    tools = tmp_path / "tools"
+    tools.mkdir(exist_ok=True)
+    for name, end in (("python", code), ("scontrol", 0)):
+        (tools / name).write_text(f'#!/bin/bash\necho {name} "$@" >> {shlex.quote(str(calls))}\nexit {end}\n')
+        (tools / name).chmod(0o755)
+    lines = [
+        f"python={shlex.quote(str(tools / 'python'))}" if line.startswith("python=") else line
+        for line in text.splitlines()
+    ]
+    path = os.environ["PATH"]
+    done = subprocess.run(
+        ["bash", "-c", "\n".join(lines)], timeout=60, capture_output=True,
+        env={"PATH": f"{tools}:{path}", "SLURM_JOB_ID": "7", **environment},
+    )  # fmt: skip
+    found = calls.read_text()
+    calls.unlink()
+    return done.returncode, found
+
+
+def test_a_run_whose_name_has_signs_of_patterns_is_resumed(tmp_path):
+    run = tmp_path / "run[1]*"
+    script = tmp_path / "job.sbatch"
+    job = ["train", "tiny_catch", "--run-dir", str(run)]
+    assert main(["slurm", "--script", str(script), "--", *job]) == 0
+    (run / "checkpoints" / "000100").mkdir(parents=True)
+    (run / "checkpoints" / "000100" / "checkpoint.json").write_text("{}")
+    code, calls = started(tmp_path, script.read_text(), 0)
+    assert code == 0 and f"train --resume {run}" in calls
+
+
+@pytest.mark.parametrize("code", [1, 137])
+def test_only_failures_count_as_failures_and_killed_processes_do(written, tmp_path, code):
+    text = written("--restarts", "2")
+    requeued = lambda calls: "scontrol requeue 7" in calls  # noqa: E731
+    for restart, expected in ((0, True), (5, True), (6, False)):
+        ended, calls = started(tmp_path, text, code, SLURM_RESTART_COUNT=str(restart))
+        assert requeued(calls) == expected and ended == (0 if expected else code), restart
+    ended, calls = started(tmp_path, text, code, SLURM_RESTART_COUNT="0")
+    assert requeued(calls), "a new job starts to count anew"
+    for mistake in (2, 130):
+        ended, calls = started(tmp_path, text, mistake, SLURM_RESTART_COUNT="0")
+        assert ended == mistake and not requeued(calls)
 
 
 def test_where_there_is_no_slurm_one_line_says_so(tmp_path, monkeypatch, capsys):
