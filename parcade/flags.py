@@ -74,7 +74,7 @@ def _whole_number_flags(flags: type) -> set[str]:
     """Return the names of the integer flags, including those of nested dataclasses."""
     found: set[str] = set()
     for name, hint in typing.get_type_hints(flags).items():
-        kinds = {hint, *typing.get_args(hint)} - {type(None)}
+        kinds = set(typing.get_args(hint) or [hint]) - {type(None)}  # int | None is also one
         found |= {name.replace("_", "-")} if kinds == {int} else set()
         for kind in kinds:
             found |= _whole_number_flags(kind) if is_dataclass(kind) else set()

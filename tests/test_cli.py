@@ -369,6 +369,15 @@ def test_whole_numbers_may_be_written_as_people_write_them():
     )
 
 
+def test_whole_numbers_that_may_be_left_out_may_be_written_so_too():
+    from parcade.commands.evaluate import EvalFlags
+    from parcade.commands.train import ResumeFlags
+    from parcade.flags import parse
+
+    assert parse(ResumeFlags, ["--resume", "x", "--total-frames", "3e4"], prog="x").total_frames == 30_000
+    assert parse(EvalFlags, ["x", "--episodes=1e1"], prog="x").episodes == 10
+
+
 @pytest.mark.parametrize("written", [["--env_preset", "machado_2018"], ["--env_preset=machado_2018"]])
 def test_flags_that_choose_defaults_may_be_written_with_underscores(written):
     from parcade.flags import parse_training
