@@ -16,7 +16,7 @@ from pathlib import Path
 
 from parcade.cluster.processes import still_running
 from parcade.report.plots import plot_curves, score_curve
-from parcade.run_directory import complete_checkpoints
+from parcade.run_directory import complete_checkpoints, is_finished
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -70,12 +70,6 @@ def is_started(run: Path) -> bool:
         return True
     shutil.rmtree(run, ignore_errors=True)
     return False
-
-
-def is_finished(run: Path) -> bool:
-    """Whether a run has finished, even if its result has not been saved yet."""
-    path = run / "result.json"
-    return path.exists() and json.loads(path.read_text())["finished_by"] != "stopped"
 
 
 def keep(name: str, seed: int, run: Path) -> None:

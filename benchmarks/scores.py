@@ -22,7 +22,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import scores_records
-from curves import is_finished
 from scores_page import write_table
 from scores_plan import LEARNERS, ORDER, SECTIONS, SPEEDUP
 from scores_records import all_records, asked_of, command_of, find, is_complete, stored_records, training_of
@@ -30,7 +29,7 @@ from scores_records import all_records, asked_of, command_of, find, is_complete,
 from parcade.config import load_config
 from parcade.errors import UsageError, unknown_name
 from parcade.report.plots import score_curve
-from parcade.run_directory import read_json
+from parcade.run_directory import is_finished, read_json
 from parcade.suite.jobs import next_command, run_cells, run_of, score_of
 from parcade.suite.plan import Cell, Plan
 

@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 
 import torch
-from curves import is_finished, is_started
+from curves import is_started
 from script_arguments import script_parser, whole_number
 
 from parcade import run_directory
@@ -71,7 +71,7 @@ def command(game: str, frames: int) -> list[str]:
 
 def train(game: str, frames: int, run: Path) -> None:
     """Start or resume the training, unless it has finished."""
-    if is_finished(run):
+    if run_directory.is_finished(run):
         return
     started = is_started(run)
     words = ["train", "--resume", str(run)] if started else [*command(game, frames), "--run-dir", str(run)]
@@ -147,7 +147,7 @@ def main() -> None:
     for game in arguments.games or GAMES:
         run = arguments.runs / game
         train(game, arguments.frames, run)
-        if is_finished(run):
+        if run_directory.is_finished(run):
             store(game, arguments.frames, run)
 
 

@@ -132,10 +132,15 @@ def bench_env(flags: BenchFlags) -> dict[str, Any]:
 
 def bench_train(flags: BenchFlags) -> dict[str, Any]:
     """Measure full training (emulation, inference, learning) without start-up, reports and checkpoints."""
-    for name in ("counts", "stages"):
-        if getattr(flags, name) != BenchFlags.__dataclass_fields__[name].default:
-            raise UsageError(f"--{name} is of parcade bench env; leave it out, or use bench env")
+    _refuse_given(flags, ("counts", "stages"), "is of parcade bench env; leave it out, or use bench env")
     return _together(flags, [_measure_stage(flags, "train", flags.num_envs)])
+
+
+def _refuse_given(flags: BenchFlags, names: tuple[str, ...], reason: str) -> None:
+    """Refuse flags that are not at their defaults. Errors: UsageError."""
+    for name in names:
+        if getattr(flags, name) != BenchFlags.__dataclass_fields__[name].default:
+            raise UsageError(f"--{name.replace('_', '-')} {reason}")
 
 
 def _check_emulating(flags: BenchFlags) -> None:
@@ -322,9 +327,7 @@ def _settings(flags: BenchFlags) -> EnvSettings:
         "image_width": flags.image_size,
     }
     if flags.preset == "karpathy_2016":
-        for name in ("observations", "image_size"):
-            if getattr(flags, name) != BenchFlags.__dataclass_fields__[name].default:
-                raise UsageError(f"{name} is fixed by preset karpathy_2016; leave it out")
+        _refuse_given(flags, ("observations", "image_size"), "is fixed by preset karpathy_2016; leave it out")
         shown = {}
     return env_preset(flags.preset, **shown, start_states=flags.start_states)
 

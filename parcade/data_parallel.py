@@ -329,6 +329,7 @@ def _recordable(figures: Any) -> dict[str, Any]:
 
 
 def _json_value(value: Any) -> Any:
+    """Return a JSON value; None for NaN and infinities, the text of an object for what is none."""
     if isinstance(value, (Tensor, np.ndarray, np.generic)):
         value = value.item() if math.prod(value.shape) == 1 else value.tolist()
     try:

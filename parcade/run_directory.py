@@ -94,6 +94,11 @@ RESULT_FIELDS = (
 )  # fmt: skip
 
 
+def is_finished(run: Path) -> bool:
+    """Return whether a run has reached its end. Errors: UsageError when its ``result.json`` is damaged."""
+    return (run / "result.json").exists() and read_result(run)["finished_by"] != "stopped"
+
+
 def read_result(run: Path) -> dict[str, Any]:
     """Read the ``result.json`` of a run. Errors: UsageError when it is missing or damaged."""
     path = run / "result.json"

@@ -40,9 +40,9 @@ def test_flags_of_the_other_bench_are_refused(flag, capsys):
         (["train", "tiny_catch", "--algorithm", "impala"], "impala is a system of actors and learners"),
         (
             ["train", "pong", "--preset", "karpathy_2016", "--image-size", "42"],
-            "image_size is fixed by preset",
+            "--image-size is fixed by preset",
         ),
-        (["env", "pong", "--preset", "karpathy_2016", "--observations", "ram"], "observations is fixed by"),
+        (["env", "pong", "--preset", "karpathy_2016", "--observations", "ram"], "--observations is fixed by"),
     ],
 )
 def test_what_cannot_be_measured_is_one_line(words, message, capsys):

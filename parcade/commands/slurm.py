@@ -121,8 +121,8 @@ def _check_run(run: Path, config) -> None:
         ("environment", found.env, config.env),
     ):
         if old != new:
-            shown = f" {old}, not {new}" if isinstance(old, (str, int)) else ""
-            raise UsageError(f"{run} holds a run of another {name}{shown}; use another --run-dir")
+            shown = f"{name}={old}, not {new}" if isinstance(old, (str, int)) else f"other settings ({name})"
+            raise UsageError(f"{run} holds a run with {shown}; use another --run-dir")
 
 
 def _check_cluster(config, flags: SlurmFlags) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 from parcade.cluster.processes import wait_for_end
 from parcade.cluster.signals import StopRequest
 from parcade.envs.games import naming_flags
-from parcade.run_directory import complete_checkpoints, read_json, read_result
+from parcade.run_directory import complete_checkpoints, is_finished, read_json, read_result
 from parcade.suite.plan import Cell, Plan
 
 POLL_SECONDS = 0.2
@@ -35,8 +35,7 @@ def run_of(folder: Path, cell: Cell) -> Path:
 
 def is_trained(folder: Path, cell: Cell) -> bool:
     """Return whether the training of a cell has reached its end."""
-    run = run_of(folder, cell)
-    return (run / "result.json").exists() and read_result(run)["finished_by"] != "stopped"
+    return is_finished(run_of(folder, cell))
 
 
 def score_of(folder: Path, plan: Plan, cell: Cell) -> dict[str, Any] | None:

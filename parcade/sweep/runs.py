@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from parcade.cluster.processes import wait_for_end
-from parcade.run_directory import complete_checkpoints, read_result
+from parcade.run_directory import complete_checkpoints, is_finished
 from parcade.sweep.objective import CHECKS, Budget, Objective
 
 POLL_SECONDS = 0.1
@@ -67,7 +67,7 @@ class _Process:
     @property
     def finished(self) -> bool:
         """Whether the run has reached its end."""
-        return (self.run / "result.json").exists() and read_result(self.run)["finished_by"] != "stopped"
+        return is_finished(self.run)
 
     def check(self) -> None:
         """Errors: Failed if the process ended without finishing the run."""

@@ -145,9 +145,9 @@ def test_the_directory_of_another_run_is_refused(tmp_path, capsys):
     assert main([*job, *train, "--total-frames", "4000"]) == 0, "the run itself may go on"
     capsys.readouterr()
     assert main([*job, "train", "tiny_memory", "--run-dir", str(run)]) == 2
-    assert "holds a run of another game tiny_catch, not tiny_memory" in capsys.readouterr().err
+    assert "holds a run with game=tiny_catch, not tiny_memory" in capsys.readouterr().err
     assert main([*job, *train, "--learning-rate", "1e-4"]) == 2
-    assert "holds a run of another hyper-parameters" in capsys.readouterr().err
+    assert "holds a run with other settings (hyper-parameters)" in capsys.readouterr().err
 
 
 def started(tmp_path, text, code, **environment):
@@ -191,7 +191,7 @@ def test_only_failures_count_as_failures_and_killed_processes_do(written, tmp_pa
         ended, calls = started(tmp_path, text, code, SLURM_RESTART_COUNT=str(restart))
         assert requeued(calls) == expected and ended == (0 if expected else code), restart
     ended, calls = started(tmp_path, text, code, SLURM_RESTART_COUNT="0")
-    assert requeued(calls), "a new job starts to count anew"
+    assert requeued(calls), "a new job counts from zero"
     for mistake in (2, 130):
         ended, calls = started(tmp_path, text, mistake, SLURM_RESTART_COUNT="0")
         assert ended == mistake and not requeued(calls)
