@@ -6,7 +6,7 @@ import contextlib
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -49,11 +49,18 @@ def _group(agent: Agent, num_envs: int, seed: int, **env: Any) -> EnvGroup:
 
 
 def evaluate(
-    agent: Agent, episodes: int, *, seed: int = 0, greedy: bool = False, **env: Any
+    agent: Agent,
+    episodes: int,
+    *,
+    seed: int = 0,
+    greedy: bool = False,
+    on_episode: Callable[[float], None] | None = None,
+    **env: Any,
 ) -> dict[str, Any]:
     """Play complete episodes on unseen seeds and return their scores and statistics.
 
-    ``env`` replaces some settings of the agent's environment, e.g. ``frame_limit``.
+    ``on_episode`` is called with the score of every counted episode as it ends. ``env`` replaces some settings
+    of the agent's environment, e.g. ``frame_limit``.
 
     Every environment plays a fixed number of episodes, so that short episodes are not over-represented. The
     result holds the scores ``[episodes]``, ordered by environment, then episode; their mean, median, standard
@@ -67,12 +74,18 @@ def evaluate(
     share[: episodes % num_envs] += 1
     group = _group(agent, num_envs, seed, **env)
     finished: list[list[np.ndarray]] = [[] for _ in range(num_envs)]
-    while any(len(games) < wanted for games, wanted in zip(finished, share, strict=True)):
-        group.step(_decide(agent, group, greedy))
-        for row in group.log.take_new():
-            finished[int(row[ENV])].append(row)
-    group.close()
-    rows = np.array([row for games, wanted in zip(finished, share, strict=True) for row in games[:wanted]])
+    try:
+        while any(len(games) < wanted for games, wanted in zip(finished, share, strict=True)):
+            group.step(_decide(agent, group, greedy))
+            for row in group.log.take_new():
+                env_index = int(row[ENV])
+                if len(finished[env_index]) < share[env_index]:
+                    finished[env_index].append(row)
+                    if on_episode:
+                        on_episode(float(row[SCORE]))
+    finally:
+        group.close()
+    rows = np.array([row for games in finished for row in games])
     scores = rows[:, SCORE]
     return {
         "game": agent.config.game,

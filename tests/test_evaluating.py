@@ -49,6 +49,34 @@ def test_every_metric_of_a_run_is_documented(pong_run):
     assert written and written <= set(METRICS)
 
 
+def test_ctrl_c_in_eval_says_what_the_complete_episodes_scored_and_stores_nothing(
+    pong_run, tmp_path, capsys, monkeypatch
+):
+    from rich.progress import Progress
+
+    counted = []
+
+    def interrupted(self, task, *, advance, description):
+        counted.append(advance)
+        if len(counted) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Progress, "update", interrupted)
+    out = tmp_path / "scores.json"
+    assert main(["eval", str(pong_run), "--episodes", "1000", "--out", str(out)]) == 130
+    printed = capsys.readouterr()
+    assert "parcade: 3 of 1000 episodes ended, mean -" in printed.err and "nothing is stored" in printed.err
+    assert printed.out == "" and not out.exists()
+
+
+def test_every_counted_episode_is_reported_as_it_ends(pong_run):
+    from parcade.evaluate import evaluate
+
+    agent, reported = parcade.load(pong_run), []
+    result = evaluate(agent, 11, on_episode=reported.append)
+    assert sorted(reported) == sorted(result["scores"]) and len(reported) == 11
+
+
 def test_eval_prints_and_writes_scores_and_makes_a_video_that_plays(pong_run, tmp_path, capsys):
     import imageio_ffmpeg
 

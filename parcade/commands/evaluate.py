@@ -91,7 +91,6 @@ def evaluate(arguments: list[str]) -> int:
     """``parcade eval``."""
     from parcade.agent import load
     from parcade.evaluate import check_video, record_video
-    from parcade.evaluate import evaluate as play
     from parcade.flags import parse
     from parcade.suite.protocols import protocol_of
 
@@ -110,7 +109,7 @@ def evaluate(arguments: list[str]) -> int:
         recording = _recording_of(agent, flags.start_states)
     if flags.video:
         check_video(agent, Path(flags.video))
-    result = play(agent, episodes, seed=flags.seed, greedy=flags.greedy, **env)
+    result = _play(agent, episodes, seed=flags.seed, greedy=flags.greedy, **env)
     result["protocol"] = flags.protocol or None
     result["start_states_sha256"] = recording and recording.checksum
     try:  # a reader that closes the pipe ends the printing, so files come first
@@ -122,6 +121,37 @@ def evaluate(arguments: list[str]) -> int:
         if not flags.json:
             print(f"video of an episode with score {scores[0]:g}: {flags.video}")
     return 0
+
+
+def _play(agent: Agent, episodes: int, **settings: Any) -> dict[str, Any]:
+    """Evaluate, with a progress bar in a terminal. Ctrl-C says what the complete episodes scored."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from parcade.evaluate import evaluate as play
+
+    scores: list[float] = []
+    terminal = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    hidden = not terminal.is_terminal or bool(os.environ.get("PARCADE_PLAIN"))
+    try:
+        with Progress(*columns, console=terminal, transient=True, disable=hidden) as bar:
+            task = bar.add_task("episodes", total=episodes)
+
+            def count(score: float) -> None:
+                scores.append(score)
+                mean = sum(scores) / len(scores)
+                bar.update(task, advance=1, description=f"episodes, mean {mean:.2f} so far")
+
+            return play(agent, episodes, on_episode=count, **settings)
+    except KeyboardInterrupt:
+        if scores:
+            print(
+                f"parcade: {len(scores)} of {episodes} episodes ended, mean {sum(scores) / len(scores):.2f}; "
+                "nothing is stored, because short episodes end first",
+                file=sys.stderr,
+            )
+        raise
 
 
 def _store(flags: EvalFlags, result: dict[str, Any]) -> None:

@@ -48,13 +48,21 @@ class ParcadeVecEnv(VecEnv):
         env.render_mode = "rgb_array" if getattr(env, "can_render", False) else None  # SB3 reads it here
         super().__init__(env.num_envs, env.single_observation_space, env.single_action_space)
 
+    def set_options(self, options: Sequence[dict[str, Any]] | dict[str, Any] | None = None) -> None:
+        """Keep the options of the next ``reset``, which all environments share. Errors: UsageError."""
+        if isinstance(options, Sequence):
+            if any(row != options[0] for row in options):
+                raise UsageError("options differ between environments, which share them; pass one dict")
+            options = options[0] if options else None
+        super().set_options(options)
+
     def reset(self) -> np.ndarray:
         """Start new episodes, from the seeds of ``seed()`` if it was called before; return ``[n, ...]``."""
         seeds = None
         if any(seed is not None for seed in self._seeds):
             largest = getattr(self.env, "largest_seed", 2**32 - 1)  # SB3 draws seeds up to 2**32 - 1
             seeds = np.array([int(seed or 0) % (largest + 1) for seed in self._seeds], np.int64)
-        observations: np.ndarray = self.env.reset(seed=seeds)[0]
+        observations: np.ndarray = self.env.reset(seed=seeds, options=self._options[0] or None)[0]
         self._reset_seeds()
         self._reset_options()
         self._scores[:] = 0

@@ -14,6 +14,7 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import VecEnv
 
+from parcade.errors import UsageError
 from parcade.integrations.sb3 import make_vec
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "sb3_ppo.py"
@@ -28,6 +29,20 @@ def test_every_seed_that_sb3_draws_is_accepted(game, settings):
     env = make_vec(game, 2, **settings)
     env.seed(2**32 - 2)
     env.reset()
+    env.close()
+
+
+def test_options_reach_the_next_reset_and_are_refused_where_they_mean_nothing():
+    env = make_vec("CartPole-v1", 2)
+    env.set_options({"low": 0.2, "high": 0.2})
+    assert np.allclose(env.reset(), 0.2) and not np.allclose(env.reset(), 0.2)
+    with pytest.raises(UsageError, match="differ"):
+        env.set_options([{"low": 0.1}, {}])
+    env.close()
+    env = make_vec("tiny_catch", 2)
+    env.set_options({"difficulty": 3})
+    with pytest.raises(UsageError, match="difficulty"):
+        env.reset()
     env.close()
 
 
