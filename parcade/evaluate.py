@@ -59,8 +59,8 @@ def evaluate(
 ) -> dict[str, Any]:
     """Play complete episodes on unseen seeds and return their scores and statistics.
 
-    ``on_episode`` is called with the score of every counted episode as it ends. ``env`` replaces some settings
-    of the agent's environment, e.g. ``frame_limit``.
+    ``on_episode`` is called with the score of every counted episode as it ends. ``env`` replaces some
+    settings of the agent's environment, e.g. ``frame_limit``.
 
     Every environment plays a fixed number of episodes, so that short episodes are not over-represented. The
     result holds the scores ``[episodes]``, ordered by environment, then episode; their mean, median, standard

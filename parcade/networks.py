@@ -45,7 +45,7 @@ class NetworkConfig:
     hidden: Annotated[int, Range(1, WIDEST_LAYER)] = 256
     """Width of the dense layer; karpathy_mlp and ram_mlp have widths of their own."""
     layer_norm: bool = False
-    """Apply layer normalisation in small_cnn, fine_cnn or nature_cnn (PQN needs it)."""
+    """Apply layer normalisation in small_cnn, fine_cnn, nature_cnn, mlp or ram_mlp (PQN needs it)."""
     dueling: bool = False
     """Compute Q values as V(x) plus advantages of mean 0 (Wang 2016, arXiv 1511.06581, eq. 9)."""
     value_head: Literal["mean", "c51", "quantile"] = "mean"
@@ -88,15 +88,27 @@ class NetworkConfig:
 
 
 class MLP(nn.Module):
-    """Dense layers with one activation function. Input ``[N, ...]`` is flattened, output ``[N, F]``."""
+    """Dense layers with one activation function. Input ``[N, ...]`` is flattened, output ``[N, F]``.
+
+    With ``layer_norm``, each layer is normalised before its activation function.
+    """
 
     begins_with_autocast: ClassVar[bool] = True
 
-    def __init__(self, num_inputs: int, widths: tuple[int, ...], activation: Callable[[], nn.Module]) -> None:
+    def __init__(
+        self,
+        num_inputs: int,
+        widths: tuple[int, ...],
+        activation: Callable[[], nn.Module],
+        layer_norm: bool = False,
+    ) -> None:
         super().__init__()
         layers: list[nn.Module] = []
         for width in widths:
-            layers += [orthogonal(nn.Linear(num_inputs, width)), activation()]
+            layers.append(orthogonal(nn.Linear(num_inputs, width)))
+            if layer_norm:
+                layers.append(nn.LayerNorm(width))
+            layers.append(activation())
             num_inputs = width
         self.body = nn.Sequential(*layers)
         self.num_features = num_inputs
@@ -132,6 +144,14 @@ def _check_images(observation_shape: tuple[int, ...], config: NetworkConfig) -> 
         )
 
 
+def _ram_mlp(observation_shape: tuple[int, ...], config: NetworkConfig) -> nn.Module:
+    return MLP(math.prod(observation_shape), RAM_WIDTHS, nn.ReLU, config.layer_norm)
+
+
+def _mlp(observation_shape: tuple[int, ...], config: NetworkConfig) -> nn.Module:
+    return MLP(math.prod(observation_shape), (config.hidden, config.hidden), nn.Tanh, config.layer_norm)
+
+
 def _conv_net(
     layers: tuple[tuple[int, int, int], ...], observation_shape: tuple[int, ...], config: NetworkConfig
 ) -> nn.Module:
@@ -163,8 +183,8 @@ NETWORKS: dict[str, Build] = {
     "impala_btr": _impala_btr,
     "hadamax": _hadamax,
     "karpathy_mlp": lambda shape, config: KarpathyMLP(math.prod(shape)),
-    "ram_mlp": lambda shape, config: MLP(math.prod(shape), RAM_WIDTHS, nn.ReLU),
-    "mlp": lambda shape, config: MLP(math.prod(shape), (config.hidden, config.hidden), nn.Tanh),
+    "ram_mlp": _ram_mlp,
+    "mlp": _mlp,
 }
 
 

@@ -101,7 +101,7 @@ DAMAGE = {
     "a game that is a number": (of_config("game", value=3), "game=3: expected a string"),
     "a list of algorithms": (of_config("run", "algorithm", value=["ppo"]), "algorithm=['ppo']: expected"),
     "a network of a number": (of_config("hyper", "network", value=3), "config.json does not fit this"),
-    "another version": (of_config("schema_version", value="1"), "schema_version '1', expected 1"),
+    "another version": (of_config("schema_version", value="1"), "schema_version '1', expected 2"),
     "no text": (of_text("config.json", b"\xff\xfe"), "cannot be read as JSON"),
     "a number of 5,000 digits": (of_text("config.json", f'{{"a": {"9" * 5000}}}'), "cannot be read as JSON"),
     "open brackets": (of_text("config.json", "[" * 100_000), "cannot be read as JSON"),

@@ -39,6 +39,18 @@ def test_a_picture_too_small_for_a_network_is_refused():
         build_torso(NetworkConfig(network="small_cnn", hidden=32), (5,))
 
 
+@pytest.mark.parametrize(("network", "activation"), [("mlp", torch.tanh), ("ram_mlp", torch.relu)])
+def test_an_mlp_normalises_each_layer_before_its_activation(network, activation):
+    torso = build_torso(NetworkConfig(network=network, hidden=32, layer_norm=True), (128,))
+    x = torch.randn(3, 128, generator=torch.Generator().manual_seed(0))
+    expected = x
+    for layer in [layer for layer in torso.body if isinstance(layer, torch.nn.Linear)]:
+        y = expected @ layer.weight.T + layer.bias
+        deviation = (y.var(1, correction=0, keepdim=True) + 1e-5).sqrt()
+        expected = activation((y - y.mean(1, keepdim=True)) / deviation)
+    torch.testing.assert_close(torso(x), expected)
+
+
 def test_frames_in_colour_are_channels_of_a_cnn():
     policy = Policy((2, 42, 42, 3), np.uint8, 3, NetworkConfig(hidden=8, normalize_input=False), "q")
     frames = torch.randint(

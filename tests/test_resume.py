@@ -451,6 +451,18 @@ def test_a_config_of_before_env_device_keeps_its_consoles_where_they_were(
     assert from_json(data).run.env_device == expected
 
 
+def test_a_run_of_before_mlps_were_normalised_resumes_without_normalising(tmp_path):
+    """In files of schema 1, layer_norm has no effect on an MLP."""
+    run, flags = tmp_path / "run", ["--num-envs", "4", "--unroll-length", "4", "--threads-per-rank", "1"]
+    command = ["train", "tiny_catch", "--algorithm", "pqn", "--no-layer-norm", *flags, "--run-dir", str(run)]
+    assert main([*command, "--total-frames", "200"]) == 0
+    config = json.loads((run / "config.json").read_text())
+    config["schema_version"], config["hyper"]["network"]["layer_norm"] = 1, True
+    (run / "config.json").write_text(json.dumps(config))
+    assert main(["train", "--resume", str(run), "--total-frames", "400"]) == 0
+    assert json.loads((run / "result.json").read_text())["frames"] == 400
+
+
 def test_a_config_keeps_where_auto_put_the_consoles():
     config = TrainConfig("pong", RunConfig(device="cuda"))
     assert config.run.env_device == "cpu" and to_json(config)["run"]["env_device"] == "cpu"

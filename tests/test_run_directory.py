@@ -11,7 +11,9 @@ import torch
 
 from parcade import run_directory as rd
 from parcade.algorithms.ppo import PPOConfig
-from parcade.config import TrainConfig, from_json, to_json
+from parcade.algorithms.pqn import PQNConfig
+from parcade.config import RunConfig, TrainConfig, from_json, to_json
+from parcade.config.saved import check_structure, structure
 from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError
 from parcade.policy import NetworkConfig
@@ -209,7 +211,7 @@ def test_a_config_survives_json_and_another_schema_is_refused_by_name():
     config = TrainConfig("pong")
     data = json.loads(json.dumps(to_json(config)))
     assert from_json(data) == config
-    with pytest.raises(UsageError, match="schema_version 0, expected 1"):
+    with pytest.raises(UsageError, match="schema_version 0, expected 2"):
         from_json({**data, "schema_version": 0})
     data["env"]["view"] = data["env"].pop("observations")
     assert from_json(data) == config
@@ -217,6 +219,35 @@ def test_a_config_survives_json_and_another_schema_is_refused_by_name():
     data["run"]["sead"] = 1
     with pytest.raises(UsageError, match="does not fit this version"):
         from_json(data)
+
+
+@pytest.mark.parametrize(
+    ("game", "network", "observations", "expected"),
+    [
+        ("CartPole-v1", "auto", "grey", False),
+        ("pong", "auto", "ram", False),
+        ("pong", "mlp", "grey", False),
+        ("pong", "auto", "grey", True),
+        ("pong", "fine_cnn", "grey", True),
+    ],
+)
+def test_a_config_of_schema_1_keeps_the_layers_of_its_network(game, network, observations, expected):
+    hyper = PQNConfig(network=NetworkConfig(network=network, layer_norm=True))
+    env = EnvSettings(observations=observations)
+    config = TrainConfig(game, RunConfig(algorithm="pqn"), env, hyper)
+    data = json.loads(json.dumps(to_json(config)))
+    assert from_json(data).hyper.network.layer_norm
+    assert from_json({**data, "schema_version": 1}).hyper.network.layer_norm is expected
+
+
+def test_a_checkpoint_of_before_schema_2_may_differ_in_what_was_translated():
+    config = TrainConfig("tiny_catch", hyper=PPOConfig())
+    of_now = json.loads(json.dumps(structure(config))) | {"network.layer_norm": True}
+    before = {name: value for name, value in of_now.items() if name != "schema_version"}
+    check_structure(Path("run"), {"structure": before}, config)
+    check_structure(Path("run"), {"structure": {**of_now, "network.layer_norm": False}}, config)
+    with pytest.raises(UsageError, match="layer_norm=True, config.json has False"):
+        check_structure(Path("run"), {"structure": of_now}, config)
 
 
 def test_a_config_of_the_time_of_view_keeps_its_meaning():

@@ -18,7 +18,8 @@ from parcade.errors import UsageError
 from parcade.networks import NetworkConfig
 from parcade.run_directory import read_json, write_json
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+READ_VERSIONS = (1, SCHEMA_VERSION)
 CHANGED_BY_RESUMING = (
     "hang_timeout",
     "hosts",
@@ -57,7 +58,8 @@ def structure(config: TrainConfig) -> dict[str, Any]:
     These are the game, the algorithm, numbers of parts, and the hyper-parameters that are no floats.
     """
     data = json.loads(json.dumps(to_json(config)))
-    flat = {"game": data["game"], **{name: data["run"][name] for name in ("algorithm", "overlap")}}
+    flat = {name: data[name] for name in ("schema_version", "game")}
+    flat |= {name: data["run"][name] for name in ("algorithm", "overlap")}
     flat |= {name: value for name, value in data["topology"].items() if name.startswith("num_")}
     hyper = data["hyper"]
     flat |= {f"network.{name}": value for name, value in hyper.pop("network").items()} | hyper
@@ -70,7 +72,10 @@ def check_structure(directory: Path, state: dict[str, Any], config: TrainConfig)
     Settings that one of the two lacks are skipped: another version of parcade has written it.
     """
     saved, wanted = state.get("structure", {}), structure(config)
-    for name in saved.keys() & wanted.keys():
+    names = (saved.keys() & wanted.keys()) - {"schema_version"}
+    if "schema_version" not in saved:  # before 2; _network_of may have changed this setting
+        names -= {"network.layer_norm"}
+    for name in names:
         if saved[name] != wanted[name]:
             raise UsageError(
                 f"{directory} was saved with {name}={saved[name]}, config.json has {wanted[name]}; "
@@ -101,7 +106,7 @@ def load_config(run: Path, env: str = "") -> TrainConfig:
 def from_json(data: dict[str, Any]) -> TrainConfig:
     """Convert JSON values back to a config. Errors: UsageError naming the mismatch."""
     version = data.get("schema_version")
-    if version != SCHEMA_VERSION:
+    if version not in READ_VERSIONS:
         raise UsageError(
             f"config.json has schema_version {version!r}, expected {SCHEMA_VERSION}; "
             "it was written by another version of parcade; use that version"
@@ -138,10 +143,18 @@ def _with_new_names(env: dict[str, Any]) -> dict[str, Any]:
 
 
 def _network_of(data: dict[str, Any]) -> dict[str, Any]:
-    """Return the network's settings; in files without ``observations``, auto is an MLP for colour."""
-    network = data["hyper"]["network"]
-    return (
-        {**network, "network": "mlp"}
-        if data["env"].get("view") == "rgb" and network["network"] == "auto"
-        else network
-    )
+    """Return the network's settings, translated from older files.
+
+    In files without ``observations``, auto is an MLP for colour. In those of schema 1, ``layer_norm`` has no
+    effect on an MLP, the network of everything but images.
+    """
+    network: dict[str, Any] = data["hyper"]["network"]
+    env = data["env"]
+    view = env.get("view")
+    if view == "rgb" and network["network"] == "auto":
+        network = {**network, "network": "mlp"}
+    if data["schema_version"] == 1:
+        shows_images = is_atari(data["game"]) and env.get("observations", view) in ("grey", "rgb")
+        if network["network"] in ("mlp", "ram_mlp") or (network["network"] == "auto" and not shows_images):
+            network = {**network, "layer_norm": False}
+    return network
