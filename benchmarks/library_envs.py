@@ -3,8 +3,9 @@
     python benchmarks/library_envs.py sb3|torchrl|rllib [--game breakout] [--steps 4096] [--repeats 3]
 
 The learner is the one of ``examples/``, with one network and one set of settings. Only the environments
-differ, with the same frame skip, stack, size and reward clipping, and an episode per life. Everything runs
-in this process on one thread, so that its CPU time is all there is.
+differ, with the same frame skip, stack, size and reward clipping, and an episode per life (after a lost life
+parcade's start a new game, and the libraries' own continue). Everything runs in this process on one thread,
+so that its CPU time is all there is.
 """
 
 from __future__ import annotations

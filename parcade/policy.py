@@ -60,6 +60,11 @@ class RunningStatistics(nn.Module):
         count = torch.full((1,), float(x.shape[0]), dtype=torch.float64, device=x.device)
         return torch.cat([count, total.flatten(), squares.flatten()])
 
+    def moments(self) -> Tensor:
+        """Return count, sums and sums of squares of all that was merged, as ``moments_of`` does."""
+        squares = self.sum_of_squares + self.count * self.mean.square()
+        return torch.cat([self.count.reshape(1), (self.count * self.mean).flatten(), squares.flatten()])
+
     def merge(self, moments: Tensor) -> None:
         """Add moments that are already summed over ranks."""
         count = moments[0]

@@ -21,11 +21,20 @@ except ImportError as error:
     raise missing_extra("stable-baselines3", "sb3", "parcade.integrations.sb3") from error
 
 
-def make_vec(game: str, num_envs: int, *, clip_rewards: bool = False, **settings: Any) -> VecEnv:
+def make_vec(
+    game: str,
+    num_envs: int,
+    *,
+    clip_rewards: bool = False,
+    terminal_on_life_loss: bool = False,
+    **settings: Any,
+) -> VecEnv:
     """Environments of ``parcade.make_vec`` as a ``VecEnv``, with the episode infos that SB3 logs.
 
     Args:
         clip_rewards: the sign of rewards, as from SB3's ``AtariWrapper``; episode infos keep raw scores.
+        terminal_on_life_loss: a lost life is ``done`` for the learner and the game continues, as from SB3's
+            ``AtariWrapper``; episode infos are of complete games.
         settings: arguments of ``parcade.make_vec``, such as ``backend``, ``preset`` or ``image_height``.
 
     Errors: UsageError, as ``parcade.make_vec``.
@@ -33,15 +42,25 @@ def make_vec(game: str, num_envs: int, *, clip_rewards: bool = False, **settings
     for name, why in (("batch_size", "steps all environments"), ("output", "takes NumPy arrays")):
         if settings.get(name):
             raise UsageError(f"{name} is not for Stable-Baselines3, which {why}; leave it out")
-    return ParcadeVecEnv(envs.make_vec(game, num_envs, **settings), clip_rewards=clip_rewards)
+    if terminal_on_life_loss and settings.get("ale_compat"):
+        raise UsageError(
+            "ale_compat starts a new game at a lost life, terminal_on_life_loss continues it; leave one out"
+        )
+    return ParcadeVecEnv(
+        envs.make_vec(game, num_envs, **settings),
+        clip_rewards=clip_rewards,
+        terminal_on_life_loss=terminal_on_life_loss,
+    )
 
 
 class ParcadeVecEnv(VecEnv):
     """SB3's interface over a vector environment of parcade that restarts within the step."""
 
-    def __init__(self, env: Any, *, clip_rewards: bool = False) -> None:
+    def __init__(self, env: Any, *, clip_rewards: bool = False, terminal_on_life_loss: bool = False) -> None:
         self.env = env
         self.clip_rewards = clip_rewards
+        self.terminal_on_life_loss = terminal_on_life_loss
+        self._lives = np.zeros(env.num_envs, np.int64)
         self._actions = np.zeros(env.num_envs, np.int64)
         self._scores = np.zeros(env.num_envs)
         self._lengths = np.zeros(env.num_envs, np.int64)
@@ -62,7 +81,9 @@ class ParcadeVecEnv(VecEnv):
         if any(seed is not None for seed in self._seeds):
             largest = getattr(self.env, "largest_seed", 2**32 - 1)  # SB3 draws seeds up to 2**32 - 1
             seeds = np.array([int(seed or 0) % (largest + 1) for seed in self._seeds], np.int64)
-        observations: np.ndarray = self.env.reset(seed=seeds, options=self._options[0] or None)[0]
+        observations: np.ndarray
+        observations, raw = self.env.reset(seed=seeds, options=self._options[0] or None)
+        self._lives = np.array(raw["lives"])
         self._reset_seeds()
         self._reset_options()
         self._scores[:] = 0
@@ -76,7 +97,8 @@ class ParcadeVecEnv(VecEnv):
     def step_wait(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[dict[str, Any]]]:
         """Play the step; return observations ``[n, ...]``, rewards and dones ``[n]``, and n dicts.
 
-        At the end of an episode its dict has ``terminal_observation``, ``TimeLimit.truncated``, ``episode``.
+        At the end of an episode its dict has ``terminal_observation``, ``TimeLimit.truncated``, ``episode``;
+        at a lost life that counts as an end, ``terminal_observation``, the observation returned.
         """
         observations, rewards, terminated, truncated, raw = self.env.step(self._actions)
         dones = terminated | truncated
@@ -89,6 +111,12 @@ class ParcadeVecEnv(VecEnv):
             infos[i]["episode"] = {"r": float(self._scores[i]), "l": int(self._lengths[i])}
         self._scores[dones] = 0
         self._lengths[dones] = 0
+        before, self._lives = self._lives, np.array(raw["lives"])
+        if self.terminal_on_life_loss:
+            lost = (self._lives < before) & ~dones
+            for i in np.flatnonzero(lost):
+                infos[i]["terminal_observation"] = observations[i].copy()
+            dones |= lost
         shown = np.sign(rewards) if self.clip_rewards else rewards
         return observations, shown.astype(np.float32), dones, infos
 

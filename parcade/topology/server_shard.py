@@ -28,3 +28,6 @@ class ServerShard(ParameterShard):
             max_staleness=parsed.topology.max_staleness,
             outlier_deviations=parsed.topology.outlier_deviations,
         )
+        statistics = algorithm.policy.statistics
+        if statistics is not None and statistics.count > 0:  # of the agent that the run starts from
+            self.moments = statistics.moments().numpy()

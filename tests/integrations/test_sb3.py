@@ -10,6 +10,7 @@ import parcade
 
 pytest.importorskip("stable_baselines3")
 
+from stable_baselines3.common.env_util import make_atari_env
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import VecEnv
@@ -69,6 +70,26 @@ def test_a_vec_env_plays_what_make_vec_plays_with_sb3s_infos():
     assert env.get_attr("action_space") == [env.action_space] * 3
     assert not env.has_attr("no_such_thing")
     env.close()
+
+
+def test_a_lost_life_is_an_end_for_the_learner_where_asked_and_the_game_continues_as_in_sb3():
+    ours = make_vec("breakout", 1, terminal_on_life_loss=True, noop_max=0, fire_reset=False)
+    theirs = make_atari_env("BreakoutNoFrameskip-v4", 1, seed=0)
+    for env, frames in ((ours, "ours"), (theirs, "theirs")):
+        env.reset()
+        lives, games = [], []
+        while len(lives) < 7:
+            observations, _, dones, infos = env.step([1])  # FIRE only: the ball is lost again and again
+            if dones[0]:
+                lives.append(infos[0]["lives"])
+                games += [infos[0]["episode"]["l"]] if "episode" in infos[0] else []
+                assert infos[0]["terminal_observation"].shape == observations[0].shape, frames
+                assert not infos[0].get("TimeLimit.truncated")
+        env.close()
+        assert lives[:4] == [4, 3, 2, 1] and lives[5:] == [4, 3], frames
+        assert len(games) == 1, frames  # scores are of complete games
+    with pytest.raises(UsageError, match="leave one out"):
+        make_vec("breakout", 1, terminal_on_life_loss=True, ale_compat=True)
 
 
 def test_rewards_are_clipped_where_asked_and_scores_stay_raw():

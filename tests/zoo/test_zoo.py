@@ -126,6 +126,22 @@ def test_a_run_starts_with_the_agents_weights(stored):
         assert torch.equal(policy.state_dict()[name], tensor), name
 
 
+def test_a_parameter_server_adds_to_the_agents_input_statistics(trained, tmp_path):
+    before = make_policy(parse_training(["tiny_catch", "--from", str(trained)])).statistics
+    means, counts = {}, {}
+    for algorithm, parts in (("a2c", []), ("a3c", ["--engine", "serial", "--num-learners", "2"])):
+        run = tmp_path / algorithm
+        frames = ["--total-frames", "640", "--num-envs", "8", "--learning-rate", "1e-9"]
+        command = ["train", "tiny_catch", "--algorithm", algorithm, "--from", str(trained), *frames, *parts]
+        assert main([*command, "--run-dir", str(run)]) == 0
+        after = parcade.load(run).policy.statistics
+        means[algorithm], counts[algorithm] = after.mean, float(after.count)
+    assert counts["a2c"] == float(before.count) + 640
+    assert counts["a2c"] - 32 <= counts["a3c"] <= counts["a2c"]  # without the other learner's last rollout
+    torch.testing.assert_close(means["a3c"], means["a2c"], atol=0.5, rtol=0)
+    assert (means["a3c"] - before.mean).abs().max() > 0
+
+
 def test_weights_that_do_not_fit_are_refused_in_one_line(stored, tmp_path, capsys):
     run = tmp_path / "other"
     arguments = ["train", "tiny_catch", "--from", "zoo:tiny_catch", "--hidden", "16", "--run-dir", str(run)]
