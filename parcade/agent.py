@@ -15,6 +15,7 @@ from parcade.checkpoint import load_policy, read_policy
 from parcade.config import load_config
 from parcade.envs import make_vec
 from parcade.envs.games import is_atari
+from parcade.envs.settings import of_any_game
 from parcade.errors import UsageError
 from parcade.policy import Policy
 from parcade.precision import Precision, resolve
@@ -64,9 +65,11 @@ class Agent:
     def make_env(self, num_envs: int, **changes: Any) -> gymnasium.vector.VectorEnv:
         """Create ``num_envs`` of the environments this agent was trained on, with exact start states.
 
-        ``changes`` replaces some of their settings.
+        ``changes`` replaces some of their settings; of tasks without a console, those that every task has.
         """
         settings = dataclasses.replace(self.config.env, **{"start_states": "exact", **changes})
+        if not is_atari(self.config.game):
+            settings = of_any_game(settings)
         return make_vec(self.config.game, num_envs, self.config.run.backend, settings=settings)
 
     def reset(self, seed: int | None = None) -> None:

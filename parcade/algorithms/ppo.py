@@ -78,7 +78,8 @@ class PPOConfig(AlgorithmConfig):
     exceeds twice this value, multiply it by 1.5 if the divergence is below half of it. None uses the linear
     schedule."""
     schedule_share: Positive = 1.0
-    """Fraction of total_frames over which learning rate and entropy weight decay."""
+    """Fraction of total_frames over which learning rate and entropy weight decay to their final values, where
+    these are set."""
     value_weight: NonNegative = 0.5
     """Weight of the squared error of V (c1 in the paper)."""
     max_grad_norm: Positive | None = 0.5

@@ -4,7 +4,8 @@ Papers: Williams 1992, "Simple statistical gradient-following algorithms"; Karpa
 Learning: Pong from Pixels" (http://karpathy.github.io/2016/05/31/rl/).
 Notation: G_t is the discounted return up to the end of the point.
 Deviations from Karpathy: (1) a softmax over two actions replaces the sigmoid; (2) the episodes of one update
-are played in parallel instead of one after another.
+are played in parallel instead of one after another; (3) the learning rate is 1e-3, that of the parallel
+learner ppg-pong, and not 1e-4.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ from parcade.rl.returns import discounted_returns
 
 @dataclass(frozen=True)
 class ReinforceConfig(AlgorithmConfig):
-    """Hyper-parameters of REINFORCE; the defaults are Karpathy's."""
+    """Hyper-parameters of REINFORCE; the defaults are Karpathy's, but for the learning rate."""
 
     num_envs: Count = 10
     """Number of environments, over all ranks."""
     network: NetworkConfig = NetworkConfig(network="karpathy_mlp", normalize_input=False)
     """The policy's network."""
     learning_rate: Positive = 1e-3
-    """Learning rate of RMSProp."""
+    """Learning rate of RMSProp; Karpathy's is 1e-4."""
     rmsprop_decay: Fraction = 0.99
     """Decay of RMSProp's running mean of squared gradients."""
     games_per_update: Count = 10

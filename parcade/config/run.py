@@ -78,7 +78,8 @@ class RunConfig:
     """Compile the network with torch.compile, which fuses its layers. Compilation takes about a minute;
     results differ in the last bits."""
     track: tuple[Tracker, ...] = ("tensorboard",)
-    """Destinations of metrics next to metrics.jsonl, separated by spaces; none keeps metrics.jsonl alone."""
+    """Destinations of metrics next to metrics.jsonl, separated by spaces; without one, --track keeps
+    metrics.jsonl alone."""
     metric_names: Literal["parcade", "sb3", "cleanrl"] = "parcade"
     """Names and x axis of the metrics in TensorBoard and W&B: parcade's, Stable-Baselines3's or CleanRL's."""
     report_seconds: Positive = 5.0

@@ -18,7 +18,7 @@ from parcade.devices import torch_device
 from parcade.envs.backends import backend_row, check_supported
 from parcade.envs.games import canonical_game, is_atari, settings_of_id
 from parcade.envs.make import action_space
-from parcade.envs.settings import ENV_PRESETS, OF_ANY_GAME, EnvSettings, refuse_consoles_only
+from parcade.envs.settings import EnvSettings, refuse_settings_of_consoles
 from parcade.errors import UsageError, check_divides
 from parcade.experience.replay import FILL_STEPS
 from parcade.networks import build_torso, check_network
@@ -152,7 +152,7 @@ def _check_environments(config: TrainConfig) -> None:
         backend_row(config.run.backend).check(config.game, config.env)
         torso_of_shapes(config)  # a network that does not fit the observations
         return
-    _refuse_settings_of_consoles(config)
+    refuse_settings_of_consoles(config.game, config.env)
     space, make = action_space(config.game), algorithm_row(config.run.algorithm).make
     if isinstance(actions_of(space), BoxActions) and not make.continuous:
         able = ", ".join(name for name, row in ALGORITHMS.items() if row.make.continuous)
@@ -160,15 +160,6 @@ def _check_environments(config: TrainConfig) -> None:
             f"algorithm {config.run.algorithm} needs Discrete actions; {config.game} has {space}; "
             f"use one of {able}"
         )
-
-
-def _refuse_settings_of_consoles(config: TrainConfig) -> None:
-    """Refuse settings that a task without a console does not have, except a preset's. Errors: UsageError."""
-    changed = [
-        [name for name, value in vars(config.env).items() if value != getattr(preset, name)]
-        for preset in ENV_PRESETS.values()
-    ]
-    refuse_consoles_only(config.game, min(changed, key=lambda names: len(set(names) - set(OF_ANY_GAME))))
 
 
 def torso_of_shapes(config: TrainConfig) -> torch.nn.Module:

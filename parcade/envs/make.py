@@ -13,7 +13,12 @@ from gymnasium.spaces import Space
 
 from parcade.envs.backends import backend_row, check_supported
 from parcade.envs.games import canonical_game, is_atari, settings_of_id
-from parcade.envs.settings import EnvSettings, env_preset, refuse_consoles_only
+from parcade.envs.settings import (
+    EnvSettings,
+    env_preset,
+    refuse_consoles_only,
+    refuse_settings_of_consoles,
+)
 from parcade.errors import UsageError
 
 DEVICES = ("cpu", "cuda")
@@ -131,12 +136,14 @@ def _make_one(
     """Implement ``make_vec`` for one game. Errors: UsageError."""
     abilities = backend_row(backend).supports
     of_id, game = settings_of_id(game), canonical_game(game)
-    if settings is None:
-        settings = env_preset(preset, **{**of_id, **overrides})
-    elif overrides:
+    if settings is not None and overrides:
         raise UsageError(f"got settings and also {', '.join(overrides)}; put them into settings")
-    if not is_atari(game):
-        refuse_consoles_only(game, overrides)
+    if settings is not None and not is_atari(game):
+        refuse_settings_of_consoles(game, settings)
+    if settings is None:
+        if not is_atari(game):
+            refuse_consoles_only(game, overrides)
+        settings = env_preset(preset, **{**of_id, **overrides})
     options = {
         name: value for name, value in (("ale_compat", ale_compat), ("batch_size", batch_size)) if value
     }

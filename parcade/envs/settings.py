@@ -158,6 +158,15 @@ def refuse_consoles_only(game: str, names: Iterable[str]) -> None:
         )
 
 
+def refuse_settings_of_consoles(game: str, settings: EnvSettings) -> None:
+    """Refuse settings for a task without a console that differ from every preset's. Errors: UsageError."""
+    changed = [
+        [name for name, value in vars(settings).items() if value != getattr(preset, name)]
+        for preset in ENV_PRESETS.values()
+    ]
+    refuse_consoles_only(game, min(changed, key=lambda names: len(set(names) - set(OF_ANY_GAME))))
+
+
 def env_preset(name: str, **overrides: Any) -> EnvSettings:
     """Return a preset with some fields replaced. Errors: UsageError for an unknown preset or field."""
     if name not in ENV_PRESETS:

@@ -256,6 +256,9 @@ def test_settings_of_consoles_are_refused_for_other_games():
         TrainConfig("CartPole-v1", env=settings)
         with pytest.raises(UsageError, match="CartPole-v1 is not an Atari game and has no frame_skip; leave"):
             TrainConfig("CartPole-v1", env=dataclasses.replace(settings, frame_skip=2))
+        make_vec("CartPole-v1", 1, settings=settings).close()
+        with pytest.raises(UsageError, match="CartPole-v1 is not an Atari game and has no frame_skip; leave"):
+            make_vec("CartPole-v1", 1, settings=dataclasses.replace(settings, frame_skip=2))
 
 
 def test_a_saved_run_of_another_game_drops_the_settings_of_consoles():

@@ -1,7 +1,9 @@
 """Sets of games and published scores."""
 
+import numpy as np
 import pytest
 
+import parcade
 from parcade.envs import game_names
 from parcade.errors import UsageError
 from parcade.suite.games import game_sets, games_of, human_normalized, reference_score
@@ -45,3 +47,19 @@ def test_a_list_of_games_is_a_set_too():
 def test_bad_sets_are_refused_in_one_line(name, message):
     with pytest.raises(UsageError, match=message):
         games_of(name)
+
+
+@pytest.mark.parametrize("game", ["video_pinball", "space_invaders", "name_this_game"])
+def test_random_play_scores_about_the_reference(game):
+    """Not exactly: few episodes are played, and those of Video Pinball have 3,000 to 70,000 points."""
+    env = parcade.make_vec(game, 8, preset="dqn_2015", frame_limit=18_000)
+    env.reset(seed=0)
+    player, scores, finished = np.random.default_rng(0), np.zeros(8), []
+    while len(finished) < 16:
+        _, rewards, terminated, truncated, _ = env.step(player.integers(0, env.single_action_space.n, 8))
+        scores += rewards
+        ended = terminated | truncated
+        finished += scores[ended].tolist()
+        scores[ended] = 0
+    env.close()
+    assert 0.5 < np.median(finished) / reference_score(game, "random") < 1.5
