@@ -20,7 +20,7 @@ class DuelFlags:
     """Two or more players meet on one console, on either side, and get Elo ratings."""
 
     players: Annotated[tuple[str, ...], "positional"]
-    """Run directories, or the built-in players random and scripted."""
+    """Run directories, agents of this package (zoo:NAME), or the built-in players random and scripted."""
     game: str = ""
     """The game; by default the one that the agents were trained on."""
     episodes: int = 10

@@ -29,7 +29,8 @@ class RunConfig:
     """How a run is executed."""
 
     algorithm: str = "ppo"
-    """A name from the support matrix, e.g. ppo, dqn or impala."""
+    """One of ppo, a2c, pqn, dqn, vtrace, reinforce, es, impala, a3c, ga3c, apex, gorila, async-q, or a
+    plugin's."""
     backend: str = "native"
     """The emulator: native is parcade's own, ale is ale-py, with the same games and scores; or a plugin's."""
     device: Literal["cpu", "cuda"] = "cpu"
