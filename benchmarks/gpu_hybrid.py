@@ -17,9 +17,11 @@
 | ray        | IMPALA and Ape-X on Ray, the learner on the GPU: steps/s against actors                       |
 | profile    | time by scope, with and without captured updates                                              |
 
-A run's clock starts with its first step; ``process_seconds`` also includes imports, compilation and building.
-Rows are appended to gpu_hybrid.csv, and profiles are written to folders next to it. ``--peer COMMAND`` also
-runs another PPO, such as CleanRL's, for a minute and records the last ``SPS: N`` that it prints.
+``seconds_to_target`` and ``wall_seconds`` count from the start of the process, with imports, compilation and
+building; rates are those after the first iterations, see ``steady_rates``. A case starts if the time is
+enough for all of it. Rows are appended to gpu_hybrid.csv, and profiles are written to folders next to it.
+``--peer COMMAND`` also runs another PPO, such as CleanRL's, for a minute and records the last ``SPS: N`` that
+it prints.
 """
 
 from __future__ import annotations
@@ -38,7 +40,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gpu_results import RESULTS, ROOT
+from gpu_results import (
+    RESULTS,
+    ROOT,
+    TIMED_RUN,
+    child_environment,
+    commit,
+    end_with_parent,
+    steady_rates,
+)
 
 from parcade.errors import UsageError, reported
 
@@ -48,8 +58,8 @@ COLUMNS = (
     "cpu_seconds", "steps", "steps_per_second", "updates_per_second", "milestones", "gpu_busy", "flags",
     "card", "cores", "commit", "error",
 )  # fmt: skip
-LEAST_SECONDS = 20
-START_SECONDS = 90  # allowance for a process to start and compile
+START_SECONDS = 60  # allowance for a process in addition to its run
+TINY_SECONDS = 60
 TINY = {
     "total_frames": 3000,
     "num_envs": 8,
@@ -117,7 +127,7 @@ def cases(cores: int) -> list[Case]:
         "target_score": 400,
         "overlap": True,
     }
-    listed += [Case("breakout-400", "breakout", breakout, 480)]
+    listed += [Case("breakout-400", "breakout", breakout, 450)]
     for network, hidden in (("small_cnn", 256), ("nature_cnn", 512), ("impala_resnet", 256)):
         for algorithm, engine in (("ga3c", "serial"), ("a2c", "local")):
             for device in ("cuda", "cpu"):
@@ -165,16 +175,6 @@ def card() -> str:
     return torch.cuda.get_device_name() if torch.cuda.is_available() else "stand-in: CPU"
 
 
-def commit() -> str:
-    """Commit hash from git, else PARCADE_COMMIT, else "unknown"."""
-    command = ["git", "-C", str(ROOT), "rev-parse", "--short=12", "HEAD"]
-    try:
-        told = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
-    except OSError:
-        told = ""
-    return told or os.environ.get("PARCADE_COMMIT", "unknown")
-
-
 def rows_of(folders: list[Path]) -> list[dict[str, str]]:
     """Rows of earlier calls."""
     tables = [folder / TABLE for folder in folders if (folder / TABLE).exists()]
@@ -198,14 +198,17 @@ def run_process(command: list[str], seconds: int, log: Path) -> str:
 
     Errors: RuntimeError with the last line of its output.
     """
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
-    }
+    environment = child_environment()
     environment.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     with log.open("w") as file:
         process = subprocess.Popen(
-            command, env=environment, stdout=file, stderr=subprocess.STDOUT, cwd=ROOT, start_new_session=True
+            command,
+            env=environment,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            cwd=ROOT,
+            start_new_session=True,
+            preexec_fn=end_with_parent,
         )
         try:
             code = process.wait(seconds + START_SECONDS)
@@ -223,6 +226,7 @@ def train(case: Case, folder: Path, seconds: int, *, tiny: bool) -> dict[str, An
     """Row of a training run. Errors: RuntimeError."""
     directory = folder / "runs" / f"{case.name}-{time.time_ns()}"
     flags = {
+        **TIMED_RUN,
         **case.flags,
         **(tiny_flags(case) if tiny else {}),
         "time_limit": f"{seconds}s",
@@ -241,8 +245,8 @@ def train(case: Case, folder: Path, seconds: int, *, tiny: bool) -> dict[str, An
     told = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
     busy = [each["gpu/busy"] for each in told if "gpu/busy" in each]
     rates = {
-        f"{name}_per_second": round(result[name] / max(result["wall_seconds"], 1e-9), 1)
-        for name in ("steps", "updates")
+        f"{name}_per_second": rate
+        for name, rate in steady_rates(directory / "metrics.jsonl", ("steps", "updates")).items()
     }
     kept = {
         name: result[name] for name in ("finished_by", "score_mean", "wall_seconds", "cpu_seconds", "steps")
@@ -359,15 +363,12 @@ def main(arguments: list[str] | None = None) -> None:
         left = end - time.monotonic()
         if case.name in done:
             continue
-        if left < min(case.seconds, LEAST_SECONDS) + (0 if options.tiny else 30):
+        if not options.tiny and left < case.seconds + START_SECONDS:
             print(f"{case.name} and the following cases are left for the next call", flush=True)
             return
         try:
             row = measure(
-                case,
-                options.results,
-                10 if options.tiny else min(case.seconds, int(left - 20)),
-                tiny=options.tiny,
+                case, options.results, TINY_SECONDS if options.tiny else case.seconds, tiny=options.tiny
             )
         except (RuntimeError, OSError, ValueError) as error:
             row = {"error": " ".join(str(error).split())[:200]}

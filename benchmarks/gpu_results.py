@@ -9,8 +9,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 import csv
+import ctypes
 import gc
+import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -27,6 +30,10 @@ from parcade.errors import UsageError, unknown_name  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results"
 STAND_IN = "stand-in: CPU"
+PR_SET_PDEATHSIG = 1  # of Linux's prctl
+WARM_ITERATIONS = 8
+# Frequent reports, and no checkpoint within a run: with 1,200 consoles one has a gigabyte.
+TIMED_RUN = {"report_seconds": 2, "checkpoint_seconds": 100_000}
 
 
 class DeviceLost(RuntimeError):
@@ -43,6 +50,32 @@ class Clock:
     def left_seconds(self) -> float:
         """Seconds left; negative once the time is up."""
         return self.end - time.monotonic()
+
+
+def child_environment(**changes: str) -> dict[str, str]:
+    """Return this process's environment for a child that imports this tree and what PYTHONPATH has."""
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    return {**os.environ, "PYTHONPATH": path, **changes}
+
+
+def end_with_parent() -> None:
+    """In a new child process: end it when its parent is killed, so that it does not keep the device busy."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGTERM))
+
+
+def steady_rates(metrics: Path, names: Iterable[str]) -> dict[str, float]:
+    """Return counts per second by name, e.g. "steps", from a run's metrics.jsonl.
+
+    They are those between two reports: the first after `WARM_ITERATIONS`, when kernels are compiled and
+    graphs are recorded, and the last, before the final checkpoint. Without two such reports, those since the
+    start of the process.
+    """
+    reports = [json.loads(line) for line in metrics.read_text().splitlines()]
+    warm = [report for report in reports if report["iterations"] >= WARM_ITERATIONS]
+    first = warm[0] if len(warm) > 1 else {}
+    last = reports[-1]
+    seconds = last["wall_seconds"] - first.get("wall_seconds", 0.0)
+    return {name: round((last[name] - first.get(name, 0)) / max(seconds, 1e-9), 1) for name in names}
 
 
 def one_line(error: BaseException) -> str:

@@ -42,7 +42,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import gpu_results
-from gpu_results import RESULTS, ROOT, Clock, one_line
+from gpu_results import RESULTS, ROOT, Clock, child_environment, end_with_parent, one_line
 
 from parcade.errors import UsageError, reported
 
@@ -173,13 +173,14 @@ def measure(case: dict[str, Any], device: str, data: Path, timeout_seconds: floa
             "--data", str(data), "--run-dir", str(run),
         ]  # fmt: skip
         launch = [mpi.find_mpiexec(), "-n", str(case["ranks"])] if case["ranks"] > 1 else []
-        environment = mpi.rank_environment(1) | {"PYTHONPATH": str(ROOT)}
+        environment = {**mpi.rank_environment(1), "PYTHONPATH": child_environment()["PYTHONPATH"]}
         process = subprocess.Popen(
             [*launch, *command],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
+            preexec_fn=end_with_parent,
             env=environment,
         )
         try:

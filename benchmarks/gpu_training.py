@@ -13,15 +13,14 @@
 | networks | frames and updates per second by network size                                                  |
 | games    | 10 million steps of BeamRider, Breakout, Qbert and SpaceInvaders                               |
 
-`wall_seconds` starts with the first step. Kernels are compiled before, for all games in parallel. Call again
-for the remaining runs.
+`wall_seconds` starts with the process. Rates are those after the first iterations, see `steady_rates`.
+Kernels are compiled before, for all games in parallel. Call again for the remaining runs.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import time
@@ -30,7 +29,18 @@ from pathlib import Path
 from typing import Any
 
 from gpu_ahead import ENVIRONMENTS, Ahead
-from gpu_results import ROOT, Clock, Table, commit, flags, one_line, open_device, run
+from gpu_results import (
+    TIMED_RUN,
+    Clock,
+    Table,
+    child_environment,
+    commit,
+    flags,
+    one_line,
+    open_device,
+    run,
+    steady_rates,
+)
 
 from parcade.devices import STAND_IN
 from parcade.errors import UsageError
@@ -42,8 +52,8 @@ STEPS = 10_000_000
 FRAMES_A_STEP = 4
 SHAPE = ("stage", "game", "num_envs", "num_groups", "unroll_length", "network", "hidden", "seed")
 KEY = (*SHAPE, "card", "commit")
-RESULT = ("finished_by", "score_mean", "wall_seconds", "frames", "steps", "updates", "frames_per_second")
-FIGURES = (*RESULT, "updates_per_second", "frames_per_dollar", "milestones")
+RESULT = ("finished_by", "score_mean", "wall_seconds", "frames", "steps", "updates")
+FIGURES = (*RESULT, "frames_per_second", "updates_per_second", "frames_per_dollar", "milestones")
 STAGES = ("training", "preset", "schedule", "networks", "games")
 
 
@@ -132,8 +142,8 @@ def settings(case: Case) -> dict[str, Any]:
     return found | ({} if case.target is None else {"target_score": case.target})
 
 
-def train(case: Case, folder: Path, *, stand_in: bool) -> dict[str, Any]:
-    """Run in a separate process, whose clock starts with it, and return its `result.json`.
+def train(case: Case, folder: Path, *, stand_in: bool) -> Path:
+    """Run in a separate process, whose clock starts with it, and return its directory.
 
     Errors: RuntimeError with the last line of its output.
     """
@@ -141,19 +151,15 @@ def train(case: Case, folder: Path, *, stand_in: bool) -> dict[str, Any]:
     command = [sys.executable, "-m", "parcade", "train", case.game]
     for name, value in {
         **settings(case),
+        **TIMED_RUN,
         "time_limit": f"{case.seconds}s",
         "run_dir": directory.resolve(),
     }.items():
         command += [f"--{name.replace('_', '-')}", str(value)]
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
-    }
-    environment |= {STAND_IN: "1"} if stand_in else {}
     try:
         done = subprocess.run(
             command,
-            env=environment,
+            env=child_environment(**({STAND_IN: "1"} if stand_in else {})),
             capture_output=True,
             text=True,
             timeout=case.seconds + START_SECONDS,
@@ -167,17 +173,17 @@ def train(case: Case, folder: Path, *, stand_in: bool) -> dict[str, Any]:
         raise RuntimeError(
             (done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}").splitlines()[-1]
         )
-    return json.loads((directory / "result.json").read_text())
+    return directory
 
 
-def figures(result: dict[str, Any], dollars_an_hour: float | None) -> dict[str, Any]:
-    """Columns of a run's `result.json`; frames per dollar if the hourly price is known."""
+def figures(run: Path, dollars_an_hour: float | None) -> dict[str, Any]:
+    """Columns of a run's directory; frames per dollar if the hourly price is known."""
+    result = json.loads((run / "result.json").read_text())
+    rates = steady_rates(run / "metrics.jsonl", ("frames", "updates"))
     kept = {name: result[name] for name in RESULT}
-    kept["updates_per_second"] = (
-        round(result["updates"] / result["wall_seconds"], 1) if result["wall_seconds"] else ""
-    )
+    kept |= {f"{name}_per_second": rate for name, rate in rates.items()}
     if dollars_an_hour:
-        kept["frames_per_dollar"] = round(result["frames_per_second"] * 3600 / dollars_an_hour)
+        kept["frames_per_dollar"] = round(rates["frames"] * 3600 / dollars_an_hour)
     return {**kept, "milestones": json.dumps(result["milestones"])}
 
 

@@ -187,8 +187,8 @@ SECTIONS = (
     Section(
         "gorila",
         "Gorila against DQN at equal wall clock",
-        "Twenty minutes of wall clock each, one after the other on two cores that are the threads of one; DQN "
-        "uses one thread. Of the 49 games of Nair 2015, Gorila's published score is higher than "
+        "Twenty minutes of wall clock each, one after the other on two cores that are the threads of one; "
+        "DQN uses one thread. Of the 49 games of Nair 2015, Gorila's published score is higher than "
         "DQN's on 31 with null-op starts, and on 41 with human starts.",
         tuple(RIVALS.values()),
         {

@@ -196,7 +196,8 @@ class Tree:
     """The process of a source tree."""
 
     def __init__(self, root: Path, game: str) -> None:
-        environment = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
+        path = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
+        environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
         self.process = subprocess.Popen(
             [sys.executable, __file__, "--serve", "--game", game],
             env=environment, cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,

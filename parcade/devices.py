@@ -46,11 +46,13 @@ def free_device_memory(name: str) -> int:
 def make_repeatable() -> None:
     """Make GPU results deterministic: disable algorithm benchmarking and nondeterministic algorithms.
 
-    Without this, a resumed run would not end bit-identical. cuBLAS reads its variable at first use.
+    Without this, a resumed run would not end bit-identical. cuBLAS reads its variable at first use. The
+    setting float32 means float32: cuDNN's convolutions would round their inputs to 10 bits (TF32).
     """
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.backends.cudnn.benchmark = False
     torch.backends.cudnn.deterministic = True
+    torch.backends.cudnn.allow_tf32 = False
     torch.use_deterministic_algorithms(True, warn_only=True)
     # This debugging aid would launch a kernel for every new tensor.
     torch.utils.deterministic.fill_uninitialized_memory = False

@@ -1,5 +1,6 @@
 """`benchmarks/gpu_hybrid.py`: parcade accepts every case, rows are kept, one case runs on the stand-in."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -79,3 +80,24 @@ def test_a_case_runs_on_the_stand_in_and_leaves_its_row(tmp_path, monkeypatch):
         and float(row["gpu_busy"]) > 0
         and "--overlap" in row["flags"]
     )
+
+
+def test_rates_leave_out_the_start_and_need_two_reports(tmp_path):
+    from gpu_results import WARM_ITERATIONS, steady_rates
+
+    metrics = tmp_path / "metrics.jsonl"
+    rows = [(1, 12.0, 100), (WARM_ITERATIONS, 14.0, 400), (40, 24.0, 6400)]
+    reports = [{"iterations": i, "wall_seconds": wall, "steps": steps} for i, wall, steps in rows]
+    metrics.write_text("".join(json.dumps(report) + "\n" for report in reports))
+    assert steady_rates(metrics, ["steps"]) == {"steps": 600.0}
+    metrics.write_text(json.dumps(reports[-1]) + "\n")
+    assert steady_rates(metrics, ["steps"]) == {"steps": round(6400 / 24, 1)}
+
+
+def test_a_child_imports_this_tree_and_what_the_path_already_has(monkeypatch):
+    from gpu_results import child_environment
+
+    monkeypatch.setenv("PYTHONPATH", "/wheels")
+    assert child_environment(A="b")["PYTHONPATH"].split(":") == [str(ROOT), "/wheels"]
+    monkeypatch.delenv("PYTHONPATH")
+    assert child_environment()["PYTHONPATH"] == str(ROOT)

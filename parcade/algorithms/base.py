@@ -193,7 +193,10 @@ def normalized(x: Tensor, exchange: Exchange, mask: Tensor | None = None) -> Ten
 
 def _permutation(n: int, generator: torch.Generator, device: torch.device) -> Tensor:
     """Draw a permutation on the host, so that the minibatches are the same on every device."""
-    return torch.randperm(n, generator=generator).to(device, non_blocking=True)
+    order = torch.randperm(n, generator=generator)
+    if device.type == "cuda":  # a copy of more than 64 kB from other memory waits for all work queued before
+        order = order.pin_memory()
+    return order.to(device, non_blocking=True)
 
 
 def shuffled(batch: Batch, num_minibatches: int, generator: torch.Generator) -> Iterator[Tensor]:

@@ -19,7 +19,16 @@ class CudaGraphs(RecordingCapture):
 
     def __init__(self, device: torch.device) -> None:
         super().__init__()
-        self._stream = torch.cuda.Stream(device)
+        self._device = device
+        self._recording_stream: torch.cuda.Stream | None = None
+
+    @property
+    def _stream(self) -> torch.cuda.Stream:
+        """The stream that records. A graph's kernels keep its priority, so it is that of the first caller."""
+        if self._recording_stream is None:
+            priority = torch.cuda.current_stream(self._device).priority
+            self._recording_stream = torch.cuda.Stream(self._device, priority=priority)
+        return self._recording_stream
 
     def warm_up(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         # Use the stream that records later: autograd remembers the stream on which it accumulates a gradient.
@@ -33,9 +42,13 @@ class CudaGraphs(RecordingCapture):
     def record(
         self, function: Callable[..., Any], arguments: tuple[Any, ...]
     ) -> tuple[Callable[[], None], Any]:
-        graph = torch.cuda.CUDAGraph()
-        self._stream.wait_stream(torch.cuda.current_stream())
+        graph, current = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
+        self._stream.wait_stream(current)
         # thread_local: allocations and waits of other threads do not invalidate the capture.
-        with _ONE_AT_A_TIME, torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local"):
-            outputs = function(*arguments)
+        recording = torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local")
+        try:
+            with _ONE_AT_A_TIME, recording:
+                outputs = function(*arguments)
+        finally:  # the context does not return to the stream before it if the capture was invalidated
+            torch.cuda.set_stream(current)
         return graph.replay, outputs

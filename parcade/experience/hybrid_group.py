@@ -21,7 +21,7 @@ from parcade.experience.batch import Batch, empty_batch
 from parcade.experience.env_group import EnvGroup
 from parcade.experience.episodes import EpisodeLog
 from parcade.experience.host_rollout import Truncations, load_rows, rows_of, window_of
-from parcade.policy import Policy
+from parcade.policy import Acted, Policy
 
 OUTCOMES = ("terminated", "truncated", "life_lost")
 
@@ -131,10 +131,10 @@ class _Side:
         self.frames = Upload((n, *(space.shape[1:] if is_stack else space.shape)), self.dtype, device)
         self.starts = Upload((n,), torch.bool, device)
         self.noise = Upload((n, half.actions.noise_columns), torch.float32, device)
-        self.row = Upload((1,), torch.int64, device)
         self.actions = Download((n, *half.actions.shape), half.actions.dtype, device)
         self.policy_state: Tensor | None = None
         self._copies = DeviceStream(device)
+        self._stored: torch.cuda.Event | None = None  # when the rollout has the last inputs
         self._shares_frames = is_stack and hasattr(half.env, "share_frames")
         if self._shares_frames:
             half.env.share_frames(self.frames.host)
@@ -150,22 +150,31 @@ class _Side:
             self.policy_state.copy_(fresh if saved is None else saved)
 
     def begin(self, t: int, rollout: HybridRollout, columns: slice, policy: Policy) -> None:
-        """Queue the decision of step t, which also writes row t of the rollout's columns, without waiting."""
+        """Queue the decision of step t, which also fills row t of the rollout's columns, without waiting."""
         self.noise.host[:] = self.half.noise()
-        self.row.host[0] = t
         with self._copies, self.half.timer.on_device("copies"):
             self.noise.send()
-            self.row.send()
             sent = mark(self.device)
         follow(sent)
         with self.half.timer.scope("infer"):
-            actions = self.capture.run(self._decide, rollout, columns.start, columns.stop, policy)
-            self.actions.begin(actions)
+            acted = self.capture.run(self._decide, policy)
+            self.actions.begin(acted.actions)
+            self._store(rollout.batch, t, columns, acted, policy)
 
-    def _decide(self, rollout: HybridRollout, first: int, last: int, policy: Policy) -> Tensor:
-        """Act, and record inputs and decision in the rollout, all on the device. Returns actions ``[n]``."""
+    def _decide(self, policy: Policy) -> Acted:
+        """Act on the current inputs, on the device."""
         with self.half.precision.autocast(self.device.type):
             acted = policy.act(self.observations, self.noise.tensor, self.policy_state, self.starts.tensor)
+        if self.policy_state is not None:
+            self.policy_state.copy_(acted.state)
+        return acted
+
+    def _store(self, batch: Batch, t: int, columns: slice, acted: Acted, policy: Policy) -> None:
+        """Queue copies of the inputs and the decision to row t.
+
+        Not recorded: with an index on the device, torch's deterministic form of a copy sorts the indices and
+        copies the columns of all rows, twice.
+        """
         row = {
             "observations": self.observations,
             "starts": self.starts.tensor,
@@ -173,13 +182,11 @@ class _Side:
             "behaviour_log_prob": acted.log_prob,
             "behaviour_values": acted.values,
             "behaviour_scores": acted.scores,
-            "policy_version": policy.version.expand(len(acted.actions)),
+            "policy_version": policy.version,
         }
         for name, value in row.items():
-            getattr(rollout.batch, name)[:, first:last].index_copy_(0, self.row.tensor, value[None])
-        if self.policy_state is not None:
-            self.policy_state.copy_(acted.state)
-        return acted.actions
+            getattr(batch, name)[t, columns].copy_(value)
+        self._stored = mark(self.device)
 
     def finish(self) -> dict[str, np.ndarray]:
         """Wait for the actions, step the environments, queue the uploads. Result as ``EnvGroup.step``."""
@@ -190,6 +197,7 @@ class _Side:
         if not self._shares_frames:
             newest = self.half.observations.numpy()
             self.frames.host[:] = newest[:, -1] if self.is_stack else newest
+        self._copies.wait_for(self._stored)
         with self._copies, self.half.timer.on_device("copies"):
             self.frames.send()
             self.starts.send()

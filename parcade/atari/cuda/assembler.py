@@ -6,6 +6,7 @@ import functools
 import hashlib
 import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -48,6 +49,11 @@ def assemble(
         return code.read_bytes(), done.stderr
 
 
+@functools.cache
+def _say_links_are_slow(reason: str) -> None:
+    print(f"parcade: {reason}; linking kernels to each ROM takes 10 to 30 seconds", file=sys.stderr)
+
+
 def assembled_once(
     ptx: str, architecture: str, max_registers: int | None, folder: Path | None
 ) -> bytes | None:
@@ -57,6 +63,7 @@ def assembled_once(
     """
     ptxas = find_ptxas()
     if ptxas is None:
+        _say_links_are_slow("found no ptxas (pip package nvidia-cuda-nvcc, or a CUDA toolkit on the PATH)")
         return None
     digest = hashlib.sha256("".join([architecture, str(max_registers), ptx]).encode()).hexdigest()[:32]
     path = None if folder is None else folder / f"{digest}.object"
@@ -65,7 +72,8 @@ def assembled_once(
             return path.read_bytes()
         try:
             code, _ = assemble("a kernel", ptx, architecture, ptxas, max_registers)
-        except (RuntimeError, OSError, subprocess.SubprocessError):  # e.g. an older ptxas than the PTX
+        except (RuntimeError, OSError, subprocess.SubprocessError) as error:  # e.g. one older than the PTX
+            _say_links_are_slow(f"{ptxas} failed ({error})")
             return None
         if path is not None:
             write_whole(path, code)
