@@ -71,7 +71,6 @@ TINY = {
 
 SMALL = {"image_height": 42, "image_width": 42, "network": "fine_cnn", "hidden": 256}
 NATURE = {"network": "nature_cnn", "hidden": 512}
-PPO = {"algorithm": "ppo", "precision": "auto", "epochs": 3, "num_minibatches": 16, "max_grad_norm": 1}
 ATARI = {
     "algorithm": "ppo", "precision": "auto", "num_envs": 256, "unroll_length": 64, "epochs": 3,
     "num_minibatches": 16,
@@ -90,82 +89,66 @@ class Case:
     command: tuple[str, ...] = ()
 
 
+ON_GPU = {"device": "cuda"}
+TEN_MILLION = {"total_frames": 40_000_000}
+
+
 def cases(cores: int) -> list[Case]:
     """All cases, the most valuable first."""
-    on_gpu = {"device": "cuda"}
-    ten_million = {"total_frames": 40_000_000}
-    listed = [
-        Case(f"pong-s{seed}", flags={"preset": "pong_gpu", "seed": seed, "overlap": True}, seconds=120)
-        for seed in range(5)
+    pong = {"preset": "pong_gpu", "overlap": True}
+    small = {**ON_GPU, **ATARI, **SMALL, **TEN_MILLION, "overlap": True}
+    nature = {**ON_GPU, **ATARI, **NATURE, **TEN_MILLION, "overlap": True}
+    to_400 = {**nature, "total_frames": 200_000_000, "target_score": 400}
+    return [
+        *(Case(f"pong-s{seed}", flags={**pong, "seed": seed}, seconds=120) for seed in range(5)),
+        Case("ten-breakout", "breakout", small, 240),
+        Case("nature", "breakout", nature),
+        Case("capture-nature-off", "breakout", {**nature, "capture": False}),
+        Case("capture-pong-off", flags={**pong, "seed": 0, "capture": False}, seconds=120),
+        Case("pong-alone-s0", flags={"preset": "pong_gpu", "seed": 0}, seconds=120),
+        Case("threads", seconds=150, command=("benchmarks/threads.py",)),
+        Case("breakout-400", "breakout", to_400, 450),
+        *_network_cases(),
+        *_ray_cases(cores),
+        *_profile_cases(),
     ]
-    listed += [
-        Case("ten-breakout", "breakout", {**on_gpu, **ATARI, **SMALL, **ten_million, "overlap": True}, 240)
-    ]
-    listed += [Case("nature", "breakout", {**on_gpu, **ATARI, **NATURE, **ten_million, "overlap": True}, 60)]
-    listed += [
-        Case(
-            "capture-nature-off",
-            "breakout",
-            {**on_gpu, **ATARI, **NATURE, **ten_million, "overlap": True, "capture": False},
-            60,
-        )
-    ]
-    listed += [
-        Case(
-            "capture-pong-off",
-            flags={"preset": "pong_gpu", "seed": 0, "overlap": True, "capture": False},
-            seconds=120,
-        )
-    ]
-    listed += [Case("pong-alone-s0", flags={"preset": "pong_gpu", "seed": 0}, seconds=120)]
-    listed += [Case("threads", seconds=150, command=("benchmarks/threads.py",))]
-    breakout = {
-        **on_gpu,
-        **ATARI,
-        **NATURE,
-        "total_frames": 200_000_000,
-        "target_score": 400,
-        "overlap": True,
-    }
-    listed += [Case("breakout-400", "breakout", breakout, 450)]
+
+
+def _network_cases() -> list[Case]:
+    """GA3C and A2C with three networks, on CPU and GPU."""
+    listed = []
     for network, hidden in (("small_cnn", 256), ("nature_cnn", 512), ("impala_resnet", 256)):
         for algorithm, engine in (("ga3c", "serial"), ("a2c", "local")):
-            for device in ("cuda", "cpu"):
-                size = {
-                    "algorithm": algorithm,
-                    "engine": engine,
-                    "device": device,
-                    "network": network,
-                    "hidden": hidden,
-                    "num_envs": 128,
-                }
-                size |= {"num_actors": 2} if algorithm == "ga3c" else {}
-                listed += [
-                    Case(f"network-{network}-{algorithm}-{device}", flags={**size, **ten_million}, seconds=20)
-                ]
-    for algorithm in ("impala", "apex"):
-        for actors in sorted({1, 2, 4, 8, max(1, cores - 2)}):
-            parts = {
-                "algorithm": algorithm,
-                "engine": "ray",
-                "num_actors": actors,
-                "num_envs": 16 * actors,
-                **NATURE,
-                **on_gpu,
-                **ten_million,
-            }
-            listed += [Case(f"ray-{algorithm}-{actors}", flags=parts, seconds=40)]
-    for capture in (True, False):
-        name = f"profile-{'captured' if capture else 'launched'}"
-        what = ["pong", "--preset", "pong_gpu", "--overlap", *([] if capture else ["--no-capture"])]
-        listed += [
-            Case(
-                name,
-                seconds=60,
-                command=("-m", "parcade", "profile", *what, "--seconds", "15", "--out", f"RESULTS/{name}"),
-            )
-        ]
+            flags = {"algorithm": algorithm, "engine": engine, "network": network, "hidden": hidden}
+            flags |= {"num_envs": 128, **({"num_actors": 2} if algorithm == "ga3c" else {}), **TEN_MILLION}
+            listed += [
+                Case(f"network-{network}-{algorithm}-{device}", flags={**flags, "device": device}, seconds=20)
+                for device in ("cuda", "cpu")
+            ]
     return listed
+
+
+def _ray_cases(cores: int) -> list[Case]:
+    """IMPALA and Ape-X on Ray with the learner on the GPU, by number of actors."""
+    flags = {"engine": "ray", **NATURE, **ON_GPU, **TEN_MILLION}
+    return [
+        Case(
+            f"ray-{algorithm}-{actors}",
+            flags={**flags, "algorithm": algorithm, "num_actors": actors, "num_envs": 16 * actors},
+            seconds=40,
+        )
+        for algorithm in ("impala", "apex")
+        for actors in sorted({1, 2, 4, 8, max(1, cores - 2)})
+    ]
+
+
+def _profile_cases() -> list[Case]:
+    """``parcade profile`` of the preset, with and without captured updates."""
+    what = ("-m", "parcade", "profile", "pong", "--preset", "pong_gpu", "--overlap", "--seconds", "15")
+    return [
+        Case(f"profile-{name}", command=(*what, *flag, "--out", f"RESULTS/profile-{name}"))
+        for name, flag in (("captured", ()), ("launched", ("--no-capture",)))
+    ]
 
 
 def card() -> str:
