@@ -155,8 +155,8 @@ class Checkpointer:
         now = self.conditions()
         if saved["world_size"] != now["world_size"]:
             raise UsageError(
-                f"{self.run} was trained by {saved['world_size']} rank(s), got {now['world_size']}; "
-                f"resume with --ranks {saved['world_size']}"
+                f"{self.run} was trained by {saved['world_size']} rank(s), got {now['world_size']}; resume "
+                f"with: mpiexec -n {saved['world_size']} parcade train --resume {self.run}"
             )
         different = [
             f"{name}: was {saved.get(name)}, now {now[name]}" for name in now if saved.get(name) != now[name]

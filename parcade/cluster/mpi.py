@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -148,8 +149,8 @@ def registered(
     return beats
 
 
-def mpi_rank() -> int:
-    """Return this process's rank in ``COMM_WORLD``.
+def _world() -> Any:
+    """Return ``COMM_WORLD``.
 
     The first call initialises MPI, and ends the process if that takes longer than ``START_SECONDS``.
     """
@@ -157,7 +158,17 @@ def mpi_rank() -> int:
     from mpi4py import MPI
 
     faulthandler.cancel_dump_traceback_later()
-    return MPI.COMM_WORLD.Get_rank()
+    return MPI.COMM_WORLD
+
+
+def mpi_rank() -> int:
+    """Return this process's rank. The first call initialises MPI."""
+    return _world().Get_rank()
+
+
+def mpi_size() -> int:
+    """Return the number of ranks. The first call initialises MPI."""
+    return _world().Get_size()
 
 
 def all_fail_alike() -> bool:

@@ -31,6 +31,11 @@ def rank() -> int:
     return torchrun.rank() if torchrun.launched_by_torchrun() else mpi.mpi_rank()
 
 
+def world_size() -> int:
+    """Return the number of ranks. Under MPI, the first call initialises MPI."""
+    return torchrun.world_size() if torchrun.launched_by_torchrun() else mpi.mpi_size()
+
+
 def refuse_many(engine: str) -> None:
     """Errors: UsageError if a launcher started several processes of an engine that uses one process."""
     count = torchrun.world_size() if torchrun.launched_by_torchrun() else mpi.world_size_told()

@@ -316,6 +316,8 @@ def _train_as_rank(config, resume: Path | None) -> int:
             network_interface=config.run.network_interface,
             timeout_seconds=patience_seconds(config.run.hang_seconds),
         )
+    if resume is None:  # so that parcade can start the same number when it resumes the run
+        config = dataclasses.replace(config, run=dataclasses.replace(config.run, ranks=ranks.world_size()))
     run = None
     # parcade's parent process has created it; with the user's own launcher, rank 0 does.
     given = os.environ.get("PARCADE_RUN_DIR")
