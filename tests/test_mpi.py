@@ -201,6 +201,20 @@ def test_ctrl_c_leaves_a_checkpoint_of_that_moment(job):
     assert newest == result["frames"]
 
 
+def test_ranks_whose_launcher_is_killed_save_and_stop(job):
+    job.wait_for_checkpoint()
+    pids = job.rank_pids()
+    job.process.kill()
+    deadline = time.monotonic() + HARD_LIMIT_SECONDS
+    while any(map(is_running, pids)) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert len(pids) == 2 and not any(map(is_running, pids))
+    job.process.communicate()
+    result = json.loads((job.directory / "result.json").read_text())
+    assert result["finished_by"] == "stopped"
+    assert (job.directory / "checkpoints" / f"{result['frames']:014d}").is_dir()
+
+
 def train_where_rank_1_raises(tmp_path, error):
     """Exit code and error output of a training with two ranks, one of which raises ``error``."""
     program = (

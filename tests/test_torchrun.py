@@ -41,6 +41,9 @@ def test_torchrun_and_mpi_train_the_same_to_the_last_bit(tmp_path):
     assert one.keys() == other.keys()
     assert all(torch.equal(one[name], other[name]) for name in one)
     assert json.loads((tmp_path / "torchrun" / "result.json").read_text())["ranks"] == 2
+    frames = ["--total-frames", "7000"]
+    done = run([*train[:4], "--resume", str(tmp_path / "torchrun"), *frames])  # with the ranks of the start
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ under a user's own launcher, or on a host that was cut off.
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import os
 import sys
@@ -18,7 +19,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
+import psutil
+
 from parcade.cluster.processes import DIRECTORY, kill_processes_here, own_record, write_record
+from parcade.cluster.signals import STOP_FILE
 from parcade.cluster.watchdog import Watch
 from parcade.timing import Timer
 
@@ -28,6 +32,8 @@ EXIT_CODE_HUNG = 75
 """Exit code of a rank that its own watchdog ends (EX_TEMPFAIL of sysexits: try again)."""
 # Touching this file requests the stacks of every process of a run.
 ASK_FILE = "ask-stacks"
+# Process id of the parcade process that started the ranks of its host; its death ends the run.
+LAUNCHER_VARIABLE = "PARCADE_LAUNCHER"
 # Made by the first rank that its watchdog ends.
 ENDED_FILE = "ended"
 
@@ -58,8 +64,18 @@ def signs_of(timers: Sequence[Timer]) -> Signs:
     return Signs(timers[0].standing[0], max(timer.standing[1] for timer in timers), begun, seconds)
 
 
+def _is_gone(pid: int) -> bool:
+    """Return whether a process has ended; one whose parent has not noticed yet (a zombie) counts."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
 class Heartbeat:
     """A context with a thread that writes this process's record, answers ``ASK_FILE`` and ends a hung rank.
+
+    When the process that started the ranks is killed, the thread requests a stop: nobody watches them.
 
     Args:
         signs: called from the thread at every beat; must not block.
@@ -87,6 +103,7 @@ class Heartbeat:
         self.advice = f"resume with: parcade train --resume {run}"
         self._leave = threading.Event()
         self._answered: float | None = None
+        self._launcher = int(os.environ.get(LAUNCHER_VARIABLE, "0"))
         self._thread = threading.Thread(target=self._beat_until_left, name="parcade-heartbeat", daemon=True)
 
     def __enter__(self) -> Heartbeat:
@@ -122,6 +139,7 @@ class Heartbeat:
         while not self._leave.wait(self.interval_seconds):
             self._beat()
             self._answer()
+            self._stop_without_launcher()
             if self.record.progress != own:
                 own, own_since, hung_since = self.record.progress, time.monotonic(), None
             if self.watch is None or self.watch.hang_seconds <= 0:
@@ -133,6 +151,13 @@ class Heartbeat:
             hung_since = None if reason is None else hung_since or time.monotonic()
             if reason and time.monotonic() - hung_since >= self.grace_seconds and not self._leave.is_set():
                 self._end(reason)
+
+    def _stop_without_launcher(self) -> None:
+        """Request a stop, once, if the process that started the ranks is gone."""
+        if self._launcher and _is_gone(self._launcher):
+            self._launcher = 0
+            with contextlib.suppress(OSError):
+                (self.run / STOP_FILE).touch()
 
     def _answer(self) -> None:
         """Write this process's stacks if there is a new request."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from parcade.cluster import mpi
+from parcade.cluster.heartbeat import LAUNCHER_VARIABLE
 from parcade.cluster.hosts import Host, interface_name
 from parcade.cluster.processes import (
     DIRECTORY,
@@ -100,7 +101,10 @@ def run_ranks(job: Job) -> int:
     stacks are printed.
     """
     clear_records(job.run)
-    environment = mpi.rank_environment(job.threads_per_rank) | {"PARCADE_RUN_DIR": str(job.run.resolve())}
+    environment = mpi.rank_environment(job.threads_per_rank) | {
+        "PARCADE_RUN_DIR": str(job.run.resolve()),
+        LAUNCHER_VARIABLE: str(os.getpid()),
+    }
     if job.hosts or int(os.environ.get("SLURM_JOB_NUM_NODES", "1")) > 1:
         # This policy would place all ranks on the first host.
         environment.pop("PRTE_MCA_rmaps_default_mapping_policy")

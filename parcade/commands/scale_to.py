@@ -28,6 +28,7 @@ def scale_to(arguments: list[str]) -> int:
     """``parcade scale-to RUN --actors N``; the run's driver follows after its next update."""
     from parcade.cluster.processes import still_running
     from parcade.config import load_config
+    from parcade.config.sizes import check_actors
     from parcade.flags import parse
     from parcade.run_directory import write_json
     from parcade.topology.run import SCALE_FILE
@@ -43,6 +44,7 @@ def scale_to(arguments: list[str]) -> int:
         raise UsageError(f"actors={flags.actors} is below 1; use 1 or more")
     if flags.actors > MOST_ACTORS:
         raise UsageError(f"actors={flags.actors:,} is more than {MOST_ACTORS:,}; use fewer")
+    check_actors(config, flags.actors)
     try:
         write_json(run / SCALE_FILE, {"actors": flags.actors})
     except OSError as error:

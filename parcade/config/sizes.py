@@ -117,3 +117,24 @@ def check_divisible(config: TrainConfig, world_size: int) -> None:
             )
     for part in parts:
         check_divides(*part)
+
+
+def check_actors(config: TrainConfig, count: int) -> None:
+    """Check that a run can go on with this number of actors. Errors: UsageError.
+
+    A global replay has lanes for the actors that the run began with, and those of removed actors are empty.
+    """
+    began, hyper = config.topology.num_actors, config.hyper
+    if config.topology_name not in ("replayed", "bundles apart") or count == began:
+        return
+    if count > began:
+        raise UsageError(
+            f"actors={count} is more than the {began} for which this run's replay has room; "
+            f"use {began} or fewer, or start a run with --num-actors {count}"
+        )
+    least = math.ceil(2 * hyper.learning_starts * began / hyper.replay_capacity)
+    if count < least:
+        raise UsageError(
+            f"actors={count} fill too small a part of the replay for "
+            f"learning_starts={hyper.learning_starts:,}; use {least} or more"
+        )

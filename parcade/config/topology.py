@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from parcade.errors import UsageError
-from parcade.ranges import Count, Natural, NonNegative, check_ranges
+from parcade.ranges import Count, Natural, NonNegative, Range, check_ranges
 
 # A shard handles one push at a time; with more learners than this, they mostly wait for it.
 LEARNERS_PER_SHARD = 64
@@ -42,7 +42,7 @@ class TopologyConfig:
     """Number of actors, if they are separate from the learners."""
     num_learners: Natural = 0
     """Number of learners; 0 means 2 if learners play their own games, otherwise 1."""
-    num_shards: Count = 1
+    num_shards: Annotated[int, Range(1, 1000)] = 1
     """Number of shards of the parameter server."""
     num_replay_shards: Count = 1
     """Number of shards of the global replay."""

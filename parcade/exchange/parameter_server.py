@@ -26,7 +26,7 @@ from parcade.exchange.base import Exchange, OptimizerFactory
 from parcade.parameters import FlatParameters, tensors_of
 from parcade.policy import Policy, RunningStatistics
 from parcade.state import part_of
-from parcade.timing import Timer
+from parcade.timing import Timer, process_note
 
 APPLIED, STALE, OUTLIER, LOST = range(4)
 OUTCOMES = ("applied", "stale", "outlier", "lost")
@@ -171,7 +171,7 @@ class ParameterShard:
             state[f"optimizer.{name}"] = torch.as_tensor(value).numpy().copy()
         if self.moments is not None:
             state["moments"] = self.moments.copy()
-        return {"epoch": self.epoch, "version": self.version}, state
+        return {"epoch": self.epoch, "version": self.version, **process_note()}, state
 
     def _set_state(self, state: dict[str, np.ndarray]) -> None:
         with torch.no_grad():

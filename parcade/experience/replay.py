@@ -247,6 +247,13 @@ class Replay:
         if self.kinds[lane, last % self.length] == STEP and self.ends[lane, last % self.length] == GOES_ON:
             self.kinds[lane, slots] = SEEN
 
+    def retire(self, lanes: np.ndarray) -> None:
+        """Never sample the entries of these lanes again; new ones may follow."""
+        indices = (lanes[:, None] * self.length + np.arange(self.length)).ravel()
+        self.sampleable -= int((self.tree.leaves[indices] > 0).sum())
+        self.tree.update(indices, 0.0)
+        self.kinds[lanes] = SEEN
+
     def _forget_overwritten(self, before: np.ndarray) -> None:
         """Remove entries from the tree whose slot or stack was overwritten."""
         L, C = self.length, self.settings.frame_stack

@@ -166,6 +166,7 @@ class Driver:
         for part, each in pending:
             note = each.note()
             self.check_alive(part, note)
+            self.tally.add_cpu_seconds(part.name, note)
             self.tally.can_resume_exactly &= note.get("exact", True)
             states[part.name] = self.engine.fetch(each.data)
         return states

@@ -10,6 +10,7 @@ has one.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import shutil
@@ -17,7 +18,10 @@ import socket
 import sys
 import tempfile
 import time
+from pathlib import Path
 from typing import Any
+
+import psutil
 
 from parcade.cluster.hosts import address_of
 from parcade.cluster.versions import ANSWER_SECONDS, compare, versions
@@ -41,6 +45,8 @@ OBJECT_STORE_BYTES = 1 << 30
 LOOPBACK = "127.0.0.1"
 # Ray adds about 65 characters to the temporary directory for its sockets' paths, whose limit is 107.
 LONGEST_TEMPORARY = 20
+DIRECTORY_PREFIX = "parcade-ray-"
+DRIVER_FILE = "driver.pid"
 
 
 class RayPending:
@@ -176,14 +182,17 @@ class RayEngine:
 
     def _start(self, needed: dict[str, float]) -> None:
         """Start a cluster on this machine that declares as many CPUs as the parts reserve."""
+        own = address_of(self.settings.interface) if self.settings.interface else LOOPBACK
         short = None if len(tempfile.gettempdir()) <= LONGEST_TEMPORARY else "/tmp"
-        self._directory = tempfile.mkdtemp(prefix="parcade-ray-", dir=short)
+        remove_left_directories(Path(short or tempfile.gettempdir()))
+        self._directory = tempfile.mkdtemp(prefix=DIRECTORY_PREFIX, dir=short)
+        Path(self._directory, DRIVER_FILE).write_text(str(os.getpid()))
         self._init(
             num_cpus=max(1, int(-(-needed.get("CPU", 1) // 1))),
             include_dashboard=False,
             object_store_memory=OBJECT_STORE_BYTES,
             _temp_dir=self._directory,
-            _node_ip_address=address_of(self.settings.interface) if self.settings.interface else LOOPBACK,
+            _node_ip_address=own,
             _system_config=CLUSTER_SETTINGS,
         )
 
@@ -232,6 +241,10 @@ class RayEngine:
                 f"no Ray cluster could be used at address {self.settings.address or 'of this machine'!r} "
                 f"({first}); start one with: ray start --head, or leave out --address"
             ) from error
+        except BaseException:  # Ctrl-C
+            self._ray.shutdown()
+            self._remove_directory()
+            raise
 
     def make(self, name: str, kind: type, *arguments: Any) -> RayPart:
         role = name.split("-")[0]
@@ -293,6 +306,14 @@ class RayEngine:
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
             self._directory = None
+
+
+def remove_left_directories(folder: Path) -> None:
+    """Remove the directories of clusters whose driver was killed."""
+    for note in folder.glob(f"{DIRECTORY_PREFIX}*/{DRIVER_FILE}"):
+        with contextlib.suppress(OSError, ValueError):  # another user's, or just removed
+            if not psutil.pid_exists(int(note.read_text())):
+                shutil.rmtree(note.parent, ignore_errors=True)
 
 
 def choose_token() -> None:

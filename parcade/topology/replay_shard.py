@@ -12,6 +12,7 @@ from parcade.experience.batch import Batch
 from parcade.random import uniforms
 from parcade.state import behind, part_of
 from parcade.threads import set_part_threads
+from parcade.timing import process_note
 from parcade.topology.lives import Restartable, needs_life
 
 
@@ -46,14 +47,24 @@ class ReplayShard(Restartable):
     ) -> tuple[dict[str, Any], None]:
         """Store an unroll of actor ``writer`` in the lanes of slot ``slot``."""
         batch = Batch.from_arrays(unroll)
-        slot %= self.slots
         if tuple(self._writers[slot]) != (writer, life):
             # The writer is another or a restarted actor, so its unroll does not continue the lanes' contents.
             batch.starts[0] = True
             self._writers[slot] = writer, life
         self.replay.add_to_lanes(np.arange(slot * self.size, (slot + 1) * self.size), batch)
         self.steps += batch.num_steps
-        return {"transitions": len(self.replay)}, None
+        return self._contents(), None
+
+    @needs_life
+    def retire(self, slot: int) -> tuple[dict[str, Any], None]:
+        """Never sample the transitions of slot ``slot`` again: its actor has been removed."""
+        self._writers[slot] = -1
+        self.replay.retire(np.arange(slot * self.size, (slot + 1) * self.size))
+        return self._contents(), None
+
+    def _contents(self) -> dict[str, Any]:
+        """The number of transitions that can be sampled, and the sum of their priorities."""
+        return {"transitions": len(self.replay), "mass": float(self.replay.tree.total), **process_note()}
 
     @needs_life
     def sample(self) -> tuple[dict[str, Any], dict[str, np.ndarray] | None]:
@@ -73,7 +84,7 @@ class ReplayShard(Restartable):
             self.replay.update_priorities(
                 np.array(sampled["indices"]), np.array(sampled["stamps"]), np.array(errors)
             )
-        return {}, None
+        return self._contents(), None
 
     @needs_life
     def get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray] | None]:

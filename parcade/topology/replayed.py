@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from parcade.config import TrainConfig
+from parcade.config.sizes import check_actors
+from parcade.errors import UsageError
 from parcade.topology.actor import Actor
 from parcade.topology.engine import Engine, Part, Pending
 from parcade.topology.learner import Learner
@@ -51,8 +53,12 @@ class Replayed(ServerDriver):
         self.learning: list[Learning] = []
         self.idle_learners: list[Part] = []
         self.transitions: dict[str, int] = {}
+        self.masses: dict[str, float] = {}
+        """Sum of the priorities in each shard."""
         self.learned = 0
-        self.sampled = 0
+        self.owed: dict[str, float] = {}
+        """Batches that each shard should have given by its share of the priorities, less those it gave."""
+        self._filled_at: int | None = None  # steps when the replay last held enough transitions
 
     def begin(self) -> None:
         if self.has_server:
@@ -108,10 +114,23 @@ class Replayed(ServerDriver):
                     return metrics
 
     def _learn(self, learner: Part, share: float) -> None:
-        shards = [shard for shard in self.of_role("replay") if self.transitions.get(shard.name)]
-        sample = shards[self.sampled % len(shards)].start("sample")
-        self.sampled += 1
+        sample = self._next_shard().start("sample")
         self.learning.append(Learning(learner.start("learn", share, sample.data), sample, share))
+
+    def _next_shard(self) -> Part:
+        """Choose a shard in proportion to its priorities: several shards give the odds of one replay."""
+        shards = [shard for shard in self.of_role("replay") if self.transitions.get(shard.name)]
+        total = sum(self.masses[shard.name] for shard in shards)
+        for shard in shards:
+            self.owed[shard.name] = self.owed.get(shard.name, 0.0) + self.masses[shard.name] / total
+        chosen = max(shards, key=lambda shard: self.owed[shard.name])
+        self.owed[chosen.name] -= 1
+        return chosen
+
+    def _lanes_of(self, actor: str) -> tuple[Part, int]:
+        """Return the shard that stores an actor's unrolls, and the actor's slot in it."""
+        index, shards = int(actor.split("-")[1]), self.of_role("replay")
+        return shards[index % len(shards)], index // len(shards)
 
     def _played(self, done: Pending) -> None:
         """Handle a finished ``play`` call: store the unroll, or restart the actor."""
@@ -121,9 +140,8 @@ class Replayed(ServerDriver):
         if note is None:
             self.begin_part(done.part)
         else:
-            index, shards = int(name.split("-")[1]), self.of_role("replay")
-            shard, slot = shards[index % len(shards)], index // len(shards)
-            self.storing.append(shard.start("add", index, note["life"], slot, done.data))
+            shard, slot = self._lanes_of(name)
+            self.storing.append(shard.start("add", int(name.split("-")[1]), note["life"], slot, done.data))
         self.players.idle.append(done.part)
 
     def _stored(self, done: Pending) -> None:
@@ -132,15 +150,27 @@ class Replayed(ServerDriver):
         if note is None:
             self._revive_replay(done.part)
         else:
-            self.transitions[done.part.name] = note.get(
-                "transitions", self.transitions.get(done.part.name, 0)
-            )
+            self.transitions[done.part.name], self.masses[done.part.name] = note["transitions"], note["mass"]
         self.tally.gauge("replay/transitions", sum(self.transitions.values()))
+        self._check_filling()
+
+    def _check_filling(self) -> None:
+        """Refuse a replay that is full before it holds enough transitions. Errors: UsageError."""
+        hyper, held = self.config.hyper, sum(self.transitions.values())
+        if self._filled_at is None or held >= hyper.learning_starts:
+            self._filled_at = self.tally.steps
+        elif self.tally.steps - self._filled_at > 2 * hyper.replay_capacity:
+            raise UsageError(
+                f"the replay holds {held:,} complete transitions and will not hold "
+                f"learning_starts={hyper.learning_starts:,}; use a larger --replay-capacity, "
+                "or a smaller --learning-starts or --n-step"
+            )
 
     def _revive_replay(self, shard: Part) -> None:
         """Restart a dead replay shard. It starts empty; until it is refilled, learners sample from others."""
         self.begin_part(shard)
-        self.transitions[shard.name] = 0
+        self.transitions[shard.name] = self.masses[shard.name] = 0
+        self.owed[shard.name] = 0.0
 
     def replace_lost(self, name: str) -> bool:
         if not name.startswith("replay-"):
@@ -220,6 +250,14 @@ class Replayed(ServerDriver):
         for pending in list(self.storing):
             self._stored(pending)
 
+    def scale_actors(self, count: int) -> None:
+        check_actors(self.config, count)
+        removed = self.of_role("actor")[count:]
+        super().scale_actors(count)
+        for actor in removed:  # nothing replaces its transitions, which would grow old
+            shard, slot = self._lanes_of(actor.name)
+            self.storing.append(shard.start("retire", slot))
+
     def forget_actor(self, actor: Part) -> None:
         self.players.forget(actor)
 
@@ -234,16 +272,20 @@ class Replayed(ServerDriver):
             "idle_learners": [part.name for part in self.idle_learners],
             "learning": [[each.call.part.name, each.sample.part.name, each.share] for each in self.learning],
             "transitions": self.transitions,
+            "masses": self.masses,
             "learned": self.learned,
-            "sampled": self.sampled,
+            "owed": self.owed,
         }
 
     def plan_arrays(self) -> dict[str, np.ndarray]:
         return self.players.arrays()
 
     def resume(self, plan: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-        self.learned, self.sampled = plan["learned"], plan["sampled"]
-        self.transitions = plan["transitions"] if self.config.hyper.save_replay else {}
+        self.learned = plan["learned"]
+        if self.config.hyper.save_replay:
+            self.transitions = plan["transitions"]
+            self.masses = plan.get("masses", dict(self.transitions))
+            self.owed = plan.get("owed", {})
         if self.has_server:
             self.take_snapshot()
         self.players.resume(plan, arrays, self.parts)

@@ -44,8 +44,7 @@ class Tally:
             setattr(self, counter, getattr(self, counter) + note.get(counter, 0))
         if len(note.get("rows", ())):
             self._rows.append(note["rows"])
-        if self.is_remote and "cpu_seconds" in note:
-            self._cpu_seconds[name, note["pid"]] = note["cpu_seconds"]  # a process may have several lives
+        self.add_cpu_seconds(name, note)
         if "time" in note:
             self._seconds[name.split("-")[0]][name] = note["time"]
         if "ledger" in note:
@@ -57,6 +56,11 @@ class Tally:
             # Learners' copies of the ledger differ in age; keep the newest.
             if pushed >= self._gauges.get("server/pushed", 0):
                 self._gauges |= newer
+
+    def add_cpu_seconds(self, name: str, note: dict[str, Any]) -> None:
+        """Set the CPU time of part ``name``'s process from a note that has it."""
+        if self.is_remote and "cpu_seconds" in note:
+            self._cpu_seconds[name, note["pid"]] = note["cpu_seconds"]  # a process may have several lives
 
     def gauge(self, name: str, value: float) -> None:
         """Set a gauge, a metric that is reported as its newest value, not as a mean."""

@@ -15,6 +15,7 @@ from parcade.build.learner import make_algorithm
 from parcade.build.source import make_source
 from parcade.cli import main
 from parcade.config import RunConfig, TopologyConfig, TrainConfig
+from parcade.errors import UsageError
 from parcade.exchange.base import LocalExchange
 from parcade.loop import iterate
 from parcade.policy import NetworkConfig
@@ -174,11 +175,8 @@ def test_apex_reports_the_epsilon_that_its_actors_play_with_and_may_start_at_onc
 
 
 def test_actors_can_be_added_and_removed(tmp_path):
-    for algorithm in ("impala", "ga3c", "apex"):
-        replay = REPLAY if algorithm == "apex" else {}
-        config = config_for(
-            tmp_path, algorithm, num_envs=4, topology={"num_actors": 2}, unroll_length=4, **replay
-        )
+    for algorithm in ("impala", "ga3c"):
+        config = config_for(tmp_path, algorithm, num_envs=4, topology={"num_actors": 2}, unroll_length=4)
         driver = make_driver(config, SerialEngine())
         driver.begin()
         for count in (2, 4, 1, 3):
@@ -189,6 +187,53 @@ def test_actors_can_be_added_and_removed(tmp_path):
             after = {part.name: part.thing.group.frames for part in driver.of_role("actor")}
             assert len(after) == count and all(after[name] > before[name] for name in after)
         driver.close()
+
+
+def test_a_replay_has_room_for_the_actors_of_the_start_and_forgets_removed_ones(tmp_path):
+    config = config_for(
+        tmp_path, "apex", num_envs=4, topology={"num_actors": 2}, **{**REPLAY, "learning_starts": 30}
+    )
+    driver = make_driver(config, SerialEngine())
+    driver.begin()
+    replay = driver.parts["replay-0"].thing.replay
+
+    def priorities(actor):
+        return replay.tree.leaves[: 4 * replay.length].reshape(2, -1)[actor].sum()
+
+    for count in (2, 1, 2):
+        driver.scale_actors(count)
+        for _ in range(30):
+            driver.advance(0.0)
+        assert priorities(0) > 0 and (priorities(1) > 0) == (count == 2)
+        assert len(replay) == (replay.tree.leaves > 0).sum()
+    with pytest.raises(UsageError, match="actors=3 is more than the 2 for which this run's replay has room"):
+        driver.scale_actors(3)
+    assert len(driver.of_role("actor")) == 2
+    driver.close()
+
+
+def test_replay_shards_of_different_sizes_give_samples_in_proportion(tmp_path):
+    topology = {"num_actors": 3, "num_replay_shards": 2}
+    replay = {**REPLAY, "learning_starts": 100}
+    driver = make_driver(
+        config_for(tmp_path, "gorila", num_envs=6, bundled=False, topology=topology, **replay), SerialEngine()
+    )
+    driver.begin()
+    for _ in range(150):
+        driver.advance(0.0)
+    two, one = (driver.parts[f"replay-{k}"].thing for k in range(2))
+    assert len(two.replay) == pytest.approx(2 * len(one.replay), rel=0.1)
+    assert two._samples == pytest.approx(2 * one._samples, rel=0.1)
+    driver.close()
+
+
+def test_a_replay_that_never_holds_enough_is_refused_and_not_filled_for_ever(tmp_path):
+    replay = {"n_step": 30, "replay_capacity": 1024, "learning_starts": 512, "unroll_length": 2}
+    driver = make_driver(config_for(tmp_path, "apex", "tiny_forever", num_envs=16, **replay), SerialEngine())
+    driver.begin()
+    with pytest.raises(UsageError, match="will not hold learning_starts=512; use a larger --replay-capacity"):
+        driver.advance(0.0)
+    driver.close()
 
 
 def test_frames_of_an_unroll_in_the_making_are_counted_after_a_resume(tmp_path):

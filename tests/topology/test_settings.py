@@ -115,3 +115,6 @@ def test_a_run_without_actors_of_its_own_cannot_be_scaled(tmp_path, capsys):
     assert main(["scale-to", str(tmp_path), "--actors", "3"]) == 0
     assert json.loads((tmp_path / "actors.json").read_text()) == {"actors": 3}
     assert "3 actors once it is resumed; it is not running now" in capsys.readouterr().out
+    (tmp_path / "config.json").write_text(json.dumps(to_json(config("apex"))))
+    assert main(["scale-to", str(tmp_path), "--actors", "3"]) == 2
+    assert "actors=3 is more than the 2 for which this run's replay has room" in capsys.readouterr().err

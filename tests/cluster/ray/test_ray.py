@@ -297,4 +297,5 @@ def test_a_dead_driver_leaves_a_run_that_resumes_and_a_finished_one_leaves_nothi
     while processes_with(str(here / "parcade-ray-")) and time.monotonic() < deadline:
         time.sleep(0.2)
     assert processes_with(str(here / "parcade-ray-")) == []
+    assert list(here.glob("parcade-ray-*")) == []  # not even that of the killed driver
     shutil.rmtree(here)
