@@ -124,7 +124,8 @@ def check_actors(config: TrainConfig, count: int) -> None:
 
     A global replay has lanes for the actors that the run began with, and those of removed actors are empty.
     """
-    began, hyper = config.topology.num_actors, config.hyper
+    began = config.topology.num_actors
+    hyper: Any = config.hyper
     if config.topology_name not in ("replayed", "bundles apart") or count == began:
         return
     if count > began:
