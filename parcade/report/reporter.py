@@ -154,7 +154,8 @@ class Reporter:
             "cpu_seconds": round(p.cpu_seconds, 3),
             "frames_per_second": frames / elapsed,
             "steps_per_second": steps / elapsed,
-            "updates_per_second": updates / elapsed,
+            # A learner that died has fewer updates: it continues from its last snapshot.
+            "updates_per_second": max(updates, 0) / elapsed,
             "score_mean": p.board.score_mean,
             "score_last": float(np.mean(self._new_scores)) if self._new_scores else None,
             "episode_steps_mean": p.board.steps_mean,
