@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import os
+import socket
 import sys
 import threading
 import time
@@ -32,7 +33,7 @@ EXIT_CODE_HUNG = 75
 """Exit code of a rank that its own watchdog ends (EX_TEMPFAIL of sysexits: try again)."""
 # Touching this file requests the stacks of every process of a run.
 ASK_FILE = "ask-stacks"
-# Process id of the parcade process that started the ranks of its host; its death ends the run.
+# The parcade process that started the ranks, as of `launcher_note`; its death ends the run.
 LAUNCHER_VARIABLE = "PARCADE_LAUNCHER"
 # Made by the first rank that its watchdog ends.
 ENDED_FILE = "ended"
@@ -62,6 +63,26 @@ def signs_of(timers: Sequence[Timer]) -> Signs:
         for name, timer in zip(("main", "actor"), timers, strict=False)
     }
     return Signs(timers[0].standing[0], max(timer.standing[1] for timer in timers), begun, seconds)
+
+
+def _place() -> str:
+    """Return where process ids of this process are valid: the host, and on Linux the namespace of the ids."""
+    try:
+        namespace = os.readlink("/proc/self/ns/pid")
+    except OSError:
+        namespace = ""
+    return f"{socket.gethostname()}/{namespace}"
+
+
+def launcher_note() -> str:
+    """Return the value of ``LAUNCHER_VARIABLE`` for ranks that this process starts."""
+    return f"{os.getpid()} {_place()}"
+
+
+def _launcher_here() -> int:
+    """Return the process id of the launcher if it runs where this process does, otherwise 0."""
+    pid, _, place = os.environ.get(LAUNCHER_VARIABLE, "").partition(" ")
+    return int(pid) if pid.isdigit() and place == _place() else 0
 
 
 def _is_gone(pid: int) -> bool:
@@ -103,7 +124,7 @@ class Heartbeat:
         self.advice = f"resume with: parcade train --resume {run}"
         self._leave = threading.Event()
         self._answered: float | None = None
-        self._launcher = int(os.environ.get(LAUNCHER_VARIABLE, "0"))
+        self._launcher = _launcher_here()
         self._thread = threading.Thread(target=self._beat_until_left, name="parcade-heartbeat", daemon=True)
 
     def __enter__(self) -> Heartbeat:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from parcade.cluster import mpi
-from parcade.cluster.heartbeat import LAUNCHER_VARIABLE
+from parcade.cluster.heartbeat import LAUNCHER_VARIABLE, launcher_note
 from parcade.cluster.hosts import Host, interface_name
 from parcade.cluster.processes import (
     DIRECTORY,
@@ -103,7 +103,7 @@ def run_ranks(job: Job) -> int:
     clear_records(job.run)
     environment = mpi.rank_environment(job.threads_per_rank) | {
         "PARCADE_RUN_DIR": str(job.run.resolve()),
-        LAUNCHER_VARIABLE: str(os.getpid()),
+        LAUNCHER_VARIABLE: launcher_note(),
     }
     if job.hosts or int(os.environ.get("SLURM_JOB_NUM_NODES", "1")) > 1:
         # This policy would place all ranks on the first host.
