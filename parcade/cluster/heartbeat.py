@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import os
-import socket
 import sys
 import threading
 import time
@@ -20,8 +19,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-import psutil
-
+from parcade.cluster.identity import is_gone
 from parcade.cluster.processes import DIRECTORY, kill_processes_here, own_record, write_record
 from parcade.cluster.signals import STOP_FILE
 from parcade.cluster.watchdog import Watch
@@ -33,7 +31,7 @@ EXIT_CODE_HUNG = 75
 """Exit code of a rank that its own watchdog ends (EX_TEMPFAIL of sysexits: try again)."""
 # Touching this file requests the stacks of every process of a run.
 ASK_FILE = "ask-stacks"
-# The parcade process that started the ranks, as of `launcher_note`; its death ends the run.
+# The parcade process that started the ranks, as of `identity.own_identity`; its death ends the run.
 LAUNCHER_VARIABLE = "PARCADE_LAUNCHER"
 # Made by the first rank that its watchdog ends.
 ENDED_FILE = "ended"
@@ -63,34 +61,6 @@ def signs_of(timers: Sequence[Timer]) -> Signs:
         for name, timer in zip(("main", "actor"), timers, strict=False)
     }
     return Signs(timers[0].standing[0], max(timer.standing[1] for timer in timers), begun, seconds)
-
-
-def _place() -> str:
-    """Return where process ids of this process are valid: the host, and on Linux the namespace of the ids."""
-    try:
-        namespace = os.readlink("/proc/self/ns/pid")
-    except OSError:
-        namespace = ""
-    return f"{socket.gethostname()}/{namespace}"
-
-
-def launcher_note() -> str:
-    """Return the value of ``LAUNCHER_VARIABLE`` for ranks that this process starts."""
-    return f"{os.getpid()} {_place()}"
-
-
-def _launcher_here() -> int:
-    """Return the process id of the launcher if it runs where this process does, otherwise 0."""
-    pid, _, place = os.environ.get(LAUNCHER_VARIABLE, "").partition(" ")
-    return int(pid) if pid.isdigit() and place == _place() else 0
-
-
-def _is_gone(pid: int) -> bool:
-    """Return whether a process has ended; one whose parent has not noticed yet (a zombie) counts."""
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
 
 
 class Heartbeat:
@@ -124,7 +94,7 @@ class Heartbeat:
         self.advice = f"resume with: parcade train --resume {run}"
         self._leave = threading.Event()
         self._answered: float | None = None
-        self._launcher = _launcher_here()
+        self._launcher = os.environ.get(LAUNCHER_VARIABLE, "")
         self._thread = threading.Thread(target=self._beat_until_left, name="parcade-heartbeat", daemon=True)
 
     def __enter__(self) -> Heartbeat:
@@ -175,8 +145,8 @@ class Heartbeat:
 
     def _stop_without_launcher(self) -> None:
         """Request a stop, once, if the process that started the ranks is gone."""
-        if self._launcher and _is_gone(self._launcher):
-            self._launcher = 0
+        if self._launcher and is_gone(self._launcher):
+            self._launcher = ""
             with contextlib.suppress(OSError):
                 (self.run / STOP_FILE).touch()
 

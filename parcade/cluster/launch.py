@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from parcade.cluster import mpi
-from parcade.cluster.heartbeat import LAUNCHER_VARIABLE, launcher_note
+from parcade.cluster.heartbeat import LAUNCHER_VARIABLE
 from parcade.cluster.hosts import Host, interface_name
+from parcade.cluster.identity import own_identity
 from parcade.cluster.processes import (
     DIRECTORY,
     clear_records,
@@ -103,7 +104,7 @@ def run_ranks(job: Job) -> int:
     clear_records(job.run)
     environment = mpi.rank_environment(job.threads_per_rank) | {
         "PARCADE_RUN_DIR": str(job.run.resolve()),
-        LAUNCHER_VARIABLE: launcher_note(),
+        LAUNCHER_VARIABLE: own_identity(),
     }
     if job.hosts or int(os.environ.get("SLURM_JOB_NUM_NODES", "1")) > 1:
         # This policy would place all ranks on the first host.

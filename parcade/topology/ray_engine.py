@@ -21,9 +21,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from parcade.cluster.hosts import address_of
+from parcade.cluster.identity import is_gone, own_identity
 from parcade.cluster.versions import ANSWER_SECONDS, compare, versions
 from parcade.config import TopologyConfig
 from parcade.errors import UsageError, missing_extra
@@ -46,7 +45,7 @@ LOOPBACK = "127.0.0.1"
 # Ray adds about 65 characters to the temporary directory for its sockets' paths, whose limit is 107.
 LONGEST_TEMPORARY = 20
 DIRECTORY_PREFIX = "parcade-ray-"
-DRIVER_FILE = "driver.pid"
+DRIVER_FILE = "driver"
 
 
 class RayPending:
@@ -186,7 +185,7 @@ class RayEngine:
         short = None if len(tempfile.gettempdir()) <= LONGEST_TEMPORARY else "/tmp"
         remove_left_directories(Path(short or tempfile.gettempdir()))
         self._directory = tempfile.mkdtemp(prefix=DIRECTORY_PREFIX, dir=short)
-        Path(self._directory, DRIVER_FILE).write_text(str(os.getpid()))
+        Path(self._directory, DRIVER_FILE).write_text(own_identity())
         self._init(
             num_cpus=max(1, int(-(-needed.get("CPU", 1) // 1))),
             include_dashboard=False,
@@ -312,7 +311,7 @@ def remove_left_directories(folder: Path) -> None:
     """Remove the directories of clusters whose driver was killed."""
     for note in folder.glob(f"{DIRECTORY_PREFIX}*/{DRIVER_FILE}"):
         with contextlib.suppress(OSError, ValueError):  # another user's, or just removed
-            if not psutil.pid_exists(int(note.read_text())):
+            if is_gone(note.read_text()):
                 shutil.rmtree(note.parent, ignore_errors=True)
 
 

@@ -47,6 +47,7 @@ class ReplayShard(Restartable):
     ) -> tuple[dict[str, Any], None]:
         """Store an unroll of actor ``writer`` in the lanes of slot ``slot``."""
         batch = Batch.from_arrays(unroll)
+        slot %= self.slots  # runs of older versions may have more actors than at the start
         if tuple(self._writers[slot]) != (writer, life):
             # The writer is another or a restarted actor, so its unroll does not continue the lanes' contents.
             batch.starts[0] = True
