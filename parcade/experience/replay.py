@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from parcade.errors import UsageError
 from parcade.experience.batch import Batch
 from parcade.experience.prioritized import SumTree
 
@@ -119,6 +120,15 @@ def entries_of_a_lane(settings: ReplaySettings, num_lanes: int) -> int:
             f"expected {shortest} or more"
         )
     return length
+
+
+def too_small(held: int, learning_starts: int) -> UsageError:
+    """Return the error of a replay that is full and holds fewer transitions than learning needs."""
+    return UsageError(
+        f"the replay holds {held:,} complete transitions and will not hold "
+        f"learning_starts={learning_starts:,}; use a larger --replay-capacity, "
+        "or a smaller --learning-starts or --n-step"
+    )
 
 
 class Replay:

@@ -7,9 +7,8 @@ import copy
 import numpy as np
 from torch import Tensor
 
-from parcade.errors import UsageError
 from parcade.experience.device_replay import DeviceReplay
-from parcade.experience.replay import FILL_STEPS, Replay, TransitionBatch
+from parcade.experience.replay import FILL_STEPS, Replay, TransitionBatch, too_small
 from parcade.experience.rollout import play_rollout
 from parcade.experience.source import AnyGroup, Source
 from parcade.parameters import copy_module_state
@@ -69,11 +68,7 @@ class ReplaySource(Source):
             self._play(FILL_STEPS)
             played += FILL_STEPS
             if played > 2 * self.replay.length:  # new entries have replaced old ones: it grows no more
-                raise UsageError(
-                    f"the replay holds {len(self.replay):,} complete transitions and will not hold "
-                    f"learning_starts={self.learning_starts:,}; use a larger --replay-capacity, "
-                    "or a smaller --learning-starts or --n-step"
-                )
+                raise too_small(len(self.replay), self.learning_starts)
         self._samples += 1
         draws = uniforms(self._sample_key, np.array([self._samples]), self.batch_size)[0]
         self._batch = self.replay.sample(draws)

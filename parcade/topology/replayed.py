@@ -13,7 +13,7 @@ import numpy as np
 
 from parcade.config import TrainConfig
 from parcade.config.sizes import check_actors
-from parcade.errors import UsageError
+from parcade.experience.replay import too_small
 from parcade.topology.actor import Actor
 from parcade.topology.engine import Engine, Part, Pending
 from parcade.topology.learner import Learner
@@ -160,11 +160,7 @@ class Replayed(ServerDriver):
         if self._filled_at is None or held >= hyper.learning_starts:
             self._filled_at = self.tally.steps
         elif self.tally.steps - self._filled_at > 2 * hyper.replay_capacity:
-            raise UsageError(
-                f"the replay holds {held:,} complete transitions and will not hold "
-                f"learning_starts={hyper.learning_starts:,}; use a larger --replay-capacity, "
-                "or a smaller --learning-starts or --n-step"
-            )
+            raise too_small(held, hyper.learning_starts)
 
     def _revive_replay(self, shard: Part) -> None:
         """Restart a dead replay shard. It starts empty; until it is refilled, learners sample from others."""
