@@ -26,11 +26,11 @@ sys.path.insert(0, str(ROOT))
 
 from parcade import machine  # noqa: E402
 from parcade.atari import games  # noqa: E402
+from parcade.cluster.attached import PR_SET_PDEATHSIG  # noqa: E402
 from parcade.errors import UsageError, unknown_name  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results"
 STAND_IN = "stand-in: CPU"
-PR_SET_PDEATHSIG = 1  # of Linux's prctl
 WARM_ITERATIONS = 8
 # Frequent reports, and no checkpoint within a run: with 1,200 consoles one has a gigabyte.
 TIMED_RUN = {"report_seconds": 2, "checkpoint_seconds": 100_000}

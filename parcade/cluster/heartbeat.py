@@ -19,8 +19,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from parcade.cluster.identity import is_gone
-from parcade.cluster.processes import DIRECTORY, kill_processes_here, own_record, write_record
+from parcade.cluster.processes import DIRECTORY, is_gone, kill_processes_here, own_record, write_record
 from parcade.cluster.signals import STOP_FILE
 from parcade.cluster.watchdog import Watch
 from parcade.timing import Timer
@@ -31,7 +30,7 @@ EXIT_CODE_HUNG = 75
 """Exit code of a rank that its own watchdog ends (EX_TEMPFAIL of sysexits: try again)."""
 # Touching this file requests the stacks of every process of a run.
 ASK_FILE = "ask-stacks"
-# The parcade process that started the ranks, as of `identity.own_identity`; its death ends the run.
+# The parcade process that started the ranks, as of `own_identity`; its death ends the run.
 LAUNCHER_VARIABLE = "PARCADE_LAUNCHER"
 # Made by the first rank that its watchdog ends.
 ENDED_FILE = "ended"

@@ -13,12 +13,12 @@ from pathlib import Path
 from parcade.cluster import mpi
 from parcade.cluster.heartbeat import LAUNCHER_VARIABLE
 from parcade.cluster.hosts import Host, interface_name
-from parcade.cluster.identity import own_identity
 from parcade.cluster.processes import (
     DIRECTORY,
     clear_records,
     kill_processes_here,
     kill_session,
+    own_identity,
     read_records,
 )
 from parcade.cluster.signals import STOP_FILE, stop_signals

@@ -111,6 +111,29 @@ def own_record(role: str, number: int) -> ProcessRecord:
     return ProcessRecord(role, number, os.getpid(), start_ticks(os.getpid()) or 0, socket.gethostname())
 
 
+def own_identity() -> str:
+    """Return this process's id, start time, host and (on Linux) namespace of ids, for ``is_gone``."""
+    own = own_record("", 0)
+    return f"{own.pid} {own.start_ticks} {own.host} {_pid_namespace()}"
+
+
+def is_gone(identity: str) -> bool:
+    """Return whether the process of an ``own_identity`` has ended; False if it cannot be seen from here."""
+    pid, ticks, host, namespace = (identity.split(" ") + [""] * 4)[:4]
+    if not (pid.isdigit() and ticks.isdigit() and namespace and namespace == _pid_namespace()):
+        return False
+    process = ProcessRecord("", 0, int(pid), int(ticks), host)
+    return process.is_on_this_host and not process.is_running_here()
+
+
+def _pid_namespace() -> str:
+    """Return the namespace in which process ids are valid; "" on other systems than Linux."""
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
+
+
 def write_record(run: Path, record: ProcessRecord) -> None:
     """Write a record atomically. Errors: OSError."""
     path = run / DIRECTORY / f"{record.role}-{record.number}.json"

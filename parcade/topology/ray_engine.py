@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from parcade.cluster.hosts import address_of
-from parcade.cluster.identity import is_gone, own_identity
+from parcade.cluster.processes import is_gone, own_identity
 from parcade.cluster.versions import ANSWER_SECONDS, compare, versions
 from parcade.config import TopologyConfig
 from parcade.errors import UsageError, missing_extra

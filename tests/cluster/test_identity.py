@@ -4,11 +4,11 @@ import subprocess
 import sys
 import time
 
-from parcade.cluster.identity import is_gone, own_identity
+from parcade.cluster.processes import is_gone, own_identity
 
 
 def test_a_process_is_gone_once_it_has_ended_and_before_its_parent_notices():
-    program = "from parcade.cluster.identity import own_identity; print(own_identity()); input()"
+    program = "from parcade.cluster.processes import own_identity; print(own_identity()); input()"
     child = subprocess.Popen(
         [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -26,6 +26,7 @@ def test_a_process_is_gone_once_it_has_ended_and_before_its_parent_notices():
 
 
 def test_a_process_of_another_host_or_namespace_is_not_called_gone():
-    place = own_identity().split(" ")[1]
-    assert is_gone(f"999999999 {place}")
-    assert not is_gone(f"999999999 other{place}") and not is_gone("999999999") and not is_gone("")
+    _, ticks, host, namespace = own_identity().split(" ")
+    assert is_gone(f"999999999 {ticks} {host} {namespace}")
+    assert not is_gone(f"999999999 {ticks} other-{host} {namespace}")
+    assert not is_gone(f"999999999 {ticks} {host} other") and not is_gone("999999999") and not is_gone("")
