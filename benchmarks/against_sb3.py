@@ -90,7 +90,7 @@ def parcade_config(precision: str, backend: str):
     """The config that matches Stable-Baselines3's settings."""
     from parcade.algorithms.ppo import PPOConfig
     from parcade.config import RunConfig, TrainConfig
-    from parcade.policy import NetworkConfig
+    from parcade.model.policy import NetworkConfig
 
     hyper = PPOConfig(
         num_envs=NUM_ENVS,
@@ -110,8 +110,8 @@ def measure_parcade(iterations: int, threads: int, precision: str, backend: str 
 
     from parcade.build.learner import make_algorithm, make_exchange
     from parcade.build.source import make_source
-    from parcade.machine import available_cores
-    from parcade.timing import Timer
+    from parcade.machine.facts import available_cores
+    from parcade.machine.timing import Timer
 
     threads = threads or available_cores()
     torch.set_num_threads(threads)
@@ -134,7 +134,7 @@ def measure_arithmetic(iterations: int, threads: int, precision: str) -> dict[st
     import torch
 
     from parcade.build.learner import make_algorithm, make_exchange
-    from parcade.timing import Timer
+    from parcade.machine.timing import Timer
 
     torch.set_num_threads(threads)
     config = parcade_config(precision, "native")
@@ -246,7 +246,7 @@ def main() -> int:
     if arguments.child:
         child(arguments.child, arguments.iterations)
         return 0
-    from parcade.machine import commit, machine
+    from parcade.machine.facts import commit, machine
 
     samples: dict[str, list[dict[str, float]]] = {subject: [] for subject in SUBJECTS}
     for _ in range(arguments.repeats):

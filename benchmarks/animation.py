@@ -22,8 +22,8 @@ from script_arguments import script_parser
 from parcade.agent import Agent, load
 from parcade.errors import UsageError
 from parcade.evaluate import require_screen
+from parcade.files.run_directory import complete_checkpoints
 from parcade.report.plots import score_curve
-from parcade.run_directory import complete_checkpoints
 from parcade.web.stage import Stage
 
 OUT = Path(__file__).resolve().parents[1] / "docs" / "pictures" / "pong.gif"

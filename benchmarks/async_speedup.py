@@ -33,10 +33,10 @@ from parcade.build.learner import make_policy
 from parcade.config import TrainConfig
 from parcade.envs import make_vec
 from parcade.flags import parse_training
-from parcade.machine import commit, machine
-from parcade.parameters import load_weights
-from parcade.policy import Policy
-from parcade.timing import process_cpu_seconds
+from parcade.machine.facts import commit, machine
+from parcade.machine.timing import process_cpu_seconds
+from parcade.model.parameters import load_weights
+from parcade.model.policy import Policy
 from parcade.topology.engine import PartLost
 from parcade.topology.run import make_driver, make_engine
 

@@ -26,7 +26,7 @@ from script_arguments import game_name_or_all, output_file, script_parser, whole
 
 from parcade import Arcade, make_vec
 from parcade.atari import games
-from parcade.machine import commit, machine
+from parcade.machine.facts import commit, machine
 
 RESULTS = Path(__file__).resolve().parent / "results"
 GAMES = ("pong", "breakout", "seaquest", "ms_pacman", "qbert", "space_invaders", "beam_rider")

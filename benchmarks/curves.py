@@ -15,8 +15,8 @@ import sys
 from pathlib import Path
 
 from parcade.cluster.processes import still_running
+from parcade.files.run_directory import complete_checkpoints, is_finished
 from parcade.report.plots import plot_curves, score_curve
-from parcade.run_directory import complete_checkpoints, is_finished
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"

@@ -31,7 +31,7 @@ import psutil
 from script_arguments import script_parser, whole_number
 from websockets.asyncio.client import connect
 
-from parcade.machine import commit, machine
+from parcade.machine.facts import commit, machine
 from parcade.web.wire import unpacked
 
 PARCADE = [sys.executable, "-m", "parcade"]

@@ -13,7 +13,7 @@ from pathlib import Path
 from script_arguments import game_name, output_file, script_parser, whole_number
 
 from parcade.atari.cuda.lane_simulation import lanes_together
-from parcade.machine import commit, machine
+from parcade.machine.facts import commit, machine
 
 RESULT = Path(__file__).parent / "results" / "gpu_divergence.json"
 GAMES = ["pong", "breakout", "seaquest", "ms_pacman", "qbert", "space_invaders", "beam_rider"]

@@ -21,7 +21,7 @@ from parcade.atari.duel import Duel
 from parcade.atari.two_players import TWO_PLAYER_GAMES
 from parcade.duels.players import SCRIPTS, SERVE_FRAMES, RandomPlayer, ScriptedPlayer, with_fire
 from parcade.duels.tournament import tournament
-from parcade.machine import commit, machine
+from parcade.machine.facts import commit, machine
 
 OUT = Path(__file__).parent / "results" / "duels.json"
 

@@ -49,7 +49,7 @@ def measure(ranks: int, evaluate_every: int, epochs: int) -> dict[str, float]:
 
 
 def main() -> int:
-    from parcade.machine import commit, machine
+    from parcade.machine.facts import commit, machine
 
     parser = script_parser(__doc__)
     parser.add_argument("--repeats", type=whole_number, default=5)

@@ -24,10 +24,10 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from parcade import machine  # noqa: E402
 from parcade.atari import games  # noqa: E402
 from parcade.cluster.attached import PR_SET_PDEATHSIG  # noqa: E402
 from parcade.errors import UsageError, unknown_name  # noqa: E402
+from parcade.machine import facts  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results"
 STAND_IN = "stand-in: CPU"
@@ -89,7 +89,7 @@ def commit() -> str:
 
     Without git: PARCADE_COMMIT, else "unknown".
     """
-    told = machine.commit()
+    told = facts.commit()
     if told is None:
         return os.environ.get("PARCADE_COMMIT", "unknown")
     command = ["git", "-C", str(ROOT), "status", "--porcelain", "-uno", "--", ".", ":!benchmarks/results"]

@@ -39,7 +39,7 @@ from parcade.atari.state import CART_KIND
 from parcade.atari.translate import lanes, machine_code, rom_code, rom_image, tracing
 from parcade.atari.translate.notes import named
 from parcade.errors import UsageError, unknown_name
-from parcade.machine import machine
+from parcade.machine.facts import machine
 
 ROM_ARCHITECTURE = LINKED_ARCHITECTURE = "sm_90"
 LINKED_CAPABILITY = (9, 0)

@@ -84,8 +84,8 @@ def card_and_ranks(device: str) -> tuple[str, int]:
     """Name of the device and how many ranks it serves. Errors: UsageError."""
     import torch
 
-    from parcade.devices import is_stand_in
-    from parcade.machine import available_cores, cpu_model
+    from parcade.machine.devices import is_stand_in
+    from parcade.machine.facts import available_cores, cpu_model
 
     if device == "cpu":
         return f"CPU: {cpu_model()}, {available_cores()} cores", available_cores()
@@ -98,9 +98,9 @@ def card_and_ranks(device: str) -> tuple[str, int]:
 
 def commit() -> str:
     """Commit hash, marked if the sources changed."""
-    from parcade import machine
+    from parcade.machine import facts
 
-    return machine.commit() or gpu_results.commit()
+    return facts.commit() or gpu_results.commit()
 
 
 def cases(options: argparse.Namespace, card: str, most_ranks: int) -> list[dict[str, Any]]:

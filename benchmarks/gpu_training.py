@@ -42,8 +42,8 @@ from gpu_results import (
     steady_rates,
 )
 
-from parcade.devices import STAND_IN
 from parcade.errors import UsageError
+from parcade.machine.devices import STAND_IN
 
 TARGET = 18.0
 LEAST_SECONDS = 20  # minimum of a run; also the overhead of a call in addition to its run

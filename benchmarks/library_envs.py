@@ -23,7 +23,7 @@ import gymnasium
 from script_arguments import game_name, whole_number
 
 from parcade.envs.games import canonical_game
-from parcade.machine import commit, machine
+from parcade.machine.facts import commit, machine
 
 ROOT = Path(__file__).resolve().parents[1]
 ITERATION_STEPS = 1024  # of all three libraries' examples; a learner completes its last iteration

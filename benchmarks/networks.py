@@ -17,9 +17,9 @@ from pathlib import Path
 import torch
 from script_arguments import output_file, script_parser, whole_number
 
-from parcade.machine import commit, machine
-from parcade.networks import NetworkConfig
-from parcade.policy import Policy
+from parcade.machine.facts import commit, machine
+from parcade.model.networks import NetworkConfig
+from parcade.model.policy import Policy
 
 RESULT = Path(__file__).resolve().parent / "results" / "networks.json"
 NETWORKS = {  # name: flags; PQN learns with layer normalisation

@@ -27,7 +27,7 @@ from pathlib import Path
 
 from script_arguments import output_file, positive, script_parser, whole_number
 
-from parcade.machine import available_cores, commit, machine
+from parcade.machine.facts import available_cores, commit, machine
 from parcade.profile.take import RecordedCommand, take, train_command
 
 RESULT = Path(__file__).resolve().parent / "results" / "oversubscription.json"

@@ -34,7 +34,7 @@ from websockets.asyncio.client import connect
 
 from parcade.atari.preprocess import rgb_table
 from parcade.atari.recording import Session
-from parcade.machine import commit, machine
+from parcade.machine.facts import commit, machine
 from parcade.web.wire import unpacked
 
 FRAME_MS = 1000 / 60

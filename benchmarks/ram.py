@@ -24,7 +24,7 @@ import numpy as np
 from script_arguments import game_name, output_file, script_parser, whole_number
 
 from parcade import make_vec
-from parcade.machine import commit, machine
+from parcade.machine.facts import commit, machine
 
 RESULTS = Path(__file__).resolve().parent / "results"
 GAMES = ("pong", "breakout", "seaquest", "qbert")

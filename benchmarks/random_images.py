@@ -26,7 +26,7 @@ sys.path[:0] = [str(ROOT / "tests" / "atari")]
 from random_images import FRAMES, KINDS, Guarded, play_rubbish  # noqa: E402
 from script_arguments import output_file, script_parser, whole_number  # noqa: E402
 
-from parcade.machine import commit, machine  # noqa: E402
+from parcade.machine.facts import commit, machine  # noqa: E402
 
 RESULT = ROOT / "benchmarks" / "results" / "random_images.json"
 

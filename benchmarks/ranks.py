@@ -50,7 +50,7 @@ def measure(job: str, ranks: int, seconds: int) -> dict[str, float]:
 
 
 def main() -> int:
-    from parcade.machine import commit, machine
+    from parcade.machine.facts import commit, machine
 
     parser = script_parser(__doc__)
     parser.add_argument("--repeats", type=whole_number, default=3)

@@ -22,7 +22,7 @@ from script_arguments import game_name, output_file, script_parser, whole_number
 
 from parcade.atari.translate import known_code, rom_code
 from parcade.atari.vector import VectorConsoles
-from parcade.machine import commit, machine
+from parcade.machine.facts import commit, machine
 
 GAMES = ("gravitar", "crossbow", "klax")  # klax meets nothing new
 NUM_ENVS, FRAME_SKIP = 16, 4

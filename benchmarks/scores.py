@@ -28,8 +28,8 @@ from scores_records import all_records, asked_of, command_of, find, is_complete,
 
 from parcade.config import load_config
 from parcade.errors import UsageError, unknown_name
+from parcade.files.run_directory import is_finished, read_json
 from parcade.report.plots import score_curve
-from parcade.run_directory import is_finished, read_json
 from parcade.suite.jobs import next_command, run_cells, run_of, score_of
 from parcade.suite.plan import Cell, Plan
 

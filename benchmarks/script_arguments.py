@@ -7,7 +7,7 @@ from pathlib import Path
 
 from parcade.atari.games import load_games
 from parcade.errors import UsageError, unknown_name
-from parcade.outputs import check_output_file
+from parcade.files.outputs import check_output_file
 
 
 def script_parser(description: str | None) -> argparse.ArgumentParser:

@@ -17,7 +17,7 @@ import numpy as np
 from script_arguments import game_name, output_file, script_parser, whole_number
 
 from parcade import make_vec
-from parcade.machine import commit, machine
+from parcade.machine.facts import commit, machine
 
 RESULT = Path(__file__).resolve().parents[1] / "benchmarks" / "results" / "send_recv.json"
 NUM_ENVS, BATCH_SIZE, NUM_THREADS = 32, 16, 2

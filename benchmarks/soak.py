@@ -21,7 +21,7 @@ from pathlib import Path
 
 from script_arguments import positive, script_parser
 
-from parcade.machine import commit, machine
+from parcade.machine.facts import commit, machine
 from parcade.topology.actor import Actor
 from parcade.topology.evaluating_actor import EvaluatingActor
 from parcade.topology.learner import Learner, ServerLearner

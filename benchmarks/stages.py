@@ -21,7 +21,7 @@ from script_arguments import game_name_or_all, output_file, script_parser, whole
 
 from parcade.atari import console, engine_cpu, games, preprocess
 from parcade.atari import state as st
-from parcade.machine import commit, machine
+from parcade.machine.facts import commit, machine
 
 GAMES = ("pong", "breakout", "seaquest", "qbert", "beam_rider", "space_invaders")
 STAGES = ("play", "draw", "capture", "observe")

@@ -23,7 +23,7 @@ from pathlib import Path
 from script_arguments import whole_number
 
 from parcade.cli import COMMANDS
-from parcade.machine import commit, machine
+from parcade.machine.facts import commit, machine
 
 TRAINING = ["train", "pong", "--preset", "pong_fast"]
 MARKS = "STARTUP-MARK"

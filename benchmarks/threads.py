@@ -51,7 +51,7 @@ class Played:
     """Environments of one source tree; every method answers one request of the comparing process."""
 
     def __init__(self, game: str) -> None:
-        from parcade.machine import commit
+        from parcade.machine.facts import commit
 
         self.game = game
         self.commit = commit()
@@ -399,7 +399,7 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.serve:
         return serve(arguments.game)
-    from parcade.machine import available_cores, machine
+    from parcade.machine.facts import available_cores, machine
 
     cores = available_cores()
     threads = arguments.threads or sorted({1, cores} | {2**k for k in range(10) if 2**k <= cores})

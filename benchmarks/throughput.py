@@ -23,7 +23,7 @@ from pathlib import Path
 import psutil
 from script_arguments import output_file, positive, script_parser, whole_number
 
-from parcade.machine import commit, machine
+from parcade.machine.facts import commit, machine
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "benchmarks" / "results" / "throughput.json"

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from script_arguments import output_file, whole_number
 
-from parcade.machine import machine
+from parcade.machine.facts import machine
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "benchmarks" / "results" / "trees.json"

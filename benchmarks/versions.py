@@ -179,7 +179,7 @@ def main() -> None:
         return
     if arguments.before is None or not (arguments.before / "parcade").is_dir():
         parser.error(f"--before {arguments.before}: expected a checkout of parcade to compare with")
-    from parcade.machine import commit, machine
+    from parcade.machine.facts import commit, machine
 
     load, rows = os.getloadavg()[0], []
     for game in arguments.games:

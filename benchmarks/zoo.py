@@ -20,12 +20,12 @@ import torch
 from curves import is_started
 from script_arguments import script_parser, whole_number
 
-from parcade import run_directory
 from parcade.agent import load
 from parcade.checkpoint import read_policy
 from parcade.config import TrainConfig, load_config, to_json
 from parcade.evaluate import evaluate
-from parcade.state import behind
+from parcade.files import run_directory
+from parcade.files.state import behind
 from parcade.zoo import AGENTS, agent_names, card
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -27,7 +27,7 @@ from parcade.data_parallel import Engine, FitConfig, connect, fit
 from parcade.errors import UsageError, reported
 from parcade.evaluate import FIRST_UNSEEN_ENV, evaluate
 from parcade.flags import parse
-from parcade.policy import NetworkConfig, Policy
+from parcade.model.policy import NetworkConfig, Policy
 from parcade.random import env_seeds
 
 

@@ -29,7 +29,7 @@ from parcade.duels.observation import Eyes
 from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError, reported
 from parcade.flags import parse
-from parcade.policy import NetworkConfig, Policy
+from parcade.model.policy import NetworkConfig, Policy
 
 NUM_ACTIONS = 18
 """ale-py's action ids. A person may press keys that the game does not use."""

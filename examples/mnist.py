@@ -28,9 +28,9 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from parcade.data_parallel import Device, Engine, FitConfig, Place, connect, device_of, fit
-from parcade.devices import torch_device
 from parcade.errors import UsageError, reported
 from parcade.flags import parse
+from parcade.machine.devices import torch_device
 
 IDX_DTYPES = {0x08: np.uint8, 0x09: np.int8, 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 

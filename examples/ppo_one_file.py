@@ -21,7 +21,7 @@ import torch
 from torch import nn
 
 import parcade
-from parcade.optimizers import Adam
+from parcade.model.optimizers import Adam
 from parcade.random import env_seeds, uniforms
 from parcade.rl.losses import clipped_surrogate_loss, entropy_of, log_prob_of, squared_error_loss
 from parcade.rl.returns import generalized_advantages

@@ -15,7 +15,7 @@ _HOMES = {
     "Arcade": "parcade.atari",
     "Callback": "parcade.report.callbacks",
     "EnvSettings": "parcade.envs",
-    "NetworkConfig": "parcade.policy",
+    "NetworkConfig": "parcade.model.policy",
     "TrainConfig": "parcade.config",
     "Trained": "parcade.learning",
     "RunConfig": "parcade.config",
@@ -26,7 +26,7 @@ _HOMES = {
     "make_vec": "parcade.envs",
     "register_algorithm": "parcade.algorithms.table",
     "register_backend": "parcade.envs.backends",
-    "register_network": "parcade.networks",
+    "register_network": "parcade.model.networks",
     "run_training": "parcade.train",
     "start_run": "parcade.train",
 }

@@ -9,7 +9,7 @@ from parcade.envs.backends import register_backend
 from parcade.errors import UsageError
 from parcade.integrations.gym import make
 from parcade.learning import Trained, learn
-from parcade.networks import NetworkConfig, register_network
+from parcade.model.networks import NetworkConfig, register_network
 from parcade.report.callbacks import Callback
 from parcade.train import run_training, start_run
 

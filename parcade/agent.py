@@ -17,8 +17,8 @@ from parcade.envs import make_vec
 from parcade.envs.games import is_atari
 from parcade.envs.settings import of_any_game
 from parcade.errors import UsageError
-from parcade.policy import Policy
-from parcade.precision import Precision, resolve
+from parcade.model.policy import Policy
+from parcade.model.precision import Precision, resolve
 from parcade.zoo import agent_directory
 
 

@@ -18,14 +18,14 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 
-from parcade.actions import BoxActions, actions_of
 from parcade.envs import make_vec
 from parcade.envs.games import canonical_game, is_atari
 from parcade.envs.settings import EnvSettings, env_preset
 from parcade.errors import UsageError
-from parcade.machine import available_cores, commit, machine
-from parcade.threads import check_threads
-from parcade.timing import process_cpu_seconds
+from parcade.machine.facts import available_cores, commit, machine
+from parcade.machine.threads import check_threads
+from parcade.machine.timing import process_cpu_seconds
+from parcade.model.actions import BoxActions, actions_of
 
 # Steps per call of a stage on a GPU, which synchronises once per call.
 FRAMES_A_TURN = 32
@@ -217,9 +217,9 @@ def _inferring(flags: BenchFlags, num_envs: int) -> Stage:
     """Environments played by an untrained policy, without learning."""
     from parcade.build.groups import make_playing_group
     from parcade.build.learner import make_policy
-    from parcade.devices import torch_device
     from parcade.experience.rollout import play_rollout
-    from parcade.timing import Timer
+    from parcade.machine.devices import torch_device
+    from parcade.machine.timing import Timer
 
     config, threads = _config(flags, num_envs)
     policy = make_policy(config).to(torch_device(flags.device)).eval()
@@ -238,7 +238,7 @@ def _training(flags: BenchFlags, num_envs: int) -> Stage:
     """Full training."""
     from parcade.build.learner import make_algorithm, make_exchange
     from parcade.build.source import make_source
-    from parcade.timing import Timer
+    from parcade.machine.timing import Timer
 
     config, threads = _config(flags, num_envs)
     timer = Timer()

@@ -17,7 +17,6 @@ import numpy as np
 import torch
 from safetensors import SafetensorError
 
-from parcade import run_directory
 from parcade.algorithms.base import Algorithm
 from parcade.config import TrainConfig, check_structure, structure
 from parcade.errors import UsageError
@@ -29,10 +28,11 @@ from parcade.exchange.base import (
     set_learning_rate,
 )
 from parcade.experience.source import Source
-from parcade.machine import machine
-from parcade.parameters import state_tensors
+from parcade.files import run_directory
+from parcade.files.state import behind, part_of
+from parcade.machine.facts import machine
+from parcade.model.parameters import state_tensors
 from parcade.report.progress import Progress
-from parcade.state import behind, part_of
 
 
 class Checkpointer:

@@ -32,17 +32,17 @@ from parcade.cluster import mpi, torchrun
 from parcade.cluster.heartbeat import Heartbeat, signs_of
 from parcade.cluster.ranks import check_versions
 from parcade.cluster.signals import STOP_FILE, StopRequest
-from parcade.device_timing import attach_device_clock, device_seconds
-from parcade.devices import check_gpu, free_device_memory, is_stand_in, torch_device
 from parcade.errors import UsageError
 from parcade.exchange.base import Exchange, LocalExchange, OptimizerFactory
 from parcade.exchange.choice import exchange_of_ranks
 from parcade.exchange.collective import settle
-from parcade.machine import commit, machine
+from parcade.files.run_directory import write_json
+from parcade.machine.device_timing import attach_device_clock, device_seconds
+from parcade.machine.devices import check_gpu, free_device_memory, is_stand_in, torch_device
+from parcade.machine.facts import commit, machine
+from parcade.machine.threads import set_threads, threads_asked_for
+from parcade.machine.timing import Timer
 from parcade.profile.recorder import recorder_from_environment
-from parcade.run_directory import write_json
-from parcade.threads import set_threads, threads_asked_for
-from parcade.timing import Timer
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 Evaluate = Callable[[nn.Module], dict[str, Any]]
@@ -456,7 +456,7 @@ def _share_buffers(module: nn.Module, exchange: Exchange) -> None:
 def _write_results(run: Path, module: nn.Module, config: FitConfig, exchange: Exchange, done: Fit) -> None:
     import safetensors.torch
 
-    from parcade.parameters import state_tensors
+    from parcade.model.parameters import state_tensors
 
     safetensors.torch.save_file(state_tensors(module), run / "module.safetensors")
     result = {

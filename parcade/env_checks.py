@@ -11,7 +11,7 @@ from gymnasium.spaces import Discrete, Space
 
 from parcade.env_attributes import SharedAttributes
 from parcade.errors import UsageError
-from parcade.machine import available_memory_bytes
+from parcade.machine.facts import available_memory_bytes
 
 
 class Checked(SharedAttributes):

@@ -19,12 +19,12 @@ from parcade.envs.settings import FRAMES_PER_SECOND, in_colour
 from parcade.errors import UsageError
 from parcade.experience.env_group import EnvGroup
 from parcade.experience.episodes import ENV, SCORE, STEPS
-from parcade.outputs import check_output_file
-from parcade.policy import Acted
-from parcade.precision import Precision
+from parcade.files.outputs import check_output_file
+from parcade.machine.timing import Timer
+from parcade.model.policy import Acted
+from parcade.model.precision import Precision
 from parcade.random import env_seeds
 from parcade.terminal_picture import full_screen, half_blocks, shrunk
-from parcade.timing import Timer
 
 # Index of the first evaluation environment, far beyond any training index: the seeds never coincide.
 FIRST_UNSEEN_ENV = 1 << 40

@@ -12,11 +12,11 @@ import numpy as np
 from parcade.agent import Agent, load
 from parcade.config import TrainConfig
 from parcade.errors import UsageError
+from parcade.files.locks import training_in
+from parcade.files.run_directory import remove_unused
 from parcade.flags import parse_training
-from parcade.locks import training_in
+from parcade.machine.timing import Moment
 from parcade.report.callbacks import Callback, Callbacks, Report
-from parcade.run_directory import remove_unused
-from parcade.timing import Moment
 from parcade.train import check_one_process, run_training, start_run
 
 

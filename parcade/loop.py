@@ -7,8 +7,8 @@ from torch import Tensor
 from parcade.algorithms.base import Algorithm
 from parcade.exchange.base import Exchange
 from parcade.experience.source import Source
+from parcade.machine.timing import Timer
 from parcade.report.reporter import Reporter
-from parcade.timing import Timer
 
 
 def train(algorithm: Algorithm, source: Source, exchange: Exchange, reporter: Reporter) -> None:

@@ -13,7 +13,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from parcade import run_directory
 from parcade.algorithms.base import Algorithm
 from parcade.build.groups import check_threads_serve
 from parcade.build.learner import make_algorithm, make_exchange
@@ -23,21 +22,22 @@ from parcade.checkpoint import Checkpointer
 from parcade.cluster import mpi, ranks
 from parcade.cluster.heartbeat import signs_of
 from parcade.config import TrainConfig, check_device, check_divisible, check_process_memory, to_json
-from parcade.device_timing import attach_device_clock
-from parcade.devices import free_device_memory, torch_device
 from parcade.doctor.start import warn_at_start
 from parcade.envs.games import file_word, score_milestones
 from parcade.envs.native import read_start_file
 from parcade.exchange.base import Exchange
 from parcade.experience.source import Source
+from parcade.files import run_directory
 from parcade.loop import train
+from parcade.machine.device_timing import attach_device_clock
+from parcade.machine.devices import free_device_memory, torch_device
+from parcade.machine.threads import rank_threads, set_threads
+from parcade.machine.timing import START_OF_PROCESS, Moment, Timer
 from parcade.profile.recorder import recorder_from_environment
 from parcade.report.callbacks import Callbacks
 from parcade.report.progress import Progress
 from parcade.report.result import write_result
 from parcade.report.wandb_writer import check_wandb
-from parcade.threads import rank_threads, set_threads
-from parcade.timing import START_OF_PROCESS, Moment, Timer
 
 
 def run_training(

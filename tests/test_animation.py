@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from parcade.cli import main as parcade
-from parcade.run_directory import checkpoint_directory, complete_checkpoints
+from parcade.files.run_directory import checkpoint_directory, complete_checkpoints
 
 pytest.importorskip("matplotlib", reason="the extra parcade[plots] is not installed")
 from PIL import Image

@@ -292,7 +292,7 @@ def test_usage_keeps_calls_and_summaries_apart(capsys):
 
 def test_the_doctor_takes_the_precision_of_the_presets(capsys, monkeypatch):
     from parcade.doctor import facts
-    from parcade.precision import resolve
+    from parcade.model.precision import resolve
 
     plans, found = [], []
     all_facts = facts.all_facts

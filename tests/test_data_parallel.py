@@ -30,9 +30,9 @@ import gpu_supervised
 from parcade import data_parallel
 from parcade.cluster import mpi
 from parcade.data_parallel import FitConfig, connect, fit, placed
-from parcade.devices import STAND_IN
 from parcade.errors import UsageError
-from parcade.machine import available_cores
+from parcade.machine.devices import STAND_IN
+from parcade.machine.facts import available_cores
 
 ROOT = Path(__file__).resolve().parents[1]
 HARD_LIMIT_SECONDS = 120

@@ -14,7 +14,7 @@ from parcade.atari.recording import Session
 from parcade.cli import main
 from parcade.envs.settings import EnvSettings
 from parcade.integrations.gym import register
-from parcade.policy import NetworkConfig
+from parcade.model.policy import NetworkConfig
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from parcade.devices import STAND_IN
 from parcade.errors import UsageError
 from parcade.flags import parse_training
+from parcade.machine.devices import STAND_IN
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))

@@ -57,14 +57,14 @@ def test_what_is_imported_next_to_stand_ins_is_forgotten():
     script = (
         "import sys; from parcade.stand_ins import stand_ins\n"
         "with stand_ins():\n"
-        "    import torch, torch.nn.functional as F, parcade.policy\n"
+        "    import torch, torch.nn.functional as F, parcade.model.policy\n"
         "    class Body(F.linear): pass\n"
-        "    assert parcade.policy.Policy and torch.float32 + 1 is torch.nn.Module[0]\n"
+        "    assert parcade.model.policy.Policy and torch.float32 + 1 is torch.nn.Module[0]\n"
         "    assert list(torch.arange(3)) == []\n"
-        "left = [name for name in sys.modules if name.split('.')[0] == 'torch' or name == 'parcade.policy']\n"
+        "left = [name for name in sys.modules if name.startswith(('torch', 'parcade.model.policy'))]\n"
         "assert not left, sorted(sys.modules)\n"
-        "import parcade.policy, torch\n"
-        "assert issubclass(parcade.policy.Policy, torch.nn.Module)\n"
+        "import parcade.model.policy, torch\n"
+        "assert issubclass(parcade.model.policy.Policy, torch.nn.Module)\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr

@@ -15,7 +15,7 @@ from parcade import plugins
 from parcade.algorithms.table import ALGORITHMS
 from parcade.cli import main
 from parcade.envs.backends import BACKENDS
-from parcade.run_directory import read_json
+from parcade.files.run_directory import read_json
 
 PAGES = Path(__file__).resolve().parents[1] / "docs" / "howto"
 MODULE = re.compile(r"```python\n# my_package/(\w+\.py)\n(.*?)```", re.DOTALL)

@@ -16,17 +16,12 @@ PACKAGE = ROOT / "parcade"
 # From the bottom: a layer imports only from layers above it in this list, and from its own line.
 LAYERS = """
 errors ending
-random state timing presets optimizers plugins ranges stand_ins terminal_picture outputs
-machine locks
-run_directory env_attributes
+random presets plugins ranges stand_ins terminal_picture
+machine
+files env_attributes
 zoo env_checks
-threads heap devices precision
-device_timing capture rl
-image_networks
-networks parameters actions
-value_heads
-policy
-compiled
+capture rl
+model
 atari
 experience
 testing

@@ -11,7 +11,7 @@ import pytest
 import parcade
 from parcade.cli import main
 from parcade.errors import UsageError
-from parcade.run_directory import newest_checkpoint, read_rank_file
+from parcade.files.run_directory import newest_checkpoint, read_rank_file
 
 SMALL = {"num_envs": 4, "unroll_length": 8, "network": "mlp", "hidden": 8, "threads_per_rank": 1}
 LONG = {"total_frames": 10_000_000, "report_seconds": 0.01}
@@ -37,7 +37,7 @@ def test_it_trains_the_bits_of_the_command_with_the_same_settings(tmp_path):
 @pytest.mark.parametrize("algorithm", ["a2c", "impala"])
 def test_time_counts_from_the_call_and_not_from_the_start_of_the_process(tmp_path, monkeypatch, algorithm):
     clock = itertools.count(5_000)  # a second passes whenever it is read
-    for module in ("parcade.timing", "parcade.report.progress"):
+    for module in ("parcade.machine.timing", "parcade.report.progress"):
         monkeypatch.setattr(f"{module}.process_seconds", lambda: float(next(clock)))
     small = {**SMALL, "engine": "serial", "run_dir": tmp_path / "run", "total_frames": 320}
     result = parcade.learn("tiny_catch", algorithm=algorithm, time_limit="4000s", **small).result

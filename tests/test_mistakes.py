@@ -9,9 +9,9 @@ import pytest
 import torch
 from safetensors.torch import save
 
-from parcade import run_directory
 from parcade.atari import jit
 from parcade.cli import main
+from parcade.files import run_directory
 
 TINY = ["train", "tiny_catch", "--num-envs", "4", "--unroll-length", "4", "--engine", "serial"]
 
@@ -199,7 +199,7 @@ def test_an_evaluation_that_cannot_be_kept_is_shown(here, capsys, monkeypatch):
     def fail(*of):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("parcade.run_directory.write_json", fail)
+    monkeypatch.setattr("parcade.files.run_directory.write_json", fail)
     assert main(EVAL) == 0
     said = capsys.readouterr()
     assert "over 1 episodes" in said.out and "run/eval.json cannot be written (Permission denied)" in said.err

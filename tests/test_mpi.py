@@ -37,7 +37,7 @@ def run(command, **options):
 
 
 def checkpoint_tensors(directory):
-    from parcade.run_directory import newest_checkpoint, read_rank_file
+    from parcade.files.run_directory import newest_checkpoint, read_rank_file
 
     return read_rank_file(newest_checkpoint(directory)[0], 0)
 

@@ -16,9 +16,9 @@ from parcade.cli import main
 from parcade.envs.backends import BACKENDS, backend_row
 from parcade.envs.native import NativeVectorEnv
 from parcade.errors import UsageError
-from parcade.networks import NETWORKS, build_torso
-from parcade.policy import NetworkConfig
-from parcade.run_directory import read_json
+from parcade.files.run_directory import read_json
+from parcade.model.networks import NETWORKS, build_torso
+from parcade.model.policy import NetworkConfig
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import pytest
 
 from parcade.cli import main
 from parcade.errors import UsageError
-from parcade.outputs import check_output_file, why_not_writable
+from parcade.files.outputs import check_output_file, why_not_writable
 
 pytestmark = pytest.mark.quick
 
@@ -72,9 +72,9 @@ def test_no_command_works_for_results_that_it_cannot_write(read_only, monkeypatc
         (["bench", "env", "pong", "--json", "out"], "pathlib.Path.write_text"),
         (
             ["duel", "random", "scripted", "--game", "pong", "--json", "out"],
-            "parcade.run_directory.write_json",
+            "parcade.files.run_directory.write_json",
         ),
-        (["eval", "zoo:pong", "--out", "out"], "parcade.run_directory.write_json"),
+        (["eval", "zoo:pong", "--out", "out"], "parcade.files.run_directory.write_json"),
     ],
     ids=["a bench", "a duel", "an evaluation"],
 )

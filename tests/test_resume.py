@@ -19,16 +19,16 @@ from parcade.algorithms.table import ALGORITHMS
 from parcade.cli import main
 from parcade.cluster.processes import clear_records, own_record, still_running, write_record
 from parcade.config import RunConfig, TrainConfig, from_json, to_json
-from parcade.devices import STAND_IN
 from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError
-from parcade.image_networks import SpectralConv2d
-from parcade.locks import training_in
-from parcade.networks import NETWORKS
-from parcade.policy import NetworkConfig
+from parcade.files.locks import training_in
+from parcade.files.run_directory import newest_checkpoint, read_rank_file
+from parcade.machine.devices import STAND_IN
+from parcade.model.image_networks import SpectralConv2d
+from parcade.model.networks import NETWORKS
+from parcade.model.policy import NetworkConfig
 from parcade.report.reporter import Reporter
 from parcade.rl.losses import squared_error_loss
-from parcade.run_directory import newest_checkpoint, read_rank_file
 from parcade.train import run_training, start_run
 
 SMALL = NetworkConfig(network="mlp", hidden=16)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from parcade.algorithms.a2c import A2C, A2CConfig
-from parcade.policy import NetworkConfig
+from parcade.model.policy import NetworkConfig
 from parcade.ranges import Count
 
 

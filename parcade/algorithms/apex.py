@@ -21,7 +21,7 @@ from torch import Tensor
 from parcade.algorithms.dqn import DQN, DQNConfig
 from parcade.exchange.base import Exchange
 from parcade.experience.replay import TransitionBatch
-from parcade.policy import NetworkConfig
+from parcade.model.policy import NetworkConfig
 from parcade.ranges import Count, Fraction, NonNegative, Positive
 
 

@@ -27,7 +27,7 @@ from parcade.algorithms.base import (
 )
 from parcade.exchange.base import Exchange, OptimizerFactory, set_learning_rate
 from parcade.experience.batch import Batch
-from parcade.policy import NetworkConfig
+from parcade.model.policy import NetworkConfig
 from parcade.ranges import Count, Fraction, NonNegative, Positive
 from parcade.rl.losses import squared_error_loss
 from parcade.rl.q_learning import epsilon_greedy_value, value_of

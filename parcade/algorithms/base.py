@@ -11,14 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from parcade import optimizers
 from parcade.exchange.base import Exchange, OptimizerFactory
 from parcade.experience.batch import Batch
-from parcade.parameters import copy_module_state, state_tensors
-from parcade.policy import NetworkConfig, Policy, PolicyOutput
-from parcade.precision import Precision
+from parcade.files.state import behind, part_of
+from parcade.model import optimizers
+from parcade.model.parameters import copy_module_state, state_tensors
+from parcade.model.policy import NetworkConfig, Policy, PolicyOutput
+from parcade.model.precision import Precision
 from parcade.ranges import Count, Fraction, Positive, check_ranges
-from parcade.state import behind, part_of
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from parcade import optimizers
 from parcade.algorithms.base import (
     Algorithm,
     AlgorithmConfig,
@@ -33,7 +32,8 @@ from parcade.algorithms.base import (
 from parcade.errors import UsageError
 from parcade.exchange.base import Exchange, OptimizerFactory, set_learning_rate
 from parcade.experience.replay import TransitionBatch
-from parcade.policy import NetworkConfig
+from parcade.model import optimizers
+from parcade.model.policy import NetworkConfig
 from parcade.ranges import Count, Fraction, Natural, NonNegative, Positive
 from parcade.rl.q_learning import distribution_of, importance_weights
 from parcade.rl.schedules import linear

@@ -18,11 +18,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from parcade import optimizers
 from parcade.algorithms.base import Algorithm, AlgorithmConfig
 from parcade.exchange.base import Exchange, OptimizerFactory, set_learning_rate
 from parcade.experience.population_batch import PopulationBatch, noise_of
-from parcade.policy import NetworkConfig
+from parcade.model import optimizers
+from parcade.model.policy import NetworkConfig
 from parcade.ranges import Count, NonNegative, Positive
 from parcade.rl.ranks import centered_ranks
 from parcade.rl.schedules import linear

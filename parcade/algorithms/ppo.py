@@ -19,7 +19,6 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from parcade import optimizers
 from parcade.algorithms.base import (
     Algorithm,
     AlgorithmConfig,
@@ -32,7 +31,8 @@ from parcade.algorithms.base import (
 from parcade.capture import Fixed
 from parcade.exchange.base import Exchange, OptimizerFactory, learning_rate, set_learning_rate, step_size
 from parcade.experience.batch import Batch
-from parcade.policy import PolicyOutput
+from parcade.model import optimizers
+from parcade.model.policy import PolicyOutput
 from parcade.ranges import Count, Fraction, NonNegative, Positive
 from parcade.rl.losses import (
     approximate_kl,

@@ -22,7 +22,6 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from parcade import optimizers
 from parcade.algorithms.base import (
     Algorithm,
     AlgorithmConfig,
@@ -36,7 +35,8 @@ from parcade.capture import Fixed
 from parcade.errors import UsageError
 from parcade.exchange.base import Exchange, OptimizerFactory, set_learning_rate
 from parcade.experience.batch import Batch
-from parcade.policy import NetworkConfig, PolicyOutput
+from parcade.model import optimizers
+from parcade.model.policy import NetworkConfig, PolicyOutput
 from parcade.ranges import Count, Fraction, NonNegative, Positive
 from parcade.rl.losses import squared_error_loss
 from parcade.rl.q_learning import value_of

@@ -17,12 +17,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from parcade import optimizers
 from parcade.algorithms.base import Algorithm, AlgorithmConfig, normalized, update_statistics
 from parcade.errors import UsageError
 from parcade.exchange.base import Exchange, OptimizerFactory
 from parcade.experience.batch import Batch
-from parcade.policy import NetworkConfig
+from parcade.model import optimizers
+from parcade.model.policy import NetworkConfig
 from parcade.ranges import Count, Fraction, NonNegative, Positive
 from parcade.rl.returns import discounted_returns
 

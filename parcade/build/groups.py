@@ -9,7 +9,6 @@ import numpy as np
 
 from parcade.capture import make_capture
 from parcade.config import TrainConfig
-from parcade.devices import torch_device
 from parcade.envs import make_vec
 from parcade.envs.games import is_atari
 from parcade.errors import UsageError
@@ -18,9 +17,10 @@ from parcade.experience.env_group import EnvGroup
 from parcade.experience.hybrid_group import HybridEnvGroup
 from parcade.experience.rollout import PLAY_TIMEOUT_SECONDS
 from parcade.experience.source import AnyGroup
-from parcade.precision import Precision
+from parcade.machine.devices import torch_device
+from parcade.machine.timing import Timer
+from parcade.model.precision import Precision
 from parcade.random import env_seeds
-from parcade.timing import Timer
 
 # A thread emulates every game on every backend faster than this, with a margin for a busy machine.
 SLOWEST_FRAMES_PER_SECOND = 4000

@@ -11,19 +11,19 @@ from parcade.capture import make_capture
 from parcade.checkpoint import misfit, read_policy
 from parcade.cluster import torchrun
 from parcade.cluster.watchdog import patience_seconds
-from parcade.compiled import compile_network
 from parcade.config import TrainConfig
-from parcade.devices import make_repeatable, torch_device
 from parcade.envs import make_vec
 from parcade.envs.games import is_atari
 from parcade.errors import UsageError
 from parcade.exchange.base import Exchange, LocalExchange
 from parcade.exchange.choice import exchange_of_ranks
-from parcade.heap import keep_freed_memory
-from parcade.policy import Policy
-from parcade.precision import Precision
+from parcade.machine.devices import make_repeatable, torch_device
+from parcade.machine.heap import keep_freed_memory
+from parcade.machine.timing import Timer
+from parcade.model.compiled import compile_network
+from parcade.model.policy import Policy
+from parcade.model.precision import Precision
 from parcade.random import env_seeds
-from parcade.timing import Timer
 from parcade.zoo import agent_directory
 
 # Evolution strategies gather no input statistics while learning. They normalise inputs by a reference batch

@@ -10,13 +10,13 @@ import torch
 from parcade.algorithms.base import Algorithm
 from parcade.build.groups import gives_stacks
 from parcade.config import TrainConfig
-from parcade.devices import free_device_memory, torch_device
 from parcade.envs import make_vec
 from parcade.errors import UsageError
 from parcade.experience.device_replay import DeviceReplay
 from parcade.experience.replay import FILL_STEPS, Replay, ReplaySettings
 from parcade.experience.replay_source import ReplaySource
 from parcade.experience.source import AnyGroup
+from parcade.machine.devices import free_device_memory, torch_device
 
 
 def make_replay_source(

@@ -13,7 +13,7 @@ from parcade.experience.population_source import Evaluator, PopulationSource
 from parcade.experience.rollout import RolloutSource
 from parcade.experience.source import Source
 from parcade.experience.staggered import StaggeredSource
-from parcade.timing import Timer
+from parcade.machine.timing import Timer
 
 
 def make_source(

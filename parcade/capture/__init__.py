@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 
 from parcade.capture.base import Capture, CaptureError, Fixed
-from parcade.devices import is_stand_in
+from parcade.machine.devices import is_stand_in
 
 __all__ = ["Capture", "CaptureError", "Fixed", "make_capture"]
 

@@ -22,7 +22,7 @@ from typing import NamedTuple
 from parcade.cluster.processes import DIRECTORY, is_gone, kill_processes_here, own_record, write_record
 from parcade.cluster.signals import STOP_FILE
 from parcade.cluster.watchdog import Watch
-from parcade.timing import Timer
+from parcade.machine.timing import Timer
 
 # How much longer than the launcher a rank waits before it ends itself: time to collect stacks.
 LAUNCHER_GRACE_SECONDS = 15.0

@@ -24,7 +24,7 @@ from parcade.cluster.heartbeat import LAUNCHER_GRACE_SECONDS, Heartbeat, Signs
 from parcade.cluster.torchrun import launched_by_torchrun
 from parcade.cluster.watchdog import START_SECONDS, Watch, beat_seconds
 from parcade.errors import UsageError, missing_extra
-from parcade.machine import program_path
+from parcade.machine.facts import program_path
 
 # Set by Open MPI, PMI (MPICH's hydra, srun --mpi=pmi2) and PMIx launchers (srun --mpi=pmix, prterun).
 _RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")

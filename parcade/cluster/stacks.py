@@ -14,7 +14,7 @@ from pathlib import Path
 from parcade.cluster.heartbeat import ASK_FILE
 from parcade.cluster.processes import DIRECTORY, ProcessRecord, read_records
 from parcade.errors import UsageError
-from parcade.machine import program_path
+from parcade.machine.facts import program_path
 
 PY_SPY_SECONDS = 15
 ANSWER_SECONDS = 6.0

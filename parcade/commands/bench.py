@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from parcade.errors import UsageError, missing_extra, unknown_name
-from parcade.outputs import check_output_file, writes_output
+from parcade.files.outputs import check_output_file, writes_output
 
 
 def _check_files(json_path: str, plot_path: str) -> None:

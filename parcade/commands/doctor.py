@@ -57,9 +57,9 @@ def doctor(arguments: list[str]) -> int:
     from parcade.doctor.pools import PlannedRun
     from parcade.doctor.running import examine_running, look_at_run
     from parcade.flags import parse
-    from parcade.precision import resolve
+    from parcade.machine.threads import check_threads
+    from parcade.model.precision import resolve
     from parcade.report.findings import by_gravity
-    from parcade.threads import check_threads
 
     flags = parse(DoctorFlags, arguments, prog="parcade doctor")
     check_threads("threads_per_rank", flags.threads_per_rank)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from parcade.errors import UsageError
-from parcade.outputs import check_output_file, writes_output
+from parcade.files.outputs import check_output_file, writes_output
 
 if TYPE_CHECKING:
     from parcade.duels.players import Player
@@ -107,7 +107,7 @@ def duel(arguments: list[str]) -> int:
     flags = parse(DuelFlags, arguments, prog="parcade duel")
     from parcade.duels.players import make_player
     from parcade.duels.tournament import standings, tournament
-    from parcade.run_directory import write_json
+    from parcade.files.run_directory import write_json
 
     players = [make_player(name, flags.greedy) for name in flags.players]
     game, names = _game_of(flags, players), _names(players)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from parcade.errors import UsageError
-from parcade.outputs import check_output_file, writes_output
+from parcade.files.outputs import check_output_file, writes_output
 
 if TYPE_CHECKING:
     from parcade.agent import Agent
@@ -156,7 +156,7 @@ def _play(agent: Agent, episodes: int, **settings: Any) -> dict[str, Any]:
 
 def _store(flags: EvalFlags, result: dict[str, Any]) -> None:
     """Write the scores to the run's directory and to --out. Errors: UsageError for the latter."""
-    from parcade.run_directory import write_json
+    from parcade.files.run_directory import write_json
     from parcade.zoo import is_in_zoo
 
     if not is_in_zoo(flags.run):

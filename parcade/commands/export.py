@@ -107,9 +107,9 @@ def _write(agent: Agent, path: Path) -> int:
 def metadata_of(agent: Agent) -> dict[str, str]:
     """Return what a program needs in order to play with the graph, and where the graph comes from."""
     from parcade import __version__
-    from parcade.actions import BoxActions
     from parcade.envs.games import action_names, is_atari
-    from parcade.machine import commit
+    from parcade.machine.facts import commit
+    from parcade.model.actions import BoxActions
 
     config = agent.config
     settings = dataclasses.replace(config.env, start_states="exact")

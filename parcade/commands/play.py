@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from parcade.errors import UsageError
-from parcade.outputs import check_output_file
+from parcade.files.outputs import check_output_file
 
 
 @dataclass(frozen=True)

@@ -108,7 +108,7 @@ def _refuse_bad_training(arguments: list[str]) -> None:
 
 def _read(path: Path, flags: ProfileFlags) -> tuple[Profile, Path]:
     """Read a profile from its file or from a directory of rank files; also return that directory."""
-    from parcade.machine import available_cores, commit, machine
+    from parcade.machine.facts import available_cores, commit, machine
     from parcade.profile.data import Profile, from_json, read_ranks
 
     if path.is_file():
@@ -131,11 +131,11 @@ def _read(path: Path, flags: ProfileFlags) -> tuple[Profile, Path]:
 
 def _report(found: Profile, folder: Path, *, new: bool = False) -> int:
     """Print the report and write it, with its data if it is new."""
+    from parcade.files.run_directory import write_json
     from parcade.profile.data import to_json
     from parcade.profile.profile_page import SPLIT_PICTURE, TIMELINE_PICTURE, profile_page
     from parcade.profile.profile_plots import draw_split, draw_timeline
     from parcade.report.page import to_text, write_page
-    from parcade.run_directory import write_json
 
     page = profile_page(found, pictures=True)
     print(to_text(page))

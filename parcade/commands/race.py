@@ -87,7 +87,7 @@ def _check_agent(against: str, game: str) -> None:
     from parcade.config import load_config
     from parcade.duels.observation import check_has_sides
     from parcade.duels.players import SCRIPTS
-    from parcade.run_directory import newest_checkpoint
+    from parcade.files.run_directory import newest_checkpoint
     from parcade.zoo import agent_directory
 
     if against == "scripted" and game not in SCRIPTS:
@@ -108,7 +108,7 @@ def _check_trains(run: Path, trained: str, game: str) -> None:
 
 def _curve_of(flags: RaceFlags, game: str, directory: Path) -> Path | None:
     """Return the run directory whose curve is drawn. Errors: UsageError."""
-    from parcade.run_directory import read_json
+    from parcade.files.run_directory import read_json
 
     if flags.train:
         return directory / AGENT

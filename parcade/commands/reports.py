@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from parcade.errors import UsageError, missing_extra
-from parcade.outputs import why_not_writable
+from parcade.files.outputs import why_not_writable
 
 
 @contextlib.contextmanager

@@ -123,9 +123,9 @@ def counts(text: str, flag: str) -> tuple[int, ...]:
 def scale(arguments: list[str]) -> int:
     """``parcade scale``."""
     from parcade.cluster import mpi
+    from parcade.files.outputs import writes_output
+    from parcade.files.run_directory import write_json
     from parcade.flags import parse, split_flags
-    from parcade.outputs import writes_output
-    from parcade.run_directory import write_json
     from parcade.scale.study import check, study
     from parcade.scale.study_result import to_json
 
@@ -222,7 +222,7 @@ def _plan(flags: ScaleFlags) -> StudyPlan:
 
 def _questions(flags: ScaleFlags) -> Questions:
     """Return the questions to answer. Errors: UsageError for a learning curve that cannot answer them."""
-    from parcade.machine import available_cores
+    from parcade.machine.facts import available_cores
     from parcade.scale.answers import Questions, steps_to_score
 
     curve = Path(flags.curve) if flags.curve else None

@@ -29,8 +29,8 @@ def scale_to(arguments: list[str]) -> int:
     from parcade.cluster.processes import still_running
     from parcade.config import load_config
     from parcade.config.sizes import check_actors
+    from parcade.files.run_directory import write_json
     from parcade.flags import parse
-    from parcade.run_directory import write_json
     from parcade.topology.run import SCALE_FILE
 
     flags = parse(ScaleToFlags, arguments, prog="parcade scale-to")

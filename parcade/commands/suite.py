@@ -70,10 +70,10 @@ def suite(arguments: list[str]) -> int:
 
 
 def _run(flags: SuiteFlags, training: tuple[str, ...]) -> int:
+    from parcade.files.locks import locked
+    from parcade.files.outputs import make_folders
     from parcade.flags import parse_training
-    from parcade.locks import locked
-    from parcade.machine import available_cores
-    from parcade.outputs import make_folders
+    from parcade.machine.facts import available_cores
     from parcade.suite.games import games_of
     from parcade.suite.jobs import run_cells
     from parcade.suite.plan import Plan, budget_flags, open_suite, read_plan, seeds_of, set_by_budget

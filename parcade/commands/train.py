@@ -16,8 +16,8 @@ from parcade.cluster.hosts import Host, check_slots, interface_name, most_ranks_
 from parcade.cluster.signals import STOP_FILE
 from parcade.cluster.versions import check_hosts
 from parcade.errors import UsageError
-from parcade.locks import training_in
-from parcade.outputs import why_not_writable
+from parcade.files.locks import training_in
+from parcade.files.outputs import why_not_writable
 from parcade.zoo import is_in_zoo
 
 LOCK_SECONDS = 120.0
@@ -127,7 +127,7 @@ def _resume_from(run: Path, config, flags: ResumeFlags) -> int:
     """Resume a run that this process has taken over, or one of its ranks."""
     from parcade.cluster import ranks
     from parcade.config import CHANGED_BY_RESUMING
-    from parcade.run_directory import newest_checkpoint
+    from parcade.files.run_directory import newest_checkpoint
 
     frames = newest_checkpoint(run, check_files=not ranks.launched_as_rank())[1]["progress"]["frames"]
     changes = {name: getattr(flags, name) for name in CHANGED_BY_RESUMING if getattr(flags, name) is not None}
@@ -147,7 +147,7 @@ def _resume_from(run: Path, config, flags: ResumeFlags) -> int:
 
 def _refuse_finished(run: Path, config) -> None:
     """Reject a run that reached its target score or time limit. Errors: UsageError with advice."""
-    from parcade.run_directory import read_json
+    from parcade.files.run_directory import read_json
 
     if not (run / "result.json").exists():
         return
@@ -244,8 +244,8 @@ def _train_by_ranks(
 ) -> int:
     """Start the ranks of a run and wait for them."""
     from parcade.cluster.launch import Job, run_ranks
-    from parcade.run_directory import remove_unused
-    from parcade.threads import rank_threads
+    from parcade.files.run_directory import remove_unused
+    from parcade.machine.threads import rank_threads
 
     job = Job(
         [sys.executable, "-m", "parcade", "train", *arguments],
@@ -288,7 +288,7 @@ def _directory_of(config, resume: Path | None) -> Iterator[Path]:
 
 def _train_here(config, run: Path, resume: bool) -> int:
     """Train in this process, which also drives the parts of a topology."""
-    from parcade.run_directory import remove_unused
+    from parcade.files.run_directory import remove_unused
     from parcade.topology.driver import RunLost
     from parcade.train import run_training
 
@@ -307,7 +307,7 @@ def _train_as_rank(config, resume: Path | None) -> int:
     """Train as one of the ranks that parcade, mpiexec, srun or torchrun started."""
     from parcade.cluster import ranks, torchrun
     from parcade.cluster.watchdog import patience_seconds
-    from parcade.run_directory import remove_unused
+    from parcade.files.run_directory import remove_unused
     from parcade.train import run_training
 
     if torchrun.launched_by_torchrun():
@@ -378,7 +378,7 @@ def _finish(result: dict | None, run: Path) -> int:
 
 def _going_on(game: str, run: Path) -> str:
     """Return what to do after a run has failed. A run that has saved and reported nothing is removed."""
-    from parcade.run_directory import complete_checkpoints, remove_unused
+    from parcade.files.run_directory import complete_checkpoints, remove_unused
 
     if complete_checkpoints(run):
         return f"resume with: {_resuming(game, run)}"

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Annotated, Literal, get_args
 
 from parcade.errors import UsageError, unknown_name
+from parcade.machine.threads import UNMANAGED
 from parcade.ranges import Count, Positive, Range, check_ranges
-from parcade.threads import UNMANAGED
 
 _DURATION = re.compile(r"^(\d+(?:\.\d+)?)\s*(s|m|h)?$")
 _SECONDS_PER = {"s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}

@@ -15,8 +15,8 @@ from parcade.config.train import TrainConfig
 from parcade.envs.games import is_atari, module_of
 from parcade.envs.settings import RENAMED, EnvSettings, of_any_game
 from parcade.errors import UsageError
-from parcade.networks import NetworkConfig
-from parcade.run_directory import read_json, write_json
+from parcade.files.run_directory import read_json, write_json
+from parcade.model.networks import NetworkConfig
 
 SCHEMA_VERSION = 2
 READ_VERSIONS = (1, SCHEMA_VERSION)

@@ -6,10 +6,10 @@ import math
 from typing import Any
 
 from parcade.config.train import TrainConfig, torso_of_shapes
-from parcade.devices import check_gpu, free_device_memory
 from parcade.envs.games import is_atari
 from parcade.errors import UsageError, check_divides
-from parcade.threads import check_threads
+from parcade.machine.devices import check_gpu, free_device_memory
+from parcade.machine.threads import check_threads
 
 # Of a parameter: float32, gradient and the two averages of Adam.
 BYTES_PER_PARAMETER = 16

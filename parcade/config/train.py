@@ -8,21 +8,21 @@ from typing import Any
 
 import torch
 
-from parcade.actions import BoxActions, actions_of
 from parcade.algorithms.base import AlgorithmConfig
 from parcade.algorithms.ppo import PPOConfig
 from parcade.algorithms.table import ALGORITHMS, algorithm_row, support_matrix
 from parcade.config.run import RunConfig
 from parcade.config.topology import ON_RAY, TOPOLOGIES, TopologyConfig
-from parcade.devices import torch_device
 from parcade.envs.backends import backend_row, check_supported
 from parcade.envs.games import canonical_game, is_atari, settings_of_id
 from parcade.envs.make import action_space
 from parcade.envs.settings import EnvSettings, refuse_settings_of_consoles
 from parcade.errors import UsageError, check_divides
 from parcade.experience.replay import FILL_STEPS
-from parcade.networks import build_torso, check_network
-from parcade.precision import resolve
+from parcade.machine.devices import torch_device
+from parcade.model.actions import BoxActions, actions_of
+from parcade.model.networks import build_torso, check_network
+from parcade.model.precision import resolve
 from parcade.ranges import check_ranges
 
 NOT_GIVEN = EnvSettings()

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from parcade.doctor.pools import PlannedRun, Processes, planned_processes
-from parcade.machine import available_cores, cpu_model, program_path
+from parcade.machine.facts import available_cores, cpu_model, program_path
 
 # CPU features, by the kernel's names, that affect the speed of networks or the emulator.
 SIMD_FLAGS = ("avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "asimd", "bf16", "sve")

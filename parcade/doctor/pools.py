@@ -11,7 +11,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 
-from parcade.threads import Pool, pools_here
+from parcade.machine.threads import Pool, pools_here
 
 PROBE_SECONDS = 60
 
@@ -45,7 +45,7 @@ class Processes:
 def planned_processes(plan: PlannedRun) -> tuple[Processes, ...]:
     """Return the processes that the plan would start here. Errors: RuntimeError if the probe fails."""
     from parcade.cluster.mpi import rank_environment
-    from parcade.threads import rank_threads
+    from parcade.machine.threads import rank_threads
 
     count, environment = 1, None
     if plan.engine == "mpi":
@@ -71,7 +71,7 @@ def _probe(threads_per_rank: int, local_size: int, engine: str) -> None:
     import numpy as np
     import torch
 
-    from parcade.threads import set_threads
+    from parcade.machine.threads import set_threads
 
     set_threads(threads_per_rank, local_size, serial=engine == "serial", overlap=False)
     np.ones((64, 64)) @ np.ones((64, 64))

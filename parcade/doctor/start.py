@@ -10,7 +10,7 @@ from parcade.config import TrainConfig
 from parcade.doctor.facts import quick_facts
 from parcade.doctor.machine_rules import QUICK_RULES, examine
 from parcade.doctor.pools import PlannedRun, Processes
-from parcade.threads import pools_here
+from parcade.machine.threads import pools_here
 
 
 def plan_of(config: TrainConfig) -> PlannedRun:

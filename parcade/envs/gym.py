@@ -9,9 +9,9 @@ import numpy as np
 from gymnasium.spaces import Box
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
-from parcade.actions import actions_of
 from parcade.env_checks import Checked, check_memory
 from parcade.errors import UsageError
+from parcade.model.actions import actions_of
 
 BYTES_PER_ENVIRONMENT = 2_500  # measured with CartPole-v1; most others need more
 

@@ -11,7 +11,7 @@ from gymnasium.vector.utils import batch_space
 from parcade.atari.games import load_games
 from parcade.env_checks import Checked, check_is_state
 from parcade.errors import UsageError
-from parcade.state import behind, part_of
+from parcade.files.state import behind, part_of
 
 Stepped = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]
 

@@ -18,7 +18,7 @@ from gymnasium.vector.utils import batch_space
 from parcade.env_checks import Checked, check_memory, refuse_copy
 from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError
-from parcade.state import behind, part_of
+from parcade.files.state import behind, part_of
 
 if TYPE_CHECKING:
     from parcade.atari.recording import Recording

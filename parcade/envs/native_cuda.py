@@ -16,12 +16,12 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from torch import Tensor
 
-from parcade.devices import is_stand_in
 from parcade.env_checks import Checked
 from parcade.envs.mixed import MixedVectorEnv
 from parcade.envs.native import check_game_switches, console_settings
 from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError, missing_extra
+from parcade.machine.devices import is_stand_in
 
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 

@@ -12,7 +12,7 @@ import numpy as np
 from torch import Tensor
 
 from parcade.exchange.collective import CollectiveExchange
-from parcade.timing import Timer
+from parcade.machine.timing import Timer
 
 
 class AllreduceExchange(CollectiveExchange):

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from parcade.capture.base import Capture
-from parcade.parameters import FlatParameters, check_finite, tensors_of
-from parcade.policy import RunningStatistics
-from parcade.state import part_of
-from parcade.timing import Timer
+from parcade.files.state import part_of
+from parcade.machine.timing import Timer
+from parcade.model.parameters import FlatParameters, check_finite, tensors_of
+from parcade.model.policy import RunningStatistics
 
 OptimizerFactory = Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]
 Loss = Callable[..., tuple[Tensor, dict[str, Tensor]]]

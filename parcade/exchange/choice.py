@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from parcade.devices import is_stand_in
 from parcade.exchange.base import Exchange
-from parcade.timing import Timer
+from parcade.machine.devices import is_stand_in
+from parcade.machine.timing import Timer
 
 
 def exchange_of_ranks(

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from parcade.cluster import torchrun
 from parcade.exchange.collective import CollectiveExchange
-from parcade.timing import Timer
+from parcade.machine.timing import Timer
 
 
 class GlooExchange(CollectiveExchange):

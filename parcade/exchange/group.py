@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from parcade.exchange.base import Exchange, Loss
-from parcade.policy import RunningStatistics
-from parcade.timing import Timer
+from parcade.machine.timing import Timer
+from parcade.model.policy import RunningStatistics
 
 
 class GroupExchange(Exchange):

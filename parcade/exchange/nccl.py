@@ -18,7 +18,7 @@ from torch import Tensor
 from parcade.cluster.hosts import interface_name, own_address
 from parcade.errors import UsageError
 from parcade.exchange.allreduce import AllreduceExchange
-from parcade.timing import Timer
+from parcade.machine.timing import Timer
 
 LOOPBACK = "127.0.0.1"
 

@@ -23,10 +23,10 @@ from torch import Tensor, nn
 
 from parcade.capture.base import Capture
 from parcade.exchange.base import Exchange, OptimizerFactory
-from parcade.parameters import FlatParameters, tensors_of
-from parcade.policy import Policy, RunningStatistics
-from parcade.state import part_of
-from parcade.timing import Timer, process_note
+from parcade.files.state import part_of
+from parcade.machine.timing import Timer, process_note
+from parcade.model.parameters import FlatParameters, tensors_of
+from parcade.model.policy import Policy, RunningStatistics
 
 APPLIED, STALE, OUTLIER, LOST = range(4)
 OUTCOMES = ("applied", "stale", "outlier", "lost")

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from parcade.actions import Actions, DiscreteActions
-from parcade.parameters import tensors_of
+from parcade.model.actions import Actions, DiscreteActions
+from parcade.model.parameters import tensors_of
 
 
 @dataclass

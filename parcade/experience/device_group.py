@@ -19,11 +19,11 @@ from parcade.experience.batch import Batch, empty_batch
 from parcade.experience.env_group import EnvGroup
 from parcade.experience.episodes import EpisodeLog
 from parcade.experience.host_rollout import load_rows, rows_of, window_of
-from parcade.policy import Acted, Policy
-from parcade.precision import Precision
+from parcade.files.state import behind, part_of
+from parcade.machine.timing import Timer
+from parcade.model.policy import Acted, Policy
+from parcade.model.precision import Precision
 from parcade.random import TensorUniforms
-from parcade.state import behind, part_of
-from parcade.timing import Timer
 
 
 class DeviceEnvGroup:

@@ -7,14 +7,14 @@ import torch
 from gymnasium.vector import VectorEnv
 from torch import Tensor
 
-from parcade.actions import actions_of
 from parcade.experience.episodes import EpisodeLog
 from parcade.experience.host_rollout import HostRollout
-from parcade.policy import Acted, Policy
-from parcade.precision import Precision
+from parcade.files.state import behind, part_of
+from parcade.machine.timing import Timer
+from parcade.model.actions import actions_of
+from parcade.model.policy import Acted, Policy
+from parcade.model.precision import Precision
 from parcade.random import uniforms
-from parcade.state import behind, part_of
-from parcade.timing import Timer
 
 # First step index of the warm-up's random draws; larger than any step count of a run.
 WARM_UP = 1 << 48

@@ -17,10 +17,10 @@ from torch import Tensor
 from parcade.experience.batch import Batch, empty_batch
 from parcade.experience.env_group import EnvGroup
 from parcade.experience.source import Source
-from parcade.parameters import copy_module_state
-from parcade.policy import Acted, Policy
-from parcade.state import behind, part_of
-from parcade.timing import Timer
+from parcade.files.state import behind, part_of
+from parcade.machine.timing import Timer
+from parcade.model.parameters import copy_module_state
+from parcade.model.policy import Acted, Policy
 
 OUTCOMES = ("rewards", "terminated", "truncated", "life_lost")
 

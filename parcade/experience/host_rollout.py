@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from parcade.actions import Actions
 from parcade.experience.batch import STEP_FIELDS, Batch, empty_batch
-from parcade.policy import Acted, Policy
-from parcade.precision import Precision
+from parcade.model.actions import Actions
+from parcade.model.policy import Acted, Policy
+from parcade.model.precision import Precision
 
 
 class Environments(Protocol):

@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 
 from parcade.capture import Capture
-from parcade.devices import DeviceStream, Download, Upload, follow, mark
 from parcade.experience.batch import Batch, empty_batch
 from parcade.experience.env_group import EnvGroup
 from parcade.experience.episodes import EpisodeLog
 from parcade.experience.host_rollout import Truncations, load_rows, rows_of, window_of
-from parcade.policy import Acted, Policy
+from parcade.machine.devices import DeviceStream, Download, Upload, follow, mark
+from parcade.model.policy import Acted, Policy
 
 OUTCOMES = ("terminated", "truncated", "life_lost")
 

@@ -12,9 +12,9 @@ from parcade.experience.env_group import EnvGroup
 from parcade.experience.episodes import SCORE, EpisodeLog
 from parcade.experience.population_batch import PopulationBatch, members_of, noise_of
 from parcade.experience.source import Source
-from parcade.parameters import FlatParameters, copy_module_state
-from parcade.policy import Policy
-from parcade.state import behind, part_of
+from parcade.files.state import behind, part_of
+from parcade.model.parameters import FlatParameters, copy_module_state
+from parcade.model.policy import Policy
 
 
 class Evaluator:

@@ -11,10 +11,10 @@ from parcade.experience.device_replay import DeviceReplay
 from parcade.experience.replay import FILL_STEPS, Replay, TransitionBatch, too_small
 from parcade.experience.rollout import play_rollout
 from parcade.experience.source import AnyGroup, Source
-from parcade.parameters import copy_module_state
-from parcade.policy import Policy
+from parcade.files.state import behind, part_of
+from parcade.model.parameters import copy_module_state
+from parcade.model.policy import Policy
 from parcade.random import uniforms
-from parcade.state import behind, part_of
 
 
 class ReplaySource(Source):

@@ -17,13 +17,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from parcade.devices import DeviceStream, mark
 from parcade.experience.batch import Batch
 from parcade.experience.source import AnyGroup, Source
-from parcade.parameters import copy_module_state
-from parcade.policy import Policy
-from parcade.state import behind, part_of
-from parcade.timing import Timer
+from parcade.files.state import behind, part_of
+from parcade.machine.devices import DeviceStream, mark
+from parcade.machine.timing import Timer
+from parcade.model.parameters import copy_module_state
+from parcade.model.policy import Policy
 
 # Timeout for one rollout.
 PLAY_TIMEOUT_SECONDS = 600

@@ -12,7 +12,7 @@ from parcade.experience.device_group import DeviceEnvGroup
 from parcade.experience.env_group import EnvGroup
 from parcade.experience.episodes import EpisodeLog
 from parcade.experience.hybrid_group import HybridEnvGroup
-from parcade.policy import Policy
+from parcade.model.policy import Policy
 
 AnyGroup = EnvGroup | HybridEnvGroup | DeviceEnvGroup
 

@@ -19,9 +19,9 @@ from torch import Tensor
 
 from parcade.experience.batch import Batch
 from parcade.experience.source import AnyGroup, Source
-from parcade.parameters import copy_module_state, tensors_of
-from parcade.policy import Policy
-from parcade.state import behind, part_of
+from parcade.files.state import behind, part_of
+from parcade.model.parameters import copy_module_state, tensors_of
+from parcade.model.policy import Policy
 
 
 class StaggeredSource(Source):

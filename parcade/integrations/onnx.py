@@ -22,8 +22,8 @@ import torch
 from gymnasium.vector import VectorEnv
 from torch import Tensor, nn
 
-from parcade.actions import BoxActions
-from parcade.policy import Policy
+from parcade.model.actions import BoxActions
+from parcade.model.policy import Policy
 
 SCORES = {"actor_critic": "logits", "q": "q_values"}
 # Steps of a comparison with the policy, and the scores that count as equal, as a share of the largest score.

@@ -9,10 +9,10 @@ import math
 from collections.abc import Callable, Iterator
 from statistics import fmean
 
+from parcade.machine.timing import SCOPES
 from parcade.profile.data import WAITING, Profile
 from parcade.profile.gpu_advice import copy_bound, gpu_waits_for_emulation, launch_bound
 from parcade.report.findings import Finding, by_gravity
-from parcade.timing import SCOPES
 
 Rule = Callable[[Profile], Iterator[Finding]]
 

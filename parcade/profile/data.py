@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from parcade.errors import UsageError
-from parcade.timing import SCOPES
+from parcade.machine.timing import SCOPES
 
 SCHEMA_VERSION = 1
 WAITING = ("communicate", "wait")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from parcade.device_timing import STAND_IN_NAME
 from parcade.envs.games import is_atari
+from parcade.machine.device_timing import STAND_IN_NAME
+from parcade.machine.timing import SCOPES
 from parcade.profile.data import Profile
 from parcade.report.findings import Finding
-from parcade.timing import SCOPES
 
 LAUNCH_SHARE = 0.3
 """Minimum share of learning and inference on a GPU: removing less gives a speed-up of at most 1.4."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
+from parcade.machine.timing import DEVICE_KINDS, SCOPES
 from parcade.profile.advice import advise
 from parcade.profile.data import Profile
 from parcade.report.page import Block, Heading, Image, Page, Table, Text, table_of
-from parcade.timing import DEVICE_KINDS, SCOPES
 
 SPLIT_PICTURE, TIMELINE_PICTURE = "split.png", "timeline.png"
 DEVICE_COLUMNS = {

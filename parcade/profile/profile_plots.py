@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
+from parcade.machine.timing import SCOPES
 from parcade.profile.data import Profile
 from parcade.report.plots import figure_in
-from parcade.timing import SCOPES
 
 # Same in every plot: emulation green, the network blue, other ranks red, overheads yellow, purple and grey.
 COLOURS = {

@@ -24,13 +24,13 @@ from typing import Protocol
 
 import numpy as np
 
-from parcade.device_timing import DeviceClock, device_seconds
 from parcade.doctor.running import BUSY_SHARE, thread_seconds
 from parcade.errors import UsageError
 from parcade.exchange.base import Exchange
+from parcade.machine.device_timing import DeviceClock, device_seconds
+from parcade.machine.threads import pools_here
+from parcade.machine.timing import SCOPES, Timer
 from parcade.profile.data import WAITING, RankProfile, empty_split, write_rank
-from parcade.threads import pools_here
-from parcade.timing import SCOPES, Timer
 
 WARM_UP_ITERATIONS = 2
 TIMELINE_ITERATIONS = 3

@@ -20,7 +20,7 @@ from parcade.cluster.mpi import end_process_group
 from parcade.cluster.processes import kill_processes_here, read_records
 from parcade.ending import interrupts_on_end
 from parcade.errors import UsageError
-from parcade.machine import available_cores, commit, machine
+from parcade.machine.facts import available_cores, commit, machine
 from parcade.profile.data import Profile, read_ranks
 
 STOP_SECONDS = 60

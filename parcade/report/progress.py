@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from parcade.experience.episodes import ScoreBoard
-from parcade.timing import START_OF_PROCESS, Moment, process_seconds
+from parcade.machine.timing import START_OF_PROCESS, Moment, process_seconds
 
 COUNTERS = ("frames", "reset_frames", "steps", "updates", "iterations", "cut_games")
 

@@ -18,16 +18,16 @@ import torch
 from torch import Tensor
 
 from parcade.config import TrainConfig
-from parcade.device_timing import device_seconds
 from parcade.errors import UsageError
 from parcade.exchange.base import Exchange
 from parcade.experience.source import Source
+from parcade.files.run_directory import checkpoint_directory, complete_checkpoints
+from parcade.machine.device_timing import device_seconds
+from parcade.machine.timing import SCOPES, Timer, process_cpu_seconds
 from parcade.report.callbacks import Callbacks
 from parcade.report.progress import COUNTERS, Progress
 from parcade.report.terminal import PlainView
 from parcade.report.writers import Writer
-from parcade.run_directory import checkpoint_directory, complete_checkpoints
-from parcade.timing import SCOPES, Timer, process_cpu_seconds
 
 REPORT, CHECKPOINT, STOP, TIME_UP = range(4)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from parcade import run_directory
 from parcade.config import TrainConfig
 from parcade.errors import UsageError
-from parcade.machine import commit, machine
+from parcade.files import run_directory
+from parcade.machine.facts import commit, machine
 from parcade.report.progress import Progress
 
 

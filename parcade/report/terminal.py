@@ -7,7 +7,7 @@ import sys
 from collections import deque
 from typing import Any, TextIO
 
-from parcade.timing import DEVICE_KINDS, SCOPES
+from parcade.machine.timing import DEVICE_KINDS, SCOPES
 
 _BARS = "▁▂▃▄▅▆▇█"
 

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from parcade import run_directory
 from parcade.config import TrainConfig, to_json
 from parcade.errors import UsageError, missing_extra
+from parcade.files import run_directory
 from parcade.report.metric_names import MetricNames
 from parcade.report.writers import Writer
 

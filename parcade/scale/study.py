@@ -10,7 +10,7 @@ from pathlib import Path
 
 from parcade.ending import interrupts_on_end
 from parcade.errors import UsageError
-from parcade.machine import available_cores, commit, machine
+from parcade.machine.facts import available_cores, commit, machine
 from parcade.scale.allreduce_model import Link, fit_model, measure_allreduce
 from parcade.scale.jobs import JobSize, ScaledJob, Scaling
 from parcade.scale.measure import Point, Series, measure

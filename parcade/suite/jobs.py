@@ -20,7 +20,7 @@ from typing import Any
 from parcade.cluster.processes import wait_for_end
 from parcade.cluster.signals import StopRequest
 from parcade.envs.games import naming_flags
-from parcade.run_directory import complete_checkpoints, is_finished, read_json, read_result
+from parcade.files.run_directory import complete_checkpoints, is_finished, read_json, read_result
 from parcade.suite.plan import Cell, Plan
 
 POLL_SECONDS = 0.2

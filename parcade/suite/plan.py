@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar, get_args, get_type_hints
 
 from parcade.envs.games import is_atari
 from parcade.errors import UsageError
-from parcade.run_directory import read_json, write_json
+from parcade.files.run_directory import read_json, write_json
 from parcade.suite.protocols import Protocol, protocol_of
 
 T = TypeVar("T")

@@ -10,8 +10,8 @@ from typing import Any
 from parcade.config import TrainConfig
 from parcade.envs.games import naming_flags
 from parcade.errors import UsageError
+from parcade.files.run_directory import read_json, write_json
 from parcade.flags import parse_training
-from parcade.run_directory import read_json, write_json
 from parcade.suite.plan import as_json, budget_flags, frames_per_step, from_json
 from parcade.sweep.objective import Budget, Objective, parse_objective
 from parcade.sweep.space import Space, Value, flags_of, parse_space

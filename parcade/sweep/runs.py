@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from parcade.cluster.processes import wait_for_end
-from parcade.run_directory import complete_checkpoints, is_finished
+from parcade.files.run_directory import complete_checkpoints, is_finished
 from parcade.sweep.objective import CHECKS, Budget, Objective
 
 POLL_SECONDS = 0.1

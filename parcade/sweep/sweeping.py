@@ -9,9 +9,9 @@ from typing import NamedTuple
 from parcade.cluster.signals import StopRequest
 from parcade.config import TopologyConfig
 from parcade.errors import UsageError
-from parcade.locks import locked
-from parcade.machine import available_cores
-from parcade.outputs import make_folders
+from parcade.files.locks import locked
+from parcade.files.outputs import make_folders
+from parcade.machine.facts import available_cores
 from parcade.sweep.plan import FOLDERS, SweepPlan, open_sweep, read_sweep
 from parcade.sweep.search import make_search
 from parcade.sweep.trials import Stage, Trial, best_first, read_trials

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from parcade.errors import UsageError
-from parcade.run_directory import read_json, read_result, write_json
+from parcade.files.run_directory import read_json, read_result, write_json
 from parcade.sweep.objective import CHECKS, Objective
 from parcade.sweep.space import Value
 

@@ -19,11 +19,11 @@ from parcade.experience.batch import Batch
 from parcade.experience.env_group import EnvGroup
 from parcade.experience.host_rollout import HostRollout
 from parcade.experience.rollout import play_rollout
-from parcade.parameters import load_weights, tensors_of
-from parcade.policy import Acted
-from parcade.state import behind, part_of
-from parcade.threads import set_part_threads
-from parcade.timing import Timer, process_note
+from parcade.files.state import behind, part_of
+from parcade.machine.threads import set_part_threads
+from parcade.machine.timing import Timer, process_note
+from parcade.model.parameters import load_weights, tensors_of
+from parcade.model.policy import Acted
 from parcade.topology.lives import PlayCounter, Restartable, needs_life
 
 

@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 
-from parcade import run_directory
 from parcade.build.learner import make_policy
 from parcade.config import TrainConfig, check_structure, structure
-from parcade.machine import machine
-from parcade.parameters import check_finite, load_weights, state_tensors
+from parcade.files import run_directory
+from parcade.files.state import behind, part_of
+from parcade.machine.facts import machine
+from parcade.model.parameters import check_finite, load_weights, state_tensors
 from parcade.report.progress import Progress
-from parcade.state import behind, part_of
 from parcade.topology.driver import Driver
 from parcade.topology.engine import PartLost
 

@@ -11,10 +11,10 @@ from parcade.build.groups import make_group
 from parcade.build.learner import make_policy
 from parcade.config import from_json
 from parcade.experience.population_source import Evaluator
-from parcade.parameters import load_weights
-from parcade.state import behind, part_of
-from parcade.threads import set_part_threads
-from parcade.timing import Timer, process_note
+from parcade.files.state import behind, part_of
+from parcade.machine.threads import set_part_threads
+from parcade.machine.timing import Timer, process_note
+from parcade.model.parameters import load_weights
 from parcade.topology.lives import PlayCounter, Restartable, needs_life
 
 

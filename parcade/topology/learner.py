@@ -16,7 +16,6 @@ from parcade.build.groups import make_playing_group
 from parcade.build.learner import make_algorithm
 from parcade.build.replay import make_replay_source, shares_on_a_host
 from parcade.config import from_json
-from parcade.devices import torch_device
 from parcade.exchange.base import Exchange, LocalExchange
 from parcade.exchange.group import GroupExchange
 from parcade.exchange.parameter_server import ParameterServerExchange, ServerLost
@@ -25,12 +24,13 @@ from parcade.experience.population_batch import PopulationBatch
 from parcade.experience.replay import TransitionBatch
 from parcade.experience.rollout import RolloutSource
 from parcade.experience.source import Source
+from parcade.files.state import behind, part_of
 from parcade.loop import iterate
-from parcade.parameters import load_weights, tensors_of, weights_of
-from parcade.policy import Acted
-from parcade.state import behind, part_of
-from parcade.threads import set_part_threads
-from parcade.timing import Timer, process_note
+from parcade.machine.devices import torch_device
+from parcade.machine.threads import set_part_threads
+from parcade.machine.timing import Timer, process_note
+from parcade.model.parameters import load_weights, tensors_of, weights_of
+from parcade.model.policy import Acted
 from parcade.topology.lives import PlayCounter, Restartable, needs_life
 
 

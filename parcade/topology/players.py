@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from parcade.state import behind, part_of
+from parcade.files.state import behind, part_of
 from parcade.topology.engine import Engine, Part, PartLost, Pending
 
 

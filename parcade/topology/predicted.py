@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from parcade.config import TrainConfig
-from parcade.state import behind, part_of
+from parcade.files.state import behind, part_of
 from parcade.topology.actor import Actor
 from parcade.topology.driver import ATTEMPTS, Driver
 from parcade.topology.engine import Engine, Part, Pending

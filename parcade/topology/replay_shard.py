@@ -9,10 +9,10 @@ import numpy as np
 from parcade.build.replay import make_replay, shares_on_a_host
 from parcade.config import from_json
 from parcade.experience.batch import Batch
+from parcade.files.state import behind, part_of
+from parcade.machine.threads import set_part_threads
+from parcade.machine.timing import process_note
 from parcade.random import uniforms
-from parcade.state import behind, part_of
-from parcade.threads import set_part_threads
-from parcade.timing import process_note
 from parcade.topology.lives import Restartable, needs_life
 
 

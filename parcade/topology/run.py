@@ -18,11 +18,11 @@ from parcade.doctor.start import warn_at_start
 from parcade.envs.games import score_milestones
 from parcade.errors import UsageError
 from parcade.exchange.base import Exchange
+from parcade.machine.threads import set_part_threads
+from parcade.machine.timing import START_OF_PROCESS, Moment, Timer
 from parcade.report.callbacks import Callbacks
 from parcade.report.progress import Progress
 from parcade.report.result import write_result
-from parcade.threads import set_part_threads
-from parcade.timing import START_OF_PROCESS, Moment, Timer
 from parcade.topology.bundles import Bundles
 from parcade.topology.driver import Driver
 from parcade.topology.driver_checkpoint import TopologyCheckpointer

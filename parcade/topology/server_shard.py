@@ -8,8 +8,8 @@ from parcade.build.learner import make_algorithm
 from parcade.config import from_json
 from parcade.exchange.base import LocalExchange
 from parcade.exchange.parameter_server import ParameterShard, slice_bounds
-from parcade.threads import set_part_threads
-from parcade.timing import Timer
+from parcade.machine.threads import set_part_threads
+from parcade.machine.timing import Timer
 
 
 class ServerShard(ParameterShard):

@@ -9,8 +9,8 @@ import numpy as np
 
 from parcade.exchange.parameter_server import OUTCOMES
 from parcade.experience.episodes import NUM_COLUMNS
+from parcade.machine.timing import SCOPES
 from parcade.report.metrics import METRICS
-from parcade.timing import SCOPES
 
 
 class Tally:

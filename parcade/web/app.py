@@ -19,8 +19,8 @@ from starlette.types import Lifespan
 from starlette.websockets import WebSocket
 
 from parcade.errors import UsageError
+from parcade.machine.timing import SCOPES
 from parcade.report.metrics import METRICS
-from parcade.timing import SCOPES
 from parcade.web import inside
 from parcade.web.agent import Players
 from parcade.web.curves import Curves

@@ -10,7 +10,7 @@ from typing import Any
 from parcade.cluster.processes import DIRECTORY, read_records
 from parcade.cluster.stacks import stacks as read_stacks
 from parcade.errors import UsageError
-from parcade.run_directory import checkpoint_directory, complete_checkpoints
+from parcade.files.run_directory import checkpoint_directory, complete_checkpoints
 from parcade.web.files import read_object
 from parcade.web.recordings import list_recordings
 from parcade.web.series import last_reports

@@ -21,7 +21,7 @@ import numpy as np
 from parcade.agent import Agent
 from parcade.envs.settings import FRAMES_PER_SECOND
 from parcade.errors import UsageError
-from parcade.run_directory import complete_checkpoints
+from parcade.files.run_directory import complete_checkpoints
 from parcade.web.player_process import run_player
 from parcade.web.recordings import Recording
 from parcade.web.saliency import SALIENCIES

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from parcade.policy import Policy
+from parcade.model.policy import Policy
 
 PATCHES = 10
 """Patches along each side of an image."""

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from parcade.actions import BoxActions
 from parcade.agent import Agent
 from parcade.envs import make_vec
 from parcade.envs.games import is_atari
@@ -23,7 +22,8 @@ from parcade.envs.native import console_settings
 from parcade.envs.settings import EnvSettings, in_colour
 from parcade.errors import UsageError
 from parcade.evaluate import FIRST_UNSEEN_ENV
-from parcade.precision import Precision
+from parcade.model.actions import BoxActions
+from parcade.model.precision import Precision
 from parcade.random import env_seeds, uniforms
 from parcade.testing import TINY_TASKS
 from parcade.web.saliency import SALIENCIES

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from parcade.errors import unknown_name
-from parcade.run_directory import read_json
+from parcade.files.run_directory import read_json
 
 PREFIX = "zoo:"
 AGENTS = Path(__file__).parent / "agents"

@@ -11,7 +11,7 @@ from parcade.config import RunConfig, TrainConfig
 from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError
 from parcade.evaluate import evaluate
-from parcade.policy import NetworkConfig
+from parcade.model.policy import NetworkConfig
 from parcade.testing import TINY_TASKS
 from parcade.train import run_training, start_run
 

@@ -9,8 +9,8 @@ from parcade.algorithms.base import AlgorithmContext
 from parcade.algorithms.pqn import PQN, PQNConfig
 from parcade.cli import main
 from parcade.experience.batch import Batch
-from parcade.policy import NetworkConfig, Policy
-from parcade.precision import Precision
+from parcade.model.policy import NetworkConfig, Policy
+from parcade.model.precision import Precision
 
 pytestmark = pytest.mark.quick
 T, B = 5, 3

@@ -9,9 +9,9 @@ from parcade.algorithms.reinforce import Reinforce, ReinforceConfig
 from parcade.errors import UsageError
 from parcade.exchange.base import LocalExchange
 from parcade.experience.batch import empty_batch
-from parcade.policy import NetworkConfig, Policy
-from parcade.precision import Precision
-from parcade.timing import Timer
+from parcade.machine.timing import Timer
+from parcade.model.policy import NetworkConfig, Policy
+from parcade.model.precision import Precision
 
 pytestmark = pytest.mark.quick
 

@@ -7,8 +7,8 @@ from parcade.capture import Capture, CaptureError, Fixed, make_capture
 from parcade.capture import base as capture_base
 from parcade.capture.base import RecordingCapture
 from parcade.capture.stand_in import StandInGraphs
-from parcade.devices import STAND_IN
 from parcade.errors import UsageError
+from parcade.machine.devices import STAND_IN
 
 pytestmark = pytest.mark.quick
 

@@ -10,8 +10,8 @@ from parcade.capture import Capture, CaptureError
 from parcade.capture.stand_in import StandInGraphs, allow_capturable_optimizers
 from parcade.config import RunConfig, TrainConfig
 from parcade.exchange.base import LocalExchange
-from parcade.policy import NetworkConfig
-from parcade.timing import Timer
+from parcade.machine.timing import Timer
+from parcade.model.policy import NetworkConfig
 
 SMALL = NetworkConfig(network="mlp", hidden=16)
 LSTM = NetworkConfig(network="mlp", hidden=16, lstm=8)

@@ -15,7 +15,7 @@ import pytest
 
 from parcade.cluster import mpi
 from parcade.cluster.processes import kill_processes_here, read_records
-from parcade.run_directory import complete_checkpoints
+from parcade.files.run_directory import complete_checkpoints
 
 HARD_LIMIT_SECONDS = 240
 HANG_SECONDS = 6

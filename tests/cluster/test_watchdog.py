@@ -10,7 +10,7 @@ from parcade.cluster import watchdog
 from parcade.cluster.heartbeat import Heartbeat, Signs, signs_of
 from parcade.cluster.processes import ProcessRecord, clear_records, own_record, read_records, write_record
 from parcade.cluster.watchdog import Sight, Watch, diagnose
-from parcade.timing import Timer
+from parcade.machine.timing import Timer
 
 pytestmark = pytest.mark.quick
 

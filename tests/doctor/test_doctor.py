@@ -15,7 +15,7 @@ from parcade.doctor import facts, pools
 from parcade.doctor.running import look_at_run
 from parcade.doctor.start import warn_at_start
 from parcade.envs.settings import EnvSettings
-from parcade.machine import available_cores
+from parcade.machine.facts import available_cores
 
 LIMITS = {
     "cgroup 2": ({"/proc/self/cgroup": "0::/box", "/sys/fs/cgroup/box/cpu.max": "150000 100000"}, 1.5),

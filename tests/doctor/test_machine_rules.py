@@ -8,8 +8,8 @@ from parcade.doctor import machine_rules as rules
 from parcade.doctor.facts import Facts
 from parcade.doctor.pools import PlannedRun, Processes
 from parcade.doctor.running import RunningProcess, examine_running
+from parcade.machine.threads import Pool
 from parcade.report.findings import Finding, by_gravity
-from parcade.threads import Pool
 
 pytestmark = pytest.mark.quick
 

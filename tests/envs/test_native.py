@@ -12,10 +12,10 @@ from parcade.atari.recording import Session
 from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError
 from parcade.experience.env_group import EnvGroup
-from parcade.policy import NetworkConfig, Policy
-from parcade.precision import Precision
+from parcade.machine.timing import Timer
+from parcade.model.policy import NetworkConfig, Policy
+from parcade.model.precision import Precision
 from parcade.random import env_seeds
-from parcade.timing import Timer
 
 SMALL = {"image_height": 42, "image_width": 42}
 
@@ -205,8 +205,8 @@ def test_a_resumed_run_on_real_pong_ends_bit_identical(tmp_path, monkeypatch, se
     from parcade.algorithms.ppo import PPOConfig
     from parcade.config import RunConfig, TrainConfig, load_config
     from parcade.envs.settings import EnvSettings
+    from parcade.files.run_directory import newest_checkpoint, read_rank_file
     from parcade.report import reporter
-    from parcade.run_directory import newest_checkpoint, read_rank_file
     from parcade.train import run_training, start_run
 
     monkeypatch.chdir(tmp_path)

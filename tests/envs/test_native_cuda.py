@@ -24,10 +24,10 @@ from parcade.experience.device_replay import DeviceReplay
 from parcade.experience.env_group import EnvGroup
 from parcade.experience.replay import ReplaySettings
 from parcade.experience.rollout import play_rollout
-from parcade.policy import NetworkConfig, Policy
-from parcade.precision import Precision
+from parcade.machine.timing import Timer
+from parcade.model.policy import NetworkConfig, Policy
+from parcade.model.precision import Precision
 from parcade.random import env_seeds
-from parcade.timing import Timer
 
 SETTINGS = EnvSettings(image_height=42, image_width=42, sticky_actions=0.25, frame_limit=120, noop_max=3)
 

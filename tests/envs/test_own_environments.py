@@ -100,7 +100,7 @@ def test_a_module_can_register_a_network_for_its_environment(module):
         assert main(["train", "--env", GAME, "--network", "two", *RUN, "--run-dir", "run"]) == 0
         assert parcade.load("run").policy.torso.weight.shape == (2, 1)
     finally:
-        from parcade.networks import NETWORKS
+        from parcade.model.networks import NETWORKS
 
         NETWORKS.pop("two", None)
 

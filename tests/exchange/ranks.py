@@ -14,8 +14,8 @@ from parcade.cluster import mpi
 from parcade.exchange.allreduce import AllreduceExchange
 from parcade.exchange.base import LocalExchange
 from parcade.exchange.nccl import NcclExchange
-from parcade.policy import NetworkConfig, Policy
-from parcade.timing import Timer
+from parcade.machine.timing import Timer
+from parcade.model.policy import NetworkConfig, Policy
 
 # With "gloo" as the argument: the exchange that ranks with GPUs use with NCCL, on host tensors.
 EXCHANGE = functools.partial(NcclExchange, backend="gloo") if "gloo" in sys.argv else AllreduceExchange

@@ -9,8 +9,8 @@ import torch
 
 from parcade.exchange import collective
 from parcade.exchange.collective import CollectiveExchange
+from parcade.machine.timing import Timer
 from parcade.profile.recorder import Recorder
-from parcade.timing import Timer
 
 pytestmark = pytest.mark.quick
 
@@ -25,7 +25,7 @@ class Device:
 
     def __init__(self, monkeypatch):
         self.now, self.queued = 0.0, 0.0
-        for home in ("parcade.timing.perf_counter", "time.perf_counter"):
+        for home in ("parcade.machine.timing.perf_counter", "time.perf_counter"):
             monkeypatch.setattr(home, lambda: self.now)
         monkeypatch.setattr(torch.cuda, "synchronize", self.synchronize)
         zeros = torch.zeros

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from parcade.exchange.base import Exchange, LocalExchange
-from parcade.policy import NetworkConfig, Policy
-from parcade.timing import Timer
+from parcade.machine.timing import Timer
+from parcade.model.policy import NetworkConfig, Policy
 
 pytestmark = pytest.mark.quick
 

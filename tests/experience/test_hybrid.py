@@ -14,15 +14,15 @@ from parcade.build.source import make_source
 from parcade.capture import Capture
 from parcade.capture.stand_in import StandInGraphs
 from parcade.config import RunConfig, TrainConfig
-from parcade.devices import STAND_IN, Download
 from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError
 from parcade.exchange.base import LocalExchange
 from parcade.experience.batch import STEP_FIELDS, Batch
 from parcade.experience.hybrid_group import HybridEnvGroup
 from parcade.experience.rollout import play_rollout
-from parcade.policy import NetworkConfig
-from parcade.timing import Timer
+from parcade.machine.devices import STAND_IN, Download
+from parcade.machine.timing import Timer
+from parcade.model.policy import NetworkConfig
 
 LSTM = NetworkConfig(network="mlp", hidden=16, lstm=8)
 SMALL_PICTURES = EnvSettings(image_height=42, image_width=42, frame_limit=120)

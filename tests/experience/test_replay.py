@@ -14,8 +14,8 @@ from parcade.experience.batch import empty_batch
 from parcade.experience.prioritized import SumTree
 from parcade.experience.replay import Replay, ReplaySettings
 from parcade.experience.rollout import play_rollout
+from parcade.machine.timing import Timer
 from parcade.testing import SlowPriorities
-from parcade.timing import Timer
 
 pytestmark = pytest.mark.quick
 GAMMA = 0.9

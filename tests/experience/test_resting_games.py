@@ -9,7 +9,7 @@ from parcade.build.learner import make_policy
 from parcade.config import RunConfig, TrainConfig
 from parcade.envs.settings import EnvSettings
 from parcade.experience.episodes_source import EpisodesSource
-from parcade.timing import Timer
+from parcade.machine.timing import Timer
 
 
 def source_of(sizes, games_per_env=2):

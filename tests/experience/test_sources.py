@@ -16,8 +16,8 @@ from parcade.config import RunConfig, TrainConfig
 from parcade.exchange.base import LocalExchange
 from parcade.experience.batch import Batch
 from parcade.experience.rollout import play_rollout
-from parcade.policy import NetworkConfig
-from parcade.timing import Timer
+from parcade.machine.timing import Timer
+from parcade.model.policy import NetworkConfig
 
 pytestmark = pytest.mark.quick
 SMALL = NetworkConfig(network="mlp", hidden=16)

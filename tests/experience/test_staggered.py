@@ -7,7 +7,7 @@ from test_sources import assert_same_batches, build
 from parcade.experience.batch import STEP_FIELDS
 from parcade.experience.device_group import DeviceRollout
 from parcade.experience.rollout import play_rollout
-from parcade.policy import NetworkConfig
+from parcade.model.policy import NetworkConfig
 from parcade.testing import TensorEnv
 
 pytestmark = pytest.mark.quick

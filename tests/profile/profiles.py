@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
+from parcade.machine.timing import DEVICE_KINDS, SCOPES
 from parcade.profile.data import Profile, RankProfile
-from parcade.timing import DEVICE_KINDS, SCOPES
 
 HEALTHY_SPLIT = {
     "emulate": 4.0,

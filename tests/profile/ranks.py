@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from parcade.exchange.allreduce import AllreduceExchange
+from parcade.machine.timing import Timer
 from parcade.profile.recorder import recorder_from_environment
-from parcade.timing import Timer
 
 timer = Timer()
 exchange = AllreduceExchange(timer)

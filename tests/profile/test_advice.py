@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 from profiles import HEALTHY_GPU, HEALTHY_ON_GPU, HEALTHY_SPLIT, on_gpu, profile, rank
 
-from parcade.device_timing import STAND_IN_NAME
+from parcade.machine.device_timing import STAND_IN_NAME
 from parcade.profile import advice
 
 pytestmark = pytest.mark.quick

@@ -7,11 +7,11 @@ import pytest
 from profiles import HEALTHY_GPU, on_gpu, profile, rank
 
 from parcade.errors import UsageError
+from parcade.machine.timing import SCOPES
 from parcade.profile.data import from_json, to_json
 from parcade.profile.profile_page import profile_page
 from parcade.profile.profile_plots import draw_split, draw_timeline
 from parcade.report.page import Heading, Image, Page, Table, Text, to_html, to_markdown, to_text, write_page
-from parcade.timing import SCOPES
 
 pytestmark = pytest.mark.quick
 

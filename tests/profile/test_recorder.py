@@ -7,9 +7,10 @@ import profiles
 import pytest
 import torch
 
-from parcade.device_timing import DeviceClock, HostEvents
 from parcade.errors import UsageError
 from parcade.exchange.base import LocalExchange
+from parcade.machine.device_timing import DeviceClock, HostEvents
+from parcade.machine.timing import SCOPES, Timer
 from parcade.profile import recorder as module
 from parcade.profile.data import read_ranks, write_rank
 from parcade.profile.recorder import (
@@ -20,7 +21,6 @@ from parcade.profile.recorder import (
     span_cost_seconds,
     usual_segments,
 )
-from parcade.timing import SCOPES, Timer
 
 pytestmark = pytest.mark.quick
 
@@ -31,8 +31,8 @@ class World:
     def __init__(self, monkeypatch, folder, seconds=100.0):
         self.now = 0.0
         for home in (
-            "parcade.timing.perf_counter",
-            "parcade.device_timing.perf_counter",
+            "parcade.machine.timing.perf_counter",
+            "parcade.machine.device_timing.perf_counter",
             "time.perf_counter",
             "time.process_time",
         ):

@@ -6,9 +6,15 @@ import pytest
 import torch
 from scripted_events import ScriptedEvents, record
 
-from parcade.device_timing import Covered, DeviceClock, HostEvents, attach_device_clock, device_seconds
-from parcade.devices import STAND_IN, torch_device
-from parcade.timing import DEVICE_KINDS, SCOPES, Timer
+from parcade.machine.device_timing import (
+    Covered,
+    DeviceClock,
+    HostEvents,
+    attach_device_clock,
+    device_seconds,
+)
+from parcade.machine.devices import STAND_IN, torch_device
+from parcade.machine.timing import DEVICE_KINDS, SCOPES, Timer
 
 pytestmark = pytest.mark.quick
 

@@ -6,11 +6,11 @@ import time
 
 import pytest
 
+from parcade.machine.timing import SCOPES, Timer
 from parcade.report import terminal
 from parcade.report.metric_names import names_for
 from parcade.report.page import Page, Table, to_markdown
 from parcade.report.writers import MetricsFile, TensorBoardWriter, Writer, Writers
-from parcade.timing import SCOPES, Timer
 
 pytestmark = pytest.mark.quick
 
@@ -25,7 +25,7 @@ class FakeClock:
 
 def test_a_nested_scope_takes_its_time_from_the_outer_one(monkeypatch):
     clock = FakeClock()
-    monkeypatch.setattr("parcade.timing.perf_counter", clock)
+    monkeypatch.setattr("parcade.machine.timing.perf_counter", clock)
     timer = Timer()
     clock.now += 1
     with timer.scope("learn"):

@@ -10,15 +10,15 @@ from scripted_events import ScriptedEvents, record
 
 from parcade import train
 from parcade.config import RunConfig, TrainConfig
-from parcade.device_timing import DeviceClock, HostEvents
 from parcade.errors import UsageError
 from parcade.exchange.base import LocalExchange
 from parcade.experience.episodes import EpisodeLog
+from parcade.machine.device_timing import DeviceClock, HostEvents
+from parcade.machine.timing import SCOPES, Timer
 from parcade.profile.data import read_ranks
 from parcade.report.metrics import METRICS
 from parcade.report.progress import Progress
 from parcade.report.reporter import Reporter
-from parcade.timing import SCOPES, Timer
 
 pytestmark = pytest.mark.quick
 
@@ -41,7 +41,7 @@ class Reported:
 
     def __init__(self, monkeypatch, clock, exchange=LocalExchange):
         self.now = 100.0
-        for home in ("parcade.timing.perf_counter", "time.perf_counter"):
+        for home in ("parcade.machine.timing.perf_counter", "time.perf_counter"):
             monkeypatch.setattr(home, lambda: self.now)
         timer = Timer()
         timer.device_clock = clock

@@ -16,10 +16,10 @@ from parcade.cli import main
 from parcade.cluster.processes import still_running, wait_for_end
 from parcade.errors import UsageError
 from parcade.experience.episodes import ScoreBoard
+from parcade.files.locks import locked
+from parcade.files.run_directory import complete_checkpoints, read_json, write_json
 from parcade.flags import parse_training
-from parcade.locks import locked
 from parcade.report.plots import score_curve
-from parcade.run_directory import complete_checkpoints, read_json, write_json
 from parcade.suite import suite_page
 from parcade.suite.jobs import is_trained, next_command, score_of
 from parcade.suite.plan import Cell, Plan, budget_flags, read_plan, seeds_of, set_by_budget

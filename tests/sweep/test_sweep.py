@@ -10,8 +10,8 @@ import pytest
 
 from parcade.cli import main
 from parcade.errors import UsageError
-from parcade.outputs import make_folders
-from parcade.run_directory import read_json, write_json
+from parcade.files.outputs import make_folders
+from parcade.files.run_directory import read_json, write_json
 from parcade.sweep.objective import CHECKS, Budget, Objective
 from parcade.sweep.plan import FOLDERS, SweepPlan, open_sweep, read_sweep
 from parcade.sweep.runs import Failed, Training, TrialRuns

@@ -10,8 +10,8 @@ from test_serial import NORMALIZED, REPLAY, config_for
 
 from parcade.build.replay import make_replay
 from parcade.errors import UsageError
+from parcade.files.run_directory import complete_checkpoints, newest_checkpoint
 from parcade.report.progress import Progress
-from parcade.run_directory import complete_checkpoints, newest_checkpoint
 from parcade.topology.driver import LOSSES_IN_A_ROW, RunLost
 from parcade.topology.driver_checkpoint import TopologyCheckpointer
 from parcade.topology.engine import PartLost, SerialEngine

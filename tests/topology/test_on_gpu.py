@@ -11,8 +11,8 @@ from parcade.build import groups, learner
 from parcade.capture import Capture
 from parcade.capture.stand_in import allow_capturable_optimizers
 from parcade.config import from_json, to_json
-from parcade.devices import STAND_IN
-from parcade.run_directory import newest_checkpoint, read_rank_file
+from parcade.files.run_directory import newest_checkpoint, read_rank_file
+from parcade.machine.devices import STAND_IN
 from parcade.topology import run as run_module
 from parcade.topology.engine import SerialEngine
 from parcade.topology.run import make_driver, resources_of

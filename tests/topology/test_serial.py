@@ -17,13 +17,13 @@ from parcade.cli import main
 from parcade.config import RunConfig, TopologyConfig, TrainConfig
 from parcade.errors import UsageError
 from parcade.exchange.base import LocalExchange
+from parcade.files.run_directory import newest_checkpoint, read_rank_file
 from parcade.loop import iterate
-from parcade.policy import NetworkConfig
+from parcade.machine.timing import Timer
+from parcade.model.policy import NetworkConfig
 from parcade.report import reporter
 from parcade.report.metrics import METRICS
 from parcade.report.progress import Progress
-from parcade.run_directory import newest_checkpoint, read_rank_file
-from parcade.timing import Timer
 from parcade.topology.driver_checkpoint import TopologyCheckpointer
 from parcade.topology.engine import SerialEngine
 from parcade.topology.run import make_driver

@@ -70,7 +70,7 @@ def test_settings_of_parts_a_run_does_not_have_are_refused():
 
 
 def test_what_an_algorithm_has_no_form_of_is_refused():
-    from parcade.policy import NetworkConfig
+    from parcade.model.policy import NetworkConfig
 
     with pytest.raises(UsageError, match="apex has one learner; got num_learners=2"):
         config("apex", topology={"num_learners": 2})

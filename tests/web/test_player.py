@@ -17,8 +17,8 @@ from parcade.envs import make_vec
 from parcade.envs.settings import EnvSettings, in_colour
 from parcade.errors import UsageError
 from parcade.evaluate import evaluate
-from parcade.policy import NetworkConfig, Policy
-from parcade.run_directory import complete_checkpoints
+from parcade.files.run_directory import complete_checkpoints
+from parcade.model.policy import NetworkConfig, Policy
 from parcade.web.app import make_app
 from parcade.web.player import Controls, Player
 from parcade.web.recordings import Recording, list_recordings

@@ -11,7 +11,7 @@ from parcade.atari.held_keys import action_of
 from parcade.atari.recording import load_recording
 from parcade.envs import make_vec
 from parcade.errors import UsageError
-from parcade.run_directory import json_digest
+from parcade.files.run_directory import json_digest
 from parcade.web.race.book import Book, check_name, only_one
 from parcade.web.race.player import OVER, PAUSED, PLAYING, WAITING, Player
 from parcade.web.race.settings import RaceSettings

@@ -21,7 +21,7 @@ from parcade.atari.recording import load_recording
 from parcade.cli import main
 from parcade.cluster.processes import still_running
 from parcade.errors import UsageError
-from parcade.run_directory import complete_checkpoints
+from parcade.files.run_directory import complete_checkpoints
 from parcade.web.race.book import Book
 from parcade.web.race.pages import COMMANDS_PER_SECOND
 from parcade.web.race.server import Race, make_race

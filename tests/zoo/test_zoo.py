@@ -15,8 +15,8 @@ from parcade.build.learner import make_policy
 from parcade.checkpoint import read_policy
 from parcade.cli import main
 from parcade.config import load_config
+from parcade.files.run_directory import read_json
 from parcade.flags import parse_training
-from parcade.run_directory import read_json
 from parcade.suite.games import reference_score
 
 SMALL = "--num-envs 8 --unroll-length 8 --hidden 24 --threads-per-rank 1 --checkpoint-seconds 1000"

@@ -24,8 +24,8 @@ from typing import Any
 
 from parcade.atari.recording import Recording, load_recording
 from parcade.errors import UsageError
-from parcade.locks import locked
-from parcade.run_directory import json_digest, write_json
+from parcade.files.locks import locked
+from parcade.files.run_directory import json_digest, write_json
 from parcade.web.files import read_object
 
 FORMAT = "parcade race 1"

@@ -17,7 +17,7 @@ from parcade.atari.held_keys import FIRE, action_of
 from parcade.atari.recording import Recording, Session
 from parcade.duels.players import SERVE_FRAMES, Player, make_player, with_fire
 from parcade.errors import UsageError
-from parcade.run_directory import complete_checkpoints
+from parcade.files.run_directory import complete_checkpoints
 
 
 class Contest(Protocol):

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from parcade.envs.settings import FRAMES_PER_SECOND
-from parcade.run_directory import json_digest
+from parcade.files.run_directory import json_digest
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from parcade.errors import UsageError
-from parcade.run_directory import complete_checkpoints
+from parcade.files.run_directory import complete_checkpoints
 
 NICENESS = 10
 """The training gives way to the person's console."""

@@ -17,8 +17,8 @@ from parcade.algorithms.table import ALGORITHMS
 from parcade.cli import main
 from parcade.config import RunConfig, TopologyConfig, TrainConfig
 from parcade.exchange.parameter_server import OUTCOMES
-from parcade.policy import NetworkConfig
-from parcade.run_directory import newest_checkpoint
+from parcade.files.run_directory import newest_checkpoint
+from parcade.model.policy import NetworkConfig
 from parcade.topology.engine import SerialEngine, call
 from parcade.topology.ray_engine import choose_token
 from parcade.topology.run import make_driver

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from parcade.machine import commit, cpu_model
+from parcade.machine.facts import commit, cpu_model
 
 pytestmark = pytest.mark.quick
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="needs a checkout")

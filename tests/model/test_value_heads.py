@@ -13,12 +13,12 @@ from parcade.cli import main
 from parcade.config import RunConfig, TrainConfig, from_json, to_json
 from parcade.envs.settings import EnvSettings
 from parcade.evaluate import evaluate
-from parcade.policy import NetworkConfig, Policy
-from parcade.precision import Precision
+from parcade.model.policy import NetworkConfig, Policy
+from parcade.model.precision import Precision
+from parcade.model.value_heads import MeanHead
 from parcade.rl.q_learning import distribution_of
 from parcade.testing import TINY_TASKS, TinyVectorEnv
 from parcade.train import run_training, start_run
-from parcade.value_heads import MeanHead
 
 HEADS = {
     "mean": {},

@@ -12,7 +12,7 @@ import ctypes
 import resource
 import sys
 
-from parcade.heap import keep_freed_memory
+from parcade.machine.heap import keep_freed_memory
 
 if sys.argv[1] == "kept" and not keep_freed_memory():
     print("none")

@@ -15,10 +15,10 @@ import torch
 from gymnasium.spaces import Space
 from torch import Tensor, nn
 
-from parcade.actions import BoxActions, actions_of
-from parcade.networks import NetworkConfig, build_torso, orthogonal
-from parcade.precision import full_precision
-from parcade.value_heads import value_head_of
+from parcade.model.actions import BoxActions, actions_of
+from parcade.model.networks import NetworkConfig, build_torso, orthogonal
+from parcade.model.precision import full_precision
+from parcade.model.value_heads import value_head_of
 
 PREPARED_ROWS = 64
 """Observations that a CPU normalises at once. 32 to 128 of 42x42x4 or 84x84x4 are fastest."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from parcade.networks import NetworkConfig
+from parcade.model.networks import NetworkConfig
 from parcade.rl.distributional import atoms, cross_entropy, project, quantile_huber_loss
 
 

@@ -26,8 +26,8 @@ from typing import Any, Protocol
 
 import torch
 
-from parcade.devices import is_stand_in
-from parcade.timing import DEVICE_KINDS, Timer
+from parcade.machine.devices import is_stand_in
+from parcade.machine.timing import DEVICE_KINDS, Timer
 
 STAND_IN_NAME = "CPU in place of a GPU"
 MOST_PENDING = 1024

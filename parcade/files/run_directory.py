@@ -27,8 +27,8 @@ import torch
 from torch import Tensor
 
 from parcade.errors import UsageError
-from parcade.locks import LOCK_FILE
-from parcade.outputs import why_not_writable
+from parcade.files.locks import LOCK_FILE
+from parcade.files.outputs import why_not_writable
 
 CHECKPOINT_SCHEMA_VERSION = 3
 DEFAULT_PARENT = Path("runs")

@@ -5,16 +5,16 @@ import pytest
 import torch
 from gymnasium.spaces import Box
 
-import parcade.policy
+import parcade.model.policy
 from parcade.algorithms.base import normalized, prepared_once
 from parcade.errors import UsageError
 from parcade.exchange.base import LocalExchange
 from parcade.integrations.onnx import Step
-from parcade.networks import NETWORKS, build_torso
-from parcade.parameters import FlatParameters, copy_module_state
-from parcade.policy import NetworkConfig, Policy, RunningStatistics
-from parcade.precision import Precision
-from parcade.timing import Timer
+from parcade.machine.timing import Timer
+from parcade.model.networks import NETWORKS, build_torso
+from parcade.model.parameters import FlatParameters, copy_module_state
+from parcade.model.policy import NetworkConfig, Policy, RunningStatistics
+from parcade.model.precision import Precision
 
 pytestmark = pytest.mark.quick
 
@@ -181,7 +181,7 @@ def test_inputs_prepared_a_few_rows_at_a_time_have_the_same_bits(shape, dtype, m
     policy.statistics.merge(policy.input_moments(observations))
     prepared = []
     for rows in (15, 4):
-        monkeypatch.setattr(parcade.policy, "PREPARED_ROWS", rows)
+        monkeypatch.setattr(parcade.model.policy, "PREPARED_ROWS", rows)
         prepared.append(policy.prepare(observations, dtype))
     assert prepared[1].dtype == dtype and prepared[1].is_contiguous()
     assert prepared[1].std() > 0.5 and torch.equal(*prepared)

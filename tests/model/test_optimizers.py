@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from parcade import optimizers
+from parcade.model import optimizers
 
 SETTINGS = {
     "Adam": {"lr": 1e-2, "eps": 1e-5},
@@ -87,7 +87,7 @@ def test_fused_steps_do_not_depend_on_the_place_of_a_parameter_or_on_threads():
 def test_a_step_does_not_import_torch_dynamo():
     script = """
 import sys, torch
-from parcade import optimizers
+from parcade.model import optimizers
 for make in (optimizers.Adam, optimizers.RAdam, optimizers.RMSprop):
     parameter = torch.nn.Parameter(torch.zeros(3))
     optimizer = make([parameter], lr=0.1)

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from parcade.errors import UsageError, unknown_name
-from parcade.image_networks import (
+from parcade.model.image_networks import (
     FINE_CNN,
     NATURE_CNN,
     SMALL_CNN,

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from parcade import run_directory as rd
 from parcade.algorithms.ppo import PPOConfig
 from parcade.algorithms.pqn import PQNConfig
 from parcade.config import RunConfig, TrainConfig, from_json, to_json
 from parcade.config.saved import check_structure, structure
 from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError
-from parcade.policy import NetworkConfig
+from parcade.files import run_directory as rd
+from parcade.model.policy import NetworkConfig
 
 pytestmark = pytest.mark.quick
 

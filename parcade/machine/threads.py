@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from parcade.errors import UsageError
-from parcade.machine import available_cores
+from parcade.machine.facts import available_cores
 
 MOST_THREADS_A_CORE = 16
 """More threads than this never help, and some libraries crash when set to tens of thousands."""

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from parcade.errors import UsageError
-from parcade.machine import available_memory_bytes
+from parcade.machine.facts import available_memory_bytes
 
 STAND_IN = "PARCADE_GPU_STAND_IN"
 

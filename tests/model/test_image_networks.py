@@ -6,8 +6,8 @@ import torch.nn.functional as F
 
 from parcade.algorithms.pqn import PQNConfig
 from parcade.config import RunConfig, TrainConfig
-from parcade.image_networks import HadamaxBlock, ImpalaResNet, LayerNormReLU, SpectralConv2d
-from parcade.networks import NETWORKS, NetworkConfig, build_torso
+from parcade.model.image_networks import HadamaxBlock, ImpalaResNet, LayerNormReLU, SpectralConv2d
+from parcade.model.networks import NETWORKS, NetworkConfig, build_torso
 from parcade.train import run_training, start_run
 
 

@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from parcade.errors import UsageError
-from parcade.precision import full_precision
+from parcade.model.precision import full_precision
 
 SMALL_CNN = ((16, 8, 4), (32, 4, 2))
 # All strides are 2, which preserves the position of objects of one or two pixels.

@@ -1,4 +1,4 @@
-"""Provenance of a result: the machine it was measured on and the commit of the code."""
+"""Facts about this machine, and the commit of the code: where a result comes from."""
 
 from __future__ import annotations
 

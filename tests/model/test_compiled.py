@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from parcade.algorithms.dqn import DQNConfig
-from parcade.compiled import compile_network
 from parcade.config import RunConfig, TrainConfig
-from parcade.policy import NetworkConfig, Policy
-from parcade.run_directory import newest_checkpoint, read_rank_file
+from parcade.files.run_directory import newest_checkpoint, read_rank_file
+from parcade.model.compiled import compile_network
+from parcade.model.policy import NetworkConfig, Policy
 from parcade.train import run_training, start_run
 
 SMALL = NetworkConfig(network="mlp", hidden=16)

@@ -7,7 +7,7 @@ import sys
 
 import torch
 
-from parcade.policy import Policy
+from parcade.model.policy import Policy
 
 
 def compile_network(policy: Policy) -> bool:

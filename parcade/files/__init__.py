@@ -1,0 +1,1 @@
+"""Files: the run directory, locks, where results are written, and saved states."""
