@@ -1,6 +1,6 @@
 """Train, score and store the agents that are part of the package (``parcade/zoo/agents``).
 
-    python benchmarks/zoo.py [GAME ...] [--frames 20000000] [--runs runs/zoo]
+    python benchmarks/zoo.py [GAME ...] [--frames 40000000] [--runs runs/zoo]
 
 A finished run is not repeated; an interrupted one resumes from its checkpoint. Each agent then plays 100
 episodes on seeds that no training uses, and its policy is stored with its scores. A stored agent is replaced
@@ -141,7 +141,7 @@ def main() -> None:
     """Train and store the requested agents, by default all of them."""
     parser = script_parser(__doc__)
     parser.add_argument("games", nargs="*", choices=GAMES, default=list(GAMES), metavar="GAME")
-    parser.add_argument("--frames", type=whole_number, default=20_000_000, help="of each; default 20 million")
+    parser.add_argument("--frames", type=whole_number, default=40_000_000, help="of each; default 40 million")
     parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "zoo", help="directory of the runs")
     arguments = parser.parse_args()
     for game in arguments.games or GAMES:

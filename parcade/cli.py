@@ -97,8 +97,8 @@ COMMANDS: dict[str, Command] = {
     ),
     "doctor": Command(
         "doctor:doctor",
-        "[flags]",
-        "check this machine for a planned run: doctor --engine mpi --ranks 4",
+        "[GAME] [flags]",
+        "check this machine for a planned run, with the flags of train: doctor pong --engine mpi --ranks 4",
     ),
     "play": Command("play:play", "GAME [flags]", "play a game yourself, in the terminal: play breakout"),
     "disassemble": Command("disassemble:disassemble", "ROM", "list a ROM's instructions: disassemble pong"),

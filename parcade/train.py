@@ -1,8 +1,7 @@
-"""The training loop and its setup.
+"""Starts or resumes a run and ends it; the loop itself is in ``loop.py``.
 
 A run combines a loss (``algorithms``), an experience source (``experience``) and a gradient exchange
-(``exchange``). ``train`` is the loop; ``run_training`` builds the three from a config on every
-rank, or restores them.
+(``exchange``). ``run_training`` builds the three from a config on every rank, or restores them.
 """
 
 from __future__ import annotations

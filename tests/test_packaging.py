@@ -96,4 +96,6 @@ def test_a_wheel_with_a_rom_or_without_types_is_refused():
     good = [*contents.REQUIRED, "parcade/zoo/agents/pong/card.json"]
     assert contents.complaints(good) == []
     assert contents.complaints([*good, "parcade/pong.bin"]) == ["parcade/pong.bin is there"]
+    for left in ("rom-6a.o", "rom-6a.ptx", "rom-6a.notes1", "__pycache__/pong.txt"):
+        assert contents.complaints([*good, f"parcade/atari/{left}"])
     assert contents.complaints(good[1:]) == ["parcade/py.typed is missing"]

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from parcade.errors import UsageError
 
 if TYPE_CHECKING:
+    from parcade.config import TrainConfig
     from parcade.doctor.facts import Facts
     from parcade.doctor.running import RunningProcess
     from parcade.report.findings import Finding
@@ -19,20 +21,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DoctorFlags:
-    """Check this machine for a planned run, or check a current run."""
+    """Check this machine for a planned run, given by the flags of parcade train, or check a current run."""
 
-    engine: Literal["local", "serial", "mpi", "ray"] = "local"
-    """Engine of the planned run."""
-    ranks: int = 1
-    """Number of its ranks on this machine."""
-    threads_per_rank: int = 0
-    """Threads of each rank; 0 is parcade's choice, -1 is the default of every library."""
-    backend: Literal["ale", "native"] = "native"
-    """Emulator of the planned run."""
-    device: Literal["cpu", "cuda"] = "cpu"
-    """Device of its network."""
-    precision: Literal["float32", "bfloat16", "auto"] = "float32"
-    """Number format of its network; auto is the faster one on this machine."""
     run: str = ""
     """Directory of a current run on this machine, to watch its processes."""
     seconds: float = 2.0
@@ -41,13 +31,20 @@ class DoctorFlags:
     """Print facts and findings as JSON."""
 
     def __post_init__(self) -> None:
-        if self.ranks < 1 or self.threads_per_rank < -1 or not 0 < self.seconds <= 86_400:
-            raise UsageError(
-                f"ranks={self.ranks}, threads_per_rank={self.threads_per_rank}, seconds={self.seconds}: "
-                "expected 1 or more ranks, threads of -1 or more and seconds above 0 and up to a day"
-            )
-        if self.ranks > 1 and self.engine != "mpi":
-            raise UsageError(f"ranks={self.ranks} needs --engine mpi; engine {self.engine} is one process")
+        if not 0 < self.seconds <= 86_400:
+            raise UsageError(f"seconds={self.seconds}: expected seconds above 0 and up to a day")
+
+
+OWN = ("run", "seconds")
+SWITCHES = ("json", "no-json")
+
+
+def planned(words: list[str]) -> TrainConfig:
+    """Return the config of the planned run. Its game changes nothing here and may be left out."""
+    from parcade.flags import parse_training
+
+    has_game = not words[0].startswith("-") or any(re.match("--env(=|$)", word) for word in words)
+    return parse_training(words if has_game else ["pong", *words])
 
 
 def doctor(arguments: list[str]) -> int:
@@ -56,17 +53,16 @@ def doctor(arguments: list[str]) -> int:
     from parcade.doctor.machine_rules import examine
     from parcade.doctor.pools import PlannedRun
     from parcade.doctor.running import examine_running, look_at_run
-    from parcade.flags import parse
-    from parcade.machine.threads import check_threads
+    from parcade.doctor.start import plan_of
+    from parcade.flags import parse, split_flags
     from parcade.model.precision import resolve
     from parcade.report.findings import by_gravity
 
-    flags = parse(DoctorFlags, arguments, prog="parcade doctor")
-    check_threads("threads_per_rank", flags.threads_per_rank)
-    flags = dataclasses.replace(flags, precision=resolve(flags.precision, flags.device))
+    own, rest = split_flags(arguments, (*OWN, *SWITCHES), switches=SWITCHES)
+    flags = parse(DoctorFlags, own, prog="parcade doctor")
+    plan = plan_of(planned(rest)) if rest else PlannedRun()
+    plan = dataclasses.replace(plan, precision=resolve(plan.precision, plan.device))
     running = look_at_run(Path(flags.run), flags.seconds) if flags.run else []
-    names = [field.name for field in dataclasses.fields(PlannedRun)]
-    plan = PlannedRun(**{name: getattr(flags, name) for name in names})
     try:
         facts = all_facts(plan)
     except RuntimeError as error:  # from the probe process

@@ -53,7 +53,7 @@ PROTOCOLS = {
         ),
         Protocol(
             "null-op",
-            "30 evaluation episodes of the final policy; up to 30 null-ops at the start, at most 5 minutes, "
+            "30 evaluation episodes of the final policy; 0 to 29 null-ops at the start, at most 5 minutes, "
             "no sticky actions (Mnih 2015)",
             "dqn_2015",
             "evaluation",
@@ -63,7 +63,7 @@ PROTOCOLS = {
         ),
         Protocol(
             "null-op-30min",
-            "100 evaluation episodes of the final policy; up to 30 null-ops at the start, at most 30 "
+            "100 evaluation episodes of the final policy; 0 to 29 null-ops at the start, at most 30 "
             "minutes, no sticky actions",
             "dqn_2015",
             "evaluation",

@@ -12,10 +12,12 @@ from parcade.cli import main
 from parcade.cluster.processes import ProcessRecord, start_ticks, write_record
 from parcade.config import RunConfig, TrainConfig
 from parcade.doctor import facts, pools
+from parcade.doctor.pools import PlannedRun
 from parcade.doctor.running import look_at_run
 from parcade.doctor.start import warn_at_start
 from parcade.envs.settings import EnvSettings
 from parcade.machine.facts import available_cores
+from parcade.model.precision import resolve
 
 LIMITS = {
     "cgroup 2": ({"/proc/self/cgroup": "0::/box", "/sys/fs/cgroup/box/cpu.max": "150000 100000"}, 1.5),
@@ -107,8 +109,18 @@ def test_doctor_prints_facts_and_ends_with_1_on_a_problem(capsys, monkeypatch):
     assert printed["facts"]["games"] > 50
 
 
+def test_the_flags_of_a_training_are_the_planned_run(capsys, monkeypatch):
+    seen = []
+    monkeypatch.setattr("parcade.doctor.machine_rules.examine", lambda facts, plan: seen.append(plan) or [])
+    words = ["pong", "--preset", "pong_fast", "--engine", "mpi", "--ranks", "2", "--backend", "ale", "--json"]
+    assert main(["doctor", *words]) == 0
+    assert seen == [PlannedRun("mpi", 2, 1, "ale", "cpu", resolve("auto"))]
+    assert json.loads(capsys.readouterr().out)["findings"] == []
+
+
 BAD = {
-    "no ranks": (["--ranks", "0"], "ranks=0"),
+    "no ranks": (["--ranks", "0"], "ranks"),
+    "another algorithm's engine": (["breakout", "--algorithm", "impala", "--engine", "mpi"], "impala"),
     "ranks of one process": (["--ranks", "2"], "ranks=2 needs --engine mpi"),
     "an unknown flag": (["--rank", "2"], "unknown flag --rank; did you mean --ranks?"),
     "a run that is not running": (["--run", "nowhere"], "no process on this machine trains in nowhere"),

@@ -179,6 +179,9 @@ def test_a_training_that_fails_is_told_with_its_last_line(settings):
 def test_pong_has_its_fast_preset_and_other_games_ppo(tmp_path):
     assert training_words("pong", tmp_path, [])[2:4] == ["--preset", "pong_fast"]
     assert training_words("boxing", tmp_path, [])[2:4] == ["--algorithm", "ppo"]
+    assert training_words("pong", tmp_path, ["--seed", "3"])[2:6] == ["--preset", "pong_fast", "--seed", "3"]
+    own = training_words("pong", tmp_path, ["--algorithm", "pqn"])
+    assert own[2:5] == ["--algorithm", "pqn", "--run-dir"]
 
 
 def refused(capsys, *arguments):

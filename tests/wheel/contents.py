@@ -14,18 +14,24 @@ REQUIRED = (
     *(f"parcade/zoo/agents/{game}/card.json" for game in ("beam_rider", "breakout", "pong", "qbert")),
     "parcade/zoo/agents/space_invaders/card.json",
 )
-# ROMs, and what the translator or a trained agent's video could leave behind.
+# ROMs; machine code and notes made of them, which lie in caches beside the modules; videos; pickles.
 FORBIDDEN = (
     "*.bin",
     "*.a26",
     "*.rom",
+    "*rom-*",
+    "*/__pycache__/*",
     "*.ll",
+    "*.o",
     "*.so",
+    "*.ptx",
+    "*.cubin",
+    "*.notes*",
+    "*.nbi",
+    "*.nbc",
     "*.mp4",
     "*.npz",
     "*.pkl",
-    "*.nbi",
-    "*.nbc",
     "tests/*",
 )
 

@@ -32,7 +32,9 @@ def training_words(game: str, run: Path, flags: Sequence[str]) -> list[str]:
         if flags:
             raise UsageError(f"{run} is resumed with its own flags; leave those after -- out")
         return ["train", "--resume", str(run)]
-    return ["train", game, *(flags or FAST_PRESETS.get(game, OTHERWISE)), "--run-dir", str(run)]
+    names = {flag.split("=")[0] for flag in flags}
+    chosen = () if names & {"--preset", "--algorithm", "--from"} else FAST_PRESETS.get(game, OTHERWISE)
+    return ["train", game, *chosen, *flags, "--run-dir", str(run)]
 
 
 @contextlib.contextmanager
