@@ -10,7 +10,7 @@ same number of environments in every configuration. On the serial schedule, a le
 updates old as there are other learners, so the result does not depend on the machine. On Ray, learners run
 concurrently, and the metric is the wall clock of this machine.
 
-The score is that of the greedy policy on unseen episodes, evaluated every so many frames (see ``TASKS``); the
+The score is that of the greedy policy on unseen episodes, evaluated at fixed intervals (see ``TASKS``); the
 scores during training come from exploration, whose epsilons differ between rows. Frames of the evaluation are
 not counted, its time is. An interrupted benchmark resumes row by row.
 """

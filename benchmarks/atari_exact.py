@@ -1,10 +1,10 @@
 """Compare every game with ale-py frame by frame and write one CSV row per game; resumable.
 
-    python benchmarks/atari_exact.py --frames 100000 --out benchmarks/results/atari_exact.csv
+    python benchmarks/atari_exact.py [--frames 100000] [--sticky 0.25] [--modes] [--out FILE]
 
 Games whose row in the file already has at least this many frames are skipped, so an interrupted run resumes
-where it stopped. Every game gets a new random seed, which is recorded. `--modes` compares every mode and
-difficulty instead of the default one.
+where it stopped; another FILE compares all of them again. Every game gets a new random seed, which is
+recorded. `--modes` compares every mode and difficulty instead of the default one.
 """
 
 import csv
@@ -35,13 +35,13 @@ def main() -> None:
     """Run the sweep."""
     parser = script_parser(__doc__)
     parser.add_argument("--frames", type=whole_number, default=100_000)
-    parser.add_argument(
-        "--out", type=output_file, default=ROOT / "benchmarks" / "results" / "atari_exact.csv"
-    )
+    parser.add_argument("--out", type=output_file, help="default: the record in benchmarks/results")
     parser.add_argument("--games", type=game_name, nargs="*", default=sorted(games.load_games()))
     parser.add_argument("--sticky", type=float, default=0.0)
     parser.add_argument("--modes", action="store_true")
     options = parser.parse_args()
+    record = "atari_exact_modes.csv" if options.modes else "atari_exact.csv"
+    options.out = options.out or ROOT / "benchmarks" / "results" / record
     options.out.parent.mkdir(parents=True, exist_ok=True)
     done = {}
     if options.out.exists():
@@ -52,9 +52,11 @@ def main() -> None:
             }
     else:
         options.out.write_text(",".join(COLUMNS) + "\n")
+    stored = 0
     for game in options.games:
         for mode, difficulty in cases(game, options.modes):
             if done.get((game, str(mode), str(difficulty), str(options.sticky)), -1) >= options.frames:
+                stored += 1
                 continue
             seed = secrets.randbits(30)
             difference = play_both(
@@ -66,6 +68,8 @@ def main() -> None:
                     [game, mode, difficulty, options.frames, seed, options.sticky, difference or "none"]
                 )
             print(f"{game} mode {mode} difficulty {difficulty}: {difference or 'equal'}", flush=True)
+    if stored:
+        print(f"{stored} comparisons are in {options.out} already; --out FILE makes them again")
 
 
 if __name__ == "__main__":

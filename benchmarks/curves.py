@@ -149,7 +149,9 @@ def main(wanted: list[str]) -> int:
         print(f"unknown row {unknown[0]!r}; expected one of {', '.join(rows)}", file=sys.stderr)
         return 2
     for row in wanted or rows:
-        if not (RESULTS / "curves" / f"{row}.json").exists():
+        if (RESULTS / "curves" / f"{row}.json").exists():
+            print(f"{row} is in benchmarks/results/curves already; remove its file to train it again")
+        else:
             run_row(*rows[row])
         write_table()
     return 0

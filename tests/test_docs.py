@@ -113,10 +113,10 @@ AVOIDED = re.compile(
 
 
 def texts() -> dict[str, str]:
-    """Pages of the docs, the README, and every docstring of the package, by place."""
-    pages = [ROOT / "README.md", ROOT / "CHANGELOG.md", *DOCS.rglob("*.md")]
+    """Pages of the docs, the README, and every docstring of the package and the benchmarks, by place."""
+    pages = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "Makefile", *DOCS.rglob("*.md")]
     found = {str(page.relative_to(ROOT)): page.read_text() for page in pages if page.name != "LOG.md"}
-    for path in (ROOT / "parcade").rglob("*.py"):
+    for path in [*(ROOT / "parcade").rglob("*.py"), *(ROOT / "benchmarks").glob("*.py")]:
         for node in ast.walk(ast.parse(path.read_text())):
             is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
             if is_text and isinstance(node.value.value, str):

@@ -41,7 +41,7 @@ class TopologyConfig:
     num_actors: Count = 2
     """Number of actors, if they are separate from the learners."""
     num_learners: Natural = 0
-    """Number of learners; 0 means 2 if learners play their own games, otherwise 1."""
+    """Number of learners; 0 means 2 if learners play for themselves, otherwise 1."""
     num_shards: Annotated[int, Range(1, 1000)] = 1
     """Number of shards of the parameter server."""
     num_replay_shards: Count = 1

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What the cluster tests need beside the package: Debian's network tools and Slurm, and MPICH in an environment of its own.
+# What the cluster tests need next to the package: Debian's network tools and Slurm, and MPICH in an environment of its own.
 #   tests/cluster/install.sh PYTHON [MPICH_ENVIRONMENT]
 # As root it installs; as another user it leaves Debian's packages out, and the tests that need them are skipped.
 set -euo pipefail
