@@ -191,7 +191,11 @@ def _where_to_find(flag: str) -> str:
 
 
 def parse_training(arguments: list[str]) -> TrainConfig:
-    """Parse the flags of ``parcade train``. The algorithm and the presets decide which flags exist."""
+    """Parse the flags of ``parcade train``. The algorithm and the presets decide which flags exist.
+
+    A setting's value comes from the first of these that has it: the user's flag; a flag of ``--preset``;
+    ``--env-preset``; the rules of a game id such as ``ALE/Pong-v5``; the agent of ``--from``; the defaults.
+    """
     import tyro
 
     arguments = [_with_hyphens(word) for word in arguments]
