@@ -122,7 +122,9 @@ def connect(
     exchange = _connected_exchange(engine, timer, device == "cuda", network_interface, timeout_seconds)
     if device == "cuda":
         attach_device_clock([timer], torch_device(device))
-    set_threads(threads_asked_for(), exchange.local_size, serial=False, overlap=False)
+    set_threads(
+        threads_asked_for(), exchange.local_size, len(exchange.local_cores), serial=False, overlap=False
+    )
     return exchange
 
 

@@ -76,7 +76,7 @@ def _run_training(
         say = view.say if view else None
         checkpointer = Checkpointer(config, run, exchange, algorithm, source, progress, say=say)
         if is_first:
-            warn_at_start(config, exchange.local_size, say)
+            warn_at_start(config, exchange.local_size, exchange.local_cores, say)
         if resume:
             checkpointer.restore()
         recorder = recorder_from_environment(exchange, timer, actor_timer)
@@ -114,7 +114,11 @@ def _build(config: TrainConfig, timers: list[Timer]) -> tuple[Exchange, Algorith
     check_divisible(config, exchange.world_size)
     is_serial = config.run.engine == "serial"
     threads = set_threads(
-        config.run.threads_per_rank, exchange.local_size, serial=is_serial, overlap=config.run.overlap
+        config.run.threads_per_rank,
+        exchange.local_size,
+        len(exchange.local_cores),
+        serial=is_serial,
+        overlap=config.run.overlap,
     )
     algorithm = make_algorithm(config, exchange)
     if config.run.overlap and not is_serial:

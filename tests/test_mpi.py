@@ -58,6 +58,7 @@ def allreduce_checks(request):
         "statistics_and_advantages_are_global",
         "rows_of_different_counts_are_gathered_in_rank_order",
         "a_changed_parameter_is_found",
+        "cores_of_pinned_ranks_are_those_of_the_host",
     ],
 )
 def test_allreduce_on_three_ranks(allreduce_checks, check):

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from parcade.doctor.pools import PlannedRun, Processes, planned_processes
-from parcade.machine.facts import available_cores, cpu_model, program_path
+from parcade.machine.facts import cpu_model, program_path, usable_cores
 
 # CPU features, by the kernel's names, that affect the speed of networks or the emulator.
 SIMD_FLAGS = ("avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "asimd", "bf16", "sve")
@@ -31,7 +31,10 @@ ASK_SECONDS = 20
 
 @dataclass(frozen=True)
 class Facts:
-    """Facts about a machine, in bytes and counts; None if unknown."""
+    """Facts about a machine, in bytes and counts; None if unknown.
+
+    ``usable_cores`` are those of the examined processes together.
+    """
 
     cpu: str
     cores: int
@@ -69,18 +72,17 @@ class Facts:
 
     @property
     def core_budget(self) -> float:
-        """Cores that this process and its children may use: the minimum of CPU affinity and cgroup quota."""
+        """Cores that the processes may use: the minimum of CPU affinity and cgroup quota."""
         return min(len(self.usable_cores), self.cgroup_cores or float("inf"))
 
 
 def quick_facts(processes: tuple[Processes, ...] = ()) -> Facts:
     """Collect the facts that can be read in milliseconds."""
     shared = _shared_memory()
-    pinned = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
     return Facts(
         cpu=cpu_model(),
         cores=os.cpu_count() or 1,
-        usable_cores=tuple(pinned or range(available_cores())),
+        usable_cores=usable_cores(),
         cgroup_cores=cgroup_cores(),
         load=os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
         numa_nodes=numa_nodes(),

@@ -33,12 +33,18 @@ def placement(config: TrainConfig) -> str:
     return f"{where}: cores emulate faster than the GPU at these sizes (docs/gpu.md); --env-device changes it"
 
 
-def warn_at_start(config: TrainConfig, local_size: int, say: Callable[[str], None]) -> None:
-    """Print one line per problem or warning about this process; only ``parcade doctor`` prints notes."""
+def warn_at_start(
+    config: TrainConfig, local_size: int, local_cores: tuple[int, ...], say: Callable[[str], None]
+) -> None:
+    """Print one line per problem or warning about this process; only ``parcade doctor`` prints notes.
+
+    ``local_cores`` are the cores that the ``local_size`` ranks of this host may use together.
+    """
     here = Processes("rank" if local_size > 1 else "this process", local_size, pools_here())
     # The rules compare a plan with one host.
     plan_here = dataclasses.replace(plan_of(config), ranks=local_size)
-    for finding in examine(quick_facts((here,)), plan_here, QUICK_RULES):
+    facts_here = dataclasses.replace(quick_facts((here,)), usable_cores=local_cores)
+    for finding in examine(facts_here, plan_here, QUICK_RULES):
         if finding.level != "note":
             say(finding.line())
     if config.run.device == "cuda":

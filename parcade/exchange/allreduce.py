@@ -28,7 +28,10 @@ class AllreduceExchange(CollectiveExchange):
         self.world_size = self._comm.Get_size()
         host = self._comm.Split_type(MPI.COMM_TYPE_SHARED)
         self.local_size, self._local_rank = host.Get_size(), host.Get_rank()
+        first = np.array([self.rank])
+        host.Allreduce(MPI.IN_PLACE, first, op=MPI.MIN)
         host.Free()
+        self.local_cores = self._cores_of_host(int(first[0]))
 
     def _reduce(self, x: Tensor) -> None:
         self._comm.Allreduce(self._mpi.IN_PLACE, x.numpy())

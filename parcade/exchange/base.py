@@ -12,6 +12,7 @@ from torch import Tensor
 
 from parcade.capture.base import Capture
 from parcade.files.state import part_of
+from parcade.machine.facts import usable_cores
 from parcade.machine.timing import Timer
 from parcade.model.parameters import FlatParameters, check_finite, tensors_of
 from parcade.model.policy import RunningStatistics
@@ -42,6 +43,8 @@ class Exchange:
     world_size = 1
     local_size = 1
     """Number of ranks on this host, which share its cores."""
+    local_cores: tuple[int, ...]
+    """The cores that the ranks on this host may use together: a launcher may pin each rank to its own."""
     steps_alone = False
     """Whether updates need no other process, so that gradient and step can be captured together."""
     capture = Capture()
@@ -49,6 +52,7 @@ class Exchange:
 
     def __init__(self, timer: Timer) -> None:
         self.timer = timer
+        self.local_cores = usable_cores()
         self.updates = 0
         self.bytes_moved = 0
         self.allreduce_seconds = 0.0

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from parcade.capture.base import NotCapturable
 from parcade.exchange.base import Exchange
+from parcade.machine.facts import usable_cores
 
 
 def settle(x: Tensor) -> None:
@@ -24,6 +25,11 @@ class CollectiveExchange(Exchange):
     def _reduce(self, x: Tensor) -> None:
         """Sum x over ranks in place."""
         raise NotImplementedError
+
+    def _cores_of_host(self, first: int) -> tuple[int, ...]:
+        """Return the cores that all ranks of this host may use; ``first`` is the lowest rank on it."""
+        rows = self.gather_rows(np.array([[first, core] for core in usable_cores()]))
+        return tuple(int(core) for core in np.unique(rows[rows[:, 0] == first, 1]))
 
     def average_gradient(self, grad: Tensor) -> None:
         num_bytes = grad.numel() * grad.element_size()

@@ -26,6 +26,8 @@ class GlooExchange(CollectiveExchange):
         self.rank = dist.get_rank()
         self.world_size = dist.get_world_size()
         self.local_size = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        # torchrun numbers the ranks of a host one after another.
+        self.local_cores = self._cores_of_host(self.rank - int(os.environ.get("LOCAL_RANK", "0")))
 
     def _reduce(self, x: Tensor) -> None:
         dist.all_reduce(x)

@@ -11,9 +11,16 @@ from pathlib import Path
 from typing import Any
 
 
+def usable_cores() -> tuple[int, ...]:
+    """Return the CPU cores this process may run on, in ascending order."""
+    if hasattr(os, "sched_getaffinity"):
+        return tuple(sorted(os.sched_getaffinity(0)))
+    return tuple(range(os.cpu_count() or 1))
+
+
 def available_cores() -> int:
     """Return the number of CPU cores this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return len(usable_cores())
 
 
 def program_path(name: str) -> str | None:

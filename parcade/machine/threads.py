@@ -33,9 +33,14 @@ def check_threads(name: str, threads: int) -> None:
         )
 
 
-def rank_threads(threads_per_rank: int, local_size: int) -> int:
-    """Return the threads per rank for ``local_size`` ranks on this machine; for 0, an even share of cores."""
-    return threads_per_rank or max(1, available_cores() // local_size)
+def rank_threads(threads_per_rank: int, local_size: int, local_cores: int = 0) -> int:
+    """Return the threads per rank for ``local_size`` ranks on this machine.
+
+    For 0, this is an even share of ``local_cores``, the cores that these ranks may use together (0: the cores
+    of this process), and no more than this process may use: a launcher may pin each rank to other cores.
+    """
+    own = available_cores()
+    return threads_per_rank or max(1, min(own, (local_cores or own) // local_size))
 
 
 def threads_asked_for() -> int:
@@ -44,11 +49,16 @@ def threads_asked_for() -> int:
     return int(said) if said.isdigit() else 0
 
 
-def set_threads(threads_per_rank: int, local_size: int, *, serial: bool, overlap: bool) -> int:
-    """Size torch's thread pool in this process; return the number of threads, which emulation also uses."""
+def set_threads(
+    threads_per_rank: int, local_size: int, local_cores: int = 0, *, serial: bool, overlap: bool
+) -> int:
+    """Size torch's thread pool in this process; return the number of threads, which emulation also uses.
+
+    ``local_size`` and ``local_cores`` are those of ``rank_threads``.
+    """
     if threads_per_rank == UNMANAGED:
         return available_cores()
-    threads = 1 if serial else rank_threads(threads_per_rank, local_size)
+    threads = 1 if serial else rank_threads(threads_per_rank, local_size, local_cores)
     # With overlap the actor's thread and the learner's share the cores.
     threads = max(1, threads // 2) if overlap else threads
     torch.set_num_threads(threads)

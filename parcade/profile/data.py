@@ -67,6 +67,8 @@ class RankProfile:
     """Ranks of the job, one file each; 0 in older files without this field."""
     recording: str = ""
     """Start time of the recording, the same on all ranks. It identifies the recording."""
+    local_cores: list[int] = field(default_factory=list)
+    """Cores that the ranks of its host may use together; empty in older files without this field."""
     device_name: str = ""
     device_seconds: dict[str, float] = field(default_factory=dict)
     device_spans: int = 0
@@ -134,8 +136,8 @@ class Profile:
         return self.config.get("hyper", {}).get(name, otherwise)
 
     def cores_of(self, rank: RankProfile) -> int:
-        """Return the number of cores that a rank may use."""
-        return len(rank.affinity) or self.cores
+        """Return the number of cores that the ranks of a rank's host may use together."""
+        return len(rank.local_cores or rank.affinity) or self.cores
 
     @property
     def iterations(self) -> int:

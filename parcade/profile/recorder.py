@@ -28,6 +28,7 @@ from parcade.doctor.running import BUSY_SHARE, thread_seconds
 from parcade.errors import UsageError
 from parcade.exchange.base import Exchange
 from parcade.machine.device_timing import DeviceClock, device_seconds
+from parcade.machine.facts import usable_cores
 from parcade.machine.threads import pools_here
 from parcade.machine.timing import SCOPES, Timer
 from parcade.profile.data import WAITING, RankProfile, empty_split, write_rank
@@ -211,7 +212,8 @@ class Recorder:
             threads=len(end["threads"]),
             busy_threads=sum(cpu / window > BUSY_SHARE for cpu in used),
             pools=[[pool.library, pool.threads] for pool in pools_here()],
-            affinity=sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [],
+            affinity=list(usable_cores()),
+            local_cores=list(self.exchange.local_cores),
             memory_bytes=psutil.Process().memory_info().rss,
             voluntary_switches=spent["voluntary"],
             involuntary_switches=spent["involuntary"],

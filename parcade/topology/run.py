@@ -18,6 +18,7 @@ from parcade.doctor.start import warn_at_start
 from parcade.envs.games import score_milestones
 from parcade.errors import UsageError
 from parcade.exchange.base import Exchange
+from parcade.machine.facts import usable_cores
 from parcade.machine.threads import set_part_threads
 from parcade.machine.timing import START_OF_PROCESS, Moment, Timer
 from parcade.report.callbacks import Callbacks
@@ -115,7 +116,7 @@ def run_topology(
     progress = Progress(config.run.total_frames, score_milestones(config.game), since=since)
     with contextlib.closing(make_engine(config)) as engine, open_view(config) as view:
         driver = make_driver(config, engine)
-        warn_at_start(config, 1, view.say)
+        warn_at_start(config, 1, usable_cores(), view.say)
         checkpointer = TopologyCheckpointer(config, run, driver, progress, say=view.say)
         if resume:
             checkpointer.restore()

@@ -169,14 +169,15 @@ def test_training_warns_of_too_many_threads_in_one_line(tmp_path, capsys):
     assert "threads would compute" not in capsys.readouterr().out
 
 
-def test_the_ranks_of_other_hosts_take_no_memory_here(monkeypatch):
+def test_a_rank_is_examined_with_the_ranks_and_cores_of_its_host(monkeypatch):
     config = TrainConfig("tiny_catch", RunConfig(engine="mpi", ranks=4096))
     examined = []
     monkeypatch.setattr(
-        "parcade.doctor.start.examine", lambda facts, plan, rules: examined.append(plan) or []
+        "parcade.doctor.start.examine",
+        lambda facts, plan, rules: examined.append((plan.ranks, facts.usable_cores)) or [],
     )
-    warn_at_start(config, 2, print)
-    assert [plan.ranks for plan in examined] == [2]
+    warn_at_start(config, 2, (4, 5), print)
+    assert examined == [(2, (4, 5))]
 
 
 @pytest.mark.parametrize(
@@ -187,5 +188,5 @@ def test_training_on_a_gpu_warns_of_starts_that_all_consoles_wait_for(start_stat
         "pong", RunConfig(device=device, env_device=device), EnvSettings(start_states=start_states)
     )
     said = []
-    warn_at_start(config, 1, said.append)
+    warn_at_start(config, 1, (0, 1), said.append)
     assert len([line for line in said if "use --start-states cached" in line]) == lines

@@ -4,6 +4,7 @@ Every check asserts on every rank.
 """
 
 import functools
+import os
 import sys
 
 import numpy as np
@@ -91,6 +92,14 @@ def check_a_changed_parameter_is_found():
         assert "rank 1 differ" in str(error)
     else:
         raise AssertionError("the mismatch was not found")
+
+
+def check_cores_of_pinned_ranks_are_those_of_the_host():
+    usable = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {usable[mpi.mpi_rank() % len(usable)]})
+    exchange = EXCHANGE(Timer())
+    os.sched_setaffinity(0, usable)
+    assert exchange.local_cores == tuple(usable[: exchange.world_size])
 
 
 if __name__ == "__main__":

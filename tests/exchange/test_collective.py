@@ -86,6 +86,14 @@ def test_a_recorded_allreduce_takes_what_the_device_takes_and_the_backward_pass_
     )
 
 
+def test_the_cores_of_ranks_on_other_hosts_are_not_of_this_one(device, monkeypatch):
+    monkeypatch.setattr(collective, "usable_cores", lambda: (2, 3))
+    exchange = Launching(Timer())
+    others = np.array([[0, 1], [0, 4], [2, 0], [2, 3]])  # of ranks 0 and 1 on the first host, and of rank 2
+    monkeypatch.setattr(exchange, "gather_rows", lambda rows: np.concatenate([others, rows]).astype(float))
+    assert exchange._cores_of_host(2) == (0, 2, 3)
+
+
 def test_nothing_waits_for_the_device_without_a_recorder(device):
     exchange = Launching(Timer())
     exchange.average_gradient(Buffer(device))

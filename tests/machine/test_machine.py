@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from parcade.machine import threads
 from parcade.machine.facts import commit, cpu_model
 
 pytestmark = pytest.mark.quick
@@ -35,3 +36,19 @@ def test_a_cpu_that_the_kernel_does_not_describe_has_a_name(tmp_path):
     assert cpu_model(tmp_path / "nothing")
     (tmp_path / "arm").write_text("processor\t: 0\nBogoMIPS\t: 243.75\n")
     assert cpu_model(tmp_path / "arm") == cpu_model(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize(
+    "own, local_size, local_cores, expected",
+    [
+        (16, 4, 0, 4),  # not pinned
+        (4, 4, 16, 4),  # each rank on its own 4 cores
+        (1, 2, 2, 1),  # each rank on its own core
+        (1, 2, 8, 1),  # the other rank has 7 cores
+        (2, 4, 2, 1),  # all ranks on the same cores
+    ],
+)
+def test_ranks_divide_the_cores_that_they_have_together(monkeypatch, own, local_size, local_cores, expected):
+    monkeypatch.setattr(threads, "available_cores", lambda: own)
+    assert threads.rank_threads(0, local_size, local_cores) == expected
+    assert threads.rank_threads(3, local_size, local_cores) == 3

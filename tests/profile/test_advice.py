@@ -197,6 +197,19 @@ def test_a_rank_that_evaluates_alone_is_told_to_do_it_less_often():
     assert "mostly in evaluate" in finding.evidence and "less often" in finding.fix
 
 
+def test_pinned_ranks_are_compared_with_the_cores_of_their_host():
+    four = [
+        rank(
+            i, local_size=4, affinity=list(range(4 * i, 4 * i + 4)), local_cores=list(range(16)), pools=POOLS
+        )
+        for i in range(4)
+    ]
+    assert not {"threads-oversubscribed", "more-ranks-than-cores"} & rules(profile(*four))
+    two = both(affinity=[0], local_cores=[0, 1])
+    assert "more-ranks-than-cores" not in rules(two)
+    assert "more-ranks-than-cores" in rules(both(affinity=[0], local_cores=[0]))
+
+
 def test_one_slow_rank_is_named_a_straggler_and_nothing_else_blames_the_waiting():
     found = rules(profile(rank(0, HELD_UP), rank(1, SLOW)))
     assert "straggler" in found and "waiting-for-the-last" not in found

@@ -173,6 +173,16 @@ def test_the_overhead_is_the_scopes_price_over_the_cpu_time(world, tmp_path):
     assert rank.overhead_share == pytest.approx(1e-6 * rank.scopes / 7.25)
 
 
+def test_the_cores_of_the_hosts_ranks_are_recorded_next_to_the_ranks_own(world, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "usable_cores", lambda: (1,))
+    world.exchange.local_cores = (0, 1)
+    for _ in range(3):
+        world.iteration()
+    world.recorder.write()
+    (rank,) = read_ranks(tmp_path)
+    assert (rank.affinity, rank.local_cores) == ([1], [0, 1])
+
+
 def test_the_window_is_full_after_its_seconds(world):
     world.recorder.seconds = 10.0
     for _ in range(3):
