@@ -109,10 +109,24 @@ def _spread_note(series: SeriesResult) -> str:
             "simulated rates, whose work is measured by the CPU clock, cannot be compared with measured "
             "rates here; measure again on an idle machine."
         )
+    sizes = series.sizes(shared=True)
     turned = turning_size(series.samples(shared=True))
     if turned is not None:
-        parts.append(f"The measured rate peaks at {turned} core(s); larger sizes are slower.")
+        larger = {n: point for n, point in sizes.items() if n > turned}
+        parts.append(
+            f"The rate peaks at {turned} core(s){_mark(sizes[turned])}; the larger sizes "
+            f"{_sizes_text(larger)} are slower."
+        )
     return " ".join(parts)
+
+
+def _mark(point: Point) -> str:
+    """Return what a rate is if its ranks did not have a core each and compute on it; empty if they did."""
+    return " (synthetic)" if point.kind == "synthetic" else " (shared)" if point.shares_cores else ""
+
+
+def _sizes_text(sizes: dict[int, Point]) -> str:
+    return ", ".join(f"{n}{_mark(point)}" for n, point in sizes.items())
 
 
 def _parameter(fit: CurveFit, name: str) -> str:
@@ -148,8 +162,10 @@ def _fit_blocks(series: SeriesResult, fits: dict[str, CurveFit]) -> list[Block]:
             "peak": lambda fit: f"{fit.peak:,.0f} cores" if fit.peak is not None else "none",
         },
     )
-    sizes = ", ".join(map(str, series.samples()))
-    note = f"Fitted to the sizes {sizes}. A line never peaks; kappa = 0 means that the data show no peak."
+    note = (
+        f"Fitted to the sizes {_sizes_text(series.sizes())}. A line never peaks; kappa = 0 means that the "
+        "data show no peak."
+    )
     blocks: list[Block] = [table, Text(note + _range_note(next(iter(fits.values()))))]
     if checked := predictions(series):
         columns = {
@@ -160,7 +176,7 @@ def _fit_blocks(series: SeriesResult, fits: dict[str, CurveFit]) -> list[Block]:
             "observed": lambda p: f"{p.observed:,.0f}",
             "error": lambda p: f"{p.predicted / p.observed - 1:+.0%}",
         }
-        note = "Predictions checked: each size is predicted by fits to the smaller sizes alone."
+        note = "Predictions checked: each measured size is predicted by fits to the smaller ones alone."
         blocks += [Text(note), table_of(checked, columns)]
     return blocks
 
@@ -176,9 +192,9 @@ class Prediction(NamedTuple):
 
 
 def predictions(series: SeriesResult) -> list[Prediction]:
-    """Predict every size that has two smaller sizes."""
-    samples, found = series.samples(), []
-    sizes = sorted(samples)
+    """Predict every measured size that has two smaller measured sizes."""
+    samples = {n: point.steps_per_second for n, point in series.sizes().items() if point.kind == "measured"}
+    sizes, found = list(samples), []
     for i, size in enumerate(sizes):
         known = {n: samples[n] for n in sizes[:i]}
         if len(known) >= 2:

@@ -33,16 +33,20 @@ class SeriesResult:
         """The points with at least one measurement."""
         return [point for point in self.points if point.steps_per_second]
 
-    def samples(self, *, shared: bool = False) -> dict[int, list[float]]:
-        """Return rates by number of required cores. Measured rates override synthetic ones.
+    def sizes(self, *, shared: bool = False) -> dict[int, Point]:
+        """Return points by number of required cores. Measured points override synthetic ones.
 
         With ``shared``, include sizes whose ranks share cores.
         """
-        found: dict[int, list[float]] = {}
+        found: dict[int, Point] = {}
         for point in sorted(self.run_points, key=lambda point: point.kind, reverse=True):
             if shared or not point.shares_cores:
-                found[point.size.cores] = point.steps_per_second
+                found[point.size.cores] = point
         return dict(sorted(found.items()))
+
+    def samples(self, *, shared: bool = False) -> dict[int, list[float]]:
+        """Return the rates of ``sizes``."""
+        return {n: point.steps_per_second for n, point in self.sizes(shared=shared).items()}
 
 
 @dataclass

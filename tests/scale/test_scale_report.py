@@ -72,10 +72,29 @@ def test_shared_sizes_are_in_no_fit_and_measured_ones_win_over_synthetic(study):
     series = study.series[0]
     assert set(series.samples()) == {1, 2, 4} and series.samples()[4] == [pytest.approx(400 / 1.3)] * 2
     assert series.samples(shared=True)[4] == [140, 150, 160]
+
+
+def test_predictions_are_checked_against_measured_sizes_alone(study):
+    series = study.series[0]
+    assert predictions(series) == []  # 4 is synthetic
+    assert "Predictions checked" not in to_text(scale_page(study, Questions()))
+    series.points.append(point(4, 32, rates=(400 / 1.3,)))
     found = predictions(series)
     assert found[0][:3] == (4, [1, 2], "line")
     by_fit = {each.fit: each.predicted / each.observed - 1 for each in found}
     assert by_fit["amdahl"] == pytest.approx(0.0, abs=1e-6) and by_fit["line"] > 0.05
+
+
+def test_synthetic_sizes_are_named_where_they_are_fitted_or_peak(study):
+    series = study.series[0]
+    series.points += [
+        point(8, 32, rates=(500,), kind="synthetic"),
+        point(16, 32, rates=(100,), kind="synthetic"),
+    ]
+    series.validation = []
+    words = " ".join(to_text(scale_page(study, Questions())).split())
+    assert "Fitted to the sizes 1, 2, 4 (synthetic), 8 (synthetic), 16 (synthetic)." in words
+    assert "The rate peaks at 8 core(s) (synthetic); the larger sizes 16 (synthetic) are slower." in words
 
 
 def test_the_report_says_what_was_found_and_what_it_stands_on(study):
@@ -83,11 +102,11 @@ def test_the_report_says_what_was_found_and_what_it_stands_on(study):
     assert "usl: lambda n / (1 + sigma (n - 1) + kappa n (n - 1))" in text
     assert "synthetic" in text and "measured, shared" in text
     assert "largest error is" in text and "(given, not measured)" in text
-    assert "The measured rate peaks at 2 core(s); larger sizes are slower." in text
     assert "Fitted without the 8-rank timings, its error on them is" in text
     assert "fit, [range of the repeats]" in text and "steps/s [90 % of iterations]" in text
     assert "90 % interval" not in text
     words = " ".join(text.split())
+    assert "The rate peaks at 2 core(s); the larger sizes 4 (shared) are slower." in words
     assert "the 2 repeats, each fitted separately. The range of 2 independent repeats contains the" in words
     assert "with a probability of 50 %" in words
     assert "500 steps/s" in text and "load average 0.1" in text
