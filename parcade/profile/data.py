@@ -69,6 +69,8 @@ class RankProfile:
     """Start time of the recording, the same on all ranks. It identifies the recording."""
     local_cores: list[int] = field(default_factory=list)
     """Cores that the ranks of its host may use together; empty in older files without this field."""
+    own_seconds: float = 0.0
+    """CPU seconds of the recorder at the ends of iterations; 0 in older files without this field."""
     device_name: str = ""
     device_seconds: dict[str, float] = field(default_factory=dict)
     device_spans: int = 0
@@ -96,9 +98,9 @@ class RankProfile:
 
     @property
     def overhead_share(self) -> float:
-        """Recording overhead: the cost of all scopes and of all GPU spans over the CPU time."""
+        """Recording overhead: all scopes, all GPU spans and the recorder's own work, over the CPU time."""
         cost = self.scope_cost_seconds * self.scopes + self.device_span_cost_seconds * self.device_spans
-        return cost / max(sum(self.iteration_cpu_seconds), 1e-9)
+        return (cost + self.own_seconds) / max(sum(self.iteration_cpu_seconds), 1e-9)
 
     @property
     def widest_pool(self) -> int:

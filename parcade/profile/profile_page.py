@@ -197,14 +197,17 @@ def _provenance(profile: Profile) -> str:
         f"{machine_text(profile.machine, profile.cores)}; load average {profile.load:.1f} at the start. "
         f"Recording overhead: {scope * 1e6:.2f} us per scope x "
         f"{rank.scopes / max(profile.iterations, 1):,.0f} scopes per iteration over "
-        f"{statistics.mean(rank.iteration_cpu_seconds):.3g} s of CPU time{_span_cost(profile)} = "
+        f"{statistics.mean(rank.iteration_cpu_seconds):.3g} s of CPU time{_other_costs(profile)} = "
         f"{overhead:.2%}."
     )
 
 
-def _span_cost(profile: Profile) -> str:
-    if not profile.has_device:
-        return ""
-    rank = profile.ranks[0]
-    spans = rank.device_spans / max(profile.iterations, 1)
-    return f" (plus {rank.device_span_cost_seconds * 1e6:.2f} us per GPU span x {spans:,.0f} per iteration)"
+def _other_costs(profile: Profile) -> str:
+    rank, iterations = profile.ranks[0], max(profile.iterations, 1)
+    costs = [f"{rank.own_seconds / iterations * 1e6:.0f} us at the end of an iteration"]
+    if profile.has_device:
+        spans = rank.device_spans / iterations
+        costs.append(
+            f"{rank.device_span_cost_seconds * 1e6:.2f} us per GPU span x {spans:,.0f} per iteration"
+        )
+    return f" (plus {' and '.join(costs)})"

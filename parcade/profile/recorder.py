@@ -38,6 +38,8 @@ TIMELINE_ITERATIONS = 3
 TIMELINE_BINS = 480
 KEPT_SEGMENT_ITERATIONS = 40
 CEILING_REPEATS = 15
+THREADS_SECONDS = 1.0
+"""Time between two readings of the CPU time of all threads, which cost too much for every iteration."""
 COST_SAMPLES = 2000
 SPAN_COST_SAMPLES = 200
 
@@ -89,11 +91,13 @@ class Recorder:
         self._cpu_work: list[float] = []
         self._cpu_mark = 0.0
         self._end: dict | None = None
+        self._elapsed = 0.0
+        self._own_seconds = 0.0
 
     @property
     def is_full(self) -> bool:
         """Whether the window is over."""
-        return sum(self.iteration_seconds) >= self.seconds
+        return self._elapsed >= self.seconds
 
     def end_iteration(self, source: Counts) -> None:
         """Mark the end of an iteration. This is a collective call once, when recording starts."""
@@ -103,13 +107,19 @@ class Recorder:
             if self._iterations_before == 0:
                 self._begin(steps, frames)
             return
+        started = time.thread_time()
         self.timer.snapshot()  # closes the current span, so that the spans reach up to now
         now, cpu = time.perf_counter(), time.process_time()
+        self._elapsed += now - self._since
         self.iteration_seconds.append(now - self._since)
         self.iteration_cpu_seconds.append(cpu - self._cpu_since)
         self._since, self._cpu_since = now, cpu
         self._take_spans()
         self._end = self._counters(steps, frames)
+        # Now and then, because another rank may end the window.
+        if self.is_full or now - self._threads_at >= THREADS_SECONDS or not self._threads_end:
+            self._threads_at, self._threads_end = now, self._thread_seconds()
+        self._own_seconds += time.thread_time() - started
 
     def _begin(self, steps: int, frames: int) -> None:
         grad = self.exchange.parameters.grad
@@ -122,9 +132,10 @@ class Recorder:
         self._recording = f"{self.exchange.maximum(np.array([time.time()]))[0]:017.6f}"
         self.exchange.on_collective = self._mark_call
         self._start = self._counters(steps, frames)
+        self._threads_start, self._threads_end = self._thread_seconds(), {}
         self.timer.snapshot()  # ends the span from before the window, which is not recorded
         self.timer.on_span = lambda *span: self._spans.append(span)
-        self._origin = self._since = time.perf_counter()
+        self._origin = self._since = self._threads_at = time.perf_counter()
         self._cpu_since = self._cpu_mark = time.process_time()
         self._cpu_work.clear()
 
@@ -157,9 +168,7 @@ class Recorder:
         self._spans.clear()
 
     def _counters(self, steps: int, frames: int) -> dict:
-        """Return all counters that are read at both ends of the window."""
-        import psutil
-
+        """Return the counters that are read at both ends of the window, and so after every iteration."""
         usage = resource.getrusage(resource.RUSAGE_SELF)
         clock = self.timer.device_clock
         return {
@@ -172,10 +181,15 @@ class Recorder:
             "allreduce": self.exchange.allreduce_seconds,
             "voluntary": usage.ru_nvcsw,
             "involuntary": usage.ru_nivcsw,
-            "threads": thread_seconds(psutil.Process()),
             "actor": dict(self.actor_timer.seconds) if self.actor_timer else {},
             "checkpoint": self.timer.seconds["checkpoint"],
         }
+
+    def _thread_seconds(self) -> dict[int, float]:
+        """Return the CPU seconds of every thread so far."""
+        import psutil
+
+        return thread_seconds(psutil.Process())
 
     def write(self) -> None:
         """Write this rank's file. Errors: UsageError if the run ended before one iteration was recorded."""
@@ -193,8 +207,8 @@ class Recorder:
 
         start, end = self._start, self._end
         spent = {name: end[name] - n for name, n in start.items() if isinstance(n, int | float)}
-        used = [cpu - start["threads"].get(thread, 0.0) for thread, cpu in end["threads"].items()]
-        window = sum(self.iteration_seconds)
+        used = [cpu - self._threads_start.get(thread, 0.0) for thread, cpu in self._threads_end.items()]
+        watched = self._threads_at - self._origin
         bins, bin_seconds = binned(list(self._timeline))
         segments, segment_bytes, cpu_segments = usual_segments(list(self._segments))
         return RankProfile(
@@ -209,8 +223,9 @@ class Recorder:
             updates=spent["updates"],
             scopes=self.scopes,
             scope_cost_seconds=self._scope_cost,
-            threads=len(end["threads"]),
-            busy_threads=sum(cpu / window > BUSY_SHARE for cpu in used),
+            own_seconds=self._own_seconds,
+            threads=len(used),
+            busy_threads=sum(cpu / watched > BUSY_SHARE for cpu in used),
             pools=[[pool.library, pool.threads] for pool in pools_here()],
             affinity=list(usable_cores()),
             local_cores=list(self.exchange.local_cores),
@@ -232,7 +247,9 @@ class Recorder:
             world_size=self.exchange.world_size,
             recording=self._recording,
             device_name=self.timer.device_clock.events.name if end["device"] else "",
-            device_seconds=device_seconds(start["device"], end["device"], window) if end["device"] else {},
+            device_seconds=device_seconds(start["device"], end["device"], self._elapsed)
+            if end["device"]
+            else {},
             device_spans=spent["device_spans"],
             device_span_cost_seconds=self._span_cost,
         )
@@ -259,30 +276,28 @@ def recorder_from_environment(
 
 
 def scope_cost_seconds() -> float:
-    """Measure the CPU seconds per recorded span (one switch of scopes), including the recorder's own work."""
+    """Measure the CPU seconds to record one span (one switch of scopes)."""
     timer, spans = Timer(), []
     timer.on_span = lambda *span: spans.append(span)
-    split = empty_split()
     started = time.process_time()
     for _ in range(COST_SAMPLES):
         with timer.scope("learn"):
             pass
-    for name, start, end in spans:
-        split[name] += end - start
     return (time.process_time() - started) / len(spans)
 
 
 def span_cost_seconds(clock: DeviceClock | None) -> float:
-    """Measure the CPU seconds to record and read one device span; 0 without a device clock."""
+    """Measure the CPU seconds to record one device span; 0 without a device clock."""
     if clock is None:
         return 0.0
-    fresh, started = clock.like(), 0.0
+    fresh, spent = clock.like(), 0.0
     for _ in range(2):  # the first round creates the events that the second takes from the pool
         started = time.process_time()
         for _ in range(SPAN_COST_SAMPLES):
             fresh.close(fresh.open("learn"))
+        spent = time.process_time() - started
         fresh.snapshot()
-    return (time.process_time() - started) / SPAN_COST_SAMPLES
+    return spent / SPAN_COST_SAMPLES
 
 
 def binned(iterations: list[list[Span]]) -> tuple[list[list[float]], float]:

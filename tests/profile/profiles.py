@@ -51,6 +51,7 @@ def rank(number=0, split=HEALTHY_SPLIT, **changes):
         "updates": 100,
         "scopes": 4000,
         "scope_cost_seconds": 1e-6,
+        "own_seconds": 1.5e-3,
         "threads": 4,
         "busy_threads": 1,
         "pools": [["openblas", 1], ["torch", 1]],

@@ -37,6 +37,8 @@ class World:
             "time.process_time",
         ):
             monkeypatch.setattr(home, lambda: self.now)
+        self.own = 0.0  # CPU seconds of the rank's main thread
+        monkeypatch.setattr("time.thread_time", lambda: self.own)
         monkeypatch.setattr(module, "scope_cost_seconds", lambda: 1e-6)
         self.timer = Timer()
         self.exchange = LocalExchange(self.timer)
@@ -171,6 +173,38 @@ def test_the_overhead_is_the_scopes_price_over_the_cpu_time(world, tmp_path):
     (rank,) = read_ranks(tmp_path)
     assert rank.scopes == pytest.approx(11, abs=3)
     assert rank.overhead_share == pytest.approx(1e-6 * rank.scopes / 7.25)
+
+
+def test_the_overhead_includes_what_the_recorder_reads_after_an_iteration(world, tmp_path, monkeypatch):
+    readings = []
+
+    def read(process):
+        readings.append(world.now)
+        world.own += 0.25
+        return {1: world.now}
+
+    monkeypatch.setattr(module, "thread_seconds", read)
+    for _ in range(2 + 3):
+        world.iteration()
+    world.recorder.write()
+    (rank,) = read_ranks(tmp_path)
+    assert readings == pytest.approx([14.5, 21.75, 29.0, 36.25])
+    assert rank.overhead_share == pytest.approx((1e-6 * rank.scopes + 3 * 0.25) / (3 * 7.25))
+
+
+def test_threads_are_read_now_and_then_and_at_the_end_of_the_window(world, tmp_path, monkeypatch):
+    readings = []
+    monkeypatch.setattr(
+        module, "thread_seconds", lambda process: readings.append(world.now) or {1: world.now}
+    )
+    monkeypatch.setattr(module, "THREADS_SECONDS", 16.0)
+    world.recorder.seconds = 5 * 7.25
+    for _ in range(2 + 5):
+        world.iteration()
+    assert [round(at / 7.25) for at in readings] == [2, 3, 6, 7]
+    world.recorder.write()
+    (rank,) = read_ranks(tmp_path)
+    assert (rank.threads, rank.busy_threads) == (1, 1)
 
 
 def test_the_cores_of_the_hosts_ranks_are_recorded_next_to_the_ranks_own(world, tmp_path, monkeypatch):
