@@ -18,6 +18,7 @@ import traceback
 from typing import NamedTuple
 
 from parcade.errors import UsageError, unknown_name
+from parcade.files.outputs import drop_output
 from parcade.stand_ins import stand_ins
 
 FIRST_RANK_SECONDS = 10.0  # within which the first rank reports a mistake that all ranks make
@@ -147,13 +148,13 @@ def _run(arguments: list[str]) -> int:
         print("parcade: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader closed our output, e.g. `| head`
-        _drop_output()
+        drop_output(sys.stdout)
         return 0
     except Exception as error:
         if not mpi.launched_by_mpi():
             # Files that cannot be written are reported where they are written, so this is standard output.
             if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-                _drop_output()
+                drop_output(sys.stdout)
                 print(f"parcade: output cannot be written ({error.strerror})", file=sys.stderr)
                 return 1
             raise
@@ -163,11 +164,6 @@ def _run(arguments: list[str]) -> int:
         sys.stderr.flush()
         mpi.abort(1)
         return 1
-
-
-def _drop_output() -> None:
-    """Send what remains of standard output to nowhere, so that the interpreter's last flush succeeds."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _refuse(error: UsageError, is_rank: bool) -> int:

@@ -183,7 +183,7 @@ def test_scores_are_stored_although_the_reader_of_the_output_has_left(
     out = tmp_path / "scores.json"
     with monkeypatch.context() as patch:
         patch.setattr("sys.stdout.write", leave)
-        patch.setattr("parcade.cli._drop_output", lambda: None)
+        patch.setattr("parcade.cli.drop_output", lambda stream: None)
         assert main(["eval", str(pong_run), "--episodes", "1", "--json", "--out", str(out)]) == 0
     assert json.loads(out.read_text())["episodes"] == 1
     assert json.loads((pong_run / "eval.json").read_text())["episodes"] == 1

@@ -1,4 +1,4 @@
-"""Files of results: checks before long work that they can be written, and what is said if they cannot."""
+"""Outputs: checks before long work that files can be written, and what happens if an output cannot be."""
 
 from __future__ import annotations
 
@@ -7,8 +7,15 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TextIO
 
 from parcade.errors import UsageError
+
+
+def drop_output(stream: TextIO) -> None:
+    """Send what remains of a stream, and all that follows, to nowhere, so that no flush of it fails."""
+    with open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), stream.fileno())
 
 
 def why_not_writable(path: Path) -> str | None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections import deque
 from typing import Any, TextIO
 
+from parcade.files.outputs import drop_output
 from parcade.machine.timing import DEVICE_KINDS, SCOPES
 
 _BARS = "▁▂▃▄▅▆▇█"
@@ -101,8 +103,15 @@ class PlainView:
         self.say(title)
 
     def say(self, line: str) -> None:
-        """Show a message between reports."""
-        print(line, file=self.stream, flush=True)
+        """Show a message between reports. If the reader has left or the disk is full, the run goes on."""
+        try:
+            print(line, file=self.stream, flush=True)
+        except OSError as error:
+            drop_output(self.stream)
+            with contextlib.suppress(OSError):
+                print(
+                    f"parcade: output cannot be written ({error.strerror}); the run goes on", file=sys.stderr
+                )
 
     def update(self, metrics: dict[str, Any]) -> None:
         """Add a report to the trend and show it."""

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import time
 
 import pytest
@@ -94,6 +95,16 @@ GPU = {
     "gpu/infer": 0.2,
     "gpu/learn": 0.41,
 }
+
+
+def test_a_run_goes_on_when_the_reader_of_its_output_has_left(capsys):
+    reads, writes = os.pipe()
+    with open(writes, "w") as stream:
+        view = terminal.PlainView("title", None, stream)
+        os.close(reads)
+        for line in ("one", "two"):
+            view.say(line)
+    assert capsys.readouterr().err == "parcade: output cannot be written (Broken pipe); the run goes on\n"
 
 
 def test_a_report_shows_how_busy_a_gpu_is_where_there_is_one():
