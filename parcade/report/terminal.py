@@ -175,6 +175,9 @@ class LiveView(PlainView):
 
 
 def make_view(title: str, target: float | None) -> PlainView:
-    """Return a live view on a terminal, and a plain view elsewhere or if PARCADE_PLAIN is set."""
-    live = sys.stdout.isatty() and not os.environ.get("PARCADE_PLAIN")
-    return LiveView(title, target) if live else PlainView(title, target)
+    """Return a live view on a terminal that can redraw, and a plain view elsewhere or with PARCADE_PLAIN."""
+    if not sys.stdout.isatty() or os.environ.get("PARCADE_PLAIN"):
+        return PlainView(title, target)
+    from rich.console import Console
+
+    return PlainView(title, target) if Console().is_dumb_terminal else LiveView(title, target)

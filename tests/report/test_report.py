@@ -127,6 +127,17 @@ def test_the_live_view_has_a_row_for_a_gpu(monkeypatch):
     assert "busy 63%, copies 3%, infer 20%, learn 41%" in stream.getvalue()
 
 
+@pytest.mark.parametrize(("term", "kind"), [("dumb", "PlainView"), ("xterm", "LiveView")])
+def test_a_terminal_that_cannot_redraw_gets_lines(monkeypatch, capsys, term, kind):
+    pytest.importorskip("rich")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("TERM", term)
+    monkeypatch.delenv("PARCADE_PLAIN", raising=False)
+    view = terminal.make_view("title", None)
+    view.close()
+    assert type(view).__name__ == kind
+
+
 def test_a_full_disk_is_said_once_and_the_run_goes_on(tmp_path, monkeypatch):
     said = []
     events = TensorBoardWriter(tmp_path, names_for("parcade", "q"))
