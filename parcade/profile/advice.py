@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from statistics import fmean
 
 from parcade.machine.timing import SCOPES
+from parcade.profile import fixes as possible
 from parcade.profile.data import WAITING, Profile
 from parcade.profile.gpu_advice import copy_bound, gpu_waits_for_emulation, launch_bound
 from parcade.report.findings import Finding, by_gravity
@@ -90,17 +91,16 @@ def cores_shared_with_others(profile: Profile) -> Iterator[Finding]:
 
 def evaluation_too_frequent(profile: Profile) -> Iterator[Finding]:
     """Evaluation takes a noticeable share of the time, while all other ranks wait."""
-    share = profile.share("evaluate")
-    if share > EVALUATION_SHARE:
-        # Use the busiest rank: only one rank evaluates, and the others lose the same time waiting for it.
-        longest = max(rank.seconds["evaluate"] / rank.window_seconds for rank in profile.ranks)
+    # That of the busiest rank: only one rank evaluates, and the others lose the same time waiting for it.
+    longest = max(rank.seconds["evaluate"] / rank.window_seconds for rank in profile.ranks)
+    if longest > EVALUATION_SHARE:
         times = math.ceil(longest / (EVALUATION_SHARE / 2))
         yield Finding(
             "evaluation-too-frequent",
             "problem" if longest > 0.2 else "warning",
             f"evaluation takes {longest:.0%} of a rank's time",
-            f"{share:.1%} over all ranks, {longest:.1%} on the busiest rank",
-            f"evaluate {times} times less often (multiply --evaluate-every by {times}), or on fewer samples",
+            f"{profile.share('evaluate'):.1%} over all ranks, {longest:.1%} on the busiest rank",
+            f"evaluate {times} times less often (multiply evaluate_every by {times}), or on fewer samples",
         )
 
 
@@ -158,6 +158,16 @@ def slowest_of_each_iteration(profile: Profile) -> Iterator[Finding]:
     if len(profile.ranks) < 2 or not profile.barrier or profile.share("wait") <= WAIT_SHARE:
         return
     updates = max(profile.ranks[0].updates // max(profile.iterations, 1), 1)
+    more_work = possible.of_algorithm(
+        profile,
+        num_minibatches="fewer --num-minibatches",
+        epochs="fewer --epochs",
+        batch_size="a larger --batch-size",
+        games_per_update="more --games-per-update",
+        population="a larger --population",
+        unroll_length="a longer --unroll-length",
+        num_envs="more --num-envs",
+    )
     yield Finding(
         "waiting-for-the-last",
         "warning",
@@ -165,13 +175,14 @@ def slowest_of_each_iteration(profile: Profile) -> Iterator[Finding]:
         "rank",
         f"{updates} update(s) per iteration with one Allreduce each; own work differs by less than "
         f"{IMBALANCE - 1:.0%} over the window",
-        "do more work between Allreduces, so that differences average out: fewer --num-minibatches or "
-        "--epochs, a longer --unroll-length, more --num-envs",
+        f"do more work between Allreduces, so that differences average out{possible.in_brackets(more_work)}",
     )
 
 
 def batches_too_small(profile: Profile) -> Iterator[Finding]:
     """A rank does not use its cores, or runs inference on a handful of observations at a time."""
+    if not profile.plays:
+        return
     rank = min(profile.ranks, key=lambda rank: rank.cores_used)
     own_share = rank.work_seconds / max(rank.window_seconds, 1e-9)
     # Cores that wait for a GPU are no evidence of small batches.
@@ -183,13 +194,19 @@ def batches_too_small(profile: Profile) -> Iterator[Finding]:
     small = 0 < profile.envs_per_rank < SMALL_INFERENCE and profile.share("infer") > 0.25
     if idle or small:
         num_envs = max(2 * (profile.hyper("num_envs") or 0), SMALL_INFERENCE * len(profile.ranks))
+        fixes = possible.of_algorithm(
+            profile,
+            num_envs=f"--num-envs {num_envs}",
+            num_minibatches="fewer --num-minibatches",
+            batch_size="a larger --batch-size",
+        )
         yield Finding(
             "batches-too-small",
             "warning",
             "the batches are too small for the cores",
             f"{profile.envs_per_rank or '?'} environments per rank, {rank.cores_used:.1f} cores used by "
             f"{rank.widest_pool} threads, {profile.share('infer'):.0%} of the time in inference",
-            f"use --num-envs {num_envs}, fewer --num-minibatches, or fewer --threads-per-rank",
+            f"use {', '.join(fixes or ['more environments'])}, or fewer --threads-per-rank",
         )
 
 
@@ -198,10 +215,10 @@ def environment_bound(profile: Profile) -> Iterator[Finding]:
     share = profile.share("emulate")
     if share > ENVIRONMENT_SHARE:
         fixes = ["--backend native"] if profile.run_setting("backend") == "ale" else []
-        idle_cores = profile.cores > len(profile.ranks)
-        if idle_cores and not profile.run_setting("overlap") and profile.share("learn") > 0.1:
-            fixes.append("--overlap (learn while playing)")
-        fixes.append(f"more cores or ranks (--engine mpi --ranks {2 * len(profile.ranks)})")
+        has_spare_cores = all(profile.cores_of(rank) > rank.local_size for rank in profile.ranks)
+        if has_spare_cores and profile.share("learn") > 0.1:
+            fixes += possible.overlap(profile)
+        fixes += possible.more_ranks(profile) or ["more cores"]
         fixes.append("smaller images (--image-height 42 --image-width 42)")
         yield Finding(
             "environment-bound",
@@ -218,7 +235,11 @@ def learner_bound(profile: Profile) -> Iterator[Finding]:
     if profile.plays and share > LEARNER_SHARE and profile.share("learn") > profile.share("infer"):
         epochs = profile.hyper("epochs", 1)
         fixes = [f"fewer --epochs than {epochs}"] if epochs > 1 else []
-        fixes += ["larger minibatches (--num-minibatches)", "a smaller --network", "more ranks"]
+        larger = "larger minibatches (fewer --num-minibatches)"
+        fixes += possible.of_algorithm(profile, num_minibatches=larger) or possible.of_algorithm(
+            profile, unroll_length="a longer --unroll-length"
+        )
+        fixes += ["a smaller --network", *possible.more_ranks(profile)]
         fixes += [] if profile.has_device else ["--device cuda"]
         yield Finding(
             "learner-bound",
@@ -251,7 +272,9 @@ def communication_bound(profile: Profile) -> Iterator[Finding]:
         rank = profile.ranks[0]
         fewer_bytes = "larger batches, a smaller network"
         if profile.plays:
-            fewer_bytes = "fewer updates (--num-minibatches, --epochs), a smaller --hidden"
+            fewer = possible.of_algorithm(profile, num_minibatches="--num-minibatches", epochs="--epochs")
+            fewer = fewer or possible.of_algorithm(profile, unroll_length="a longer --unroll-length")
+            fewer_bytes = f"fewer updates{possible.in_brackets(fewer)}, a smaller --hidden"
         yield Finding(
             "communication-bound",
             "problem" if share > 0.4 else "warning",
@@ -261,13 +284,14 @@ def communication_bound(profile: Profile) -> Iterator[Finding]:
             f"{fewer_bytes}, a faster link, or {max(1, len(profile.ranks) // 2)} ranks",
         )
     elif turning is not None and turning <= 4 * len(profile.ranks):
+        more_envs = possible.in_brackets(possible.of_algorithm(profile, num_envs="--num-envs"))
         yield Finding(
             "communication-will-bound",
             "note",
             f"splitting this job further pays off up to about {turning:.0f} ranks, where communication "
             "equals work",
             f"communication takes {share:.1%} of the time on {len(profile.ranks)} ranks, {rates}",
-            "grow the job with the ranks (--num-envs) instead of splitting it further",
+            f"grow the job with the ranks{more_envs} instead of splitting it further",
         )
 
 
@@ -298,15 +322,18 @@ def needless_copies(profile: Profile) -> Iterator[Finding]:
     """Copying observations takes a noticeable share of the time."""
     share = profile.share("preprocess")
     if share > COPY_SHARE:
-        padding, fix = "", "a shorter --unroll-length, whose batch stays in the cache"
-        if profile.run_setting("algorithm") == "reinforce":
-            padding, fix = "; episodes are padded to the longest one", "fewer --games-per-update"
+        padding, fixes = "", possible.of_algorithm(profile, games_per_update="fewer --games-per-update")
+        if fixes:
+            padding = "; episodes are padded to the longest one"
+        elif profile.hyper("unroll_length", 1) > 1:
+            fixes = ["a shorter --unroll-length, whose batch stays in the cache"]
+        fixes = ["smaller images (--image-height, --image-width)", "a lower --frame-stack", *fixes]
         yield Finding(
             "needless-copies",
             "warning" if share > 2 * COPY_SHARE else "note",
             f"{share:.0%} of the time goes into copying observations into batches",
             f"preprocess {share:.0%} against emulate {profile.share('emulate'):.0%}{padding}",
-            f"use smaller images (--image-height, --image-width) or a lower --frame-stack, or {fix}",
+            f"use {' or '.join(fixes)}",
         )
 
 
@@ -329,11 +356,11 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-# A finding of the left rule is left out if the right rule gives a better reason for it.
+# A finding of the left rule is left out if one of the right rules gives a better reason for it.
 EXPLAINED_BY = {
-    "waiting-for-the-last": "straggler",
-    "environment-bound": "gpu-waits-for-emulation",
-    "learner-bound": "launch-bound",
+    "waiting-for-the-last": {"straggler", "evaluation-too-frequent"},
+    "environment-bound": {"gpu-waits-for-emulation"},
+    "learner-bound": {"launch-bound"},
 }
 
 
@@ -341,4 +368,4 @@ def advise(profile: Profile) -> list[Finding]:
     """Return all findings, most severe first."""
     found = [finding for rule in RULES for finding in rule(profile)]
     names = {finding.rule for finding in found}
-    return by_gravity(finding for finding in found if EXPLAINED_BY.get(finding.rule) not in names)
+    return by_gravity(finding for finding in found if not EXPLAINED_BY.get(finding.rule, set()) & names)

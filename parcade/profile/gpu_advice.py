@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from parcade.envs.games import is_atari
 from parcade.machine.device_timing import STAND_IN_NAME
 from parcade.machine.timing import SCOPES
+from parcade.profile import fixes as possible
 from parcade.profile.data import Profile
 from parcade.report.findings import Finding
 
@@ -20,14 +20,6 @@ COPIES_SHARE = 0.15
 """Minimum share of copies to a GPU: for less, halving the bytes gives a speed-up of at most 1.08."""
 IDLE_GPU_SHARE = 0.5
 """A GPU that is idle for a smaller share cannot serve twice as many environments."""
-
-
-def _consoles_on_gpu(profile: Profile) -> list[str]:
-    """Return the flag that moves the consoles to the GPU, if this run supports it."""
-    if profile.run_setting("backend") != "native" or not is_atari(profile.config.get("game", "")):
-        return []
-    overlap = ", without --overlap" if profile.run_setting("overlap") else ""
-    return [f"consoles on the GPU (--env-device cuda{overlap})"]
 
 
 def launch_bound(profile: Profile) -> Iterator[Finding]:
@@ -48,7 +40,13 @@ def launch_bound(profile: Profile) -> Iterator[Finding]:
     if any(profile.host_share(name) < FOLLOWS * share for name, share in took.items()):
         return
     hint = "; a 'not captured' line in the output names what prevents the capture of a graph"
-    fixes = ["larger minibatches (fewer --num-minibatches, more --num-envs)"]
+    larger = possible.of_algorithm(
+        profile,
+        num_minibatches="fewer --num-minibatches",
+        batch_size="a larger --batch-size",
+        num_envs="more --num-envs",
+    )
+    fixes = [f"larger minibatches{possible.in_brackets(larger)}"]
     if profile.run_setting("capture") is False:
         fixes.insert(0, "CUDA graphs, which launch an entire update at once (omit --no-capture)")
         hint = ""
@@ -71,14 +69,15 @@ def copy_bound(profile: Profile) -> Iterator[Finding]:
     """Copies of observations to the GPU take much of the time."""
     share = profile.device_share("copies")
     if share > COPIES_SHARE:
+        more_envs = possible.in_brackets(possible.of_algorithm(profile, num_envs="more --num-envs"))
         fixes = [
-            "fewer and larger copies (more --num-envs)",
+            f"fewer and larger copies{more_envs}",
             "smaller images (--image-height, --image-width)",
         ]
         # parcade copies newest frames only. A program that records itself may copy entire stacks.
         if not profile.run_setting("algorithm"):
             fixes.insert(0, "copying only the newest frame of a stack and stacking on the GPU")
-        fixes += _consoles_on_gpu(profile)
+        fixes += possible.consoles_on_gpu(profile)
         yield Finding(
             "copy-bound",
             "warning" if share > 2 * COPIES_SHARE else "note",
@@ -102,9 +101,9 @@ def gpu_waits_for_emulation(profile: Profile) -> Iterator[Finding]:
     cores = profile.cores_of(rank) // max(rank.local_size, 1)
     if rank.widest_pool < cores:
         fixes.append(f"--threads-per-rank {cores}")
-    fixes.append("more environments (--num-envs)")
-    fixes += [] if profile.run_setting("overlap") else ["--overlap (learn while playing)"]
-    fixes += _consoles_on_gpu(profile)
+    more_envs = possible.in_brackets(possible.of_algorithm(profile, num_envs="--num-envs"))
+    fixes.append(f"more environments{more_envs}")
+    fixes += [*possible.overlap(profile), *possible.consoles_on_gpu(profile)]
     yield Finding(
         "gpu-waits-for-emulation",
         "warning",

@@ -1,11 +1,16 @@
 """Every rule of the advice fires on one profile and is silent on another."""
 
 import dataclasses
+import re
 
 import pytest
 from profiles import HEALTHY_GPU, HEALTHY_ON_GPU, HEALTHY_SPLIT, on_gpu, profile, rank
 
+from parcade.algorithms.table import ALGORITHMS
+from parcade.config import RunConfig
+from parcade.envs.settings import EnvSettings
 from parcade.machine.device_timing import STAND_IN_NAME
+from parcade.model.networks import NetworkConfig
 from parcade.profile import advice
 
 pytestmark = pytest.mark.quick
@@ -188,8 +193,36 @@ def test_a_learner_on_a_gpu_is_not_told_to_use_one():
 def test_a_supervised_program_is_not_told_of_games():
     supervised = split(emulate=0.0, infer=0.0, preprocess=0.0)
     assert list(advice.learner_bound(both(split={**supervised, "learn": 9.0}))) == []
+    wide = {"pools": POOLS, "iteration_cpu_seconds": [0.1] * 10}
+    assert list(advice.batches_too_small(both(split={**supervised, "learn": 9.0}, **wide))) == []
     (finding,) = advice.communication_bound(both(split={**supervised, "communicate": 4.0}))
     assert "larger batches" in finding.fix and "--num-minibatches" not in finding.fix
+
+
+@pytest.mark.parametrize("algorithm", [name for name, row in ALGORITHMS.items() if "mpi" in row.engines])
+def test_advice_names_flags_that_the_algorithm_has(algorithm):
+    row = ALGORITHMS[algorithm]
+    settings = (RunConfig, EnvSettings, NetworkConfig, row.config)
+    known = {field.name for each in settings for field in dataclasses.fields(each)} | {"run"}  # doctor --run
+    seen = set()
+    for sick, *_ in SICK.values():
+        run = {**sick.config["run"], "algorithm": algorithm}
+        config = {**sick.config, "run": run, "hyper": dataclasses.asdict(row.config())}
+        for finding in advice.advise(dataclasses.replace(sick, config=config)):
+            seen |= set(re.findall(r"--(?:no-)?([a-z-]+)", finding.fix))
+    assert {flag.replace("-", "_") for flag in seen} <= known
+    assert ("overlap" in seen) == (row.make.source_kind == "rollout")
+    assert ("env-device" in seen) == (row.make.source_kind in ("rollout", "staggered", "replay"))
+
+
+def test_more_ranks_are_offered_only_where_cores_are_idle():
+    busy = split(emulate=15.0)
+    cpu = [2.1] * 10  # 21 CPU-seconds in 21 s: a core for each rank
+    idle = both(split=busy, iteration_cpu_seconds=cpu)
+    assert "more ranks (--engine mpi --ranks 4)" in next(advice.environment_bound(idle)).fix
+    full = both(split=busy, iteration_cpu_seconds=cpu, affinity=[0, 1])
+    assert "more cores" in next(advice.environment_bound(full)).fix
+    assert "ranks" not in next(advice.environment_bound(full)).fix
 
 
 def test_a_rank_that_evaluates_alone_is_told_to_do_it_less_often():
@@ -208,6 +241,12 @@ def test_pinned_ranks_are_compared_with_the_cores_of_their_host():
     two = both(affinity=[0], local_cores=[0, 1])
     assert "more-ranks-than-cores" not in rules(two)
     assert "more-ranks-than-cores" in rules(both(affinity=[0], local_cores=[0]))
+
+
+def test_one_of_many_ranks_that_evaluates_is_why_the_others_wait():
+    others = [rank(i, split(wait=1.5)) for i in range(1, 16)]
+    found = rules(profile(rank(0, split(evaluate=1.3)), *others))
+    assert "evaluation-too-frequent" in found and "waiting-for-the-last" not in found
 
 
 def test_one_slow_rank_is_named_a_straggler_and_nothing_else_blames_the_waiting():

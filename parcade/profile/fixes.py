@@ -1,0 +1,55 @@
+"""Fixes that fit a run: flags that its algorithm has, and more ranks where cores are idle.
+
+A program that records itself has no flags of ``parcade train``, and its profile no config.
+"""
+
+from __future__ import annotations
+
+from parcade.algorithms.table import ALGORITHMS
+from parcade.envs.games import is_atari
+from parcade.profile.data import Profile
+
+
+def of_algorithm(profile: Profile, **fixes: str) -> list[str]:
+    """Return the fixes, given by hyper-parameter, whose hyper-parameter the run's algorithm has."""
+    return [fix for name, fix in fixes.items() if name in profile.config.get("hyper", {})]
+
+
+def in_brackets(fixes: list[str]) -> str:
+    """Return fixes in brackets after a space; empty without any."""
+    return f" ({', '.join(fixes)})" if fixes else ""
+
+
+def overlap(profile: Profile) -> list[str]:
+    """Return the flag that lets the run learn while it plays, if it supports that and does not do so yet."""
+    on_gpu = profile.run_setting("env_device") == "cuda"
+    if profile.run_setting("overlap") or profile.hyper("burn_in") or on_gpu:
+        return []
+    return ["--overlap (learn while playing)"] if _source_kind(profile) == "rollout" else []
+
+
+def more_ranks(profile: Profile) -> list[str]:
+    """Return the fix to double the ranks, if every host has an idle core for each new one."""
+    if any(
+        round(profile.cores_of(rank) - rank.local_size * rank.cores_used) < rank.local_size
+        for rank in profile.ranks
+    ):
+        return []
+    flags = [f"--engine mpi --ranks {2 * len(profile.ranks)}"] if profile.config else []
+    return [f"more ranks{in_brackets(flags)}"]
+
+
+def consoles_on_gpu(profile: Profile) -> list[str]:
+    """Return the flag that moves the consoles to the GPU, if this run supports it."""
+    if profile.run_setting("backend") != "native" or not is_atari(profile.config.get("game", "")):
+        return []
+    if _source_kind(profile) not in ("rollout", "staggered", "replay"):
+        return []
+    without = ", without --overlap" if profile.run_setting("overlap") else ""
+    return [f"consoles on the GPU (--env-device cuda{without})"]
+
+
+def _source_kind(profile: Profile) -> str:
+    """Return the kind of the algorithm's experience source; empty for a program, or an unknown algorithm."""
+    row = ALGORITHMS.get(profile.run_setting("algorithm", ""))
+    return row.make.source_kind if row else ""
