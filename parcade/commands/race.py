@@ -151,7 +151,7 @@ def _serve(flags: RaceFlags, settings: RaceSettings, run: Path | None, train_fla
     from parcade.flags import parse_training
     from parcade.web.race.book import only_one
     from parcade.web.race.server import Race, make_race
-    from parcade.web.race.training import training, training_words
+    from parcade.web.race.training import make_room, training, training_words
     from parcade.web.serve import serve
 
     with contextlib.ExitStack() as stack:
@@ -162,6 +162,7 @@ def _serve(flags: RaceFlags, settings: RaceSettings, run: Path | None, train_fla
             words = training_words(settings.game, run, train_flags)
             if words[:2] != ["train", "--resume"]:
                 parse_training(words[1:])  # a mistake in the flags is reported here
+                make_room(run)
             log = settings.path / "agent.log"
             trains = stack.enter_context(training(words, log)), log
         race = Race(settings, run, trains)

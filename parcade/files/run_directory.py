@@ -138,6 +138,21 @@ def make_run_directory(path: Path) -> None:
         raise UsageError(f"{path} already holds a run; use --resume {path}, or another --run-dir")
 
 
+def set_aside(run: Path) -> None:
+    """Rename the directory of a run without checkpoints, which cannot be resumed, to make room for another.
+
+    Its new name ends in ``.unfinished``, with -2, -3, ... if necessary. Errors: UsageError.
+    """
+    if not (run / "config.json").exists() or complete_checkpoints(run):
+        return
+    try:
+        run.rename(claim_directory(run.with_name(f"{run.name}.unfinished")))
+    except OSError as error:
+        raise UsageError(
+            f"{run} holds a run without checkpoints and cannot be renamed ({error.strerror}); delete it"
+        ) from None
+
+
 def remove_unused(run: Path) -> None:
     """Remove the files of a run without checkpoints and metrics, and its directory if it is then empty.
 

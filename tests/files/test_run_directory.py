@@ -52,6 +52,21 @@ def test_json_is_written_through_links_and_to_what_is_no_file(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["link.json", "pipe", "real.json"]
 
 
+def test_only_a_run_without_checkpoints_is_set_aside(run):
+    rd.write_json(run / "config.json", {})
+    rd.set_aside(run)
+    assert (run / "config.json").exists()
+    for name in ("killed", "killed"):
+        killed = run.with_name(name)
+        rd.make_run_directory(killed)
+        rd.set_aside(killed)
+        assert killed.exists()  # no run yet
+        rd.write_json(killed / "config.json", {})
+        rd.set_aside(killed)
+    names = [path.name for path in run.parent.iterdir()]
+    assert sorted(names) == ["killed.unfinished", "killed.unfinished-2", "run"]
+
+
 def test_two_runs_of_one_name_each_get_a_directory(tmp_path):
     given = tmp_path / "runs" / "pong-ppo-s0"
     claimed = [rd.claim_directory(given) for _ in range(3)]

@@ -19,17 +19,17 @@ from websockets.sync.client import connect
 
 from parcade.atari.recording import load_recording
 from parcade.cli import main
-from parcade.cluster.processes import still_running
+from parcade.cluster.processes import start_ticks, still_running
 from parcade.errors import UsageError
 from parcade.files.run_directory import complete_checkpoints
 from parcade.web.race.book import Book
 from parcade.web.race.pages import COMMANDS_PER_SECOND
 from parcade.web.race.server import Race, make_race
 from parcade.web.race.settings import RaceSettings
-from parcade.web.race.training import training, training_words
+from parcade.web.race.training import make_room, training, training_words
 from parcade.web.security import MOST_MESSAGE_BYTES, PROTOCOL, Gate
 from parcade.web.wire import unpacked
-from tests.web.conftest import ORIGIN, TOKEN, received_until_closed, within_time, write_run
+from tests.web.conftest import ORIGIN, TOKEN, received_until_closed, within_time, write_process, write_run
 from tests.web.test_race import play
 
 SECONDS = 120
@@ -182,6 +182,19 @@ def test_pong_has_its_fast_preset_and_other_games_ppo(tmp_path):
     assert training_words("pong", tmp_path, ["--seed", "3"])[2:6] == ["--preset", "pong_fast", "--seed", "3"]
     own = training_words("pong", tmp_path, ["--algorithm", "pqn"])
     assert own[2:5] == ["--algorithm", "pqn", "--run-dir"]
+
+
+@pytest.mark.quick
+def test_a_training_killed_before_its_first_checkpoint_makes_room_for_another(tmp_path):
+    run = tmp_path / "agent"
+    make_room(run)  # nothing there
+    write_run(tmp_path, "agent")
+    write_process(run, pid=os.getpid(), start_ticks=start_ticks(os.getpid()), host=socket.gethostname())
+    with pytest.raises(UsageError, match="is still running"):
+        make_room(run)
+    write_process(run, pid=os.getpid(), start_ticks=1, host=socket.gethostname())
+    make_room(run)
+    assert not run.exists() and (tmp_path / "agent.unfinished" / "config.json").exists()
 
 
 def refused(capsys, *arguments):

@@ -10,8 +10,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from parcade.cluster.processes import still_running
 from parcade.errors import UsageError
-from parcade.files.run_directory import complete_checkpoints
+from parcade.files.run_directory import complete_checkpoints, set_aside
 
 NICENESS = 10
 """The training gives way to the person's console."""
@@ -35,6 +36,18 @@ def training_words(game: str, run: Path, flags: Sequence[str]) -> list[str]:
     names = {flag.split("=")[0] for flag in flags}
     chosen = () if names & {"--preset", "--algorithm", "--from"} else FAST_PRESETS.get(game, OTHERWISE)
     return ["train", game, *chosen, *flags, "--run-dir", str(run)]
+
+
+def make_room(run: Path) -> None:
+    """Make room for a new training where an earlier one was killed before its first checkpoint.
+
+    Errors: UsageError if that one still runs, or if its directory cannot be renamed.
+    """
+    if record := still_running(run):
+        raise UsageError(
+            f"{run} is still running ({record.name}, {record.place}); end it with: touch {run}/stop"
+        )
+    set_aside(run)
 
 
 @contextlib.contextmanager
