@@ -311,6 +311,29 @@ def test_what_is_chosen_stays_chosen_when_a_run_changes(open_page, root):
     assert choice.input_value() == "rank 0"
 
 
+@pytest.mark.parametrize(("tab", "points"), [("curves", 200), ("time", 300)])
+def test_a_tab_that_got_samples_of_a_long_file_asks_again_after_it_is_read(open_page, tab, points):
+    page, asked = open_page(), []
+
+    def sample_first(route):
+        response = route.fetch()
+        answer = response.json()
+        route.fulfill(
+            response=response, json={**answer, "complete": answer["complete"] and "curves" in asked}
+        )
+        asked.append("curves")
+
+    def read(route):
+        asked.append("read-ahead")
+        route.continue_()
+
+    page.route(re.compile(rf"/api/curves\?.*points={points}"), sample_first)
+    page.route(re.compile("/api/read-ahead"), read)
+    page.evaluate(f"location.hash = '#/run/catch/{tab}'")
+    wait_until(page, lambda: len(asked) >= 3)
+    assert asked[:2] == ["curves", "read-ahead"] and "curves" in asked[2:]
+
+
 def test_views_that_are_left_do_not_listen_any_more(open_page):
     page = open_page()
     page.evaluate("""() => {

@@ -1,6 +1,6 @@
 // All metrics of one run, a small chart each, with a search and one large chart.
 
-import { get } from "./api.js";
+import { get, post } from "./api.js";
 import { Chart, seriesOf } from "./chart.js";
 import { Compare } from "./compare.js";
 import { el, labelled, reporting, select } from "./dom.js";
@@ -35,6 +35,7 @@ export class CurvesPanel {
     for (const { chart } of this.charts.values()) chart.close();
   }
 
+  /** Draw the metrics that match; while the server has read only samples of a long file, once more. */
   async update() {
     const run = this.store.run(this.name);
     if (!run) return;
@@ -46,12 +47,14 @@ export class CurvesPanel {
       const shown = found.slice(0, MOST_CHARTS);
       this.count.textContent = `${shown.length} of ${Object.keys(metrics).length} metrics`;
       if (!shown.length) return this.grid.replaceChildren(el("p", { class: "note" }, "No metric matches."));
-      const { curves } = await get("curves", { run: this.name, metric: shown, x: this.axis, points: 200 });
+      const { curves, complete } = await get("curves", { run: this.name, metric: shown, x: this.axis, points: 200 });
       if (this.isClosed) return undefined;  // its new charts would never be closed
       const cards = shown.map((metric) => this.#card(metric, metrics[metric], curves[this.name][metric]));
       // Replacing elements that stay would take the focus from them.
       if (cards.length !== this.grid.children.length || cards.some((card, i) => card !== this.grid.children[i])) this.grid.replaceChildren(...cards);
-      return undefined;
+      if (complete) return undefined;
+      await post("read-ahead", { run: this.name });
+      return this.isClosed ? undefined : this.update();
     });
   }
 

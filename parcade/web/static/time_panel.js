@@ -1,6 +1,6 @@
 // Where a run's time goes: shares over the run, per process since the page was opened, and its profile.
 
-import { get } from "./api.js";
+import { get, post } from "./api.js";
 import { Chart } from "./chart.js";
 import { el, reporting, table } from "./dom.js";
 import { colour, duration } from "./format.js";
@@ -54,23 +54,31 @@ export class TimePanel {
   }
 
   close() {
+    this.isClosed = true;
     clearInterval(this.timer);
     for (const { chart } of this.charts) chart.close();
   }
 
+  /** Draw the shares over the run; while the server has read only samples of a long file, once more. */
   async update() {
     await reporting(async () => {
+      let isComplete = true;
       const { metrics, scopes } = await get("metrics", { run: this.name });
       this.scopes = scopes;
       for (const { prefix, chart, card } of this.charts) {
         const names = Object.keys(metrics).filter((metric) => metric.startsWith(prefix) && !/gpu\/(busy|idle)/.test(metric));
-        if (names.length) await this.#stack(prefix, names, chart, card);
+        if (names.length) isComplete = await this.#stack(prefix, names, chart, card) && isComplete;
+        if (this.isClosed) return;
       }
+      if (isComplete) return;
+      await post("read-ahead", { run: this.name });
+      if (!this.isClosed) await this.update();
     });
   }
 
+  /** Draw the shares of one part of the run; return whether all points were read. */
   async #stack(prefix, names, chart, card) {
-    const { curves } = await get("curves", { run: this.name, metric: names, x: "wall_seconds", points: 300 });
+    const { curves, complete } = await get("curves", { run: this.name, metric: names, x: "wall_seconds", points: 300 });
     const own = curves[this.name];
     const order = [...(this.scopes ?? []), "copies"].map((scope) => prefix + scope).filter((metric) => own[metric]);
     const longest = Math.max(0, ...order.map((metric) => own[metric].x.length));
@@ -85,6 +93,7 @@ export class TimePanel {
     card.hidden = longest < 2;
     card.lastChild.replaceWith(legend(used.map((metric) => metric.slice(prefix.length))));
     chart.set(series, { x: "wall_seconds", yRange: prefix === "gpu/" ? null : [0, 1], percent: true });
+    return complete;
   }
 
   async #poll() {
