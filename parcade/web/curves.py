@@ -77,7 +77,10 @@ class Curves:
                 valid = ~(np.isnan(axis) | np.isnan(values))
                 series.append((axis[valid], values[valid]))
             if (made := band(series)) is not None:
-                found[group] = {**Curve(*made).to_json(), "runs": len(names)}
+                found[group] = {
+                    **Curve(*made).to_json(),
+                    "runs": sum(len(points) > 0 for points, _ in series),
+                }
         return found
 
     def csv(self, names: list[str], metrics: list[str], x: str) -> str:

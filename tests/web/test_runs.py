@@ -196,7 +196,8 @@ def test_runs_that_differ_by_their_seed_form_a_group(client, root):
     for seed, scale in ((1, 1.0), (2, 2.0)):
         write_run(root, f"s{seed}", seed=seed, scale=scale)
     write_run(root, "other", algorithm="a2c")
-    names = ["s1", "s2", "other", "pong-s0"]
+    write_run(root, "s3", seed=3, reports=0)  # has not reported yet
+    names = ["s1", "s2", "s3", "other", "pong-s0"]
     client.get("/api/runs")
     groups = client.get(
         "/api/bands", params={"run": names, "metric": "score_mean", "x": "cpu_seconds"}
