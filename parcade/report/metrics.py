@@ -25,10 +25,14 @@ METRICS: dict[str, str] = {
     "loss/value": "mean squared error of V or Q, or the loss of dqn's value head",
     "policy/entropy": "entropy of the policy in nats",
     "policy/kl": "approximate KL divergence between the behaviour policy and the learned policy",
-    "policy/clipped": "share of steps whose ratio is outside PPO's clip range",
+    "policy/clipped": (
+        "share of steps whose ratio is outside PPO's clip range; with V-trace, above --rho-clip"
+    ),
     "policy/explained_variance": "share of the variance of the value targets that the values explain",
     "policy/learning_rate": "learning rate of the optimiser",
-    "policy/q_mean": "mean of max_a Q over the batch",
+    "policy/q_mean": (
+        "mean Q over the batch: of the best actions with pqn, of the actions taken with the other algorithms"
+    ),
     "policy/epsilon": "share of random actions",
     "population/score_mean": "mean raw score of the perturbed policies of a generation (es)",
     "population/score_max": "highest raw score of these policies",
