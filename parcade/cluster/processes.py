@@ -17,6 +17,8 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from parcade.files.reading import read_object
+
 DIRECTORY = "processes"
 BEATS_SECONDS = 4.5
 """More than two periods of the slowest heartbeat, of 2 s."""
@@ -120,7 +122,7 @@ def own_identity() -> str:
 def is_gone(identity: str) -> bool:
     """Return whether the process of an ``own_identity`` has ended; False if it cannot be seen from here."""
     pid, ticks, host, namespace = (identity.split(" ") + [""] * 4)[:4]
-    if not (pid.isdigit() and ticks.isdigit() and namespace and namespace == _pid_namespace()):
+    if not (pid.isdecimal() and ticks.isdecimal() and namespace and namespace == _pid_namespace()):
         return False
     process = ProcessRecord("", 0, int(pid), int(ticks), host)
     return process.is_on_this_host and not process.is_running_here()
@@ -146,11 +148,7 @@ def read_records(run: Path) -> list[ProcessRecord]:
     """Return the records of a run by role and number. Skip files that are damaged or of another version."""
     found = []
     for path in (run / DIRECTORY).glob("*-*.json"):
-        try:
-            data = json.loads(path.read_text()) if path.is_file() else {}  # not from a named pipe
-        except (OSError, ValueError, RecursionError):
-            continue
-        record = _record_from(data) if isinstance(data, dict) else None
+        record = _record_from(read_object(path))
         if record is not None and path.name == f"{record.role}-{record.number}.json":
             found.append(record)  # so a role cannot name another directory
     return sorted(found, key=lambda record: (record.role, record.number))

@@ -14,9 +14,11 @@ from pathlib import Path
 from parcade.cluster.heartbeat import ASK_FILE
 from parcade.cluster.processes import DIRECTORY, ProcessRecord, read_records
 from parcade.errors import UsageError
+from parcade.files.reading import read_bytes
 from parcade.machine.facts import program_path
 
 PY_SPY_SECONDS = 15
+MOST_STACK_BYTES = 1 << 20
 ANSWER_SECONDS = 6.0
 """How long a process may take to answer: three of its heartbeats."""
 
@@ -78,18 +80,28 @@ def _asked(run: Path, records: list[ProcessRecord]) -> dict[str, str]:
     Return them by process name; for a process that does not answer, return a line of advice.
     """
     files = {record.name: run / DIRECTORY / f"{record.role}-{record.number}.stack" for record in records}
-    for file in files.values():
-        file.unlink(missing_ok=True)
-    ask = run / DIRECTORY / ASK_FILE
-    ask.touch()
-    os.utime(ask)
+    try:
+        for file in files.values():
+            file.unlink(missing_ok=True)
+        ask = run / DIRECTORY / ASK_FILE
+        ask.touch()
+        os.utime(ask)
+    except OSError as error:
+        return dict.fromkeys(
+            files, f"cannot be asked: {run / DIRECTORY} cannot be written ({error.strerror})"
+        )
     deadline = time.monotonic() + ANSWER_SECONDS
     while time.monotonic() < deadline and not all(file.exists() for file in files.values()):
         time.sleep(0.1)
-    return {
-        record.name: files[record.name].read_text() if files[record.name].exists() else _advice(record)
-        for record in records
-    }
+    return {record.name: _answer(files[record.name]) or _advice(record) for record in records}
+
+
+def _answer(file: Path) -> str:
+    """Return the stacks that a process has written; empty if it has not."""
+    try:
+        return read_bytes(file, MOST_STACK_BYTES).decode(errors="replace")
+    except OSError:
+        return ""
 
 
 def _advice(record: ProcessRecord) -> str:

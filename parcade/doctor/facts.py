@@ -144,7 +144,7 @@ def cgroup_memory_bytes() -> int | None:
         for name in ("memory.max", "memory.limit_in_bytes"):
             value = _read(path / name)
             # cgroup 1 writes "no limit" as a huge number.
-            if value and value.isdigit() and int(value) < 2**60:
+            if value and value.isdecimal() and int(value) < 2**60:
                 limits.append(int(value))
     return min(limits, default=None)
 

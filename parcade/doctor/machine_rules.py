@@ -191,7 +191,7 @@ def slurm(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
     """In an allocation: more threads than CPUs per task."""
     given = facts.slurm_job.get("SLURM_CPUS_PER_TASK", "")
     widest = facts.widest_threads
-    if given.isdigit() and widest > int(given):
+    if given.isdecimal() and widest > int(given):
         yield Finding(
             "slurm-cpus-per-task",
             "warning",

@@ -1,1 +1,1 @@
-"""Files: the run directory, locks, where results are written, and saved states."""
+"""Files: the run directory, locks, where results are written, what others wrote, and saved states."""

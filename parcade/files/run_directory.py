@@ -245,7 +245,7 @@ def finish_checkpoint(
 def complete_checkpoints(run: Path) -> list[Path]:
     """Return the checkpoint directories of a run, newest first, without unfinished ones."""
     found = (run / "checkpoints").glob("*") if (run / "checkpoints").is_dir() else ()
-    return sorted((p for p in found if p.name.isdigit()), reverse=True)
+    return sorted((p for p in found if p.name.isdecimal()), reverse=True)
 
 
 def read_checkpoint(directory: Path, *, check_files: bool = True) -> dict[str, Any]:

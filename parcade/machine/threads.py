@@ -46,7 +46,7 @@ def rank_threads(threads_per_rank: int, local_size: int, local_cores: int = 0) -
 def threads_asked_for() -> int:
     """Return ``OMP_NUM_THREADS``, the setting of launchers and users of other programs; 0 if not set."""
     said = os.environ.get("OMP_NUM_THREADS", "")
-    return int(said) if said.isdigit() else 0
+    return int(said) if said.isdecimal() else 0
 
 
 def set_threads(

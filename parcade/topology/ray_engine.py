@@ -326,7 +326,7 @@ def choose_token() -> None:
 def check_reachable(address: str) -> None:
     """Check an address in seconds; Ray takes minutes. Errors: UsageError if nothing listens at host:port."""
     host, _, port = address.rpartition(":")
-    if not host or not port.isdigit():
+    if not host or not port.isdecimal():
         raise UsageError(f"address {address!r} is not host:port; use e.g. 10.0.0.1:6379, or auto")
     try:
         socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS).close()

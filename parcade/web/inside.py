@@ -10,8 +10,8 @@ from typing import Any
 from parcade.cluster.processes import DIRECTORY, read_records
 from parcade.cluster.stacks import stacks as read_stacks
 from parcade.errors import UsageError
+from parcade.files.reading import read_object
 from parcade.files.run_directory import checkpoint_directory, complete_checkpoints
-from parcade.web.files import read_object
 from parcade.web.recordings import list_recordings
 from parcade.web.series import last_reports
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from parcade.errors import UsageError
+from parcade.files.reading import read_object
 from parcade.files.run_directory import json_digest, write_json
-from parcade.web.files import read_object
 
 if TYPE_CHECKING:
     from parcade.config import TrainConfig

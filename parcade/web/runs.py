@@ -15,7 +15,7 @@ from typing import Any
 
 from parcade.cluster.processes import DIRECTORY, ProcessRecord, read_records
 from parcade.errors import UsageError
-from parcade.web.files import read_object
+from parcade.files.reading import read_object
 from parcade.web.series import MetricsFile, last_reports, number
 from parcade.web.status import Heartbeats, standing
 

@@ -128,7 +128,7 @@ def _is_small(headers: Headers) -> bool:
     if "transfer-encoding" in headers:
         return False
     length = headers.get("content-length", "0")
-    return length.isdigit() and int(length) <= MOST_BODY_BYTES
+    return length.isdecimal() and int(length) <= MOST_BODY_BYTES
 
 
 class GateMiddleware:

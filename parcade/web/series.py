@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from parcade.web.files import open_regular
+from parcade.files.reading import open_regular
 
 TAIL_BYTES = 1 << 15
 MOST_LAST_REPORTS = 20

@@ -1,5 +1,6 @@
 """Stacks of running, stopped, ended and remote processes."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -85,6 +86,18 @@ def test_a_host_that_does_not_answer_comes_with_the_command_to_run_there(tmp_pat
     write_record(tmp_path, ProcessRecord(**{**vars(own_record("rank", 0)), "host": "elsewhere", "pid": 77}))
     monkeypatch.setattr(stacks_module, "ANSWER_SECONDS", 0.1)
     assert "on host elsewhere, run: py-spy dump --nonblocking --pid 77" in render(stacks(tmp_path))
+
+
+def test_processes_in_a_directory_that_cannot_be_written_cannot_be_asked(tmp_path, monkeypatch):
+    (tmp_path / "processes").mkdir()
+    write_record(tmp_path, ProcessRecord(**{**vars(own_record("rank", 0)), "host": "elsewhere"}))
+
+    def refuse(path):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr("pathlib.Path.touch", refuse)
+    ((_, text),) = stacks(tmp_path)
+    assert text == f"cannot be asked: {tmp_path / 'processes'} cannot be written (Permission denied)"
 
 
 def test_a_directory_without_processes_is_refused(tmp_path, capsys):

@@ -236,6 +236,20 @@ def test_a_damaged_config_is_listed_all_the_same(client, root, content):
     assert "damaged" in names and client.get("/api/run?run=damaged").status_code == 200
 
 
+def test_a_process_record_that_is_too_large_is_left_out(root):
+    run = write_run(root, "large")
+    write_process(run)
+    assert len(read_records(run)) == 1
+    with open(run / "processes" / "rank-0.json", "a") as file:
+        file.write(" " * (1 << 20))
+    assert read_records(run) == []
+
+
+def test_a_checkpoint_with_a_digit_for_a_name_that_is_no_number_is_left_out(client, root):
+    (root / "pong-s0" / "checkpoints" / "²").mkdir(parents=True)
+    assert client.get("/api/run?run=pong-s0").json()["checkpoints"] == []
+
+
 @pytest.mark.parametrize(
     "record",
     ["{}", "[]", "{", json.dumps({"role": 1, "number": "x", "pid": "../..", "start_ticks": 0, "host": "h"})],

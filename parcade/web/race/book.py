@@ -25,8 +25,8 @@ from typing import Any
 from parcade.atari.recording import Recording, load_recording
 from parcade.errors import UsageError
 from parcade.files.locks import locked
+from parcade.files.reading import read_object
 from parcade.files.run_directory import json_digest, write_json
-from parcade.web.files import read_object
 
 FORMAT = "parcade race 1"
 FILE, EPISODES, UNFINISHED, LOCK = "race.json", "episodes", "unfinished*.json", "lock"
