@@ -66,6 +66,11 @@ class ProcessRecord:
         """Whether the process belongs to this host, so that its pid is valid here."""
         return self.host == socket.gethostname()
 
+    @property
+    def is_at_work(self) -> bool:
+        """Whether the process has neither finished its work on this run nor left it. It may be dead."""
+        return not (self.ended or self.left)
+
     def is_running_here(self) -> bool:
         """Return whether this process, not a later one with its pid, runs on this host and is no zombie."""
         return (
@@ -86,7 +91,7 @@ def still_running(run: Path, seconds: float = BEATS_SECONDS) -> ProcessRecord | 
     A process on another host counts if it makes progress within ``seconds``. If it only sends heartbeats, its
     link was cut, and its own watchdog ends it.
     """
-    unended = [record for record in read_records(run) if not (record.ended or record.left)]
+    unended = [record for record in read_records(run) if record.is_at_work]
     for record in unended:
         if record.is_running_here():
             return record

@@ -120,8 +120,8 @@ def examine_running(processes: list[RunningProcess], cores: float) -> Iterator[F
 
 
 def look_at_run(run: Path, seconds: float) -> list[RunningProcess]:
-    """Watch the processes of a run on this host. Errors: UsageError when there are none."""
-    processes = [record for record in read_records(run) if record.is_running_here()]
+    """Watch the processes at work on a run on this host. Errors: UsageError when there are none."""
+    processes = [record for record in read_records(run) if record.is_at_work and record.is_running_here()]
     if not processes:
         raise UsageError(
             f"no process on this machine trains in {run}; expected a running job, or leave out --run"

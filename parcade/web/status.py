@@ -46,7 +46,7 @@ class Heartbeats:
 
     def is_alive(self, run: str, record: ProcessRecord, age_seconds: float) -> bool:
         """Return whether a process works, given the age of its record's file."""
-        if record.ended or record.left:
+        if not record.is_at_work:
             return False
         if record.is_on_this_host:
             return record.is_running_here()

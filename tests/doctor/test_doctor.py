@@ -1,5 +1,6 @@
 """The facts that the doctor reads, the thread pools of its probe process, and its command line."""
 
+import dataclasses
 import json
 import os
 import socket
@@ -9,13 +10,14 @@ import sys
 import pytest
 
 from parcade.cli import main
-from parcade.cluster.processes import ProcessRecord, start_ticks, write_record
+from parcade.cluster.processes import ProcessRecord, own_record, start_ticks, write_record
 from parcade.config import RunConfig, TrainConfig
 from parcade.doctor import facts, pools
 from parcade.doctor.pools import PlannedRun
 from parcade.doctor.running import look_at_run
 from parcade.doctor.start import warn_at_start
 from parcade.envs.settings import EnvSettings
+from parcade.errors import UsageError
 from parcade.machine.facts import available_cores
 from parcade.model.precision import resolve
 
@@ -155,6 +157,15 @@ def test_a_process_of_a_run_is_found_and_its_threads_are_watched(tmp_path):
     finally:
         spinning.kill()
         spinning.communicate()
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("end", ["ended", "left"])
+def test_a_process_that_lives_on_after_its_work_is_not_watched(tmp_path, end):
+    (tmp_path / "processes").mkdir()
+    write_record(tmp_path, dataclasses.replace(own_record("rank", 0), **{end: True}))
+    with pytest.raises(UsageError, match="no process on this machine trains in"):
+        look_at_run(tmp_path, 0.0)
 
 
 def test_training_warns_of_too_many_threads_in_one_line(tmp_path, capsys):
