@@ -114,11 +114,11 @@ def play(
     difficulty: int | None = None,
     seed: int | None = None,
     record: str = "",
-) -> int:
-    """Play until the user quits; return the best score. Write what was played to ``record``, if given.
+) -> int | None:
+    """Play until the user quits; return the best score of an episode, None if none has begun.
 
-    ``seed`` seeds the console; None takes the time. Errors: UsageError without a terminal, for an unknown
-    game, or if the recording cannot be written.
+    What was played is written to ``record``, if given. ``seed`` seeds the console; None takes the time.
+    Errors: UsageError without a terminal, for an unknown game, or if the recording cannot be written.
     """
     from parcade.atari.preprocess import rgb_table
 
@@ -149,8 +149,11 @@ def _save(session: Session, path: Path) -> None:
         raise UsageError(f"{path} cannot be written: {error}") from error
 
 
-def _play(session: Session, colours: np.ndarray, keys: int, name: str) -> int:
-    arcade, keyboard, score, best, frame, paused = session.arcade, Keyboard(), 0, 0, 0, False
+def _play(session: Session, colours: np.ndarray, keys: int, name: str) -> int | None:
+    """Play until the user quits or the terminal is gone; return the best score at the end of an episode."""
+    arcade, keyboard, frame, paused = session.arcade, Keyboard(), 0, False
+    score: int | None = None  # before the first frame of an episode
+    best: int | None = None
     due = time.perf_counter()
     while True:
         now = time.perf_counter()
@@ -158,27 +161,27 @@ def _play(session: Session, colours: np.ndarray, keys: int, name: str) -> int:
             heard = os.read(keys, 1024) if select.select([keys], [], [], max(0.0, due - now))[0] else None
         except OSError:
             heard = b""
-        if heard == b"":
-            return best  # the terminal is gone
-        for command in keyboard.hear(heard or b"", time.perf_counter()):
+        is_gone = heard == b""  # the terminal
+        for command in ["quit"] if is_gone else keyboard.hear(heard or b"", time.perf_counter()):
+            if command in ("quit", "restart") and score is not None:
+                best = score if best is None else max(best, score)
             if command == "quit":
                 return best
             if command == "restart":
                 session.restart()
-                score = 0
+                score = None
             paused ^= command == "pause"
         if time.perf_counter() < due:
             continue
         due = max(due + 1 / FRAMES_PER_SECOND, now - 0.1)
         if not paused:
-            score += session.act(keyboard.action(now))
-            best = max(best, score)
+            score = (score or 0) + session.act(keyboard.action(now))
         frame += 1
         if frame % FRAMES_PER_PICTURE == 0:
             _show(
                 arcade,
                 colours,
-                f"{name}   score {score}   lives {arcade.lives[0]}   {_status(arcade, paused)}",
+                f"{name}   score {score or 0}   lives {arcade.lives[0]}   {_status(arcade, paused)}",
             )
 
 

@@ -1,5 +1,6 @@
 """Interactive play: keys map to actions, and the terminal is restored however the game ends."""
 
+import itertools
 import os
 import pty
 import select
@@ -8,10 +9,12 @@ import subprocess
 import sys
 import termios
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from parcade import play
 from parcade.atari.recording import Session, load_recording
 from parcade.play import HOLD_SECONDS, Keyboard, shrunk
 
@@ -48,6 +51,24 @@ def test_a_picture_shrinks_to_what_the_terminal_shows():
     assert shrunk(picture, 160, 105).shape == (210, 160, 3)
     assert shrunk(picture, 80, 60).shape == (105, 80, 3)
     assert shrunk(picture, 1, 1).shape[1] == 1
+
+
+def test_the_best_score_is_that_of_an_episode_and_may_be_negative(monkeypatch):
+    monkeypatch.setattr(play, "_show", lambda *arguments: None)
+    reads, writes = os.pipe()
+    presses = {3: b"r", 5: b"rq"}  # by frame: episodes of 3, 2 and no frames
+    frames = itertools.count(1)
+
+    def act(action):
+        os.write(writes, presses.get(next(frames), b""))
+        return -1
+
+    arcade = SimpleNamespace(lives=[0], halted=[False], game_over=[False])
+    session = SimpleNamespace(arcade=arcade, act=act, restart=lambda: None)
+    assert play._play(session, np.zeros(0), reads, "pong") == -2
+    os.close(writes)  # the terminal is gone before a frame is played
+    assert play._play(session, np.zeros(0), reads, "pong") is None
+    os.close(reads)
 
 
 class Terminal:

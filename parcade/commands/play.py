@@ -39,5 +39,8 @@ def play(arguments: list[str]) -> int:
     best = play_game(
         flags.game, mode=flags.mode, difficulty=flags.difficulty, seed=flags.seed, record=flags.record
     )
-    print(f"best score {best}" + (f"; recorded in {flags.record}" if flags.record else ""))
+    print(
+        f"best score {'-' if best is None else best}"
+        + (f"; recorded in {flags.record}" if flags.record else "")
+    )
     return 0
