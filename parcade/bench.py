@@ -274,7 +274,7 @@ def _config(flags: BenchFlags, num_envs: int) -> tuple[Any, int]:
     if row.topology and "local" not in row.engines:
         raise UsageError(
             f"parcade bench supports algorithms with one loop; {flags.algorithm} is a system of actors and "
-            "learners: train it and read the throughput/ metrics"
+            "learners: train it and read frames_per_second in metrics.jsonl"
         )
     run = RunConfig(
         algorithm=flags.algorithm, backend=flags.backend, device=flags.device, env_device=flags.env_device

@@ -37,7 +37,10 @@ def test_flags_of_the_other_bench_are_refused(flag, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["train", "tiny_catch", "--algorithm", "impala"], "impala is a system of actors and learners"),
+        (
+            ["train", "tiny_catch", "--algorithm", "impala"],
+            "impala is a system of actors and learners: train it and read frames_per_second",
+        ),
         (
             ["train", "pong", "--preset", "karpathy_2016", "--image-size", "42"],
             "--image-size is fixed by preset",
