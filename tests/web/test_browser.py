@@ -165,6 +165,15 @@ def test_without_the_right_token_the_page_asks_for_it(browser, address):
     page.close()
 
 
+def test_a_page_that_the_server_refuses_shows_why(browser, address):
+    page = browser.new_page()
+    why = "too many pages are open"
+    page.route_web_socket(re.compile("/ws/live"), lambda socket: socket.close(code=1013, reason=why))
+    page.goto(address)
+    page.get_by_text(why).wait_for()
+    page.close()
+
+
 def test_an_address_that_is_pasted_into_an_open_tab_brings_its_token(browser, address):
     page = browser.new_page()
     page.goto(address.split("#")[0] + "#token=wrong")

@@ -64,13 +64,13 @@ let delay = 500;
 
 function connect() {
   const socket = openSocket("live");
-  socket.onopen = () => {
+  socket.onmessage = (event) => {  // the first comes at once, and not where the server refuses the page
     delay = 500;
     setLink("live", "live");
+    store.take(JSON.parse(event.data));
   };
-  socket.onmessage = (event) => store.take(JSON.parse(event.data));
-  socket.onclose = async () => {
-    setLink("lost", "connection lost");
+  socket.onclose = async (event) => {
+    setLink("lost", event.reason || "connection lost");
     setTimeout(start, delay);
     delay = Math.min(delay * 2, 10000);
   };
