@@ -29,7 +29,7 @@ from .state import (
     allocate,
     with_all_words,
 )
-from .state_check import check_rows
+from .state_check import check_rom, check_rows
 
 
 class Arcade:
@@ -213,7 +213,7 @@ class Arcade:
         """
         saved = {name: array[consoles].copy() for name, array in self.arrays.items()}
         saved["version"] = np.array(VERSION)
-        saved["md5"] = np.frombuffer(bytes.fromhex(self.machine.md5), np.uint8).copy()
+        saved["md5"] = self.machine.checksum()
         return saved
 
     def set_state(self, saved: dict[str, np.ndarray], consoles: np.ndarray | slice = slice(None)) -> None:
@@ -258,8 +258,7 @@ def check_saved(
     """Check that a saved state fits the rows in `places`. Errors: ValueError if it does not."""
     if int(saved["version"]) != VERSION:
         raise ValueError(f"saved state has version {int(saved['version'])}; expected {VERSION}")
-    if bytes(saved["md5"]).hex() != machine.md5:
-        raise ValueError("saved state belongs to another ROM")
+    check_rom(saved, machine)
     for name, expected in places.items():
         if saved[name].shape != expected.shape or saved[name].dtype != expected.dtype:
             raise ValueError(

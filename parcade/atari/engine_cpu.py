@@ -68,6 +68,10 @@ class Machine(NamedTuple):
     height: int
     pal: bool
 
+    def checksum(self) -> np.ndarray:
+        """Return the ROM's MD5 as saved states hold it, uint8 `[16]`."""
+        return np.frombuffer(bytes.fromhex(self.md5), np.uint8).copy()
+
     def code_renewal(self) -> rom_code.CodeRenewal:
         """Return a renewal of the ROM's machine code, for the consoles that play it."""
         return rom_code.CodeRenewal(self.rom, int(self.powered["state"][0, CART_KIND]))

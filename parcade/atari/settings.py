@@ -77,6 +77,10 @@ class VectorSettings:
         minimal = row.get("actions", range(18))
         return np.array(row.get("legal_actions", range(18)) if self.full_action_space else minimal, np.int64)
 
+    def switches(self, row: dict) -> tuple[int, int]:
+        """The mode and the difficulty of a game's consoles, for its row of the table."""
+        return row.get("default_mode", 0) if self.mode is None else self.mode, self.difficulty or 0
+
     def resize_tables(self, height: int, *, pal: bool) -> tuple:
         """Level and resize tables for frames of `height` lines; ``ram`` gets tables it does not use."""
         size = (self.img_height, self.img_width) if self.draws else (height, 160)

@@ -4,6 +4,8 @@ Kernels do not check their indices, so a word out of range could cause accesses 
 within their ranges may still be inconsistent; they can only corrupt the image.
 """
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from . import state as st
@@ -112,6 +114,39 @@ def check_started(state: np.ndarray) -> None:
         raise ValueError(
             f"saved state: the console of row {unstarted.argmax()} was never started; save it after a reset"
         )
+
+
+def check_rom(saved: Mapping[str, np.ndarray], machine: Machine) -> None:
+    """Check that a state was saved with this ROM: its `md5` is `[16]`, or `[n, 16]` of n consoles.
+
+    Vectors of consoles saved no `md5` in the past; such a state is accepted. Errors: ValueError.
+    """
+    expected = machine.checksum()
+    md5 = np.asarray(saved.get("md5", expected))
+    if md5.shape[-1:] != expected.shape or (md5 != expected).any():
+        raise ValueError("saved state belongs to another ROM; use the game it was saved with")
+
+
+def check_settings(state: np.ndarray, machine: Machine, switches: tuple[int, int]) -> None:
+    """Check that saved words `[n, ROW_WORDS]` have the machine's sticky actions, and its mode and difficulty.
+
+    switches: this mode and difficulty. Errors: ValueError.
+    """
+    saved = (_sticky_actions(state), state[:, st.MODE], state[:, st.DIFFICULTY])
+    expected = (_sticky_actions(machine.powered["state"])[0], *switches)
+    for name, there, here in zip(("sticky actions", "mode", "difficulty"), saved, expected, strict=True):
+        other = there != here
+        if other.any():
+            raise ValueError(
+                f"saved state: {name} of row {other.argmax()} is {there[other.argmax()]:g}; "
+                f"expected {here:g}; use the settings it was saved with"
+            )
+
+
+def _sticky_actions(state: np.ndarray) -> np.ndarray:
+    """Return the probability, per frame, that consoles repeat their previous action, float64 `[n]`."""
+    low, high = state[:, st.STICKY_THRESHOLD : st.STICKY_THRESHOLD + 2].T.astype(np.float64)
+    return (high * 2**31 + low) / 2**32
 
 
 def check_rows(saved: dict[str, np.ndarray], machine: Machine) -> None:

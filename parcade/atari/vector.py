@@ -19,6 +19,7 @@ from . import engine_cpu, preprocess, rounds
 from .settings import VectorSettings
 from .starts import recorded_consoles
 from .state import DIFFICULTY, LINE_WORDS, MODE, allocate
+from .state_check import check_rows, check_settings, check_started
 from .thread_pool import MESSAGE, MESSAGE_WORDS, ThreadPool
 
 _STACKS = slice(rounds.STACKS - MESSAGE, rounds.STACKS - MESSAGE + 1)
@@ -99,7 +100,7 @@ class VectorConsoles:
         self._code = self.machine.code_renewal()
         self.num_threads = num_threads
         self.frames: np.ndarray | None = None
-        self._switches = (row.get("default_mode", 0) if how.mode is None else how.mode, how.difficulty or 0)
+        self._switches = how.switches(row)
         self._resize_table = how.resize_tables(self.machine.height, pal=self.machine.pal)
         self._words = how.words(self.action_set)
         self._starts: tuple[np.ndarray, ...] | None = None
@@ -281,8 +282,11 @@ class VectorConsoles:
         self._playing[:] = True if mask is None else mask
         self._loaded |= self._playing
 
-    def check_elapsed(self, elapsed: np.ndarray) -> None:
-        """Check saved frames of episodes, `[n]`. Errors: ValueError."""
+    def check_saved(self, rows: dict[str, np.ndarray], elapsed: np.ndarray) -> None:
+        """Check saved rows of consoles and frames of episodes, `[n]`. Errors: ValueError."""
+        check_rows(rows, self.machine)
+        check_started(rows["state"])
+        check_settings(rows["state"], self.machine, self._switches)
         most = self.settings.max_num_frames_per_episode + self.settings.frameskip
         if elapsed.min() < 0 or elapsed.max() > most:
             raise ValueError(

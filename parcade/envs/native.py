@@ -230,18 +230,21 @@ class NativeVectorEnv(Checked, VectorEnv):
     def get_state(self) -> dict[str, np.ndarray]:
         """Return the complete state as arrays ``[n, ...]``: consoles, generators, frame stacks, clocks.
 
+        ``md5`` ``[n, 16]`` is the checksum of the ROM.
         Errors: UsageError before the first reset.
         """
         self.check_started()
-        return {name: array.copy() for name, array in self._state_arrays().items()}
+        md5 = np.tile(self._consoles.machine.checksum(), (self.num_envs, 1))
+        return {name: array.copy() for name, array in self._state_arrays().items()} | {"md5": md5}
 
     def set_state(self, state: dict[str, np.ndarray]) -> np.ndarray:
         """Restore a state from ``get_state``; return its observations ``[n, ...]``.
 
-        Errors: UsageError if the state has another game or size, or if a value is out of range.
+        Errors: UsageError if the state has another game, size, mode, difficulty or probability of sticky
+        actions, or if a value is out of range.
         """
         from parcade.atari.state import with_all_words
-        from parcade.atari.state_check import check_rows, check_started
+        from parcade.atari.state_check import check_rom
 
         arrays = self._state_arrays()
         if isinstance(state, dict):
@@ -252,10 +255,8 @@ class NativeVectorEnv(Checked, VectorEnv):
         }
 
         try:
-            rows = part_of(taken, "console.")
-            check_rows(rows, self._consoles.machine)
-            check_started(rows["state"])
-            self._consoles.check_elapsed(taken["elapsed"])
+            check_rom(state, self._consoles.machine)
+            self._consoles.check_saved(part_of(taken, "console."), taken["elapsed"])
         except ValueError as error:
             raise UsageError(str(error)) from error
         for name, array in arrays.items():

@@ -154,7 +154,8 @@ class CudaNativeVectorEnv(Checked, VectorEnv):
     def set_state(self, state: dict[str, np.ndarray]) -> Tensor:
         """Restore a state from ``get_state`` of the GPU or CPU backend; return its observations ``[n, ...]``.
 
-        Errors: UsageError if the state has another game or size, or if a value is out of range.
+        Errors: UsageError if the state has another game, size, mode, difficulty or probability of sticky
+        actions, or if a value is out of range.
         """
         try:
             self._consoles.set_state(state)

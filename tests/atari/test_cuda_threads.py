@@ -314,7 +314,7 @@ def test_a_state_of_other_sticky_actions_or_pictures_is_refused():
         DeviceConsoles("pong", 1, HostThreads()),
     )
     consoles.reset(seed=3)
-    with pytest.raises(ValueError, match="not sticky here and sticky in the state"):
+    with pytest.raises(ValueError, match="sticky actions of row 0 is 0.25; expected 0; use the settings"):
         device.set_state(state_of(consoles))
     device = DeviceConsoles("pong", 1, HostThreads(), repeat_action_probability=0.25)
     consoles.captured[0, 0, 5] ^= np.uint64(1)

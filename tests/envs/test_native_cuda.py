@@ -88,6 +88,22 @@ def test_what_would_never_end_on_a_gpu_is_refused_in_one_line():
         env.step(torch.zeros(2, dtype=torch.int64))
 
 
+@pytest.mark.gpu_code
+def test_a_state_of_another_game_mode_or_difficulty_is_refused():
+    """The ROMs of these games have the same size and the same constants."""
+    env = CudaNativeVectorEnv("space_invaders", 2, SETTINGS, threads=HostThreads())
+    for game, change, says in [
+        ("assault", {}, "belongs to another ROM"),
+        ("space_invaders", {"mode": 3}, "mode of row 0 is 3; expected 0"),
+        ("space_invaders", {"difficulty": 1}, "difficulty of row 0 is 1; expected 0"),
+    ]:
+        host = make_vec(game, 2, settings=dataclasses.replace(SETTINGS, **change))
+        host.reset(seed=0)
+        with pytest.raises(UsageError, match=says):
+            env.set_state(host.get_state())
+        host.close()
+
+
 @pytest.mark.parametrize("change", [{"backend": "ale"}, {"backend": "ale", "preset": "karpathy_2016"}])
 def test_what_a_gpu_cannot_serve_is_refused(change):
     with pytest.raises(UsageError, match="device 'cuda' needs"):

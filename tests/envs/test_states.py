@@ -93,6 +93,30 @@ def test_a_state_that_fits_only_one_of_the_games_changes_none():
             env.set_state(wrong)
 
 
+@pytest.mark.parametrize(
+    ("game", "settings", "says"),
+    [
+        ("assault", {}, "belongs to another ROM; use the game it was saved with"),
+        ("space_invaders", {"mode": 3}, "mode of row 0 is 3; expected 0; use the settings"),
+        ("space_invaders", {"difficulty": 1}, "difficulty of row 0 is 1; expected 0; use the settings"),
+        ("space_invaders", {"sticky_actions": 0.9}, "sticky actions of row 0 is 0.9; expected 0.25; use"),
+    ],
+)
+def test_a_state_of_another_game_or_of_other_settings_is_refused_and_changes_nothing(game, settings, says):
+    """The ROMs of these games have the same size and the same constants."""
+    env = parcade.make_vec("space_invaders", 2, sticky_actions=0.25, **SMALL)
+    other = parcade.make_vec(game, 2, **{"sticky_actions": 0.25, **settings}, **SMALL)
+    for each in (env, other):
+        each.reset(seed=0)
+    before = env.get_state()
+    with pytest.raises(UsageError, match=says):
+        env.set_state(other.get_state())
+    assert all(np.array_equal(array, before[name]) for name, array in env.get_state().items())
+    env.set_state({name: array for name, array in before.items() if name != "md5"})  # of an older version
+    for each in (env, other):
+        each.close()
+
+
 CONTINUE = """
 import pickle, sys
 arcade = pickle.load(open(sys.argv[1], "rb"))

@@ -168,7 +168,7 @@ class DeviceArcade(Arcade):
         """Like `Arcade.get_state`; returns arrays in host memory."""
         saved = {name: array[consoles].copy() for name, array in self._fetched_rows().items()}
         saved["version"] = np.array(VERSION)
-        saved["md5"] = np.frombuffer(bytes.fromhex(self.machine.md5), np.uint8).copy()
+        saved["md5"] = self.machine.checksum()
         return saved
 
     def set_state(self, saved: dict[str, np.ndarray], consoles: np.ndarray | slice = slice(None)) -> None:

@@ -23,10 +23,9 @@ from ..state import (
     MEMORY_BYTES,
     MODE,
     ROW_WORDS,
-    STICKY_THRESHOLD,
     with_all_words,
 )
-from ..state_check import check_rows
+from ..state_check import check_rom, check_rows, check_settings
 from ..vector import VectorConsoles
 from . import engine, environments, layout
 from .games import game_on, threads_for
@@ -76,8 +75,8 @@ class DeviceConsoles:
         self._how = layout.How(put(how.words(self.action_set).astype(np.int32)), put(self.action_set))
         self._picture = layout.Picture(put(self._tables), *(put(table) for table in resize))
         powered = lasting_words(machine.powered["state"])
-        powered[MODE] = machine.row.get("default_mode", 0) if how.mode is None else how.mode
-        powered[DIFFICULTY] = how.difficulty or 0
+        self._switches = how.switches(machine.row)
+        powered[[MODE, DIFFICULTY], 0] = self._switches
         self._starts: DeviceConsoles | None = None
         self._allocate(num_envs, powered)
         limit = np.full(num_envs, how.max_num_frames_per_episode, np.int32)
@@ -207,6 +206,7 @@ class DeviceConsoles:
             "observations": fetch(self.seen.observations).reshape(self.num_envs, *self.settings.stack_shape),
             "captured": self._captured(rows),
             "elapsed": fetch(self.outcome.elapsed),
+            "md5": np.tile(self.machine.checksum(), (self.num_envs, 1)),
         }
 
     def _captured(self, rows: dict[str, np.ndarray]) -> np.ndarray:
@@ -245,7 +245,8 @@ class DeviceConsoles:
     def _checked(self, state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Check a saved state and return its arrays with the types of `get_state`.
 
-        Errors: ValueError if an array is missing, has the wrong shape or holds a value out of range.
+        Errors: ValueError if an array is missing, has the wrong shape or holds a value out of range, or if
+        the state has another ROM or other settings.
         """
         n, words = self.num_envs, self.machine.height * LINE_WORDS
         screen = 2 * self.size.lines * LINE_WORDS
@@ -269,13 +270,7 @@ class DeviceConsoles:
                 got = None if saved is None else f"{saved.dtype} {saved.shape}"
                 raise ValueError(f"saved consoles: {name} is {got}; expected {np.dtype(dtype)} {shape}")
             taken[name] = saved.view(dtype)
+        check_rom(state, self.machine)
         check_rows({name.removeprefix("console."): array for name, array in taken.items()}, self.machine)
-        sticky = slice(STICKY_THRESHOLD, STICKY_THRESHOLD + 2)
-        here = bool(self.machine.powered["state"][0, sticky].any())
-        if (taken["console.state"][:, sticky].any(axis=1) != here).any():
-            names = ("sticky", "not sticky")
-            raise ValueError(
-                f"saved consoles: actions are {names[not here]} here and {names[here]} in the state; "
-                "use the settings it was saved with"
-            )
+        check_settings(taken["console.state"], self.machine, self._switches)
         return taken
