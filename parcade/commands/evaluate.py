@@ -78,12 +78,11 @@ def _check_protocol(rules: Protocol, start_states: str) -> None:
 def _recording_of(agent: Agent, start_states: str) -> Recording:
     """Read the recording that an agent's episodes shall start from. Errors: UsageError."""
     from parcade.envs.backends import check_supported
-    from parcade.envs.games import is_atari
     from parcade.envs.native import read_start_file
 
     config = agent.config
     settings = replace(config.env, start_states=start_states)
-    check_supported(config.run.backend, is_atari(config.game), settings)
+    check_supported(config.run.backend, config.game, settings)
     return read_start_file(config.game, settings)
 
 

@@ -147,9 +147,8 @@ def _check_algorithm(config: TrainConfig) -> None:
 def _check_environments(config: TrainConfig) -> None:
     """Refuse environment settings that the game's backend does not support. Errors: UsageError."""
     backend_row(config.run.backend)
-    check_supported(config.run.backend, is_atari(config.game), config.env)
+    check_supported(config.run.backend, config.game, config.env)
     if is_atari(config.game):
-        backend_row(config.run.backend).check(config.game, config.env)
         torso_of_shapes(config)  # a network that does not fit the observations
         return
     refuse_settings_of_consoles(config.game, config.env)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from gymnasium.vector import VectorEnv
 
+from parcade.envs.games import is_atari
 from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError, unknown_name
 from parcade.plugins import load_plugins
@@ -96,9 +97,10 @@ def register_backend(
     BACKENDS[name] = Backend(make, check, frozenset(supports))
 
 
-def check_supported(backend: str, is_atari: bool, settings: EnvSettings) -> None:
-    """Refuse settings that need an optional ability of a backend. Errors: UsageError."""
-    abilities = backend_row(backend).supports if is_atari else frozenset()
+def check_supported(backend: str, game: str, settings: EnvSettings) -> None:
+    """Refuse settings that a backend cannot serve for a game, a canonical name. Errors: UsageError."""
+    row = backend_row(backend) if is_atari(game) else None
+    abilities = row.supports if row else frozenset()
     default = EnvSettings()
     for name in ("start_states", "warm_up_steps"):
         value = getattr(settings, name)
@@ -107,3 +109,11 @@ def check_supported(backend: str, is_atari: bool, settings: EnvSettings) -> None
                 f"{name}={value} needs an Atari game on parcade's own consoles; "
                 "use backend 'native', or leave it out"
             )
+    if row is None:
+        return
+    if settings.observations == "karpathy_2016" and game != "pong":
+        raise UsageError(
+            f"observations=karpathy_2016 erases the background colours of pong; got {game}; "
+            "use pong, or another preset or kind of observations"
+        )
+    row.check(game, settings)

@@ -147,16 +147,16 @@ def _make_one(
     options = {
         name: value for name, value in (("ale_compat", ale_compat), ("batch_size", batch_size)) if value
     }
+    if device == "cuda" and ("cuda" not in abilities or not is_atari(game)):
+        raise UsageError("device 'cuda' needs an Atari game and backend 'native'; use device 'cpu'")
+    check_supported(backend, game, settings)
     if device == "cuda":
-        if "cuda" not in abilities or not is_atari(game):
-            raise UsageError("device 'cuda' needs an Atari game and backend 'native'; use device 'cpu'")
         for name in options:
             raise UsageError(f"{name} is for device 'cpu'; leave it out")
         from parcade.envs.cuda_views import seen_on_gpu
         from parcade.envs.native_cuda import CudaNativeVectorEnv
 
         return seen_on_gpu(CudaNativeVectorEnv(game, num_envs, settings), settings)
-    check_supported(backend, is_atari(game), settings)
     for name in options:
         if name not in abilities or not is_atari(game):
             raise UsageError(f"{name} is for Atari games on backend 'native'; leave it out")

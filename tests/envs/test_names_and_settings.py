@@ -248,6 +248,16 @@ def test_make_vec_refuses_in_one_line_at_construction(arguments, says):
     assert "\n" not in str(refused.value)
 
 
+def test_karpathys_observations_are_refused_for_games_without_pongs_background():
+    settings = ENV_PRESETS["karpathy_2016"]
+    with pytest.raises(UsageError, match="erases the background colours of pong; got breakout; use pong"):
+        TrainConfig("breakout", env=settings)
+    for game in ("breakout", ["breakout", "pong"]):
+        with pytest.raises(UsageError, match="got breakout; use pong"):
+            make_vec(game, 2, settings=dataclasses.replace(settings, action_subset=()))
+    assert TrainConfig("pong", env=settings).env == settings
+
+
 def test_settings_of_consoles_are_refused_for_other_games():
     with pytest.raises(UsageError, match="CartPole-v1 is not an Atari game and has no frame_skip"):
         make_vec("CartPole-v1", 1, frame_skip=2)
