@@ -74,3 +74,5 @@ def test_the_backend_of_the_page_shows_pictures_in_a_mirror(example):
     assert np.array_equal(seen, expected[..., ::-1])
     for env in (mirrored, usual):
         env.close()
+    with pytest.raises(parcade.UsageError, match="shows grey pictures, got rgb"):
+        parcade.make_vec("pong", 2, "mirrored", observations="rgb")
