@@ -12,6 +12,7 @@ import parcade
 from parcade.cli import main
 from parcade.errors import UsageError
 from parcade.files.run_directory import newest_checkpoint, read_rank_file
+from parcade.report.callbacks import Callbacks, Report
 
 SMALL = {"num_envs": 4, "unroll_length": 8, "network": "mlp", "hidden": 8, "threads_per_rank": 1}
 LONG = {"total_frames": 10_000_000, "report_seconds": 0.01}
@@ -78,6 +79,16 @@ def test_a_callback_sees_reports_episodes_and_checkpoints_and_ends_the_run(tmp_p
     assert last.score_mean == pytest.approx(np.mean(recent)) and watching.episodes[0].steps == 5
     assert {episode.env for episode in watching.episodes} == {0, 1, 2, 3}
     assert watching.checkpoints[-1] == newest_checkpoint(trained.run)[0]
+
+
+@pytest.mark.parametrize(
+    ("answer", "stops"),
+    [(True, True), (np.True_, True), (False, False), (np.False_, False), (None, False), (1, False)],
+)
+def test_true_ends_a_run_as_numpys_too_and_no_other_answer_does(answer, stops):
+    callbacks = Callbacks([lambda report: answer])
+    callbacks.report(dict.fromkeys(Report._fields, 0))
+    assert callbacks.stops is stops
 
 
 def test_callbacks_follow_a_driver_with_parts(tmp_path):

@@ -78,7 +78,8 @@ class Callbacks:
             if self.failure is not None:
                 return
             try:
-                self.stops |= getattr(callback, method)(argument) is True
+                answer = getattr(callback, method)(argument)
+                self.stops |= isinstance(answer, bool | np.bool_) and bool(answer)
             except Exception as error:  # raised again when the run has ended
                 self.failure, self.stops = error, True
 
