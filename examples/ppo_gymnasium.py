@@ -2,7 +2,8 @@
 
     python examples/ppo_gymnasium.py [--env-id parcade:parcade/Breakout-v0] [--total-steps 10000000]
 
-Any other id with images [stack, height, width] and discrete actions works as well.
+Other ids with images [stack, height, width] and discrete actions work as well if their vector environments
+restart within the step that ends an episode (SameStep). Gymnasium's own restart a step later and are refused.
 Paper: Schulman 2017, "Proximal Policy Optimization Algorithms", arXiv 1707.06347.
 Shapes: T steps, B environments.
 """
@@ -13,6 +14,7 @@ import collections
 import gymnasium
 import numpy as np
 import torch
+from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers.vector import RecordEpisodeStatistics, TransformReward
 from torch import nn
 from torch.distributions import Categorical
@@ -53,8 +55,10 @@ def train(env_id: str, total_steps: int, learning_rate: float = 2.5e-4, seed: in
     """Learn from ``total_steps`` steps; return the mean score of the last 100 episodes at each iteration."""
     torch.manual_seed(seed)
     # The next episode starts within the step that ends one; infos["final_obs"] has the last observation.
-    envs = RecordEpisodeStatistics(gymnasium.make_vec(env_id, B))
-    envs = TransformReward(envs, np.sign)
+    envs = gymnasium.make_vec(env_id, B)
+    if envs.metadata["autoreset_mode"] != AutoresetMode.SAME_STEP:
+        raise SystemExit(f"{env_id} does not restart within the step that ends an episode; use parcade's ids")
+    envs = TransformReward(RecordEpisodeStatistics(envs), np.sign)
     shape = envs.single_observation_space.shape
     policy = Policy(shape, int(envs.single_action_space.n))
     optimizer = torch.optim.Adam(policy.parameters(), learning_rate, eps=1e-5)

@@ -55,6 +55,11 @@ def test_ppo_on_gymnasiums_interface_learns_a_tiny_task():
     assert scores[-1] > 0.4 > -0.4 > scores[0]
 
 
+def test_ppo_on_gymnasiums_interface_refuses_environments_that_restart_a_step_later():
+    with pytest.raises(SystemExit, match="CartPole-v1 does not restart within the step"):
+        load_example("ppo_gymnasium").train("CartPole-v1", 1024)
+
+
 def test_a_clone_of_a_recorded_agent_acts_as_it_does(tmp_path, capsys):
     match = tmp_path / "match.json"
     duel = ["duel", "zoo:pong", "scripted", "--episodes", "2", "--greedy", "--frame-limit", "4000"]
