@@ -113,7 +113,8 @@ class ParcadeVecEnv(VecEnv):
         self._lengths[dones] = 0
         before, self._lives = self._lives, np.array(raw["lives"])
         if self.terminal_on_life_loss:
-            lost = (self._lives < before) & ~dones
+            # Some games play their last life at 0 lives; SB3 counts no end there either.
+            lost = (self._lives < before) & (self._lives > 0) & ~dones
             for i in np.flatnonzero(lost):
                 infos[i]["terminal_observation"] = observations[i].copy()
             dones |= lost

@@ -16,7 +16,8 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import VecEnv
 
 from parcade.errors import UsageError
-from parcade.integrations.sb3 import make_vec
+from parcade.integrations.sb3 import ParcadeVecEnv, make_vec
+from parcade.testing import TinyCatch
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "sb3_ppo.py"
 SMALL = {"image_height": 42, "image_width": 42, "frame_limit": 60, "noop_max": 0}
@@ -90,6 +91,19 @@ def test_a_lost_life_is_an_end_for_the_learner_where_asked_and_the_game_continue
         assert len(games) == 1, frames  # scores are of complete games
     with pytest.raises(UsageError, match="leave one out"):
         make_vec("breakout", 1, terminal_on_life_loss=True, ale_compat=True)
+
+
+def test_a_last_life_that_is_counted_as_none_is_no_end_as_in_sb3():
+    class Counting(TinyCatch):
+        """Lives go from 2 to 0, and the episode continues, as in Bank Heist."""
+
+        def _infos(self, frames):
+            return super()._infos(frames) | {"lives": np.maximum(2 - self.clock, 0)}
+
+    env = ParcadeVecEnv(Counting(1), terminal_on_life_loss=True)
+    env.reset()
+    assert [bool(env.step([1])[2][0]) for _ in range(5)] == [True, False, False, False, True]
+    env.close()
 
 
 def test_rewards_are_clipped_where_asked_and_scores_stay_raw():
