@@ -5,14 +5,15 @@
 
 The recording holds actions, not images: the program replays it, and observes every step as an agent would.
 A step's label is the action that player A held for most of its frames. The last fifth of the steps is the
-test set. At the end, the clone plays episodes itself.
+test set. At the end, the clone plays episodes itself, in the recorded mode and difficulty; a match of two has
+none, and its clone plays the game for one player.
 """
 
 from __future__ import annotations
 
 import sys
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -23,6 +24,7 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 import parcade
+from parcade.atari.games import load_games
 from parcade.atari.recording import Recording, load_recording
 from parcade.data_parallel import Fit, FitConfig, connect, fit
 from parcade.duels.observation import Eyes
@@ -110,14 +112,15 @@ def agreement_percent(module: nn.Module, data: TensorDataset) -> float:
 
 
 def play(module: Clone, game: str, settings: EnvSettings, episodes: int, seed: int) -> list[float]:
-    """Let the clone play complete episodes; return their scores."""
+    """Let the clone play complete episodes, with the actions that the game knows; return their scores."""
+    known = list(load_games()[game].get("legal_actions", range(NUM_ACTIONS)))
     env = parcade.make_vec(game, 1, settings=settings)
     observations, _ = env.reset(seed=seed)
     generator = torch.Generator().manual_seed(seed)
     scores, score = [], 0.0
     while len(scores) < episodes:
         with torch.no_grad():
-            chances = module(torch.as_tensor(observations)).softmax(1)
+            chances = module(torch.as_tensor(observations))[:, known].softmax(1)
         action = torch.multinomial(chances, 1, generator=generator)[:, 0]
         observations, rewards, terminated, truncated, _ = env.step(action.numpy())
         score += float(rewards[0])
@@ -168,7 +171,8 @@ def clone(flags: Flags) -> tuple[Fit, float]:
         f"{done.evaluations[-1]['test_agreement']:.1f} %, always the most frequent action {baseline:.1f} %"
     )
     if flags.episodes:
-        scores = play(module, recording.game, settings, flags.episodes, flags.seed)
+        played = replace(settings, mode=recording.mode, difficulty=recording.difficulty)
+        scores = play(module, recording.game, played, flags.episodes, flags.seed)
         print(f"the clone's scores: {' '.join(f'{score:g}' for score in scores)}")
     return done, baseline
 

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 import torch
 
@@ -71,6 +72,48 @@ def test_a_clone_of_a_recorded_agent_acts_as_it_does(tmp_path, capsys):
     settings = EnvSettings(image_height=42, image_width=42, frame_limit=80, full_action_set=True)
     module = example.Clone(torch.zeros(1, 4, 42, 42, dtype=torch.uint8), NetworkConfig(network="mlp"))
     assert len(example.play(module, "pong", settings, episodes=2, seed=0)) == 2
+
+
+def test_a_clone_plays_the_mode_and_difficulty_of_its_recording(tmp_path, monkeypatch):
+    session = Session("pong", mode=1, difficulty=2)
+    for frame in range(120):
+        session.act((2, 3)[frame // 8 % 2])
+    session.recording().save(tmp_path / "mine.json")
+    example, played = load_example("clone_recording"), []
+    monkeypatch.setattr(example, "play", lambda module, game, *settings: played.append(settings) or [])
+    example.clone(
+        example.Flags(str(tmp_path / "mine.json"), epochs=1, batch_size=16, network="mlp", image_size=42)
+    )
+    settings, episodes, _ = played[0]
+    assert (settings.mode, settings.difficulty, episodes) == (1, 2, 1)
+
+
+def test_a_clone_plays_the_action_of_its_label_and_none_that_the_game_does_not_know(monkeypatch):
+    """Skiing knows the actions 0 and 2 to 9, of which 9 is the last of the environment's nine."""
+
+    class Watched:
+        def __init__(self, game, num_envs, settings):
+            self.actions = []
+
+        def reset(self, seed):
+            return np.zeros((1, 4, 42, 42), np.uint8), {}
+
+        def step(self, actions):
+            self.actions.append(int(actions[0]))
+            watched.append(self)
+            return np.zeros((1, 4, 42, 42), np.uint8), np.ones(1), np.ones(1, bool), np.zeros(1, bool), {}
+
+        def close(self):
+            pass
+
+    watched = []
+    monkeypatch.setattr(parcade, "make_vec", Watched)
+    scores = torch.zeros(1, 18)
+    scores[0, 9], scores[0, 17] = 100.0, 200.0
+    played = load_example("clone_recording").play(
+        lambda observations: scores, "skiing", EnvSettings(full_action_set=True), episodes=2, seed=0
+    )
+    assert played == [1.0, 1.0] and watched[0].actions == [8, 8]
 
 
 def test_a_clone_refuses_what_is_not_a_recording_of_enough_steps(tmp_path):
