@@ -30,13 +30,17 @@ class DelayedReset(EnvView):
         self._mode = mode
         self.metadata = {**env.metadata, "autoreset_mode": mode}
         self._over = np.zeros(self.num_envs, np.bool_)
+        space = self.single_observation_space
+        shape = (self.num_envs, *(space.shape or ()))
+        self._last = np.zeros(shape, space.dtype)  # observations, where it is over
 
     def reset(
         self, *, seed: int | np.ndarray | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """Start a new episode, everywhere or where ``options["reset_mask"]``, bool ``[n]``, is true.
 
-        Returns observations ``[n, ...]`` and infos, as ``make_vec`` documents them. Errors: UsageError.
+        Returns observations ``[n, ...]`` and infos, as ``make_vec`` documents them. An episode that is over
+        and not reset keeps its last observation. Errors: UsageError.
         """
         mask = np.ones(self.num_envs, np.bool_)
         if options and options.get("reset_mask") is not None:
@@ -45,7 +49,7 @@ class DelayedReset(EnvView):
                 options = {**options, "reset_mask": mask & ~self._over}  # the others have restarted already
         observations, infos = self._env.reset(seed=seed, options=options)
         self._over &= ~mask
-        return observations, infos
+        return self._with_last(observations), infos
 
     def step(self, actions: np.ndarray) -> StepResult:  # type: ignore[override]  # accepts no mask
         """Step every environment whose episode is not over.
@@ -62,26 +66,29 @@ class DelayedReset(EnvView):
         observations, rewards, terminated, truncated, infos = self._env.step(actions, ~waiting)
         self._over = terminated | truncated
         if self._over.any():
-            observations[self._over] = infos.pop("final_obs")[self._over]
+            self._last[self._over] = infos.pop("final_obs")[self._over]
             infos.pop("_final_obs")
-        return observations, rewards, terminated, truncated, infos
+        return self._with_last(observations), rewards, terminated, truncated, infos
+
+    def _with_last(self, observations: np.ndarray) -> np.ndarray:
+        """Return observations ``[n, ...]`` with the last one of each episode that is over."""
+        observations[self._over] = self._last[self._over]
+        return observations
 
     def get_state(self) -> dict[str, np.ndarray]:
-        """Return the environments' state, and which episodes are over."""
-        return {**self._env.get_state(), "over": self._over.copy()}
+        """Return the environments' state, which episodes are over, and their last observations."""
+        return {**self._env.get_state(), "over": self._over.copy(), "last": self._last.copy()}
 
     def set_state(self, state: dict[str, np.ndarray]) -> np.ndarray:
-        """Restore a state from ``get_state``; return its observations ``[n, ...]``.
-
-        Where an episode is over, these are the next episode's first. Errors: UsageError.
-        """
+        """Restore a state from ``get_state``; return its observations ``[n, ...]``. Errors: UsageError."""
         check_is_state(state)
-        over = np.asarray(state.get("over"))
-        if over.shape != self._over.shape:
-            raise UsageError(
-                f"saved state: over is {over.shape}; expected {self._over.shape}, "
-                f"from environments with autoreset_mode {self._mode.value}"
-            )
+        for name, array in (("over", self._over), ("last", self._last)):
+            shape = np.asarray(state.get(name)).shape
+            if shape != array.shape:
+                raise UsageError(
+                    f"saved state: {name} is {shape}; expected {array.shape}, "
+                    f"from environments with autoreset_mode {self._mode.value}"
+                )
         observations: np.ndarray = self._env.set_state(state)
-        self._over = over.astype(np.bool_)
-        return observations
+        self._over[:], self._last[:] = state["over"], state["last"]
+        return self._with_last(observations)

@@ -148,6 +148,28 @@ def test_without_autoreset_a_mask_starts_the_next_episodes():
     assert not np.array_equal(observations[1], before[1]) and infos["reset_frames"].tolist()[::2] == [0, 0]
 
 
+@pytest.mark.parametrize("mode", ["Disabled", "NextStep"])
+def test_an_episode_that_is_over_keeps_its_last_observation_while_others_are_reset(mode):
+    envs, again = (gymnasium.make_vec("parcade/TinyCatch-v0", 3, autoreset_mode=mode) for _ in range(2))
+    envs.reset(seed=1)
+    *_, (last, _, terminated, _, _) = stepped(envs, 5)
+    last, state = last.copy(), envs.get_state()
+    assert terminated.all()
+    assert np.array_equal(again.set_state(state), last)
+    mask = np.array([False, True, False])
+    for each in (envs, again):
+        some, _ = each.reset(options={"reset_mask": mask})
+        assert np.array_equal(some[~mask], last[~mask]) and not np.array_equal(some[mask], last[mask])
+        if mode == "NextStep":
+            rest, *_ = each.step(np.ones(3, np.int64))
+        else:
+            rest, _ = each.reset(options={"reset_mask": ~mask})
+            assert np.array_equal(rest[mask], some[mask])
+        assert (rest[~mask] == 255).any(axis=3)[:, 0, 0].all(), "balls are in the first row"
+    with pytest.raises(UsageError, match=r"saved state: last is \(\); expected \(3, 1, 6, 5\)"):
+        again.set_state({name: array for name, array in state.items() if name != "last"})
+
+
 @pytest.mark.parametrize("mode", AutoresetMode)
 def test_a_tiny_task_has_an_id_and_every_way_to_restart(mode):
     envs = gymnasium.make_vec("parcade/TinyCatch-v0", 2, autoreset_mode=mode)
