@@ -127,10 +127,11 @@ class AtariEnv(gymnasium.Env):
     ) -> tuple[np.ndarray, dict[str, Any]]:
         """Start an episode; return its first observation and infos.
 
-        An integer seeds the console; without one, its random stream continues. Errors: UsageError.
+        An integer seeds the console; without one, its random stream continues. ``options`` are those of
+        ``reset`` of the vector environment. Errors: UsageError.
         """
         super().reset(seed=seed)
-        if seed is None and self._next is not None:
+        if seed is None and not options and self._next is not None:
             started = self._next
         else:
             if seed is None and not self._is_seeded:

@@ -81,6 +81,18 @@ def test_a_reset_in_the_middle_of_an_episode_starts_another():
     assert np.array_equal(env.reset(seed=1)[0], first)
 
 
+def test_options_of_a_reset_after_the_end_of_an_episode_are_not_lost():
+    pole, catch = parcade.make("CartPole-v1"), parcade.make("tiny_catch")
+    for env in (pole, catch):
+        env.reset(seed=0)
+        while not env.step(0)[2]:
+            pass
+    assert np.allclose(pole.reset(options={"low": 0.2, "high": 0.2})[0], 0.2)
+    with pytest.raises(UsageError, match="expected reset_mask alone"):
+        catch.reset(options={"difficulty": 1})
+    pole.close(), catch.close()
+
+
 def test_rendered_frames_are_the_frames_of_an_environment_in_colour():
     env = gymnasium.make("parcade/Seaquest-v0", render_mode="rgb_array")
     coloured = parcade.make_vec("seaquest", 1, settings=in_colour(ENV_PRESETS["dqn_2015"]))
