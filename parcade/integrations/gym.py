@@ -110,6 +110,8 @@ class AtariEnv(gymnasium.Env):
             raise UnexpectedArgument("unexpected keyword argument 'frameskip'; did you mean 'frame_skip'?")
         if "num_envs" in settings:
             raise UsageError("num_envs is for vector environments; use make_vec, or leave it out")
+        if settings.get("device") == "cuda":
+            raise UsageError("device 'cuda' is for vector environments; use make_vec, or device 'cpu'")
         self._envs: Any = make_vec(game, 1, **settings)
         if render_mode:
             _check_renders(self._envs)

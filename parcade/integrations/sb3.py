@@ -42,6 +42,8 @@ def make_vec(
     for name, why in (("batch_size", "steps all environments"), ("output", "takes NumPy arrays")):
         if settings.get(name):
             raise UsageError(f"{name} is not for Stable-Baselines3, which {why}; leave it out")
+    if settings.get("device") == "cuda":
+        raise UsageError("device 'cuda' is not for Stable-Baselines3, which takes NumPy arrays; use 'cpu'")
     if terminal_on_life_loss and settings.get("ale_compat"):
         raise UsageError(
             "ale_compat starts a new game at a lost life, terminal_on_life_loss continues it; leave one out"

@@ -329,6 +329,10 @@ MASK = np.array([True, False])
         (lambda: make_pong().call("step", 0), "environments step together; use the method step itself"),
         (lambda: make_pong().set_attr("note", [1, 2]), "expected one value or 2 equal ones"),
         (lambda: make_pong(observations="ram").render(), "obs_type='ram' draws nothing"),
+        (
+            lambda: parcade.make("pong", device="cuda"),
+            "device 'cuda' is for vector environments; use make_vec",
+        ),
         (lambda: parcade.make("pongg"), "did you mean 'pong'"),
         (lambda: parcade.make("pong", frameskip=1), "did you mean 'frame_skip'"),
         (lambda: make_pong().reset(options={"mask": 1}), "expected reset_mask alone"),

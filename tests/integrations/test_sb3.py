@@ -34,6 +34,11 @@ def test_every_seed_that_sb3_draws_is_accepted(game, settings):
     env.close()
 
 
+def test_consoles_on_a_gpu_are_refused():
+    with pytest.raises(UsageError, match="device 'cuda' is not for Stable-Baselines3"):
+        make_vec("pong", 2, device="cuda")
+
+
 def test_options_reach_the_next_reset_and_are_refused_where_they_mean_nothing():
     env = make_vec("CartPole-v1", 2)
     env.set_options({"low": 0.2, "high": 0.2})
