@@ -53,7 +53,8 @@ def _split_id(name: str) -> tuple[str, str]:
 def canonical_game(name: str) -> str:
     """Return the canonical name of a game: ale-py's snake_case name, a built-in task, or a Gymnasium id.
 
-    ``MODULE:ID`` imports the module, which registers the id, as ``gymnasium.make`` does.
+    ``parcade/Pong-v0`` and ``parcade:parcade/Pong-v0`` are ``pong``; built-in tasks have such ids too.
+    Another ``MODULE:ID`` imports the module, which registers the id, as ``gymnasium.make`` does.
     Errors: UsageError if the name is unknown (with the nearest name), or if no backend has the id's rules.
     """
     import gymnasium
@@ -62,11 +63,14 @@ def canonical_game(name: str) -> str:
 
     if name in TINY_TASKS:
         return name
+    if name.startswith("parcade:parcade/"):
+        name = name.removeprefix("parcade:")
     if ":" in name:
         _import_environments(name)
         return name
     title, form = _split_id(name)
-    game = {_key(known): known for known in game_names()}.get(_key(title))
+    known_names = (*game_names(), *(TINY_TASKS if form == "parcade/-v0" else ()))
+    game = {_key(known): known for known in known_names}.get(_key(title))
     if game is not None and form in ("", *_ATARI_IDS):
         return game
     if game is not None and form in _RANDOM_SKIPS:

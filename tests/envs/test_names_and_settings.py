@@ -110,7 +110,11 @@ def test_gymnasium_ids_and_tiny_tasks_keep_their_names():
 
 
 def test_parcades_own_ids_are_games_and_other_ids_keep_their_names():
-    assert canonical_game("parcade/SpaceInvaders-v0") == "space_invaders"
+    for module in ("", "parcade:"):
+        assert canonical_game(f"{module}parcade/SpaceInvaders-v0") == "space_invaders"
+        assert canonical_game(f"{module}parcade/TinyCatch-v0") == "tiny_catch"
+    with pytest.raises(UsageError, match="unknown game 'TinyCatchNoFrameskip-v4'"):
+        canonical_game("TinyCatchNoFrameskip-v4")
     assert canonical_game("Blackjack-v1") == "Blackjack-v1"  # Gymnasium's card game, not the cartridge
 
 
