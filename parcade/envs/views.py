@@ -72,6 +72,11 @@ class EnvView(SharedAttributes, VectorEnv):
         return self.metadata["autoreset_mode"]
 
     @property
+    def games(self) -> list[str]:
+        """The name of each environment's game, ``[n]``. Errors: AttributeError if there are not several."""
+        return self._env.games
+
+    @property
     def can_rest(self) -> bool:
         """Whether ``step`` accepts a second argument, the mask of environments to step."""
         return getattr(self._env, "can_rest", False)

@@ -70,6 +70,14 @@ def test_memory_is_used_again_when_the_tensors_are_gone():
     env.close()
 
 
+def test_tensors_of_several_games_come_with_their_games():
+    env = make_vec(["pong", "breakout"], 4, output="torch", **SMALL)
+    one = make_vec("tiny_catch", 2, output="torch")
+    assert env.games == ["pong", "pong", "breakout", "breakout"] and not hasattr(one, "games")
+    assert env.get_attr("games") == ("pong", "pong", "breakout", "breakout")
+    env.close(), one.close()
+
+
 def test_tensors_come_from_recv_too():
     env = make_vec("pong", 4, batch_size=2, output="torch", action_subset=(2, 3), **SMALL)
     env.async_reset(seed=torch.arange(4))
