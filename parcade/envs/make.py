@@ -31,7 +31,7 @@ def make_vec(
     backend: str = "native",
     device: str = "cpu",
     *,
-    preset: str = "dqn_2015",
+    preset: str | None = None,
     settings: EnvSettings | None = None,
     num_threads: int = 0,
     ale_compat: bool = False,
@@ -50,7 +50,7 @@ def make_vec(
         num_envs: number of environments, n below.
         backend: ``ale`` (ale-py's C++ vector env) or ``native`` (parcade's own consoles).
         device: device of the observations; with ``cuda`` all inputs and outputs are torch tensors on the GPU.
-        preset: environment preset: ``dqn_2015``, ``machado_2018`` or ``karpathy_2016``.
+        preset: environment preset: ``dqn_2015`` (default), ``machado_2018`` or ``karpathy_2016``.
         settings: a complete EnvSettings, instead of preset and overrides.
         num_threads: number of emulation threads; 0 lets the backend choose.
         ale_compat: clip rewards and end episodes at a lost life inside the environment, as ale-py's settings
@@ -87,10 +87,15 @@ def make_vec(
         raise UsageError(f"batch_size={batch_size} is above num_envs={num_envs}; use {num_envs} or fewer")
     if settings is not None and not isinstance(settings, EnvSettings):
         raise UsageError(f"settings is a {type(settings).__name__}; expected EnvSettings, e.g. EnvSettings()")
+    given = overrides if preset is None else {"preset": preset, **overrides}
+    if settings is not None and given:
+        raise UsageError(
+            f"got settings and also {', '.join(given)}; put them into settings, or leave settings out"
+        )
     if not isinstance(game, str | list | tuple) or not all(isinstance(name, str) for name in game):
         raise UsageError(f"game={game!r}: expected a name, e.g. 'pong', or a list of names")
     how: dict[str, Any] = {
-        "preset": preset,
+        "preset": "dqn_2015" if preset is None else preset,
         "settings": settings,
         "num_threads": num_threads,
         "ale_compat": ale_compat,
@@ -136,8 +141,6 @@ def _make_one(
     """Implement ``make_vec`` for one game. Errors: UsageError."""
     abilities = backend_row(backend).supports
     of_id, game = settings_of_id(game), canonical_game(game)
-    if settings is not None and overrides:
-        raise UsageError(f"got settings and also {', '.join(overrides)}; put them into settings")
     if settings is not None and not is_atari(game):
         refuse_settings_of_consoles(game, settings)
     if settings is None:
@@ -200,8 +203,6 @@ def _make_mixed(
     overrides = {name: how.pop(name) for name in list(how) if name not in ("num_threads", "ale_compat")}
     if settings is None:
         settings = env_preset(preset, **{**settings_of_id(games[0]), **overrides})
-    elif overrides:
-        raise UsageError(f"got settings and also {', '.join(overrides)}; put them into settings")
     if not have_one_action_set(names):
         if settings.action_subset:
             raise UsageError("action_subset requires that all games have the same action set; leave it out")

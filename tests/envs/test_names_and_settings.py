@@ -241,7 +241,7 @@ def test_images_of_which_not_one_fits_are_refused_with_advice():
         ({"settings": EnvSettings(), "frame_stack": 2}, "put them into settings"),
         ({"settings": {"frame_stack": 2}}, "settings is a dict; expected EnvSettings"),
         ({"backend": None}, "unknown backend None"),
-        ({"preset": None}, "unknown environment preset None"),
+        ({"settings": EnvSettings(), "preset": "machado_2018"}, "got settings and also preset; put them"),
         ({"mode": 9}, "mode=9 is not supported by this game; use 0, 1"),
         ({"difficulty": 9}, "difficulty=9 is not supported by this game; use 0, 1, 2, 3"),
     ],
