@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from parcade.checkpoint import load_policy, read_policy
 from parcade.config import load_config
 from parcade.envs import make_vec
 from parcade.envs.games import is_atari
-from parcade.envs.settings import of_any_game
+from parcade.envs.settings import changed, of_any_game
 from parcade.errors import UsageError
 from parcade.model.policy import Policy
 from parcade.model.precision import Precision, resolve
@@ -66,8 +65,9 @@ class Agent:
         """Create ``num_envs`` of the environments this agent was trained on, with exact start states.
 
         ``changes`` replaces some of their settings; of tasks without a console, those that every task has.
+        Errors: UsageError for an unknown setting.
         """
-        settings = dataclasses.replace(self.config.env, **{"start_states": "exact", **changes})
+        settings = changed(self.config.env, **{"start_states": "exact", **changes})
         if not is_atari(self.config.game):
             settings = of_any_game(settings)
         return make_vec(self.config.game, num_envs, self.config.run.backend, settings=settings)

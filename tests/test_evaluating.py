@@ -159,6 +159,8 @@ def test_an_agent_loads_and_acts_from_python(pong_run):
     assert actions.shape == (2,) and actions.dtype == np.int64 and ((0 <= actions) & (actions < 6)).all()
     assert (agent.act(observations, greedy=True) == agent.act(observations, greedy=True)).all()
     env.close()
+    with pytest.raises(parcade.UsageError, match="unknown environment setting 'frame_stak'; did you mean"):
+        agent.make_env(1, frame_stak=3)
 
 
 def test_a_video_in_a_directory_that_does_not_exist_makes_none(tmp_path):

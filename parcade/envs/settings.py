@@ -171,6 +171,11 @@ def env_preset(name: str, **overrides: Any) -> EnvSettings:
     """Return a preset with some fields replaced. Errors: UsageError for an unknown preset or field."""
     if name not in ENV_PRESETS:
         raise unknown_name("environment preset", name, ENV_PRESETS)
+    return changed(ENV_PRESETS[name], **overrides)
+
+
+def changed(settings: EnvSettings, **overrides: Any) -> EnvSettings:
+    """Return settings with some fields replaced. Errors: UsageError for an unknown field."""
     known = [field.name for field in dataclasses.fields(EnvSettings)]
     for field in overrides:
         if field in RENAMED:
@@ -179,4 +184,4 @@ def env_preset(name: str, **overrides: Any) -> EnvSettings:
             )
         if field not in known:
             raise unknown_name("environment setting", field, known)
-    return dataclasses.replace(ENV_PRESETS[name], **overrides)
+    return dataclasses.replace(settings, **overrides)
