@@ -157,6 +157,8 @@ def checked_actions(actions: Any, count: int, num_actions: int) -> np.ndarray:
         raise UsageError(f"actions have shape {actions.shape}; expected [{count}], one per environment")
     if actions.dtype.kind not in "iu":
         raise UsageError(f"actions are {actions.dtype}; expected integers, 0 to {num_actions - 1}")
+    if not count:
+        return actions
     if actions.dtype == np.int64 and actions.view(np.uint64).max() < num_actions:
         return actions  # half the time of two comparisons: as unsigned, negative numbers are large
     least, most = actions.min(), actions.max()

@@ -87,6 +87,8 @@ def test_tensors_come_from_recv_too():
     assert env.step(torch.tensor([0, 1]), env.recv()[4]["env_id"])[4]["env_id"].shape == (2,)
     with pytest.raises(UsageError, match="actions contain 2; expected 0 to 1"):
         env.send(torch.tensor([0, 2]), torch.tensor([0, 1]))
+    with pytest.raises(UsageError, match=r"env_id is int64 \(0,\); expected integers \[k\], one per action"):
+        env.send(np.zeros(0, np.int64), np.zeros(0, np.int64))
     env.close()
 
 
