@@ -12,12 +12,10 @@ import numpy as np
 from parcade.agent import Agent, load
 from parcade.config import TrainConfig
 from parcade.errors import UsageError
-from parcade.files.locks import training_in
-from parcade.files.run_directory import remove_unused
 from parcade.flags import parse_training
 from parcade.machine.timing import Moment
 from parcade.report.callbacks import Callback, Callbacks, Report
-from parcade.train import check_one_process, run_training, start_run
+from parcade.train import check_one_process, new_run, run_training
 
 
 @dataclass(frozen=True)
@@ -71,13 +69,8 @@ def learn(
         )
     called, since = Callbacks(callbacks), Moment.now()
     check_one_process(config)
-    run = start_run(config)
-    try:
-        with training_in(run):
-            result = run_training(config, run, callbacks=called, since=since)
-    except (UsageError, KeyboardInterrupt):
-        remove_unused(run)  # a run that fails at its start must not block the next attempt
-        raise
+    with new_run(config) as run:
+        result = run_training(config, run, callbacks=called, since=since)
     if called.failure is not None:
         raise called.failure
     return Trained(run, result)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from parcade.algorithms.base import Algorithm
 from parcade.build.groups import check_threads_serve
@@ -24,9 +25,11 @@ from parcade.config import TrainConfig, check_device, check_divisible, check_pro
 from parcade.doctor.start import warn_at_start
 from parcade.envs.games import file_word, score_milestones
 from parcade.envs.native import read_start_file
+from parcade.errors import UsageError
 from parcade.exchange.base import Exchange
 from parcade.experience.source import Source
 from parcade.files import run_directory
+from parcade.files.locks import training_in
 from parcade.loop import train
 from parcade.machine.device_timing import attach_device_clock
 from parcade.machine.devices import free_device_memory, torch_device
@@ -37,6 +40,9 @@ from parcade.report.callbacks import Callbacks
 from parcade.report.progress import Progress
 from parcade.report.result import write_result
 from parcade.report.wandb_writer import check_wandb
+
+if TYPE_CHECKING:
+    from parcade.atari.recording import Recording
 
 
 def run_training(
@@ -152,6 +158,17 @@ def start_run(config: TrainConfig) -> Path:
 
     Errors: UsageError when it cannot be written, and for a recording that cannot be used.
     """
+    with new_run(config) as run:
+        return run
+
+
+@contextmanager
+def new_run(config: TrainConfig) -> Iterator[Path]:
+    """Create the run's directory as ``start_run`` does, and lock it for the block.
+
+    A run that fails in the block by a mistake of the user, or is interrupted, before it has saved or reported
+    anything is removed: it must not block the next attempt.
+    """
     check_device(config)
     recording = read_start_file(config.game, config.env) if config.env.starts_from_file else None
     if "wandb" in config.run.track:
@@ -162,10 +179,27 @@ def start_run(config: TrainConfig) -> Path:
         else run_directory.claim_directory(default_run_directory(config))
     )
     run_directory.make_run_directory(run)
-    if recording is not None:
-        recording.save(run / run_directory.START_STATES)
-    run_directory.write_json(run / "config.json", to_json(config))
-    return run
+    with training_in(run):
+        run_directory.check_unused(run)  # again: before the lock, another start may have used it
+        try:
+            _write_start(config, run, recording)
+            yield run
+        except (UsageError, KeyboardInterrupt):
+            run_directory.remove_unused(run)
+            raise
+
+
+def _write_start(config: TrainConfig, run: Path, recording: Recording | None) -> None:
+    """Write the first files of a run. Errors: UsageError when they cannot be written."""
+    try:
+        if recording is not None:
+            recording.save(run / run_directory.START_STATES)
+        run_directory.write_json(run / "config.json", to_json(config))
+    except OSError as error:
+        raise UsageError(
+            f"run directory {run} cannot be written ({error.strerror or error}); "
+            "free some space, or use another --run-dir"
+        ) from None
 
 
 def _with_kept_starts(config: TrainConfig, run: Path) -> TrainConfig:

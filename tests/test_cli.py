@@ -355,6 +355,19 @@ def test_what_is_refused_at_its_start_leaves_nothing_in_the_way(tmp_path, capsys
     assert "action" in capsys.readouterr().err and not (tmp_path / "run").exists()
 
 
+def test_a_disk_that_is_full_at_the_start_is_named_and_leaves_nothing_in_the_way(
+    tmp_path, capsys, monkeypatch
+):
+    def fail(*arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("parcade.files.run_directory.write_json", fail)
+    run = tmp_path / "run"
+    assert main(["train", "tiny_catch", "--run-dir", str(run)]) == 2
+    assert f"run directory {run} cannot be written (No space left on device)" in capsys.readouterr().err
+    assert not run.exists()
+
+
 def test_whole_numbers_may_be_written_as_people_write_them():
     from parcade.flags import parse_training
 

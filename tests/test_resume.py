@@ -15,6 +15,7 @@ import safetensors.torch
 import torch
 from safetensors import SafetensorError
 
+import parcade
 from parcade.algorithms.table import ALGORITHMS
 from parcade.cli import main
 from parcade.cluster.processes import clear_records, own_record, still_running, write_record
@@ -288,6 +289,26 @@ def test_two_resumes_at_once_do_not_train_in_one_directory(tmp_path, capsys, mon
         assert "in use by another training; let it save and stop" in capsys.readouterr().err
     assert main(["train", "--resume", str(run)]) == 2
     assert "has no usable checkpoint" in capsys.readouterr().err
+
+
+def test_two_starts_at_once_do_not_train_in_one_directory(tmp_path, monkeypatch):
+    run, config = tmp_path / "run", config_for("ppo", tmp_path / "run", FRAMES)
+    run.mkdir()
+    with training_in(run):  # the other one has not written its config.json yet
+        for start in (start_run, parcade.learn):
+            with pytest.raises(UsageError, match="in use by another training"):
+                start(config)
+        assert sorted(path.name for path in run.iterdir()) == ["checkpoints", "lock"]
+
+    @contextlib.contextmanager
+    def training_after_another(run):
+        (run / "config.json").write_text("the other one's")
+        yield
+
+    monkeypatch.setattr("parcade.train.training_in", training_after_another)
+    with pytest.raises(UsageError, match="already holds a run"):
+        start_run(config)
+    assert (run / "config.json").read_text() == "the other one's"
 
 
 @pytest.mark.parametrize(

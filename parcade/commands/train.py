@@ -268,36 +268,27 @@ def _train_by_ranks(
     return 1 if code else 0
 
 
-@contextlib.contextmanager
-def _directory_of(config, resume: Path | None) -> Iterator[Path]:
-    """Yield the directory of a run that is about to start, after all checks of its settings.
+def _directory_of(config, resume: Path | None) -> contextlib.AbstractContextManager[Path]:
+    """Return a context with the directory of a run that is about to start, after all checks of its settings.
 
     That of a new run is created, and locked meanwhile. That of a resumed one already is.
     """
     from parcade.config import save_changes
-    from parcade.train import start_run
+    from parcade.train import new_run
 
-    if resume is not None:
-        save_changes(resume, config)
-        yield resume
-        return
-    run = start_run(config)
-    with training_in(run):
-        yield run
+    if resume is None:
+        return new_run(config)
+    save_changes(resume, config)
+    return contextlib.nullcontext(resume)
 
 
 def _train_here(config, run: Path, resume: bool) -> int:
     """Train in this process, which also drives the parts of a topology."""
-    from parcade.files.run_directory import remove_unused
     from parcade.topology.driver import RunLost
     from parcade.train import run_training
 
     try:
         return _finish(run_training(config, run, resume=resume), run)
-    except (UsageError, KeyboardInterrupt):
-        if not resume:
-            remove_unused(run)  # a run that fails at its start must not block the next attempt
-        raise
     except RunLost as error:
         print(f"parcade: {error}; {_going_on(config.game, run)}", file=sys.stderr)
         return 1
@@ -307,7 +298,6 @@ def _train_as_rank(config, resume: Path | None) -> int:
     """Train as one of the ranks that parcade, mpiexec, srun or torchrun started."""
     from parcade.cluster import ranks, torchrun
     from parcade.cluster.watchdog import patience_seconds
-    from parcade.files.run_directory import remove_unused
     from parcade.train import run_training
 
     if torchrun.launched_by_torchrun():
@@ -339,8 +329,6 @@ def _train_as_rank(config, resume: Path | None) -> int:
             ranks.check_versions()
             return _finish(run_training(config, run, resume=resume is not None), run)
     except UsageError:  # the same error on all ranks
-        if run is not None and ranks.rank() == 0 and given is None and resume is None:
-            remove_unused(run)  # the corrected command may name the same directory
         if torchrun.launched_by_torchrun():
             torchrun.leave()
         raise

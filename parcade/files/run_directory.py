@@ -33,6 +33,8 @@ from parcade.files.outputs import why_not_writable
 CHECKPOINT_SCHEMA_VERSION = 3
 DEFAULT_PARENT = Path("runs")
 START_STATES = "start_states.json"
+FILES_AT_START = ("config.json", "wandb.json", START_STATES, LOCK_FILE)
+FOLDERS_AT_START = ("processes", "wandb")
 
 
 class BadCheckpoint(UsageError):
@@ -124,18 +126,30 @@ def claim_directory(path: Path) -> Path:
         return directory
 
 
+def check_unused(path: Path) -> None:
+    """Check that a directory contains nothing that a run writes at its start. Errors: UsageError.
+
+    So ``remove_unused`` deletes only files of the run. An empty lock may remain from a start that was killed.
+    """
+    there = [name for name in (*FILES_AT_START, *FOLDERS_AT_START) if os.path.lexists(path / name)]
+    if "config.json" in there:
+        raise UsageError(f"{path} already holds a run; use --resume {path}, or another --run-dir")
+    if LOCK_FILE in there and os.path.isfile(path / LOCK_FILE) and not os.path.getsize(path / LOCK_FILE):
+        there.remove(LOCK_FILE)
+    if there:
+        raise UsageError(f"{path} contains {there[0]}, which a run would overwrite; use another --run-dir")
+
+
 def make_run_directory(path: Path) -> None:
-    """Create a run's directory and check that it is writable. Errors: UsageError."""
+    """Create a run's directory and check that it is unused and writable. Errors: UsageError."""
+    check_unused(path)
     try:
-        holds_run = (path / "config.json").exists()
         (path / "checkpoints").mkdir(parents=True, exist_ok=True)
         reason = why_not_writable(path)
     except (OSError, ValueError) as error:  # ValueError: a null character in the path
         reason = getattr(error, "strerror", None) or error
     if reason:
         raise UsageError(f"run directory {path} cannot be written ({reason}); use another --run-dir")
-    if holds_run:
-        raise UsageError(f"{path} already holds a run; use --resume {path}, or another --run-dir")
 
 
 def set_aside(run: Path) -> None:
@@ -162,9 +176,9 @@ def remove_unused(run: Path) -> None:
         (run / "metrics.jsonl").exists() and (run / "metrics.jsonl").stat().st_size
     ):
         return
-    for name in ("config.json", "wandb.json", START_STATES, LOCK_FILE):
+    for name in FILES_AT_START:
         (run / name).unlink(missing_ok=True)
-    for name in ("processes", "wandb"):
+    for name in FOLDERS_AT_START:
         shutil.rmtree(run / name, ignore_errors=True)
     parents = [run.parent] if run.parent == DEFAULT_PARENT else []
     for path in (run / "checkpoints", run, *parents):

@@ -222,6 +222,22 @@ def test_a_directory_that_holds_a_run_or_cannot_be_written_is_refused(tmp_path):
         rd.make_run_directory(tmp_path / "file" / "run")
 
 
+@pytest.mark.parametrize("name", ["wandb", "processes", "wandb.json", "start_states.json", "lock"])
+def test_files_of_the_user_that_a_run_would_overwrite_are_refused_and_kept(tmp_path, name):
+    path = tmp_path / name
+    path.mkdir() if "." not in name and name != "lock" else path.write_text("mine")
+    with pytest.raises(UsageError, match=f"contains {name}, which a run would overwrite"):
+        rd.make_run_directory(tmp_path)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_lock_of_a_killed_start_is_in_nobodys_way(tmp_path):
+    (tmp_path / "lock").touch()
+    rd.make_run_directory(tmp_path)
+    rd.remove_unused(tmp_path)
+    assert not tmp_path.exists()
+
+
 def test_a_config_survives_json_and_another_schema_is_refused_by_name():
     config = TrainConfig("pong")
     data = json.loads(json.dumps(to_json(config)))
