@@ -151,7 +151,7 @@ def _run(arguments: list[str]) -> int:
         drop_output(sys.stdout)
         return 0
     except Exception as error:
-        if not mpi.launched_by_mpi():
+        if not (mpi.launched_by_mpi() and "mpi4py.MPI" in sys.modules):  # no other rank waits for this one
             # Files that cannot be written are reported where they are written, so this is standard output.
             if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
                 drop_output(sys.stdout)

@@ -210,7 +210,14 @@ def _registered(run: Path, config: FitConfig, exchange: Exchange) -> Heartbeat:
         (run / "metrics.jsonl").unlink(missing_ok=True)
     exchange.broadcast(torch.zeros(1))  # register only after rank 0 has removed an earlier fit's records
     signs = lambda: signs_of([exchange.timer])  # noqa: E731
-    return mpi.registered(run, config.hang_seconds, signs, rank=exchange.rank, advice="start it again")
+    return mpi.registered(
+        run,
+        config.hang_seconds,
+        signs,
+        by_mpi=mpi.launched_by_mpi(),
+        rank=exchange.rank,
+        advice="start it again",
+    )
 
 
 class _Fitting:

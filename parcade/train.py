@@ -61,8 +61,15 @@ def run_training(
     """
     config = _with_kept_starts(config, run)
     timers = [Timer()]
-    rank = ranks.rank() if ranks.launched_as_rank() else 0
-    with mpi.registered(run, config.run.hang_seconds, lambda: signs_of(timers), rank=rank):
+    is_rank = ranks.is_rank_of(config.run.engine)
+    heartbeat = mpi.registered(
+        run,
+        config.run.hang_seconds,
+        lambda: signs_of(timers),
+        by_mpi=is_rank and mpi.launched_by_mpi(),
+        rank=ranks.rank() if is_rank else 0,
+    )
+    with heartbeat:
         if config.is_topology:
             from parcade.topology.run import run_topology
 

@@ -343,6 +343,19 @@ def test_a_mistake_in_a_job_step_without_mpi_is_one_line(capsys, monkeypatch):
     assert capsys.readouterr().err.startswith("parcade: unknown bench 'nothing'")
 
 
+def test_a_run_of_one_process_in_a_job_step_is_no_rank(tmp_path, capsys, monkeypatch):
+    """Slurm gives every program of a step a rank, whether it uses MPI or not."""
+    monkeypatch.setenv("PMIX_RANK", "0")
+    monkeypatch.setitem(sys.modules, "mpi4py", None)
+    words = ["--total-frames", "200", "--num-envs", "4", "--unroll-length", "4", "--threads-per-rank", "1"]
+    command = ["train", "tiny_catch", *words, "--run-dir", str(tmp_path / "run")]
+    assert main(command) == 0
+    monkeypatch.setenv("PMIX_NAMESPACE", "slurm.pmix.7.0")
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "4")
+    assert main(command) == 2
+    assert "4 ranks were started, but engine local is one process" in capsys.readouterr().err
+
+
 def test_an_unwritable_run_directory_is_refused(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     assert main(["train", "tiny_catch", "--run-dir", str(tmp_path / "file" / "run")]) == 2

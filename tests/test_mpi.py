@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from parcade.cluster import mpi
+from parcade.cluster.ranks import check_world_size
+from parcade.errors import UsageError
 
 pytest.importorskip("mpi4py", reason="the extra parcade[mpi] is not installed")
 
@@ -100,6 +102,23 @@ def test_a_start_that_the_ranks_refuse_leaves_its_directory_to_the_next(tmp_path
     assert code == 2 and "num_envs=3 is not divisible" in err and not (tmp_path / "run").exists()
     code, _, err = run([*words, "--num-envs", "4"], env=mpi.rank_environment(1))
     assert code == 0, err
+
+
+def test_ranks_that_a_launcher_did_not_start_are_not_taken_for_one_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(mpi, "mpi_size", lambda: 1)
+    monkeypatch.setenv("PMI_RANK", "0")
+    check_world_size(1)
+    with pytest.raises(UsageError, match=r"ranks=4, but a launcher started 1 \(PMI_RANK is set\)"):
+        check_world_size(4)
+    monkeypatch.setenv("PMI_SIZE", "4")
+    with pytest.raises(UsageError, match="the launcher started 4 ranks, but MPI connects 1"):
+        check_world_size(4)
+
+
+def test_a_shell_in_a_job_step_does_not_train_with_fewer_ranks_than_asked(tmp_path):
+    command = [*TRAIN, "--engine", "mpi", "--ranks", "2", "--total-frames", "2048"]
+    code, _, err = run([*command, "--run-dir", str(tmp_path / "run")], env={**os.environ, "PMI_RANK": "0"})
+    assert code == 2 and "ranks=2, but a launcher started 1" in err and not (tmp_path / "run").exists()
 
 
 def test_what_does_not_divide_is_refused_before_anything_starts(tmp_path):

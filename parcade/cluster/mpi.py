@@ -39,12 +39,15 @@ FORWARD_SECONDS = 0.3
 
 def launched_by_mpi() -> bool:
     """Return whether an MPI launcher started this process as a rank; torchrun under srun does not count."""
-    return not launched_by_torchrun() and any(name in os.environ for name in _RANK_VARIABLES)
+    return not launched_by_torchrun() and bool(rank_variables())
 
 
 def world_size_told() -> int:
     """Return the number of ranks without initialising MPI, from the launcher's environment; 1 by default."""
-    return max(int(os.environ.get(name, "1")) for name in _SIZE_VARIABLES)
+    told = [os.environ[name] for name in _SIZE_VARIABLES if name in os.environ]
+    if not told and os.environ.get("PMIX_NAMESPACE", "").startswith("slurm."):
+        told = [os.environ.get("SLURM_STEP_NUM_TASKS", "1")]  # PMIx has no variable for the size
+    return max(map(int, told), default=1)
 
 
 def find_mpiexec() -> str:
@@ -121,21 +124,33 @@ def gather_bytes(own: np.ndarray) -> np.ndarray:
     return rows
 
 
+def rank_variables() -> list[str]:
+    """Return the names of the environment variables by which an MPI launcher tells this process its rank."""
+    return [name for name in _RANK_VARIABLES if name in os.environ]
+
+
 def registered(
-    run: Path, hang_seconds: float, signs: Callable[[], Signs], *, rank: int = 0, advice: str = ""
+    run: Path,
+    hang_seconds: float,
+    signs: Callable[[], Signs],
+    *,
+    by_mpi: bool,
+    rank: int = 0,
+    advice: str = "",
 ) -> Heartbeat:
     """Return the heartbeat of this process, to be used as a context manager.
 
     Ranks that parcade launched give their parent time to collect stacks before they end a hung job
-    themselves. A process that MPI did not start is never ended: no other rank waits for it, it may be in a
+    themselves. A process that is no rank of MPI is never ended: no other rank waits for it, it may be in a
     debugger, or it has its own timeouts (gloo).
 
     Args:
-        rank: this process's rank, used if MPI did not start it.
+        by_mpi: whether this process is a rank of MPI.
+        rank: this process's rank, used if it is no rank of MPI.
         advice: how to continue the job; by default, how to resume a training run.
     """
     interval = beat_seconds(hang_seconds)
-    if not launched_by_mpi():
+    if not by_mpi:
         return Heartbeat(run, "rank", rank, signs, interval_seconds=interval)
     from mpi4py import MPI
 

@@ -26,6 +26,14 @@ def launched_as_rank() -> bool:
     return torchrun.launched_by_torchrun() or mpi.launched_by_mpi()
 
 
+def is_rank_of(engine: str) -> bool:
+    """Return whether this process is a rank of a run of this engine: all others train in one process.
+
+    A step of a Slurm job may have a rank although its program does not use MPI.
+    """
+    return engine == "mpi" and launched_as_rank()
+
+
 def rank() -> int:
     """Return this process's rank. Under MPI, the first call initialises MPI."""
     return torchrun.rank() if torchrun.launched_by_torchrun() else mpi.mpi_rank()
@@ -42,6 +50,26 @@ def refuse_many(engine: str) -> None:
     if count > 1:
         raise UsageError(
             f"{count} ranks were started, but engine {engine} is one process; use --engine mpi, or start one"
+        )
+
+
+def check_world_size(wanted: int) -> None:
+    """Check that the launcher's ranks are one job, of ``wanted`` ranks unless that is 1, the default.
+
+    Errors: UsageError.
+    """
+    by_torchrun, count = torchrun.launched_by_torchrun(), world_size()
+    told = count if by_torchrun else mpi.world_size_told()
+    if told > 1 and told != count:
+        raise UsageError(
+            f"the launcher started {told} ranks, but MPI connects {count}: they belong to different MPIs; "
+            "use the mpiexec of the MPI that mpi4py loads, or let parcade start the ranks: --ranks"
+        )
+    if wanted > 1 and wanted != count:
+        variables = ["TORCHELASTIC_RUN_ID"] if by_torchrun else mpi.rank_variables()
+        raise UsageError(
+            f"ranks={wanted}, but a launcher started {count} ({', '.join(variables)} is set); start {wanted} "
+            "with it, or unset its variables to let parcade start the ranks"
         )
 
 

@@ -118,7 +118,7 @@ def _resume(flags: ResumeFlags) -> int:
         raise UsageError(f"{run} is a trained agent, not a run; to train on from it, use --from {run}")
     config = load_config(run, flags.env)
     with contextlib.ExitStack() as stack:
-        if not ranks.launched_as_rank():
+        if not ranks.is_rank_of(config.run.engine):
             stack.enter_context(_taken_over(run))  # first: a running one may not have a checkpoint yet
         return _resume_from(run, config, flags)
 
@@ -129,7 +129,8 @@ def _resume_from(run: Path, config, flags: ResumeFlags) -> int:
     from parcade.config import CHANGED_BY_RESUMING
     from parcade.files.run_directory import newest_checkpoint
 
-    frames = newest_checkpoint(run, check_files=not ranks.launched_as_rank())[1]["progress"]["frames"]
+    is_rank = ranks.is_rank_of(config.run.engine)
+    frames = newest_checkpoint(run, check_files=not is_rank)[1]["progress"]["frames"]
     changes = {name: getattr(flags, name) for name in CHANGED_BY_RESUMING if getattr(flags, name) is not None}
     # The checkpoint has the weights: the agent that the run started from may no longer exist.
     config = dataclasses.replace(config, run=dataclasses.replace(config.run, **changes, from_agent=""))
@@ -306,12 +307,15 @@ def _train_as_rank(config, resume: Path | None) -> int:
             network_interface=config.run.network_interface,
             timeout_seconds=patience_seconds(config.run.hang_seconds),
         )
-    if resume is None:  # so that parcade can start the same number when it resumes the run
-        config = dataclasses.replace(config, run=dataclasses.replace(config.run, ranks=ranks.world_size()))
     run = None
     # parcade's parent process has created it; with the user's own launcher, rank 0 does.
     given = os.environ.get("PARCADE_RUN_DIR")
     try:
+        ranks.check_world_size(1 if resume else config.run.ranks)
+        if resume is None:  # so that parcade can start the same number when it resumes the run
+            config = dataclasses.replace(
+                config, run=dataclasses.replace(config.run, ranks=ranks.world_size())
+            )
         with contextlib.ExitStack() as stack:
             if ranks.rank() == 0:
                 try:
