@@ -121,7 +121,7 @@ class Heartbeat:
         try:
             write_record(self.run, self.record)
         except OSError:
-            pass  # a full or unreachable disk must not end a run; the next beat tries again
+            pass  # an unreachable disk must not end a run; the next beat tries again
 
     def _beat_until_left(self) -> None:
         hung_since: float | None = None

@@ -20,6 +20,8 @@ from typing import Any
 from parcade.files.reading import read_object
 
 DIRECTORY = "processes"
+RECORD_BYTES = 4096
+"""Size of a record's file: one block of a disk, so that a full disk still takes the next record in place."""
 BEATS_SECONDS = 4.5
 """More than two periods of the slowest heartbeat, of 2 s."""
 
@@ -142,11 +144,18 @@ def _pid_namespace() -> str:
 
 
 def write_record(run: Path, record: ProcessRecord) -> None:
-    """Write a record atomically. Errors: OSError."""
+    """Write a record, atomically unless the disk is full. Errors: OSError."""
     path = run / DIRECTORY / f"{record.role}-{record.number}.json"
     temporary = path.with_suffix(f".{record.pid}.tmp")
-    temporary.write_text(json.dumps(asdict(record)))
-    os.replace(temporary, path)
+    text = json.dumps(asdict(record)).ljust(RECORD_BYTES)
+    try:
+        temporary.write_text(text)
+        os.replace(temporary, path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        # Into the space of the last record: without heartbeats, a healthy job would count as hanging.
+        with open(path, "r+") as file:
+            file.write(text)
 
 
 def read_records(run: Path) -> list[ProcessRecord]:

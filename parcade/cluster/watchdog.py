@@ -15,7 +15,8 @@ from pathlib import Path
 
 from parcade.cluster.processes import ProcessRecord, read_records
 
-# Minimum time limit during start-up, which builds consoles and compiles kernels.
+# Minimum time limit during start-up, which builds consoles and compiles kernels, and while a checkpoint is
+# written, which may hold a replay of gigabytes.
 START_SECONDS = 600.0
 # Minimum time limit for MPI to shut down after every rank has finished.
 END_SECONDS = 60.0
@@ -84,7 +85,8 @@ class Watch:
             return None
         still = min([s.still_seconds for s in sights], default=time.monotonic() - self._began)
         all_begun = len(sights) >= self.world_size and all(s.record.begun for s in sights)
-        allowed = self.hang_seconds if all_begun else max(self.hang_seconds, START_SECONDS)
+        is_slow = not all_begun or any(s.record.scope == "checkpoint" for s in sights)
+        allowed = max(self.hang_seconds, START_SECONDS) if is_slow else self.hang_seconds
         if all_begun and all(s.record.ended for s in sights):
             allowed = max(self.hang_seconds, END_SECONDS)
         # A record changes once per beat, so it may lag behind its process by one beat.

@@ -94,6 +94,12 @@ def test_a_start_may_take_longer_than_the_hang_time(story):
     )
 
 
+def test_a_checkpoint_may_take_longer_than_the_hang_time(story):
+    story.records[1] = record(1, scope="checkpoint")
+    assert [story.turn() for _ in range(int(watchdog.START_SECONDS))] == [None] * int(watchdog.START_SECONDS)
+    assert "is in 'checkpoint' while the others wait" in [story.turn() for _ in range(5)][-1]
+
+
 def test_mpi_may_take_longer_to_come_down_than_the_hang_time(story):
     story.records = [record(0, ended=True), record(1, ended=True)]
     assert [story.turn() for _ in range(int(watchdog.END_SECONDS))] == [None] * int(watchdog.END_SECONDS)
@@ -152,6 +158,23 @@ def test_records_are_plain_json_and_damaged_ones_are_left_out(tmp_path):
         path.write_text(json.dumps({**asdict(record(number)), **wrong}))
     assert read_records(tmp_path) == [record(1)]
     assert json.loads((tmp_path / "processes" / "rank-1.json").read_text())["number"] == 1
+
+
+def test_a_full_disk_takes_records_in_place(tmp_path, monkeypatch):
+    clear_records(tmp_path)
+    write_record(tmp_path, record(0))
+    before = (tmp_path / "processes" / "rank-0.json").stat()
+
+    def fail(*arguments, **options):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pathlib.Path.write_text", fail)
+    later = record(0, beat=10**9, scope="communicate", seconds={"main": {"learn": 1234.567, "emulate": 7.0}})
+    write_record(tmp_path, later)
+    assert read_records(tmp_path) == [later]
+    after = (tmp_path / "processes" / "rank-0.json").stat()
+    assert (after.st_ino, after.st_size) == (before.st_ino, before.st_size)
+    assert [path.name for path in (tmp_path / "processes").iterdir()] == ["rank-0.json"]
 
 
 def test_a_process_with_the_pid_of_an_older_one_is_not_taken_for_it():
