@@ -9,9 +9,8 @@ policy lag is at most one iteration; ``policy_version`` in every batch records i
 
 from __future__ import annotations
 
-import contextlib
 import copy
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 import numpy as np
 import torch
@@ -25,8 +24,9 @@ from parcade.machine.timing import Timer
 from parcade.model.parameters import copy_module_state
 from parcade.model.policy import Policy
 
-# Timeout for one rollout.
+# Timeout for one rollout, and length of the waits that add up to it.
 PLAY_TIMEOUT_SECONDS = 600
+WAIT_SECONDS = 5
 
 
 def play_rollout(group: AnyGroup, policy: Policy, unroll_length: int) -> Batch:
@@ -56,6 +56,7 @@ class RolloutSource(Source):
         self._policy = copy.deepcopy(policy).eval()
         self._turn = 0
         self._pending: Future[Batch] | Batch | None = None
+        self._hangs = False
         self._pool = ThreadPoolExecutor(1, "parcade-actor") if threaded and len(groups) == 2 else None
         self._device = groups[0].device
         # Playing has its own high-priority stream. It does not wait for the learner's work on the GPU,
@@ -80,10 +81,7 @@ class RolloutSource(Source):
         self._pending = None
         if batch is None:
             # Use the thread even if nothing overlaps yet, so that only one thread uses the groups' timer.
-            with self.timer.scope("wait") if self._pool else contextlib.nullcontext():
-                batch = (
-                    self._pool.submit(self._play).result(PLAY_TIMEOUT_SECONDS) if self._pool else self._play()
-                )
+            batch = self._wait_for(self._pool.submit(self._play)) if self._pool else self._play()
         if self.overlaps:
             self._turn = 1 - self._turn
             self._pending = self._pool.submit(self._play) if self._pool else self._play()
@@ -104,9 +102,23 @@ class RolloutSource(Source):
     def _settle(self) -> Batch | None:
         """Wait for the pending rollout, if any, and return it."""
         if isinstance(self._pending, Future):
-            with self.timer.scope("wait"):
-                self._pending = self._pending.result(timeout=PLAY_TIMEOUT_SECONDS)
+            self._pending = self._wait_for(self._pending)
         return self._pending
+
+    def _wait_for(self, rollout: Future[Batch]) -> Batch:
+        """Return a rollout of the other thread. Errors: RuntimeError after PLAY_TIMEOUT_SECONDS.
+
+        The time in which the process is suspended does not count: at most one of the short waits ends in it.
+        """
+        with self.timer.scope("wait"):
+            for _ in range(PLAY_TIMEOUT_SECONDS // WAIT_SECONDS):
+                if wait([rollout], timeout=WAIT_SECONDS).done:
+                    return rollout.result()
+        self._hangs = True
+        raise RuntimeError(
+            f"a rollout of {self.unroll_length} steps did not end within {PLAY_TIMEOUT_SECONDS} s; "
+            "an environment hangs"
+        )
 
     def get_state(self) -> dict[str, np.ndarray | Tensor]:
         pending = self._settle()
@@ -132,5 +144,6 @@ class RolloutSource(Source):
 
     def close(self) -> None:
         if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
-        super().close()
+            self._pool.shutdown(wait=not self._hangs, cancel_futures=True)
+        if not self._hangs:  # otherwise the thread still uses the environments
+            super().close()

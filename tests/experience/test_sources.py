@@ -1,6 +1,8 @@
 """Batches: their contents, their independence of thread timing, and that no episode is lost."""
 
 import collections
+import threading
+from concurrent.futures import wait
 
 import gymnasium
 import numpy as np
@@ -14,6 +16,7 @@ from parcade.build.learner import make_algorithm, make_policy
 from parcade.build.source import make_source
 from parcade.config import RunConfig, TrainConfig
 from parcade.exchange.base import LocalExchange
+from parcade.experience import rollout
 from parcade.experience.batch import Batch
 from parcade.experience.rollout import play_rollout
 from parcade.machine.timing import Timer
@@ -21,6 +24,7 @@ from parcade.model.policy import NetworkConfig
 
 pytestmark = pytest.mark.quick
 SMALL = NetworkConfig(network="mlp", hidden=16)
+NONE_DONE = wait(())
 
 
 def build(
@@ -218,6 +222,31 @@ def test_overlapped_playing_does_not_depend_on_threads(game):
     for a, b in zip(threaded, serial, strict=True):
         assert_same_batches(a, b)
     assert lags == serial_lags
+
+
+def test_a_wait_that_ends_while_the_process_is_suspended_does_not_end_the_run(monkeypatch):
+    """After 10 minutes in the background or in a suspended job, the clock has passed the timeout."""
+    waits = []
+
+    def suspended_at_first(rollouts, timeout):
+        waits.append(timeout)
+        return wait(rollouts) if len(waits) > 1 else NONE_DONE
+
+    monkeypatch.setattr(rollout, "wait", suspended_at_first)
+    assert len(learn("local", iterations=2)[0]) == 2
+    assert len(waits) > 2 and max(waits) <= rollout.PLAY_TIMEOUT_SECONDS / 100
+
+
+def test_a_rollout_that_hangs_ends_the_run(monkeypatch):
+    ends = threading.Event()
+    monkeypatch.setattr(rollout, "play_rollout", lambda *arguments: ends.wait())
+    monkeypatch.setattr(rollout, "wait", lambda rollouts, timeout: NONE_DONE)
+    _, _, source = build("tiny_catch", overlap=True, engine="local", num_envs=8, unroll_length=8)
+    with pytest.raises(RuntimeError, match="did not end within 600 s; an environment hangs"):
+        source.next_batch()
+    source.close()
+    assert not ends.is_set()
+    ends.set()
 
 
 def test_the_lag_is_one_iteration_at_most_and_recorded():
