@@ -1,8 +1,9 @@
 """Actors fill a sharded global replay, and learners sample from it: Ape-X, and Gorila with separate actors.
 
 ``steps_per_update`` sets the ratio of acting to learning: learners wait for enough steps, and actors run at
-most two unrolls per actor ahead of the learners. The serial engine first stores finished unrolls and new
-priorities, then runs updates, then lets actors play, in the order of the calls.
+most two unrolls per actor ahead of the learners. Steps that refill a lost replay do not count. The serial
+engine first stores finished unrolls and new priorities, then runs updates, then lets actors play, in the
+order of the calls.
 """
 
 from __future__ import annotations
@@ -58,6 +59,10 @@ class Replayed(ServerDriver):
         self.learned = 0
         self.owed: dict[str, float] = {}
         """Batches that each shard should have given by its share of the priorities, less those it gave."""
+        self.refill_steps = 0
+        """Steps played while a replay that was lost filled again. No updates are due for them."""
+        self.refill_began: int | None = None
+        """Steps at the start of the refill that has not ended."""
         self._filled_at: int | None = None  # steps when the replay last held enough transitions
 
     def begin(self) -> None:
@@ -75,24 +80,28 @@ class Replayed(ServerDriver):
         self.players.publish(self.weights)
 
     @property
-    def _may_learn(self) -> bool:
+    def _is_full_enough(self) -> bool:
+        return sum(self.transitions.values()) >= max(1, self.config.hyper.learning_starts)
+
+    def _due_at(self, updates: int) -> float:
+        """Return the steps after which an update is due that follows this many."""
         hyper = self.config.hyper
-        under_way = self.learned + len(self.learning)
-        full_enough = sum(self.transitions.values()) >= max(1, hyper.learning_starts)
-        return full_enough and hyper.learning_starts + under_way * hyper.steps_per_update <= self.tally.steps
+        return hyper.learning_starts + updates * hyper.steps_per_update + self.refill_steps
+
+    @property
+    def _may_learn(self) -> bool:
+        return self._is_full_enough and self._due_at(self.learned + len(self.learning)) <= self.tally.steps
 
     @property
     def _may_play(self) -> bool:
-        hyper = self.config.hyper
-        delivery = hyper.unroll_length * self.envs_per_actor
+        delivery = self.config.hyper.unroll_length * self.envs_per_actor
         under_way = self.tally.steps + len(self.players.playing) * delivery
         ahead = 2 * delivery * max(1, len(self.of_role("actor")))
-        return (
-            under_way < hyper.learning_starts + self.learned * hyper.steps_per_update + ahead
-            or not self._may_learn
-        )
+        return under_way < self._due_at(self.learned) + ahead or not self._may_learn
 
     def advance(self, share: float) -> dict[str, float]:
+        if not self.engine.is_remote:
+            self._store_all()  # as a checkpoint does, so that the next sample does not depend on checkpoints
         while True:
             if self.has_server:
                 self.snapshot_if_due()
@@ -144,6 +153,10 @@ class Replayed(ServerDriver):
             self.storing.append(shard.start("add", int(name.split("-")[1]), note["life"], slot, done.data))
         self.players.idle.append(done.part)
 
+    def _store_all(self) -> None:
+        for pending in list(self.storing):
+            self._stored(pending)
+
     def _stored(self, done: Pending) -> None:
         self.storing = [pending for pending in self.storing if pending is not done]
         note = self.answer(done)
@@ -151,6 +164,9 @@ class Replayed(ServerDriver):
             self._revive_replay(done.part)
         else:
             self.transitions[done.part.name], self.masses[done.part.name] = note["transitions"], note["mass"]
+        if self.refill_began is not None and self._is_full_enough:
+            self.refill_steps += self.tally.steps - self.refill_began
+            self.refill_began = None
         self.tally.gauge("replay/transitions", sum(self.transitions.values()))
         self._check_filling()
 
@@ -167,6 +183,8 @@ class Replayed(ServerDriver):
         self.begin_part(shard)
         self.transitions[shard.name] = self.masses[shard.name] = 0
         self.owed[shard.name] = 0.0
+        if self.refill_began is None and not self._is_full_enough:
+            self.refill_began = self.tally.steps
 
     def replace_lost(self, name: str) -> bool:
         if not name.startswith("replay-"):
@@ -225,8 +243,7 @@ class Replayed(ServerDriver):
         self.publish()
 
     def pause(self) -> None:
-        for pending in list(self.storing):
-            self._stored(pending)
+        self._store_all()
         if not self.engine.is_remote:
             return
         learning, self.learning = self.learning, []
@@ -243,8 +260,7 @@ class Replayed(ServerDriver):
                 self.updates = note["version"]
             if note is not None and "server_lost" not in note:
                 self._count_update(each)
-        for pending in list(self.storing):
-            self._stored(pending)
+        self._store_all()
 
     def scale_actors(self, count: int) -> None:
         check_actors(self.config, count)
@@ -271,6 +287,8 @@ class Replayed(ServerDriver):
             "masses": self.masses,
             "learned": self.learned,
             "owed": self.owed,
+            "refill_steps": self.refill_steps,
+            "refill_began": self.refill_began,
         }
 
     def plan_arrays(self) -> dict[str, np.ndarray]:
@@ -278,10 +296,13 @@ class Replayed(ServerDriver):
 
     def resume(self, plan: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
         self.learned = plan["learned"]
+        self.refill_steps, self.refill_began = plan.get("refill_steps", 0), plan.get("refill_began")
         if self.config.hyper.save_replay:
             self.transitions = plan["transitions"]
             self.masses = plan.get("masses", dict(self.transitions))
             self.owed = plan.get("owed", {})
+        elif self.refill_began is None:
+            self.refill_began = self.tally.steps
         if self.has_server:
             self.take_snapshot()
         self.players.resume(plan, arrays, self.parts)

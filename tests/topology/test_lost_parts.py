@@ -222,6 +222,26 @@ def test_a_sample_of_a_shard_that_was_born_anew_holds_nobody_up(tmp_path, algori
         assert driver.learned == before + 30 and len(shard.thing.replay) > 0
 
 
+@pytest.mark.parametrize("cause", ["resume without its replay", "loss of its only shard"])
+def test_a_replay_that_fills_again_is_followed_by_updates_at_their_usual_rate(tmp_path, cause):
+    rate = {"unroll_length": 2, "steps_per_update": 10, "save_replay": False}
+    config = config_for(tmp_path, "apex", num_envs=4, topology={"num_actors": 2}, **REPLAY, **rate)
+    driver = begun(config, turns=30)
+    if cause.startswith("resume"):
+        checkpointer(config, start_run(config), driver).save()
+        driver = make_driver(config, SerialEngine())
+        checkpointer(config, tmp_path, driver).restore()
+    else:
+        shard = driver.parts["replay-0"]
+        shard.thing = type(shard.thing)(driver.description, 0, 1, driver.envs_per_actor)
+        driver.replace_lost("replay-0")
+    steps, learned = driver.tally.steps, driver.learned
+    for _ in range(25):
+        driver.advance(0.0)
+    played = driver.tally.steps - steps - 300
+    assert played > 0 and 10 * (driver.learned - learned) == pytest.approx(played, abs=60)
+
+
 def test_weights_are_handed_out_anew_after_the_server_went_back(tmp_path):
     topology = {"num_actors": 2, "publish_updates": 10**6}
     hyper = {"num_envs": 4, "bundled": False, "unroll_length": 4, **REPLAY}

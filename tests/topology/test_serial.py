@@ -227,6 +227,30 @@ def test_replay_shards_of_different_sizes_give_samples_in_proportion(tmp_path):
     driver.close()
 
 
+def test_samples_of_several_replay_shards_do_not_depend_on_checkpoints(tmp_path):
+    config = config_for(
+        tmp_path,
+        "apex",
+        num_envs=4,
+        unroll_length=8,
+        batch_size=8,
+        topology={"num_replay_shards": 2},
+        **{**REPLAY, "learning_starts": 64},
+    )
+    owed = []
+    for saves in (True, False):
+        driver = make_driver(config, SerialEngine())
+        driver.begin()
+        for _ in range(30):
+            driver.advance(0.0)
+            if saves:
+                driver.pause()
+                driver.states(driver.parts.values())
+        owed.append(driver.owed)
+        driver.close()
+    assert owed[0] == owed[1]
+
+
 def test_a_replay_that_never_holds_enough_is_refused_and_not_filled_for_ever(tmp_path):
     replay = {"n_step": 30, "replay_capacity": 1024, "learning_starts": 512, "unroll_length": 2}
     driver = make_driver(config_for(tmp_path, "apex", "tiny_forever", num_envs=16, **replay), SerialEngine())
