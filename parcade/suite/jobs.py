@@ -78,8 +78,6 @@ class _Active:
 
     def __init__(self, folder: Path, cell: Cell, command: list[str]) -> None:
         self.cell, self.command = cell, command
-        if not wait_for_end(run_of(folder, cell), GRACE_SECONDS):  # processes of a killed suite
-            raise CannotStart(f"{run_of(folder, cell)} is still trained by another process; end it first")
         if "--run-dir" in command:  # what a killed start left behind has no checkpoint to resume
             shutil.rmtree(run_of(folder, cell), ignore_errors=True)
         self.log = folder / "runs" / f"{cell.name}.log"
@@ -113,10 +111,8 @@ def run_cells(folder: Path, plan: Plan, *, at_once: int, say: Callable[[str], No
                     raise KeyboardInterrupt
                 while waiting and len(active) < at_once:
                     cell = waiting.popleft()
-                    command = next_command(folder, plan, cell)
-                    say(f"{cell.name}: parcade {' '.join(command)}")
                     try:
-                        active.append(_Active(folder, cell, command))
+                        active += _started(folder, plan, cell, say)
                     except CannotStart as error:
                         failed[cell] = str(error)
                         say(f"{cell.name}: {error}")
@@ -127,6 +123,24 @@ def run_cells(folder: Path, plan: Plan, *, at_once: int, say: Callable[[str], No
         finally:
             _stop(active)
     return failed
+
+
+def _started(folder: Path, plan: Plan, cell: Cell, say: Callable[[str], None]) -> list[_Active]:
+    """Start the process that brings a cell forward; none if it is finished by now. Errors: CannotStart."""
+    run = run_of(folder, cell)
+    if not wait_for_end(run, GRACE_SECONDS):  # a training of a killed suite, which saves and stops
+        raise CannotStart(f"{run} is still trained by another process; end it first")
+    command = next_command(folder, plan, cell)
+    if command is None:
+        _say_score(folder, plan, cell, say)
+        return []
+    say(f"{cell.name}: parcade {' '.join(command)}")
+    return [_Active(folder, cell, command)]
+
+
+def _say_score(folder: Path, plan: Plan, cell: Cell, say: Callable[[str], None]) -> None:
+    result = score_of(folder, plan, cell)
+    say(f"{cell.name}: " + ("no episode has ended" if result is None else f"score {result['score']:.2f}"))
 
 
 def _settle(
@@ -140,11 +154,7 @@ def _settle(
     """Note the end of a process: the cell has a next command, is finished or has failed."""
     following = next_command(folder, plan, job.cell)
     if job.process.returncode == 0 and following is None:
-        result = score_of(folder, plan, job.cell)
-        say(
-            f"{job.cell.name}: "
-            + ("no episode has ended" if result is None else f"score {result['score']:.2f}")
-        )
+        _say_score(folder, plan, job.cell, say)
     elif job.process.returncode == 0 and following != job.command:
         waiting.appendleft(job.cell)
     else:

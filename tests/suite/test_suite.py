@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,10 +18,10 @@ from parcade.cluster.processes import still_running, wait_for_end
 from parcade.errors import UsageError
 from parcade.experience.episodes import ScoreBoard
 from parcade.files.locks import locked
-from parcade.files.run_directory import complete_checkpoints, read_json, write_json
+from parcade.files.run_directory import checkpoint_directory, complete_checkpoints, read_json, write_json
 from parcade.flags import parse_training
 from parcade.report.plots import score_curve
-from parcade.suite import suite_page
+from parcade.suite import jobs, suite_page
 from parcade.suite.jobs import is_trained, next_command, score_of
 from parcade.suite.plan import Cell, Plan, budget_flags, read_plan, seeds_of, set_by_budget
 from parcade.suite.protocols import PROTOCOLS
@@ -212,6 +213,28 @@ def test_trainings_of_a_killed_suite_stop_and_the_next_start_continues_them(tmp_
         assert checkpoints, f"start {start}"
         frames = [json.loads(line)["frames"] for line in (run / "metrics.jsonl").read_text().splitlines()]
         assert frames == sorted(frames), "two trainings wrote reports"
+
+
+def test_a_cell_goes_on_from_the_checkpoint_that_its_last_training_saves_meanwhile(
+    suite, tmp_path, monkeypatch
+):
+    started = []
+
+    def save_meanwhile(run, seconds):
+        checkpoint_directory(run, 100).mkdir(parents=True)
+        return True
+
+    def start(words, **options):
+        started.append(words)
+        return SimpleNamespace(poll=lambda: 1, returncode=1)
+
+    (tmp_path / "runs").mkdir()
+    monkeypatch.setattr(jobs, "wait_for_end", save_meanwhile)
+    monkeypatch.setattr(subprocess, "Popen", start)
+    plan = read_plan(suite)
+    failed = jobs.run_cells(tmp_path, plan, at_once=1, say=print)
+    assert len(failed) == len(started) == len(plan.cells) and all("--resume" in words for words in started)
+    assert all(complete_checkpoints(jobs.run_of(tmp_path, cell)) for cell in plan.cells)
 
 
 def wait_for(is_there, what, seconds=100):
