@@ -187,6 +187,7 @@ class RayEngine:
         self._directory = tempfile.mkdtemp(prefix=DIRECTORY_PREFIX, dir=short)
         Path(self._directory, DRIVER_FILE).write_text(own_identity())
         self._init(
+            address="local",  # even if RAY_ADDRESS names another cluster
             num_cpus=max(1, int(-(-needed.get("CPU", 1) // 1))),
             include_dashboard=False,
             object_store_memory=OBJECT_STORE_BYTES,

@@ -48,10 +48,15 @@ SYSTEMS = {
 
 @pytest.fixture(scope="module")
 def engine():
-    """One cluster of this machine for all tests; parts are created and removed."""
+    """One cluster of this machine for all tests; parts are created and removed.
+
+    The environment names another cluster, which only ``--address`` would join.
+    """
     from parcade.topology.ray_engine import RayEngine
 
-    engine = RayEngine(TopologyConfig(), {"CPU": 64})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+        engine = RayEngine(TopologyConfig(), {"CPU": 64})
     yield engine
     engine.close()
 
