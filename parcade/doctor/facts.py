@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from parcade.doctor.pools import PlannedRun, Processes, planned_processes
+from parcade.machine.cgroup import cgroup_cores, cgroup_memory_bytes, read_fact
 from parcade.machine.facts import cpu_model, program_path, usable_cores
 
 # CPU features, by the kernel's names, that affect the speed of networks or the emulator.
@@ -104,51 +105,6 @@ def all_facts(plan: PlannedRun) -> Facts:
     return replace(facts, **_mpi_facts(), **_gpu_facts(), ray=_version("ray"), slurm=_slurm(), games=_games())
 
 
-def _read(path: str | Path) -> str | None:
-    try:
-        return Path(path).read_text().strip()
-    except (OSError, UnicodeDecodeError):
-        return None
-
-
-def _cgroup_paths(controller: str) -> list[Path]:
-    """Return the directories with this process's limits (cgroup 1 or 2) of a controller, innermost first."""
-    paths: list[Path] = []
-    for line in (_read("/proc/self/cgroup") or "").splitlines():
-        _, controllers, path = line.split(":", 2)
-        root = Path("/sys/fs/cgroup") if not controllers else Path("/sys/fs/cgroup") / controller
-        if controllers and controller not in controllers.split(","):
-            continue
-        inner = root / path.lstrip("/")
-        paths += [inner, *(parent for parent in inner.parents if parent.is_relative_to(root))]
-    return paths
-
-
-def cgroup_cores() -> float | None:
-    """Return the CPU time that the control group allows, in cores; None without a limit."""
-    limits = []
-    for path in _cgroup_paths("cpu"):
-        quota = (_read(path / "cpu.max") or "").split()
-        if len(quota) == 2 and quota[0] != "max":
-            limits.append(int(quota[0]) / int(quota[1]))
-        quota_us, period_us = _read(path / "cpu.cfs_quota_us"), _read(path / "cpu.cfs_period_us")
-        if quota_us and period_us and int(quota_us) > 0:
-            limits.append(int(quota_us) / int(period_us))
-    return min(limits, default=None)
-
-
-def cgroup_memory_bytes() -> int | None:
-    """Return the memory that the control group allows; None without a limit."""
-    limits = []
-    for path in _cgroup_paths("memory"):
-        for name in ("memory.max", "memory.limit_in_bytes"):
-            value = _read(path / name)
-            # cgroup 1 writes "no limit" as a huge number.
-            if value and value.isdecimal() and int(value) < 2**60:
-                limits.append(int(value))
-    return min(limits, default=None)
-
-
 def parse_cpu_list(text: str) -> tuple[int, ...]:
     """Parse the kernel's format, e.g. ``0-3,8`` to ``(0, 1, 2, 3, 8)``."""
     cores: list[int] = []
@@ -161,12 +117,12 @@ def parse_cpu_list(text: str) -> tuple[int, ...]:
 def numa_nodes() -> tuple[tuple[int, ...], ...]:
     """Return the cores of each NUMA node."""
     nodes = sorted(Path("/sys/devices/system/node").glob("node[0-9]*"), key=lambda path: int(path.name[4:]))
-    return tuple(parse_cpu_list(_read(node / "cpulist") or "") for node in nodes)
+    return tuple(parse_cpu_list(read_fact(node / "cpulist") or "") for node in nodes)
 
 
 def simd_flags() -> tuple[str, ...]:
     """Return the SIMD_FLAGS that this CPU has."""
-    for line in (_read("/proc/cpuinfo") or "").splitlines():
+    for line in (read_fact("/proc/cpuinfo") or "").splitlines():
         if line.startswith(("flags", "Features")):
             flags = line.split(":", 1)[1].split()
             return tuple(flag for flag in SIMD_FLAGS if flag in flags)

@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from parcade.machine.cgroup import free_cgroup_memory_bytes
+
 
 def usable_cores() -> tuple[int, ...]:
     """Return the CPU cores this process may run on, in ascending order."""
@@ -49,12 +51,17 @@ def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
 
 
 def available_memory_bytes() -> int:
-    """Return the memory available without swapping, or the total memory if the system does not report it."""
+    """Return the memory available to this process without swapping: of the machine and of its control group.
+
+    The machine's total counts if the system does not report what is available.
+    """
     try:
         with open("/proc/meminfo") as file:
-            return next(int(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable"))
+            there = next(int(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable"))
     except (OSError, StopIteration, ValueError):
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    allowed = free_cgroup_memory_bytes()
+    return there if allowed is None else min(there, allowed)
 
 
 def machine() -> dict[str, Any]:

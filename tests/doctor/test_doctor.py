@@ -21,38 +21,6 @@ from parcade.errors import UsageError
 from parcade.machine.facts import available_cores
 from parcade.model.precision import resolve
 
-LIMITS = {
-    "cgroup 2": ({"/proc/self/cgroup": "0::/box", "/sys/fs/cgroup/box/cpu.max": "150000 100000"}, 1.5),
-    "cgroup 2 of a parent": ({"/proc/self/cgroup": "0::/a/b", "/sys/fs/cgroup/a/cpu.max": "50000 100000",
-                              "/sys/fs/cgroup/a/b/cpu.max": "max 100000"}, 0.5),
-    "cgroup 1": ({"/proc/self/cgroup": "1:cpu,cpuacct:/box",
-                  "/sys/fs/cgroup/cpu/box/cpu.cfs_quota_us": "300000",
-                  "/sys/fs/cgroup/cpu/box/cpu.cfs_period_us": "100000"}, 3.0),
-    "cgroup 1 without a limit": ({"/proc/self/cgroup": "1:cpu:/", "/sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1",
-                                  "/sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000"}, None),
-    "no control groups": ({}, None),
-}  # fmt: skip
-
-
-@pytest.mark.quick
-@pytest.mark.parametrize("kind", LIMITS)
-def test_the_limit_of_the_control_group_is_read(kind, monkeypatch):
-    files, cores = LIMITS[kind]
-    monkeypatch.setattr(facts, "_read", lambda path: files.get(str(path)))
-    assert facts.cgroup_cores() == cores
-
-
-@pytest.mark.quick
-def test_an_unlimited_memory_group_is_no_limit(monkeypatch):
-    files = {
-        "/proc/self/cgroup": "4:memory:/",
-        "/sys/fs/cgroup/memory/memory.limit_in_bytes": str(2**63 - 4096),
-    }
-    monkeypatch.setattr(facts, "_read", lambda path: files.get(str(path)))
-    assert facts.cgroup_memory_bytes() is None
-    files["/sys/fs/cgroup/memory/memory.limit_in_bytes"] = str(2**30)
-    assert facts.cgroup_memory_bytes() == 2**30
-
 
 @pytest.mark.quick
 def test_lists_of_cores_are_read_and_written_as_the_kernel_does():

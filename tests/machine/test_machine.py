@@ -1,12 +1,12 @@
-"""The provenance of results."""
+"""The provenance of results, and the limits of control groups."""
 
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from parcade.machine import threads
-from parcade.machine.facts import commit, cpu_model
+from parcade.machine import cgroup, threads
+from parcade.machine.facts import available_memory_bytes, commit, cpu_model
 
 pytestmark = pytest.mark.quick
 ROOT = Path(__file__).resolve().parents[2]
@@ -52,3 +52,59 @@ def test_ranks_divide_the_cores_that_they_have_together(monkeypatch, own, local_
     monkeypatch.setattr(threads, "available_cores", lambda: own)
     assert threads.rank_threads(0, local_size, local_cores) == expected
     assert threads.rank_threads(3, local_size, local_cores) == 3
+
+
+LIMITS = {
+    "cgroup 2": ({"/proc/self/cgroup": "0::/box", "/sys/fs/cgroup/box/cpu.max": "150000 100000"}, 1.5),
+    "cgroup 2 of a parent": ({"/proc/self/cgroup": "0::/a/b", "/sys/fs/cgroup/a/cpu.max": "50000 100000",
+                              "/sys/fs/cgroup/a/b/cpu.max": "max 100000"}, 0.5),
+    "cgroup 1": ({"/proc/self/cgroup": "1:cpu,cpuacct:/box",
+                  "/sys/fs/cgroup/cpu/box/cpu.cfs_quota_us": "300000",
+                  "/sys/fs/cgroup/cpu/box/cpu.cfs_period_us": "100000"}, 3.0),
+    "cgroup 1 without a limit": ({"/proc/self/cgroup": "1:cpu:/", "/sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1",
+                                  "/sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000"}, None),
+    "no control groups": ({}, None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", LIMITS)
+def test_the_limit_of_the_control_group_is_read(kind, monkeypatch):
+    files, cores = LIMITS[kind]
+    monkeypatch.setattr(cgroup, "read_fact", lambda path: files.get(str(path)))
+    assert cgroup.cgroup_cores() == cores
+
+
+def test_an_unlimited_memory_group_is_no_limit(monkeypatch):
+    files = {
+        "/proc/self/cgroup": "4:memory:/",
+        "/sys/fs/cgroup/memory/memory.limit_in_bytes": str(2**63 - 4096),
+    }
+    monkeypatch.setattr(cgroup, "read_fact", lambda path: files.get(str(path)))
+    assert cgroup.cgroup_memory_bytes() is None
+    files["/sys/fs/cgroup/memory/memory.limit_in_bytes"] = str(2**30)
+    assert cgroup.cgroup_memory_bytes() == 2**30
+
+
+USED = {
+    "cgroup 2": {
+        "/proc/self/cgroup": "0::/job/step",
+        "/sys/fs/cgroup/job/memory.max": str(2**20),
+        "/sys/fs/cgroup/job/memory.current": str(2**19),
+        "/sys/fs/cgroup/job/memory.stat": f"anon 1\ninactive_file {2**18}",
+        "/sys/fs/cgroup/job/step/memory.max": "max",
+    },
+    "cgroup 1": {
+        "/proc/self/cgroup": "4:memory:/job",
+        "/sys/fs/cgroup/memory/job/memory.limit_in_bytes": str(2**20),
+        "/sys/fs/cgroup/memory/job/memory.usage_in_bytes": str(2**19),
+        "/sys/fs/cgroup/memory/job/memory.stat": f"inactive_file 1\ntotal_inactive_file {2**18}",
+    },
+}
+
+
+@pytest.mark.parametrize("kind", USED)
+def test_memory_that_the_control_group_does_not_allow_is_not_available(kind, monkeypatch):
+    monkeypatch.setattr(cgroup, "read_fact", lambda path: USED[kind].get(str(path)))
+    assert available_memory_bytes() == 2**20 - (2**19 - 2**18)
+    monkeypatch.setattr(cgroup, "read_fact", lambda path: None)
+    assert available_memory_bytes() > 2**28
