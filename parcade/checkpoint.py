@@ -57,10 +57,6 @@ class Checkpointer:
         self.progress = progress
         self.say = say or (lambda line: None)
 
-    def conditions(self) -> dict[str, Any]:
-        """Return the conditions that must be equal for an exact resume."""
-        return {**machine(), "threads": torch.get_num_threads(), "world_size": self.exchange.world_size}
-
     def save(self) -> str:
         """Write a checkpoint. Collective.
 
@@ -81,7 +77,7 @@ class Checkpointer:
             try:
                 state = {
                     "progress": self.progress.get_state(),
-                    "conditions": self.conditions(),
+                    "conditions": conditions(self.exchange.world_size),
                     "structure": structure(self.config),
                     "exact": self.source.can_resume_exactly,
                 }
@@ -152,17 +148,27 @@ class Checkpointer:
         return directory, run_directory.read_checkpoint(directory, check_files=False), []
 
     def _compare(self, saved: dict[str, Any]) -> None:
-        now = self.conditions()
+        now = conditions(self.exchange.world_size)
         if saved["world_size"] != now["world_size"]:
             raise UsageError(
                 f"{self.run} was trained by {saved['world_size']} rank(s), got {now['world_size']}; resume "
                 f"with: mpiexec -n {saved['world_size']} parcade train --resume {self.run}"
             )
-        different = [
-            f"{name}: was {saved.get(name)}, now {now[name]}" for name in now if saved.get(name) != now[name]
-        ]
-        if different:
-            self.say(f"warning: the resumed run will not be bit-identical ({'; '.join(different)})")
+        warn_of_changes(saved, now, self.say)
+
+
+def conditions(world_size: int) -> dict[str, Any]:
+    """Return the conditions of this process that must be equal for an exact resume."""
+    return {**machine(), "threads": torch.get_num_threads(), "world_size": world_size}
+
+
+def warn_of_changes(saved: dict[str, Any], now: dict[str, Any], say: Callable[[str], None]) -> None:
+    """Report conditions that have changed since a checkpoint was saved."""
+    different = [
+        f"{name}: was {saved.get(name)}, now {now[name]}" for name in now if saved.get(name) != now[name]
+    ]
+    if different:
+        say(f"warning: the resumed run will not be bit-identical ({'; '.join(different)})")
 
 
 def read_policy(run: Path, checkpoint_frames: int | None = None) -> tuple[dict[str, torch.Tensor], int]:

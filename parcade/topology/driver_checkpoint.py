@@ -7,14 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError
 
 from parcade.build.learner import make_policy
+from parcade.checkpoint import conditions, warn_of_changes
 from parcade.config import TrainConfig, check_structure, structure
 from parcade.files import run_directory
 from parcade.files.state import behind, part_of
-from parcade.machine.facts import machine
 from parcade.model.parameters import check_finite, load_weights, state_tensors
 from parcade.report.progress import Progress
 from parcade.topology.driver import Driver
@@ -62,7 +61,7 @@ class TopologyCheckpointer:
         check_finite(part_of(tensors, "policy.").values(), self.progress.updates)
         state = {
             "progress": self.progress.get_state(),
-            "conditions": {**machine(), "threads": torch.get_num_threads(), "world_size": 1},
+            "conditions": conditions(1),
             "structure": structure(self.config),
             "exact": driver.tally.can_resume_exactly and not driver.engine.is_remote,
             "plan": driver.plan(),
@@ -93,6 +92,8 @@ class TopologyCheckpointer:
             self.say(f"warning: {line}")
         run_directory.check_resumable(directory, state)
         check_structure(directory, state, self.config)
+        if state.get("exact"):
+            warn_of_changes(state["conditions"], conditions(1), self.say)
         arrays = {name: tensor.numpy() for name, tensor in run_directory.read_rank_file(directory, 0).items()}
         driver, plan = self.driver, state["plan"]
         self.progress.set_state(state["progress"])

@@ -373,6 +373,15 @@ def test_a_resumed_run_ends_bit_identical(tmp_path, case, monkeypatch):
         assert state["progress"][name] == other_state["progress"][name], name
 
 
+def test_another_machine_is_warned_about(tmp_path, capsys, monkeypatch):
+    train(config_for(tmp_path, "impala", num_envs=8, frames=512))
+    run_training(config_for(tmp_path, "impala", num_envs=8, frames=1024), tmp_path, resume=True)
+    assert "resumed" in (out := capsys.readouterr().out) and "bit-identical" not in out
+    monkeypatch.setattr("parcade.checkpoint.machine", lambda: {"cpu": "another"})
+    run_training(config_for(tmp_path, "impala", num_envs=8, frames=1536), tmp_path, resume=True)
+    assert "will not be bit-identical (cpu:" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("algorithm", "topology", "name", "attribute", "unborn"),
     [
