@@ -88,7 +88,7 @@ def commit() -> str | None:
 
     The suffix ``-dirty`` marks uncommitted changes.
     """
-    root = Path(__file__).resolve().parents[1]
+    root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists():
         return None
     run = lambda *words: subprocess.run(  # noqa: E731
