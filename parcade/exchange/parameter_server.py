@@ -215,20 +215,21 @@ class ParameterServerExchange(Exchange):
     """Asynchronous exchange: pushes the clipped gradient to all shards and copies the parameters they return.
 
     Args:
-        shards: handles with ``start(method, *arguments)``.
+        num_shards: number of shards of the server.
         fetch: function that turns a call's data into arrays.
         index, count: index of this learner, and number of learners.
 
-    ``begin`` must be called before the first update and after every ServerLost.
+    ``shards``, handles with ``start(method, *arguments)``, must be set before any other use, and ``begin``
+    called before the first update and after every ServerLost.
     """
 
-    def __init__(self, timer: Timer, shards: list[Any], fetch: Any, index: int, count: int) -> None:
+    def __init__(self, timer: Timer, num_shards: int, fetch: Any, index: int, count: int) -> None:
         super().__init__(timer)
         self.rank, self.world_size = index, count
-        self.shards = shards
+        self.shards: list[Any] = []
         self.fetch = fetch
         self.life, self.epoch, self.pushes = 0, 0, 0
-        self.ledgers = np.zeros((len(shards), 1 + len(OUTCOMES)), np.int64)
+        self.ledgers = np.zeros((num_shards, 1 + len(OUTCOMES)), np.int64)
 
     def attach(
         self,
@@ -242,8 +243,9 @@ class ParameterServerExchange(Exchange):
         self.parameters = FlatParameters(policy)
         self.optimizer = StepSize()
         self.max_grad_norm = max_grad_norm
-        self.bounds = slice_bounds(len(self.parameters.grad), len(self.shards))
-        self.versions = np.zeros(len(self.shards), np.int64)
+        num_shards = len(self.ledgers)
+        self.bounds = slice_bounds(len(self.parameters.grad), num_shards)
+        self.versions = np.zeros(num_shards, np.int64)
 
     def begin(self, life: int, epoch: int, pushes: int) -> None:
         """Join an epoch of the server; pull its parameters and input statistics. Errors: ServerLost."""

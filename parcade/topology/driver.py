@@ -173,11 +173,15 @@ class Driver:
 
     def restore_part(self, part: Part, state: dict[str, np.ndarray]) -> None:
         """Start a part from a saved state."""
+        self.set_state_of(part, state)
+
+    def set_state_of(self, part: Part, *state: Any) -> None:
+        """Call a part's ``set_state`` with these arguments, and count the games that it cut."""
         life = self.lives.setdefault(part.name, 1)
-        note = self.insist(part, "set_state", life, state)
+        note = self.insist(part, "set_state", life, *state)
         self.tally.cut_games += note.get("cut_games", 0)
         if part.name == "learner-0":
-            self.snapshot = state
+            self.snapshot = state[0]
 
     @property
     def snapshot_is_due(self) -> bool:

@@ -197,15 +197,19 @@ class ServerLearner(Learner):
     """A learner that pushes its gradients to a parameter server; with ``plays``, it plays its own games.
 
     Args:
-        shards: handles on the server's shards.
+        num_shards: number of the server's shards. Handles on them come with ``begin`` and ``set_state``; Ray
+            warns that it may lose those that a constructor gets before the part restarts.
         fetch: converts a shard's data into arrays.
     """
 
     def __init__(
-        self, config: dict[str, Any], index: int, count: int, shards: list[Any], fetch: Any, plays: bool
+        self, config: dict[str, Any], index: int, count: int, num_shards: int, fetch: Any, plays: bool
     ) -> None:
         super().__init__(
-            config, index, count, lambda timer: ParameterServerExchange(timer, shards, fetch, index, count)
+            config,
+            index,
+            count,
+            lambda timer: ParameterServerExchange(timer, num_shards, fetch, index, count),
         )
         self.plays = plays
         if plays:
@@ -228,9 +232,9 @@ class ServerLearner(Learner):
         length = self.config.hyper.unroll_length
         return RolloutSource([group], length, self.algorithm.policy, threaded=False, timer=self.timer)
 
-    def begin(self, life: int, epoch: int, pushes: int) -> tuple[dict[str, Any], None]:
+    def begin(self, life: int, epoch: int, pushes: int, shards: list[Any]) -> tuple[dict[str, Any], None]:
         """Start life ``life`` in an epoch of the server; ``pushes`` is the number of pushes in this life."""
-        self.life = life
+        self.life, self.exchange.shards = life, shards
         try:
             self.exchange.begin(life, epoch, pushes)
         except ServerLost as error:
@@ -266,13 +270,15 @@ class ServerLearner(Learner):
             note["exact"] = self.source.can_resume_exactly
         return note, state
 
-    def set_state(self, life: int, state: dict[str, np.ndarray]) -> tuple[dict[str, Any], None]:
+    def set_state(
+        self, life: int, state: dict[str, np.ndarray], shards: list[Any]
+    ) -> tuple[dict[str, Any], None]:
         """Continue from ``get_state``'s data and the server's ``epoch``.
 
         The note counts the episodes that could not be continued (``cut_games``).
         """
         super().set_state(life, state)
-        self.exchange.life, self.exchange.epoch = life, int(state["epoch"])
+        self.exchange.life, self.exchange.epoch, self.exchange.shards = life, int(state["epoch"]), shards
         if not self.plays:
             return {}, None
         self.source.publish(self.algorithm.policy)

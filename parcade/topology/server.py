@@ -35,9 +35,10 @@ class ServerDriver(Driver):
     def make_server(self, *, plays: bool) -> None:
         """Create the shards and the learners that use them."""
         count = self.config.topology.num_shards
-        shards = [self.make(f"shard-{k}", ServerShard, self.host_description, k, count) for k in range(count)]
+        for k in range(count):
+            self.make(f"shard-{k}", ServerShard, self.host_description, k, count)
         for i in range(self.config.num_learners):
-            arguments = (self.description, i, self.config.num_learners, shards, self.engine.fetch, plays)
+            arguments = (self.description, i, self.config.num_learners, count, self.engine.fetch, plays)
             self.make(f"learner-{i}", ServerLearner, *arguments)
 
     def begin_server(self) -> None:
@@ -50,7 +51,7 @@ class ServerDriver(Driver):
 
     def begin_learner(self, learner: Part) -> dict[str, Any]:
         """Start a learner's first or next life."""
-        return self.begin_part(learner, self.epoch, 0)
+        return self.begin_part(learner, self.epoch, 0, self.of_role("shard"))
 
     def settle(self) -> None:
         """Tell every shard the number of pushes of every learner life; it counts missing ones as lost."""
@@ -88,10 +89,11 @@ class ServerDriver(Driver):
                 self.insist(shard, "begin", self.epoch, state)
             self.settle()
             # A learner keeps its life and its push numbers: the gap shows the shards what the rollback lost.
-            notes = []
+            notes, shards = [], self.of_role("shard")
             for learner in self.of_role("learner"):
                 index, life = self._key(learner)
-                notes.append(self.insist(learner, "begin", life, self.epoch, self.sent.get((index, life), 0)))
+                pushes = self.sent.get((index, life), 0)
+                notes.append(self.insist(learner, "begin", life, self.epoch, pushes, shards))
             if not any("server_lost" in note for note in notes):
                 return
         raise RunLost(
@@ -127,5 +129,6 @@ class ServerDriver(Driver):
             return
         if "pushes" in state:  # a learner that uses the server, without its own optimiser
             self.sent[self._key(part)] = int(state["pushes"])
-            state = {**state, "epoch": np.int64(self.epoch)}
+            self.set_state_of(part, {**state, "epoch": np.int64(self.epoch)}, self.of_role("shard"))
+            return
         super().restore_part(part, state)

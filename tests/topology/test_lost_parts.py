@@ -159,9 +159,9 @@ def test_a_learner_that_begins_again_gets_the_statistics_of_its_inputs_first(tmp
     config = config_for(tmp_path, "a3c", num_envs=4, network=NORMALIZED)
     driver = begun(config, turns=20)
     learner, others = driver.parts["learner-1"], driver.parts["learner-0"].thing
-    shards = driver.of_role("shard")
+    num_shards = len(driver.of_role("shard"))
     learner.thing = ServerLearner(
-        driver.description, 1, config.num_learners, shards, driver.engine.fetch, True
+        driver.description, 1, config.num_learners, num_shards, driver.engine.fetch, True
     )
     driver.begin_learner(learner)
     statistics, expected = (each.algorithm.policy.statistics for each in (learner.thing, others))
