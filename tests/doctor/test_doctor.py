@@ -90,7 +90,7 @@ def test_the_flags_of_a_training_are_the_planned_run(capsys, monkeypatch):
 
 BAD = {
     "no ranks": (["--ranks", "0"], "ranks"),
-    "another algorithm's engine": (["breakout", "--algorithm", "impala", "--engine", "mpi"], "impala"),
+    "another algorithm's flag": (["breakout", "--algorithm", "dqn", "--overlap"], "dqn supports neither"),
     "ranks of one process": (["--ranks", "2"], "ranks=2 needs --engine mpi"),
     "an unknown flag": (["--rank", "2"], "unknown flag --rank; did you mean --ranks?"),
     "a run that is not running": (["--run", "nowhere"], "no process on this machine trains in nowhere"),
