@@ -110,10 +110,10 @@ class DQN(Algorithm):
     def optimizer(self) -> OptimizerFactory:
         c = self.config
         if c.optimizer == "rmsprop":
-            # The paper adds 0.01 inside the square root, with gradients summed over 32 transitions. PyTorch
-            # adds eps outside the root, and gradients here are means: sqrt(0.01) / 32.
-            return lambda parameters: optimizers.RMSprop(
-                parameters, c.learning_rate, alpha=0.95, eps=0.1 / 32, centered=True
+            # The paper adds 0.01 inside the square root, to gradients summed over 32 transitions. Gradients
+            # here are means: 0.01 / 32^2.
+            return lambda parameters: optimizers.CenteredRMSprop(
+                parameters, c.learning_rate, alpha=0.95, eps=0.1 / 32
             )
         return lambda parameters: optimizers.Adam(parameters, c.learning_rate, eps=1e-4)
 

@@ -1,4 +1,5 @@
-"""torch's optimisers, without their import of ``torch._dynamo``, and with one pass over the memory on CPUs.
+"""torch's optimisers, without their import of ``torch._dynamo``, and with one pass over the memory on CPUs;
+and DQN's centred RMSProp.
 
 The step of every ``torch.optim`` optimiser is decorated with graph breaks for torch.compile, which import
 ``torch._dynamo``: 1 s and 70 MB per process. parcade never compiles an optimiser step, so these classes
@@ -30,6 +31,34 @@ def _without_marks(kind: type[torch.optim.Optimizer]) -> type[torch.optim.Optimi
 
 
 RMSprop = _without_marks(torch.optim.RMSprop)
+
+
+class CenteredRMSprop(RMSprop):  # type: ignore[misc,valid-type]
+    """RMSProp of Mnih 2015, Nature 518:529: g / sqrt(E[g^2] - E[g]^2 + eps^2).
+
+    torch's centred RMSProp adds eps outside the root. If a gradient hardly varies, E[g^2] - E[g]^2 is 0 but
+    for rounding, and the root of a negative number is NaN. State, with torch's names: ``square_avg`` is
+    E[g^2], ``grad_avg`` is E[g]. ``alpha`` is their decay rate.
+    """
+
+    def __init__(self, params: Any, lr: float, alpha: float, eps: float) -> None:
+        super().__init__(params, lr=lr, alpha=alpha, eps=eps, centered=True)
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:
+        for group in self.param_groups:
+            share, eps = 1 - group["alpha"], group["eps"]
+            for parameter in group["params"]:
+                grad, state = parameter.grad, self.state[parameter]
+                if not state:
+                    zeros = torch.zeros_like(parameter)
+                    state.update(square_avg=zeros, grad_avg=zeros.clone())
+                square, mean = state["square_avg"], state["grad_avg"]
+                square.mul_(group["alpha"]).addcmul_(grad, grad, value=share)
+                mean.lerp_(grad, share)
+                variance = square.addcmul(mean, mean, value=-1).clamp_(min=0)
+                # The rate may be a tensor on a device, whose value is not read.
+                parameter.sub_(grad.div(variance.add_(eps**2).sqrt_()).mul_(group["lr"]))
 
 
 # The fused kernel takes elements in vectors of at most so many, and rounds those that are left differently.

@@ -1,4 +1,4 @@
-"""Optimisers without torch.compile's decorators behave like torch's."""
+"""Optimisers without torch.compile's decorators behave like torch's, and centred RMSProp like the paper's."""
 
 import subprocess
 import sys
@@ -6,12 +6,15 @@ import sys
 import pytest
 import torch
 
+from parcade.exchange.base import load_optimizer_state
 from parcade.model import optimizers
 
 SETTINGS = {
     "Adam": {"lr": 1e-2, "eps": 1e-5},
-    "RMSprop": {"lr": 1e-2, "alpha": 0.95, "eps": 0.1 / 32, "centered": True},
+    "RMSprop": {"lr": 1e-2, "alpha": 0.95, "eps": 1e-5},
 }
+# DQN's.
+CENTERED = {"lr": 2.5e-4, "alpha": 0.95, "eps": 0.1 / 32}
 
 
 def stepped(make, steps, **settings):
@@ -61,20 +64,64 @@ def test_rectified_adam_is_torchs_but_for_rounding(steps, settings):
         torch.testing.assert_close(state[name], expected_state[name], rtol=1e-5, atol=1e-6)
 
 
-def test_fused_steps_do_not_depend_on_the_place_of_a_parameter_or_on_threads():
+@pytest.mark.quick
+@pytest.mark.parametrize("on_device", [False, True], ids=["number", "tensor"])
+def test_centred_rmsprop_is_that_of_dqn(on_device):
+    """Mnih 2015 adds a constant to the variance inside the root. A captured step has its rate in a tensor."""
+    rate = torch.tensor(CENTERED["lr"]) if on_device else CENTERED["lr"]
+    expected, square, mean = torch.linspace(-1, 1, 992, dtype=torch.float64), 0.0, 0.0
+    for step in range(30):
+        grad = torch.sin(expected * 3 + step)
+        square, mean = 0.95 * square + 0.05 * grad**2, 0.95 * mean + 0.05 * grad
+        expected = expected - CENTERED["lr"] * grad / (square - mean**2 + CENTERED["eps"] ** 2).sqrt()
+    value, state = stepped(optimizers.CenteredRMSprop, 30, **CENTERED | {"lr": rate})
+    torch.testing.assert_close(value, expected.float(), rtol=0, atol=1e-6)
+    assert state.keys() == {"square_avg", "grad_avg"}
+
+
+@pytest.mark.quick
+def test_centred_rmsprop_continues_from_the_state_of_torchs():
+    """Checkpoints of earlier versions hold it; it has a count of steps more."""
+    start, state = stepped(torch.optim.RMSprop, 20, **CENTERED, centered=True)
+    parameter = torch.nn.Parameter(start.clone())
+    optimizer = optimizers.CenteredRMSprop([parameter], **CENTERED)
+    load_optimizer_state(optimizer, parameter, state)
+    parameter.grad = torch.ones(992)
+    optimizer.step()
+    square, mean = 0.95 * state["square_avg"] + 0.05, 0.95 * state["grad_avg"] + 0.05
+    step = CENTERED["lr"] / (square - mean.square() + CENTERED["eps"] ** 2).sqrt()
+    torch.testing.assert_close(parameter.detach(), start - step)
+
+
+@pytest.mark.quick
+def test_centred_rmsprop_bears_gradients_that_hardly_vary():
+    """Their variance, a difference of two averages, is below 0 by rounding."""
+    for kind, more, stays in (
+        (optimizers.CenteredRMSprop, {}, True),
+        (optimizers.RMSprop, {"centered": True}, False),
+    ):
+        parameter = torch.nn.Parameter(torch.zeros(992))
+        parameter.grad = torch.rand(992, generator=torch.Generator().manual_seed(0)) * 2 - 1
+        optimizer = kind([parameter], **CENTERED, **more)
+        for _ in range(300):
+            optimizer.step()
+        assert bool(parameter.isfinite().all()) == stays
+
+
+def test_steps_do_not_depend_on_the_place_of_a_parameter_or_on_threads():
     """Shards of a parameter server step slices of what one learner steps as a whole."""
     start, grads = torch.linspace(-1, 1, 10_007), [torch.randn(10_007) for _ in range(12)]
 
     def end(make, columns):
         parameter = torch.nn.Parameter(start[columns].clone())
-        optimizer = make([parameter], lr=1e-3)
+        optimizer = make([parameter], **(CENTERED if make is optimizers.CenteredRMSprop else {"lr": 1e-3}))
         for grad in grads:
             parameter.grad = grad[columns].clone()
             optimizer.step()
         return parameter.detach()
 
     threads = torch.get_num_threads()
-    for make in (optimizers.Adam, optimizers.RAdam):
+    for make in (optimizers.Adam, optimizers.RAdam, optimizers.CenteredRMSprop):
         torch.set_num_threads(1)
         whole = end(make, slice(None))
         for cut in (1, 13, 5_003):
