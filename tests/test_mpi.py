@@ -58,6 +58,7 @@ def allreduce_checks(request):
     [
         "mean_gradient_equals_one_process",
         "statistics_and_advantages_are_global",
+        "the_largest_value_is_that_of_all_ranks",
         "rows_of_different_counts_are_gathered_in_rank_order",
         "a_changed_parameter_is_found",
         "cores_of_pinned_ranks_are_those_of_the_host",

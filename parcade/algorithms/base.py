@@ -191,6 +191,14 @@ def normalized(x: Tensor, exchange: Exchange, mask: Tensor | None = None) -> Ten
     return (x - mean.float()) / (deviation.float() + 1e-8)
 
 
+def largest(x: Tensor, exchange: Exchange) -> Tensor:
+    """Return the maximum of x over all ranks, on its device."""
+    maxima = x.new_zeros(exchange.world_size)
+    maxima[exchange.rank] = x.max()
+    # A sum, since ``Exchange.maximum`` would read x back from its device.
+    return exchange.sum(maxima).max()
+
+
 def _permutation(n: int, generator: torch.Generator, device: torch.device) -> Tensor:
     """Draw a permutation on the host, so that the minibatches are the same on every device."""
     order = torch.randperm(n, generator=generator)

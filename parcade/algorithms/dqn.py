@@ -27,6 +27,7 @@ from parcade.algorithms.base import (
     AlgorithmConfig,
     AlgorithmContext,
     TargetNetwork,
+    largest,
     update_statistics,
 )
 from parcade.errors import UsageError
@@ -123,7 +124,10 @@ class DQN(Algorithm):
         policy.epsilon.fill_(linear(c.epsilon_start, c.epsilon_end, progress, until=c.epsilon_until))
         self.target.follow(policy, exchange.version)
         beta = linear(c.importance_exponent, 1.0, progress)
-        weights = importance_weights(batch.probabilities, batch.size, beta).float()
+        weights = importance_weights(batch.probabilities, batch.size, beta)
+        # Without priorities all weights are equal, so ranks have nothing to compare.
+        divisor = largest(weights, exchange) if c.priority_exponent else weights.max()
+        weights = (weights / divisor).float()
         columns = (batch.observations, batch.next_observations, batch.actions, batch.returns, batch.discounts)
         figures = exchange.minimize(self._loss, weights, *columns)
         batch.priorities = figures.pop("errors").abs()

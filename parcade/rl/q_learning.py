@@ -29,9 +29,9 @@ def epsilon_greedy_value(q: Tensor, epsilon: Tensor) -> Tensor:
 
 
 def importance_weights(probabilities: Tensor, size: int, beta: float) -> Tensor:
-    """(1 / (size * P(i)))^beta, divided by the batch's maximum. Shapes ``[N]``; size is that of the replay.
+    """(1 / (size * P(i)))^beta. Shapes ``[N]``; size is that of the replay.
 
-    Source: Schaul 2016, arXiv 1511.05952, section 3.4.
+    The learner divides them by their maximum, so that they only scale updates downwards. Source: Schaul 2016,
+    arXiv 1511.05952, section 3.4.
     """
-    weights = (size * probabilities).pow(-beta)
-    return weights / weights.max()
+    return (size * probabilities).pow(-beta)

@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import torch
 
-from parcade.algorithms.base import normalized
+from parcade.algorithms.base import largest, normalized
 from parcade.cluster import mpi
 from parcade.exchange.allreduce import AllreduceExchange
 from parcade.exchange.base import LocalExchange
@@ -68,6 +68,12 @@ def check_statistics_and_advantages_are_global():
     torch.testing.assert_close(
         normalized(mine, exchange), together[8 * exchange.rank : 8 * (exchange.rank + 1)]
     )
+
+
+def check_the_largest_value_is_that_of_all_ranks():
+    exchange = EXCHANGE(Timer())
+    mine = torch.tensor([0.5, 1.0 + exchange.rank], dtype=torch.float64)
+    assert largest(mine, exchange).item() == exchange.world_size and mine[0] == 0.5
 
 
 def check_rows_of_different_counts_are_gathered_in_rank_order():
