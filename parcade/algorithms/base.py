@@ -115,16 +115,23 @@ class Algorithm:
 
 
 class TargetNetwork:
-    """A copy of the policy, in ``network``, that is renewed every ``period`` updates."""
+    """A copy of the policy, in ``network``, that ``follow`` renews every ``period`` updates.
+
+    The first ``follow`` copies too: ranks receive the weights of rank 0 only after this is made.
+    """
 
     def __init__(self, policy: Policy, period: int) -> None:
         self.network = copy.deepcopy(policy)
         self.period = period
-        self._version = 0  # the network's version on the host: reading it needs no device sync
+        # The network's version, on the host, where reading it needs no device sync. At first a copy is due.
+        self._version = -period
 
     def follow(self, policy: Policy, version: int) -> None:
-        """Copy the policy of ``version`` updates if the period is over."""
-        if version - self._version >= self.period:
+        """Copy the policy of ``version`` updates, unless the last copy is older and still within its period.
+
+        After a rollback of a parameter server, the last copy is newer.
+        """
+        if not self._version < version < self._version + self.period:
             copy_module_state(policy, self.network)
             self._version = version
 
