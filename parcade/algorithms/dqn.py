@@ -170,8 +170,8 @@ class DQN(Algorithm):
             z_target = self.target.network.distributions(following)[0]
             if self.config.double:  # the online network selects the action (van Hasselt 2016, eq. 4)
                 q = self.policy(following).scores[0]
-            else:  # the target network does (Mnih 2015, algorithm 1)
-                q = value_head.expectation(z_target)
+        if not self.config.double:  # the target network does (Mnih 2015, algorithm 1), in float32
+            q = value_head.expectation(z_target)
         return value_head.targets(returns, discounts, distribution_of(z_target, q.argmax(-1)))
 
     def get_state(self) -> dict[str, Tensor]:
