@@ -81,9 +81,14 @@ class DeviceReplay:
         return first, max(first, self.head - n)
 
     def __len__(self) -> int:
-        """Number of steps that can be sampled; includes the few excluded because of a truncation."""
+        """Number of steps with n steps after them; includes the few excluded because of a truncation."""
         first, end = self._sampleable()
         return (end - first) * len(self.frames)
+
+    @property
+    def sampleable(self) -> int:
+        """Number of steps that can be sampled. Waits for the device."""
+        return int((self.priorities > 0).sum())
 
     def _slots(self, first: int, end: int) -> Tensor:
         return torch.arange(first, end, device=self.device) % self.length

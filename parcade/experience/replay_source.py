@@ -62,13 +62,14 @@ class ReplaySource(Source):
         self._batch = None
 
     def next_batch(self) -> TransitionBatch:
+        is_new, played = not len(self.replay), 0
         self._play(self.unroll_length)
-        played = 0
-        while len(self.replay) < self.learning_starts:
+        # The length of a replay on a device includes steps that are never sampled. Counting waits for it.
+        while len(self.replay) < self.learning_starts or (is_new and not self.replay.sampleable):
             self._play(FILL_STEPS)
             played += FILL_STEPS
             if played > 2 * self.replay.length:  # new entries have replaced old ones: it grows no more
-                raise too_small(len(self.replay), self.learning_starts)
+                raise too_small(self.replay.sampleable, self.learning_starts)
         self._samples += 1
         draws = uniforms(self._sample_key, np.array([self._samples]), self.batch_size)[0]
         self._batch = self.replay.sample(draws)

@@ -6,6 +6,7 @@ import torch
 from test_replay import GAMMA, Player, assert_same_samples, assert_samples_are_of_the_list
 from test_sources import build
 
+from parcade.errors import UsageError
 from parcade.experience.device_replay import DeviceReplay
 from parcade.experience.replay import ReplaySettings
 from parcade.experience.replay_source import ReplaySource
@@ -130,6 +131,32 @@ def test_nothing_is_read_back(new_is_largest):
     assert batch.observations.device.type == "meta" and batch.observations.shape == (8, 4, 1, 1)
 
 
+def on_device(source, policy, **settings):
+    """A source like ``source``, with its replay on a device."""
+    group = TensorEnv.group_like(source.group)
+    shape = group.env.env.single_observation_space.shape
+    frames = torch.from_numpy(source.replay.frames[:0])
+    return ReplaySource(
+        group,
+        DeviceReplay(source.replay.settings, len(group), shape, frames.dtype, "cpu"),
+        policy,
+        sample_key=int(source._sample_key[0]),
+        saves_replay=True,
+        **settings,
+    )
+
+
+def test_a_replay_whose_every_step_leads_into_a_truncation_is_refused():
+    """Episodes of 10 steps, all truncated, hold no step that 10 steps follow."""
+    hyper = {"num_envs": 4, "replay_capacity": 600, "learning_starts": 100}
+    refused, _, source = build("tiny_forever", "dqn", **hyper, n_step=10)
+    settings = {"unroll_length": 2, "batch_size": 16, "learning_starts": 100}
+    with pytest.raises(UsageError, match="the replay holds 0 complete transitions .* smaller .* --n-step"):
+        on_device(source, refused.policy, **settings).next_batch()
+    learning, _, source = build("tiny_forever", "dqn", **hyper, n_step=9)
+    assert on_device(source, learning.policy, **settings).next_batch().size >= 100
+
+
 @pytest.mark.parametrize("game", ["tiny_catch", "tiny_memory"])
 def test_dqn_on_a_device_learns_the_same_as_on_the_host(game):
     """Same episodes, same draws, same samples: after 60 updates the parameters are equal bit for bit."""
@@ -143,25 +170,11 @@ def test_dqn_on_a_device_learns_the_same_as_on_the_host(game):
     }
     made, exchange, source = build(game, "dqn", **hyper)
     twin, twin_exchange, _ = build(game, "dqn", **hyper)
-    group = TensorEnv.group_like(source.group)
-    shape = group.env.env.single_observation_space.shape
-    replay = DeviceReplay(
-        source.replay.settings, 4, shape, torch.from_numpy(source.replay.frames[:0]).dtype, "cpu"
-    )
-    on_device = ReplaySource(
-        group,
-        replay,
-        twin.policy,
-        unroll_length=2,
-        batch_size=16,
-        learning_starts=100,
-        sample_key=int(source._sample_key[0]),
-        saves_replay=True,
-    )
+    its_twin = on_device(source, twin.policy, unroll_length=2, batch_size=16, learning_starts=100)
     for _ in range(60):
         for algorithm, its_exchange, its_source in (
             (made, exchange, source),
-            (twin, twin_exchange, on_device),
+            (twin, twin_exchange, its_twin),
         ):
             batch = its_source.next_batch()
             algorithm.update(batch, its_exchange, 0.5)
