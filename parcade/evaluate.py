@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from parcade.agent import Agent
 from parcade.envs import make_vec
@@ -54,13 +55,15 @@ def evaluate(
     *,
     seed: int = 0,
     greedy: bool = False,
+    epsilon: float | None = None,
     on_episode: Callable[[float], None] | None = None,
     **env: Any,
 ) -> dict[str, Any]:
     """Play complete episodes on unseen seeds and return their scores and statistics.
 
-    ``on_episode`` is called with the score of every counted episode as it ends. ``env`` replaces some
-    settings of the agent's environment, e.g. ``frame_limit``.
+    ``epsilon`` replaces that of an agent that learned Q values; others sample as they learned. ``on_episode``
+    is called with the score of every counted episode as it ends. ``env`` replaces some settings of the
+    agent's environment, e.g. ``frame_limit``.
 
     Every environment plays a fixed number of episodes, so that short episodes are not over-represented. The
     result holds the scores ``[episodes]``, ordered by environment, then episode; their mean, median, standard
@@ -72,7 +75,10 @@ def evaluate(
     num_envs = min(episodes, MAX_ENVS)
     share = np.full(num_envs, episodes // num_envs)
     share[: episodes % num_envs] += 1
+    if epsilon is None or agent.policy.head != "q":
+        epsilon = float(agent.policy.epsilon)
     group = _group(agent, num_envs, seed, **env)
+    group.epsilon = torch.full((num_envs,), epsilon)
     finished: list[list[np.ndarray]] = [[] for _ in range(num_envs)]
     try:
         while any(len(games) < wanted for games, wanted in zip(finished, share, strict=True)):
@@ -92,7 +98,7 @@ def evaluate(
         "episodes": episodes,
         "seed": seed,
         "greedy": greedy or agent.acts_greedily,
-        "epsilon": 0.0 if greedy else float(agent.policy.epsilon),
+        "epsilon": 0.0 if greedy else epsilon,
         "trained_frames": agent.frames,
         "score_mean": float(scores.mean()),
         "score_median": float(np.median(scores)),
@@ -106,7 +112,8 @@ def evaluate(
 
 def _decide(agent: Agent, group: EnvGroup, greedy: bool) -> Acted:
     if greedy or agent.acts_greedily:
-        return agent.policy.act(group.observations, None, group.policy_state, group.starts)
+        with group.precision.autocast():
+            return agent.policy.act(group.observations, None, group.policy_state, group.starts)
     return group.decide(agent.policy)
 
 

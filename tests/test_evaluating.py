@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 
 import parcade
 from parcade.cli import main
@@ -149,6 +150,52 @@ def test_a_video_that_cannot_be_made_is_refused_before_playing(pong_run, capsys)
 def test_watch_without_a_terminal_names_the_video(pong_run, capsys):
     assert main(["watch", str(pong_run)]) == 2
     assert "needs a terminal; use: parcade eval DIR --video" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def q_run(tmp_path_factory):
+    """A run of DQN in bfloat16 that has barely learned and still explores often."""
+    run = tmp_path_factory.mktemp("catch") / "run"
+    flags = ["--algorithm", "dqn", "--engine", "serial", "--total-frames", "800", "--learning-starts", "200"]
+    flags += ["--replay-capacity", "2000", "--epsilon-end", "0.4", "--precision", "bfloat16"]
+    assert main(["train", "tiny_catch", *flags, "--run-dir", str(run)]) == 0
+    return run
+
+
+def test_a_q_agent_explores_as_the_protocol_says_and_else_as_at_the_end_of_its_training(
+    q_run, pong_run, capsys
+):
+    from parcade.evaluate import evaluate
+
+    for protocol, epsilon in (("null-op", 0.05), ("null-op-30min", 0.4), ("", 0.4)):
+        words = ["eval", str(q_run), "--episodes", "2", "--json", "--protocol", protocol]
+        assert main(words) == 0
+        assert json.loads(capsys.readouterr().out)["epsilon"] == pytest.approx(epsilon)
+    agent = parcade.load(q_run)
+    greedy, never, always = (
+        evaluate(agent, 24, **each)["scores"]
+        for each in ({"greedy": True}, {"epsilon": 0.0}, {"epsilon": 1.0})
+    )
+    assert greedy == never != always
+    sampling = parcade.load(pong_run)  # of a policy gradient: it has no epsilon
+    assert evaluate(sampling, 1, epsilon=0.05)["epsilon"] == 0.0
+
+
+@pytest.mark.parametrize("greedy", [False, True])
+def test_an_evaluation_keeps_the_precision_of_the_run(q_run, monkeypatch, greedy):
+    from parcade.evaluate import evaluate
+
+    agent, formats = parcade.load(q_run), set()
+    forward = agent.policy.torso.forward
+
+    def noting(x):
+        features = forward(x)
+        formats.add(features.dtype)
+        return features
+
+    monkeypatch.setattr(agent.policy.torso, "forward", noting)
+    evaluate(agent, 2, greedy=greedy)
+    assert formats == {torch.bfloat16}
 
 
 def test_an_agent_loads_and_acts_from_python(pong_run):

@@ -37,8 +37,8 @@ class EvalFlags:
     episodes: int | None = None
     """Number of episodes; by default the protocol's, or 30."""
     protocol: str = ""
-    """Play by the rules of a protocol: null-op (5 minutes at most), null-op-30min, or recorded-starts, which
-    needs --start-states. Empty keeps the rules of the training."""
+    """Play by the rules of a protocol: null-op (5 minutes at most, epsilon 0.05 for Q values), null-op-30min,
+    or recorded-starts, which needs --start-states. Empty keeps the rules of the training."""
     start_states: str = ""
     """Start every episode from one of 30 states of this recording (parcade play GAME --record FILE)."""
     env: str = ""
@@ -108,7 +108,9 @@ def evaluate(arguments: list[str]) -> int:
         recording = _recording_of(agent, flags.start_states)
     if flags.video:
         check_video(agent, Path(flags.video))
-    result = _play(agent, episodes, seed=flags.seed, greedy=flags.greedy, **env)
+    result = _play(
+        agent, episodes, seed=flags.seed, greedy=flags.greedy, epsilon=rules.epsilon if rules else None, **env
+    )
     result["protocol"] = flags.protocol or None
     result["start_states_sha256"] = recording and recording.checksum
     try:  # a reader that closes the pipe ends the printing, so files come first

@@ -22,8 +22,10 @@ class Protocol:
 
     ``env_preset`` are the environment's rules in training. ``score`` is the mean of the last 100 episodes of
     the training, or of ``episodes`` evaluation episodes of the final policy. ``env`` overrides settings of
-    the environment in the evaluation. ``comparable``: the published scores of DQN and Gorila use this
-    protocol. ``needs_recording``: episodes start from states of a recording, which the user names.
+    the environment in the evaluation. ``epsilon`` is the probability of random actions in it, for agents that
+    learned Q values; None keeps the last one of their training. ``comparable``: the published scores of DQN
+    and Gorila use this protocol. ``needs_recording``: episodes start from states of a recording, which the
+    user names.
     """
 
     name: str
@@ -32,6 +34,7 @@ class Protocol:
     score: Literal["training", "evaluation"]
     episodes: int = 100
     env: tuple[tuple[str, Any], ...] = ()
+    epsilon: float | None = None
     comparable: bool = False
     needs_recording: bool = False
 
@@ -54,11 +57,12 @@ PROTOCOLS = {
         Protocol(
             "null-op",
             "30 evaluation episodes of the final policy; 0 to 29 null-ops at the start, at most 5 minutes, "
-            "no sticky actions (Mnih 2015)",
+            "no sticky actions, epsilon 0.05 for Q values (Mnih 2015)",
             "dqn_2015",
             "evaluation",
             episodes=30,
             env=(("noop_max", 30), ("frame_limit", DQN_FRAME_LIMIT), ("sticky_actions", 0.0)),
+            epsilon=0.05,
             comparable=True,
         ),
         Protocol(
