@@ -127,6 +127,11 @@ def _check_algorithm(config: TrainConfig) -> None:
             f"network karpathy_mlp has no critic, which algorithm {run.algorithm} learns from; "
             "use --network mlp, or algorithm reinforce"
         )
+    if config.hyper.network.network == "impala_btr" and row.make.source_kind == "games":
+        raise UsageError(
+            "network impala_btr changes with every pass that learns, and the ranks and --chunk-steps set how "
+            f"many passes algorithm {run.algorithm} makes; use --network impala_resnet"
+        )
     if config.hyper.network.value_head != "mean" and not row.make.distributional:
         able = ", ".join(name for name, row in ALGORITHMS.items() if row.make.distributional)
         raise UsageError(

@@ -49,6 +49,10 @@ def test_a_config_takes_the_rules_of_an_id_or_the_settings_that_are_given():
             "network karpathy_mlp has no critic, which algor",
         ),
         (
+            ["--algorithm", "reinforce", "--network", "impala_btr"],
+            "how many passes algorithm reinforce makes; use --network impala_resnet",
+        ),
+        (
             ["--algorithm", "dqn", "--importance-exponent", "1"],
             "importance_exponent=1 weighs prioritised samp",
         ),
@@ -62,7 +66,7 @@ def test_a_config_takes_the_rules_of_an_id_or_the_settings_that_are_given():
         ),
     ],
 )
-def test_settings_without_an_effect_are_refused(flags, message):
+def test_settings_without_an_effect_or_with_a_harmful_one_are_refused(flags, message):
     with pytest.raises(UsageError, match=re.escape(message)):
         parse_training(["pong", *flags])
 
