@@ -2,6 +2,7 @@
 
 import ast
 import dataclasses
+import inspect
 import re
 import shlex
 from pathlib import Path
@@ -83,6 +84,16 @@ def test_every_algorithm_has_its_page_with_every_flag_and_none_that_is_gone(algo
     assert named and named <= known
     expected = {f"--{name.replace('_', '-')}" for name in fields - {"network"}}
     assert expected - named == set(), "hyper-parameters without a row"
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_the_page_of_an_algorithm_numbers_the_deviations_of_its_docstring(algorithm):
+    docstring = inspect.getmodule(ALGORITHMS[algorithm].make).__doc__
+    page = (DOCS / "algorithms" / f"{algorithm}.md").read_text()
+    in_code, in_docs = (
+        re.findall(r"\(([1-9])\)", text.partition("Deviations")[2]) for text in (docstring, page)
+    )
+    assert in_docs == in_code or not in_code  # impala's docstring refers to that of vtrace
 
 
 def test_the_architecture_page_names_every_module_of_its_seams():

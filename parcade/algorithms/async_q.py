@@ -5,7 +5,8 @@ algorithms 1 and S2.
 Each learner explores with its own epsilon. This decorrelates the updates, as a replay would.
 Deviations: (1) a learner steps several environments in parallel; (2) Sarsa uses the next action taken, except
 at the last step of a rollout, where it uses the expected value under the epsilon-greedy policy; (3) a
-truncated step bootstraps from the maximum, also in Sarsa.
+truncated step bootstraps from the maximum, also in Sarsa; (4) RMSProp's epsilon, for which the paper names no
+value, is 1e-3.
 """
 
 from __future__ import annotations
