@@ -55,12 +55,14 @@ def doctor(arguments: list[str]) -> int:
     from parcade.doctor.running import examine_running, look_at_run
     from parcade.doctor.start import plan_of
     from parcade.flags import parse, split_flags
+    from parcade.machine.threads import check_threads
     from parcade.model.precision import resolve
     from parcade.report.findings import by_gravity
 
     own, rest = split_flags(arguments, (*OWN, *SWITCHES), switches=SWITCHES)
     flags = parse(DoctorFlags, own, prog="parcade doctor")
     plan = plan_of(planned(rest)) if rest else PlannedRun()
+    check_threads("threads_per_rank", plan.threads_per_rank)
     plan = dataclasses.replace(plan, precision=resolve(plan.precision, plan.device))
     running = look_at_run(Path(flags.run), flags.seconds) if flags.run else []
     try:
