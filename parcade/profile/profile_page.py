@@ -204,10 +204,12 @@ def _provenance(profile: Profile) -> str:
 
 def _other_costs(profile: Profile) -> str:
     rank, iterations = profile.ranks[0], max(profile.iterations, 1)
-    costs = [f"{rank.own_seconds / iterations * 1e6:.0f} us at the end of an iteration"]
+    costs = []
+    if rank.own_seconds:  # older files have none
+        costs.append(f"{rank.own_seconds / iterations * 1e6:.0f} us at the end of an iteration")
     if profile.has_device:
         spans = rank.device_spans / iterations
         costs.append(
             f"{rank.device_span_cost_seconds * 1e6:.2f} us per GPU span x {spans:,.0f} per iteration"
         )
-    return f" (plus {' and '.join(costs)})"
+    return f" (plus {' and '.join(costs)})" if costs else ""
