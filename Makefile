@@ -12,10 +12,10 @@ export OMP_WAIT_POLICY := PASSIVE
 
 help:
 	@echo "make pong    install, then train on Pong to a mean score of 18 over 100 episodes (SEED=0, BACKEND=native or ale)"
-	@echo "make test    install the test dependencies and run the tests, except those below; .ci/run runs all of CI"
+	@echo "make test    install the test dependencies and run the tests, except those below; .ci/run runs all of CI but test-exact-gpu"
 	@echo "make test-cluster   test failing ranks, hosts and Slurm jobs; needs root and Debian; minutes"
 	@echo "make test-exact   compare every game with ale-py, frame by frame; minutes"
-	@echo "make test-exact-gpu   compare 38 games in the GPU kernels, run on the CPU, with ale-py; minutes"
+	@echo "make test-exact-gpu   compare 38 games in the GPU kernels, run on the CPU, with ale-py; half an hour or more"
 	@echo "make test-gpu-code   compile the GPU kernels without a GPU, check their resources, simulate them; minutes"
 	@echo "make test-integrations   test TorchRL, RLlib, W&B, ONNX and rliable, in an environment of their own; minutes"
 	@echo "make test-browser   test dashboard and race in Debian's chromium; minutes"

@@ -43,7 +43,7 @@ def test_workflows_and_ci_run_targets_that_the_makefile_has():
     ]
     of_ci = make_targets((ROOT / ".ci" / "run").read_text())
     checks = {each for each in targets if each.startswith("test")} | {"lint", "types", "docs"}
-    assert checks <= set(of_ci)
+    assert checks - {"test-exact-gpu"} <= set(of_ci)  # which takes too long and runs at night
     assert {"lint", "types", "docs", "test", "test-wheel", "test-exact-gpu"} <= set(called)
     assert {*called, *(each for each in of_ci if not each.startswith("."))} <= targets
     assert all("uses" in step or make_targets(step["run"]) for file in WORKFLOWS for step in steps(file))
