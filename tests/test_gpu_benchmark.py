@@ -84,7 +84,7 @@ def test_an_error_becomes_a_row_and_a_lost_device_ends_the_call(table, capsys):
 
 @pytest.mark.quick
 def test_the_commit_needs_no_git(monkeypatch):
-    monkeypatch.setattr(gpu_results.machine, "commit", lambda: None)
+    monkeypatch.setattr(gpu_results.facts, "commit", lambda: None)
     monkeypatch.setenv("PARCADE_COMMIT", "abc")
     assert gpu_results.commit() == "abc"
 
