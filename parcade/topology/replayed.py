@@ -14,13 +14,14 @@ import numpy as np
 
 from parcade.config import TrainConfig
 from parcade.config.sizes import check_actors
-from parcade.experience.replay import too_small
 from parcade.topology.actor import Actor
+from parcade.topology.driver import Driver
 from parcade.topology.engine import Engine, Part, Pending
 from parcade.topology.learner import Learner
 from parcade.topology.players import Players
 from parcade.topology.replay_shard import ReplayShard
 from parcade.topology.server import ServerDriver
+from parcade.topology.sharded_replay import ShardedReplay
 
 
 class Learning(NamedTuple):
@@ -31,45 +32,55 @@ class Learning(NamedTuple):
     share: float
 
 
-class Replayed(ServerDriver):
-    """Runs one learner with its own optimiser (Ape-X), or several with a parameter server (Gorila)."""
+class Replayed(Driver):
+    """Runs actors and the shards of a replay. A subclass makes the learners and handles their answers."""
 
     actor_kind = Actor
 
     def __init__(self, config: TrainConfig, engine: Engine) -> None:
         super().__init__(config, engine)
-        t = config.topology
-        self.has_server = config.run.algorithm == "gorila"
-        if self.has_server:
-            self.make_server(plays=False)
-        else:
-            self.make("learner-0", Learner, self.description)
-        for k in range(t.num_replay_shards):
-            self.make(
-                f"replay-{k}", ReplayShard, self.host_description, k, t.num_replay_shards, self.envs_per_actor
-            )
+        self.make_learners()
+        shards = config.topology.num_replay_shards
+        for k in range(shards):
+            self.make(f"replay-{k}", ReplayShard, self.host_description, k, shards, self.envs_per_actor)
         self.make_actors()
+        self.replay = ShardedReplay(config.hyper)
         self.players = Players(engine)
         self.storing: list[Pending] = []
         self.learning: list[Learning] = []
         self.idle_learners: list[Part] = []
-        self.transitions: dict[str, int] = {}
-        self.masses: dict[str, float] = {}
-        """Sum of the priorities in each shard."""
         self.learned = 0
-        self.owed: dict[str, float] = {}
-        """Batches that each shard should have given by its share of the priorities, less those it gave."""
-        self.refill_steps = 0
-        """Steps played while a replay that was lost filled again. No updates are due for them."""
-        self.refill_began: int | None = None
-        """Steps at the start of the refill that has not ended."""
-        self._filled_at: int | None = None  # steps when the replay last held enough transitions
+        """Updates, including those that a rollback has undone."""
+
+    # --- what subclasses implement --------------------------------------------------------------------------
+
+    def make_learners(self) -> None:
+        """Create the learners, and what they share, without starting them."""
+        raise NotImplementedError
+
+    def begin_learners(self) -> None:
+        """Start the learners, and what they share."""
+        raise NotImplementedError
+
+    def resume_learners(self) -> None:
+        """Continue with learners that have their states again."""
+
+    def keep_snapshot(self) -> None:
+        """Take a snapshot when one is due."""
+        raise NotImplementedError
+
+    def take_answer(self, learner: Part, note: dict[str, Any] | None) -> dict[str, float] | None:
+        """Handle the answer to an update; return its metrics, or None when something was restarted."""
+        raise NotImplementedError
+
+    def take_last_answer(self, learner: Part, note: dict[str, Any] | None) -> None:
+        """Handle an answer while the system pauses. Nothing but the learner itself may be restarted."""
+        raise NotImplementedError
+
+    # --- acting and learning --------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        if self.has_server:
-            self.begin_server()
-        else:
-            self.begin_part(self.parts["learner-0"])
+        self.begin_learners()
         for part in [*self.of_role("replay"), *self.of_role("actor")]:
             self.begin_part(part)
         self.players.idle, self.idle_learners = self.of_role("actor"), self.of_role("learner")
@@ -80,33 +91,22 @@ class Replayed(ServerDriver):
         self.players.publish(self.weights)
 
     @property
-    def _is_full_enough(self) -> bool:
-        return sum(self.transitions.values()) >= max(1, self.config.hyper.learning_starts)
-
-    def _due_at(self, updates: int) -> float:
-        """Return the steps after which an update is due that follows this many."""
-        hyper = self.config.hyper
-        return hyper.learning_starts + updates * hyper.steps_per_update + self.refill_steps
-
-    @property
     def _may_learn(self) -> bool:
-        return self._is_full_enough and self._due_at(self.learned + len(self.learning)) <= self.tally.steps
+        due_at = self.replay.due_at(self.learned + len(self.learning))
+        return self.replay.is_full_enough and due_at <= self.tally.steps
 
     @property
     def _may_play(self) -> bool:
         delivery = self.config.hyper.unroll_length * self.envs_per_actor
         under_way = self.tally.steps + len(self.players.playing) * delivery
         ahead = 2 * delivery * max(1, len(self.of_role("actor")))
-        return under_way < self._due_at(self.learned) + ahead or not self._may_learn
+        return under_way < self.replay.due_at(self.learned) + ahead or not self._may_learn
 
     def advance(self, share: float) -> dict[str, float]:
         if not self.engine.is_remote:
             self._store_all()  # as a checkpoint does, so that the next sample does not depend on checkpoints
         while True:
-            if self.has_server:
-                self.snapshot_if_due()
-            else:
-                self.keep_learner_snapshot()
+            self.keep_snapshot()
             while self.idle_learners and self._may_learn:
                 self._learn(self.idle_learners.pop(0), share)
             while self.players.idle and self._may_play:
@@ -123,18 +123,8 @@ class Replayed(ServerDriver):
                     return metrics
 
     def _learn(self, learner: Part, share: float) -> None:
-        sample = self._next_shard().start("sample")
+        sample = self.replay.next_of(self.of_role("replay")).start("sample")
         self.learning.append(Learning(learner.start("learn", share, sample.data), sample, share))
-
-    def _next_shard(self) -> Part:
-        """Choose a shard in proportion to its priorities: several shards give the odds of one replay."""
-        shards = [shard for shard in self.of_role("replay") if self.transitions.get(shard.name)]
-        total = sum(self.masses[shard.name] for shard in shards)
-        for shard in shards:
-            self.owed[shard.name] = self.owed.get(shard.name, 0.0) + self.masses[shard.name] / total
-        chosen = max(shards, key=lambda shard: self.owed[shard.name])
-        self.owed[chosen.name] -= 1
-        return chosen
 
     def _lanes_of(self, actor: str) -> tuple[Part, int]:
         """Return the shard that stores an actor's unrolls, and the actor's slot in it."""
@@ -163,28 +153,14 @@ class Replayed(ServerDriver):
         if note is None:
             self._revive_replay(done.part)
         else:
-            self.transitions[done.part.name], self.masses[done.part.name] = note["transitions"], note["mass"]
-        if self.refill_began is not None and self._is_full_enough:
-            self.refill_steps += self.tally.steps - self.refill_began
-            self.refill_began = None
-        self.tally.gauge("replay/transitions", sum(self.transitions.values()))
-        self._check_filling()
-
-    def _check_filling(self) -> None:
-        """Refuse a replay that is full before it holds enough transitions. Errors: UsageError."""
-        hyper, held = self.config.hyper, sum(self.transitions.values())
-        if self._filled_at is None or held >= hyper.learning_starts:
-            self._filled_at = self.tally.steps
-        elif self.tally.steps - self._filled_at > 2 * hyper.replay_capacity:
-            raise too_small(held, hyper.learning_starts)
+            self.replay.stored(done.part.name, note)
+        self.tally.gauge("replay/transitions", self.replay.num_transitions)
+        self.replay.check_filling(self.tally.steps)
 
     def _revive_replay(self, shard: Part) -> None:
-        """Restart a dead replay shard. It starts empty; until it is refilled, learners sample from others."""
+        """Restart a dead replay shard. It starts empty."""
         self.begin_part(shard)
-        self.transitions[shard.name] = self.masses[shard.name] = 0
-        self.owed[shard.name] = 0.0
-        if self.refill_began is None and not self._is_full_enough:
-            self.refill_began = self.tally.steps
+        self.replay.lost(shard.name, self.tally.steps)
 
     def replace_lost(self, name: str) -> bool:
         if not name.startswith("replay-"):
@@ -195,19 +171,11 @@ class Replayed(ServerDriver):
 
     def _updated(self, learning: Learning) -> dict[str, float] | None:
         self.learning.remove(learning)
-        call = learning.call
-        note = self.answer(call)
-        if self._sample_was_lost(note, learning):
-            self.idle_learners.append(call.part)
-            return None
-        if self.has_server:
-            metrics = self.learner_answered(call.part, note)
-        elif note is None:
-            self.revive_learner(call.part)
-            metrics = None
-        else:
-            metrics, self.updates = note["metrics"], note["version"]
-        self.idle_learners.append(call.part)
+        learner = learning.call.part
+        note = self.answer(learning.call)
+        lost = self._sample_was_lost(note, learning)
+        metrics = None if lost else self.take_answer(learner, note)
+        self.idle_learners.append(learner)
         if metrics is None:
             return None
         self._count_update(learning)
@@ -234,14 +202,6 @@ class Replayed(ServerDriver):
             self._revive_replay(learning.sample.part)
         return True
 
-    def recover_server(self) -> None:
-        super().recover_server()
-        self.publish()  # actors may use versions that the rollback removed
-
-    def revive_learner(self, learner: Part) -> None:
-        super().revive_learner(learner)
-        self.publish()
-
     def pause(self) -> None:
         self._store_all()
         if not self.engine.is_remote:
@@ -252,15 +212,12 @@ class Replayed(ServerDriver):
             self.idle_learners.append(each.call.part)
             if self._sample_was_lost(note, each):
                 continue
-            if self.has_server:
-                self.count_pushes(each.call.part, note)
-            elif note is None:
-                self.revive_learner(each.call.part)
-            else:
-                self.updates = note["version"]
+            self.take_last_answer(each.call.part, note)
             if note is not None and "server_lost" not in note:
                 self._count_update(each)
         self._store_all()
+
+    # --- adding and removing actors, saving and resuming ----------------------------------------------------
 
     def scale_actors(self, count: int) -> None:
         check_actors(self.config, count)
@@ -280,15 +237,11 @@ class Replayed(ServerDriver):
         return {
             **super().plan(),
             **self.players.plan(),
+            **self.replay.plan(),
             "idle_actors": [part.name for part in self.players.idle],
             "idle_learners": [part.name for part in self.idle_learners],
             "learning": [[each.call.part.name, each.sample.part.name, each.share] for each in self.learning],
-            "transitions": self.transitions,
-            "masses": self.masses,
             "learned": self.learned,
-            "owed": self.owed,
-            "refill_steps": self.refill_steps,
-            "refill_began": self.refill_began,
         }
 
     def plan_arrays(self) -> dict[str, np.ndarray]:
@@ -296,15 +249,8 @@ class Replayed(ServerDriver):
 
     def resume(self, plan: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
         self.learned = plan["learned"]
-        self.refill_steps, self.refill_began = plan.get("refill_steps", 0), plan.get("refill_began")
-        if self.config.hyper.save_replay:
-            self.transitions = plan["transitions"]
-            self.masses = plan.get("masses", dict(self.transitions))
-            self.owed = plan.get("owed", {})
-        elif self.refill_began is None:
-            self.refill_began = self.tally.steps
-        if self.has_server:
-            self.take_snapshot()
+        self.replay.resume(plan, self.tally.steps)
+        self.resume_learners()
         self.players.resume(plan, arrays, self.parts)
         for learner, shard, share in plan["learning"]:
             sample = self.parts[shard].start("sample")
@@ -313,3 +259,56 @@ class Replayed(ServerDriver):
             )
         self.players.idle = [self.parts[name] for name in plan["idle_actors"]]
         self.idle_learners = [self.parts[name] for name in plan["idle_learners"]]
+
+
+class OneLearner(Replayed):
+    """Ape-X: one learner with its own optimiser."""
+
+    def make_learners(self) -> None:
+        self.make("learner-0", Learner, self.description)
+
+    def begin_learners(self) -> None:
+        self.begin_part(self.parts["learner-0"])
+
+    def keep_snapshot(self) -> None:
+        self.keep_learner_snapshot()
+
+    def take_answer(self, learner: Part, note: dict[str, Any] | None) -> dict[str, float] | None:
+        if note is None:
+            self.revive_learner(learner)
+            return None
+        self.updates = note["version"]
+        return note["metrics"]
+
+    def take_last_answer(self, learner: Part, note: dict[str, Any] | None) -> None:
+        self.take_answer(learner, note)
+
+    def revive_learner(self, learner: Part) -> None:
+        super().revive_learner(learner)
+        self.publish()  # versions after the snapshot will be counted again
+
+
+class LearnersWithServer(Replayed, ServerDriver):
+    """Gorila: learners that share a parameter server."""
+
+    def make_learners(self) -> None:
+        self.make_server(plays=False)
+
+    def begin_learners(self) -> None:
+        self.begin_server()
+
+    def resume_learners(self) -> None:
+        self.take_snapshot()
+
+    def keep_snapshot(self) -> None:
+        self.snapshot_if_due()
+
+    def take_answer(self, learner: Part, note: dict[str, Any] | None) -> dict[str, float] | None:
+        return self.learner_answered(learner, note)
+
+    def take_last_answer(self, learner: Part, note: dict[str, Any] | None) -> None:
+        self.count_pushes(learner, note)
+
+    def recover_server(self) -> None:
+        super().recover_server()
+        self.publish()  # actors may use versions that the rollback removed

@@ -30,13 +30,13 @@ from parcade.topology.driver_checkpoint import TopologyCheckpointer
 from parcade.topology.engine import Engine, SerialEngine
 from parcade.topology.population import Population
 from parcade.topology.predicted import Predicted
-from parcade.topology.replayed import Replayed
+from parcade.topology.replayed import LearnersWithServer, OneLearner
 from parcade.topology.unrolls import Unrolls
 
 DRIVERS: dict[str, type[Driver]] = {
     "bundles": Bundles,
-    "bundles apart": Replayed,
-    "replayed": Replayed,
+    "bundles apart": LearnersWithServer,
+    "replayed": OneLearner,
     "unrolls": Unrolls,
     "predicted": Predicted,
     "population": Population,

@@ -77,7 +77,7 @@ def test_a_replay_shard_lost_before_a_checkpoint_is_restarted_and_saved(tmp_path
     shard = driver.parts["replay-1"]
     shard.thing = type(shard.thing)(driver.host_description, 1, 2, driver.envs_per_actor)
     assert checkpointer(config, run, driver).save() == ""
-    assert driver.lives["replay-1"] == 2 and driver.transitions["replay-1"] == 0
+    assert driver.lives["replay-1"] == 2 and driver.replay.transitions["replay-1"] == 0
     driver.advance(0.0)
 
 
