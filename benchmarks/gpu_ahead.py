@@ -16,8 +16,8 @@ from types import TracebackType
 from gpu_results import Gpu, StandIn, one_line
 
 from parcade.atari import engine_cpu
+from parcade.atari.compiling.one_process import only_process
 from parcade.atari.cuda import arcade_kernels, engine, environments, kernels
-from parcade.atari.jit import only_process
 from parcade.atari.translate import rom_code
 
 # Kernels that run a ROM's machine code.

@@ -45,7 +45,8 @@ from gpu_results import (
     run,
 )
 
-from parcade.atari import Arcade, VectorConsoles, jit
+from parcade.atari import Arcade, VectorConsoles
+from parcade.atari.compiling.prepare import prepare
 from parcade.atari.cuda import arcade_kernels
 from parcade.atari.cuda.arcade import DeviceArcade
 from parcade.atari.cuda.vector import DeviceConsoles
@@ -366,7 +367,7 @@ def main(arguments: list[str] | None = None) -> None:
     options = parse(arguments)
     device, clock = open_device(options), Clock(60 * options.minutes)
     table = Table(options.results, "gpu_parity.csv", KEY, FIGURES)
-    jit.prepare()
+    prepare()
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool, Ahead(device) as ahead:
         session = Session(table, clock, device, pool, options.frames, options.consoles, commit())
         left = [

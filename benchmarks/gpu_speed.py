@@ -32,7 +32,7 @@ import numpy as np
 from gpu_ahead import ENVIRONMENTS, Ahead
 from gpu_results import Clock, Gpu, StandIn, Table, commit, errors_as_rows, flags, open_device, run
 
-from parcade.atari import jit
+from parcade.atari.compiling.prepare import prepare
 from parcade.atari.cuda import engine, environments
 from parcade.atari.cuda.vector import DeviceConsoles
 from parcade.errors import UsageError
@@ -320,7 +320,7 @@ def main(arguments: list[str] | None = None) -> None:
     known = sorted({*size.counts, *size.game_counts, *size.blocks, *size.state_counts})
     if unknown := set(options.consoles) - set(known):
         raise UsageError(f"--consoles {min(unknown)}: expected some of {', '.join(map(str, known))}")
-    jit.prepare()
+    prepare()
     with Ahead(device) as ahead:
         tables = {kind: Table(options.results, *TABLES[kind]) for kind in options.tables}
         todo = {

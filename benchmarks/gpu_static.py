@@ -33,8 +33,8 @@ from typing import Any
 from gpu_results import RESULTS, Clock, Table, check_games, commit, one_line, run
 
 from parcade.atari import engine_cpu
+from parcade.atari.compiling.kernel_cache import source_digest
 from parcade.atari.cuda import assembler, engine, kernels, offline
-from parcade.atari.jit import source_digest
 from parcade.atari.state import CART_KIND
 from parcade.atari.translate import lanes, machine_code, rom_code, rom_image, tracing
 from parcade.atari.translate.notes import named

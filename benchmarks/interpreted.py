@@ -2,10 +2,10 @@
 
     python benchmarks/interpreted.py [--games pong breakout ... | all] [--frames 600] [--out FILE]
 
-Plays random actions, each held for four frames, like `cpu6507.run`: machine code until it returns, one
+Plays random actions, each held for four frames, like `interpreter.run`: machine code until it returns, one
 instruction in the interpreter, machine code again. Each interpreted instruction is counted under the reason
 why machine code stopped. `latches` counts reads of collision latches, for which machine code waits until the
-TIA has caught up. `log_entries` counts the entries of the TIA's log (`tia_log.py`).
+TIA has caught up. `log_entries` counts the entries of the TIA's log (`tia/log.py`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from ctypes import CFUNCTYPE, c_int32, c_void_p
 import numpy as np
 from script_arguments import game_name_or_all, output_file, script_parser, whole_number
 
-from parcade.atari import Arcade, cartridge, console, cpu6507, games, rules, tia
+from parcade.atari import Arcade, cartridge, console, games, rules
 from parcade.atari import state as st
+from parcade.atari.mos6507 import interpreter
+from parcade.atari.tia import chip as tia
 from parcade.atari.translate import machine_code, recompiler, rom_image, tracing
 from parcade.atari.translate.accesses import GOING, LATCH
 from parcade.atari.translate.notes import named
@@ -67,7 +69,7 @@ class Counter:
                 break
             near = console.INSTRUCTION_LIMIT - done <= len(self.code) + 1
             self.reasons["end of the 25,000 instructions" if near else self.reason(here)] += 1
-            cpu6507.step(*self.rows)
+            interpreter.step(*self.rows)
             self.interpreted += 1
             done += 1
             if s[st.FRAME_ENDED]:

@@ -66,17 +66,17 @@ def watch_vector(module):
         return result
     module.VectorConsoles.step = noted
 
-def watch_jit(module):
+def watch_prepare(module):
     def load(dispatcher, signature, kept=module._load):
         result = kept(dispatcher, signature)
-        if dispatcher is module._separate[-1][0]:
+        if dispatcher is list(module.separate_functions().values())[-1].dispatcher:
             mark("consoles loaded")
         return result
     module._load = load
 
 WATCHED = {{
     "parcade.train": watch_train, "parcade.loop": watch_loop, "parcade.atari.vector": watch_vector,
-    "parcade.atari.jit": watch_jit
+    "parcade.atari.compiling.prepare": watch_prepare
 }}
 
 class Finder:

@@ -10,7 +10,7 @@ trees run interleaved, each in its own process.
 Also measures costs that do not scale: the time of the calling thread outside the compiled round; an empty
 round on N threads; and the CPU time of every environment in every step, resets included. From the latter it
 simulates the imbalance on N threads, both with static shares, where thread t plays environments from t * n /
-N on, and with parts that are claimed one by one (``parcade/atari/thread_pool.py``).
+N on, and with parts that are claimed one by one (``parcade/atari/threads/thread_pool.py``).
 
 Predicts from these: a step on N threads takes the time outside, an empty round of one thread, the time to
 wake one worker after another, and the time until the last thread is done. The efficiency is the time of one
@@ -134,7 +134,7 @@ class Played:
         if hasattr(consoles, "_split"):
             turn: Callable[[], Any] = lambda: consoles._split(lambda thread, first, last: None)  # noqa: E731
         else:
-            from parcade.atari import rounds, thread_pool
+            from parcade.atari.threads import rounds, thread_pool
 
             consoles.step(np.zeros(n, np.int64), np.zeros(n, np.bool_))
             consoles._message[rounds.STACKS - thread_pool.MESSAGE] = 0
@@ -149,7 +149,7 @@ class Played:
 
     def costs(self, steps: int) -> dict[str, Any]:
         """CPU-microseconds of every environment in each step, and its rank (`rounds.work`)."""
-        from parcade.atari import rounds, thread_pool
+        from parcade.atari.threads import rounds, thread_pool
 
         consoles, n = self.env._consoles, self.env.num_envs
         pool, control = consoles._pool, consoles._pool._own_control

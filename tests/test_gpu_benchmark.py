@@ -22,7 +22,7 @@ import gpu_static
 import gpu_training
 from gpu_results import STAND_IN, Clock, DeviceLost, StandIn, Table, errors_as_rows
 
-from parcade.atari import jit
+from parcade.atari.compiling.prepare import prepare
 from parcade.atari.cuda import arcade_kernels, assembler, offline
 from parcade.atari.cuda.engine import HostThreads
 from parcade.atari.cuda.vector import DeviceConsoles
@@ -126,7 +126,7 @@ def test_without_a_gpu_one_line_says_so(monkeypatch, tmp_path, capsys):
 
 def test_what_is_compiled_ahead_is_what_launches_look_for():
     """Machine code is found on disk by argument types; other types would be compiled again."""
-    jit.prepare()
+    prepare()
     launched = {}
 
     class Looking(HostThreads):

@@ -9,13 +9,13 @@ import pytest
 import torch
 from safetensors.torch import save
 
-from parcade.atari import jit
+from parcade.atari.compiling.prepare import prepare
 from parcade.cli import main
 from parcade.files import run_directory
 
 TINY = ["train", "tiny_catch", "--num-envs", "4", "--unroll-length", "4", "--engine", "serial"]
 
-jit.prepare()  # its line about compiling, the first time, would be a second one
+prepare()  # its line about compiling, the first time, would be a second one
 
 
 @pytest.fixture(scope="module")

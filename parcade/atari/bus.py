@@ -8,14 +8,15 @@
 | bit 12 = 0, bit 7 = 1, bit 9 = 1 | RIOT ports and timer                                 |
 
 The TIA drives only some bits of a read; the other bits keep their value from the last byte on the bus.
-TIA accesses are logged for `tia_replay.py`. This module acts only on effects that the 6507 can observe
+TIA accesses are logged for `tia/replay.py`. This module acts only on effects that the 6507 can observe
 immediately: WSYNC, VSYNC and the length of a frame, the paddle capacitors, and reads of collision latches.
 """
 
 import numpy as np
 
-from . import cartridge, riot, tia, tia_log, tia_writes
-from .jit import CHIPS, inlined, separate, stand_alone
+from . import cartridge, riot
+from .compiling.jit import CHIPS, inlined, separate, stand_alone
+from .primitives.warp import on_gpu
 from .state import (
     BUS,
     CHARGE_AT_ONCE,
@@ -38,7 +39,9 @@ from .state import (
     TIA,
     VSYNC_FINISH,
 )
-from .warp import on_gpu
+from .tia import chip as tia
+from .tia import log as tia_log
+from .tia import writes as tia_writes
 
 READING = -1
 NOTHING = tia_writes.NOTHING

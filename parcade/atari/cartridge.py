@@ -21,7 +21,7 @@ A read of a hotspot switches the bank first and returns a byte of the new bank. 
 
 import numpy as np
 
-from .jit import kernel, stand_alone
+from .compiling.jit import kernel, stand_alone
 from .mt19937 import draw
 from .state import (
     CART_BANK,

@@ -8,8 +8,9 @@ starting actions. RIOT RAM survives a reset and every reset draws a new timer va
 
 import numpy as np
 
-from . import bus, cartridge, cpu6507, mt19937, riot, rules, tia
-from .jit import CHIPS, CONSOLE, inlined, kernel, separate, stand_alone
+from . import bus, cartridge, mt19937, riot, rules
+from .compiling.jit import CHIPS, CONSOLE, inlined, kernel, separate, stand_alone
+from .mos6507 import interpreter
 from .state import (
     ACTION,
     ACTION_B,
@@ -56,6 +57,7 @@ from .state import (
     TERMINAL,
     VSYNC_FINISH,
 )
+from .tia import chip as tia
 
 INSTRUCTION_LIMIT = 25000  # per call of `run_update`
 PADDLE_STEP = 23000  # change of a paddle's resistance per frame
@@ -115,7 +117,7 @@ def run_update(s, memory, rom, screen):
     stand_alone()
     begin_update(s)
     if s[CPU_JAMMED] == 0:
-        cpu6507.run(s, memory, rom, screen, INSTRUCTION_LIMIT)
+        interpreter.run(s, memory, rom, screen, INSTRUCTION_LIMIT)
     end_update(s, screen)
 
 
@@ -211,7 +213,7 @@ def system_reset(s, memory, rom, screen, random):
     riot.reset(s, random[SYSTEM_STREAM])
     tia.reset(s, screen)
     cartridge.reset(s, memory, random[SYSTEM_STREAM])
-    cpu6507.reset(s, memory, rom, screen)
+    interpreter.reset(s, memory, rom, screen)
 
 
 @separate(f"boolean({CHIPS}, uint32[:, ::1])")

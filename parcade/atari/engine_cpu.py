@@ -1,6 +1,6 @@
 """Consoles on CPU cores: the setup of a ROM, and compiled functions on the rows of the state arrays.
 
-`rounds.py` distributes the rows over several threads.
+`threads/rounds.py` distributes the rows over several threads.
 """
 
 import hashlib
@@ -11,8 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import cartridge, console, games, mt19937, preprocess, rules, tia
-from .jit import ROWS, inlined, kernel, prepare, separate, stand_alone
+from . import cartridge, console, games, mt19937, preprocess, rules
+from .compiling.jit import ROWS, inlined, kernel, separate, stand_alone
+from .compiling.prepare import prepare
+from .primitives.simd import EVERY_WORD, differing_words
 from .state import (
     CART_KIND,
     DIFFICULTY,
@@ -41,8 +43,8 @@ from .state import (
     TERMINAL,
     allocate,
 )
+from .tia import chip as tia
 from .translate import rom_code
-from .vectors import EVERY_WORD, differing_words
 
 # Type of the level tables, followed by `preprocess.Resize`.
 RESIZE = (

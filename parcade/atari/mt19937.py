@@ -6,7 +6,7 @@ standard initialisation by a single 32-bit integer, equal to numpy's legacy `MT1
 
 import numpy as np
 
-from .jit import kernel, separate, stand_alone
+from .compiling.jit import kernel, separate, stand_alone
 
 
 @separate("void(uint32[::1], int64)")

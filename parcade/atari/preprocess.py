@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .jit import inlined, kernel, product, stand_alone
+from .compiling.jit import inlined, kernel, product, stand_alone
+from .primitives.simd import bit_length, column_sums, has_byte_lookup, lowest_bit, pool_words
 from .state import LINE_WORDS
-from .vectors import bit_length, column_sums, has_byte_lookup, lowest_bit, pool_words
 
 WORK_COLUMNS = 160  # columns of the scratch of `observe`, float32 [3, WORK_COLUMNS]
 EVERY_BYTE = np.uint64(0x0101010101010101)

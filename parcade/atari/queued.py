@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from . import rounds
-from .task_queue import TaskQueue
+from .threads import rounds
+from .threads.task_queue import TaskQueue
 from .vector import ReusedArrays, StepResult, VectorConsoles
 
 

@@ -23,8 +23,8 @@ from pathlib import Path
 
 from . import games
 from .arcade import Arcade
+from .compiling.one_process import write_whole
 from .duel import Duel
-from .jit import write_whole
 
 FORMAT = "parcade recording 1"
 LARGEST_FILE_BYTES = 64 << 20

@@ -15,7 +15,7 @@ applies, as in ale-py's core.
 
 import numpy as np
 
-from .jit import kernel, stand_alone
+from .compiling.jit import kernel, stand_alone
 from .mt19937 import draw
 from .state import (
     CYCLES,

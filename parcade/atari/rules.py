@@ -25,7 +25,7 @@ import ast
 
 import numpy as np
 
-from .jit import separate, stand_alone
+from .compiling.jit import separate, stand_alone
 from .state import (
     CART_RAM,
     LIVES,

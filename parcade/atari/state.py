@@ -188,7 +188,7 @@ TIA_SNAPSHOTS = TIA + TIA_WORDS  # 3 blocks: TIA registers at the start of each 
 LOG_CAPACITY = 2048
 LOGS = TIA_SNAPSHOTS + 3 * TIA_WORDS  # 3 logs, one per slot
 
-# --- what needs an entry in the log (tia_log.py) ------------------------------------------------------------
+# --- what needs an entry in the log (tia/log.py) ------------------------------------------------------------
 WRITTEN = LOGS + 3 * LOG_CAPACITY  # 64 words: the value last written to each TIA register; 0 if not known
 LOG_OPEN = (
     WRITTEN + 64

@@ -15,12 +15,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import engine_cpu, preprocess, rounds
+from . import engine_cpu, preprocess
 from .settings import VectorSettings
 from .starts import recorded_consoles
 from .state import DIFFICULTY, LINE_WORDS, MODE, allocate
 from .state_check import check_rows, check_settings, check_started
-from .thread_pool import MESSAGE, MESSAGE_WORDS, ThreadPool
+from .threads import rounds
+from .threads.thread_pool import MESSAGE, MESSAGE_WORDS, ThreadPool
 
 _STACKS = slice(rounds.STACKS - MESSAGE, rounds.STACKS - MESSAGE + 1)
 _RESULTS = slice(rounds.RESULTS - MESSAGE, rounds.RESULTS - MESSAGE + len(rounds.OUTCOME_TYPES))

@@ -51,7 +51,7 @@ def train(arguments: list[str]) -> int:
     resumes = any(word == "--resume" or word.startswith("--resume=") for word in arguments)
     with _without_collections(), contextlib.ExitStack() as importing:
         if _will_play_native_consoles(arguments):
-            from parcade.atari.jit import interrupts_wait, prepare_meanwhile
+            from parcade.atari.compiling.prepare import interrupts_wait, prepare_meanwhile
 
             prepare_meanwhile()
             # Defer Ctrl-C: packages that torch imports would swallow the KeyboardInterrupt.

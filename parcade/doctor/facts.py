@@ -147,7 +147,8 @@ def _shared_memory() -> tuple[int | None, int | None]:
 def _numba_facts() -> dict:
     """Return the facts about the cache of compiled kernels, without importing Numba, which takes a second."""
     given = os.environ.get("NUMBA_CACHE_DIR")
-    here = Path(given) if given else Path(__file__).resolve().parents[1] / "atari" / "__pycache__"
+    package = Path(__file__).resolve().parents[1]
+    here = Path(given) if given else package / "atari" / "compiling" / "__pycache__"
     nearest = next(path for path in (here, *here.parents) if path.exists())
     return {
         "numba": _version("numba"),

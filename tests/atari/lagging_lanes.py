@@ -11,7 +11,9 @@ import warnings
 import numpy as np
 from test_tia import console, play, random_log, randomize
 
-from parcade.atari import tia_drawing, tia_log, tia_replay
+from parcade.atari.tia import drawing as tia_drawing
+from parcade.atari.tia import log as tia_log
+from parcade.atari.tia import replay as tia_replay
 
 warnings.simplefilter("ignore")  # NumPy's scalars overflow where compiled integers wrap around
 np.seterr(all="ignore")

@@ -1,7 +1,7 @@
 """Listings of hand-made ROMs."""
 
 from parcade.atari import games
-from parcade.atari.opcodes import OPCODES
+from parcade.atari.mos6507.opcodes import OPCODES
 from parcade.atari.translate.disassembler import listing, text
 from parcade.atari.translate.rom_image import Instruction
 from parcade.cli import main

@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
-from test_cpu6507 import machine
+from test_interpreter import machine
 
-from parcade.atari import Arcade, cartridge, console, cpu6507, jit, opcodes
+from parcade.atari import Arcade, cartridge, console
 from parcade.atari import state as st
+from parcade.atari.compiling.prepare import prepare
 from parcade.atari.cuda.lane_simulation import LanesOnCpu, Row, compile_form, play_group
+from parcade.atari.mos6507 import interpreter, opcodes
 from parcade.atari.translate import recompiler, rom_code, rom_image
 
 PROGRAM_BYTES = 300
@@ -318,7 +320,7 @@ def run_on_both(
     Returns the number of instructions that ran as machine code. `seen`: names of instructions that only
     tracing would find.
     """
-    jit.prepare()
+    prepare()
     names = [int(machine(b"", image, kind)[0][st.CART_BANK]) >> 12 << 16 | start, *seen]
     ram = random.integers(0, 256, 128).astype(np.uint8)
     charge = random.integers(-2, 5000, 4)
@@ -340,7 +342,7 @@ def run_on_both(
     for _ in range(limit):
         if plain[0][st.FRAME_ENDED] or plain[0][st.CPU_JAMMED]:
             break
-        cpu6507.step(*plain)
+        interpreter.step(*plain)
     plain[0][st.BUS] = 0  # undefined between instructions
     ran = []
     for form in (recompiler.Translator, LanesOnCpu):

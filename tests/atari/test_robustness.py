@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 from random_images import KINDS, Guarded, play_rubbish
 
-from parcade.atari import Arcade, VectorConsoles, jit
+from parcade.atari import Arcade, VectorConsoles
 from parcade.atari import state as st
+from parcade.atari.compiling.prepare import prepare
 
 
 def test_random_images_and_states_of_every_cartridge_type_do_no_harm(seed):
     random, guarded = np.random.default_rng(seed), Guarded()
-    jit.prepare()
+    prepare()
     taken = sum(play_rubbish(guarded, turn % KINDS, random) for turn in range(400))
     assert 0 < taken < 400, "some random states are accepted and some refused"
 

@@ -7,10 +7,14 @@ import sys
 
 import pytest
 
-from parcade.atari import engine_cpu, jit, preprocess, rounds, side_by_side, tia
+from parcade.atari import engine_cpu, preprocess
+from parcade.atari.compiling import jit, kernel_cache, prepare, side_by_side
+from parcade.atari.threads import rounds
+from parcade.atari.tia import chip as tia
 
 SMALL = [
-    f"parcade.atari.thread_pool.{name}" for name in ("enter_round", "leave_round", "close_round", "spin")
+    f"parcade.atari.threads.thread_pool.{name}"
+    for name in ("enter_round", "leave_round", "close_round", "spin")
 ]
 
 
@@ -21,7 +25,7 @@ def python_functions() -> dict:
 @pytest.mark.quick
 def test_parts_of_a_function_are_its_kernels_and_no_separate_function():
     functions = python_functions()
-    parts = side_by_side.parts(functions["parcade.atari.rounds.work"], set(functions.values()))
+    parts = side_by_side.parts(functions["parcade.atari.threads.rounds.work"], set(functions.values()))
     assert {
         rounds.work.py_func,
         rounds._step_console.py_func,
@@ -44,7 +48,8 @@ def test_every_function_is_taken_once_by_one_of_the_workers():
 def test_a_worker_takes_the_function_whose_kernels_it_has_compiled():
     functions = python_functions()
     names = [
-        f"parcade.atari.{name}" for name in ("rounds.work", "engine_cpu.start_episode", "console.reset_game")
+        f"parcade.atari.{name}"
+        for name in ("threads.rounds.work", "engine_cpu.start_episode", "console.reset_game")
     ]
     tasks = side_by_side.Tasks({name: functions[name] for name in names})
     assert tasks.take(0) == names[0]
@@ -55,17 +60,17 @@ def test_a_worker_takes_the_function_whose_kernels_it_has_compiled():
 def test_workers_leave_what_they_compile_in_the_cache(tmp_path):
     script = """
 import sys
-from parcade.atari import jit, side_by_side
+from parcade.atari.compiling import jit, kernel_cache, prepare, side_by_side
 separate = jit.separate_functions().items()
 functions = {name: dispatcher.py_func for name, (dispatcher, _) in separate if name in sys.argv[1:]}
 assert len(functions) == 4 and side_by_side.compile_all(functions, 2)
-names = [path.name for path in jit.cache_directory().glob("*.nbc")]
+names = [path.name for path in kernel_cache.cache_directory().glob("*.nbc")]
 assert not [name for name in names if "spin" not in name and "round" not in name]
 for name in functions:
     dispatcher, signature = jit.separate_functions()[name]
     dispatcher.enable_caching()
-    assert jit._load(dispatcher, signature), name
-from parcade.atari import thread_pool
+    assert prepare._load(dispatcher, signature), name
+from parcade.atari.threads import thread_pool
 control = thread_pool.make_control(2)
 assert not thread_pool.enter_round(control)  # closed
 control[thread_pool.ENTERED] = 0
@@ -95,40 +100,40 @@ def test_a_worker_that_cannot_be_started_is_noticed(monkeypatch):
 
 def test_after_a_failure_nothing_is_left_of_what_others_have_compiled(tmp_path, monkeypatch):
     monkeypatch.setattr(side_by_side, "compile_all", lambda functions, count: False)
-    monkeypatch.setattr(jit, "_kernel_folders", set)
+    monkeypatch.setattr(kernel_cache, "_kernel_folders", set)
     (tmp_path / "tia.run.nbi").write_bytes(b"names that this process will not give")
-    jit._compile_side_by_side(jit.separate_functions(), tmp_path)
+    prepare._compile_side_by_side(jit.separate_functions(), tmp_path)
     assert not list(tmp_path.iterdir())
 
 
 def test_half_a_set_is_forgotten_and_a_whole_one_is_kept(tmp_path, monkeypatch):
     present = dict.fromkeys(jit.separate_functions(), True)
     monkeypatch.setattr(
-        jit,
+        kernel_cache,
         "_lies_on_disk",
         lambda dispatcher, signature: present[f"{dispatcher.__module__}.{dispatcher.__name__}"],
     )
     kept = tmp_path / "tia.run.nbi"
-    monkeypatch.setattr(jit, "_kernel_folders", set)
+    monkeypatch.setattr(kernel_cache, "_kernel_folders", set)
     kept.write_bytes(b"of a whole set")
-    assert not jit._forget_half_a_set(tmp_path) and kept.exists()
-    present["parcade.atari.rounds.work"] = False
-    assert jit._forget_half_a_set(tmp_path) and not kept.exists()
+    assert not kernel_cache.forget_half_a_set(tmp_path) and kept.exists()
+    present["parcade.atari.threads.rounds.work"] = False
+    assert kernel_cache.forget_half_a_set(tmp_path) and not kept.exists()
     present = dict.fromkeys(present, False)
     kept.write_bytes(b"for another processor")
-    assert jit._forget_half_a_set(tmp_path) and kept.exists()
+    assert kernel_cache.forget_half_a_set(tmp_path) and kept.exists()
 
 
 @pytest.mark.parametrize("damage", [lambda whole: b"", lambda whole: whole[:-1]], ids=["empty", "cut"])
 def test_a_set_with_a_file_that_a_power_failure_has_cut_is_forgotten(tmp_path, monkeypatch, damage):
-    monkeypatch.setattr(jit, "_lies_on_disk", lambda *of: True)
-    monkeypatch.setattr(jit, "_kernel_folders", lambda: {tmp_path})
+    monkeypatch.setattr(kernel_cache, "_lies_on_disk", lambda *of: True)
+    monkeypatch.setattr(kernel_cache, "_kernel_folders", lambda: {tmp_path})
     whole = pickle.dumps({"index": 1})
     for name in ("tia.run.nbi", "tia.run.1.nbc"):
         (tmp_path / name).write_bytes(whole)
-    assert not jit._forget_half_a_set(tmp_path) and len(list(tmp_path.iterdir())) == 2
+    assert not kernel_cache.forget_half_a_set(tmp_path) and len(list(tmp_path.iterdir())) == 2
     (tmp_path / "tia.run.1.nbc").write_bytes(damage(whole))
-    assert jit._forget_half_a_set(tmp_path)
+    assert kernel_cache.forget_half_a_set(tmp_path)
     assert not list(tmp_path.iterdir())
 
 
@@ -137,7 +142,7 @@ def test_a_worker_ends_with_its_parent():
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as worker:
-        worker.stdin.write("parcade.atari.tia_replay.replay\n")  # seconds of work
+        worker.stdin.write("parcade.atari.tia.replay.replay\n")  # seconds of work
         worker.stdin.close()
         assert worker.wait(60) == 0 and worker.stdout.read() == ""
 

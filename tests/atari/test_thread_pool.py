@@ -13,9 +13,12 @@ import numba
 import numpy as np
 import pytest
 
-from parcade.atari import VectorConsoles, jit, thread_pool
-from parcade.atari.atomics import atomic_add, load
-from parcade.atari.thread_pool import (
+from parcade.atari import VectorConsoles
+from parcade.atari.compiling import jit
+from parcade.atari.compiling.prepare import prepare
+from parcade.atari.primitives.atomics import atomic_add, load
+from parcade.atari.threads import thread_pool
+from parcade.atari.threads.thread_pool import (
     LEAD,
     MESSAGE,
     NUM_PARTS,
@@ -41,7 +44,7 @@ NUM_TASKS = 23
 
 @pytest.fixture(autouse=True, scope="module")
 def prepared():
-    jit.prepare()  # before any compiled function of the package is called
+    prepare()  # before any compiled function of the package is called
 
 
 @compiled
@@ -251,7 +254,7 @@ def test_an_interrupt_lets_the_round_end(waiting):
 
 
 def run_script(script: str, **environment: str) -> str:
-    environment = {**os.environ, "PYTHONPATH": str(Path(jit.__file__).parents[2]), **environment}
+    environment = {**os.environ, "PYTHONPATH": str(Path(jit.__file__).parents[3]), **environment}
     told = subprocess.run(
         [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=300
     )
@@ -263,7 +266,8 @@ FORKED = """
 import os, sys, threading, warnings
 import numpy as np
 warnings.simplefilter("ignore")  # Python warns of forks in processes with threads
-from parcade.atari import VectorConsoles, thread_pool
+from parcade.atari import VectorConsoles
+from parcade.atari.threads import thread_pool
 if sys.argv[1:] == ["locks"]:
     thread_pool.find_semaphores = lambda: None
 consoles = VectorConsoles("pong", 5, img_height=42, img_width=42, num_threads=3)

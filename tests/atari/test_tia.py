@@ -9,8 +9,12 @@ import numba
 import numpy as np
 import pytest
 
-from parcade.atari import jit, tia, tia_collisions, tia_masks, tia_writes
 from parcade.atari import state as st
+from parcade.atari.compiling.prepare import prepare
+from parcade.atari.tia import chip as tia
+from parcade.atari.tia import collisions as tia_collisions
+from parcade.atari.tia import masks as tia_masks
+from parcade.atari.tia import writes as tia_writes
 
 HEIGHT, START_LINE = 210, 34
 WRITTEN = [
@@ -21,7 +25,7 @@ WRITTEN = [
 QUIET = [reg for reg in WRITTEN if reg not in (tia_writes.VBLANK, tia_writes.CXCLR)]
 EDGES = [0, 1, 2, 3, 62, 63, 64, 127, 128, 150, 158, 159]
 
-jit.prepare()
+prepare()
 
 
 def console() -> tuple[np.ndarray, np.ndarray]:

@@ -4,11 +4,14 @@ import numpy as np
 import pytest
 from test_tia import console, play, random_log, randomize
 
-from parcade.atari import Arcade, jit, tia_log, tia_writes
+from parcade.atari import Arcade
 from parcade.atari import state as st
+from parcade.atari.compiling.prepare import prepare
+from parcade.atari.tia import log as tia_log
+from parcade.atari.tia import writes as tia_writes
 from parcade.envs import make_vec
 
-jit.prepare()
+prepare()
 
 
 def repetitive(log: np.ndarray, random: np.random.Generator) -> np.ndarray:

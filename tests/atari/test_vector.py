@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from parcade.atari import VectorConsoles, preprocess, thread_pool
+from parcade.atari import VectorConsoles, preprocess
+from parcade.atari.threads import thread_pool
 
 gymnasium = pytest.importorskip("gymnasium")
 vector_env = pytest.importorskip("ale_py.vector_env")

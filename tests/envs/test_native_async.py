@@ -9,7 +9,7 @@ import pytest
 
 import parcade
 from parcade import make_vec
-from parcade.atari import task_queue
+from parcade.atari.threads import task_queue
 from parcade.errors import UsageError
 
 SMALL = {"image_height": 42, "image_width": 42}

@@ -12,7 +12,7 @@
 import numpy as np
 
 from .. import console
-from ..jit import inlined
+from ..compiling.jit import inlined
 from ..state import FRAME_NUMBER, LIVES, OBSERVED, PICTURE, TERMINAL
 from .environments import load_thread as power_thread
 from .rows import load, store

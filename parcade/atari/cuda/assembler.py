@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from ..jit import only_process, write_whole
+from ..compiling.one_process import only_process, write_whole
 
 ASSEMBLY_SECONDS = 600
 

@@ -21,7 +21,8 @@ from typing import Any, NamedTuple
 import numba
 import numpy as np
 
-from ..jit import OPTIONS, only_process
+from ..compiling.jit import OPTIONS
+from ..compiling.one_process import only_process
 from .driver import is_simulated, require_cuda
 from .kernels import SCRATCH, SHARED, compiling, is_block, kernel_folder, make_kernel, scratch_of, with_row
 from .launching import Launcher

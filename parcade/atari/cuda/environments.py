@@ -21,8 +21,9 @@ that take a group of arrays are inlined, because an argument of that size would 
 
 import numpy as np
 
-from .. import console, engine_cpu, mt19937, tia
-from ..jit import inlined, kernel, stand_alone
+from .. import console, engine_cpu, mt19937
+from ..compiling.jit import inlined, kernel, stand_alone
+from ..primitives.warp import block_sync
 from ..settings import CLIP, EPISODIC_LIFE, FIRE, FRAME_LIMIT, FRAME_SKIP, LIFE_LOSS, MAX_POOL, NOOP_MAX
 from ..state import (
     EPISODE_FRAME_NUMBER,
@@ -36,16 +37,8 @@ from ..state import (
     STICKY_STREAM,
     TERMINAL,
 )
-from ..warp import block_sync
-from .layout import (
-    BLACK,
-    FRAMES,
-    KEPT,
-    LIFE_LOST,
-    OTHER,
-    REWARD,
-    THIRD,
-)
+from ..tia import chip as tia
+from .layout import BLACK, FRAMES, KEPT, LIFE_LOST, OTHER, REWARD, THIRD
 from .pictures import brighter, levels_of_word, observed_pixel
 from .rows import LASTING_WORDS, load, power_on, store
 

@@ -22,7 +22,8 @@ from typing import Any
 import numba
 import numpy as np
 
-from ..jit import cache_directory, source_digest, write_whole
+from ..compiling.kernel_cache import cache_directory, source_digest
+from ..compiling.one_process import write_whole
 from ..state import LINE_WORDS, MEMORY_BYTES, ROW_WORDS
 from ..translate.machine_code import GPU_NAME
 from .assembler import assembled_once

@@ -12,9 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .. import console, cpu6507, rules, tia
+from .. import console, rules
 from .. import state as st
 from ..arcade import Arcade
+from ..mos6507 import interpreter
+from ..tia import chip as tia
 from ..translate import machine_code, rom_image, tracing
 from ..translate.accesses import ENDED, GOING, INTERPRET, LATCH
 from ..translate.assembly import CPU_POINTERS
@@ -89,7 +91,7 @@ def lanes_of(arcade: Arcade) -> LanesOnCpu:
 
 
 def play_group(lanes: list[Row], code: Code, limit: int) -> Play:
-    """Run one update of every lane, as `cpu6507.run` does on a GPU."""
+    """Run one update of every lane, as `interpreter.run` does on a GPU."""
     group = _Group(lanes, code, limit)
     meetings = passes = 0
     turn = list(range(len(lanes)))
@@ -152,7 +154,7 @@ class _Group:
         elif self.status[k] == INTERPRET:
             self.status[k] = ENDED
             if self.done[k] < self.limit:
-                cpu6507.step(*row)
+                interpreter.step(*row)
                 self.done[k] += 1
                 if self.done[k] < self.limit and not row.s[st.FRAME_ENDED] and not row.s[st.CPU_JAMMED]:
                     self.status[k] = GOING

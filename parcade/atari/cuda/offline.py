@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numba
 
-from ..jit import only_process
+from ..compiling.one_process import only_process
 from . import arcade_kernels, environments, layout
 from .assembler import assemble
 from .driver import import_cuda

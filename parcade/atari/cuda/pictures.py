@@ -6,7 +6,7 @@ each pixel independently.
 
 import numpy as np
 
-from ..jit import inlined, product
+from ..compiling.jit import inlined, product
 from ..preprocess import rounded
 from ..state import PICTURE_WIDTH
 

@@ -7,8 +7,7 @@ LASTING_WORDS words of the row persist: word i of console e is ``registers[i, e]
 
 import numpy as np
 
-from .. import tia, tia_log, tia_replay
-from ..jit import inlined, kernel, stand_alone
+from ..compiling.jit import inlined, kernel, stand_alone
 from ..state import (
     DIFFICULTY,
     LOG_CAPACITY,
@@ -24,6 +23,9 @@ from ..state import (
     TIA_SNAPSHOTS,
     TIA_WORDS,
 )
+from ..tia import chip as tia
+from ..tia import log as tia_log
+from ..tia import replay as tia_replay
 
 # Words of a row that persist between kernels: those before the rules' stack, and the live TIA.
 LASTING_WORDS = RULE_STACK + TIA_WORDS

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..jit import kernel, stand_alone
+from ..compiling.jit import kernel, stand_alone
 from ..state import LOG_COUNT, LOG_DONE, PICTURE, ROW_WORDS, RULE_STACK, TIA, TIA_WORDS
 from .layout import BLACK, KEPT, OTHER, Consoles
 from .rows import settle

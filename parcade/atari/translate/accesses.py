@@ -5,7 +5,7 @@ effect (`leave_if`), and the interpreter runs the complete instruction.
 """
 
 from .. import cartridge
-from ..opcodes import LENGTH
+from ..mos6507.opcodes import LENGTH
 from ..state import (
     CART_BANK,
     CART_RAM,
@@ -27,7 +27,7 @@ from ..state import (
     TIA,
     VSYNC_FINISH,
 )
-from ..tia_writes import HMCLR, VBLANK, VSYNC, WSYNC
+from ..tia.writes import HMCLR, VBLANK, VSYNC, WSYNC
 from .dpc_accesses import READS as FETCHER_READS
 from .dpc_accesses import WRITES as FETCHER_WRITES
 from .log_accesses import LogAccesses

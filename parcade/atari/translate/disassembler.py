@@ -1,4 +1,4 @@
-"""Disassemble a ROM: code as instructions of `opcodes.py`, everything else as bytes.
+"""Disassemble a ROM: code as instructions of `mos6507/opcodes.py`, everything else as bytes.
 
 Code is everything reachable from the reset vector of any bank through branches, jumps and subroutine calls.
 Code that is reached only through a pointer is not found and is listed as bytes.
@@ -6,8 +6,9 @@ Code that is reached only through a pointer is not found and is listed as bytes.
 
 from collections.abc import Iterator
 
-from .. import cartridge, games, tia_writes
-from ..opcodes import LENGTH
+from .. import cartridge, games
+from ..mos6507.opcodes import LENGTH
+from ..tia import writes as tia_writes
 from .rom_image import Image, Instruction, find_code
 
 BYTES_A_LINE = 8

@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from ..cartridge import image_size
-from ..jit import cache_directory, only_process, write_whole
+from ..compiling.kernel_cache import cache_directory
+from ..compiling.one_process import only_process, write_whole
 from .notes import ENTERED, named
 from .rom_image import Image, find_code
 

@@ -2,9 +2,9 @@
 
 Lanes that take different branches diverge, and the warp then runs them one after the other. To reconverge,
 lanes meet at every iteration of a loop and at the start of every scanline: a lane stores where it continues
-(`PLACE`, a number) and waits for its group (`warp.py`). The lane with the lowest clock is the leader. All
-lanes at the leader's place continue with it; the others keep waiting. If all running lanes of a group arrive
-together, they continue without a meeting.
+(`PLACE`, a number) and waits for its group (`primitives/warp.py`). The lane with the lowest clock is the
+leader. All lanes at the leader's place continue with it; the others keep waiting. If all running lanes of a
+group arrive together, they continue without a meeting.
 
 A lane that requires the interpreter or the TIA also waits at the meeting. When it becomes the leader, the
 whole group returns; lanes that could have continued return with status GOING. The leader therefore always

@@ -1,12 +1,12 @@
 """The log of TIA accesses as machine code: every access writes an entry, which stays if it is news.
 
-`tia_log.py` says what news is, and `is_news` there computes the same. There is no branch: on a GPU the lanes
+`tia/log.py` says what news is, and `is_news` there computes the same. There is no branch: on a GPU the lanes
 of a warp would part at it, and a CPU could not predict it.
 """
 
 from ..state import LOG_CAPACITY, WRITTEN
-from ..tia_log import ALWAYS_NEWS, COMPARED, KNOWN, PENDING
-from ..tia_writes import ENABL, GRP0, GRP1, HMBL, HMCLR, HMP0, NOTHING
+from ..tia.log import ALWAYS_NEWS, COMPARED, KNOWN, PENDING
+from ..tia.writes import ENABL, GRP0, GRP1, HMBL, HMCLR, HMP0, NOTHING
 from .dpc_accesses import DpcAccesses
 from .rom_image import Instruction
 

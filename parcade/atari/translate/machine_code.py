@@ -10,9 +10,9 @@ import numpy as np
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from ..atomics import load_bytes
-from ..jit import inlined
-from ..warp import meets
+from ..compiling.jit import inlined
+from ..primitives.atomics import load_bytes
+from ..primitives.warp import meets
 from .accesses import INTERPRET
 
 ADDRESS_BYTES = 8
@@ -146,7 +146,7 @@ def load_object(code: bytes) -> tuple:
     machine = _target_machine()
     empty = llvm.parse_assembly("")
     empty.triple = machine.triple
-    # use_lmm allocates one block of memory for all sections; see jit.py.
+    # use_lmm allocates one block of memory for all sections; see compiling/jit.py.
     engine = llvm.create_mcjit_compiler(empty, machine, use_lmm=True)
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()

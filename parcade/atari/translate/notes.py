@@ -9,11 +9,11 @@ number of instructions noted: what the lack costs.
 import numpy as np
 
 from .. import cartridge
-from ..atomics import add_to_bytes
-from ..jit import inlined, kernel, stand_alone
-from ..opcodes import MODE, MODES, OPERATION, OPERATIONS
+from ..compiling.jit import inlined, kernel, stand_alone
+from ..mos6507.opcodes import MODE, MODES, OPERATION, OPERATIONS
+from ..primitives.atomics import add_to_bytes
+from ..primitives.warp import on_gpu
 from ..state import CART_BANK, CART_KIND, CPU_PC, CPU_SP, CPU_X, CPU_Y
-from ..warp import on_gpu
 
 SEEN, ENTERED = 1, 2
 MIRROR_SHIFT = 2  # of the highest three bits of PC in a note

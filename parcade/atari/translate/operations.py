@@ -1,4 +1,4 @@
-"""What instructions do with registers and flags, as the interpreter's `operations.py` does it."""
+"""What instructions do with registers and flags, as `mos6507/operations.py` does it for the interpreter."""
 
 from ..state import CPU_I
 from . import decimal_mode
@@ -90,7 +90,7 @@ class Operations(Flow):
         return result
 
     def set_status(self, value: str) -> None:
-        """Set the flags from a byte, as `cpu6507._set_status` does."""
+        """Set the flags from a byte, as `interpreter._set_status` does."""
         negative = self.op("shl", self.op("and", value, 0x80), 8)
         self.set_nz(self.op("or", negative, self.bit("eq", self.op("and", value, 2), 0)))
         for register, bit in (("V", 6), ("D", 3), ("C", 0)):

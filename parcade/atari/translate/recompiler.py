@@ -1,11 +1,11 @@
 """Translate the 6507 code of a ROM to LLVM assembly, one function per ROM.
 
-`cpu6507.py` and `operations.py` define the instructions. This module translates the common ones with all
-constants filled in: operands, branch targets, the device that an address selects. The translation keeps the
-6507 registers in local variables. Instructions run completely or not at all: if a check fails (an access with
-side effects, a full log) or an instruction has no translation, the function returns before the instruction
-and `cpu6507.step` runs it. The translation may therefore be incomplete, but it must not differ; tests compare
-it with the interpreter.
+`interpreter.py` and `operations.py` in `mos6507/` define the instructions. This module translates the common
+ones with all constants filled in: operands, branch targets, the device that an address selects. The
+translation keeps the 6507 registers in local variables. Instructions run completely or not at all: if a check
+fails (an access with side effects, a full log) or an instruction has no translation, the function returns
+before the instruction and `interpreter.step` runs it. The translation may therefore be incomplete, but it
+must not differ; tests compare it with the interpreter.
 """
 
 import numpy as np

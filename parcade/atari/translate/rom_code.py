@@ -15,7 +15,8 @@ import numba
 import numpy as np
 
 from ..cartridge import image_size
-from ..jit import cache_directory, only_process, source_digest, write_whole
+from ..compiling.kernel_cache import cache_directory, source_digest
+from ..compiling.one_process import only_process, write_whole
 from ..state import CART_KIND
 from . import lanes, machine_code, recompiler
 from .known_code import known_notes, lacks, shared_notes

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .. import cartridge
-from ..opcodes import LENGTH, OPCODES, Opcode
+from ..mos6507.opcodes import LENGTH, OPCODES, Opcode
 
 MAX_INSTRUCTIONS = 8000
 

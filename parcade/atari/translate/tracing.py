@@ -6,8 +6,9 @@ jumps, which cannot be followed without running the game.
 
 import numpy as np
 
-from .. import console, cpu6507, rules
-from ..jit import CONSOLE, kernel, separate, stand_alone
+from .. import console, rules
+from ..compiling.jit import CONSOLE, kernel, separate, stand_alone
+from ..mos6507 import interpreter
 from ..state import CPU_JAMMED, FRAME_ENDED, TERMINAL
 from .notes import notes_of, take_note
 
@@ -25,7 +26,7 @@ def trace_update(s, memory, rom, screen):
         if s[CPU_JAMMED] != 0 or s[FRAME_ENDED] != 0:
             break
         _, unknown = take_note(s, memory, rom, unknown)
-        cpu6507.step(s, memory, rom, screen)
+        interpreter.step(s, memory, rom, screen)
     console.end_update(s, screen)
 
 

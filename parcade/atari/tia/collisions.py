@@ -8,8 +8,8 @@ computed and no lines processed.
 
 import numpy as np
 
-from .jit import inlined, kernel, stand_alone
-from .state import (
+from ..compiling.jit import inlined, kernel, stand_alone
+from ..state import (
     T_COLLISIONS,
     T_MIRRORED,
     T_NUSIZ0,
@@ -22,8 +22,8 @@ from .state import (
     T_POSP1,
     T_VBLANK,
 )
-from .tia_masks import ONE, ZERO, common, meet
-from .tia_tables import COPIES, REVERSED
+from .masks import ONE, ZERO, common, meet
+from .tables import COPIES, REVERSED
 
 # Collision latches, in the order of the read addresses CXM0P .. CXPPMM, bit 7 first.
 M0_P1, M0_P0, M1_P0, M1_P1, P0_PF, P0_BL, P1_PF, P1_BL = 1, 2, 4, 8, 16, 32, 64, 128

@@ -13,48 +13,50 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parcade.atari import Arcade, console, jit
+from parcade.atari import Arcade, console
 from parcade.atari import state as st
+from parcade.atari.compiling import jit, kernel_cache, one_process
+from parcade.atari.compiling.prepare import prepare
 from parcade.atari.translate import known_code, rom_code
 
 
 @pytest.fixture
 def kernels(tmp_path, monkeypatch):
     """A cache with a compiled function and its stamp."""
-    monkeypatch.setattr(jit, "_kernel_folders", set)
-    monkeypatch.setattr(jit, "_kernel_files", lambda: set(tmp_path.glob("*.nb[ic]")))
+    monkeypatch.setattr(kernel_cache, "_kernel_folders", set)
+    monkeypatch.setattr(kernel_cache, "_kernel_files", lambda: set(tmp_path.glob("*.nb[ic]")))
     (tmp_path / "tia.run.nbi").write_bytes(b"good")
     (tmp_path / "tia.run.1.nbc").write_bytes(b"code")
-    (tmp_path / jit.STAMP).write_bytes(jit._stamp())
+    (tmp_path / kernel_cache.STAMP).write_bytes(kernel_cache.stamp())
     return tmp_path
 
 
 def test_compiled_code_of_other_sources_is_deleted(tmp_path, monkeypatch):
-    monkeypatch.setattr(jit, "_kernel_folders", set)
+    monkeypatch.setattr(kernel_cache, "_kernel_folders", set)
     for name in ("tia.run.nbi", "tia.run.1.nbc", "rom-0.o"):
         (tmp_path / name).write_bytes(b"old")
-    (tmp_path / jit.STAMP).write_text("of other sources")
-    assert jit._forget_stale_kernels(tmp_path)
+    (tmp_path / kernel_cache.STAMP).write_text("of other sources")
+    assert kernel_cache.forget_stale_kernels(tmp_path)
     assert not list(tmp_path.iterdir())
 
 
 def test_compiled_code_of_these_sources_is_kept(kernels):
-    assert not jit._forget_stale_kernels(kernels)
+    assert not kernel_cache.forget_stale_kernels(kernels)
     assert (kernels / "tia.run.nbi").exists()
 
 
-@pytest.mark.parametrize("name", ["tia.run.nbi", "tia.run.1.nbc", jit.STAMP])
+@pytest.mark.parametrize("name", ["tia.run.nbi", "tia.run.1.nbc", kernel_cache.STAMP])
 def test_damaged_code_is_deleted_and_compiled_again(kernels, name):
     (kernels / name).write_bytes(b"\xff\xfe\xff.")
-    assert jit._forget_stale_kernels(kernels)
+    assert kernel_cache.forget_stale_kernels(kernels)
     assert not list(kernels.iterdir())
 
 
 def test_the_stamp_covers_the_code_of_all_separate_functions():
-    jit.prepare()
-    names = {path.name.partition("-")[0] for path in jit._kernel_files()}
+    prepare()
+    names = {path.name.partition("-")[0] for path in kernel_cache._kernel_files()}
     assert {f"{dispatcher.py_func.__module__.rsplit('.', 1)[-1]}.{dispatcher.__name__}"
-            for dispatcher, _ in jit._separate} == names  # fmt: skip
+            for dispatcher, _ in jit.separate_functions().values()} == names  # fmt: skip
 
 
 def test_a_file_that_cannot_be_written_whole_leaves_nothing_behind(tmp_path, monkeypatch):
@@ -64,7 +66,7 @@ def test_a_file_that_cannot_be_written_whole_leaves_nothing_behind(tmp_path, mon
 
     monkeypatch.setattr(Path, "write_bytes", full)
     with pytest.raises(OSError, match="No space left"):
-        jit.write_whole(tmp_path / "rom-1.o", b"machine code")
+        one_process.write_whole(tmp_path / "rom-1.o", b"machine code")
     assert not list(tmp_path.iterdir())
 
 
@@ -84,15 +86,15 @@ def test_a_game_plays_where_its_machine_code_cannot_be_kept(tmp_path, monkeypatc
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_process_forked_while_a_lock_is_held_does_not_keep_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(jit, "LOCK_SECONDS", 0.2)
+    monkeypatch.setattr(one_process, "LOCK_SECONDS", 0.2)
     reading, writing = os.pipe()
-    with jit.only_process(tmp_path):
+    with one_process.only_process(tmp_path):
         child = os.fork()
         if child == 0:
             os.read(reading, 1)
             os._exit(0)
     try:
-        with jit.only_process(tmp_path):
+        with one_process.only_process(tmp_path):
             pass
     finally:
         os.write(writing, b".")
@@ -100,7 +102,7 @@ def test_a_process_forked_while_a_lock_is_held_does_not_keep_it(tmp_path, monkey
 
 
 def test_a_process_that_waits_for_the_compiler_says_so_in_the_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(jit, "LOCK_SECONDS", 0.2)
+    monkeypatch.setattr(one_process, "LOCK_SECONDS", 0.2)
     holder = (
         "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.flock(f, fcntl.LOCK_EX); "
         "print('held', flush=True); sys.stdin.read()"
@@ -112,11 +114,11 @@ def test_a_process_that_waits_for_the_compiler_says_so_in_the_end(tmp_path, monk
         text=True,
     ) as other:
         assert other.stdout.readline() == "held\n"
-        with pytest.raises(TimeoutError, match="another process"), jit.only_process(tmp_path):
+        with pytest.raises(TimeoutError, match="another process"), one_process.only_process(tmp_path):
             pass
         other.stdin.close()
         other.wait(10)
-    with jit.only_process(tmp_path):
+    with one_process.only_process(tmp_path):
         pass
 
 
@@ -130,9 +132,9 @@ def test_a_lock_file_of_another_user_still_locks(tmp_path, monkeypatch):
         return really(path, mode, *more, **named)
 
     monkeypatch.setattr(Path, "open", refuse_writing)
-    monkeypatch.setattr(jit, "LOCK_SECONDS", 0.2)
-    with jit.only_process(tmp_path):
-        with pytest.raises(TimeoutError, match="another process"), jit.only_process(tmp_path):
+    monkeypatch.setattr(one_process, "LOCK_SECONDS", 0.2)
+    with one_process.only_process(tmp_path):
+        with pytest.raises(TimeoutError, match="another process"), one_process.only_process(tmp_path):
             pass
 
 
@@ -141,23 +143,23 @@ def test_where_files_cannot_be_locked_a_folder_is(tmp_path, monkeypatch):
         raise OSError(errno.ENOSYS, "Function not implemented")
 
     monkeypatch.setattr("fcntl.flock", refuse)
-    monkeypatch.setattr(jit, "LOCK_SECONDS", 0.2)
+    monkeypatch.setattr(one_process, "LOCK_SECONDS", 0.2)
     held = tmp_path / "kernels.held"
-    with jit.only_process(tmp_path):
+    with one_process.only_process(tmp_path):
         assert held.is_dir()
-        with pytest.raises(TimeoutError, match="another process"), jit.only_process(tmp_path):
+        with pytest.raises(TimeoutError, match="another process"), one_process.only_process(tmp_path):
             pass
     assert not held.exists()
     held.mkdir()
-    monkeypatch.setattr(jit, "HELD_SECONDS", 0.1)  # its creator has died
-    with jit.only_process(tmp_path):
+    monkeypatch.setattr(one_process, "HELD_SECONDS", 0.1)  # its creator has died
+    with one_process.only_process(tmp_path):
         pass
 
 
 def test_locks_of_different_names_do_not_wait_for_each_other(tmp_path, monkeypatch):
-    monkeypatch.setattr(jit, "LOCK_SECONDS", 0.2)
-    with jit.only_process(tmp_path, "rom-0a"), jit.only_process(tmp_path, "rom-0b"):
-        with pytest.raises(TimeoutError), jit.only_process(tmp_path, "rom-0a"):
+    monkeypatch.setattr(one_process, "LOCK_SECONDS", 0.2)
+    with one_process.only_process(tmp_path, "rom-0a"), one_process.only_process(tmp_path, "rom-0b"):
+        with pytest.raises(TimeoutError), one_process.only_process(tmp_path, "rom-0a"):
             pass
 
 
@@ -169,7 +171,8 @@ def test_the_same_source_runs_as_plain_python(tmp_path):
     script = """
 import sys, hashlib
 import numpy as np
-from parcade.atari import console, tia
+from parcade.atari import console
+from parcade.atari.tia import chip as tia
 before = np.load(sys.argv[1])
 rows = [before[name][0] for name in ("state", "memory", "screen")]
 rom = before["rom"]
@@ -183,7 +186,7 @@ print(hashlib.sha256(b"".join(row.tobytes() for row in rows)).hexdigest())
     environment = {
         **os.environ,
         "NUMBA_DISABLE_JIT": "1",
-        "PYTHONPATH": str(Path(jit.__file__).parents[2]),
+        "PYTHONPATH": str(Path(jit.__file__).parents[3]),
         "PYTHONWARNINGS": "ignore",
     }
     plain = subprocess.run(
@@ -194,7 +197,7 @@ print(hashlib.sha256(b"".join(row.tobytes() for row in rows)).hexdigest())
         timeout=300,
     )
     assert plain.returncode == 0, plain.stderr
-    from parcade.atari import tia
+    from parcade.atari.tia import chip as tia
     from parcade.atari.translate import rom_code
 
     rom_code.detach(arcade.machine.rom)  # machine code leaves another byte on the bus
@@ -218,7 +221,8 @@ def create_mcjit_compiler(module, machine, use_lmm=None):
     return create(module, machine, use_lmm=use_lmm and sys.argv[1] == "with")
 llvm.create_mcjit_compiler = create_mcjit_compiler
 
-from parcade.atari import Arcade, jit, vector
+from parcade.atari import Arcade, vector
+from parcade.atari.compiling import jit
 
 # RESERVE, flags of mmap: private, anonymous, no swap reserved, at the exact address.
 PAGE, FAR, RESERVE = 4096, 5 << 30, 0x104022
@@ -285,7 +289,7 @@ def test_machine_code_loads_into_an_address_space_without_large_gaps(manager):
 @pytest.mark.quick
 def test_numba_cuda_is_imported_in_one_place():
     """`engine.import_cuda` adds what newer versions of numpy lack."""
-    root = Path(jit.__file__).parents[2]
+    root = Path(jit.__file__).parents[3]
     direct = re.compile(r"^\s*(?:from numba import .*\bcuda\b|import numba\.cuda|from numba\.cuda)", re.M)
     files = [*(root / "parcade").rglob("*.py"), *(root / "benchmarks").glob("*.py")]
     assert len(files) > 100

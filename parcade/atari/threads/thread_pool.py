@@ -42,9 +42,10 @@ from typing import NamedTuple
 import numba
 import numpy as np
 
-from .atomics import atomic_add, call, exchange, load, pause
-from .jit import inlined, kernel, prepare, separate, stand_alone
-from .side_by_side import available_cores
+from ..compiling.jit import inlined, kernel, separate, stand_alone
+from ..compiling.prepare import prepare
+from ..compiling.side_by_side import available_cores
+from ..primitives.atomics import atomic_add, call, exchange, load, pause
 
 NUM_PARTS = 0
 CLOSING = 1

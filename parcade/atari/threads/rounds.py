@@ -8,12 +8,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from . import mt19937
-from .atomics import copy_to
-from .engine_cpu import RESIZE, STARTS, capture_changes, load_console, play_step, push, start_episode
-from .jit import ROWS, inlined, kernel, separate, stand_alone
-from .settings import CLIP, EPISODIC_LIFE, FIRE, FRAME_LIMIT, FRAME_SKIP, LIFE_LOSS, MAX_POOL, NOOP_MAX
-from .state import DIFFICULTY, EPISODE_FRAME_NUMBER, FRAME_NUMBER, LIVES, MODE, NOOP_STREAM, TERMINAL
+from .. import mt19937
+from ..compiling.jit import ROWS, inlined, kernel, separate, stand_alone
+from ..engine_cpu import RESIZE, STARTS, capture_changes, load_console, play_step, push, start_episode
+from ..primitives.atomics import copy_to
+from ..primitives.simd import EVERY_WORD
+from ..settings import CLIP, EPISODIC_LIFE, FIRE, FRAME_LIMIT, FRAME_SKIP, LIFE_LOSS, MAX_POOL, NOOP_MAX
+from ..state import DIFFICULTY, EPISODE_FRAME_NUMBER, FRAME_NUMBER, LIVES, MODE, NOOP_STREAM, TERMINAL
 from .thread_pool import (
     CONTROL,
     GATHER,
@@ -34,7 +35,6 @@ from .thread_pool import (
     set_part,
     wake,
 )
-from .vectors import EVERY_WORD
 
 # Commands of a round.
 STEP = 0

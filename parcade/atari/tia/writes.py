@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from .jit import inlined, kernel, stand_alone
-from .state import (
+from ..compiling.jit import inlined, kernel, stand_alone
+from ..state import (
     T_ARK,
     T_ARK_COUNT,
     T_COLLISIONS,
@@ -42,8 +42,8 @@ from .state import (
     T_VDELP0,
     T_VDELP1,
 )
-from .tia_masks import DIRTY_BL, DIRTY_M0, DIRTY_M1, DIRTY_P0, DIRTY_P1, DIRTY_PF
-from .tia_tables import HMOVE_MOTION, PLAYFIELD_DELAY, REVERSED, STROBE_RELATION, SWEPT_TWICE, WRITE_DELAY
+from .masks import DIRTY_BL, DIRTY_M0, DIRTY_M1, DIRTY_P0, DIRTY_P1, DIRTY_PF
+from .tables import HMOVE_MOTION, PLAYFIELD_DELAY, REVERSED, STROBE_RELATION, SWEPT_TWICE, WRITE_DELAY
 
 VSYNC, VBLANK, WSYNC, RSYNC = 0x00, 0x01, 0x02, 0x03
 NUSIZ0, NUSIZ1, COLUP0, COLUP1, COLUPF, COLUBK = 0x04, 0x05, 0x06, 0x07, 0x08, 0x09

@@ -107,7 +107,7 @@ def _called(function: FunctionType) -> Iterator[FunctionType]:
 @contextlib.contextmanager
 def _started() -> Iterator[subprocess.Popen]:
     """Start a worker process; kill it at the end of the block."""
-    path = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    path = [str(Path(__file__).parents[3]), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path), "OPENBLAS_NUM_THREADS": "1"}
     process = subprocess.Popen(
         [sys.executable, "-c", WORKER],

@@ -8,7 +8,7 @@ from llvmlite import ir
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from .state import LINE_WORDS
+from ..state import LINE_WORDS
 
 EVERY_WORD = (1 << LINE_WORDS) - 1  # a mask of all words of a line
 VECTOR = 4  # words per vector; divides LINE_WORDS

@@ -1,14 +1,14 @@
 """What the 6507's operations do with its registers and flags, and with the byte on the bus.
 
-The addressing of `cpu6507.py` is done by then. `opcodes.py` says which operation an opcode is.
+The addressing of `interpreter.py` is done by then. `opcodes.py` says which operation an opcode is.
 """
 
 import numpy as np
 
+from ..compiling.jit import kernel, stand_alone
+from ..state import CPU_A, CPU_C, CPU_D, CPU_I, CPU_NZ, CPU_SP, CPU_V, CPU_X, CPU_Y
 from .alu import add, nz_of_flags, subtract
-from .jit import kernel, stand_alone
 from .opcodes import OPERATIONS
-from .state import CPU_A, CPU_C, CPU_D, CPU_I, CPU_NZ, CPU_SP, CPU_V, CPU_X, CPU_Y
 
 # fmt: off
 (HLT, ADC, ANC, AND, ANE, ARR, ASL, ASR, BCC, BCS, BEQ, BIT, BMI, BNE, BPL, BRK, BVC, BVS, CLC, CLD, CLI, CLV,

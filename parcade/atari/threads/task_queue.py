@@ -24,8 +24,9 @@ from queue import SimpleQueue
 
 import numpy as np
 
-from .atomics import atomic_add, load
-from .jit import kernel, prepare, separate, stand_alone
+from ..compiling.jit import kernel, separate, stand_alone
+from ..compiling.prepare import prepare
+from ..primitives.atomics import atomic_add, load
 from .rounds import COMMAND, FINAL, PLAYED, Played, work
 from .thread_pool import (
     CLOSING,

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .jit import inlined
+from ..compiling.jit import inlined
 
 # Decimal mode: the value of every byte, valid BCD or not, and the BCD byte of each number 0-99.
 DECIMAL_VALUE = np.array([10 * (byte >> 4) + (byte & 15) for byte in range(256)], np.int64)

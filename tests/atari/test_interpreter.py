@@ -3,13 +3,15 @@
 import numpy as np
 import pytest
 
-from parcade.atari import cartridge, console, cpu6507, jit, opcodes
+from parcade.atari import cartridge, console
 from parcade.atari import state as st
+from parcade.atari.compiling.prepare import prepare
+from parcade.atari.mos6507 import interpreter, opcodes
 
 
 def machine(program: bytes, image: bytearray | None = None, kind: int = cartridge.PLAIN) -> tuple:
     """A console about to run `program` at $F000, or an image with its own reset vector."""
-    jit.prepare()
+    prepare()
     image = image or bytearray(4096)
     image[: len(program)] = program
     if kind == cartridge.PLAIN:
@@ -29,7 +31,7 @@ def run(program: bytes, steps: int, **registers) -> np.ndarray:
     for name, value in registers.items():
         s[getattr(st, name)] = value
     for _ in range(steps):
-        cpu6507.step(s, memory, rom, screen)
+        interpreter.step(s, memory, rom, screen)
     return s
 
 
@@ -61,7 +63,7 @@ def test_adc_and_sbc_give_the_reference_result_and_flags_for_every_operand(decim
             for c in (0, 1):
                 for pc, subtracting in ((0xF000, False), (0xF002, True)):
                     s[st.CPU_A], s[st.CPU_C], s[st.CPU_D], s[st.CPU_PC], memory[0] = a, c, decimal, pc, m
-                    cpu6507.step(s, memory, rom, screen)
+                    interpreter.step(s, memory, rom, screen)
                     if decimal:
                         result, carry, overflow = reference_decimal(a, m, c, subtracting)
                     elif subtracting:
@@ -78,8 +80,8 @@ def test_every_flags_byte_survives_plp_and_php():
     s, memory, rom, screen, _ = machine(bytes([0x28, 0x08]))
     for byte in range(256):
         s[st.CPU_PC], s[st.CPU_SP], memory[0x7F] = 0xF000, 0xFE, byte
-        cpu6507.step(s, memory, rom, screen)
-        cpu6507.step(s, memory, rom, screen)
+        interpreter.step(s, memory, rom, screen)
+        interpreter.step(s, memory, rom, screen)
         assert memory[0x7F] == byte | 0x30
 
 
@@ -99,7 +101,7 @@ def test_jmp_indirect_takes_the_high_byte_from_the_start_of_the_page():
     image = bytearray(4096)
     image[0x2FF], image[0x200] = 0x34, 0xF1
     s, memory, rom, screen, _ = machine(bytes([0x6C, 0xFF, 0xF2]), image)
-    cpu6507.step(s, memory, rom, screen)
+    interpreter.step(s, memory, rom, screen)
     assert s[st.CPU_PC] == 0xF134
 
 

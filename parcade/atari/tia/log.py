@@ -11,9 +11,10 @@ apply entries; a CPU's only lane always goes on.
 
 import numpy as np
 
-from .jit import inlined
-from .state import LOG_COUNT, LOG_OPEN, ROW_WORDS, WRITTEN
-from .tia_writes import (
+from ..compiling.jit import inlined
+from ..primitives.warp import on_gpu
+from ..state import LOG_COUNT, LOG_OPEN, ROW_WORDS, WRITTEN
+from .writes import (
     AWAIT_LINE_END,
     COLUBK,
     COLUP0,
@@ -30,7 +31,6 @@ from .tia_writes import (
     VBLANK,
     says_nothing_new,
 )
-from .warp import on_gpu
 
 END_OF_LOG, AFTER_LOG = 1 << 29, 1 << 30  # later than every cycle of a log
 

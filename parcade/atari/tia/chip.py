@@ -1,6 +1,6 @@
 """The TIA: images and collisions, computed from a log of register accesses.
 
-While the 6507 runs, its TIA accesses are only logged (`bus.py`). `tia_replay.py` replays a part of the log:
+While the 6507 runs, its TIA accesses are only logged (`bus.py`). `replay.py` replays a part of the log:
 it updates the registers and, within the visible area, ORs collisions and draws. That happens when the game
 reads a collision latch, at the end of a frame, and when a frame is read. A frame that is never read is not
 drawn, but it can be drawn later from the registers at its start (`serve`).
@@ -10,8 +10,8 @@ Sound is not emulated.
 
 import numpy as np
 
-from .jit import inlined, kernel, separate, stand_alone
-from .state import (
+from ..compiling.jit import inlined, kernel, separate, stand_alone
+from ..state import (
     FRAME_START,
     LINE_WORDS,
     LOG_BASE,
@@ -44,16 +44,11 @@ from .state import (
     TIA_SNAPSHOTS,
     TIA_WORDS,
 )
-from .tia_log import close_log, forget
-from .tia_masks import (
-    ZERO,
-)
-from .tia_replay import replay
-from .tia_tables import PLAYFIELD_DELAY, WRITE_DELAY
-from .tia_writes import (
-    LINE_CLOCKS,
-    within_line,
-)
+from .log import close_log, forget
+from .masks import ZERO
+from .replay import replay
+from .tables import PLAYFIELD_DELAY, WRITE_DELAY
+from .writes import LINE_CLOCKS, within_line
 
 
 @separate("void(int32[::1], uint64[::1])")

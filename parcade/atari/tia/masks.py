@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from .jit import inlined, kernel, stand_alone
-from .state import (
+from ..compiling.jit import inlined, kernel, stand_alone
+from ..state import (
     T_CTRLPF,
     T_DELAYED_ENABL,
     T_DELAYED_GRP0,
@@ -33,7 +33,7 @@ from .state import (
     T_VDELP0,
     T_VDELP1,
 )
-from .tia_tables import COPIES, DOUBLED, PIXELS_BELOW, QUADRUPLED, REVERSED
+from .tables import COPIES, DOUBLED, PIXELS_BELOW, QUADRUPLED, REVERSED
 
 # Bits of sets of objects, named after their first use: the objects whose masks must be recomputed.
 DIRTY_P0, DIRTY_P1, DIRTY_M0, DIRTY_M1, DIRTY_BL, DIRTY_PF = 1, 2, 4, 8, 16, 32

@@ -10,9 +10,29 @@ accesses see the same time. The only dummy accesses are discarded reads of PLA, 
 
 import numpy as np
 
-from . import bus, tia
+from .. import bus
+from ..compiling.jit import CHIPS, inlined, kernel, separate, stand_alone
+from ..primitives.warp import any_of, on_gpu, together
+from ..state import (
+    CPU_A,
+    CPU_C,
+    CPU_D,
+    CPU_I,
+    CPU_JAMMED,
+    CPU_NZ,
+    CPU_PC,
+    CPU_SP,
+    CPU_V,
+    CPU_X,
+    CPU_Y,
+    CYCLES,
+    FRAME_ENDED,
+)
+from ..tia import chip as tia
+from ..translate.accesses import ENDED, GOING, INTERPRET, LATCH
+from ..translate.machine_code import run_machine_code
+from ..translate.notes import count_notes, take_note
 from .alu import nz_of_flags, status
-from .jit import CHIPS, inlined, kernel, separate, stand_alone
 from .opcodes import CYCLES as BASE_CYCLES
 from .opcodes import KIND, KINDS, MODE, MODES, OPERATION, PAGE_EXTRA
 from .operations import (
@@ -38,25 +58,6 @@ from .operations import (
     operate_on_registers,
     stored,
 )
-from .state import (
-    CPU_A,
-    CPU_C,
-    CPU_D,
-    CPU_I,
-    CPU_JAMMED,
-    CPU_NZ,
-    CPU_PC,
-    CPU_SP,
-    CPU_V,
-    CPU_X,
-    CPU_Y,
-    CYCLES,
-    FRAME_ENDED,
-)
-from .translate.accesses import ENDED, GOING, INTERPRET, LATCH
-from .translate.machine_code import run_machine_code
-from .translate.notes import count_notes, take_note
-from .warp import any_of, on_gpu, together
 
 (IMP, ACC, IMM, ZP, ZPX, ZPY, ABS, ABSX, ABSY, IND, INDX, INDY, REL) = range(len(MODES))
 (NONE, READ, WRITE, RMW, BRANCH, JUMP) = range(len(KINDS))

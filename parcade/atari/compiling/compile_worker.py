@@ -6,7 +6,7 @@ stock Numba optimises every kernel and generates machine code for it before link
 Numba's bookkeeping is also made cheaper. Together this halves the work.
 
 This process uses and patches private parts of Numba, so it does nothing else. If a Numba version has changed
-one of them, the process fails and `jit.prepare` compiles everything the standard way.
+one of them, the process fails and `prepare` compiles everything the standard way.
 
 Protocol: each line on stdin names a function; each line on stdout reports that the function is in the cache.
 The process exits when its stdin closes.

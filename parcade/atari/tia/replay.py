@@ -1,8 +1,8 @@
 """The replay of the TIA's log: registers, collisions and pixels up to a clock.
 
-An object's pixels on a scanline are a mask of 160 bits in three words (`tia_masks.py`). The masks are
+An object's pixels on a scanline are a mask of 160 bits in three words (`masks.py`). The masks are
 constant between two accesses with a visible effect. The pixels of such a *span* are drawn from the masks
-(`tia_drawing.py`), and its collisions take a few ANDs (`tia_collisions.py`). If nothing is drawn and no pair
+(`drawing.py`), and its collisions take a few ANDs (`collisions.py`). If nothing is drawn and no pair
 of objects can set a latch, a write only changes registers, and its line is not processed.
 
 As in ale-py's core, registers take effect a few clocks after the write (`WRITE_DELAY`); nothing outside the
@@ -12,8 +12,9 @@ changes between lines happen in the next call.
 
 import numpy as np
 
-from .jit import inlined, separate, stand_alone
-from .state import (
+from ..compiling.jit import inlined, separate, stand_alone
+from ..primitives.warp import any_of, least_of, on_gpu, together
+from ..state import (
     LINE_WORDS,
     T_ARK,
     T_COLLISIONS,
@@ -29,7 +30,7 @@ from .state import (
     T_VBLANK,
     TIA_WORDS,
 )
-from .tia_collisions import (
+from .collisions import (
     ALL_PAIRS,
     NOTHING_KNOWN,
     PAIRS_OF_BL,
@@ -42,9 +43,9 @@ from .tia_collisions import (
     open_pairs,
     overlaps,
 )
-from .tia_drawing import copy_line_above, draw_blank, draw_span
-from .tia_log import is_due, next_news, time_of
-from .tia_masks import (
+from .drawing import copy_line_above, draw_blank, draw_span
+from .log import is_due, next_news, time_of
+from .masks import (
     DIRTY_BL,
     DIRTY_M0,
     DIRTY_M1,
@@ -62,7 +63,7 @@ from .tia_masks import (
     pixels_between,
     union,
 )
-from .tia_writes import (
+from .writes import (
     AWAIT_LINE_END,
     AWAITING,
     BLANK_CLOCKS,
@@ -84,7 +85,6 @@ from .tia_writes import (
     store,
     telling_rewrites,
 )
-from .warp import any_of, least_of, on_gpu, together
 
 LINE_CYCLES = LINE_CLOCKS // 3
 COMB_END = BLANK_CLOCKS + 8  # clock of a line at which an HMOVE blank ("comb") ends

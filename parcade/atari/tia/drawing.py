@@ -5,8 +5,10 @@ A CPU draws 64 pixels at a time by vector instructions, a lane of a GPU 8 pixels
 
 import numpy as np
 
-from .jit import inlined, kernel, stand_alone, stand_alone_on_gpu
-from .state import (
+from ..compiling.jit import inlined, kernel, stand_alone, stand_alone_on_gpu
+from ..primitives.simd import blend
+from ..primitives.warp import on_gpu
+from ..state import (
     LINE_WORDS,
     T_COLUBK,
     T_COLUP0,
@@ -18,10 +20,8 @@ from .state import (
     T_RESMP0,
     T_RESMP1,
 )
-from .tia_masks import ONE, ZERO, ball_enabled, player0_byte, player1_byte
-from .tia_tables import PIXELS_BELOW
-from .vectors import blend
-from .warp import on_gpu
+from .masks import ONE, ZERO, ball_enabled, player0_byte, player1_byte
+from .tables import PIXELS_BELOW
 
 EVERY_BYTE = np.uint64(0x0101010101010101)
 LEFT_OF_MIDDLE = np.uint64(0xFFFF)  # in the second of three words: pixels 64 to 79

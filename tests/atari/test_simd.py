@@ -9,7 +9,8 @@ import numba
 import numpy as np
 import pytest
 
-from parcade.atari import preprocess, vectors
+from parcade.atari import preprocess
+from parcade.atari.primitives import simd
 from parcade.atari.state import LINE_WORDS
 
 LINES = 210
@@ -22,12 +23,12 @@ def random_words(random: np.random.Generator, *shape: int) -> np.ndarray:
 
 @numba.njit
 def differing(a, b):
-    return vectors.differing_words(a, b)
+    return simd.differing_words(a, b)
 
 
 @numba.njit
 def bits_of(mask):
-    return vectors.lowest_bit(mask), vectors.bit_length(mask)
+    return simd.lowest_bit(mask), simd.bit_length(mask)
 
 
 @pytest.mark.quick
@@ -42,7 +43,7 @@ def test_the_words_that_differ_are_bits_of_a_mask():
     other = line.copy()
     other[LINE_WORDS] ^= np.uint64(1)
     assert differing(line, other) == 0, "the next line is not looked at"
-    assert differing(line, ~line) == vectors.EVERY_WORD
+    assert differing(line, ~line) == simd.EVERY_WORD
 
 
 @pytest.mark.quick
@@ -52,13 +53,13 @@ def test_bits_of_masks():
 
 
 @pytest.mark.quick
-@pytest.mark.parametrize("bits_are_conditions", [vectors.BITS_ARE_CONDITIONS, False])
+@pytest.mark.parametrize("bits_are_conditions", [simd.BITS_ARE_CONDITIONS, False])
 def test_pixels_inside_get_the_colour_of_the_last_mask_that_has_them(bits_are_conditions, monkeypatch):
-    monkeypatch.setattr(vectors, "BITS_ARE_CONDITIONS", bits_are_conditions)
+    monkeypatch.setattr(simd, "BITS_ARE_CONDITIONS", bits_are_conditions)
 
     @numba.njit
     def blended(pixels, word, inside, background, masks, colours):
-        vectors.blend(pixels, word, inside, background, masks, colours)
+        simd.blend(pixels, word, inside, background, masks, colours)
 
     random = np.random.default_rng(1)
     for _ in range(50):
@@ -96,11 +97,11 @@ def test_a_part_computed_again_equals_the_whole_computed_again(shape, num_pictur
     pictures = np.repeat(random_words(random, 3, LINES, 1), LINE_WORDS, axis=2)  # lines of one pattern
     pictures[:, 60:90] = pictures[:, 59:60]
     kept = np.zeros(shape[0] * shape[1], np.uint8)
-    changed = np.full(LINES, vectors.EVERY_WORD, np.int32)
+    changed = np.full(LINES, simd.EVERY_WORD, np.int32)
     for _ in range(30):
         observed(pictures.reshape(3, -1), num_pictures, levels, sizes, work, changed, kept)
         fresh = np.zeros_like(kept)
-        every = np.full(LINES, vectors.EVERY_WORD, np.int32)
+        every = np.full(LINES, simd.EVERY_WORD, np.int32)
         work[:] = random.random(work.shape, np.float32)  # nothing is carried over in scratch
         observed(pictures.reshape(3, -1), num_pictures, levels, sizes, work, every, fresh)
         np.testing.assert_array_equal(kept, fresh)
@@ -118,7 +119,8 @@ def test_a_part_computed_again_equals_the_whole_computed_again(shape, num_pictur
 
 POOLING = """
 import sys, numba, numpy as np
-from parcade.atari import preprocess, vectors
+from parcade.atari import preprocess
+from parcade.atari.primitives import simd
 
 @numba.njit
 def pool(pictures, num_pictures, line, start, stop, levels, out):
@@ -126,7 +128,7 @@ def pool(pictures, num_pictures, line, start, stop, levels, out):
 
 @numba.njit
 def looks_up():
-    return vectors.has_byte_lookup()
+    return simd.has_byte_lookup()
 
 random = np.random.default_rng(4)
 for pal in (False, True):

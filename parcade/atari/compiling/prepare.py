@@ -1,0 +1,135 @@
+"""Loading of all separate functions: from disk, or compiled by several processes at first use."""
+
+import contextlib
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import llvmlite.binding
+
+from . import side_by_side
+from .jit import Separate, separate_functions
+from .kernel_cache import (
+    STAMP,
+    cache_directory,
+    delete_kernels,
+    forget_half_a_set,
+    forget_stale_kernels,
+    stamp,
+)
+from .one_process import only_process
+
+_lock = threading.Lock()
+_prepared = False
+
+
+def prepare() -> None:
+    """Load all separate functions from disk, or compile them and report it on stderr.
+
+    If several processes start at the same time, only one of them compiles.
+    """
+    global _prepared
+    with _lock:
+        if _prepared:
+            return
+        functions = separate_functions()
+        directory = cache_directory()
+        with only_process(directory):
+            missing = forget_stale_kernels(directory) or forget_half_a_set(directory)
+            started = time.perf_counter()
+            if missing and functions:
+                print(
+                    "parcade: compiling the consoles, only once (about 10 seconds on two cores) ...",
+                    file=sys.stderr,
+                    flush=True,
+                )
+            if missing and functions and directory is not None:
+                _compile_side_by_side(functions, directory)
+            for dispatcher, signature in functions.values():
+                _compile(dispatcher, signature, directory is not None)
+            for dispatcher, _ in functions.values():
+                dispatcher.disable_compile(False)  # numba-cuda rejects dispatchers with compilation disabled
+            if missing and functions:
+                print(
+                    f"parcade: compiled in {time.perf_counter() - started:.0f} s", file=sys.stderr, flush=True
+                )
+            if missing and directory is not None:
+                with contextlib.suppress(OSError):  # a full disk: the next process compiles again
+                    (directory / STAMP).write_bytes(stamp())
+        _prepared = True
+
+
+def prepare_meanwhile() -> None:
+    """Start `prepare` in a background thread, while the process loads other modules.
+
+    Errors are suppressed here; the later call of `prepare` raises them.
+    """
+
+    def begin() -> None:
+        with contextlib.suppress(Exception):
+            prepare()
+
+    threading.Thread(target=begin, name="parcade-prepare", daemon=True).start()
+
+
+def _compile_side_by_side(functions: dict[str, Separate], directory: Path) -> None:
+    """Fill the disk cache with several processes.
+
+    If one of them fails, empty the cache: functions refer to each other by symbol, so all must be present.
+    """
+    python = {name: dispatcher.py_func for name, (dispatcher, _) in functions.items()}
+    if not side_by_side.compile_all(python, side_by_side.available_cores()):
+        delete_kernels(directory)
+
+
+@contextlib.contextmanager
+def interrupts_wait() -> Iterator[None]:
+    """Delay Ctrl-C to the end of the block.
+
+    LLVM's object cache callback would swallow the interrupt and lose the object.
+    """
+    pending: list[int] = []
+    try:
+        before = signal.signal(signal.SIGINT, lambda number, frame: pending.append(number))
+    except ValueError:  # not the main thread, which alone receives interrupts
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if pending:
+        raise KeyboardInterrupt
+
+
+def _compile(dispatcher, signature: str, on_disk: bool) -> None:
+    if on_disk:
+        dispatcher.enable_caching()
+    with interrupts_wait():
+        if not (on_disk and _load(dispatcher, signature)):
+            dispatcher.compile(signature)
+    dispatcher.disable_compile()  # otherwise Numba recompiles it for each constant that a caller passes
+    for result in dispatcher.overloads.values():
+        # Callers link an empty module instead of this function's code, and resolve its symbol when they are
+        # loaded. `_shared_module` is a private attribute of Numba. Without it, callers include the code and
+        # compile more slowly.
+        if hasattr(result.library, "_shared_module"):
+            result.library._shared_module = llvmlite.binding.parse_assembly("")
+
+
+def _load(dispatcher, signature: str) -> bool:
+    """Load a function from disk without Numba's compiler; return whether it was found.
+
+    This avoids half a second of imports, most of it scipy. It uses private parts of Numba; if they are
+    missing, it returns False, and `dispatcher.compile` loads the function.
+    """
+    load = getattr(getattr(dispatcher, "_cache", None), "_load_overload", None)
+    result = None if load is None else load(signature, dispatcher.targetctx)
+    if result is None:
+        return False
+    dispatcher.targetctx.insert_user_function(result.entry_point, result.fndesc, [result.library])
+    dispatcher.add_overload(result)
+    return True

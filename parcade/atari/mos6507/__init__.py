@@ -1,0 +1,1 @@
+"""The 6507: the table of its opcodes, what its operations do, and the interpreter."""
