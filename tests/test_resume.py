@@ -37,7 +37,9 @@ REMEMBERING = NetworkConfig(network="mlp", hidden=16, lstm=8)
 ATOMS = NetworkConfig(network="mlp", hidden=16, dueling=True, value_head="c51", num_atoms=11)
 QUANTILES = NetworkConfig(network="mlp", hidden=16, value_head="quantile", num_quantiles=8)
 SPECTRAL = NetworkConfig(network="one_spectral_layer")
-REPLAYED = {"unroll_length": 8, "learning_starts": 500, "replay_capacity": 1500, "priority_exponent": 0.5}
+# The replay's rings are full, and written a second time, when the run is cut in half.
+RINGS = {"learning_starts": 250, "replay_capacity": 750}
+REPLAYED = {**RINGS, "unroll_length": 8, "priority_exponent": 0.5}
 CASES = {
     "ppo": ("ppo", "tiny_catch", {"unroll_length": 8, "network": SMALL}, {}),
     "ppo following its KL": (
@@ -63,11 +65,11 @@ CASES = {
     "a2c with an LSTM and overlap": ("a2c", "tiny_memory", {"network": REMEMBERING}, {"overlap": True}),
     "ppo with continuous actions": ("ppo", "tiny_aim", {"unroll_length": 8, "network": SMALL}, {}),
     "pqn": ("pqn", "tiny_forever", {"unroll_length": 8, "network": SMALL}, {}),
-    "dqn": ("dqn", "tiny_forever", {"learning_starts": 500, "replay_capacity": 2000, "network": SMALL}, {}),
+    "dqn": ("dqn", "tiny_forever", {**RINGS, "network": SMALL}, {}),
     "dqn with priorities": (
         "dqn",
         "tiny_catch",
-        {"learning_starts": 500, "replay_capacity": 1500, "priority_exponent": 0.6, "network": SMALL},
+        {**RINGS, "priority_exponent": 0.6, "network": SMALL},
         {},
     ),
     "dqn of atoms": (
@@ -97,7 +99,7 @@ CASES = {
     ),
 }
 # Chosen so that every schedule is still running when the run is cut in half.
-FRAMES = 4_096
+FRAMES = 2_048
 
 
 class OneSpectralLayer(torch.nn.Module):
