@@ -71,27 +71,11 @@ def make_vec(
     Errors:
         UsageError, one line, if the name is unknown or the backend does not support a setting.
     """
-    backend_row(backend)  # refuses an unknown name
-    _check_choice("device", device, DEVICES)
-    _check_choice("output", output, (None, *OUTPUTS))
-    if device == "cuda" and output == "numpy":
-        raise UsageError("output 'numpy' needs device 'cpu'; on a GPU use 'torch', or leave it out")
     batch_size = 0 if batch_size is None else batch_size
-    sizes = (("num_envs", num_envs, 1), ("num_threads", num_threads, 0), ("batch_size", batch_size, 0))
-    for name, value, least in sizes:
-        if not isinstance(value, numbers.Integral) or isinstance(value, bool):
-            raise UsageError(f"{name}={value!r} is not an integer; use an integer, {least} or more")
-        if value < least:
-            raise UsageError(f"{name}={value} is below {least}; use {least} or more")
-    if batch_size > num_envs:
-        raise UsageError(f"batch_size={batch_size} is above num_envs={num_envs}; use {num_envs} or fewer")
-    if settings is not None and not isinstance(settings, EnvSettings):
-        raise UsageError(f"settings is a {type(settings).__name__}; expected EnvSettings, e.g. EnvSettings()")
-    given = overrides if preset is None else {"preset": preset, **overrides}
-    if settings is not None and given:
-        raise UsageError(
-            f"got settings and also {', '.join(given)}; put them into settings, or leave settings out"
-        )
+    backend_row(backend)  # refuses an unknown name
+    _check_places(device, output)
+    _check_sizes(num_envs, num_threads, batch_size)
+    _check_settings(settings, overrides if preset is None else {"preset": preset, **overrides})
     if not isinstance(game, str | list | tuple) or not all(isinstance(name, str) for name in game):
         raise UsageError(f"game={game!r}: expected a name, e.g. 'pong', or a list of names")
     how: dict[str, Any] = {
@@ -107,6 +91,35 @@ def make_vec(
     else:
         env = _make_mixed(list(game), num_envs, backend, device, **how, **overrides)
     return env if device == "cuda" else with_output(env, output)
+
+
+def _check_places(device: str, output: str | None) -> None:
+    _check_choice("device", device, DEVICES)
+    _check_choice("output", output, (None, *OUTPUTS))
+    if device == "cuda" and output == "numpy":
+        raise UsageError("output 'numpy' needs device 'cpu'; on a GPU use 'torch', or leave it out")
+
+
+def _check_sizes(num_envs: int, num_threads: int, batch_size: int) -> None:
+    sizes = (("num_envs", num_envs, 1), ("num_threads", num_threads, 0), ("batch_size", batch_size, 0))
+    for name, value, least in sizes:
+        if not isinstance(value, numbers.Integral) or isinstance(value, bool):
+            raise UsageError(f"{name}={value!r} is not an integer; use an integer, {least} or more")
+        if value < least:
+            raise UsageError(f"{name}={value} is below {least}; use {least} or more")
+    if batch_size > num_envs:
+        raise UsageError(f"batch_size={batch_size} is above num_envs={num_envs}; use {num_envs} or fewer")
+
+
+def _check_settings(settings: EnvSettings | None, given: dict[str, Any]) -> None:
+    if settings is None:
+        return
+    if not isinstance(settings, EnvSettings):
+        raise UsageError(f"settings is a {type(settings).__name__}; expected EnvSettings, e.g. EnvSettings()")
+    if given:
+        raise UsageError(
+            f"got settings and also {', '.join(given)}; put them into settings, or leave settings out"
+        )
 
 
 def with_output(env: gymnasium.vector.VectorEnv, output: str | None) -> gymnasium.vector.VectorEnv:
