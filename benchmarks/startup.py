@@ -133,7 +133,7 @@ def _compile_bytecode(environment: dict[str, str]) -> None:
     """Compile bytecode as pip does for every package it installs."""
     code = (
         "import ale_py, gymnasium, numba, parcade.train, parcade.commands.train, "
-        "parcade.atari.compile_worker, torch.utils.tensorboard, tyro"
+        "parcade.atari.compiling.compile_worker, torch.utils.tensorboard, tyro"
     )
     code += "; from numba.core.registry import cpu_target; cpu_target.target_context.refresh()"
     subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=300)
