@@ -111,7 +111,7 @@ docs: $(VENV)/.installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 wheel: $(VENV)/.installed-test
-	rm -rf build dist
+	rm -rf build dist *.egg-info
 	$(BIN)/python -m build
 
 test-wheel: wheel

@@ -28,7 +28,7 @@ READY = {
     "#/run/catch/settings": "[role=region][aria-label=Settings]",
 }
 """An element of each view that shows when its data have come."""
-WAIT_MS = 60_000
+WAIT_MS = 180_000
 PARCADE = [sys.executable, "-m", "parcade"]
 HOSTILE = '<img src=x onerror="window.hacked=1">'
 
