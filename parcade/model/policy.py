@@ -16,7 +16,8 @@ from gymnasium.spaces import Space
 from torch import Tensor, nn
 
 from parcade.model.actions import BoxActions, actions_of
-from parcade.model.networks import NetworkConfig, build_torso, orthogonal
+from parcade.model.image_networks import orthogonal
+from parcade.model.networks import NetworkConfig, build_torso
 from parcade.model.precision import full_precision
 from parcade.model.value_heads import value_head_of
 
