@@ -138,6 +138,8 @@ def delete_kernels(directory: Path) -> None:
 
 def _kernel_folders() -> set[Path]:
     """Return the folders of Numba's cache with separate functions, one per source folder."""
+    folders: set[Path] = set()
     for dispatcher, _ in separate_functions().values():
         dispatcher.enable_caching()
-    return {Path(dispatcher.stats.cache_path) for dispatcher, _ in separate_functions().values()}
+        folders.add(Path(dispatcher.stats.cache_path))
+    return folders
