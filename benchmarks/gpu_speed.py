@@ -67,7 +67,7 @@ TABLES = {
     "speed": ("gpu_speed.csv", ("game", "consoles", "start_states", "observations", *WHERE), SPEED),
     "tuning": (
         "gpu_tuning.csv",
-        ("threads_per_block", "max_registers", "game", "consoles", "start_states", *WHERE),
+        ("block_size", "max_registers", "game", "consoles", "start_states", *WHERE),
         SPEED,
     ),
     "states": ("gpu_states.csv", ("game", "consoles", *WHERE), ("get_seconds", "set_seconds", "megabytes")),
@@ -263,7 +263,7 @@ def cases(kind: str, size: Size) -> list[dict[str, Any]]:
     if kind == "tuning":
         rest = {"game": "pong", "start_states": "cached"}
         return [
-            {"threads_per_block": block, "max_registers": limit, "consoles": count, **rest}
+            {"block_size": block, "max_registers": limit, "consoles": count, **rest}
             for limit in REGISTERS
             for count, blocks in size.blocks.items()
             for block in blocks

@@ -271,7 +271,7 @@ def test_every_table_of_speed_is_measured_once(tmp_path, monkeypatch):
         restarting = "restart_thread" if row["start_states"] == "exact" else "choose_thread"
         assert {"step_thread", "observe_block", restarting} <= set(json.loads(row["kernels"]))
     assert float(speed[1]["restarts_per_step"]) > 0, "episodes of ten steps with different starting points"
-    names = ("consoles", "threads_per_block", "max_registers")
+    names = ("consoles", "block_size", "max_registers")
     choices = [tuple(row[name] for name in names) for row in tuning]
     shapes = (("2", "64"), ("2", "1"), ("3", "64"))
     assert choices == [(*shape, limit) for limit in ("255", "168") for shape in shapes]

@@ -12,7 +12,7 @@ import torch
 from parcade import make_vec
 from parcade.algorithms.dqn import DQNConfig
 from parcade.atari.cuda import environments
-from parcade.atari.cuda.engine import DeviceFacts, HostThreads
+from parcade.atari.cuda.engine import DeviceFacts, HostThreads, threads_per_block
 from parcade.atari.cuda.usage import occupancy
 from parcade.config import RunConfig, TrainConfig
 from parcade.envs.cuda_views import seen_on_gpu
@@ -162,28 +162,41 @@ def test_karpathys_view_and_an_action_subset_are_those_of_the_host():
     assert np.array_equal(host.set_state(device.get_state()), device.set_state(device.get_state()).numpy())
 
 
-class H200(HostThreads):
-    """The CPU with the specifications of a GPU."""
+class PretendedGpu(HostThreads):
+    """The CPU with the specifications of an H200, or of one with fewer multiprocessors."""
+
+    def __init__(self, multiprocessors):
+        super().__init__()
+        self.multiprocessors = multiprocessors
 
     def facts(self, body):
         assert body is environments.step_thread
-        return DeviceFacts("NVIDIA H200", 132, 2048, 65_536, 4_800_000_000_000, registers_each=255)
+        bandwidth = 4_800_000_000_000
+        return DeviceFacts("H200", self.multiprocessors, 2048, 65_536, bandwidth, registers_each=255)
 
 
 @pytest.mark.gpu_code
-def test_a_measurement_says_what_it_makes_of_the_gpu():
-    env = CudaNativeVectorEnv("breakout", 2, SETTINGS, threads=H200())
+@pytest.mark.parametrize(("multiprocessors", "lanes", "share"), [(132, 1, "0.000"), (1, 2, "0.016")])
+def test_a_measurement_says_what_it_makes_of_the_gpu(multiprocessors, lanes, share):
+    env = CudaNativeVectorEnv("breakout", 2, SETTINGS, threads=PretendedGpu(multiprocessors))
     env.reset(seed=0)
     env.step(torch.zeros(2, dtype=torch.int64))
     row = env.describe_use(1e6)
-    assert (row["card"], row["registers"]) == ("NVIDIA H200", 255)
-    assert (
-        1.0 < float(row["lanes_active"].removesuffix(" of 32")) < 32.0
-        and 3000 < row["instructions_a_frame"] < 6000
-    )
-    assert row["occupancy"] == "0.000 of at most 0.125"
+    assert (row["card"], row["registers"]) == ("H200", 255)
+    assert 1.0 <= float(row["lanes_active"].removesuffix(f" of {lanes}")) <= lanes
+    assert 3000 < row["instructions_a_frame"] < 6000
+    assert row["occupancy"] == f"{share} of at most 0.125"
     moved, there = row["memory"].split(" GB/s of ")
     assert 150 < int(moved) < 350 and there == "4,800"  # mostly images of 33,600 bytes, six times
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(
+    ("num_consoles", "size"),
+    [(1, 1), (131, 1), (264, 2), (512, 2), (1_200, 8), (4_096, 16), (8_448, 64), (65_536, 64)],
+)
+def test_a_small_batch_is_spread_over_all_multiprocessors(num_consoles, size):
+    assert threads_per_block(num_consoles, 132) == size
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from .driver import is_simulated, require_cuda
 from .kernels import SCRATCH, SHARED, compiling, is_block, kernel_folder, make_kernel, scratch_of, with_row
 from .launching import Launcher
 
-THREADS_PER_BLOCK = 64  # of kernels that run consoles
+THREADS_PER_BLOCK = 64  # at most, of kernels with a thread per console
 BLOCK_THREADS = 256  # of block bodies
 BLOCK_REGISTERS = 64  # per thread of a block, so that 4 blocks fit on a multiprocessor
 PLAYING_REGISTERS = 255  # per thread that runs a console: fewer spill, which costs more than occupancy gains
@@ -54,6 +54,16 @@ def register_limit(body: Callable) -> int | None:
     if is_simulated():
         return None
     return PLAYING_REGISTERS if with_row(body) else BLOCK_REGISTERS if is_block(body) else None
+
+
+def threads_per_block(num_threads: int, multiprocessors: int) -> int:
+    """Return the largest power of two, at most 64, with which every multiprocessor has a block.
+
+    A small batch is faster in warps with idle lanes: its consoles wait for fewer others, and no
+    multiprocessor stays idle. 1,200 consoles on an H200 play 1.5 times as fast in blocks of 8 as of 64.
+    """
+    each = max(1, min(THREADS_PER_BLOCK, num_threads // multiprocessors))
+    return 1 << (each.bit_length() - 1)
 
 
 def check_fits(num_consoles: int, bytes_of: Callable[[int], int], free_bytes: int) -> None:
@@ -176,8 +186,8 @@ class GpuThreads:
     `stream` is a stream handle; None means torch's current stream if torch is loaded, else the default
     stream. Copies and fills use the same stream, so they finish before kernels that are launched later.
 
-    `threads_per_block` and `max_registers` apply to kernels that run consoles. Fewer registers let more
-    threads run at once, but registers spill.
+    `block_size` and `max_registers` apply to kernels with a thread per console. The default block size
+    depends on the number of consoles. Fewer registers let more threads run at once, but registers spill.
     """
 
     name = "cuda"
@@ -186,13 +196,10 @@ class GpuThreads:
         self,
         stream: int | None = None,
         *,
-        threads_per_block: int = THREADS_PER_BLOCK,
+        block_size: int | None = None,
         max_registers: int | None = PLAYING_REGISTERS,
     ) -> None:
-        self.threads_per_block, self._max_registers = (
-            threads_per_block,
-            None if is_simulated() else max_registers,
-        )
+        self._block_size, self._max_registers = block_size, None if is_simulated() else max_registers
         self._cuda = require_cuda()
         self.links_code = not is_simulated()
         self._multiprocessors = 1
@@ -308,8 +315,8 @@ class GpuThreads:
         Arguments are numbers, arrays and groups of arrays.
         """
         self._scratch.is_taken |= with_row(body)
-        blocks = -(-num_threads // self.threads_per_block)
-        self._launch(body, blocks, self.threads_per_block, (num_threads, *arguments))
+        size = self._block_size or threads_per_block(num_threads, self._multiprocessors)
+        self._launch(body, -(-num_threads // size), size, (num_threads, *arguments))
 
     def launch_blocks(self, body: Callable, num_blocks: int, *arguments: Any) -> None:
         """Queue a block body for blocks 0 .. num_blocks - 1."""

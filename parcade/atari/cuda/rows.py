@@ -41,9 +41,10 @@ def settle(s, screen):
         t, log = TIA_SNAPSHOTS + slot * TIA_WORDS, LOGS + slot * LOG_CAPACITY
         count = np.int64(s[SLOT_COUNT + slot])
         target = tia.last_access_target(s, t, log, count, np.int64(0))
-        tia_replay.replay(
-            s, screen, t, log, np.int64(0), count, np.int64(0), target, s[ROM_HMOVE_BLANKS] != 0, False, True
-        )
+        # Typed like the others: Numba would compile a further version for literals, and keep it on disk.
+        live, draw = np.bool_(False), np.bool_(True)
+        combs = s[ROM_HMOVE_BLANKS] != 0
+        tia_replay.replay(s, screen, t, log, np.int64(0), count, np.int64(0), target, combs, live, draw)
         s[SLOT_DRAWN + slot] = tia.DRAWN
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from . import environments
-from .engine import DeviceFacts
+from .engine import DeviceFacts, threads_per_block
 from .lane_simulation import lanes_together
 from .layout import step_bytes
 from .vector import DeviceConsoles
@@ -29,15 +29,18 @@ def use_of(consoles: DeviceConsoles, steps_per_second: float, *, frames: int = 4
     Active lanes are counted on the CPU over `frames` frames.
     """
     facts = consoles.threads.facts(environments.step_thread)
-    here, allowed = occupancy(-(-consoles.num_envs // LANES), facts)
+    block = threads_per_block(consoles.num_envs, facts.multiprocessors)
+    lanes = min(block, LANES)
+    num_warps = -(-consoles.num_envs // block) * (block // lanes)
+    here, allowed = occupancy(num_warps, facts)
     moved = step_bytes(consoles.size) * steps_per_second
-    together = lanes_together(consoles.machine.game, frames, lanes=LANES)
+    together = lanes_together(consoles.machine.game, frames, lanes=lanes)
     return {
         "card": facts.name,
         "registers": facts.registers_each,
         "occupancy": f"{here:.3f} of at most {allowed:.3f}",
         "memory": f"{moved / 1e9:,.0f} GB/s"
         + (f" of {facts.bytes_per_second / 1e9:,.0f}" if facts.bytes_per_second else ""),
-        "lanes_active": f"{together.lanes_active:.1f} of {LANES}",
+        "lanes_active": f"{together.lanes_active:.1f} of {lanes}",
         "instructions_a_frame": round(together.instructions_a_frame),
     }
