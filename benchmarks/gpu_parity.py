@@ -49,6 +49,7 @@ from parcade.atari import Arcade, VectorConsoles
 from parcade.atari.compiling.prepare import prepare
 from parcade.atari.cuda import arcade_kernels
 from parcade.atari.cuda.arcade import DeviceArcade
+from parcade.atari.cuda.engine import THREADS_PER_BLOCK
 from parcade.atari.cuda.vector import DeviceConsoles
 from parcade.atari.state import FRAME_NUMBER, LINE_WORDS, LIVES, TERMINAL
 from parcade.errors import UsageError
@@ -279,7 +280,9 @@ def build(part: str, names: list[str], session: Session) -> list[Duel]:
     for game, stream in zip(names, session.device.streams(len(names)), strict=True):
         with errors_as_rows(session.table, [session.row(game, part)], session.device):
             actions = np.random.default_rng(seed_of(game)).integers(0, 18, shape)
-            duels.append(PARTS[part](game, actions, session.device.threads(stream=stream)))
+            # Whole warps, as in a large batch: lanes that diverge are what may go wrong.
+            threads = session.device.threads(stream=stream, block_size=THREADS_PER_BLOCK)
+            duels.append(PARTS[part](game, actions, threads))
     return duels
 
 
