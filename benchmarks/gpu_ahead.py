@@ -1,8 +1,8 @@
 """Compile GPU machine code ahead of time: kernels and ROMs, in parallel processes.
 
-All kernels together take half a minute of one core. Each is then linked with the code of every ROM, which
-takes some more seconds. The first launch of a kernel finds the result on disk. The processes cannot see the
-GPU, because each would allocate memory for a context; they are given its compute capability instead.
+The large kernels take 20 seconds each on the first core, a ROM takes 4 to 60, and linking the two 0.02. The
+first launch of a kernel finds the result on disk. The processes cannot see the GPU, because each would
+allocate memory for a context; they are given its compute capability instead.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gpu_results import Gpu, StandIn, one_line
 
 from parcade.atari import engine_cpu
 from parcade.atari.compiling.one_process import only_process
-from parcade.atari.cuda import arcade_kernels, engine, environments, kernels
+from parcade.atari.cuda import arcade_kernels, assembler, engine, environments, kernels
 from parcade.atari.translate import rom_code
 
 # Kernels that run a ROM's machine code.
@@ -26,11 +26,16 @@ ENVIRONMENTS = (environments.load_thread, environments.restart_thread, environme
 
 
 class Ahead:
-    """Compiles machine code for a device, one kernel per core in parallel; does nothing for the stand-in."""
+    """Compiles machine code for a device, in one process per core; does nothing for the stand-in.
+
+    A task compiles all that a game needs. The kernels of the first game are tasks of their own, so that they
+    compile next to each other, and no process waits for a kernel while ROMs are left.
+    """
 
     def __init__(self, device: Gpu | StandIn) -> None:
         self._capability = device.capability
         self._futures: dict[tuple, Future] = {}
+        self._begun: set[tuple] = set()
         spawn = multiprocessing.get_context("spawn")
         self._pool = ProcessPoolExecutor(
             len(os.sched_getaffinity(0)), mp_context=spawn, initializer=hide_devices
@@ -50,10 +55,14 @@ class Ahead:
         """Start compiling what a game's first launches need."""
         if self._capability is None:
             return
-        for body in bodies:
-            key = (game, body.py_func.__name__, max_registers)
-            if key not in self._futures:
-                self._futures[key] = self._pool.submit(make, *key, self._capability)
+        names = tuple(body.py_func.__name__ for body in bodies)
+        for name in names:
+            if (name, max_registers) not in self._begun:
+                self._begun.add((name, max_registers))
+                self._pool.submit(make, game, (name,), max_registers, self._capability)
+        key = (game, names, max_registers)
+        if key not in self._futures:
+            self._futures[key] = self._pool.submit(make, *key, self._capability)
 
     def wait(
         self,
@@ -66,16 +75,16 @@ class Ahead:
 
         An error is only printed, because the launches raise it again.
         """
-        for body in bodies:
-            future = self._futures.get((game, body.py_func.__name__, max_registers))
-            if future is None:
-                continue
-            try:
-                error = future.exception(max(0.0, seconds))
-            except TimeoutError:
-                return False
-            if error is not None:
-                print(f"{game}, {body.py_func.__name__}: {one_line(error)}", flush=True)
+        names = tuple(body.py_func.__name__ for body in bodies)
+        future = self._futures.get((game, names, max_registers))
+        if future is None:
+            return True
+        try:
+            error = future.exception(max(0.0, seconds))
+        except TimeoutError:
+            return False
+        if error is not None:
+            print(f"{game}, {', '.join(names)}: {one_line(error)}", flush=True)
         return True
 
 
@@ -85,23 +94,36 @@ def hide_devices() -> None:
     os.nice(10)  # the process that launches kernels goes first
 
 
-def make(game: str, name: str, max_registers: int | None, capability: tuple[int, int]) -> int:
-    """Compile a kernel with a game's code to disk; return its size in bytes."""
+def make(
+    game: str, names: tuple[str, ...], max_registers: int | None, capability: tuple[int, int]
+) -> list[int]:
+    """Compile kernels with a game's code to disk; return their sizes in bytes."""
     from parcade.atari.cuda import offline
 
-    body = next(body for body in offline.signatures() if body.py_func.__name__ == name)
     machine = engine_cpu.build_machine(game)
     code = rom_code.ptx_of(machine.rom, machine.powered, machine.program)
-    folder = kernels.kernel_folder(body, max_registers)
+    bodies = [body for body in offline.signatures() if body.py_func.__name__ in names]
+    folders = {body: kernels.kernel_folder(body, max_registers) for body in bodies}
+    shared = folders[bodies[0]]
+    if shared is not None:  # the ROM's code first: meanwhile other processes compile the kernels
+        architecture = f"sm_{''.join(map(str, capability))}"
+        assembler.assembled_once(code, architecture, max_registers, shared.parent)
+    sizes = []
+    for body in bodies:
+        with only_process(folders[body]):
+            is_on_disk = folders[body] is not None and any(folders[body].rglob("*.nbc"))
+            if not is_on_disk:
+                compile_linked(body, code, max_registers, capability)
+        # Link outside of the lock, so that games do not wait for each other.
+        sizes.append(compile_linked(body, code, max_registers, capability))
+    return sizes
 
-    def compiled() -> int:
-        with offline.pretended_device(capability), kernels.compiling(code, folder):
+
+def compile_linked(body: Callable, code: str, max_registers: int | None, capability: tuple[int, int]) -> int:
+    """Load or compile a kernel, link it to a ROM's code, and return its size in bytes."""
+    from parcade.atari.cuda import offline
+
+    with offline.pretended_device(capability):
+        with kernels.compiling(code, kernels.kernel_folder(body, max_registers)):
             kernel = kernels.make_kernel(body, max_registers)
             return len(bytes(kernel.compile(offline.signatures()[body]).library.get_cubin().code))
-
-    with only_process(folder):
-        if not any(folder.rglob("*.nbc")):
-            return compiled()
-    # The kernel is on disk, so only linking is left. Link outside of the lock: games would wait for each
-    # other in `offline.compile_ahead`.
-    return compiled()

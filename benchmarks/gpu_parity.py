@@ -339,6 +339,11 @@ def play_group(part: str, names: list[str], session: Session) -> None:
             return
         if session.clock.left_seconds < 1.5 * (time.perf_counter() - started):
             frames = last * duels[0].frames_each
+            for duel in duels:  # rows with an error are played again
+                row = {**session.row(duel.game, part), "seed": seed_of(duel.game)}
+                row |= {"frames_compared": frames, "differences": 0}
+                row |= {"seconds": round(time.perf_counter() - begun, 1), "error": "out of time"}
+                session.table.append(row)
             print(
                 f"parity: out of time after {frames} of {session.num_frames} frames of {part}; call again",
                 flush=True,
