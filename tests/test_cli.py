@@ -464,6 +464,14 @@ def test_deeply_nested_json_in_a_run_directory_is_refused_in_one_line(tmp_path, 
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
+def test_a_mistyped_flag_does_not_speak_of_compiling_that_nobody_waits_for(tmp_path):
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    command = [sys.executable, "-m", "parcade", "train", "pong", "--learning-rat", "1"]
+    refused = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=100)
+    assert refused.returncode == 2 and "--learning-rate" in refused.stderr
+    assert "compil" not in refused.stderr
+
+
 def test_ctrl_c_while_the_consoles_compile_is_one_line_and_leaves_nothing(tmp_path):
     """With an empty cache, compiling is the first slow step; training would save on an interrupt."""
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}

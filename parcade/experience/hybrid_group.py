@@ -24,6 +24,11 @@ from parcade.machine.devices import DeviceStream, Download, Upload, follow, mark
 from parcade.model.policy import Acted, Policy
 
 OUTCOMES = ("terminated", "truncated", "life_lost")
+# Fields of a batch that a decision fills, in this order.
+DECIDED = (
+    "observations", "starts", "actions", "behaviour_log_prob", "behaviour_values", "behaviour_scores",
+    "policy_version",
+)  # fmt: skip
 
 
 class HybridEnvGroup:
@@ -149,8 +154,8 @@ class _Side:
             self.policy_state = fresh if self.policy_state is None else self.policy_state
             self.policy_state.copy_(fresh if saved is None else saved)
 
-    def begin(self, t: int, rollout: HybridRollout, columns: slice, policy: Policy) -> None:
-        """Queue the decision of step t, which also fills row t of the rollout's columns, without waiting."""
+    def begin(self, row: list[Tensor], policy: Policy) -> None:
+        """Queue the next decision, which also fills these tensors of a rollout, without waiting."""
         self.noise.host[:] = self.half.noise()
         with self._copies, self.half.timer.on_device("copies"):
             self.noise.send()
@@ -159,7 +164,7 @@ class _Side:
         with self.half.timer.scope("infer"):
             acted = self.capture.run(self._decide, policy)
             self.actions.begin(acted.actions)
-            self._store(rollout.batch, t, columns, acted, policy)
+            self._store(row, acted, policy)
 
     def _decide(self, policy: Policy) -> Acted:
         """Act on the current inputs, on the device."""
@@ -169,23 +174,14 @@ class _Side:
             self.policy_state.copy_(acted.state)
         return acted
 
-    def _store(self, batch: Batch, t: int, columns: slice, acted: Acted, policy: Policy) -> None:
-        """Queue copies of the inputs and the decision to row t.
+    def _store(self, row: list[Tensor], acted: Acted, policy: Policy) -> None:
+        """Queue copies of the inputs and the decision, in the order of ``DECIDED``.
 
         Not recorded: with an index on the device, torch's deterministic form of a copy sorts the indices and
-        copies the columns of all rows, twice.
+        copies the columns of all rows, twice. One call, because each call may wait for the learner's thread.
         """
-        row = {
-            "observations": self.observations,
-            "starts": self.starts.tensor,
-            "actions": acted.actions,
-            "behaviour_log_prob": acted.log_prob,
-            "behaviour_values": acted.values,
-            "behaviour_scores": acted.scores,
-            "policy_version": policy.version,
-        }
-        for name, value in row.items():
-            getattr(batch, name)[t, columns].copy_(value)
+        decided = [self.observations, self.starts.tensor, acted.actions, acted.log_prob, acted.values]
+        torch._foreach_copy_(row, [*decided, acted.scores, policy.version])
         self._stored = mark(self.device)
 
     def finish(self) -> dict[str, np.ndarray]:
@@ -236,19 +232,23 @@ class HybridRollout:
         self._truncations = Truncations()
         edges = np.cumsum([0, *map(len, group.halves)]).tolist()
         self._columns = [slice(first, last) for first, last in zip(edges, edges[1:], strict=False)]
+        fields = [getattr(self.batch, name) for name in DECIDED]
+        # Made once: as many views as here are made in a rollout took longer than its copies.
+        self._rows = [
+            [[field[t, columns] for field in fields] for columns in self._columns] for t in range(T)
+        ]
 
     def play_rows(self, rows: Iterable[int], group: HybridEnvGroup, policy: Policy) -> None:
         """Step every environment once per row; the device decides for one half as the other is emulated."""
         rows = list(rows)
-        sides = list(zip(group.sides, self._columns, strict=True))
-        for side, columns in sides:
-            side.begin(rows[0], self, columns, policy)
+        for side, row in zip(group.sides, self._rows[rows[0]], strict=True):
+            side.begin(row, policy)
         for t, following in zip(rows, [*rows[1:], None], strict=True):
             self._truncations.forget(t)
-            for side, columns in sides:
-                self._record(t, columns.start, side.finish(), side)
+            for k, side in enumerate(group.sides):
+                self._record(t, self._columns[k].start, side.finish(), side)
                 if following is not None:
-                    side.begin(following, self, columns, policy)
+                    side.begin(self._rows[following][k], policy)
 
     def _record(self, t: int, first: int, outcome: dict[str, np.ndarray], side: _Side) -> None:
         columns = slice(first, first + len(side.half))

@@ -26,11 +26,58 @@ _lock = threading.Lock()
 _prepared = False
 
 
+class _Notice:
+    """The line about compiling on stderr, printed once while compilation is awaited.
+
+    A command that is refused meanwhile, for a mistyped flag say, prints only its own line.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._is_awaited = self._is_needed = self.is_printed = False
+
+    def await_(self) -> None:
+        """Somebody waits for the compiled functions."""
+        with self._lock:
+            self._is_awaited = True
+            self._print()
+
+    def begin(self) -> None:
+        """Compilation begins."""
+        with self._lock:
+            self._is_needed = True
+            self._print()
+
+    def end(self, seconds: float) -> None:
+        """Compilation has ended."""
+        with self._lock:
+            self._is_needed = False
+            if self.is_printed:
+                print(f"parcade: compiled in {seconds:.0f} s", file=sys.stderr, flush=True)
+
+    def _print(self) -> None:
+        if self._is_awaited and self._is_needed and not self.is_printed:
+            self.is_printed = True
+            print(
+                "parcade: compiling the consoles, only once (about 10 seconds on two cores) ...",
+                file=sys.stderr,
+                flush=True,
+            )
+
+
+_notice = _Notice()
+
+
 def prepare() -> None:
     """Load all separate functions from disk, or compile them and report it on stderr.
 
     If several processes start at the same time, only one of them compiles.
     """
+    _notice.await_()
+    _prepare()
+
+
+def _prepare() -> None:
     global _prepared
     with _lock:
         if _prepared:
@@ -41,11 +88,7 @@ def prepare() -> None:
             missing = forget_stale_kernels(directory) or forget_half_a_set(directory)
             started = time.perf_counter()
             if missing and functions:
-                print(
-                    "parcade: compiling the consoles, only once (about 10 seconds on two cores) ...",
-                    file=sys.stderr,
-                    flush=True,
-                )
+                _notice.begin()
             if missing and functions and directory is not None:
                 _compile_side_by_side(functions, directory)
             for dispatcher, signature in functions.values():
@@ -53,9 +96,7 @@ def prepare() -> None:
             for dispatcher, _ in functions.values():
                 dispatcher.disable_compile(False)  # numba-cuda rejects dispatchers with compilation disabled
             if missing and functions:
-                print(
-                    f"parcade: compiled in {time.perf_counter() - started:.0f} s", file=sys.stderr, flush=True
-                )
+                _notice.end(time.perf_counter() - started)
             if missing and directory is not None:
                 with contextlib.suppress(OSError):  # a full disk: the next process compiles again
                     (directory / STAMP).write_bytes(stamp())
@@ -70,7 +111,7 @@ def prepare_meanwhile() -> None:
 
     def begin() -> None:
         with contextlib.suppress(Exception):
-            prepare()
+            _prepare()
 
     threading.Thread(target=begin, name="parcade-prepare", daemon=True).start()
 
