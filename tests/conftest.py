@@ -12,6 +12,8 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import pytest
 import torch
 
+from parcade.machine.devices import STAND_IN
+
 # Under nohup, and in the background of a script, these are ignored, also by all processes that tests start.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -40,3 +42,10 @@ def seed() -> int:
     drawn = int(os.environ.get("PARCADE_TEST_SEED") or secrets.randbits(20))
     print(f"PARCADE_TEST_SEED={drawn}")
     return drawn
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """Make ``cuda`` the stand-in for a GPU, or with PARCADE_TEST_GPU=1 the GPU of this machine."""
+    if os.environ.get("PARCADE_TEST_GPU") != "1":
+        monkeypatch.setenv(STAND_IN, "1")

@@ -24,7 +24,6 @@ from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError
 from parcade.files.locks import training_in
 from parcade.files.run_directory import newest_checkpoint, read_rank_file
-from parcade.machine.devices import STAND_IN
 from parcade.model.image_networks import SpectralConv2d
 from parcade.model.networks import NETWORKS
 from parcade.model.policy import NetworkConfig
@@ -98,6 +97,13 @@ CASES = {
         {},
     ),
 }
+CONSOLES = {
+    "a2c": {"num_envs": 8},
+    "dqn": {"num_envs": 4, **RINGS},
+    "ppo": {"num_envs": 8, "unroll_length": 8},
+    "pqn": {"num_envs": 8, "unroll_length": 8},
+    "vtrace": {"num_envs": 6, "num_groups": 3, "unroll_length": 6},
+}
 # Chosen so that every schedule is still running when the run is cut in half.
 FRAMES = 2_048
 
@@ -147,10 +153,29 @@ def test_a_resumed_run_ends_bit_identical(tmp_path, case, monkeypatch):
 
 @pytest.mark.parametrize("capture", [True, False], ids=["captured", "launched"])
 @pytest.mark.parametrize("case", CASES)
-def test_a_resumed_run_with_its_network_on_a_gpu_ends_bit_identical(tmp_path, case, capture, monkeypatch):
-    """On the stand-in. A resumed run launches its first updates one by one and records them again."""
-    monkeypatch.setenv(STAND_IN, "1")
+def test_a_resumed_run_with_its_network_on_a_gpu_ends_bit_identical(
+    tmp_path, case, capture, monkeypatch, gpu
+):
+    """A resumed run launches its first updates one by one and records them again."""
     check_resume(tmp_path, case, monkeypatch, device="cuda", capture=capture)
+
+
+@pytest.mark.gpu_code
+@pytest.mark.parametrize("env_device", ["cpu", "cuda"])
+@pytest.mark.parametrize("algorithm", CONSOLES)
+def test_a_resumed_run_of_consoles_with_its_network_on_a_gpu_ends_bit_identical(
+    tmp_path, algorithm, env_device, monkeypatch, gpu
+):
+    hyper = {**CONSOLES[algorithm], "network": NetworkConfig(hidden=16)}
+    monkeypatch.setitem(CASES, "consoles", (algorithm, "pong", hyper, {"env_device": env_device}))
+    check_resume(tmp_path, "consoles", monkeypatch, device="cuda")
+
+
+@pytest.mark.gpu_code
+def test_a_resumed_run_of_consoles_that_overlaps_with_a_gpu_ends_bit_identical(tmp_path, monkeypatch, gpu):
+    hyper = {**CONSOLES["ppo"], "network": NetworkConfig(hidden=16)}
+    monkeypatch.setitem(CASES, "consoles", ("ppo", "pong", hyper, {"overlap": True}))
+    check_resume(tmp_path, "consoles", monkeypatch, device="cuda")
 
 
 def check_resume(tmp_path, case, monkeypatch, **options):

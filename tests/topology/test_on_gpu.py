@@ -35,8 +35,8 @@ def on_gpu(config, **run):
 
 
 @pytest.fixture(autouse=True)
-def stand_in(monkeypatch):
-    monkeypatch.setenv(STAND_IN, "1")
+def on_the_gpu(gpu):
+    pass
 
 
 class Called(Capture):
@@ -117,6 +117,7 @@ def test_a_learner_reserves_a_gpu_where_there_is_one(tmp_path, monkeypatch):
     config = on_gpu(
         config_for(tmp_path / "run", "impala", num_envs=4, topology={"num_learners": 2}), engine="ray"
     )
+    monkeypatch.setenv(STAND_IN, "1")
     assert resources_of(config)["GPU"] == 0  # the stand-in is the CPU
     monkeypatch.delenv(STAND_IN)
     assert resources_of(config)["GPU"] == 2
