@@ -20,17 +20,14 @@ def plan_of(config: TrainConfig) -> PlannedRun:
 
 
 def placement(config: TrainConfig) -> str:
-    """Return one line that says where the consoles and the network of a run are, and why."""
+    """Return one line that says where the consoles and the network of a run are."""
     if config.consoles_on_device:
         return "consoles and network on the GPU because of --env-device cuda; rollouts never leave it"
     if algorithm_row(config.run.algorithm).make.source_kind == "population":
         return "consoles and acting on CPU cores, one perturbed policy per episode; the update on the GPU"
-    where = (
-        "actors on CPU cores, learners on the GPU"
-        if config.is_topology
-        else "consoles on CPU cores, network on the GPU"
-    )
-    return f"{where}: cores emulate faster than the GPU at these sizes (docs/gpu.md); --env-device changes it"
+    if config.is_topology:
+        return "actors on CPU cores, learners on the GPU"
+    return "consoles on CPU cores, network on the GPU; docs/gpu.md compares this with --env-device cuda"
 
 
 def warn_at_start(
