@@ -96,6 +96,13 @@ def test_a_users_own_mpiexec_is_recognised(tmp_path):
     assert json.loads((tmp_path / "run" / "result.json").read_text())["frames"] == 2048
 
 
+def test_hosts_for_ranks_of_a_users_own_mpiexec_are_refused(tmp_path):
+    command = [mpi.find_mpiexec(), "-n", "2", *TRAIN, "--engine", "mpi", "--hosts", str(tmp_path / "hosts")]
+    code, _, err = run([*command, "--run-dir", str(tmp_path / "run")], env=mpi.rank_environment(1))
+    assert code == 2 and err.count("--hosts") == 2 and "leave out --hosts" in err
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_start_that_the_ranks_refuse_leaves_its_directory_to_the_next(tmp_path):
     command = [mpi.find_mpiexec(), "-n", "2", *TRAIN, "--engine", "mpi", "--total-frames", "2048"]
     words = [*command, "--run-dir", str(tmp_path / "run")]

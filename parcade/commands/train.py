@@ -301,6 +301,13 @@ def _train_as_rank(config, resume: Path | None) -> int:
     from parcade.cluster.watchdog import patience_seconds
     from parcade.train import run_training
 
+    # parcade's parent process has created the run; with the user's own launcher, rank 0 does.
+    given = os.environ.get("PARCADE_RUN_DIR")
+    if config.run.hosts and given is None and resume is None:
+        raise UsageError(
+            f"--hosts {config.run.hosts} is for ranks that parcade starts; a launcher has started this one, "
+            "on the hosts that it was told; leave out --hosts"
+        )
     if torchrun.launched_by_torchrun():
         torchrun.connect(
             cuda=config.run.device == "cuda",
@@ -308,8 +315,6 @@ def _train_as_rank(config, resume: Path | None) -> int:
             timeout_seconds=patience_seconds(config.run.hang_seconds),
         )
     run = None
-    # parcade's parent process has created it; with the user's own launcher, rank 0 does.
-    given = os.environ.get("PARCADE_RUN_DIR")
     try:
         ranks.check_world_size(1 if resume else config.run.ranks)
         if resume is None:  # so that parcade can start the same number when it resumes the run
