@@ -7,7 +7,7 @@
 |----------|------------------------------------------------------------------------------------------------|
 | training | Pong to a mean of 18 over 100 episodes, one row per seed: V-trace on staggered consoles,       |
 |          | CuLE's schedule                                                                                |
-| preset   | the same with PPO on 256 consoles, `--preset pong_gpu --env-device cuda`                       |
+| preset   | the same with PPO on 256 consoles, `--preset pong_gpu_consoles`                                |
 | schedule | consoles, groups and unrolls of CuLE's Table 3 on Pong: learning needs updates as well as      |
 |          | frames/s                                                                                       |
 | networks | frames and updates per second by network size                                                  |
@@ -83,7 +83,7 @@ def cases(stage: str, num_seeds: int) -> list[Case]:
     """Runs of a stage."""
     if stage == "training":
         return [Case(stage, seed=seed, target=TARGET) for seed in range(num_seeds)]
-    if stage == "preset":  # a step of 256 takes hardly longer than one of 128
+    if stage == "preset":  # the preset's own settings, except for the seed
         shape = {"num_envs": 256, "num_groups": 1, "unroll_length": 32, "network": "fine_cnn", "hidden": 256}
         limits = {"seconds": 90, "total_frames": 10_000_000, "target": TARGET}
         return [Case(stage, **shape, **limits, seed=seed) for seed in range(num_seeds)]
@@ -132,8 +132,7 @@ def settings(case: Case) -> dict[str, Any]:
         "hidden": case.hidden,
     }  # fmt: skip
     if case.stage == "preset":
-        minibatches = max(1, case.num_envs * case.unroll_length // 256)
-        found = {"preset": "pong_gpu", **found, "num_minibatches": minibatches, "schedule_share": 0.27}
+        found = {"preset": "pong_gpu_consoles", **found, "num_minibatches": min(32, case.num_envs)}
     else:
         found |= {
             "algorithm": "vtrace",

@@ -23,6 +23,13 @@ PRESETS: dict[str, str] = {
         "--final-entropy-weight 0.005 --schedule-share 0.45 --value-weight 2 --max-grad-norm 1 "
         "--total-frames 6000000 --target-score 18"
     ),
+    # The consoles on the GPU too: a step of 256 takes as long there as one of 128.
+    "pong_gpu_consoles": (
+        f"--algorithm ppo {SMALL_PICTURES} --device cuda --env-device cuda --start-states cached "
+        "--precision auto --num-envs 256 --unroll-length 32 --epochs 3 --num-minibatches 32 "
+        "--learning-rate 1e-3 --final-learning-rate 2e-4 --final-entropy-weight 0.005 --schedule-share 0.27 "
+        "--value-weight 2 --max-grad-norm 1 --total-frames 10000000 --target-score 18"
+    ),
     "pong_pqn": (
         f"--algorithm pqn {SMALL_PICTURES} --layer-norm --precision auto --num-envs 32 --unroll-length 32 "
         "--epochs 2 --num-minibatches 8 --q-lambda 0.9 --learning-rate 1e-3 --final-learning-rate 2e-4 "
