@@ -7,7 +7,8 @@
 
 | cases      | measures                                                                                      |
 |------------|-----------------------------------------------------------------------------------------------|
-| pong       | PPO at 42x42 to a mean of 18 over 100 episodes, five seeds: seconds of run and process        |
+| pong       | PPO at 42x42 to a mean of 18 over 100 episodes, five seeds: seconds of run and process; one   |
+|            | seed with 256 and 512 environments                                                            |
 | ten        | ten million steps of Breakout, PPO at 42x42, one seed                                         |
 | nature     | steps/s of PPO at 84x84, network of Mnih 2015; LeanRL: 6,809 steps/s on an H100               |
 | capture    | the same, and Pong, with kernels launched one by one                                          |
@@ -101,6 +102,10 @@ def cases(cores: int) -> list[Case]:
     to_400 = {**nature, "total_frames": 200_000_000, "target_score": 400}
     return [
         *(Case(f"pong-s{seed}", flags={**pong, "seed": seed}, seconds=120) for seed in range(5)),
+        *(
+            Case(f"pong-{n}-envs", flags={**pong, "num_envs": n, "num_minibatches": n // 16}, seconds=90)
+            for n in (256, 512)  # two groups, minibatches of 256
+        ),
         Case("ten-breakout", "breakout", small, 240),
         Case("nature", "breakout", nature),
         Case("capture-nature-off", "breakout", {**nature, "capture": False}),
