@@ -152,9 +152,9 @@ class PresetFlags:
     env: str = ""
     """Your own environment, in place of GAME: MODULE:ID, where the module registers the Gymnasium id."""
     preset: str = ""
-    """A named set of flags; explicit flags override it. One of pong_fast, pong_gpu,
-    pong_gpu_consoles, pong_pqn, pong_a2c, pong_vtrace, pong_dqn, pong_impala, pong_apex, pong_gorila,
-    pong_a3c, pong_async_q, pong_ga3c, pong_es, rainbow and karpathy_2016."""
+    """A named set of flags; explicit flags override it. One of pong_fast, pong_gpu, pong_gpu_consoles,
+    pong_pqn, pong_a2c, pong_vtrace, pong_dqn, pong_impala, pong_apex, pong_gorila, pong_a3c, pong_async_q,
+    pong_ga3c, pong_es, rainbow and karpathy_2016."""
     env_preset: str = "dqn_2015"
     """Defaults of the environment flags: dqn_2015, machado_2018 or karpathy_2016."""
 
