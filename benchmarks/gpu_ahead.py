@@ -16,7 +16,6 @@ from types import TracebackType
 from gpu_results import Gpu, StandIn, one_line
 
 from parcade.atari import engine_cpu
-from parcade.atari.compiling.one_process import only_process
 from parcade.atari.cuda import arcade_kernels, assembler, engine, environments, kernels
 from parcade.atari.translate import rom_code
 
@@ -103,27 +102,9 @@ def make(
     machine = engine_cpu.build_machine(game)
     code = rom_code.ptx_of(machine.rom, machine.powered, machine.program)
     bodies = [body for body in offline.signatures() if body.py_func.__name__ in names]
-    folders = {body: kernels.kernel_folder(body, max_registers) for body in bodies}
-    shared = folders[bodies[0]]
-    if shared is not None:  # the ROM's code first: meanwhile other processes compile the kernels
+    folder = kernels.kernel_folder(bodies[0], max_registers)
+    if folder is not None:  # the ROM's code first: meanwhile other processes compile the kernels
         architecture = f"sm_{''.join(map(str, capability))}"
-        assembler.assembled_once(code, architecture, max_registers, shared.parent)
-    sizes = []
-    for body in bodies:
-        with only_process(folders[body]):
-            is_on_disk = folders[body] is not None and any(folders[body].rglob("*.nbc"))
-            if not is_on_disk:
-                compile_linked(body, code, max_registers, capability)
-        # Link outside of the lock, so that games do not wait for each other.
-        sizes.append(compile_linked(body, code, max_registers, capability))
-    return sizes
-
-
-def compile_linked(body: Callable, code: str, max_registers: int | None, capability: tuple[int, int]) -> int:
-    """Load or compile a kernel, link it to a ROM's code, and return its size in bytes."""
-    from parcade.atari.cuda import offline
-
-    with offline.pretended_device(capability):
-        with kernels.compiling(code, kernels.kernel_folder(body, max_registers)):
-            kernel = kernels.make_kernel(body, max_registers)
-            return len(bytes(kernel.compile(offline.signatures()[body]).library.get_cubin().code))
+        assembler.assembled_once(code, architecture, max_registers, folder.parent)
+    options = {"code": code, "max_registers": max_registers}
+    return [len(offline.compile_ahead(body, capability, **options)) for body in bodies]
