@@ -209,7 +209,13 @@ def draw(records: list[Record], path: Path) -> list[Block]:
                 axis.plot(million_frames, record.curve["score_mean"], lw=1.2, label=label)
             axis.set(title=title, xlabel="million frames", ylabel="score")
             axis.grid(alpha=0.25)
-            axis.legend(frameon=False, fontsize=7)
+            low, high = axis.get_ylim()
+            axis.set_ylim(
+                low, high + 0.08 * -(-len(runs) // 2) * (high - low)
+            )  # the legend is above the curves
+            axis.legend(
+                frameon=False, fontsize=7, ncol=2, loc="upper left", columnspacing=1, handlelength=1.2
+            )
         for axis in axes.flat[len(panels) :]:
             axis.axis("off")
     return [
