@@ -17,6 +17,7 @@ from parcade.topology import run as run_module
 from parcade.topology.engine import SerialEngine
 from parcade.topology.run import make_driver, resources_of
 
+pytestmark = pytest.mark.usefixtures("gpu")
 CASES = [
     ("a3c", {"num_envs": 8}, {"num_learners": 2, "num_shards": 2}),
     ("async-q", {"num_envs": 4}, {"num_learners": 2}),
@@ -32,11 +33,6 @@ CASES = [
 
 def on_gpu(config, **run):
     return dataclasses.replace(config, run=dataclasses.replace(config.run, device="cuda", **run))
-
-
-@pytest.fixture(autouse=True)
-def on_the_gpu(gpu):
-    pass
 
 
 class Called(Capture):

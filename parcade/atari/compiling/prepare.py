@@ -34,7 +34,7 @@ class _Notice:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._is_awaited = self._is_needed = self.is_printed = False
+        self._is_awaited = self._is_needed = self._is_printed = False
 
     def await_(self) -> None:
         """Somebody waits for the compiled functions."""
@@ -52,12 +52,12 @@ class _Notice:
         """Compilation has ended."""
         with self._lock:
             self._is_needed = False
-            if self.is_printed:
+            if self._is_printed:
                 print(f"parcade: compiled in {seconds:.0f} s", file=sys.stderr, flush=True)
 
     def _print(self) -> None:
-        if self._is_awaited and self._is_needed and not self.is_printed:
-            self.is_printed = True
+        if self._is_awaited and self._is_needed and not self._is_printed:
+            self._is_printed = True
             print(
                 "parcade: compiling the consoles, only once (about 10 seconds on two cores) ...",
                 file=sys.stderr,
