@@ -114,8 +114,10 @@ class PPO(Algorithm):
                 figures = exchange.minimize(
                     self._loss, evaluate, entropy_weight, index, batch.initial_policy_state, columns
                 )
-                for name, value in figures.items():
-                    totals[name] = totals.get(name, 0.0) + value
+                if totals:
+                    torch._foreach_add_(list(totals.values()), list(figures.values()))
+                else:
+                    totals = figures
         update_statistics(policy, batch.observations, exchange)
         metrics = {name: total / (c.epochs * c.num_minibatches) for name, total in totals.items()}
         if c.target_kl is not None:

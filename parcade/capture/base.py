@@ -5,7 +5,8 @@ A replay equals a call if the function follows these rules:
 - It operates only on tensors: its arguments, and tensors whose address never changes (parameters, buffers,
   gradients, optimiser state). It may write the latter in place.
 - It reads no value on the host (``.item()``, ``if tensor:``, ``.cpu()``), takes no data from the host
-  (``torch.tensor``), and has no side effects on the host.
+  (``torch.tensor``), and has no side effects on the host. Exceptions are the fixed arrays of ``Upload`` and
+  ``Download`` (``machine/devices.py``): a replay copies what they then hold.
 - It keeps no tensor that it allocated, except those it returns. The next replay overwrites these.
 """
 

@@ -1,10 +1,12 @@
 """Environments on CPU cores with the network on a GPU, arranged so that both work at the same time.
 
 The environments form two halves on a fixed schedule: while the cores emulate one half, the device selects
-actions for the other. Only the newest frame of a stack is uploaded, from pinned memory and on a separate
-stream; the device assembles the stacks. Rollouts are stored on the device; rewards and ends are uploaded
-together when a rollout is complete. Both halves act with the same policy, and the noise depends only on the
-environment and its step. Results therefore depend on the schedule, never on timing.
+actions for the other. Only the newest frame of a stack is uploaded, from pinned memory; the device assembles
+the stacks. The host's thread limits the rate, so all device work between two steps of a half is one recorded
+function: uploads, stacks, decision and the download of the actions. Rollouts are stored on the device;
+rewards and ends are uploaded together when a rollout is complete. Both halves act with the same policy, and
+the noise depends only on the environment and its step. Results therefore depend on the schedule, never on
+timing.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from parcade.experience.batch import Batch, empty_batch
 from parcade.experience.env_group import EnvGroup
 from parcade.experience.episodes import EpisodeLog
 from parcade.experience.host_rollout import Truncations, load_rows, rows_of, window_of
-from parcade.machine.devices import DeviceStream, Download, Upload, follow, mark
+from parcade.machine.devices import Download, Upload
 from parcade.model.policy import Acted, Policy
 
 OUTCOMES = ("terminated", "truncated", "life_lost")
@@ -138,8 +140,6 @@ class _Side:
         self.noise = Upload((n, half.actions.noise_columns), torch.float32, device)
         self.actions = Download((n, *half.actions.shape), half.actions.dtype, device)
         self.policy_state: Tensor | None = None
-        self._copies = DeviceStream(device)
-        self._stored: torch.cuda.Event | None = None  # when the rollout has the last inputs
         self._shares_frames = is_stack and hasattr(half.env, "share_frames")
         if self._shares_frames:
             half.env.share_frames(self.frames.host)
@@ -154,24 +154,59 @@ class _Side:
             self.policy_state = fresh if self.policy_state is None else self.policy_state
             self.policy_state.copy_(fresh if saved is None else saved)
 
-    def begin(self, row: list[Tensor], policy: Policy) -> None:
-        """Queue the next decision, which also fills these tensors of a rollout, without waiting."""
+    def begin(self, row: list[Tensor], policy: Policy, *, shown: bool) -> None:
+        """Queue the next decision, which also fills these tensors of a rollout, without waiting.
+
+        ``shown``: whether the device has the newest observations already.
+        """
         self.noise.host[:] = self.half.noise()
-        with self._copies, self.half.timer.on_device("copies"):
-            self.noise.send()
-            sent = mark(self.device)
-        follow(sent)
         with self.half.timer.scope("infer"):
-            acted = self.capture.run(self._decide, policy)
-            self.actions.begin(acted.actions)
+            acted = self.capture.run(self._decide if shown else self._show_and_decide, policy)
+            self.actions.mark()
             self._store(row, acted, policy)
+
+    def finish(self) -> dict[str, np.ndarray]:
+        """Wait for the actions and step the environments. Result as ``EnvGroup.step``.
+
+        The wait also shows that the device has read the uploads of ``begin``, which may now be overwritten.
+        """
+        with self.half.timer.scope("wait"):
+            actions = self.actions.wait()
+        outcome = self.half.step_with(actions)
+        self.starts.host[:] = self.half.starts.numpy()
+        if not self._shares_frames:
+            newest = self.half.observations.numpy()
+            self.frames.host[:] = newest[:, -1] if self.is_stack else newest
+        return outcome
+
+    def show(self) -> None:
+        """Bring the newest observations to the device, without a decision."""
+        with self.half.timer.scope("infer"):
+            self.capture.run(self._show)
+
+    def _show_and_decide(self, policy: Policy) -> Acted:
+        self._show()
+        return self._decide(policy)
+
+    def _show(self) -> None:
+        """Append the newest frames to the stacks. At the start of an episode older frames become zeros."""
+        self.frames.send()
+        self.starts.send()
+        if not self.is_stack:
+            self.observations.copy_(self.frames.tensor)
+            return
+        goes_on = ~self.starts.tensor.view(-1, *[1] * (self.observations.ndim - 1))
+        older = self.observations[:, 1:] * goes_on
+        self.observations.copy_(torch.cat([older, self.frames.tensor[:, None]], dim=1))
 
     def _decide(self, policy: Policy) -> Acted:
         """Act on the current inputs, on the device."""
+        self.noise.send()
         with self.half.precision.autocast(self.device.type):
             acted = policy.act(self.observations, self.noise.tensor, self.policy_state, self.starts.tensor)
         if self.policy_state is not None:
             self.policy_state.copy_(acted.state)
+        self.actions.receive(acted.actions)
         return acted
 
     def _store(self, row: list[Tensor], acted: Acted, policy: Policy) -> None:
@@ -182,35 +217,6 @@ class _Side:
         """
         decided = [self.observations, self.starts.tensor, acted.actions, acted.log_prob, acted.values]
         torch._foreach_copy_(row, [*decided, acted.scores, policy.version])
-        self._stored = mark(self.device)
-
-    def finish(self) -> dict[str, np.ndarray]:
-        """Wait for the actions, step the environments, queue the uploads. Result as ``EnvGroup.step``."""
-        with self.half.timer.scope("wait"):
-            actions = self.actions.wait()
-        outcome = self.half.step_with(actions)
-        self.starts.host[:] = self.half.starts.numpy()
-        if not self._shares_frames:
-            newest = self.half.observations.numpy()
-            self.frames.host[:] = newest[:, -1] if self.is_stack else newest
-        self._copies.wait_for(self._stored)
-        with self._copies, self.half.timer.on_device("copies"):
-            self.frames.send()
-            self.starts.send()
-            sent = mark(self.device)
-        follow(sent)
-        with self.half.timer.scope("infer"):
-            self.capture.run(self._show)
-        return outcome
-
-    def _show(self) -> None:
-        """Append the newest frames to the stacks. At the start of an episode older frames become zeros."""
-        if not self.is_stack:
-            self.observations.copy_(self.frames.tensor)
-            return
-        goes_on = ~self.starts.tensor.view(-1, *[1] * (self.observations.ndim - 1))
-        older = self.observations[:, 1:] * goes_on
-        self.observations.copy_(torch.cat([older, self.frames.tensor[:, None]], dim=1))
 
 
 class HybridRollout:
@@ -242,13 +248,15 @@ class HybridRollout:
         """Step every environment once per row; the device decides for one half as the other is emulated."""
         rows = list(rows)
         for side, row in zip(group.sides, self._rows[rows[0]], strict=True):
-            side.begin(row, policy)
+            side.begin(row, policy, shown=True)
         for t, following in zip(rows, [*rows[1:], None], strict=True):
             self._truncations.forget(t)
             for k, side in enumerate(group.sides):
                 self._record(t, self._columns[k].start, side.finish(), side)
-                if following is not None:
-                    side.begin(self._rows[following][k], policy)
+                if following is None:
+                    side.show()
+                else:
+                    side.begin(self._rows[following][k], policy, shown=False)
 
     def _record(self, t: int, first: int, outcome: dict[str, np.ndarray], side: _Side) -> None:
         columns = slice(first, first + len(side.half))

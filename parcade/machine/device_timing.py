@@ -11,7 +11,7 @@ other ranks, evaluation, and small operations between scopes.
 
 | kind | spans |
 |---|---|
-| copies | copies from the host to the device: ``Timer.on_device("copies")`` |
+| copies | copies from the host that no recorded work includes: ``Timer.on_device("copies")`` |
 | emulate | the scope ``emulate``, if the environments are on the device |
 | infer, learn | the scopes of the same name |
 """

@@ -81,14 +81,20 @@ class Download:
         self._staged = torch.zeros(shape, dtype=dtype, pin_memory=device.type == "cuda")
         self._is_over = torch.cuda.Event() if device.type == "cuda" else None
 
-    def begin(self, tensor: Tensor) -> None:
+    def receive(self, tensor: Tensor) -> None:
         """Queue a copy of a tensor on the current stream, after the work queued before."""
         self._staged.copy_(tensor, non_blocking=True)
+
+    def mark(self) -> None:
+        """Mark the copies queued so far on the current stream as those that ``wait`` waits for.
+
+        A call of its own, because a copy may be part of a recording and its mark may not.
+        """
         if self._is_over is not None:
             self._is_over.record()
 
     def wait(self) -> np.ndarray:
-        """Wait for the copy and return the array, which the next copy overwrites."""
+        """Wait for the marked copies and return the array, which the next copy overwrites."""
         if self._is_over is not None:
             self._is_over.synchronize()
         return self._staged.numpy()
@@ -137,8 +143,3 @@ def mark(device: torch.device) -> torch.cuda.Event | None:
     event.record()
     return event
 
-
-def follow(event: torch.cuda.Event | None) -> None:
-    """Make later work of the current stream wait for a ``mark`` of another stream."""
-    if event is not None:
-        torch.cuda.current_stream().wait_event(event)

@@ -221,11 +221,17 @@ def test_without_memory_the_cue_is_lost(tmp_path):
 @pytest.mark.parametrize("algorithm", ["a2c", "ppo", "pqn", "dqn"])
 def test_a_truncated_task_is_worth_what_an_endless_one_is(tmp_path, algorithm):
     """A reward of 1 forever at gamma 0.8 is worth 5; without bootstrapping at the cut, 4 or less."""
-    hyper = {"unroll_length": 8, "learning_rate": 1e-2, "gamma": 0.8, "num_envs": 8}
+    hyper = {
+        "unroll_length": 8,
+        "learning_rate": 1e-2,
+        "final_learning_rate": 1e-3,
+        "gamma": 0.8,
+        "num_envs": 8,
+    }
     hyper["network"] = NetworkConfig(network="mlp", hidden=32, normalize_input=False)
     if algorithm == "dqn":
         hyper |= {"unroll_length": 1, "learning_starts": 200, "replay_capacity": 4000, "target_period": 50}
     play(tmp_path, "tiny_forever", algorithm, 12_000, target=None, **hyper)
     agent = load(tmp_path / "run")
     value = agent.policy(torch.full((1, 1, 2), 255, dtype=torch.uint8)).values.item()
-    assert value == pytest.approx(5.0, abs=0.35)
+    assert value == pytest.approx(5.0, abs=0.1)

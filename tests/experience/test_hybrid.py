@@ -229,7 +229,7 @@ def test_the_host_reads_nothing_but_actions_within_a_rollout(monkeypatch):
     halves = [make_group(config, first, 2, num_threads=1, timer=Timer()) for first in (0, 2)]
     group = HybridEnvGroup(halves, torch.device("meta"), is_stack=False, capture=Capture())
     policy = algorithm.policy.to("meta")
-    monkeypatch.setattr(Download, "begin", lambda self, tensor: None)  # every environment plays action 0
+    monkeypatch.setattr(Download, "receive", lambda self, tensor: None)  # every environment plays action 0
     group.start(policy)
     batch = play_rollout(group, policy, 8)
     assert {tensor.device.type for tensor in batch.tensors().values()} == {"meta"}
@@ -270,3 +270,22 @@ def test_every_column_of_a_hybrid_batch_is_on_its_device_and_complete():
     batch = source.next_batch()
     assert all(getattr(batch, name).shape[:2] == (5, 4) for name in STEP_FIELDS)
     assert batch.mask.all() and batch.terminated.any()
+
+
+def test_the_device_work_between_two_steps_of_a_half_is_one_recorded_call():
+    """The host's thread limits the rate of two halves, so a decision must not be split into more launches."""
+
+    class Counted(Capture):
+        calls = 0
+
+        def run(self, function, *arguments):
+            self.calls += 1
+            return super().run(function, *arguments)
+
+    counted = Counted()
+    config = config_of("tiny_catch", num_envs=4, unroll_length=8)
+    _, hybrid, policy = on_host_and_device(config, 4, counted)
+    for _ in range(2):
+        before = counted.calls
+        play_rollout(hybrid, policy, 8)
+        assert counted.calls - before == 2 * (8 + 1)  # 8 decisions of each half; its last observations
