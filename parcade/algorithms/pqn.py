@@ -3,8 +3,10 @@
 Paper: Gallici 2024, "Simplifying Deep Temporal Difference Learning", arXiv 2407.04811, algorithm 1.
 Notation: targets are lambda-returns over max_a Q(x_{t+1}, a); layer normalisation replaces the target
 network.
-Deviations: (1) targets use the Q values the behaviour policy computed when it acted; only the bootstrap
-values of the last step of a rollout and of truncated steps are computed by the current policy; (2) inputs may
+Like the paper's code, targets use the Q values that the behaviour policy computed when it acted; only the
+bootstrap values of the last step of a rollout and of truncated steps are computed by the current policy.
+Deviations: (1) images are normalised over channels, rows and columns, where the paper's code normalises the
+channels of each position; weights start orthogonal, and the learning rate may decay; (2) inputs may
 be normalised by running statistics; (3) returns may end at points; (4) a recurrent policy can refresh its
 memory on the previous rollout (``burn_in``), as replays of unrolls do in Kapturowski 2019, "Recurrent
 Experience Replay in Distributed Reinforcement Learning"; the paper's recurrent agent learns from those steps

@@ -26,6 +26,11 @@ def policy_gradient_loss(log_prob: Tensor, advantages: Tensor) -> Tensor:
     return -(advantages.detach() * log_prob).mean()
 
 
+# Logarithms of ratios are cut here before exp. An infinite ratio would have a gradient of 0 * inf, which is
+# not a number, even where the clipped term is the smaller one.
+LARGEST_LOG_RATIO = 20.0
+
+
 def clipped_surrogate_loss(
     log_prob: Tensor, behaviour_log_prob: Tensor, advantages: Tensor, clip: float
 ) -> Tensor:
@@ -33,7 +38,7 @@ def clipped_surrogate_loss(
 
     Source: Schulman 2017, arXiv 1707.06347, eq. 7.
     """
-    ratio = (log_prob - behaviour_log_prob).exp()
+    ratio = (log_prob - behaviour_log_prob).clamp(max=LARGEST_LOG_RATIO).exp()
     surrogate = ratio * advantages
     clipped = ratio.clamp(1 - clip, 1 + clip) * advantages
     return -torch.minimum(surrogate, clipped).mean()  # eq. 7
@@ -60,5 +65,5 @@ def approximate_kl(log_prob: Tensor, behaviour_log_prob: Tensor) -> Tensor:
     Source: Schulman 2020, "Approximating KL divergence" (http://joschu.net/blog/kl-approx.html),
     estimator k3.
     """
-    log_ratio = log_prob - behaviour_log_prob
+    log_ratio = (log_prob - behaviour_log_prob).clamp(max=LARGEST_LOG_RATIO)
     return (log_ratio.exp() - 1 - log_ratio).mean()

@@ -30,6 +30,17 @@ def test_clipped_surrogate_by_hand():
     assert loss.item() == pytest.approx(-(1.2 + 0.5 - 1.5 - 0.8) / 4)
 
 
+@pytest.mark.parametrize("advantage", [1.0, -1.0])
+def test_a_ratio_beyond_the_numbers_of_float32_has_finite_gradients(advantage):
+    log_prob = torch.tensor([90.0, 0.1], requires_grad=True)
+    behaviour, advantages = torch.zeros(2), torch.tensor([advantage, 1.0])
+    loss = losses.clipped_surrogate_loss(log_prob, behaviour, advantages, 0.2)
+    (gradient,) = torch.autograd.grad(loss, log_prob)
+    assert loss.isfinite() and gradient.isfinite().all()
+    assert gradient[1].item() == pytest.approx(-0.5 * math.exp(0.1))
+    assert losses.approximate_kl(log_prob, behaviour).isfinite()
+
+
 def test_clipped_surrogate_has_the_policy_gradient_where_the_policies_agree():
     logits = torch.randn(8, 3, generator=torch.Generator().manual_seed(0), requires_grad=True)
     actions, advantages = torch.arange(8) % 3, torch.linspace(-1, 1, 8)
