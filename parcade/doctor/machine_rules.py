@@ -73,7 +73,7 @@ def affinity(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
             "pinned-to-few-cores",
             "warning" if len(facts.usable_cores) < max(plan.ranks, 2) else "note",
             "this process and its children may use only some of the cores",
-            f"cores {shown} of {facts.cores}",
+            f"number {shown}; the machine has {facts.cores}",
             "if you may use the others, start with mpiexec --bind-to none, srun --cpus-per-task or taskset",
         )
 

@@ -48,7 +48,7 @@ SICK = {
         "warning", "not set", "OMP_WAIT_POLICY=PASSIVE"),
     rules.ranks_against_cores: ({}, {"ranks": 5}, "more-ranks-than-cores", "warning", "5 ranks on 4",
         "--ranks 4"),
-    rules.affinity: ({"usable_cores": (0,)}, {}, "pinned-to-few-cores", "warning", "cores 0 of 4",
+    rules.affinity: ({"usable_cores": (0,)}, {}, "pinned-to-few-cores", "warning", "number 0; the machine has 4",
         "--bind-to none"),
     rules.cgroup: ({"cgroup_cores": 2.0}, {}, "cgroup-cpu-limit", "warning", "quota of 2 cores",
         "--threads-per-rank 1"),
