@@ -8,8 +8,9 @@ from pathlib import Path
 
 import scores_records
 from scores_plan import LEARNERS, SECTIONS, SPEEDUP, Section
-from scores_records import Record, all_records, command_of, find, parsed
+from scores_records import Record, all_records, command_of, differences, find, parsed
 
+from parcade.config.train import TrainConfig
 from parcade.report.page import Block, Heading, Image, Page, Table, Text, to_markdown
 from parcade.report.plots import figure_in
 from parcade.suite.plan import Cell, Plan
@@ -54,6 +55,11 @@ class Row:
         self.shorter = next((short for _, short in found.values() if short is not None), None)
 
     @property
+    def config(self) -> TrainConfig:
+        """The config of one of its trainings."""
+        return parsed(command_of(self.plan, Cell(self.game, self.plan.seeds[0])))
+
+    @property
     def mean(self) -> float | None:
         """Mean score over the seeds that were run, None if none was."""
         scores = [record.score for record in self.complete.values()]
@@ -92,15 +98,16 @@ def section_blocks(section: Section, records: list[Record]) -> list[Block]:
     headers = ["game", "algorithm", "score", "seeds", *section.published]
     headers += (["goal"] if section.goals else []) + ["million steps", "wall s", "CPU s", "commit", "machine"]
     table = []
+    first: dict[tuple[str, str], TrainConfig] = {}
     for row in rows:
+        of_first = first.setdefault((row.game, row.plan.algorithm), row.config)
+        algorithm = ", ".join(filter(None, (row.plan.algorithm, differences(row.config, of_first))))
         keys = (f"{row.game} {row.plan.algorithm}", row.game)
         published = [
             next((texts[key] for key in keys if key in texts), "-") for texts in section.published.values()
         ]
         goal = [goal_text(section.goals[row.game], row.mean)] if section.goals else []
-        table.append(
-            [row.game, row.plan.algorithm, row.score(), row.seeds(), *published, *goal, *row.provenance()]
-        )
+        table.append([row.game, algorithm, row.score(), row.seeds(), *published, *goal, *row.provenance()])
     blocks: list[Block] = [
         Heading(section.title),
         Text(f"Protocol `{section.protocol}`: {protocol_of(section.protocol).summary}. {section.note}"),
@@ -201,11 +208,14 @@ def draw(records: list[Record], path: Path) -> list[Block]:
     rows = -(-len(panels) // columns)
     with figure_in(path, rows, columns, figsize=(4 * columns, 3 * rows), squeeze=False) as (_, axes):
         for axis, (title, runs) in zip(axes.flat, panels.items(), strict=False):
+            first: dict[str, TrainConfig] = {}
             for record in runs:
                 config = parsed(record.command)
                 size = f"{config.env.image_height}x{config.env.image_width}"
                 million_frames = [frames / 1e6 for frames in record.curve["frames"]]
-                label = f"{config.run.algorithm}, {size}, seed {config.run.seed}"
+                label = f"{config.run.algorithm}, {size}"
+                other = differences(config, first.setdefault(label, config))
+                label = ", ".join(filter(None, (label, other, f"seed {config.run.seed}")))
                 axis.plot(million_frames, record.curve["score_mean"], lw=1.2, label=label)
             axis.set(title=title, xlabel="million frames", ylabel="score")
             axis.grid(alpha=0.25)

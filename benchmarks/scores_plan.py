@@ -49,10 +49,33 @@ class Section:
         return self.plans[0].protocol
 
 
+def changed_flags(flags: str, **values: str) -> tuple[str, ...]:
+    """Return the words of ``flags`` with other values, or with flags that were not among them."""
+    words = flags.split()
+    for name, value in values.items():
+        flag = f"--{name.replace('_', '-')}"
+        if flag in words:
+            words[words.index(flag) + 1] = value
+        else:
+            words += [flag, value]
+    return tuple(words)
+
+
 # PPO on 42x42 images: the highest score on Breakout after 2 million steps (results/cray), and, with smaller
 # minibatches, the smallest median of CPU time to 18 on Pong (results/pong.md).
 BEST = Plan(FIVE_GAMES[:4], BEST_SEEDS, "ppo", STEPS, "null-op-30min", tuple(PPO_FLAGS.split()))
 BEST_PONG = dataclasses.replace(BEST, games=("pong",), flags=tuple(PONG_FLAGS.split()))
+
+# With the flags above, all gradients of the zoo's agents are clipped, that of the value loss is six times the
+# policy's on Qbert, and greedy play, which no entropy bonus disturbs, scores 6 % more (docs/LOG.md).
+CALMER = dataclasses.replace(
+    BEST,
+    games=("qbert",),
+    seeds=THREE_SEEDS,
+    flags=changed_flags(
+        PPO_FLAGS, value_weight="0.1", final_entropy_weight="0.001", final_learning_rate="5e-6"
+    ),
+)
 
 # Its published scores on Beam Rider and Space Invaders are far above PPO's. With an LSTM it needed more steps
 # and more time for the same scores on Beam Rider, up to 2.7 million steps (docs/LOG.md).
@@ -104,6 +127,10 @@ CRAY["a2c breakout"] = dataclasses.replace(
 )
 CRAY["a2c"] = dataclasses.replace(
     CRAY["a2c"], games=tuple(game for game in CRAY["a2c"].games if game != "breakout")
+)
+# An agent that takes a lost life for the end loses games to landing aliens with lives in hand (docs/LOG.md).
+CRAY["impala whole games"] = dataclasses.replace(
+    CRAY["impala"], games=("space_invaders",), flags=(*CRAY["impala"].flags, "--no-life-loss")
 )
 # The trainings of the first table, by their own scores.
 CRAY["ppo"] = dataclasses.replace(BEST, protocol="training")
@@ -162,7 +189,7 @@ SECTIONS = (
         "Five games at 10 million steps",
         "PPO and PQN on 42x42 images. The published scores are final means of 100 episodes at "
         "10 million steps under the rules of dqn_2015; best epochs are marked.",
-        (BEST, BEST_PONG, PQN),
+        (BEST, BEST_PONG, CALMER, PQN),
         PUBLISHED,
         GOALS,
     ),
@@ -216,6 +243,7 @@ SECTIONS = (
 ORDER = (
     dataclasses.replace(BEST, seeds=BEST_SEEDS[:1]),
     dataclasses.replace(BEST_PONG, seeds=BEST_SEEDS[:1]),
+    dataclasses.replace(CALMER, seeds=BEST_SEEDS[:1]),
     dataclasses.replace(PQN_FULL_SIZE, games=("beam_rider", "space_invaders"), seeds=BEST_SEEDS[:1]),
     dataclasses.replace(PQN, seeds=BEST_SEEDS[:1]),
     dataclasses.replace(CRAY["impala"], seeds=(0,)),
@@ -226,6 +254,7 @@ ORDER = (
     STICKY,
     STICKY_PONG,
     ATARI_5,
+    CALMER,
     PQN_FULL_SIZE,
     *RIVALS.values(),
     *(dataclasses.replace(plan, seeds=plan.seeds[1:]) for plan in CRAY.values()),

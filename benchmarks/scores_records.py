@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,20 @@ def training_of(config: TrainConfig) -> Training:
     return Training(
         config.game, run.algorithm, run.engine, run.seed, config.hyper, config.env, config.topology
     )
+
+
+def differences(config: TrainConfig, other: TrainConfig) -> str:
+    """Return the hyper-parameters and environment settings in which ``config`` differs, with its values."""
+
+    def changed(own: Any, others: Any) -> Iterator[str]:
+        for each in dataclasses.fields(own):
+            value, before = getattr(own, each.name), getattr(others, each.name)
+            if dataclasses.is_dataclass(value):
+                yield from changed(value, before)
+            elif value != before:
+                yield f"{each.name} {value:g}" if isinstance(value, float) else f"{each.name} {value}"
+
+    return ", ".join([*changed(config.hyper, other.hyper), *changed(config.env, other.env)])
 
 
 @functools.cache
