@@ -243,10 +243,10 @@ SECTIONS = (
 ORDER = (
     dataclasses.replace(BEST, seeds=BEST_SEEDS[:1]),
     dataclasses.replace(BEST_PONG, seeds=BEST_SEEDS[:1]),
-    dataclasses.replace(CALMER, seeds=BEST_SEEDS[:1]),
     dataclasses.replace(PQN_FULL_SIZE, games=("beam_rider", "space_invaders"), seeds=BEST_SEEDS[:1]),
     dataclasses.replace(PQN, seeds=BEST_SEEDS[:1]),
     dataclasses.replace(CRAY["impala"], seeds=(0,)),
+    dataclasses.replace(CALMER, seeds=BEST_SEEDS[:1]),
     dataclasses.replace(PQN, seeds=THREE_SEEDS[1:]),
     dataclasses.replace(BEST, seeds=BEST_SEEDS[1:]),
     dataclasses.replace(BEST_PONG, seeds=BEST_SEEDS[1:]),

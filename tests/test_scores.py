@@ -78,6 +78,24 @@ def test_the_measurement_of_asynchronous_learners_parses():
     assert config.run.algorithm == "async-q" and config.topology.num_learners == 4
 
 
+def test_a_second_training_of_one_algorithm_is_named_by_what_differs():
+    plan, other = scores_plan.BEST, scores_plan.CALMER
+    configs = [parse_training(command_of(each, Cell("qbert", 11)).split()[2:]) for each in (plan, other)]
+    expected = "final_learning_rate 5e-06, final_entropy_weight 0.001, value_weight 0.1"
+    assert scores_records.differences(*reversed(configs)) == expected
+    assert scores_records.differences(configs[0], configs[0]) == ""
+    whole_games = scores_plan.CRAY["impala whole games"]
+    section = scores_plan.Section("one", "", "", (scores_plan.CRAY["impala"], whole_games))
+    (table,) = [block for block in scores_page.section_blocks(section, []) if hasattr(block, "rows")]
+    named = [row[1] for row in table.rows]
+    assert named == [*["impala"] * 4, "impala, life_loss False"]
+
+
+def test_flags_are_replaced_where_they_stand_and_added_at_the_end():
+    changed = scores_plan.changed_flags("--a 1 --b 2", b="3", new_one="4")
+    assert changed == ("--a", "1", "--b", "3", "--new-one", "4")
+
+
 def test_a_table_of_two_protocols_is_refused():
     other = dataclasses.replace(scores_plan.BEST, protocol="training")
     with pytest.raises(UsageError, match="has protocols null-op-30min, training; a table has exactly one"):
