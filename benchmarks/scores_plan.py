@@ -128,10 +128,6 @@ CRAY["a2c breakout"] = dataclasses.replace(
 CRAY["a2c"] = dataclasses.replace(
     CRAY["a2c"], games=tuple(game for game in CRAY["a2c"].games if game != "breakout")
 )
-# An agent that takes a lost life for the end loses games to landing aliens with lives in hand (docs/LOG.md).
-CRAY["impala whole games"] = dataclasses.replace(
-    CRAY["impala"], games=("space_invaders",), flags=(*CRAY["impala"].flags, "--no-life-loss")
-)
 # The trainings of the first table, by their own scores.
 CRAY["ppo"] = dataclasses.replace(BEST, protocol="training")
 

@@ -84,8 +84,9 @@ def test_a_second_training_of_one_algorithm_is_named_by_what_differs():
     expected = "final_learning_rate 5e-06, final_entropy_weight 0.001, value_weight 0.1"
     assert scores_records.differences(*reversed(configs)) == expected
     assert scores_records.differences(configs[0], configs[0]) == ""
-    whole_games = scores_plan.CRAY["impala whole games"]
-    section = scores_plan.Section("one", "", "", (scores_plan.CRAY["impala"], whole_games))
+    impala = scores_plan.CRAY["impala"]
+    whole_games = dataclasses.replace(impala, games=("breakout",), flags=(*impala.flags, "--no-life-loss"))
+    section = scores_plan.Section("one", "", "", (impala, whole_games))
     (table,) = [block for block in scores_page.section_blocks(section, []) if hasattr(block, "rows")]
     named = [row[1] for row in table.rows]
     assert named == [*["impala"] * 4, "impala, life_loss False"]
