@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import io
+import itertools
 import os
 import re
 import typing
@@ -109,6 +110,17 @@ def _parse(flags: type[T], arguments: list[str], prog: str, default: T | None) -
     return tyro.cli(flags, args=arguments, prog=prog, config=(tyro.conf.OmitArgPrefixes,), **words)
 
 
+def _missing(lines: list[str]) -> str:
+    """Return the missing arguments by the lines of tyro's error: each with its flag, if it has one."""
+    found = []
+    for before, line in itertools.pairwise(lines):
+        if line.endswith("(required)"):
+            what = line.removesuffix(" (required)").rstrip(".")
+            flag = f"{before.split()[0]}, " if before.startswith("--") else ""
+            found.append(f"{flag}{what[:1].lower()}{what[1:]}")
+    return "; ".join(found)
+
+
 def _one_line(box: str, prog: str, whose: Callable[[str], str]) -> str:
     """Reduce tyro's boxed error to one line: its message, or for an unknown flag, the nearest known one."""
     box = re.sub(r"\x1b\[[0-9;]*m", "", box)
@@ -120,8 +132,7 @@ def _one_line(box: str, prog: str, whose: Callable[[str], str]) -> str:
     # Remove the class name from errors that a dataclass raises itself.
     message = re.sub(r"^Error parsing (?!-)[\w.]+: ", "", message)
     if message.startswith("Missing from"):
-        what = [line.removesuffix(" (required)").rstrip(".") for line in lines if line.endswith("(required)")]
-        message = f"an argument is missing: {'; '.join(what).lower() or 'the game'}"
+        message = f"an argument is missing: {_missing(lines) or 'the game'}"
     unknown = re.match(r"Unrecognized options: ([^\s,]+)", message)
     if unknown and not unknown[1].startswith("-"):
         return f"unexpected argument {unknown[1]!r}; see {prog} --help"
@@ -133,10 +144,10 @@ def _one_line(box: str, prog: str, whose: Callable[[str], str]) -> str:
         return f"unknown flag {unknown[1]}; " + (f"did you mean {near[0]}?" if near else f"see {prog} --help")
     message = re.sub(
         r"invalid literal for int\(\) with base 10: (.*)",
-        r"expected an integer, e.g. 1000000; got \1",
+        r"expected an integer, e.g. 100 or 4e6; got \1",
         message,
     )
-    for kind, what in (("FLOAT", "a number, e.g. 0.5"), ("INT", "an integer, e.g. 1000000")):
+    for kind, what in (("FLOAT", "a number, e.g. 0.5"), ("INT", "an integer, e.g. 100 or 4e6")):
         optional = rf"no type matching \{{None\}}\|{kind} could be instantiated from \['(.*)'\]"
         message = re.sub(optional, rf"expected {what}; got '\1'", message)
     message = re.sub(

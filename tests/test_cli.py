@@ -118,9 +118,19 @@ BAD = {
     ),
     "frames that are no whole number": (
         ["train", "pong", "--total-frames", "1.5"],
-        "expected an integer, e.g. 1000000; got '1.5'",
+        "expected an integer, e.g. 100 or 4e6; got '1.5'",
     ),
     "a picture of one row": (["train", "pong", "--image-height", "1"], "image_height=1 is below 8"),
+    "an interface for MPI with Ray": (
+        ["train", "pong", "--algorithm", "impala", "--engine", "ray", "--network-interface", "eth0"],
+        "got engine ray; use --address and --interface",
+    ),
+    "a remote shell for one process": (
+        ["train", "pong", "--remote-shell", "rsh"],
+        "remote_shell=rsh is for --engine mpi; got engine local",
+    ),
+    "a flag that is missing": (["scale-to", "runs"], "missing: --actors, new number of actors;"),
+    "an argument that is missing": (["eval"], "missing: the run's directory, or zoo:NAME for an agent"),
     "far too many environments": (["train", "pong", "--num-envs", "1e9"], "or fewer"),
     "an unknown place for consoles": (["train", "pong", "--env-device", "gpu"], "invalid choice 'gpu'"),
     "GPUs for actors": (
@@ -267,6 +277,7 @@ def test_help_of_a_command_explains_its_flags(capsys):
     assert leaving.value.code == 0
     out = capsys.readouterr().out
     assert "--q-lambda" in out and "--frame-skip" in out and "--clip " not in out
+    assert "parcade train --resume DIR" in out
 
 
 def test_help_names_every_preset(capsys):
@@ -447,6 +458,8 @@ def test_a_finished_run_says_so_and_how_to_extend_it(tmp_path, capsys):
     capsys.readouterr()
     assert main(["train", "--resume", str(run)]) == 2
     assert "of 3,000 frames" in capsys.readouterr().err
+    assert main(["train", "--resume", str(run), "--total-frames", "4000", "--time-limit", "0.001s"]) == 2
+    assert "s of 0.001s; to continue, set a longer --time-limit" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["config.json", "checkpoint.json"])
@@ -487,5 +500,7 @@ def test_ctrl_c_while_the_consoles_compile_is_one_line_and_leaves_nothing(tmp_pa
             break
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=100)
-    assert process.returncode == 130 and said.splitlines() == ["parcade: interrupted"]
+    # On a busy machine the compilation may have ended before the signal.
+    lines = [line for line in said.splitlines() if not line.startswith("parcade: compiled in ")]
+    assert process.returncode == 130 and lines == ["parcade: interrupted"]
     assert not (tmp_path / "run").exists()

@@ -60,6 +60,8 @@ def doctor(arguments: list[str]) -> int:
     from parcade.report.findings import by_gravity
 
     own, rest = split_flags(arguments, (*OWN, *SWITCHES), switches=SWITCHES)
+    if own[-1:] == ["--help"]:
+        print("usage: parcade doctor [GAME] [flags of parcade train] [flags below]\n")
     flags = parse(DoctorFlags, own, prog="parcade doctor")
     plan = plan_of(planned(rest)) if rest else PlannedRun()
     check_threads("threads_per_rank", plan.threads_per_rank)

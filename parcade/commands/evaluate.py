@@ -63,10 +63,6 @@ class EvalFlags:
 
 def _check_protocol(rules: Protocol, start_states: str) -> None:
     """Check that an evaluation can follow a protocol. Errors: UsageError."""
-    if rules.score != "evaluation":
-        raise UsageError(
-            f"protocol {rules.name} scores the training itself; use null-op, null-op-30min or recorded-starts"
-        )
     if rules.needs_recording and not start_states:
         raise UsageError(f"protocol {rules.name} needs a recording; add --start-states FILE")
     if start_states and not rules.needs_recording:
@@ -91,10 +87,10 @@ def evaluate(arguments: list[str]) -> int:
     from parcade.agent import load
     from parcade.evaluate import check_video, record_video
     from parcade.flags import parse
-    from parcade.suite.protocols import protocol_of
+    from parcade.suite.protocols import evaluation_protocol
 
     flags = parse(EvalFlags, arguments, prog="parcade eval")
-    rules = protocol_of(flags.protocol) if flags.protocol else None
+    rules = evaluation_protocol(flags.protocol) if flags.protocol else None
     if rules:
         _check_protocol(rules, flags.start_states)
     episodes = flags.episodes

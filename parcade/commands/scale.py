@@ -89,8 +89,8 @@ class ScaleFlags:
     limit: str = "15m"
     """Give up on a single run after this time."""
     read: str = ""
-    """Recreate the report of a scale.json, in its directory; with --rate or --score, write a new report with
-    the answers. Runs nothing."""
+    """Recreate the report of a scale.json, or of its directory, in place; with --rate or --score, write a new
+    report with the answers. Runs nothing."""
 
     def __post_init__(self) -> None:
         for name, example in ABOVE_ZERO.items():
@@ -234,14 +234,19 @@ def _questions(flags: ScaleFlags) -> Questions:
 
 
 def _read(path: Path, flags: ScaleFlags) -> tuple[ScaleResult, Path]:
-    """Read a study, and return it with the folder of the report."""
+    """Read a study, by its scale.json or its directory, and return it with the folder of the report."""
     from parcade.scale.study_result import from_json
 
+    path = path / "scale.json" if path.is_dir() else path
     try:
         result = from_json(json.loads(path.read_text()))
     except UsageError:
         raise
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be read ({error.strerror}); expected a scale.json of parcade scale"
+        ) from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(
             f"{path} is not a scale.json of parcade scale ({type(error).__name__}: {error})"
         ) from error

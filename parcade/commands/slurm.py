@@ -88,6 +88,7 @@ def _job(words: list[str], flags: SlurmFlags):
         raise UsageError("--hosts does not apply to Slurm, which assigns the hosts itself; leave it out")
     run = Path(config.run.run_dir or default_run_directory(config)).resolve()
     _check_run(run, config)
+    _check_start(run, config)
     train = _without_run_dir(words)
     if config.run.engine == "ray":
         _check_cluster(config, flags)
@@ -123,6 +124,20 @@ def _check_run(run: Path, config) -> None:
         if old != new:
             shown = f"{name}={old}, not {new}" if isinstance(old, (str, int)) else f"other settings ({name})"
             raise UsageError(f"{run} holds a run with {shown}; use another --run-dir")
+
+
+def _check_start(run: Path, config) -> None:
+    """Refuse what the job would refuse at its start on any node. Errors: UsageError."""
+    from parcade.build.learner import make_policy
+    from parcade.files.outputs import why_not_writable
+    from parcade.report.wandb_writer import check_wandb
+
+    reason = "Not a directory" if run.is_file() else why_not_writable(run)
+    if reason:
+        raise UsageError(f"run directory {run} cannot be written ({reason}); use another --run-dir")
+    if "wandb" in config.run.track:
+        check_wandb()
+    make_policy(config)  # which also makes an environment
 
 
 def _check_cluster(config, flags: SlurmFlags) -> None:

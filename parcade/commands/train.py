@@ -60,6 +60,10 @@ def train(arguments: list[str]) -> int:
         from parcade.flags import parse_training
     if resumes:
         return _resume(_resume_flags(arguments))
+    if any(word in ("-h", "--help") for word in arguments):
+        print(
+            "usage: parcade train GAME [flags below]\n       parcade train --resume DIR [flags of its own]\n"
+        )
     config = parse_training(arguments)
     return _run(config, arguments, resume=None)
 
@@ -147,7 +151,7 @@ def _resume_from(run: Path, config, flags: ResumeFlags) -> int:
 
 
 def _refuse_finished(run: Path, config) -> None:
-    """Reject a run that reached its target score or time limit. Errors: UsageError with advice."""
+    """Reject a run that would end at once by its target score or time limit. Errors: UsageError."""
     from parcade.files.run_directory import read_json
 
     if not (run / "result.json").exists():
@@ -160,7 +164,7 @@ def _refuse_finished(run: Path, config) -> None:
             f"{run} is finished: its mean score of {score:.2f} reached {wanted:g}; "
             "to continue, set a higher --target-score"
         )
-    if reason == "time_limit" and limit is not None and result.get("wall_seconds", 0.0) >= limit:
+    if limit is not None and result.get("wall_seconds", 0.0) >= limit:
         spent = result["wall_seconds"]
         raise UsageError(
             f"{run} is finished: it has run for {spent:.0f} s of {config.run.time_limit}; "

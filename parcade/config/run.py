@@ -98,10 +98,7 @@ class RunConfig:
                 raise unknown_name("tracker", name, get_args(Tracker))
         if self.ranks > 1 and self.engine != "mpi":
             raise UsageError(f"ranks={self.ranks} needs --engine mpi; engine {self.engine} is one process")
-        if (self.hosts or self.network_interface) and self.engine != "mpi":
-            raise UsageError(
-                f"hosts and network_interface are for --engine mpi; engine {self.engine} is one process"
-            )
+        self._check_settings_of_mpi()
         if self.time_limit_seconds == 0:
             raise UsageError(
                 f"time_limit={self.time_limit} leaves no time to train; use e.g. 10m, or leave it out"
@@ -110,6 +107,17 @@ class RunConfig:
             raise UsageError(
                 f"hang_timeout={self.hang_timeout} is below {SHORTEST_HANG_SECONDS} s; "
                 f"use {SHORTEST_HANG_SECONDS}s or more, or 0 to disable"
+            )
+
+    def _check_settings_of_mpi(self) -> None:
+        """Refuse settings of the mpi engine that another one does not read. Errors: UsageError."""
+        names = ("hosts", "network_interface", "remote_shell")
+        given = [name for name in names if getattr(self, name) != getattr(RunConfig, name)]
+        if given and self.engine != "mpi":
+            use = "--address and --interface" if self.engine == "ray" else "--engine mpi"
+            raise UsageError(
+                f"{given[0]}={getattr(self, given[0])} is for --engine mpi; got engine {self.engine}; "
+                f"use {use}, or leave it out"
             )
 
     @property

@@ -28,6 +28,8 @@ SLURM_VARIABLES = (
     "SLURM_CPUS_ON_NODE",
 )
 ASK_SECONDS = 20
+# The last file of a compilation; kernel_cache.py, which writes it, imports Numba, which takes a second.
+KERNELS_STAMP = "kernels.sha256"
 
 
 @dataclass(frozen=True)
@@ -146,16 +148,27 @@ def _shared_memory() -> tuple[int | None, int | None]:
 
 def _numba_facts() -> dict:
     """Return the facts about the cache of compiled kernels, without importing Numba, which takes a second."""
-    given = os.environ.get("NUMBA_CACHE_DIR")
-    package = Path(__file__).resolve().parents[1]
-    here = Path(given) if given else package / "atari" / "compiling" / "__pycache__"
-    nearest = next(path for path in (here, *here.parents) if path.exists())
+    name, cache = kernel_cache()
+    nearest = next(path for path in (cache, *cache.parents) if path.exists())
+    # The stamp is written last. A cache that other projects share may have kernels of theirs without it.
+    is_complete = next(cache.rglob(KERNELS_STAMP), None) is not None
     return {
         "numba": _version("numba"),
-        "numba_cache": "NUMBA_CACHE_DIR" if given else "in the package directory",
+        "numba_cache": name,
         "numba_cache_writable": os.access(nearest, os.W_OK),
-        "numba_kernels_cached": len(list(here.rglob("*.nbc"))) if here.exists() else 0,
+        "numba_kernels_cached": sum(1 for _ in cache.rglob("*.nbc")) if is_complete else 0,
     }
+
+
+def kernel_cache() -> tuple[str, Path]:
+    """Return the name and the directory of the cache of compiled kernels, in the order of Numba's choice."""
+    if given := os.environ.get("NUMBA_CACHE_DIR"):
+        return "NUMBA_CACHE_DIR", Path(given)
+    package = Path(__file__).resolve().parents[1] / "atari"
+    if os.access(package, os.W_OK):
+        return "in the package directory", package
+    caches = os.environ.get("XDG_CACHE_HOME")
+    return "in the user's cache directory", (Path(caches) if caches else Path.home() / ".cache") / "numba"
 
 
 def _version(package: str) -> str | None:

@@ -236,7 +236,7 @@ def numba_cache(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
         yield Finding(
             "numba-cache",
             "warning",
-            "compiled kernels cannot be cached: every process of every run compiles them in about a minute",
+            "compiled kernels cannot be cached: every process of every run spends ten seconds on them",
             f"cache {facts.numba_cache} is not writable",
             "set NUMBA_CACHE_DIR to a writable directory",
         )
@@ -244,7 +244,7 @@ def numba_cache(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
         yield Finding(
             "numba-cold",
             "note",
-            "the first start compiles the consoles, which takes about a minute",
+            "the first start compiles the consoles, which takes about ten seconds on two cores",
             "no kernels cached yet",
             "run it once before measuring",
         )

@@ -76,12 +76,15 @@ def write_json(path: Path, data: dict[str, Any]) -> None:
     flush_to_disk(path.parent)
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object. Errors: UsageError when the file is missing or holds no JSON object."""
+def read_json(path: Path, kind: str = "run") -> dict[str, Any]:
+    """Read a JSON object of a run, or a directory of another ``kind``.
+
+    Errors: UsageError when the file is missing or holds no JSON object.
+    """
     try:
         data = json.loads(path.read_text())
     except FileNotFoundError:
-        raise UsageError(f"{path} does not exist; expected the directory of a parcade run") from None
+        raise UsageError(f"{path} does not exist; expected the directory of a parcade {kind}") from None
     except (OSError, ValueError, RecursionError) as error:
         raise UsageError(
             f"{path} cannot be read as JSON ({error}); it is damaged or not written by parcade"

@@ -142,4 +142,3 @@ def mark(device: torch.device) -> torch.cuda.Event | None:
     event = torch.cuda.Event()
     event.record()
     return event
-

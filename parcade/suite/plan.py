@@ -147,7 +147,7 @@ def read_plan(folder: Path) -> Plan:
 
 def from_json(kind: type[T], path: Path, writer: str) -> T:
     """Return the plan that ``as_json`` made and the command ``writer`` saved. Errors: UsageError."""
-    data, values = read_json(path), {}
+    data, values = read_json(path, writer.removeprefix("parcade ")), {}
     for name, expected in get_type_hints(kind).items():
         if name not in data:
             raise UsageError(f"{path} lacks {name!r}; it was not written by {writer}")

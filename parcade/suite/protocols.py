@@ -86,6 +86,16 @@ PROTOCOLS = {
 }
 
 
+def evaluation_protocol(name: str) -> Protocol:
+    """Return a protocol that evaluates a final policy. Errors: UsageError for another name."""
+    if name in PROTOCOLS and PROTOCOLS[name].score == "evaluation":
+        return PROTOCOLS[name]
+    able = [known for known, rules in PROTOCOLS.items() if rules.score == "evaluation"]
+    if name in PROTOCOLS:
+        raise UsageError(f"protocol {name} scores the training itself; use {', '.join(able)}")
+    raise unknown_name("protocol", name, able)
+
+
 def protocol_of(name: str) -> Protocol:
     """Return a protocol by name. Errors: UsageError with the nearest name."""
     if name not in PROTOCOLS:

@@ -82,7 +82,8 @@ def read_csv(path: Path, protocol: str) -> Scores:
         with open(path, newline="", encoding="utf-8-sig") as file:  # Excel writes a mark at the start
             rows = list(csv.DictReader(file))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UsageError(f"--against {path} cannot be read ({error}); expected a CSV file") from None
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"--against {path} cannot be read ({reason}); expected a CSV file") from None
     scores = Scores(path.stem, protocol)
     for number, row in enumerate(rows, 2):
         missing = [name for name in ("game", "score", "protocol") if not row.get(name)]

@@ -150,10 +150,13 @@ def _axis(name: str, values: str, types: tuple[Any, ...]) -> Axis:
 def _span(name: str, bounds: list[str], *, log: bool, whole: bool) -> Span:
     low, high = (_value(name, word.strip(), (int if whole else float,)) for word in bounds)
     assert isinstance(low, int | float) and isinstance(high, int | float)
+    scale = "log:" if log else ""
     if low == high:
         raise UsageError(f"space {name}={low}..{high} is one value; use {name}={low}")
     if not low < high:
-        raise UsageError(f"space {name}={low}..{high}: expected LOW below HIGH; use {name}={high}..{low}")
+        raise UsageError(
+            f"space {name}={scale}{low}..{high}: expected LOW below HIGH; use {name}={scale}{high}..{low}"
+        )
     if log and low <= 0:
         raise UsageError(f"space {name}=log:{low}..{high}: a logarithm needs LOW above 0; leave out log:")
     return Span(name, low, high, log, whole)

@@ -128,6 +128,16 @@ def test_a_run_directory_that_cannot_be_made_is_one_line(tmp_path, capsys):
             ["--", "train", "tiny_catch", "--engine", "mpi", "--ranks", "64"],
             "num_envs=32 is fewer than world_size=64",
         ),
+        (["--", "train", "pong", "--action-subset", "9"], "expected actions of this game, 0 to 5"),
+        (["--", "train", "pong", "--start-states", "nope"], "there is no file nope"),
+        (
+            ["--", "train", "pong", "--from", "zoo:breakout"],
+            "the weights of zoo:breakout do not fit this run",
+        ),
+        (
+            ["--", "train", "tiny_catch", "--run-dir", "/etc/hosts"],
+            "(Not a directory); use another --run-dir",
+        ),
     ],
 )
 def test_a_job_that_could_not_run_is_refused_before_it_queues(words, said, tmp_path, monkeypatch, capsys):

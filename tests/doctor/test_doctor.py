@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -35,6 +36,36 @@ def test_facts_of_this_machine_are_there():
     found = facts.quick_facts()
     assert found.cores >= len(found.usable_cores) >= 1 and found.core_budget <= len(found.usable_cores)
     assert found.cpu and found.memory_bytes > 2**28
+
+
+def test_cached_kernels_are_counted_where_numba_keeps_them():
+    from parcade.atari.compiling.jit import separate_functions
+    from parcade.atari.compiling.kernel_cache import STAMP
+    from parcade.atari.compiling.prepare import prepare
+
+    prepare()
+    for dispatcher, _ in separate_functions().values():
+        assert Path(dispatcher.stats.cache_path).is_relative_to(facts.kernel_cache()[1])
+    assert facts.quick_facts().numba_kernels_cached >= len(separate_functions())
+    assert facts.KERNELS_STAMP == STAMP
+
+
+@pytest.mark.quick
+def test_kernels_of_other_projects_are_none_of_ours(tmp_path, monkeypatch):
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    (tmp_path / "other.nbc").touch()
+    assert facts.quick_facts().numba_kernels_cached == 0
+    (tmp_path / facts.KERNELS_STAMP).touch()
+    found = facts.quick_facts()
+    assert (found.numba_cache, found.numba_kernels_cached) == ("NUMBA_CACHE_DIR", 1)
+
+
+@pytest.mark.quick
+def test_a_package_that_cannot_be_written_to_has_its_kernels_in_the_users_cache(tmp_path, monkeypatch):
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(facts.os, "access", lambda path, mode: False)
+    assert facts.kernel_cache() == ("in the user's cache directory", tmp_path / "numba")
 
 
 def test_the_pools_of_a_rank_are_as_wide_as_the_run_would_make_them(monkeypatch):

@@ -83,7 +83,10 @@ BAD = {
     ),
     "a game next to a study": (["pong", "--read", "x"], "pong is of no use with --read, which runs nothing"),
     "a run next to a study": (["--read", "x", "--repeats", "5"], "repeats is of no use with --read"),
-    "a study that is not there": (["--read", "nowhere"], "nowhere is not a scale.json"),
+    "a study that is not there": (
+        ["--read", "nowhere"],
+        "nowhere cannot be read (No such file or directory)",
+    ),
 }
 
 

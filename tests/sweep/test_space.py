@@ -66,6 +66,10 @@ def test_the_parts_of_a_topology_are_settings_of_algorithms_that_have_them(algor
         (["learning_rat=1e-4,1e-3"], "did you mean 'learning_rate'?"),
         (["clip=0.1,0.2", "clip=0.3,0.4"], "setting clip is in --space twice"),
         (["gamma=0.99..0.9"], "expected LOW below HIGH; use gamma=0.9..0.99"),
+        (
+            ["gamma=log:0.99..0.9"],
+            "space gamma=log:0.99..0.9: expected LOW below HIGH; use gamma=log:0.9..0.99",
+        ),
         (["gamma=0.9..0.9"], "is one value; use gamma=0.9"),
         (["gamma=log:0..1"], "a logarithm needs LOW above 0"),
         (["gamma=0.9..0.95..1"], "expected LOW..HIGH"),

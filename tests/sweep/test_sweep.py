@@ -219,7 +219,10 @@ BASE = ["sweep", "tiny_catch", "--space", "epochs=1,2"]
         ([*BASE, "--budget=1h", "--time-limit=1h"], "parcade sweep sets --time-limit itself; use --budget"),
         ([*BASE, "--algorithm", "pppo"], "unknown algorithm"),
         (["sweep", "pongg", "--space", "epochs=1,2"], "pongg"),
-        (["sweep", "--report-only", "/nowhere"], "sweep.json does not exist"),
+        (
+            ["sweep", "--report-only", "/nowhere"],
+            "sweep.json does not exist; expected the directory of a parcade sweep",
+        ),
     ],
 )
 def test_mistakes_get_one_line_and_leave_nothing(words, message, tmp_path, monkeypatch, capsys):

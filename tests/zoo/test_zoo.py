@@ -109,6 +109,7 @@ def test_the_rules_of_an_id_hold_for_a_run_that_starts_from_an_agent(trained):
     ("flags", "message"),
     [
         (["--protocol", "training"], "scores the training itself"),
+        (["--protocol", "foo"], "expected one of null-op, null-op-30min, recorded-starts"),
         (["--episodes", "0"], "episodes=0 is below 1"),
     ],
 )
