@@ -57,9 +57,13 @@ class ReusedArrays:
 
     def take(self) -> tuple[list[np.ndarray], np.ndarray]:
         """Return unreferenced arrays with undefined contents, and their addresses, int64."""
+        # What a list and a loop hold of an object, counted here, since a debugger may hold one more.
+        references = 0
+        for probe in [object()]:
+            references = sys.getrefcount(probe)
         for arrays, addresses in self._sets:
             for array in arrays:
-                if sys.getrefcount(array) != _REFERENCES:
+                if sys.getrefcount(array) != references:
                     break
             else:
                 return arrays, addresses
@@ -67,16 +71,6 @@ class ReusedArrays:
         addresses = np.array([array.ctypes.data for array in arrays])
         self._sets = [*self._sets[1 - self.MOST :], (arrays, addresses)]
         return arrays, addresses
-
-
-def _references_of_own(arrays: list[object]) -> int:
-    for array in arrays:
-        return sys.getrefcount(array)
-    return 0
-
-
-# Reference count of an array that only the list and the loop of `ReusedArrays.take` hold.
-_REFERENCES = _references_of_own([object()])
 
 
 def _fresh_zeros(shape: tuple[int, ...]) -> np.ndarray:

@@ -84,12 +84,15 @@ class ParcadeVecEnv(VecEnv):
             largest = getattr(self.env, "largest_seed", 2**32 - 1)  # SB3 draws seeds up to 2**32 - 1
             seeds = np.array([int(seed or 0) % (largest + 1) for seed in self._seeds], np.int64)
         observations: np.ndarray
-        observations, raw = self.env.reset(seed=seeds, options=self._options[0] or None)
+        options = self._options[0] or {}
+        observations, raw = self.env.reset(seed=seeds, options=options or None)
         self._lives = np.array(raw["lives"])
         self._reset_seeds()
         self._reset_options()
-        self._scores[:] = 0
-        self._lengths[:] = 0
+        begun = options.get("reset_mask", slice(None))
+        self._scores[begun] = 0
+        self._lengths[begun] = 0
+        self.reset_infos = [{"lives": int(lives)} for lives in self._lives]
         return observations
 
     def step_async(self, actions: np.ndarray) -> None:
@@ -139,14 +142,25 @@ class ParcadeVecEnv(VecEnv):
         return [values[i] for i in self._get_indices(indices)]
 
     def set_attr(self, attr_name: str, value: Any, indices: int | Iterable[int] | None = None) -> None:
-        """Set an attribute of the vector environment, which all environments share."""
+        """Set an attribute of the vector environment, which all environments share. Errors: UsageError."""
+        chosen = sorted(set(self._get_indices(indices)))
+        if chosen != list(range(self.num_envs)):
+            raise UsageError(
+                f"{attr_name} for environments {chosen} of {self.num_envs}: all environments share it; "
+                "leave out indices"
+            )
         setattr(self.env, attr_name, value)
 
     def env_method(
         self, method_name: str, *args: Any, indices: int | Iterable[int] | None = None, **kwargs: Any
     ) -> list[Any]:
-        """Call a method of the vector environment once; return the result of each given environment."""
+        """Call a method of the vector environment once; return the result of each given environment.
+
+        After ``set_state``, scores and lengths of episodes count from there.
+        """
         results = self.env.call(method_name, *args, **kwargs)
+        if method_name == "set_state":
+            self._lives[:] = self._scores[:] = self._lengths[:] = 0  # no life is lost by restoring fewer
         return [results[i] for i in self._get_indices(indices)]
 
     def env_is_wrapped(

@@ -187,7 +187,7 @@ class Player:
             controls.checkpoint = stage.agent.frames
             self._say({"type": "problem", "text": str(error), "pinned": controls.checkpoint})
             return
-        controls.seed = controls.seed or stage.episode.seed
+        controls.seed = stage.episode.seed if controls.seed is None else controls.seed
 
     def _save(self) -> None:
         stage = self._stages[0]

@@ -1,9 +1,12 @@
 """Preprocessed consoles equal ale-py's AtariVectorEnv byte for byte."""
 
+import importlib.util
+import sys
+
 import numpy as np
 import pytest
 
-from parcade.atari import VectorConsoles, preprocess
+from parcade.atari import VectorConsoles, preprocess, vector
 from parcade.atari.threads import thread_pool
 
 gymnasium = pytest.importorskip("gymnasium")
@@ -161,3 +164,27 @@ def test_actions_of_another_shape_are_refused():
     for actions in (np.zeros(3, np.int64), np.int64(0)):
         with pytest.raises(ValueError, match="actions have shape"):
             consoles.step(actions)
+
+
+def test_arrays_that_the_caller_holds_are_kept_where_a_debugger_reads_local_variables():
+    """Up to Python 3.12, reading them adds a reference to each, here while the module is imported."""
+
+    def read_locals(frame, event, argument):
+        if frame.f_code.co_filename == spec.origin:
+            assert frame.f_locals is not None
+        return read_locals
+
+    spec = importlib.util.spec_from_file_location("parcade.atari.vector_debugged", vector.__file__)
+    debugged = importlib.util.module_from_spec(spec)
+    before = sys.gettrace()
+    sys.settrace(read_locals)
+    try:
+        spec.loader.exec_module(debugged)
+    finally:
+        sys.settrace(before)
+    arrays = debugged.ReusedArrays([((4,), np.uint8)])
+    kept = [arrays.take()[0][0] for _ in range(6)]
+    assert len({id(array) for array in kept}) == 6
+    del kept
+    first = id(arrays.take()[0][0])
+    assert id(arrays.take()[0][0]) == first, "what nobody holds is reused"

@@ -9,6 +9,7 @@ import pytest
 from parcade import make_vec
 from parcade.atari import Arcade
 from parcade.atari.recording import Session
+from parcade.atari.state import FRAME_NUMBER
 from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError
 from parcade.experience.env_group import EnvGroup
@@ -327,3 +328,14 @@ def test_closing_an_environment_ends_its_threads(actions):
     assert threading.active_count() == before + 2
     env.close()
     assert threading.active_count() == before
+
+
+def test_frames_of_a_step_are_right_where_the_frame_number_starts_again_below_zero():
+    env = make_vec("pong", 2)
+    env.reset(seed=0)
+    state = env.get_state()
+    state["console.state"][:, FRAME_NUMBER] = 2**31 - 6
+    state["frame_number"][:] = 2**31 - 6
+    env.set_state(state)
+    assert [env.step(np.zeros(2, int))[4]["frames"].tolist() for _ in range(3)] == [[4, 4]] * 3
+    env.close()

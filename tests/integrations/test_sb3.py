@@ -53,6 +53,47 @@ def test_options_reach_the_next_reset_and_are_refused_where_they_mean_nothing():
     env.close()
 
 
+def test_a_masked_reset_keeps_the_scores_of_games_that_continue():
+    env = make_vec("breakout", 2, **{**SMALL, "frame_limit": 40})
+    env.seed(0)
+    env.reset()
+    assert env.reset_infos == [{"lives": 5}] * 2
+    for _ in range(2):
+        env.step(np.array([2, 3]))
+    env.set_options({"reset_mask": np.array([True, False])})
+    env.reset()
+    lengths = {}
+    while len(lengths) < 2:
+        _, _, dones, infos = env.step(np.array([2, 3]))
+        lengths |= {i: infos[i]["episode"]["l"] for i in np.flatnonzero(dones) if i not in lengths}
+    assert lengths[1] == lengths[0] == 10, "each its own ten steps"
+    env.close()
+
+
+def test_an_attribute_of_some_environments_is_refused():
+    env = make_vec("tiny_catch", 2)
+    env.set_attr("note", 5, indices=[0, 1])
+    assert env.get_attr("note") == [5, 5]
+    with pytest.raises(UsageError, match="all environments share it; leave out indices"):
+        env.set_attr("note", 6, indices=[0])
+    assert env.get_attr("note") == [5, 5]
+    env.close()
+
+
+def test_a_restored_state_with_fewer_lives_is_no_end():
+    env = make_vec("breakout", 1, terminal_on_life_loss=True, **{**SMALL, "frame_limit": 4000})
+    env.seed(3)
+    env.reset()
+    while env.step(np.array([1]))[3][0]["lives"] == 5:
+        pass
+    fewer = env.env_method("get_state")[0]
+    env.reset()
+    env.env_method("set_state", fewer)
+    _, _, dones, infos = env.step(np.array([0]))
+    assert infos[0]["lives"] == 4 and not dones[0]
+    env.close()
+
+
 def test_a_vec_env_plays_what_make_vec_plays_with_sb3s_infos():
     env, expected = make_vec("breakout", 3, **SMALL), parcade.make_vec("breakout", 3, **SMALL)
     assert isinstance(env, VecEnv) and env.num_envs == 3

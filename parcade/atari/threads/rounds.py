@@ -175,7 +175,8 @@ def _hand_over(e, control, played):
     episode_frame_number[e] = s[EPISODE_FRAME_NUMBER]
     restarted = control[COMMAND] == STEP and (terminated[e] or truncated[e])
     reset_frames[e] = s[EPISODE_FRAME_NUMBER] if restarted else 0
-    frames[e] = s[FRAME_NUMBER] - counted[e] - reset_frames[e]
+    # The frame number is int32 and starts again below zero; the difference is that of the frames.
+    frames[e] = np.int32(s[FRAME_NUMBER] - counted[e]) - reset_frames[e]
     counted[e] = s[FRAME_NUMBER]
     if control[STACKS] != 0:
         copy_to(control[STACKS] + e * _bytes(stack), stack)
