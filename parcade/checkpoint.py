@@ -215,6 +215,7 @@ def misfit(policy: torch.nn.Module, tensors: dict[str, torch.Tensor]) -> str:
 
 def remove_unfinished(run: Path) -> None:
     """Delete checkpoints that an interrupted run left incomplete, and its stop file."""
+    run_directory.restore_replaced(run)
     for making in (run / "checkpoints").glob("*.making"):
         shutil.rmtree(making, ignore_errors=True)
     if (run / "stop").exists():

@@ -52,7 +52,7 @@ def doctor(arguments: list[str]) -> int:
     from parcade.doctor.facts import all_facts
     from parcade.doctor.machine_rules import examine
     from parcade.doctor.pools import PlannedRun
-    from parcade.doctor.running import examine_running, look_at_run
+    from parcade.doctor.running import examine_running, has_parts_on_ray, look_at_run
     from parcade.doctor.start import plan_of
     from parcade.flags import parse, split_flags
     from parcade.machine.threads import check_threads
@@ -67,12 +67,14 @@ def doctor(arguments: list[str]) -> int:
     check_threads("threads_per_rank", plan.threads_per_rank)
     plan = dataclasses.replace(plan, precision=resolve(plan.precision, plan.device))
     running = look_at_run(Path(flags.run), flags.seconds) if flags.run else []
+    are_all = not (flags.run and has_parts_on_ray(Path(flags.run)))
     try:
         facts = all_facts(plan)
     except RuntimeError as error:  # from the probe process
         print(f"parcade: {error}", file=sys.stderr)
         return 1
-    findings = by_gravity([*examine(facts, plan), *examine_running(running, facts.core_budget)])
+    seen = examine_running(running, facts.core_budget, are_all=are_all)
+    findings = by_gravity([*examine(facts, plan), *seen])
     if flags.json:
         found = {"facts": facts, "running": running, "findings": findings}
         print(json.dumps(found, default=dataclasses.asdict, indent=2))

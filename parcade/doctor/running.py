@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from parcade.cluster.processes import ProcessRecord, read_records
 from parcade.errors import UsageError
+from parcade.files.run_directory import read_json
 from parcade.report.findings import Finding
 
 if TYPE_CHECKING:
@@ -87,8 +88,13 @@ def _sample(pid: int) -> dict | None:
         return None
 
 
-def examine_running(processes: list[RunningProcess], cores: float) -> Iterator[Finding]:
-    """Yield findings about a run from the activity of its processes. A pure function."""
+def examine_running(
+    processes: list[RunningProcess], cores: float, *, are_all: bool = True
+) -> Iterator[Finding]:
+    """Yield findings about a run from the activity of its processes. A pure function.
+
+    ``are_all``: whether the run has no other processes, which may work while these wait.
+    """
     busy = sum(process.busy_threads for process in processes)
     several = any(process.busy_threads > 1 for process in processes)
     if several and busy > cores:
@@ -109,7 +115,7 @@ def examine_running(processes: list[RunningProcess], cores: float) -> Iterator[F
             "start with mpiexec --bind-to none or --map-by core",
         )
     idle = [process for process in processes if process.cores_used < 0.05]
-    if processes and len(idle) == len(processes):
+    if are_all and processes and len(idle) == len(processes):
         yield Finding(
             "nothing-runs",
             "problem",
@@ -117,6 +123,11 @@ def examine_running(processes: list[RunningProcess], cores: float) -> Iterator[F
             ", ".join(f"{p.name}: {p.cores_used:.0%} of a core" for p in processes),
             "see their stacks: parcade stacks RUN",
         )
+
+
+def has_parts_on_ray(run: Path) -> bool:
+    """Return whether the processes that do a run's work are Ray's, which have no records in its directory."""
+    return read_json(run / "config.json").get("run", {}).get("engine") == "ray"
 
 
 def look_at_run(run: Path, seconds: float) -> list[RunningProcess]:

@@ -275,13 +275,13 @@ class ParameterServerExchange(Exchange):
         """Copy parameters and versions from the shards' replies. Errors: ServerLost."""
         flat = self.parameters.data.detach()
         for k, call in enumerate(calls):
-            try:
-                note = call.note()
+            try:  # the note may arrive although the node has died with the parameters
+                note, parameters = call.note(), np.array(self.fetch(call.data))
             except Exception as error:
                 raise ServerLost(str(error)) from error
             if note["epoch"] != self.epoch:
                 raise ServerLost(f"shard {k} is in epoch {note['epoch']}; expected {self.epoch}")
-            flat[self.bounds[k] : self.bounds[k + 1]] = torch.from_numpy(np.array(self.fetch(call.data)))
+            flat[self.bounds[k] : self.bounds[k + 1]] = torch.from_numpy(parameters)
             self.versions[k] = note["version"]
             self.ledgers[k] = [note["pushed"], *note["ledger"]]
         self.policy.version.fill_(int(self.versions.min()))

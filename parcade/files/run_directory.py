@@ -32,6 +32,7 @@ from parcade.files.outputs import why_not_writable
 
 CHECKPOINT_SCHEMA_VERSION = 3
 DEFAULT_PARENT = Path("runs")
+REPLACED = ".replaced"
 START_STATES = "start_states.json"
 FILES_AT_START = ("config.json", "wandb.json", START_STATES, LOCK_FILE)
 FOLDERS_AT_START = ("processes", "wandb")
@@ -236,6 +237,16 @@ def write_rank_file(directory: Path, rank: int, tensors: dict[str, Any]) -> byte
     return _sha256(path)
 
 
+def restore_replaced(run: Path) -> None:
+    """Bring back checkpoints that were renamed for a new one of the same frames, which a kill prevented."""
+    for replaced in (run / "checkpoints").glob(f"*{REPLACED}"):
+        final = replaced.with_name(replaced.name.removesuffix(REPLACED))
+        if final.exists():
+            shutil.rmtree(replaced, ignore_errors=True)
+        else:
+            os.replace(replaced, final)
+
+
 def finish_checkpoint(
     making: Path, final: Path, state: dict[str, Any], rank_digests: list[bytes], keep: int
 ) -> None:
@@ -250,10 +261,14 @@ def finish_checkpoint(
         **state,
     }
     write_json(making / "checkpoint.json", {**data, "seal": _sealed(data)})
-    if final.exists():
-        shutil.rmtree(final)
+    replaced = final.with_name(final.name + REPLACED)
+    if final.exists():  # it is deleted only once the new one is there
+        shutil.rmtree(replaced, ignore_errors=True)
+        os.replace(final, replaced)
     os.replace(making, final)
     flush_to_disk(final.parent)  # before older checkpoints are deleted
+    if replaced.exists():
+        shutil.rmtree(replaced, ignore_errors=True)
     upto = [path for path in complete_checkpoints(final.parent.parent) if path.name <= final.name]
     for old in upto[keep:]:
         shutil.rmtree(old, ignore_errors=True)

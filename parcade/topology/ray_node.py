@@ -17,11 +17,12 @@ import sys
 import tempfile
 import time
 
-from parcade.cluster.hosts import address_of
+from parcade.cluster import hosts
 from parcade.errors import UsageError
 from parcade.topology.ray_engine import (
     CLUSTER_SETTINGS,
     LONGEST_TEMPORARY,
+    LOOPBACK,
     OBJECT_STORE_BYTES,
     check_reachable,
 )
@@ -32,8 +33,17 @@ POLL_SECONDS = 0.5
 
 
 def own_address(interface: str) -> str:
-    """Return this node's IPv4 address: the interface's, or by default the one its host name resolves to."""
-    return address_of(interface) if interface else socket.gethostbyname(socket.gethostname())
+    """Return this node's IPv4 address: the interface's, or by default the one its host name resolves to.
+
+    Errors: UsageError if that is loopback, and the job has more nodes, which could not reach it.
+    """
+    found = hosts.own_address(interface)
+    if found is None and int(os.environ.get("SLURM_JOB_NUM_NODES") or 1) > 1:
+        raise UsageError(
+            f"the name {socket.gethostname()} has no address here that other nodes reach; "
+            "name their network with --interface"
+        )
+    return found or LOOPBACK
 
 
 def start_words(role: str, where: str, interface: str) -> list[str]:

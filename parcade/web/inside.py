@@ -127,12 +127,13 @@ def _thinned(timeline: list[list[float]], bin_seconds: float) -> dict[str, Any]:
 def examine(run: Path) -> list[dict[str, Any]]:
     """Watch the run's processes on this host and return the doctor's findings. Errors: UsageError."""
     from parcade.doctor.facts import quick_facts
-    from parcade.doctor.running import examine_running, look_at_run
+    from parcade.doctor.running import examine_running, has_parts_on_ray, look_at_run
     from parcade.report.findings import by_gravity
 
     running = look_at_run(run, DOCTOR_SECONDS)
     cores = quick_facts(()).core_budget
-    return [dataclasses.asdict(finding) for finding in by_gravity(examine_running(running, cores))]
+    found = examine_running(running, cores, are_all=not has_parts_on_ray(run))
+    return [dataclasses.asdict(finding) for finding in by_gravity(found)]
 
 
 def stacks_of(run: Path, name: str) -> list[dict[str, str]]:

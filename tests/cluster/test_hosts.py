@@ -19,6 +19,7 @@ from parcade.cluster.hosts import (
 from parcade.cluster.launch import Job, launch_command
 from parcade.cluster.versions import check_hosts, code_digest, versions
 from parcade.errors import UsageError
+from parcade.topology import ray_node
 
 pytestmark = pytest.mark.quick
 
@@ -163,3 +164,13 @@ def test_an_address_that_other_hosts_do_not_reach_is_none(monkeypatch):
         address_of("eth77")
     with pytest.raises(UsageError, match="network interface 'eth77' is not on this host"):
         own_address("eth77")
+
+
+def test_a_ray_node_announces_loopback_only_if_it_is_alone(monkeypatch):
+    monkeypatch.setattr(hosts_module.socket, "gethostbyname", lambda name: "127.0.1.1")
+    monkeypatch.delenv("SLURM_JOB_NUM_NODES", raising=False)
+    assert ray_node.own_address("") == "127.0.0.1"
+    monkeypatch.setenv("SLURM_JOB_NUM_NODES", "2")
+    with pytest.raises(UsageError, match="has no address here that other nodes reach; .* --interface"):
+        ray_node.own_address("")
+    assert ray_node.own_address("lo") == "127.0.0.1"

@@ -124,3 +124,5 @@ def test_a_run_under_way_is_judged_by_what_its_threads_do():
     assert list(examine_running([process("0", affinity=(0,)), process("1", affinity=(1,))], cores=2)) == []
     (finding,) = examine_running([process("0", cores_used=0.0, busy_threads=0)], cores=2)
     assert finding.rule == "nothing-runs" and "parcade stacks" in finding.fix
+    driver = process("0", cores_used=0.0, busy_threads=0)
+    assert list(examine_running([driver], cores=2, are_all=False)) == []

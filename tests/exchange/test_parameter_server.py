@@ -8,12 +8,19 @@ from parcade.exchange.parameter_server import (
     APPLIED,
     LOSS_MEMORY,
     LOST,
+    OUTCOMES,
     OUTLIER,
     STALE,
+    ParameterServerExchange,
     ParameterShard,
     Push,
+    ServerLost,
     slice_bounds,
 )
+from parcade.machine.timing import Timer
+from parcade.model.networks import NetworkConfig
+from parcade.model.policy import Policy
+from parcade.topology.engine import PartLost
 
 pytestmark = pytest.mark.quick
 P = 103
@@ -178,3 +185,25 @@ def test_stale_outlier_and_lost_together_balance():
         )
     assert shard.pushed == sum(numbers.values()) and balances(shard)
     assert (shard.ledger[[APPLIED, STALE, OUTLIER, LOST]] > 0).all()
+
+
+def test_parameters_that_die_with_their_node_after_the_note_are_a_lost_server():
+    class Call:
+        data = object()
+
+        def note(self):
+            return {"epoch": 0, "version": 0, "pushed": 0, "ledger": [0] * len(OUTCOMES)}
+
+    class Shard:
+        def start(self, method, *arguments):
+            return Call()
+
+    def fetch(data):
+        raise PartLost("shard 0", "ObjectLostError")
+
+    policy = Policy((4,), np.float32, 2, NetworkConfig(network="mlp", hidden=8), "actor_critic")
+    exchange = ParameterServerExchange(Timer(), 1, fetch, 0, 1)
+    exchange.attach(policy, lambda parameters: torch.optim.Adam(parameters), None)
+    exchange.shards = [Shard()]
+    with pytest.raises(ServerLost, match="ObjectLostError"):
+        exchange.begin(1, 0, 0)

@@ -11,6 +11,7 @@ import torch
 
 from parcade.algorithms.ppo import PPOConfig
 from parcade.algorithms.pqn import PQNConfig
+from parcade.checkpoint import remove_unfinished
 from parcade.config import RunConfig, TrainConfig, from_json, to_json
 from parcade.config.saved import check_structure, structure
 from parcade.envs.settings import EnvSettings
@@ -37,6 +38,28 @@ def run(tmp_path):
     for frames in (100, 200, 300):
         checkpoint(tmp_path / "run", frames, float(frames))
     return tmp_path / "run"
+
+
+@pytest.mark.parametrize("killed_at", [1, 2])
+def test_a_kill_while_a_checkpoint_of_the_same_frames_is_replaced_loses_none(run, monkeypatch, killed_at):
+    calls, replace = [], os.replace
+
+    def killed(source, target):
+        calls.append(source)
+        if len(calls) == killed_at:
+            raise KeyboardInterrupt
+        replace(source, target)
+
+    monkeypatch.setattr(rd, "write_json", lambda path, data: path.write_text(json.dumps(data)))
+    monkeypatch.setattr(rd.os, "replace", killed)
+    with pytest.raises(KeyboardInterrupt):
+        checkpoint(run, 300, 1.0)
+    monkeypatch.undo()
+    remove_unfinished(run)
+    assert [path.name for path in rd.complete_checkpoints(run)] == [f"{n:014d}" for n in (300, 200)]
+    rd.read_checkpoint(rd.checkpoint_directory(run, 300))
+    checkpoint(run, 300, 1.0)
+    assert sorted(path.name for path in (run / "checkpoints").iterdir()) == [f"{n:014d}" for n in (200, 300)]
 
 
 def test_json_is_written_through_links_and_to_what_is_no_file(tmp_path):
