@@ -141,8 +141,7 @@ class RayEngine:
     fetch = staticmethod(fetch)
 
     def __init__(self, settings: TopologyConfig, needed: dict[str, float]) -> None:
-        if not settings.address:
-            choose_token()
+        has_token = bool(settings.address) or choose_token()
         try:
             import ray
         except ImportError:
@@ -153,6 +152,11 @@ class RayEngine:
         self._directory: str | None = None
         self.answer_seconds = ANSWER_TIMEOUT_SECONDS
         self._owns = not ray.is_initialized()
+        if self._owns and settings.interface and not has_token:
+            raise UsageError(
+                f"a cluster on interface {settings.interface} would have no token, because ray was imported "
+                "before this run; leave out --interface, or set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN before"
+            )
         if self._owns:
             self._join() if settings.address else self._start(needed)
         if settings.address:
@@ -316,12 +320,16 @@ def remove_left_directories(folder: Path) -> None:
                 shutil.rmtree(note.parent, ignore_errors=True)
 
 
-def choose_token() -> None:
-    """Set a secret token for the cluster that this process starts. Ray reads it when it is imported."""
+def choose_token() -> bool:
+    """Set a secret token for the cluster that this process starts; return whether it will have one.
+
+    Ray reads it when it is imported: later there is none, unless the user has set one.
+    """
     if "ray" not in sys.modules:
         os.environ.setdefault("RAY_AUTH_MODE", "token")
         os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    return os.environ.get("RAY_AUTH_MODE") == "token"
 
 
 def check_reachable(address: str) -> None:

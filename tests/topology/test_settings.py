@@ -1,5 +1,8 @@
 """Bad input is refused in one line before anything starts."""
 
+import sys
+import types
+
 import pytest
 
 from parcade.algorithms.table import ALGORITHMS, support_matrix
@@ -7,6 +10,7 @@ from parcade.build.replay import check_memory
 from parcade.cli import main
 from parcade.config import RunConfig, TopologyConfig, TrainConfig, from_json, to_json
 from parcade.errors import UsageError
+from parcade.topology.ray_engine import RayEngine
 
 pytestmark = pytest.mark.quick
 
@@ -118,3 +122,13 @@ def test_a_run_without_actors_of_its_own_cannot_be_scaled(tmp_path, capsys):
     (tmp_path / "config.json").write_text(json.dumps(to_json(config("apex"))))
     assert main(["scale-to", str(tmp_path), "--actors", "3"]) == 2
     assert "actors=3 is more than the 2 for which this run's replay has room" in capsys.readouterr().err
+
+
+def test_a_cluster_that_others_reach_is_refused_where_it_can_have_no_token(monkeypatch):
+    """Ray has read its settings when it was imported, e.g. by a notebook."""
+    ray = types.ModuleType("ray")  # the real one would stay without a token in this process
+    ray.is_initialized = lambda: False
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    with pytest.raises(UsageError, match="interface lo would have no token, because ray was imported"):
+        RayEngine(TopologyConfig(interface="lo"), {})
