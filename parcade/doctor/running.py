@@ -127,7 +127,8 @@ def examine_running(
 
 def has_parts_on_ray(run: Path) -> bool:
     """Return whether the processes that do a run's work are Ray's, which have no records in its directory."""
-    return read_json(run / "config.json").get("run", {}).get("engine") == "ray"
+    config = run / "config.json"  # not written by parcade.data_parallel, which does not use Ray
+    return config.exists() and read_json(config).get("run", {}).get("engine") == "ray"
 
 
 def look_at_run(run: Path, seconds: float) -> list[RunningProcess]:

@@ -33,6 +33,7 @@ from parcade.files.outputs import why_not_writable
 CHECKPOINT_SCHEMA_VERSION = 3
 DEFAULT_PARENT = Path("runs")
 REPLACED = ".replaced"
+"""Suffix of a checkpoint while another of the same frames takes its name."""
 START_STATES = "start_states.json"
 FILES_AT_START = ("config.json", "wandb.json", START_STATES, LOCK_FILE)
 FOLDERS_AT_START = ("processes", "wandb")

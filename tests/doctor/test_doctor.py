@@ -15,7 +15,7 @@ from parcade.cluster.processes import ProcessRecord, own_record, start_ticks, wr
 from parcade.config import RunConfig, TrainConfig
 from parcade.doctor import facts, pools
 from parcade.doctor.pools import PlannedRun
-from parcade.doctor.running import look_at_run
+from parcade.doctor.running import has_parts_on_ray, look_at_run
 from parcade.doctor.start import warn_at_start
 from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError
@@ -156,6 +156,14 @@ def test_a_process_of_a_run_is_found_and_its_threads_are_watched(tmp_path):
     finally:
         spinning.kill()
         spinning.communicate()
+
+
+@pytest.mark.quick
+def test_only_a_run_on_ray_has_processes_without_records(tmp_path):
+    assert not has_parts_on_ray(tmp_path), "a run of parcade.data_parallel has no config.json"
+    for engine, expected in (("local", False), ("ray", True)):
+        (tmp_path / "config.json").write_text(json.dumps({"run": {"engine": engine}}))
+        assert has_parts_on_ray(tmp_path) is expected
 
 
 @pytest.mark.quick
