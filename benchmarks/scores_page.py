@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
+import textwrap
 from pathlib import Path
 
 import scores_records
@@ -206,7 +207,7 @@ def draw(records: list[Record], path: Path) -> list[Block]:
         ]
     columns = min(4, len(panels))
     rows = -(-len(panels) // columns)
-    with figure_in(path, rows, columns, figsize=(4 * columns, 3 * rows), squeeze=False) as (_, axes):
+    with figure_in(path, rows, columns, figsize=(4 * columns, 4.2 * rows), squeeze=False) as (_, axes):
         for axis, (title, runs) in zip(axes.flat, panels.items(), strict=False):
             first: dict[str, TrainConfig] = {}
             for record in runs:
@@ -216,15 +217,12 @@ def draw(records: list[Record], path: Path) -> list[Block]:
                 label = f"{config.run.algorithm}, {size}"
                 other = differences(config, first.setdefault(label, config))
                 label = ", ".join(filter(None, (label, other, f"seed {config.run.seed}")))
+                label = textwrap.fill(label, 48)  # no wider than the panel
                 axis.plot(million_frames, record.curve["score_mean"], lw=1.2, label=label)
             axis.set(title=title, xlabel="million frames", ylabel="score")
             axis.grid(alpha=0.25)
-            low, high = axis.get_ylim()
-            axis.set_ylim(
-                low, high + 0.08 * -(-len(runs) // 2) * (high - low)
-            )  # the legend is above the curves
             axis.legend(
-                frameon=False, fontsize=7, ncol=2, loc="upper left", columnspacing=1, handlelength=1.2
+                frameon=False, fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.2), handlelength=1.2
             )
         for axis in axes.flat[len(panels) :]:
             axis.axis("off")
