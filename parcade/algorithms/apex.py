@@ -8,8 +8,7 @@ Deviations: (1) Adam is the default optimiser; (2) the two streams share the den
 (3) ``steps_per_update`` fixes the ratio of actor steps to updates, where the paper lets both run freely;
 (4) the replay overwrites its oldest transitions, where the paper removes them down to a soft limit; (5) the
 exponent of the importance weights rises from 0.4 to 1, where the paper keeps it at 0.4; (6) with a value head
-other than ``mean``, new transitions take the largest priority of their shard: unrolls hold no distributions;
-(7) with several replay shards, importance weights correct the odds within a shard only.
+other than ``mean``, new transitions take the largest priority of their shard: unrolls hold no distributions.
 """
 
 from __future__ import annotations

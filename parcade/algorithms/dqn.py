@@ -126,7 +126,7 @@ class DQN(Algorithm):
         beta = linear(c.importance_exponent, 1.0, progress)
         weights = importance_weights(batch.probabilities, batch.size, beta)
         # Without priorities all weights are equal, so ranks have nothing to compare.
-        divisor = largest(weights, exchange) if c.priority_exponent else weights.max()
+        divisor = self._largest(weights, batch, beta, exchange) if c.priority_exponent else weights.max()
         weights = (weights / divisor).float()
         columns = (batch.observations, batch.next_observations, batch.actions, batch.returns, batch.discounts)
         figures = exchange.minimize(self._loss, weights, *columns)
@@ -137,6 +137,11 @@ class DQN(Algorithm):
             "policy/epsilon": policy.epsilon.clone(),
             "replay/size": torch.tensor(float(batch.size)),
         }
+
+    def _largest(self, weights: Tensor, batch: TransitionBatch, beta: float, exchange: Exchange) -> Tensor:
+        if batch.lowest_probability is not None:  # also of the other shards of a replay
+            weights = importance_weights(batch.lowest_probability, batch.size, beta)
+        return largest(weights, exchange)
 
     def _loss(
         self,

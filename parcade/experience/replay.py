@@ -61,6 +61,7 @@ class TransitionBatch:
     | returns | ``[N]`` float32 | discounted sum of k rewards |
     | discounts | ``[N]`` float32 | gamma^k, 0 where the episode ended |
     | probabilities | ``[N]`` float64 | sampling probability of each |
+    | lowest_probability | float64 or None | that of the largest importance weight; None: the batch's |
     | size | int | number of transitions in the replay |
     | indices, stamps | ``[N]`` int64 | entry and absolute position of each; on the replay's device |
     | policy_version | ``[N]`` int64 | number of updates in the weights that acted |
@@ -78,6 +79,7 @@ class TransitionBatch:
     stamps: np.ndarray | Tensor
     policy_version: Tensor
     priorities: Tensor | None = field(default=None)
+    lowest_probability: Tensor | None = field(default=None)
 
     def to(self, device: torch.device) -> TransitionBatch:
         """Return the batch on a device; ``indices`` and ``stamps`` stay on the replay's device."""

@@ -37,7 +37,7 @@ METRICS: dict[str, str] = {
     "population/score_mean": "mean raw score of the perturbed policies of a generation (es)",
     "population/score_max": "highest raw score of these policies",
     "population/score_deviation": "standard deviation of their scores",
-    "replay/size": "transitions that can be sampled from one replay: of a rank, learner or shard",
+    "replay/size": "transitions that can be sampled: of the replay of a rank or learner, or of all shards",
     "queue/depth": "unrolls waiting for a learner",
     "queue/under_way": "unrolls being played, waiting or being learned from",
     "queue/max_lag": "maximum updates between the weights that play an unroll and those that learn from it",

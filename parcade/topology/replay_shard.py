@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
+import torch
 
 from parcade.build.replay import make_replay, shares_on_a_host
 from parcade.config import from_json
 from parcade.experience.batch import Batch
+from parcade.experience.replay import TransitionBatch
 from parcade.files.state import behind, part_of
 from parcade.machine.threads import set_part_threads
 from parcade.machine.timing import process_note
 from parcade.random import uniforms
 from parcade.topology.lives import Restartable, needs_life
+
+
+def of_all_shards(batch: TransitionBatch, mass: float, others: dict[str, Any]) -> TransitionBatch:
+    """Return a shard's batch with the probabilities and the size of the replay that all shards form.
+
+    The driver selects shards in proportion to ``mass``, the sum of a shard's priorities. ``others`` has the
+    ``transitions``, ``mass`` and ``lowest`` priority of the other shards together. The largest importance
+    weight is that of all shards' last batches: a maximum of one batch would hide how the shards differ.
+    """
+    if not others["transitions"]:
+        return batch
+    total = mass + others["mass"]
+    probabilities = batch.probabilities * (mass / total)
+    lowest = probabilities.min()
+    if others["lowest"]:
+        lowest = torch.clamp(lowest, max=others["lowest"] / total)
+    size = batch.size + others["transitions"]
+    return dataclasses.replace(batch, probabilities=probabilities, lowest_probability=lowest, size=size)
 
 
 class ReplayShard(Restartable):
@@ -37,6 +58,7 @@ class ReplayShard(Restartable):
         self.saves_replay = hyper.save_replay
         self.steps = 0
         self._samples = 0
+        self._lowest = 0.0  # priority in the last batch; 0 before the first
         self._writers = np.full((self.slots, 2), -1, np.int64)
         seed = np.random.SeedSequence([parsed.run.seed, 2**33 + index])
         self._sample_key = seed.generate_state(1, np.uint64)
@@ -64,17 +86,30 @@ class ReplayShard(Restartable):
         return self._contents(), None
 
     def _contents(self) -> dict[str, Any]:
-        """The number of transitions that can be sampled, and the sum of their priorities."""
-        return {"transitions": len(self.replay), "mass": float(self.replay.tree.total), **process_note()}
+        """The number of transitions that can be sampled, and the sum of their priorities.
+
+        ``lowest`` is the lowest priority in the batch sampled last; 0 before the first.
+        """
+        contents = {"transitions": len(self.replay), "mass": self._mass, "lowest": self._lowest}
+        return {**contents, **process_note()}
+
+    @property
+    def _mass(self) -> float:
+        return float(self.replay.tree.total)
 
     @needs_life
-    def sample(self) -> tuple[dict[str, Any], dict[str, np.ndarray] | None]:
-        """Sample a batch of transitions for a learner; the data is None while the shard is empty."""
+    def sample(self, others: dict[str, Any]) -> tuple[dict[str, Any], dict[str, np.ndarray] | None]:
+        """Sample a batch of transitions for a learner; the data is None while the shard is empty.
+
+        ``others`` sums up the contents of all other shards; see ``of_all_shards``.
+        """
         if not len(self.replay):
             return {"transitions": 0}, None
         self._samples += 1
         draws = uniforms(self._sample_key, np.array([self._samples]), self.batch_size)[0]
-        return {"transitions": len(self.replay)}, self.replay.sample(draws).arrays()
+        batch = self.replay.sample(draws)
+        self._lowest = float(batch.probabilities.min()) * self._mass
+        return {"transitions": len(self.replay)}, of_all_shards(batch, self._mass, others).arrays()
 
     @needs_life
     def update_priorities(
@@ -90,7 +125,11 @@ class ReplayShard(Restartable):
     @needs_life
     def get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray] | None]:
         """Return the state; it includes the transitions only if the run saves its replay."""
-        state = {"counters": np.array([self.steps, self._samples]), "writers": self._writers.copy()}
+        state = {
+            "counters": np.array([self.steps, self._samples]),
+            "lowest": np.array(self._lowest),
+            "writers": self._writers.copy(),
+        }
         if self.saves_replay:
             # The driver may keep the state while the shard goes on.
             replay = {name: array.copy() for name, array in self.replay.get_state().items()}
@@ -103,6 +142,7 @@ class ReplayShard(Restartable):
         self.steps, self._samples = (int(x) for x in state["counters"])
         if any(name.startswith("replay.") for name in state):
             self._writers = np.array(state["writers"])
+            self._lowest = float(state.get("lowest", 0.0))
             arrays = {n: np.array(a) for n, a in part_of(state, "replay.").items()}
             self.replay.set_state(arrays)
         return {}, None

@@ -25,11 +25,14 @@ from parcade.topology.sharded_replay import ShardedReplay
 
 
 class Learning(NamedTuple):
-    """A running update: its call, its sample, and the share of the run done when it started."""
+    """A running update: its call and its sample, and what they were started with."""
 
     call: Pending
     sample: Pending
     share: float
+    """Of the run that was done."""
+    others: dict[str, Any]
+    """The contents of the other shards when the sample was requested."""
 
 
 class Replayed(Driver):
@@ -123,8 +126,12 @@ class Replayed(Driver):
                     return metrics
 
     def _learn(self, learner: Part, share: float) -> None:
-        sample = self.replay.next_of(self.of_role("replay")).start("sample")
-        self.learning.append(Learning(learner.start("learn", share, sample.data), sample, share))
+        shard = self.replay.next_of(self.of_role("replay"))
+        self._learn_from(shard, learner, share, self.replay.others_than(shard.name))
+
+    def _learn_from(self, shard: Part, learner: Part, share: float, others: dict[str, Any]) -> None:
+        sample = shard.start("sample", others)
+        self.learning.append(Learning(learner.start("learn", share, sample.data), sample, share, others))
 
     def _lanes_of(self, actor: str) -> tuple[Part, int]:
         """Return the shard that stores an actor's unrolls, and the actor's slot in it."""
@@ -240,7 +247,10 @@ class Replayed(Driver):
             **self.replay.plan(),
             "idle_actors": [part.name for part in self.players.idle],
             "idle_learners": [part.name for part in self.idle_learners],
-            "learning": [[each.call.part.name, each.sample.part.name, each.share] for each in self.learning],
+            "learning": [
+                [each.call.part.name, each.sample.part.name, each.share, each.others]
+                for each in self.learning
+            ],
             "learned": self.learned,
         }
 
@@ -252,11 +262,10 @@ class Replayed(Driver):
         self.replay.resume(plan, self.tally.steps)
         self.resume_learners()
         self.players.resume(plan, arrays, self.parts)
-        for learner, shard, share in plan["learning"]:
-            sample = self.parts[shard].start("sample")
-            self.learning.append(
-                Learning(self.parts[learner].start("learn", share, sample.data), sample, share)
-            )
+        for learner, shard, share, *others in plan["learning"]:
+            # A run of an older version did not note the others.
+            contents = others[0] if others else self.replay.others_than(shard)
+            self._learn_from(self.parts[shard], self.parts[learner], share, contents)
         self.players.idle = [self.parts[name] for name in plan["idle_actors"]]
         self.idle_learners = [self.parts[name] for name in plan["idle_learners"]]
 

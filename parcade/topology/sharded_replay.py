@@ -12,14 +12,15 @@ class ShardedReplay:
     """Counts the transitions of all shards. ``steps`` are those that all actors have played.
 
     Attributes, by name of the shard: ``transitions`` that can be sampled; ``masses``, the sums of their
-    priorities; ``owed``, the batches that each should have given by its share of the priorities, less those
-    it gave.
+    priorities; ``lowest``, the lowest priority in the last batch of each, 0 before the first; ``owed``, the
+    batches that each should have given by its share of the priorities, less those it gave.
     """
 
     def __init__(self, hyper: Any) -> None:
         self.hyper = hyper
         self.transitions: dict[str, int] = {}
         self.masses: dict[str, float] = {}
+        self.lowest: dict[str, float] = {}
         self.owed: dict[str, float] = {}
         self.refill_steps = 0
         """Steps played while a replay that was lost filled again. No updates are due for them."""
@@ -51,16 +52,26 @@ class ShardedReplay:
         self.owed[chosen.name] -= 1
         return chosen
 
+    def others_than(self, shard: str) -> dict[str, Any]:
+        """Return the contents of all other shards together, from which a shard derives probabilities."""
+        others = [name for name, count in self.transitions.items() if count and name != shard]
+        return {
+            "transitions": sum(self.transitions[name] for name in others),
+            "mass": sum(self.masses[name] for name in others),
+            "lowest": min((self.lowest[name] for name in others if self.lowest.get(name)), default=0.0),
+        }
+
     def lost(self, shard: str, steps: int) -> None:
         """Note that a shard starts again, empty. Until it is refilled, learners sample from the others."""
         self.transitions[shard] = self.masses[shard] = 0
-        self.owed[shard] = 0.0
+        self.owed[shard] = self.lowest[shard] = 0.0
         if self.refill_began is None and not self.is_full_enough:
             self.refill_began = steps
 
     def stored(self, shard: str, note: dict[str, Any]) -> None:
         """Note what a shard says of its contents."""
         self.transitions[shard], self.masses[shard] = note["transitions"], note["mass"]
+        self.lowest[shard] = note["lowest"]
 
     def check_filling(self, steps: int) -> None:
         """End a refill, and refuse a replay that is full before it holds enough. Errors: UsageError."""
@@ -77,6 +88,7 @@ class ShardedReplay:
         return {
             "transitions": self.transitions,
             "masses": self.masses,
+            "lowest": self.lowest,
             "owed": self.owed,
             "refill_steps": self.refill_steps,
             "refill_began": self.refill_began,
@@ -88,6 +100,7 @@ class ShardedReplay:
         if self.hyper.save_replay:
             self.transitions = plan["transitions"]
             self.masses = plan.get("masses", dict(self.transitions))
+            self.lowest = plan.get("lowest", {})
             self.owed = plan.get("owed", {})
         elif self.refill_began is None:
             self.refill_began = steps

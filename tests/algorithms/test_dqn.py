@@ -1,5 +1,7 @@
 """DQN: its target network, importance weights over ranks, and C51 in bfloat16."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -83,6 +85,19 @@ def test_ranks_that_share_a_prioritised_batch_learn_what_one_process_learns():
     sums = [sum(each) for each in zip(*given, strict=True)]
     ranks = [learned(Rank(rank, sums), half) for rank, half in enumerate(halves)]
     torch.testing.assert_close((ranks[0] + ranks[1]) / 2, learned(LocalExchange(Timer()), whole))
+
+
+def test_the_largest_weight_may_be_that_of_another_shard():
+    batch = transitions(16)
+    lowest = batch.probabilities.min()
+    here, elsewhere = (
+        learned(LocalExchange(Timer()), dataclasses.replace(batch, lowest_probability=p))
+        for p in (lowest, lowest / 2)
+    )
+    before = torch.cat([p.detach().flatten() for p in make_dqn().policy.parameters()])
+    torch.testing.assert_close(here, learned(LocalExchange(Timer()), batch))
+    # Half the probability gives a weight 2^0.8 times as large, by which all others are divided.
+    torch.testing.assert_close((elsewhere - before) * 2**0.8, here - before)
 
 
 @pytest.mark.parametrize("algorithm", ["dqn", "async-q"])

@@ -17,6 +17,7 @@ from parcade.cli import main
 from parcade.config import RunConfig, TopologyConfig, TrainConfig
 from parcade.errors import UsageError
 from parcade.exchange.base import LocalExchange
+from parcade.experience.replay import TransitionBatch
 from parcade.files.run_directory import newest_checkpoint, read_rank_file
 from parcade.loop import iterate
 from parcade.machine.timing import Timer
@@ -24,6 +25,7 @@ from parcade.model.policy import NetworkConfig
 from parcade.report import reporter
 from parcade.report.metrics import METRICS
 from parcade.report.progress import Progress
+from parcade.rl.q_learning import importance_weights
 from parcade.topology.driver_checkpoint import TopologyCheckpointer
 from parcade.topology.engine import SerialEngine
 from parcade.topology.run import make_driver
@@ -224,6 +226,38 @@ def test_replay_shards_of_different_sizes_give_samples_in_proportion(tmp_path):
     two, one = (driver.parts[f"replay-{k}"].thing for k in range(2))
     assert len(two.replay) == pytest.approx(2 * len(one.replay), rel=0.1)
     assert two._samples == pytest.approx(2 * one._samples, rel=0.1)
+    driver.close()
+
+
+def test_importance_weights_of_several_replay_shards_are_those_of_one_replay(tmp_path):
+    """With beta 1, a weighted mean over sampled batches is the mean over all transitions."""
+    topology = {"num_replay_shards": 2, "num_actors": 2}
+    driver = make_driver(
+        config_for(tmp_path, "apex", num_envs=4, topology=topology, **REPLAY), SerialEngine()
+    )
+    driver.begin()
+    driver.advance(0.0)
+    driver.pause()
+    shards = driver.of_role("replay")
+    for priority, part in zip((1.0, 4.0), shards, strict=True):
+        replay, tree = part.thing.replay, part.thing.replay.tree
+        tree.update(np.flatnonzero(tree.leaves), priority)
+        driver.replay.stored(part.name, part.thing._contents())
+        assert len(replay) == len(shards[0].thing.replay) > 0
+    samples, weights = {part.name: 0 for part in shards}, {part.name: 0.0 for part in shards}
+    for k in range(52):
+        part = driver.replay.next_of(shards)
+        _, data = part.thing.sample(driver.replay.others_than(part.name))
+        driver.replay.stored(part.name, part.thing._contents())
+        batch = TransitionBatch.from_arrays(data)
+        largest = importance_weights(batch.lowest_probability, batch.size, 1.0)
+        if k >= 2:  # both shards have given a batch
+            samples[part.name] += 1
+            weights[part.name] += float(
+                (importance_weights(batch.probabilities, batch.size, 1.0) / largest).mean()
+            )
+    assert list(samples.values()) == [10, 40]
+    np.testing.assert_allclose(list(weights.values()), [10, 10])
     driver.close()
 
 
