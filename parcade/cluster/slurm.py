@@ -170,7 +170,7 @@ head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 RAY_AUTH_TOKEN=$("$python" -c 'import secrets; print(secrets.token_hex(32))')
 export RAY_AUTH_MODE=token RAY_AUTH_TOKEN
 port=$((20000 + SLURM_JOB_ID % 20000))
-RAY_ADDRESS="$(node --nodelist 1 address INTERFACE):$port"
+RAY_ADDRESS="$(node --nodelist 1 address INTERFACE):$port" || exit 1
 export RAY_ADDRESS
 node --nodelist 1 head "$port" INTERFACE &
 if [ "$SLURM_JOB_NUM_NODES" -gt 1 ]; then

@@ -213,6 +213,8 @@ class Replayed(Driver):
         self._store_all()
         if not self.engine.is_remote:
             return
+        for pending in self.players.calls:
+            self._played(pending)
         learning, self.learning = self.learning, []
         for each in learning:
             note = self.answer(each.call)
@@ -259,6 +261,7 @@ class Replayed(Driver):
 
     def resume(self, plan: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
         self.learned = plan["learned"]
+        self.storing.clear()  # retirements of slots that the saved shards have retired already
         self.replay.resume(plan, self.tally.steps)
         self.resume_learners()
         self.players.resume(plan, arrays, self.parts)

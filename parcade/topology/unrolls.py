@@ -148,6 +148,11 @@ class Unrolls(Driver):
         self.tally.gauge("parts/actors", len(self.of_role("actor")))
         self.keep_learner_snapshot()
 
+    def pause(self) -> None:
+        if self.engine.is_remote:
+            for pending in self.players.calls:
+                self._collect(pending)
+
     def forget_actor(self, actor: Part) -> None:
         self.queue.drop(self.players.forget(actor))
         self.pulled_at.pop(actor.name, None)

@@ -70,6 +70,44 @@ def test_an_actor_lost_before_a_checkpoint_is_restarted_and_saved(tmp_path, algo
     assert resumed.updates > updates and resumed.lives["actor-0"] == 2
 
 
+@pytest.mark.parametrize("algorithm", ["impala", "apex"])
+def test_a_checkpoint_on_a_cluster_keeps_the_unrolls_being_played(tmp_path, algorithm, monkeypatch):
+    monkeypatch.setattr(SerialEngine, "is_remote", True)
+    config = config_for(tmp_path, algorithm, num_envs=4, **(REPLAY if algorithm == "apex" else {}))
+    run = start_run(config)
+    driver = begun(config)
+    assert driver.players.playing
+    saver = checkpointer(config, run, driver)
+    assert saver.save() == "" and not driver.players.playing
+    played = sum(part.thing.group.steps for part in driver.of_role("actor"))
+    assert driver.tally.steps == played
+    if algorithm == "apex":
+        assert sum(part.thing.steps for part in driver.of_role("replay")) == played
+    resumed = make_driver(config, SerialEngine())
+    checkpointer(config, run, resumed).restore()
+    assert resumed.tally.steps == played
+    for each in (driver, resumed):
+        for _ in range(50):
+            each.advance(0.0)
+        assert each.tally.steps > played
+        each.close()
+
+
+def test_a_resume_with_fewer_actors_counts_no_lost_shard(tmp_path):
+    config = config_for(tmp_path, "apex", topology={"num_actors": 2}, num_envs=4, **REPLAY)
+    run = start_run(config)
+    driver = begun(config)
+    driver.scale_actors(1)
+    assert checkpointer(config, run, driver).save() == ""
+    resumed = make_driver(config, SerialEngine())
+    checkpointer(config, run, resumed).restore()
+    assert not resumed.storing  # on Ray, calls to shards that have not begun count as losses
+    for _ in range(5):
+        resumed.advance(0.0)
+    assert resumed.tally.restarts == 0 and len(resumed.of_role("actor")) == 1
+    assert resumed.replay.num_transitions >= driver.replay.num_transitions > 0
+
+
 def test_a_replay_shard_lost_before_a_checkpoint_is_restarted_and_saved(tmp_path):
     config = config_for(tmp_path, "apex", topology={"num_replay_shards": 2}, num_envs=4, **REPLAY)
     run = start_run(config)
