@@ -206,17 +206,20 @@ class Arcade:
             )
         self.arrays["state"][:, DIFFICULTY] = difficulty
 
-    def get_state(self, consoles: np.ndarray | slice = slice(None)) -> dict[str, np.ndarray]:
+    def get_state(self, consoles: int | np.ndarray | slice = slice(None)) -> dict[str, np.ndarray]:
         """Return copies of the rows of some consoles (`state.py`), with `version` and the ROM's `md5`.
 
         The state is exact between any two frames: after `set_state`, play continues identically.
         """
-        saved = {name: array[consoles].copy() for name, array in self.arrays.items()}
+        rows = as_rows(consoles)
+        saved = {name: array[rows].copy() for name, array in self.arrays.items()}
         saved["version"] = np.array(VERSION)
         saved["md5"] = self.machine.checksum()
         return saved
 
-    def set_state(self, saved: dict[str, np.ndarray], consoles: np.ndarray | slice = slice(None)) -> None:
+    def set_state(
+        self, saved: dict[str, np.ndarray], consoles: int | np.ndarray | slice = slice(None)
+    ) -> None:
         """Restore rows returned by `get_state`.
 
         Errors: ValueError for another version or ROM, for wrong shapes and for invalid contents.
@@ -224,10 +227,10 @@ class Arcade:
         names = ("version", "md5", *self.arrays)
         if not isinstance(saved, Mapping) or any(name not in saved for name in names):
             raise ValueError(f"saved state: expected the dict of get_state, with {', '.join(names)}")
-        saved = with_all_words(saved)
-        check_saved(saved, {name: array[consoles] for name, array in self.arrays.items()}, self.machine)
+        saved, rows = with_all_words(saved), as_rows(consoles)
+        check_saved(saved, {name: array[rows] for name, array in self.arrays.items()}, self.machine)
         for name, array in self.arrays.items():
-            array[consoles] = saved[name]
+            array[rows] = saved[name]
 
     def seed_from(self, arcade: "Arcade", first: int, last: int) -> None:
         """Copy consoles `first` .. `last` - 1 of another arcade to the consoles of this one, cyclically.
@@ -250,6 +253,11 @@ def _restored(kind: type[Arcade], made_from: tuple[Any, ...], state: dict[str, n
     arcade = kind(*made_from)
     arcade.set_state(state)
     return arcade
+
+
+def as_rows(consoles: int | np.ndarray | slice) -> np.ndarray | slice:
+    """Return consoles as an index of rows: one console is a row of its own."""
+    return consoles if isinstance(consoles, slice) else np.atleast_1d(consoles)
 
 
 def check_saved(

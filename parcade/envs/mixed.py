@@ -60,7 +60,7 @@ class MixedVectorEnv(Checked, VectorEnv):
         )  # fmt: skip
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
-        self.metadata = {"autoreset_mode": self.autoreset_mode}
+        self.metadata = {**first.metadata, "autoreset_mode": self.autoreset_mode}
 
     @property
     def can_rest(self) -> bool:

@@ -89,6 +89,11 @@ class EnvSettings:
             )
 
     @property
+    def steps_per_second(self) -> float:
+        """Steps per second at the speed of a real console."""
+        return FRAMES_PER_SECOND / self.frame_skip
+
+    @property
     def starts_from_file(self) -> bool:
         """Whether ``start_states`` names the file of a recording."""
         return self.start_states not in ("exact", "cached")

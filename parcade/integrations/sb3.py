@@ -68,6 +68,7 @@ class ParcadeVecEnv(VecEnv):
         self._lengths = np.zeros(env.num_envs, np.int64)
         env.render_mode = "rgb_array" if getattr(env, "can_render", False) else None  # SB3 reads it here
         super().__init__(env.num_envs, env.single_observation_space, env.single_action_space)
+        self.metadata = env.metadata
 
     def set_options(self, options: Sequence[dict[str, Any]] | dict[str, Any] | None = None) -> None:
         """Keep the options of the next ``reset``, which all environments share. Errors: UsageError."""

@@ -79,3 +79,13 @@ def test_a_random_state_inside_the_ranges_neither_crashes_nor_hangs(arcade, seed
             arcade.act(int(random.integers(18)))
         assert arcade.screen.shape == (1, 210, 160)
     arcade.set_state(good)
+
+
+def test_a_state_of_one_console_is_given_and_taken_by_its_number():
+    pair = Arcade("pong", 2)
+    pair.reset(seed=3)
+    first = pair.get_state(0)
+    pair.act([2, 3])
+    pair.set_state(first, 1)
+    assert np.array_equal(pair.get_state(1)["state"], first["state"]) and len(first["state"]) == 1
+    assert not np.array_equal(pair.get_state(0)["state"], first["state"])

@@ -116,6 +116,7 @@ def test_a_vec_env_plays_what_make_vec_plays_with_sb3s_infos():
     assert env.env_method("render", indices=[1])[0].shape == (210, 160, 3)
     assert env.get_attr("action_space") == [env.action_space] * 3
     assert not env.has_attr("no_such_thing")
+    assert env.metadata["render_fps"] == 15  # VecVideoRecorder reads it here
     env.close()
 
 

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from .. import engine_cpu
-from ..arcade import Arcade, check_saved
+from ..arcade import Arcade, as_rows, check_saved
 from ..state import (
     CPU_JAMMED,
     DIFFICULTY,
@@ -164,20 +164,23 @@ class DeviceArcade(Arcade):
     def _fetched_rows(self) -> dict[str, np.ndarray]:
         return rows_from_device(layout.Consoles(*(self.threads.fetch(array) for array in self._consoles)))
 
-    def get_state(self, consoles: np.ndarray | slice = slice(None)) -> dict[str, np.ndarray]:
+    def get_state(self, consoles: int | np.ndarray | slice = slice(None)) -> dict[str, np.ndarray]:
         """Like `Arcade.get_state`; returns arrays in host memory."""
-        saved = {name: array[consoles].copy() for name, array in self._fetched_rows().items()}
+        rows = as_rows(consoles)
+        saved = {name: array[rows].copy() for name, array in self._fetched_rows().items()}
         saved["version"] = np.array(VERSION)
         saved["md5"] = self.machine.checksum()
         return saved
 
-    def set_state(self, saved: dict[str, np.ndarray], consoles: np.ndarray | slice = slice(None)) -> None:
+    def set_state(
+        self, saved: dict[str, np.ndarray], consoles: int | np.ndarray | slice = slice(None)
+    ) -> None:
         """Like `Arcade.set_state`; accepts a state saved on the CPU or on a GPU."""
-        rows = self._fetched_rows()
+        rows, chosen = self._fetched_rows(), as_rows(consoles)
         saved = with_all_words(saved)
-        check_saved(saved, {name: array[consoles] for name, array in rows.items()}, self.machine)
+        check_saved(saved, {name: array[chosen] for name, array in rows.items()}, self.machine)
         settled = rows_from_device(rows_to_device(saved))
         for name, array in rows.items():
-            array[consoles] = settled[name]
+            array[chosen] = settled[name]
         for array, values in zip(self._consoles, rows_to_device(rows), strict=True):
             self.threads.write(array, values)
