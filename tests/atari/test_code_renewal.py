@@ -1,5 +1,7 @@
 """Code that a translation lacks is noted by the interpreter, and translated while consoles play."""
 
+import threading
+import time
 import zlib
 
 import numpy as np
@@ -8,6 +10,7 @@ import pytest
 from parcade import Arcade
 from parcade.atari import cartridge
 from parcade.atari.queued import QueuedConsoles
+from parcade.atari.state import CART_KIND
 from parcade.atari.translate import known_code, notes, rom_code
 from parcade.atari.vector import VectorConsoles
 
@@ -175,3 +178,31 @@ def test_a_damaged_file_of_notes_is_made_again(cache, damage):
     file.write_bytes(damage)
     assert np.array_equal(notes.notes_of(Arcade("pong", 1).machine.rom), before)
     assert len(zlib.decompress(file.read_bytes())) == len(before)
+
+
+def test_code_that_two_threads_load_at_once_is_loaded_once(cache, monkeypatch):
+    """The first of two engines would be freed while consoles run its code."""
+    load, loads = rom_code.machine_code.load_object, []
+
+    def slow_load(code):
+        loads.append(code)
+        time.sleep(0.3)
+        return load(code)
+
+    monkeypatch.setattr(rom_code, "_loaded", {})
+    monkeypatch.setattr(rom_code.machine_code, "load_object", slow_load)
+    machine = Arcade("pong", 1).machine
+    rom_code._loaded.clear()
+    loads.clear()
+    kind = int(machine.powered["state"][0, CART_KIND])
+    addresses = []
+
+    def load_again():
+        addresses.append(rom_code._machine_code(machine.rom, kind, notes.notes_of(machine.rom).copy()))
+
+    threads = [threading.Thread(target=load_again) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(loads) == 1 and len(addresses) == 3 and len(set(addresses)) == 1

@@ -26,6 +26,7 @@ DIGEST_BYTES = hashlib.sha256().digest_size
 RENEW_AFTER = 100_000_000  # instructions; interpreting them takes about as long as translating a ROM
 
 _loaded: dict[str, tuple] = {}  # key to (engine, address); the engine must live as long as its code
+_loading = threading.Lock()  # of two engines with the same key, only one would be kept alive
 
 
 def attach(rom: np.ndarray, powered: dict[str, np.ndarray], program: np.ndarray) -> None:
@@ -109,7 +110,10 @@ def _machine_code(rom: np.ndarray, kind: int, notes: np.ndarray) -> int:
         def make() -> bytes:
             return machine_code.compile_assembly(recompiler.translate(rom, kind, *named(notes, kind)))
 
-        _loaded[key] = machine_code.load_object(_kept(f"{key}.o", make))
+        code = _kept(f"{key}.o", make)
+        with _loading:
+            if key not in _loaded:
+                _loaded[key] = machine_code.load_object(code)
     return _loaded[key][1]
 
 
