@@ -9,6 +9,7 @@ last fifth of the episodes is the test set. At the end, the clone plays episodes
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,9 @@ from typing import Annotated
 
 import numpy as np
 import safetensors.torch
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # torch's waiting threads leave the cores to others
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn

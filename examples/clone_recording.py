@@ -11,6 +11,7 @@ none, and its clone plays the game for one player.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -18,6 +19,9 @@ from pathlib import Path
 from typing import Annotated
 
 import numpy as np
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # torch's waiting threads leave the cores to others
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn

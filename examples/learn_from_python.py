@@ -10,6 +10,7 @@ import argparse
 from pathlib import Path
 
 import parcade
+from parcade.errors import reported
 from parcade.report.callbacks import Episode, Report
 
 
@@ -68,4 +69,5 @@ def main(words: list[str] | None = None) -> parcade.Trained:
 
 
 if __name__ == "__main__":
-    main()
+    with reported("learn_from_python.py"):
+        main()

@@ -16,12 +16,16 @@ from __future__ import annotations
 
 import gzip
 import math
+import os
 import struct
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # torch's waiting threads leave the cores to others
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn

@@ -5,6 +5,7 @@ import sys
 import numpy as np
 
 import parcade
+from parcade.errors import reported
 
 
 def main(run: str) -> None:
@@ -25,4 +26,5 @@ def main(run: str) -> None:
 if __name__ == "__main__":
     if len(sys.argv) != 2:
         sys.exit("usage: python examples/play_from_python.py RUN_DIR, for example zoo:pong")
-    main(sys.argv[1])
+    with reported("play_from_python.py"):
+        main(sys.argv[1])

@@ -4,6 +4,7 @@ import argparse
 
 from stable_baselines3 import PPO
 
+from parcade.errors import reported
 from parcade.integrations.sb3 import make_vec
 
 
@@ -29,4 +30,5 @@ if __name__ == "__main__":
     parser.add_argument("--total-steps", type=int, default=1_000_000)
     parser.add_argument("--seed", type=int, default=0)
     flags = parser.parse_args()
-    make_learner(flags.game, seed=flags.seed).learn(flags.total_steps)
+    with reported("sb3_ppo.py"):
+        make_learner(flags.game, seed=flags.seed).learn(flags.total_steps)

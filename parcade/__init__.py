@@ -6,8 +6,12 @@ The public names are imported on first use, so that ``import parcade`` is fast.
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from typing import Any
+
+# A waiting OpenMP thread must not occupy a core that emulation could use. Torch reads it when it is imported.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 __version__ = "0.1.0"
 

@@ -10,7 +10,6 @@ import contextlib
 import errno
 import importlib
 import importlib.util
-import os
 import socket
 import sys
 import time
@@ -121,8 +120,6 @@ def usage() -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a command and return its exit code."""
-    # A waiting OpenMP thread must not occupy a core that emulation could use. Set before torch loads OpenMP.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     arguments = sys.argv[1:] if arguments is None else arguments
     with stand_ins() if _asks_for_help(arguments) else contextlib.nullcontext():
         return _run(arguments)

@@ -207,11 +207,11 @@ def watch(agent: Agent, *, games: int = 1, seed: int = 0, greedy: bool = False) 
         raise UsageError("watch needs a terminal; use: parcade eval DIR --video out.mp4")
     require_screen(agent)
     step_seconds = agent.config.env.frame_skip / FRAMES_PER_SECOND
-    size = shutil.get_terminal_size()
     scores = []
     with full_screen(), contextlib.suppress(KeyboardInterrupt):
         due = time.perf_counter()
         for picture, score, ended in played_frames(agent, seed=seed, greedy=greedy):
+            size = shutil.get_terminal_size()  # it may change
             fitting = half_blocks(shrunk(picture, size.columns, size.lines - 1))
             sys.stdout.write(f"\x1b[H{fitting}\x1b[0m\nscore {score:g}   Ctrl-C quits\x1b[K\x1b[J")
             sys.stdout.flush()

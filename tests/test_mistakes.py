@@ -148,6 +148,9 @@ WRONG = {
     "an eval of a negative seed": (["eval", "run", "--seed", "-1"], "seed=-1 is below 0"),
     "a video of what has no screen": (["eval", "run", "--video", "x.mp4"], "tiny_catch has no screen"),
     "a watch of no episode": (["watch", "run", "--games", "0"], "episodes=0 is below 1"),
+    "a watch without a terminal": (["watch", "run"], "use: parcade eval run --video out.mp4"),
+    "a recording watched twice": (["watch", "file", "--episodes", "2"], "file is a recording, which replays"),
+    "a greedy race alone": (["race", "pong", "--greedy"], "--against zoo:pong"),
     "no ranks": (["train", "tiny_catch", "--ranks", "0"], "ranks=0 is below 1"),
     "hosts of no file": (
         ["train", "tiny_catch", "--engine", "mpi", "--ranks", "2", "--hosts", "nofile"],

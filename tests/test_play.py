@@ -16,7 +16,7 @@ import pytest
 
 from parcade import play
 from parcade.atari.recording import Session, load_recording
-from parcade.play import HOLD_SECONDS, Keyboard, shrunk
+from parcade.play import HOLD_SECONDS, Keyboard, half_blocks, shrunk
 
 PATIENCE_SECONDS = 400  # the first call may compile
 
@@ -49,8 +49,22 @@ def test_an_arrow_key_may_come_in_two_parts_and_rubbish_is_skipped():
 def test_a_picture_shrinks_to_what_the_terminal_shows():
     picture = np.zeros((210, 160, 3), np.uint8)
     assert shrunk(picture, 160, 105).shape == (210, 160, 3)
-    assert shrunk(picture, 80, 60).shape == (105, 80, 3)
+    assert shrunk(picture, 80, 60).shape == (70, 80, 3)  # blocks of 3 lines and 2 columns
+    assert shrunk(picture, 80, 23).shape == (42, 54, 3)
     assert shrunk(picture, 1, 1).shape[1] == 1
+    picture = np.zeros((210, 160, 3), np.uint8)
+    picture[101:103, 80] = 240  # as small as Pong's ball
+    for columns, lines in ((160, 105), (80, 60), (80, 23)):
+        assert shrunk(picture, columns, lines).max() >= 32
+
+
+def test_text_of_a_picture_has_the_colour_of_every_pixel_and_names_it_where_it_changes():
+    picture = np.zeros((4, 5, 3), np.uint8)
+    picture[1, 3] = 9, 8, 7
+    assert half_blocks(picture).split("\n") == [
+        "\x1b[38;2;0;0;0;48;2;0;0;0m▀▀▀\x1b[38;2;0;0;0;48;2;9;8;7m▀\x1b[38;2;0;0;0;48;2;0;0;0m▀\x1b[0m",
+        "\x1b[38;2;0;0;0;48;2;0;0;0m▀▀▀▀▀\x1b[0m",
+    ]
 
 
 def test_the_best_score_is_that_of_an_episode_and_may_be_negative(monkeypatch):

@@ -6,7 +6,7 @@ corresponds to ale-py's act with frame_skip 1. In addition, `act` takes the acti
 `press` holds the console's switches.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -224,9 +224,7 @@ class Arcade:
 
         Errors: ValueError for another version or ROM, for wrong shapes and for invalid contents.
         """
-        names = ("version", "md5", *self.arrays)
-        if not isinstance(saved, Mapping) or any(name not in saved for name in names):
-            raise ValueError(f"saved state: expected the dict of get_state, with {', '.join(names)}")
+        check_names(saved, self.arrays)
         saved, rows = with_all_words(saved), as_rows(consoles)
         check_saved(saved, {name: array[rows] for name, array in self.arrays.items()}, self.machine)
         for name, array in self.arrays.items():
@@ -253,6 +251,13 @@ def _restored(kind: type[Arcade], made_from: tuple[Any, ...], state: dict[str, n
     arcade = kind(*made_from)
     arcade.set_state(state)
     return arcade
+
+
+def check_names(saved: Any, arrays: Iterable[str]) -> None:
+    """Check that a saved state is a dict with these arrays. Errors: ValueError."""
+    names = ("version", "md5", *arrays)
+    if not isinstance(saved, Mapping) or any(name not in saved for name in names):
+        raise ValueError(f"saved state: expected the dict of get_state, with {', '.join(names)}")
 
 
 def as_rows(consoles: int | np.ndarray | slice) -> np.ndarray | slice:

@@ -143,6 +143,26 @@ def check_settings(state: np.ndarray, machine: Machine, switches: tuple[int, int
             )
 
 
+def check_playing(
+    saved: dict[str, np.ndarray],
+    elapsed: np.ndarray,
+    machine: Machine,
+    switches: tuple[int, int],
+    most_frames: int,
+) -> None:
+    """Check rows of consoles in episodes, and their frames `[n]` since the start, at most `most_frames`.
+
+    Errors: ValueError.
+    """
+    check_rows(saved, machine)
+    check_started(saved["state"])
+    check_settings(saved["state"], machine, switches)
+    if elapsed.min() < 0 or elapsed.max() > most_frames:
+        raise ValueError(
+            f"saved state: elapsed is {elapsed.min()} to {elapsed.max()}; expected 0 to {most_frames} frames"
+        )
+
+
 def _sticky_actions(state: np.ndarray) -> np.ndarray:
     """Return the probability, per frame, that consoles repeat their previous action, float64 `[n]`."""
     low, high = state[:, st.STICKY_THRESHOLD : st.STICKY_THRESHOLD + 2].T.astype(np.float64)
@@ -166,13 +186,11 @@ def check_rows(saved: dict[str, np.ndarray], machine: Machine) -> None:
     for first in range(st.TIA, st.LOGS, st.TIA_WORDS):
         tia = state[:, first : first + st.TIA_WORDS].astype(np.int64)
         drawn = 228 * tia[:, st.T_LINE] + 228 - tia[:, st.T_LEFT]
-        if (drawn != tia[:, st.T_LAST] - tia[:, st.T_START]).any() or (
+        wrong = (drawn != tia[:, st.T_LAST] - tia[:, st.T_START]) | (
             tia[:, st.T_STOP] - tia[:, st.T_START] != 228 * machine.height
-        ).any():
-            # The blocks of a console that has not run yet are all zero.
-            if tia[:, st.T_STOP].any():
-                raise ValueError(
-                    "saved state: T_LAST, T_LEFT and T_LINE disagree on how far the frame is drawn"
-                )
+        )
+        # The blocks of a console that has not run yet, or comes from a GPU, are all zero.
+        if (wrong & (tia[:, st.T_STOP] != 0)).any():
+            raise ValueError("saved state: T_LAST, T_LEFT and T_LINE disagree on how far the frame is drawn")
     if saved["random"][:, :, 624].max(initial=0) > 624:
         raise ValueError("saved state: the index of a random stream is past its end; expected 0 to 624")

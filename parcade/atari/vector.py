@@ -19,7 +19,7 @@ from . import engine_cpu, preprocess
 from .settings import VectorSettings
 from .starts import recorded_consoles
 from .state import DIFFICULTY, LINE_WORDS, MODE, allocate
-from .state_check import check_rows, check_settings, check_started
+from .state_check import check_playing
 from .threads import rounds
 from .threads.thread_pool import MESSAGE, MESSAGE_WORDS, ThreadPool
 
@@ -279,14 +279,8 @@ class VectorConsoles:
 
     def check_saved(self, rows: dict[str, np.ndarray], elapsed: np.ndarray) -> None:
         """Check saved rows of consoles and frames of episodes, `[n]`. Errors: ValueError."""
-        check_rows(rows, self.machine)
-        check_started(rows["state"])
-        check_settings(rows["state"], self.machine, self._switches)
-        most = self.settings.max_num_frames_per_episode + self.settings.frameskip
-        if elapsed.min() < 0 or elapsed.max() > most:
-            raise ValueError(
-                f"saved state: elapsed is {elapsed.min()} to {elapsed.max()}; expected 0 to {most} frames"
-            )
+        most_frames = self.settings.max_num_frames_per_episode + self.settings.frameskip
+        check_playing(rows, elapsed, self.machine, self._switches, most_frames)
 
     def continue_streams(self) -> None:
         """Continue the random streams of a restored state at the next reset without seeds."""

@@ -212,7 +212,14 @@ def watch(arguments: list[str]) -> int:
     if os.path.isfile(flags.run):  # False also for a name that is too long
         from parcade.play import watch_recording
 
+        if flags != WatchFlags(flags.run):
+            raise UsageError(
+                f"{flags.run} is a recording, which replays as it was played; "
+                "leave out --episodes, --seed, --greedy and --env"
+            )
         watch_recording(flags.run)
         return 0
+    if not sys.stdout.isatty():  # before anything is loaded and compiled
+        raise UsageError(f"watch needs a terminal; use: parcade eval {flags.run} --video out.mp4")
     show(load(flags.run, flags.env), games=flags.episodes, seed=flags.seed, greedy=flags.greedy)
     return 0

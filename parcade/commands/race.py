@@ -60,6 +60,8 @@ class RaceFlags:
             raise UsageError(f"--duel needs an opponent; add --against, e.g. --against zoo:{self.game}")
         if self.side == "B" and not self.duel:
             raise UsageError("--side B is of a duel; add --duel")
+        if self.greedy and self.against in ("", "random", "scripted"):
+            raise UsageError(f"--greedy is of a trained agent; add --against, e.g. --against zoo:{self.game}")
         if self.run and self.train:
             raise UsageError("got --run and --train; expected one of them, because one curve is drawn")
 

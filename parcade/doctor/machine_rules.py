@@ -49,7 +49,7 @@ def waiting_threads_spin(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
             "warning",
             "waiting OpenMP threads spin and take cores from emulation",
             f"OMP_WAIT_POLICY={facts.wait_policy or 'not set'}, pools of more than one thread",
-            "export OMP_WAIT_POLICY=PASSIVE (parcade sets it by default)",
+            "export OMP_WAIT_POLICY=PASSIVE (parcade sets it if it is imported before torch)",
         )
 
 

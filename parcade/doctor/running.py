@@ -135,7 +135,5 @@ def look_at_run(run: Path, seconds: float) -> list[RunningProcess]:
     """Watch the processes at work on a run on this host. Errors: UsageError when there are none."""
     processes = [record for record in read_records(run) if record.is_at_work and record.is_running_here()]
     if not processes:
-        raise UsageError(
-            f"no process on this machine trains in {run}; expected a running job, or leave out --run"
-        )
+        raise UsageError(f"no process on this machine trains in {run}; a run can be examined while it trains")
     return watch(processes, seconds)

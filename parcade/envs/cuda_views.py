@@ -26,13 +26,24 @@ def karpathy_difference(frames: Tensor) -> Tensor:
     return (drawn[:, 1] - drawn[:, 0]) * had_frame.to(torch.int8)[:, None, None]
 
 
-class CudaKarpathyView(KarpathyView):
+class DescribesUse:
+    """A view of an environment that describes its use of the GPU."""
+
+    _env: Any
+
+    def describe_use(self, steps_per_second: float) -> dict[str, Any]:
+        """See ``CudaNativeVectorEnv.describe_use``."""
+        use: dict[str, Any] = self._env.describe_use(steps_per_second)
+        return use
+
+
+class CudaKarpathyView(DescribesUse, KarpathyView):
     """Observe ``karpathy_difference`` of two frames, computed on the GPU."""
 
     difference = staticmethod(karpathy_difference)
 
 
-class CudaActionSubset(ActionSubset):
+class CudaActionSubset(DescribesUse, ActionSubset):
     """Restrict the agent to a subset of the game's actions, with action tensors on the GPU."""
 
     def __init__(self, env: VectorEnv, subset: tuple[int, ...], device: torch.device) -> None:

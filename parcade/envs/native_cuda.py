@@ -16,7 +16,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from torch import Tensor
 
-from parcade.env_checks import Checked
+from parcade.env_checks import Checked, refuse_copy
 from parcade.envs.mixed import MixedVectorEnv
 from parcade.envs.native import check_game_switches, console_settings
 from parcade.envs.settings import EnvSettings
@@ -43,6 +43,21 @@ def make_threads() -> Any:
         raise UsageError(str(error)) from error
 
 
+def check_tensor(actions: Any, num_envs: int, device: torch.device) -> None:
+    """Check type, shape and device of actions, without reading their values. Errors: UsageError."""
+    if (
+        isinstance(actions, Tensor)
+        and actions.device.type == device.type
+        and actions.shape == (num_envs,)
+        and actions.dtype in INTEGERS
+    ):
+        return
+    got = type(actions).__name__
+    if isinstance(actions, Tensor):
+        got = f"{actions.dtype} {tuple(actions.shape)} on {actions.device.type!r}"
+    raise UsageError(f"actions are {got}; expected a torch.int64 tensor ({num_envs},) on {device.type!r}")
+
+
 class CudaNativeVectorEnv(Checked, VectorEnv):
     """``num_envs`` consoles on a GPU.
 
@@ -51,6 +66,8 @@ class CudaNativeVectorEnv(Checked, VectorEnv):
     """
 
     autoreset_mode = AutoresetMode.SAME_STEP
+    gives_state = True
+    __reduce__ = refuse_copy
 
     def __init__(self, game: str, num_envs: int, settings: EnvSettings, *, threads: Any = None) -> None:
         check_game_switches(game, settings)
@@ -105,20 +122,7 @@ class CudaNativeVectorEnv(Checked, VectorEnv):
         Errors: UsageError before the first reset, after ``close``, or for actions of another type or device.
         """
         self.check_step()
-        if (
-            not isinstance(actions, Tensor)
-            or actions.device.type != self.device.type
-            or actions.shape != (self.num_envs,)
-            or actions.dtype not in INTEGERS
-        ):
-            got = (
-                f"{actions.dtype} {tuple(actions.shape)} on {actions.device.type!r}"
-                if isinstance(actions, Tensor)
-                else type(actions).__name__
-            )
-            raise UsageError(
-                f"actions are {got}; expected a torch.int64 tensor ({self.num_envs},) on {self.device.type!r}"
-            )
+        check_tensor(actions, self.num_envs, self.device)
         self._actions.copy_(actions)
         self._consoles.step()
         ended = self._over
@@ -146,7 +150,11 @@ class CudaNativeVectorEnv(Checked, VectorEnv):
         return use_of(self._consoles, steps_per_second)
 
     def get_state(self) -> dict[str, np.ndarray]:
-        """Return the complete state in host memory, in the format of the CPU's ``get_state``."""
+        """Return the complete state in host memory, in the format of the CPU's ``get_state``.
+
+        Errors: UsageError before the first reset.
+        """
+        self.check_started()
         state = self._consoles.get_state()
         frame_number = self._consoles.threads.fetch(self._consoles.outcome.counters)[:, 1].astype(np.int64)
         return {**state, "frame_number": frame_number}
@@ -173,7 +181,9 @@ class CudaMixedVectorEnv(MixedVectorEnv):
         self.device = envs[0].device
 
     def check_actions(self, actions: Tensor, playing: Tensor | None = None) -> Tensor:
-        """Return the actions; the environments of each game check theirs, without reading the values."""
+        """Return the actions. Errors: UsageError, before any of the games has played."""
+        self.check_step()
+        check_tensor(actions, self.num_envs, self.device)
         return actions
 
     def _split(self, column: Tensor) -> list[Tensor]:

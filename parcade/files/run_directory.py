@@ -348,5 +348,11 @@ def newest_checkpoint(run: Path, *, check_files: bool = True) -> tuple[Path, dic
             return directory, read_checkpoint(directory, check_files=check_files), refused
         except BadCheckpoint as error:
             refused.append(f"checkpoint rejected: {error}; trying the previous one")
-    reasons = f" ({'; '.join(refused)})" if refused else ""
-    raise UsageError(f"{run} has no usable checkpoint{reasons}; start a new run with another --run-dir")
+    if not refused:
+        raise UsageError(
+            f"{run} has no usable checkpoint; wait for the first one (--checkpoint-seconds) "
+            "if it is training, or start a new run with another --run-dir"
+        )
+    raise UsageError(
+        f"{run} has no usable checkpoint ({'; '.join(refused)}); start a new run with another --run-dir"
+    )

@@ -103,7 +103,7 @@ class Gate:
         headers = Headers(scope=scope)
         host = headers.get("host", "")
         if not self.knows_host(host):
-            return "this Host is not served here; use the address that parcade dashboard printed"
+            return "this Host is not served here; use the address that this server printed"
         origin = headers.get("origin")
         if origin is not None and not is_same_origin(origin, host):
             return "requests from another origin are refused"

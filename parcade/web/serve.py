@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import getpass
 import logging
 import os
 import signal
@@ -70,6 +71,11 @@ def serve(
             print("other machines can reach this address; it is not encrypted: use it in networks you trust")
         if open_browser and not _open(url):
             print("no browser was found; open the address above in one", flush=True)
+        if "SSH_CONNECTION" in os.environ and is_loopback(host):
+            port = bound.getsockname()[1]
+            there = f"{getpass.getuser()}@{socket.gethostname()}"
+            print(f"to open it on your own machine, run there: ssh -N -L {port}:127.0.0.1:{port} {there}")
+        print("Ctrl-C ends it", flush=True)
 
     with bound, exits_in_order(), contextlib.suppress(KeyboardInterrupt):
         _Server(_config(app), announce).run(sockets=[bound])

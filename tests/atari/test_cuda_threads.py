@@ -259,6 +259,47 @@ def test_a_console_moves_between_devices_and_goes_on_identically():
     assert device.halted.tolist() == back.halted.tolist() == [False] * 4
 
 
+def test_actions_that_no_console_has_are_refused_on_the_host_and_nothing_on_the_device(monkeypatch):
+    device, arcade = DeviceArcadeOnHost("pong", 3), Arcade("pong", 3)
+    for actions in ([0, -1, 2], 18, [1.7, 0.0, 2.0], [1, 2]):
+        with pytest.raises(ValueError, match=r"actions"):
+            device.act(actions)
+    # As for a tensor that is on the device.
+    monkeypatch.setattr(device.threads, "take", lambda actions, n: np.array(actions), raising=False)
+    for _ in range(5):
+        device.act([-1, -400, 99])
+        arcade.act([0, 0, 0])
+    assert np.array_equal(device.ram, arcade.ram)
+    arcade.set_state(device.get_state())
+
+
+def test_a_console_from_a_device_among_others_can_be_saved_and_copied():
+    device, arcade = DeviceArcadeOnHost("tic_tac_toe_3d", 2), Arcade("tic_tac_toe_3d", 2)
+    for frame in range(20):
+        device.act([frame % 18, 3])
+        arcade.act([5, frame % 18])
+    arcade.set_state(device.get_state(0), 0)
+    again = copy.deepcopy(arcade)
+    again.set_state(arcade.get_state())
+    device.seed_from(arcade, 0, 2)
+    for frame in range(20):
+        for each in (arcade, again, device):
+            each.act([3, frame % 18])
+        assert np.array_equal(arcade.screen, again.screen) and np.array_equal(arcade.screen, device.screen)
+    for junk in (None, {}, {"version": 1}):
+        with pytest.raises(ValueError, match="expected the dict of get_state"):
+            device.set_state(junk)
+
+
+def test_switches_pressed_on_a_device_are_those_of_the_cpu():
+    device, arcade = DeviceArcadeOnHost("pong", 2), Arcade("pong", 2)
+    for each in (device, arcade):
+        each.press(select=np.array([True, False]))
+        for _ in range(40):
+            each.act(0)
+    assert np.array_equal(device.ram, arcade.ram) and (arcade.ram[0] != arcade.ram[1]).any()
+
+
 def test_a_state_no_kernel_could_work_on_is_refused_and_changes_nothing():
     device = DeviceConsoles("pong", 2, HostThreads())
     device.reset(seed=1)

@@ -3,6 +3,7 @@
 Here the device's threads run on the CPU, one by one.
 """
 
+import copy
 import dataclasses
 
 import numpy as np
@@ -71,6 +72,17 @@ def test_actions_elsewhere_are_refused_in_one_line():
 
 
 @pytest.mark.gpu_code
+def test_a_state_from_before_the_first_reset_is_refused():
+    env = CudaNativeVectorEnv("pong", 2, SETTINGS, threads=HostThreads())
+    with pytest.raises(UsageError, match="reset"):
+        env.get_state()
+    unstarted = env._consoles.get_state() | {"frame_number": np.zeros(2, np.int64)}
+    with pytest.raises(UsageError, match="row 0 was never started"):
+        env.set_state(unstarted)
+    with pytest.raises(UsageError, match="cannot be pickled"):
+        copy.deepcopy(env)
+
+
 def test_what_would_never_end_on_a_gpu_is_refused_in_one_line():
     """Without a reset the generators are zero, and drawing the number of no-ops never ends."""
     env = CudaNativeVectorEnv("breakout", 2, SETTINGS, threads=HostThreads())
@@ -135,13 +147,21 @@ def test_games_mix_on_the_device_as_on_the_host():
     assert ended >= 4
     state = device.get_state()
     assert np.array_equal(host.set_state(state), device.set_state(state).numpy())
+    for wrong in (torch.zeros(5, dtype=torch.int64), np.zeros(4, np.int64)):
+        with pytest.raises(UsageError, match=r"expected a torch.int64 tensor \(4,\)"):
+            device.step(wrong)
+    after = device.get_state()  # no game has played
+    assert all(np.array_equal(state[name], after[name]) for name in state)
 
 
 @pytest.mark.gpu_code
 def test_karpathys_view_and_an_action_subset_are_those_of_the_host():
     settings = dataclasses.replace(env_preset("karpathy_2016"), frame_limit=200)
     host = make_vec("pong", 2, "native", settings=settings)
-    device = seen_on_gpu(CudaNativeVectorEnv("pong", 2, settings, threads=HostThreads()), settings)
+    consoles = CudaNativeVectorEnv("pong", 2, settings, threads=HostThreads())
+    device = seen_on_gpu(consoles, settings)
+    consoles.describe_use = lambda steps_per_second: {"for": steps_per_second}
+    assert device.describe_use(7.0) == {"for": 7.0}
     assert (
         device.single_action_space == host.single_action_space
         and device.single_observation_space == host.single_observation_space

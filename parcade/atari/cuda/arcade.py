@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from .. import engine_cpu
-from ..arcade import Arcade, as_rows, check_saved
+from ..arcade import Arcade, as_rows, check_names, check_saved
 from ..state import (
     CPU_JAMMED,
     DIFFICULTY,
@@ -157,9 +157,7 @@ class DeviceArcade(Arcade):
         self._write_register(DIFFICULTY, difficulty)
 
     def _write_register(self, word: int, values: int | np.ndarray) -> None:
-        registers = self.threads.fetch(self._consoles.registers)
-        registers[word] = values
-        self.threads.write(self._consoles.registers, registers)
+        self.threads.write(self._consoles.registers[word], np.broadcast_to(values, (self.num_consoles,)))
 
     def _fetched_rows(self) -> dict[str, np.ndarray]:
         return rows_from_device(layout.Consoles(*(self.threads.fetch(array) for array in self._consoles)))
@@ -176,6 +174,7 @@ class DeviceArcade(Arcade):
         self, saved: dict[str, np.ndarray], consoles: int | np.ndarray | slice = slice(None)
     ) -> None:
         """Like `Arcade.set_state`; accepts a state saved on the CPU or on a GPU."""
+        check_names(saved, ("state", "memory", "screen", "random"))
         rows, chosen = self._fetched_rows(), as_rows(consoles)
         saved = with_all_words(saved)
         check_saved(saved, {name: array[chosen] for name, array in rows.items()}, self.machine)

@@ -23,6 +23,9 @@ __all__ = ["act_thread", "power_thread", "record_thread", "reset_thread", "show_
 @inlined
 def act_thread(e, s, ram, game, consoles, actions, rewards_out):
     """Emulate and draw one video frame of console `e` with an ale-py action id."""
+    action = np.int64(actions[e])
+    if action < 0 or action > 17:
+        action = np.int64(console.NOOP)
     load(e, s, ram, consoles)
     s[OBSERVED] = 1
     rewards_out[e] = console.act(
@@ -32,7 +35,7 @@ def act_thread(e, s, ram, game, consoles, actions, rewards_out):
         consoles.screens[e],
         consoles.random[e],
         game.program,
-        np.int64(actions[e]),
+        action,
         console.NOOP,
     )
     s[OBSERVED] = 0

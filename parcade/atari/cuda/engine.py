@@ -14,7 +14,6 @@ import contextlib
 import copy
 import functools
 import sys
-import types
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -95,6 +94,16 @@ def check_actions(actions: Any, num_consoles: int) -> None:
         )
 
 
+def host_actions(actions: Any, num_consoles: int) -> np.ndarray:
+    """Return ale-py action ids from the host, a number or an array, as int64 [n]. Errors: ValueError."""
+    given = np.asarray(actions)
+    if given.dtype.kind not in "iu" or given.shape not in ((), (num_consoles,)):
+        raise ValueError(f"actions={actions}: expected {num_consoles} integers")
+    if given.min() < 0 or given.max() > 17:
+        raise ValueError(f"actions from {given.min()} to {given.max()}; expected 0 to 17")
+    return np.array(np.broadcast_to(given, (num_consoles,)), np.int64, order="C")
+
+
 # --- on the CPU -------------------------------------------------------------------------------------------
 
 
@@ -159,7 +168,7 @@ class HostThreads:
 
     def take(self, actions: Any, num_consoles: int) -> np.ndarray:
         """Return actions as int64 [n], from a number or an array."""
-        return np.ascontiguousarray(np.broadcast_to(actions, (num_consoles,)), np.int64)
+        return host_actions(actions, num_consoles)
 
     def share(self, array: np.ndarray) -> np.ndarray:
         """Return the form of an array that users receive."""
@@ -178,6 +187,11 @@ class HostThreads:
 
 
 # --- on a GPU ---------------------------------------------------------------------------------------------
+
+
+# Numbers of devices whose driver has reserved local memory for all resident threads, when a kernel first
+# needed it.
+_WITH_LOCAL_MEMORY: set[int] = set()
 
 
 class GpuThreads:
@@ -202,15 +216,13 @@ class GpuThreads:
         self._block_size, self._max_registers = block_size, None if is_simulated() else max_registers
         self._cuda = require_cuda()
         self.links_code = not is_simulated()
-        self._multiprocessors = 1
+        self._multiprocessors, self._device = 1, -1
         if not is_simulated():
             device = self._cuda.get_current_device()
-            self._multiprocessors = device.MULTIPROCESSOR_COUNT
+            self._multiprocessors, self._device = device.MULTIPROCESSOR_COUNT, device.id
         self._code: str | None = None
         self._kernels: dict[Callable, Any] = {}
         self._launchers: dict[Callable, Launcher] = {}
-        # Shared by all copies of this object: the driver reserves local memory once.
-        self._scratch = types.SimpleNamespace(is_taken=False)
         self.stream = stream
 
     def running(self, code: str) -> GpuThreads:
@@ -271,10 +283,11 @@ class GpuThreads:
         if is_simulated():
             return None
         device = self._cuda.get_current_device()
-        free = int(self._cuda.current_context().get_memory_info().free)
-        if self._scratch.is_taken:
+        context = self._cuda.current_context()
+        context.deallocations.clear()  # Numba keeps freed memory until there is much of it
+        free = int(context.get_memory_info().free)
+        if self._device in _WITH_LOCAL_MEMORY:
             return free
-        # The driver reserves local memory for all resident threads when a kernel first needs it.
         return free - self._multiprocessors * device.MAX_THREADS_PER_MULTIPROCESSOR * SCRATCH_BYTES
 
     def take(self, actions: Any, num_consoles: int) -> Any:
@@ -283,7 +296,7 @@ class GpuThreads:
         if hasattr(actions, "__cuda_array_interface__"):
             # No sync: the work that produced the actions is queued on the same stream as the launch.
             return self._cuda.as_cuda_array(actions, sync=False)
-        return self.put(np.ascontiguousarray(np.broadcast_to(actions, (num_consoles,)), np.int64))
+        return self.put(host_actions(actions, num_consoles))
 
     def share(self, array: Any) -> Any:
         """Return the form of an array that users receive.
@@ -314,7 +327,8 @@ class GpuThreads:
 
         Arguments are numbers, arrays and groups of arrays.
         """
-        self._scratch.is_taken |= with_row(body)
+        if with_row(body):
+            _WITH_LOCAL_MEMORY.add(self._device)
         size = self._block_size or threads_per_block(num_threads, self._multiprocessors)
         self._launch(body, -(-num_threads // size), size, (num_threads, *arguments))
 
@@ -328,12 +342,11 @@ class GpuThreads:
         if with_row(body):
             registers, code = self._max_registers, self._code
         is_new = body not in self._kernels
-        if is_new:
-            self._kernels[body] = make_kernel(body, registers)
+        kernel = make_kernel(body, registers) if is_new else self._kernels[body]
         stream = self._current_stream()
         if not is_new and not is_simulated():
             if body not in self._launchers:
-                self._launchers[body] = Launcher(self._kernels[body])
+                self._launchers[body] = Launcher(kernel)
             self._launchers[body](blocks, threads, stream, arguments)
             return
         with contextlib.ExitStack() as first:
@@ -342,4 +355,5 @@ class GpuThreads:
                 first.enter_context(compiling(code, folder))
                 # Of several processes that start together, one compiles and the others load from the cache.
                 first.enter_context(only_process(folder))
-            self._kernels[body][blocks, threads, stream](*arguments)
+            kernel[blocks, threads, stream](*arguments)
+        self._kernels[body] = kernel  # only now: a compilation that was interrupted starts again

@@ -25,7 +25,7 @@ from ..state import (
     ROW_WORDS,
     with_all_words,
 )
-from ..state_check import check_rom, check_rows, check_settings
+from ..state_check import check_playing, check_rom
 from ..vector import VectorConsoles
 from . import engine, environments, layout
 from .games import game_on, threads_for
@@ -271,6 +271,7 @@ class DeviceConsoles:
                 raise ValueError(f"saved consoles: {name} is {got}; expected {np.dtype(dtype)} {shape}")
             taken[name] = saved.view(dtype)
         check_rom(state, self.machine)
-        check_rows({name.removeprefix("console."): array for name, array in taken.items()}, self.machine)
-        check_settings(taken["console.state"], self.machine, self._switches)
+        rows = {name.removeprefix("console."): array for name, array in taken.items()}
+        most_frames = self.settings.max_num_frames_per_episode + self.settings.frameskip
+        check_playing(rows, taken["elapsed"], self.machine, self._switches, most_frames)
         return taken
