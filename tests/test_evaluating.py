@@ -149,7 +149,7 @@ def test_a_video_that_cannot_be_made_is_refused_before_playing(pong_run, capsys)
 
 def test_watch_without_a_terminal_names_the_video(pong_run, capsys):
     assert main(["watch", str(pong_run)]) == 2
-    assert "needs a terminal; use: parcade eval DIR --video" in capsys.readouterr().err
+    assert f"needs a terminal; use: parcade eval {pong_run} --video" in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")

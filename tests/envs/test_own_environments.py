@@ -61,9 +61,10 @@ def test_a_module_of_the_working_directory_trains(module, words):
     assert parcade.load("run").policy.actions.count == 1  # its module is imported already
 
 
-def test_a_run_directory_imports_its_module_only_if_the_user_names_it(module, capsys):
+def test_a_run_directory_imports_its_module_only_if_the_user_names_it(module, capsys, monkeypatch):
     assert main(["train", GAME, *RUN, "--run-dir", "run"]) == 0
     forget()
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     for words in (["eval", "run"], ["watch", "run"], ["train", "--resume", "run", "--total-frames", "960"]):
         assert main(words) == 2
         said = capsys.readouterr().err.splitlines()
