@@ -164,7 +164,8 @@ def _refuse_finished(run: Path, config) -> None:
             f"{run} is finished: its mean score of {score:.2f} reached {wanted:g}; "
             "to continue, set a higher --target-score"
         )
-    if limit is not None and result.get("wall_seconds", 0.0) >= limit:
+    # A run that was stopped may pass its limit while it saves, and still be resumed.
+    if reason != "stopped" and limit is not None and result.get("wall_seconds", 0.0) >= limit:
         spent = result["wall_seconds"]
         raise UsageError(
             f"{run} is finished: it has run for {spent:.0f} s of {config.run.time_limit}; "

@@ -65,6 +65,7 @@ def next_command(folder: Path, plan: Plan, cell: Cell) -> list[str] | None:
         out = str(_score_file(folder, plan, cell))
         return [
             "eval", str(run), *naming_flags(cell.game), "--protocol", plan.protocol, "--json", "--out", out,
+            "--seed", str(cell.seed),  # runs that played the same episodes would not be independent
         ]  # fmt: skip
     return None
 
