@@ -144,6 +144,15 @@ def _build(config: TrainConfig, timers: list[Timer]) -> tuple[Exchange, Algorith
     return exchange, algorithm, source
 
 
+def check_start(config: TrainConfig) -> None:
+    """Check what this machine would refuse of a run that shall start on it later. Errors: UsageError."""
+    check_device(config)
+    if config.run.engine == "mpi":
+        check_divisible(config, config.run.ranks)
+    else:
+        check_one_process(config)
+
+
 def check_one_process(config: TrainConfig) -> None:
     """Check a run that this process trains or drives alone, before it starts. Errors: UsageError."""
     ranks.refuse_many(config.run.engine)

@@ -25,7 +25,9 @@ def stop_signals() -> tuple[int, ...]:
 class StopRequest:
     """A context in which the first signal of ``stop_signals`` requests a stop after the iteration.
 
-    A second signal raises KeyboardInterrupt. With a run directory, the stop file requests a stop too.
+    A later SIGINT raises KeyboardInterrupt. Further SIGTERMs change nothing: batch systems repeat them, and a
+    training whose sweep is killed may get one from the sweep and one from the kernel. With a run directory,
+    the stop file requests a stop too.
 
     Args:
         says: what the first signal writes to stderr at once, as an iteration may take minutes.
@@ -51,7 +53,9 @@ class StopRequest:
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self._asked:
-            raise KeyboardInterrupt
+            if number == signal.SIGINT:
+                raise KeyboardInterrupt
+            return
         self._asked = True
         if self._says:
             # Not print: the signal may have come in the middle of another one.

@@ -131,7 +131,7 @@ def _plan(flags: SweepFlags, training: list[str]) -> SweepPlan:
         confirm=flags.confirm,
         confirm_seeds=flags.confirm_seeds,
     )
-    plan.check()
+    plan.check(on_this_machine=not flags.address)
     return plan
 
 

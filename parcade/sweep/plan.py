@@ -15,6 +15,7 @@ from parcade.flags import parse_training
 from parcade.suite.plan import as_json, budget_flags, frames_per_step, from_json
 from parcade.sweep.objective import Budget, Objective, parse_objective
 from parcade.sweep.space import Space, Value, flags_of, parse_space
+from parcade.train import check_start
 
 # Flags that every trial starts with; the user's own override them. A report per second lets a scheduler
 # judge short trials, too.
@@ -80,11 +81,13 @@ class SweepPlan:
 
     def command(self, settings: dict[str, Value]) -> list[str]:
         """Arguments of ``parcade train`` for these settings, without defaults, seed and run directory."""
-        flags = budget_flags(self.budget, frames_per_step(self.base.game, self.training))
+        own = flags_of(settings)
+        config = parse_training([*self.training, *own]) if "frame_skip" in settings else self.base
+        flags = budget_flags(self.budget, frames_per_step(config))
         target = self.goal.target
         score = None if target is None else f"{target:g}"
         # Also without a target: a preset may set one.
-        return [*self.training, *flags_of(settings), *flags, f"--target-score={score}"]
+        return [*self.training, *own, *flags, f"--target-score={score}"]
 
     def training_of(self, settings: dict[str, Value], seed: int, run: Path) -> list[str]:
         """Arguments of ``parcade`` for one run of a trial."""
@@ -97,15 +100,18 @@ class SweepPlan:
         """Arguments of ``parcade`` that continue an interrupted run."""
         return ["train", "--resume", str(run), *naming_flags(self.config.game)]
 
-    def check(self) -> None:
+    def check(self, *, on_this_machine: bool) -> None:
         """Check every bound and every listed value with the other settings of the command.
 
+        ``on_this_machine``: also check what the machine refuses, e.g. a device that it lacks.
         Errors: UsageError of the config, which names the setting.
         """
         for name, axis in self.axes.items():
             for value in axis.ends:
                 try:
-                    parse_training(self.command({name: value}))
+                    config = parse_training(self.command({name: value}))
+                    if on_this_machine:
+                        check_start(config)
                 except UsageError as error:
                     raise UsageError(f"--space {name}, value {value}: {error}") from None
 

@@ -29,12 +29,14 @@ from parcade.errors import UsageError, missing_extra
 from parcade.topology.engine import ANSWER_TIMEOUT_SECONDS, PartLost
 
 # By default, Ray takes half a minute to detect a dead node; with these settings, about five seconds. By
-# default, its workers have a niceness of 15 and yield to all other processes; here they are the job.
+# default, its workers have a niceness of 15 and yield to all other processes; here they are the job. By
+# default, it kills the children of a worker that ends; those of a sweep save and stop (cluster/attached.py).
 CLUSTER_SETTINGS = {
     "health_check_period_ms": 1000,
     "health_check_failure_threshold": 4,
     "health_check_timeout_ms": 1000,
     "worker_niceness": 0,
+    "kill_child_processes_on_worker_exit": False,
 }
 CONNECT_SECONDS = 10.0
 # Minimum wait for an answer after its deadline: it may have arrived while the driver waited for another one.
@@ -235,14 +237,21 @@ class RayEngine:
     def _init(self, **words: Any) -> None:
         try:
             self._ray.init(log_to_driver=False, logging_level="ERROR", configure_logging=False, **words)
-        except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+        except Exception as error:  # a plain one if a node starts too slowly
             first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            if self._directory:
+                self._ray.shutdown()
             self._remove_directory()
             if "ersion mismatch" in str(error):
                 what = " ".join(line.strip() for line in str(error).splitlines() if ":" in line)
                 raise UsageError(f"{what}; install the same Ray and Python on every node") from error
+            if not self.settings.address:
+                raise UsageError(
+                    f"Ray did not start on this machine ({first}); it may be short of cores or memory: "
+                    "end other programs, or try again later"
+                ) from error
             raise UsageError(
-                f"no Ray cluster could be used at address {self.settings.address or 'of this machine'!r} "
+                f"no Ray cluster could be used at address {self.settings.address!r} "
                 f"({first}); start one with: ray start --head, or leave out --address"
             ) from error
         except BaseException:  # Ctrl-C

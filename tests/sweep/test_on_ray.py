@@ -86,6 +86,8 @@ def swept(tmp_path_factory):
     while trainings_of(folder):
         assert time.monotonic() < deadline, "the trainings of a killed sweep go on"
         time.sleep(0.1)
+    killed = json.loads((folder / "runs" / "t0001-s0" / "result.json").read_text())
+    assert killed["finished_by"] in ("stopped", "total_frames"), "it was killed, and did not save"
     third = begin(folder)
     out, error = third.communicate(timeout=400)
     assert third.returncode == 0, (out, error)

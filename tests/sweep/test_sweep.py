@@ -28,7 +28,8 @@ PLAN = SweepPlan(
 
 def result(score, cpu_seconds):
     return {
-        "score_mean": score, "cpu_seconds": cpu_seconds, "wall_seconds": 1.0, "finished_by": "total_frames",
+        "score_mean": score, "episodes": 100, "cpu_seconds": cpu_seconds, "wall_seconds": 1.0,
+        "finished_by": "total_frames",
         "algorithm": "ppo", "frames": 100, "commit": "abc", "machine": {"cpu": "CPU", "cores": 2},
     }  # fmt: skip
 
@@ -207,6 +208,10 @@ BASE = ["sweep", "tiny_catch", "--space", "epochs=1,2"]
         (["sweep", "tiny_catch", "--space", "epoch=1,2"], "did you mean 'epochs'?"),
         (["sweep", "tiny_catch", "--space", "epochs"], "is not NAME=VALUES"),
         (["sweep", "tiny_catch", "--space", "gamma=0.9..1.5"], "gamma=1.5 is not in [0, 1]"),
+        (
+            ["sweep", "tiny_catch", "--engine", "mpi", "--ranks", "2", "--space", "num_envs=8,9"],
+            "--space num_envs, value 9: num_envs=9 is not divisible",
+        ),
         (["sweep", "tiny_catch", "--space", "network=mlp,mpl"], "--space network, value mpl: unknown"),
         ([*BASE, "--hiden", "3"], "did you mean --hidden?"),
         ([*BASE, "--budget", "fast"], "is not a budget"),

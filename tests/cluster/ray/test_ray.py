@@ -265,6 +265,22 @@ def test_another_version_of_ray_is_one_line(monkeypatch):
         engine_module.RayEngine(TopologyConfig(address="10.0.0.1:6379"), {"CPU": 1})
 
 
+def test_a_cluster_that_does_not_start_is_one_line(monkeypatch):
+    from parcade.errors import UsageError
+    from parcade.topology.ray_engine import RayEngine
+
+    def time_out(**words):
+        raise Exception("The current node timed out during startup.\nSee the logs.")
+
+    monkeypatch.setattr(ray, "init", time_out)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "shutdown", lambda: None)  # this process has a cluster, which others use
+    with pytest.raises(
+        UsageError, match=r"Ray did not start on this machine \(The current node .* startup.\);"
+    ):
+        RayEngine(TopologyConfig(), {"CPU": 1})
+
+
 def processes_with(text):
     found = []
     for entry in Path("/proc").iterdir():
