@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import re
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from parcade.errors import UsageError
 if TYPE_CHECKING:
     from parcade.config import TrainConfig
     from parcade.doctor.facts import Facts
+    from parcade.doctor.pools import PlannedRun
     from parcade.doctor.running import RunningProcess
     from parcade.report.findings import Finding
 
@@ -24,7 +26,7 @@ class DoctorFlags:
     """Check this machine for a planned run, given by the flags of parcade train, or check a current run."""
 
     run: str = ""
-    """Directory of a current run on this machine, to watch its processes."""
+    """Directory of a current run on this machine: check its plan and watch its processes."""
     seconds: float = 2.0
     """How long to watch them."""
     json: bool = False
@@ -43,30 +45,53 @@ def planned(words: list[str]) -> TrainConfig:
     """Return the config of the planned run. Its game changes nothing here and may be left out."""
     from parcade.flags import parse_training
 
-    has_game = not words[0].startswith("-") or any(re.match("--env(=|$)", word) for word in words)
-    return parse_training(words if has_game else ["pong", *words])
+    if words[0].startswith("-") and not any(re.match("--env(=|$)", word) for word in words):
+        with contextlib.suppress(UsageError):  # the game may follow the flags
+            return parse_training(words)
+        words = ["pong", *words]
+    return parse_training(words)
+
+
+def _config_of(run: Path) -> TrainConfig:
+    """Return the config of a run with another game: its own, which may be a module, changes nothing here."""
+    from parcade.config import from_json
+    from parcade.files.run_directory import read_json
+
+    return from_json({**read_json(run / "config.json"), "game": "pong"})
+
+
+def _plan(flags: DoctorFlags, words: list[str]) -> PlannedRun:
+    """Return what this machine would run: by the flags of a training, else as the current run."""
+    from parcade.cluster.hosts import most_ranks_on_a_host, read_hosts
+    from parcade.doctor.pools import PlannedRun
+    from parcade.doctor.start import plan_of
+    from parcade.machine.threads import check_threads
+    from parcade.model.precision import resolve
+
+    if not words and not flags.run:
+        return PlannedRun()
+    config = planned(words) if words else _config_of(Path(flags.run))
+    plan = plan_of(config)
+    check_threads("threads_per_rank", plan.threads_per_rank)
+    if config.run.hosts:
+        plan = replace(plan, ranks=most_ranks_on_a_host(read_hosts(Path(config.run.hosts)), plan.ranks))
+    return replace(plan, precision=resolve(plan.precision, plan.device))
 
 
 def doctor(arguments: list[str]) -> int:
     """``parcade doctor``; exit code 1 when there is a problem."""
     from parcade.doctor.facts import all_facts
     from parcade.doctor.machine_rules import examine
-    from parcade.doctor.pools import PlannedRun
     from parcade.doctor.running import examine_running, has_parts_on_ray, look_at_run
-    from parcade.doctor.start import plan_of
     from parcade.flags import parse, split_flags
-    from parcade.machine.threads import check_threads
-    from parcade.model.precision import resolve
     from parcade.report.findings import by_gravity
 
     own, rest = split_flags(arguments, (*OWN, *SWITCHES), switches=SWITCHES)
     if own[-1:] == ["--help"]:
         print("usage: parcade doctor [GAME] [flags of parcade train] [flags below]\n")
     flags = parse(DoctorFlags, own, prog="parcade doctor")
-    plan = plan_of(planned(rest)) if rest else PlannedRun()
-    check_threads("threads_per_rank", plan.threads_per_rank)
-    plan = dataclasses.replace(plan, precision=resolve(plan.precision, plan.device))
     running = look_at_run(Path(flags.run), flags.seconds) if flags.run else []
+    plan = _plan(flags, rest)
     are_all = not (flags.run and has_parts_on_ray(Path(flags.run)))
     try:
         facts = all_facts(plan)

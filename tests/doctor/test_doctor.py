@@ -12,13 +12,15 @@ import pytest
 
 from parcade.cli import main
 from parcade.cluster.processes import ProcessRecord, own_record, start_ticks, write_record
-from parcade.config import RunConfig, TrainConfig
+from parcade.config import RunConfig, TrainConfig, to_json
 from parcade.doctor import facts, pools
 from parcade.doctor.pools import PlannedRun
 from parcade.doctor.running import has_parts_on_ray, look_at_run
 from parcade.doctor.start import warn_at_start
 from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError
+from parcade.files.run_directory import write_json
+from parcade.flags import parse_training
 from parcade.machine.facts import available_cores
 from parcade.model.precision import resolve
 
@@ -113,10 +115,30 @@ def test_doctor_prints_facts_and_ends_with_1_on_a_problem(capsys, monkeypatch):
 def test_the_flags_of_a_training_are_the_planned_run(capsys, monkeypatch):
     seen = []
     monkeypatch.setattr("parcade.doctor.machine_rules.examine", lambda facts, plan: seen.append(plan) or [])
-    words = ["pong", "--preset", "pong_fast", "--engine", "mpi", "--ranks", "2", "--backend", "ale", "--json"]
-    assert main(["doctor", *words]) == 0
-    assert seen == [PlannedRun("mpi", 2, 1, "ale", "cpu", resolve("auto"))]
-    assert json.loads(capsys.readouterr().out)["findings"] == []
+    words = ["--preset", "pong_fast", "--engine", "mpi", "--ranks", "2", "--backend", "ale"]
+    for flags in (["pong", *words], words, [*words, "breakout"]):
+        assert main(["doctor", *flags, "--json"]) == 0
+        assert seen.pop() == PlannedRun("mpi", 2, 1, "ale", "cpu", resolve("auto"))
+        assert json.loads(capsys.readouterr().out)["findings"] == []
+
+
+def test_of_several_hosts_the_fullest_one_is_examined(tmp_path, capsys, monkeypatch):
+    seen, hosts = [], tmp_path / "hosts"
+    hosts.write_text("127.0.0.1 slots=2\n127.0.0.2 slots=3\n")
+    monkeypatch.setattr("parcade.doctor.machine_rules.examine", lambda facts, plan: seen.append(plan) or [])
+    assert main(["doctor", "--engine", "mpi", "--ranks", "5", "--hosts", str(hosts)]) == 0
+    assert seen[0].ranks == 3
+
+
+def test_a_current_run_is_examined_with_its_own_plan(tmp_path, capsys, monkeypatch):
+    seen, run = [], tmp_path / "run"
+    run.mkdir()
+    config = parse_training(["tiny_catch", "--threads-per-rank", "2", "--precision", "bfloat16"])
+    write_json(run / "config.json", to_json(config) | {"game": "a_module:Env-v0"})
+    monkeypatch.setattr("parcade.doctor.machine_rules.examine", lambda facts, plan: seen.append(plan) or [])
+    monkeypatch.setattr("parcade.doctor.running.look_at_run", lambda run, seconds: [])
+    assert main(["doctor", "--run", str(run)]) == 0
+    assert seen == [PlannedRun("local", 1, 2, "native", "cpu", "bfloat16")]
 
 
 BAD = {
