@@ -61,6 +61,10 @@ def profile(arguments: list[str]) -> int:
         print_usage("parcade profile")
     flags = parse(ProfileFlags, own, prog="parcade profile")
     limit = parse_duration(flags.limit)
+    if flags.seconds >= limit and not flags.read:
+        raise UsageError(
+            f"seconds={flags.seconds:g} does not end before --limit {flags.limit}; use a longer --limit"
+        )
     if flags.read:
         refuse_running(flags, rest, ("read", "out", "barrier"))
         found, folder = _read(Path(flags.read), flags)

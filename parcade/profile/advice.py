@@ -214,12 +214,12 @@ def environment_bound(profile: Profile) -> Iterator[Finding]:
     """Emulation takes most of the time."""
     share = profile.share("emulate")
     if share > ENVIRONMENT_SHARE:
-        fixes = ["--backend native"] if profile.run_setting("backend") == "ale" else []
+        fixes = possible.native_consoles(profile)
         has_spare_cores = all(profile.cores_of(rank) > rank.local_size for rank in profile.ranks)
         if has_spare_cores and profile.share("learn") > 0.1:
             fixes += possible.overlap(profile)
         fixes += possible.more_ranks(profile) or ["more cores"]
-        fixes.append("smaller images (--image-height 42 --image-width 42)")
+        fixes += possible.smaller_images(profile)
         yield Finding(
             "environment-bound",
             "note",
@@ -327,13 +327,14 @@ def needless_copies(profile: Profile) -> Iterator[Finding]:
             padding = "; episodes are padded to the longest one"
         elif profile.hyper("unroll_length", 1) > 1:
             fixes = ["a shorter --unroll-length, whose batch stays in the cache"]
-        fixes = ["smaller images (--image-height, --image-width)", "a lower --frame-stack", *fixes]
+        if possible.plays_atari(profile):
+            fixes = [*possible.smaller_images(profile), "a lower --frame-stack", *fixes]
         yield Finding(
             "needless-copies",
             "warning" if share > 2 * COPY_SHARE else "note",
             f"{share:.0%} of the time goes into copying observations into batches",
             f"preprocess {share:.0%} against emulate {profile.share('emulate'):.0%}{padding}",
-            f"use {' or '.join(fixes)}",
+            f"use {' or '.join(fixes or ['smaller observations'])}",
         )
 
 
@@ -361,6 +362,7 @@ EXPLAINED_BY = {
     "waiting-for-the-last": {"straggler", "evaluation-too-frequent"},
     "environment-bound": {"gpu-waits-for-emulation"},
     "learner-bound": {"launch-bound"},
+    "batches-too-small": {"cores-shared-with-others"},
 }
 
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from parcade.errors import UsageError
 from parcade.machine.timing import SCOPES
 
+T = TypeVar("T")
 SCHEMA_VERSION = 1
 WAITING = ("communicate", "wait")
 """Scopes that are not a rank's own work."""
@@ -231,7 +233,7 @@ def read_ranks(folder: Path) -> tuple[RankProfile, ...]:
             f"{folder} holds no rank-*.json; expected the files of a run with PARCADE_PROFILE={folder}"
         )
     try:
-        ranks = tuple(RankProfile(**json.loads(path.read_text())) for path in paths)
+        ranks = tuple(_checked(RankProfile(**json.loads(path.read_text()))) for path in paths)
     except (ValueError, TypeError) as error:
         raise UsageError(
             f"{folder} does not hold profile files of this version ({error}); record the run again"
@@ -258,11 +260,48 @@ def to_json(profile: Profile) -> dict[str, Any]:
 
 
 def from_json(data: dict[str, Any]) -> Profile:
-    """Invert ``to_json``. Errors: UsageError if the version does not match, or no rank was recorded."""
+    """Invert ``to_json``.
+
+    Errors: UsageError if the version does not match, or no rank was recorded; ValueError, KeyError or
+    TypeError if the data is no profile.
+    """
     fields = fields_of(data, SCHEMA_VERSION, "the profile", "record the run again")
     if not fields["ranks"]:
         raise UsageError("the profile has no ranks; record the run again")
-    return Profile(**{**fields, "ranks": tuple(RankProfile(**rank) for rank in fields["ranks"])})
+    ranks = tuple(_checked(RankProfile(**rank)) for rank in fields["ranks"])
+    return _checked(Profile(**{**fields, "ranks": ranks}))
+
+
+def _checked(record: T) -> T:
+    """Check the types of a record's fields. Errors: TypeError or ValueError that names one."""
+    for name, expected in get_type_hints(type(record)).items():
+        if name != "ranks" and not _fits(getattr(record, name), expected):
+            raise TypeError(f"{name} is {getattr(record, name)!r:.60}")
+    if isinstance(record, RankProfile):
+        if missing := set(SCOPES) - record.seconds.keys():
+            raise ValueError(f"seconds lacks {min(missing)!r}")
+        if not record.iteration_seconds:
+            raise ValueError("iteration_seconds is empty")
+    elif isinstance(record, Profile):
+        for section in record.config.keys() & {"run", "env", "hyper"}:
+            if not isinstance(record.config[section], dict):
+                raise TypeError(f"config.{section} is {record.config[section]!r:.60}")
+    return record
+
+
+def _fits(value: Any, expected: Any) -> bool:
+    """Return whether a JSON value is of a type such as ``float`` or ``dict[str, list[int]]``."""
+    if expected is Any:
+        return True
+    outer, inner = get_origin(expected), get_args(expected)
+    if outer is dict:
+        return isinstance(value, dict) and all(_fits(each, inner[1]) for each in value.values())
+    if outer is list:
+        return isinstance(value, list) and all(_fits(each, inner[0]) for each in value)
+    if outer is UnionType:
+        return any(_fits(value, each) for each in inner)
+    kinds = (int, float) if expected is float else (expected,)
+    return isinstance(value, kinds) and (isinstance(value, bool) == (expected is bool))
 
 
 def fields_of(data: dict[str, Any], version: int, what: str, remedy: str) -> dict[str, Any]:

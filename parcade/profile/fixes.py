@@ -9,6 +9,9 @@ from parcade.algorithms.table import ALGORITHMS
 from parcade.envs.games import is_atari
 from parcade.profile.data import Profile
 
+SMALL_IMAGE = 42
+"""Rows and columns with which most games are still learned."""
+
 
 def of_algorithm(profile: Profile, **fixes: str) -> list[str]:
     """Return the fixes, given by hyper-parameter, whose hyper-parameter the run's algorithm has."""
@@ -18,6 +21,26 @@ def of_algorithm(profile: Profile, **fixes: str) -> list[str]:
 def in_brackets(fixes: list[str]) -> str:
     """Return fixes in brackets after a space; empty without any."""
     return f" ({', '.join(fixes)})" if fixes else ""
+
+
+def plays_atari(profile: Profile) -> bool:
+    """Return whether the run plays an Atari game; the game of a program that records itself is unknown."""
+    return is_atari(profile.config.get("game", ""))
+
+
+def smaller_images(profile: Profile) -> list[str]:
+    """Return the flags of the smallest usual images, if the run observes larger ones."""
+    env = profile.config.get("env", {})
+    pixels = env.get("image_height", 0) * env.get("image_width", 0)
+    is_large = env.get("observations") in ("grey", "rgb") and pixels > SMALL_IMAGE**2
+    size = f"--image-height {SMALL_IMAGE} --image-width {SMALL_IMAGE}"
+    return [f"smaller images ({size})"] if plays_atari(profile) and is_large else []
+
+
+def native_consoles(profile: Profile) -> list[str]:
+    """Return the flag of parcade's own consoles, if the run plays those of ale-py."""
+    is_ale = plays_atari(profile) and profile.run_setting("backend") == "ale"
+    return ["--backend native"] if is_ale else []
 
 
 def overlap(profile: Profile) -> list[str]:
@@ -41,7 +64,7 @@ def more_ranks(profile: Profile) -> list[str]:
 
 def consoles_on_gpu(profile: Profile) -> list[str]:
     """Return the flag that moves the consoles to the GPU, if this run supports it."""
-    if profile.run_setting("backend") != "native" or not is_atari(profile.config.get("game", "")):
+    if profile.run_setting("backend") != "native" or not plays_atari(profile):
         return []
     if _source_kind(profile) not in ("rollout", "staggered", "replay"):
         return []

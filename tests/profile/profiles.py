@@ -75,6 +75,7 @@ def profile(*ranks, **changes):
         "config": {
             "game": "pong",
             "run": {"algorithm": "ppo", "backend": "ale", "overlap": False, "checkpoint_seconds": 60.0},
+            "env": {"image_height": 84, "image_width": 84, "observations": "grey"},
             "hyper": {"num_envs": 32, "epochs": 3, "num_minibatches": 4},
         },
         "barrier": True,

@@ -102,6 +102,10 @@ def test_a_healthy_run_gets_no_advice():
     assert advice.advise(on_gpu(HEALTHY_GPU)) == []
 
 
+def advise_on(base, *rules):
+    return [finding for rule in rules for finding in rule(base)]
+
+
 def rules(found):
     return {finding.rule for finding in advice.advise(found)}
 
@@ -188,6 +192,28 @@ def test_a_learner_on_a_gpu_is_not_told_to_use_one():
     bound = on_gpu({"learn": 9.0}, {"emulate": 0.5, "infer": 1.0, "learn": 7.5, "other": 1.0})
     (finding,) = advice.learner_bound(bound)
     assert "--device cuda" not in finding.fix
+
+
+def test_advice_on_images_and_consoles_is_for_runs_that_have_larger_ones():
+    busy = both(split=split(emulate=9.0, preprocess=3.0))
+
+    def fixes(base):
+        return " ".join(f.fix for f in advise_on(base, advice.environment_bound, advice.needless_copies))
+
+    assert "--backend native" in fixes(busy) and fixes(busy).count("--image-height 42") == 2
+    small = with_settings(busy, "env", image_height=42, image_width=42)
+    assert "--image-height" not in fixes(small) and "--frame-stack" in fixes(small)
+    assert "--image-height" not in fixes(with_settings(busy, "env", observations="ram"))
+    task = fixes(dataclasses.replace(busy, config={**busy.config, "game": "tiny_catch"}))
+    assert not {"--backend", "--image-height", "--frame-stack"} & set(task.split())
+    assert "smaller observations" in task
+
+
+def test_cores_that_others_use_are_no_evidence_of_small_batches():
+    taken = {"involuntary_switches": 10_000, "iteration_cpu_seconds": [0.1] * 10, "pools": [["torch", 2]]}
+    found = rules(both(**taken))
+    assert "cores-shared-with-others" in found and "batches-too-small" not in found
+    assert list(advice.batches_too_small(both(**taken)))
 
 
 def test_a_supervised_program_is_not_told_of_games():

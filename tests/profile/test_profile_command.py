@@ -44,6 +44,10 @@ BAD = {
     "a time that is none": (["pong", "--seconds", "0"], "seconds=0.0 is not above 0"),
     "a time without an end": (["pong", "--seconds", "inf"], "seconds=inf is not above 0 and finite; use 30"),
     "a flag without its value": (["pong", "--seconds"], "Missing value for argument '--seconds'"),
+    "a time beyond the limit": (
+        ["pong", "--seconds", "60", "--limit", "1m"],
+        "does not end before --limit 1m",
+    ),
     "a resume": (["--resume", "runs/x"], "takes no --resume"),
     "ranks that do not divide": (["pong", "--engine", "mpi", "--ranks", "3"], "num_envs=32 is not divisible"),
     "a system of actors": (
@@ -107,10 +111,21 @@ def test_the_report_is_made_again_from_its_data_and_from_nothing_else(tmp_path, 
     assert again.splitlines()[:5] == printed.splitlines()[1:6]
     (tmp_path / "bad.json").write_text("[]")
     assert main(["profile", "--read", str(tmp_path / "bad.json")]) == 2
-    none = json.loads((tmp_path / "out" / "profile.json").read_text()) | {"ranks": []}
-    (tmp_path / "bad.json").write_text(json.dumps(none))
-    assert main(["profile", "--read", str(tmp_path / "bad.json")]) == 2
-    assert "the profile has no ranks" in capsys.readouterr().err
+    good = json.loads((tmp_path / "out" / "profile.json").read_text())
+    capsys.readouterr()
+    for damage, says in (
+        ({"ranks": []}, "the profile has no ranks"),
+        ({"cores": "two"}, "cores is 'two'"),
+        ({"config": {"run": 3}}, "config.run is 3"),
+        ({"ranks": [good["ranks"][0] | {"seconds": {"learn": 1.0}}]}, "seconds lacks"),
+        ({"ranks": [good["ranks"][0] | {"steps": None}]}, "steps is None"),
+        ({"ranks": [good["ranks"][0] | {"iteration_seconds": []}]}, "iteration_seconds is empty"),
+        ({"ranks": [good["ranks"][0] | {"pools": [["torch", 1], 7]}]}, "pools is"),
+    ):
+        (tmp_path / "bad.json").write_text(json.dumps(good | damage))
+        assert main(["profile", "--read", str(tmp_path / "bad.json")]) == 2
+        error = capsys.readouterr().err
+        assert says in error and error.count("\n") == 1, error
 
 
 def test_a_real_run_of_two_ranks_is_split_and_its_recording_costs_under_two_per_cent(tmp_path, capsys):
@@ -168,7 +183,7 @@ def test_a_program_that_records_nothing_or_fails_says_so(tmp_path, capsys):
     assert main(["profile", "--out", str(tmp_path / "b"), *program]) == 1
     assert "parcade: the command exited with code 3: last words" in capsys.readouterr().err
     program = ["--", sys.executable, "-c", "import time; time.sleep(60)"]
-    assert main(["profile", "--out", str(tmp_path / "c"), "--limit", "1s", *program]) == 1
+    assert main(["profile", "--out", str(tmp_path / "c"), "--seconds", "0.5", "--limit", "1s", *program]) == 1
     assert "did not end within 1 s (--limit)" in capsys.readouterr().err
 
 
