@@ -48,6 +48,22 @@ def env_seeds(seed: int, first: int, count: int) -> tuple[np.ndarray, np.ndarray
     return console, keys
 
 
+def seeds_of_life(
+    console_seeds: np.ndarray, noise_keys: np.ndarray, life: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return seeds as of ``env_seeds`` for a life of their environments, counted from 1.
+
+    The first life has the given ones. A process that is restarted would otherwise play its first episodes
+    again.
+    """
+    if life == 1:
+        return console_seeds, noise_keys
+    with np.errstate(over="ignore"):
+        keys = _mix(noise_keys + _GOLDEN * np.uint64(life))
+        console = _mix(keys + _GOLDEN) >> np.uint64(33)
+    return console.astype(np.int32), keys
+
+
 class TensorUniforms:
     """``uniforms`` on a device for a fixed set of keys ``[n]`` uint64, without synchronisation.
 
@@ -59,6 +75,10 @@ class TensorUniforms:
         with np.errstate(over="ignore"):
             columns = _GOLDEN * np.arange(1, 3, dtype=np.uint64)
         self._columns = torch.from_numpy(columns.view(np.int64)).to(device)
+
+    def set_keys(self, keys: np.ndarray) -> None:
+        """Replace the keys, also for recorded launches."""
+        self._keys.copy_(torch.from_numpy(keys.view(np.int64).copy()))
 
     def at(self, step: int) -> Tensor:
         """Return two uniform numbers per key at one step."""

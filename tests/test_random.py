@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from parcade.random import TensorUniforms, env_seeds, uniforms
+from parcade.random import TensorUniforms, env_seeds, seeds_of_life, uniforms
 
 pytestmark = pytest.mark.quick
 
@@ -42,6 +42,22 @@ def test_two_runs_share_no_seed():
     for a, b in zip(first, second, strict=True):
         assert len(np.unique(np.concatenate([a, b]))) == 1000
     assert (first[0] >= 0).all()
+
+
+def test_later_lives_share_no_seed_with_the_first_one_or_with_each_other():
+    first = env_seeds(0, 0, 500)
+    lives = [seeds_of_life(*first, life) for life in (1, 2, 3)]
+    assert all(np.array_equal(*pair) for pair in zip(lives[0], first, strict=True))
+    for k in range(2):
+        together = np.concatenate([life[k] for life in lives])
+        assert len(np.unique(together)) == 1500 and together.dtype == first[k].dtype and (together >= 0).all()
+
+
+def test_the_numbers_on_a_device_follow_its_keys():
+    first, second = np.arange(4, dtype=np.uint64), np.arange(7, 11, dtype=np.uint64)
+    numbers = TensorUniforms(first, torch.device("cpu"))
+    numbers.set_keys(second)
+    assert torch.equal(numbers.at(3), TensorUniforms(second, torch.device("cpu")).at(3))
 
 
 @pytest.mark.parametrize("step", [0, 1, 12345, 2**31])

@@ -23,7 +23,7 @@ from parcade.files.state import behind, part_of
 from parcade.machine.timing import Timer
 from parcade.model.policy import Acted, Policy
 from parcade.model.precision import Precision
-from parcade.random import TensorUniforms
+from parcade.random import TensorUniforms, seeds_of_life
 
 
 class DeviceEnvGroup:
@@ -50,6 +50,7 @@ class DeviceEnvGroup:
         seeded_by: Callable[[], EnvGroup] | None = None,
     ) -> None:
         self.env, self.env_indices, self.console_seeds = env, env_indices, console_seeds
+        self._seeds, self._life = (console_seeds, noise_keys), 1
         self.device = torch.device(device)
         self.noise = TensorUniforms(noise_keys, self.device)
         self.clip_rewards, self.life_loss, self.precision, self.timer = (
@@ -86,6 +87,12 @@ class DeviceEnvGroup:
         """Total number of steps of all environments."""
         return self.env_steps * len(self)
 
+    def set_life(self, life: int) -> None:
+        """Set the life of the process, as ``EnvGroup`` does."""
+        self._life = life
+        self.console_seeds, keys = seeds_of_life(*self._seeds, life)
+        self.noise.set_keys(keys)
+
     def start(self, policy: Policy) -> None:
         """Reset all environments from the run's seeds."""
         self.observations, infos = self.env.reset(seed=self.console_seeds)
@@ -95,6 +102,7 @@ class DeviceEnvGroup:
         self.policy_state = policy.initial_state(len(self))
         if self.seeded_by is not None:
             host = self.seeded_by()
+            host.set_life(self._life)
             host.start(policy)
             self.set_state(host.get_state(), policy)
             host.close()

@@ -14,7 +14,7 @@ from parcade.machine.timing import Timer
 from parcade.model.actions import actions_of
 from parcade.model.policy import Acted, Policy
 from parcade.model.precision import Precision
-from parcade.random import uniforms
+from parcade.random import seeds_of_life, uniforms
 
 # First step index of the warm-up's random draws; larger than any step count of a run.
 WARM_UP = 1 << 48
@@ -45,8 +45,8 @@ class EnvGroup:
         self.env = env
         self.actions = actions_of(env.single_action_space)
         self.env_indices = env_indices
-        self.console_seeds = console_seeds
-        self.noise_keys = noise_keys
+        self._seeds = console_seeds, noise_keys
+        self.console_seeds, self.noise_keys = self._seeds
         self.clip_rewards = clip_rewards
         self.life_loss = life_loss
         self.precision = precision
@@ -89,6 +89,10 @@ class EnvGroup:
     def gives_state(self) -> bool:
         """Whether the state of the environments can be saved and restored exactly."""
         return getattr(self.env, "gives_state", False)
+
+    def set_life(self, life: int) -> None:
+        """Set the life of the process, counted from 1: a restarted one draws other random numbers."""
+        self.console_seeds, self.noise_keys = seeds_of_life(*self._seeds, life)
 
     def start(self, policy: Policy, seeds: np.ndarray | None = None) -> None:
         """Reset all environments with ``seeds``, by default those of the run. Discards current episodes."""

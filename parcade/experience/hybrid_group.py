@@ -94,6 +94,11 @@ class HybridEnvGroup:
         states = [side.policy_state for side in self.sides]
         return None if states[0] is None else torch.cat(states, dim=1)
 
+    def set_life(self, life: int) -> None:
+        """Set the life of the process, as ``EnvGroup`` does."""
+        for half in self.halves:
+            half.set_life(life)
+
     def start(self, policy: Policy) -> None:
         """Reset all environments from the run's seeds."""
         for half, side in zip(self.halves, self.sides, strict=True):

@@ -54,6 +54,7 @@ class Actor(Restartable):
         """Reset the environments and start to play."""
         self.life = life
         self._unroll = None
+        self.group.set_life(life)
         self.group.start(self.policy)
         return self._note(), None
 
@@ -123,6 +124,7 @@ class Actor(Restartable):
     def set_state(self, life: int, state: dict[str, np.ndarray]) -> tuple[dict[str, Any], None]:
         """Continue from ``get_state``'s data. The note holds the number of episodes that were cut off."""
         self.life = life
+        self.group.set_life(life)
         self.policy.load_state_dict(tensors_of(part_of(state, "policy.")))
         cut = self.group.set_state({n: np.array(v) for n, v in part_of(state, "group.").items()}, self.policy)
         self.counter.restored(state.get("counted"))

@@ -235,12 +235,17 @@ class ServerLearner(Learner):
     def begin(self, life: int, epoch: int, pushes: int, shards: list[Any]) -> tuple[dict[str, Any], None]:
         """Start life ``life`` in an epoch of the server; ``pushes`` is the number of pushes in this life."""
         self.life, self.exchange.shards = life, shards
+        self._set_life_of_games(life)
         try:
             self.exchange.begin(life, epoch, pushes)
         except ServerLost as error:
             return {"life": life, "server_lost": str(error)}, None
         self.source.publish(self.algorithm.policy)
         return {"life": life}, None
+
+    def _set_life_of_games(self, life: int) -> None:
+        for group in self.source.groups if self.plays else ():
+            group.set_life(life)
 
     @needs_life
     def turn(self, share: float) -> tuple[dict[str, Any], None]:
@@ -281,6 +286,7 @@ class ServerLearner(Learner):
         self.exchange.life, self.exchange.epoch, self.exchange.shards = life, int(state["epoch"]), shards
         if not self.plays:
             return {}, None
+        self._set_life_of_games(life)
         self.source.publish(self.algorithm.policy)
         source = {n: np.array(array) for n, array in part_of(state, "source.").items()}
         self.source.set_state(source)

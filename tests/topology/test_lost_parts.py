@@ -70,6 +70,38 @@ def test_an_actor_lost_before_a_checkpoint_is_restarted_and_saved(tmp_path, algo
     assert resumed.updates > updates and resumed.lives["actor-0"] == 2
 
 
+@pytest.mark.parametrize("algorithm", ["impala", "a3c"])
+def test_a_restarted_part_plays_other_games_and_a_resume_goes_on_with_them(tmp_path, algorithm):
+    config = config_for(tmp_path, algorithm, num_envs=4)
+    name = "actor-0" if algorithm == "impala" else "learner-0"
+
+    def group(driver):
+        part = driver.parts[name].thing
+        return part.group if algorithm == "impala" else part.source.groups[0]
+
+    def numbers(driver):
+        return group(driver).console_seeds.tolist(), group(driver).noise().tolist()
+
+    driver = begun(config, turns=0)
+    first = numbers(driver)
+    part = driver.parts[name]
+    if algorithm == "impala":
+        part.thing = type(part.thing)(driver.host_description, 0, driver.envs_per_actor)
+        driver.begin_part(part)
+    else:
+        part.thing.begin(2, 1, 0, part.thing.exchange.shards)
+        driver.lives[name] = 2
+    second = numbers(driver)
+    assert all(a != b for a, b in zip(first, second, strict=True))
+    run = start_run(config)
+    for _ in range(3):
+        driver.advance(0.0)
+    checkpointer(config, run, driver).save()
+    resumed = make_driver(config, SerialEngine())
+    checkpointer(config, run, resumed).restore()
+    assert numbers(resumed) == numbers(driver)
+
+
 @pytest.mark.parametrize("algorithm", ["impala", "apex"])
 def test_a_checkpoint_on_a_cluster_keeps_the_unrolls_being_played(tmp_path, algorithm, monkeypatch):
     monkeypatch.setattr(SerialEngine, "is_remote", True)
