@@ -38,7 +38,8 @@ class EvalFlags:
     """Number of episodes; by default the protocol's, or 30."""
     protocol: str = ""
     """Play by the rules of a protocol: null-op (5 minutes at most, epsilon 0.05 for Q values), null-op-30min,
-    or recorded-starts, which needs --start-states. Empty keeps the rules of the training."""
+    greedy-30min (the best action at every step), or recorded-starts, which needs --start-states. Empty keeps
+    the rules of the training."""
     start_states: str = ""
     """Start every episode from one of 30 states of this recording (parcade play GAME --record FILE)."""
     env: str = ""
@@ -87,7 +88,7 @@ def evaluate(arguments: list[str]) -> int:
     from parcade.agent import load
     from parcade.evaluate import check_video, record_video
     from parcade.flags import parse
-    from parcade.suite.protocols import evaluation_protocol
+    from parcade.suite.protocols import check_agent, evaluation_protocol
 
     flags = parse(EvalFlags, arguments, prog="parcade eval")
     rules = evaluation_protocol(flags.protocol) if flags.protocol else None
@@ -98,6 +99,8 @@ def evaluate(arguments: list[str]) -> int:
         episodes = rules.episodes if rules else EPISODES
     env = dict(rules.env) if rules else {}
     agent = load(flags.run, flags.env)
+    if rules:
+        check_agent(agent.config.env, agent.config.game, rules)
     recording = None
     if flags.start_states:
         env["start_states"] = flags.start_states
@@ -105,7 +108,12 @@ def evaluate(arguments: list[str]) -> int:
     if flags.video:
         check_video(agent, Path(flags.video))
     result = _play(
-        agent, episodes, seed=flags.seed, greedy=flags.greedy, epsilon=rules.epsilon if rules else None, **env
+        agent,
+        episodes,
+        seed=flags.seed,
+        greedy=flags.greedy or bool(rules and rules.greedy),
+        epsilon=rules.epsilon if rules else None,
+        **env,
     )
     result["protocol"] = flags.protocol or None
     result["start_states_sha256"] = recording and recording.checksum

@@ -18,7 +18,7 @@ SET_BY_SUITE = (
 class SuiteFlags:
     """Train and score an algorithm on a set of games. Flags after -- go to every training.
 
-    The same command continues an interrupted suite. More seeds or games extend it.
+    The same command continues an interrupted suite. More seeds extend it, and with --dir more games.
     """
 
     games: Annotated[str, "positional"] = ""
@@ -30,7 +30,7 @@ class SuiteFlags:
     budget: str = "10M-steps"
     """Length of each training: 10M-steps, 200M-frames, or 2h, which ends earlier at --total-frames."""
     protocol: str = "training"
-    """How scores are defined: training, sticky, null-op or null-op-30min."""
+    """How scores are defined: training, sticky, null-op, null-op-30min or greedy-30min."""
     jobs: int = 0
     """Trainings at once, with one thread each; 0 starts one per core."""
     dir: str = ""
@@ -76,9 +76,10 @@ def _run(flags: SuiteFlags, training: tuple[str, ...]) -> int:
     from parcade.machine.facts import available_cores
     from parcade.suite.games import games_of
     from parcade.suite.jobs import run_cells
-    from parcade.suite.plan import Plan, budget_flags, open_suite, read_plan, seeds_of, set_by_budget
+    from parcade.suite.plan import Cell, Plan, budget_flags, open_suite, read_plan, seeds_of, set_by_budget
     from parcade.suite.protocols import check_rules, protocol_of
-    from parcade.suite.scores import read_csv
+    from parcade.suite.scores import read_others
+    from parcade.train import check_start
 
     if protocol_of(flags.protocol).needs_recording:
         raise UsageError(
@@ -89,13 +90,13 @@ def _run(flags: SuiteFlags, training: tuple[str, ...]) -> int:
     plan = Plan(
         games_of(flags.games), seeds_of(flags.seeds), flags.algorithm, flags.budget, flags.protocol, training
     )
-    for path in flags.against:
-        read_csv(Path(path), flags.protocol)
+    read_others(flags.against, flags.protocol)
     if flag := given_flag(list(training), (*SET_BY_SUITE, *set_by_budget(flags.budget))):
         raise UsageError(f"parcade suite sets {flag} itself; leave it out after --")
     for game in plan.games:  # mistakes in the training's flags end here, before any process starts
-        config = parse_training(plan.command(next(cell for cell in plan.cells if cell.game == game))[1:])
+        config = parse_training(plan.command(Cell(game, max(plan.seeds)))[1:])
         check_rules(config.env, game, plan.rules)
+        check_start(config)
     folder = _folder(flags)
     make_folders("suite", folder, ("runs",))
     refusal = f"another parcade suite is running in {folder}; wait for its end, or use another --dir"
@@ -127,19 +128,19 @@ def _report(flags: SuiteFlags, failed: dict) -> int:
     """Write and print the report; return 1 if a cell has failed."""
     from parcade.report.page import to_text, write_page
     from parcade.suite.plan import read_plan
-    from parcade.suite.scores import read_csv, results_of, scores_of, write_csv
+    from parcade.suite.scores import read_others, results_of, scores_of, write_csv
     from parcade.suite.suite_page import draw, suite_page
 
     folder = _folder(flags)
     plan = read_plan(folder)
-    others = [read_csv(Path(path), plan.protocol) for path in flags.against]
+    others = read_others(flags.against, plan.protocol)
     results = results_of(folder, plan)
     scores = scores_of(plan, results)
     with report_in(folder):
         write_csv(folder / "scores.csv", plan, results)
         page = suite_page(
-            plan, results, failed, scores=scores, others=others, price=flags.price,
-            images=draw(folder, plan, results, scores),
+            folder, plan, results, failed, scores=scores, others=others, price=flags.price,
+            images=draw(folder, plan, results, scores, others),
         )  # fmt: skip
         print(to_text(page))
         write_page(page, folder)

@@ -97,7 +97,8 @@ def read_json(path: Path, kind: str = "run") -> dict[str, Any]:
 
 
 RESULT_FIELDS = (
-    "algorithm", "finished_by", "score_mean", "frames", "cpu_seconds", "wall_seconds", "commit", "machine",
+    "algorithm", "finished_by", "score_mean", "episodes", "frames", "cpu_seconds", "wall_seconds", "commit",
+    "machine",
 )  # fmt: skip
 
 

@@ -20,6 +20,7 @@ from typing import Any
 from parcade.cluster.processes import wait_for_end
 from parcade.cluster.signals import StopRequest
 from parcade.envs.games import naming_flags
+from parcade.errors import UsageError
 from parcade.files.run_directory import complete_checkpoints, is_finished, read_json, read_result
 from parcade.suite.plan import Cell, Plan
 
@@ -46,7 +47,14 @@ def score_of(folder: Path, plan: Plan, cell: Cell) -> dict[str, Any] | None:
     if plan.rules.score == "training":
         return None if result["score_mean"] is None else {**result, "score": result["score_mean"]}
     path = _score_file(folder, plan, cell)
-    return {**result, "score": read_json(path)["score_mean"]} if path.exists() else None
+    if not path.exists():
+        return None
+    evaluation = read_json(path)
+    if missing := {"score_mean", "trained_frames"} - evaluation.keys():
+        raise UsageError(f"{path} lacks {min(missing)!r}; it is damaged, delete it to evaluate again")
+    # The training may have been resumed since, with more frames.
+    is_newest = evaluation["trained_frames"] == result["frames"]
+    return {**result, "score": evaluation["score_mean"]} if is_newest else None
 
 
 def _score_file(folder: Path, plan: Plan, cell: Cell) -> Path:
@@ -82,12 +90,15 @@ class _Active:
         if "--run-dir" in command:  # what a killed start left behind has no checkpoint to resume
             shutil.rmtree(run_of(folder, cell), ignore_errors=True)
         self.log = folder / "runs" / f"{cell.name}.log"
+        # Evaluations run side by side, too, and have no flag for it.
+        one_thread = {"OMP_NUM_THREADS": "1"} if command[0] == "eval" else {}
         try:
             with open(self.log, "ab") as log:
                 # A session of its own: Ctrl-C reaches the suite alone, which stops its cells one by one.
                 self.process = subprocess.Popen(
                     [sys.executable, "-m", "parcade.cluster.attached", str(os.getpid()), *command],
                     stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+                    env=os.environ | one_thread,
                 )  # fmt: skip
         except OSError as error:
             raise CannotStart(f"{self.log} cannot be written ({error.strerror})") from None

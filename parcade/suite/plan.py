@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, get_args, get_type_hints
 
+from parcade.config import TrainConfig
 from parcade.envs.games import is_atari
 from parcade.errors import UsageError
 from parcade.files.run_directory import read_json, write_json
+from parcade.flags import parse_training
 from parcade.suite.protocols import Protocol, protocol_of
 
 T = TypeVar("T")
@@ -55,11 +58,23 @@ class Plan:
 
     def command(self, cell: Cell) -> list[str]:
         """Arguments of ``parcade`` that train a cell, without its run directory."""
-        budget = budget_flags(self.budget, frames_per_step(cell.game, self.flags))
+        budget = budget_flags(self.budget, self._frame_skip if is_atari(cell.game) else 1)
+        return ["train", *self._words(cell.game), "--seed", str(cell.seed), *self._until, *budget]
+
+    def _words(self, game: str) -> list[str]:
         return [
-            "train", cell.game, "--algorithm", self.algorithm, "--env-preset", self.rules.env_preset,
-            "--threads-per-rank", "1", *self.flags, "--seed", str(cell.seed), *self._until, *budget,
+            game, "--algorithm", self.algorithm, "--env-preset", self.rules.env_preset,
+            "--threads-per-rank", "1", *self.flags,
         ]  # fmt: skip
+
+    @functools.cached_property
+    def _frame_skip(self) -> int:
+        """Frames per step of every console: presets and agents to start from set it, too.
+
+        Errors: UsageError.
+        """
+        game = next(game for game in self.games if is_atari(game))
+        return frames_per_step(parse_training(self._words(game)))
 
     @property
     def _until(self) -> tuple[str, ...]:
@@ -89,20 +104,9 @@ def set_by_budget(budget: str) -> tuple[str, ...]:
     return ("--time-limit",) if _DURATION.match(budget) else ("--time-limit", "--total-frames")
 
 
-def frames_per_step(game: str, flags: tuple[str, ...]) -> int:
-    """Return the frames per step that the flags of a training set, 4 by default; 1 without a console.
-
-    Errors: UsageError for anything but a number.
-    """
-    if not is_atari(game):
-        return 1
-    words = " ".join(flags).replace("=", " ").replace("frame_skip", "frame-skip").split()
-    if "--frame-skip" not in words:
-        return 4
-    value = (words[words.index("--frame-skip") + 1 :] or ["nothing"])[0]
-    if not value.isdecimal() or int(value) < 1:
-        raise UsageError(f"--frame-skip is followed by {value}; expected a number of frames, e.g. 4")
-    return int(value)
+def frames_per_step(config: TrainConfig) -> int:
+    """Return the frames that a step of a training counts, 1 without a console."""
+    return config.env.frame_skip if is_atari(config.game) else 1
 
 
 def seeds_of(text: str) -> tuple[int, ...]:

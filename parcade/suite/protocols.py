@@ -14,6 +14,16 @@ from parcade.errors import UsageError, unknown_name
 
 DQN_FRAME_LIMIT = 18_000
 """Five minutes of play, the limit of DQN's and Gorila's evaluation."""
+HALF_AN_HOUR = 108_000
+"""Frames in 30 minutes of play."""
+AS_SOLD = (("mode", None), ("difficulty", None), ("sticky_actions", 0.0))
+"""Settings of every evaluation: the game as its console starts it, each action as given."""
+NULL_OPS = (("noop_max", 30), ("fire_reset", True))
+RULES_OF_TRAINING = (
+    "frame_skip", "sticky_actions", "noop_max", "fire_reset", "frame_limit", "full_action_set",
+    "action_subset", "mode", "difficulty",
+)  # fmt: skip
+"""Settings that a protocol fixes in training. The others are what an agent sees and how it learns."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +33,8 @@ class Protocol:
     ``env_preset`` are the environment's rules in training. ``score`` is the mean of the last 100 episodes of
     the training, or of ``episodes`` evaluation episodes of the final policy. ``env`` overrides settings of
     the environment in the evaluation. ``epsilon`` is the probability of random actions in it, for agents that
-    learned Q values; None keeps the last one of their training. ``comparable``: the published scores of DQN
+    learned Q values; None keeps the last one of their training. ``greedy``: agents take the likeliest action,
+    or that of the highest Q value, at every step. ``comparable``: the published scores of DQN
     and Gorila use this protocol. ``needs_recording``: episodes start from states of a recording, which the
     user names.
     """
@@ -35,6 +46,7 @@ class Protocol:
     episodes: int = 100
     env: tuple[tuple[str, Any], ...] = ()
     epsilon: float | None = None
+    greedy: bool = False
     comparable: bool = False
     needs_recording: bool = False
 
@@ -61,7 +73,7 @@ PROTOCOLS = {
             "dqn_2015",
             "evaluation",
             episodes=30,
-            env=(("noop_max", 30), ("frame_limit", DQN_FRAME_LIMIT), ("sticky_actions", 0.0)),
+            env=(*AS_SOLD, *NULL_OPS, ("frame_limit", DQN_FRAME_LIMIT)),
             epsilon=0.05,
             comparable=True,
         ),
@@ -71,7 +83,16 @@ PROTOCOLS = {
             "minutes, no sticky actions",
             "dqn_2015",
             "evaluation",
-            env=(("noop_max", 30), ("frame_limit", 108_000), ("sticky_actions", 0.0)),
+            env=(*AS_SOLD, *NULL_OPS, ("frame_limit", HALF_AN_HOUR)),
+        ),
+        Protocol(
+            "greedy-30min",
+            "100 evaluation episodes of the final policy, which takes its best action at every step; 0 to 29 "
+            "null-ops at the start, at most 30 minutes, no sticky actions",
+            "dqn_2015",
+            "evaluation",
+            env=(*AS_SOLD, *NULL_OPS, ("frame_limit", HALF_AN_HOUR)),
+            greedy=True,
         ),
         Protocol(
             "recorded-starts",
@@ -79,7 +100,7 @@ PROTOCOLS = {
             "at most 30 minutes, no sticky actions",
             "dqn_2015",
             "evaluation",
-            env=(("frame_limit", 108_000), ("sticky_actions", 0.0)),
+            env=(*AS_SOLD, ("frame_limit", HALF_AN_HOUR)),
             needs_recording=True,
         ),
     )
@@ -107,10 +128,27 @@ def check_rules(env: EnvSettings, game: str, rules: Protocol) -> None:
     """Check that a training keeps the rules of its protocol. Errors: UsageError."""
     if not is_atari(game):
         return
-    for name in ("sticky_actions", "noop_max"):
-        value, expected = getattr(env, name), getattr(ENV_PRESETS[rules.env_preset], name)
-        if value != expected:
+    preset = ENV_PRESETS[rules.env_preset]
+    expected = {name: getattr(preset, name) for name in RULES_OF_TRAINING}
+    if not preset.life_loss:  # a signal that the rules give may be ignored, but not the other way round
+        expected["life_loss"] = False
+    if rules.score == "training":
+        expected["warm_up_steps"] = 0  # whose first episodes begin in the middle
+        if env.starts_from_file:
+            expected["start_states"] = preset.start_states
+    for name, value in expected.items():
+        if getattr(env, name) != value:
             raise UsageError(
-                f"protocol {rules.name} trains with {name}={expected}, got {value}; "
+                f"protocol {rules.name} trains with {name}={value}, got {getattr(env, name)}; "
                 "leave the flag out, or use another --protocol"
             )
+
+
+def check_agent(env: EnvSettings, game: str, rules: Protocol) -> None:
+    """Check that an agent's decisions are those of an evaluation protocol. Errors: UsageError."""
+    expected = ENV_PRESETS[rules.env_preset].frame_skip
+    if is_atari(game) and env.frame_skip != expected:
+        raise UsageError(
+            f"protocol {rules.name} plays with frame_skip={expected}, but the agent learned with "
+            f"{env.frame_skip}; leave out --protocol"
+        )

@@ -72,9 +72,22 @@ def write_csv(path: Path, plan: Plan, results: dict[Cell, dict[str, Any]]) -> No
             writer.writerow([row[name] for name in COLUMNS])
 
 
-def read_csv(path: Path, protocol: str) -> Scores:
+def read_others(paths: list[str], protocol: str) -> list[Scores]:
+    """Read the CSV files of ``--against``; files of one name are told apart by their paths.
+
+    Errors: UsageError, as of ``read_csv``.
+    """
+    names = [Path(path).stem for path in paths]
+    return [
+        read_csv(Path(path), protocol, name if names.count(name) == 1 else path)
+        for path, name in zip(paths, names, strict=True)
+    ]
+
+
+def read_csv(path: Path, protocol: str, name: str) -> Scores:
     """Read scores from a CSV file with the columns ``game``, ``score`` and ``protocol``, one row per run.
 
+    ``name`` is their label in tables.
     Errors: UsageError for an unreadable file, a missing column, a score that is no number, or another
     protocol than ``protocol``.
     """
@@ -84,7 +97,7 @@ def read_csv(path: Path, protocol: str) -> Scores:
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         reason = getattr(error, "strerror", None) or error
         raise UsageError(f"--against {path} cannot be read ({reason}); expected a CSV file") from None
-    scores = Scores(path.stem, protocol)
+    scores = Scores(name, protocol)
     for number, row in enumerate(rows, 2):
         missing = [name for name in ("game", "score", "protocol") if not row.get(name)]
         if missing:

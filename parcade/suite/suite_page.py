@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from parcade.report.page import Block, Heading, Image, Page, Table, Text
 from parcade.report.plots import figure_in, score_curve
 from parcade.suite import statistics
 from parcade.suite.games import human_normalized, reference_score
-from parcade.suite.jobs import run_of
+from parcade.suite.jobs import next_command, run_of
 from parcade.suite.plan import Cell, Plan
 from parcade.suite.scores import Scores
 
@@ -24,6 +26,7 @@ RIVALS = ("dqn", "gorila", "human")
 
 
 def suite_page(
+    folder: Path,
     plan: Plan,
     results: dict[Cell, dict[str, Any]],
     failed: dict[Cell, str],
@@ -53,7 +56,7 @@ def suite_page(
             Text(f"Fewer than {ScoreBoard.WINDOW} episodes, and the mean of all of them: {', '.join(few)}.")
         )
     if missing:
-        blocks += [Heading("Missing"), _missing_table(plan, missing, failed)]
+        blocks += [Heading("Missing"), _missing_table(folder, plan, missing, failed)]
     blocks += [Heading("Over all games"), *aggregates(plan, scores)]
     if plan.rules.comparable:
         blocks += [Heading("Published scores"), _wins_table(scores)]
@@ -90,9 +93,9 @@ def _scores_table(plan: Plan, results: dict[Cell, dict[str, Any]], price: float)
     return Table(headers, rows)
 
 
-def _missing_table(plan: Plan, missing: list[Cell], failed: dict[Cell, str]) -> Table:
+def _missing_table(folder: Path, plan: Plan, missing: list[Cell], failed: dict[Cell, str]) -> Table:
     rows = [
-        [cell.name, failed.get(cell, "no score yet"), " ".join(["parcade", *plan.command(cell)])]
+        [cell.name, failed.get(cell, "no score yet"), _shown(next_command(folder, plan, cell) or [])]
         for cell in missing
     ]
     return Table(["run", "reason", "command"], rows, prose=True)
@@ -157,12 +160,26 @@ def _provenance(plan: Plan, results: dict[Cell, dict[str, Any]]) -> Text:
     machines = sorted(
         {f"{result['machine']['cpu']}, {result['machine']['cores']} cores" for result in results.values()}
     )
-    example = " ".join(["parcade", *plan.command(plan.cells[0])])
+    example = _shown(plan.command(plan.cells[0]))
     return Text(f"Commit {', '.join(commits) or '-'}; {'; '.join(machines) or '-'}. First command: {example}")
 
 
-def draw(folder: Path, plan: Plan, results: dict[Cell, dict[str, Any]], scores: Scores) -> list[str]:
-    """Draw the learning curves and the performance profile; return the names of the files."""
+def _shown(command: list[str]) -> str:
+    """Return a command as a shell takes it. A run that has ended without an episode has none."""
+    return shlex.join(["parcade", *command]) if command else "-"
+
+
+def draw(
+    folder: Path,
+    plan: Plan,
+    results: dict[Cell, dict[str, Any]],
+    scores: Scores,
+    others: Sequence[Scores] = (),
+) -> list[str]:
+    """Draw the learning curves and the performance profiles; return the names of the files.
+
+    Of ``others``, those with scores of all these games have a profile, too.
+    """
     games = [game for game in plan.games if game in scores.by_game]
     if not games:
         return []
@@ -176,7 +193,7 @@ def draw(folder: Path, plan: Plan, results: dict[Cell, dict[str, Any]], scores: 
             for cell in results:
                 if cell.game == game:
                     curve = score_curve(run_of(folder, cell))
-                    axis.plot(curve["frames"] / 1e6, curve["score_mean"], lw=1.2, label=f"seed {cell.seed}")
+                    axis.plot(curve["frames"] / 1e6, curve["score_mean"], lw=1.2)
             axis.set(title=game, xlabel="million frames", ylabel="score")
             axis.grid(alpha=0.25)
         for axis in axes.flat[len(games) :]:
@@ -184,14 +201,20 @@ def draw(folder: Path, plan: Plan, results: dict[Cell, dict[str, Any]], scores: 
     normalized = scores.normalized(games)
     if normalized is None:
         return [CURVES]
+    profiles = {scores.name: normalized}
+    for other in others:
+        if all(game in other.by_game for game in games):
+            profiles[other.name] = other.normalized(games)
     thresholds = np.linspace(0, max(1.0, float(np.quantile(normalized, 0.9))), 101)
     with figure_in(folder / PROFILE, figsize=(6, 3.6)) as (_, axis):
-        axis.plot(thresholds, statistics.performance_profile(normalized, thresholds), label=scores.name)
+        for name, values in profiles.items():
+            axis.plot(thresholds, statistics.performance_profile(values, thresholds), label=name)
+        axis.legend()
         axis.set(
             xlabel="human-normalised score",
             ylabel="fraction of runs above it",
             ylim=(0, 1),
-            title="performance profile",
+            title="performance profiles" if len(profiles) > 1 else "performance profile",
         )
         axis.grid(alpha=0.25)
     return [CURVES, PROFILE]

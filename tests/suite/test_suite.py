@@ -20,6 +20,7 @@ from parcade.experience.episodes import ScoreBoard
 from parcade.files.locks import locked
 from parcade.files.run_directory import checkpoint_directory, complete_checkpoints, read_json, write_json
 from parcade.flags import parse_training
+from parcade.presets import PRESETS
 from parcade.report.plots import score_curve
 from parcade.suite import jobs, suite_page
 from parcade.suite.jobs import is_trained, next_command, score_of
@@ -93,6 +94,13 @@ def test_other_scores_are_compared_under_the_same_protocol_only(suite, tmp_path,
     other.write_text("game,score,protocol\ntiny_catch,0.5,training\n")
     assert main(["suite", "--report-only", "--dir", str(suite), "--against", str(other)]) == 0
     assert "Against other" in capsys.readouterr().out
+    (tmp_path / "more").mkdir()
+    same_name = tmp_path / "more" / "other.csv"
+    same_name.write_text("game,score,protocol\ntiny_memory,0.5,training\n")
+    both = ["--against", str(other), str(same_name)]
+    assert main(["suite", "--report-only", "--dir", str(suite), *both]) == 0
+    out = capsys.readouterr().out
+    assert f"Against {other}" in out and f"Against {same_name}" in out
     other.write_text("game,score,protocol\ntiny_catch,0.5,sticky\n")
     assert main(["suite", "--report-only", "--dir", str(suite), "--against", str(other)]) == 2
     error = capsys.readouterr().err
@@ -143,6 +151,7 @@ def test_a_line_that_a_killed_training_left_incomplete_is_not_drawn(suite, tmp_p
             ...,
             "result.json lacks 'score_mean'; it is damaged",
         ),
+        ("runs/tiny_catch-s0/result.json", "episodes", ..., "result.json lacks 'episodes'; it is damaged"),
     ],
 )
 def test_a_report_of_damaged_files_is_one_line(suite, tmp_path, file, name, value, message, capsys):
@@ -180,6 +189,46 @@ def test_an_evaluation_protocol_scores_the_final_policy(suite):
     ]
     assert main(other) == 0
     assert score_of(suite, plan, cell)["score"] == played["score_mean"]
+
+
+def test_an_evaluation_counts_only_for_the_policy_that_it_played(suite, tmp_path):
+    shutil.copytree(suite / "runs", tmp_path / "runs")
+    plan, cell = (
+        Plan(("tiny_catch",), (0,), "ppo", "3k-frames", "null-op", tuple(SMALL)),
+        Cell("tiny_catch", 0),
+    )
+    run = tmp_path / "runs" / cell.name
+    frames = read_json(run / "result.json")["frames"]
+    write_json(run / "eval-null-op.json", {"score_mean": 0.5, "trained_frames": frames})
+    assert score_of(tmp_path, plan, cell)["score"] == 0.5 and next_command(tmp_path, plan, cell) is None
+    write_json(run / "eval-null-op.json", {"score_mean": 0.5, "trained_frames": frames - 32})
+    assert score_of(tmp_path, plan, cell) is None and next_command(tmp_path, plan, cell)[0] == "eval"
+    write_json(run / "eval-null-op.json", {"score_mean": 0.5})
+    with pytest.raises(
+        UsageError, match="lacks 'trained_frames'; it is damaged, delete it to evaluate again"
+    ):
+        score_of(tmp_path, plan, cell)
+
+
+def test_what_is_missing_has_the_command_that_a_shell_can_run(suite, tmp_path):
+    shutil.copytree(suite / "runs", tmp_path / "runs")
+    plan = Plan(("tiny_catch", "tiny_cue"), (0,), "ppo", "3k-frames", "null-op", ("--preset", "a b"))
+    table = str(suite_page._missing_table(tmp_path, plan, [Cell("tiny_catch", 0)], {}))
+    run = tmp_path / "runs" / "tiny_catch-s0"
+    assert f"parcade eval {run} --protocol null-op" in table
+    table = str(suite_page._missing_table(tmp_path, plan, [Cell("tiny_cue", 0)], {}))
+    assert f"--preset 'a b' --seed 0 --target-score None --total-frames 3000 --run-dir {tmp_path}" in table
+
+
+def test_evaluations_use_one_thread_each(suite, tmp_path, monkeypatch):
+    started = []
+    monkeypatch.setattr(subprocess, "Popen", lambda words, **options: started.append((words, options)))
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    (tmp_path / "runs").mkdir()
+    for command in (["eval", "x"], ["train", "y"]):
+        jobs._Active(tmp_path, Cell("pong", 0), command)
+    threads = [options["env"].get("OMP_NUM_THREADS") for _, options in started]
+    assert threads == ["1", None] and all("PATH" in options["env"] for _, options in started)
 
 
 def test_a_directory_has_one_suite_at_a_time(suite, capsys):
@@ -287,9 +336,17 @@ def test_budgets_become_flags_of_a_training(budget, flags):
 
 @pytest.mark.parametrize(
     ("game", "flags", "frames"),
-    [("pong", (), 400), ("pong", ("--frame_skip=2",), 200), ("tiny_catch", (), 100)],
+    [
+        ("pong", (), 400),
+        ("pong", ("--frame_skip=2",), 200),
+        ("pong", ("--frame-skip", "3", "--frame-skip", "2"), 200),
+        ("pong", ("--preset", "two_frames"), 200),
+        ("pong", ("--preset", "two_frames", "--frame-skip", "1"), 100),
+        ("tiny_catch", (), 100),
+    ],
 )
-def test_a_budget_in_steps_becomes_the_frames_of_these_steps(game, flags, frames):
+def test_a_budget_in_steps_becomes_the_frames_of_these_steps(game, flags, frames, monkeypatch):
+    monkeypatch.setitem(PRESETS, "two_frames", "--algorithm ppo --frame-skip 2")
     plan = Plan((game,), (0,), "ppo", "100-steps", "training", flags)
     assert plan.command(Cell(game, 0))[-2:] == ["--total-frames", str(frames)]
 
@@ -338,10 +395,17 @@ def test_seeds_are_a_number_or_a_list():
         (["suite", "pong", "--", "--algorithm", "a2c"], "sets --algorithm itself; leave it out after --"),
         (["suite", "pong", "--", "--total_frames=100"], "sets --total-frames itself; leave it out after --"),
         (["suite", "pong", "--", "--sticky-actions", "0.25"], "trains with sticky_actions=0.0, got 0.25"),
-        (["suite", "pong", "--", "--frame-skip", "0"], "--frame-skip is followed by 0; expected a number"),
+        (["suite", "pong", "--", "--mode", "1"], "trains with mode=None, got 1"),
+        (["suite", "pong", "--", "--frame-limit", "1000"], "trains with frame_limit=108000, got 1000"),
+        (["suite", "pong", "--", "--warm-up-steps", "9"], "trains with warm_up_steps=0, got 9"),
+        (["suite", "pong", "--", "--start-states", "a.json"], "trains with start_states=exact, got a.json"),
+        (["suite", "pong", "--protocol", "sticky", "--", "--life-loss"], "trains with life_loss=False"),
+        (["suite", "pong", "--", "--engine", "mpi", "--ranks", "3"], "num_envs=32 is not divisible"),
+        (["suite", "pong", "--seeds", "5,99999999999999999999"], "seed"),
+        (["suite", "pong", "--", "--frame-skip", "0"], "frame_skip=0 is"),
         (["suite", "pong", "--seeds", "²"], "seeds '²' are not seeds"),
-        (["suite", "pong", "--", "--frame-skip", "x"], "--frame-skip is followed by x; expected a number"),
-        (["suite", "pong", "--", "--frame-skip"], "--frame-skip is followed by nothing"),
+        (["suite", "pong", "--", "--frame-skip", "x"], "--frame-skip"),
+        (["suite", "pong", "--", "--frame-skip"], "--frame-skip"),
         (["suite", "tiny_catch", "--against", "/nowhere.csv"], "cannot be read"),
         (["suite", "ALE/Pong-v5"], "ALE/Pong-v5 has rules of its own"),
     ],
