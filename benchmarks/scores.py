@@ -24,7 +24,16 @@ from pathlib import Path
 import scores_records
 from scores_page import write_table
 from scores_plan import LEARNERS, ORDER, SECTIONS, SPEEDUP
-from scores_records import all_records, asked_of, command_of, find, is_complete, stored_records, training_of
+from scores_records import (
+    all_records,
+    asked_of,
+    command_of,
+    find,
+    is_complete,
+    stored_records,
+    training_of,
+    training_records,
+)
 
 from parcade.config import load_config
 from parcade.errors import UsageError, unknown_name
@@ -40,8 +49,8 @@ CURVE_POINTS = 200
 
 def folder_of(plan: Plan) -> Path:
     """Return the directory of a plan's runs; plans whose commands are equal share it."""
-    digest = hashlib.sha256(f"{plan.budget} {' '.join(plan.flags)}".encode()).hexdigest()
-    return RUNS / f"{plan.algorithm}-{plan.protocol}-{digest[:8]}"
+    told = f"{plan.rules.env_preset} {plan.budget} {' '.join(plan.flags)}"
+    return RUNS / f"{plan.algorithm}-{hashlib.sha256(told.encode()).hexdigest()[:8]}"
 
 
 def ordered(names: list[str]) -> Iterator[tuple[Plan, Cell]]:
@@ -96,19 +105,23 @@ def train(plan: Plan, cell: Cell) -> bool:
 
 
 def add(run: Path) -> None:
-    """Store the result of a finished run that is one of the plan's trainings; score it if the plan asks.
+    """Store the results of a finished run that is one of the plan's trainings, by every protocol that asks.
 
     Errors: UsageError for a run that is not finished or not planned, or whose result is stored already.
     """
     if not is_finished(run):
         raise UsageError(f"{run} is not the directory of a finished run")
     config, frames = load_config(run), read_json(run / "result.json")["frames"]
+    planned: list[Cell] = []
+    added: list[Cell] = []
     for plan, cell in ordered([]):
         asked = asked_of(plan, cell)
         if training_of(asked) != training_of(config) or not is_complete(frames, config, asked):
             continue
-        if find(plan, cell, stored_records())[0] is not None:
-            raise UsageError(f"the result of {cell.name} by {plan.algorithm} is stored already")
+        planned.append(cell)
+        stored = stored_records()
+        if find(plan, cell, [*stored, *training_records(stored)])[0] is not None:
+            continue
         folder = folder_of(plan)
         link = run_of(folder, cell)
         if not link.exists():
@@ -117,7 +130,11 @@ def add(run: Path) -> None:
         if command := next_command(folder, plan, cell):
             subprocess.run([sys.executable, "-m", "parcade", *command], check=True, cwd=ROOT)
         store(folder, plan, cell)
+        added.append(cell)
+    if added:
         return
+    if planned:
+        raise UsageError(f"the result of {planned[0].name} by {config.run.algorithm} is stored already")
     raise UsageError(f"{run} is none of the plan's trainings; python benchmarks/scores.py --list shows them")
 
 

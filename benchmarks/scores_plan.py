@@ -133,6 +133,17 @@ for algorithm in ("a2c", "a3c"):
 # The trainings of the first table, by their own scores.
 CRAY["ppo"] = dataclasses.replace(BEST, protocol="training")
 
+# The agents of the first two tables: without the randomness that their training needs.
+GREEDY = tuple(
+    dataclasses.replace(plan, protocol="greedy-30min", seeds=THREE_SEEDS)
+    for plan in (
+        dataclasses.replace(BEST, games=("breakout", "qbert")),
+        BEST_PONG,
+        CALMER,
+        dataclasses.replace(PQN_FULL_SIZE, games=("beam_rider", "space_invaders")),
+    )
+)
+
 STICKY = dataclasses.replace(BEST, protocol="sticky", seeds=(11,))
 STICKY_PONG = dataclasses.replace(BEST_PONG, protocol="sticky", seeds=(11,))
 ATARI_5 = dataclasses.replace(BEST, games=game_sets()["atari-5"], seeds=THREE_SEEDS)
@@ -200,6 +211,15 @@ SECTIONS = (
         GOALS,
     ),
     Section(
+        "greedy",
+        "The same agents without random actions",
+        "Agents of the two tables above, which here take their best action at every step. The published "
+        "scores of PQN are of greedy play, too.",
+        GREEDY,
+        PUBLISHED,
+        GOALS,
+    ),
+    Section(
         "sticky",
         "The same with sticky actions",
         "The rules of Machado 2018: sticky actions, all 18 actions, no signal at a lost life.",
@@ -254,6 +274,7 @@ ORDER = (
     ATARI_5,
     CALMER,
     PQN_FULL_SIZE,
+    *GREEDY,
     *RIVALS.values(),
     *(dataclasses.replace(plan, seeds=plan.seeds[1:]) for plan in CRAY.values()),
 )

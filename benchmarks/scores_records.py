@@ -17,7 +17,7 @@ from parcade.zoo import agent_names, card
 
 RESULTS = Path(__file__).resolve().parent / "results"
 STORED = RESULTS / "scores.jsonl"
-ZOO_PROTOCOL = "null-op-30min"
+ZOO_PROTOCOLS = {"scores": "null-op-30min", "greedy_scores": "greedy-30min"}
 """``benchmarks/zoo.py`` scores agents by these rules: 100 unseen episodes, null-op starts, 30 minutes."""
 FEWEST_FRAMES = 0.99
 """Share of its frames after which a training counts as complete."""
@@ -112,10 +112,12 @@ def zoo_records() -> list[Record]:
     cards = [card(name) for name in agent_names()]
     return [
         Record(
-            row["command"], ZOO_PROTOCOL, row["scores"]["score_mean"], row["frames"],
+            row["command"], protocol, row[scores]["score_mean"], row["frames"],
             row.get("wall_seconds"), row["cpu_seconds"], row["commit"], row["machine"],
         )
         for row in cards
+        for scores, protocol in ZOO_PROTOCOLS.items()
+        if scores in row
     ]  # fmt: skip
 
 

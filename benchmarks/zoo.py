@@ -1,10 +1,12 @@
 """Train, score and store the agents that are part of the package (``parcade/zoo/agents``).
 
     python benchmarks/zoo.py [GAME ...] [--frames 40000000] [--runs runs/zoo]
+    python benchmarks/zoo.py [GAME ...] --greedy    # let stored agents play greedily, without training
 
 A finished run is not repeated; an interrupted one resumes from its checkpoint. Each agent then plays 100
-episodes on seeds that no training uses, and its policy is stored with its scores. A stored agent is replaced
-only by one with a higher mean score. Weights are stored in float16 and scored as stored.
+episodes on seeds that no training uses, once sampling its actions and once greedily, and its policy is stored
+with its scores. A stored agent is replaced only by one with a higher mean score when it samples. Weights are
+stored in float16 and scored as stored.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 from curves import is_started
@@ -102,13 +105,29 @@ def store(game: str, frames: int, run: Path) -> None:
                 "command": " ".join(["parcade", *command(game, frames)]),
                 "commit": result["commit"],
                 "machine": result["machine"],
-                "scores": {name: value for name, value in scores.items() if name != "scores"},
+                "scores": without_list(scores),
             },
         )
+        score_greedily(making)
         shutil.rmtree(target, ignore_errors=True)
         making.rename(target)
     finally:
         shutil.rmtree(making, ignore_errors=True)
+
+
+def score_greedily(agent: Path) -> None:
+    """Add the scores of greedy play to the card of an agent's directory."""
+    scores = evaluate(load(agent), EPISODES, seed=SEED, greedy=True)
+    print(
+        f"{scores['game']}, greedy: {scores['score_mean']:.1f} +- {scores['score_deviation']:.1f}", flush=True
+    )
+    known = run_directory.read_json(agent / "card.json")
+    run_directory.write_json(agent / "card.json", {**known, "greedy_scores": without_list(scores)})
+
+
+def without_list(scores: dict[str, Any]) -> dict[str, Any]:
+    """Return the statistics of an evaluation without the score of every episode."""
+    return {name: value for name, value in scores.items() if name != "scores"}
 
 
 def write_agent(run: Path, target: Path) -> tuple[TrainConfig, int]:
@@ -143,8 +162,12 @@ def main() -> None:
     parser.add_argument("games", nargs="*", choices=GAMES, default=list(GAMES), metavar="GAME")
     parser.add_argument("--frames", type=whole_number, default=40_000_000, help="of each; default 40 million")
     parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "zoo", help="directory of the runs")
+    parser.add_argument("--greedy", action="store_true", help="score stored agents greedily, train none")
     arguments = parser.parse_args()
     for game in arguments.games or GAMES:
+        if arguments.greedy:
+            score_greedily(AGENTS / game)
+            continue
         run = arguments.runs / game
         train(game, arguments.frames, run)
         if run_directory.is_finished(run):

@@ -43,6 +43,7 @@ def card(name: str) -> dict[str, Any]:
     """Return the card of an agent.
 
     Keys: ``game``, ``algorithm``, ``frames`` of training, ``command``, ``commit``, ``cpu_seconds``, ``seed``;
-    ``scores``, the result of ``parcade.evaluate.evaluate`` without its list.
+    ``scores``, the result of ``parcade.evaluate.evaluate`` without its list; ``greedy_scores``, the same of
+    greedy play.
     """
     return read_json(agent_directory(PREFIX + name) / "card.json")
