@@ -143,12 +143,14 @@ def _run(arguments: list[str]) -> int:
         return _refuse(error, is_rank)
     except KeyboardInterrupt:
         print("parcade: interrupted", file=sys.stderr)
+        if mpi.others_may_wait():
+            mpi.abort(130)
         return 130
     except BrokenPipeError:  # the reader closed our output, e.g. `| head`
         drop_output(sys.stdout)
         return 0
     except Exception as error:
-        if not (mpi.launched_by_mpi() and "mpi4py.MPI" in sys.modules):  # no other rank waits for this one
+        if not mpi.others_may_wait():
             # Files that cannot be written are reported where they are written, so this is standard output.
             if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
                 drop_output(sys.stdout)

@@ -37,6 +37,7 @@ from parcade.exchange.base import Exchange, LocalExchange, OptimizerFactory
 from parcade.exchange.choice import exchange_of_ranks
 from parcade.exchange.collective import settle
 from parcade.files.run_directory import write_json
+from parcade.fit_settings import Device, FitConfig, Place, check_fit, check_same, device_of
 from parcade.machine.device_timing import attach_device_clock, device_seconds
 from parcade.machine.devices import check_gpu, free_device_memory, is_stand_in, torch_device
 from parcade.machine.facts import commit, machine
@@ -47,31 +48,6 @@ from parcade.profile.recorder import recorder_from_environment
 Loss = Callable[[Tensor, Tensor], Tensor]
 Evaluate = Callable[[nn.Module], dict[str, Any]]
 Engine = Literal["auto", "local", "mpi", "gloo"]
-Device = Literal["cpu", "cuda"]
-Place = Literal["device", "host"]
-
-
-@dataclass(frozen=True)
-class FitConfig:
-    """Settings of a fit. A batch is the batch of all ranks together."""
-
-    epochs: int = 30
-    """Passes over the data."""
-    batch_size: int = 128
-    """Samples per update over all ranks; an incomplete last batch of an epoch is dropped."""
-    evaluate_every: int = 30
-    """Epochs between evaluations. The last epoch is always evaluated; 0 disables evaluation."""
-    seed: int = 0
-    """Seed of the order of the samples."""
-    max_grad_norm: float | None = None
-    """Gradients are clipped to this norm; None disables clipping."""
-    data_on: Place = "device"
-    """Where a TensorDataset is kept when training on a GPU: device copies it to every rank's GPU once, before
-    the first epoch; host copies it batch by batch in every epoch. Other datasets are always copied batch by
-    batch. On a CPU, nothing is copied."""
-    hang_seconds: float = 120.0
-    """End the job when no rank makes progress for this long; 0 disables. An evaluation, for which all other
-    ranks wait, must take less."""
 
 
 @dataclass
@@ -180,17 +156,22 @@ def fit(
         say: called on rank 0 with one line per evaluation.
 
     Errors: UsageError for a batch size that the number of ranks does not divide, an unsupported module, a
-    directory that holds a run of ``parcade train``, or data that do not fit on the GPU; RuntimeError when the
-    ranks' parameters differ at the end.
+    directory that holds a run of ``parcade train``, data that do not fit on the GPU, or ranks with different
+    datasets or settings; RuntimeError when the ranks' parameters differ at the end.
     """
-    _check(module, dataset, config, exchange)
+    check_fit(module, dataset, config, exchange)
+    check_same(module, dataset, config, exchange)
     if run is not None:
         run = Path(run)
         if (run / "config.json").exists():
             raise UsageError(f"{run} holds a run of parcade train; use another directory")
     dataset = placed(dataset, device_of(module), config.data_on)
     exchange.attach(module, optimizer, config.max_grad_norm)
-    with _registered(run, config, exchange) if run else contextlib.nullcontext():
+    _share_buffers(module, exchange)  # which initialisations may have drawn at random, as parameters
+    with (
+        mpi.aborting_on_exit() if exchange.world_size > 1 else contextlib.nullcontext(),
+        _registered(run, config, exchange) if run else contextlib.nullcontext(),
+    ):
         with StopRequest(run) as stop:
             done = _Fitting(module, dataset, loss, config, exchange, evaluate, run, say, stop).run_epochs()
         _share_buffers(module, exchange)
@@ -348,11 +329,6 @@ def _json_value(value: Any) -> Any:
     return value
 
 
-def device_of(module: nn.Module) -> torch.device:
-    """Return the device of a module's parameters."""
-    return next(module.parameters()).device
-
-
 def placed(dataset: Dataset, device: torch.device, data_on: Place) -> Dataset:
     """Return the dataset; for ``data_on="device"``, a TensorDataset is copied there. Errors: UsageError."""
     if data_on == "host" or not isinstance(dataset, TensorDataset):
@@ -399,67 +375,10 @@ def _copied(
         )
 
 
-def _check(module: nn.Module, dataset: Dataset, config: FitConfig, exchange: Exchange) -> None:
-    device = _check_module(module)
-    # connect(device="cuda") attaches the device clock.
-    if device.type == "cuda" and exchange.world_size > 1 and exchange.timer.device_clock is None:
-        raise UsageError(
-            f"the module is on {device}, but the ranks are connected for the CPU; use connect(device='cuda')"
-        )
-    if config.data_on not in get_args(Place):
-        raise UsageError(f"data_on={config.data_on!r}; expected one of {', '.join(get_args(Place))}")
-    for name in ("epochs", "batch_size", "evaluate_every", "seed"):
-        if not isinstance(getattr(config, name), int):
-            raise UsageError(f"{name}={getattr(config, name)!r}: expected an integer")
-    norm, hang = config.max_grad_norm, config.hang_seconds
-    if norm is not None and not (isinstance(norm, (int, float)) and norm > 0):
-        raise UsageError(f"max_grad_norm={norm!r}: expected a number above 0, or None")
-    if not (isinstance(hang, (int, float)) and hang >= 0):
-        raise UsageError(f"hang_seconds={hang!r}: expected a number of 0 or more")
-    if not hasattr(dataset, "__len__"):
-        raise UsageError(
-            f"a {type(dataset).__name__} has no length; every rank takes its share of a dataset's rows by "
-            "number, so it needs __len__ and __getitem__"
-        )
-    if config.epochs < 1 or config.batch_size < 1 or config.evaluate_every < 0:
-        raise UsageError(
-            f"epochs={config.epochs}, batch_size={config.batch_size}, "
-            f"evaluate_every={config.evaluate_every}: expected 1 or more, 1 or more, and 0 or more"
-        )
-    if config.batch_size % exchange.world_size:
-        below = config.batch_size // exchange.world_size * exchange.world_size
-        choice = f"{below} or {below + exchange.world_size}" if below else str(exchange.world_size)
-        raise UsageError(
-            f"batch_size={config.batch_size} is not divisible by world_size={exchange.world_size}; "
-            f"use {choice}"
-        )
-    if len(dataset) < config.batch_size:
-        raise UsageError(
-            f"batch_size={config.batch_size} is more than the {len(dataset)} samples of the dataset; "
-            "use a smaller batch"
-        )
-
-
-def _check_module(module: nn.Module) -> torch.device:
-    """Return a module's device. Errors: UsageError unless it is float32 on one device, a CPU or a GPU."""
-    parameters, buffers = list(module.parameters()), list(module.buffers())
-    devices = {tensor.device for tensor in (*parameters, *buffers)}
-    is_float = all(parameter.dtype == torch.float32 for parameter in parameters)
-    if parameters and is_float and len(devices) == 1 and device_of(module).type in get_args(Device):
-        return device_of(module)
-    kinds = sorted({f"{parameter.dtype} on {parameter.device}" for parameter in parameters})
-    kinds += sorted({f"buffers on {buffer.device}" for buffer in buffers if len(devices) > 1})
-    raise UsageError(
-        f"parameters are {', '.join(kinds) or 'none'}; expected torch.float32 on one device, cpu or cuda; "
-        "convert the module first"
-    )
-
-
 def _share_buffers(module: nn.Module, exchange: Exchange) -> None:
     """Broadcast rank 0's buffers, e.g. batch-norm statistics, as torch's DistributedDataParallel does."""
     for buffer in module.buffers():
-        shared = buffer.detach().to(torch.float64)
-        buffer.copy_(exchange.broadcast(shared))
+        exchange.share(buffer)
 
 
 def _write_results(run: Path, module: nn.Module, config: FitConfig, exchange: Exchange, done: Fit) -> None:

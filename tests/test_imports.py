@@ -41,6 +41,7 @@ duels
 evaluate learning
 suite
 sweep
+fit_settings
 play bench data_parallel
 web
 commands

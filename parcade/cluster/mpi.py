@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -219,6 +219,26 @@ def abort_on_exceptions() -> None:
         abort(1)
 
     sys.excepthook = show_and_abort
+
+
+def others_may_wait() -> bool:
+    """Return whether other ranks may wait for this one in a collective call."""
+    return launched_by_mpi() and "mpi4py.MPI" in sys.modules
+
+
+@contextlib.contextmanager
+def aborting_on_exit() -> Iterator[None]:
+    """End all ranks when this one leaves by ``sys.exit`` or Ctrl-C, which no ``excepthook`` sees."""
+    try:
+        yield
+    except (SystemExit, KeyboardInterrupt) as error:
+        if not others_may_wait():
+            raise
+        code = error.code if isinstance(error, SystemExit) else 130
+        if code is not None and not isinstance(code, int):
+            print(code, file=sys.stderr)
+        print(f"parcade: rank {mpi_rank()} exits within a fit; terminating all ranks", file=sys.stderr)
+        abort(code if isinstance(code, int) and code else 1)
 
 
 def abort(code: int) -> None:

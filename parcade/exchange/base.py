@@ -78,7 +78,7 @@ class Exchange:
             make_capturable(self.optimizer, self.parameters.data.device)
         self.broadcast(self.parameters.data.detach())
         for frozen in (p for p in policy.parameters() if not p.requires_grad):
-            self.broadcast(frozen.detach())
+            self.share(frozen)
 
     def minimize(self, loss: Loss, *arguments: Any) -> dict[str, Tensor]:
         """Take one update on ``loss(*arguments)``. Returns its metrics, which no later call overwrites."""
@@ -153,6 +153,17 @@ class Exchange:
     def broadcast(self, x: Tensor) -> Tensor:
         """Overwrite x with that of rank 0 on every rank, and return it."""
         return x
+
+    def share(self, tensor: Tensor) -> None:
+        """Overwrite a tensor, of any type and layout, with that of rank 0 on every rank."""
+        if self.world_size == 1 or not tensor.numel():
+            return
+        own = tensor.detach()
+        for axis, stride in enumerate(own.stride()):
+            if stride == 0:  # an expanded axis is one element in memory
+                own = own.narrow(axis, 0, 1)
+        data = own.reshape(-1).clone(memory_format=torch.contiguous_format).view(torch.uint8)
+        own.copy_(self.broadcast(data).view(own.dtype).reshape(own.shape))
 
     def gather_rows(self, rows: np.ndarray) -> np.ndarray:
         """Return the rows ``[k, m]`` float64 of all ranks, concatenated in rank order, on every rank."""

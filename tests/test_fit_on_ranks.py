@@ -1,0 +1,127 @@
+"""What several ranks of a fit must share: buffers, datasets and an end."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from test_data_parallel import launcher, run
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from parcade.cluster import mpi
+from parcade.data_parallel import FitConfig, connect, fit
+
+PROGRAM = """
+import json
+import sys
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+from parcade.data_parallel import FitConfig, connect, fit
+
+case, exchange = sys.argv[1], connect()
+torch.manual_seed(exchange.rank)
+
+
+class Module(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 1)
+        self.register_buffer("features", torch.randn(4, 4))
+        self.register_buffer("complex", torch.polar(torch.ones(4), torch.arange(4.0) + exchange.rank))
+        self.register_buffer("expanded", torch.full((1,), float(exchange.rank)).expand(4))
+        self.register_buffer("permuted", torch.randn(2, 3, 4, 4).to(memory_format=torch.channels_last))
+        self.register_buffer("flag", torch.tensor([exchange.rank == 0]))
+        self.register_buffer("nothing", torch.zeros(0))
+        self.frozen = nn.Conv2d(3, 3, 3).to(memory_format=torch.channels_last).requires_grad_(False)
+
+    def forward(self, x):
+        seen.append(self.features.clone())
+        return self.layer(x @ self.features)
+
+
+def evaluate(module):
+    if case == "exit":
+        sys.exit("this rank leaves")
+    return {}
+
+
+seen, module = [], Module()
+torch.manual_seed(0)
+x = torch.randn(256 - 32 * exchange.rank * (case == "uneven"), 4)
+data = TensorDataset(x, x.sum(1, keepdim=True))
+fit(
+    module, data, nn.functional.mse_loss, FitConfig(epochs=2, batch_size=32), exchange=exchange,
+    optimizer=lambda p: torch.optim.SGD(p, 1e-2), evaluate=evaluate, say=lambda line: None,
+)
+tensors = {**dict(module.named_buffers()), "weight": module.frozen.weight, "first": seen[0]}
+told = {name: torch.view_as_real(t + 0j).tolist() for name, t in tensors.items()}
+print(json.dumps(told))
+"""
+
+
+@pytest.fixture
+def on_two_ranks(tmp_path):
+    pytest.importorskip("mpi4py", reason="the extra parcade[mpi] is not installed")
+    (tmp_path / "program.py").write_text(PROGRAM)
+    return lambda case: run([*launcher("mpi", 2), str(tmp_path / "program.py"), case])
+
+
+def test_all_ranks_train_with_the_buffers_and_frozen_weights_of_rank_0(on_two_ranks):
+    code, out, err = on_two_ranks("plain")
+    assert code == 0, err
+    first, second = map(json.loads, out.strip().splitlines())
+    assert first == second
+    assert first["first"] == first["features"], "the first batch saw other features than the last"
+    assert np.allclose(first["complex"][1], [np.cos(1), np.sin(1)]) and first["flag"] == [[1.0, 0.0]]
+
+
+def test_ranks_with_different_datasets_are_told_so(on_two_ranks):
+    code, _, err = on_two_ranks("uneven")
+    assert code != 0
+    assert "len(dataset) is 224 on rank 1 and 256 on rank 0; give every rank the same dataset" in err
+
+
+def test_a_rank_that_exits_within_a_fit_ends_all(on_two_ranks):
+    code, _, err = on_two_ranks("exit")
+    assert code != 0
+    assert "this rank leaves" in err and "rank 0 exits within a fit; terminating all ranks" in err
+
+
+@pytest.mark.quick
+def test_a_single_process_keeps_its_buffers_as_they_are():
+    module = nn.Linear(3, 2)
+    module.register_buffer("phase", torch.polar(torch.ones(4), torch.arange(4.0)))
+    module.register_buffer("expanded", torch.ones(1).expand(4))
+    before = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    data = TensorDataset(torch.randn(32, 3), torch.zeros(32, dtype=torch.int64))
+    config = FitConfig(epochs=1, batch_size=16)
+    fit(
+        module, data, F.cross_entropy, config, exchange=connect("local"),
+        optimizer=lambda p: torch.optim.SGD(p, 0.1), say=lambda line: None,
+    )  # fmt: skip
+    assert all(torch.equal(buffer, before[name]) for name, buffer in module.named_buffers())
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(
+    ("end", "code"), [(SystemExit("text"), 1), (SystemExit(3), 3), (KeyboardInterrupt(), 130)]
+)
+def test_other_ranks_are_ended_with_the_code_of_the_one_that_leaves(end, code, monkeypatch):
+    ended = []
+    monkeypatch.setattr(mpi, "abort", ended.append)
+    monkeypatch.setattr(mpi, "mpi_rank", lambda: 1)
+    monkeypatch.setattr(mpi, "launched_by_mpi", lambda: True)
+    monkeypatch.setitem(sys.modules, "mpi4py.MPI", None)
+    with mpi.aborting_on_exit():
+        raise end
+    assert ended == [code]
+
+
+@pytest.mark.quick
+def test_without_other_ranks_an_exit_is_an_exit():
+    with pytest.raises(SystemExit), mpi.aborting_on_exit():
+        raise SystemExit(3)
