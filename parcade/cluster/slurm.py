@@ -30,6 +30,7 @@ class Allocation:
     tasks: int
     nodes: int = 1
     cpus_per_task: int = 1
+    gpus_per_node: int = 0
     time_limit_seconds: float = 24 * 3600.0
     warning_seconds: int = 180
     """Time between Slurm's warning and the time limit; must suffice for an iteration and a checkpoint."""
@@ -83,6 +84,7 @@ def script(allocation: Allocation, engine: str, train: list[str], run: Path, env
         f"--job-name={allocation.name}",
         *ALLOCATIONS[engine](allocation),
         f"--cpus-per-task={allocation.cpus_per_task}",
+        *([f"--gpus-per-node={allocation.gpus_per_node}"] if allocation.gpus_per_node else []),
         f"--time={max(1, math.ceil(allocation.time_limit_seconds / 60))}",
         # B: signal only the batch script. It informs the ranks through the stop file.
         f"--signal=B:USR1@{allocation.warning_seconds}",
@@ -114,35 +116,46 @@ _SCRIPT = """#!/bin/bash
 run={run}
 python={python}
 cd {directory}
-{cluster}
+code=0
 requeue=0
 cancelled=0
 # Slurm's warning before the time limit: checkpoint, then requeue.
-trap 'requeue=1; touch "$run/stop"' USR1
+trap 'requeue=1; ask_to_stop' USR1
 # Cancelled or preempted: checkpoint, without requeueing. Slurm may requeue a preempted job.
-trap 'cancelled=1; touch "$run/stop"' TERM
-
+trap 'cancelled=1; ask_to_stop' TERM
+ask_to_stop() {{ touch "$run/stop" 2> /dev/null; }}
+{cluster}
 # Failures are counted here: SLURM_RESTART_COUNT also counts requeues at the time limit.
 failures="$run.failures"
 [ "${{SLURM_RESTART_COUNT:-0}}" = 0 ] && rm -f "$failures"
 failed=$(cat "$failures" 2> /dev/null || echo 0)
 
-resume=0
-for checkpoint in "$run"/checkpoints/*[0-9]/checkpoint.json; do
-    [ -e "$checkpoint" ] && resume=1
-done
-if [ "$resume" = 1 ]; then
-    "$python" -m parcade train --resume "$run"{env} &
-else
-    # A run that ended before its first checkpoint cannot be resumed: keep its directory under another name.
-    [ -e "$run/config.json" ] && mv "$run" "$run.$SLURM_JOB_ID.${{SLURM_RESTART_COUNT:-0}}"
-    "$python" -m parcade {train} --run-dir "$run" &
+if [ "$code" = 0 ]; then
+    resume=0
+    for checkpoint in "$run"/checkpoints/*[0-9]/checkpoint.json; do
+        [ -e "$checkpoint" ] && resume=1
+    done
+    if [ "$resume" = 1 ]; then
+        "$python" -m parcade train --resume "$run"{env} &
+    else
+        # A run that ended before its first checkpoint cannot be resumed: keep its directory, renamed.
+        [ -e "$run/config.json" ] && mv "$run" "$run.$SLURM_JOB_ID.${{SLURM_RESTART_COUNT:-0}}"
+        "$python" -m parcade {train} --run-dir "$run" &
+    fi
+    child=$!
+    # A trap interrupts wait: repeat it until the child has exited, then get its exit code. A training that
+    # starts has no directory yet, or removes an old stop file from it: ask until it has ended.
+    while kill -0 "$child" 2> /dev/null; do
+        if [ "$requeue$cancelled" = 00 ]; then
+            wait "$child"
+        else
+            ask_to_stop
+            sleep 2
+        fi
+    done
+    wait "$child"
+    code=$?
 fi
-child=$!
-# A trap interrupts wait: repeat it until the child has exited, then get its exit code.
-while kill -0 "$child" 2> /dev/null; do wait "$child"; done
-wait "$child"
-code=$?
 
 if [ "$requeue" = 1 ] && grep -q '"finished_by": "stopped"' "$run/result.json" 2> /dev/null; then
     echo "parcade: time limit reached; requeueing the job"
@@ -170,13 +183,16 @@ head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 RAY_AUTH_TOKEN=$("$python" -c 'import secrets; print(secrets.token_hex(32))')
 export RAY_AUTH_MODE=token RAY_AUTH_TOKEN
 port=$((20000 + SLURM_JOB_ID % 20000))
-RAY_ADDRESS="$(node --nodelist 1 address INTERFACE):$port" || exit 1
-export RAY_ADDRESS
-node --nodelist 1 head "$port" INTERFACE &
-if [ "$SLURM_JOB_NUM_NODES" -gt 1 ]; then
-    node --exclude $((SLURM_JOB_NUM_NODES - 1)) worker "$RAY_ADDRESS" INTERFACE &
+RAY_ADDRESS="$(node --nodelist 1 address INTERFACE):$port" || code=$?
+if [ "$code" = 0 ]; then
+    export RAY_ADDRESS
+    node --nodelist 1 head "$port" INTERFACE &
+    if [ "$SLURM_JOB_NUM_NODES" -gt 1 ]; then
+        node --exclude $((SLURM_JOB_NUM_NODES - 1)) worker "$RAY_ADDRESS" INTERFACE &
+    fi
+    # A cluster that does not form in time is a failure of the job, which may be requeued.
+    "$python" -m parcade.topology.ray_node wait "$RAY_ADDRESS" "$SLURM_JOB_NUM_NODES" || code=$?
 fi
-"$python" -m parcade.topology.ray_node wait "$RAY_ADDRESS" "$SLURM_JOB_NUM_NODES" || exit 1
 """
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
@@ -172,6 +173,17 @@ def _without_run_dir(words: list[str]) -> list[str]:
     return kept
 
 
+def _gpus_per_node(config, nodes: int, extra: tuple[str, ...]) -> int:
+    """Return the GPUs that a node must have: one per rank or part on a GPU; 0 if ``extra`` asks for them."""
+    from parcade.topology.run import resources_of
+
+    if any(re.match("--(gpus|gres|tres)", word) for word in extra):
+        return 0
+    if config.run.engine == "ray":
+        return math.ceil(resources_of(config)["GPU"] / nodes)
+    return math.ceil(config.run.ranks / nodes) if config.run.device == "cuda" else 0
+
+
 def _allocation(flags: SlurmFlags, config):
     from parcade.cluster.slurm import Allocation
     from parcade.config import parse_duration
@@ -197,6 +209,7 @@ def _allocation(flags: SlurmFlags, config):
         tasks=config.run.ranks,
         nodes=flags.nodes,
         cpus_per_task=flags.cpus_per_rank,
+        gpus_per_node=_gpus_per_node(config, flags.nodes, extra),
         time_limit_seconds=limit,
         warning_seconds=int(warning),
         partition=flags.partition,

@@ -2,7 +2,9 @@
 
 import os
 import shlex
+import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -106,6 +108,90 @@ def test_a_run_directory_that_cannot_be_made_is_one_line(tmp_path, capsys):
     )
     err = capsys.readouterr().err
     assert "cannot be created (" in err and "use another --run-dir" in err and err.count("\n") == 1
+
+
+PYTHON = """#!/bin/bash
+case "$*" in
+    *"ray_node address"*) echo 10.0.0.1 ;;
+    *"ray_node wait"*) exit $WAIT_CODE ;;
+    *"ray_node"*) ;;
+    *"-c import"*) echo token ;;
+    *" train "*)
+        echo "$*" >> "$LOG"
+        sleep 1  # imports
+        mkdir -p "$RUN"
+        rm -f "$RUN/stop"  # as a start or a resume does
+        while [ ! -e "$RUN/stop" ]; do sleep 0.1; done
+        echo '{"finished_by": "stopped"}' > "$RUN/result.json" ;;
+esac
+"""
+SCONTROL = """#!/bin/bash
+[ "$1" = requeue ] && echo "$*" >> "$LOG" || echo node1
+"""
+SRUN = """#!/bin/bash
+while [ "${1#--}" != "$1" ]; do shift; done
+exec "$@"
+"""
+
+
+@pytest.fixture
+def job(tmp_path, written):
+    """Starts a written script with stand-ins for Slurm's programs and for the training."""
+
+    def start(words, **variables):
+        text = written("--cpus-per-rank", "5", job=words).splitlines()
+        for name, program in (("python", PYTHON), ("scontrol", SCONTROL), ("srun", SRUN)):
+            (tmp_path / name).write_text(program)
+            (tmp_path / name).chmod(0o755)
+        text = [f"python={tmp_path}/python" if line.startswith("python=") else line for line in text]
+        (tmp_path / "job.sbatch").write_text("\n".join(text))
+        known = {
+            "LOG": str(tmp_path / "log"), "RUN": str(tmp_path / "the run"), "SLURM_JOB_ID": "7",
+            "SLURM_JOB_NODELIST": "node1", "SLURM_JOB_NUM_NODES": "1", "SLURM_CPUS_PER_TASK": "1",
+        }  # fmt: skip
+        paths = f"{tmp_path}:{os.environ['PATH']}"
+        return subprocess.Popen(
+            ["bash", str(tmp_path / "job.sbatch")],
+            env={**os.environ, "PATH": paths, **known, **variables},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    return start
+
+
+def test_a_warning_while_the_training_starts_is_not_lost(job, tmp_path):
+    process = job(["--", "train", "tiny_catch"])
+    while not (tmp_path / "log").exists():
+        time.sleep(0.02)
+    process.send_signal(signal.SIGUSR1)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 0 and "time limit reached; requeueing the job" in out
+    assert (tmp_path / "log").read_text().splitlines()[-1] == "requeue 7"
+
+
+def test_a_cluster_that_does_not_form_is_tried_again_and_a_mistake_is_not(job, tmp_path):
+    process = job(PARTS, WAIT_CODE="1")
+    out, _ = process.communicate(timeout=60)
+    assert "the job failed; requeueing it" in out
+    assert (tmp_path / "log").read_text() == "requeue 7\n", "it was not requeued, or has trained"
+    (tmp_path / "log").unlink()
+    process = job(PARTS, WAIT_CODE="2")
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 2 and not (tmp_path / "log").exists()
+
+
+def test_a_job_on_gpus_asks_for_them(written):
+    # A machine without a GPU writes jobs for nodes that have some.
+    cuda = ["--", "train", "pong", "--device", "cuda"]
+    assert "--gpus-per-node=1" in directives(written(job=cuda))
+    ranks = [*cuda, "--engine", "mpi", "--ranks", "4"]
+    assert "--gpus-per-node=2" in directives(written("--nodes", "2", job=ranks))
+    own = directives(written("--extra=--gres=gpu:a100:4", job=ranks))
+    assert "--gres=gpu:a100:4" in own and not any("gpus-per-node" in word for word in own)
+    parts = [*PARTS, "--learner-gpus", "0.5", "--device", "cuda"]
+    assert "--gpus-per-node=2" in directives(written("--cpus-per-rank", "5", job=parts))
+    assert not any(word.startswith("--gpus") for word in directives(written()))
 
 
 @pytest.mark.parametrize(
