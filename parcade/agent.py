@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 from parcade.algorithms.table import algorithm_row
 from parcade.checkpoint import load_policy, read_policy
 from parcade.config import load_config
+from parcade.env_checks import as_array
 from parcade.envs import make_vec
 from parcade.envs.games import is_atari
 from parcade.envs.settings import changed, of_any_game
@@ -35,13 +37,14 @@ class Agent:
     """
 
     def __init__(self, run: str | Path, env: str = "", checkpoint_frames: int | None = None) -> None:
-        run = agent_directory(run)
+        run = _directory_of(run, checkpoint_frames)
         self.config = load_config(run, env)
         tensors, self.frames = read_policy(run, checkpoint_frames)
         algorithm = algorithm_row(self.config.run.algorithm).make
         self.acts_greedily = algorithm.acts_greedily
         spaces: Any = self.make_env(1)
         observation = spaces.single_observation_space
+        self._observation_dtype = np.dtype(observation.dtype)
         self.policy = Policy(
             observation.shape,
             observation.dtype,
@@ -61,22 +64,29 @@ class Agent:
         self._generator = torch.Generator().manual_seed(0)
         self._state: torch.Tensor | None = None
 
-    def make_env(self, num_envs: int, **changes: Any) -> gymnasium.vector.VectorEnv:
+    def make_env(
+        self, num_envs: int, *, num_threads: int = 0, output: str | None = None, **changes: Any
+    ) -> gymnasium.vector.VectorEnv:
         """Create ``num_envs`` of the environments this agent was trained on, with exact start states.
 
+        ``num_threads`` and ``output`` are those of ``make_vec``.
         ``changes`` replaces some of their settings; of tasks without a console, those that every task has.
         Errors: UsageError for an unknown setting.
         """
         settings = changed(self.config.env, **{"start_states": "exact", **changes})
         if not is_atari(self.config.game):
             settings = of_any_game(settings)
-        return make_vec(self.config.game, num_envs, self.config.run.backend, settings=settings)
+        how = {"num_threads": num_threads, "output": output}
+        return make_vec(self.config.game, num_envs, self.config.run.backend, settings=settings, **how)
 
     def reset(self, seed: int | None = None) -> None:
         """Clear the recurrent state (a feed-forward policy has none); ``seed`` seeds the sampled actions."""
         self._state = None
-        if seed is not None:
-            self._generator.manual_seed(seed)
+        if seed is None:
+            return
+        if not isinstance(seed, Integral) or isinstance(seed, bool) or not 0 <= seed < 2**63:
+            raise UsageError(f"seed={seed!r}: expected an integer from 0 to {2**63 - 1}")
+        self._generator.manual_seed(int(seed))
 
     def act(
         self, observations: np.ndarray, starts: np.ndarray | None = None, greedy: bool = False
@@ -88,15 +98,9 @@ class Agent:
             starts: ``[n]`` bool, true for the first observation of an episode. A recurrent policy needs it.
             greedy: take the likeliest action (the mean, if continuous) instead of sampling from the policy.
 
-        Errors: UsageError for observations or starts of another shape.
+        Errors: UsageError for observations of another shape or type, and starts of another shape.
         """
-        batch, expected = torch.as_tensor(np.asarray(observations)), tuple(self.policy.observation_shape)
-        if batch.ndim != 1 + len(expected) or tuple(batch.shape[1:]) != expected:
-            shape = ", ".join(["n", *map(str, expected)])
-            raise UsageError(
-                f"observations have shape {tuple(batch.shape)}; expected [{shape}], "
-                "as the agent's environment returns them"
-            )
+        batch = torch.from_numpy(self._checked(observations))
         n = len(batch)
         if starts is not None and np.shape(starts) != (n,):
             raise UsageError(f"starts have shape {np.shape(starts)}; expected [{n}], one per observation")
@@ -110,6 +114,25 @@ class Agent:
             acted = self.policy.act(batch, uniforms, self._state, begun)
         self._state = acted.state
         return self.policy.actions.for_env(acted.actions.numpy())
+
+    def _checked(self, observations: Any) -> np.ndarray:
+        """Return observations as an array that torch can read. Errors: UsageError."""
+        batch, expected = as_array("observations", observations), tuple(self.policy.observation_shape)
+        as_returned = "as the agent's environment returns them"
+        if batch.ndim != 1 + len(expected) or batch.shape[1:] != expected:
+            shape = ", ".join(["n", *map(str, expected)])
+            raise UsageError(f"observations have shape {batch.shape}; expected [{shape}], {as_returned}")
+        dtype = self._observation_dtype
+        if batch.dtype.kind not in ("iu" if dtype.kind in "iu" else "fiu"):
+            raise UsageError(f"observations are {batch.dtype}; expected {dtype}, unscaled, {as_returned}")
+        if dtype == np.uint8 and batch.dtype != dtype:
+            if batch.size and not 0 <= batch.min() <= batch.max() <= 255:
+                raise UsageError(
+                    f"observations contain numbers beyond 0 to 255; expected {dtype}, {as_returned}"
+                )
+            batch = batch.astype(dtype)
+        # torch warns of arrays that it may not write to and refuses reversed ones.
+        return np.ascontiguousarray(batch) if batch.flags.writeable else batch.copy()
 
 
 def load(run: str | Path, env: str = "", checkpoint_frames: int | None = None) -> Agent:
@@ -125,3 +148,16 @@ def load(run: str | Path, env: str = "", checkpoint_frames: int | None = None) -
     no such agent.
     """
     return Agent(run, env, checkpoint_frames)
+
+
+def _directory_of(run: str | Path, checkpoint_frames: int | None) -> Path:
+    """Return the directory of a run or of the zoo's agent. Errors: UsageError for what cannot be one."""
+    if not isinstance(run, str | Path):
+        raise UsageError(f"run is a {type(run).__name__}; expected a run's directory, or zoo:NAME")
+    frames = checkpoint_frames
+    if frames is not None and (not isinstance(frames, Integral) or isinstance(frames, bool) or frames < 0):
+        raise UsageError(f"checkpoint_frames={frames!r}: expected an integer of 0 or more")
+    directory = agent_directory(run)
+    if directory.is_file():
+        raise UsageError(f"{directory} is a file; expected the directory of a run")
+    return directory

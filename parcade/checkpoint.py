@@ -186,7 +186,13 @@ def read_policy(run: Path, checkpoint_frames: int | None = None) -> tuple[dict[s
         try:
             state = run_directory.read_checkpoint(directory)
         except run_directory.BadCheckpoint as error:
-            raise UsageError(f"{error}; expected one of the checkpoints in {directory.parent}") from None
+            there = [int(path.name) for path in run_directory.complete_checkpoints(run)]
+            if checkpoint_frames in there:
+                raise
+            known = ", ".join(map(str, there)) or "none"
+            raise UsageError(
+                f"{run} has no checkpoint at {checkpoint_frames} frames; it has {known}"
+            ) from error
     tensors = part_of(run_directory.read_rank_file(directory, 0), "policy.")
     return tensors, int(state["progress"]["frames"])
 

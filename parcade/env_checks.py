@@ -109,6 +109,13 @@ class Checked(SharedAttributes):
                 raise UsageError(f"saved consoles: {name} is {taken[name].dtype}; expected {array.dtype}")
         return taken
 
+    def render(self) -> Any:
+        """Errors: UsageError; environments that have frames override this."""
+        raise UsageError(
+            f"a {type(self).__name__} has no frames to render; "
+            "use an Atari game on backend 'native' with observations of frames"
+        )
+
     def check_open(self, what: str) -> None:
         """Check that the environment is open. Errors: UsageError."""
         if self.closed:
@@ -123,9 +130,9 @@ def check_is_state(state: object) -> None:
 
 def refuse_copy(env: object) -> NoReturn:
     """Refuse to pickle or copy consoles, as ``__reduce__`` of a class. Errors: UsageError."""
+    states = ", and move its state with get_state and set_state" if hasattr(env, "get_state") else ""
     raise UsageError(
-        f"a {type(env).__name__} cannot be pickled or copied; "
-        "make it in the process that uses it, and move its state with get_state and set_state"
+        f"a {type(env).__name__} cannot be pickled or copied; make it in the process that uses it{states}"
     )
 
 

@@ -7,6 +7,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -68,10 +69,14 @@ def evaluate(
     Every environment plays a fixed number of episodes, so that short episodes are not over-represented. The
     result holds the scores ``[episodes]``, ordered by environment, then episode; their mean, median, standard
     deviation, minimum and maximum; and the mean number of steps.
-    Errors: UsageError when episodes is below 1.
+    Errors: UsageError when episodes is below 1, seed below 0 or epsilon no probability.
     """
-    if episodes < 1:
-        raise UsageError(f"episodes={episodes} is below 1; use 1 or more")
+    for name, value, least in (("episodes", episodes, 1), ("seed", seed, 0)):
+        if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
+            raise UsageError(f"{name}={value!r}: expected an integer of {least} or more")
+    episodes, seed = int(episodes), int(seed)
+    if epsilon is not None and not 0 <= epsilon <= 1:
+        raise UsageError(f"epsilon={epsilon!r} is not in [0, 1]; it is a probability, e.g. 0.05")
     num_envs = min(episodes, MAX_ENVS)
     share = np.full(num_envs, episodes // num_envs)
     share[: episodes % num_envs] += 1

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from parcade.agent import Agent, load
-from parcade.config import TrainConfig
+from parcade.algorithms.table import ALGORITHMS
+from parcade.config import RunConfig, TopologyConfig, TrainConfig
+from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError
 from parcade.flags import parse_training
 from parcade.machine.timing import Moment
@@ -40,7 +42,8 @@ def learn(
 
     Args:
         game: the game, with ``settings`` named as the flags of ``parcade train`` (``num_envs=8``,
-            ``preset="pong_fast"``); or a complete TrainConfig.
+            ``preset="pong_fast"``); or a complete TrainConfig. A setting that is None is not given, unless
+            None is one of its values, as of ``target_score``.
         callbacks: functions of a ``Report``, or objects of a class derived from ``Callback``; one or several.
             If one returns True, the run ends with a checkpoint, at most one iteration later.
 
@@ -57,8 +60,8 @@ def learn(
         callbacks = (callbacks,)
     if not isinstance(callbacks, Iterable):
         raise UsageError(f"callbacks={callbacks!r}: expected a function, a Callback, or several")
-    if "help" in settings:
-        raise UsageError("help is for the command line; see parcade train --help")
+    if "help" in settings or (isinstance(game, str) and game.startswith("-")):
+        raise UsageError("flags and help are for the command line; expected a game, e.g. learn('pong')")
     if isinstance(game, TrainConfig) and settings:
         raise UsageError(f"got a TrainConfig and also {', '.join(settings)}; put them into the config")
     config = game if isinstance(game, TrainConfig) else parse_training([game, *_flags(settings)])
@@ -76,11 +79,19 @@ def learn(
     return Trained(run, result)
 
 
+def _may_be_none() -> set[str]:
+    """Return the names of the settings that have None among their values."""
+    configs = (RunConfig, EnvSettings, TopologyConfig, *(row.config for row in ALGORITHMS.values()))
+    return {each.name for config in configs for each in fields(config) if "None" in str(each.type)}
+
+
 def _flags(settings: dict[str, Any]) -> list[str]:
     """Return settings by name as the flags of ``parcade train``."""
     words: list[str] = []
     for name, value in settings.items():
         flag = name.replace("_", "-")
+        if value is None and name not in _may_be_none():
+            continue
         if isinstance(value, bool | np.bool_):
             words.append(f"--{flag}" if value else f"--no-{flag}")
         elif isinstance(value, (list, tuple)):

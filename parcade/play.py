@@ -36,6 +36,7 @@ KEYS = {
     b"w": UP, b"s": DOWN, b"a": LEFT, b"d": RIGHT, b" ": FIRE,
     b"q": "quit", b"r": "restart", b"p": "pause",
 }  # fmt: skip
+KEYS |= {key.upper(): name for key, name in KEYS.items() if len(key) == 1}  # with Caps Lock
 
 
 class Keyboard:
@@ -86,13 +87,13 @@ def game_terminal() -> Iterator[int]:
         raise UsageError("play needs a terminal for input and output; run it in one, without redirection")
     keys = sys.stdin.fileno()
     before = termios.tcgetattr(keys)
-    with full_screen():
-        try:
-            tty.setcbreak(keys)
-            yield keys
-        finally:
-            with contextlib.suppress(termios.error):  # the terminal is gone
-                termios.tcsetattr(keys, termios.TCSADRAIN, before)
+
+    def restore() -> None:
+        with contextlib.suppress(termios.error):  # the terminal is gone
+            termios.tcsetattr(keys, termios.TCSADRAIN, before)
+
+    with full_screen(enter=lambda: tty.setcbreak(keys), leave=restore):
+        yield keys
 
 
 def open_session(game: str, seed: int, mode: int | None, difficulty: int | None) -> Session:

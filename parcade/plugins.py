@@ -11,6 +11,8 @@ import functools
 import importlib.metadata
 import sys
 
+from parcade.errors import UsageError
+
 GROUP = "parcade"
 
 
@@ -26,3 +28,13 @@ def load_plugins() -> None:
         except Exception as error:  # a plugin's module may raise anything
             package = entry.dist.name if entry.dist else entry.name
             print(f"warning: plugin {package} ({entry.value}) cannot be imported: {error}", file=sys.stderr)
+
+
+def check_registered(kind: str, name: object, make: object) -> None:
+    """Check the arguments of a ``register_`` function, rather than fail at first use. Errors: UsageError."""
+    if not isinstance(name, str) or not name:
+        raise UsageError(f"{kind} name {name!r}: expected text")
+    if not callable(make):
+        raise UsageError(
+            f"{kind} {name!r} is made by a {type(make).__name__}; expected a class or a function"
+        )

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
 
 import numpy as np
 
@@ -13,17 +17,56 @@ from parcade.ending import exits_in_order
 ENTER_SCREEN, LEAVE_SCREEN = "\x1b[?1049h\x1b[2J\x1b[?25l", "\x1b[0m\x1b[?25h\x1b[?1049l"
 
 
+def _nothing() -> None:
+    """Do nothing on entering or leaving."""
+
+
 @contextlib.contextmanager
-def full_screen() -> Iterator[None]:
-    """Show the terminal's second screen; return to the first one however the context ends."""
-    with exits_in_order():
+def full_screen(enter: Callable[[], None] = _nothing, leave: Callable[[], None] = _nothing) -> Iterator[None]:
+    """Show the terminal's second screen; return to the first one however the context ends.
+
+    Ctrl-Z returns to it as well, and ``fg`` to the second one. ``enter`` and ``leave`` are called each time.
+    """
+
+    def show() -> None:
+        sys.stdout.write(ENTER_SCREEN)
+        sys.stdout.flush()
+        enter()
+
+    def hide() -> None:
+        leave()
+        with contextlib.suppress(OSError):  # the terminal is gone
+            sys.stdout.write(LEAVE_SCREEN)
+            sys.stdout.flush()
+
+    with exits_in_order(), _suspending(hide, show):
         try:
-            sys.stdout.write(ENTER_SCREEN)
+            show()
             yield
         finally:
-            with contextlib.suppress(OSError):  # the terminal is gone
-                sys.stdout.write(LEAVE_SCREEN)
-                sys.stdout.flush()
+            hide()
+
+
+@contextlib.contextmanager
+def _suspending(before: Callable[[], None], after: Callable[[], None]) -> Iterator[None]:
+    """Call ``before`` when Ctrl-Z stops this process, and ``after`` when it continues."""
+    number = getattr(signal, "SIGTSTP", None)
+    if number is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def suspend(number: int, frame: FrameType | None) -> None:
+        before()
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)  # stops here
+        signal.signal(number, suspend)
+        after()
+
+    earlier = signal.signal(number, suspend)
+    try:
+        yield
+    finally:
+        signal.signal(number, earlier)
 
 
 def shrunk(picture: np.ndarray, columns: int, lines: int) -> np.ndarray:
@@ -60,5 +103,5 @@ def half_blocks(picture: np.ndarray) -> str:
                 cells.append("\x1b[38;2;{};{};{};48;2;{};{};{}m".format(*pair))
                 last = pair
             cells.append("▀")
-        lines.append("".join(cells) + "\x1b[0m")
+        lines.append("".join(cells) + "\x1b[0m\x1b[K")  # a larger picture may have been here
     return "\n".join(lines)

@@ -17,6 +17,7 @@ import pytest
 from parcade import play
 from parcade.atari.recording import Session, load_recording
 from parcade.play import HOLD_SECONDS, Keyboard, half_blocks, shrunk
+from parcade.terminal_picture import ENTER_SCREEN, LEAVE_SCREEN
 
 PATIENCE_SECONDS = 400  # the first call may compile
 
@@ -62,9 +63,47 @@ def test_text_of_a_picture_has_the_colour_of_every_pixel_and_names_it_where_it_c
     picture = np.zeros((4, 5, 3), np.uint8)
     picture[1, 3] = 9, 8, 7
     assert half_blocks(picture).split("\n") == [
-        "\x1b[38;2;0;0;0;48;2;0;0;0m▀▀▀\x1b[38;2;0;0;0;48;2;9;8;7m▀\x1b[38;2;0;0;0;48;2;0;0;0m▀\x1b[0m",
-        "\x1b[38;2;0;0;0;48;2;0;0;0m▀▀▀▀▀\x1b[0m",
+        "\x1b[38;2;0;0;0;48;2;0;0;0m▀▀▀\x1b[38;2;0;0;0;48;2;9;8;7m▀\x1b[38;2;0;0;0;48;2;0;0;0m▀\x1b[0m\x1b[K",
+        "\x1b[38;2;0;0;0;48;2;0;0;0m▀▀▀▀▀\x1b[0m\x1b[K",
     ]
+
+
+SUSPENDED = """
+import time
+from parcade.terminal_picture import full_screen
+with full_screen(lambda: print("enters", flush=True), lambda: print("leaves", flush=True)):
+    while True:
+        time.sleep(0.05)
+"""
+
+
+def test_a_suspended_game_gives_the_terminal_back_and_takes_it_again():
+    process = subprocess.Popen([sys.executable, "-c", SUSPENDED], stdout=subprocess.PIPE)
+    reads = process.stdout.fileno()
+
+    def said(last):
+        heard = b""
+        while last not in heard:
+            heard += os.read(reads, 1000)
+        return heard
+
+    assert said(b"enters\n") == ENTER_SCREEN.encode() + b"enters\n"
+    for _ in range(2):
+        process.send_signal(signal.SIGTSTP)
+        assert os.WIFSTOPPED(os.waitpid(process.pid, os.WUNTRACED)[1])
+        assert said(LEAVE_SCREEN.encode()) == b"leaves\n" + LEAVE_SCREEN.encode()
+        process.send_signal(signal.SIGCONT)
+        assert said(b"enters\n") == ENTER_SCREEN.encode() + b"enters\n"
+    process.send_signal(signal.SIGINT)
+    assert said(LEAVE_SCREEN.encode()) and process.wait(10) != 0
+    process.stdout.close()
+
+
+def test_caps_lock_changes_no_key():
+    keys = Keyboard()
+    assert keys.hear(b"QRP", 0.0) == ["quit", "restart", "pause"]
+    keys.hear(b"W ", 0.0)
+    assert keys.action(0.0) == 10  # UPFIRE
 
 
 def test_the_best_score_is_that_of_an_episode_and_may_be_negative(monkeypatch):

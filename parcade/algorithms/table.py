@@ -19,7 +19,7 @@ from parcade.algorithms.pqn import PQN, PQNConfig
 from parcade.algorithms.reinforce import Reinforce, ReinforceConfig
 from parcade.algorithms.vtrace import VTrace, VTraceConfig
 from parcade.errors import UsageError, unknown_name
-from parcade.plugins import load_plugins
+from parcade.plugins import check_registered, load_plugins
 
 
 class AlgorithmRow(NamedTuple):
@@ -83,6 +83,11 @@ def register_algorithm(
 
     Errors: UsageError for a name that is in use, or for an engine that only algorithms with parts run on.
     """
+    check_registered("algorithm", name, make)
+    if not (isinstance(config, type) and issubclass(config, AlgorithmConfig)):
+        raise UsageError(
+            f"the config of algorithm {name!r} is {config!r}; expected a class of AlgorithmConfig"
+        )
     if name in ALGORITHMS:
         raise UsageError(f"algorithm {name!r} exists already; choose another name")
     if strange := set(engines) - set(SYNCHRONOUS):

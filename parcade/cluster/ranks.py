@@ -53,6 +53,16 @@ def refuse_many(engine: str) -> None:
         )
 
 
+def refuse_lone_tasks() -> None:
+    """Errors: UsageError if srun started several tasks that MPI does not connect: each would train alone."""
+    tasks = int(os.environ.get("SLURM_STEP_NUM_TASKS") or 1)
+    if tasks > 1:
+        raise UsageError(
+            f"srun started {tasks} tasks without MPI, so each would start a run of its own; add --mpi=pmix "
+            "or --mpi=pmi2 (srun --mpi=list shows which there are), or start one task"
+        )
+
+
 def check_world_size(wanted: int) -> None:
     """Check that the launcher's ranks are one job, of ``wanted`` ranks unless that is 1, the default.
 

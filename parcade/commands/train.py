@@ -237,6 +237,7 @@ def _run(config, arguments: list[str], *, resume: Path | None) -> int:
             return _train_here(config, run, resume is not None)
     if ranks.launched_as_rank():
         return _train_as_rank(config, resume)
+    ranks.refuse_lone_tasks()
     check_divisible(config, config.run.ranks)
     mpi.find_mpiexec()
     hosts = checked_hosts(config.run)

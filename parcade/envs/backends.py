@@ -10,7 +10,7 @@ from gymnasium.vector import VectorEnv
 from parcade.envs.games import is_atari
 from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError, unknown_name
-from parcade.plugins import load_plugins
+from parcade.plugins import check_registered, load_plugins
 
 
 class Backend(NamedTuple):
@@ -66,6 +66,8 @@ BACKENDS: dict[str, Backend] = {
 
 def backend_row(name: str) -> Backend:
     """The backend of this name. Errors: UsageError with the names there are."""
+    if not isinstance(name, str):
+        raise unknown_name("backend", name, BACKENDS)
     if name not in BACKENDS:
         load_plugins()
     if name not in BACKENDS:
@@ -88,8 +90,9 @@ def register_backend(
         check: refuses settings of a game that the backend cannot serve, with a UsageError.
         supports: optional abilities, see ``Backend``.
 
-    Errors: UsageError for a name that is in use.
+    Errors: UsageError for a name that is in use, or what cannot be called.
     """
+    check_registered("backend", name, make)
     if name in BACKENDS:
         raise UsageError(f"backend {name!r} exists already; choose another name")
     if isinstance(supports, str):

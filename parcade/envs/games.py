@@ -40,7 +40,7 @@ def settings_of_id(name: str) -> dict[str, Any]:
     ``ALE/X-v5`` repeats the last action with probability 0.25 in every frame and has no random no-ops at the
     start. ``XNoFrameskip-v4`` with the preprocessing of SB3 and CleanRL equals ``dqn_2015``, the default.
     """
-    is_version_5 = _split_id(name)[1] == "ALE/-v5"
+    is_version_5 = _split_id(name.removeprefix("ale_py:"))[1] == "ALE/-v5"
     return {"sticky_actions": 0.25, "noop_max": 0} if is_version_5 else {}
 
 
@@ -53,7 +53,8 @@ def _split_id(name: str) -> tuple[str, str]:
 def canonical_game(name: str) -> str:
     """Return the canonical name of a game: ale-py's snake_case name, a built-in task, or a Gymnasium id.
 
-    ``parcade/Pong-v0`` and ``parcade:parcade/Pong-v0`` are ``pong``; built-in tasks have such ids too.
+    ``parcade/Pong-v0``, ``parcade:parcade/Pong-v0``, ``ALE/Pong-v5`` and ``ale_py:ALE/Pong-v5`` are ``pong``;
+    built-in tasks have ids of the first two forms.
     Another ``MODULE:ID`` imports the module, which registers the id, as ``gymnasium.make`` does.
     Errors: UsageError if the name is unknown (with the nearest name), or if no backend has the id's rules.
     """
@@ -63,8 +64,8 @@ def canonical_game(name: str) -> str:
 
     if name in TINY_TASKS:
         return name
-    if name.startswith("parcade:parcade/"):
-        name = name.removeprefix("parcade:")
+    if name.startswith(("parcade:parcade/", "ale_py:ALE/")):
+        name = name.partition(":")[2]
     if ":" in name:
         _import_environments(name)
         return name

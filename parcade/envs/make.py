@@ -52,7 +52,8 @@ def make_vec(
         device: device of the observations; with ``cuda`` all inputs and outputs are torch tensors on the GPU.
         preset: environment preset: ``dqn_2015`` (default), ``machado_2018`` or ``karpathy_2016``.
         settings: a complete EnvSettings, instead of preset and overrides.
-        num_threads: number of emulation threads; 0 lets the backend choose.
+        num_threads: number of emulation threads; 0 is one on backend ``native``, and as many as ale-py
+            chooses on ``ale``. More than one pays from a few dozen environments on.
         ale_compat: clip rewards and end episodes at a lost life inside the environment, as ale-py's settings
             do; backend ``native`` only.
         batch_size: B of the asynchronous mode (``AsyncNativeVectorEnv``): ``recv`` returns the B environments
@@ -75,6 +76,8 @@ def make_vec(
     backend_row(backend)  # refuses an unknown name
     _check_places(device, output)
     _check_sizes(num_envs, num_threads, batch_size)
+    if not isinstance(ale_compat, bool):
+        raise UsageError(f"ale_compat={ale_compat!r}: expected True or False")
     _check_settings(settings, overrides if preset is None else {"preset": preset, **overrides})
     if not isinstance(game, str | list | tuple) or not all(isinstance(name, str) for name in game):
         raise UsageError(f"game={game!r}: expected a name, e.g. 'pong', or a list of names")

@@ -77,6 +77,15 @@ class MixedVectorEnv(Checked, VectorEnv):
         """Whether ``get_state`` and ``set_state`` are supported."""
         return all(getattr(env, "gives_state", False) for env in self._envs)
 
+    @property
+    def can_render(self) -> bool:
+        """Whether ``render`` returns frames."""
+        return all(getattr(env, "can_render", False) for env in self._envs)
+
+    def render(self) -> tuple[np.ndarray, ...]:
+        """Return the current frame of every environment, as those of one game do. Errors: UsageError."""
+        return tuple(frame for env in self._envs for frame in env.render())
+
     def reset(
         self, *, seed: int | np.ndarray | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, np.ndarray]]:

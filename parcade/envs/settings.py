@@ -174,7 +174,7 @@ def refuse_settings_of_consoles(game: str, settings: EnvSettings) -> None:
 
 def env_preset(name: str, **overrides: Any) -> EnvSettings:
     """Return a preset with some fields replaced. Errors: UsageError for an unknown preset or field."""
-    if name not in ENV_PRESETS:
+    if not isinstance(name, str) or name not in ENV_PRESETS:
         raise unknown_name("environment preset", name, ENV_PRESETS)
     return changed(ENV_PRESETS[name], **overrides)
 

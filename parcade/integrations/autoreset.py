@@ -47,6 +47,8 @@ class DelayedReset(EnvView):
             mask = np.asarray(options["reset_mask"])
             if seed is None and mask.dtype == np.bool_ and mask.shape == self._over.shape:
                 options = {**options, "reset_mask": mask & ~self._over}  # the others have restarted already
+        elif seed is None and self._over.any():
+            options = {**(options or {}), "reset_mask": ~self._over}
         observations, infos = self._env.reset(seed=seed, options=options)
         self._over &= ~mask
         return self._with_last(observations), infos

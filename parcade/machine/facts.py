@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from parcade.machine.cgroup import free_cgroup_memory_bytes
+from parcade.machine.cgroup import cgroup_cores, free_cgroup_memory_bytes
 
 
 def usable_cores() -> tuple[int, ...]:
@@ -23,6 +23,11 @@ def usable_cores() -> tuple[int, ...]:
 def available_cores() -> int:
     """Return the number of CPU cores this process may run on."""
     return len(usable_cores())
+
+
+def within_quota(cores: int) -> int:
+    """Return how many of these cores processes may keep busy: a container may have a quota of CPU time."""
+    return max(1, min(cores, int(cgroup_cores() or cores)))
 
 
 def program_path(name: str) -> str | None:

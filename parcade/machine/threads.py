@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from parcade.errors import UsageError
-from parcade.machine.facts import available_cores
+from parcade.machine.facts import available_cores, within_quota
 
 MOST_THREADS_A_CORE = 16
 """More threads than this never help, and some libraries crash when set to tens of thousands."""
@@ -37,10 +37,12 @@ def rank_threads(threads_per_rank: int, local_size: int, local_cores: int = 0) -
     """Return the threads per rank for ``local_size`` ranks on this machine.
 
     For 0, this is an even share of ``local_cores``, the cores that these ranks may use together (0: the cores
-    of this process), and no more than this process may use: a launcher may pin each rank to other cores.
+    of this process), and no more than this process may use: a launcher may pin each rank to other cores, and
+    a container may have a quota of CPU time.
     """
     own = available_cores()
-    return threads_per_rank or max(1, min(own, (local_cores or own) // local_size))
+    together = within_quota(local_cores or own)
+    return threads_per_rank or max(1, min(own, together // local_size))
 
 
 def threads_asked_for() -> int:

@@ -26,7 +26,7 @@ from parcade.model.image_networks import (
     ImpalaResNet,
     orthogonal,
 )
-from parcade.plugins import load_plugins
+from parcade.plugins import check_registered, load_plugins
 from parcade.ranges import Positive, Range, check_ranges
 
 WIDEST_LAYER = 1_000_000
@@ -197,8 +197,9 @@ def register_network(name: str, build: Build) -> None:
             the ``NetworkConfig``: ``hidden`` is the width the user asked for. Initial weights must come from
             torch's global generator, which the run has seeded.
 
-    Errors: UsageError for a name that is in use.
+    Errors: UsageError for a name that is in use, or what cannot be called.
     """
+    check_registered("network", name, build)
     if name in NETWORKS or name == "auto":
         raise UsageError(f"network {name!r} exists already; choose another name")
     NETWORKS[name] = build

@@ -51,14 +51,14 @@ class MetricsFile(Writer):
         if not self._path.exists():
             return
         kept = []
-        for line in self._path.read_text().splitlines():
+        for line in self._path.read_bytes().split(b"\n"):
             try:
                 if json.loads(line)["frames"] <= frames:
-                    kept.append(line)
-            except (ValueError, KeyError):
-                continue  # an incomplete line, left when the process was killed
+                    kept.append(line + b"\n")
+            except (ValueError, KeyError, TypeError):
+                continue  # an incomplete line, left when the process was killed, or a damaged one
         temporary = self._path.with_suffix(".tmp")
-        temporary.write_text("".join(line + "\n" for line in kept))
+        temporary.write_bytes(b"".join(kept))
         temporary.replace(self._path)
 
     def write(self, metrics: dict[str, Any]) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from parcade.machine import cgroup, threads
+from parcade.machine import cgroup, facts, threads
 from parcade.machine.facts import available_memory_bytes, commit, cpu_model
 
 pytestmark = pytest.mark.quick
@@ -50,6 +50,17 @@ def test_a_cpu_that_the_kernel_does_not_describe_has_a_name(tmp_path):
 )
 def test_ranks_divide_the_cores_that_they_have_together(monkeypatch, own, local_size, local_cores, expected):
     monkeypatch.setattr(threads, "available_cores", lambda: own)
+    assert threads.rank_threads(0, local_size, local_cores) == expected
+    assert threads.rank_threads(3, local_size, local_cores) == 3
+
+
+@pytest.mark.parametrize(
+    ("quota", "local_size", "local_cores", "expected"),
+    [(2.5, 1, 0, 2), (0.5, 1, 0, 1), (8.0, 4, 0, 2), (8.0, 4, 64, 2), (None, 4, 0, 16)],
+)
+def test_ranks_divide_the_cpu_time_of_their_container(monkeypatch, quota, local_size, local_cores, expected):
+    monkeypatch.setattr(threads, "available_cores", lambda: 64)
+    monkeypatch.setattr(facts, "cgroup_cores", lambda: quota)
     assert threads.rank_threads(0, local_size, local_cores) == expected
     assert threads.rank_threads(3, local_size, local_cores) == 3
 
