@@ -160,7 +160,7 @@ def test_a_game_that_is_no_name_is_refused(game):
 
 
 def test_help_is_not_a_setting():
-    with pytest.raises(UsageError, match="help is for the command line"):
+    with pytest.raises(UsageError, match="flags and help are for the command line"):
         parcade.learn("tiny_catch", help=True)
 
 
