@@ -76,8 +76,14 @@ class Agent:
         settings = changed(self.config.env, **{"start_states": "exact", **changes})
         if not is_atari(self.config.game):
             settings = of_any_game(settings)
-        how = {"num_threads": num_threads, "output": output}
-        return make_vec(self.config.game, num_envs, self.config.run.backend, settings=settings, **how)
+        return make_vec(
+            self.config.game,
+            num_envs,
+            self.config.run.backend,
+            settings=settings,
+            num_threads=num_threads,
+            output=output,
+        )
 
     def reset(self, seed: int | None = None) -> None:
         """Clear the recurrent state (a feed-forward policy has none); ``seed`` seeds the sampled actions."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shlex
 import sys
 import time
@@ -138,6 +139,7 @@ def scale(arguments: list[str]) -> int:
         refuse_running(flags, rest, ("read", "out", *ASKED))
         result, folder = _read(Path(flags.read), flags)
         return _report(result, folder, _questions(flags))
+    _check_one_host(rest)
     plan, job = _plan(flags), _job(rest, flags)
     check(plan, job)
     mpi.find_mpiexec()
@@ -163,6 +165,19 @@ def scale(arguments: list[str]) -> int:
         print(f"parcade: {error}", file=sys.stderr)  # a run's last output says more than our traceback
         return 1
     return _report(result, folder, questions)
+
+
+def _check_one_host(words: list[str]) -> None:
+    """Refuse several hosts: cores are counted, and ranks placed, on this one. Errors: UsageError."""
+    told = "" if words[:1] == ["--"] else given_flag(words, ("--hosts",))
+    if told:
+        raise UsageError("parcade scale measures one host; leave out --hosts, and use --simulate for more")
+    nodes = os.environ.get("SLURM_JOB_NUM_NODES") or "1"
+    if nodes != "1":
+        raise UsageError(
+            f"parcade scale measures one host, and this Slurm job has {nodes}; "
+            "start it in a job of one node, and use --simulate for more"
+        )
 
 
 def _job(words: list[str], flags: ScaleFlags) -> ScaledJob:

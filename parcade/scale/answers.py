@@ -10,6 +10,7 @@ from typing import Literal
 
 from parcade.errors import UsageError
 from parcade.scale.fits import CurveFit
+from parcade.scale.measure import Series
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,10 @@ class Questions:
 
 @dataclass(frozen=True)
 class Answer:
-    """Cores and nodes according to one fit. ``cores`` is None if the fit never reaches the rate."""
+    """Cores and nodes according to one fit, of a size that the job can use.
+
+    ``cores`` is None if no such size reaches the rate.
+    """
 
     kind: Literal["rate", "score"]
     question: str
@@ -62,31 +66,54 @@ def steps_to_score(curve: Path, score: float) -> tuple[int, float]:
     return reached[milestone], milestone
 
 
-def answer(questions: Questions, fits: dict[str, CurveFit]) -> list[Answer]:
-    """Answer every question by every fit.
+def usable_ranks(series: Series, cores: int) -> int | None:
+    """Return the fewest ranks with at least these cores that the job can use; None if it has none.
+
+    Under strong scaling, ranks share a fixed number of environments evenly.
+    """
+    ranks = math.ceil(cores / series.threads)
+    if series.scaling == "weak":
+        return ranks
+    return next((n for n in range(ranks, series.num_envs + 1) if series.num_envs % n == 0), None)
+
+
+def answer(questions: Questions, fits: dict[str, CurveFit], series: Series) -> list[Answer]:
+    """Answer every question by every fit of a series.
 
     Errors: UsageError if the learning curve never reaches the score.
     """
     q, answers = questions, []
     if q.rate is not None:
-        answers += _cores_for(q, fits, "rate", f"{q.rate:,.0f} steps/s", q.rate, hours=1.0)
+        answers += _cores_for(q, fits, series, "rate", f"{q.rate:,.0f} steps/s", q.rate, hours=1.0)
     if q.score is not None and q.minutes is not None and q.curve is not None:
         steps, milestone = steps_to_score(q.curve, q.score)
         rate = steps / (60 * q.minutes)
         text = f"a score of {milestone:g} in {q.minutes:g} min ({steps:,} steps, so {rate:,.0f} steps/s)"
-        answers += _cores_for(q, fits, "score", text, rate, hours=q.minutes / 60)
+        answers += _cores_for(q, fits, series, "score", text, rate, hours=q.minutes / 60)
     return answers
 
 
 def _cores_for(
-    questions: Questions, fits: dict[str, CurveFit], kind: str, text: str, rate: float, *, hours: float
+    questions: Questions,
+    fits: dict[str, CurveFit],
+    series: Series,
+    kind: Literal["rate", "score"],
+    text: str,
+    rate: float,
+    *,
+    hours: float,
 ) -> list[Answer]:
     """Return an answer per fit: the cores for a rate, and what they cost for some hours."""
     answers = []
     for name, fit in fits.items():
         cores, nodes, cost = fit.size_for(rate), None, None
-        if cores is not None:
-            nodes = math.ceil(cores / questions.cores_per_node)
+        ranks = None if cores is None else usable_ranks(series, cores)
+        cores = None if ranks is None else ranks * series.threads
+        if cores is not None and cores > series.threads and fit.predict(cores) < rate * (1 - 1e-9):
+            cores = None  # the next size that the job can use is beyond the peak
+        if cores is not None and ranks is not None:
+            per_node = max(1, questions.cores_per_node // series.threads)
+            nodes = math.ceil(ranks / per_node)
             cost = nodes * questions.price * hours if questions.price is not None else None
         answers.append(Answer(kind, text, name, cores, nodes, cost))
     return answers

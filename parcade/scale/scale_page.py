@@ -11,7 +11,7 @@ from parcade.report.page import Block, Heading, Image, Page, Table, Text, table_
 from parcade.scale.allreduce_model import fit_model, relative_errors
 from parcade.scale.answers import Questions, answer
 from parcade.scale.fits import CURVES, CurveFit, efficiency, fit_all, range_holds, speed_up, turning_size
-from parcade.scale.measure import Point
+from parcade.scale.measure import Point, Series
 from parcade.scale.study_result import ScaleResult, SeriesResult
 
 FORMULAS = {
@@ -40,7 +40,7 @@ def scale_page(result: ScaleResult, questions: Questions) -> Page:
             Text(_spread_note(series)),
             Image(picture_name(index), f"rate and efficiency, {title}"),
             *_fit_blocks(series, fits),
-            *_answers(questions, fits),
+            *_answers(questions, fits, series.series),
             *_validation(series),
             *_simulated(series, result),
         ]
@@ -203,8 +203,8 @@ def predictions(series: SeriesResult) -> list[Prediction]:
     return found
 
 
-def _answers(questions: Questions, fits: dict[str, CurveFit]) -> list[Block]:
-    found = answer(questions, fits)
+def _answers(questions: Questions, fits: dict[str, CurveFit], series: Series) -> list[Block]:
+    found = answer(questions, fits, series)
     if not found:
         asked = questions.rate is not None or questions.score is not None
         return [Text("No answer to --rate or --score: it needs a fitted curve.")] if asked else []

@@ -32,6 +32,7 @@ BAD = {
         ["pong", "--ranks", "1,3"],
         "size of 3 ranks (strong scaling): num_envs=32 is not divisible",
     ),
+    "several hosts": (["pong", "--hosts", "F"], "measures one host; leave out --hosts"),
     "an engine": (["pong", "--engine", "mpi"], "parcade scale sets --engine itself"),
     "no repeats": (["pong", "--repeats", "0"], "repeats=0 is not above 0 and finite; use 1 or more"),
     "a window without an end": (["pong", "--seconds", "inf"], "seconds=inf is not above 0"),
@@ -88,6 +89,14 @@ BAD = {
         "nowhere cannot be read (No such file or directory)",
     ),
 }
+
+
+@pytest.mark.quick
+def test_a_job_of_several_nodes_is_refused(monkeypatch, capsys):
+    monkeypatch.setenv("SLURM_JOB_NUM_NODES", "2")
+    assert main(["scale", "tiny_catch", "--ranks", "1"]) == 2
+    error = capsys.readouterr().err
+    assert "measures one host, and this Slurm job has 2" in error and error.count("\n") == 1
 
 
 @pytest.mark.quick

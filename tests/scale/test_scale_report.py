@@ -56,10 +56,23 @@ def test_a_score_in_a_time_becomes_a_rate_then_cores_nodes_and_a_price(tmp_path)
     (tmp_path / "result.json").write_text(json.dumps({"milestones": {"18": {"steps": 1_500_000}}}))
     line = fits.fit("line", {1: [100.0], 2: [200.0]})
     questions = Questions(rate=None, score=18, minutes=5, curve=tmp_path, price=2.4, cores_per_node=16)
-    (found,) = answer(questions, {"line": line})
+    (found,) = answer(questions, {"line": line}, Series("weak", 1, 8))
     # 1.5 million steps in 300 s are 5,000 steps/s: 50 cores, 4 nodes for a twelfth of an hour.
     assert (found.cores, found.nodes) == (50, 4) and found.cost == pytest.approx(4 * 2.4 / 12)
     assert "1,500,000 steps, so 5,000 steps/s" in found.question
+
+
+def test_answers_are_sizes_that_the_job_can_use():
+    line = fits.fit("line", {2: [200.0], 4: [400.0]})
+
+    def size(series, rate, per_node=16):
+        (found,) = answer(Questions(rate=rate, cores_per_node=per_node), {"line": line}, series)
+        return found.cores, found.nodes
+
+    assert size(Series("strong", 2, 32), 900) == (16, 1)  # 9 cores are 5 ranks, and 8 divide 32 environments
+    assert size(Series("strong", 2, 32), 6_400) == (64, 4)
+    assert size(Series("strong", 2, 32), 6_500) == (None, None), "32 environments have no 33rd rank"
+    assert size(Series("weak", 2, 32), 4_500, per_node=15) == (46, 4)  # a node of 15 cores has 7 ranks of 2
 
 
 def test_environments_grow_with_the_ranks_under_weak_scaling_alone():
