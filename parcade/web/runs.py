@@ -122,7 +122,8 @@ class Runs:
 
 
 def _is_run(path: Path) -> bool:
-    return (path / "config.json").is_file() or (path / "metrics.jsonl").is_file()
+    # os.path answers False where Path.is_file raises, e.g. below a directory of another user.
+    return os.path.isfile(path / "config.json") or os.path.isfile(path / "metrics.jsonl")
 
 
 def _find(root: Path) -> list[str]:
@@ -132,17 +133,20 @@ def _find(root: Path) -> list[str]:
     for _ in range(DEEPEST):
         below: list[Path] = []
         for folder in level:
-            try:
-                entries = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir())
-            except OSError:
-                continue
-            for entry in entries:
-                path = folder / entry
-                if entry.startswith(".") or not _is_text(entry):
-                    continue
+            for path in _folders(folder):
                 (found.append(path.relative_to(root).as_posix()) if _is_run(path) else below.append(path))
         level = below
     return found[:MOST_RUNS]
+
+
+def _folders(folder: Path) -> list[Path]:
+    """Return the directories in a directory; entries that cannot be read are left out one by one."""
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError:
+        return []
+    named = (name for name in names if not name.startswith(".") and _is_text(name))
+    return [folder / name for name in named if os.path.isdir(folder / name)]  # False for a link to itself
 
 
 def _is_text(name: str) -> bool:

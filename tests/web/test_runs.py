@@ -121,6 +121,21 @@ def test_runs_are_found_below_other_directories_and_a_run_can_be_named_itself(ro
     assert [each["id"] for each in Runs(run).scan()] == ["a"]
 
 
+def test_an_entry_that_cannot_be_read_hides_no_other_run(root, monkeypatch):
+    write_run(root, "a")
+    (root / "loop").symlink_to("loop")
+    (root / "private").mkdir()
+    stat = os.stat
+
+    def refusing(path, *args, **options):
+        if "/private/" in os.fspath(path):
+            raise PermissionError(13, "Permission denied")
+        return stat(path, *args, **options)
+
+    monkeypatch.setattr(os, "stat", refusing)
+    assert [each["id"] for each in Runs(root).scan()] == ["a"]
+
+
 def test_a_missing_directory_is_refused_in_one_line(root):
     with pytest.raises(UsageError, match="is not a directory"):
         Runs(root / "nowhere")
