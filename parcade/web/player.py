@@ -93,7 +93,8 @@ class Player:
         self._out = out
         self._replaying: Recording | None = None
         frames = [int(path.name) for path in complete_checkpoints(run)]
-        chosen: list[int | None] = [*reversed(_spread(frames))] if side_by_side else [None]
+        # None is the newest; where there is none yet, Agent says so.
+        chosen: list[int | None] = [*reversed(_spread(frames))] if side_by_side and frames else [None]
         self._stages = [Stage(Agent(run, checkpoint_frames=each)) for each in chosen]
         self._side_by_side = side_by_side
         self.start(0)

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 import queue
+import shutil
 
 import numpy as np
 import pytest
@@ -267,6 +268,15 @@ def test_all_checkpoints_play_the_same_episode_side_by_side(trained):
     kept = sorted(int(path.name) for path in complete_checkpoints(trained))
     assert start["checkpoints"][0] == kept[0] and start["checkpoints"][-1] == kept[-1]
     assert len(steps["players"]) == len(start["checkpoints"]) <= 12
+
+
+def test_a_run_without_a_checkpoint_is_refused_alike_for_one_player_and_for_all(trained, tmp_path):
+    run = tmp_path / "new"
+    run.mkdir()
+    shutil.copy(trained / "config.json", run)
+    for side_by_side in (False, True):
+        with pytest.raises(UsageError, match="has no usable checkpoint; wait for the first one"):
+            Player(run, Pipe(), side_by_side=side_by_side)
 
 
 def test_a_page_is_played_for_by_a_process_of_its_own(trained):
