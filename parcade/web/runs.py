@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from parcade.cluster.processes import DIRECTORY, ProcessRecord, read_records
+from parcade.config.run import parse_duration
 from parcade.errors import UsageError
 from parcade.files.reading import read_object
 from parcade.web.series import MetricsFile, last_reports, number
@@ -224,12 +225,27 @@ def _group(config: dict[str, Any], settings: dict[str, Any]) -> str:
 def _seconds_left(
     reports: list[dict[str, float]], settings: dict[str, Any], total: float | None
 ) -> float | None:
-    """Return the time until all frames are played, at the rate of the last reports; None if unknown."""
+    """Return the time until the run ends by its frames, at the rate of the last reports, or by its time limit.
+
+    None if neither is known.
+    """
     recent = [report for report in reports if {"frames", "wall_seconds"} <= report.keys()]
-    if len(recent) < 2 or total is None:
+    if not recent:
         return None
-    frames = recent[-1]["frames"] - recent[0]["frames"]
-    seconds = recent[-1]["wall_seconds"] - recent[0]["wall_seconds"]
-    if frames <= 0 or seconds <= 0:
+    last, ends = recent[-1], []
+    limit = _limit_seconds(settings.get("time_limit"))
+    if limit is not None:
+        ends.append(limit - last["wall_seconds"])
+    frames = last["frames"] - recent[0]["frames"]
+    seconds = last["wall_seconds"] - recent[0]["wall_seconds"]
+    if total is not None and frames > 0 and seconds > 0:
+        ends.append((total - last["frames"]) * seconds / frames)
+    return _number(max(0.0, min(ends))) if ends else None
+
+
+def _limit_seconds(text: Any) -> float | None:
+    """Return a saved time limit, e.g. ``10m``, in seconds; None if there is none."""
+    try:
+        return parse_duration(text) if isinstance(text, str) and text else None
+    except UsageError:
         return None
-    return _number(max(0.0, (total - recent[-1]["frames"]) * seconds / frames))

@@ -114,6 +114,26 @@ def test_a_summary_has_score_rate_and_remaining_time(root):
     assert summary["eta_seconds"] == pytest.approx((40_000 - 4000) / 200)
 
 
+@pytest.mark.parametrize(
+    ("total_frames", "time_limit", "left"),
+    [
+        (40_000, "1m", 40),
+        (4400, "1m", 2),
+        (None, "60s", 40),
+        (None, "5s", 0),
+        (4400, "soon", 2),
+        (None, "", None),
+    ],
+)
+def test_the_remaining_time_ends_at_the_time_limit(root, total_frames, time_limit, left):
+    run = write_run(root, "a", reports=11)  # 20 seconds, 200 frames per second
+    config = json.loads((run / "config.json").read_text())
+    config["run"] |= {"total_frames": total_frames, "time_limit": time_limit}
+    (run / "config.json").write_text(json.dumps(config))
+    (summary,) = Runs(root).scan()
+    assert summary["eta_seconds"] == pytest.approx(left)
+
+
 def test_runs_are_found_below_other_directories_and_a_run_can_be_named_itself(root):
     run = write_run(root, "study/deep/a")
     write_run(root, "b")
