@@ -225,9 +225,9 @@ def _group(config: dict[str, Any], settings: dict[str, Any]) -> str:
 def _seconds_left(
     reports: list[dict[str, float]], settings: dict[str, Any], total: float | None
 ) -> float | None:
-    """Return the time until the run ends by its frames, at the rate of the last reports, or by its time limit.
+    """Return the time until all frames are played, at the rate of the last reports, or the time limit is up.
 
-    None if neither is known.
+    The run ends by what comes first. None if neither is known.
     """
     recent = [report for report in reports if {"frames", "wall_seconds"} <= report.keys()]
     if not recent:

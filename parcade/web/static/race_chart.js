@@ -11,7 +11,8 @@ const METRIC = "score_mean";
 
 export class RaceChart {
   constructor() {
-    this.axis = "wall_seconds";
+    this.axis = this.drawnAxis = "wall_seconds";
+    this.request = this.drawn = 0;
     this.chart = new Chart({ label: "Score per episode", height: 260 });
     this.legend = el("ul", { class: "legend" });
     this.near = el("input", { type: "checkbox", onchange: () => this.#draw() });
@@ -43,9 +44,13 @@ export class RaceChart {
   }
 
   async update() {
-    const { run } = this.facts;
+    const wanted = ++this.request;
+    const { axis, facts: { run } } = this;
     // A run that has only just started is not in the list of runs: no curve yet, and no error.
-    const answer = run && await get("curves", { run, metric: METRIC, x: this.axis, points: 400 }).catch(() => null);
+    const answer = run && await get("curves", { run, metric: METRIC, x: axis, points: 400 }).catch(() => null);
+    if (wanted < this.drawn || axis !== this.axis) return;  // overtaken by the answer of a newer request
+    this.drawn = wanted;
+    this.drawnAxis = axis;
     this.agent = answer ? seriesOf(`${run}, mean score while it trains`, "--curve-0", answer.curves[run][METRIC]) : null;
     this.#draw();
     if (answer && !answer.complete && !this.isRead) {
@@ -59,13 +64,13 @@ export class RaceChart {
     const { name, rows } = this.facts;
     // Points of a duel have another scale; its time and frames are in the rows that follow.
     const played = rows.filter((row) => row.mode !== "duel");
-    const x = played.map((row) => (this.axis === "wall_seconds" ? row.minutes * 60 : row[this.axis]));
+    const x = played.map((row) => (this.drawnAxis === "wall_seconds" ? row.minutes * 60 : row[this.drawnAxis]));
     const y = played.map((row) => row.score);
     const person = { name: `${name}, score per episode`, colour: "--curve-1", x, y, low: y, high: y, dots: true };
     const series = [this.agent, person].filter((each) => each?.x.length);
     const last = (each) => each.x[each.x.length - 1];
     const end = this.near.checked && x.length ? last(person) : Math.max(...series.map(last), 0);
-    this.chart.set(series, { x: this.axis, xLabel: LABELS[this.axis], yLabel: "score", xRange: end > 0 ? [0, end * 1.02] : [0, 1] });
+    this.chart.set(series, { x: this.drawnAxis, xLabel: LABELS[this.drawnAxis], yLabel: "score", xRange: end > 0 ? [0, end * 1.02] : [0, 1] });
     this.legend.replaceChildren(...series.map((each) => {
       const mark = el("i");
       mark.style.background = colour(each.colour);
