@@ -83,3 +83,49 @@ await frames.answer(answer(400));
 await seconds.answer(answer(2));
 assert.deepEqual([race.chart.series[0].x, race.chart.options.x], [[400], "frames"]);
 """)
+
+
+def test_ticks_are_written_with_the_digits_that_tell_them_apart(run):
+    run("""
+const { tickFormat, human, duration } = await import("./format.js");
+const { ticks, timeTicks } = await import("./scale.js");
+const labels = (range, count = 5, isLog = false) => {
+  const found = ticks(range, count, isLog);
+  return found.map(tickFormat(found)).join(" ");
+};
+assert.equal(labels([10e6, 10.05e6]), "10M 10.01M 10.02M 10.03M 10.04M 10.05M");
+assert.equal(labels([20000, 20100]), "20k 20.02k 20.04k 20.06k 20.08k 20.1k");
+assert.equal(labels([0, 1.2e6]), "0 500k 1M");
+assert.equal(labels([-0.02, 0.02]), "-0.02 -0.01 0 0.01 0.02");
+assert.equal(labels([1234.5, 1234.6]), "1.2345k 1.23452k 1.23454k 1.23456k 1.23458k 1.2346k");
+assert.equal(labels([0.5, 4.52], 2), "2 4");
+assert.equal(human(999999), "1M");
+assert.equal(human(-999.9), "-1k");
+assert.deepEqual([0, 12.3456, 1234567, 2.5e9, null].map(human), ["0", "12.3", "1.23M", "2.5G", "–"]);
+assert.deepEqual(timeTicks([0, 3 * 86400], 6).map(duration).at(-2), "2d 12h");
+assert.equal(timeTicks([0, 20 * 86400], 4).map(duration).join(), "0s,5d 00h,10d 00h,15d 00h,20d 00h");
+assert.ok(ticks([1e17, 1e17 + 32], 5).length <= 100);
+""")
+
+
+def test_a_logarithmic_axis_has_ticks_over_any_range_and_none_without_positive_values(run):
+    run("""
+const { ticks } = await import("./scale.js");
+const { Chart, seriesOf } = await import("./chart.js");
+assert.deepEqual(ticks([21, 45], 5, true), [25, 30, 35, 40, 45]);
+assert.ok(ticks([600, 900], 5, true).length > 1);
+assert.deepEqual(ticks([1, 100], 5, true), [1, 2, 5, 10, 20, 50, 100]);
+assert.deepEqual(ticks([1.5, 5000], 2, true), [10, 100, 1000]);
+const drawn = async (y) => {
+  const chart = new Chart({ label: "a" });
+  const curve = { x: y.map((_, i) => i), y, low: y, high: y };
+  chart.set([seriesOf("a", "--curve-0", curve)], { x: "frames", logY: true });
+  return chart.toSvg().text();
+};
+const negative = await drawn([-21, -11]);
+assert.ok(negative.includes("no positive values"));
+assert.ok(!/>10</.test(negative));
+const mixed = await drawn([-5, 10, 100]);
+assert.ok(!mixed.includes("no positive values"));
+assert.ok(/>100</.test(mixed));
+""")

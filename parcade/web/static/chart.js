@@ -2,7 +2,7 @@
 // and exports what it shows.
 
 import { el } from "./dom.js";
-import { axisFormat, colour, human } from "./format.js";
+import { axisFormat, colour, human, tickFormat } from "./format.js";
 import { CanvasPainter, SvgPainter } from "./painter.js";
 import { padded, rangeOf, scale, ticks, timeTicks } from "./scale.js";
 
@@ -73,8 +73,8 @@ export class Chart {
     this.toX = scale(ranges.x, frame.left, frame.right, false);
     this.toY = scale(ranges.y, frame.bottom, frame.top, logY);
     this.#grid(paint, ranges, frame, axis, yLabel);
-    if (!this.series.length) {
-      paint.text("no data yet", (frame.left + frame.right) / 2, (frame.top + frame.bottom) / 2, colour("--muted"), "center");
+    if (!this.series.length || this.#isBelowLog()) {
+      paint.text(this.series.length ? "no positive values" : "no data yet", (frame.left + frame.right) / 2, (frame.top + frame.bottom) / 2, colour("--muted"), "center");
       return;
     }
     paint.clipped(frame.left, frame.top - 2, frame.right - frame.left, frame.bottom - frame.top + 4, () => {
@@ -85,18 +85,26 @@ export class Chart {
     }
   }
 
+  /** Return whether a logarithmic axis can show none of the values. */
+  #isBelowLog() {
+    return this.options.logY && this.series.length > 0 && !this.series.some((s) => s.y.some((v) => v > 0));
+  }
+
   #grid(paint, ranges, frame, axis, yLabel) {
     const muted = colour("--muted"), rule = colour("--rule");
-    const format = axisFormat(axis);
+    const isTime = axis.endsWith("_seconds");
     const count = Math.max(3, Math.floor((frame.right - frame.left) / 90));
-    const atX = axis.endsWith("_seconds") ? timeTicks(ranges.x, count) : ticks(ranges.x, count);
+    const atX = isTime ? timeTicks(ranges.x, count) : ticks(ranges.x, count);
+    const format = isTime ? axisFormat(axis) : tickFormat(atX);
     for (const v of atX) {
       const isLast = this.toX(v) > frame.right - 24;
       paint.text(format(v), isLast ? frame.right + RIGHT - 2 : this.toX(v), frame.bottom + 6, muted, isLast ? "right" : "center", "top");
     }
-    for (const v of ticks(ranges.y, Math.max(2, Math.floor((frame.bottom - frame.top) / 40)), this.options.logY)) {
+    const atY = this.#isBelowLog() ? [] : ticks(ranges.y, Math.max(2, Math.floor((frame.bottom - frame.top) / 40)), this.options.logY);
+    const formatY = tickFormat(atY);
+    for (const v of atY) {
       paint.line([[frame.left, this.toY(v)], [frame.right, this.toY(v)]], rule);
-      paint.text(this.options.percent ? `${Math.round(v * 100)}%` : human(v), frame.left - 6, this.toY(v), muted, "right");
+      paint.text(this.options.percent ? `${Math.round(v * 100)}%` : formatY(v), frame.left - 6, this.toY(v), muted, "right");
     }
     const name = this.options.xLabel ?? { wall_seconds: "wall clock", cpu_seconds: "CPU time", seconds: "seconds ago" }[axis] ?? axis;
     paint.text([name, yLabel && `${yLabel} ↑`].filter(Boolean).join("  ·  "), frame.right, frame.bottom + 22, muted, "right", "top");
@@ -104,8 +112,9 @@ export class Chart {
 
   #curve(paint, { x, y, low, high, colour: name, kind, faint, dots }) {
     const hue = colour(name);
-    for (let i = 0; i < (dots ? x.length : x.length === 1); i++) paint.fill(this.toX(x[i]) - 2, this.toY(y[i]) - 2, 5, 5, hue);
-    const along = (values) => Array.from(x, (v, i) => [this.toX(v), this.toY(values[i])]);
+    const shown = [...x.keys()].filter((i) => !this.options.logY || y[i] > 0);  // a logarithmic axis has no others
+    if (dots || shown.length === 1) for (const i of shown) paint.fill(this.toX(x[i]) - 2, this.toY(y[i]) - 2, 5, 5, hue);
+    const along = (values) => shown.map((i) => [this.toX(x[i]), this.toY(values[i])]);
     if (low !== y || kind === "area") {
       paint.area([...along(high), ...along(low).reverse()], hue, kind === "area" ? 1 : 0.2);
     }

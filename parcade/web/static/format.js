@@ -5,22 +5,32 @@ const SUFFIXES = [[1e9, "G"], [1e6, "M"], [1e3, "k"]];
 /** 1234567 as 1.23M; null as a dash. */
 export function human(number) {
   if (number === null || number === undefined || !Number.isFinite(number)) return "–";
-  for (const [limit, suffix] of SUFFIXES) {
-    if (Math.abs(number) >= limit) return `${trim(number / limit)}${suffix}`;
-  }
-  return trim(number);
+  const rounded = Number(number.toPrecision(3));  // first: 999999 is 1M
+  const [limit, suffix] = suffixOf(Math.abs(rounded));
+  return `${trim(rounded / limit)}${suffix}`;
 }
 
 const trim = (number) => String(Number(number.toPrecision(3)));
+const suffixOf = (size) => SUFFIXES.find(([limit]) => size >= limit) ?? [1, ""];
 
-/** Seconds as 45s, 12m 05s or 3h 20m. */
+/** Return a function that writes the ticks of an axis: as `human`, with more digits where it would round them. */
+export function tickFormat(values) {
+  const step = Math.min(...values.slice(1).map((v, i) => Math.abs(v - values[i])));
+  if (values.every((v) => Math.abs(Number(v.toPrecision(3)) - v) <= step * 1e-6)) return human;
+  const [limit, suffix] = suffixOf(Math.max(...values.map(Math.abs)));
+  const digits = Math.max(0, -Math.floor(Math.log10(step / limit) + 1e-9));
+  return (value) => `${Number((value / limit).toFixed(Math.min(digits, 12)))}${suffix}`;
+}
+
+/** Seconds as 45s, 12m 05s, 3h 20m or 2d 12h. */
 export function duration(seconds) {
   if (seconds === null || seconds === undefined || !Number.isFinite(seconds)) return "–";
   const s = Math.round(seconds);
   if (s < 60) return `${s}s`;
   if (s < 3600) return `${Math.floor(s / 60)}m ${String(s % 60).padStart(2, "0")}s`;
   if (s < 172800) return `${Math.floor(s / 3600)}h ${String(Math.floor((s % 3600) / 60)).padStart(2, "0")}m`;
-  return `${Math.round(s / 86400)} days`;
+  const hours = Math.round(s / 3600);
+  return `${Math.floor(hours / 24)}d ${String(hours % 24).padStart(2, "0")}h`;
 }
 
 export const percent = (share) => `${Math.round(share * 100)}%`;
