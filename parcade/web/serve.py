@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import getpass
+import html
 import logging
 import os
 import signal
 import socket
 import sys
+import tempfile
 import webbrowser
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 
 import uvicorn
@@ -65,11 +68,13 @@ def serve(
     shown = f"[{host}]" if ":" in host else host
     url = f"http://{shown}:{bound.getsockname()[1]}/{path}#token={token}"
 
+    closing = contextlib.ExitStack()
+
     def announce() -> None:
         print(f"{title}: {url}", flush=True)
         if not is_loopback(host):
             print("other machines can reach this address; it is not encrypted: use it in networks you trust")
-        if open_browser and not _open(url):
+        if open_browser and not _open(url, closing):
             print("no browser was found; open the address above in one", flush=True)
         if "SSH_CONNECTION" in os.environ and is_loopback(host):
             port = bound.getsockname()[1]
@@ -77,7 +82,7 @@ def serve(
             print(f"to open it on your own machine, run there: ssh -N -L {port}:127.0.0.1:{port} {there}")
         print("Ctrl-C ends it", flush=True)
 
-    with bound, exits_in_order(), contextlib.suppress(KeyboardInterrupt):
+    with bound, exits_in_order(), closing, contextlib.suppress(KeyboardInterrupt):
         _Server(_config(app), announce).run(sockets=[bound])
 
 
@@ -116,13 +121,33 @@ def _config(app: Starlette) -> uvicorn.Config:
     )
 
 
-def _open(url: str) -> bool:
-    """Open the page in a browser; return False without a display or a browser."""
+def _open(url: str, closing: contextlib.ExitStack) -> bool:
+    """Open the page in a browser; return False without a display or a browser.
+
+    Args:
+        closing: deletes the file that the browser opens, when the server ends.
+    """
     if sys.platform.startswith("linux") and not (
         os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     ):
         return False  # a text browser would take over the terminal
     try:
-        return webbrowser.open(url)
-    except webbrowser.Error:
+        return webbrowser.open(_redirecting_file(url, closing).as_uri())
+    except (OSError, webbrowser.Error):
         return False
+
+
+def _redirecting_file(url: str, closing: contextlib.ExitStack) -> Path:
+    """Write a page that goes on to ``url``, which only this user can read.
+
+    The arguments of a browser are visible to all users of a machine, so its address must not have the token.
+    """
+    folder = tempfile.TemporaryDirectory(prefix="parcade-", ignore_cleanup_errors=True)
+    path = Path(closing.enter_context(folder)) / "open.html"
+    path.touch(0o600)
+    address = html.escape(url)
+    path.write_text(
+        f'<!DOCTYPE html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={address}">'
+        f'<title>parcade</title><a href="{address}">Open parcade</a>\n'
+    )
+    return path

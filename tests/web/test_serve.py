@@ -1,6 +1,7 @@
 """``parcade dashboard`` from the command line: its address, and one line for every error."""
 
 import asyncio
+import contextlib
 import importlib.util
 import os
 import re
@@ -8,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -48,7 +50,22 @@ def test_without_a_display_no_browser_is_started(monkeypatch):
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(serve.webbrowser, "open", lambda url: pytest.fail("a browser was started"))
-    assert not serve._open("http://127.0.0.1")
+    assert not serve._open("http://127.0.0.1", contextlib.ExitStack())
+
+
+@pytest.mark.quick
+def test_a_browser_is_given_a_private_file_and_not_the_token(monkeypatch):
+    monkeypatch.setenv("DISPLAY", ":0")
+    opened = []
+    monkeypatch.setattr(serve.webbrowser, "open", lambda url: opened.append(url) or True)
+    url = "http://127.0.0.1:2600/#token=secret"
+    with contextlib.ExitStack() as closing:
+        assert serve._open(url, closing)
+        assert opened[0].startswith("file:///") and "secret" not in opened[0]
+        path = Path(opened[0].removeprefix("file://"))
+        assert f'content="0; url={url}"' in path.read_text()
+        assert [each.stat().st_mode & 0o777 for each in (path.parent, path)] == [0o700, 0o600]
+    assert not path.parent.exists()
 
 
 def test_the_command_prints_an_address_with_a_new_token_and_ends_with_ctrl_c(tmp_path):
