@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import getpass
 import html
+import ipaddress
 import logging
 import os
 import signal
@@ -25,6 +27,7 @@ from parcade.errors import UsageError
 from parcade.web.security import MOST_MESSAGE_BYTES, Gate, is_loopback, new_token
 
 MOST_CONNECTIONS = 200
+NO_ADDRESS = "--host {host!r} is no address of this machine; use 127.0.0.1, or 0.0.0.0 for all interfaces"
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
@@ -40,9 +43,11 @@ def bound_socket(host: str, port: int) -> socket.socket:
         bound.listen(MOST_CONNECTIONS)  # from here on, a browser that is faster than the server waits
     except socket.gaierror:
         bound.close()
-        raise UsageError(f"host {host!r} is no address of this machine; use 127.0.0.1 or 0.0.0.0") from None
+        raise UsageError(NO_ADDRESS.format(host=host)) from None
     except OSError as error:
         bound.close()
+        if error.errno == errno.EADDRNOTAVAIL:
+            raise UsageError(NO_ADDRESS.format(host=host)) from None
         raise UsageError(
             f"port {port} of {host} cannot be used ({error.strerror}); use another --port, "
             "or --port 0 for any free one"
@@ -65,8 +70,9 @@ def serve(
     token = new_token()
     app = make(Gate(token, host))
     bound = bound_socket(host, port)
-    shown = f"[{host}]" if ":" in host else host
-    url = f"http://{shown}:{bound.getsockname()[1]}/{path}#token={token}"
+    shown, local = _names_of(bound, host)
+    place = f"{bound.getsockname()[1]}/{path}#token={token}"
+    url = f"http://{shown}:{place}"
 
     closing = contextlib.ExitStack()
 
@@ -74,7 +80,7 @@ def serve(
         print(f"{title}: {url}", flush=True)
         if not is_loopback(host):
             print("other machines can reach this address; it is not encrypted: use it in networks you trust")
-        if open_browser and not _open(url, closing):
+        if open_browser and not _open(f"http://{local}:{place}", closing):
             print("no browser was found; open the address above in one", flush=True)
         if "SSH_CONNECTION" in os.environ and is_loopback(host):
             port = bound.getsockname()[1]
@@ -84,6 +90,17 @@ def serve(
 
     with bound, exits_in_order(), closing, contextlib.suppress(KeyboardInterrupt):
         _Server(_config(app), announce).run(sockets=[bound])
+
+
+def _names_of(bound: socket.socket, host: str) -> tuple[str, str]:
+    """Return the names of a server in an address, as other machines and as a browser on this one reach it.
+
+    All interfaces (0.0.0.0) are no destination: they are named by the name of this machine.
+    """
+    if ipaddress.ip_address(bound.getsockname()[0]).is_unspecified:
+        return socket.gethostname(), "[::1]" if bound.family == socket.AF_INET6 else "127.0.0.1"
+    shown = f"[{host}]" if ":" in host else host
+    return shown, shown
 
 
 class _Server(uvicorn.Server):

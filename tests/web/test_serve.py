@@ -33,6 +33,8 @@ def test_errors_are_one_line_each(tmp_path, capsys, monkeypatch):
     assert "is no port" in refused([str(tmp_path), "--port", "70000"], capsys)
     assert "is not a directory" in refused(["x" * 300], capsys)
     assert "no address" in refused([str(tmp_path), "--host", "no.such.host.invalid"], capsys)
+    line = refused([str(tmp_path), "--host", "192.0.2.1"], capsys)  # reserved for documentation
+    assert "--host '192.0.2.1' is no address of this machine" in line and "--port" not in line
     assert "host is empty" in refused([str(tmp_path), "--host", ""], capsys)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -51,6 +53,21 @@ def test_without_a_display_no_browser_is_started(monkeypatch):
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(serve.webbrowser, "open", lambda url: pytest.fail("a browser was started"))
     assert not serve._open("http://127.0.0.1", contextlib.ExitStack())
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("127.0.0.1", ("127.0.0.1", "127.0.0.1")),
+        ("localhost", ("localhost", "localhost")),
+        ("0.0.0.0", (socket.gethostname(), "127.0.0.1")),
+        ("0", (socket.gethostname(), "127.0.0.1")),
+    ],
+)
+def test_a_server_of_all_interfaces_is_named_by_its_machine(host, expected):
+    with serve.bound_socket(host, 0) as bound:
+        assert serve._names_of(bound, host) == expected
 
 
 @pytest.mark.quick
