@@ -41,6 +41,8 @@ Object.assign(globalThis, {
   removeEventListener() {},
 });
 
+Object.defineProperty(globalThis, "navigator", { value: { getGamepads: () => [] }, configurable: true });
+
 /** Answer requests of `fetch` by hand: `requests` has {url, answer}; answer(object) answers and lets the page go on. */
 export const requests = [];
 globalThis.fetch = (url) => new Promise((resolve) => {

@@ -129,3 +129,24 @@ const mixed = await drawn([-5, 10, 100]);
 assert.ok(!mixed.includes("no positive values"));
 assert.ok(/>100</.test(mixed));
 """)
+
+
+def test_a_gamepad_that_is_unplugged_lets_go_of_its_keys(run):
+    run("""
+const { Controls } = await import("./race_controls.js");
+const buttons = Array.from({ length: 16 }, (_, i) => ({ pressed: i === 9 }));
+let pads = [{ connected: true, axes: [-1, 0], buttons }];
+navigator.getGamepads = () => pads;
+let poll;
+globalThis.requestAnimationFrame = (next) => { poll = next; return 1; };
+const held = [], commands = [];
+const controls = new Controls((keys) => held.push(keys.join()), (name) => commands.push(name));
+controls.release();
+poll();
+pads = [{ ...pads[0], connected: false }];
+poll();
+assert.deepEqual(held, ["left", "", "left", ""]);
+pads = [{ ...pads[0], connected: true }];
+controls.handlers.gamepadconnected();
+assert.deepEqual(commands, ["start", "start"]);
+""")

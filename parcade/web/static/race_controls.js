@@ -29,7 +29,7 @@ export class Controls {
     this.element = this.#touchPad();
     this.handlers = {
       keydown: (event) => this.#key(event, true), keyup: (event) => this.#key(event, false),
-      blur: () => this.release(), gamepadconnected: () => this.#poll(),
+      blur: () => this.release(), gamepadconnected: () => this.#poll(), gamepaddisconnected: () => this.#poll(),
     };
     for (const [name, handler] of Object.entries(this.handlers)) addEventListener(name, handler);
     this.#poll();
@@ -44,6 +44,7 @@ export class Controls {
   release() {
     this.keyboard.clear();
     this.pointers.clear();
+    this.pad = [];  // one that is still held is read again with the next picture
     this.#tell();
   }
 
@@ -77,7 +78,12 @@ export class Controls {
   #poll() {
     cancelAnimationFrame(this.polling);
     const pads = [...navigator.getGamepads()].filter((pad) => pad?.connected);
-    if (!pads.length) return;
+    if (!pads.length) {  // one that is unplugged lets go of its keys
+      this.pad = [];
+      this.padStarts = false;
+      this.#tell();
+      return;
+    }
     const held = new Set();
     let starts = false;
     for (const { axes, buttons } of pads) {
