@@ -46,7 +46,11 @@ class Dashboard:
     def routes(self) -> list[Route | WebSocketRoute]:
         """Return the routes of data and actions."""
         read: dict[str, Callable[[Request], Any]] = {
-            "runs": lambda request: {"root": str(self.runs.root), "runs": self.runs.scan()},
+            "runs": lambda request: {
+                "root": str(self.runs.root),
+                "runs": self.runs.scan(),
+                "not_shown": self.runs.not_shown,
+            },
             "metrics": self._metrics,
             "curves": self._curves,
             "bands": self._bands,
@@ -102,7 +106,7 @@ class Dashboard:
 
     async def _live(self, socket: WebSocket) -> None:
         await socket.accept(PROTOCOL)
-        await serve_live(socket, self.watcher)
+        await serve_live(socket, self.watcher, lambda: {"not_shown": self.runs.not_shown})
 
     async def _agent(self, socket: WebSocket) -> None:
         await socket.accept(PROTOCOL)

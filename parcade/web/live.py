@@ -116,13 +116,17 @@ async def receive_object(socket: WebSocket, rate: Rate) -> dict[str, Any] | None
     return data if isinstance(data, dict) else {}
 
 
-async def serve_live(socket: WebSocket, watcher: Watcher) -> None:
-    """Send one page what changes until it leaves."""
+async def serve_live(socket: WebSocket, watcher: Watcher, more: Callable[[], dict[str, Any]]) -> None:
+    """Send one page what changes until it leaves.
+
+    Args:
+        more: returns what each message has besides the changes.
+    """
     if watcher.pages >= MOST_PAGES:
         await socket.close(TOO_MANY, "too many pages are open")
         return
     subscriber = watcher.subscribe()
-    sender = asyncio.create_task(_send(socket, subscriber))
+    sender = asyncio.create_task(_send(socket, subscriber, more))
     try:
         rate = Rate()
         while not sender.done() and await receive_object(socket, rate) is not None:
@@ -132,12 +136,12 @@ async def serve_live(socket: WebSocket, watcher: Watcher) -> None:
         watcher.unsubscribe(subscriber)
 
 
-async def _send(socket: WebSocket, subscriber: Subscriber) -> None:
+async def _send(socket: WebSocket, subscriber: Subscriber, more: Callable[[], dict[str, Any]]) -> None:
     try:
         while True:
             await subscriber.wake.wait()
             async with asyncio.timeout(SEND_SECONDS):  # wait_for may swallow a cancellation
-                await socket.send_text(json_text(subscriber.take()))
+                await socket.send_text(json_text({**subscriber.take(), **more()}))
     except TimeoutError:
         await socket.close(TOO_FAST, "the page reads too slowly")
     except (WebSocketDisconnect, RuntimeError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import heapq
 import json
 import math
 import os
@@ -62,6 +63,8 @@ class Runs:
         self._lock = threading.Lock()
         self._names: set[str] = set()
         self._known: dict[str, _Known] = {}
+        self.not_shown = 0
+        """Number of runs of the last ``scan`` beyond ``MOST_RUNS``."""
         self._heartbeats = Heartbeats()
         self._files: OrderedDict[str, MetricsFile] = OrderedDict()
 
@@ -82,14 +85,28 @@ class Runs:
         return file
 
     def scan(self) -> list[dict[str, Any]]:
-        """List the directory and return the summaries of all runs, newest first."""
+        """List the directory and return the summaries of its runs, newest first.
+
+        At most ``MOST_RUNS``: those that were changed last.
+        """
         names = [self._only] if self._only else _find(self.root)
-        self._names = set(names)
-        summaries = [self._summary(name) for name in names]
+        listed = self._newest(names) if len(names) > MOST_RUNS else names
+        self.not_shown = len(names) - len(listed)
+        self._names = set(listed)
+        summaries = [self._summary(name) for name in listed]
         with self._lock:
             for gone in self._known.keys() - self._names:
                 del self._known[gone]
         return sorted(summaries, key=lambda summary: (-summary["started"], summary["id"]))
+
+    def _newest(self, names: list[str]) -> list[str]:
+        """Return the ``MOST_RUNS`` runs whose reports or settings were written last."""
+
+        def written(name: str) -> float:
+            run = self.root / name
+            return max(_modified(run / file) or 0.0 for file in ("config.json", "metrics.jsonl"))
+
+        return heapq.nlargest(MOST_RUNS, names, key=written)
 
     def _summary(self, name: str) -> dict[str, Any]:
         """Return a run's summary; read its files only if one of them has changed or it may have died."""
@@ -128,7 +145,7 @@ def _is_run(path: Path) -> bool:
 
 
 def _find(root: Path) -> list[str]:
-    """Return the names of the runs below ``root``, at most ``MOST_RUNS``; a run holds no other runs."""
+    """Return the names of the runs below ``root``; a run holds no other runs."""
     found: list[str] = []
     level = [root]
     for _ in range(DEEPEST):
@@ -137,7 +154,7 @@ def _find(root: Path) -> list[str]:
             for path in _folders(folder):
                 (found.append(path.relative_to(root).as_posix()) if _is_run(path) else below.append(path))
         level = below
-    return found[:MOST_RUNS]
+    return found
 
 
 def _folders(folder: Path) -> list[Path]:

@@ -156,6 +156,17 @@ def test_an_entry_that_cannot_be_read_hides_no_other_run(root, monkeypatch):
     assert [each["id"] for each in Runs(root).scan()] == ["a"]
 
 
+def test_of_too_many_runs_the_newest_are_listed_and_the_others_counted(client, root, monkeypatch):
+    monkeypatch.setattr("parcade.web.runs.MOST_RUNS", 2)
+    for age, name in enumerate(("z", "b", "a")):
+        run = write_run(root, name)
+        for file in ("config.json", "metrics.jsonl"):
+            os.utime(run / file, (time.time() + 100 - age,) * 2)
+    found = client.get("/api/runs").json()
+    assert {each["id"] for each in found["runs"]} == {"z", "b"} and found["not_shown"] == 2
+    assert client.get("/api/run?run=a").status_code == 404
+
+
 def test_a_missing_directory_is_refused_in_one_line(root):
     with pytest.raises(UsageError, match="is not a directory"):
         Runs(root / "nowhere")

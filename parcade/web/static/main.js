@@ -94,7 +94,7 @@ async function start() {
     return undefined;
   }
   document.getElementById("root").textContent = found.root;
-  store.replace(found.runs);
+  store.replace(found);
   connect();
   return show();
 }

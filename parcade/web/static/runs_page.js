@@ -1,7 +1,7 @@
 // The list of runs, with a chart that compares the chosen ones.
 
 import { Compare } from "./compare.js";
-import { el, labelled } from "./dom.js";
+import { el, labelled, setText } from "./dom.js";
 import { duration, human, percent, score } from "./format.js";
 
 const STATUSES = ["running", "waiting", "finished", "crashed"];
@@ -22,6 +22,7 @@ export class RunsPage {
     this.search = el("input", { type: "search", size: 26, placeholder: "name, game, algorithm", oninput: () => this.#list() });
     this.filters = el("div", { class: "group", role: "group", "aria-label": "Filter by status" });
     this.body = el("tbody");
+    this.older = el("p", { class: "note", hidden: true });
     this.empty = el("p", { class: "note", hidden: true });
     this.all = el("input", { type: "checkbox", "aria-label": "Compare all listed runs", onchange: () => this.#chooseAll() });
     const headers = ["Run", "Status", "Score", "Frames", "Frames/s", "Time", "Left"];
@@ -32,7 +33,7 @@ export class RunsPage {
       el("table", { class: "runs" },
         el("thead", {}, el("tr", {}, el("th", { scope: "col" }, this.all), headers.map((name) => el("th", { scope: "col" }, name)))),
         this.body),
-      this.empty);
+      this.empty, this.older);
     this.stop = store.listen((names) => this.#update(names));
     this.#list();
     this.#draw();
@@ -62,6 +63,8 @@ export class RunsPage {
     if (focused?.dataset.run) this.body.querySelector(`${focused.tagName}[data-run="${CSS.escape(focused.dataset.run)}"]`)?.focus();
     this.all.checked = listed.length > 0 && listed.every((run) => this.chosen.has(run.id));
     this.empty.hidden = listed.length > 0;
+    this.older.hidden = !this.store.notShown;
+    setText(this.older, `Not shown: ${this.store.notShown} older runs. Name a directory with fewer runs to see them.`);
     this.empty.textContent = runs.length ? "No run matches." : "There are no runs here yet. Start one with: parcade train pong";
   }
 

@@ -3,6 +3,8 @@
 export class Store {
   #runs = new Map();
   #listeners = new Set();
+  /** Number of older runs that the server does not list. */
+  notShown = 0;
 
   /** All runs, newest first. */
   get runs() {
@@ -13,14 +15,16 @@ export class Store {
     return this.#runs.get(name);
   }
 
-  replace(runs) {
+  replace({ runs, not_shown: notShown }) {
+    this.notShown = notShown;
     this.#runs = new Map(runs.map((run) => [run.id, run]));
     this.#tell(new Set(this.#runs.keys()));
   }
 
   /** Apply a message of the live WebSocket. */
-  take({ type, changed, gone }) {
+  take({ type, changed, gone, not_shown: notShown }) {
     if (type !== "runs") return;
+    this.notShown = notShown;
     for (const run of changed) this.#runs.set(run.id, run);
     for (const name of gone) this.#runs.delete(name);
     this.#tell(new Set([...changed.map((run) => run.id), ...gone]));
