@@ -1,5 +1,8 @@
 // As much of a browser's page as the modules of parcade/web/static need in node: elements without layout.
 
+/** Elements in the order in which they were inserted; a browser takes the focus of one that is inserted again. */
+export const inserted = [];
+
 class Element {
   constructor(tag) {
     Object.assign(this, { tagName: tag.toUpperCase(), nodes: [], attributes: {}, dataset: {}, handlers: {}, style: {}, hidden: false });
@@ -10,8 +13,32 @@ class Element {
   get firstChild() { return this.nodes[0]; }
   get textContent() { return this.nodes.map((node) => (node instanceof Element ? node.textContent : node)).join(""); }
   set textContent(text) { this.nodes = text === "" ? [] : [String(text)]; }
-  append(...nodes) { this.nodes.push(...nodes); }
-  replaceChildren(...nodes) { this.nodes = nodes; }
+  get firstElementChild() { return this.children[0] ?? null; }
+  get nextElementSibling() {
+    const { children } = this.parent;
+    return children[children.indexOf(this) + 1] ?? null;
+  }
+
+  append(...nodes) { for (const node of nodes) this.insertBefore(node, null); }
+  replaceChildren(...nodes) {
+    this.nodes = [];
+    this.append(...nodes);
+  }
+
+  insertBefore(node, next) {
+    if (node instanceof Element) {
+      node.parent?.nodes.splice(node.parent.nodes.indexOf(node), 1);
+      node.parent = this;
+      inserted.push(node);
+    }
+    this.nodes.splice(next ? this.nodes.indexOf(next) : this.nodes.length, 0, node);
+  }
+
+  remove() {
+    this.parent.nodes.splice(this.parent.nodes.indexOf(this), 1);
+    this.parent = null;
+  }
+
   setAttribute(name, value) {
     this.attributes[name] = value;
     if (name === "value" || name === "type") this[name] = value;

@@ -25,6 +25,19 @@ def folder(tmp_path_factory):
     return folder
 
 
+SUMMARY = """
+import { Store } from "./store.js";
+const summary = (id, more = {}) => ({
+  id, status: "running", reason: "", algorithm: "ppo", game: "pong", seed: 0, target_score: null, group: id,
+  started: 0, total_frames: 100, frames: 50, score_mean: 1, frames_per_second: 2, wall_seconds: 3,
+  eta_seconds: 4, episodes: 5, ...more,
+});
+const store = new Store();
+const tell = (...runs) => store.take({ type: "runs", changed: runs, gone: [], not_shown: 0 });
+"""
+"""The start of a script that has a store of runs."""
+
+
 @pytest.fixture
 def run(folder):
     """Run a script, whose failed assertion fails the test."""
@@ -33,7 +46,7 @@ def run(folder):
         path = folder / "test.js"
         path.write_text(
             'import assert from "node:assert";\n'
-            'import { requests, settled, waiting } from "./test_dom.js";\n' + text
+            'import { inserted, requests, settled, waiting } from "./test_dom.js";\n' + text
         )
         done = subprocess.run(["node", str(path)], capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stderr
@@ -150,3 +163,49 @@ pads = [{ ...pads[0], connected: true }];
 controls.handlers.gamepadconnected();
 assert.deepEqual(commands, ["start", "start"]);
 """)
+
+
+def test_a_report_changes_texts_of_the_list_and_no_element(run):
+    run(
+        SUMMARY
+        + """
+const { RunsPage } = await import("./runs_page.js");
+store.replace({ runs: [summary("a"), summary("b")], not_shown: 3 });
+const page = new RunsPage(store);
+assert.match(page.older.textContent, /3 older runs/);
+const rows = () => page.body.children.map((row) => row.textContent);
+assert.match(rows()[0], /appo · pong · seed 0running15023s4s$/);
+const [first, second] = page.body.children;
+inserted.length = 0;
+tell(summary("b", { frames: 77, status: "crashed", reason: "died" }));
+assert.deepEqual(inserted, []);
+assert.match(rows()[1], /crasheddied177/);
+assert.equal(page.buttons.get("").textContent, "all 2");
+assert.equal(page.buttons.get("running").textContent, "running 1");
+tell(summary("c", { started: 1 }));
+assert.deepEqual(page.body.children.slice(1), [first, second]);
+assert.ok(!inserted.includes(first) && !inserted.includes(second));
+page.buttons.get("crashed").handlers.click();
+assert.deepEqual(page.body.children, [second]);
+assert.equal(page.buttons.get("crashed").getAttribute("aria-pressed"), "true");
+"""
+    )
+
+
+def test_a_report_changes_texts_of_a_runs_facts_and_no_element(run):
+    run(
+        SUMMARY
+        + """
+const { RunPage } = await import("./run_page.js");
+store.replace({ runs: [summary("a")], not_shown: 0 });
+const page = new RunPage(store, "a");
+inserted.length = 0;
+assert.ok(!page.stopButton.hidden && page.gone.hidden);
+tell(summary("a", { frames: 77, status: "finished", reason: "all frames" }));
+assert.deepEqual(inserted, []);
+assert.ok(page.stopButton.hidden);
+assert.match(page.head.textContent, /finished all frames.*Frames77 of 100/);
+store.take({ type: "runs", changed: [], gone: ["a"], not_shown: 0 });
+assert.ok(page.known.hidden && !page.gone.hidden);
+"""
+    )

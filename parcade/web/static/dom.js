@@ -18,6 +18,23 @@ export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
+/** Make these elements a parent's children. Those that stay are not touched, or they would lose focus and presses. */
+export function arrange(parent, elements) {
+  const wanted = new Set(elements);
+  for (const child of [...parent.children]) if (!wanted.has(child)) child.remove();
+  let next = parent.firstElementChild;
+  for (const each of elements) {
+    if (each === next) next = next.nextElementSibling;
+    else parent.insertBefore(each, next);
+  }
+}
+
+/** Show a small text, or nothing in its place. */
+export function setNote(element, text) {
+  element.hidden = !text;
+  setText(element, text || "");
+}
+
 /** Set a field's value, except while somebody types in it. */
 export function setValue(field, value) {
   if (document.activeElement !== field) field.value = value;

@@ -4,10 +4,10 @@ import { post } from "./api.js";
 import { AgentPanel } from "./agent_panel.js";
 import { CheckpointsPanel } from "./checkpoints_panel.js";
 import { CurvesPanel } from "./curves_panel.js";
-import { el, notice, reporting } from "./dom.js";
+import { el, notice, reporting, setText } from "./dom.js";
 import { duration, human, score } from "./format.js";
 import { PartsPanel } from "./parts_panel.js";
-import { badge, addressOf } from "./runs_page.js";
+import { addressOf, setBadge } from "./runs_page.js";
 import { SettingsPanel } from "./settings_panel.js";
 import { TimePanel } from "./time_panel.js";
 
@@ -20,13 +20,21 @@ const TABS = {
   settings: ["Settings", SettingsPanel],
 };
 
+const FACTS = ["Algorithm", "Game", "Score", "Frames", "Frames/s", "Episodes", "Time", "Left"];
+
 export class RunPage {
   constructor(store, name) {
     this.store = store;
     this.name = name;
-    this.head = el("div", { class: "facts" });
     this.title = el("h1", {}, name);
+    this.badge = el("span", { class: "badge" });
+    this.reason = el("span");
+    this.values = new Map(FACTS.map((fact) => [fact, el("dd")]));
     this.stopButton = el("button", { type: "button", class: "quiet", onclick: () => this.#stopRun() }, "Stop with a checkpoint");
+    this.known = el("div", {}, el("p", {}, this.badge, " ", this.reason),
+      el("dl", {}, [...this.values].map(([fact, value]) => el("div", {}, el("dt", {}, fact), value))), this.stopButton);
+    this.gone = el("p", { hidden: true }, "This run is not in the list any more.");
+    this.head = el("div", { class: "facts" }, this.known, this.gone);
     this.body = el("div", { role: "tabpanel", id: "panel", tabindex: "-1" });
     this.tabs = Object.entries(TABS).map(([key, [text]]) => el("a", {
       role: "tab", id: `tab-${key}`, href: addressOf(name, key), "aria-controls": "panel",
@@ -65,22 +73,22 @@ export class RunPage {
     this.panel?.update?.();
   }
 
+  /** Bring the facts up to date; their elements stay, so that the button keeps focus and presses. */
   #facts() {
     const run = this.store.run(this.name);
-    if (!run) {
-      this.head.replaceChildren(el("p", {}, "This run is not in the list any more."));
-      return;
-    }
-    const fact = (name, value) => el("div", {}, el("dt", {}, name), el("dd", {}, value));
-    this.head.replaceChildren(
-      el("p", {}, badge(run), " ", run.reason),
-      el("dl", {},
-        fact("Algorithm", run.algorithm || "–"), fact("Game", run.game || "–"),
-        fact("Score", run.target_score === null ? score(run.score_mean) : `${score(run.score_mean)} of ${score(run.target_score)}`),
-        fact("Frames", run.total_frames ? `${human(run.frames)} of ${human(run.total_frames)}` : human(run.frames)),
-        fact("Frames/s", human(run.frames_per_second)), fact("Episodes", human(run.episodes)),
-        fact("Time", duration(run.wall_seconds)), fact("Left", duration(run.eta_seconds))),
-      run.status === "running" ? this.stopButton : "");
+    this.known.hidden = !run;
+    this.gone.hidden = !!run;
+    if (!run) return;
+    setBadge(this.badge, run);
+    setText(this.reason, run.reason);
+    const values = [
+      run.algorithm || "–", run.game || "–",
+      run.target_score === null ? score(run.score_mean) : `${score(run.score_mean)} of ${score(run.target_score)}`,
+      run.total_frames ? `${human(run.frames)} of ${human(run.total_frames)}` : human(run.frames),
+      human(run.frames_per_second), human(run.episodes), duration(run.wall_seconds), duration(run.eta_seconds),
+    ];
+    FACTS.forEach((fact, i) => setText(this.values.get(fact), values[i]));
+    this.stopButton.hidden = run.status !== "running";
   }
 
   async #stopRun() {

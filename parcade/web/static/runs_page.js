@@ -1,7 +1,7 @@
 // The list of runs, with a chart that compares the chosen ones.
 
 import { Compare } from "./compare.js";
-import { el, labelled, setText } from "./dom.js";
+import { arrange, el, labelled, setNote, setText } from "./dom.js";
 import { duration, human, percent, score } from "./format.js";
 
 const STATUSES = ["running", "waiting", "finished", "crashed"];
@@ -10,7 +10,13 @@ const MOST_CHOSEN = 60;
 const REDRAW_MS = 1500;
 
 export const addressOf = (name, tab = "") => `#/run/${encodeURIComponent(name)}${tab && `/${tab}`}`;
-export const badge = (run) => el("span", { class: "badge", "data-status": run.status, title: run.reason }, run.status);
+
+/** Show a run's status in an element. */
+export function setBadge(badge, run) {
+  badge.dataset.status = run.status;
+  badge.title = run.reason;
+  setText(badge, run.status);
+}
 
 export class RunsPage {
   constructor(store) {
@@ -20,7 +26,10 @@ export class RunsPage {
     this.chosen = new Set(store.runs.slice(0, CHOSEN_AT_FIRST).map((run) => run.id));
     this.compare = new Compare();
     this.search = el("input", { type: "search", size: 26, placeholder: "name, game, algorithm", oninput: () => this.#list() });
-    this.filters = el("div", { class: "group", role: "group", "aria-label": "Filter by status" });
+    this.buttons = new Map(["", ...STATUSES].map((status) => [status, el("button", {
+      type: "button", class: "quiet", onclick: () => { this.status = status; this.#list(); },
+    })]));
+    this.filters = el("div", { class: "group", role: "group", "aria-label": "Filter by status" }, ...this.buttons.values());
     this.body = el("tbody");
     this.older = el("p", { class: "note", hidden: true });
     this.empty = el("p", { class: "note", hidden: true });
@@ -54,13 +63,13 @@ export class RunsPage {
   #list() {
     const runs = this.store.runs;
     const count = (status) => runs.filter((run) => !status || run.status === status).length;
-    this.filters.replaceChildren(...["", ...STATUSES].map((status) => el("button", {
-      type: "button", class: "quiet", "aria-pressed": String(this.status === status), onclick: () => { this.status = status; this.#list(); },
-    }, `${status || "all"} ${count(status)}`)));
+    for (const [status, button] of this.buttons) {
+      button.setAttribute("aria-pressed", String(this.status === status));
+      setText(button, `${status || "all"} ${count(status)}`);
+    }
     const listed = this.#listed();
-    const focused = document.activeElement;
-    this.body.replaceChildren(...listed.map((run) => this.#row(run)));
-    if (focused?.dataset.run) this.body.querySelector(`${focused.tagName}[data-run="${CSS.escape(focused.dataset.run)}"]`)?.focus();
+    for (const name of this.rows.keys()) if (!this.store.run(name)) this.rows.delete(name);
+    arrange(this.body, listed.map((run) => this.#row(run)));
     this.all.checked = listed.length > 0 && listed.every((run) => this.chosen.has(run.id));
     this.empty.hidden = listed.length > 0;
     this.older.hidden = !this.store.notShown;
@@ -68,25 +77,40 @@ export class RunsPage {
     this.empty.textContent = runs.length ? "No run matches." : "There are no runs here yet. Start one with: parcade train pong";
   }
 
+  /** Return the row of a run, made once and then brought up to date. */
   #row(run) {
-    const box = el("input", {
-      type: "checkbox", checked: this.chosen.has(run.id), "data-run": run.id, "aria-label": `Compare ${run.id}`,
-      onchange: () => this.#choose(run.id, box.checked),
-    });
+    if (!this.rows.has(run.id)) this.rows.set(run.id, this.#newRow(run.id));
+    const { element, box, link, badge, bar, notes, texts } = this.rows.get(run.id);
     const share = run.total_frames && run.frames ? Math.min(1, run.frames / run.total_frames) : null;
-    const bar = el("span", { class: "progress" }, el("i"));
+    box.checked = this.chosen.has(run.id);
+    setText(link, run.id);
+    setBadge(badge, run);
+    setNote(notes.run, [run.algorithm, run.game, run.seed === null ? "" : `seed ${run.seed}`].filter(Boolean).join(" · "));
+    setNote(notes.status, run.status === "finished" ? "" : run.reason);
+    setNote(notes.score, run.target_score === null ? "" : `of ${score(run.target_score)}`);
+    bar.hidden = share === null;
     bar.firstChild.style.width = percent(share ?? 0);
+    setText(texts.score, score(run.score_mean));
+    setText(texts.frames, human(run.frames));
+    setText(texts.rate, human(run.frames_per_second));
+    setText(texts.time, duration(run.wall_seconds));
+    setText(texts.left, duration(run.eta_seconds));
+    return element;
+  }
+
+  #newRow(name) {
+    const box = el("input", { type: "checkbox", "aria-label": `Compare ${name}`, onchange: () => this.#choose(name, box.checked) });
+    const link = el("a", { href: addressOf(name) });
+    const badge = el("span", { class: "badge" });
+    const bar = el("span", { class: "progress" }, el("i"));
+    const notes = { run: el("small"), status: el("small"), score: el("small") };
+    const texts = { score: el("span"), frames: el("span"), rate: el("span"), time: el("span"), left: el("span") };
     const cell = (label, ...content) => el("td", { "data-label": label }, ...content);
-    return el("tr", {},
+    const element = el("tr", {},
       el("td", {}, box),
-      cell("Run", el("a", { href: addressOf(run.id), "data-run": run.id }, run.id),
-        el("small", {}, [run.algorithm, run.game, run.seed === null ? "" : `seed ${run.seed}`].filter(Boolean).join(" · "))),
-      cell("Status", badge(run), run.reason && run.status !== "finished" ? el("small", {}, run.reason) : null),
-      cell("Score", score(run.score_mean), run.target_score === null ? null : el("small", {}, `of ${score(run.target_score)}`)),
-      cell("Frames", human(run.frames), share === null ? null : bar),
-      cell("Frames/s", human(run.frames_per_second)),
-      cell("Time", duration(run.wall_seconds)),
-      cell("Left", duration(run.eta_seconds)));
+      cell("Run", link, notes.run), cell("Status", badge, notes.status), cell("Score", texts.score, notes.score),
+      cell("Frames", texts.frames, bar), cell("Frames/s", texts.rate), cell("Time", texts.time), cell("Left", texts.left));
+    return { element, box, link, badge, bar, notes, texts };
   }
 
   #choose(name, wanted) {
