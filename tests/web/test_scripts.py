@@ -209,3 +209,26 @@ store.take({ type: "runs", changed: [], gone: ["a"], not_shown: 0 });
 assert.ok(page.known.hidden && !page.gone.hidden);
 """
     )
+
+
+def test_bands_of_different_settings_have_different_names(run):
+    run(
+        SUMMARY
+        + """
+const { Compare } = await import("./compare.js");
+const game = (id) => (id[0] === "c" ? "qbert" : "pong");
+const runs = ["a0", "a1", "b0", "b1", "c0", "c1"].map((id) => summary(id, { group: id[0], game: game(id) }));
+const compare = new Compare();
+compare.mean.checked = true;
+const curve = { x: [1], y: [1], low: [1], high: [1] };
+compare.show(runs);
+await settled();
+const curves = Object.fromEntries(runs.map(({ id }) => [id, { score_mean: curve }]));
+await waiting("/curves")[0].answer({ curves, complete: true });
+const band = { runs: 2, ...curve };
+await waiting("/bands")[0].answer({ a: band, b: band, c: band });
+const names = compare.legend.children.map((each) => each.textContent);
+const pong = ["a", "b"].map((group) => `mean of 2: ppo pong (${group}0, ...)`);
+assert.deepEqual(names.slice(0, 3), [...pong, "mean of 2: ppo qbert"]);
+"""
+    )

@@ -47,7 +47,7 @@ export class Compare {
   show(runs) {
     const changed = runs.map((run) => run.id).join() !== this.names.join();
     this.names = runs.map((run) => run.id);
-    this.groups = new Map(runs.map((run) => [run.group, `${run.algorithm} ${run.game}`]));
+    this.groups = new Map([...runs].reverse().map((run) => [run.group, { text: `${run.algorithm} ${run.game}`, first: run.id }]));
     if (changed) this.learning = this.#learnMetrics();
     return this.draw();
   }
@@ -100,7 +100,7 @@ export class Compare {
     });
     groups.forEach((group, i) => {
       const { runs, ...curve } = bands[group];
-      series.push(seriesOf(`mean of ${runs}: ${this.groups.get(group) ?? group}`, curveColour(i), curve));
+      series.push(seriesOf(`mean of ${runs}: ${this.#groupName(group, groups)}`, curveColour(i), curve));
     });
     const shown = series.filter((s) => !groups.length || !s.faint);
     this.legend.replaceChildren(...shown.map((s) => {
@@ -111,6 +111,13 @@ export class Compare {
     if (groups.length) this.legend.append(el("li", { class: "note" }, "band: 95 % confidence interval of the mean (Student's t)"));
     else if (this.mean.checked) this.legend.append(el("li", { class: "note" }, "no two of these runs differ only by their seed"));
     this.chart.set(series, { x: this.axis, yLabel: this.metric, logY: this.log.checked });
+  }
+
+  /** Return a group's algorithm and game, with its first run where another shown group has the same. */
+  #groupName(group, shown) {
+    const { text, first } = this.groups.get(group) ?? { text: group };
+    const isShared = shown.some((other) => other !== group && this.groups.get(other)?.text === text);
+    return isShared ? `${text} (${first}, ...)` : text;
   }
 
   async #csv() {
