@@ -232,3 +232,34 @@ const pong = ["a", "b"].map((group) => `mean of 2: ppo pong (${group}0, ...)`);
 assert.deepEqual(names.slice(0, 3), [...pong, "mean of 2: ppo qbert"]);
 """
     )
+
+
+def test_all_runs_are_chosen_and_none_again_and_stay_chosen_in_other_views(run):
+    run(
+        SUMMARY
+        + """
+const { RunsPage } = await import("./runs_page.js");
+const names = Array.from({ length: 100 }, (_, i) => `run-${i}`);
+store.replace({ runs: names.map((name) => summary(name)), not_shown: 0 });
+let page = new RunsPage(store);
+const chosen = () => page.body.all("input").filter((box) => box.checked).length;
+const state = () => [chosen(), page.all.checked, page.all.indeterminate, page.compare.names.length];
+assert.deepEqual(state(), [8, false, true, 8]);
+page.all.handlers.change();
+assert.deepEqual(state(), [0, false, false, 0]);
+page.all.handlers.change();
+assert.deepEqual(state(), [100, true, false, 60]);
+assert.match(page.drawn.textContent, /^60 of 100 /);
+page.close();
+page = new RunsPage(store);
+assert.deepEqual(state(), [100, true, false, 60]);
+const box = page.body.all("input")[3];
+box.checked = false;
+box.handlers.change();
+assert.deepEqual(state(), [99, false, true, 60]);
+page.all.handlers.change();
+assert.deepEqual(state(), [0, false, false, 0]);
+assert.equal(page.drawn.textContent, "");
+page.close();
+"""
+    )

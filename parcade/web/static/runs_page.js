@@ -23,7 +23,7 @@ export class RunsPage {
     this.store = store;
     this.status = "";
     this.rows = new Map();
-    this.chosen = new Set(store.runs.slice(0, CHOSEN_AT_FIRST).map((run) => run.id));
+    if (!store.hasChosen) this.#chooseFirst();
     this.compare = new Compare();
     this.search = el("input", { type: "search", size: 26, placeholder: "name, game, algorithm", oninput: () => this.#list() });
     this.buttons = new Map(["", ...STATUSES].map((status) => [status, el("button", {
@@ -32,13 +32,14 @@ export class RunsPage {
     this.filters = el("div", { class: "group", role: "group", "aria-label": "Filter by status" }, ...this.buttons.values());
     this.body = el("tbody");
     this.older = el("p", { class: "note", hidden: true });
+    this.drawn = el("span", { class: "note", role: "status" });
     this.empty = el("p", { class: "note", hidden: true });
     this.all = el("input", { type: "checkbox", "aria-label": "Compare all listed runs", onchange: () => this.#chooseAll() });
     const headers = ["Run", "Status", "Score", "Frames", "Frames/s", "Time", "Left"];
     this.element = el("div", {},
       el("h1", {}, "Runs"),
       this.compare.element,
-      el("div", { class: "tools" }, labelled("Search", this.search), this.filters),
+      el("div", { class: "tools" }, labelled("Search", this.search), this.filters, this.drawn),
       el("table", { class: "runs" },
         el("thead", {}, el("tr", {}, el("th", { scope: "col" }, this.all), headers.map((name) => el("th", { scope: "col" }, name)))),
         this.body),
@@ -70,7 +71,9 @@ export class RunsPage {
     const listed = this.#listed();
     for (const name of this.rows.keys()) if (!this.store.run(name)) this.rows.delete(name);
     arrange(this.body, listed.map((run) => this.#row(run)));
-    this.all.checked = listed.length > 0 && listed.every((run) => this.chosen.has(run.id));
+    const chosen = listed.filter((run) => this.store.chosen.has(run.id)).length;
+    this.all.checked = chosen > 0 && chosen === listed.length;
+    this.all.indeterminate = chosen > 0 && chosen < listed.length;
     this.empty.hidden = listed.length > 0;
     this.older.hidden = !this.store.notShown;
     setText(this.older, `Not shown: ${this.store.notShown} older runs. Name a directory with fewer runs to see them.`);
@@ -82,7 +85,7 @@ export class RunsPage {
     if (!this.rows.has(run.id)) this.rows.set(run.id, this.#newRow(run.id));
     const { element, box, link, badge, bar, notes, texts } = this.rows.get(run.id);
     const share = run.total_frames && run.frames ? Math.min(1, run.frames / run.total_frames) : null;
-    box.checked = this.chosen.has(run.id);
+    box.checked = this.store.chosen.has(run.id);
     setText(link, run.id);
     setBadge(badge, run);
     setNote(notes.run, [run.algorithm, run.game, run.seed === null ? "" : `seed ${run.seed}`].filter(Boolean).join(" · "));
@@ -114,30 +117,41 @@ export class RunsPage {
   }
 
   #choose(name, wanted) {
-    this.hasChosen = true;
-    if (wanted) this.chosen.add(name);
-    else this.chosen.delete(name);
+    this.store.hasChosen = true;
+    if (wanted) this.store.chosen.add(name);
+    else this.store.chosen.delete(name);
+    this.#list();
     this.#draw();
   }
 
+  /** Choose all listed runs, or none of them if any is chosen. */
   #chooseAll() {
-    this.hasChosen = true;
-    for (const run of this.#listed().slice(0, MOST_CHOSEN)) {
-      if (this.all.checked) this.chosen.add(run.id);
-      else this.chosen.delete(run.id);
+    this.store.hasChosen = true;
+    const { chosen } = this.store;
+    const listed = this.#listed();
+    const isAny = listed.some((run) => chosen.has(run.id));
+    for (const run of listed) {
+      if (isAny) chosen.delete(run.id);
+      else chosen.add(run.id);
     }
     this.#list();
     this.#draw();
   }
 
+  #chooseFirst() {
+    this.store.chosen = new Set(this.store.runs.slice(0, CHOSEN_AT_FIRST).map((run) => run.id));
+  }
+
   #draw() {
-    this.compare.show(this.store.runs.filter((run) => this.chosen.has(run.id)).slice(0, MOST_CHOSEN));
+    const chosen = this.store.runs.filter((run) => this.store.chosen.has(run.id));
+    setText(this.drawn, chosen.length > MOST_CHOSEN ? `${MOST_CHOSEN} of ${chosen.length} chosen runs shown in the chart` : "");
+    this.compare.show(chosen.slice(0, MOST_CHOSEN));
   }
 
   #update(names) {
-    if (!this.hasChosen && !this.chosen.size) this.chosen = new Set(this.store.runs.slice(0, CHOSEN_AT_FIRST).map((run) => run.id));
+    if (!this.store.hasChosen && !this.store.chosen.size) this.#chooseFirst();
     this.#list();
-    if (![...names].some((name) => this.chosen.has(name))) return;
+    if (![...names].some((name) => this.store.chosen.has(name))) return;
     this.redraw ??= setTimeout(() => {
       this.redraw = undefined;
       this.#draw();

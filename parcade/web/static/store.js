@@ -5,6 +5,9 @@ export class Store {
   #listeners = new Set();
   /** Number of older runs that the server does not list. */
   notShown = 0;
+  /** Names of the runs to compare, and whether the user chose them: they stay chosen while other views are shown. */
+  chosen = new Set();
+  hasChosen = false;
 
   /** All runs, newest first. */
   get runs() {
