@@ -361,6 +361,12 @@ def test_views_that_are_left_do_not_listen_any_more(open_page):
     assert page.evaluate("window.listening") == 0
 
 
+def test_curves_fit_a_narrow_phone(open_page):
+    page = open_page("#/run/catch/curves", width=320)
+    page.locator(READY["#/run/catch/curves"]).first.wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
 OVERFLOWS = """() => [...document.querySelectorAll('main *')].filter(e => {
   const style = getComputedStyle(e);
   return e.clientWidth && e.scrollWidth > e.clientWidth + 1 && style.overflowX !== 'auto'
