@@ -83,10 +83,11 @@ def store(folder: Path, plan: Plan, cell: Cell) -> None:
             name: result[name]
             for name in ("score", "frames", "wall_seconds", "cpu_seconds", "commit", "machine")
         },
-        "curve": {
-            name: curve[name][::every].round(3).tolist() for name in ("frames", "cpu_seconds", "score_mean")
-        },
     }
+    # A training that is scored by several protocols has one curve.
+    if all(record.command != row["command"] for record in stored_records()):
+        names = ("frames", "cpu_seconds", "score_mean")
+        row["curve"] = {name: curve[name][::every].round(3).tolist() for name in names}
     if plan.protocol != "training":
         row["training_score"] = read_json(run_of(folder, cell) / "result.json")["score_mean"]
     with open(scores_records.STORED, "a") as file:

@@ -78,7 +78,8 @@ with full_screen(lambda: print("enters", flush=True), lambda: print("leaves", fl
 
 
 def test_a_suspended_game_gives_the_terminal_back_and_takes_it_again():
-    process = subprocess.Popen([sys.executable, "-c", SUSPENDED], stdout=subprocess.PIPE)
+    # A group of its own whose parent is in the same session: Ctrl-Z does not stop orphaned groups.
+    process = subprocess.Popen([sys.executable, "-c", SUSPENDED], stdout=subprocess.PIPE, process_group=0)
     reads = process.stdout.fileno()
 
     def said(last):

@@ -198,6 +198,23 @@ def test_missing_cells_are_trained_once_and_a_run_from_elsewhere_is_added(tiny, 
     assert scores_records.STORED.read_text() == stored and (tiny / "scores.md").read_text() == table
 
 
+def test_a_run_that_two_protocols_ask_for_is_stored_by_both_with_one_curve(tiny, monkeypatch):
+    played = dataclasses.replace(TINY, protocol="greedy-30min", seeds=(1,))
+    section = scores_plan.Section("two", "", "", (played,))
+    monkeypatch.setattr(scores, "SECTIONS", (*scores.SECTIONS, section))
+    monkeypatch.setattr(scores, "ORDER", (*scores.ORDER, played))
+    words = command_of(TINY, Cell("tiny_catch", 1)).split()[2:]
+    config = parse_training([*words, "--run-dir", str(tiny / "elsewhere")])
+    run = start_run(config)
+    run_training(config, run)
+    scores.add(run)
+    stored = scores_records.stored_records()
+    assert [record.protocol for record in stored] == ["training", "greedy-30min"]
+    assert [record.curve is not None for record in stored] == [True, False]
+    with pytest.raises(UsageError, match="the result of tiny_catch-s1 by ppo is stored already"):
+        scores.add(run)
+
+
 def test_an_unknown_section_is_answered_with_the_nearest_name(capsys):
     assert scores.main(["atari-6"]) == 2
     assert capsys.readouterr().err == "scores.py: unknown section 'atari-6'; did you mean 'atari-5'?\n"

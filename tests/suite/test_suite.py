@@ -211,7 +211,7 @@ def test_an_evaluation_counts_only_for_the_policy_that_it_played(suite, tmp_path
 
 
 def test_what_is_missing_has_the_command_that_a_shell_can_run(suite, tmp_path):
-    shutil.copytree(suite / "runs", tmp_path / "runs")
+    shutil.copytree(suite / "runs", tmp_path / "runs", ignore=shutil.ignore_patterns("eval-*.json"))
     plan = Plan(("tiny_catch", "tiny_cue"), (0,), "ppo", "3k-frames", "null-op", ("--preset", "a b"))
     table = str(suite_page._missing_table(tmp_path, plan, [Cell("tiny_catch", 0)], {}))
     run = tmp_path / "runs" / "tiny_catch-s0"

@@ -50,7 +50,7 @@ def stored(trained, tmp_path, monkeypatch):
 
 def test_a_stored_agent_acts_as_the_trained_one(trained, stored):
     ours, its = parcade.load("zoo:tiny_catch"), parcade.load(trained)
-    observations = np.random.default_rng(0).random((16, *its.policy.observation_shape), np.float32)
+    observations = np.random.default_rng(0).integers(0, 256, (16, *its.policy.observation_shape), np.uint8)
     np.testing.assert_array_equal(ours.act(observations, greedy=True), its.act(observations, greedy=True))
     assert ours.frames == its.frames
 
@@ -109,7 +109,7 @@ def test_the_rules_of_an_id_hold_for_a_run_that_starts_from_an_agent(trained):
     ("flags", "message"),
     [
         (["--protocol", "training"], "scores the training itself"),
-        (["--protocol", "foo"], "expected one of null-op, null-op-30min, recorded-starts"),
+        (["--protocol", "foo"], "expected one of null-op, null-op-30min, greedy-30min, recorded-starts"),
         (["--episodes", "0"], "episodes=0 is below 1"),
     ],
 )
