@@ -154,7 +154,7 @@ def _serve(flags: RaceFlags, settings: RaceSettings, run: Path | None, train_fla
     from parcade.web.race.book import only_one
     from parcade.web.race.server import Race, make_race
     from parcade.web.race.training import make_room, training, training_words
-    from parcade.web.serve import serve
+    from parcade.web.serve import bound_socket, serve
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(exits_in_order())  # so that the training ends, too
@@ -165,6 +165,7 @@ def _serve(flags: RaceFlags, settings: RaceSettings, run: Path | None, train_fla
             if words[:2] != ["train", "--resume"]:
                 parse_training(words[1:])  # a mistake in the flags is reported here
                 make_room(run)
+            bound_socket(flags.host, flags.port).close()  # a port in use is reported before anything trains
             log = settings.path / "agent.log"
             trains = stack.enter_context(training(words, log)), log
         race = Race(settings, run, trains)

@@ -230,7 +230,10 @@ def test_errors_are_one_line_each(tmp_path, capsys, monkeypatch):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        assert "--port 0" in refused(capsys, "pong", "--port", taken.getsockname()[1])
+        port = taken.getsockname()[1]
+        assert "--port 0" in refused(capsys, "pong", "--port", port)
+        monkeypatch.setattr("parcade.web.race.training.training", lambda *words: pytest.fail("it trains"))
+        assert "--port 0" in refused(capsys, "pong", "--port", port, "--train")
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "uvicorn" else find(name))
     assert "pip install 'parcade[web]'" in refused(capsys, "pong")
