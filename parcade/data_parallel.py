@@ -45,6 +45,11 @@ from parcade.machine.threads import set_threads, threads_asked_for
 from parcade.machine.timing import Timer
 from parcade.profile.recorder import recorder_from_environment
 
+__all__ = [
+    "Device", "Engine", "Evaluate", "Fit", "FitConfig", "Loss", "Place", "batches", "connect", "device_of",
+    "fit", "placed",
+]  # fmt: skip
+
 Loss = Callable[[Tensor, Tensor], Tensor]
 Evaluate = Callable[[nn.Module], dict[str, Any]]
 Engine = Literal["auto", "local", "mpi", "gloo"]
