@@ -17,50 +17,44 @@ from parcade.ending import exits_in_order
 ENTER_SCREEN, LEAVE_SCREEN = "\x1b[?1049h\x1b[2J\x1b[?25l", "\x1b[0m\x1b[?25h\x1b[?1049l"
 
 
-def _nothing() -> None:
-    """Do nothing on entering or leaving."""
-
-
 @contextlib.contextmanager
-def full_screen(enter: Callable[[], None] = _nothing, leave: Callable[[], None] = _nothing) -> Iterator[None]:
+def full_screen(
+    enter: Callable[[], object] = lambda: None, leave: Callable[[], object] = lambda: None
+) -> Iterator[None]:
     """Show the terminal's second screen; return to the first one however the context ends.
 
     Ctrl-Z returns to it as well, and ``fg`` to the second one. ``enter`` and ``leave`` are called each time.
     """
-
-    def show() -> None:
-        sys.stdout.write(ENTER_SCREEN)
-        sys.stdout.flush()
-        enter()
-
-    def hide() -> None:
-        leave()
-        with contextlib.suppress(OSError):  # the terminal is gone
-            sys.stdout.write(LEAVE_SCREEN)
-            sys.stdout.flush()
-
-    with exits_in_order(), _suspending(hide, show):
+    with exits_in_order(), _suspending(enter, leave):
         try:
-            show()
+            sys.stdout.write(ENTER_SCREEN)
+            sys.stdout.flush()
+            enter()
             yield
         finally:
-            hide()
+            leave()
+            with contextlib.suppress(OSError):  # the terminal is gone
+                sys.stdout.write(LEAVE_SCREEN)
+                sys.stdout.flush()
 
 
 @contextlib.contextmanager
-def _suspending(before: Callable[[], None], after: Callable[[], None]) -> Iterator[None]:
-    """Call ``before`` when Ctrl-Z stops this process, and ``after`` when it continues."""
+def _suspending(enter: Callable[[], object], leave: Callable[[], object]) -> Iterator[None]:
+    """Leave the second screen when Ctrl-Z stops this process, and enter it when it continues."""
     number = getattr(signal, "SIGTSTP", None)
     if number is None or threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def suspend(number: int, frame: FrameType | None) -> None:
-        before()
+        leave()
+        # Not sys.stdout: the signal may have come in the middle of writing a picture to it.
+        os.write(sys.stdout.fileno(), LEAVE_SCREEN.encode())
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)  # stops here
         signal.signal(number, suspend)
-        after()
+        os.write(sys.stdout.fileno(), ENTER_SCREEN.encode())
+        enter()
 
     earlier = signal.signal(number, suspend)
     try:
