@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from parcade.envs.settings import changed, of_any_game
 from parcade.errors import UsageError
 from parcade.model.policy import Policy
 from parcade.model.precision import Precision, resolve
+from parcade.ranges import whole
 from parcade.zoo import agent_directory
 
 
@@ -88,11 +88,8 @@ class Agent:
     def reset(self, seed: int | None = None) -> None:
         """Clear the recurrent state (a feed-forward policy has none); ``seed`` seeds the sampled actions."""
         self._state = None
-        if seed is None:
-            return
-        if not isinstance(seed, Integral) or isinstance(seed, bool) or not 0 <= seed < 2**63:
-            raise UsageError(f"seed={seed!r}: expected an integer from 0 to {2**63 - 1}")
-        self._generator.manual_seed(int(seed))
+        if seed is not None:
+            self._generator.manual_seed(whole("seed", seed, 0, 2**63 - 1))
 
     def act(
         self, observations: np.ndarray, starts: np.ndarray | None = None, greedy: bool = False
@@ -160,9 +157,8 @@ def _directory_of(run: str | Path, checkpoint_frames: int | None) -> Path:
     """Return the directory of a run or of the zoo's agent. Errors: UsageError for what cannot be one."""
     if not isinstance(run, str | Path):
         raise UsageError(f"run is a {type(run).__name__}; expected a run's directory, or zoo:NAME")
-    frames = checkpoint_frames
-    if frames is not None and (not isinstance(frames, Integral) or isinstance(frames, bool) or frames < 0):
-        raise UsageError(f"checkpoint_frames={frames!r}: expected an integer of 0 or more")
+    if checkpoint_frames is not None:
+        whole("checkpoint_frames", checkpoint_frames, 0)
     directory = agent_directory(run)
     if directory.is_file():
         raise UsageError(f"{directory} is a file; expected the directory of a run")

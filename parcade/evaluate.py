@@ -7,7 +7,6 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
-from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from parcade.machine.timing import Timer
 from parcade.model.policy import Acted
 from parcade.model.precision import Precision
 from parcade.random import env_seeds
+from parcade.ranges import whole
 from parcade.terminal_picture import full_screen, half_blocks, shrunk
 
 # Index of the first evaluation environment, far beyond any training index: the seeds never coincide.
@@ -71,10 +71,7 @@ def evaluate(
     deviation, minimum and maximum; and the mean number of steps.
     Errors: UsageError when episodes is below 1, seed below 0 or epsilon no probability.
     """
-    for name, value, least in (("episodes", episodes, 1), ("seed", seed, 0)):
-        if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
-            raise UsageError(f"{name}={value!r}: expected an integer of {least} or more")
-    episodes, seed = int(episodes), int(seed)
+    episodes, seed = whole("episodes", episodes, 1), whole("seed", seed, 0)
     if epsilon is not None and not 0 <= epsilon <= 1:
         raise UsageError(f"epsilon={epsilon!r} is not in [0, 1]; it is a probability, e.g. 0.05")
     num_envs = min(episodes, MAX_ENVS)

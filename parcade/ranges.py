@@ -49,6 +49,14 @@ NonNegative = Annotated[float, Range(0)]
 Fraction = Annotated[float, Range(0, 1)]
 
 
+def whole(name: str, value: Any, low: int, high: int | None = None) -> int:
+    """Return an argument of a function as an int. Errors: UsageError unless it is an integer in the range."""
+    if not isinstance(value, Integral) or isinstance(value, bool):
+        raise UsageError(f"{name}={value!r} is not an integer; use an integer, {low} or more")
+    Range(low, high).check(name, int(value))
+    return int(value)
+
+
 @functools.cache
 def ranges_of(settings: type) -> dict[str, Range]:
     """The declared ranges of a dataclass, by field."""

@@ -14,6 +14,7 @@ from parcade.cluster import ranks
 from parcade.envs.backends import register_backend
 from parcade.errors import UsageError
 from parcade.evaluate import evaluate
+from parcade.flags import parse_training
 from parcade.integrations.gym import make_registered_vec
 from parcade.learning import _flags
 from parcade.model.networks import register_network
@@ -62,9 +63,18 @@ def test_any_layout_of_the_same_numbers_gives_the_same_actions(agent, observatio
         assert np.array_equal(agent.act(observations[::-1], greedy=True), expected[::-1])
 
 
-@pytest.mark.parametrize("seed", [-1, 2**65, "x", 1.5, True])
-def test_seeds_of_an_agent_are_checked(agent, seed):
-    with pytest.raises(UsageError, match="expected an integer"):
+@pytest.mark.parametrize(
+    ("seed", "says"),
+    [
+        (-1, "seed=-1 is below 0"),
+        (2**65, "is above 9,223,372,036,854,775,807"),
+        ("x", "seed='x' is not an integer"),
+        (1.5, "seed=1.5 is not an integer"),
+        (True, "seed=True is not an integer"),
+    ],
+)
+def test_seeds_of_an_agent_are_checked(agent, seed, says):
+    with pytest.raises(UsageError, match=says):
         agent.reset(seed=seed)
     agent.reset(seed=np.int64(3))
 
@@ -72,9 +82,9 @@ def test_seeds_of_an_agent_are_checked(agent, seed):
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"episodes": 1.5}, "episodes=1.5: expected an integer of 1 or more"),
-        ({"episodes": True}, "episodes=True: expected an integer"),
-        ({"episodes": 1, "seed": -1}, "seed=-1: expected an integer of 0 or more"),
+        ({"episodes": 1.5}, "episodes=1.5 is not an integer; use an integer, 1 or more"),
+        ({"episodes": True}, "episodes=True is not an integer"),
+        ({"episodes": 1, "seed": -1}, "seed=-1 is below 0; use 0 or more"),
         ({"episodes": 1, "epsilon": 3.0}, r"epsilon=3.0 is not in \[0, 1\]"),
     ],
 )
@@ -92,7 +102,7 @@ def test_the_result_of_an_evaluation_is_json(agent):
     ("arguments", "says"),
     [
         ((None,), "run is a NoneType; expected a run's directory, or zoo:NAME"),
-        (("zoo:pong", "", "x"), "checkpoint_frames='x': expected an integer"),
+        (("zoo:pong", "", "x"), "checkpoint_frames='x' is not an integer; use an integer, 0 or more"),
         (("zoo:pong", "", 5), "zoo/agents/pong has no checkpoint at 5 frames; it has 40001332"),
         ((__file__,), "is a file; expected the directory of a run"),
     ],
@@ -114,6 +124,8 @@ def test_a_flag_is_no_game():
 
 
 def test_ale_ids_with_their_module_are_games_of_parcade():
+    with_module, without = (parse_training([f"{module}ALE/Pong-v5"]) for module in ("ale_py:", ""))
+    assert with_module == without and with_module.env.sticky_actions == 0.25
     settings = {"image_height": 42, "image_width": 42}
     spelled, plain = (parcade.make_vec(name, 2, **settings) for name in ("ale_py:ALE/Pong-v5", "ALE/Pong-v5"))
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import numbers
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,6 +19,7 @@ from parcade.envs.settings import (
     refuse_settings_of_consoles,
 )
 from parcade.errors import UsageError
+from parcade.ranges import whole
 
 DEVICES = ("cpu", "cuda")
 OUTPUTS = ("numpy", "torch")
@@ -104,12 +104,9 @@ def _check_places(device: str, output: str | None) -> None:
 
 
 def _check_sizes(num_envs: int, num_threads: int, batch_size: int) -> None:
-    sizes = (("num_envs", num_envs, 1), ("num_threads", num_threads, 0), ("batch_size", batch_size, 0))
-    for name, value, least in sizes:
-        if not isinstance(value, numbers.Integral) or isinstance(value, bool):
-            raise UsageError(f"{name}={value!r} is not an integer; use an integer, {least} or more")
-        if value < least:
-            raise UsageError(f"{name}={value} is below {least}; use {least} or more")
+    whole("num_envs", num_envs, 1)
+    whole("num_threads", num_threads, 0)
+    whole("batch_size", batch_size, 0)
     if batch_size > num_envs:
         raise UsageError(f"batch_size={batch_size} is above num_envs={num_envs}; use {num_envs} or fewer")
 

@@ -9,7 +9,8 @@ import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, get_args, get_origin
 
 MOST_JSON_BYTES = 1 << 20
 
@@ -53,3 +54,21 @@ def read_object(path: Path, most_bytes: int = MOST_JSON_BYTES) -> dict[str, Any]
     except (OSError, ValueError, RecursionError):
         return {}
     return data if isinstance(data, dict) else {}
+
+
+def fits(value: Any, expected: Any) -> bool:
+    """Return whether a JSON value is of a type such as ``float`` or ``dict[str, list[int]]``.
+
+    Lists stand for tuples of one type, such as ``tuple[str, ...]``.
+    """
+    if expected is Any:
+        return True
+    outer, inner = get_origin(expected), get_args(expected)
+    if outer is dict:
+        return isinstance(value, dict) and all(fits(each, inner[1]) for each in value.values())
+    if outer in (list, tuple):
+        return isinstance(value, list) and all(fits(each, inner[0]) for each in value)
+    if outer is UnionType:
+        return any(fits(value, each) for each in inner)
+    kinds = (int, float) if expected is float else (expected,)
+    return isinstance(value, kinds) and (isinstance(value, bool) == (expected is bool))

@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import UnionType
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 from parcade.errors import UsageError
+from parcade.files.reading import fits
 from parcade.machine.timing import SCOPES
 
 T = TypeVar("T")
@@ -275,7 +275,7 @@ def from_json(data: dict[str, Any]) -> Profile:
 def _checked(record: T) -> T:
     """Check the types of a record's fields. Errors: TypeError or ValueError that names one."""
     for name, expected in get_type_hints(type(record)).items():
-        if name != "ranks" and not _fits(getattr(record, name), expected):
+        if name != "ranks" and not fits(getattr(record, name), expected):
             raise TypeError(f"{name} is {getattr(record, name)!r:.60}")
     if isinstance(record, RankProfile):
         if missing := set(SCOPES) - record.seconds.keys():
@@ -287,21 +287,6 @@ def _checked(record: T) -> T:
             if not isinstance(record.config[section], dict):
                 raise TypeError(f"config.{section} is {record.config[section]!r:.60}")
     return record
-
-
-def _fits(value: Any, expected: Any) -> bool:
-    """Return whether a JSON value is of a type such as ``float`` or ``dict[str, list[int]]``."""
-    if expected is Any:
-        return True
-    outer, inner = get_origin(expected), get_args(expected)
-    if outer is dict:
-        return isinstance(value, dict) and all(_fits(each, inner[1]) for each in value.values())
-    if outer is list:
-        return isinstance(value, list) and all(_fits(each, inner[0]) for each in value)
-    if outer is UnionType:
-        return any(_fits(value, each) for each in inner)
-    kinds = (int, float) if expected is float else (expected,)
-    return isinstance(value, kinds) and (isinstance(value, bool) == (expected is bool))
 
 
 def fields_of(data: dict[str, Any], version: int, what: str, remedy: str) -> dict[str, Any]:

@@ -7,11 +7,11 @@ import functools
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, get_args, get_type_hints
+from typing import Any, NamedTuple, TypeVar, get_type_hints
 
-from parcade.config import TrainConfig
 from parcade.envs.games import is_atari
 from parcade.errors import UsageError
+from parcade.files.reading import fits
 from parcade.files.run_directory import read_json, write_json
 from parcade.flags import parse_training
 from parcade.suite.protocols import Protocol, protocol_of
@@ -74,7 +74,7 @@ class Plan:
         Errors: UsageError.
         """
         game = next(game for game in self.games if is_atari(game))
-        return frames_per_step(parse_training(self._words(game)))
+        return parse_training(self._words(game)).env.frame_skip
 
     @property
     def _until(self) -> tuple[str, ...]:
@@ -102,11 +102,6 @@ def budget_flags(budget: str, step_frames: int = 1) -> list[str]:
 def set_by_budget(budget: str) -> tuple[str, ...]:
     """Return the flags that a budget sets. Next to a duration, ``--total-frames`` remains the user's."""
     return ("--time-limit",) if _DURATION.match(budget) else ("--time-limit", "--total-frames")
-
-
-def frames_per_step(config: TrainConfig) -> int:
-    """Return the frames that a step of a training counts, 1 without a console."""
-    return config.env.frame_skip if is_atari(config.game) else 1
 
 
 def seeds_of(text: str) -> tuple[int, ...]:
@@ -156,11 +151,7 @@ def from_json(kind: type[T], path: Path, writer: str) -> T:
         if name not in data:
             raise UsageError(f"{path} lacks {name!r}; it was not written by {writer}")
         value = data[name]
-        if expected in (str, int):
-            valid = type(value) is expected
-        else:  # tuple[str, ...] or tuple[int, ...]
-            valid = isinstance(value, list) and {type(each) for each in value} <= {get_args(expected)[0]}
-        if not valid:
+        if not fits(value, expected):
             raise UsageError(f"{path}: {name}={value!r} is damaged; it was not written by {writer}")
         values[name] = tuple(value) if isinstance(value, list) else value
     return kind(**values)

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from parcade.config import TrainConfig
-from parcade.envs.games import naming_flags
+from parcade.envs.games import is_atari, naming_flags
 from parcade.errors import UsageError
 from parcade.files.run_directory import read_json, write_json
 from parcade.flags import parse_training
-from parcade.suite.plan import as_json, budget_flags, frames_per_step, from_json
+from parcade.suite.plan import as_json, budget_flags, from_json
 from parcade.sweep.objective import Budget, Objective, parse_objective
 from parcade.sweep.space import Space, Value, flags_of, parse_space
 from parcade.train import check_start
@@ -83,7 +83,7 @@ class SweepPlan:
         """Arguments of ``parcade train`` for these settings, without defaults, seed and run directory."""
         own = flags_of(settings)
         config = parse_training([*self.training, *own]) if "frame_skip" in settings else self.base
-        flags = budget_flags(self.budget, frames_per_step(config))
+        flags = budget_flags(self.budget, config.env.frame_skip if is_atari(config.game) else 1)
         target = self.goal.target
         score = None if target is None else f"{target:g}"
         # Also without a target: a preset may set one.
