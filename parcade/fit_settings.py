@@ -46,6 +46,7 @@ def device_of(module: nn.Module) -> torch.device:
 
 
 def check_fit(module: nn.Module, dataset: Dataset, config: FitConfig, exchange: Exchange) -> None:
+    """Check what this rank can tell alone of a fit's arguments. Errors: UsageError."""
     device = _check_module(module)
     # connect(device="cuda") attaches the device clock.
     if device.type == "cuda" and exchange.world_size > 1 and exchange.timer.device_clock is None:

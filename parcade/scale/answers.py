@@ -109,7 +109,7 @@ def _cores_for(
         cores, nodes, cost = fit.size_for(rate), None, None
         ranks = None if cores is None else usable_ranks(series, cores)
         cores = None if ranks is None else ranks * series.threads
-        if cores is not None and cores > series.threads and fit.predict(cores) < rate * (1 - 1e-9):
+        if cores is not None and fit.predict(cores) < rate * (1 - 1e-9):
             cores = None  # the next size that the job can use is beyond the peak
         if cores is not None and ranks is not None:
             per_node = max(1, questions.cores_per_node // series.threads)

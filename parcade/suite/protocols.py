@@ -16,8 +16,8 @@ DQN_FRAME_LIMIT = 18_000
 """Five minutes of play, the limit of DQN's and Gorila's evaluation."""
 HALF_AN_HOUR = 108_000
 """Frames in 30 minutes of play."""
-AS_SOLD = (("mode", None), ("difficulty", None), ("sticky_actions", 0.0))
-"""Settings of every evaluation: the game as its console starts it, each action as given."""
+DEFAULT_GAME = (("mode", None), ("difficulty", None), ("sticky_actions", 0.0))
+"""Settings of every evaluation: the default mode and difficulty, without sticky actions."""
 NULL_OPS = (("noop_max", 30), ("fire_reset", True))
 RULES_OF_TRAINING = (
     "frame_skip", "sticky_actions", "noop_max", "fire_reset", "frame_limit", "full_action_set",
@@ -73,7 +73,7 @@ PROTOCOLS = {
             "dqn_2015",
             "evaluation",
             episodes=30,
-            env=(*AS_SOLD, *NULL_OPS, ("frame_limit", DQN_FRAME_LIMIT)),
+            env=(*DEFAULT_GAME, *NULL_OPS, ("frame_limit", DQN_FRAME_LIMIT)),
             epsilon=0.05,
             comparable=True,
         ),
@@ -83,7 +83,7 @@ PROTOCOLS = {
             "minutes, no sticky actions",
             "dqn_2015",
             "evaluation",
-            env=(*AS_SOLD, *NULL_OPS, ("frame_limit", HALF_AN_HOUR)),
+            env=(*DEFAULT_GAME, *NULL_OPS, ("frame_limit", HALF_AN_HOUR)),
         ),
         Protocol(
             "greedy-30min",
@@ -91,7 +91,7 @@ PROTOCOLS = {
             "null-ops at the start, at most 30 minutes, no sticky actions",
             "dqn_2015",
             "evaluation",
-            env=(*AS_SOLD, *NULL_OPS, ("frame_limit", HALF_AN_HOUR)),
+            env=(*DEFAULT_GAME, *NULL_OPS, ("frame_limit", HALF_AN_HOUR)),
             greedy=True,
         ),
         Protocol(
@@ -100,7 +100,7 @@ PROTOCOLS = {
             "at most 30 minutes, no sticky actions",
             "dqn_2015",
             "evaluation",
-            env=(*AS_SOLD, ("frame_limit", HALF_AN_HOUR)),
+            env=(*DEFAULT_GAME, ("frame_limit", HALF_AN_HOUR)),
             needs_recording=True,
         ),
     )
