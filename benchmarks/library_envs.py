@@ -127,7 +127,7 @@ def rllib(name: str, game: str, steps: int) -> Rates:
 
 def title(game: str) -> str:
     """A game's name in ale-py's ids, such as ``SpaceInvaders``."""
-    return "".join(word.capitalize() for word in canonical_game(game).split("_"))
+    return canonical_game(game).replace("_", " ").title().replace(" ", "")
 
 
 def main() -> None:

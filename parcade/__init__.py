@@ -44,9 +44,16 @@ def __dir__() -> list[str]:
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
+        module = importlib.import_module(_HOMES[name])
+        _register_games()
+        return getattr(module, name)
     raise AttributeError(f"module 'parcade' has no attribute {name!r}")
 
 
-if "gymnasium" in sys.modules:  # its user may call gymnasium.make("parcade/Pong-v0")
-    importlib.import_module("parcade.integrations.gym")
+def _register_games() -> None:
+    """Register the games with Gymnasium if it is imported: its user may call make("parcade/Pong-v0")."""
+    if "gymnasium" in sys.modules:
+        importlib.import_module("parcade.integrations.gym")
+
+
+_register_games()

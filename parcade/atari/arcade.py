@@ -62,7 +62,7 @@ class Arcade:
         self._actions = np.zeros((num_consoles, 2), np.int64)
         self._actions_a, self._actions_b = self._actions.T
         state[:] = self.machine.powered["state"]
-        self._load(np.ones(num_consoles, bool), np.zeros(num_consoles, np.int64))
+        self.load(np.ones(num_consoles, bool), np.zeros(num_consoles, np.int64))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copy and pickle as the arguments and the state: addresses of machine code hold in one process."""
@@ -83,7 +83,8 @@ class Arcade:
         """Available difficulties of the game: bit 0 is the left switch, bit 1 the right switch."""
         return list(self.machine.row.get("difficulties", [0]))
 
-    def _load(self, mask: np.ndarray, seeds: np.ndarray) -> None:
+    def load(self, mask: np.ndarray, seeds: np.ndarray) -> None:
+        """Power on the consoles of `mask`, seed and reset them: ale-py's loadROM, in the current mode."""
         powered = self.machine.powered
         state = self.arrays["state"]
         for e in np.flatnonzero(mask):
@@ -105,7 +106,7 @@ class Arcade:
             seeds = np.asarray(seed)
             if seeds.dtype.kind not in "iu" or seeds.shape not in ((), (self.num_consoles,)):
                 raise ValueError(f"seed={seed}: expected an integer, or {self.num_consoles} integers")
-            self._load(chosen, np.broadcast_to(seeds.astype(np.int64) & 0xFFFFFFFF, (self.num_consoles,)))
+            self.load(chosen, np.broadcast_to(seeds.astype(np.int64) & 0xFFFFFFFF, (self.num_consoles,)))
         self._reset(chosen)
 
     def _reset(self, mask: np.ndarray) -> None:

@@ -6,6 +6,7 @@ even. A line equal to the one above it in every frame is not converted and summe
 source lines have not changed are kept.
 """
 
+import functools
 import json
 import math
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .compiling.jit import inlined, kernel, product, stand_alone
+from .compiling.jit import inlined, kernel, product, separate, stand_alone
 from .primitives.simd import bit_length, column_sums, has_byte_lookup, lowest_bit, pool_words
 from .state import LINE_WORDS
 
@@ -33,6 +34,75 @@ def grey_table(pal: bool) -> np.ndarray:
 def rgb_table(pal: bool) -> np.ndarray:
     """Return the colour of each palette index, uint8 [256, 3], as in ale-py's getScreenRGB."""
     return np.array(_palette()["pal" if pal else "ntsc"]["rgb"], np.uint8)
+
+
+def grey_frames(indices: np.ndarray, pal: bool) -> np.ndarray:
+    """Return frames of palette indices, uint8 [n, height, 160], in grey, as ale-py's getScreenGrayscale."""
+    frames = np.empty_like(indices)
+    _to_grey(_as_words(indices), _words_of_table(pal, False), _as_words(frames))
+    return frames
+
+
+def rgb_frames(indices: np.ndarray, pal: bool) -> np.ndarray:
+    """Return frames of palette indices in colour, uint8 [n, height, 160, 3], as ale-py's getScreenRGB."""
+    frames = np.empty((*indices.shape, 3), np.uint8)
+    _to_rgb(_as_words(indices), _words_of_table(pal, True), _as_words(frames))
+    return frames
+
+
+@functools.cache
+def _words_of_table(pal: bool, in_colour: bool) -> np.ndarray:
+    """Return the grey level or, red in the lowest byte, the colour of each palette index, uint64 [256]."""
+    if not in_colour:
+        return grey_table(pal).astype(np.uint64)
+    return rgb_table(pal) @ np.array([1, 1 << 8, 1 << 16], np.uint64)
+
+
+def _as_words(pixels: np.ndarray) -> np.ndarray:
+    return pixels.reshape(-1).view(np.uint64)
+
+
+@inlined
+def _looked_up(table, word, pixel):
+    """Return the table's entry for one of a word's 8 palette indices."""
+    return table[(word >> np.uint64(8 * pixel)) & np.uint64(255)]
+
+
+@separate("void(uint64[::1], uint64[::1], uint64[::1])")
+def _to_grey(words, greys, words_out):
+    stand_alone()
+    for w in range(len(words)):
+        word = words[w]
+        if word == (word & np.uint64(255)) * EVERY_BYTE:  # background: nearly every word
+            words_out[w] = _looked_up(greys, word, 0) * EVERY_BYTE
+            continue
+        eight = np.uint64(0)
+        for pixel in range(8):
+            eight |= _looked_up(greys, word, pixel) << np.uint64(8 * pixel)
+        words_out[w] = eight
+
+
+@separate("void(uint64[::1], uint64[::1], uint64[::1])")
+def _to_rgb(words, colours, words_out):
+    """Replace 8 indices of a byte by 8 colours of 3 bytes, which take 3 words."""
+    stand_alone()
+    for w in range(len(words)):
+        word = words[w]
+        a = _looked_up(colours, word, 0)
+        b = c = d = e = f = g = h = a
+        if word != (word & np.uint64(255)) * EVERY_BYTE:
+            b, c, d = _looked_up(colours, word, 1), _looked_up(colours, word, 2), _looked_up(colours, word, 3)
+            e, f, g = _looked_up(colours, word, 4), _looked_up(colours, word, 5), _looked_up(colours, word, 6)
+            h = _looked_up(colours, word, 7)
+        words_out[3 * w] = _joined(a, 0) | _joined(b, 24) | _joined(c, 48)
+        words_out[3 * w + 1] = _joined(c, -16) | _joined(d, 8) | _joined(e, 32) | _joined(f, 56)
+        words_out[3 * w + 2] = _joined(f, -8) | _joined(g, 16) | _joined(h, 40)
+
+
+@inlined
+def _joined(colour, bits):
+    """Return a colour shifted to its place in a word, `bits` to the left."""
+    return colour << np.uint64(bits) if bits >= 0 else colour >> np.uint64(-bits)
 
 
 def level_tables(obs_type: str, pal: bool) -> np.ndarray:

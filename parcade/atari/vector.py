@@ -227,7 +227,7 @@ class VectorConsoles:
 
         Errors: ValueError with `obs_type` ram, which draws nothing.
         """
-        return preprocess.rgb_table(self.machine.pal)[self.palette_frames()]
+        return preprocess.rgb_frames(self.palette_frames(), self.machine.pal)
 
     def close(self) -> None:
         """Stop the threads. The next step starts new ones."""

@@ -10,6 +10,7 @@ import sys
 from typing import Any
 
 from parcade.atari.games import load_games
+from parcade.atari.held_keys import ACTION_NAMES
 from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError, unknown_name
 from parcade.plugins import load_plugins
@@ -127,13 +128,16 @@ def is_atari(game: str) -> bool:
     return game in game_names()
 
 
+def action_ids(game: str, settings: EnvSettings) -> list[int]:
+    """Return ale-py's id of each action of one of its games."""
+    row = load_games()[game]
+    ids = row.get("legal_actions", range(len(ACTION_NAMES))) if settings.full_action_set else row["actions"]
+    return [ids[action] for action in settings.action_subset] or list(ids)
+
+
 def action_names(game: str, settings: EnvSettings) -> list[str]:
     """Return the names of the actions of one of ale-py's games, e.g. NOOP and FIRE, by action."""
-    from ale_py import Action
-
-    key = "legal_actions" if settings.full_action_set else "actions"
-    names = [Action(number).name for number in load_games()[game].get(key, range(len(Action.__members__)))]
-    return [names[action] for action in settings.action_subset] or names
+    return [ACTION_NAMES[each] for each in action_ids(game, settings)]
 
 
 def score_milestones(game: str) -> tuple[float, ...]:

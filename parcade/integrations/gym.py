@@ -1,7 +1,9 @@
 """Gymnasium's registry: ``gymnasium.make("parcade/Pong-v0")`` and ``gymnasium.make_vec`` of every Atari game.
 
+``parcade/PongNoFrameskip-v4`` is the raw game (``raw.py``).
+
 Importing ``parcade`` after ``gymnasium`` registers the games; ``"parcade:parcade/Pong-v0"`` imports it. Where
-``parcade`` was imported first, importing this module or using ``parcade.make`` does.
+``parcade`` was imported first, importing this module or using a name of ``parcade`` does.
 """
 
 from __future__ import annotations
@@ -13,10 +15,13 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from parcade.atari.games import load_games
+from parcade.atari.held_keys import ACTION_NAMES, keys_to_action
+from parcade.envs.games import action_ids, canonical_game, is_atari
 from parcade.envs.make import make_vec, with_output
-from parcade.envs.settings import FRAMES_PER_SECOND
+from parcade.envs.settings import FRAMES_PER_SECOND, env_preset
 from parcade.errors import UsageError
 from parcade.integrations.autoreset import DelayedReset
+from parcade.integrations.raw import NO_FRAMESKIP
 from parcade.testing import TINY_TASKS
 
 RENDER_MODES = ("rgb_array", "human")
@@ -24,7 +29,12 @@ RENDER_MODES = ("rgb_array", "human")
 
 def env_id(game: str) -> str:
     """The registered id of a game, such as ``parcade/SpaceInvaders-v0`` of ``space_invaders``."""
-    return f"parcade/{''.join(word.capitalize() for word in game.split('_'))}-v0"
+    return f"parcade/{game.replace('_', ' ').title().replace(' ', '')}-v0"
+
+
+def raw_env_id(game: str) -> str:
+    """The registered id of a raw game, such as ``parcade/SpaceInvadersNoFrameskip-v4``."""
+    return env_id(game).replace("-v0", "NoFrameskip-v4")
 
 
 def registered_games() -> tuple[str, ...]:
@@ -33,7 +43,7 @@ def registered_games() -> tuple[str, ...]:
 
 
 def register() -> None:
-    """Register every game, and every tiny task, that is not registered yet."""
+    """Register every game, ready for training and raw, and every tiny task, if not registered yet."""
     for game in registered_games():
         if env_id(game) not in gymnasium.registry:
             gymnasium.register(
@@ -41,6 +51,14 @@ def register() -> None:
                 entry_point="parcade.integrations.gym:AtariEnv",
                 vector_entry_point="parcade.integrations.gym:make_registered_vec",
                 kwargs={"game": game},
+                disable_env_checker=True,
+            )
+    for game in load_games():
+        if raw_env_id(game) not in gymnasium.registry:
+            gymnasium.register(
+                raw_env_id(game),
+                entry_point="parcade.integrations.raw:RawAtariEnv",
+                kwargs={"game": game, **NO_FRAMESKIP},
                 disable_env_checker=True,
             )
 
@@ -119,6 +137,7 @@ class AtariEnv(gymnasium.Env):
         self.observation_space = self._envs.single_observation_space
         self.action_space = self._envs.single_action_space
         self.metadata = {**self.metadata, "render_fps": _frames_per_second(settings)}
+        self._action_ids = _action_ids(game, settings)
         self._is_seeded = False
         # The start of the next episode, if the last one is over.
         self._next: tuple[np.ndarray, dict[str, Any]] | None = None
@@ -165,6 +184,14 @@ class AtariEnv(gymnasium.Env):
         """Return the current frame, uint8 ``[height, 160, 3]``, with render mode ``rgb_array``; else None."""
         return np.asarray(self._envs.render()[0]) if self.render_mode == "rgb_array" else None
 
+    def get_action_meanings(self) -> list[str]:
+        """Return ale-py's name of each action, such as ``NOOP`` or ``UPRIGHTFIRE``; none for other tasks."""
+        return [ACTION_NAMES[each] for each in self._action_ids]
+
+    def get_keys_to_action(self) -> dict[tuple[str, ...], int]:
+        """Return the actions by the keys w, s, a, d, space and e, for ``gymnasium.utils.play``."""
+        return keys_to_action(self._action_ids)
+
     def _show(self) -> None:
         if self.render_mode == "human":
             from parcade.integrations.window import Window
@@ -178,6 +205,16 @@ class AtariEnv(gymnasium.Env):
         if self._window is not None:
             self._window.close()
             self._window = None
+
+
+def _action_ids(game: str, settings: dict[str, Any]) -> list[int]:
+    """Return ale-py's id of each action; none of a task that is not one of its games."""
+    name = canonical_game(game)
+    if not is_atari(name):
+        return []
+    given = {key: settings[key] for key in ("full_action_set", "action_subset") if key in settings}
+    chosen = settings.get("settings") or env_preset(settings.get("preset") or "dqn_2015", **given)
+    return action_ids(name, chosen)
 
 
 def _frames_per_second(settings: dict[str, Any]) -> float:

@@ -80,7 +80,7 @@ def test_a_game_is_found_however_it_is_typed(typed):
 
 def test_every_game_is_found_by_its_gymnasium_id():
     for game in game_names():
-        camel = "".join(word.capitalize() for word in game.split("_"))
+        camel = game.replace("_", " ").title().replace(" ", "")
         assert canonical_game(f"ALE/{camel}-v5") == game
         assert canonical_game(f"{camel}NoFrameskip-v4") == game
 

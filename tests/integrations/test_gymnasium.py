@@ -347,9 +347,16 @@ def test_mistakes_are_one_line(make, says):
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize("imports", ["import gymnasium, parcade", "import gymnasium"])
-def test_the_id_works_in_a_new_process(imports):
-    name = "parcade/Pong-v0" if "parcade" in imports else "parcade:parcade/Pong-v0"
+@pytest.mark.parametrize(
+    ("imports", "name"),
+    [
+        ("import gymnasium, parcade", "parcade/Pong-v0"),
+        ("import gymnasium", "parcade:parcade/Pong-v0"),
+        ("import parcade, gymnasium", "parcade.integrations.gym:parcade/Pong-v0"),
+        ("import parcade, gymnasium; parcade.make_vec", "parcade/Pong-v0"),
+    ],
+)
+def test_the_id_works_in_a_new_process(imports, name):
     program = f"{imports}; e = gymnasium.make({name!r}); print(e.reset(seed=0)[0].shape, e.spec.id)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
     assert done.stdout.split() == ["(4,", "84,", "84)", "parcade/Pong-v0"], done.stderr

@@ -62,13 +62,14 @@ class DeviceArcade(Arcade):
         self.threads.write(
             self._consoles.registers, np.repeat(lasting_words(self.machine.powered["state"]), n, axis=1)
         )
-        self._load(np.ones(n, bool), np.zeros(n, np.int64))
+        self.load(np.ones(n, bool), np.zeros(n, np.int64))
 
     def __reduce__(self) -> NoReturn:
         """Refuse copies: the arrays are in the memory of one process's device. Errors: TypeError."""
         raise TypeError("consoles on a GPU cannot be pickled or copied; use get_state and set_state")
 
-    def _load(self, mask: np.ndarray, seeds: np.ndarray) -> None:
+    def load(self, mask: np.ndarray, seeds: np.ndarray) -> None:
+        """Power on the consoles of `mask`, seed and reset them: ale-py's loadROM, in the current mode."""
         put = self.threads.put
         loading, seeds = put(np.asarray(mask, bool)), put(np.asarray(seeds, np.int64))
         self.threads.launch(
