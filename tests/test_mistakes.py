@@ -183,7 +183,7 @@ WRONG = {
     "random steps of continuous actions": (["train", "tiny_aim", "--warm-up-steps", "5"], "an Atari game on"),
     "observations of tuples": (["train", "Blackjack-v1"], "expected Box observations"),
     "an id of another version": (["train", "Pong-v5"], "unknown id Pong-v5; use PongNoFrameskip-v4"),
-    "stacks of nothing": (["stacks", "nowhere"], "has no registered processes"),
+    "stacks of nothing": (["stacks", "nowhere"], "has no records of running processes"),
     "actors of what has none": (["scale-to", "run", "--actors", "2"], "has no separate actors"),
     "a resume of an agent": (["train", "--resume", "zoo:pong"], "to train on from it, use --from zoo:pong"),
     "a bench of one pixel": (["bench", "env", "pong", "--image-size", "1"], "image_height=1 is below 8"),
@@ -196,6 +196,13 @@ def test_a_refused_resume_changes_nothing(here, capsys):
     before = path.read_text()
     refused([*RESUME, "--hosts", "nowhere"], capsys, "nowhere")
     assert path.read_text() == before
+
+
+def test_a_refused_resume_keeps_the_records_of_the_last_start(here, capsys):
+    records = {path: path.read_bytes() for path in (here / "run" / "processes").iterdir()}
+    assert records
+    refused(["train", "--resume", "run"], capsys, "has already played")
+    assert {path: path.read_bytes() for path in (here / "run" / "processes").iterdir()} == records
 
 
 def test_an_evaluation_that_cannot_be_kept_is_shown(here, capsys, monkeypatch):

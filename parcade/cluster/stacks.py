@@ -26,12 +26,12 @@ ANSWER_SECONDS = 6.0
 def stacks(run: Path) -> list[tuple[ProcessRecord, str]]:
     """Return every process of a run with its stacks, or with a line that says why they are missing.
 
-    Errors: UsageError when the run has no registered processes.
+    Errors: UsageError when the run has no records of processes.
     """
     records = read_records(run)
     if not records:
         raise UsageError(
-            f"{run} has no registered processes; expected the directory of a run that was started"
+            f"{run} has no records of running processes; give the directory of a run that is training now"
         )
     texts: dict[str, str | None] = {}
     for record in records:

@@ -175,12 +175,11 @@ def _refuse_finished(run: Path, config) -> None:
 
 @contextlib.contextmanager
 def _taken_over(run: Path) -> Iterator[None]:
-    """Lock a run's directory and remove the leftovers of its last start.
+    """Lock a run's directory and remove checkpoints that its last start did not complete.
 
     Errors: UsageError while the run is still active.
     """
     from parcade.checkpoint import remove_unfinished
-    from parcade.cluster.processes import clear_records
 
     _refuse_running(run)
     if reason := why_not_writable(run):
@@ -188,7 +187,6 @@ def _taken_over(run: Path) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         _lock_patiently(run, stack)
         remove_unfinished(run)
-        clear_records(run)
         yield
 
 
@@ -278,14 +276,17 @@ def _train_by_ranks(
 def _directory_of(config, resume: Path | None) -> contextlib.AbstractContextManager[Path]:
     """Return a context with the directory of a run that is about to start, after all checks of its settings.
 
-    That of a new run is created, and locked meanwhile. That of a resumed one already is.
+    That of a new run is created, and locked meanwhile. That of a resumed one already is; it loses the records
+    of its last start's processes only here, after the checks.
     """
+    from parcade.cluster.processes import clear_records
     from parcade.config import save_changes
     from parcade.train import new_run
 
     if resume is None:
         return new_run(config)
     save_changes(resume, config)
+    clear_records(resume)
     return contextlib.nullcontext(resume)
 
 

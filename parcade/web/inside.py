@@ -142,7 +142,7 @@ def stacks_of(run: Path, name: str) -> list[dict[str, str]]:
     Requests wait for each other: py-spy and hung processes take seconds.
     """
     if not (run / DIRECTORY).is_dir():
-        raise UsageError(f"{run.name} has no registered processes; stacks need a run that was started")
+        raise UsageError(f"{run.name} has no records of running processes; choose a run that is training now")
     with _one_at_a_time:
         found = read_stacks(run)
     return [

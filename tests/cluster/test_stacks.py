@@ -102,4 +102,4 @@ def test_processes_in_a_directory_that_cannot_be_written_cannot_be_asked(tmp_pat
 
 def test_a_directory_without_processes_is_refused(tmp_path, capsys):
     assert main(["stacks", str(tmp_path)]) == 2
-    assert "has no registered processes" in capsys.readouterr().err
+    assert "has no records of running processes" in capsys.readouterr().err

@@ -198,7 +198,7 @@ def test_a_process_record_cannot_name_a_file_of_another_directory(root):
     path = run / "processes" / "rank-0.json"
     path.write_text(path.read_text().replace('"rank"', '"../../evil"'))
     assert read_records(run) == []
-    with pytest.raises(UsageError, match="no registered processes"):
+    with pytest.raises(UsageError, match="no records of running processes"):
         stacks(run)
     assert (root / "evil-0.stack").exists()
 
