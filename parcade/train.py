@@ -34,7 +34,7 @@ from parcade.loop import train
 from parcade.machine.device_timing import attach_device_clock
 from parcade.machine.devices import free_device_memory, torch_device
 from parcade.machine.threads import rank_threads, set_threads
-from parcade.machine.timing import START_OF_PROCESS, Moment, Timer
+from parcade.machine.timing import Moment, Timer
 from parcade.profile.recorder import recorder_from_environment
 from parcade.report.callbacks import Callbacks
 from parcade.report.progress import Progress
@@ -51,14 +51,15 @@ def run_training(
     *,
     resume: bool = False,
     callbacks: Callbacks | None = None,
-    since: Moment = START_OF_PROCESS,
+    since: Moment | None = None,
 ) -> dict[str, Any] | None:
     """Train by the config in an existing run directory; return the content of ``result.json`` on rank 0.
 
-    Time counts from ``since``, by default from the start of the process. Under mpiexec, srun or torchrun,
-    every rank calls this function, with that default.
+    Time counts from ``since``, by default from this call; ``time_limit`` does so too. Under mpiexec, srun or
+    torchrun, every rank calls this function.
     Errors: UsageError for mistakes the user can fix, before training starts; RuntimeError if ranks disagree.
     """
+    since = since or Moment.now()
     config = _with_kept_starts(config, run)
     timers = [Timer()]
     is_rank = ranks.is_rank_of(config.run.engine)

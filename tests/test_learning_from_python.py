@@ -12,6 +12,8 @@ import parcade
 from parcade.cli import main
 from parcade.errors import UsageError
 from parcade.files.run_directory import newest_checkpoint, read_rank_file
+from parcade.flags import parse_training
+from parcade.learning import _flags
 from parcade.report.callbacks import Callbacks, Report
 
 SMALL = {"num_envs": 4, "unroll_length": 8, "network": "mlp", "hidden": 8, "threads_per_rank": 1}
@@ -35,13 +37,21 @@ def test_it_trains_the_bits_of_the_command_with_the_same_settings(tmp_path):
     assert trained.agent().act(np.zeros((3, 1, 6, 5), np.uint8)).shape == (3,)
 
 
+@pytest.mark.parametrize("by_learn", [True, False])
 @pytest.mark.parametrize("algorithm", ["a2c", "impala"])
-def test_time_counts_from_the_call_and_not_from_the_start_of_the_process(tmp_path, monkeypatch, algorithm):
+def test_time_counts_from_the_call_and_not_from_the_start_of_the_process(
+    tmp_path, monkeypatch, algorithm, by_learn
+):
     clock = itertools.count(5_000)  # a second passes whenever it is read
     for module in ("parcade.machine.timing", "parcade.report.progress"):
         monkeypatch.setattr(f"{module}.process_seconds", lambda: float(next(clock)))
     small = {**SMALL, "engine": "serial", "run_dir": tmp_path / "run", "total_frames": 320}
-    result = parcade.learn("tiny_catch", algorithm=algorithm, time_limit="4000s", **small).result
+    if by_learn:
+        result = parcade.learn("tiny_catch", algorithm=algorithm, time_limit="4000s", **small).result
+    else:
+        words = _flags({"algorithm": algorithm, "time_limit": "4000s", **small})
+        config = parse_training(["tiny_catch", *words])
+        result = parcade.run_training(config, parcade.start_run(config))
     assert result["finished_by"] == "total_frames"
     assert 0 < result["wall_seconds"] < 4000 and result["cpu_seconds"] > 0
 

@@ -79,10 +79,15 @@ def test_the_container_installs_extras_that_exist_and_the_makefiles_torch():
     assert re.search(r"^USER \d+$", text, re.MULTILINE) and 'ENTRYPOINT ["parcade"]' in text
 
 
-def test_the_notebook_is_stored_without_outputs():
-    cells = json.loads((ROOT / "examples" / "quickstart.ipynb").read_text())["cells"]
-    code = [cell for cell in cells if cell["cell_type"] == "code"]
-    assert code and all(not cell["outputs"] and cell["execution_count"] is None for cell in code)
+def test_the_notebook_is_stored_as_executed_from_top_to_bottom_and_names_no_machine():
+    text = (ROOT / "examples" / "quickstart.ipynb").read_text()
+    code = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
+    assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1))
+    outputs = [output for cell in code for output in cell["outputs"]]
+    assert all(cell["outputs"] for cell in code) and len(text) < 200_000
+    assert not [output for output in outputs if output["output_type"] == "error"]
+    said = json.dumps([{**each, "data": each.get("data", {}).get("text/plain")} for each in outputs])
+    assert not re.search(r"(/tmp|/home|/root|/work)/", said)
 
 
 def test_every_page_of_the_docs_is_in_the_navigation():

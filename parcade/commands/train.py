@@ -292,11 +292,12 @@ def _directory_of(config, resume: Path | None) -> contextlib.AbstractContextMana
 
 def _train_here(config, run: Path, resume: bool) -> int:
     """Train in this process, which also drives the parts of a topology."""
+    from parcade.machine.timing import START_OF_PROCESS
     from parcade.topology.driver import RunLost
     from parcade.train import run_training
 
     try:
-        return _finish(run_training(config, run, resume=resume), run)
+        return _finish(run_training(config, run, resume=resume, since=START_OF_PROCESS), run)
     except RunLost as error:
         print(f"parcade: {error}; {_going_on(config.game, run)}", file=sys.stderr)
         return 1
@@ -306,6 +307,7 @@ def _train_as_rank(config, resume: Path | None) -> int:
     """Train as one of the ranks that parcade, mpiexec, srun or torchrun started."""
     from parcade.cluster import ranks, torchrun
     from parcade.cluster.watchdog import patience_seconds
+    from parcade.machine.timing import START_OF_PROCESS
     from parcade.train import run_training
 
     # parcade's parent process has created the run; with the user's own launcher, rank 0 does.
@@ -343,7 +345,8 @@ def _train_as_rank(config, resume: Path | None) -> int:
                     raise
             run = ranks.share_run_directory(run)
             ranks.check_versions()
-            return _finish(run_training(config, run, resume=resume is not None), run)
+            result = run_training(config, run, resume=resume is not None, since=START_OF_PROCESS)
+            return _finish(result, run)
     except UsageError:  # the same error on all ranks
         if torchrun.launched_by_torchrun():
             torchrun.leave()

@@ -12,7 +12,7 @@ METRICS: dict[str, str] = {
     "updates": "optimiser steps so far",
     "iterations": "iterations of the loop (collect and learn) so far",
     "episodes": "finished episodes so far",
-    "wall_seconds": "wall clock since the start of the process, or the call of `learn`, summed over resumes",
+    "wall_seconds": "wall clock since the command, `learn` or `run_training` was started, over all resumes",
     "cpu_seconds": "CPU time of all ranks and their threads, summed over resumes",
     "frames_per_second": "emulated frames per second of wall clock since the last report",
     "steps_per_second": "decisions per second of wall clock since the last report",

@@ -104,7 +104,7 @@ class Reporter:
         )
         counts = self.exchange.sum(counts)
         p.frames, p.reset_frames, p.steps, p.cut_games = (int(x) for x in counts[:4])
-        p.cpu_seconds = p.cpu_seconds_before + float(counts[4]) - p.since.cpu_seconds
+        p.cpu_seconds = p.cpu_seconds_before + float(counts[4])
         p.updates = self.exchange.updates
         p.iterations += 1
         rows = self.exchange.gather_rows(np.concatenate([log.take_new() for log in source.episode_logs]))
@@ -125,10 +125,10 @@ class Reporter:
         self.finished = self._reason_to_finish(due)
         return bool(due[REPORT]), bool(due[CHECKPOINT])
 
-    @staticmethod
-    def _cpu_seconds(source: Source) -> float:
-        """Return the CPU time of this process and of its actors in other processes."""
-        return process_cpu_seconds() + getattr(source, "cpu_seconds", 0.0)
+    def _cpu_seconds(self, source: Source) -> float:
+        """Return the CPU time of this rank's process since the run's start, and of actors elsewhere."""
+        own = process_cpu_seconds() - self.progress.since.cpu_seconds
+        return own + getattr(source, "cpu_seconds", 0.0)
 
     def _reason_to_finish(self, due: np.ndarray) -> str | None:
         p, target = self.progress, self.config.run.target_score
