@@ -1,11 +1,13 @@
 """An environment of your own, with a continuous action, and a network of your own for it.
 
     parcade train --env examples.own_environment:Reach-v0 --network reach --no-clip-rewards \\
-        --num-envs 8 --unroll-length 50 --epochs 10 --entropy-weight 0 --total-frames 40000
+        --num-envs 8 --unroll-length 50 --epochs 10 --gamma 0.9 --learning-rate 3e-3 --value-weight 0.1 \\
+        --entropy-weight 0 --total-frames 20000
     parcade eval runs/DIR --env examples.own_environment:Reach-v0 --greedy
 
-Run both from the directory above ``examples``. Importing this module registers the two names. The mean score
-rises from about -40 to -3; without noise (--greedy), the cart ends its episodes with -1.3 on average.
+Run both from the directory above ``examples``. Importing this module registers the two names. Training takes
+9 CPU-seconds, start-up included. The mean score rises from about -65 to -3.5, -2.8 and -4.2 with seeds 0, 1
+and 2; without noise (--greedy), the mean of 30 episodes is -4.2, -2.2 and -4.7.
 """
 
 from __future__ import annotations

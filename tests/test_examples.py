@@ -1,6 +1,7 @@
 """The examples do what they say."""
 
 import importlib.util
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -130,3 +131,12 @@ def test_an_example_reports_a_mistake_in_one_line_and_exits_with_code_2(tmp_path
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 2
     assert done.stderr.startswith("clone_recording.py: ") and done.stderr.count("\n") == 1
+
+
+def test_the_command_of_the_own_environment_learns_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(EXAMPLES.parent)
+    text = (EXAMPLES / "own_environment.py").read_text()
+    command = text.partition("parcade train ")[2].partition("parcade eval")[0].replace("\\\\\n", " ")
+    run = tmp_path / "run"
+    assert main(["train", *command.split(), "--threads-per-rank", "1", "--run-dir", str(run)]) == 0
+    assert json.loads((run / "result.json").read_text())["score_mean"] > -10
