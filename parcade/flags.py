@@ -130,7 +130,7 @@ def _one_line(box: str, prog: str, whose: Callable[[str], str]) -> str:
         del lines[:2]
     message = lines[0].rstrip(".") if lines else "the flags could not be read"
     # Remove the class name from errors that a dataclass raises itself.
-    message = re.sub(r"^Error parsing (?!-)[\w.]+: ", "", message)
+    message = re.sub(r"^Error parsing (?!-)[\w.]+: ", "", message).removeprefix("Error parsing ")
     if message.startswith("Missing from"):
         message = f"an argument is missing: {_missing(lines) or 'the game'}"
     unknown = re.match(r"Unrecognized options: ([^\s,]+)", message)

@@ -27,7 +27,7 @@ BAD = {
         ["train", "pong", "--algorithm", "a2c", "--clip", "1"],
         "unknown flag --clip",
     ),
-    "a word for a number": (["train", "pong", "--num-envs", "many"], "Error parsing --num-envs"),
+    "a word for a number": (["train", "pong", "--num-envs", "many"], "--num-envs: expected an integer"),
     "an unknown engine": (
         ["train", "pong", "--engine", "mip"],
         "invalid choice 'mip' for argument '--engine'",
@@ -504,3 +504,9 @@ def test_ctrl_c_while_the_consoles_compile_is_one_line_and_leaves_nothing(tmp_pa
     lines = [line for line in said.splitlines() if not line.startswith("parcade: compiled in ")]
     assert process.returncode == 130 and lines == ["parcade: interrupted"]
     assert not (tmp_path / "run").exists()
+
+
+def test_track_none_keeps_metrics_jsonl_alone():
+    from parcade.flags import parse_training
+
+    assert parse_training(["pong", "--track", "none"]).run.track == ()

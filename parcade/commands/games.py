@@ -44,7 +44,10 @@ def _show(console: Console) -> None:
     from parcade.envs import game_names
     from parcade.testing import TINY_TASKS
 
-    console.print(f"{len(game_names())} Atari games (other spellings work: SpaceInvaders, ALE/Pong-v5):")
+    console.print(
+        f"{len(game_names())} Atari games (other spellings work, e.g. SpaceInvaders; "
+        "ALE/NAME-v5 also sets sticky actions):"
+    )
     console.print(Columns(game_names(), equal=True, column_first=True))
     console.print(
         f"tiny tasks for tests: {', '.join(sorted(TINY_TASKS))}; also any Gymnasium id, e.g. CartPole-v1"

@@ -13,7 +13,7 @@ from parcade.ranges import Count, Positive, Range, check_ranges
 _DURATION = re.compile(r"^(\d+(?:\.\d+)?)\s*(s|m|h)?$")
 _SECONDS_PER = {"s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
 SHORTEST_HANG_SECONDS = 2
-Tracker = Literal["tensorboard", "wandb"]
+Tracker = Literal["tensorboard", "wandb", "none"]
 
 
 def parse_duration(text: str) -> float:
@@ -36,8 +36,8 @@ class RunConfig:
     device: Literal["cpu", "cuda"] = "cpu"
     """Device of the network and its tensors."""
     env_device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Device of the consoles. auto selects the CPU, which emulates faster than a GPU at the numbers of
-    environments used in training. config.json stores the selected device."""
+    """Device of the consoles. auto selects the CPU; with thousands of environments on a large GPU, cuda can
+    be faster (docs/gpu.md). config.json stores the selected device."""
     capture: bool = True
     """On a GPU, record the kernels of an update and of a decision once and replay them as CUDA graphs."""
     engine: Literal["local", "serial", "mpi", "ray"] = "local"
@@ -59,7 +59,8 @@ class RunConfig:
     target_score: float | None = None
     """Stop when the mean score of the last 100 episodes reaches this value."""
     time_limit: str = ""
-    """Stop after this time, e.g. 90s, 10m, 1.5h; empty sets no limit."""
+    """Stop after this time, e.g. 90s, 10m, 1.5h; empty sets no limit. Time counts from the start of the
+    process, over all resumes; the current iteration is completed."""
     hang_timeout: str = "2m"
     """End a job of several ranks when no rank makes progress for this long; 0 disables."""
     seed: Annotated[int, Range(0, 2**63 - 1)] = 0
@@ -79,8 +80,7 @@ class RunConfig:
     """Compile the network with torch.compile, which fuses its layers. Compilation takes about a minute;
     results differ in the last bits."""
     track: tuple[Tracker, ...] = ("tensorboard",)
-    """Destinations of metrics next to metrics.jsonl, separated by spaces; without one, --track keeps
-    metrics.jsonl alone."""
+    """Destinations of metrics next to metrics.jsonl, separated by spaces; none keeps metrics.jsonl alone."""
     metric_names: Literal["parcade", "sb3", "cleanrl"] = "parcade"
     """Names and x axis of the metrics in TensorBoard and W&B: parcade's, Stable-Baselines3's or CleanRL's."""
     report_seconds: Positive = 5.0
@@ -92,10 +92,7 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         check_ranges(self)
-        object.__setattr__(self, "track", tuple(self.track))  # a list in JSON
-        for name in self.track:
-            if name not in get_args(Tracker):
-                raise unknown_name("tracker", name, get_args(Tracker))
+        self._check_track()
         if self.ranks > 1 and self.engine != "mpi":
             raise UsageError(f"ranks={self.ranks} needs --engine mpi; engine {self.engine} is one process")
         self._check_settings_of_mpi()
@@ -108,6 +105,16 @@ class RunConfig:
                 f"hang_timeout={self.hang_timeout} is below {SHORTEST_HANG_SECONDS} s; "
                 f"use {SHORTEST_HANG_SECONDS}s or more, or 0 to disable"
             )
+
+    def _check_track(self) -> None:
+        """Refuse unknown trackers, and make ``none`` an empty tuple. Errors: UsageError."""
+        names = tuple(self.track)  # a list in JSON
+        for name in names:
+            if name not in get_args(Tracker):
+                raise unknown_name("tracker", name, get_args(Tracker))
+        if "none" in names and len(names) > 1:
+            raise UsageError(f"track={' '.join(names)}: none excludes the others; leave it or the others out")
+        object.__setattr__(self, "track", () if names == ("none",) else names)
 
     def _check_settings_of_mpi(self) -> None:
         """Refuse settings of the mpi engine that another one does not read. Errors: UsageError."""

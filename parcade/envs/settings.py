@@ -33,7 +33,7 @@ class EnvSettings:
     """
 
     frame_skip: Annotated[int, Range(1, 1000)] = 4
-    """Emulated frames per step; the action is held, and the last two frames are max-pooled."""
+    """Emulated frames per step; the action is held for all of them."""
     max_pool: bool = True
     """Observe the maximum of the last two frames: many games draw a sprite in every other frame only."""
     sticky_actions: float = 0.0
