@@ -6,6 +6,7 @@ import pytest
 
 from parcade import bench
 from parcade.cli import main
+from parcade.commands.bench import _columns
 
 
 @pytest.mark.quick
@@ -20,7 +21,7 @@ def test_rows_that_are_complete_are_kept_when_a_bench_is_interrupted(tmp_path, m
     counts = ["bench", "env", "tiny_catch", "--json", str(out), "--counts"]
     assert main([*counts, "1", "2", "4"]) == 130
     printed = capsys.readouterr()
-    assert printed.out == "num_envs 1\nnum_envs 2\n" and "interrupted" in printed.err
+    assert printed.out == "num_envs  1\n\nnum_envs  2\n" and "interrupted" in printed.err
     assert [row["num_envs"] for row in json.loads(out.read_text())["rows"]] == [1, 2]
     out.unlink()
     assert main([*counts, "4"]) == 130 and not out.exists()
@@ -83,6 +84,10 @@ def test_bench_writes_rates_with_their_machine(tmp_path, capsys):
         )
         assert result["machine"]["cores"] >= 1
     assert "frames_per_cpu_second" in capsys.readouterr().out
+
+
+def test_a_result_is_shown_in_two_columns():
+    assert _columns({"game": "pong", "num_envs": 8}) == "game      pong\nnum_envs  8"
 
 
 def test_bench_measures_what_is_observed(tmp_path):

@@ -183,6 +183,28 @@ WRONG = {
     "random steps of continuous actions": (["train", "tiny_aim", "--warm-up-steps", "5"], "an Atari game on"),
     "observations of tuples": (["train", "Blackjack-v1"], "expected Box observations"),
     "an id of another version": (["train", "Pong-v5"], "unknown id Pong-v5; use PongNoFrameskip-v4"),
+    "a word for frames": (
+        ["train", "pong", "--total-frames", "abc"],
+        "parcade: --total-frames: expected an integer, e.g. 100 or 4e6; got 'abc'",
+    ),
+    "trackers and none": (["train", "pong", "--track", "none", "wandb"], "none excludes the others"),
+    "a suite of no game": (["suite", "foo"], "'foo' is neither a set (atari-5, "),
+    "a report on other games": (
+        ["suite", "atari-5", "--report-only", "--dir", "x"],
+        "--report-only takes the games from --dir; leave out 'atari-5'",
+    ),
+    "a job without dashes": (
+        ["slurm", "--nodes", "2", "train", "pong"],
+        "put -- before the command: parcade slurm --nodes 2 -- train pong",
+    ),
+    "a duel of two games": (
+        ["duel", "zoo:pong", "zoo:breakout"],
+        "the agents were trained on different games: breakout, pong; use one game",
+    ),
+    "a duel of another game": (
+        ["duel", "zoo:pong", "random", "--game", "tennis"],
+        "the agents were trained on pong; got --game tennis; leave --game out",
+    ),
     "stacks of nothing": (["stacks", "nowhere"], "has no records of running processes"),
     "actors of what has none": (["scale-to", "run", "--actors", "2"], "has no separate actors"),
     "a resume of an agent": (["train", "--resume", "zoo:pong"], "to train on from it, use --from zoo:pong"),

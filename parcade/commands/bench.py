@@ -22,6 +22,12 @@ def _check_files(json_path: str, plot_path: str) -> None:
         raise missing_extra("matplotlib", "plots", "--plot")
 
 
+def _columns(row: dict[str, object]) -> str:
+    """Return a row of the result as lines of a name and a value."""
+    width = max(map(len, row))
+    return "\n".join(f"{name:<{width}}  {value}" for name, value in row.items())
+
+
 def bench(arguments: list[str]) -> int:
     """``parcade bench``."""
     from parcade.bench import BENCHES, BenchFlags, plot
@@ -35,8 +41,7 @@ def bench(arguments: list[str]) -> int:
     flags = parse(BenchFlags, arguments[1:], prog=f"parcade bench {arguments[0]}")
     _check_files(flags.json, flags.plot)
     result = BENCHES[arguments[0]](flags)
-    for row in result["rows"]:
-        print("  ".join(f"{name} {value}" for name, value in row.items()))
+    print("\n\n".join(map(_columns, result["rows"])))
     if flags.json:
         with writes_output("json", flags.json):
             Path(flags.json).write_text(json.dumps(result, indent=2) + "\n")

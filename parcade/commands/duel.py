@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DuelFlags:
-    """Two or more players meet on one console, on either side, and get Elo ratings."""
+    """Two or more players play each other on one console, on both sides, and get Elo ratings."""
 
     players: Annotated[tuple[str, ...], "positional"]
     """Run directories, agents of this package (zoo:NAME), or the built-in players random and scripted."""
     game: str = ""
     """The game; by default the one that the agents were trained on."""
     episodes: int = 10
-    """Matches between every two players, an even number: half of them on either side."""
+    """Matches of every pair, an even number: half of them on each side."""
     seed: int = 0
     """Seed of the first match; the others follow."""
     greedy: bool = False
@@ -66,9 +66,13 @@ def _game_of(flags: DuelFlags, players: list[Player]) -> str:
     asked = {canonical_game(flags.game)} if flags.game else trained
     if not asked:
         raise UsageError(f"no agent tells the game; use --game {'|'.join(TWO_PLAYER_GAMES)}")
-    if len(asked | trained) > 1:
+    if len(trained) > 1:
         raise UsageError(
-            f"the agents and --game name {', '.join(sorted(asked | trained))}; expected one game"
+            f"the agents were trained on different games: {', '.join(sorted(trained))}; use one game"
+        )
+    if asked != trained and trained:
+        raise UsageError(
+            f"the agents were trained on {', '.join(trained)}; got --game {flags.game}; leave --game out"
         )
     (game,) = asked
     try:

@@ -28,8 +28,8 @@ class ExportFlags:
     run: Annotated[str, "positional"]
     """The run's directory, or zoo:NAME for an agent of this package."""
     file: Annotated[str, "positional"] = ""
-    """The file to write, replaced if it exists; empty writes policy.onnx to the run's directory, or NAME.onnx
-    to this one for an agent of the package."""
+    """The file to write, replaced if it exists. By default policy.onnx in the run's directory or, for an
+    agent of this package, NAME.onnx in the working directory."""
     onnx: bool = False
     """Write an ONNX graph, and compare its actions with the policy's if onnxruntime is installed."""
     env: str = ""

@@ -49,6 +49,8 @@ class SuiteFlags:
             raise UsageError(f"price={self.price} is not a price; use e.g. 1.5, or 0 to leave costs out")
         if not self.report_only and not self.games:
             raise UsageError("no games given; use e.g. parcade suite atari-5, or parcade suite pong,breakout")
+        if self.report_only and self.games:
+            raise UsageError(f"--report-only takes the games from --dir; leave out {self.games!r}")
         if self.report_only:
             taken = ("dir", "against", "price", "report_only")
             refuse_flags(self, taken, "is that of the suite with --report-only")

@@ -43,7 +43,7 @@ def _table(cards: dict[str, dict]) -> str:
         "",
         f"Mean raw score of {'/'.join(map(str, sorted(episodes)))} episodes on seeds not used in training. "
         "Random and human: Wang 2016.",
-        "See one play: parcade watch zoo:pong. Train on from it: parcade train pong --from zoo:pong",
+        "See one play: parcade watch zoo:pong. Continue training it: parcade train pong --from zoo:pong",
     ]
     return "\n".join(lines)
 

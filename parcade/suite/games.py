@@ -58,7 +58,14 @@ def games_of(name: str) -> tuple[str, ...]:
     if "-" in name and "," not in name and name.partition("-")[0] in ("atari", "cray"):
         raise unknown_name("set of games", name, game_sets())
     parts = [part.strip() for part in name.split(",") if part.strip()]
-    games = tuple(map(canonical_game, parts))
+    try:
+        games = tuple(map(canonical_game, parts))
+    except UsageError as error:
+        if len(parts) > 1 or "did you mean" in str(error) or not str(error).startswith("unknown game"):
+            raise
+        raise UsageError(
+            f"{name!r} is neither a set ({', '.join(game_sets())}) nor a game; parcade games lists the games"
+        ) from None
     for part, game in zip(parts, games, strict=True):
         if re.search(r"-v\d+$", part) and part != game:
             raise UsageError(

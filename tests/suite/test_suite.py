@@ -388,7 +388,7 @@ def test_seeds_are_a_number_or_a_list():
         (["suite", "pong", "--price", "nan"], "is not a price"),
         (["suite", "--report-only"], "--report-only needs --dir"),
         (["suite", "--report-only", "--dir", "/nowhere"], "suite.json does not exist"),
-        (["suite", "pong", "--report-only", "--dir", "x"], "games is that of the suite with --report-only"),
+        (["suite", "pong", "--report-only", "--dir", "x"], "takes the games from --dir; leave out 'pong'"),
         (["suite", "--report-only", "--dir", "x", "--seeds", "7"], "seeds is that of the suite"),
         (["suite", "pong", "--seeds", "99999999999999"], "99,999,999,999,999 seeds are more than 1,000"),
         (["suite", "tiny_catch", "--", "--hiden", "3"], "did you mean --hidden?"),
