@@ -8,6 +8,7 @@ import torch
 from gymnasium.vector import VectorEnv
 from torch import Tensor
 
+from parcade.envs.native_cuda import check_tensor
 from parcade.envs.settings import EnvSettings
 from parcade.envs.views import PONG_BACKGROUND_GREYS, ActionSubset, KarpathyView
 
@@ -26,10 +27,16 @@ def karpathy_difference(frames: Tensor) -> Tensor:
     return (drawn[:, 1] - drawn[:, 0]) * had_frame.to(torch.int8)[:, None, None]
 
 
-class DescribesUse:
-    """A view of an environment that describes its use of the GPU."""
+class OnGpu:
+    """A view of an environment on a GPU, with its device and a description of its use of the GPU."""
 
     _env: Any
+
+    @property
+    def device(self) -> torch.device:
+        """The device of all tensors."""
+        device: torch.device = self._env.device
+        return device
 
     def describe_use(self, steps_per_second: float) -> dict[str, Any]:
         """See ``CudaNativeVectorEnv.describe_use``."""
@@ -37,26 +44,30 @@ class DescribesUse:
         return use
 
 
-class CudaKarpathyView(DescribesUse, KarpathyView):
+class CudaKarpathyView(OnGpu, KarpathyView):
     """Observe ``karpathy_difference`` of two frames, computed on the GPU."""
 
     difference = staticmethod(karpathy_difference)
 
 
-class CudaActionSubset(DescribesUse, ActionSubset):
+class CudaActionSubset(OnGpu, ActionSubset):
     """Restrict the agent to a subset of the game's actions, with action tensors on the GPU."""
 
-    def __init__(self, env: VectorEnv, subset: tuple[int, ...], device: torch.device) -> None:
+    def __init__(self, env: VectorEnv, subset: tuple[int, ...]) -> None:
         super().__init__(env, subset)
-        self._subset = torch.tensor(subset, device=device)
+        self._subset = torch.tensor(subset, device=self.device)
 
     def chosen(self, actions: Tensor) -> Tensor:
-        return self._subset[actions.clamp(0, len(self._subset) - 1)]  # as the consoles do
+        """Return the game's actions, int64; as by the consoles, an action out of range is clamped.
+
+        Errors: UsageError for actions of another type, shape or device.
+        """
+        check_tensor(actions, self.num_envs, self.device)
+        return self._subset[actions.long().clamp(0, len(self._subset) - 1)]
 
 
 def seen_on_gpu(env: Any, settings: EnvSettings) -> VectorEnv:
     """Wrap an environment on a GPU in the views that its settings require."""
-    device = env.device
     if settings.observations == "karpathy_2016":
         env = CudaKarpathyView(env)
-    return CudaActionSubset(env, settings.action_subset, device) if settings.action_subset else env
+    return CudaActionSubset(env, settings.action_subset) if settings.action_subset else env

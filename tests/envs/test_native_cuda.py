@@ -182,6 +182,38 @@ def test_karpathys_view_and_an_action_subset_are_those_of_the_host():
     assert np.array_equal(host.set_state(device.get_state()), device.set_state(device.get_state()).numpy())
 
 
+@pytest.mark.gpu_code
+@pytest.mark.parametrize(
+    "settings",
+    [{"preset": "karpathy_2016", "frame_limit": 200}, {"action_subset": (2, 3), "observations": "ram"}],
+)
+def test_games_with_views_mix_on_the_device_as_on_the_host(gpu, settings):
+    host, device = (make_vec(["pong", "pong"], 3, "native", where, **settings) for where in ("cpu", "cuda"))
+    assert device.device == torch.device("cpu")  # of the stand-in
+    assert np.array_equal(host.reset(seed=5)[0], device.reset(seed=5)[0].numpy())
+    for actions in np.random.default_rng(0).integers(0, 2, (55, 3)):
+        expected, got = host.step(actions), device.step(torch.from_numpy(actions))
+        for want, have in zip(expected[:4], got[:4], strict=True):
+            assert np.array_equal(want, have.numpy())
+    for env in (host, device):
+        env.close()
+
+
+@pytest.mark.gpu_code
+def test_a_subset_of_actions_takes_integer_tensors_on_its_device_and_nothing_else(gpu):
+    env = make_vec("pong", 2, "native", "cuda", action_subset=(2, 3), observations="ram")
+    env.reset(seed=0)
+    assert env.device == torch.device("cpu")
+    for dtype in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8):
+        assert env.chosen(torch.tensor([0, 1], dtype=dtype)).tolist() == [2, 3], dtype
+    assert env.chosen(torch.tensor([-5, 9])).tolist() == [2, 3]  # clamped
+    for wrong in ([0, 1], np.zeros(2, np.int64), torch.zeros(2), torch.zeros(3, dtype=torch.int64), None):
+        with pytest.raises(UsageError, match=r"expected a torch.int64 tensor \(2,\) on 'cpu'"):
+            env.step(wrong)
+    env.step(torch.ones(2, dtype=torch.uint8))
+    env.close()
+
+
 class PretendedGpu(HostThreads):
     """The CPU with the specifications of an H200, or of one with fewer multiprocessors."""
 
