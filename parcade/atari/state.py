@@ -77,7 +77,7 @@ LOG_BASE = 38  # cycle from which the times of entries count
 RECENT_CUTS = 39
 OBSERVED = 40  # draw the current frame while it runs
 SLOT_COUNT = 41  # 3 words: entries of each slot's frame
-SLOT_DRAWN = 44  # 3 words: PENDING, DRAWN or DRAWING (tia.py), for each slot's frame
+SLOT_DRAWN = 44  # 3 words: PENDING, DRAWN or DRAWING (tia/chip.py), for each slot's frame
 PICTURE = 47  # 0 or 1: frame buffer of the current frame
 
 # --- cartridge ----------------------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ T_VDELP1 = 33  # $26
 T_VDELBL = 34  # $27
 T_RESMP0 = 35  # $28
 T_RESMP1 = 36  # $29
-T_COLLISIONS = 37  # 15 bits, COLLISION_* in tia.py
+T_COLLISIONS = 37  # 15 bits, see tia/collisions.py
 T_POSP0 = 38  # positions 0-159
 T_POSP1 = 39
 T_POSM0 = 40
