@@ -73,7 +73,7 @@ def envpool_env(game: str, size: int, num_threads: int) -> Timed | None:
         import envpool
     except ImportError:
         return None
-    name = game.replace("_", " ").title().replace(" ", "")
+    name = games.title(game)
     env = envpool.make(
         f"{name}-v5", env_type="gymnasium", num_envs=NUM_ENVS, num_threads=num_threads, img_height=size,
         img_width=size, stack_num=4, frame_skip=FRAME_SKIP, noop_max=30, episodic_life=False,

@@ -22,7 +22,7 @@ from pathlib import Path
 import gymnasium
 from script_arguments import game_name, whole_number
 
-from parcade.envs.games import canonical_game
+from parcade.atari.games import title
 from parcade.machine.facts import commit, machine
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -123,11 +123,6 @@ def rllib(name: str, game: str, steps: int) -> Rates:
     stepping = rate(steps, lambda: play(num_timesteps=steps, random_actions=True, force_reset=True))
     algorithm.stop()
     return learning, stepping
-
-
-def title(game: str) -> str:
-    """A game's name in ale-py's ids, such as ``SpaceInvaders``."""
-    return canonical_game(game).replace("_", " ").title().replace(" ", "")
 
 
 def main() -> None:

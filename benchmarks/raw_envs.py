@@ -18,10 +18,10 @@ import ale_py
 import gymnasium
 import numpy as np
 from gymnasium.wrappers import AtariPreprocessing
-from library_envs import title
 from script_arguments import game_name, whole_number
 from stable_baselines3.common.atari_wrappers import AtariWrapper
 
+from parcade.atari.games import title
 from parcade.integrations.gym import register
 from parcade.machine.facts import commit, machine
 

@@ -27,7 +27,13 @@ def reported(program: str) -> Iterator[None]:
         sys.exit(2)
 
 
-def unknown_name(kind: str, got: str, known: Iterable[str]) -> UsageError:
+class UnknownName(UsageError):
+    """A name that does not exist; ``near`` is the nearest one, empty if none is near."""
+
+    near = ""
+
+
+def unknown_name(kind: str, got: str, known: Iterable[str]) -> UnknownName:
     """Return the error for an unknown name, with the nearest known name."""
     known = list(known)
     near = difflib.get_close_matches(str(got), known, n=1, cutoff=0.5)
@@ -36,7 +42,9 @@ def unknown_name(kind: str, got: str, known: Iterable[str]) -> UsageError:
     else:
         shown = known if len(known) <= MOST_NAMES else known[:12]
         advice = f"expected one of {', '.join(shown)}" + (", ..." if len(known) > len(shown) else "")
-    return UsageError(f"unknown {kind} {got!r}; {advice}")
+    error = UnknownName(f"unknown {kind} {got!r}; {advice}")
+    error.near = near[0] if near else ""
+    return error
 
 
 def missing_extra(package: str, extra: str, needed_for: str) -> UsageError:

@@ -197,6 +197,7 @@ WRONG = {
         ["slurm", "--nodes", "2", "train", "pong"],
         "put -- before the command: parcade slurm --nodes 2 -- train pong",
     ),
+    "a partition called train": (["slurm", "--partition", "train"], "expected the job after --"),
     "a duel of two games": (
         ["duel", "zoo:pong", "zoo:breakout"],
         "the agents were trained on different games: breakout, pong; use one game",

@@ -30,6 +30,11 @@ def load_games() -> dict[str, dict]:
     return json.loads(Path(__file__).with_name("games.json").read_text())
 
 
+def title(game: str) -> str:
+    """Return a game's name in ale-py's ids, such as ``SpaceInvaders`` of ``space_invaders``."""
+    return game.replace("_", " ").title().replace(" ", "")
+
+
 def snake_case(name: str) -> str:
     """Return ``space_invaders`` for ``space_invaders``, ``SpaceInvaders`` and ``ALE/SpaceInvaders-v5``.
 

@@ -38,7 +38,7 @@ def rgb_table(pal: bool) -> np.ndarray:
 
 def grey_frames(indices: np.ndarray, pal: bool) -> np.ndarray:
     """Return frames of palette indices, uint8 [n, height, 160], in grey, as ale-py's getScreenGrayscale."""
-    frames = np.empty_like(indices)
+    frames = np.empty(indices.shape, np.uint8)
     _to_grey(_as_words(indices), _words_of_table(pal, False), _as_words(frames))
     return frames
 

@@ -45,10 +45,10 @@ def slurm(arguments: list[str]) -> int:
     from parcade.flags import parse
 
     split = arguments.index("--") if "--" in arguments else len(arguments)
-    if "train" in arguments[:split]:
-        at = arguments.index("train")
-        command = " ".join([*arguments[:at], "--", *arguments[at:]])
-        raise UsageError(f"put -- before the command: parcade slurm {command}")
+    for at, (word, following) in enumerate(zip(arguments, arguments[1:], strict=False)):
+        if split == len(arguments) and word == "train" and not following.startswith(("-", "train")):
+            command = " ".join([*arguments[:at], "--", *arguments[at:]])
+            raise UsageError(f"put -- before the command: parcade slurm {command}")
     flags = parse(SlurmFlags, arguments[:split], prog="parcade slurm")
     config, train, run = _job(arguments[split + 1 :], flags)
     path = Path(flags.script) if flags.script else run.with_name(run.name + ".sbatch")

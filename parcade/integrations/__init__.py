@@ -1,5 +1,5 @@
 """parcade for other libraries.
 
-Environments for Gymnasium (``gym.py``), whose environments TorchRL takes, Stable-Baselines3 (``sb3.py``) and
-RLlib (``rllib.py``); policies as ONNX graphs (``onnx.py``).
+Environments for Gymnasium (``gym.py``), which TorchRL takes, too, raw games for other wrappers (``raw.py``),
+Stable-Baselines3 (``sb3.py``) and RLlib (``rllib.py``); policies as ONNX graphs (``onnx.py``).
 """

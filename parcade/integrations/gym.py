@@ -14,7 +14,7 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from parcade.atari.games import load_games
+from parcade.atari.games import load_games, title
 from parcade.atari.held_keys import ACTION_NAMES, keys_to_action
 from parcade.envs.games import action_ids, canonical_game, is_atari
 from parcade.envs.make import make_vec, with_output
@@ -22,19 +22,18 @@ from parcade.envs.settings import FRAMES_PER_SECOND, env_preset
 from parcade.errors import UsageError
 from parcade.integrations.autoreset import DelayedReset
 from parcade.integrations.raw import NO_FRAMESKIP
+from parcade.integrations.window import RENDER_MODES, check_render_mode
 from parcade.testing import TINY_TASKS
-
-RENDER_MODES = ("rgb_array", "human")
 
 
 def env_id(game: str) -> str:
     """The registered id of a game, such as ``parcade/SpaceInvaders-v0`` of ``space_invaders``."""
-    return f"parcade/{game.replace('_', ' ').title().replace(' ', '')}-v0"
+    return f"parcade/{title(game)}-v0"
 
 
 def raw_env_id(game: str) -> str:
     """The registered id of a raw game, such as ``parcade/SpaceInvadersNoFrameskip-v4``."""
-    return env_id(game).replace("-v0", "NoFrameskip-v4")
+    return f"parcade/{title(game)}NoFrameskip-v4"
 
 
 def registered_games() -> tuple[str, ...]:
@@ -120,8 +119,7 @@ class AtariEnv(gymnasium.Env):
     metadata: dict[str, Any] = {"render_modes": list(RENDER_MODES), "render_fps": 15}  # noqa: RUF012
 
     def __init__(self, game: str, *, render_mode: str | None = None, **settings: Any) -> None:
-        if render_mode not in (None, *RENDER_MODES):
-            raise UsageError(f"render_mode={render_mode!r}: expected {', '.join(RENDER_MODES)} or None")
+        check_render_mode(render_mode)
         if settings.get("batch_size"):
             raise UsageError("batch_size is for vector environments; leave it out")
         if "frameskip" in settings:

@@ -8,7 +8,7 @@ wrappers and programs that ask ``env.unwrapped.ale`` work on it. Trainings are f
 
 from __future__ import annotations
 
-from numbers import Integral
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +22,10 @@ from parcade.atari.held_keys import ACTION_NAMES, keys_to_action
 from parcade.envs.settings import FRAMES_PER_SECOND
 from parcade.errors import UsageError
 from parcade.integrations.ale_interface import AleInterface
+from parcade.integrations.window import RENDER_MODES, Window, check_render_mode
 from parcade.ranges import whole
 
 OBSERVATIONS = ("rgb", "grayscale", "ram")
-RENDER_MODES = ("rgb_array", "human")
 NO_FRAMESKIP = {"frameskip": 1, "repeat_action_probability": 0.0, "max_num_frames_per_episode": 108_000}
 """Arguments of the ids ``parcade/PongNoFrameskip-v4``."""
 
@@ -64,12 +64,8 @@ class RawAtariEnv(gymnasium.Env):
     ) -> None:
         if obs_type not in OBSERVATIONS:
             raise UsageError(f"obs_type={obs_type!r}: expected {', '.join(OBSERVATIONS)}")
-        if render_mode not in (None, *RENDER_MODES):
-            raise UsageError(f"render_mode={render_mode!r}: expected {', '.join(RENDER_MODES)} or None")
-        if not 0 <= repeat_action_probability <= 1:
-            raise UsageError(
-                f"repeat_action_probability={repeat_action_probability} is not in [0, 1]; e.g. 0.25"
-            )
+        check_render_mode(render_mode)
+        _check_probability(repeat_action_probability)
         limit = max_num_frames_per_episode or 0
         self._frameskip = checked_frameskip(frameskip)  # Gymnasium's AtariPreprocessing reads it
         whole("max_num_frames_per_episode", limit, 0)
@@ -151,6 +147,8 @@ class RawAtariEnv(gymnasium.Env):
 
     def _seed(self, seed: int | None) -> tuple[np.uint32, np.uint32]:
         """Seed as ale-py's environment does: the first word for this object, the second for the console."""
+        if seed is not None:
+            whole("seed", seed, 0)
         numpy_seed, console_seed = np.random.SeedSequence(seed).generate_state(2)
         self._np_random, self._np_random_seed = seeding.np_random(int(numpy_seed))
         self.ale.load(int(console_seed))
@@ -175,10 +173,13 @@ class RawAtariEnv(gymnasium.Env):
 
     def _show(self) -> None:
         if self.render_mode == "human":
-            from parcade.integrations.window import Window
-
             self._window = self._window or Window(self.spec.id if self.spec else "parcade")
             self._window.show(self.ale.getScreenRGB(), self.metadata["render_fps"])
+
+
+def _check_probability(value: Any) -> None:
+    if not isinstance(value, Real) or not 0 <= value <= 1:
+        raise UsageError(f"repeat_action_probability={value!r} is not in [0, 1]; use e.g. 0.25")
 
 
 def checked_frameskip(frameskip: int | tuple[int, int]) -> int | tuple[int, int]:

@@ -6,9 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from parcade.errors import missing_extra
+from parcade.errors import UsageError, missing_extra
 
+RENDER_MODES = ("rgb_array", "human")
 SCALE = (4, 2)  # Atari pixels are twice as wide as high
+
+
+def check_render_mode(render_mode: str | None) -> None:
+    """Refuse a render mode that a single environment does not have. Errors: UsageError."""
+    if render_mode not in (None, *RENDER_MODES):
+        raise UsageError(f"render_mode={render_mode!r}: expected {', '.join(RENDER_MODES)} or None")
 
 
 class Window:

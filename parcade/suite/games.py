@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from parcade.envs.games import canonical_game
-from parcade.errors import UsageError, unknown_name
+from parcade.errors import UnknownName, UsageError, unknown_name
 
 Reference = Literal["random", "human", "dqn", "gorila"]
 
@@ -60,8 +60,8 @@ def games_of(name: str) -> tuple[str, ...]:
     parts = [part.strip() for part in name.split(",") if part.strip()]
     try:
         games = tuple(map(canonical_game, parts))
-    except UsageError as error:
-        if len(parts) > 1 or "did you mean" in str(error) or not str(error).startswith("unknown game"):
+    except UnknownName as error:
+        if len(parts) > 1 or error.near:
             raise
         raise UsageError(
             f"{name!r} is neither a set ({', '.join(game_sets())}) nor a game; parcade games lists the games"

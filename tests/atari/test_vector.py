@@ -91,6 +91,15 @@ def test_an_unknown_way_to_start_is_refused():
         VectorConsoles("pong", 1, start_states="fast")
 
 
+@pytest.mark.parametrize("pal", [False, True])
+def test_frames_of_any_palette_indices_have_the_tables_levels(pal):
+    indices = np.random.default_rng(1).integers(0, 256, (2, 250, 160), np.uint8)
+    indices[1, ::2] = np.arange(125, dtype=np.uint8)[:, None]  # lines of one index
+    for view in (indices, indices[:, 3:, ::-1]):
+        assert np.array_equal(preprocess.grey_frames(view, pal), preprocess.grey_table(pal)[view])
+        assert np.array_equal(preprocess.rgb_frames(view, pal), preprocess.rgb_table(pal)[view])
+
+
 def played(num_threads: int, steps: int, **settings) -> list[bytes]:
     """All outputs and the final state of 8 consoles, step by step; sometimes some of them rest."""
     consoles = VectorConsoles("breakout", 8, img_height=42, img_width=42, num_threads=num_threads, **settings)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from parcade import make_vec
+from parcade.atari.games import title
 from parcade.atari.state import STICKY_THRESHOLD
 from parcade.config import RunConfig, TrainConfig, from_json, to_json
 from parcade.envs import ENV_PRESETS, EnvSettings, canonical_game, game_names
@@ -80,9 +81,8 @@ def test_a_game_is_found_however_it_is_typed(typed):
 
 def test_every_game_is_found_by_its_gymnasium_id():
     for game in game_names():
-        camel = game.replace("_", " ").title().replace(" ", "")
-        assert canonical_game(f"ALE/{camel}-v5") == game
-        assert canonical_game(f"{camel}NoFrameskip-v4") == game
+        assert canonical_game(f"ALE/{title(game)}-v5") == game
+        assert canonical_game(f"{title(game)}NoFrameskip-v4") == game
 
 
 def test_an_id_of_version_5_has_sticky_actions_and_what_is_given_overrides_them():

@@ -177,6 +177,7 @@ def test_the_interface_reads_into_given_arrays_and_writes_ram():
         ({"frameskip": (1, 2, 3)}, "or (low, high)"),
         ({"obs_type": "grey"}, "obs_type='grey': expected rgb"),
         ({"repeat_action_probability": 2}, "not in [0, 1]"),
+        ({"repeat_action_probability": "0.25"}, "repeat_action_probability='0.25' is not in [0, 1]"),
         ({"render_mode": "ansi"}, "render_mode='ansi'"),
         ({"max_num_frames_per_episode": -1}, "max_num_frames_per_episode=-1"),
     ],
@@ -191,6 +192,8 @@ def test_an_unknown_game_or_action_is_one_line():
     with pytest.raises(UsageError, match="did you mean 'pong'"):
         RawAtariEnv("pogn")
     env = RawAtariEnv("pong")
+    with pytest.raises(UsageError, match="seed=-1"):
+        env.reset(seed=-1)
     env.reset(seed=0)
     for action in (6, -1, 1.0, "FIRE"):
         with pytest.raises(UsageError, match="expected an integer from 0 to 5"):
