@@ -178,7 +178,7 @@ class RawAtariEnv(gymnasium.Env):
 
 
 def _check_probability(value: Any) -> None:
-    if not isinstance(value, Real) or not 0 <= value <= 1:
+    if not isinstance(value, Real) or not 0 <= float(value) <= 1:
         raise UsageError(f"repeat_action_probability={value!r} is not in [0, 1]; use e.g. 0.25")
 
 
