@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 
 from parcade.cluster.processes import own_record, write_record
 from parcade.errors import UsageError
@@ -125,6 +126,19 @@ def test_an_evaluated_training_also_counts_by_the_score_it_had_while_it_trained(
     assert find(scores_plan.CRAY["ppo"], BREAKOUT, [played, trained])[0].score == 90.0
     assert find(scores_plan.BEST, BREAKOUT, [trained, played])[0].score == 100.0
     assert trained.curve is None, "its curve is drawn once"
+
+
+def test_an_algorithm_has_one_colour_in_all_panels_and_its_runs_have_styles():
+    plans = [plan for section in scores_plan.SECTIONS for plan in section.plans]
+    assert {plan.algorithm for plan in plans} <= set(scores_page.COLOURS)
+    assert len(set(scores_page.COLOURS.values())) == len(scores_page.COLOURS)
+    axis = Figure().subplots()
+    curve = {"frames": [4e6, 8e6], "score_mean": [1.0, 2.0]}
+    runs = [result(scores_plan.BEST, BREAKOUT, curve=curve) for _ in range(2)]
+    scores_page.draw_panel(axis, "breakout", runs)
+    first, second = axis.get_lines()
+    assert first.get_color() == second.get_color() == scores_page.COLOURS["ppo"]
+    assert first.get_linestyle() != second.get_linestyle()
 
 
 def test_a_shorter_training_is_shown_as_such_and_counts_nowhere():
