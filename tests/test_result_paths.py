@@ -93,4 +93,4 @@ def test_a_disk_that_fills_during_the_work_is_one_line_after_the_results(
     assert printed.err.splitlines()[-1].endswith(
         "=out could not be written (No space left on device); the results are printed above"
     )
-    assert any(result in printed.out for result in ("speed 123", "Elo", "over 1 episodes"))
+    assert any(result in printed.out for result in ("speed  123", "Elo", "over 1 episodes"))
