@@ -79,15 +79,20 @@ class AsyncQ(Algorithm):
 
     def __init__(self, context: AlgorithmContext, config: AsyncQConfig) -> None:
         super().__init__(context, config)
-        self.policy.epsilon.fill_(config.epsilon_start)
-        self.target = TargetNetwork(self.policy, config.target_period)
         self.final_epsilon = config.epsilon_end
         if config.different_epsilons:
             draw = torch.rand((), generator=self.generator)
             self.final_epsilon = FINAL_EPSILONS[int(np.searchsorted(np.cumsum(THEIR_SHARES), float(draw)))]
+        self.explore(0.0)
+        self.target = TargetNetwork(self.policy, config.target_period)
 
     def optimizer(self) -> OptimizerFactory:
         return adam_or_rmsprop(self.config, rmsprop_eps=1e-3)
+
+    def explore(self, progress: float) -> None:
+        c = self.config
+        epsilon = linear(c.epsilon_start, self.final_epsilon, progress, until=c.epsilon_until)
+        self.policy.epsilon.fill_(epsilon)
 
     def update(self, batch: Batch, exchange: Exchange, progress: float) -> dict[str, Tensor]:
         c, policy = self.config, self.policy
@@ -96,7 +101,7 @@ class AsyncQ(Algorithm):
         columns = (batch.observations, batch.starts, batch.actions, self._targets(batch))
         figures = exchange.minimize(self._loss, batch.initial_policy_state, *columns)
         update_statistics(policy, batch.observations, exchange)
-        policy.epsilon.fill_(linear(c.epsilon_start, self.final_epsilon, progress, until=c.epsilon_until))
+        self.explore(progress)
         return {**figures, "policy/epsilon": policy.epsilon.clone()}
 
     def _loss(

@@ -33,6 +33,8 @@ class AlgorithmConfig:
     """Learning rate of the optimiser."""
     gamma: Fraction = 0.99
     """Discount per step."""
+    max_grad_norm: Positive | None = None
+    """Clip the norm of gradients to this; None disables clipping."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -76,6 +78,12 @@ class Algorithm:
     def optimizer(self) -> OptimizerFactory:
         """Return a function that makes the optimiser for the flat parameter vector."""
         raise NotImplementedError
+
+    def explore(self, progress: float) -> None:
+        """Set the policy's exploration, if it has any that changes, for this progress of the run.
+
+        ``update`` calls this; a learner that restarts in the middle of a run calls it before it plays.
+        """
 
     def update(self, batch: Batch, exchange: Exchange, progress: float) -> dict[str, Tensor]:
         """Learn from one batch and return metrics, which stay on their device.

@@ -105,7 +105,7 @@ class DQN(Algorithm):
 
     def __init__(self, context: AlgorithmContext, config: DQNConfig) -> None:
         super().__init__(context, config)
-        self.policy.epsilon.fill_(config.epsilon_start)
+        self.explore(0.0)
         self.target = TargetNetwork(self.policy, config.target_period)
 
     def optimizer(self) -> OptimizerFactory:
@@ -118,10 +118,14 @@ class DQN(Algorithm):
             )
         return lambda parameters: optimizers.Adam(parameters, c.learning_rate, eps=1e-4)
 
+    def explore(self, progress: float) -> None:
+        c = self.config
+        self.policy.epsilon.fill_(linear(c.epsilon_start, c.epsilon_end, progress, until=c.epsilon_until))
+
     def update(self, batch: TransitionBatch, exchange: Exchange, progress: float) -> dict[str, Tensor]:
         c, policy = self.config, self.policy
         set_learning_rate(exchange.optimizer, linear(c.learning_rate, c.final_learning_rate, progress))
-        policy.epsilon.fill_(linear(c.epsilon_start, c.epsilon_end, progress, until=c.epsilon_until))
+        self.explore(progress)
         self.target.follow(policy, exchange.version)
         beta = linear(c.importance_exponent, 1.0, progress)
         weights = importance_weights(batch.probabilities, batch.size, beta)

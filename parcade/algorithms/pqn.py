@@ -94,17 +94,21 @@ class PQN(Algorithm):
 
     def __init__(self, context: AlgorithmContext, config: PQNConfig) -> None:
         super().__init__(context, config)
-        self.policy.epsilon.fill_(config.epsilon_start)
+        self.explore(0.0)
         # With burn_in: observations, starts and the state before the previous rollout.
         self._previous: dict[str, Tensor] = {}
 
     def optimizer(self) -> OptimizerFactory:
         return lambda parameters: optimizers.RAdam(parameters, self.config.learning_rate)
 
+    def explore(self, progress: float) -> None:
+        c = self.config
+        self.policy.epsilon.fill_(linear(c.epsilon_start, c.epsilon_end, progress, until=c.epsilon_until))
+
     def update(self, batch: Batch, exchange: Exchange, progress: float) -> dict[str, Tensor]:
         c, policy = self.config, self.policy
         set_learning_rate(exchange.optimizer, linear(c.learning_rate, c.final_learning_rate, progress))
-        policy.epsilon.fill_(linear(c.epsilon_start, c.epsilon_end, progress, until=c.epsilon_until))
+        self.explore(progress)
         if c.burn_in:
             batch = self._with_fresh_memory(batch)
         targets = self._targets(batch)

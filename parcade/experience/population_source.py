@@ -22,6 +22,8 @@ class Evaluator:
 
     Args:
         lanes: groups of one environment each; each is at the start of an episode between calls of ``score``.
+
+    Call ``start`` before the first ``score``, unless the lanes are restored from a state.
     """
 
     def __init__(self, lanes: list[EnvGroup], policy: Policy, sigma: float, games_per_member: int) -> None:
@@ -31,7 +33,10 @@ class Evaluator:
         self.policy = copy.deepcopy(policy).cpu().eval()
         self.flat = FlatParameters(self.policy)
         self.log = EpisodeLog(np.array([], np.int64))  # of all lanes: ``score`` empties their own logs
-        for lane in lanes:
+
+    def start(self) -> None:
+        """Start an episode on every lane; discard current ones."""
+        for lane in self.lanes:
             lane.start(self.policy)
 
     def publish(self, policy: Policy) -> None:
@@ -41,7 +46,7 @@ class Evaluator:
     def score(self, center: Tensor, seed: int, sign: int, member: int) -> float:
         """Return the mean score of one member, which acts greedily.
 
-        Its parameters are center ``[P]`` + sign * sigma * epsilon(seed).
+        Its trained parameters are center ``[P]`` + sign * sigma * epsilon(seed).
         """
         self.flat.data.detach().copy_(center + sign * self.sigma * noise_of(seed, len(center)))
         lane, scores = self.lanes[member % len(self.lanes)], []
@@ -73,6 +78,7 @@ class PopulationSource(Source):
     ) -> None:
         super().__init__(evaluator.lanes)
         self.evaluator = evaluator
+        evaluator.start()
         self.seed = seed
         self.population = population
         self.rank, self.world_size = rank, world_size
@@ -91,7 +97,7 @@ class PopulationSource(Source):
         seeds, signs = members_of(self.seed, self.generation, self.population)
         share = self.population // self.world_size
         own = slice(self.rank * share, (self.rank + 1) * share)
-        center = torch.cat([p.detach().reshape(-1) for p in self._policy.parameters()])
+        center = torch.cat([p.detach().reshape(-1) for p in self._policy.parameters() if p.requires_grad])
         scores = [
             self.evaluator.score(center, seed, sign, i)
             for i, (seed, sign) in enumerate(zip(seeds[own], signs[own], strict=True))

@@ -34,6 +34,7 @@ class Bundles(ServerDriver):
         self.turns.append((learner.start("turn", share), share))
 
     def advance(self, share: float) -> dict[str, float]:
+        self.share = share
         while True:
             self.snapshot_if_due()
             for learner in self._idle:

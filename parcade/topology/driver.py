@@ -44,6 +44,8 @@ class Driver:
         self.tally = Tally(engine.is_remote)
         self.updates = 0
         self.bytes_moved = 0
+        self.share = 0.0
+        """The completed share of the run, in [0, 1], when ``advance`` was called last."""
         self.parts: dict[str, Part] = {}
         self.lives: dict[str, int] = {}
         self.description = to_json(config)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import torch
 
 from parcade.build.groups import make_group
 from parcade.build.learner import make_policy
@@ -32,6 +31,13 @@ class EvaluatingActor(Restartable):
         self.evaluator = Evaluator(self.lanes, make_policy(self.config), hyper.sigma, hyper.games_per_member)
         self.counter = PlayCounter(self.lanes, [self.evaluator.log])
 
+    def begin(self, life: int) -> tuple[dict[str, Any], None]:
+        """Reset the environments, with seeds of this life."""
+        for lane in self.lanes:
+            lane.set_life(life)
+        self.evaluator.start()
+        return super().begin(life)
+
     @needs_life
     def evaluate(
         self, weights: dict[str, np.ndarray], seed: int, sign: int, member: int
@@ -46,7 +52,8 @@ class EvaluatingActor(Restartable):
         """
         with self.timer.scope("other"):
             load_weights(self.evaluator.policy, weights)
-            score = self.evaluator.score(torch.from_numpy(np.array(weights["data"])), seed, sign, member)
+            center = self.evaluator.flat.data.detach().clone()  # without parameters that are not trained
+            score = self.evaluator.score(center, seed, sign, member)
         return {
             "score": score,
             **self.counter.take(),
@@ -68,6 +75,7 @@ class EvaluatingActor(Restartable):
         """Continue from the data of ``get_state``."""
         self.life = life
         for i, lane in enumerate(self.lanes):
+            lane.set_life(life)
             part = {n: np.array(v) for n, v in part_of(state, f"lane{i}.").items()}
             lane.set_state(part, self.evaluator.policy)
         self.counter.restored()

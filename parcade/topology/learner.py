@@ -212,13 +212,23 @@ class ServerLearner(Learner):
             lambda timer: ParameterServerExchange(timer, num_shards, fetch, index, count),
         )
         self.plays = plays
-        if plays:
-            self.source = self._make_source(index, count)
-            self.counter = PlayCounter(self.source.groups, self.source.episode_logs)
 
-    def _make_source(self, index: int, count: int) -> Source:
+    def _enter(self, life: int) -> None:
+        """Begin ``life``, with its own random numbers; a new process creates its environments first."""
+        if self.plays and self.life is None:
+            self.source = self._make_source(life)
+            self.counter = PlayCounter(self.source.groups, self.source.episode_logs)
+        elif self.plays:
+            for group in self.source.groups:
+                group.set_life(life)
+        self.life = life
+
+    def _make_source(self, life: int) -> Source:
+        """Return the source of this learner's own games, which start with the seeds of ``life``."""
+        index, count = self.exchange.rank, self.exchange.world_size
         size = self.config.hyper.num_envs // count
         group = make_playing_group(self.config, index * size, size, num_threads=1, timer=self.timer)
+        group.set_life(life)
         if self.algorithm.source_kind == "replay":
             return make_replay_source(
                 self.config,
@@ -232,20 +242,23 @@ class ServerLearner(Learner):
         length = self.config.hyper.unroll_length
         return RolloutSource([group], length, self.algorithm.policy, threaded=False, timer=self.timer)
 
-    def begin(self, life: int, epoch: int, pushes: int, shards: list[Any]) -> tuple[dict[str, Any], None]:
-        """Start life ``life`` in an epoch of the server; ``pushes`` is the number of pushes in this life."""
-        self.life, self.exchange.shards = life, shards
-        self._set_life_of_games(life)
+    def begin(
+        self, life: int, epoch: int, pushes: int, shards: list[Any], share: float
+    ) -> tuple[dict[str, Any], None]:
+        """Start life ``life`` in an epoch of the server.
+
+        ``pushes`` is the number of pushes in this life, ``share`` the completed share of the run, on which
+        exploration depends.
+        """
+        self._enter(life)
+        self.exchange.shards = shards
+        self.algorithm.explore(share)
         try:
             self.exchange.begin(life, epoch, pushes)
         except ServerLost as error:
             return {"life": life, "server_lost": str(error)}, None
         self.source.publish(self.algorithm.policy)
         return {"life": life}, None
-
-    def _set_life_of_games(self, life: int) -> None:
-        for group in self.source.groups if self.plays else ():
-            group.set_life(life)
 
     @needs_life
     def turn(self, share: float) -> tuple[dict[str, Any], None]:
@@ -282,11 +295,11 @@ class ServerLearner(Learner):
 
         The note counts the episodes that could not be continued (``cut_games``).
         """
+        self._enter(life)
         super().set_state(life, state)
         self.exchange.life, self.exchange.epoch, self.exchange.shards = life, int(state["epoch"]), shards
         if not self.plays:
             return {}, None
-        self._set_life_of_games(life)
         self.source.publish(self.algorithm.policy)
         source = {n: np.array(array) for n, array in part_of(state, "source.").items()}
         self.source.set_state(source)
@@ -294,8 +307,8 @@ class ServerLearner(Learner):
         return {"cut_games": self.source.cut_games - int(source["cut_games"])}, None
 
     def close(self) -> None:
-        """Close the environments."""
-        if self.plays:
+        """Close the environments, if there are any yet."""
+        if isinstance(self.source, Source):
             self.source.close()
 
 

@@ -106,6 +106,7 @@ class Replayed(Driver):
         return under_way < self.replay.due_at(self.learned) + ahead or not self._may_learn
 
     def advance(self, share: float) -> dict[str, float]:
+        self.share = share
         if not self.engine.is_remote:
             self._store_all()  # as a checkpoint does, so that the next sample does not depend on checkpoints
         while True:

@@ -51,7 +51,7 @@ class ServerDriver(Driver):
 
     def begin_learner(self, learner: Part) -> dict[str, Any]:
         """Start a learner's first or next life."""
-        return self.begin_part(learner, self.epoch, 0, self.of_role("shard"))
+        return self.begin_part(learner, self.epoch, 0, self.of_role("shard"), self.share)
 
     def settle(self) -> None:
         """Tell every shard the number of pushes of every learner life; it counts missing ones as lost."""
@@ -93,7 +93,7 @@ class ServerDriver(Driver):
             for learner in self.of_role("learner"):
                 index, life = self._key(learner)
                 pushes = self.sent.get((index, life), 0)
-                notes.append(self.insist(learner, "begin", life, self.epoch, pushes, shards))
+                notes.append(self.insist(learner, "begin", life, self.epoch, pushes, shards, self.share))
             if not any("server_lost" in note for note in notes):
                 return
         raise RunLost(

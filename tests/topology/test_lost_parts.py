@@ -10,6 +10,7 @@ from test_serial import NORMALIZED, REPLAY, config_for
 
 from parcade.build.replay import make_replay
 from parcade.errors import UsageError
+from parcade.experience.env_group import EnvGroup
 from parcade.files.run_directory import complete_checkpoints, newest_checkpoint
 from parcade.report.progress import Progress
 from parcade.topology.driver import LOSSES_IN_A_ROW, RunLost
@@ -26,6 +27,13 @@ def begun(config, turns=5):
     for _ in range(turns):
         driver.advance(0.0)
     return driver
+
+
+def server_learner(driver, index):
+    """Return learner ``index`` of a new process, which has not begun."""
+    num_shards, plays = len(driver.of_role("shard")), driver.parts[f"learner-{index}"].thing.plays
+    count = driver.config.num_learners
+    return ServerLearner(driver.description, index, count, num_shards, driver.engine.fetch, plays)
 
 
 def checkpointer(config, run, driver):
@@ -89,8 +97,8 @@ def test_a_restarted_part_plays_other_games_and_a_resume_goes_on_with_them(tmp_p
         part.thing = type(part.thing)(driver.host_description, 0, driver.envs_per_actor)
         driver.begin_part(part)
     else:
-        part.thing.begin(2, 1, 0, part.thing.exchange.shards)
-        driver.lives[name] = 2
+        part.thing = server_learner(driver, 0)
+        driver.begin_learner(part)
     second = numbers(driver)
     assert all(a != b for a, b in zip(first, second, strict=True))
     run = start_run(config)
@@ -229,13 +237,49 @@ def test_a_learner_that_begins_again_gets_the_statistics_of_its_inputs_first(tmp
     config = config_for(tmp_path, "a3c", num_envs=4, network=NORMALIZED)
     driver = begun(config, turns=20)
     learner, others = driver.parts["learner-1"], driver.parts["learner-0"].thing
-    num_shards = len(driver.of_role("shard"))
-    learner.thing = ServerLearner(
-        driver.description, 1, config.num_learners, num_shards, driver.engine.fetch, True
-    )
+    learner.thing = server_learner(driver, 1)
     driver.begin_learner(learner)
     statistics, expected = (each.algorithm.policy.statistics for each in (learner.thing, others))
     assert statistics.count > 0 and torch.allclose(statistics.scale, expected.scale, rtol=0.2)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "hyper"), [("async-q", {}), ("gorila", REPLAY), ("gorila", {"bundled": False, **REPLAY})]
+)
+def test_a_learner_that_begins_again_explores_as_far_as_the_run_has_come(tmp_path, algorithm, hyper):
+    driver = begun(config_for(tmp_path, algorithm, num_envs=4, **hyper), turns=20)
+    driver.advance(0.9)
+    learner = driver.parts["learner-0"]
+    learner.thing = server_learner(driver, 0)
+    before = learner.thing.algorithm.policy.epsilon.item()
+    driver.begin_learner(learner)
+    policy = learner.thing.algorithm.policy
+    assert policy.epsilon.item() <= 0.5 < before == 1.0
+    assert driver.weights()[1]["buffer.epsilon"] == policy.epsilon.item()
+    if learner.thing.plays:
+        assert learner.thing.source._policy.epsilon == policy.epsilon
+
+
+def test_restarted_parts_start_their_games_with_seeds_of_the_new_life(tmp_path, monkeypatch):
+    begins, start = [], EnvGroup.start
+
+    def noted(self, policy, seeds=None):
+        begins.append(self.console_seeds.tolist())
+        start(self, policy, seeds)
+
+    monkeypatch.setattr(EnvGroup, "start", noted)
+    for algorithm, name in (("a3c", "learner-0"), ("es", "actor-0"), ("impala", "actor-0")):
+        driver = begun(config_for(tmp_path, algorithm, num_envs=4), turns=0)
+        part, first = driver.parts[name], [*begins]
+        if algorithm == "a3c":
+            part.thing = server_learner(driver, 0)
+            driver.begin_learner(part)
+        else:
+            part.thing = type(part.thing)(driver.host_description, 0, driver.envs_per_actor)
+            driver.begin_part(part)
+        again = begins[len(first) :]
+        assert again and not any(seeds in first for seeds in again)
+        begins.clear()
 
 
 def test_a_process_with_several_lives_counts_its_cpu_time_once(tmp_path):
