@@ -57,8 +57,8 @@ class Agent:
         load_policy(self.policy, tensors, run)
         if algorithm.head == "q":
             # The saved epsilon is one learner's: learners may differ, and it may still be decaying.
-            hyper: Any = self.config.hyper
-            self.policy.epsilon.fill_(min(hyper.epsilon_end, float(self.policy.epsilon)))
+            final = getattr(self.config.hyper, "epsilon_end", 1.0)
+            self.policy.epsilon.fill_(min(final, float(self.policy.epsilon)))
         self.policy.eval()
         self._precision = Precision(resolve(self.config.run.precision))
         self._generator = torch.Generator().manual_seed(0)

@@ -1,6 +1,7 @@
 """Algorithms, backends and networks from outside the package: registered, or found as installed plugins."""
 
 import importlib.metadata
+import shutil
 from dataclasses import dataclass
 from types import SimpleNamespace
 
@@ -11,14 +12,17 @@ import torch
 import parcade
 from parcade import plugins
 from parcade.algorithms.a2c import A2C, A2CConfig
+from parcade.algorithms.base import Algorithm, AlgorithmConfig
 from parcade.algorithms.table import ALGORITHMS, algorithm_row
 from parcade.cli import main
 from parcade.envs.backends import BACKENDS, backend_row
 from parcade.envs.native import NativeVectorEnv
 from parcade.errors import UsageError
 from parcade.files.run_directory import read_json
+from parcade.model import optimizers
 from parcade.model.networks import NETWORKS, build_torso
 from parcade.model.policy import NetworkConfig
+from parcade.ranges import Count
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,47 @@ class SignA2C(A2C):
             **super().update(batch, exchange, progress),
             "loss/policy": torch.tensor(self.config.boldness),
         }
+
+
+@dataclass(frozen=True)
+class PlainQConfig(AlgorithmConfig):
+    """The fewest hyper-parameters with which rollouts can be played."""
+
+    unroll_length: Count = 4
+    """Steps per environment between updates."""
+
+
+class PlainQ(Algorithm):
+    """One-step Q-learning without a target network; half of the actions are random."""
+
+    source_kind, head = "rollout", "q"
+
+    def __init__(self, context, config):
+        super().__init__(context, config)
+        self.policy.epsilon.fill_(0.5)
+
+    def optimizer(self):
+        return lambda parameters: optimizers.Adam(parameters, self.config.learning_rate)
+
+    def update(self, batch, exchange, progress):
+        def loss(observations, targets):
+            taken = self.policy(observations).scores.gather(-1, batch.actions[..., None])[..., 0]
+            return (taken - targets).square().mean(), {}
+
+        return exchange.minimize(loss, batch.observations, batch.rewards)
+
+
+class PartlyFrozen(torch.nn.Module):
+    """A toy network whose first layer is not trained."""
+
+    def __init__(self, observation_shape, config):
+        super().__init__()
+        self.num_features = config.hidden
+        self.given = torch.nn.Linear(int(np.prod(observation_shape)), config.hidden).requires_grad_(False)
+        self.dense = torch.nn.Linear(config.hidden, config.hidden)
+
+    def forward(self, x):
+        return self.dense(self.given(x.flatten(1)).tanh()).tanh()
 
 
 class Reversed(NativeVectorEnv):
@@ -81,6 +126,29 @@ def test_a_registered_algorithm_trains_from_the_command_line_with_its_own_flag(t
     assert read_json(tmp_path / "run" / "result.json")["algorithm"] == "sign_a2c"
     reports = (tmp_path / "run" / "metrics.jsonl").read_text()
     assert '"loss/policy": 0.25' in reports
+
+
+def test_a_registered_algorithm_needs_no_settings_that_it_does_not_use(tables, tmp_path):
+    parcade.register_algorithm("plain_q", PlainQ, PlainQConfig)
+    run = ["--run-dir", str(tmp_path / "run"), "--total-frames", "500", "--threads-per-rank", "1"]
+    assert main(["train", "tiny_catch", "--algorithm", "plain_q", "--num-envs", "2", *run]) == 0
+    agent = parcade.load(tmp_path / "run")
+    assert agent.policy.epsilon.item() == 0.5 and agent.config.hyper.max_grad_norm is None
+
+
+@pytest.mark.parametrize("actors", [(), ("--num-actors", "2")])
+def test_evolution_strategies_leave_parameters_alone_that_are_not_trained(tables, tmp_path, actors):
+    parcade.register_network("partly_frozen", PartlyFrozen)
+    size = ["--network", "partly_frozen", "--hidden", "5", "--num-envs", "2", "--population", "4"]
+    run = ["--run-dir", str(tmp_path / "run"), "--threads-per-rank", "1", "--no-normalize-input"]
+    kind = ["--algorithm", "es", "--engine", "serial", *actors]
+    weights = []
+    for frames in ("40", "4000"):
+        assert main(["train", "tiny_catch", *kind, *size, *run, "--total-frames", frames]) == 0
+        weights.append(parcade.load(tmp_path / "run").policy.torso)
+        shutil.rmtree(tmp_path / "run")
+    assert torch.equal(weights[0].given.weight, weights[1].given.weight)
+    assert not torch.equal(weights[0].dense.weight, weights[1].dense.weight)
 
 
 def test_a_registered_backend_emulates_for_make_vec_and_training(tables, tmp_path):

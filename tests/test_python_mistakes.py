@@ -9,6 +9,8 @@ from gymnasium.vector import AutoresetMode
 
 import parcade
 from parcade.algorithms.a2c import A2C, A2CConfig
+from parcade.algorithms.base import AlgorithmConfig
+from parcade.algorithms.dqn import DQN
 from parcade.algorithms.table import register_algorithm
 from parcade.cluster import ranks
 from parcade.envs.backends import register_backend
@@ -195,6 +197,17 @@ def test_a_reset_of_all_keeps_the_episodes_that_have_started():
         (register_backend, (3, print), "backend name 3: expected text"),
         (register_network, ("zz", 3), "network 'zz' is made by a int"),
         (register_algorithm, ("yy", A2C, int), "the config of algorithm 'yy' is <class 'int'>"),
+        (
+            register_algorithm,
+            ("yy", A2C, AlgorithmConfig),
+            "AlgorithmConfig has no unroll_length, but algorithm 'yy' learns from source_kind 'rollout'",
+        ),
+        (
+            register_algorithm,
+            ("yy", DQN, A2CConfig),
+            "A2CConfig has no batch_size, replay_capacity, replay_spill, save_replay, learning_starts",
+        ),
+        (register_algorithm, ("yy", int, A2CConfig), "the source_kind of algorithm 'yy' is None; expected"),
         (register_algorithm, ("", A2C, A2CConfig), "algorithm name '': expected text"),
     ],
 )

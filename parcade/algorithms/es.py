@@ -48,8 +48,6 @@ class ESConfig(AlgorithmConfig):
     """Coefficient of the L2 penalty; the gradient gets this times the parameters."""
     games_per_member: Count = 1
     """Complete episodes each perturbed policy plays."""
-    max_grad_norm: Positive | None = None
-    """Clip the norm of gradients to this; None disables clipping."""
 
 
 class ES(Algorithm):

@@ -50,8 +50,6 @@ class ReinforceConfig(AlgorithmConfig):
     With game, an episode that consists of a single point gives no useful learning signal."""
     entropy_weight: NonNegative = 0.0
     """Weight of the entropy bonus; Karpathy had none."""
-    max_grad_norm: Positive | None = None
-    """Clip the norm of gradients to this; None disables clipping."""
     chunk_steps: Count = 4096
     """Steps per forward pass; limits memory and does not affect results."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import NamedTuple
 
 from parcade.algorithms.a2c import A2C, A2CConfig
@@ -53,6 +54,25 @@ ALGORITHMS: dict[str, AlgorithmRow] = {
 }
 
 
+FIELDS_OF_SOURCES = {
+    "rollout": ("unroll_length",),
+    "staggered": ("unroll_length", "num_groups"),
+    "games": ("games_per_update",),
+    "replay": (
+        "unroll_length",
+        "batch_size",
+        "replay_capacity",
+        "replay_spill",
+        "save_replay",
+        "learning_starts",
+        "n_step",
+        "priority_exponent",
+    ),
+    "population": ("population", "sigma", "games_per_member"),
+}
+"""The hyper-parameters that make an experience source, by ``source_kind``."""
+
+
 def support_matrix() -> str:
     """Return a text table of the engines each algorithm supports."""
     width = max(map(len, ALGORITHMS))
@@ -81,15 +101,34 @@ def register_algorithm(
 ) -> None:
     """Add an algorithm, for ``parcade train --algorithm NAME``; the fields of ``config`` become its flags.
 
-    Errors: UsageError for a name that is in use, or for an engine that only algorithms with parts run on.
+    Errors: UsageError for a name that is in use, an engine that only algorithms with parts run on, an unknown
+    ``source_kind`` or ``head``, or a config without the fields of its experience source.
     """
     check_registered("algorithm", name, make)
     if not (isinstance(config, type) and issubclass(config, AlgorithmConfig)):
         raise UsageError(
             f"the config of algorithm {name!r} is {config!r}; expected a class of AlgorithmConfig"
         )
+    _check_parts(name, make, config)
     if name in ALGORITHMS:
         raise UsageError(f"algorithm {name!r} exists already; choose another name")
     if strange := set(engines) - set(SYNCHRONOUS):
         raise UsageError(f"engines={', '.join(sorted(strange))}: expected some of {', '.join(SYNCHRONOUS)}")
     ALGORITHMS[name] = AlgorithmRow(make, config, engines)
+
+
+def _check_parts(name: str, make: type[Algorithm], config: type[AlgorithmConfig]) -> None:
+    """Check what the experience source and the policy of an algorithm are made from. Errors: UsageError."""
+    for attribute, known in (("source_kind", FIELDS_OF_SOURCES), ("head", ("actor_critic", "q"))):
+        value = getattr(make, attribute, None)
+        if value not in known:
+            raise UsageError(
+                f"the {attribute} of algorithm {name!r} is {value!r}; expected one of {', '.join(known)}"
+            )
+    fields = {field.name for field in dataclasses.fields(config)}
+    missing = [field for field in FIELDS_OF_SOURCES[make.source_kind] if field not in fields]
+    if missing:
+        raise UsageError(
+            f"{config.__name__} has no {', '.join(missing)}, but algorithm {name!r} learns from source_kind "
+            f"{make.source_kind!r}; add the field, as in parcade's own configs"
+        )
