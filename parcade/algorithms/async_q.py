@@ -5,8 +5,9 @@ algorithms 1 and S2.
 Each learner explores with its own epsilon. This decorrelates the updates, as a replay would.
 Deviations: (1) a learner steps several environments in parallel; (2) Sarsa uses the next action taken, except
 at the last step of a rollout, where it uses the expected value under the epsilon-greedy policy; (3) a
-truncated step bootstraps from the maximum, also in Sarsa; (4) RMSProp's epsilon, for which the paper names no
-value, is 1e-3.
+truncated step bootstraps from the maximum, also in Sarsa; (4) losses are means over the rollout, where the
+paper adds the gradients of its steps; (5) RMSProp's epsilon, for which the paper names no value, is 1e-3, and
+outside the root; (6) gradients are clipped, by default.
 """
 
 from __future__ import annotations

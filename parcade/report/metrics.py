@@ -40,7 +40,7 @@ METRICS: dict[str, str] = {
     "replay/size": "transitions that can be sampled: of the replay of a rank or learner, or of all shards",
     "queue/depth": "unrolls waiting for a learner",
     "queue/under_way": "unrolls being played, waiting or being learned from",
-    "queue/max_lag": "maximum updates between the weights that play an unroll and those that learn from it",
+    "queue/max_lag": "highest possible policy_lag",
     "replay/transitions": "transitions in all shards of a global replay",
     "replay/age": "updates between the weights that played a sampled transition and those that learn from it",
     "predictor/batch": "mean number of environments in one prediction of GA3C so far",

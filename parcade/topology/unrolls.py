@@ -1,7 +1,7 @@
 """Actors, a bounded queue of unrolls, and one or several learners that average their gradients: IMPALA.
 
 An actor starts an unroll with the newest weights as soon as the queue has room, so the queue's capacity
-bounds the policy lag (``experience/unroll_queue.py``). The serial engine runs a learner's update first, then
+limits the policy lag (``unroll_queue.py``). The serial engine runs a learner's update first, then
 the actors in the order in which their unrolls started.
 """
 
@@ -142,8 +142,8 @@ class Unrolls(Driver):
     def _gauge(self) -> None:
         self.tally.gauge("queue/depth", len(self.queue.waiting))
         self.tally.gauge("queue/under_way", self.queue.under_way)
-        if not self.config.topology.pull_steps:
-            # Actors pull weights with every unroll, so the queue bounds the lag.
+        if not (self.engine.is_remote or self.config.topology.pull_steps):
+            # Unrolls arrive in the order in which they started, each with new weights: the queue bounds the lag.
             self.tally.gauge("queue/max_lag", self.queue.max_lag)
         self.tally.gauge("parts/actors", len(self.of_role("actor")))
         self.keep_learner_snapshot()
