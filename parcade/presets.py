@@ -90,13 +90,14 @@ PRESETS: dict[str, str] = {
         "--target-score 18"
     ),
     # Rainbow on any game: Hessel 2018, arXiv 1710.02298, table 1. Instead of noisy layers, exploration is
-    # epsilon-greedy, annealed over 250,000 frames as in the paper's agents without them. Adam's eps is 1e-4,
-    # not 1.5e-4; gradients are clipped. Checkpoints leave out the replay, which takes 7 GB.
+    # epsilon-greedy, annealed over 250,000 frames as in the paper's agents without them. Checkpoints leave
+    # out the replay, which takes 7 GB.
     "rainbow": (
         "--algorithm dqn --env-preset dqn_2015 --network nature_cnn --hidden 512 --dueling --value-head c51 "
         "--num-envs 4 --unroll-length 1 --batch-size 32 --replay-capacity 1000000 --no-save-replay "
         "--learning-starts 20000 --n-step 3 --priority-exponent 0.5 --importance-exponent 0.4 "
-        "--learning-rate 6.25e-5 --target-period 2000 --epsilon-until 0.00125 --epsilon-end 0.01 "
+        "--learning-rate 6.25e-5 --adam-epsilon 1.5e-4 --max-grad-norm None "
+        "--target-period 2000 --epsilon-until 0.00125 --epsilon-end 0.01 "
         "--total-frames 200000000"
     ),
     # Karpathy 2016, "Deep Reinforcement Learning: Pong from Pixels".

@@ -47,6 +47,10 @@ Natural = Annotated[int, Range(0)]
 Positive = Annotated[float, Range(0, is_open=True)]
 NonNegative = Annotated[float, Range(0)]
 Fraction = Annotated[float, Range(0, 1)]
+PositiveFraction = Annotated[float, Range(0, 1, is_open=True)]
+
+# Networks, optimisers and returns compute in float32, whose largest number is 3.4e38.
+LARGEST = 1e30
 
 
 def whole(name: str, value: Any, low: int, high: int | None = None) -> int:
@@ -94,6 +98,8 @@ def check_ranges(settings: Any) -> None:
             object.__setattr__(settings, name, value)
         if isinstance(value, float) and not math.isfinite(value):
             raise UsageError(f"{name}={value} is not finite; use a finite number")
+        if float in accepted and value is not None and abs(value) > LARGEST:
+            raise UsageError(f"{name}={value:g} is beyond {LARGEST:g}; use a smaller number")
         if name in ranges and value is not None:
             ranges[name].check(name, value)
 

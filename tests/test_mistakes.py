@@ -160,6 +160,16 @@ WRONG = {
     "a seed beyond every integer": (["train", "pong", "--seed", "1e30"], "is above 9,223,372,036"),
     "frames without an end": (["train", "pong", "--total-frames", "inf"], "expected an integer"),
     "a learning rate that is no number": (["train", "pong", "--learning-rate", "nan"], "is not finite"),
+    "a number too large for the network": (["train", "pong", "--clip", "1e300"], "is beyond 1e+30"),
+    "an atom too large for the network": (
+        ["train", "pong", "--algorithm", "dqn", "--value-head", "c51", "--v-max", "1e39"],
+        "v_max=1e+39 is beyond 1e+30",
+    ),
+    "an epsilon above 1": (
+        ["train", "pong", "--algorithm", "apex", "--epsilon-base", "1.5"],
+        "epsilon_base=1.5 is not in [0, 1]",
+    ),
+    "a schedule longer than the run": (["train", "pong", "--schedule-share", "1.5"], "is not in [0, 1]"),
     "a preset in capitals": (["train", "pong", "--preset", "Pong_fast"], "did you mean 'pong_fast'?"),
     "Q values of a policy": (["train", "pong", "--dueling"], "ppo has no Q values for --dueling"),
     "a memory refreshed on other environments": (

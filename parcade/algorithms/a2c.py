@@ -5,9 +5,9 @@ algorithm S3.
 Notation: R_t is the longest n-step return available in the rollout; A_t = R_t - V(x_t).
 Deviations: (1) GAE's lambda mixes the n-step returns; lambda 1 is the paper. (2) Adam is available as well as
 RMSProp, and advantages may be normalised. (3) Returns may end at points. (4) Losses are means over the
-rollout, where the paper adds the gradients of its steps. (5) RMSProp adds its epsilon, 1e-5, outside the root;
-the paper adds one that it does not name inside. (6) The value loss has weight 0.25 and gradients are clipped,
-by default. Left out: asynchrony (``a3c``).
+rollout, where the paper adds the gradients of its steps. (5) RMSProp adds its epsilon, 1e-5, outside the
+root; the paper adds one that it does not name inside. (6) The value loss has weight 0.25 and gradients are
+clipped, by default. Left out: asynchrony (``a3c``).
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from parcade.algorithms.dqn import DQN, DQNConfig
 from parcade.exchange.base import Exchange
 from parcade.experience.replay import TransitionBatch
 from parcade.model.policy import NetworkConfig
-from parcade.ranges import Count, Fraction, NonNegative, Positive
+from parcade.ranges import Count, Fraction, NonNegative, Positive, PositiveFraction
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class ApexConfig(DQNConfig):
     """Steps per update, over all actors."""
     priority_exponent: Fraction = 0.6
     """alpha of prioritised replay."""
-    epsilon_base: Positive = 0.4
+    epsilon_base: PositiveFraction = 0.4
     """Environment i of N explores with epsilon_base^(1 + epsilon_exponent i / (N - 1))."""
     epsilon_exponent: NonNegative = 7.0
     """How steeply epsilon falls from environment to environment; see epsilon_base."""

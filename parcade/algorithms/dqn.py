@@ -35,7 +35,7 @@ from parcade.exchange.base import Exchange, OptimizerFactory, set_learning_rate
 from parcade.experience.replay import TransitionBatch
 from parcade.model import optimizers
 from parcade.model.policy import NetworkConfig
-from parcade.ranges import Count, Fraction, Natural, NonNegative, Positive
+from parcade.ranges import Count, Fraction, Natural, NonNegative, Positive, PositiveFraction
 from parcade.rl.q_learning import distribution_of, importance_weights
 from parcade.rl.schedules import linear
 
@@ -79,10 +79,12 @@ class DQNConfig(AlgorithmConfig):
     """Probability of a random action at the first frame."""
     epsilon_end: Fraction = 0.01
     """Probability of a random action after the decay."""
-    epsilon_until: Positive = 0.1
+    epsilon_until: PositiveFraction = 0.1
     """Fraction of the run over which epsilon decays."""
     optimizer: Literal["adam", "rmsprop"] = "adam"
     """Optimiser; the paper uses RMSProp."""
+    adam_epsilon: Positive = 1e-4
+    """Adam's epsilon; without effect on RMSProp."""
     max_grad_norm: Positive | None = 10.0
     """Clip the norm of gradients to this."""
 
@@ -116,7 +118,7 @@ class DQN(Algorithm):
             return lambda parameters: optimizers.CenteredRMSprop(
                 parameters, c.learning_rate, alpha=0.95, eps=0.1 / 32
             )
-        return lambda parameters: optimizers.Adam(parameters, c.learning_rate, eps=1e-4)
+        return lambda parameters: optimizers.Adam(parameters, c.learning_rate, eps=c.adam_epsilon)
 
     def explore(self, progress: float) -> None:
         c = self.config

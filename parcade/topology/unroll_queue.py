@@ -2,10 +2,10 @@
 
 Paper: Espeholt 2018, "IMPALA", arXiv 1802.01561, section 3. ``capacity`` bounds the number of unrolls *under
 way*: being played, waiting, or being learned from. No unroll starts while ``capacity`` unrolls are under way.
-This bounds memory. It also bounds the policy lag where unrolls arrive in the order in which they were started,
-as on the serial engine: with U unrolls per update, the lag is at most ``max_lag`` = ceil(capacity / U) - 1
-updates. On a cluster an unroll of a slow actor may be older. With a capacity of U nothing is played while the
-learner learns, and the lag is 0.
+This bounds memory. It also bounds the policy lag where unrolls arrive in the order in which they were
+started, as on the serial engine: with U unrolls per update, the lag is at most ``max_lag`` =
+ceil(capacity / U) - 1 updates. On a cluster an unroll of a slow actor may be older. With a capacity of U
+nothing is played while the learner learns, and the lag is 0.
 """
 
 from __future__ import annotations

@@ -143,7 +143,7 @@ class Unrolls(Driver):
         self.tally.gauge("queue/depth", len(self.queue.waiting))
         self.tally.gauge("queue/under_way", self.queue.under_way)
         if not (self.engine.is_remote or self.config.topology.pull_steps):
-            # Unrolls arrive in the order in which they started, each with new weights: the queue bounds the lag.
+            # Unrolls arrive in the order of their starts, each with new weights: the queue bounds the lag.
             self.tally.gauge("queue/max_lag", self.queue.max_lag)
         self.tally.gauge("parts/actors", len(self.of_role("actor")))
         self.keep_learner_snapshot()
