@@ -8,6 +8,7 @@ import io
 import itertools
 import os
 import re
+import types
 import typing
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass, make_dataclass, replace
@@ -44,6 +45,7 @@ def parse(
     flags = _with_positionals(flags)
     arguments = _plain_numbers(arguments, _whole_number_flags(flags))
     if any(word in ("-h", "--help") for word in arguments):
+        _fill_paragraphs(flags)
         return _parse(flags, arguments, prog, default)
     out = io.StringIO()
     columns = os.environ.get("COLUMNS")
@@ -63,12 +65,35 @@ def parse(
 
 def _with_positionals(flags: type[T]) -> type[T]:
     """Turn fields annotated ``"positional"`` into tyro positionals; so dataclasses need not import tyro."""
-    import tyro
-
     for name, hint in typing.get_type_hints(flags, include_extras=True).items():
         if "positional" in getattr(hint, "__metadata__", ()):
-            flags.__annotations__[name] = tyro.conf.Positional[hint.__origin__]
+            flags.__annotations__[name] = _positional(name, hint.__origin__)
     return flags
+
+
+def _positional(name: str, kind: Any, **help_text: str) -> Any:
+    """Return the type of a tyro positional, which help and messages call by its name in capitals."""
+    import tyro
+
+    shown = tyro.conf.arg(metavar=name.upper(), **help_text)
+    return tyro.conf.Positional[typing.Annotated[kind, shown]]
+
+
+def _fill_paragraphs(flags: type) -> None:
+    """Join the lines of the fields' docstrings, nested ones too. tyro's help would keep the line breaks."""
+    import docstring_parser
+
+    for kind in flags.__mro__[:-1]:
+        described = docstring_parser.parse_from_object(kind).params if kind.__module__ != "types" else []
+        own = {each.arg_name: each.description for each in described}
+        for field in fields(kind) if is_dataclass(kind) else ():
+            if own.get(field.name) and "help" not in field.metadata:
+                paragraphs = own[field.name].split("\n\n")
+                filled = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+                field.metadata = types.MappingProxyType({**field.metadata, "help": filled})
+    for hint in typing.get_type_hints(flags).values():
+        if is_dataclass(hint):
+            _fill_paragraphs(hint)
 
 
 def _whole_number_flags(flags: type) -> set[str]:
@@ -233,12 +258,14 @@ def parse_training(arguments: list[str]) -> TrainConfig:
         env_default = env_default if preset_name else replace(trained.env, **of_id)
         same = type(trained.hyper) is row.config
         hyper_default = trained.hyper if same else row.config(network=trained.hyper.network)
+    game = "An Atari game or built-in task (parcade games lists them), or the id of a Gymnasium environment."
+    of_algorithm = _value_of("algorithm", arguments, algorithm).replace("-", "_")  # the title of its flags
     groups: list[tuple[str, Any]] = [
-        ("game", tyro.conf.Positional[str]),
+        ("game", _positional("game", str, help=game)),
         ("presets", PresetFlags),
         ("run", RunConfig),
         ("env", EnvSettings),
-        ("hyper", row.config),
+        (of_algorithm, row.config),
     ]
     engine = RunConfig().engine if RunConfig().engine in row.engines else row.engines[0]
     run_default = RunConfig(algorithm=algorithm, engine=engine)
@@ -249,7 +276,7 @@ def parse_training(arguments: list[str]) -> TrainConfig:
     Flags = make_dataclass("Flags", groups, frozen=True)
     flags = parse(Flags, arguments, prog="parcade train", default=Flags(*defaults), whose=_where_to_find)
     topology = flags.topology if row.topology else TopologyConfig()
-    return TrainConfig(flags.game, flags.run, flags.env, flags.hyper, topology)
+    return TrainConfig(flags.game, flags.run, flags.env, getattr(flags, of_algorithm), topology)
 
 
 def _check_algorithm_of(preset: str, asked: str) -> None:

@@ -51,6 +51,11 @@ def test_help_of_every_command_imports_neither_torch_nor_numba_and_says_the_same
     assert all(
         flag in expected for flag in ("--learning-rate", "--episodes", "--num-actors", "--target-score")
     )
+    assert "parcade eval [-h] [OPTIONS] RUN" in expected and "OPTIONS] STR" not in expected
+    assert "impala.network options" in expected and "hyper" not in expected
+    # A description fills its lines, wherever its source has line breaks.
+    assert "recorded-starts, which needs --start-states. Empty    │" in expected
+    assert "keeps the rules of the training. (default: '')" in expected
 
 
 def test_what_is_imported_next_to_stand_ins_is_forgotten():

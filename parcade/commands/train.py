@@ -61,9 +61,7 @@ def train(arguments: list[str]) -> int:
     if resumes:
         return _resume(_resume_flags(arguments))
     if any(word in ("-h", "--help") for word in arguments):
-        print(
-            "usage: parcade train GAME [flags below]\n       parcade train --resume DIR [flags of its own]\n"
-        )
+        print("To continue a run: parcade train --resume DIR (flags: parcade train --resume DIR --help)\n")
     config = parse_training(arguments)
     return _run(config, arguments, resume=None)
 
