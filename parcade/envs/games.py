@@ -87,7 +87,11 @@ def canonical_game(name: str) -> str:
         load_plugins()  # a package may register its environments there
     if name in gymnasium.registry:
         return name
-    raise unknown_name("game", name, [*game_names(), *gymnasium.registry, *TINY_TASKS])
+    error = unknown_name("game", name, [*game_names(), *gymnasium.registry, *TINY_TASKS])
+    if re.search(r"-v\d+$", name):
+        message, question, _ = str(error).partition("?")
+        error.args = (f"{message}, or an environment of your own: --env MODULE:{name}{question}",)
+    raise error
 
 
 def module_of(game: str) -> str:
