@@ -1,7 +1,7 @@
 """Data-parallel supervised training of any torch module on any dataset, with the agents' gradient exchange.
 
-Every rank holds the module and processes its share of every batch. One Allreduce per update averages one flat
-gradient, so N ranks with B samples each take the same updates as one process with N * B. Parameters of
+Every rank holds the module and processes its portion of every batch. One Allreduce per update averages one
+flat gradient, so N ranks with B samples each take the same updates as one process with N * B. Parameters of
 several dtypes and resuming are not supported.
 
 The device of the module's parameters decides where it trains: on the CPU, or on one GPU per rank. The order

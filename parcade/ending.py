@@ -1,4 +1,4 @@
-"""Ends by SIGTERM, or by SIGHUP when the terminal closes, that close what is open, as Ctrl-C does."""
+"""Close files and parts at SIGTERM, and at SIGHUP when the terminal closes, as after Ctrl-C."""
 
 from __future__ import annotations
 

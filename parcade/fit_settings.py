@@ -65,7 +65,7 @@ def check_fit(module: nn.Module, dataset: Dataset, config: FitConfig, exchange: 
         raise UsageError(f"hang_seconds={hang!r}: expected a number of 0 or more")
     if not hasattr(dataset, "__len__"):
         raise UsageError(
-            f"a {type(dataset).__name__} has no length; every rank takes its share of a dataset's rows by "
+            f"a {type(dataset).__name__} has no length; every rank takes its portion of a dataset's rows by "
             "number, so it needs __len__ and __getitem__"
         )
     if config.epochs < 1 or config.batch_size < 1 or config.evaluate_every < 0:

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from parcade.algorithms.table import ALGORITHMS, support_matrix
+from parcade.flags import PresetFlags
+from parcade.presets import PRESETS
 from parcade.report.metrics import METRICS
 
 pytestmark = pytest.mark.quick
@@ -112,6 +114,14 @@ def test_every_environment_setting_and_preset_is_on_its_page():
     text = (DOCS / "environments.md").read_text()
     names = [f"`--{field.name.replace('_', '-')}" for field in dataclasses.fields(EnvSettings)]
     assert [name for name in [*names, *ENV_PRESETS] if name not in text] == []
+
+
+def test_every_training_preset_has_its_row_among_the_commands():
+    page = (ROOT / "docs" / "commands.md").read_text()
+    rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    listed = {name for row in rows for name in re.findall("`(.*?)`", row)}
+    assert set(PRESETS) <= listed, set(PRESETS) - listed
+    assert all(name in inspect.getsource(PresetFlags) for name in PRESETS)
 
 
 def test_the_support_matrix_in_the_docs_is_the_one_there_is():

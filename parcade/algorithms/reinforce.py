@@ -29,7 +29,7 @@ from parcade.rl.returns import discounted_returns
 
 @dataclass(frozen=True)
 class ReinforceConfig(AlgorithmConfig):
-    """Hyper-parameters of REINFORCE; the defaults are Karpathy's, but for the learning rate."""
+    """Hyper-parameters of REINFORCE; the defaults are Karpathy's, except for the learning rate."""
 
     num_envs: Count = 10
     """Number of environments, over all ranks."""

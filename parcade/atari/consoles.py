@@ -1,4 +1,4 @@
-"""``parcade.Arcade``: raw consoles on the device of one's choice."""
+"""``parcade.Arcade``: raw consoles on the CPU or a GPU."""
 
 from pathlib import Path
 

@@ -65,7 +65,7 @@ BACKENDS: dict[str, Backend] = {
 
 
 def backend_row(name: str) -> Backend:
-    """The backend of this name. Errors: UsageError with the names there are."""
+    """Return the backend of this name. Errors: UsageError with the known names."""
     if not isinstance(name, str):
         raise unknown_name("backend", name, BACKENDS)
     if name not in BACKENDS:

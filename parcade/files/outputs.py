@@ -13,7 +13,7 @@ from parcade.errors import UsageError
 
 
 def drop_output(stream: TextIO) -> None:
-    """Send what remains of a stream, and all that follows, to nowhere, so that no flush of it fails."""
+    """Discard what remains in a stream's buffer and all later output, so that no flush of it fails."""
     with open(os.devnull, "w") as nowhere:
         os.dup2(nowhere.fileno(), stream.fileno())
 
@@ -21,7 +21,7 @@ def drop_output(stream: TextIO) -> None:
 def why_not_writable(path: Path) -> str | None:
     """Return why a file or the files of a directory cannot be written, or None; changes nothing there.
 
-    Opening a file says more than asking for permissions, which says yes to root on a read-only file system.
+    A file is opened, because permissions alone would allow root to write to a read-only file system.
     """
     try:
         if path.is_dir():

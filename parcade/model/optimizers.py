@@ -61,7 +61,7 @@ class CenteredRMSprop(RMSprop):  # type: ignore[misc,valid-type]
                 parameter.sub_(grad.div(variance.add_(eps**2).sqrt_()).mul_(group["lr"]))
 
 
-# The fused kernel takes elements in vectors of at most so many, and rounds those that are left differently.
+# Most elements of a vector of the fused kernel. It rounds a remainder that fills no vector differently.
 LANES = 16
 
 

@@ -117,7 +117,7 @@ def to_markdown(page: Page) -> str:
 
 
 def _markdown_cell(text: str) -> str:
-    """Return a cell's text without what would end the cell, its row or its being text."""
+    """Escape what would end a cell or its row, or begin an HTML tag."""
     return " ".join(text.replace("|", "\\|").replace("<", "&lt;").splitlines())
 
 

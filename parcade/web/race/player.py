@@ -190,7 +190,7 @@ class Player:
                 self._say({"type": "problem", "text": f"the episode cannot be kept ({error.strerror})"})
 
     def _look(self) -> None:
-        """Tell all that a page needs which opens now."""
+        """Send all that a page needs when it opens."""
         settings, arcade = self.settings, self.contest.session.arcade
         head = {
             "type": "start", "game": settings.game, "name": settings.name, "mode": self.contest.mode,
@@ -201,7 +201,7 @@ class Player:
         self._show()
 
     def _show(self) -> None:
-        """Tell what a frame led to."""
+        """Send the outcome of a frame."""
         head = {
             "type": "step", "frame": self._frames, "action": self._action, "scores": self.contest.scores,
             "state": self.state, "seconds": round(self._seconds, 2),
